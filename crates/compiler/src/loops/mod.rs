@@ -1,0 +1,223 @@
+//! `loops`: the kernel IR. A kernel is loop nests over scalar SSA values with explicit loads and stores; every backend
+//! emits machine code, WGSL or CUDA from the same [`Kernel`].
+//!
+//! # Meaning
+//!
+//! A [`Reg`] is assigned once and has a fixed dtype. A statement runs once per iteration of the loops around it, in
+//! program order. Iterations of a `Parallel` loop are independent of each other; so are those of a `Vector` loop, but
+//! for its carried values, which then must have a `combine` (an associative operator that allows lanes to be summed
+//! apart and joined at the end by a fixed tree). A `Serial` loop runs in order. Everything inside a `Vector` loop is
+//! lane-wise, inner `Serial` loops too: their trip count must not depend on the lane.
+//!
+//! Arithmetic is that of `ir::scalar`: f16, bf16 and fp8 values are computed in f32 and rounded after each operation.
+//!
+//! # Invariants (checked by `verify`)
+//!
+//! 1. Each `Reg` and `Var` is defined exactly once, before use, and used only inside the block that defines it (or
+//!    deeper). A loop's `phi`s are visible in its body, its `out`s after it.
+//! 2. Operand dtypes agree; indices are built from `I64` registers; masks are `Bool`.
+//! 3. `Parallel` loops stand only at the top level of the body, alone, at most one, and carry nothing.
+//! 4. A `Vector` loop's carried values have a `combine`; `Vector` loops do not nest.
+//! 5. `Read` buffers are not stored to; `Write` buffers are not loaded from.
+
+use ir::{Binary, Compare, DType, Scalar, Unary};
+
+/// One kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Kernel {
+    /// For people; not part of the kernel's identity in caches.
+    pub name: String,
+    /// Pointer arguments, in order.
+    pub buffers: Vec<Buffer>,
+    /// How many i64 size arguments follow.
+    pub sizes: u32,
+    /// Dtype of every register.
+    pub regs: Vec<DType>,
+    /// Number of loop variables.
+    pub vars: u32,
+    /// The statements.
+    pub body: Vec<Stmt>,
+}
+
+/// A pointer argument.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Buffer {
+    /// Element type.
+    pub dtype: DType,
+    /// What the kernel does with it.
+    pub mode: Mode,
+}
+
+/// What a kernel does with a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Only loads.
+    Read,
+    /// Only stores.
+    Write,
+    /// Loads and stores; a load sees the stores before it in program order.
+    ReadWrite,
+    /// Private memory of this many elements, one copy per worker, contents undefined at the start of each iteration of
+    /// the parallel loop.
+    Scratch(usize),
+}
+
+/// Index of a pointer argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Buf(pub u32);
+
+/// A scalar SSA value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reg(pub u32);
+
+/// A loop variable, an i64 that counts from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(pub u32);
+
+/// A number known at compile time or given as a size argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Size {
+    /// Known now.
+    Const(i64),
+    /// The n-th size argument.
+    Arg(u32),
+}
+
+/// How often a loop runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Extent {
+    /// Exactly so often.
+    Exact(Size),
+    /// `clamp(value, 0, bound)` times, where the i32 value is read from a buffer when the loop is entered. The index must
+    /// not depend on a vector loop's variable.
+    Bounded {
+        /// Upper bound.
+        bound: Size,
+        /// Buffer of i32.
+        buf: Buf,
+        /// Element to read.
+        index: Index,
+    },
+}
+
+/// An affine element index: `offset + Σ stride · atom`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Index {
+    /// Constant part.
+    pub offset: i64,
+    /// Part given as size arguments (each added once).
+    pub offset_args: Vec<u32>,
+    /// The variable part.
+    pub terms: Vec<(Atom, Size)>,
+}
+
+/// What an index varies with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Atom {
+    /// A loop variable.
+    Var(Var),
+    /// An `I64` register (a loaded index, a quotient or remainder of a loop variable).
+    Reg(Reg),
+}
+
+/// A statement.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Stmt {
+    /// `dst = op`.
+    Let {
+        /// Assigned here and nowhere else.
+        dst: Reg,
+        /// How it is computed.
+        op: Op,
+    },
+    /// `buf[index] = value`, skipped where the mask is false. The value's dtype is the buffer's.
+    Store {
+        /// Destination.
+        buf: Buf,
+        /// Element.
+        index: Index,
+        /// Value.
+        value: Reg,
+        /// Bool register; all true if absent.
+        mask: Option<Reg>,
+    },
+    /// A loop.
+    Loop(Loop),
+}
+
+/// A loop.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Loop {
+    /// Its variable.
+    pub var: Var,
+    /// Trip count.
+    pub extent: Extent,
+    /// How iterations relate.
+    pub kind: LoopKind,
+    /// Values carried from one iteration to the next.
+    pub carried: Vec<Carried>,
+    /// Statements of one iteration.
+    pub body: Vec<Stmt>,
+}
+
+/// How a loop's iterations relate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LoopKind {
+    /// Independent; split over workers.
+    Parallel,
+    /// Independent but for combinable carried values; run in vector lanes.
+    Vector,
+    /// In order.
+    Serial,
+}
+
+/// A value carried through a loop: `phi = init` on entry, `phi = next` after each iteration, `out` is the last value
+/// (`init` if the loop did not run).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Carried {
+    /// Value on entry, defined before the loop.
+    pub init: Reg,
+    /// The value at the start of an iteration.
+    pub phi: Reg,
+    /// The value at the end of an iteration, defined in the body.
+    pub next: Reg,
+    /// The value after the loop.
+    pub out: Reg,
+    /// In a `Vector` loop: `next` is `combine(phi, something)`, and `combine` is one of
+    /// `Add Mul Max Min And Or Xor`. Its identity may be used to start further lanes.
+    pub combine: Option<Binary>,
+}
+
+/// How a register is computed.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// A constant.
+    Const(Scalar),
+    /// The value of an index expression, as `I64`.
+    Index(Index),
+    /// `buf[index]`; where the mask is false memory is not touched and the result is `other`.
+    Load {
+        /// Source.
+        buf: Buf,
+        /// Element.
+        index: Index,
+        /// Bool register and the value of masked-off elements.
+        mask: Option<(Reg, Scalar)>,
+    },
+    /// `ir::Unary`.
+    Unary(Unary, Reg),
+    /// `ir::Binary` on two values of one dtype.
+    Binary(Binary, Reg, Reg),
+    /// A comparison, giving `Bool`.
+    Compare(Compare, Reg, Reg),
+    /// `if c { a } else { b }`.
+    Select(Reg, Reg, Reg),
+    /// `a * b + c` rounded once.
+    Fma(Reg, Reg, Reg),
+    /// Conversion as `Scalar::cast`.
+    Cast(DType, Reg),
+    /// Saturating conversion as `Scalar::quantize`.
+    Quantize(DType, Reg),
+    /// Same bits, other dtype of equal size.
+    Bitcast(DType, Reg),
+}

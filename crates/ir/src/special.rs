@@ -1,0 +1,197 @@
+//! Special functions in f64, the reference that `interp` uses and generated kernels are compared with.
+
+use crate::scalar::Unary;
+
+/// The f64 value of a unary function. `Not`, `IsFinite` and `PopulationCount` have none and give NaN.
+pub fn unary_f64(op: Unary, x: f64) -> f64 {
+    use Unary::*;
+    match op {
+        Neg => -x,
+        Abs => x.abs(),
+        Sign => {
+            if x.is_nan() || x == 0.0 {
+                x
+            } else {
+                x.signum()
+            }
+        }
+        Floor => x.floor(),
+        Ceil => x.ceil(),
+        Round => x.round_ties_even(),
+        Trunc => x.trunc(),
+        Exp => x.exp(),
+        Exp2 => x.exp2(),
+        Expm1 => x.exp_m1(),
+        Log => x.ln(),
+        Log2 => x.log2(),
+        Log1p => x.ln_1p(),
+        Sqrt => x.sqrt(),
+        Rsqrt => 1.0 / x.sqrt(),
+        Reciprocal => 1.0 / x,
+        Sin => x.sin(),
+        Cos => x.cos(),
+        Tan => x.tan(),
+        Asin => x.asin(),
+        Acos => x.acos(),
+        Atan => x.atan(),
+        Sinh => x.sinh(),
+        Cosh => x.cosh(),
+        Tanh => x.tanh(),
+        Asinh => libm::asinh(x),
+        Acosh => libm::acosh(x),
+        Atanh => libm::atanh(x),
+        Erf => libm::erf(x),
+        Erfc => libm::erfc(x),
+        ErfInv => erf_inv(x),
+        Lgamma => lgamma(x),
+        Digamma => digamma(x),
+        Logistic => logistic(x),
+        Not | IsFinite | PopulationCount => f64::NAN,
+    }
+}
+
+/// 1 / (1 + e⁻ˣ) without overflow.
+pub fn logistic(x: f64) -> f64 {
+    if x >= 0.0 {
+        1.0 / (1.0 + (-x).exp())
+    } else {
+        let e = x.exp();
+        e / (1.0 + e)
+    }
+}
+
+/// log |Γ(x)|; infinite at the poles.
+pub fn lgamma(x: f64) -> f64 {
+    if x == f64::NEG_INFINITY {
+        return f64::INFINITY;
+    }
+    libm::lgamma(x)
+}
+
+/// ψ(x) = Γ'(x) / Γ(x); NaN at the poles.
+pub fn digamma(x: f64) -> f64 {
+    if x.is_nan() || x == f64::NEG_INFINITY || (x <= 0.0 && x == x.floor()) {
+        return f64::NAN;
+    }
+    if x < 0.0 {
+        // Reflection: ψ(x) = ψ(1 - x) - π / tan(πx), with the angle reduced first.
+        let r = x - x.floor();
+        return digamma(1.0 - x) - std::f64::consts::PI / (std::f64::consts::PI * r).tan();
+    }
+    let (mut y, mut shift) = (x, 0.0);
+    while y < 10.0 {
+        shift -= 1.0 / y;
+        y += 1.0;
+    }
+    // Asymptotic series with the Bernoulli numbers B₂ₖ / 2k.
+    let z = 1.0 / (y * y);
+    const C: [f64; 7] = [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0, 1.0 / 12.0];
+    let series = C.iter().rev().fold(0.0, |acc, c| (acc + c) * z);
+    shift + y.ln() - 0.5 / y - series
+}
+
+/// Hurwitz's ζ(s, q) = Σ (q + n)⁻ˢ for s > 1, by Euler and Maclaurin.
+pub fn zeta(s: f64, q: f64) -> f64 {
+    if s.is_nan() || q.is_nan() || s < 1.0 {
+        return f64::NAN;
+    }
+    if s == 1.0 {
+        return f64::INFINITY;
+    }
+    if q <= 0.0 {
+        if q == q.floor() {
+            return f64::INFINITY;
+        }
+        if s != s.floor() {
+            return f64::NAN;
+        }
+    }
+    let (mut sum, mut a) = (0.0, q);
+    while a < 12.0 {
+        sum += a.powf(-s);
+        a += 1.0;
+    }
+    let w = a.powf(-s);
+    sum += w * a / (s - 1.0) + 0.5 * w;
+    // B₂ₖ / (2k)! times the rising factorial of s.
+    const B: [f64; 10] = [
+        1.0 / 12.0,
+        -1.0 / 720.0,
+        1.0 / 30240.0,
+        -1.0 / 1209600.0,
+        1.0 / 47900160.0,
+        -691.0 / 1307674368000.0,
+        1.0 / 74724249600.0,
+        -3617.0 / 10670622842880000.0,
+        43867.0 / 5109094217170944000.0,
+        -174611.0 / 802857662698291200000.0,
+    ];
+    let (mut factor, mut power, mut k) = (s, w / a, 0.0);
+    for b in B {
+        let term = b * factor * power;
+        sum += term;
+        if term.abs() < 1e-17 * sum.abs() {
+            break;
+        }
+        factor *= (s + 2.0 * k + 1.0) * (s + 2.0 * k + 2.0);
+        power /= a * a;
+        k += 1.0;
+    }
+    sum
+}
+
+/// The inverse of `erf` on (-1, 1): a rational start, then Newton steps.
+pub fn erf_inv(y: f64) -> f64 {
+    if y.is_nan() || y.abs() > 1.0 {
+        return f64::NAN;
+    }
+    if y.abs() == 1.0 {
+        return y * f64::INFINITY;
+    }
+    if y == 0.0 {
+        return y;
+    }
+    // Winitzki's approximation, good to 2e-3.
+    let a = 0.147;
+    let ln = (-y * y).ln_1p();
+    let t = 2.0 / (std::f64::consts::PI * a) + ln / 2.0;
+    let mut x = ((t * t - ln / a).sqrt() - t).sqrt().copysign(y);
+    for _ in 0..4 {
+        // Residual through erfc in the tails, where erf has lost its digits.
+        let err = if y.abs() > 0.5 {
+            y.signum() * ((1.0 - y.abs()) - libm::erfc(x.abs()))
+        } else {
+            libm::erf(x) - y
+        };
+        let slope = 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp();
+        let step = err / slope;
+        // Halley's correction: erf'' / erf' = -2x.
+        x -= step / (1.0 + x * step);
+    }
+    x
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(a: f64, b: f64) {
+        assert!((a - b).abs() <= 1e-13 * b.abs().max(1.0), "{a} {b}");
+    }
+
+    #[test]
+    fn known_values() {
+        close(digamma(1.0), -0.577_215_664_901_532_9);
+        close(digamma(0.5), -1.963_510_026_021_423_5);
+        close(digamma(-0.5), 0.036_489_973_978_576_52);
+        close(zeta(2.0, 1.0), std::f64::consts::PI.powi(2) / 6.0);
+        close(zeta(3.0, 2.5), 0.118_102_067_300_850_8);
+        close(erf_inv(0.5), 0.476_936_276_204_469_9);
+        for y in [-0.999_999, -0.9, -0.3, 1e-9, 0.2, 0.7, 0.99, 0.999_999_9] {
+            close(libm::erf(erf_inv(y)), y);
+        }
+        assert!(erf_inv(1.0).is_infinite());
+        assert!(digamma(-2.0).is_nan());
+        assert!(zeta(1.0, 3.0).is_infinite());
+    }
+}
