@@ -1,8 +1,40 @@
-//! The pure Graph under every face of Tensorloom.
+//! The pure Graph under every face of Tensorloom: types, ops with their rules, text form, verifier and interpreter.
+//!
+//! ```
+//! use ir::{Build, Builder, DType, Literal, interp};
+//!
+//! let mut b = Builder::new();
+//! let x = b.input(DType::F32, &[3]);
+//! let y = b.mul(x, x)?;
+//! let square = b.finish(&[y]);
+//! let out = interp::run(&square, &[Literal::new(&[3], &[1f32, 2.0, 3.0])])?;
+//! assert_eq!(out[0].to_vec::<f32>(), [1.0, 4.0, 9.0]);
+//! assert_eq!(ir::text::parse(&square.to_string())?, square);
+//! # Ok::<(), ir::Error>(())
+//! ```
 
+pub mod attr;
+pub mod build;
+pub mod composites;
 pub mod dtype;
+pub mod error;
+pub mod expr;
+pub mod graph;
+pub mod interp;
+pub mod literal;
+pub mod ops;
 pub mod scalar;
 pub mod special;
+pub mod text;
+pub mod types;
+pub mod verify;
 
+pub use build::{Build, Builder, Cx, SplitGraph};
 pub use dtype::{Class, DType};
+pub use error::{Error, Problem, Result, TypeError};
+pub use expr::Expr;
+pub use graph::{Def, Graph, Loc, Node, Value, Values};
+pub use literal::{Element, Literal};
+pub use ops::{Meaning, Op, Rules};
 pub use scalar::{Binary, Compare, Domain, Scalar, Unary};
+pub use types::{Shape, Type};

@@ -85,7 +85,15 @@ pub fn digamma(x: f64) -> f64 {
     }
     // Asymptotic series with the Bernoulli numbers B₂ₖ / 2k.
     let z = 1.0 / (y * y);
-    const C: [f64; 7] = [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0, 1.0 / 12.0];
+    const C: [f64; 7] = [
+        1.0 / 12.0,
+        -1.0 / 120.0,
+        1.0 / 252.0,
+        -1.0 / 240.0,
+        1.0 / 132.0,
+        -691.0 / 32760.0,
+        1.0 / 12.0,
+    ];
     let series = C.iter().rev().fold(0.0, |acc, c| (acc + c) * z);
     shift + y.ln() - 0.5 / y - series
 }
@@ -185,7 +193,7 @@ mod tests {
         close(digamma(0.5), -1.963_510_026_021_423_5);
         close(digamma(-0.5), 0.036_489_973_978_576_52);
         close(zeta(2.0, 1.0), std::f64::consts::PI.powi(2) / 6.0);
-        close(zeta(3.0, 2.5), 0.118_102_067_300_850_8);
+        close(zeta(3.0, 2.5), 0.118_102_025_820_863_68);
         close(erf_inv(0.5), 0.476_936_276_204_469_9);
         for y in [-0.999_999, -0.9, -0.3, 1e-9, 0.2, 0.7, 0.99, 0.999_999_9] {
             close(libm::erf(erf_inv(y)), y);

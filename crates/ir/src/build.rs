@@ -1,0 +1,383 @@
+//! Building: the methods that rules, composites and front ends use to write Graphs.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Loc, Value, Values};
+use crate::literal::Literal;
+use crate::ops::*;
+use crate::scalar::{Binary, Compare, Scalar, Unary};
+use crate::types::{Shape, Type};
+
+/// Something that ops can be written into.
+///
+/// The provided methods are shorthand for one op each, or a few where the name says so.
+pub trait Build {
+    /// Adds an op; gives its results.
+    fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values>;
+
+    /// Type of a value.
+    fn ty(&self, v: Value) -> Type;
+
+    /// Adds an op with one result.
+    fn one(&mut self, op: Op, args: &[Value]) -> Result<Value> {
+        let outs = self.emit(op, args)?;
+        match outs.as_slice() {
+            [v] => Ok(*v),
+            other => Err(Error::Invalid(format!(
+                "an op with {} results where one was expected",
+                other.len()
+            ))),
+        }
+    }
+
+    /// A constant.
+    fn constant(&mut self, literal: Literal) -> Result<Value> {
+        self.one(Const(literal).into(), &[])
+    }
+
+    /// A rank-0 constant of a dtype.
+    fn scalar(&mut self, dtype: DType, x: f64) -> Result<Value> {
+        self.constant(Literal::scalar(Scalar::from_f64(dtype, x)))
+    }
+
+    /// A constant filling a type.
+    fn full(&mut self, ty: &Type, s: Scalar) -> Result<Value> {
+        let c = self.constant(Literal::scalar(s.cast(ty.dtype)))?;
+        self.splat(c, &ty.shape)
+    }
+
+    /// A number filling the type of `like`.
+    fn full_like(&mut self, like: Value, x: f64) -> Result<Value> {
+        let ty = self.ty(like);
+        self.full(&ty, Scalar::from_f64(ty.dtype, x))
+    }
+
+    /// Zeros of a type.
+    fn zeros(&mut self, ty: &Type) -> Result<Value> {
+        self.full(ty, Scalar::zero(ty.dtype))
+    }
+
+    /// A rank-0 value repeated to a shape.
+    fn splat(&mut self, v: Value, shape: &[usize]) -> Result<Value> {
+        if shape.is_empty() {
+            Ok(v)
+        } else {
+            self.broadcast(v, shape, &[])
+        }
+    }
+
+    /// `f(x)`.
+    fn unary(&mut self, op: Unary, x: Value) -> Result<Value> {
+        self.one(op.into(), &[x])
+    }
+
+    /// `f(a, b)`.
+    fn binary(&mut self, op: Binary, a: Value, b: Value) -> Result<Value> {
+        self.one(op.into(), &[a, b])
+    }
+
+    /// `a ⋈ b`.
+    fn compare(&mut self, op: Compare, a: Value, b: Value) -> Result<Value> {
+        self.one(op.into(), &[a, b])
+    }
+
+    /// `a + b`.
+    fn add(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.binary(Binary::Add, a, b)
+    }
+
+    /// `a - b`.
+    fn sub(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.binary(Binary::Sub, a, b)
+    }
+
+    /// `a · b`, elementwise.
+    fn mul(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.binary(Binary::Mul, a, b)
+    }
+
+    /// `a / b`.
+    fn div(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.binary(Binary::Div, a, b)
+    }
+
+    /// `-x`.
+    fn neg(&mut self, x: Value) -> Result<Value> {
+        self.unary(Unary::Neg, x)
+    }
+
+    /// `x · c` for a number.
+    fn scale(&mut self, x: Value, c: f64) -> Result<Value> {
+        let c = self.full_like(x, c)?;
+        self.mul(x, c)
+    }
+
+    /// `x + c` for a number.
+    fn offset(&mut self, x: Value, c: f64) -> Result<Value> {
+        let c = self.full_like(x, c)?;
+        self.add(x, c)
+    }
+
+    /// `if c { a } else { b }`, elementwise.
+    fn select(&mut self, c: Value, a: Value, b: Value) -> Result<Value> {
+        self.one(Select.into(), &[c, a, b])
+    }
+
+    /// `x` where `c`, else 0.
+    fn keep_where(&mut self, c: Value, x: Value) -> Result<Value> {
+        let zero = self.full_like(x, 0.0)?;
+        self.select(c, x, zero)
+    }
+
+    /// Conversion; nothing if the dtype is right already.
+    fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
+        if self.ty(x).dtype == dtype {
+            Ok(x)
+        } else {
+            self.one(Cast(dtype).into(), &[x])
+        }
+    }
+
+    /// Same elements, other shape; nothing if the shape is right already.
+    fn reshape(&mut self, x: Value, shape: &[usize]) -> Result<Value> {
+        if self.ty(x).shape.as_slice() == shape {
+            return Ok(x);
+        }
+        self.one(
+            Reshape {
+                shape: Shape::from_slice(shape),
+            }
+            .into(),
+            &[x],
+        )
+    }
+
+    /// Reorders axes: result axis `i` is operand axis `perm[i]`.
+    fn permute(&mut self, x: Value, perm: &[usize]) -> Result<Value> {
+        if perm.iter().enumerate().all(|(i, &p)| i == p) && perm.len() == self.ty(x).rank() {
+            return Ok(x);
+        }
+        self.one(
+            Permute {
+                perm: Shape::from_slice(perm),
+            }
+            .into(),
+            &[x],
+        )
+    }
+
+    /// Moves one axis to another place.
+    fn move_axis(&mut self, x: Value, from: usize, to: usize) -> Result<Value> {
+        let mut perm: Vec<usize> = (0..self.ty(x).rank()).filter(|&a| a != from).collect();
+        perm.insert(to, from);
+        self.permute(x, &perm)
+    }
+
+    /// Operand axis `i` becomes result axis `dims[i]`; the other axes repeat.
+    fn broadcast(&mut self, x: Value, shape: &[usize], dims: &[usize]) -> Result<Value> {
+        let op = Broadcast {
+            shape: Shape::from_slice(shape),
+            dims: Shape::from_slice(dims),
+        };
+        self.one(op.into(), &[x])
+    }
+
+    /// Repeats `x` along a new first axis.
+    fn repeat_front(&mut self, x: Value, size: usize) -> Result<Value> {
+        let ty = self.ty(x).batched(size);
+        let dims: Vec<usize> = (1..ty.rank()).collect();
+        self.broadcast(x, &ty.shape, &dims)
+    }
+
+    /// Right-aligned broadcasting to a shape, as NumPy does it.
+    fn broadcast_to(&mut self, x: Value, shape: &[usize]) -> Result<Value> {
+        let rank = self.ty(x).rank();
+        if self.ty(x).shape.as_slice() == shape {
+            return Ok(x);
+        }
+        let dims: Vec<usize> = (0..rank).map(|i| i + shape.len().saturating_sub(rank)).collect();
+        self.broadcast(x, shape, &dims)
+    }
+
+    /// Puts back axes of size 1 that a reduction removed, and repeats along them to `shape`.
+    fn unreduce(&mut self, x: Value, shape: &[usize], axes: &[usize]) -> Result<Value> {
+        let dims: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
+        self.broadcast(x, shape, &dims)
+    }
+
+    /// Strided slice.
+    fn slice(&mut self, x: Value, start: &[usize], limit: &[usize], stride: &[usize]) -> Result<Value> {
+        let op = Slice {
+            start: Shape::from_slice(start),
+            limit: Shape::from_slice(limit),
+            stride: Shape::from_slice(stride),
+        };
+        self.one(op.into(), &[x])
+    }
+
+    /// `x[start..limit]` along one axis.
+    fn slice_axis(&mut self, x: Value, axis: usize, start: usize, limit: usize) -> Result<Value> {
+        let shape = self.ty(x).shape;
+        let mut starts: Shape = shape.iter().map(|_| 0).collect();
+        let mut limits = shape.clone();
+        let ones: Shape = shape.iter().map(|_| 1).collect();
+        starts[axis] = start;
+        limits[axis] = limit;
+        self.slice(x, &starts, &limits, &ones)
+    }
+
+    /// Pads with a rank-0 value; negative amounts cut.
+    fn pad(&mut self, x: Value, fill: Value, low: &[i64], high: &[i64], interior: &[usize]) -> Result<Value> {
+        let op = Pad {
+            low: low.into(),
+            high: high.into(),
+            interior: Shape::from_slice(interior),
+        };
+        self.one(op.into(), &[x, fill])
+    }
+
+    /// Reverses axes.
+    fn flip(&mut self, x: Value, axes: &[usize]) -> Result<Value> {
+        self.one(
+            Flip {
+                axes: Shape::from_slice(axes),
+            }
+            .into(),
+            &[x],
+        )
+    }
+
+    /// Joins along an axis.
+    fn concat(&mut self, xs: &[Value], axis: usize) -> Result<Value> {
+        self.one(Concat { axis }.into(), xs)
+    }
+
+    /// Reduces over axes, which disappear.
+    fn reduce(&mut self, kind: ReduceKind, x: Value, axes: &[usize]) -> Result<Value> {
+        if axes.is_empty() {
+            return Ok(x);
+        }
+        self.one(
+            Reduce {
+                kind,
+                axes: Shape::from_slice(axes),
+            }
+            .into(),
+            &[x],
+        )
+    }
+
+    /// Sums over axes, which disappear.
+    fn sum(&mut self, x: Value, axes: &[usize]) -> Result<Value> {
+        self.reduce(ReduceKind::Sum, x, axes)
+    }
+
+    /// Sums everything.
+    fn sum_all(&mut self, x: Value) -> Result<Value> {
+        let axes: Vec<usize> = (0..self.ty(x).rank()).collect();
+        self.sum(x, &axes)
+    }
+
+    /// `a·b` of two matrices.
+    fn matmul(&mut self, a: Value, b: Value) -> Result<Value> {
+        self.one(Dot::matmul(self.ty(a).dtype).into(), &[a, b])
+    }
+
+    /// The index along an axis.
+    fn iota(&mut self, dtype: DType, shape: &[usize], axis: usize) -> Result<Value> {
+        self.one(
+            Iota {
+                dtype,
+                shape: Shape::from_slice(shape),
+                axis,
+            }
+            .into(),
+            &[],
+        )
+    }
+
+    /// Sums two optional cotangents.
+    fn add_opt(&mut self, a: Option<Value>, b: Option<Value>) -> Result<Option<Value>> {
+        match (a, b) {
+            (Some(a), Some(b)) => self.add(a, b).map(Some),
+            (a, b) => Ok(a.or(b)),
+        }
+    }
+
+    /// Copies a graph in; gives its outputs.
+    fn inline(&mut self, graph: &Graph, args: &[Value]) -> Result<Vec<Value>> {
+        graph.inline_with(args, |node, operands| self.emit(node.op.clone(), operands))
+    }
+}
+
+/// A graph under construction, with the place that its nodes are written at.
+#[derive(Default)]
+pub struct Builder {
+    /// The graph so far.
+    pub graph: Graph,
+    /// The place given to new nodes.
+    pub loc: Loc,
+}
+
+impl Builder {
+    /// An empty graph.
+    pub fn new() -> Builder {
+        Builder::default()
+    }
+
+    /// Adds an input.
+    pub fn input(&mut self, dtype: DType, shape: &[usize]) -> Value {
+        self.graph.input(Type::new(dtype, shape))
+    }
+
+    /// Ends with these outputs.
+    pub fn finish(mut self, outputs: &[Value]) -> Graph {
+        self.graph.set_outputs(outputs);
+        self.graph
+    }
+}
+
+impl Build for Builder {
+    fn emit(&mut self, op: Op, args: &[Value]) -> Result<Values> {
+        self.graph.push(op, args, self.loc.clone())
+    }
+
+    fn ty(&self, v: Value) -> Type {
+        self.graph.ty(v).clone()
+    }
+}
+
+/// What rules see: a builder that can also transform the sub-graphs of control-flow ops. Declared here and implemented
+/// in `transform`, so that `Scan` can differentiate its body without a cycle between crates.
+pub trait Cx: Build {
+    /// `jvp` of a graph: inputs are the primals, then the tangents of the inputs marked in `active`; outputs are the
+    /// primal outputs, then the tangents of the outputs marked in the result (at least those marked in `want`; a zero
+    /// tangent is instantiated if it was wanted).
+    fn jvp_of(&self, graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<bool>)>;
+
+    /// Partial evaluation of a graph.
+    fn split_of(&self, graph: &Graph, known: &[bool]) -> Result<SplitGraph>;
+
+    /// Transposition of a graph that is linear in the inputs marked in `linear`: inputs are the known inputs, then the
+    /// cotangents of the outputs marked in `ct`; outputs are cotangents of the linear inputs marked in the result.
+    fn transpose_of(&self, graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, Vec<bool>)>;
+
+    /// `vmap` of a graph over `size`: inputs marked in `batched` have the batch axis in front; so have the outputs
+    /// marked in the result (at least those marked in `want`).
+    fn vmap_of(&self, graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Result<(Graph, Vec<bool>)>;
+}
+
+/// A graph divided by partial evaluation.
+#[derive(Clone, Debug)]
+pub struct SplitGraph {
+    /// From the known inputs to the known outputs, then the residuals.
+    pub known: Graph,
+    /// From the residuals, then the unknown inputs, to the unknown outputs.
+    pub rest: Graph,
+    /// Which outputs are known.
+    pub known_outs: Vec<bool>,
+    /// How many residuals there are.
+    pub residuals: usize,
+    /// For each residual, the known input it simply is, if it is one.
+    pub forwarded: Vec<Option<usize>>,
+}

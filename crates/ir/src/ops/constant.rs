@@ -1,0 +1,100 @@
+//! Values that need no operands: constants and index ramps.
+
+use super::*;
+use crate::dtype::DType;
+use crate::literal::Literal;
+
+/// The rules that every leaf shares: there is nothing to differentiate, transpose or batch.
+macro_rules! leaf_rules {
+    () => {
+        no_tangent!();
+        split_whole!();
+
+        fn transpose(&self, _: &mut dyn Cx, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
+            Ok(Vec::new())
+        }
+
+        fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+            Ok(vec![(cx.one(self.clone().into(), x)?, false)])
+        }
+
+        fn saves(&self) -> Saves {
+            Saves::nothing()
+        }
+
+        fn meaning(&self) -> Meaning {
+            Meaning::Leaf
+        }
+    };
+}
+
+/// A constant.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Const(pub Literal);
+
+impl Rules for Const {
+    fn name(&self) -> &'static str {
+        "const"
+    }
+
+    fn attrs(&self) -> Attrs {
+        vec![("value", crate::attr::Attr::Literal(self.0.clone()))]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        arity(args, 0)?;
+        Ok(vec![self.0.ty().clone()])
+    }
+
+    leaf_rules!();
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Const>> {
+        (name == "const").then(|| Ok(Const(attrs.literal("value")?)))
+    }
+}
+
+/// The index along one axis, of any number dtype.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Iota {
+    /// Element type.
+    pub dtype: DType,
+    /// Result shape.
+    pub shape: Shape,
+    /// The axis that counts.
+    pub axis: usize,
+}
+
+impl Rules for Iota {
+    fn name(&self) -> &'static str {
+        "iota"
+    }
+
+    fn attrs(&self) -> Attrs {
+        vec![
+            ("dtype", self.dtype.into()),
+            ("shape", self.shape.as_slice().into()),
+            ("axis", self.axis.into()),
+        ]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        arity(args, 0)?;
+        check_axis(self.axis, self.shape.len())?;
+        if self.dtype == DType::Bool {
+            return Err(Problem::other("iota needs a number dtype, got bool"));
+        }
+        Ok(vec![Type::checked(self.dtype, &self.shape)?])
+    }
+
+    leaf_rules!();
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Iota>> {
+        (name == "iota").then(|| {
+            Ok(Iota {
+                dtype: attrs.dtype("dtype")?,
+                shape: attrs.usizes("shape")?,
+                axis: attrs.usize("axis")?,
+            })
+        })
+    }
+}

@@ -1,0 +1,368 @@
+//! The ops and their rules. Everything about one op stands together in its family's file; the list at the end of this
+//! file is the only other place that names it.
+//!
+//! # Laws of the rules
+//!
+//! - `infer` is total: any operands give types or a [`Problem`], never a panic.
+//! - `jvp` is linear in the tangents, and a missing tangent is a symbolic zero.
+//! - `transpose` is only asked of an op that is linear in its `Linear` operands.
+//! - `batch` gets every batched operand with the batch axis in front, and gives results the same way. (A permutation
+//!   costs nothing after fusion, so rules need not juggle axes.)
+//! - Integer and bool values have no tangents.
+
+use crate::attr::{AttrReader, AttrResult, Attrs};
+use crate::build::Cx;
+use crate::error::{Error, Problem, Result};
+use crate::expr::Expr;
+use crate::graph::{Graph, Value};
+use crate::literal::Literal;
+use crate::types::{Shape, Type};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Inferred output types.
+pub type Infer = std::result::Result<Vec<Type>, Problem>;
+
+/// Tangents or cotangents; `None` is a symbolic zero.
+pub type Tangents = Vec<Option<Value>>;
+
+/// An operand during transposition.
+#[derive(Clone, Debug)]
+pub enum Arg {
+    /// A value that can be used.
+    Known(Value),
+    /// An operand that the op is linear in; only its type is known.
+    Linear(Type),
+}
+
+impl Arg {
+    /// Whether the op is transposed with respect to this operand.
+    pub fn is_linear(&self) -> bool {
+        matches!(self, Arg::Linear(_))
+    }
+
+    /// The value of a known operand.
+    pub fn known(&self) -> Option<Value> {
+        match self {
+            Arg::Known(v) => Some(*v),
+            Arg::Linear(_) => None,
+        }
+    }
+}
+
+/// How an op divides when only some operands are known.
+#[derive(Clone, Debug)]
+pub enum Split {
+    /// It doesn't: with all operands known it runs in the known part, else whole in the rest.
+    Whole,
+    /// Into two ops.
+    Parts(Parts),
+}
+
+/// The two halves of a divided op.
+#[derive(Clone, Debug)]
+pub struct Parts {
+    /// Runs now, on these operands (all known).
+    pub known: Option<(Op, Vec<usize>)>,
+    /// Runs later.
+    pub rest: Option<(Op, Vec<RestArg>)>,
+    /// Where each output of the undivided op comes from.
+    pub outs: Vec<OutFrom>,
+}
+
+/// An operand of the later half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestArg {
+    /// The n-th operand of the undivided op.
+    Arg(usize),
+    /// The n-th output of the known half.
+    Residual(usize),
+}
+
+/// Which half gives an output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutFrom {
+    /// The n-th output of the known half.
+    Known(usize),
+    /// The n-th output of the later half.
+    Rest(usize),
+}
+
+/// What PyTorch would keep for this op's backward: positions of operands and results.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saves {
+    /// Operands kept.
+    pub inputs: SmallVec<[usize; 4]>,
+    /// Results kept.
+    pub outputs: SmallVec<[usize; 2]>,
+}
+
+impl Saves {
+    /// Nothing is kept.
+    pub fn nothing() -> Saves {
+        Saves::default()
+    }
+
+    /// These operands are kept.
+    pub fn inputs(inputs: &[usize]) -> Saves {
+        Saves {
+            inputs: SmallVec::from_slice(inputs),
+            outputs: SmallVec::new(),
+        }
+    }
+
+    /// These results are kept.
+    pub fn outputs(outputs: &[usize]) -> Saves {
+        Saves {
+            inputs: SmallVec::new(),
+            outputs: SmallVec::from_slice(outputs),
+        }
+    }
+}
+
+/// What an op computes, as data for the interpreter and the compiler.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Meaning {
+    /// Every element of the result is this expression of the operands' elements at the same place.
+    Map(Expr),
+    /// A reduction over axes.
+    Reduce(ReduceKind, Shape),
+    /// A rearrangement of the first operand's elements.
+    View(View),
+    /// A tensor contraction.
+    Contract(Dot),
+    /// A value that needs no operands.
+    Leaf,
+    /// A named function of its operands, given by this graph.
+    Inline(Arc<Graph>),
+    /// An op that the interpreter and each backend implement as such.
+    Library,
+}
+
+/// A rearrangement of elements: where the result's element comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum View {
+    /// Same elements in row-major order.
+    Reshape,
+    /// Result axis `i` is operand axis `perm[i]`.
+    Permute(Shape),
+    /// Operand axis `i` is result axis `dims[i]`; size-1 axes repeat.
+    Broadcast(Shape),
+    /// Result index `i` is operand index `start + i · stride`.
+    Slice(Shape, Shape),
+    /// Result index is `low + i · (interior + 1)`; other places hold the second operand. `low` may be negative.
+    Pad(SmallVec<[i64; 6]>, Shape),
+    /// These axes run backwards.
+    Flip(Shape),
+}
+
+/// The rules of one op.
+pub trait Rules {
+    /// The name in the text form and in messages.
+    fn name(&self) -> &'static str;
+
+    /// Static data, in printing order.
+    fn attrs(&self) -> Attrs {
+        Vec::new()
+    }
+
+    /// Types of the results.
+    fn infer(&self, args: &[Type]) -> Infer;
+
+    /// Tangents of the results, given operands `x`, their tangents `dx` and results `y`.
+    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents>;
+
+    /// An equivalent graph that is differentiated in this op's place, where there is one.
+    fn differentiate_as(&self, _args: &[Type]) -> Result<Option<Graph>> {
+        Ok(None)
+    }
+
+    /// Partial evaluation: what can be computed from the known operands, what is saved, what remains.
+    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split>;
+
+    /// Cotangents of the linear operands (`None` for known ones), given those of the results.
+    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents>;
+
+    /// The op over a batch of `size`: operand `i` has the batch axis in front where `batched[i]`.
+    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>>;
+
+    /// What PyTorch would keep for backward.
+    fn saves(&self) -> Saves;
+
+    /// What it computes.
+    fn meaning(&self) -> Meaning;
+
+    /// The results for concrete operands, for ops whose meaning is `Library`: the reference that backends are compared
+    /// with. Other ops are evaluated from their meaning.
+    fn eval(&self, _args: &[Literal]) -> Result<Vec<Literal>> {
+        Err(Error::Run(format!("{} is evaluated from its meaning", self.name())))
+    }
+
+    /// Reads the op from its text form; `None` when the name is another op's.
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Self>>
+    where
+        Self: Sized;
+}
+
+/// Checks the number of operands.
+pub(crate) fn arity(args: &[Type], n: usize) -> std::result::Result<(), Problem> {
+    if args.len() == n {
+        Ok(())
+    } else {
+        Err(Problem::Arity {
+            expected: n.to_string(),
+            got: args.len(),
+        })
+    }
+}
+
+/// Checks that an axis exists.
+pub(crate) fn check_axis(axis: usize, rank: usize) -> std::result::Result<(), Problem> {
+    if axis < rank {
+        Ok(())
+    } else {
+        Err(Problem::Axis {
+            axis: axis as i64,
+            rank,
+        })
+    }
+}
+
+/// Checks that axes exist and are named once.
+pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(), Problem> {
+    for (i, &a) in axes.iter().enumerate() {
+        check_axis(a, rank)?;
+        if axes[..i].contains(&a) {
+            return Err(Problem::RepeatedAxis(a));
+        }
+    }
+    Ok(())
+}
+
+/// The error of an op that is not linear in any operand.
+pub(crate) fn not_linear<T>(op: &dyn Rules) -> Result<T> {
+    Err(Error::no_rule(
+        op.name(),
+        "transpose",
+        "it is not linear in its operands",
+    ))
+}
+
+/// The usual `split`: all or nothing.
+macro_rules! split_whole {
+    () => {
+        fn split(&self, _: &mut dyn Cx, _: &[Type], _: &[bool]) -> Result<Split> {
+            Ok(Split::Whole)
+        }
+    };
+}
+
+/// The `transpose` of an op that is not linear.
+macro_rules! never_linear {
+    () => {
+        fn transpose(&self, _: &mut dyn Cx, _: &[Arg], _: &[Option<Value>]) -> Result<Tangents> {
+            not_linear(self)
+        }
+    };
+}
+
+/// The `jvp` of an op whose results carry no derivative.
+macro_rules! no_tangent {
+    () => {
+        fn jvp(&self, _: &mut dyn Cx, _: &[Value], _: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+            Ok(vec![None; y.len()])
+        }
+    };
+}
+
+pub mod composite;
+pub mod constant;
+pub mod control;
+pub mod dot;
+pub mod elementwise;
+pub mod reduce;
+pub mod scan;
+pub mod view;
+
+pub use composite::{Composite, CustomLinear, Derivative};
+pub use constant::{Const, Iota};
+pub use control::{Call, Remat};
+pub use dot::Dot;
+pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
+pub use reduce::{Reduce, ReduceKind};
+pub use scan::{Checkpoint, Scan};
+pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
+
+macro_rules! ops {
+    ($($variant:ident($ty:ty)),* $(,)?) => {
+        /// Every op. The variants are the one list; each holds the struct that carries the op's rules.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each variant's struct is documented")]
+        pub enum Op { $($variant($ty)),* }
+
+        impl Op {
+            /// The op's rules.
+            pub fn rules(&self) -> &dyn Rules {
+                match self { $(Op::$variant(op) => op),* }
+            }
+
+            /// Reads an op from its text form.
+            pub fn parse(name: &str, attrs: &mut AttrReader) -> AttrResult<Op> {
+                $(if let Some(op) = <$ty as Rules>::parse(name, attrs) {
+                    return op.map(Op::$variant);
+                })*
+                Err(format!("there is no op `{name}`"))
+            }
+        }
+
+        $(impl From<$ty> for Op {
+            fn from(op: $ty) -> Op { Op::$variant(op) }
+        })*
+    };
+}
+
+impl Op {
+    /// The name in the text form and in messages.
+    pub fn name(&self) -> &'static str {
+        self.rules().name()
+    }
+
+    /// Types of the results.
+    pub fn infer(&self, args: &[Type]) -> Infer {
+        self.rules().infer(args)
+    }
+
+    /// What it computes.
+    pub fn meaning(&self) -> Meaning {
+        self.rules().meaning()
+    }
+}
+
+ops! {
+    Unary(crate::scalar::Unary),
+    Binary(crate::scalar::Binary),
+    Compare(crate::scalar::Compare),
+    Select(Select),
+    Clamp(Clamp),
+    Fma(Fma),
+    Cast(Cast),
+    Bitcast(Bitcast),
+    Quantize(Quantize),
+    StopGradient(StopGradient),
+    Const(Const),
+    Iota(Iota),
+    Reshape(Reshape),
+    Permute(Permute),
+    Broadcast(Broadcast),
+    Slice(Slice),
+    Pad(Pad),
+    Flip(Flip),
+    Concat(Concat),
+    Reduce(Reduce),
+    Dot(Dot),
+    Scan(Scan),
+    Call(Call),
+    Remat(Remat),
+    Composite(Composite),
+    CustomLinear(CustomLinear),
+}

@@ -1,0 +1,199 @@
+//! Reductions over axes.
+
+use super::*;
+use crate::dtype::DType;
+use crate::scalar::{Binary, Compare, Scalar};
+
+/// How a reduction combines elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names are the documentation")]
+pub enum ReduceKind {
+    Sum,
+    Prod,
+    Max,
+    Min,
+    Any,
+    All,
+}
+
+impl ReduceKind {
+    /// Every kind.
+    pub const ALL: [ReduceKind; 6] = [
+        ReduceKind::Sum,
+        ReduceKind::Prod,
+        ReduceKind::Max,
+        ReduceKind::Min,
+        ReduceKind::Any,
+        ReduceKind::All,
+    ];
+
+    /// Name of the op.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceKind::Sum => "reduce_sum",
+            ReduceKind::Prod => "reduce_prod",
+            ReduceKind::Max => "reduce_max",
+            ReduceKind::Min => "reduce_min",
+            ReduceKind::Any => "reduce_any",
+            ReduceKind::All => "reduce_all",
+        }
+    }
+
+    /// The operator that combines two elements.
+    pub fn combine(self) -> Binary {
+        match self {
+            ReduceKind::Sum => Binary::Add,
+            ReduceKind::Prod => Binary::Mul,
+            ReduceKind::Max => Binary::Max,
+            ReduceKind::Min => Binary::Min,
+            ReduceKind::Any => Binary::Or,
+            ReduceKind::All => Binary::And,
+        }
+    }
+
+    /// What a reduction over nothing gives.
+    pub fn identity(self, dtype: DType) -> Scalar {
+        match self {
+            ReduceKind::Sum | ReduceKind::Any => Scalar::zero(dtype),
+            ReduceKind::Prod | ReduceKind::All => Scalar::one(dtype),
+            ReduceKind::Max => Scalar::lowest(dtype),
+            ReduceKind::Min => Scalar::highest(dtype),
+        }
+    }
+}
+
+/// Reduces over axes, which disappear from the shape.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Reduce {
+    /// How elements are combined.
+    pub kind: ReduceKind,
+    /// The axes.
+    pub axes: Shape,
+}
+
+impl Rules for Reduce {
+    fn name(&self) -> &'static str {
+        self.kind.name()
+    }
+
+    fn attrs(&self) -> Attrs {
+        vec![("axes", self.axes.as_slice().into())]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        arity(args, 1)?;
+        let x = &args[0];
+        check_axes(&self.axes, x.rank())?;
+        match self.kind {
+            ReduceKind::Any | ReduceKind::All if x.dtype != DType::Bool => {
+                return Err(Problem::DType {
+                    operand: 0,
+                    expected: "bool",
+                    got: x.dtype,
+                });
+            }
+            ReduceKind::Sum | ReduceKind::Prod if x.dtype == DType::Bool => {
+                return Err(Problem::DType {
+                    operand: 0,
+                    expected: "a number dtype (not bool)",
+                    got: x.dtype,
+                });
+            }
+            _ => {}
+        }
+        let shape: Shape = (0..x.rank())
+            .filter(|a| !self.axes.contains(a))
+            .map(|a| x.shape[a])
+            .collect();
+        Ok(vec![x.with_shape(&shape)])
+    }
+
+    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+        let Some(d) = dx[0] else { return Ok(vec![None]) };
+        Ok(vec![match self.kind {
+            ReduceKind::Sum => Some(cx.sum(d, &self.axes)?),
+            ReduceKind::Max | ReduceKind::Min => Some(extremum_tangent(cx, x[0], d, y[0], &self.axes)?),
+            ReduceKind::Prod => Some(product_tangent(cx, x[0], d, &self.axes)?),
+            ReduceKind::Any | ReduceKind::All => None,
+        }])
+    }
+
+    split_whole!();
+
+    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+        let Some(c) = ct[0] else { return Ok(vec![None]) };
+        match (&args[0], self.kind) {
+            (Arg::Linear(ty), ReduceKind::Sum) => Ok(vec![Some(cx.unreduce(c, &ty.shape, &self.axes)?)]),
+            _ => not_linear(self),
+        }
+    }
+
+    fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
+        let axes: Shape = self.axes.iter().map(|a| a + 1).collect();
+        Ok(vec![(cx.one(Reduce { kind: self.kind, axes }.into(), x)?, true)])
+    }
+
+    fn saves(&self) -> Saves {
+        match self.kind {
+            ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => Saves::nothing(),
+            _ => Saves {
+                inputs: SmallVec::from_slice(&[0]),
+                outputs: SmallVec::from_slice(&[0]),
+            },
+        }
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning::Reduce(self.kind, self.axes.clone())
+    }
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Reduce>> {
+        let kind = ReduceKind::ALL.into_iter().find(|k| k.name() == name)?;
+        Some(attrs.usizes("axes").map(|axes| Reduce { kind, axes }))
+    }
+}
+
+/// The tangent at the extremum; equal extrema share it in equal parts.
+fn extremum_tangent(cx: &mut dyn Cx, x: Value, d: Value, y: Value, axes: &[usize]) -> Result<Value> {
+    let shape = cx.ty(x).shape;
+    let wide = cx.unreduce(y, &shape, axes)?;
+    let at = cx.compare(Compare::Eq, x, wide)?;
+    let dtype = cx.ty(x).dtype;
+    let weight = cx.cast(at, dtype)?;
+    let count = cx.sum(weight, axes)?;
+    let picked = cx.mul(d, weight)?;
+    let total = cx.sum(picked, axes)?;
+    cx.div(total, count)
+}
+
+/// Σᵢ dxᵢ Πⱼ≠ᵢ xⱼ by the recurrence (p, dp) ← (p·x, dp·x + p·dx), which needs no division and so takes zeros.
+fn product_tangent(cx: &mut dyn Cx, x: Value, d: Value, axes: &[usize]) -> Result<Value> {
+    let ty = cx.ty(x);
+    let kept: Vec<usize> = (0..ty.rank()).filter(|a| !axes.contains(a)).collect();
+    let perm: Vec<usize> = axes.iter().chain(&kept).copied().collect();
+    let length: usize = axes.iter().map(|&a| ty.shape[a]).product();
+    let shape: Shape = std::iter::once(length)
+        .chain(kept.iter().map(|&a| ty.shape[a]))
+        .collect();
+    let front = |cx: &mut dyn Cx, v: Value| -> Result<Value> {
+        let p = cx.permute(v, &perm)?;
+        cx.reshape(p, &shape)
+    };
+    let (xs, ds) = (front(cx, x)?, front(cx, d)?);
+    let step = Type::new(ty.dtype, &shape[1..]);
+    let (one, zero) = (cx.full(&step, Scalar::one(ty.dtype))?, cx.zeros(&step)?);
+    let scan = Scan::over(0, 2, length, product_step(&step)?);
+    let outs = cx.emit(scan.into(), &[one, zero, xs, ds])?;
+    Ok(outs[1])
+}
+
+/// Body of the product's tangent: `(p, dp, x, dx) -> (p·x, dp·x + p·dx)`.
+pub(crate) fn product_step(ty: &Type) -> Result<Graph> {
+    let mut b = crate::build::Builder::new();
+    let v: Vec<Value> = (0..4).map(|_| b.input(ty.dtype, &ty.shape)).collect();
+    use crate::build::Build;
+    let p = b.mul(v[0], v[2])?;
+    let (l, r) = (b.mul(v[1], v[2])?, b.mul(v[0], v[3])?);
+    let dp = b.add(l, r)?;
+    Ok(b.finish(&[p, dp]))
+}

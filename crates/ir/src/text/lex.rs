@@ -1,0 +1,125 @@
+//! Text → tokens with their places.
+
+use crate::error::{Error, Result};
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Token {
+    Word(String),
+    /// An optional sign and then anything that a number may hold; its reader decides.
+    Number(String),
+    Str(String),
+    /// `%name`.
+    Name(String),
+    Symbol(char),
+    End,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Place {
+    pub(super) line: u32,
+    pub(super) column: u32,
+}
+
+impl Place {
+    pub(super) fn error<T>(self, message: impl Into<String>) -> Result<T> {
+        Err(Error::Parse {
+            line: self.line,
+            column: self.column,
+            message: message.into(),
+        })
+    }
+}
+
+pub(super) fn lex(text: &str) -> Result<Vec<(Token, Place)>> {
+    let mut tokens = Vec::new();
+    let mut chars = text.chars().peekable();
+    let mut place = Place { line: 1, column: 1 };
+    while let Some(&c) = chars.peek() {
+        let start = place;
+        let mut bump = |place: &mut Place| {
+            let c = chars.next();
+            match c {
+                Some('\n') => {
+                    *place = Place {
+                        line: place.line + 1,
+                        column: 1,
+                    }
+                }
+                Some(_) => place.column += 1,
+                None => {}
+            }
+            (c, chars.peek().copied())
+        };
+        if c.is_whitespace() {
+            bump(&mut place);
+            continue;
+        }
+        if c == '#' {
+            while bump(&mut place).1.is_some_and(|n| n != '\n') {}
+            continue;
+        }
+        let mut take_while = |place: &mut Place, ok: fn(char) -> bool| {
+            let mut s = String::new();
+            loop {
+                let (c, next) = bump(place);
+                s.extend(c);
+                if !next.is_some_and(ok) {
+                    return s;
+                }
+            }
+        };
+        let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+        let token = match c {
+            'a'..='z' | 'A'..='Z' | '_' => Token::Word(take_while(&mut place, word)),
+            // `-inf`, `1e-5` and `0xff` are one token each; what they mean is decided by their reader.
+            '0'..='9' | '-' | '+' => {
+                let mut s = take_while(&mut place, |c| c.is_ascii_alphanumeric() || c == '.');
+                while s.ends_with(['e', 'E']) && !s.starts_with("0x") && chars.peek().is_some_and(|c| "+-".contains(*c))
+                {
+                    let sign = chars.next().expect("peeked");
+                    place.column += 1;
+                    s.push(sign);
+                    while let Some(d) = chars.peek().copied().filter(char::is_ascii_digit) {
+                        chars.next();
+                        place.column += 1;
+                        s.push(d);
+                    }
+                }
+                Token::Number(s)
+            }
+            '%' => {
+                let s = take_while(&mut place, |c| c.is_ascii_alphanumeric() || c == '_');
+                if s.len() == 1 {
+                    return start.error("a value name must follow `%`");
+                }
+                Token::Name(s[1..].to_string())
+            }
+            '"' => {
+                let mut s = String::new();
+                bump(&mut place);
+                loop {
+                    match bump(&mut place).0 {
+                        Some('"') => break,
+                        Some('\\') => match bump(&mut place).0 {
+                            Some('n') => s.push('\n'),
+                            Some('t') => s.push('\t'),
+                            Some(c) => s.push(c),
+                            None => return start.error("a string without its end"),
+                        },
+                        Some(c) => s.push(c),
+                        None => return start.error("a string without its end"),
+                    }
+                }
+                Token::Str(s)
+            }
+            '(' | ')' | '{' | '}' | '[' | ']' | ',' | ':' | '=' => {
+                bump(&mut place);
+                Token::Symbol(c)
+            }
+            other => return start.error(format!("unexpected character {other:?}")),
+        };
+        tokens.push((token, start));
+    }
+    tokens.push((Token::End, place));
+    Ok(tokens)
+}

@@ -1,0 +1,35 @@
+//! Transforms: functions from Graph to Graph.
+//!
+//! Reverse mode is derived: [`jvp`] makes tangents, [`split`] separates what is known before the tangents from what is
+//! linear in them, [`transpose`] turns the linear part round. [`vjp`] and [`grad`] are the three in a row. Since each
+//! gives an ordinary Graph, they compose in any order.
+//!
+//! ```
+//! use ir::{Build, Builder, DType, Literal, interp};
+//!
+//! let mut b = Builder::new();
+//! let x = b.input(DType::F64, &[]);
+//! let x2 = b.mul(x, x)?;
+//! let x3 = b.mul(x2, x)?;
+//! let cube = b.finish(&[x3]);
+//! let slope = transform::grad(&cube, &[0])?;
+//! let bend = transform::grad(&slope, &[0])?;
+//! let at = [Literal::new(&[], &[2.0f64])];
+//! assert_eq!(interp::run(&slope, &at)?[0].to_vec::<f64>(), [12.0]);
+//! assert_eq!(interp::run(&bend, &at)?[0].to_vec::<f64>(), [12.0]);
+//! # Ok::<(), ir::Error>(())
+//! ```
+
+mod cx;
+mod jvp;
+mod reverse;
+mod split;
+mod transpose;
+mod vmap;
+
+pub use cx::Tx;
+pub use jvp::jvp;
+pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp};
+pub use split::split;
+pub use transpose::transpose;
+pub use vmap::{vmap, vmap_axes};
