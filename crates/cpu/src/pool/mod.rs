@@ -1,8 +1,9 @@
 //! The thread pool: a fixed set of workers that run the parts of one job at a time.
 //!
 //! Invariants:
-//! - Which thread runs a part follows from `parts` and `threads` alone (contiguous ranges); what a
-//!   part computes must not depend on it.
+//! - Parts are shared out in contiguous ranges that follow from `parts` and `threads` alone. A worker
+//!   runs its own share, or the caller does if the worker has not begun when the caller is through
+//!   with its own: a sleeping or descheduled worker delays nobody.
 //! - [`Pool::run`] allocates nothing (unless a part panics) and returns only when no worker can
 //!   touch the job any more.
 //! - A busy pool is never waited for: a second caller, or a part that calls `run` itself, runs its
@@ -13,7 +14,7 @@ use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -21,7 +22,7 @@ use std::thread::{self, JoinHandle};
 /// Turns of the spin loop before a thread sleeps; a `pause` takes 10 to 50 ns on x86-64.
 const SPINS: usize = 2000;
 
-/// A job: called once for each part, with the part and the index of the worker that runs it.
+/// A job: called once for each part, with the part and the index of the worker whose share it is.
 ///
 /// The worker index is below [`Pool::threads`] and no two parts of one call run at the same time
 /// with the same index, so scratch *that belongs to the call* may be indexed by it. Scratch that
@@ -45,8 +46,25 @@ pub struct Pool {
 }
 
 struct Worker {
-    asleep: Arc<AtomicBool>,
+    flags: Arc<Flags>,
     handle: Option<JoinHandle<()>>,
+}
+
+/// What a worker and the callers tell each other.
+#[derive(Default)]
+#[repr(align(128))]
+struct Flags {
+    asleep: AtomicBool,
+    /// The last generation whose share for this worker was begun, by the worker or the caller. Only
+    /// who moves it forward may run that share, and reads `job` before the share is counted off.
+    begun: AtomicU64,
+}
+
+impl Flags {
+    fn begin(&self, generation: u64) -> bool {
+        let last = self.begun.load(Relaxed);
+        last < generation && self.begun.compare_exchange(last, generation, AcqRel, Relaxed).is_ok()
+    }
 }
 
 /// Keeps what workers poll away from what they count down.
@@ -54,10 +72,9 @@ struct Worker {
 struct Line<T>(T);
 
 struct Shared {
-    /// `generation << 16 | workers that take part`. A change publishes `job` to exactly those
-    /// workers; the others must not read it, since nobody waits for them.
+    /// `generation << 16 | workers with a share`. A change publishes `job`.
     ticket: Line<AtomicU64>,
-    /// Workers that have not finished the current job.
+    /// Shares of the current job that are not finished, the caller's own apart.
     running: Line<AtomicUsize>,
     /// Held by the caller whose job is in `job`.
     busy: AtomicBool,
@@ -80,7 +97,7 @@ struct Published {
 }
 
 // SAFETY: `job` is written only by the holder of `busy` while `running` is zero, and read only by
-// workers that the ticket names, before they count themselves off `running`.
+// workers that have begun a share of it, before they count that off `running`.
 unsafe impl Sync for Shared {}
 // SAFETY: the pointer in `job` is to a `Sync` closure.
 unsafe impl Send for Shared {}
@@ -103,14 +120,14 @@ impl Pool {
         });
         let mut workers = Vec::new();
         for index in 1..threads.clamp(1, 1 << 15) {
-            let asleep = Arc::new(AtomicBool::new(false));
-            let (inner, flag) = (shared.clone(), asleep.clone());
+            let flags = Arc::new(Flags::default());
+            let (inner, own) = (shared.clone(), flags.clone());
             let spawned = thread::Builder::new()
                 .name(format!("tensorloom-{index}"))
-                .spawn(move || inner.work(index, &flag));
+                .spawn(move || inner.work(index, &own));
             match spawned {
                 Ok(handle) => workers.push(Worker {
-                    asleep,
+                    flags,
                     handle: Some(handle),
                 }),
                 Err(_) => break,
@@ -142,7 +159,7 @@ impl Pool {
         // SAFETY: only the lifetime changes; the pointer is dropped from `job`'s readers before
         // this function returns or unwinds.
         let f = unsafe { std::mem::transmute::<Job, Job<'static>>(job) };
-        // SAFETY: this thread holds `busy` and the previous job's workers have all counted off.
+        // SAFETY: this thread holds `busy` and the previous job's shares are all counted off.
         unsafe { *shared.job.get() = Some(Published { f, parts, team }) };
         shared.running.0.store(team - 1, Relaxed);
         let generation = (shared.ticket.0.load(Relaxed) >> 16) + 1;
@@ -150,7 +167,7 @@ impl Pool {
         // of the two sees the other.
         shared.ticket.0.store(generation << 16 | (team - 1) as u64, SeqCst);
         for worker in &self.workers[..team - 1] {
-            if worker.asleep.load(SeqCst)
+            if worker.flags.asleep.load(SeqCst)
                 && let Some(handle) = &worker.handle
             {
                 handle.thread().unpark();
@@ -158,6 +175,12 @@ impl Pool {
         }
 
         shared.run_range(job, share(parts, team, 0), 0);
+        for (i, worker) in self.workers[..team - 1].iter().enumerate() {
+            if worker.flags.begin(generation) {
+                shared.run_range(job, share(parts, team, i + 1), i + 1);
+                shared.running.0.fetch_sub(1, Release);
+            }
+        }
         shared.wait_for_workers();
 
         let panic = lock(&shared.panic).take();
@@ -183,15 +206,15 @@ impl Drop for Pool {
 
 impl Shared {
     /// The life of worker `index` (the caller is worker 0).
-    fn work(&self, index: usize, asleep: &AtomicBool) {
+    fn work(&self, index: usize, flags: &Flags) {
         let mut seen = 0;
-        while let Some(ticket) = self.next_ticket(seen, asleep) {
+        while let Some(ticket) = self.next_ticket(seen, &flags.asleep) {
             seen = ticket;
-            if index as u64 > ticket & 0xffff {
+            if index as u64 > ticket & 0xffff || !flags.begin(ticket >> 16) {
                 continue;
             }
-            // SAFETY: the ticket names this worker, so the caller has written `job` before and
-            // waits until this worker counts itself off below.
+            // SAFETY: this worker has begun its share, so the caller has written `job` before and
+            // waits until the share is counted off below.
             if let Some(job) = unsafe { *self.job.get() } {
                 // SAFETY: as above: the closure lives at least until then.
                 self.run_range(unsafe { &*job.f }, share(job.parts, job.team, index), index);

@@ -46,7 +46,7 @@ fn many_short_jobs() {
 #[test]
 fn sleeping_workers_wake() {
     let pool = Pool::new(4);
-    let all_asleep = || pool.workers.iter().all(|w| w.asleep.load(SeqCst));
+    let all_asleep = || pool.workers.iter().all(|w| w.flags.asleep.load(SeqCst));
     for _ in 0..20 {
         while !all_asleep() {
             thread::yield_now();
