@@ -1,5 +1,7 @@
-//! GFLOP/s of matmuls: `cargo run --release --example gemm_bench [threads] [dtype]`.
+//! GFLOP/s of matmuls: `cargo run --release --example gemm_bench [threads] [dtype] [shape]`.
 //!
+//! A shape is written as it is printed: `48x256,64,256NT` is a batch of 48 products of 256 × 64 and
+//! 64 × 256 matrices, the second one transposed; without one a list of shapes is run.
 //! One line per shape: name, median and best time in µs, GFLOP/s at the median. The shapes are
 //! squares, those of transformer training (forward, weight gradients), batches and vectors.
 
@@ -53,8 +55,17 @@ fn main() {
         Some("f16") => DType::F16,
         _ => DType::F32,
     };
-    let only = args.next();
     let pool = Pool::new(threads);
+    if let Some(shape) = args.next() {
+        let sizes: Vec<usize> = shape
+            .split(|c: char| !c.is_ascii_digit())
+            .flat_map(str::parse)
+            .collect();
+        let &[batch, m, k, n] = &sizes[..] else {
+            panic!("a shape is like 1x64,64,64NN, not {shape}")
+        };
+        return bench(&case(m, k, n, batch, &shape[shape.len() - 2..], dtype), &pool);
+    }
     empty_round_trip(&pool);
     let mut cases: Vec<Case> = [8, 16, 32, 64, 128, 256, 512, 1024, 2048]
         .map(|n| case(n, n, n, 1, "NN", dtype))
@@ -69,6 +80,11 @@ fn main() {
         (384, 2048, 1152, "TN"),
         (128, 1024, 384, "TN"),
         (512, 512, 512, "TT"),
+        (1024, 1024, 1024, "TN"),
+        (1024, 1024, 1024, "NT"),
+        (2048, 2048, 2048, "TN"),
+        (2048, 2048, 2048, "NT"),
+        (1000, 1000, 1000, "NN"),
         (1, 4096, 4096, "NN"),
         (1, 4096, 4096, "NT"),
         (4, 1024, 1024, "NN"),
@@ -79,11 +95,7 @@ fn main() {
     cases.push(case(256, 64, 256, 48, "NN", dtype));
     cases.push(case(256, 64, 256, 48, "NT", dtype));
     cases.push(case(256, 256, 64, 48, "NN", dtype));
-    for case in cases {
-        if only.as_ref().is_none_or(|only| case.name.contains(only)) {
-            bench(&case, &pool);
-        }
-    }
+    cases.iter().for_each(|case| bench(case, &pool));
 }
 
 fn empty_round_trip(pool: &Pool) {

@@ -1,4 +1,9 @@
 //! A vector times a matrix: no reuse of the matrix, so the aim is to stream it once.
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices name registers, several arrays at a time"
+)]
 //!
 //! Two orders, by the matrix's unit stride:
 //! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1;
@@ -87,7 +92,7 @@ pub(super) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team
                 n,
             },
         );
-        if run.alpha != T::from_f64(1.0) {
+        if run.alpha != T::ONE {
             (0..n).for_each(|j| *y.add(j) = (*y.add(j)).mul(run.alpha));
         }
         let tile = if vector_left {

@@ -1,10 +1,16 @@
 //! The micro-kernel: a tile of C held in registers while k runs.
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices name registers, several arrays at a time"
+)]
 //!
 //! The law that makes results independent of tiling: an element of C is `acc = 0`, then
 //! `acc = a·b + acc` (one rounding where the instruction set fuses) for each k of the block in
 //! order, then `alpha·acc` or `alpha·acc + c`. No tile size, mask or packing changes that.
 
 use super::gemv::HasGemv;
+use super::pack::pack_panel;
 use super::vector::{Float, Isa, Lanes, Vector};
 
 /// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
@@ -18,6 +24,10 @@ pub(super) struct Tile<T> {
     pub(super) b_k: isize,
     /// Whether rows of `b` may be read up to a whole number of vectors.
     pub(super) b_padded: bool,
+    /// What to ask the L2 cache for, as much with each k as a row of B, and the step from one to the
+    /// next.
+    pub(super) ahead: *const T,
+    pub(super) ahead_k: isize,
     pub(super) c: *mut T,
     pub(super) c_row: isize,
     pub(super) cols: usize,
@@ -26,12 +36,35 @@ pub(super) struct Tile<T> {
     pub(super) add: bool,
 }
 
+impl<T: Float> Tile<T> {
+    /// No product at all.
+    pub(super) const EMPTY: Tile<T> = Tile {
+        k: 0,
+        a: std::ptr::null(),
+        a_row: 1,
+        a_k: 0,
+        b: std::ptr::null(),
+        b_k: 0,
+        b_padded: false,
+        ahead: std::ptr::null(),
+        ahead_k: 0,
+        c: std::ptr::null_mut(),
+        c_row: 0,
+        cols: 0,
+        alpha: T::ONE,
+        add: false,
+    };
+}
+
 /// A micro-kernel for a fixed number of rows and vectors.
 ///
 /// # Safety
 /// The pointers of the tile must be good for the strides it names, and the machine must have the
 /// kernel's instruction set.
 pub(super) type Micro<T> = unsafe fn(&Tile<T>);
+
+/// [`pack_panel`] for an instruction set, with its safety conditions.
+pub(super) type Pack<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
 
 /// Rows of the tallest kernel of any instruction set.
 pub(super) const MAX_MR: usize = 14;
@@ -45,6 +78,8 @@ pub(super) struct Kernels<T: 'static> {
     /// Columns of a full tile.
     pub(super) nr: usize,
     pub(super) lanes: usize,
+    /// Packs a panel, see [`pack_panel`].
+    pub(super) pack: Pack<T>,
     /// By rows − 1, then vectors − 1: elements of a column of A are adjacent (packed A, or Aᵀ).
     adjacent: [[Micro<T>; MAX_NV]; MAX_MR],
     /// The same for any strides of A.
@@ -72,6 +107,10 @@ unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(
     // SAFETY: the caller vouches for the pointers; only the first `last` lanes of the last vector
     // are touched where memory ends there.
     unsafe {
+        for i in 0..R {
+            let c = t.c.wrapping_offset(i as isize * t.c_row);
+            (0..N).for_each(|j| V::prefetch(c.wrapping_add(j * V::LANES)));
+        }
         let acc = if whole {
             products::<V, R, N, ADJACENT, true>(t, last)
         } else {
@@ -111,7 +150,7 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bo
     unsafe {
         let zero = V::splat(V::Elem::from_f64(0.0));
         let mut acc = [[zero; N]; R];
-        let (mut a, mut b) = (t.a, t.b);
+        let (mut a, mut b, mut ahead) = (t.a, t.b, t.ahead);
         for _ in 0..t.k {
             let mut bv = [zero; N];
             for j in 0..N {
@@ -129,6 +168,8 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bo
                     acc[i][j] = av.mul_add(bv[j], acc[i][j]);
                 }
             }
+            (0..N).for_each(|j| V::prefetch_l2(ahead.wrapping_add(j * V::LANES)));
+            ahead = ahead.wrapping_offset(t.ahead_k);
             a = a.wrapping_offset(t.a_k);
             b = b.wrapping_offset(t.b_k);
         }
@@ -161,7 +202,20 @@ macro_rules! kernels {
                 unsafe { tile::<$v, R, N, ADJACENT>(t) }
             }
 
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn pack(dst: *mut $t, width: usize, src: *const $t, strides: (isize, isize), valid: usize, depth: usize) {
+                // SAFETY: the caller's promise is the same. A known width unrolls the copies.
+                unsafe {
+                    if width == $mr {
+                        pack_panel::<$v>(dst, $mr, src, strides, valid, depth)
+                    } else {
+                        pack_panel::<$v>(dst, 2 * <$v as Vector>::LANES, src, strides, valid, depth)
+                    }
+                }
+            }
+
             pub(super) static KERNELS: Kernels<$t> = Kernels {
+                pack,
                 mr: $mr,
                 nr: 2 * <$v as Vector>::LANES,
                 lanes: <$v as Vector>::LANES,

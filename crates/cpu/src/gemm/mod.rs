@@ -23,10 +23,12 @@
 //! assert_eq!(c, [19.0, 22.0, 43.0, 50.0]);
 //! ```
 
+mod block;
 mod finish;
 mod gemv;
 mod kernel;
 mod pack;
+mod panels;
 mod plan;
 mod problem;
 mod run;

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use ir::DType;
 
 use super::problem::{Layout, Operand, Problem};
-use super::vector::Float;
+use super::vector::{Float, Vector};
 
 /// Elements of the temporary block that widened or generated operands pass through.
 pub(super) const TEMP: usize = 8192;
@@ -34,21 +34,26 @@ pub(super) struct View<T> {
 }
 
 impl Feed {
-    /// The operand's elements of batch entry `batch`, if they are in memory and need no widening.
-    pub(super) unsafe fn direct<T: Float>(&self, problem: &Problem, batch: usize) -> Option<View<T>> {
-        match self.operand {
-            Operand::Memory(at) if self.dtype == T::DTYPE => {
-                let offset = problem.batch_offset(&self.layout, batch);
-                // SAFETY: the caller vouches that the layout describes the operand.
-                let at = unsafe { at.cast::<T>().offset(offset) };
-                Some(View {
-                    at,
-                    row: self.layout.row,
-                    col: self.layout.col,
-                })
-            }
-            _ => None,
-        }
+    /// The operand from element `(row, col)` of batch entry `batch` on, read in place.
+    ///
+    /// # Safety
+    /// The operand is [`Feed::in_place`] and has that element.
+    #[inline]
+    pub(super) unsafe fn view<T>(&self, problem: &Problem, batch: usize, row: usize, col: usize) -> View<T> {
+        let (Operand::Memory(at) | Operand::Packed(at)) = self.operand else {
+            unreachable!("only operands in memory are read in place")
+        };
+        let layout = &self.layout;
+        let offset = problem.batch_offset(layout, batch) + row as isize * layout.row + col as isize * layout.col;
+        // SAFETY: the caller vouches for the element.
+        let at = unsafe { at.cast::<T>().offset(offset) };
+        let Layout { row, col, .. } = *layout;
+        View { at, row, col }
+    }
+
+    /// Whether the kernels can read the operand's elements where they are.
+    pub(super) fn in_place<T: Float>(&self) -> bool {
+        matches!(self.operand, Operand::Memory(_)) && self.dtype == T::DTYPE
     }
 
     /// A view of the block `[row0, row0+rows) × [col0, col0+cols)`: in place, or widened or
@@ -61,7 +66,7 @@ impl Feed {
         (col0, cols): (usize, usize),
         temp: *mut u8,
     ) -> View<T> {
-        debug_assert!(rows * cols <= TEMP);
+        debug_assert!(self.in_place::<T>() || rows * cols <= TEMP);
         // SAFETY: the caller vouches for the operand and for `temp`; `raw` is the part of `temp`
         // behind the widened elements.
         unsafe {
@@ -151,10 +156,11 @@ pub(super) unsafe fn widen<T: Float>(dtype: DType, src: *const u8, stride: isize
 /// Packs `valid ≤ width` lines of `depth` elements into a panel and pads the rest with zeros.
 ///
 /// `along` is the stride from line to line, `deep` the stride in k.
-pub(super) unsafe fn pack_panel<T: Float>(
-    dst: *mut T,
+#[inline(always)]
+pub(super) unsafe fn pack_panel<V: Vector>(
+    dst: *mut V::Elem,
     width: usize,
-    src: *const T,
+    src: *const V::Elem,
     (along, deep): (isize, isize),
     valid: usize,
     depth: usize,
@@ -162,14 +168,20 @@ pub(super) unsafe fn pack_panel<T: Float>(
     // SAFETY: the caller vouches for `valid × depth` elements at `src` and `width × depth` at `dst`.
     unsafe {
         if along == 1 {
+            let (whole, rest) = (valid / V::LANES * V::LANES, valid % V::LANES);
             for d in 0..depth {
                 let (to, from) = (dst.add(d * width), src.offset(d as isize * deep));
-                std::ptr::copy_nonoverlapping(from, to, valid);
+                (0..whole)
+                    .step_by(V::LANES)
+                    .for_each(|w| V::load(from.add(w)).store(to.add(w)));
+                if rest > 0 {
+                    V::load_first(from.add(whole), rest).store_first(to.add(whole), rest);
+                }
             }
         } else if deep == 1 {
             let quads = valid / 4 * 4;
             for w in (0..quads).step_by(4) {
-                transpose_lines(dst.add(w), width, src.offset(w as isize * along), along, depth);
+                V::transpose_4(dst.add(w), width, src.offset(w as isize * along), along, depth);
             }
             for w in quads..valid {
                 let from = src.offset(w as isize * along);
@@ -183,25 +195,25 @@ pub(super) unsafe fn pack_panel<T: Float>(
         }
         if valid < width {
             for d in 0..depth {
-                (valid..width).for_each(|w| *dst.add(d * width + w) = T::default());
+                (valid..width).for_each(|w| *dst.add(d * width + w) = V::Elem::default());
             }
         }
     }
 }
 
-/// Four lines of adjacent elements become four columns, by 4×4 blocks (which compile to shuffles).
+/// Four lines of adjacent elements become four columns, by 4×4 blocks.
 #[inline(always)]
-unsafe fn transpose_lines<T: Float>(dst: *mut T, width: usize, src: *const T, along: isize, depth: usize) {
-    // SAFETY: the caller of `pack_panel` vouches for four lines of `depth` elements.
+pub(super) unsafe fn transpose_4<T: Float>(dst: *mut T, width: usize, src: *const T, along: isize, depth: usize) {
+    // SAFETY: the caller vouches for four lines of `depth` elements.
     unsafe {
         let lines: [*const T; 4] = std::array::from_fn(|i| src.offset(i as isize * along));
         let blocks = depth / 4 * 4;
         for d in (0..blocks).step_by(4) {
             let x = lines.map(|line| line.add(d).cast::<[T; 4]>().read_unaligned());
-            for j in 0..4 {
-                let column: [T; 4] = [x[0][j], x[1][j], x[2][j], x[3][j]];
+            (0..4).for_each(|j| {
+                let column: [T; 4] = x.map(|line| line[j]);
                 dst.add((d + j) * width).cast::<[T; 4]>().write_unaligned(column);
-            }
+            });
         }
         for d in blocks..depth {
             (0..4).for_each(|i| *dst.add(d * width + i) = *lines[i].add(d));

@@ -5,17 +5,21 @@
 
 use ir::DType;
 
+use super::block::row_unit;
 use super::kernel::{HasKernels, Kernels};
 use super::pack::{TEMP, TEMP_BYTES};
 use super::problem::{BATCH_AXES, Layout, PlanError, Problem, Source, Target};
 use super::vector::Isa;
 
-/// Longest k-block: an A panel of it and a good part of a B panel stay in L1.
-const KC: usize = 384;
+/// Longest k-block, in bytes: long enough that reading and writing tiles of C between k-blocks does
+/// not count, short enough that an A panel stays in L1.
+const KC_BYTES: usize = 2048;
 /// Rows of A packed at a time: its k-block stays in L2, and B is read once for so many rows.
 const MC: usize = 168;
 /// Columns of a tile: with `MC` rows it stays in L2 over the k-blocks and until its epilogue.
-const NB: usize = 512;
+const NB: usize = 256;
+/// Bytes of a B that is read where it is, unless its rows fall on too few cache sets.
+const DIRECT_B_BYTES: usize = 4 << 20;
 /// Bytes of B packed at a time.
 const PACKED_B_BYTES: usize = 16 << 20;
 /// Bytes of A packed at a time, in each part.
@@ -201,9 +205,12 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     };
 
     let path = if gemv(&problem) { Path::Gemv } else { Path::Blocked };
-    let pack_a = direct(problem.a).is_none() || n > 96;
+    let pack_a = match direct(problem.a) {
+        Some(a) => n > 96 && k * size > KC_BYTES && !(a.row == 1 && spread(a.col, size)),
+        None => true,
+    };
     let pack_b = match direct(problem.b) {
-        Some(layout) => layout.col != 1 || m > 2 * mr,
+        Some(b) => b.col != 1 || (m > 2 * mr && !(spread(b.row, size) && k * n * size <= DIRECT_B_BYTES)),
         None => problem.b != Source::Packed,
     };
     let (tiled, whole_rows) = match problem.c {
@@ -211,7 +218,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         Target::Epilogue { whole_rows } => (true, whole_rows),
     };
 
-    let k_blocks = k.div_ceil(KC).max(1);
+    let k_blocks = k.div_ceil(KC_BYTES / size).max(1);
     let kc = k.div_ceil(k_blocks).next_multiple_of(4);
     let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
     let n_padded = n.next_multiple_of(nr);
@@ -253,6 +260,11 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     plan
 }
 
+/// Whether lines of this stride spread over cache sets and pages well enough to be read in place.
+fn spread(stride: isize, size: usize) -> bool {
+    stride.unsigned_abs() * size <= 6144
+}
+
 /// Vector times matrix, the matrix in memory with one unit stride.
 fn gemv(problem: &Problem) -> bool {
     let unit = |layout: Layout| layout.row == 1 || layout.col == 1;
@@ -279,7 +291,7 @@ fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) ->
     // The longest part, in cycles by a coarse model: multiply-adds on 16 lanes, packing A at one
     // element a cycle in every part that needs it, packing B together.
     let cost = |rows: usize, cols: usize| {
-        let height = m.div_ceil(mr).div_ceil(rows) * mr;
+        let height = m.div_ceil(row_unit(mr)).div_ceil(rows) * row_unit(mr);
         let width = n.div_ceil(nr).div_ceil(cols) * nr;
         height * width * k / 16 + height * k * usize::from(plan.pack_a)
     };
@@ -314,6 +326,7 @@ fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
     let packed_b = if plan.pack_b { plan.nc * k } else { 0 };
     let shared = matches!(plan.split, Split::Grid { .. });
     let rows = plan.mc.min(m.next_multiple_of(mr));
+    let tile_rows = if k <= plan.kc { mr } else { rows };
     let widened = plan.problem.dtype != plan.problem.accumulator();
     let generated = [plan.problem.a, plan.problem.b]
         .iter()
@@ -322,7 +335,7 @@ fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
 
     let b = take(if shared { 0 } else { packed_b });
     let a = take(if plan.pack_a { rows * k } else { 0 });
-    let tile = take(if plan.tiled { rows * plan.nb } else { 0 });
+    let tile = take(if plan.tiled { tile_rows * plan.nb } else { 0 });
     let temp = take(if widened || generated {
         TEMP_BYTES / size_of::<T>()
     } else {

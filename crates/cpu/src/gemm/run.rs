@@ -1,17 +1,14 @@
-//! Running a plan.
+//! Running a plan: checks, the split into parts, and the order of packing and computing.
 
 use ir::DType;
 
-use super::finish::{Finished, finish};
+use super::block::{Region, row_unit};
 use super::gemv;
-use super::kernel::{HasKernels, Kernels, Tile};
-use super::pack::{Feed, TEMP, TEMP_BYTES, View, pack_panel};
+use super::kernel::{HasKernels, Kernels};
+use super::pack::{Feed, TEMP_BYTES};
 use super::plan::{Path, Plan, Split};
 use super::problem::{Layout, Operand, Output, Problem, Source, Target};
 use crate::pool::{Pool, share};
-
-/// Columns of B that are packed (and generated) together.
-const GROUP: usize = 256;
 
 impl Plan {
     /// Computes the product. Allocates nothing; the same bits for any pool and any `threads` of the
@@ -60,23 +57,22 @@ impl Plan {
     }
 
     unsafe fn prepack_b_as<T: HasKernels>(&self, pool: &Pool, b: *const u8, layout: &Layout, dst: *mut u8) {
-        let plan = self;
         let b = Feed {
             operand: Operand::Memory(b),
             layout: *layout,
-            dtype: plan.problem.dtype,
+            dtype: self.problem.dtype,
         };
         let unused = Operand::Memory(std::ptr::null());
         let run = Run::<T> {
-            plan,
-            kernels: T::kernels(plan.isa),
+            plan: self,
+            kernels: T::kernels(self.isa),
             alpha: T::default(),
             a: Feed { operand: unused, ..b },
             b,
             out: Output::Memory(std::ptr::null_mut()),
             scratch: dst,
         };
-        let n = plan.problem.n;
+        let n = self.problem.n;
         let units = run.pack_units(n);
         pool.run(units, &|unit, _| {
             let mut temp = [0u64; TEMP_BYTES / 8];
@@ -144,23 +140,15 @@ pub(super) struct Run<'a, T: HasKernels> {
     pub(super) a: Feed,
     pub(super) b: Feed,
     pub(super) out: Output,
-    scratch: *mut u8,
+    pub(super) scratch: *mut u8,
 }
 
 // SAFETY: parts only read the operands, and write disjoint results and disjoint scratch; the caller
 // of `Plan::run` vouches that its functions may be called from any thread.
 unsafe impl<T: HasKernels> Sync for Run<'_, T> {}
 
-/// Where B's panels are for one block of columns.
-#[derive(Clone, Copy)]
-enum Panels<T> {
-    /// Packed, `columns` of them (padded) in a k-block.
-    Packed { at: *const T, columns: usize },
-    /// In place, rows `row` apart.
-    Direct { at: *const T, row: isize },
-}
-
 impl<T: HasKernels> Run<'_, T> {
+    /// The scratch of a part.
     pub(super) unsafe fn part(&self, part: usize) -> *mut u8 {
         // SAFETY: the caller of `Plan::run` vouches for scratch.
         unsafe {
@@ -195,7 +183,14 @@ impl<T: HasKernels> Run<'_, T> {
                         held = Some((self.b_identity(batch), col0));
                     }
                     let b = self.panels(batch, (col0, cols), packed.cast());
-                    self.region(batch, b, (0, m), (col0, cols), col0, part);
+                    self.region(&Region {
+                        batch,
+                        b,
+                        rows: 0..m,
+                        cols: col0..col0 + cols,
+                        col_base: col0,
+                        part,
+                    });
                 }
             }
         }
@@ -204,7 +199,7 @@ impl<T: HasKernels> Run<'_, T> {
     /// The matrices one after another, each by all parts.
     unsafe fn grids(&self, pool: &Pool, batches: usize, rows: usize, cols: usize) {
         let Problem { m, n, .. } = self.plan.problem;
-        let (mr, nr) = (self.kernels.mr, self.kernels.nr);
+        let (unit, nr) = (row_unit(self.kernels.mr), self.kernels.nr);
         // SAFETY: as for `Plan::run`; the packing of B is done before any part reads it.
         unsafe {
             for batch in 0..batches {
@@ -223,13 +218,20 @@ impl<T: HasKernels> Run<'_, T> {
                         });
                     }
                     pool.run(rows * cols, &|part, _| {
-                        let down = share(m.div_ceil(mr), rows, part / cols);
+                        let down = share(m.div_ceil(unit), rows, part / cols);
                         let across = share(width.div_ceil(nr), cols, part % cols);
-                        let (r0, r1) = (down.start * mr, m.min(down.end * mr));
-                        let (c0, c1) = (across.start * nr, width.min(across.end * nr));
-                        if r0 < r1 && c0 < c1 {
+                        let rows = down.start * unit..m.min(down.end * unit);
+                        let cols = col0 + across.start * nr..col0 + width.min(across.end * nr);
+                        if !rows.is_empty() && !cols.is_empty() {
                             let b = self.panels(batch, (col0, width), self.shared_b());
-                            self.region(batch, b, (r0, r1 - r0), (col0 + c0, c1 - c0), col0, part);
+                            self.region(&Region {
+                                batch,
+                                b,
+                                rows,
+                                cols,
+                                col_base: col0,
+                                part,
+                            });
                         }
                     });
                 }
@@ -243,228 +245,6 @@ impl<T: HasKernels> Run<'_, T> {
             Source::Memory(layout) => self.plan.problem.batch_offset(&layout, batch),
             Source::Generated { batched: true } => batch as isize,
             Source::Generated { batched: false } | Source::Packed => 0,
-        }
-    }
-
-    unsafe fn panels(&self, batch: usize, (col0, cols): (usize, usize), packed: *const T) -> Panels<T> {
-        let columns = cols.next_multiple_of(self.kernels.nr);
-        match self.b.operand {
-            Operand::Packed(at) => Panels::Packed { at: at.cast(), columns },
-            _ if self.plan.pack_b => Panels::Packed { at: packed, columns },
-            // SAFETY: the caller of `Plan::run` vouches for B.
-            _ => match unsafe { self.b.direct::<T>(&self.plan.problem, batch) } {
-                Some(view) => Panels::Direct {
-                    at: view.at.wrapping_add(col0),
-                    row: view.row,
-                },
-                None => unreachable!("a B that is not in memory as it is, is packed"),
-            },
-        }
-    }
-
-    /// Units of work in packing `cols` columns of B: a k-block of a group of columns each.
-    fn pack_units(&self, cols: usize) -> usize {
-        self.plan.problem.k.div_ceil(self.plan.kc.max(1)) * cols.div_ceil(GROUP)
-    }
-
-    unsafe fn pack_b_unit(
-        &self,
-        batch: usize,
-        (col0, cols): (usize, usize),
-        unit: usize,
-        packed: *mut T,
-        temp: *mut u8,
-    ) {
-        let (problem, nr, kc) = (&self.plan.problem, self.kernels.nr, self.plan.kc);
-        let groups = cols.div_ceil(GROUP);
-        let (k0, first) = (unit / groups * kc, unit % groups * GROUP);
-        let depth = kc.min(problem.k - k0);
-        let width = GROUP.min(cols - first);
-        // Memory is packed in one go; what goes through `temp` in pieces that fit.
-        let direct = matches!(self.b.operand, Operand::Memory(_)) && self.b.dtype == T::DTYPE;
-        let step = if direct { depth } else { (TEMP / GROUP).min(depth) };
-        // SAFETY: the caller vouches for the packed bytes, in which units are disjoint.
-        unsafe {
-            let block = packed.add(k0 * cols.next_multiple_of(nr) + first * depth);
-            for d in (0..depth).step_by(step) {
-                let deep = step.min(depth - d);
-                let view = if direct {
-                    let view = self.b.direct::<T>(problem, batch).unwrap_unchecked();
-                    let at = view
-                        .at
-                        .offset((k0 + d) as isize * view.row + (col0 + first) as isize * view.col);
-                    View { at, ..view }
-                } else {
-                    self.b
-                        .block::<T>(problem, batch, (k0 + d, deep), (col0 + first, width), temp)
-                };
-                for j in (0..width).step_by(nr) {
-                    let dst = block.add(j * depth + d * nr);
-                    let src = view.at.offset(j as isize * view.col);
-                    pack_panel(dst, nr, src, (view.col, view.row), nr.min(width - j), deep);
-                }
-            }
-        }
-    }
-
-    /// Packs rows of A, all of k.
-    unsafe fn pack_a(&self, batch: usize, (row0, rows): (usize, usize), packed: *mut T, temp: *mut u8) {
-        let (problem, mr, kc) = (&self.plan.problem, self.kernels.mr, self.plan.kc);
-        let padded = rows.next_multiple_of(mr);
-        for k0 in (0..problem.k).step_by(kc.max(1)) {
-            let depth = kc.min(problem.k - k0);
-            for i in (0..rows).step_by(mr) {
-                let valid = mr.min(rows - i);
-                // SAFETY: the caller vouches for A and for the packed bytes.
-                unsafe {
-                    let dst = packed.add(k0 * padded + i * depth);
-                    let view = match self.a.direct::<T>(problem, batch) {
-                        Some(view) => {
-                            let at = view.at.offset((row0 + i) as isize * view.row + k0 as isize * view.col);
-                            View { at, ..view }
-                        }
-                        None => self.a.block::<T>(problem, batch, (row0 + i, valid), (k0, depth), temp),
-                    };
-                    pack_panel(dst, mr, view.at, (view.row, view.col), valid, depth);
-                }
-            }
-        }
-    }
-
-    /// Rows × columns of one matrix, by one part. `col_base` is the column where `b` starts.
-    unsafe fn region(
-        &self,
-        batch: usize,
-        b: Panels<T>,
-        (row0, rows): (usize, usize),
-        (col0, cols): (usize, usize),
-        col_base: usize,
-        part: usize,
-    ) {
-        let plan = self.plan;
-        let mr = self.kernels.mr;
-        let strips = rows.div_ceil(plan.mc);
-        let height = rows.div_ceil(strips).next_multiple_of(mr).min(plan.mc);
-        // SAFETY: the caller vouches for scratch.
-        let (packed, temp) = unsafe {
-            let own = self.part(part);
-            (own.add(plan.scratch.a).cast::<T>(), own.add(plan.scratch.temp))
-        };
-        for i in (0..rows).step_by(height) {
-            let strip = (row0 + i, height.min(rows - i));
-            // SAFETY: as for `Plan::run`.
-            unsafe {
-                if plan.pack_a {
-                    self.pack_a(batch, strip, packed, temp);
-                }
-                for j in (0..cols).step_by(plan.nb) {
-                    let columns = (col0 + j, plan.nb.min(cols - j));
-                    self.block(batch, b, packed, strip, columns, col_base, part);
-                }
-            }
-        }
-    }
-
-    /// A block of C over all of k, and its epilogue.
-    #[expect(clippy::too_many_arguments, reason = "the coordinates of a block")]
-    unsafe fn block(
-        &self,
-        batch: usize,
-        b: Panels<T>,
-        packed_a: *const T,
-        (row0, rows): (usize, usize),
-        (col0, cols): (usize, usize),
-        col_base: usize,
-        part: usize,
-    ) {
-        let plan = self.plan;
-        let Problem { k, .. } = plan.problem;
-        let (mr, nr) = (self.kernels.mr, self.kernels.nr);
-        // SAFETY: as for `Plan::run`; the coordinates are inside the problem.
-        unsafe {
-            let (c, c_row, accumulate) = match (plan.problem.c, self.out) {
-                (Target::Memory { layout, accumulate, .. }, Output::Memory(c)) if !plan.tiled => {
-                    let offset = plan.problem.batch_offset(&layout, batch) + row0 as isize * layout.row + col0 as isize;
-                    (c.cast::<T>().offset(offset), layout.row, accumulate)
-                }
-                _ => {
-                    let stride = cols.next_multiple_of(self.kernels.lanes);
-                    (
-                        self.part(part).add(plan.scratch.tile).cast::<T>(),
-                        stride as isize,
-                        false,
-                    )
-                }
-            };
-            let a = if plan.pack_a {
-                None
-            } else {
-                self.a.direct::<T>(&plan.problem, batch)
-            };
-            let padded = rows.next_multiple_of(mr);
-            let mut k0 = 0;
-            loop {
-                let depth = plan.kc.min(k - k0);
-                for j in (0..cols).step_by(nr) {
-                    let (b_at, b_k, b_padded) = match b {
-                        Panels::Packed { at, columns } => {
-                            (at.add(k0 * columns + (col0 - col_base + j) * depth), nr as isize, true)
-                        }
-                        Panels::Direct { at, row } => (
-                            at.offset(k0 as isize * row + (col0 - col_base + j) as isize),
-                            row,
-                            false,
-                        ),
-                    };
-                    let width = nr.min(cols - j);
-                    for i in (0..rows).step_by(mr) {
-                        let height = mr.min(rows - i);
-                        let (a_at, a_row, a_k) = match a {
-                            Some(v) => (
-                                v.at.offset((row0 + i) as isize * v.row + k0 as isize * v.col),
-                                v.row,
-                                v.col,
-                            ),
-                            None => (packed_a.add(k0 * padded + i * depth), 1, mr as isize),
-                        };
-                        let kernel = self.kernels.get(height, width, a_row == 1);
-                        kernel(&Tile {
-                            k: depth,
-                            a: a_at,
-                            a_row,
-                            a_k,
-                            b: b_at,
-                            b_k,
-                            b_padded,
-                            c: c.offset(i as isize * c_row).add(j),
-                            c_row,
-                            cols: width,
-                            alpha: self.alpha,
-                            add: accumulate || k0 > 0,
-                        });
-                    }
-                }
-                k0 += depth;
-                if k0 >= k {
-                    break;
-                }
-            }
-            if plan.tiled {
-                let row_stride = c_row as usize;
-                finish(
-                    plan,
-                    self.out,
-                    &Finished {
-                        batch,
-                        row0,
-                        col0,
-                        rows,
-                        cols,
-                        acc: c,
-                        row_stride,
-                    },
-                );
-            }
         }
     }
 }

@@ -7,6 +7,8 @@
 use half::{bf16, f16};
 use ir::DType;
 
+use super::pack::transpose_4;
+
 /// An instruction set that kernels are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
@@ -44,6 +46,7 @@ impl Isa {
 /// An element that products are summed in: f32 or f64.
 pub(super) trait Float: Copy + Default + Send + Sync + PartialEq + 'static {
     const DTYPE: DType;
+    const ONE: Self;
     fn from_f64(x: f64) -> Self;
     fn mul_add(self, b: Self, c: Self) -> Self;
     fn add(self, b: Self) -> Self;
@@ -55,6 +58,7 @@ macro_rules! float {
     ($t:ty, $dtype:expr) => {
         impl Float for $t {
             const DTYPE: DType = $dtype;
+            const ONE: Self = 1.0;
             #[inline(always)]
             fn from_f64(x: f64) -> Self {
                 x as $t
@@ -96,6 +100,22 @@ pub(super) trait Vector: Copy {
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
     unsafe fn mul(self, b: Self) -> Self;
     unsafe fn add(self, b: Self) -> Self;
+
+    /// Asks for the cache line at `p`, which need not be valid.
+    #[inline(always)]
+    unsafe fn prefetch(_p: *const Self::Elem) {}
+
+    /// The same, but only into L2.
+    #[inline(always)]
+    unsafe fn prefetch_l2(_p: *const Self::Elem) {}
+
+    /// Writes four lines of `depth` adjacent elements, `along` apart, as columns of rows that are
+    /// `width` apart.
+    #[inline(always)]
+    unsafe fn transpose_4(dst: *mut Self::Elem, width: usize, src: *const Self::Elem, along: isize, depth: usize) {
+        // SAFETY: the caller's promises are the ones asked for.
+        unsafe { transpose_4(dst, width, src, along, depth) }
+    }
 
     /// The sum of the lanes by halving: a fixed tree.
     #[inline(always)]
