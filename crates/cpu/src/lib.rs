@@ -1,1 +1,4 @@
 //! The CPU backend.
+
+pub mod gemm;
+pub mod pool;
