@@ -1,1 +1,3 @@
 //! The CPU backend.
+
+pub mod codegen;

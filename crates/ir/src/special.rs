@@ -85,7 +85,15 @@ pub fn digamma(x: f64) -> f64 {
     }
     // Asymptotic series with the Bernoulli numbers B₂ₖ / 2k.
     let z = 1.0 / (y * y);
-    const C: [f64; 7] = [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0, 1.0 / 12.0];
+    const C: [f64; 7] = [
+        1.0 / 12.0,
+        -1.0 / 120.0,
+        1.0 / 252.0,
+        -1.0 / 240.0,
+        1.0 / 132.0,
+        -691.0 / 32760.0,
+        1.0 / 12.0,
+    ];
     let series = C.iter().rev().fold(0.0, |acc, c| (acc + c) * z);
     shift + y.ln() - 0.5 / y - series
 }
