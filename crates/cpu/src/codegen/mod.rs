@@ -36,6 +36,8 @@ mod regalloc;
 #[cfg(all(test, unix, target_arch = "x86_64"))]
 mod tests;
 
+pub mod ulp;
+
 pub use cache::KernelCache;
 
 use compiler::loops::{Kernel, KernelError};
