@@ -118,6 +118,8 @@ pub struct Epilogue {
     pub kernel: Arc<Kernel>,
     /// Its further buffers.
     pub args: Vec<Place>,
+    /// Whether it needs tiles that span all columns, because it reduces over rows.
+    pub whole_rows: bool,
 }
 
 /// How often a loop step runs.

@@ -214,10 +214,7 @@ impl Lowering<'_> {
                 Param::Scratch(_) => return Ok(false),
             }
         }
-        let epilogue = Some(Epilogue {
-            kernel: Arc::new(lowered.kernel),
-            args,
-        });
+        let epilogue = Some(Epilogue { kernel: Arc::new(lowered.kernel), args, whole_rows: !group.red.is_empty() });
         steps.push(Step::Matmul {
             shape: Box::new(shape),
             a,

@@ -182,7 +182,7 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
             Ready::Kernel { code: code(cpu, kernel)?, args: args.clone(), parallel: *parallel, scratch }
         }
         Step::Matmul { shape, a, b, c, epilogue } => {
-            let plan = plan(cpu, shape, epilogue.is_some())?;
+            let plan = plan(cpu, shape, epilogue.as_ref().map(|e| e.whole_rows))?;
             needs.gemm = needs.gemm.max(plan.scratch_bytes());
             let out = match (c, epilogue) {
                 (_, Some(e)) => Product::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
@@ -216,15 +216,15 @@ fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
     }
 }
 
-fn plan(cpu: &Cpu, s: &Matmul, tiles: bool) -> Result<Plan> {
+fn plan(cpu: &Cpu, s: &Matmul, tiles: Option<bool>) -> Result<Plan> {
     let layout = |x: [isize; 3]| Layout { row: x[1], col: x[2], batch: [x[0], 0, 0] };
     let problem = Problem {
         batch: [s.batch, 1, 1],
         a: Source::Memory(layout(s.a)),
         b: Source::Memory(layout(s.b)),
         c: match tiles {
-            true => Target::Epilogue { whole_rows: false },
-            false => Target::Memory { dtype: s.out, layout: layout(s.c), accumulate: false },
+            Some(whole_rows) => Target::Epilogue { whole_rows },
+            None => Target::Memory { dtype: s.out, layout: layout(s.c), accumulate: false },
         },
         ..Problem::new(s.m, s.k, s.n, s.dtype)
     };

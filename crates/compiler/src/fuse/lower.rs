@@ -69,6 +69,8 @@ pub struct Lowered {
 const MAX_PIECES: usize = 16;
 /// Work below which a kernel stays on one thread.
 const PARALLEL_WORK: u64 = 40_000;
+/// Columns up to which a row of a product is finished as a whole.
+const WHOLE_ROW: usize = 1024;
 /// Row bytes up to which a costly intermediate is kept from one loop of a row to the next.
 const SCRATCH_ROW: usize = 128 << 10;
 
@@ -122,18 +124,28 @@ fn piece(
     let (full, row) = space.index(&mut generator.atoms);
     generator.full = full.clone();
     generator.row = row.clone();
+    let (reductions, stores) = roots(graph, group, &mut generator)?;
+    let shape = choose_loops(&generator, space, &stores, &reductions, cuttable)?;
+    Ok(Emitter::new(generator, space, shape, reductions, stores).run(group))
+}
+
+type Store = (Value, Role, ExId, Lin);
+
+/// The expressions of a group's results at the element being computed, and where they are stored.
+fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Reduction>, Vec<Store>), Fail> {
+    let (full, row) = (g.full.clone(), g.row.clone());
     let mut reductions: Vec<Reduction> = Vec::new();
-    let mut stores: Vec<(Value, Role, ExId, Lin)> = Vec::new();
+    let mut stores: Vec<Store> = Vec::new();
     for root in &group.roots {
         let ty = graph.ty(root.value);
         let index = if root.role == Role::Full { &full } else { &row };
         let e = match root.role {
             Role::Reduce(kind) => {
                 let node = graph.node_of(root.value).ok_or(Fail::NotScalar)?;
-                let operand = generator.value(node.args[0], &full, None)?;
-                let level = generator.exprs.info(operand).level + 1;
-                generator.levels.push(level);
-                let result = generator.value(root.value, &row, None)?;
+                let operand = g.value(node.args[0], &full, None)?;
+                let level = g.exprs.info(operand).level + 1;
+                g.levels.push(level);
+                let result = g.value(root.value, &row, None)?;
                 let acc = if matches!(kind, ReduceKind::Sum | ReduceKind::Prod) {
                     ty.dtype.accumulator()
                 } else {
@@ -148,7 +160,7 @@ fn piece(
                 });
                 result
             }
-            _ => generator.compute(root.value, index)?,
+            _ => g.compute(root.value, index)?,
         };
         if root.stored {
             let mut at = Lin::default();
@@ -158,8 +170,7 @@ fn piece(
             stores.push((root.value, root.role, e, at));
         }
     }
-    let shape = choose_loops(&generator, space, &stores, &reductions, cuttable)?;
-    Ok(Emitter::new(generator, space, shape, reductions, stores).run(group))
+    Ok((reductions, stores))
 }
 
 /// The loops of a kernel, outermost first, as variables of its space.
@@ -182,7 +193,7 @@ struct LoopShape {
 }
 
 /// All forms that depend on loop variables.
-fn forms<'a>(g: &'a Generator<'_>, stores: &'a [(Value, Role, ExId, Lin)]) -> Vec<&'a Lin> {
+fn forms<'a>(g: &'a Generator<'_>, stores: &'a [Store]) -> Vec<&'a Lin> {
     let mut out: Vec<&Lin> = stores.iter().map(|s| &s.3).collect();
     for e in g.exprs.iter() {
         match e {
@@ -202,7 +213,7 @@ fn forms<'a>(g: &'a Generator<'_>, stores: &'a [(Value, Role, ExId, Lin)]) -> Ve
 fn choose_loops(
     g: &Generator<'_>,
     space: &Space,
-    stores: &[(Value, Role, ExId, Lin)],
+    stores: &[Store],
     reductions: &[Reduction],
     cuttable: bool,
 ) -> Result<LoopShape, Fail> {
@@ -339,10 +350,12 @@ pub(crate) fn lower_epilogue(
     sources: &dyn Fn(Value) -> Source,
 ) -> Result<Lowered, Fail> {
     let shape = &graph.ty(tile).shape;
-    if !group.red.is_empty() || group.full != *shape {
+    let columns: Vec<usize> = (batch + rows..shape.len()).collect();
+    let width: usize = columns.iter().map(|&a| shape[a]).product();
+    if group.full != *shape || !(group.red.is_empty() || group.red == columns && width <= WHOLE_ROW) {
         return Err(Fail::Mismatch);
     }
-    let space = Space::new(&group.full, &[]);
+    let space = Space::new(&group.full, &group.red);
     // The tile is there at the element being computed and nowhere else, like a carried value.
     let with_tile = |v: Value| if v == tile { Source::Carry(0) } else { sources(v) };
     let mut g = Generator::new(graph, &with_tile);
@@ -350,20 +363,7 @@ pub(crate) fn lower_epilogue(
     let (full, row) = space.index(&mut g.atoms);
     g.full = full.clone();
     g.row = row;
-    let dense = |v: Value| {
-        let mut at = Lin::default();
-        for (i, s) in full.iter().zip(graph.ty(v).strides()) {
-            at = at.add(&i.scale(s as i64));
-        }
-        at
-    };
-    let mut stores = Vec::new();
-    for root in &group.roots {
-        let e = g.compute(root.value, &full)?;
-        if root.stored {
-            stores.push((root.value, Role::Full, e, dense(root.value)));
-        }
-    }
+    let (reductions, stores) = roots(graph, group, &mut g)?;
     // Variables of axes longer than 1, each of one class: batch, row or column.
     let classes: Vec<usize> = (0..shape.len())
         .filter(|&a| shape[a] != 1)
@@ -392,17 +392,9 @@ pub(crate) fn lower_epilogue(
         return Err(Fail::Mismatch);
     }
     let work = space.numel().max(0) as u64;
-    let loops = LoopShape {
-        parallel: vec![],
-        serial: vec![],
-        vector: c,
-        block: None,
-        cols: vec![],
-        merged,
-        extents,
-        work,
-    };
-    Ok(Emitter::new(g, &space, loops, Vec::new(), stores).tile(group, tile, [b, r, c]))
+    let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
+    let loops = LoopShape { parallel: vec![], serial: vec![], vector: c, block: None, cols, merged, extents, work };
+    Ok(Emitter::new(g, &space, loops, reductions, stores).tile(group, tile, [b, r, c]))
 }
 
 /// The largest divisor of `n` up to `target` that is a multiple of 16 and not much smaller.
@@ -441,7 +433,7 @@ struct Emitter<'a> {
     g: Generator<'a>,
     shape: LoopShape,
     reductions: Vec<Reduction>,
-    stores: Vec<(Value, Role, ExId, Lin)>,
+    stores: Vec<Store>,
     b: Builder,
     bind: Vec<Bind>,
     bound: u64,
@@ -454,7 +446,7 @@ struct Emitter<'a> {
     written: Vec<ExId>,
     block_start: Option<Reg>,
     /// A tile in place of a value: its buffer, its loop variables and its row stride.
-    tile: Option<(Buf, loops::Var, loops::Var, Size)>,
+    tile: Option<(Buf, loops::Var, Option<usize>, Size)>,
 }
 
 #[derive(Default)]
@@ -469,7 +461,7 @@ impl<'a> Emitter<'a> {
         space: &Space,
         shape: LoopShape,
         reductions: Vec<Reduction>,
-        stores: Vec<(Value, Role, ExId, Lin)>,
+        stores: Vec<Store>,
     ) -> Emitter<'a> {
         Emitter {
             g,
@@ -527,7 +519,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// The loops over a tile, whose place and size are arguments.
+    /// The loops over a tile, whose place and size are arguments; with reductions a tile has whole rows.
     fn tile(mut self, group: &Group, tile: Value, [batch, row, col]: [Option<usize>; 3]) -> Lowered {
         let dtype = self.g.graph.ty(tile).dtype.accumulator();
         let buf = self.b.buffer(dtype, Mode::Read);
@@ -547,35 +539,34 @@ impl<'a> Emitter<'a> {
             self.set_bound(v, Bind::Reg(b0));
         }
         self.hoist_all();
-        let (rv, cv) = (self.b.var(), self.b.var());
-        self.tile = Some((buf, rv, cv, args[5]));
+        let rv = self.b.var();
+        self.tile = Some((buf, rv, col, args[5]));
         self.b.begin();
         self.scopes.push(Scope::default());
         if let Some(v) = row {
             self.set_bound(v, Bind::Block(r0, rv));
         }
         self.hoist_all();
-        self.b.begin();
-        self.scopes.push(Scope::default());
-        if let Some(v) = col {
-            self.set_bound(v, Bind::Block(c0, cv));
-        }
-        let stores = self.stores.clone();
-        for (value, _, e, at) in &stores {
-            self.store(*value, *e, at);
-        }
-        self.scopes.pop();
-        let inner = self.b.end();
         let plain = |var, extent, kind, body| {
-            Stmt::Loop(loops::Loop {
-                var,
-                extent: Extent::Exact(extent),
-                kind,
-                carried: Vec::new(),
-                body,
-            })
+            Stmt::Loop(loops::Loop { var, extent: Extent::Exact(extent), kind, carried: Vec::new(), body })
         };
-        self.b.push(plain(cv, args[4], LoopKind::Vector, inner));
+        if self.reductions.is_empty() {
+            let cv = self.b.var();
+            self.b.begin();
+            self.scopes.push(Scope::default());
+            if let Some(v) = col {
+                self.set_bound(v, Bind::Block(c0, cv));
+            }
+            let stores = self.stores.clone();
+            for (value, _, e, at) in &stores {
+                self.store(*value, *e, at);
+            }
+            self.scopes.pop();
+            let inner = self.b.end();
+            self.b.push(plain(cv, args[4], LoopKind::Vector, inner));
+        } else {
+            self.row();
+        }
         self.scopes.pop();
         let outer = self.b.end();
         self.b.push(plain(rv, args[3], LoopKind::Serial, outer));
@@ -833,7 +824,7 @@ impl<'a> Emitter<'a> {
     fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
-        if levels == 0 || !in_row || self.shape.cols.len() != 1 || row as usize * 8 > SCRATCH_ROW {
+        if self.tile.is_some() || levels == 0 || !in_row || self.shape.cols.len() != 1 || row as usize * 8 > SCRATCH_ROW {
             return;
         }
         let col_vars = self.shape.cols.iter().fold(0u64, |m, v| m | 1 << v) | self.merged_into_cols();
@@ -1000,8 +991,11 @@ impl<'a> Emitter<'a> {
             Ex::Const(s) => loops::Op::Const(s),
             Ex::Index(l) => loops::Op::Index(self.index(&l)),
             Ex::Carry(_) if self.tile.is_some() => {
-                let (buf, r, c, stride) = self.tile.expect("just seen");
-                let index = loops::Index::from(c).term(Atom::Var(r), stride);
+                let (buf, r, col, stride) = self.tile.expect("just seen");
+                let mut index = loops::Index::default().term(Atom::Var(r), stride);
+                if let Some(Bind::Block(_, c) | Bind::Var(c)) = col.map(|v| self.bind[v]) {
+                    index = index.plus(c, 1);
+                }
                 let acc = self.b.load(buf, index);
                 let out = if self.b.dtype(acc) == dtype {
                     acc
