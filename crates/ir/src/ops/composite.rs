@@ -178,15 +178,14 @@ impl Rules for Composite {
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         // Into the composite's own batch axes where its shared operands are not batched: so a claim survives vmap.
-        if let Some(shared) = composites::shared_operands(&self.name, x.len())
-            && (0..x.len()).all(|i| !(batched[i] && shared[i]))
-        {
+        let narrow: Vec<Type> = self.body.input_types();
+        if let Some(wanted) = composites::batch_axes(&self.name, &self.params, &narrow, batched) {
             let mut args = Vec::with_capacity(x.len());
             for (i, &v) in x.iter().enumerate() {
-                args.push(if batched[i] || shared[i] {
-                    v
-                } else {
+                args.push(if wanted[i] && !batched[i] {
                     cx.repeat_front(v, size)?
+                } else {
+                    v
                 });
             }
             let types: Vec<Type> = args.iter().map(|&v| cx.ty(v)).collect();
