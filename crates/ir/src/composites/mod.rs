@@ -18,8 +18,12 @@ use crate::types::Type;
 use std::sync::Arc;
 
 pub mod activation;
+pub mod dropout;
+pub mod loss;
 pub mod norm;
+pub mod rope;
 mod rows;
+pub mod softmax;
 
 /// How a composite takes an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,12 @@ pub const FAMILIES: &[Family] = &[
     norm::LAYERNORM,
     norm::FUSED_RESIDUAL_RMSNORM,
     norm::QK_NORM,
+    softmax::SOFTMAX,
+    softmax::LOG_SOFTMAX,
+    softmax::LOGSUMEXP,
+    rope::ROPE,
+    loss::CROSS_ENTROPY,
+    dropout::DROPOUT,
 ];
 
 /// Named parameters.

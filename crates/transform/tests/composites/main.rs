@@ -3,4 +3,8 @@
 
 mod activation;
 mod check;
+mod dropout;
+mod loss;
 mod norm;
+mod rope;
+mod softmax;
