@@ -18,6 +18,7 @@ use crate::types::Type;
 use std::sync::Arc;
 
 pub mod activation;
+pub mod attention;
 pub mod dropout;
 pub mod loss;
 pub mod norm;
@@ -65,6 +66,8 @@ pub const FAMILIES: &[Family] = &[
     softmax::LOG_SOFTMAX,
     softmax::LOGSUMEXP,
     rope::ROPE,
+    attention::ATTENTION,
+    attention::ATTENTION_BACKWARD,
     loss::CROSS_ENTROPY,
     dropout::DROPOUT,
 ];

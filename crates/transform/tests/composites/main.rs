@@ -2,6 +2,7 @@
 //! body, batching against a loop, the text form, and bf16 against f64.
 
 mod activation;
+mod attention;
 mod check;
 mod dropout;
 mod loss;
