@@ -239,6 +239,12 @@ pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(),
     Ok(())
 }
 
+/// The types of an op's results for concrete operands.
+pub(crate) fn eval_types(op: &dyn Rules, args: &[Literal]) -> Result<Vec<Type>> {
+    let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+    op.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", op.name())))
+}
+
 /// The error of an op that is not linear in any operand.
 pub(crate) fn not_linear<T>(op: &dyn Rules) -> Result<T> {
     Err(Error::no_rule(
@@ -280,8 +286,11 @@ pub mod constant;
 pub mod control;
 pub mod dot;
 pub mod elementwise;
+pub mod gather;
 pub mod reduce;
 pub mod scan;
+pub mod scatter;
+pub mod slice_dims;
 pub mod view;
 
 pub use composite::{Composite, CustomLinear, Derivative};
@@ -289,8 +298,11 @@ pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
 pub use dot::Dot;
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
+pub use gather::{Gather, GatherMode};
 pub use reduce::{Reduce, ReduceKind};
 pub use scan::{Checkpoint, Scan};
+pub use scatter::{Scatter, ScatterKind, ScatterMode};
+pub use slice_dims::SliceDims;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
 
 macro_rules! ops {
@@ -360,6 +372,8 @@ ops! {
     Concat(Concat),
     Reduce(Reduce),
     Dot(Dot),
+    Gather(Gather),
+    Scatter(Scatter),
     Scan(Scan),
     Call(Call),
     Remat(Remat),
