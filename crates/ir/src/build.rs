@@ -310,6 +310,19 @@ pub trait Build {
         self.one(Scatter { kind, dims, mode }.into(), &[x, indices, updates])
     }
 
+    /// A slice of `sizes` at rank-0 start indices, moved inside.
+    fn dynamic_slice(&mut self, x: Value, starts: &[Value], sizes: &[usize]) -> Result<Value> {
+        let args: Vec<Value> = std::iter::once(x).chain(starts.iter().copied()).collect();
+        let sizes = Shape::from_slice(sizes);
+        self.one(DynamicSlice { sizes }.into(), &args)
+    }
+
+    /// `x` with the slice at rank-0 start indices replaced.
+    fn dynamic_update_slice(&mut self, x: Value, update: Value, starts: &[Value]) -> Result<Value> {
+        let args: Vec<Value> = [x, update].iter().chain(starts).copied().collect();
+        self.one(DynamicUpdateSlice.into(), &args)
+    }
+
     /// Indices as vectors of one component: a last axis of size 1.
     fn index_vectors(&mut self, indices: Value) -> Result<Value> {
         let mut shape = self.ty(indices).shape;

@@ -182,3 +182,30 @@ fn scatter_mul_has_the_right_slope_at_zeros() {
     same("x", &grads[0], &[1], &[0.0]);
     same("u", &grads[1], &[2], &[15.0, 0.0]);
 }
+
+#[test]
+fn dynamic_slices_are_moved_inside_and_keep_every_law() {
+    let x = ramp(&[3, 4]);
+    for (i, j, first) in [(0i32, 1i64, 1.0), (1, 9, 6.0), (-5, -1, 0.0), (i32::MAX, i64::MIN, 4.0)] {
+        let starts = [Literal::new(&[], &[i]), Literal::new(&[], &[j])];
+        let inputs = [&[x.clone()], &starts[..]].concat();
+        let y = value(&inputs, |b, v| b.dynamic_slice(v[0], &v[1..], &[2, 2]));
+        same("slice", &y, &[2, 2], &[first, first + 1.0, first + 4.0, first + 5.0]);
+        let inputs = [&[x.clone(), Literal::new(&[1, 1], &[100.0])], &starts[..]].concat();
+        let y = value(&inputs, |b, v| b.dynamic_update_slice(v[0], v[1], &v[2..]));
+        let mut expected = x.to_vec::<f64>();
+        expected[i.clamp(0, 2) as usize * 4 + j.clamp(0, 3) as usize] = 100.0;
+        same("update", &y, &[3, 4], &expected);
+
+        let x = random(&[3, 4], 1);
+        let inputs = [&[x.clone()], &starts[..]].concat();
+        check("slice", &inputs, |b, v| b.dynamic_slice(v[0], &v[1..], &[2, 3]));
+        check("empty slice", &inputs, |b, v| b.dynamic_slice(v[0], &v[1..], &[2, 0]));
+        let inputs = [&[x, random(&[2, 3], 2)], &starts[..]].concat();
+        check("update", &inputs, |b, v| b.dynamic_update_slice(v[0], v[1], &v[2..]));
+    }
+    check("rank 0", &[random(&[], 1)], |b, v| b.dynamic_slice(v[0], &[], &[]));
+    check("rank 0", &[random(&[], 1), random(&[], 2)], |b, v| {
+        b.dynamic_update_slice(v[0], v[1], &[])
+    });
+}

@@ -285,6 +285,7 @@ pub mod composite;
 pub mod constant;
 pub mod control;
 pub mod dot;
+pub mod dynamic_slice;
 pub mod elementwise;
 pub mod gather;
 pub mod reduce;
@@ -297,6 +298,7 @@ pub use composite::{Composite, CustomLinear, Derivative};
 pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
 pub use dot::Dot;
+pub use dynamic_slice::{DynamicSlice, DynamicUpdateSlice};
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
 pub use gather::{Gather, GatherMode};
 pub use reduce::{Reduce, ReduceKind};
@@ -374,6 +376,8 @@ ops! {
     Dot(Dot),
     Gather(Gather),
     Scatter(Scatter),
+    DynamicSlice(DynamicSlice),
+    DynamicUpdateSlice(DynamicUpdateSlice),
     Scan(Scan),
     Call(Call),
     Remat(Remat),

@@ -127,13 +127,13 @@ fn forward_equals_reverse(what: &str, f: &Graph, grads: &Graph, x: &[Literal], w
     );
 }
 
-/// One input of a batch: floats move, integers rotate.
+/// One input of a batch: floats move, integers rotate and count up.
 fn variant(x: &Literal, k: usize) -> Literal {
     let n = x.ty().numel().max(1);
     let noise = random(&x.ty().shape, 100 + k as u64);
     Literal::from_fn(x.ty().clone(), |i| match x.ty().dtype.is_float() {
         true => Scalar::from_f64(x.ty().dtype, x.get(i).to_f64() + k as f64 * noise.get(i).to_f64()),
-        false => x.get((i + k) % n),
+        false => Scalar::from_i64(x.ty().dtype, x.get((i + k) % n).to_i64().wrapping_add(k as i64)),
     })
 }
 
