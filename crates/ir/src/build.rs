@@ -283,6 +283,15 @@ pub trait Build {
         self.one(Dot::matmul(self.ty(a).dtype).into(), &[a, b])
     }
 
+    /// A convolution of `[N, C, spatial..]` by `[O, C/groups, spatial..]`.
+    fn conv(&mut self, x: Value, kernel: Value, windows: Windows, groups: usize) -> Result<Value> {
+        let conv = Conv {
+            groups,
+            ..Conv::new(self.ty(x).dtype, windows)
+        };
+        self.one(conv.into(), &[x, kernel])
+    }
+
     /// NumPy's `take`: the slices at `indices` along an axis.
     fn take(&mut self, x: Value, indices: Value, axis: usize, mode: GatherMode) -> Result<Value> {
         let (ty, indices_ty) = (self.ty(x), self.ty(indices));

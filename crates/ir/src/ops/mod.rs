@@ -284,6 +284,7 @@ macro_rules! no_tangent {
 pub mod composite;
 pub mod constant;
 pub mod control;
+pub mod conv;
 pub mod dot;
 pub mod dynamic_slice;
 pub mod elementwise;
@@ -293,10 +294,12 @@ pub mod scan;
 pub mod scatter;
 pub mod slice_dims;
 pub mod view;
+pub mod window;
 
 pub use composite::{Composite, CustomLinear, Derivative};
 pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
+pub use conv::Conv;
 pub use dot::Dot;
 pub use dynamic_slice::{DynamicSlice, DynamicUpdateSlice};
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
@@ -306,6 +309,7 @@ pub use scan::{Checkpoint, Scan};
 pub use scatter::{Scatter, ScatterKind, ScatterMode};
 pub use slice_dims::SliceDims;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
+pub use window::Windows;
 
 macro_rules! ops {
     ($($variant:ident($ty:ty)),* $(,)?) => {
@@ -374,6 +378,7 @@ ops! {
     Concat(Concat),
     Reduce(Reduce),
     Dot(Dot),
+    Conv(Conv),
     Gather(Gather),
     Scatter(Scatter),
     DynamicSlice(DynamicSlice),
