@@ -20,6 +20,7 @@ use std::sync::Arc;
 pub mod activation;
 pub mod attention;
 pub mod dropout;
+pub mod embedding;
 pub mod loss;
 pub mod norm;
 pub mod rope;
@@ -68,6 +69,7 @@ pub const FAMILIES: &[Family] = &[
     rope::ROPE,
     attention::ATTENTION,
     attention::ATTENTION_BACKWARD,
+    embedding::EMBEDDING,
     loss::CROSS_ENTROPY,
     dropout::DROPOUT,
 ];

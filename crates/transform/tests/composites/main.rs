@@ -5,6 +5,7 @@ mod activation;
 mod attention;
 mod check;
 mod dropout;
+mod embedding;
 mod loss;
 mod norm;
 mod rope;
