@@ -164,7 +164,18 @@ impl Rules for Composite {
                     public: self.public,
                     active,
                 };
-                let args: Vec<Value> = x.iter().chain(y).copied().chain(dx.iter().flatten().copied()).collect();
+                // What neither direction reads needn't be kept: a constant stands in, and `split` doesn't save those.
+                let read = op.reads();
+                let mut args = Vec::with_capacity(read.len() + dx.len());
+                for (&v, read) in x.iter().chain(y).zip(read) {
+                    args.push(if read {
+                        v
+                    } else {
+                        let ty = cx.ty(v);
+                        cx.zeros(&ty)?
+                    });
+                }
+                args.extend(dx.iter().flatten());
                 for (i, v) in differentiable.into_iter().zip(cx.emit(op.into(), &args)?) {
                     tangents[i] = Some(v);
                 }
@@ -302,6 +313,23 @@ pub struct CustomLinear {
 impl CustomLinear {
     fn inputs(&self) -> usize {
         self.active.len()
+    }
+
+    /// Which inputs and outputs of the composite are read at all, for the operands that have a tangent here.
+    fn reads(&self) -> Vec<bool> {
+        let n = self.inputs();
+        let mut wanted = (*self.vjp).clone();
+        let grads = floats(&self.forward.input_types()[..n]);
+        wanted.set_outputs(
+            (grads.iter().zip(self.vjp.outputs()))
+                .filter(|(i, _)| self.active[**i])
+                .map(|(_, v)| *v)
+                .collect::<Vec<_>>(),
+        );
+        let (mut reads, forward) = (wanted.used_inputs(), self.forward.used_inputs());
+        reads.truncate(n + self.outputs.len());
+        reads.iter_mut().zip(&forward[..n]).for_each(|(r, f)| *r |= f);
+        reads
     }
 
     /// The forward graph over this op's own operands.

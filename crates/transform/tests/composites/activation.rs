@@ -131,3 +131,10 @@ fn misfits_name_what_was_found() {
     assert!(swiglu_fused(&f).unwrap_err().to_string().contains("equal parts"));
     assert!(geglu_fused(&Type::scalar(F), Gelu::Erf).is_err());
 }
+
+#[test]
+fn backward_keeps_the_inputs_alone() {
+    let t = Type::new(F, &[3]);
+    assert_eq!(kept(&silu(&t).unwrap()), ["f64[3]"]);
+    assert_eq!(kept(&swiglu(&t, &t).unwrap()), ["f64[3]", "f64[3]"]);
+}

@@ -288,3 +288,11 @@ pub(crate) fn check_all(c: &Composite, x: &[Literal], shared: &[usize]) {
     check_vmap(c, x, shared);
     check_bf16(c, x, 0.02);
 }
+
+/// Types of what is kept for backward of the first operand.
+pub(crate) fn kept(c: &Composite) -> Vec<String> {
+    let wrt: Vec<bool> = (0..c.body.inputs().len()).map(|i| i == 0).collect();
+    let l = transform::linearize(&graph_of(c), &wrt).unwrap();
+    let types = l.known.output_types();
+    types[c.public..].iter().map(Type::to_string).collect()
+}

@@ -42,3 +42,9 @@ fn misfits_name_what_was_found() {
         assert!(e.to_string().contains("rate between 0 and 1"));
     }
 }
+
+#[test]
+fn backward_keeps_the_bits_alone() {
+    let c = dropout(&Type::new(F, &[2]), &Type::new(DType::U32, &[2]), 0.5).unwrap();
+    assert_eq!(kept(&c), ["u32[2]"]);
+}

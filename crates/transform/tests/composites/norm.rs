@@ -130,3 +130,11 @@ fn misfits_name_what_was_found() {
     assert!(fused_residual_rmsnorm(&w, &x, &Type::new(F, &[4]), EPS).is_err());
     assert!(qk_norm(&x, &x, &w, &w, EPS).is_err());
 }
+
+#[test]
+fn backward_keeps_no_result_but_the_statistics() {
+    let (x, w) = (Type::new(F, &[2, 4]), Type::new(F, &[4]));
+    assert_eq!(kept(&rmsnorm(&x, &w, EPS).unwrap()), ["f64[2,4]", "f64[4]", "f64[2]"]);
+    let c = layernorm(&x, Some(&w), Some(&w), EPS).unwrap();
+    assert_eq!(kept(&c), ["f64[2,4]", "f64[4]", "f64[2]", "f64[2]"]);
+}

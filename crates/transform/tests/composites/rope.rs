@@ -156,3 +156,9 @@ fn misfits_name_what_was_found() {
         .is_err()
     );
 }
+
+#[test]
+fn backward_keeps_the_tables_alone() {
+    let (x, t) = (Type::new(F, &[2, 3, 4]), Type::new(F, &[3, 2]));
+    assert_eq!(kept(&rope(&x, &t, &t, HALF).unwrap()), ["f64[3,2]", "f64[3,2]"]);
+}

@@ -73,3 +73,11 @@ fn misfits_name_what_was_found() {
     assert_eq!(e, "softmax(f64[]): works along the last axis and needs one");
     assert!(logsumexp(&Type::new(ir::DType::I32, &[2])).is_err());
 }
+
+#[test]
+fn backward_keeps_what_it_reads() {
+    // The operand too, for forward mode through the body.
+    let x = Type::new(F, &[2, 4]);
+    assert_eq!(kept(&softmax(&x).unwrap()), ["f64[2,4]", "f64[2,4]"]);
+    assert_eq!(kept(&logsumexp(&x).unwrap()), ["f64[2,4]", "f64[2]"]);
+}
