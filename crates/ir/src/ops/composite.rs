@@ -160,7 +160,7 @@ impl Rules for Composite {
                     name: self.name.clone(),
                     forward: Arc::new(forward),
                     vjp: g.clone(),
-                    outputs: self.body.output_types().into(),
+                    outputs: self.body.output_types(),
                     public: self.public,
                     active,
                 };

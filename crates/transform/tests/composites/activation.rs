@@ -3,6 +3,7 @@
 use super::check::*;
 use ir::composites::activation::*;
 use ir::{DType, Literal, Type};
+use std::slice::from_ref;
 
 const RELU: [f64; 6] = [
     1.288435374475382,
@@ -66,11 +67,11 @@ fn forward_equals_pytorch() {
     let (x, up) = (wave(&[6], 0.7), wave(&[6], 0.4));
     let t = x.ty();
     let rows: [(_, &[Literal], &[f64]); 7] = [
-        (relu(t), &[x.clone()], &RELU),
-        (relu2(t), &[x.clone()], &RELU2),
-        (gelu(t, Gelu::Erf), &[x.clone()], &GELU_ERF),
-        (gelu(t, Gelu::Tanh), &[x.clone()], &GELU_TANH),
-        (silu(t), &[x.clone()], &SILU),
+        (relu(t), from_ref(&x), &RELU),
+        (relu2(t), from_ref(&x), &RELU2),
+        (gelu(t, Gelu::Erf), from_ref(&x), &GELU_ERF),
+        (gelu(t, Gelu::Tanh), from_ref(&x), &GELU_TANH),
+        (silu(t), from_ref(&x), &SILU),
         (swiglu(t, t), &[x.clone(), up.clone()], &SWIGLU),
         (geglu(t, t, Gelu::Erf), &[x.clone(), up.clone()], &GEGLU),
     ];
@@ -89,7 +90,7 @@ fn fused_halves_equal_two_operands() {
         (geglu_fused(x.ty(), Gelu::Tanh), geglu(&t, &t, Gelu::Tanh)),
     ] {
         let expected = run(&two.unwrap(), &[half(0), half(1)]);
-        close(&run(&one.unwrap(), &[x.clone()])[0], &expected[0], 0.0);
+        close(&run(&one.unwrap(), from_ref(&x))[0], &expected[0], 0.0);
     }
 }
 
@@ -99,13 +100,13 @@ fn derivatives_batching_text_and_bf16() {
     let (x, y) = (numbers.fill(&[2, 6]), numbers.fill(&[2, 6]));
     let t = x.ty();
     for c in [relu(t), relu2(t), gelu(t, Gelu::Erf), gelu(t, Gelu::Tanh), silu(t)] {
-        check_all(&c.unwrap(), &[x.clone()], &[]);
+        check_all(&c.unwrap(), from_ref(&x), &[]);
     }
     for c in [swiglu(t, t), geglu(t, t, Gelu::Tanh), geglu(t, t, Gelu::Erf)] {
         check_all(&c.unwrap(), &[x.clone(), y.clone()], &[]);
     }
     for c in [swiglu_fused(t), geglu_fused(t, Gelu::Erf)] {
-        check_all(&c.unwrap(), &[x.clone()], &[]);
+        check_all(&c.unwrap(), from_ref(&x), &[]);
     }
 }
 
@@ -113,7 +114,7 @@ fn derivatives_batching_text_and_bf16() {
 fn relu_keeps_nan_and_has_slope_zero_at_zero() {
     let x = Literal::new(&[3], &[f64::NAN, 0.0, -0.0]);
     let c = relu(x.ty()).unwrap();
-    close_to(&run(&c, &[x])[0], &[f64::NAN, 0.0, 0.0], 0.0);
+    close_to(&run(&c, from_ref(&x))[0], &[f64::NAN, 0.0, 0.0], 0.0);
     let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
     let one = Literal::new(&[3], &[1.0f64; 3]);
     let outs = ir::interp::run(&g, &[Literal::new(&[3], &[1.0, 0.0, -1.0]), one]).unwrap();

@@ -10,3 +10,4 @@ mod loss;
 mod norm;
 mod rope;
 mod softmax;
+mod totality;
