@@ -239,6 +239,12 @@ pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(),
     Ok(())
 }
 
+/// The types of an op's results for concrete operands.
+pub(crate) fn eval_types(op: &dyn Rules, args: &[Literal]) -> Result<Vec<Type>> {
+    let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+    op.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", op.name())))
+}
+
 /// The error of an op that is not linear in any operand.
 pub(crate) fn not_linear<T>(op: &dyn Rules) -> Result<T> {
     Err(Error::no_rule(
@@ -278,20 +284,32 @@ macro_rules! no_tangent {
 pub mod composite;
 pub mod constant;
 pub mod control;
+pub mod conv;
 pub mod dot;
+pub mod dynamic_slice;
 pub mod elementwise;
+pub mod gather;
 pub mod reduce;
 pub mod scan;
+pub mod scatter;
+pub mod slice_dims;
 pub mod view;
+pub mod window;
 
 pub use composite::{Composite, CustomLinear, Derivative};
 pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
+pub use conv::Conv;
 pub use dot::Dot;
+pub use dynamic_slice::{DynamicSlice, DynamicUpdateSlice};
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
+pub use gather::{Gather, GatherMode};
 pub use reduce::{Reduce, ReduceKind};
 pub use scan::{Checkpoint, Scan};
+pub use scatter::{Scatter, ScatterKind, ScatterMode};
+pub use slice_dims::SliceDims;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
+pub use window::Windows;
 
 macro_rules! ops {
     ($($variant:ident($ty:ty)),* $(,)?) => {
@@ -360,6 +378,11 @@ ops! {
     Concat(Concat),
     Reduce(Reduce),
     Dot(Dot),
+    Conv(Conv),
+    Gather(Gather),
+    Scatter(Scatter),
+    DynamicSlice(DynamicSlice),
+    DynamicUpdateSlice(DynamicUpdateSlice),
     Scan(Scan),
     Call(Call),
     Remat(Remat),
