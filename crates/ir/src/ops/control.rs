@@ -3,7 +3,7 @@
 use super::*;
 use crate::build::{Build, Builder, SplitGraph};
 
-fn infer_body(body: &Graph, args: &[Type]) -> Infer {
+pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     let ins = body.input_types();
     if args.len() != ins.len() {
         return Err(Problem::Arity {
@@ -90,7 +90,7 @@ fn batch_body(
     Ok(results.into_iter().zip(outs).collect())
 }
 
-fn known_places(flags: &[bool], want: bool) -> Vec<usize> {
+pub(crate) fn known_places(flags: &[bool], want: bool) -> Vec<usize> {
     (0..flags.len()).filter(|&i| flags[i] == want).collect()
 }
 

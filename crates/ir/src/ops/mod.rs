@@ -276,6 +276,7 @@ macro_rules! no_tangent {
 }
 
 pub mod composite;
+pub mod cond;
 pub mod constant;
 pub mod control;
 pub mod dot;
@@ -283,8 +284,10 @@ pub mod elementwise;
 pub mod reduce;
 pub mod scan;
 pub mod view;
+pub mod while_loop;
 
 pub use composite::{Composite, CustomLinear, Derivative};
+pub use cond::Cond;
 pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
 pub use dot::Dot;
@@ -292,6 +295,7 @@ pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient}
 pub use reduce::{Reduce, ReduceKind};
 pub use scan::{Checkpoint, Scan};
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
+pub use while_loop::While;
 
 macro_rules! ops {
     ($($variant:ident($ty:ty)),* $(,)?) => {
@@ -361,6 +365,8 @@ ops! {
     Reduce(Reduce),
     Dot(Dot),
     Scan(Scan),
+    Cond(Cond),
+    While(While),
     Call(Call),
     Remat(Remat),
     Composite(Composite),
