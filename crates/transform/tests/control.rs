@@ -197,7 +197,7 @@ fn while_splits_off_the_carries_that_are_known() {
     let x = loop_operands(4, 3);
     let tangent = random(&[2], 8);
     let known = run(&s.known, &x);
-    let rest = run(&s.rest, &[&known[3..], &[tangent.clone()]].concat());
+    let rest = run(&s.rest, &[&known[3..], std::slice::from_ref(&tangent)].concat());
     close(&rest[0], &run(&fwd, &[&x[..], &[tangent]].concat())[3], 1e-12);
 }
 

@@ -281,8 +281,11 @@ pub mod constant;
 pub mod control;
 pub mod dot;
 pub mod elementwise;
+pub mod permute_along;
 pub mod reduce;
 pub mod scan;
+pub mod sort;
+pub mod top_k;
 pub mod view;
 pub mod while_loop;
 
@@ -292,8 +295,11 @@ pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
 pub use dot::Dot;
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
+pub use permute_along::{PutAlong, TakeAlong};
 pub use reduce::{Reduce, ReduceKind};
 pub use scan::{Checkpoint, Scan};
+pub use sort::Sort;
+pub use top_k::TopK;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
 pub use while_loop::While;
 
@@ -367,6 +373,10 @@ ops! {
     Scan(Scan),
     Cond(Cond),
     While(While),
+    TakeAlong(TakeAlong),
+    PutAlong(PutAlong),
+    Sort(Sort),
+    TopK(TopK),
     Call(Call),
     Remat(Remat),
     Composite(Composite),

@@ -182,13 +182,11 @@ pub(crate) fn check_jvp(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
         )
     };
     let (up, down) = (moved(eps), moved(-eps));
-    let mut at = outs;
-    for k in (0..outs).filter(|&k| has[k]) {
+    for (at, k) in (outs..).zip((0..outs).filter(|&k| has[k])) {
         let slope = Literal::from_fn(up[k].ty().clone(), |j| {
             Scalar::from_f64(F, (up[k].get(j).to_f64() - down[k].get(j).to_f64()) / (2.0 * eps))
         });
         close(&got[at], &slope, tol);
-        at += 1;
     }
     check_text(&fwd);
 }
