@@ -281,6 +281,7 @@ pub mod constant;
 pub mod control;
 pub mod dot;
 pub mod elementwise;
+pub mod linalg;
 pub mod permute_along;
 pub mod reduce;
 pub mod scan;
@@ -295,6 +296,7 @@ pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
 pub use dot::Dot;
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
+pub use linalg::{Cholesky, Eigh, Lu, Qr, Svd, TriangularSolve};
 pub use permute_along::{PutAlong, TakeAlong};
 pub use reduce::{Reduce, ReduceKind};
 pub use scan::{Checkpoint, Scan};
@@ -377,6 +379,12 @@ ops! {
     PutAlong(PutAlong),
     Sort(Sort),
     TopK(TopK),
+    Cholesky(Cholesky),
+    TriangularSolve(TriangularSolve),
+    Lu(Lu),
+    Qr(Qr),
+    Eigh(Eigh),
+    Svd(Svd),
     Call(Call),
     Remat(Remat),
     Composite(Composite),
