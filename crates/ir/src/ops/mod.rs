@@ -281,6 +281,7 @@ pub mod constant;
 pub mod control;
 pub mod dot;
 pub mod elementwise;
+pub mod fft;
 pub mod linalg;
 pub mod permute_along;
 pub mod reduce;
@@ -296,6 +297,7 @@ pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
 pub use dot::Dot;
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
+pub use fft::{Fft, FftKind};
 pub use linalg::{Cholesky, Eigh, Lu, Qr, Svd, TriangularSolve};
 pub use permute_along::{PutAlong, TakeAlong};
 pub use reduce::{Reduce, ReduceKind};
@@ -379,6 +381,7 @@ ops! {
     PutAlong(PutAlong),
     Sort(Sort),
     TopK(TopK),
+    Fft(Fft),
     Cholesky(Cholesky),
     TriangularSolve(TriangularSolve),
     Lu(Lu),
