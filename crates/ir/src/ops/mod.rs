@@ -283,8 +283,10 @@ pub mod dot;
 pub mod elementwise;
 pub mod fft;
 pub mod linalg;
+pub mod name;
 pub mod permute_along;
 pub mod reduce;
+pub mod remat;
 pub mod scan;
 pub mod sort;
 pub mod top_k;
@@ -294,13 +296,15 @@ pub mod while_loop;
 pub use composite::{Composite, CustomLinear, Derivative};
 pub use cond::Cond;
 pub use constant::{Const, Iota};
-pub use control::{Call, Remat};
+pub use control::Call;
 pub use dot::Dot;
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
 pub use fft::{Fft, FftKind};
 pub use linalg::{Cholesky, Eigh, Lu, Qr, Svd, TriangularSolve};
+pub use name::Name;
 pub use permute_along::{PutAlong, TakeAlong};
 pub use reduce::{Reduce, ReduceKind};
+pub use remat::{Remat, RematPolicy};
 pub use scan::{Checkpoint, Scan};
 pub use sort::Sort;
 pub use top_k::TopK;
@@ -363,6 +367,7 @@ ops! {
     Bitcast(Bitcast),
     Quantize(Quantize),
     StopGradient(StopGradient),
+    Name(Name),
     Const(Const),
     Iota(Iota),
     Reshape(Reshape),
