@@ -278,6 +278,39 @@ pub trait Build {
         self.sum(x, &axes)
     }
 
+    /// Running reduction along an axis.
+    fn cumulative(&mut self, kind: ReduceKind, x: Value, axis: usize, reverse: bool) -> Result<Value> {
+        self.one(Cumulative { kind, axis, reverse }.into(), &[x])
+    }
+
+    /// The index (of dtype `index`) of the first largest element along an axis, which disappears.
+    fn argmax(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
+        self.one(ArgReduce { max: true, axis, index }.into(), &[x])
+    }
+
+    /// The index (of dtype `index`) of the first smallest element along an axis, which disappears.
+    fn argmin(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
+        self.one(
+            ArgReduce {
+                max: false,
+                axis,
+                index,
+            }
+            .into(),
+            &[x],
+        )
+    }
+
+    /// Reduces sliding windows.
+    fn reduce_window(&mut self, kind: ReduceKind, x: Value, window: &[usize], windows: Windows) -> Result<Value> {
+        let op = ReduceWindow {
+            kind,
+            window: Shape::from_slice(window),
+            windows,
+        };
+        self.one(op.into(), &[x])
+    }
+
     /// `a·b` of two matrices.
     fn matmul(&mut self, a: Value, b: Value) -> Result<Value> {
         self.one(Dot::matmul(self.ty(a).dtype).into(), &[a, b])

@@ -281,35 +281,43 @@ macro_rules! no_tangent {
     };
 }
 
+pub mod arg_reduce;
 pub mod composite;
 pub mod constant;
 pub mod control;
 pub mod conv;
+pub mod cumulative;
 pub mod dot;
 pub mod dynamic_slice;
 pub mod elementwise;
 pub mod gather;
 pub mod reduce;
+pub mod reduce_window;
 pub mod scan;
 pub mod scatter;
 pub mod slice_dims;
 pub mod view;
 pub mod window;
+pub mod window_gather;
 
+pub use arg_reduce::ArgReduce;
 pub use composite::{Composite, CustomLinear, Derivative};
 pub use constant::{Const, Iota};
 pub use control::{Call, Remat};
 pub use conv::Conv;
+pub use cumulative::Cumulative;
 pub use dot::Dot;
 pub use dynamic_slice::{DynamicSlice, DynamicUpdateSlice};
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
 pub use gather::{Gather, GatherMode};
 pub use reduce::{Reduce, ReduceKind};
+pub use reduce_window::ReduceWindow;
 pub use scan::{Checkpoint, Scan};
 pub use scatter::{Scatter, ScatterKind, ScatterMode};
 pub use slice_dims::SliceDims;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
 pub use window::Windows;
+pub use window_gather::{WindowGather, WindowScatter};
 
 macro_rules! ops {
     ($($variant:ident($ty:ty)),* $(,)?) => {
@@ -377,6 +385,11 @@ ops! {
     Flip(Flip),
     Concat(Concat),
     Reduce(Reduce),
+    Cumulative(Cumulative),
+    ArgReduce(ArgReduce),
+    ReduceWindow(ReduceWindow),
+    WindowGather(WindowGather),
+    WindowScatter(WindowScatter),
     Dot(Dot),
     Conv(Conv),
     Gather(Gather),
