@@ -316,6 +316,17 @@ pub trait Build {
         self.one(Dot::matmul(self.ty(a).dtype).into(), &[a, b])
     }
 
+    /// `[m, k] · [g, k, n]`: rows `offsets[i]..offsets[i + 1]` by matrix `i`, other rows zero.
+    fn ragged_dot(&mut self, lhs: Value, rhs: Value, offsets: Value) -> Result<Value> {
+        self.one(RaggedDot::rows(self.ty(lhs).dtype).into(), &[lhs, rhs, offsets])
+    }
+
+    /// Threefry-2x32 of u32 keys and counters, elementwise.
+    fn threefry2x32(&mut self, key: [Value; 2], x: [Value; 2]) -> Result<[Value; 2]> {
+        let outs = self.emit(Threefry2x32.into(), &[key[0], key[1], x[0], x[1]])?;
+        Ok([outs[0], outs[1]])
+    }
+
     /// A convolution of `[N, C, spatial..]` by `[O, C/groups, spatial..]`.
     fn conv(&mut self, x: Value, kernel: Value, windows: Windows, groups: usize) -> Result<Value> {
         let conv = Conv {

@@ -291,11 +291,13 @@ pub mod dot;
 pub mod dynamic_slice;
 pub mod elementwise;
 pub mod gather;
+pub mod ragged_dot;
 pub mod reduce;
 pub mod reduce_window;
 pub mod scan;
 pub mod scatter;
 pub mod slice_dims;
+pub mod threefry;
 pub mod view;
 pub mod window;
 pub mod window_gather;
@@ -310,11 +312,13 @@ pub use dot::Dot;
 pub use dynamic_slice::{DynamicSlice, DynamicUpdateSlice};
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
 pub use gather::{Gather, GatherMode};
+pub use ragged_dot::{RaggedDot, RaggedMode};
 pub use reduce::{Reduce, ReduceKind};
 pub use reduce_window::ReduceWindow;
 pub use scan::{Checkpoint, Scan};
 pub use scatter::{Scatter, ScatterKind, ScatterMode};
 pub use slice_dims::SliceDims;
+pub use threefry::Threefry2x32;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
 pub use window::Windows;
 pub use window_gather::{WindowGather, WindowScatter};
@@ -391,11 +395,13 @@ ops! {
     WindowGather(WindowGather),
     WindowScatter(WindowScatter),
     Dot(Dot),
+    RaggedDot(RaggedDot),
     Conv(Conv),
     Gather(Gather),
     Scatter(Scatter),
     DynamicSlice(DynamicSlice),
     DynamicUpdateSlice(DynamicUpdateSlice),
+    Threefry2x32(Threefry2x32),
     Scan(Scan),
     Call(Call),
     Remat(Remat),

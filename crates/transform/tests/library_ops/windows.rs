@@ -1,8 +1,6 @@
 //! Pooling, running reductions and the indices of extrema.
 
-mod check;
-
-use check::{check, close, random, value};
+use crate::check::{check, close, random, value};
 use ir::ops::{ReduceKind, Windows};
 use ir::{Build, DType, Literal};
 
@@ -107,7 +105,7 @@ fn windows_reduce_as_in_jax_and_keep_every_law() {
 
 /// The gradient of Σ cᵢ·yᵢ with c = 1, 2, ..
 fn weighted_grad(x: &Literal, f: impl FnOnce(&mut ir::Builder, ir::Value) -> ir::Result<ir::Value>) -> Vec<f64> {
-    let g = check::graph(std::slice::from_ref(x), |b, v| {
+    let g = crate::check::graph(std::slice::from_ref(x), |b, v| {
         let y = f(b, v[0])?;
         let shape = b.ty(y).shape;
         let n: usize = shape.iter().product();
@@ -116,7 +114,7 @@ fn weighted_grad(x: &Literal, f: impl FnOnce(&mut ir::Builder, ir::Value) -> ir:
         let p = b.mul(y, c)?;
         b.sum_all(p)
     });
-    check::run(&transform::grad(&g, &[0]).unwrap(), std::slice::from_ref(x))[0].to_vec()
+    crate::check::run(&transform::grad(&g, &[0]).unwrap(), std::slice::from_ref(x))[0].to_vec()
 }
 
 #[test]
