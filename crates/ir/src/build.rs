@@ -278,9 +278,53 @@ pub trait Build {
         self.sum(x, &axes)
     }
 
+    /// Running reduction along an axis.
+    fn cumulative(&mut self, kind: ReduceKind, x: Value, axis: usize, reverse: bool) -> Result<Value> {
+        self.one(Cumulative { kind, axis, reverse }.into(), &[x])
+    }
+
+    /// The index (of dtype `index`) of the first largest element along an axis, which disappears.
+    fn argmax(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
+        self.one(ArgReduce { max: true, axis, index }.into(), &[x])
+    }
+
+    /// The index (of dtype `index`) of the first smallest element along an axis, which disappears.
+    fn argmin(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
+        self.one(
+            ArgReduce {
+                max: false,
+                axis,
+                index,
+            }
+            .into(),
+            &[x],
+        )
+    }
+
+    /// Reduces sliding windows.
+    fn reduce_window(&mut self, kind: ReduceKind, x: Value, window: &[usize], windows: Windows) -> Result<Value> {
+        let op = ReduceWindow {
+            kind,
+            window: Shape::from_slice(window),
+            windows,
+        };
+        self.one(op.into(), &[x])
+    }
+
     /// `a·b` of two matrices.
     fn matmul(&mut self, a: Value, b: Value) -> Result<Value> {
         self.one(Dot::matmul(self.ty(a).dtype).into(), &[a, b])
+    }
+
+    /// `[m, k] · [g, k, n]`: rows `offsets[i]..offsets[i + 1]` by matrix `i`, other rows zero.
+    fn ragged_dot(&mut self, lhs: Value, rhs: Value, offsets: Value) -> Result<Value> {
+        self.one(RaggedDot::rows(self.ty(lhs).dtype).into(), &[lhs, rhs, offsets])
+    }
+
+    /// Threefry-2x32 of u32 keys and counters, elementwise.
+    fn threefry2x32(&mut self, key: [Value; 2], x: [Value; 2]) -> Result<[Value; 2]> {
+        let outs = self.emit(Threefry2x32.into(), &[key[0], key[1], x[0], x[1]])?;
+        Ok([outs[0], outs[1]])
     }
 
     /// A convolution of `[N, C, spatial..]` by `[O, C/groups, spatial..]`.

@@ -257,7 +257,7 @@ fn batch_counts(
 }
 
 /// Rewrites a graph's interface: `order[i]` is which of its inputs the new i-th input is, `outs` which outputs stay.
-fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
+pub(crate) fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
     let mut g = Graph::new();
     let mut args = vec![Value(u32::MAX); graph.inputs().len()];
     for &i in order {
@@ -269,7 +269,7 @@ fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
     Ok(g)
 }
 
-fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
     flags.iter().enumerate().filter(|(_, f)| **f).map(|(i, _)| i)
 }
 

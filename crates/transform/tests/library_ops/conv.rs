@@ -1,8 +1,6 @@
 //! Convolutions.
 
-mod check;
-
-use check::{check, close, random, value};
+use crate::check::{check, close, random, value};
 use ir::ops::{Conv, Windows};
 use ir::{Build, DType, Literal};
 

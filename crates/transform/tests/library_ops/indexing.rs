@@ -1,8 +1,6 @@
 //! Gather, scatter and dynamic slices.
 
-mod check;
-
-use check::{check, random, value};
+use crate::check::{check, random, value};
 use ir::ops::{Gather, GatherMode, ScatterKind, ScatterMode, SliceDims};
 use ir::{Build, DType, Literal};
 
@@ -24,7 +22,7 @@ fn ramp(shape: &[usize]) -> Literal {
 }
 
 fn same(what: &str, got: &Literal, shape: &[usize], expected: &[f64]) {
-    check::close(what, got, &Literal::new(shape, expected), 0.0);
+    crate::check::close(what, got, &Literal::new(shape, expected), 0.0);
 }
 
 #[test]
@@ -173,12 +171,12 @@ fn scatter_mul_has_the_right_slope_at_zeros() {
         Literal::new(&[2, 1], &[0i32, 0]),
         Literal::new(&[2], &[0.0f64, 5.0]),
     ];
-    let g = check::graph(&inputs, |b, v| {
+    let g = crate::check::graph(&inputs, |b, v| {
         let dims = SliceDims::take(1, 0, 1);
         let y = b.scatter(ScatterKind::Mul, dims, ScatterMode::Clip, v[0], v[1], v[2])?;
         b.sum_all(y)
     });
-    let grads = check::run(&transform::grad(&g, &[0, 2]).unwrap(), &inputs);
+    let grads = crate::check::run(&transform::grad(&g, &[0, 2]).unwrap(), &inputs);
     same("x", &grads[0], &[1], &[0.0]);
     same("u", &grads[1], &[2], &[15.0, 0.0]);
 }
