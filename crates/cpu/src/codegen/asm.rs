@@ -70,15 +70,12 @@ pub(crate) const RDI: u8 = 7;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Cc {
-    /// Carry, as `bt` sets it, or unsigned below.
-    B = 2,
-    /// No carry.
+    /// No carry: the bit that `bt` looked at is off.
     Ae = 3,
     E = 4,
     Ne = 5,
     L = 12,
     Ge = 13,
-    Le = 14,
     G = 15,
 }
 
@@ -87,10 +84,8 @@ pub(crate) enum Cc {
 #[repr(u8)]
 pub(crate) enum Alu {
     Add = 0,
-    Or = 1,
     And = 4,
     Sub = 5,
-    Xor = 6,
     Cmp = 7,
 }
 
@@ -356,11 +351,6 @@ impl Asm {
             self.labels.resize(i + 1, u32::MAX);
         }
         self.labels[i] = self.buf.len() as u32;
-    }
-
-    /// Whether a label has been bound already.
-    pub(crate) fn bound(&self, label: u32) -> bool {
-        self.labels.get(label as usize).is_some_and(|&at| at != u32::MAX)
     }
 
     pub(crate) fn jmp(&mut self, label: u32) {

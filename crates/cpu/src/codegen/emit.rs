@@ -518,7 +518,6 @@ impl Emitter<'_> {
     fn src(&mut self, s: Src) -> Result<PRm, i32> {
         match s {
             Src::I(i) => Err(i),
-            Src::M(m) => Ok(PRm::M(self.mem(m))),
             Src::R(v) => Ok(match self.loc(v) {
                 Loc::Slot(off) => PRm::M(Self::slot(off)),
                 _ => PRm::R(self.gpr(v, RAX)),

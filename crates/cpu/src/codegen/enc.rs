@@ -137,8 +137,6 @@ table! {
     BROADCASTSD = part(both(1, 2, 0x19, 1), Tuple::Bytes(8));
     PBROADCASTD = part(both(1, 2, 0x58, 0), Tuple::Bytes(4));
     PBROADCASTQ = part(both(1, 2, 0x59, 1), Tuple::Bytes(8));
-    MOVDQU8 = evex(3, 1, 0x6f, 0);
-    MOVDQU8_ST = evex(3, 1, 0x7f, 0);
     MASKMOVPS = vex(1, 2, 0x2c, 0);
     MASKMOVPS_ST = vex(1, 2, 0x2e, 0);
     MASKMOVPD = vex(1, 2, 0x2d, 0);
@@ -166,12 +164,7 @@ table! {
     ROUNDPD = vex(1, 3, 0x09, 0);
     RNDSCALEPS = evex(1, 3, 0x08, 0);
     RNDSCALEPD = evex(1, 3, 0x09, 1);
-    RCPPS = vex(0, 1, 0x53, 0);
-    RCP14PS = evex(1, 2, 0x4c, 0);
     SCALEFPS = evex(1, 2, 0x2c, 0);
-    SCALEFPD = evex(1, 2, 0x2c, 1);
-    GETEXPPS = evex(1, 2, 0x42, 0);
-    GETMANTPS = evex(1, 3, 0x26, 0);
     FMADD132PS = both(1, 2, 0x98, 0);
     FMADD213PS = both(1, 2, 0xa8, 0);
     FMADD231PS = both(1, 2, 0xb8, 0);
@@ -208,11 +201,9 @@ table! {
     PMAXUQ = evex(1, 2, 0x3f, 1);
     PABSD = both(1, 2, 0x1e, 0);
     PANDD = both(1, 1, 0xdb, 0);
-    PANDND = both(1, 1, 0xdf, 0);
     PORD = both(1, 1, 0xeb, 0);
     PXORD = both(1, 1, 0xef, 0);
     PANDQ = both(1, 1, 0xdb, 1);
-    PANDNQ = both(1, 1, 0xdf, 1);
     PORQ = both(1, 1, 0xeb, 1);
     PXORQ = both(1, 1, 0xef, 1);
     PCMPEQD = vex(1, 1, 0x76, 0);
@@ -225,8 +216,6 @@ table! {
     PCMPUQ = evex(1, 3, 0x1e, 1);
     PTESTMD = evex(1, 2, 0x27, 0);
     PMOVM2D = evex(2, 2, 0x38, 0);
-    PMOVM2Q = evex(2, 2, 0x38, 1);
-    PMOVM2B = evex(2, 2, 0x28, 0);
     PSLLVD = both(1, 2, 0x47, 0);
     PSRLVD = both(1, 2, 0x45, 0);
     PSRAVD = both(1, 2, 0x46, 0);
@@ -238,13 +227,11 @@ table! {
     PSRAD_I = ext(both(1, 1, 0x72, 0), 4);
     PSLLQ_I = ext(both(1, 1, 0x73, 1), 6);
     PSRLQ_I = ext(both(1, 1, 0x73, 1), 2);
-    PSRAQ_I = ext(evex(1, 1, 0x72, 1), 4);
     PSHUFB = both(1, 2, 0x00, 0);
     PSHUFD = both(1, 1, 0x70, 0);
     SHUFPS = both(0, 1, 0xc6, 0);
     PUNPCKLDQ = both(1, 1, 0x62, 0);
     PERMQ_I = w_fixed(both(1, 3, 0x00, 1));
-    PERMD = both(1, 2, 0x36, 0);
     BLENDMPS = evex(1, 2, 0x65, 0);
     BLENDMPD = evex(1, 2, 0x65, 1);
     BLENDVPS = vex(1, 3, 0x4a, 0);
@@ -253,12 +240,11 @@ table! {
     EXTRACTF128 = to_rm(part(vex(1, 3, 0x19, 0), Tuple::Bytes(16)));
     EXTRACTF32X8 = to_rm(part(evex(1, 3, 0x1b, 0), Tuple::Bytes(32)));
     EXTRACTF32X4 = to_rm(part(evex(1, 3, 0x19, 0), Tuple::Bytes(16)));
-    PERMILPS_I = both(1, 3, 0x04, 0);
-    PADDUSB = both(1, 1, 0xdc, 0);
+    INSERTF128 = part(vex(1, 3, 0x18, 0), Tuple::Bytes(16));
+    INSERTF32X8 = part(evex(1, 3, 0x1a, 0), Tuple::Bytes(32));
     // Conversions.
     CVTDQ2PS = both(0, 1, 0x5b, 0);
     CVTTPS2DQ = both(2, 1, 0x5b, 0);
-    CVTPS2DQ = both(1, 1, 0x5b, 0);
     CVTPS2PD = part(both(0, 1, 0x5a, 0), Tuple::Half);
     CVTPD2PS = both(1, 1, 0x5a, 1);
     CVTDQ2PD = part(both(2, 1, 0xe6, 0), Tuple::Half);
@@ -295,10 +281,8 @@ table! {
     KMOVW_FROM = Enc { vex_l: Some(0), ..vex(0, 1, 0x92, 0) };
     KMOVW_TO = Enc { vex_l: Some(0), ..vex(0, 1, 0x93, 0) };
     KANDW = mask_op(0x41);
-    KANDNW = mask_op(0x42);
     KNOTW = Enc { vex_l: Some(0), ..vex(0, 1, 0x44, 0) };
     KORW = mask_op(0x45);
-    KXNORW = mask_op(0x46);
     KXORW = mask_op(0x47);
     BZHI = Enc { vex_l: Some(0), ..vex(0, 2, 0xf5, 1) };
 }

@@ -68,6 +68,19 @@ fn write(area: &mut [u8; 256], at: usize, s: Scalar) {
     area[at..at + 4].copy_from_slice(&b);
 }
 
+/// As the general road, without making scalars.
+fn map_f32(area: &mut [u8; 256], n: usize, f: impl Fn(f64, f64) -> f64) {
+    let lane = |area: &[u8; 256], at: usize| {
+        let mut b = [0; 4];
+        b.copy_from_slice(&area[at..at + 4]);
+        f32::from_le_bytes(b) as f64
+    };
+    for i in 0..n {
+        let r = f(lane(area, 4 * i), lane(area, 64 + 4 * i)) as f32;
+        area[OUT + 4 * i..OUT + 4 * i + 4].copy_from_slice(&r.to_le_bytes());
+    }
+}
+
 /// Evaluates the op that `code` names on the transfer area.
 ///
 /// # Safety
@@ -76,6 +89,12 @@ pub(crate) unsafe extern "C" fn lanes(area: *mut [u8; 256], code: u64) {
     // SAFETY: generated code passes its own frame.
     let area = unsafe { &mut *area };
     let (op, from, to, n) = unpack(code as u32);
+    if let (Op::Unary(f, _), DType::F32, DType::F32) = (&op, from, to) {
+        return map_f32(area, n, |x, _| ir::special::unary_f64(*f, x));
+    }
+    if let (Op::Binary(Binary::Pow, ..), DType::F32) = (&op, from) {
+        return map_f32(area, n, f64::powf);
+    }
     let step = |d: DType| if d.size() == 8 { 8 } else { 4 };
     let args = op.operands().count();
     for lane in 0..n {

@@ -100,7 +100,6 @@ pub(crate) enum FmaKind {
 pub(crate) enum Src {
     R(V),
     I(i32),
-    M(Mem),
 }
 
 /// One instruction.
@@ -331,18 +330,14 @@ impl Inst {
                 mem(m, &mut f);
             }
             Inst::Alu { op, dst, src } => {
-                match src {
-                    Src::R(v) => f(*v, Role::Use),
-                    Src::M(m) => mem(m, &mut f),
-                    Src::I(_) => {}
+                if let Src::R(v) = src {
+                    f(*v, Role::Use);
                 }
                 f(*dst, if *op == Alu::Cmp { Role::Use } else { Role::UseDef });
             }
             Inst::Imul { dst, src } => {
-                match src {
-                    Src::R(v) => f(*v, Role::Use),
-                    Src::M(m) => mem(m, &mut f),
-                    Src::I(_) => {}
+                if let Src::R(v) = src {
+                    f(*v, Role::Use);
                 }
                 f(*dst, Role::UseDef);
             }

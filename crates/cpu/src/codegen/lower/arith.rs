@@ -49,6 +49,11 @@ impl Lower<'_> {
                     && self.consts[a.0 as usize].is_some();
                 let (a, b) = if swap { (b, a) } else { (a, b) };
                 let (x, y) = (self.get(a, u), self.get_rm(b, u));
+                if let (DType::I64, Binary::Div | Binary::Rem, Some(c)) = (d, f, self.consts[b.0 as usize])
+                    && let Some(v) = self.divide64_const(f == Binary::Rem, x, c.to_i64())
+                {
+                    return v;
+                }
                 self.binary(f, d, x, y)
             }
             Op::Compare(f, a, b) => {
@@ -178,6 +183,13 @@ impl Lower<'_> {
             Binary::Shl => (&enc::PSLLVD, true),
             Binary::Shr if unsigned => (&enc::PSRLVD, false),
             Binary::Shr => (&enc::PSRAVD, false),
+            Binary::Div | Binary::Rem => {
+                let b = self.rm_reg(b, false);
+                return match self.divide32(d, op == Binary::Rem, a, b) {
+                    Some(v) => v,
+                    None => self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]),
+                };
+            }
             _ => {
                 let b = self.rm_reg(b, false);
                 return self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]);
@@ -210,6 +222,22 @@ impl Lower<'_> {
             Binary::Min if unsigned => &enc::PMINUQ,
             Binary::Min => &enc::PMINSQ,
             Binary::Shr if self.wide_target() => &enc::PSRAVQ,
+            Binary::Shr => {
+                // (x >>> n) with the sign bit moved along and spread: (y ^ m) - m.
+                let b = self.rm_reg(b, true);
+                let most = self.r64(63);
+                let over = self.cmp_int(true, true, Compare::Gt, b, most.into());
+                let n = self.select(d, over, most, b);
+                let sign = self.r64(1 << 63);
+                let m = self.v3(&enc::PSRLVQ, w, sign, n);
+                let y = self.v3(&enc::PSRLVQ, w, a, n);
+                let y = self.v3(&enc::PXORQ, w, y, m);
+                return self.v3(&enc::PSUBQ, w, y, m);
+            }
+            Binary::Div | Binary::Rem => {
+                let b = self.rm_reg(b, true);
+                return self.divide64_by_lane(!unsigned, op == Binary::Rem, a, b);
+            }
             _ => {
                 let b = self.rm_reg(b, true);
                 return self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]);
@@ -297,6 +325,24 @@ impl Lower<'_> {
                     Unary::Not => {
                         let ones = self.c64(u64::MAX);
                         self.v3(&enc::PXORQ, w, v, ones)
+                    }
+                    Unary::Abs if d == DType::U64 => v,
+                    Unary::Abs => {
+                        let zero = self.r64(0);
+                        let minus = self.v3(&enc::PSUBQ, w, zero, v);
+                        let negative = self.cmp_int(true, false, Compare::Lt, v, zero.into());
+                        self.select(d, negative, minus, v)
+                    }
+                    Unary::Sign => {
+                        let (zero, one) = (self.r64(0), self.c64(1));
+                        let some = self.cmp_int(true, false, Compare::Ne, v, zero.into());
+                        let s = self.select(d, some, one, zero);
+                        if d == DType::U64 {
+                            return s;
+                        }
+                        let negative = self.cmp_int(true, false, Compare::Lt, v, zero.into());
+                        let minus = self.c64(u64::MAX);
+                        self.select(d, negative, minus, s)
                     }
                     _ => self.call(&whole, d, d, &[v]),
                 }

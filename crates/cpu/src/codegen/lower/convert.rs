@@ -92,6 +92,23 @@ impl Lower<'_> {
             (Held::I64, Held::F32) if self.wide_target() && to == DType::F32 => {
                 self.v2(if unsigned { &enc::CVTUQQ2PS } else { &enc::CVTQQ2PS }, self.w64(), v)
             }
+            (Held::F32 | Held::F64, Held::I64) if self.wide_target() && to == DType::I64 => {
+                // Beyond the range the instruction gives the smallest integer.
+                let wide = held(from) == Held::F64;
+                let enc = if wide { &enc::CVTTPD2QQ } else { &enc::CVTTPS2QQ };
+                let t = self.v2(enc, self.w64(), v);
+                let limit = if wide {
+                    self.c64(2f64.powi(63).to_bits())
+                } else {
+                    self.c32(2f32.powi(63).to_bits())
+                };
+                let over = self.cmp_float(wide, 0x1d, v, limit);
+                let max = self.c64(i64::MAX as u64);
+                let t = self.select(to, over, max, t);
+                let nan = self.cmp_float(wide, 3, v, v);
+                let zero = self.c64(0);
+                self.select(to, nan, zero, t)
+            }
             _ => helper(self),
         }
     }

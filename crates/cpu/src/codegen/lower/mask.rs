@@ -1,8 +1,8 @@
 //! Boolean values: mask registers with AVX-512, all-ones 32-bit lanes with AVX2.
 
-use super::super::asm::W;
+use super::super::asm::{Alu, W};
 use super::super::enc;
-use super::super::inst::{Class, Inst, Rm, V};
+use super::super::inst::{Class, Inst, Rm, Src, V};
 use super::Lower;
 use ir::{Binary, Compare, DType};
 
@@ -23,6 +23,17 @@ impl Lower<'_> {
         };
         self.to(g, enc, w, V::NONE, m);
         g
+    }
+
+    /// Not zero if the mask is on in any lane.
+    pub(crate) fn any(&mut self, m: V) -> V {
+        let bits = self.mask_bits(m);
+        self.emit(Inst::Alu {
+            op: Alu::And,
+            dst: bits,
+            src: Src::I((1 << self.l) - 1),
+        });
+        bits
     }
 
     /// A mask as all-ones 32-bit lanes.

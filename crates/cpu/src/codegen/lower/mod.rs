@@ -11,6 +11,7 @@
 mod address;
 mod arith;
 mod convert;
+mod divide;
 mod index;
 mod loops;
 mod mask;
@@ -303,9 +304,16 @@ impl Lower<'_> {
                     self.l = if varying { self.lanes } else { 1 };
                     let copies = if varying { self.unroll } else { 1 };
                     self.reg_level[dst.0 as usize] = self.cur() as u32;
+                    let start = self.loops[self.loops.len() - 1].body.len();
+                    let mut marks = [0; MAX_UNROLL + 1];
                     for u in 0..copies {
                         let v = self.op(*dst, op, u);
                         self.vals[dst.0 as usize][u] = v;
+                        marks[u + 1] = self.loops[self.loops.len() - 1].body.len();
+                    }
+                    if copies > 1 {
+                        marks[0] = start;
+                        self.interleave(&marks[..=copies]);
                     }
                 }
                 Stmt::Store {
@@ -316,6 +324,31 @@ impl Lower<'_> {
                 } => self.store(*buf, index, *value, *mask),
                 Stmt::Loop(l) if analyse::is_vector(l) => self.vector_loop(l),
                 Stmt::Loop(l) => self.serial_loop(l),
+            }
+        }
+    }
+
+    /// Puts the instructions of unrolled copies side by side, so that their dependency chains overlap even in a small
+    /// window. Pieces with branches, calls or stores into the frame stay as they are.
+    fn interleave(&mut self, marks: &[usize]) {
+        let top = self.loops.len() - 1;
+        let body = &mut self.loops[top].body;
+        let (start, n) = (marks[0], marks[1] - marks[0]);
+        let even = marks.windows(2).all(|m| m[1] - m[0] == n);
+        let straight = |i: &Inst| {
+            !matches!(
+                i,
+                Inst::Label { .. } | Inst::LoopBegin { .. } | Inst::Store { .. } | Inst::StoreG { .. }
+            )
+        };
+        if n < 2 || !even || !body[start..].iter().all(straight) {
+            return;
+        }
+        let copies = marks.len() - 1;
+        let old = body.split_off(start);
+        for i in 0..n {
+            for c in 0..copies {
+                body.push(old[c * n + i]);
             }
         }
     }

@@ -64,22 +64,6 @@ fn sin_cos(lo: &mut Lower<'_>, op: Unary, x: V) -> V {
     out
 }
 
-impl Lower<'_> {
-    /// Not zero if the mask is on in any lane.
-    fn any(&mut self, m: V) -> V {
-        use super::super::asm::Alu;
-        use super::super::inst::Src;
-        let bits = self.mask_bits(m);
-        let all = (1i32 << self.l) - 1;
-        self.emit(Inst::Alu {
-            op: Alu::And,
-            dst: bits,
-            src: Src::I(all),
-        });
-        bits
-    }
-}
-
 /// At most 2 ulp.
 pub(super) fn sin(lo: &mut Lower<'_>, x: V) -> V {
     sin_cos(lo, Unary::Sin, x)

@@ -28,11 +28,12 @@ fn every_entry_is_the_instruction_of_its_name() {
     for (name, e) in enc::ALL {
         for w in [W::X, W::Y, W::Z] {
             let narrow_only = e.vex_l.is_some() && w != W::X;
-            let wide_only = ["PERMD", "PERMQ_I", "EXTRACTF128", "EXTRACTF32X4"].contains(name) && w == W::X;
+            let wide_only =
+                ["PERMD", "PERMQ_I", "EXTRACTF128", "INSERTF128", "EXTRACTF32X4"].contains(name) && w == W::X;
             let bad = (e.kind == Kind::Vex && w == W::Z)
                 || narrow_only
                 || wide_only
-                || (*name == "EXTRACTF32X8" && w != W::Z)
+                || (["EXTRACTF32X8", "INSERTF32X8"].contains(name) && w != W::Z)
                 || (*name == "BROADCASTSD" && w == W::X);
             if bad {
                 continue;
@@ -65,6 +66,7 @@ fn every_entry_is_the_instruction_of_its_name() {
                 "PSHUFD",
                 "SHUFPS",
                 "EXTRACT",
+                "INSERT",
                 "PERMILPS_I",
                 "PERMQ_I",
                 "BLENDV",
@@ -143,6 +145,7 @@ fn takes_two(name: &str) -> bool {
         "PMOV",
         "CVT",
         "EXTRACT",
+        "INSERT",
         "PSHUFD",
         "PERMQ_I",
         "PERMILPS_I",

@@ -215,7 +215,9 @@ impl Gen {
     }
 
     fn body(&mut self, depth: usize) {
-        for _ in 0..1 + self.rng.below(6) {
+        // Now and then so many values that some are spilled.
+        let most = if self.rng.below(8) == 0 { 60 } else { 6 };
+        for _ in 0..1 + self.rng.below(most) {
             self.statement();
         }
         if depth < 3 && self.rng.below(3) > 0 {
@@ -363,7 +365,7 @@ fn random_kernels_agree_with_the_evaluator() {
     let count = std::env::var("LOOM_COUNT")
         .ok()
         .and_then(|s| s.parse().ok())
-        .unwrap_or(1500u64);
+        .unwrap_or(4000u64);
     let seeds = only.map_or(0..count, |s: u64| s..s + 1);
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed));
