@@ -5,7 +5,7 @@ use crate::fuse::{self, Group, Lowered, Param, Unit, Units};
 use crate::program::*;
 use crate::strided::{Strided, joined, strided};
 use crate::{Error, Result};
-use ir::ops::{Dot, Scan};
+use ir::ops::{Dot, Scan, While};
 use ir::{Graph, Literal, Meaning, Node, Op, Type, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -169,6 +169,23 @@ impl Lowering<'_> {
                 Ok(())
             }
             Op::Scan(scan) => self.scan(graph, scan, node, places, level, steps),
+            Op::While(w) => self.while_loop(graph, w, node, places, level, steps),
+            Op::Cond(c) => {
+                let index = place_of(places, node.args[0])?;
+                let inputs: Vec<Place> = node.args[1..]
+                    .iter()
+                    .map(|&a| place_of(places, a))
+                    .collect::<Result<_>>()?;
+                let dests: Vec<Place> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
+                let mut branches = Vec::with_capacity(c.branches.len());
+                for b in &c.branches {
+                    let mut steps = Vec::new();
+                    self.graph(b, &inputs, &dests, level, &mut steps)?;
+                    branches.push(steps);
+                }
+                steps.push(Step::Branch { index, branches });
+                Ok(())
+            }
             op => {
                 let mut args = Vec::with_capacity(node.args.len());
                 for &a in &node.args {
@@ -214,7 +231,11 @@ impl Lowering<'_> {
                 Param::Scratch(_) => return Ok(false),
             }
         }
-        let epilogue = Some(Epilogue { kernel: Arc::new(lowered.kernel), args, whole_rows: !group.red.is_empty() });
+        let epilogue = Some(Epilogue {
+            kernel: Arc::new(lowered.kernel),
+            args,
+            whole_rows: !group.red.is_empty(),
+        });
         steps.push(Step::Matmul {
             shape: Box::new(shape),
             a,
@@ -241,29 +262,9 @@ impl Lowering<'_> {
         for &v in &operands[..nc] {
             inputs.push(place_of(places, v)?);
         }
-        let mut dests = Vec::new();
-        let mut after = Vec::new();
-        for (i, &v) in operands[nc..nc + nk].iter().enumerate() {
-            let ty = graph.ty(v).clone();
-            let (even, odd) = (
-                self.buffer(ty.clone(), Class::Activation),
-                self.buffer(ty.clone(), Class::Activation),
-            );
-            steps.push(Step::Copy {
-                from: place_of(places, v)?,
-                to: Place::of(even),
-                bytes: ty.bytes(),
-            });
-            let alternating = |a, b| Place {
-                slot: Slot::Alternating(level, a, b),
-                offset: 0,
-                strides: SmallVec::new(),
-            };
-            inputs.push(alternating(even, odd));
-            dests.push(alternating(odd, even));
-            let out = self.make(graph, node.outs[i], places);
-            after.push((alternating(even, odd), out, ty.bytes()));
-        }
+        let carried = self.carries(graph, &operands[nc..nc + nk], &node.outs[..nk], places, level, steps)?;
+        inputs.extend(carried.now);
+        let mut dests = carried.next;
         for &v in &operands[nc + nk..] {
             let mut p = place_of(places, v)?;
             p.strides.push((level, graph.ty(v).unbatched().bytes() as i64));
@@ -296,10 +297,92 @@ impl Lowering<'_> {
             trip,
             reverse: scan.reverse,
             body,
-            after,
+            after: carried.after,
         })));
         Ok(())
     }
+}
+
+impl Lowering<'_> {
+    fn while_loop(
+        &mut self,
+        graph: &Graph,
+        w: &While,
+        node: &Node,
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let (nc, nb) = (w.cond_consts, w.body_consts);
+        let consts: Vec<Place> = node.args[..nc + nb]
+            .iter()
+            .map(|&a| place_of(places, a))
+            .collect::<Result<_>>()?;
+        let carried = self.carries(graph, &node.args[nc + nb..], &node.outs, places, level, steps)?;
+        self.levels = self.levels.max(level + 1);
+        let flag = Place::of(self.buffer(Type::scalar(ir::DType::Bool), Class::Activation));
+        let mut test = Vec::new();
+        let inputs: Vec<Place> = consts[..nc].iter().chain(&carried.now).cloned().collect();
+        self.graph(&w.cond, &inputs, std::slice::from_ref(&flag), level + 1, &mut test)?;
+        let mut body = Vec::new();
+        let inputs: Vec<Place> = consts[nc..].iter().chain(&carried.now).cloned().collect();
+        self.graph(&w.body, &inputs, &carried.next, level + 1, &mut body)?;
+        let trip = Trip::While { test, flag };
+        steps.push(Step::Loop(Box::new(LoopStep {
+            level,
+            trip,
+            reverse: false,
+            body,
+            after: carried.after,
+        })));
+        Ok(())
+    }
+
+    /// Two buffers for each carried value, which change roles with each iteration.
+    fn carries(
+        &mut self,
+        graph: &Graph,
+        init: &[Value],
+        outs: &[Value],
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<Carries> {
+        let mut c = Carries {
+            now: Vec::new(),
+            next: Vec::new(),
+            after: Vec::new(),
+        };
+        for (&v, &out) in init.iter().zip(outs) {
+            let ty = graph.ty(v).clone();
+            let (even, odd) = (
+                self.buffer(ty.clone(), Class::Activation),
+                self.buffer(ty.clone(), Class::Activation),
+            );
+            steps.push(Step::Copy {
+                from: place_of(places, v)?,
+                to: Place::of(even),
+                bytes: ty.bytes(),
+            });
+            let alternating = |a, b| Place {
+                slot: Slot::Alternating(level, a, b),
+                offset: 0,
+                strides: SmallVec::new(),
+            };
+            c.now.push(alternating(even, odd));
+            c.next.push(alternating(odd, even));
+            c.after
+                .push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
+        }
+        Ok(c)
+    }
+}
+
+/// Where a loop's carried values are, where their next values go, and where the last ones are copied.
+struct Carries {
+    now: Vec<Place>,
+    next: Vec<Place>,
+    after: Vec<(Place, Place, usize)>,
 }
 
 fn place_of(places: &[Option<Place>], v: Value) -> Result<Place> {

@@ -28,7 +28,11 @@ impl Cpu {
 
     /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.
     pub fn with_target(threads: usize, target: Option<Target>) -> Cpu {
-        Cpu { pool: Arc::new(Pool::new(threads)), kernels: target.map(|t| KernelCache::new(t, CACHE)), target }
+        Cpu {
+            pool: Arc::new(Pool::new(threads)),
+            kernels: target.map(|t| KernelCache::new(t, CACHE)),
+            target,
+        }
     }
 
     /// A backend with a thread for each core.

@@ -392,8 +392,21 @@ pub(crate) fn lower_epilogue(
         return Err(Fail::Mismatch);
     }
     let work = space.numel().max(0) as u64;
-    let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
-    let loops = LoopShape { parallel: vec![], serial: vec![], vector: c, block: None, cols, merged, extents, work };
+    let cols = if reductions.is_empty() {
+        vec![]
+    } else {
+        c.into_iter().collect()
+    };
+    let loops = LoopShape {
+        parallel: vec![],
+        serial: vec![],
+        vector: c,
+        block: None,
+        cols,
+        merged,
+        extents,
+        work,
+    };
     Ok(Emitter::new(g, &space, loops, reductions, stores).tile(group, tile, [b, r, c]))
 }
 
@@ -548,7 +561,13 @@ impl<'a> Emitter<'a> {
         }
         self.hoist_all();
         let plain = |var, extent, kind, body| {
-            Stmt::Loop(loops::Loop { var, extent: Extent::Exact(extent), kind, carried: Vec::new(), body })
+            Stmt::Loop(loops::Loop {
+                var,
+                extent: Extent::Exact(extent),
+                kind,
+                carried: Vec::new(),
+                body,
+            })
         };
         if self.reductions.is_empty() {
             let cv = self.b.var();
@@ -824,7 +843,8 @@ impl<'a> Emitter<'a> {
     fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
-        if self.tile.is_some() || levels == 0 || !in_row || self.shape.cols.len() != 1 || row as usize * 8 > SCRATCH_ROW {
+        if self.tile.is_some() || levels == 0 || !in_row || self.shape.cols.len() != 1 || row as usize * 8 > SCRATCH_ROW
+        {
             return;
         }
         let col_vars = self.shape.cols.iter().fold(0u64, |m, v| m | 1 << v) | self.merged_into_cols();

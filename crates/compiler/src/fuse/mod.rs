@@ -6,6 +6,7 @@ mod grouping;
 mod index;
 mod lower;
 mod space;
+mod threefry;
 
 pub(crate) use generate::uniform;
 pub(crate) use grouping::{Unit, Units, source, units};
