@@ -59,10 +59,11 @@ fn binary(t: &mut Table, op: Binary) {
     use Binary::*;
     let name = op.name();
     if op.domain().contains(DType::F64) {
-        let fill = match op {
-            Pow => Fill::Between(0.3, 2.5),
-            Rem | Div => Fill::Between(0.6, 0.9),
-            _ => Fill::Smooth,
+        let fills = match op {
+            Pow => [Fill::Between(0.3, 2.5); 2],
+            // A quotient between 2.2 and 2.8: the remainder jumps where it is whole.
+            Rem | Div => [Fill::Between(2.1, 2.4), Fill::Between(0.86, 0.95)],
+            _ => [Fill::Smooth; 2],
         };
         if op == Zeta {
             // Differentiable in its second operand alone.
@@ -78,12 +79,14 @@ fn binary(t: &mut Table, op: Binary) {
             );
         } else {
             for (k, ty) in ["f64[2,3]", "f64[]", "f64[3,0]"].iter().enumerate() {
-                t.smooth(&format!("{name}/smooth{k}"), op, &[ty, ty], fill);
+                t.graph(&format!("{name}/smooth{k}"), &[ty, ty], &fills, true, |b, x| {
+                    Ok(vec![b.binary(op, x[0], x[1])?])
+                });
             }
             t.graph(
                 &format!("{name}/broadcast"),
                 &["f64[2,1,3]", "f64[4,1]"],
-                &[fill],
+                &fills,
                 true,
                 |b, x| {
                     let (p, q) = (b.broadcast_to(x[0], &[2, 4, 3])?, b.broadcast_to(x[1], &[2, 4, 3])?);
