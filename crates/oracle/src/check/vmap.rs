@@ -90,7 +90,7 @@ fn varied(x: &Literal, k: usize) -> Literal {
     let s = x.get(0);
     Literal::scalar(match dtype {
         d if d.is_float() => Scalar::from_f64(d, s.to_f64() * (1.0 - 0.1 * k as f64)),
-        d if d.is_int() => Scalar::from_i64(d, (s.to_i64() - k as i64).max(0)),
+        d if d.is_int() => Scalar::from_i64(d, s.to_i64().saturating_sub(k as i64).max(0)),
         _ => Scalar::bool(s.to_bool() ^ (k == 1)),
     })
 }
