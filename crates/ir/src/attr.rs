@@ -150,6 +150,14 @@ impl AttrReader {
         })
     }
 
+    /// A quoted string.
+    pub fn string(&mut self, name: &str) -> AttrResult<String> {
+        self.need(name, "a quoted string", |a| match a {
+            Attr::Str(s) => Some(s),
+            _ => None,
+        })
+    }
+
     /// A list of sizes or axes.
     pub fn usizes<C: FromIterator<usize>>(&mut self, name: &str) -> AttrResult<C> {
         self.need(name, "a list of non-negative integers", |a| match a {

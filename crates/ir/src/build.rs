@@ -278,9 +278,109 @@ pub trait Build {
         self.sum(x, &axes)
     }
 
+    /// Running reduction along an axis.
+    fn cumulative(&mut self, kind: ReduceKind, x: Value, axis: usize, reverse: bool) -> Result<Value> {
+        self.one(Cumulative { kind, axis, reverse }.into(), &[x])
+    }
+
+    /// The index (of dtype `index`) of the first largest element along an axis, which disappears.
+    fn argmax(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
+        self.one(ArgReduce { max: true, axis, index }.into(), &[x])
+    }
+
+    /// The index (of dtype `index`) of the first smallest element along an axis, which disappears.
+    fn argmin(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
+        self.one(
+            ArgReduce {
+                max: false,
+                axis,
+                index,
+            }
+            .into(),
+            &[x],
+        )
+    }
+
+    /// Reduces sliding windows.
+    fn reduce_window(&mut self, kind: ReduceKind, x: Value, window: &[usize], windows: Windows) -> Result<Value> {
+        let op = ReduceWindow {
+            kind,
+            window: Shape::from_slice(window),
+            windows,
+        };
+        self.one(op.into(), &[x])
+    }
+
     /// `a·b` of two matrices.
     fn matmul(&mut self, a: Value, b: Value) -> Result<Value> {
         self.one(Dot::matmul(self.ty(a).dtype).into(), &[a, b])
+    }
+
+    /// `[m, k] · [g, k, n]`: rows `offsets[i]..offsets[i + 1]` by matrix `i`, other rows zero.
+    fn ragged_dot(&mut self, lhs: Value, rhs: Value, offsets: Value) -> Result<Value> {
+        self.one(RaggedDot::rows(self.ty(lhs).dtype).into(), &[lhs, rhs, offsets])
+    }
+
+    /// Threefry-2x32 of u32 keys and counters, elementwise.
+    fn threefry2x32(&mut self, key: [Value; 2], x: [Value; 2]) -> Result<[Value; 2]> {
+        let outs = self.emit(Threefry2x32.into(), &[key[0], key[1], x[0], x[1]])?;
+        Ok([outs[0], outs[1]])
+    }
+
+    /// A convolution of `[N, C, spatial..]` by `[O, C/groups, spatial..]`.
+    fn conv(&mut self, x: Value, kernel: Value, windows: Windows, groups: usize) -> Result<Value> {
+        let conv = Conv {
+            groups,
+            ..Conv::new(self.ty(x).dtype, windows)
+        };
+        self.one(conv.into(), &[x, kernel])
+    }
+
+    /// NumPy's `take`: the slices at `indices` along an axis.
+    fn take(&mut self, x: Value, indices: Value, axis: usize, mode: GatherMode) -> Result<Value> {
+        let (ty, indices_ty) = (self.ty(x), self.ty(indices));
+        let vectors = self.index_vectors(indices)?;
+        self.one(Gather::take(&ty, axis, indices_ty.rank(), mode).into(), &[x, vectors])
+    }
+
+    /// NumPy's `take_along_axis`: one index for each element; the other axes of both operands have equal sizes.
+    fn take_along_axis(&mut self, x: Value, indices: Value, axis: usize, mode: GatherMode) -> Result<Value> {
+        let rank = self.ty(x).rank();
+        let vectors = self.index_vectors(indices)?;
+        self.one(Gather::along_axis(rank, axis, mode).into(), &[x, vectors])
+    }
+
+    /// Combines `updates` into `x` at index vectors.
+    fn scatter(
+        &mut self,
+        kind: ScatterKind,
+        dims: SliceDims,
+        mode: ScatterMode,
+        x: Value,
+        indices: Value,
+        updates: Value,
+    ) -> Result<Value> {
+        self.one(Scatter { kind, dims, mode }.into(), &[x, indices, updates])
+    }
+
+    /// A slice of `sizes` at rank-0 start indices, moved inside.
+    fn dynamic_slice(&mut self, x: Value, starts: &[Value], sizes: &[usize]) -> Result<Value> {
+        let args: Vec<Value> = std::iter::once(x).chain(starts.iter().copied()).collect();
+        let sizes = Shape::from_slice(sizes);
+        self.one(DynamicSlice { sizes }.into(), &args)
+    }
+
+    /// `x` with the slice at rank-0 start indices replaced.
+    fn dynamic_update_slice(&mut self, x: Value, update: Value, starts: &[Value]) -> Result<Value> {
+        let args: Vec<Value> = [x, update].iter().chain(starts).copied().collect();
+        self.one(DynamicUpdateSlice.into(), &args)
+    }
+
+    /// Indices as vectors of one component: a last axis of size 1.
+    fn index_vectors(&mut self, indices: Value) -> Result<Value> {
+        let mut shape = self.ty(indices).shape;
+        shape.push(1);
+        self.reshape(indices, &shape)
     }
 
     /// The index along an axis.

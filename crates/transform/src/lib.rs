@@ -22,6 +22,7 @@
 
 mod cx;
 mod jvp;
+mod remat;
 mod reverse;
 mod split;
 mod transpose;
@@ -29,6 +30,7 @@ mod vmap;
 
 pub use cx::Tx;
 pub use jvp::jvp;
+pub use remat::remat;
 pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp};
 pub use split::split;
 pub use transpose::transpose;

@@ -1,9 +1,9 @@
-//! Functions as ops: `call` (inlined when compiled) and `remat` (computed again in backward).
+//! `call`: a function as an op, inlined when compiled; and what every op with one body shares.
 
 use super::*;
-use crate::build::{Build, Builder, SplitGraph};
+use crate::build::SplitGraph;
 
-fn infer_body(body: &Graph, args: &[Type]) -> Infer {
+pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     let ins = body.input_types();
     if args.len() != ins.len() {
         return Err(Problem::Arity {
@@ -77,7 +77,8 @@ pub(crate) fn transpose_body(
     Ok(out)
 }
 
-fn batch_body(
+/// A batch of an op with a body, where `wrap` makes the op from the batched body.
+pub(crate) fn batch_body(
     body: &Graph,
     cx: &mut dyn Cx,
     x: &[Value],
@@ -90,7 +91,21 @@ fn batch_body(
     Ok(results.into_iter().zip(outs).collect())
 }
 
-fn known_places(flags: &[bool], want: bool) -> Vec<usize> {
+/// Where outputs come from when each half gives its own in order.
+pub(crate) fn outs_from(known: &[bool]) -> Vec<OutFrom> {
+    let (mut k, mut u) = (0, 0);
+    let place = |&is_known: &bool| {
+        let slot = if is_known { &mut k } else { &mut u };
+        *slot += 1;
+        match is_known {
+            true => OutFrom::Known(*slot - 1),
+            false => OutFrom::Rest(*slot - 1),
+        }
+    };
+    known.iter().map(place).collect()
+}
+
+pub(crate) fn known_places(flags: &[bool], want: bool) -> Vec<usize> {
     (0..flags.len()).filter(|&i| flags[i] == want).collect()
 }
 
@@ -136,24 +151,10 @@ impl Rules for Call {
             })
             .collect();
         rest_args.extend(known_places(known, false).into_iter().map(RestArg::Arg));
-        let (mut k, mut u) = (0, 0);
-        let outs = s
-            .known_outs
-            .iter()
-            .map(|&is_known| {
-                let slot = if is_known { &mut k } else { &mut u };
-                *slot += 1;
-                if is_known {
-                    OutFrom::Known(*slot - 1)
-                } else {
-                    OutFrom::Rest(*slot - 1)
-                }
-            })
-            .collect();
         Ok(Split::Parts(Parts {
             known: Some((Call::new(s.known).into(), known_args)),
-            rest: (u > 0).then(|| (Call::new(s.rest).into(), rest_args)),
-            outs,
+            rest: (n_known < s.known_outs.len()).then(|| (Call::new(s.rest).into(), rest_args)),
+            outs: outs_from(&s.known_outs),
         }))
     }
 
@@ -176,131 +177,6 @@ impl Rules for Call {
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Call>> {
         (name == "call").then(|| {
             Ok(Call {
-                body: attrs.graph("body")?,
-            })
-        })
-    }
-}
-
-/// Calls a graph whose inside is not kept for backward but computed again there.
-///
-/// The compiler must not merge its nodes with equal ones outside: that would keep what was to be thrown away.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Remat {
-    /// What is called.
-    pub body: Arc<Graph>,
-}
-
-impl Remat {
-    /// A rematerialised call of a graph.
-    pub fn new(body: Graph) -> Remat {
-        Remat { body: Arc::new(body) }
-    }
-}
-
-impl Rules for Remat {
-    fn name(&self) -> &'static str {
-        "remat"
-    }
-
-    fn attrs(&self) -> Attrs {
-        vec![("body", (&self.body).into())]
-    }
-
-    fn infer(&self, args: &[Type]) -> Infer {
-        infer_body(&self.body, args)
-    }
-
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
-        jvp_body(&self.body, cx, x, dx, |g| Remat::new(g).into())
-    }
-
-    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
-        let s = cx.split_of(&self.body, known)?;
-        let known_args = known_places(known, true);
-        let n_known = s.known_outs.iter().filter(|k| **k).count();
-        // Now: the known outputs alone. Later: the whole body again, from the operands instead of residuals.
-        let mut now = Builder::new();
-        let ins: Vec<Value> = known_args.iter().map(|&i| now.graph.input(args[i].clone())).collect();
-        let outs = now.inline(&s.known, &ins)?;
-        let now = now.finish(&outs[..n_known]);
-        let mut later = Graph::new();
-        let ins: Vec<Value> = args.iter().map(|t| later.input(t.clone())).collect();
-        let outs = self.body.inline(&mut later, &ins)?;
-        let unknown = known_places(&s.known_outs, false);
-        later.set_outputs(unknown.iter().map(|&i| outs[i]).collect::<Vec<_>>());
-        let (later, used) = later.without_dead_inputs();
-        let rest_args = known_places(&used, true).into_iter().map(RestArg::Arg).collect();
-        let (mut k, mut u) = (0, 0);
-        let outs = s
-            .known_outs
-            .iter()
-            .map(|&is_known| {
-                let slot = if is_known { &mut k } else { &mut u };
-                *slot += 1;
-                if is_known {
-                    OutFrom::Known(*slot - 1)
-                } else {
-                    OutFrom::Rest(*slot - 1)
-                }
-            })
-            .collect();
-        Ok(Split::Parts(Parts {
-            known: (n_known > 0).then(|| (Remat::new(now).into(), known_args)),
-            rest: (u > 0).then(|| (Remat::new(later).into(), rest_args)),
-            outs,
-        }))
-    }
-
-    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
-        // The body mixes what is computed again with what is linear: separate the two, then turn the linear part round.
-        let known: Vec<bool> = args.iter().map(|a| !a.is_linear()).collect();
-        let s = cx.split_of(&self.body, &known)?;
-        let linear = known_places(&known, false);
-        let flags: Vec<bool> = (0..s.residuals + linear.len()).map(|i| i >= s.residuals).collect();
-        let cts: Vec<Option<Value>> = (0..ct.len()).filter(|&i| !s.known_outs[i]).map(|i| ct[i]).collect();
-        let has: Vec<bool> = cts.iter().map(Option::is_some).collect();
-        let (back, gives) = cx.transpose_of(&s.rest, &flags, &has)?;
-        let mut b = Builder::new();
-        let known_types = s.known.input_types();
-        let ins: Vec<Value> = known_types.iter().map(|t| b.graph.input(t.clone())).collect();
-        let values = b.inline(&s.known, &ins)?;
-        let n_known = s.known_outs.iter().filter(|k| **k).count();
-        let mut back_args = values[n_known..].to_vec();
-        for c in cts.iter().flatten() {
-            back_args.push(b.graph.input(cx.ty(*c)));
-        }
-        let outs = b.inline(&back, &back_args)?;
-        let operands: Vec<Value> = args
-            .iter()
-            .filter_map(Arg::known)
-            .chain(cts.iter().flatten().copied())
-            .collect();
-        let mut results = cx.emit(Remat::new(b.finish(&outs)).into(), &operands)?.into_iter();
-        let mut grads = vec![None; args.len()];
-        for (i, &g) in linear.into_iter().zip(&gives) {
-            if g {
-                grads[i] = results.next();
-            }
-        }
-        Ok(grads)
-    }
-
-    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
-        batch_body(&self.body, cx, x, batched, size, |g| Remat::new(g).into())
-    }
-
-    fn saves(&self) -> Saves {
-        Saves::nothing()
-    }
-
-    fn meaning(&self) -> Meaning {
-        Meaning::Inline(self.body.clone())
-    }
-
-    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Remat>> {
-        (name == "remat").then(|| {
-            Ok(Remat {
                 body: attrs.graph("body")?,
             })
         })

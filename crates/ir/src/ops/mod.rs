@@ -239,6 +239,12 @@ pub(crate) fn check_axes(axes: &[usize], rank: usize) -> std::result::Result<(),
     Ok(())
 }
 
+/// The types of an op's results for concrete operands.
+pub(crate) fn eval_types(op: &dyn Rules, args: &[Literal]) -> Result<Vec<Type>> {
+    let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+    op.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", op.name())))
+}
+
 /// The error of an op that is not linear in any operand.
 pub(crate) fn not_linear<T>(op: &dyn Rules) -> Result<T> {
     Err(Error::no_rule(
@@ -275,23 +281,65 @@ macro_rules! no_tangent {
     };
 }
 
+pub mod arg_reduce;
 pub mod composite;
+pub mod cond;
 pub mod constant;
 pub mod control;
+pub mod conv;
+pub mod cumulative;
 pub mod dot;
+pub mod dynamic_slice;
 pub mod elementwise;
+pub mod fft;
+pub mod gather;
+pub mod linalg;
+pub mod name;
+pub mod permute_along;
+pub mod ragged_dot;
 pub mod reduce;
+pub mod reduce_window;
+pub mod remat;
 pub mod scan;
+pub mod scatter;
+pub mod slice_dims;
+pub mod sort;
+pub mod threefry;
+pub mod top_k;
 pub mod view;
+pub mod while_loop;
+pub mod window;
+pub mod window_gather;
 
+pub use arg_reduce::ArgReduce;
 pub use composite::{Composite, CustomLinear, Derivative};
+pub use cond::Cond;
 pub use constant::{Const, Iota};
-pub use control::{Call, Remat};
+pub use control::Call;
+pub use conv::Conv;
+pub use cumulative::Cumulative;
 pub use dot::Dot;
+pub use dynamic_slice::{DynamicSlice, DynamicUpdateSlice};
 pub use elementwise::{Bitcast, Cast, Clamp, Fma, Quantize, Select, StopGradient};
+pub use fft::{Fft, FftKind};
+pub use gather::{Gather, GatherMode};
+pub use linalg::{Cholesky, Eigh, Lu, Qr, Svd, TriangularSolve};
+pub use name::Name;
+pub use permute_along::{PutAlong, TakeAlong};
+pub use ragged_dot::{RaggedDot, RaggedMode};
 pub use reduce::{Reduce, ReduceKind};
+pub use reduce_window::ReduceWindow;
+pub use remat::{Remat, RematPolicy};
 pub use scan::{Checkpoint, Scan};
+pub use scatter::{Scatter, ScatterKind, ScatterMode};
+pub use slice_dims::SliceDims;
+pub use sort::Sort;
+pub use threefry::Threefry2x32;
+pub use top_k::TopK;
 pub use view::{Broadcast, Concat, Flip, Pad, Permute, Reshape, Slice};
+pub use while_loop::While;
+pub use window::Windows;
+pub use window_gather::{WindowGather, WindowScatter};
 
 macro_rules! ops {
     ($($variant:ident($ty:ty)),* $(,)?) => {
@@ -349,6 +397,7 @@ ops! {
     Bitcast(Bitcast),
     Quantize(Quantize),
     StopGradient(StopGradient),
+    Name(Name),
     Const(Const),
     Iota(Iota),
     Reshape(Reshape),
@@ -359,8 +408,33 @@ ops! {
     Flip(Flip),
     Concat(Concat),
     Reduce(Reduce),
+    Cumulative(Cumulative),
+    ArgReduce(ArgReduce),
+    ReduceWindow(ReduceWindow),
+    WindowGather(WindowGather),
+    WindowScatter(WindowScatter),
     Dot(Dot),
+    RaggedDot(RaggedDot),
+    Conv(Conv),
+    Gather(Gather),
+    Scatter(Scatter),
+    DynamicSlice(DynamicSlice),
+    DynamicUpdateSlice(DynamicUpdateSlice),
+    Threefry2x32(Threefry2x32),
     Scan(Scan),
+    Cond(Cond),
+    While(While),
+    TakeAlong(TakeAlong),
+    PutAlong(PutAlong),
+    Sort(Sort),
+    TopK(TopK),
+    Fft(Fft),
+    Cholesky(Cholesky),
+    TriangularSolve(TriangularSolve),
+    Lu(Lu),
+    Qr(Qr),
+    Eigh(Eigh),
+    Svd(Svd),
     Call(Call),
     Remat(Remat),
     Composite(Composite),

@@ -51,6 +51,23 @@ impl ReduceKind {
         }
     }
 
+    /// Checks the dtype of what is reduced, the first operand.
+    pub(crate) fn check_dtype(self, dtype: DType) -> std::result::Result<(), Problem> {
+        let (fits, expected) = match self {
+            ReduceKind::Any | ReduceKind::All => (dtype == DType::Bool, "bool"),
+            ReduceKind::Sum | ReduceKind::Prod => (dtype != DType::Bool, "a number dtype (not bool)"),
+            ReduceKind::Max | ReduceKind::Min => (true, "any dtype"),
+        };
+        match fits {
+            true => Ok(()),
+            false => Err(Problem::DType {
+                operand: 0,
+                expected,
+                got: dtype,
+            }),
+        }
+    }
+
     /// What a reduction over nothing gives.
     pub fn identity(self, dtype: DType) -> Scalar {
         match self {
@@ -84,23 +101,7 @@ impl Rules for Reduce {
         arity(args, 1)?;
         let x = &args[0];
         check_axes(&self.axes, x.rank())?;
-        match self.kind {
-            ReduceKind::Any | ReduceKind::All if x.dtype != DType::Bool => {
-                return Err(Problem::DType {
-                    operand: 0,
-                    expected: "bool",
-                    got: x.dtype,
-                });
-            }
-            ReduceKind::Sum | ReduceKind::Prod if x.dtype == DType::Bool => {
-                return Err(Problem::DType {
-                    operand: 0,
-                    expected: "a number dtype (not bool)",
-                    got: x.dtype,
-                });
-            }
-            _ => {}
-        }
+        self.kind.check_dtype(x.dtype)?;
         let shape: Shape = (0..x.rank())
             .filter(|a| !self.axes.contains(a))
             .map(|a| x.shape[a])
@@ -167,7 +168,7 @@ fn extremum_tangent(cx: &mut dyn Cx, x: Value, d: Value, y: Value, axes: &[usize
 }
 
 /// Σᵢ dxᵢ Πⱼ≠ᵢ xⱼ by the recurrence (p, dp) ← (p·x, dp·x + p·dx), which needs no division and so takes zeros.
-fn product_tangent(cx: &mut dyn Cx, x: Value, d: Value, axes: &[usize]) -> Result<Value> {
+pub(crate) fn product_tangent(cx: &mut dyn Cx, x: Value, d: Value, axes: &[usize]) -> Result<Value> {
     let ty = cx.ty(x);
     let kept: Vec<usize> = (0..ty.rank()).filter(|a| !axes.contains(a)).collect();
     let perm: Vec<usize> = axes.iter().chain(&kept).copied().collect();

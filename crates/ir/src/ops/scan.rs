@@ -258,7 +258,7 @@ fn batch_counts(
 }
 
 /// Rewrites a graph's interface: `order[i]` is which of its inputs the new i-th input is, `outs` which outputs stay.
-fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
+pub(crate) fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
     let mut g = Graph::new();
     let mut args = vec![Value(u32::MAX); graph.inputs().len()];
     for &i in order {
@@ -342,7 +342,7 @@ fn rewritten(from: &Graph, v: Value, into: &mut Graph) -> Result<Option<Value>> 
     Ok(Some(into.push(node.op.clone(), &args, node.loc.clone())?[0]))
 }
 
-fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
+pub(crate) fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
     flags.iter().enumerate().filter(|(_, f)| **f).map(|(i, _)| i)
 }
 

@@ -103,6 +103,25 @@ pub(super) fn lex(text: &str) -> Result<Vec<(Token, Place)>> {
                         Some('\\') => match bump(&mut place).0 {
                             Some('n') => s.push('\n'),
                             Some('t') => s.push('\t'),
+                            Some('r') => s.push('\r'),
+                            Some('0') => s.push('\0'),
+                            // `\u{1f600}`, as Rust prints what can't be shown.
+                            Some('u') => {
+                                let mut digits = String::new();
+                                loop {
+                                    match bump(&mut place).0 {
+                                        Some('{') if digits.is_empty() => {}
+                                        Some('}') => break,
+                                        Some(c) if c.is_ascii_hexdigit() && digits.len() < 6 => digits.push(c),
+                                        _ => return start.error("a character is written \\u{hex}"),
+                                    }
+                                }
+                                let code = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                                match code {
+                                    Some(c) => s.push(c),
+                                    None => return start.error("\\u{..} is not a character"),
+                                }
+                            }
                             Some(c) => s.push(c),
                             None => return start.error("a string without its end"),
                         },

@@ -1,0 +1,353 @@
+//! `cond`: one of several branches, chosen by an index.
+//!
+//! Operands are `index, operands..`; every branch maps `operands..` to the same result types. The index is an i32 of
+//! rank 0 and is clamped to the branches there are. An `if` is the case of two: branch 0 is taken for false, 1 for true.
+
+use super::scan::marked;
+use super::*;
+use crate::attr::Attr;
+use crate::build::{Build, Builder, SplitGraph};
+use crate::dtype::DType;
+use crate::scalar::Compare;
+
+/// Runs the branch that the first operand names.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Cond {
+    /// At least one; all with the same operands and results.
+    pub branches: Vec<Arc<Graph>>,
+}
+
+impl Cond {
+    /// A choice among branches.
+    pub fn new(branches: impl IntoIterator<Item = Graph>) -> Cond {
+        Cond {
+            branches: branches.into_iter().map(Arc::new).collect(),
+        }
+    }
+
+    /// One result from every branch.
+    fn each<T>(&self, mut f: impl FnMut(&Graph) -> Result<T>) -> Result<Vec<T>> {
+        self.branches.iter().map(|b| f(b)).collect()
+    }
+}
+
+/// Which flags are set in some row.
+fn union(rows: &[Vec<bool>]) -> Vec<bool> {
+    let n = rows.first().map_or(0, Vec::len);
+    (0..n).map(|i| rows.iter().any(|r| r[i])).collect()
+}
+
+/// The residuals of all branches in one list: only one branch runs, so residuals of one type share a place.
+#[derive(Default)]
+struct Slots {
+    types: Vec<Type>,
+}
+
+impl Slots {
+    /// Places for residuals of these types, each used once.
+    fn place(&mut self, types: &[Type]) -> Vec<usize> {
+        let mut taken = vec![false; self.types.len()];
+        types
+            .iter()
+            .map(|t| match (0..taken.len()).find(|&i| !taken[i] && self.types[i] == *t) {
+                Some(i) => {
+                    taken[i] = true;
+                    i
+                }
+                None => {
+                    self.types.push(t.clone());
+                    taken.push(true);
+                    taken.len() - 1
+                }
+            })
+            .collect()
+    }
+}
+
+/// One branch divided: its residuals that must be stored, and those that are operands anyway.
+struct Divided {
+    split: SplitGraph,
+    /// Outputs that are known here but not in every branch: stored, and handed on by the later half.
+    handed_on: Vec<usize>,
+    /// For each stored value (residuals that are not operands, then the handed on), its place.
+    places: Vec<usize>,
+}
+
+impl Divided {
+    /// Index among the outputs of `split.known` of the n-th output of the branch, which is known.
+    fn known_at(&self, out: usize) -> usize {
+        self.split.known_outs[..out].iter().filter(|k| **k).count()
+    }
+
+    fn known_count(&self) -> usize {
+        self.split.known_outs.iter().filter(|k| **k).count()
+    }
+
+    /// Outputs of `split.known` that are stored.
+    fn stored(&self) -> Vec<usize> {
+        let first = self.known_count();
+        let residuals = (0..self.split.residuals).filter(|&r| self.split.forwarded[r].is_none());
+        residuals
+            .map(|r| first + r)
+            .chain(self.handed_on.iter().map(|&o| self.known_at(o)))
+            .collect()
+    }
+
+    /// The branch of the known half: common known outputs, then all places.
+    fn now(&self, common: &[usize], slots: &Slots) -> Result<Graph> {
+        let mut b = Builder::new();
+        let ins: Vec<Value> = self
+            .split
+            .known
+            .input_types()
+            .into_iter()
+            .map(|t| b.graph.input(t))
+            .collect();
+        let values = b.inline(&self.split.known, &ins)?;
+        let mut filled = vec![None; slots.types.len()];
+        for (from, &place) in self.stored().into_iter().zip(&self.places) {
+            filled[place] = Some(values[from]);
+        }
+        let mut outs: Vec<Value> = common.iter().map(|&o| values[self.known_at(o)]).collect();
+        for (v, ty) in filled.into_iter().zip(&slots.types) {
+            outs.push(match v {
+                Some(v) => v,
+                None => b.zeros(ty)?,
+            });
+        }
+        Ok(b.finish(&outs))
+    }
+
+    /// The branch of the later half: from operands that are kept anyway, all places and the unknown operands to the
+    /// outputs that are not known in every branch.
+    fn later(&self, kept: &[(usize, Type)], slots: &Slots, unknown: &[Type], outs: &[usize]) -> Result<Graph> {
+        let mut b = Builder::new();
+        let kept_in: Vec<Value> = kept.iter().map(|(_, t)| b.graph.input(t.clone())).collect();
+        let slots_in: Vec<Value> = slots.types.iter().map(|t| b.graph.input(t.clone())).collect();
+        let unknown_in: Vec<Value> = unknown.iter().map(|t| b.graph.input(t.clone())).collect();
+        let mut places = self.places.iter().map(|&p| slots_in[p]);
+        let mut args = Vec::new();
+        for f in &self.split.forwarded {
+            args.push(match f {
+                Some(f) => kept_in[kept.iter().position(|(k, _)| k == f).expect("every one is kept")],
+                None => places.next().expect("one for each stored residual"),
+            });
+        }
+        args.extend(unknown_in);
+        let rest = b.inline(&self.split.rest, &args)?;
+        let handed: Vec<Value> = places.collect();
+        let results: Vec<Value> = outs
+            .iter()
+            .map(|&o| match self.handed_on.iter().position(|&h| h == o) {
+                Some(k) => handed[k],
+                None => rest[o - self.known_at(o)],
+            })
+            .collect();
+        Ok(b.finish(&results))
+    }
+}
+
+impl Rules for Cond {
+    fn name(&self) -> &'static str {
+        "cond"
+    }
+
+    fn attrs(&self) -> Attrs {
+        vec![("branches", Attr::List(self.branches.iter().map(Attr::from).collect()))]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        let Some((index, operands)) = args.split_first() else {
+            return Err(Problem::Arity {
+                expected: "at least 1".into(),
+                got: 0,
+            });
+        };
+        if *index != Type::scalar(DType::I32) {
+            return Err(Problem::other(format!("the index must be i32[], got {index}")));
+        }
+        let Some(first) = self.branches.first() else {
+            return Err(Problem::other("there must be a branch to take"));
+        };
+        let outs = first.output_types();
+        for (k, branch) in self.branches.iter().enumerate() {
+            control::infer_body(branch, operands)?;
+            if branch.output_types() != outs {
+                return Err(Problem::other(format!(
+                    "branch {k} gives other result types than branch 0; all branches must give the same"
+                )));
+            }
+        }
+        Ok(outs)
+    }
+
+    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
+        let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
+        // A result that has a tangent in one branch has one, perhaps zero, in all.
+        let none = vec![false; y.len()];
+        let found = self.each(|b| Ok(cx.jvp_of(b, &active, &none)?.1))?;
+        let out = union(&found);
+        let branches = self.each(|b| Ok(cx.jvp_of(b, &active, &out)?.0))?;
+        let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
+        let results = cx.emit(Cond::new(branches).into(), &args)?;
+        let mut tangents = vec![None; y.len()];
+        for (i, &d) in marked(&out).zip(&results[y.len()..]) {
+            tangents[i] = Some(d);
+        }
+        Ok(tangents)
+    }
+
+    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
+        if !known[0] {
+            return Ok(Split::Whole);
+        }
+        let splits = self.each(|b| cx.split_of(b, &known[1..]))?;
+        let n = splits[0].known_outs.len();
+        let common: Vec<usize> = (0..n).filter(|&i| splits.iter().all(|s| s.known_outs[i])).collect();
+        let mut slots = Slots::default();
+        let mut divided: Vec<Divided> = Vec::new();
+        for split in splits {
+            let handed_on = marked(&split.known_outs).filter(|i| !common.contains(i)).collect();
+            let mut d = Divided {
+                split,
+                handed_on,
+                places: Vec::new(),
+            };
+            let outs = d.split.known.output_types();
+            let types: Vec<Type> = d.stored().into_iter().map(|i| outs[i].clone()).collect();
+            d.places = slots.place(&types);
+            divided.push(d);
+        }
+        let known_args: Vec<usize> = marked(known).collect();
+        let unknown_args: Vec<usize> = (0..known.len()).filter(|&i| !known[i]).collect();
+        // Known operands that some branch needs later, by their place among the branch's known operands.
+        let kept: Vec<(usize, Type)> = (0..known_args.len() - 1)
+            .filter(|k| divided.iter().any(|d| d.split.forwarded.contains(&Some(*k))))
+            .map(|k| (k, args[known_args[k + 1]].clone()))
+            .collect();
+        let rest_outs: Vec<usize> = (0..n).filter(|i| !common.contains(i)).collect();
+        let unknown_types: Vec<Type> = unknown_args.iter().map(|&i| args[i].clone()).collect();
+        let now = divided
+            .iter()
+            .map(|d| d.now(&common, &slots))
+            .collect::<Result<Vec<_>>>()?;
+        let later = divided
+            .iter()
+            .map(|d| d.later(&kept, &slots, &unknown_types, &rest_outs))
+            .collect::<Result<Vec<_>>>()?;
+        let rest_args: Vec<RestArg> = std::iter::once(RestArg::Arg(0))
+            .chain(kept.iter().map(|(k, _)| RestArg::Arg(known_args[k + 1])))
+            .chain((0..slots.types.len()).map(|s| RestArg::Residual(common.len() + s)))
+            .chain(unknown_args.iter().map(|&i| RestArg::Arg(i)))
+            .collect();
+        let outs = (0..n)
+            .map(|i| match common.iter().position(|&c| c == i) {
+                Some(k) => OutFrom::Known(k),
+                None => OutFrom::Rest(rest_outs.iter().position(|&r| r == i).expect("known or not")),
+            })
+            .collect();
+        let stores = common.len() + slots.types.len() > 0;
+        Ok(Split::Parts(Parts {
+            known: stores.then(|| (Cond::new(now).into(), known_args)),
+            rest: (!rest_outs.is_empty()).then(|| (Cond::new(later).into(), rest_args)),
+            outs,
+        }))
+    }
+
+    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+        let mut grads = vec![None; args.len()];
+        if ct.iter().all(Option::is_none) {
+            return Ok(grads);
+        }
+        if args[0].is_linear() {
+            return not_linear(self);
+        }
+        let linear: Vec<bool> = args[1..].iter().map(Arg::is_linear).collect();
+        let has: Vec<bool> = ct.iter().map(Option::is_some).collect();
+        let backs = self.each(|b| cx.transpose_of(b, &linear, &has))?;
+        let gives = union(&backs.iter().map(|b| b.1.clone()).collect::<Vec<_>>());
+        let targets: Vec<usize> = marked(&linear).map(|i| i + 1).collect();
+        let mut branches = Vec::new();
+        for (back, own) in &backs {
+            let mut b = Builder::new();
+            let ins: Vec<Value> = back.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+            let mut found = b.inline(back, &ins)?.into_iter();
+            let mut outs = Vec::new();
+            for k in marked(&gives) {
+                outs.push(match (own[k], &args[targets[k]]) {
+                    (false, Arg::Linear(ty)) => b.zeros(ty)?,
+                    _ => found.next().expect("one for each cotangent given"),
+                });
+            }
+            branches.push(b.finish(&outs));
+        }
+        let operands: Vec<Value> = args
+            .iter()
+            .filter_map(Arg::known)
+            .chain(ct.iter().flatten().copied())
+            .collect();
+        let results = cx.emit(Cond::new(branches).into(), &operands)?;
+        for (k, &v) in marked(&gives).zip(&results) {
+            grads[targets[k]] = Some(v);
+        }
+        Ok(grads)
+    }
+
+    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        let flags = &batched[1..];
+        let outputs = self.branches[0].outputs().len();
+        if !batched[0] {
+            let none = vec![false; outputs];
+            let found = self.each(|b| Ok(cx.vmap_of(b, flags, &none, size)?.1))?;
+            let out = union(&found);
+            let branches = self.each(|b| Ok(cx.vmap_of(b, flags, &out, size)?.0))?;
+            let results = cx.emit(Cond::new(branches).into(), x)?;
+            return Ok(results.into_iter().zip(out).collect());
+        }
+        // Elements take different branches: all run, and each element keeps its own.
+        let all = vec![true; outputs];
+        let mut chosen: Option<Vec<Value>> = None;
+        for (k, branch) in self.branches.iter().enumerate() {
+            let (wide, _) = cx.vmap_of(branch, flags, &all, size)?;
+            let outs = cx.inline(&wide, &x[1..])?;
+            chosen = Some(match chosen {
+                None => outs,
+                // The index is clamped: everything from k on takes this branch unless a later one is chosen.
+                Some(before) => {
+                    let at = cx.full_like(x[0], k as f64)?;
+                    let here = cx.compare(Compare::Ge, x[0], at)?;
+                    let mut picked = Vec::with_capacity(outs.len());
+                    for (old, new) in before.into_iter().zip(outs) {
+                        let shape = cx.ty(new).shape;
+                        let mask = cx.broadcast(here, &shape, &[0])?;
+                        picked.push(cx.select(mask, new, old)?);
+                    }
+                    picked
+                }
+            });
+        }
+        Ok(chosen.unwrap_or_default().into_iter().map(|v| (v, true)).collect())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::nothing()
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning::Library
+    }
+
+    fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
+        let last = self.branches.len() as i64 - 1;
+        let index = args[0].get(0).to_i64().clamp(0, last) as usize;
+        crate::interp::run(&self.branches[index], &args[1..])
+    }
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Cond>> {
+        (name == "cond").then(|| {
+            Ok(Cond {
+                branches: attrs.graphs("branches")?,
+            })
+        })
+    }
+}

@@ -1,0 +1,250 @@
+//! Linear algebra on the last two axes; leading axes are a batch.
+//!
+//! The factorisations are opaque ops whose derivatives are written in other ops. Each `eval` is the textbook algorithm
+//! in f64, rounded once at the end. f32 and f64 only: narrower floats are cast by the caller, as in JAX.
+
+use super::*;
+use crate::dtype::DType;
+use crate::scalar::Compare;
+
+mod cholesky;
+mod eigh;
+mod lu;
+mod qr;
+mod svd;
+mod triangular_solve;
+
+pub use cholesky::Cholesky;
+pub use eigh::Eigh;
+pub use lu::Lu;
+pub use qr::Qr;
+pub use svd::Svd;
+pub use triangular_solve::TriangularSolve;
+
+/// Batch axes, rows and columns of a matrix operand of f32 or f64.
+fn matrix(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize, usize), Problem> {
+    let t = &args[operand];
+    if !matches!(t.dtype, DType::F32 | DType::F64) {
+        return Err(Problem::DType {
+            operand,
+            expected: "f32 or f64",
+            got: t.dtype,
+        });
+    }
+    match t.shape.as_slice() {
+        [batch @ .., m, n] => Ok((batch, *m, *n)),
+        _ => Err(Problem::other(format!("operand {operand} must be a matrix, got {t}"))),
+    }
+}
+
+/// As [`matrix`], for a square one: batch axes and order.
+fn square(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize), Problem> {
+    match matrix(args, operand)? {
+        (batch, m, n) if m == n => Ok((batch, n)),
+        _ => Err(Problem::other(format!(
+            "operand {operand} must be square, got {}",
+            args[operand]
+        ))),
+    }
+}
+
+/// A type with these trailing axes after the batch.
+fn shaped(dtype: DType, batch: &[usize], tail: &[usize]) -> std::result::Result<Type, Problem> {
+    Type::checked(dtype, &[batch, tail].concat())
+}
+
+/// The `batch` rule of all these ops: a batch is one more leading axis.
+macro_rules! batch_leading {
+    () => {
+        fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+            crate::ops::elementwise::batch_map(self.clone().into(), cx, x, batched, size)
+        }
+    };
+}
+use batch_leading;
+
+/// Product of two batches of matrices.
+fn mm(cx: &mut dyn Cx, a: Value, b: Value) -> Result<Value> {
+    let ty = cx.ty(a);
+    cx.one(Dot::batched_matmul(ty.dtype, ty.rank() - 2).into(), &[a, b])
+}
+
+/// Swaps the last two axes.
+fn mt(cx: &mut dyn Cx, x: Value) -> Result<Value> {
+    let rank = cx.ty(x).rank();
+    let mut perm: Vec<usize> = (0..rank).collect();
+    perm.swap(rank - 2, rank - 1);
+    cx.permute(x, &perm)
+}
+
+/// `(x + xᵀ) / 2`.
+fn symmetrized(cx: &mut dyn Cx, x: Value) -> Result<Value> {
+    let t = mt(cx, x)?;
+    let sum = cx.add(x, t)?;
+    cx.scale(sum, 0.5)
+}
+
+/// Whether `row + offset ⋈ column` at each element of a matrix type.
+fn band(cx: &mut dyn Cx, ty: &Type, offset: i64, op: Compare) -> Result<Value> {
+    let rank = ty.rank();
+    let tail = &ty.shape[rank - 2..];
+    let row = cx.iota(DType::I32, tail, 0)?;
+    let row = cx.offset(row, offset as f64)?;
+    let column = cx.iota(DType::I32, tail, 1)?;
+    let mask = cx.compare(op, row, column)?;
+    cx.broadcast_to(mask, &ty.shape)
+}
+
+/// The part on and below the k-th diagonal; the rest is 0.
+fn tril(cx: &mut dyn Cx, x: Value, k: i64) -> Result<Value> {
+    let ty = cx.ty(x);
+    let mask = band(cx, &ty, k, Compare::Ge)?;
+    cx.keep_where(mask, x)
+}
+
+/// The part on and above the k-th diagonal; the rest is 0.
+fn triu(cx: &mut dyn Cx, x: Value, k: i64) -> Result<Value> {
+    let ty = cx.ty(x);
+    let mask = band(cx, &ty, k, Compare::Le)?;
+    cx.keep_where(mask, x)
+}
+
+/// Ones on the diagonal of a matrix type.
+fn eye(cx: &mut dyn Cx, ty: &Type) -> Result<Value> {
+    let mask = band(cx, ty, 0, Compare::Eq)?;
+    cx.cast(mask, ty.dtype)
+}
+
+/// The diagonal of square matrices.
+fn diagonal(cx: &mut dyn Cx, x: Value) -> Result<Value> {
+    let ty = cx.ty(x);
+    let mask = band(cx, &ty, 0, Compare::Eq)?;
+    let kept = cx.keep_where(mask, x)?;
+    cx.sum(kept, &[ty.rank() - 1])
+}
+
+/// Vectors as rows (`axis` last) or columns of matrices of a shape.
+fn spread(cx: &mut dyn Cx, v: Value, shape: &[usize], as_rows: bool) -> Result<Value> {
+    let rank = shape.len();
+    let dims: Vec<usize> = (0..rank - 2)
+        .chain([if as_rows { rank - 1 } else { rank - 2 }])
+        .collect();
+    cx.broadcast(v, shape, &dims)
+}
+
+/// Rows (`axis` 0) or columns (1) `from..to` of matrices.
+fn part(cx: &mut dyn Cx, x: Value, axis: usize, from: usize, to: usize) -> Result<Value> {
+    let rank = cx.ty(x).rank();
+    cx.slice_axis(x, rank - 2 + axis, from, to)
+}
+
+/// Joins matrices below each other (`axis` 0) or side by side (1).
+fn join(cx: &mut dyn Cx, parts: &[Value], axis: usize) -> Result<Value> {
+    let rank = cx.ty(parts[0]).rank();
+    cx.concat(parts, rank - 2 + axis)
+}
+
+/// A dense matrix in f64, for the reference algorithms.
+#[derive(Clone, Debug)]
+struct Matrix {
+    m: usize,
+    n: usize,
+    data: Vec<f64>,
+}
+
+impl Matrix {
+    fn zeros(m: usize, n: usize) -> Matrix {
+        Matrix {
+            m,
+            n,
+            data: vec![0.0; m * n],
+        }
+    }
+
+    fn identity(n: usize) -> Matrix {
+        Matrix::from_fn(n, n, |i, j| (i == j) as u8 as f64)
+    }
+
+    fn from_fn(m: usize, n: usize, mut f: impl FnMut(usize, usize) -> f64) -> Matrix {
+        let mut x = Matrix::zeros(m, n);
+        for i in 0..m {
+            for j in 0..n {
+                x[(i, j)] = f(i, j);
+            }
+        }
+        x
+    }
+
+    fn transposed(&self) -> Matrix {
+        Matrix::from_fn(self.n, self.m, |i, j| self[(j, i)])
+    }
+
+    /// Columns `i` and `j` rotated by an angle: `(c·xᵢ - s·xⱼ, s·xᵢ + c·xⱼ)`.
+    fn rotate_columns(&mut self, i: usize, j: usize, c: f64, s: f64) {
+        for r in 0..self.m {
+            let (a, b) = (self[(r, i)], self[(r, j)]);
+            self[(r, i)] = c * a - s * b;
+            self[(r, j)] = s * a + c * b;
+        }
+    }
+}
+
+impl std::ops::Index<(usize, usize)> for Matrix {
+    type Output = f64;
+    fn index(&self, (i, j): (usize, usize)) -> &f64 {
+        &self.data[i * self.n + j]
+    }
+}
+
+impl std::ops::IndexMut<(usize, usize)> for Matrix {
+    fn index_mut(&mut self, (i, j): (usize, usize)) -> &mut f64 {
+        &mut self.data[i * self.n + j]
+    }
+}
+
+/// The matrices of a batch.
+fn matrices(x: &Literal) -> Vec<Matrix> {
+    let shape = &x.ty().shape;
+    let (m, n) = (shape[shape.len() - 2], shape[shape.len() - 1]);
+    let count: usize = shape[..shape.len() - 2].iter().product();
+    (0..count)
+        .map(|k| Matrix {
+            m,
+            n,
+            data: (0..m * n).map(|i| x.get(k * m * n + i).to_f64()).collect(),
+        })
+        .collect()
+}
+
+/// Collects what a routine gives for each matrix of a batch into the op's results.
+struct Results {
+    types: Vec<Type>,
+    data: Vec<Vec<f64>>,
+}
+
+impl Results {
+    /// Empty results of the types that an op infers.
+    fn of(op: &dyn Rules, args: &[Literal]) -> Result<Results> {
+        let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
+        let types = op
+            .infer(&types)
+            .map_err(|p| Error::Run(format!("{}: {p}", op.name())))?;
+        let data = types.iter().map(|_| Vec::new()).collect();
+        Ok(Results { types, data })
+    }
+
+    /// Adds one matrix's part of the k-th result.
+    fn push(&mut self, k: usize, values: impl IntoIterator<Item = f64>) {
+        self.data[k].extend(values);
+    }
+
+    fn finish(self) -> Vec<Literal> {
+        let parts = self.types.into_iter().zip(self.data);
+        parts
+            .map(|(t, d)| {
+                let dtype = t.dtype;
+                Literal::from_fn(t, |i| crate::Scalar::from_f64(dtype, d[i]))
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,64 @@
+//! `name`: the identity, marking a value that a `remat` may keep.
+
+use super::elementwise::batch_map;
+use super::*;
+use crate::attr::Attr;
+
+/// A value under a name (JAX's `checkpoint_name`). Only [`RematPolicy::Names`] reads it; tangents are not named.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Name {
+    /// The name.
+    pub name: String,
+}
+
+impl Name {
+    /// A name for a value.
+    pub fn new(name: impl Into<String>) -> Name {
+        Name { name: name.into() }
+    }
+}
+
+impl Rules for Name {
+    fn name(&self) -> &'static str {
+        "name"
+    }
+
+    fn attrs(&self) -> Attrs {
+        vec![("name", Attr::Str(self.name.clone()))]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        arity(args, 1)?;
+        Ok(args.to_vec())
+    }
+
+    fn jvp(&self, _: &mut dyn Cx, _: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+        Ok(dx.to_vec())
+    }
+
+    split_whole!();
+
+    fn transpose(&self, _: &mut dyn Cx, _: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+        Ok(ct.to_vec())
+    }
+
+    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        batch_map(self.clone().into(), cx, x, batched, size)
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::nothing()
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning::Map(Expr::Arg(0))
+    }
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Name>> {
+        (name == "name").then(|| {
+            Ok(Name {
+                name: attrs.string("name")?,
+            })
+        })
+    }
+}

@@ -1,0 +1,229 @@
+//! `remat`: a function whose inside is computed again in backward, but for what its policy keeps.
+
+use super::control::{batch_body, infer_body, jvp_body, known_places, outs_from};
+use super::*;
+use crate::attr::Attr;
+use crate::build::{Build, Builder, SplitGraph};
+
+/// What a `remat` keeps for backward beyond its operands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub enum RematPolicy {
+    /// Nothing: least memory, everything is computed again.
+    #[default]
+    Nothing,
+    /// All that backward needs: as if there were no `remat`.
+    Everything,
+    /// Results of contractions, which cost the most to compute again.
+    Dots,
+    /// Values under one of these names (see [`Name`]).
+    Names(Vec<String>),
+}
+
+impl RematPolicy {
+    /// Whether it keeps the results of an op.
+    fn keeps(&self, op: &Op) -> bool {
+        match (self, op) {
+            (RematPolicy::Dots, Op::Dot(_)) => true,
+            (RematPolicy::Names(names), Op::Name(n)) => names.contains(&n.name),
+            _ => false,
+        }
+    }
+
+    /// The values of the known half that may be kept.
+    fn kept(&self, s: &SplitGraph, known_outs: usize) -> Vec<Value> {
+        let mut kept: Vec<Value> = match self {
+            RematPolicy::Nothing => Vec::new(),
+            RematPolicy::Everything => s.known.outputs()[known_outs..].to_vec(),
+            RematPolicy::Dots | RematPolicy::Names(_) => {
+                let nodes = s.known.nodes().iter().filter(|n| self.keeps(&n.op));
+                nodes.flat_map(|n| n.outs.iter().copied()).collect()
+            }
+        };
+        // An operand is at hand anyway.
+        kept.retain(|&v| s.known.node_of(v).is_some());
+        kept.sort();
+        kept.dedup();
+        kept
+    }
+}
+
+/// Calls a graph whose inside is not kept for backward, but for what the policy names, and computed again there.
+///
+/// The compiler must not merge its nodes with equal ones outside: that would keep what was to be thrown away. Names and
+/// contractions are seen in the body and in the calls it makes, not inside its loops, branches and composites.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Remat {
+    /// What is called.
+    pub body: Arc<Graph>,
+    /// What is kept.
+    pub policy: RematPolicy,
+}
+
+impl Remat {
+    /// A call that keeps nothing.
+    pub fn new(body: Graph) -> Remat {
+        Remat::with(body, RematPolicy::Nothing)
+    }
+
+    /// A call that keeps what the policy says.
+    pub fn with(body: Graph, policy: RematPolicy) -> Remat {
+        Remat {
+            body: Arc::new(body),
+            policy,
+        }
+    }
+
+    fn again(&self, body: Graph) -> Op {
+        Remat::with(body, self.policy.clone()).into()
+    }
+}
+
+/// Copies a graph with the calls it makes in place.
+fn without_calls(graph: &Graph, into: &mut Graph, args: &[Value]) -> Result<Vec<Value>> {
+    graph.inline_with(args, |node, operands| match &node.op {
+        Op::Call(call) => Ok(without_calls(&call.body, into, operands)?.into_iter().collect()),
+        op => into.push(op.clone(), operands, node.loc.clone()),
+    })
+}
+
+impl Rules for Remat {
+    fn name(&self) -> &'static str {
+        "remat"
+    }
+
+    fn attrs(&self) -> Attrs {
+        let policy = match &self.policy {
+            RematPolicy::Nothing => "nothing".into(),
+            RematPolicy::Everything => "everything".into(),
+            RematPolicy::Dots => "dots".into(),
+            RematPolicy::Names(names) => Attr::List(names.iter().cloned().map(Attr::Str).collect()),
+        };
+        vec![("policy", policy), ("body", (&self.body).into())]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        infer_body(&self.body, args)
+    }
+
+    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+        jvp_body(&self.body, cx, x, dx, |g| self.again(g))
+    }
+
+    /// Now: the known outputs, and the kept values. Later: the body again from the operands, but with the kept values
+    /// in place of what computed them.
+    fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
+        let mut body = Graph::new();
+        let ins: Vec<Value> = args.iter().map(|t| body.input(t.clone())).collect();
+        let outs = without_calls(&self.body, &mut body, &ins)?;
+        body.set_outputs(outs);
+        let s = cx.split_of(&body, known)?;
+        let n_known = s.known_outs.iter().filter(|k| **k).count();
+        let kept = self.policy.kept(&s, n_known);
+        let (known_args, unknown_args) = (known_places(known, true), known_places(known, false));
+
+        let mut later = Graph::new();
+        let given: Vec<Value> = known_args.iter().map(|&i| later.input(args[i].clone())).collect();
+        let stored: Vec<Value> = kept.iter().map(|&v| later.input(s.known.ty(v).clone())).collect();
+        let unknown: Vec<Value> = unknown_args.iter().map(|&i| later.input(args[i].clone())).collect();
+        let values = s.known.inline_with(&given, |node, operands| {
+            let computed = later.push(node.op.clone(), operands, node.loc.clone())?;
+            let stand_in = |(v, c): (&Value, Value)| kept.iter().position(|k| k == v).map_or(c, |k| stored[k]);
+            Ok(node.outs.iter().zip(computed).map(stand_in).collect())
+        })?;
+        let outs = s.rest.inline(&mut later, &[&values[n_known..], &unknown].concat())?;
+        later.set_outputs(outs);
+        let (later, used) = later.without_dead_inputs();
+
+        // Kept values that nothing later reads are not kept after all.
+        let mut rest_args = Vec::new();
+        let mut now = s.known.clone();
+        let mut now_outs = s.known.outputs()[..n_known].to_vec();
+        for (i, _) in used.iter().enumerate().filter(|(_, u)| **u) {
+            rest_args.push(if i < given.len() {
+                RestArg::Arg(known_args[i])
+            } else if let Some(&v) = kept.get(i - given.len()) {
+                now_outs.push(v);
+                RestArg::Residual(now_outs.len() - 1)
+            } else {
+                RestArg::Arg(unknown_args[i - given.len() - kept.len()])
+            });
+        }
+        let gives = !now_outs.is_empty();
+        now.set_outputs(now_outs);
+        Ok(Split::Parts(Parts {
+            known: gives.then(|| (self.again(now.without_dead_nodes()), known_args)),
+            rest: (n_known < s.known_outs.len()).then(|| (self.again(later), rest_args)),
+            outs: outs_from(&s.known_outs),
+        }))
+    }
+
+    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+        // The body mixes what is computed again with what is linear: separate the two, then turn the linear part round.
+        let known: Vec<bool> = args.iter().map(|a| !a.is_linear()).collect();
+        let s = cx.split_of(&self.body, &known)?;
+        let linear = known_places(&known, false);
+        let flags: Vec<bool> = (0..s.residuals + linear.len()).map(|i| i >= s.residuals).collect();
+        let cts: Vec<Option<Value>> = (0..ct.len()).filter(|&i| !s.known_outs[i]).map(|i| ct[i]).collect();
+        let has: Vec<bool> = cts.iter().map(Option::is_some).collect();
+        let (back, gives) = cx.transpose_of(&s.rest, &flags, &has)?;
+        let mut b = Builder::new();
+        let known_types = s.known.input_types();
+        let ins: Vec<Value> = known_types.iter().map(|t| b.graph.input(t.clone())).collect();
+        let values = b.inline(&s.known, &ins)?;
+        let n_known = s.known_outs.iter().filter(|k| **k).count();
+        let mut back_args = values[n_known..].to_vec();
+        for c in cts.iter().flatten() {
+            back_args.push(b.graph.input(cx.ty(*c)));
+        }
+        let outs = b.inline(&back, &back_args)?;
+        let operands: Vec<Value> = args
+            .iter()
+            .filter_map(Arg::known)
+            .chain(cts.iter().flatten().copied())
+            .collect();
+        let mut results = cx.emit(self.again(b.finish(&outs)), &operands)?.into_iter();
+        let mut grads = vec![None; args.len()];
+        for (i, &g) in linear.into_iter().zip(&gives) {
+            if g {
+                grads[i] = results.next();
+            }
+        }
+        Ok(grads)
+    }
+
+    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        batch_body(&self.body, cx, x, batched, size, |g| self.again(g))
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::nothing()
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning::Inline(self.body.clone())
+    }
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Remat>> {
+        (name == "remat").then(|| {
+            let policy = match attrs.take("policy") {
+                Some(Attr::Word(w)) if w == "nothing" => RematPolicy::Nothing,
+                Some(Attr::Word(w)) if w == "everything" => RematPolicy::Everything,
+                Some(Attr::Word(w)) if w == "dots" => RematPolicy::Dots,
+                Some(Attr::List(names)) => RematPolicy::Names(
+                    names
+                        .into_iter()
+                        .map(|n| match n {
+                            Attr::Str(s) => Ok(s),
+                            _ => Err("a name is a quoted string".to_string()),
+                        })
+                        .collect::<AttrResult<_>>()?,
+                ),
+                _ => return Err("attribute `policy` is nothing, everything, dots or a list of names".into()),
+            };
+            Ok(Remat {
+                body: attrs.graph("body")?,
+                policy,
+            })
+        })
+    }
+}

@@ -1,0 +1,303 @@
+//! `while`: a loop that runs as long as its predicate holds.
+//!
+//! Operands are `cond_consts.., body_consts.., carries..`; `cond` maps `cond_consts.., carries..` to a bool of rank 0,
+//! `body` maps `body_consts.., carries..` to new carries, which are the results. The number of iterations is not known
+//! before it runs, so nothing can be stored for each of them: forward mode only.
+
+use super::scan::{marked, rewired};
+use super::*;
+use crate::build::{Build, Builder};
+use crate::dtype::DType;
+
+/// After this many iterations the interpreter gives up.
+const LIMIT: u64 = 1_000_000_000;
+
+/// A loop of unknown length.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct While {
+    /// Whether to go on.
+    pub cond: Arc<Graph>,
+    /// One iteration.
+    pub body: Arc<Graph>,
+    /// How many operands only the predicate sees.
+    pub cond_consts: usize,
+    /// How many operands only the body sees.
+    pub body_consts: usize,
+}
+
+impl While {
+    /// A loop; the carries are what the body gives.
+    pub fn new(cond_consts: usize, body_consts: usize, cond: Graph, body: Graph) -> While {
+        While {
+            cond: Arc::new(cond),
+            body: Arc::new(body),
+            cond_consts,
+            body_consts,
+        }
+    }
+
+    fn carries(&self) -> usize {
+        self.body.outputs().len()
+    }
+
+    /// Flags of the operands that a sub-graph sees: its constants and the carries.
+    fn cond_flags(&self, consts: &[bool], carries: &[bool]) -> Vec<bool> {
+        [&consts[..self.cond_consts], carries].concat()
+    }
+
+    fn body_flags(&self, consts: &[bool], carries: &[bool]) -> Vec<bool> {
+        [&consts[self.cond_consts..self.cond_consts + self.body_consts], carries].concat()
+    }
+}
+
+/// A copy of the graph with some further inputs that it ignores, at the end.
+fn ignoring(graph: &Graph, extra: &[Type]) -> Result<Graph> {
+    let mut g = Graph::new();
+    let args: Vec<Value> = graph.input_types().into_iter().map(|t| g.input(t)).collect();
+    for t in extra {
+        g.input(t.clone());
+    }
+    let outs = graph.inline(&mut g, &args)?;
+    g.set_outputs(outs);
+    Ok(g)
+}
+
+impl Rules for While {
+    fn name(&self) -> &'static str {
+        "while"
+    }
+
+    fn attrs(&self) -> Attrs {
+        vec![
+            ("cond_consts", self.cond_consts.into()),
+            ("body_consts", self.body_consts.into()),
+            ("cond", (&self.cond).into()),
+            ("body", (&self.body).into()),
+        ]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        let carries = self.carries();
+        let consts = self.cond_consts.saturating_add(self.body_consts);
+        if args.len() != consts.saturating_add(carries) {
+            return Err(Problem::Arity {
+                expected: format!("{consts} constants and {carries} carries"),
+                got: args.len(),
+            });
+        }
+        let (consts, carry) = args.split_at(consts);
+        let (cond_consts, body_consts) = consts.split_at(self.cond_consts);
+        let verdict = control::infer_body(&self.cond, &[cond_consts, carry].concat())?;
+        if verdict != [Type::scalar(DType::Bool)] {
+            return Err(Problem::other("the predicate must give one bool[]"));
+        }
+        let outs = control::infer_body(&self.body, &[body_consts, carry].concat())?;
+        for (i, (init, next)) in carry.iter().zip(&outs).enumerate() {
+            if init != next {
+                return Err(Problem::other(format!(
+                    "carry {i} goes in as {init} and comes out as {next}; a carry must keep its type"
+                )));
+            }
+        }
+        Ok(outs)
+    }
+
+    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+        let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
+        let d_body: Vec<bool> = dx[nc..nc + nb].iter().map(Option::is_some).collect();
+        let mut carry: Vec<bool> = dx[nc + nb..].iter().map(Option::is_some).collect();
+        // A carry that ever gets a tangent has one in every iteration.
+        let body = loop {
+            let (body, out) = cx.jvp_of(&self.body, &[&d_body[..], &carry].concat(), &carry)?;
+            if out == carry {
+                break body;
+            }
+            for (c, o) in carry.iter_mut().zip(&out) {
+                *c |= o;
+            }
+        };
+        // The body's jvp takes constants, carries, tangents of both; a loop wants constants with theirs first.
+        let d_consts = marked(&d_body).count();
+        let d_carries = marked(&carry).count();
+        let order: Vec<usize> = (0..nb)
+            .chain(nb + nk..nb + nk + d_consts)
+            .chain(nb..nb + nk)
+            .chain(nb + nk + d_consts..nb + nk + d_consts + d_carries)
+            .collect();
+        let outs: Vec<usize> = (0..nk + d_carries).collect();
+        let body = rewired(&body, &order, &outs)?;
+        let types: Vec<Type> = marked(&carry).map(|i| cx.ty(x[nc + nb + i])).collect();
+        let cond = ignoring(&self.cond, &types)?;
+        let mut args = x[..nc + nb].to_vec();
+        args.extend(dx[nc..nc + nb].iter().flatten());
+        args.extend_from_slice(&x[nc + nb..]);
+        for i in marked(&carry) {
+            args.push(match dx[nc + nb + i] {
+                Some(d) => d,
+                None => cx.full_like(x[nc + nb + i], 0.0)?,
+            });
+        }
+        let results = cx.emit(While::new(nc, nb + d_consts, cond, body).into(), &args)?;
+        let mut tangents = vec![None; nk];
+        for (i, &d) in marked(&carry).zip(&results[nk..]) {
+            tangents[i] = Some(d);
+        }
+        Ok(tangents)
+    }
+
+    /// The known half is the loop over the carries that depend on known values alone, if those decide how long it runs.
+    /// The later half is the whole loop again: what it would need from each iteration can't be stored.
+    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<Split> {
+        let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
+        let mut carry = known[nc + nb..].to_vec();
+        let body = loop {
+            let s = cx.split_of(&self.body, &self.body_flags(known, &carry))?;
+            let lost: Vec<usize> = (0..nk).filter(|&i| carry[i] && !s.known_outs[i]).collect();
+            if lost.is_empty() {
+                break s;
+            }
+            for i in lost {
+                carry[i] = false;
+            }
+        };
+        let used = self.cond.used_inputs();
+        let decided = (self.cond_flags(known, &carry).iter().zip(&used)).all(|(k, u)| *k || !u);
+        let kept: Vec<usize> = marked(&carry).collect();
+        if !decided || kept.is_empty() {
+            return Ok(Split::Whole);
+        }
+        let at = |i: usize| body.known_outs[..i].iter().filter(|k| **k).count();
+        let ins: Vec<usize> = (0..body.known.inputs().len()).collect();
+        let outs: Vec<usize> = kept.iter().map(|&i| at(i)).collect();
+        let known_body = rewired(&body.known, &ins, &outs)?;
+        // Unknown carries and constants are never looked at by the predicate.
+        let cond_in: Vec<usize> = marked(&self.cond_flags(known, &carry)).collect();
+        let known_cond = rewired(&self.cond, &cond_in, &[0])?;
+        let count = |flags: &[bool]| flags.iter().filter(|k| **k).count();
+        let half = While::new(count(&known[..nc]), count(&known[nc..nc + nb]), known_cond, known_body);
+        let known_args: Vec<usize> = marked(&known[..nc + nb])
+            .chain(kept.iter().map(|i| nc + nb + i))
+            .collect();
+        let rest = (kept.len() < nk).then(|| (self.clone().into(), (0..known.len()).map(RestArg::Arg).collect()));
+        let outs = (0..nk)
+            .map(|i| match kept.iter().position(|&k| k == i) {
+                Some(k) => OutFrom::Known(k),
+                None => OutFrom::Rest(i),
+            })
+            .collect();
+        Ok(Split::Parts(Parts {
+            known: Some((half.into(), known_args)),
+            rest,
+            outs,
+        }))
+    }
+
+    fn transpose(&self, _: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+        if ct.iter().all(Option::is_none) {
+            return Ok(vec![None; args.len()]);
+        }
+        Err(Error::no_rule(
+            "while",
+            "transpose",
+            "reverse mode needs a bounded loop: use scan (a bounded scan stops early)",
+        ))
+    }
+
+    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
+        let mut carry = batched[nc + nb..].to_vec();
+        let (cond, body, each_its_own) = loop {
+            let (body, out) = cx.vmap_of(&self.body, &self.body_flags(batched, &carry), &carry, size)?;
+            let (cond, verdict) = cx.vmap_of(&self.cond, &self.cond_flags(batched, &carry), &[false], size)?;
+            // Where each element decides for itself, one that is done keeps its carries: all of them differ.
+            let next: Vec<bool> = (0..nk).map(|i| carry[i] || out[i] || verdict[0]).collect();
+            if next == carry {
+                break (cond, body, verdict[0]);
+            }
+            carry = next;
+        };
+        let mut carries = Vec::with_capacity(nk);
+        for i in 0..nk {
+            let v = x[nc + nb + i];
+            carries.push(if carry[i] && !batched[nc + nb + i] {
+                cx.repeat_front(v, size)?
+            } else {
+                v
+            });
+        }
+        let (op, args) = if each_its_own {
+            (
+                masked(&cond, &body, nc, nb)?,
+                [&x[..nc], &x[..nc + nb], &carries].concat(),
+            )
+        } else {
+            (While::new(nc, nb, cond, body), [&x[..nc + nb], &carries].concat())
+        };
+        Ok(cx.emit(op.into(), &args)?.into_iter().zip(carry).collect())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves::nothing()
+    }
+
+    fn meaning(&self) -> Meaning {
+        Meaning::Library
+    }
+
+    fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
+        let (consts, init) = args.split_at(self.cond_consts + self.body_consts);
+        let (cond_consts, body_consts) = consts.split_at(self.cond_consts);
+        let mut carry = init.to_vec();
+        for _ in 0..LIMIT {
+            let verdict = crate::interp::run(&self.cond, &[cond_consts, &carry].concat())?;
+            if !verdict[0].get(0).to_bool() {
+                return Ok(carry);
+            }
+            carry = crate::interp::run(&self.body, &[body_consts, &carry].concat())?;
+        }
+        Err(Error::Run(format!("a while loop did not end in {LIMIT} iterations")))
+    }
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<While>> {
+        (name == "while").then(|| {
+            Ok(While {
+                cond_consts: attrs.usize("cond_consts")?,
+                body_consts: attrs.usize("body_consts")?,
+                cond: attrs.graph("cond")?,
+                body: attrs.graph("body")?,
+            })
+        })
+    }
+}
+
+/// A batch of loops from a batched predicate and body: they run until the last is done, and one that is done keeps its
+/// carries. The body needs the predicate, so its constants are the predicate's and its own.
+fn masked(cond: &Graph, body: &Graph, cond_consts: usize, body_consts: usize) -> Result<While> {
+    let mut b = Builder::new();
+    let ins: Vec<Value> = cond.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let running = b.inline(cond, &ins)?[0];
+    let any = b.reduce(ReduceKind::Any, running, &[0])?;
+    let some = b.finish(&[any]);
+
+    let mut b = Builder::new();
+    let types = body.input_types();
+    let for_cond: Vec<Value> = (cond.input_types()[..cond_consts].iter())
+        .map(|t| b.graph.input(t.clone()))
+        .collect();
+    let for_body: Vec<Value> = types[..body_consts].iter().map(|t| b.graph.input(t.clone())).collect();
+    let carries: Vec<Value> = types[body_consts..].iter().map(|t| b.graph.input(t.clone())).collect();
+    let running = b.inline(cond, &[&for_cond[..], &carries].concat())?[0];
+    let next = b.inline(body, &[&for_body[..], &carries].concat())?;
+    let mut kept = Vec::with_capacity(next.len());
+    for (&old, new) in carries.iter().zip(next) {
+        let shape = b.ty(new).shape;
+        let mask = b.broadcast(running, &shape, &[0])?;
+        kept.push(b.select(mask, new, old)?);
+    }
+    Ok(While::new(
+        cond_consts,
+        cond_consts + body_consts,
+        some,
+        b.finish(&kept),
+    ))
+}
