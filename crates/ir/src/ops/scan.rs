@@ -7,8 +7,9 @@
 //! `xs[0..count]`, and `ys` beyond are zero. One compiled program so serves every length up to its bound.
 
 use super::*;
-use crate::build::{Build, Builder};
+use crate::build::{Build, Builder, SplitGraph};
 use crate::dtype::DType;
+use crate::graph::Def;
 use crate::scalar::Compare;
 
 /// What reverse mode stores of a scan's carries.
@@ -269,6 +270,78 @@ pub(crate) fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<
     Ok(g)
 }
 
+/// The same division with some known outputs given by the later half instead: as residuals, or written again there
+/// where they are constants.
+fn given_late(split: SplitGraph, late: &[usize]) -> Result<SplitGraph> {
+    let known_list: Vec<usize> = marked(&split.known_outs).collect();
+    let values = split.known.outputs();
+    let (early, residuals) = values.split_at(known_list.len());
+    let mut rest = Graph::new();
+    let types = split.rest.input_types();
+    let mut args: Vec<Value> = types[..split.residuals].iter().map(|t| rest.input(t.clone())).collect();
+    let mut kept = residuals.to_vec();
+    let mut given = Vec::with_capacity(late.len());
+    for (&v, _) in early.iter().zip(&known_list).filter(|(_, i)| late.contains(i)) {
+        given.push(match rewritten(&split.known, v, &mut rest)? {
+            Some(copy) => copy,
+            None => {
+                kept.push(v);
+                rest.input(split.known.ty(v).clone())
+            }
+        });
+    }
+    args.extend(types[split.residuals..].iter().map(|t| rest.input(t.clone())));
+    let mut unknown = split.rest.inline(&mut rest, &args)?.into_iter();
+    let (mut given, mut outs) = (given.into_iter(), Vec::new());
+    let mut known_outs = split.known_outs;
+    for (i, known) in known_outs.iter_mut().enumerate() {
+        if late.contains(&i) {
+            *known = false;
+            outs.extend(given.next());
+        } else if !*known {
+            outs.extend(unknown.next());
+        }
+    }
+    rest.set_outputs(outs);
+    let mut known = split.known.clone();
+    let mut outputs: Vec<Value> = (early.iter().zip(&known_list))
+        .filter(|(_, i)| !late.contains(i))
+        .map(|(v, _)| *v)
+        .collect();
+    outputs.extend(&kept);
+    known.set_outputs(outputs);
+    let forwarded = kept
+        .iter()
+        .map(|&v| match known.def(v) {
+            Def::Input(i) => Some(i as usize),
+            Def::Node(..) => None,
+        })
+        .collect();
+    Ok(SplitGraph {
+        known: known.without_dead_nodes(),
+        rest,
+        known_outs,
+        residuals: kept.len(),
+        forwarded,
+    })
+}
+
+/// A value of `from` that needs no input, written again in `into`.
+fn rewritten(from: &Graph, v: Value, into: &mut Graph) -> Result<Option<Value>> {
+    let Some(node) = from.node_of(v) else { return Ok(None) };
+    let mut args = Vec::with_capacity(node.args.len());
+    if !matches!(node.op, Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)) {
+        return Ok(None);
+    }
+    for &a in &node.args {
+        match rewritten(from, a, into)? {
+            Some(copy) => args.push(copy),
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(into.push(node.op.clone(), &args, node.loc.clone())?[0]))
+}
+
 pub(crate) fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
     flags.iter().enumerate().filter(|(_, f)| **f).map(|(i, _)| i)
 }
@@ -446,9 +519,14 @@ impl Rules for Scan {
                 known_in[nc + i] = false;
             }
         };
-        // A carry whose new value is known but whose initial value is not is unknown: only the last iteration's would
-        // differ, and it is not worth a rule. Its known output is then simply recomputed from residuals.
         let known_carry: Vec<bool> = (0..nk).map(|i| known_in[nc + i]).collect();
+        // A carry whose new value is known but whose initial value is not is carried by the later half.
+        let late: Vec<usize> = (0..nk).filter(|&i| !known_carry[i] && split.known_outs[i]).collect();
+        let split = if late.is_empty() {
+            split
+        } else {
+            given_late(split, &late)?
+        };
         let n_in = known_in.len();
         debug_assert_eq!(args.len(), n_in + first);
 
@@ -459,9 +537,6 @@ impl Rules for Scan {
         let mut known_outs = Vec::new();
         let mut known_out_index = vec![None; self.body.outputs().len()];
         for (at, &i) in known_out_list.iter().enumerate() {
-            if i < nk && !known_carry[i] {
-                continue;
-            }
             known_out_index[i] = Some(known_outs.len());
             known_outs.push(at);
         }
@@ -542,12 +617,8 @@ impl Rules for Scan {
                 rest_args.push(RestArg::Arg(i + first));
             }
         }
-        // Outputs of the later body: unknown outputs in order. A carry with a known new value but unknown start must
-        // still be carried there; its value is not among the rest's outputs, so the division is given up.
+        // Outputs of the later body: unknown outputs in order.
         let unknown_outs: Vec<usize> = (0..split.known_outs.len()).filter(|&i| !split.known_outs[i]).collect();
-        if (0..nk).any(|i| !known_carry[i] && split.known_outs[i]) {
-            return Ok(Split::Whole);
-        }
         debug_assert_eq!(carries, (0..nk).filter(|&i| !known_carry[i]).count());
         let outs_all: Vec<usize> = (0..unknown_outs.len()).collect();
         let rest_body = rewired(&split.rest, &rest_order, &outs_all)?;
