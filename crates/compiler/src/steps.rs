@@ -120,6 +120,10 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let lowered = fuse::lower(graph, group, &|v| fuse::source(in_memory, group, v))
             .map_err(|e| Error::Internal(format!("a fused group can't be written as a kernel: {e:?}")))?;
+        // A value without elements has a place, though no kernel writes it.
+        for r in group.roots.iter().filter(|r| r.stored) {
+            self.make(graph, r.value, places);
+        }
         for Lowered {
             kernel,
             params,

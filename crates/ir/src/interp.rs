@@ -182,10 +182,9 @@ fn contract(dot: &Dot, a: &Literal, b: &Literal, out: &Type) -> Literal {
         let at_a = offset(batch, &ba) + offset(left, &ra);
         let at_b = offset(batch, &bb) + offset(right, &rb);
         let value = if out.dtype.is_float() {
-            let sum: f64 = inner
-                .iter()
-                .map(|(p, q)| a.get(at_a + p).to_f64() * b.get(at_b + q).to_f64())
-                .sum();
+            // Not `sum()`, whose sum of nothing is -0.
+            let product = |(p, q): &(usize, usize)| a.get(at_a + p).to_f64() * b.get(at_b + q).to_f64();
+            let sum = inner.iter().map(product).fold(0.0, |acc, x| acc + x);
             Scalar::from_f64(out.dtype, sum)
         } else {
             let products = inner

@@ -58,6 +58,8 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
             }
             _ => None,
         },
+        // a reduction over no axes = x
+        Op::Reduce(r) if r.axes.is_empty() => Some(args[0]),
         // concat(x) = x
         Op::Concat(_) if args.len() == 1 => Some(args[0]),
         _ => None,
