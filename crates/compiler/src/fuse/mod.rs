@@ -1,5 +1,6 @@
 //! Fusion: which values share a kernel, and the kernels themselves.
 
+mod emit;
 mod expr;
 mod generate;
 mod grouping;
