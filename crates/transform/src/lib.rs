@@ -22,6 +22,7 @@
 
 mod cx;
 mod jvp;
+mod precision;
 mod remat;
 mod reverse;
 mod split;
@@ -30,6 +31,7 @@ mod vmap;
 
 pub use cx::Tx;
 pub use jvp::jvp;
+pub use precision::{Policy, precision};
 pub use remat::remat;
 pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp};
 pub use split::split;

@@ -23,7 +23,7 @@ impl RematPolicy {
     /// Whether it keeps the results of an op.
     fn keeps(&self, op: &Op) -> bool {
         match (self, op) {
-            (RematPolicy::Dots, Op::Dot(_)) => true,
+            (RematPolicy::Dots, Op::Dot(_) | Op::RaggedDot(_) | Op::Conv(_)) => true,
             (RematPolicy::Names(names), Op::Name(n)) => names.contains(&n.name),
             _ => false,
         }
