@@ -23,6 +23,7 @@
 mod cx;
 mod jvp;
 mod precision;
+mod prune;
 mod remat;
 mod reverse;
 mod split;
@@ -32,6 +33,7 @@ mod vmap;
 pub use cx::Tx;
 pub use jvp::jvp;
 pub use precision::{Policy, precision};
+pub use prune::prune;
 pub use remat::remat;
 pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp};
 pub use split::split;
