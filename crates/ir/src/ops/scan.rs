@@ -446,8 +446,9 @@ impl Rules for Scan {
                 known_in[nc + i] = false;
             }
         };
-        // A carry whose new value is known but whose initial value is not is unknown: only the last iteration's would
-        // differ, and it is not worth a rule. Its known output is then simply recomputed from residuals.
+        // A carry that starts unknown is unknown, also where its new value is known: the rest is given that value.
+        let restarted: Vec<usize> = (0..nk).filter(|&i| !known_in[nc + i]).collect();
+        let split = split.given_late(&restarted)?;
         let known_carry: Vec<bool> = (0..nk).map(|i| known_in[nc + i]).collect();
         let n_in = known_in.len();
         debug_assert_eq!(args.len(), n_in + first);
@@ -459,9 +460,6 @@ impl Rules for Scan {
         let mut known_outs = Vec::new();
         let mut known_out_index = vec![None; self.body.outputs().len()];
         for (at, &i) in known_out_list.iter().enumerate() {
-            if i < nk && !known_carry[i] {
-                continue;
-            }
             known_out_index[i] = Some(known_outs.len());
             known_outs.push(at);
         }
@@ -542,12 +540,7 @@ impl Rules for Scan {
                 rest_args.push(RestArg::Arg(i + first));
             }
         }
-        // Outputs of the later body: unknown outputs in order. A carry with a known new value but unknown start must
-        // still be carried there; its value is not among the rest's outputs, so the division is given up.
         let unknown_outs: Vec<usize> = (0..split.known_outs.len()).filter(|&i| !split.known_outs[i]).collect();
-        if (0..nk).any(|i| !known_carry[i] && split.known_outs[i]) {
-            return Ok(Split::Whole);
-        }
         debug_assert_eq!(carries, (0..nk).filter(|&i| !known_carry[i]).count());
         let outs_all: Vec<usize> = (0..unknown_outs.len()).collect();
         let rest_body = rewired(&split.rest, &rest_order, &outs_all)?;
