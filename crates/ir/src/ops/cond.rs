@@ -29,6 +29,24 @@ impl Cond {
     fn each<T>(&self, mut f: impl FnMut(&Graph) -> Result<T>) -> Result<Vec<T>> {
         self.branches.iter().map(|b| f(b)).collect()
     }
+
+    /// Values and tangents from one op.
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+        let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
+        // A result that has a tangent in one branch has one, perhaps zero, in all.
+        let n = self.branches[0].outputs().len();
+        let none = vec![false; n];
+        let found = self.each(|b| Ok(cx.jvp_of(b, &active, &none)?.1))?;
+        let out = union(&found);
+        let branches = self.each(|b| Ok(cx.jvp_of(b, &active, &out)?.0))?;
+        let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
+        let results = cx.emit(Cond::new(branches).into(), &args)?;
+        let mut tangents = vec![None; n];
+        for (i, &d) in marked(&out).zip(&results[n..]) {
+            tangents[i] = Some(d);
+        }
+        Ok((results[..n].to_vec(), tangents))
+    }
 }
 
 /// Which flags are set in some row.
@@ -153,21 +171,7 @@ impl Rules for Cond {
         Ok(outs)
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
-        let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
-        // A result that has a tangent in one branch has one, perhaps zero, in all.
-        let none = vec![false; y.len()];
-        let found = self.each(|b| Ok(cx.jvp_of(b, &active, &none)?.1))?;
-        let out = union(&found);
-        let branches = self.each(|b| Ok(cx.jvp_of(b, &active, &out)?.0))?;
-        let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
-        let results = cx.emit(Cond::new(branches).into(), &args)?;
-        let mut tangents = vec![None; y.len()];
-        for (i, &d) in marked(&out).zip(&results[y.len()..]) {
-            tangents[i] = Some(d);
-        }
-        Ok(tangents)
-    }
+    jvp_of_body!();
 
     fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
         if !known[0] {

@@ -200,6 +200,95 @@ impl Scan {
         }
         Ok(outs)
     }
+
+    /// Values and tangents from one op.
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+        let first = self.first();
+        let (nc, nk) = (self.consts, self.carries);
+        let count_operand = self.bounded.then(|| x[0]);
+        let (x, dx) = (&x[first..], &dx[first..]);
+        let mut active: Vec<bool> = dx.iter().map(Option::is_some).collect();
+        // A carry that ever gets a tangent has one in every iteration.
+        let (body, out_active) = loop {
+            let mut want = vec![false; self.body.outputs().len()];
+            want[..nk].copy_from_slice(&active[nc..nc + nk]);
+            let (body, out) = cx.jvp_of(&self.body, &active, &want)?;
+            let grown = (0..nk).any(|i| out[i] && !active[nc + i]);
+            if !grown {
+                break (body, out);
+            }
+            for i in 0..nk {
+                active[nc + i] |= out[i];
+            }
+        };
+        // Body inputs are primals then tangents; a scan wants consts, carries, xs.
+        let n = self.body.inputs().len();
+        let tangent_at: Vec<Option<usize>> = {
+            let mut at = n;
+            active
+                .iter()
+                .map(|&a| {
+                    a.then(|| {
+                        at += 1;
+                        at - 1
+                    })
+                })
+                .collect()
+        };
+        let groups = [0..nc, nc..nc + nk, nc + nk..n];
+        let mut order = Vec::new();
+        let mut args: Vec<Value> = Vec::new();
+        for group in &groups {
+            order.extend(group.clone());
+            args.extend_from_slice(&x[group.clone()]);
+            for i in group.clone().filter(|&i| active[i]) {
+                order.extend(tangent_at[i]);
+                args.push(match dx[i] {
+                    Some(d) => d,
+                    None => cx.full_like(x[i], 0.0)?,
+                });
+            }
+        }
+        let no = self.body.outputs().len();
+        let out_at: Vec<Option<usize>> = {
+            let mut at = no;
+            out_active
+                .iter()
+                .map(|&a| {
+                    a.then(|| {
+                        at += 1;
+                        at - 1
+                    })
+                })
+                .collect()
+        };
+        let mut outs = Vec::new();
+        for group in [0..nk, nk..no] {
+            outs.extend(group.clone());
+            outs.extend(group.filter_map(|i| out_at[i]));
+        }
+        let body = rewired(&body, &order, &outs)?;
+        let count = |r: std::ops::Range<usize>| r.filter(|&i| active[i]).count();
+        let scan = self.with_body(nc + count(0..nc), nk + count(nc..nc + nk), body);
+        if let Some(n) = count_operand {
+            args.insert(0, n);
+        }
+        let results = cx.emit(scan.into(), &args)?;
+        let mut values = vec![Value(u32::MAX); no];
+        let mut tangents = vec![None; no];
+        for (place, &i) in outs.iter().enumerate() {
+            if i < no {
+                values[i] = results[place];
+            } else {
+                let k = out_at
+                    .iter()
+                    .position(|&a| a == Some(i))
+                    .expect("each tangent output has its primal");
+                tangents[k] = Some(results[place]);
+            }
+        }
+        Ok((values, tangents))
+    }
 }
 
 /// `count - done` as the number of iterations of a later piece; the loop itself clamps.
@@ -334,90 +423,7 @@ impl Rules for Scan {
         Ok(types)
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
-        let first = self.first();
-        let (nc, nk) = (self.consts, self.carries);
-        let count_operand = self.bounded.then(|| x[0]);
-        let (x, dx) = (&x[first..], &dx[first..]);
-        let mut active: Vec<bool> = dx.iter().map(Option::is_some).collect();
-        // A carry that ever gets a tangent has one in every iteration.
-        let (body, out_active) = loop {
-            let mut want = vec![false; self.body.outputs().len()];
-            want[..nk].copy_from_slice(&active[nc..nc + nk]);
-            let (body, out) = cx.jvp_of(&self.body, &active, &want)?;
-            let grown = (0..nk).any(|i| out[i] && !active[nc + i]);
-            if !grown {
-                break (body, out);
-            }
-            for i in 0..nk {
-                active[nc + i] |= out[i];
-            }
-        };
-        // Body inputs are primals then tangents; a scan wants consts, carries, xs.
-        let n = self.body.inputs().len();
-        let tangent_at: Vec<Option<usize>> = {
-            let mut at = n;
-            active
-                .iter()
-                .map(|&a| {
-                    a.then(|| {
-                        at += 1;
-                        at - 1
-                    })
-                })
-                .collect()
-        };
-        let groups = [0..nc, nc..nc + nk, nc + nk..n];
-        let mut order = Vec::new();
-        let mut args: Vec<Value> = Vec::new();
-        for group in &groups {
-            order.extend(group.clone());
-            args.extend_from_slice(&x[group.clone()]);
-            for i in group.clone().filter(|&i| active[i]) {
-                order.extend(tangent_at[i]);
-                args.push(match dx[i] {
-                    Some(d) => d,
-                    None => cx.full_like(x[i], 0.0)?,
-                });
-            }
-        }
-        let no = self.body.outputs().len();
-        let out_at: Vec<Option<usize>> = {
-            let mut at = no;
-            out_active
-                .iter()
-                .map(|&a| {
-                    a.then(|| {
-                        at += 1;
-                        at - 1
-                    })
-                })
-                .collect()
-        };
-        let mut outs = Vec::new();
-        for group in [0..nk, nk..no] {
-            outs.extend(group.clone());
-            outs.extend(group.filter_map(|i| out_at[i]));
-        }
-        let body = rewired(&body, &order, &outs)?;
-        let count = |r: std::ops::Range<usize>| r.filter(|&i| active[i]).count();
-        let scan = self.with_body(nc + count(0..nc), nk + count(nc..nc + nk), body);
-        if let Some(n) = count_operand {
-            args.insert(0, n);
-        }
-        let results = cx.emit(scan.into(), &args)?;
-        let mut tangents = vec![None; no];
-        for (place, &i) in outs.iter().enumerate() {
-            if i >= no {
-                let k = out_at
-                    .iter()
-                    .position(|&a| a == Some(i))
-                    .expect("each tangent output has its primal");
-                tangents[k] = Some(results[place]);
-            }
-        }
-        Ok(tangents)
-    }
+    jvp_of_body!();
 
     fn differentiate_as(&self, args: &[Type]) -> Result<Option<Graph>> {
         let Checkpoint::Every(n) = self.checkpoint else {
