@@ -1,1 +1,33 @@
-//! The CPU backend.
+//! The CPU backend: machine code from loops, blocked matmul, routines and a thread pool of its own.
+//!
+//! ```
+//! use compiler::{Backend, Bindings, Options};
+//! use ir::{Build, Builder, DType};
+//!
+//! let mut b = Builder::new();
+//! let x = b.input(DType::F32, &[4]);
+//! let y = b.mul(x, x)?;
+//! let graph = b.finish(&[y]);
+//! let cpu = cpu::Cpu::new(2);
+//! let program = compiler::compile(&graph, &cpu, &Options::default())?;
+//! let square = cpu.load(program)?;
+//! let mut bindings = Bindings::for_program(square.program(), &cpu)?;
+//! bindings.inputs[0].write(0, bytemuck(&[1f32, 2.0, 3.0, 4.0]))?;
+//! square.run(&mut bindings)?;
+//! # fn bytemuck(x: &[f32; 4]) -> &'static [u8] {
+//! #     x.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>().leak()
+//! # }
+//! # Ok::<(), compiler::Error>(())
+//! ```
+
+mod backend;
+pub mod codegen;
+mod execute;
+pub mod gemm;
+mod library;
+mod load;
+mod memory;
+pub mod pool;
+
+pub use backend::Cpu;
+pub use memory::HostBuffer;

@@ -156,10 +156,10 @@ impl DType {
         if reaches(other, self) {
             return Some(self);
         }
-        // JAX puts a weak-typed float between the integers and the floats; u64 with a signed type is that float,
-        // which for strongly typed operands means f32's default float.
+        // JAX puts a weak-typed float between the integers and the floats; u64 with a signed type is that float, which
+        // for strongly typed operands is the default float: f64 where 64-bit types are enabled.
         if self.is_int() && other.is_int() && (self == U64 || other == U64) {
-            return Some(F32);
+            return Some(F64);
         }
         let mut joins = Self::ALL.into_iter().filter(|&d| reaches(self, d) && reaches(other, d));
         let first = joins.next()?;
@@ -273,7 +273,7 @@ mod tests {
             (U32, I32, I64),
             (Bool, F32, F32),
             (I64, BF16, BF16),
-            (U64, I64, F32),
+            (U64, I64, F64),
             (F32, F64, F64),
         ];
         for (a, b, expected) in rows {

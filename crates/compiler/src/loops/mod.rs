@@ -20,6 +20,15 @@
 //! 4. A `Vector` loop's carried values have a `combine`; `Vector` loops do not nest.
 //! 5. `Read` buffers are not stored to; `Write` buffers are not loaded from.
 
+mod build;
+mod eval;
+mod print;
+mod verify;
+
+pub use build::{Block, Builder};
+pub use eval::{EvalError, eval, eval_range};
+pub use verify::{KernelError, verify};
+
 use ir::{Binary, Compare, DType, Scalar, Unary};
 
 /// One kernel.

@@ -160,11 +160,22 @@ impl Rules for Composite {
                     name: self.name.clone(),
                     forward: Arc::new(forward),
                     vjp: g.clone(),
-                    outputs: self.body.output_types().into(),
+                    outputs: self.body.output_types(),
                     public: self.public,
                     active,
                 };
-                let args: Vec<Value> = x.iter().chain(y).copied().chain(dx.iter().flatten().copied()).collect();
+                // What neither direction reads needn't be kept: a constant stands in, and `split` doesn't save those.
+                let read = op.reads();
+                let mut args = Vec::with_capacity(read.len() + dx.len());
+                for (&v, read) in x.iter().chain(y).zip(read) {
+                    args.push(if read {
+                        v
+                    } else {
+                        let ty = cx.ty(v);
+                        cx.zeros(&ty)?
+                    });
+                }
+                args.extend(dx.iter().flatten());
                 for (i, v) in differentiable.into_iter().zip(cx.emit(op.into(), &args)?) {
                     tangents[i] = Some(v);
                 }
@@ -178,15 +189,14 @@ impl Rules for Composite {
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         // Into the composite's own batch axes where its shared operands are not batched: so a claim survives vmap.
-        if let Some(shared) = composites::shared_operands(&self.name, x.len())
-            && (0..x.len()).all(|i| !(batched[i] && shared[i]))
-        {
+        let narrow: Vec<Type> = self.body.input_types();
+        if let Some(wanted) = composites::batch_axes(&self.name, &self.params, &narrow, batched) {
             let mut args = Vec::with_capacity(x.len());
             for (i, &v) in x.iter().enumerate() {
-                args.push(if batched[i] || shared[i] {
-                    v
-                } else {
+                args.push(if wanted[i] && !batched[i] {
                     cx.repeat_front(v, size)?
+                } else {
+                    v
                 });
             }
             let types: Vec<Type> = args.iter().map(|&v| cx.ty(v)).collect();
@@ -303,6 +313,23 @@ pub struct CustomLinear {
 impl CustomLinear {
     fn inputs(&self) -> usize {
         self.active.len()
+    }
+
+    /// Which inputs and outputs of the composite are read at all, for the operands that have a tangent here.
+    fn reads(&self) -> Vec<bool> {
+        let n = self.inputs();
+        let mut wanted = (*self.vjp).clone();
+        let grads = floats(&self.forward.input_types()[..n]);
+        wanted.set_outputs(
+            (grads.iter().zip(self.vjp.outputs()))
+                .filter(|(i, _)| self.active[**i])
+                .map(|(_, v)| *v)
+                .collect::<Vec<_>>(),
+        );
+        let (mut reads, forward) = (wanted.used_inputs(), self.forward.used_inputs());
+        reads.truncate(n + self.outputs.len());
+        reads.iter_mut().zip(&forward[..n]).for_each(|(r, f)| *r |= f);
+        reads
     }
 
     /// The forward graph over this op's own operands.

@@ -89,8 +89,10 @@ impl Rules for DynamicSlice {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some((x, starts)) = args.split_first() else {
-            arity(args, 1 + self.sizes.len())?;
-            return Ok(Vec::new());
+            return Err(Problem::Arity {
+                expected: "at least 1".into(),
+                got: 0,
+            });
         };
         check_starts(x, starts, 1)?;
         check_fits(x, &self.sizes)?;

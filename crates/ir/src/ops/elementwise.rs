@@ -472,7 +472,8 @@ impl Rules for Select {
     }
 }
 
-/// `clamp(x, lo, hi)` = `min(max(x, lo), hi)`. The gradient goes to `x` inside the bounds, ends included, as in PyTorch.
+/// `clamp(x, lo, hi)` = `min(max(x, lo), hi)`. The gradient goes to `x` strictly inside the bounds, as in PyTorch (with
+/// numbers for bounds) and JAX; at a bound and beyond it goes to the bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Clamp;
 
@@ -493,20 +494,20 @@ impl Rules for Clamp {
         let (v, lo, hi) = (x[0], x[1], x[2]);
         let mut total = None;
         if let Some(d) = dx[0] {
-            let above = cx.compare(Compare::Ge, v, lo)?;
-            let below = cx.compare(Compare::Le, v, hi)?;
+            let above = cx.compare(Compare::Gt, v, lo)?;
+            let below = cx.compare(Compare::Lt, v, hi)?;
             let inside = cx.binary(Binary::And, above, below)?;
             total = Some(cx.keep_where(inside, d)?);
         }
         if let Some(d) = dx[1] {
-            let under = cx.compare(Compare::Lt, v, lo)?;
+            let under = cx.compare(Compare::Le, v, lo)?;
             let fits = cx.compare(Compare::Lt, lo, hi)?;
             let at_low = cx.binary(Binary::And, under, fits)?;
             let t = cx.keep_where(at_low, d)?;
             total = cx.add_opt(total, Some(t))?;
         }
         if let Some(d) = dx[2] {
-            let over = cx.compare(Compare::Gt, v, hi)?;
+            let over = cx.compare(Compare::Ge, v, hi)?;
             let empty = cx.compare(Compare::Ge, lo, hi)?;
             let at_high = cx.binary(Binary::Or, over, empty)?;
             let t = cx.keep_where(at_high, d)?;

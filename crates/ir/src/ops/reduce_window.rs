@@ -39,8 +39,8 @@ impl ReduceWindow {
         let interior: Shape = w.base_dilation.iter().map(|d| d - 1).collect();
         let mut v = cx.pad(x, fill, &w.low, &w.high, &interior)?;
         let rank = count.len();
-        for a in 0..rank {
-            let shape = [self.window[a], count[a]];
+        for (a, &windows) in count.iter().enumerate() {
+            let shape = [self.window[a], windows];
             let (k, o) = (cx.iota(DType::I64, &shape, 0)?, cx.iota(DType::I64, &shape, 1)?);
             let k = cx.scale(k, w.window_dilation[a] as f64)?;
             let o = cx.scale(o, w.strides[a] as f64)?;

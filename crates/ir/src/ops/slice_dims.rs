@@ -143,13 +143,14 @@ impl SliceDims {
                 false => outer.next(),
             })
             .collect();
-        if inside && !shape.contains(&0) {
-            if let Some(a) = (0..rank).find(|&a| sizes[a] > operand.shape[a]) {
-                return Err(Problem::other(format!(
-                    "a slice of {} does not fit axis {a} of {operand}",
-                    sizes[a]
-                )));
-            }
+        if inside
+            && !shape.contains(&0)
+            && let Some(a) = (0..rank).find(|&a| sizes[a] > operand.shape[a])
+        {
+            return Err(Problem::other(format!(
+                "a slice of {} does not fit axis {a} of {operand}",
+                sizes[a]
+            )));
         }
         Ok(shape)
     }

@@ -7,6 +7,7 @@ use crate::types::for_each_index;
 ///
 /// The base is spread by `base_dilation` and padded; window `o`, element `k` is then at place
 /// `o · stride + k · window_dilation`. Negative padding cuts.
+/// (For a convolution these are the `lhs_dilation` and `rhs_dilation` of lax.)
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Windows {
     /// Places from one window to the next.

@@ -23,14 +23,16 @@ fn windows(strides: &[usize], padding: &[(i64, i64)], base: &[usize], dilation: 
     }
 }
 
-/// Shape, window and geometry, with the values of `lax.reduce_window` for sum, product, maximum and minimum.
-fn cases() -> Vec<(
+/// Shape, window, geometry and result shape, with the values of `lax.reduce_window` for sum, product, maximum and minimum.
+type Case = (
     &'static [usize],
     &'static [usize],
     Windows,
     &'static [usize],
     [&'static [f64]; 4],
-)> {
+);
+
+fn cases() -> Vec<Case> {
     vec![
         (
             &[6],

@@ -1,0 +1,93 @@
+//! What a backend is to the compiler and to those who run programs.
+
+use crate::program::Program;
+use crate::{Error, Result};
+use ir::Type;
+use ir::ops::Composite;
+use std::any::Any;
+use std::sync::Arc;
+
+/// A device that runs programs.
+pub trait Backend: Send + Sync {
+    /// For people: `cpu (avx512, 2 threads)`.
+    fn name(&self) -> String;
+
+    /// Whether it has a kernel of its own for this composite on these operands. Otherwise the composite is inlined.
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool;
+
+    /// Memory for a value.
+    fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>>;
+
+    /// Prepares a program to run.
+    fn load(&self, program: Program) -> Result<Arc<dyn Executable>>;
+}
+
+/// Memory of a device.
+pub trait DeviceBuffer: Send + Sync {
+    /// Size.
+    fn bytes(&self) -> usize;
+
+    /// Copies from the host, starting at an offset. The caller has sole use of the range.
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
+
+    /// Copies to the host, starting at an offset.
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()>;
+
+    /// The backend's own type.
+    fn as_any(&self) -> &dyn Any;
+}
+
+/// A program ready to run, from any number of threads at once.
+pub trait Executable: Send + Sync {
+    /// What it runs.
+    fn program(&self) -> &Program;
+
+    /// Runs it: reads the inputs, writes the outputs, which are the caller's.
+    fn run(&self, bindings: &mut Bindings) -> Result<()>;
+}
+
+/// Inputs and outputs of one run. Made once and used again, running allocates nothing.
+pub struct Bindings {
+    /// Inputs in order.
+    pub inputs: Vec<Arc<dyn DeviceBuffer>>,
+    /// Outputs in order.
+    pub outputs: Vec<Arc<dyn DeviceBuffer>>,
+}
+
+impl Bindings {
+    /// Fresh memory for every input and output of a program.
+    pub fn for_program(program: &Program, backend: &dyn Backend) -> Result<Bindings> {
+        let make = |types: &[Type]| -> Result<Vec<Arc<dyn DeviceBuffer>>> {
+            types.iter().map(|t| backend.alloc(t.bytes())).collect()
+        };
+        Ok(Bindings {
+            inputs: make(&program.inputs)?,
+            outputs: make(&program.outputs)?,
+        })
+    }
+
+    /// Checks number and sizes.
+    pub fn check(&self, program: &Program) -> Result<()> {
+        let fits = |buffers: &[Arc<dyn DeviceBuffer>], types: &[Type], what: &str| {
+            if buffers.len() != types.len() {
+                return Err(Error::Bindings(format!(
+                    "{} {what}s given, {} needed",
+                    buffers.len(),
+                    types.len()
+                )));
+            }
+            for (i, (b, t)) in buffers.iter().zip(types).enumerate() {
+                if b.bytes() < t.bytes() {
+                    return Err(Error::Bindings(format!(
+                        "{what} {i} has {} bytes, {t} needs {}",
+                        b.bytes(),
+                        t.bytes()
+                    )));
+                }
+            }
+            Ok(())
+        };
+        fits(&self.inputs, &program.inputs, "input")?;
+        fits(&self.outputs, &program.outputs, "output")
+    }
+}

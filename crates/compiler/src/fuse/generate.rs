@@ -1,0 +1,454 @@
+//! Graph values → scalar expressions: views become index arithmetic, maps become operations, materialised values loads.
+
+use super::expr::{Ex, ExId, Exprs};
+use super::index::{AtomKind, Atoms, Lin, Refine, reshape};
+use ir::ops::View;
+use ir::ops::gather::{Gather, GatherMode};
+use ir::{Binary, Compare, DType, Graph, Meaning, Op, Scalar, Type, Value};
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// What a value is from a kernel's point of view.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Source {
+    /// Computed here from its operands.
+    Inline,
+    /// In memory, dense; `shift` is added to its element index (the current slice of a scanned operand).
+    Memory { shift: Option<Lin> },
+    /// The result of this kernel's n-th reduction.
+    Reduced(usize),
+    /// A result of this kernel: usable only at the element that is being computed.
+    Result,
+    /// The n-th carried value of the loop around the body, elementwise.
+    Carry(usize),
+}
+
+/// Why a kernel can't be written this way.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fail {
+    /// It can after this change of the iteration space.
+    Refine(Refine),
+    /// A value of this kernel is needed at another element than the one being computed.
+    Mismatch,
+    /// An op that is no scalar expression.
+    NotScalar,
+}
+
+impl From<Refine> for Fail {
+    fn from(r: Refine) -> Fail {
+        Fail::Refine(r)
+    }
+}
+
+/// An index: one form per axis.
+pub(crate) type Index = SmallVec<[Lin; 4]>;
+
+/// Writes expressions for one kernel over one iteration space.
+pub(crate) struct Generator<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) sources: &'a dyn Fn(Value) -> Source,
+    pub(crate) atoms: Atoms,
+    pub(crate) exprs: Exprs,
+    /// The element being computed: all axes, and those that the group's reductions keep.
+    pub(crate) full: Index,
+    pub(crate) row: Index,
+    /// Levels of the group's reductions.
+    pub(crate) levels: Vec<u32>,
+    /// Variables that must not be cut (a reduction runs over them in one loop).
+    pub(crate) uncut: u64,
+    memo: FxHashMap<(Value, Index, Option<ExId>), ExId>,
+}
+
+impl<'a> Generator<'a> {
+    pub(crate) fn new(graph: &'a Graph, sources: &'a dyn Fn(Value) -> Source) -> Generator<'a> {
+        Generator {
+            graph,
+            sources,
+            atoms: Atoms::default(),
+            exprs: Exprs::default(),
+            full: Index::new(),
+            row: Index::new(),
+            levels: Vec::new(),
+            uncut: 0,
+            memo: FxHashMap::default(),
+        }
+    }
+
+    /// The value's element at an index, where this value is computed here whatever its source.
+    pub(crate) fn compute(&mut self, v: Value, index: &Index) -> Result<ExId, Fail> {
+        self.node(v, index, None)
+    }
+
+    /// The value's element at an index; where the mask is false memory is not touched.
+    pub(crate) fn value(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let key = (v, index.clone(), mask);
+        if let Some(e) = self.memo.get(&key) {
+            return Ok(*e);
+        }
+        let ty = self.graph.ty(v);
+        let e = match (self.sources)(v) {
+            Source::Memory { shift } => self.load(v, ty, index, shift, mask),
+            Source::Reduced(k) => {
+                if *index != self.row {
+                    return Err(Fail::Mismatch);
+                }
+                let vars = self.row.iter().fold(0, |m, l| m | self.atoms.vars(l));
+                self.exprs.add(Ex::Reduced(k), ty.dtype, vars, self.levels[k])
+            }
+            Source::Carry(k) => {
+                if *index != self.full && !index.is_empty() {
+                    return Err(Fail::Mismatch);
+                }
+                let vars = index.iter().fold(0, |m, l| m | self.atoms.vars(l));
+                self.exprs.add(Ex::Carry(k), ty.dtype, vars, 0)
+            }
+            Source::Result => {
+                if *index != self.full && *index != self.row {
+                    return Err(Fail::Mismatch);
+                }
+                self.node(v, index, mask)?
+            }
+            Source::Inline => self.node(v, index, mask)?,
+        };
+        self.memo.insert(key, e);
+        Ok(e)
+    }
+
+    fn load(&mut self, v: Value, ty: &Type, index: &Index, shift: Option<Lin>, mask: Option<ExId>) -> ExId {
+        let mut at = shift.unwrap_or_default();
+        for (i, s) in index.iter().zip(ty.strides()) {
+            at = at.add(&i.scale(s as i64));
+        }
+        let vars = self.atoms.vars(&at);
+        let level = self.level_of(&at);
+        let mask = mask.map(|m| (m, Scalar::zero(ty.dtype)));
+        self.exprs.add(Ex::Load { from: v, at, mask }, ty.dtype, vars, level)
+    }
+
+    /// How many reductions must have run before an index is known.
+    fn level_of(&self, lin: &Lin) -> u32 {
+        let of = |a: &(u32, i64)| match &self.atoms.get(a.0).kind {
+            AtomKind::Var(_) => 0,
+            AtomKind::Div(l, _) | AtomKind::Mod(l, _) => self.level_of(l),
+            AtomKind::Computed(e) => self.exprs.info(*e).level,
+        };
+        lin.terms.iter().map(of).max().unwrap_or(0)
+    }
+
+    fn node(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let node = self.graph.node_of(v).ok_or(Fail::NotScalar)?;
+        match (&node.op, node.op.meaning()) {
+            (_, Meaning::Map(expr)) => {
+                let mut args: SmallVec<[ExId; 3]> = SmallVec::new();
+                for &a in &node.args {
+                    args.push(self.value(a, index, mask)?);
+                }
+                Ok(self.exprs.apply(&expr, &args))
+            }
+            (_, Meaning::View(view)) => self.view(&view, &node.args, v, index, mask),
+            (Op::Concat(c), _) => self.concat(c.axis, &node.args, index, mask),
+            (Op::Iota(iota), _) => {
+                let i = self.exprs.index(&self.atoms, index[iota.axis].clone());
+                Ok(self.exprs.cast(iota.dtype, i))
+            }
+            (Op::Const(c), _) => match uniform(&c.0) {
+                Some(s) => Ok(self.exprs.constant(s)),
+                None => Err(Fail::NotScalar),
+            },
+            (Op::Gather(g), _) => self.gather(g, &node.args, index, mask),
+            (Op::DynamicSlice(d), _) => {
+                let mut inner = Index::new();
+                for (a, i) in index.iter().enumerate() {
+                    let room = self.graph.ty(node.args[0]).shape[a] - d.sizes[a];
+                    inner.push(i.add(&self.start(node.args[1 + a], &Index::new(), room, mask)?));
+                }
+                self.value(node.args[0], &inner, mask)
+            }
+            (Op::DynamicUpdateSlice(_), _) => self.update_slice(&node.args, index, mask),
+            (Op::Threefry2x32(_), _) => {
+                let second = node.outs[0] != v;
+                let mut words = [0; 4];
+                for (w, &a) in words.iter_mut().zip(&node.args) {
+                    *w = self.value(a, index, mask)?;
+                }
+                Ok(super::threefry::threefry(&mut self.exprs, words)[second as usize])
+            }
+            _ => Err(Fail::NotScalar),
+        }
+    }
+
+    /// A start index, read from memory or computed, clamped to `0..=room`.
+    fn start(&mut self, from: Value, at: &Index, room: usize, mask: Option<ExId>) -> Result<Lin, Fail> {
+        let raw = self.value(from, at, mask)?;
+        let raw = self.exprs.cast(DType::I64, raw);
+        let (lo, hi) = (
+            self.exprs.constant(Scalar::zero(DType::I64)),
+            self.exprs.constant(Scalar::from_i64(DType::I64, room as i64)),
+        );
+        let low = self.exprs.binary(Binary::Max, raw, lo);
+        let e = self.exprs.binary(Binary::Min, low, hi);
+        let info = self.exprs.info(e).clone();
+        if info.carried {
+            return Err(Fail::NotScalar);
+        }
+        Ok(Lin::atom(self.atoms.computed(e, 0, room as i64, info.vars)))
+    }
+
+    fn gather(&mut self, g: &Gather, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let operand = self.graph.ty(args[0]).clone();
+        let dims = &g.dims;
+        let (mut batch, mut window) = (Index::new(), Index::new());
+        for (a, i) in index.iter().enumerate() {
+            if dims.offset.contains(&a) {
+                &mut window
+            } else {
+                &mut batch
+            }
+            .push(i.clone());
+        }
+        let mut window = window.into_iter();
+        let mut inside: Option<ExId> = None;
+        let mut inner = Index::new();
+        for a in 0..operand.rank() {
+            let mut at = Lin::default();
+            if let Some(k) = dims.operand_batch.iter().position(|&x| x == a) {
+                at = at.add(&batch[dims.index_batch[k]]);
+            } else if !dims.collapsed.contains(&a) {
+                at = at.add(&window.next().ok_or(Fail::NotScalar)?);
+            }
+            if let Some(k) = dims.index_map.iter().position(|&x| x == a) {
+                let mut place = batch.clone();
+                place.push(Lin::constant(k as i64));
+                let room = operand.shape[a].checked_sub(g.slice_sizes[a]).ok_or(Fail::NotScalar)?;
+                if let GatherMode::Fill(_) = g.mode {
+                    let raw = self.value(args[1], &place, mask)?;
+                    let raw = self.exprs.cast(DType::I64, raw);
+                    let zero = self.exprs.constant(Scalar::zero(DType::I64));
+                    let end = self.exprs.constant(Scalar::from_i64(DType::I64, room as i64));
+                    for (op, bound) in [(Compare::Ge, zero), (Compare::Le, end)] {
+                        let c = self.exprs.compare(op, raw, bound);
+                        inside = Some(self.and(inside, c));
+                    }
+                }
+                at = at.add(&self.start(args[1], &place, room, mask)?);
+            }
+            inner.push(at);
+        }
+        match (g.mode.clone(), inside) {
+            (GatherMode::Fill(fill), Some(inside)) => {
+                let both = self.and(mask, inside);
+                let x = self.value(args[0], &inner, Some(both))?;
+                let fill = self.exprs.constant(fill);
+                Ok(self.exprs.select(inside, x, fill))
+            }
+            _ => self.value(args[0], &inner, mask),
+        }
+    }
+
+    fn update_slice(&mut self, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let (x, update) = (self.graph.ty(args[0]).clone(), self.graph.ty(args[1]).clone());
+        let mut inside: Option<ExId> = None;
+        let mut inner = Index::new();
+        for (a, i) in index.iter().enumerate() {
+            let size = update.shape[a];
+            let s = self.start(args[2 + a], &Index::new(), x.shape[a] - size, mask)?;
+            let at = i.add(&s.scale(-1));
+            if size < x.shape[a] {
+                let ix = self.exprs.index(&self.atoms, at.clone());
+                let zero = self.exprs.constant(Scalar::zero(DType::I64));
+                let end = self.exprs.constant(Scalar::from_i64(DType::I64, size as i64));
+                for (op, bound) in [(Compare::Ge, zero), (Compare::Lt, end)] {
+                    let c = self.exprs.compare(op, ix, bound);
+                    inside = Some(self.and(inside, c));
+                }
+            }
+            inner.push(at);
+        }
+        let Some(inside) = inside else {
+            return self.value(args[1], &inner, mask);
+        };
+        let both = self.and(mask, inside);
+        let new = self.value(args[1], &inner, Some(both))?;
+        let old = self.value(args[0], index, mask)?;
+        Ok(self.exprs.select(inside, new, old))
+    }
+
+    fn view(
+        &mut self,
+        view: &View,
+        args: &[Value],
+        out: Value,
+        index: &Index,
+        mask: Option<ExId>,
+    ) -> Result<ExId, Fail> {
+        let operand = self.graph.ty(args[0]).clone();
+        let inner: Index = match view {
+            View::Reshape => {
+                let from = self.graph.ty(out).shape.clone();
+                reshape(&mut self.atoms, index, &from, &operand.shape)?.into()
+            }
+            View::Permute(perm) => {
+                let mut inner: Index = index.clone();
+                for (i, &p) in perm.iter().enumerate() {
+                    inner[p] = index[i].clone();
+                }
+                inner
+            }
+            View::Broadcast(dims) => (dims.iter().enumerate())
+                .map(|(a, &d)| {
+                    if operand.shape[a] == 1 {
+                        Lin::default()
+                    } else {
+                        index[d].clone()
+                    }
+                })
+                .collect(),
+            View::Slice(start, stride) => (index.iter().enumerate())
+                .map(|(a, i)| i.scale(stride[a] as i64).plus(start[a] as i64))
+                .collect(),
+            View::Flip(axes) => (index.iter().enumerate())
+                .map(|(a, i)| {
+                    if axes.contains(&a) {
+                        i.scale(-1).plus(operand.shape[a] as i64 - 1)
+                    } else {
+                        i.clone()
+                    }
+                })
+                .collect(),
+            View::Pad(low, interior) => return self.pad(low, interior, args, &operand, index, mask),
+        };
+        self.value(args[0], &inner, mask)
+    }
+
+    fn pad(
+        &mut self,
+        low: &[i64],
+        interior: &[usize],
+        args: &[Value],
+        operand: &Type,
+        index: &Index,
+        mask: Option<ExId>,
+    ) -> Result<ExId, Fail> {
+        let mut inner = Index::new();
+        let mut inside: Option<ExId> = None;
+        for a in 0..index.len() {
+            let size = operand.shape[a] as i64;
+            let step = interior[a] as i64 + 1;
+            let mut i = index[a].plus(-low[a]);
+            if step > 1 {
+                // Shift up by whole steps so that the quotient is of a non-negative number.
+                let (lo, _) = self.atoms.range(&i);
+                let lift = if lo < 0 { (-lo + step - 1) / step } else { 0 };
+                let (q, r) = self.atoms.div_rem(&i.plus(lift * step), step)?;
+                i = q.plus(-lift);
+                match (r.terms.is_empty(), r.c) {
+                    (true, 0) => {}
+                    (true, _) => return self.value(args[1], &Index::new(), mask),
+                    _ => {
+                        let r = self.exprs.index(&self.atoms, r);
+                        let zero = self.exprs.constant(Scalar::zero(DType::I64));
+                        let hit = self.exprs.compare(Compare::Eq, r, zero);
+                        inside = Some(self.and(inside, hit));
+                    }
+                }
+            }
+            let (lo, hi) = self.atoms.range(&i);
+            if hi < 0 || lo >= size {
+                return self.value(args[1], &Index::new(), mask);
+            }
+            if lo < 0 || hi >= size {
+                if let Some(cut) = self.cut(&i, &[0, size]) {
+                    return Err(cut.into());
+                }
+                let ix = self.exprs.index(&self.atoms, i.clone());
+                if lo < 0 {
+                    let zero = self.exprs.constant(Scalar::zero(DType::I64));
+                    let c = self.exprs.compare(Compare::Ge, ix, zero);
+                    inside = Some(self.and(inside, c));
+                }
+                if hi >= size {
+                    let end = self.exprs.constant(Scalar::from_i64(DType::I64, size));
+                    let c = self.exprs.compare(Compare::Lt, ix, end);
+                    inside = Some(self.and(inside, c));
+                }
+            }
+            inner.push(i);
+        }
+        let Some(inside) = inside else {
+            return self.value(args[0], &inner, mask);
+        };
+        let both = self.and(mask, inside);
+        let x = self.value(args[0], &inner, Some(both))?;
+        let fill = self.value(args[1], &Index::new(), mask)?;
+        Ok(self.exprs.select(inside, x, fill))
+    }
+
+    fn concat(&mut self, axis: usize, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let (lo, hi) = self.atoms.range(&index[axis]);
+        let mut bounds = Vec::with_capacity(args.len() + 1);
+        let mut at = 0i64;
+        for &a in args {
+            bounds.push(at);
+            at += self.graph.ty(a).shape[axis] as i64;
+        }
+        bounds.push(at);
+        let inner = |k: usize| -> Index {
+            let mut i = index.clone();
+            i[axis] = i[axis].plus(-bounds[k]);
+            i
+        };
+        if let Some(k) = (0..args.len()).find(|&k| lo >= bounds[k] && hi < bounds[k + 1]) {
+            return self.value(args[k], &inner(k), mask);
+        }
+        if let Some(cut) = self.cut(&index[axis], &bounds[1..args.len()]) {
+            return Err(cut.into());
+        }
+        let ix = self.exprs.index(&self.atoms, index[axis].clone());
+        let mut result: Option<ExId> = None;
+        for k in (0..args.len()).rev() {
+            if self.graph.ty(args[k]).shape[axis] == 0 {
+                continue;
+            }
+            let start = self.exprs.constant(Scalar::from_i64(DType::I64, bounds[k]));
+            let end = self.exprs.constant(Scalar::from_i64(DType::I64, bounds[k + 1]));
+            let ge = self.exprs.compare(Compare::Ge, ix, start);
+            let lt = self.exprs.compare(Compare::Lt, ix, end);
+            let here = self.exprs.binary(Binary::And, ge, lt);
+            let both = self.and(mask, here);
+            let x = self.value(args[k], &inner(k), Some(both))?;
+            result = Some(match result {
+                None => x,
+                Some(rest) => self.exprs.select(here, x, rest),
+            });
+        }
+        result.ok_or(Fail::NotScalar)
+    }
+
+    /// A cut of the one variable of a form at the first of `bounds` that it crosses.
+    fn cut(&self, lin: &Lin, bounds: &[i64]) -> Option<Refine> {
+        let (var, sign) = self.atoms.single_var(lin)?;
+        if self.uncut >> var & 1 == 1 {
+            return None;
+        }
+        let extent = self.atoms.get(lin.terms[0].0).hi + 1;
+        bounds.iter().find_map(|&b| {
+            // v + c >= b from v = b - c on; c - v < b from v = c - b + 1 on.
+            let at = if sign == 1 { b - lin.c } else { lin.c - b + 1 };
+            (at > 0 && at < extent).then_some(Refine::Cut { var, at })
+        })
+    }
+
+    fn and(&mut self, a: Option<ExId>, b: ExId) -> ExId {
+        match a {
+            Some(a) if a != b => self.exprs.binary(Binary::And, a, b),
+            _ => b,
+        }
+    }
+}
+
+/// The one scalar that a literal repeats.
+pub(crate) fn uniform(l: &ir::Literal) -> Option<Scalar> {
+    let mut items = l.scalars();
+    let first = items.next()?;
+    items.all(|s| s == first).then_some(first)
+}

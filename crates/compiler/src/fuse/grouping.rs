@@ -1,0 +1,474 @@
+//! Which values are kept in memory, and which are computed together.
+//!
+//! A value is *needed* when it must exist in memory: results, operands of ops that are no scalar expressions, results of
+//! reductions, and costly values that several places use. Everything else is computed where it is used. Needed values
+//! then join groups: into the group of a value they read if domains fit, nothing between them closes a cycle, and the
+//! joint kernel can be written.
+
+use super::generate::{Fail, Source, uniform};
+use super::lower::{Group, Role, Root, lower};
+use ir::{Graph, Meaning, Node, Op, Shape, Value};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+
+/// Recomputing a value of this cost in several places costs more than keeping it.
+const COSTLY: u32 = 12;
+/// Inlined chains longer than this are broken by a value in memory.
+const MAX_DEPTH: u32 = 120;
+const MAX_COST: u32 = 4000;
+const MAX_ROOTS: usize = 24;
+
+/// A unit of execution.
+#[derive(Clone, Debug)]
+pub(crate) enum Unit {
+    /// Fused kernels.
+    Group(Group),
+    /// An op of its own, by node.
+    Anchor(usize),
+}
+
+/// The units of a graph in execution order, and which values are in memory.
+pub(crate) struct Units {
+    pub(crate) order: Vec<Unit>,
+    pub(crate) in_memory: Vec<bool>,
+}
+
+/// How a node takes part in fusion.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Scalar,
+    Reduce,
+    Memory,
+    Anchor,
+}
+
+fn kind(node: &Node) -> Kind {
+    match (&node.op, node.op.meaning()) {
+        (Op::Const(c), _) => {
+            if uniform(&c.0).is_some() {
+                Kind::Scalar
+            } else {
+                Kind::Memory
+            }
+        }
+        (Op::Iota(_) | Op::Concat(_) | Op::Threefry2x32(_), _) | (_, Meaning::Map(_) | Meaning::View(_)) => {
+            Kind::Scalar
+        }
+        (Op::Gather(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_), _) => Kind::Scalar,
+        (_, Meaning::Reduce(..)) => Kind::Reduce,
+        _ => Kind::Anchor,
+    }
+}
+
+struct Grouping<'a> {
+    graph: &'a Graph,
+    needed: Vec<bool>,
+    /// Unit of each needed value that a unit computes.
+    unit_of: Vec<Option<usize>>,
+    units: Vec<Unit>,
+    /// Units that each unit depends on, all the way up.
+    above: Vec<BTreeSet<usize>>,
+    /// Needed values that each root reads.
+    reads: BTreeMap<Value, Vec<Value>>,
+}
+
+/// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
+/// operand (the operand itself, or what it is a strided view of).
+pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
+    let live = graph.live();
+    let needed = needed(graph, &live, operand_base);
+    let n = graph.num_values();
+    let mut g = Grouping {
+        graph,
+        needed,
+        unit_of: vec![None; n],
+        units: Vec::new(),
+        above: Vec::new(),
+        reads: BTreeMap::new(),
+    };
+    for (k, node) in graph.nodes().iter().enumerate() {
+        if !node.outs.iter().any(|v| live[v.0 as usize]) {
+            continue;
+        }
+        match kind(node) {
+            Kind::Memory => {}
+            Kind::Anchor => {
+                let reads: Vec<Value> = (0..node.args.len()).map(|i| operand_base(node, i)).collect();
+                g.new_unit(Unit::Anchor(k), &node.outs, &reads);
+            }
+            Kind::Scalar | Kind::Reduce => {
+                for &v in &node.outs {
+                    if g.needed[v.0 as usize] && live[v.0 as usize] {
+                        g.root(v, node);
+                    }
+                }
+            }
+        }
+    }
+    g.finish(operand_base)
+}
+
+fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> Value) -> Vec<bool> {
+    let n = graph.num_values();
+    let mut needed = vec![false; n];
+    let mut uses = vec![0u32; n];
+    for v in graph.inputs() {
+        needed[v.0 as usize] = true;
+    }
+    for v in graph.outputs() {
+        needed[v.0 as usize] = true;
+    }
+    for node in graph.nodes() {
+        if !node.outs.iter().any(|v| live[v.0 as usize]) {
+            continue;
+        }
+        match kind(node) {
+            Kind::Anchor => {
+                node.outs.iter().for_each(|v| needed[v.0 as usize] = true);
+                for i in 0..node.args.len() {
+                    needed[operand_base(node, i).0 as usize] = true;
+                }
+            }
+            Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
+            // A table is read at computed places, not computed there.
+            Kind::Scalar if matches!(node.op, Op::Gather(_)) => needed[node.args[0].0 as usize] = true,
+            Kind::Scalar => {}
+        }
+        node.args.iter().for_each(|a| uses[a.0 as usize] += 1);
+    }
+    let (mut cost, mut depth) = (vec![1u32; n], vec![0u32; n]);
+    for node in graph.nodes() {
+        if kind(node) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
+            continue;
+        }
+        let v = node.outs[0].0 as usize;
+        let mut own = match &node.op {
+            Op::Threefry2x32(_) => 120,
+            Op::Unary(op) => super::expr::unary_cost(*op),
+            Op::Binary(ir::Binary::Pow | ir::Binary::Atan2 | ir::Binary::Zeta) => 60,
+            Op::Binary(ir::Binary::Div | ir::Binary::Rem) => 6,
+            Op::Const(_) => 0,
+            _ => 1,
+        };
+        let mut deep = 0;
+        for a in &node.args {
+            let a = a.0 as usize;
+            own = own.saturating_add(if needed[a] { 1 } else { cost[a] });
+            deep = deep.max(if needed[a] { 0 } else { depth[a] + 1 });
+        }
+        for o in &node.outs {
+            cost[o.0 as usize] = own;
+            depth[o.0 as usize] = deep;
+        }
+        for o in &node.outs {
+            let many = uses[o.0 as usize] >= 2 && own >= COSTLY;
+            if many || deep > MAX_DEPTH || own > MAX_COST {
+                needed[o.0 as usize] = true;
+            }
+        }
+        // What a repeat repeats is computed once.
+        if let Op::Broadcast(_) = node.op {
+            let a = node.args[0].0 as usize;
+            let grows = graph.ty(node.outs[0]).numel() > graph.ty(node.args[0]).numel();
+            if grows && !needed[a] && cost[a] >= COSTLY {
+                needed[a] = true;
+                cost[v] = 1;
+                depth[v] = 0;
+            }
+        }
+    }
+    needed
+}
+
+impl Grouping<'_> {
+    fn new_unit(&mut self, unit: Unit, outs: &[Value], reads: &[Value]) -> usize {
+        let id = self.units.len();
+        self.units.push(unit);
+        self.above.push(BTreeSet::new());
+        for v in outs {
+            self.unit_of[v.0 as usize] = Some(id);
+        }
+        self.depend(id, reads);
+        id
+    }
+
+    /// Adds what a unit reads to what it depends on, for it and all that depend on it.
+    fn depend(&mut self, id: usize, reads: &[Value]) {
+        let mut more = BTreeSet::new();
+        for v in reads {
+            if let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id) {
+                more.insert(u);
+                more.extend(&self.above[u]);
+            }
+        }
+        if more.is_subset(&self.above[id]) {
+            return;
+        }
+        self.above[id].extend(&more);
+        for u in 0..self.above.len() {
+            if u != id && self.above[u].contains(&id) {
+                self.above[u].extend(&more);
+            }
+        }
+    }
+
+    /// Needed values that computing `v` reads.
+    fn reads(&self, v: Value) -> Vec<Value> {
+        let mut out = Vec::new();
+        let mut seen = FxHashSet::default();
+        let mut stack: Vec<Value> = self.graph.node_of(v).map(|n| n.args.to_vec()).unwrap_or_default();
+        while let Some(a) = stack.pop() {
+            if !seen.insert(a) {
+                continue;
+            }
+            if self.needed[a.0 as usize] {
+                out.push(a);
+            } else if let Some(node) = self.graph.node_of(a) {
+                stack.extend(&node.args);
+            }
+        }
+        out.sort();
+        out
+    }
+
+    fn root(&mut self, v: Value, node: &Node) {
+        let reads = self.reads(v);
+        let mut candidates: Vec<usize> = reads
+            .iter()
+            .rev()
+            .filter_map(|r| self.unit_of[r.0 as usize])
+            .filter(|&u| matches!(self.units[u], Unit::Group(_)))
+            .collect();
+        // Groups that read the same values over the same domain.
+        let recent = self.units.len().saturating_sub(12);
+        for u in (recent..self.units.len()).rev() {
+            if let Unit::Group(g) = &self.units[u]
+                && g.roots.iter().any(|r| {
+                    self.reads[&r.value]
+                        .iter()
+                        .any(|x| reads.contains(x) && self.graph.ty(*x).rank() > 0)
+                })
+            {
+                candidates.push(u);
+            }
+        }
+        let mut tried = BTreeSet::new();
+        for u in candidates {
+            if !tried.insert(u) || tried.len() > 6 {
+                continue;
+            }
+            let Unit::Group(group) = &self.units[u] else { continue };
+            let Some(joint) = self.join(group, v, node) else {
+                continue;
+            };
+            let cycle = reads
+                .iter()
+                .any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.above[d].contains(&u)));
+            if cycle || self.try_lower(&joint).is_err() {
+                continue;
+            }
+            self.units[u] = Unit::Group(joint);
+            self.unit_of[v.0 as usize] = Some(u);
+            self.depend(u, &reads);
+            self.reads.insert(v, reads);
+            return;
+        }
+        let group = alone(self.graph, v, node);
+        self.new_unit(Unit::Group(group), &[v], &reads);
+        self.reads.insert(v, reads);
+    }
+
+    /// The group with one more root, if the domains fit.
+    fn join(&self, group: &Group, v: Value, node: &Node) -> Option<Group> {
+        if group.roots.len() >= MAX_ROOTS {
+            return None;
+        }
+        let mut g = group.clone();
+        let kept: Shape = (0..g.full.len())
+            .filter(|a| !g.red.contains(a))
+            .map(|a| g.full[a])
+            .collect();
+        let role = match &node.op {
+            Op::Reduce(r) => {
+                let shape = &self.graph.ty(node.args[0]).shape;
+                let mut axes = r.axes.to_vec();
+                axes.sort_unstable();
+                let outer: Shape = (0..shape.len())
+                    .filter(|a| !axes.contains(a))
+                    .map(|a| shape[a])
+                    .collect();
+                if g.red.is_empty() && g.full == *shape && is_suffix(&axes, shape.len()) {
+                    g.red = axes;
+                } else if g.red.is_empty() && g.full == outer && !axes.is_empty() {
+                    g.full = shape.clone();
+                    g.red = axes;
+                    g.roots.iter_mut().for_each(|r| r.role = Role::Row);
+                } else if g.full != *shape || g.red != axes {
+                    return None;
+                }
+                Role::Reduce(r.kind)
+            }
+            _ => {
+                let shape = &self.graph.ty(v).shape;
+                if g.full == *shape && (g.red.is_empty() || is_suffix(&g.red, g.full.len())) {
+                    Role::Full
+                } else if !g.red.is_empty() && kept == *shape {
+                    Role::Row
+                } else {
+                    return None;
+                }
+            }
+        };
+        g.roots.push(Root {
+            value: v,
+            role,
+            stored: true,
+        });
+        Some(g)
+    }
+
+    fn try_lower(&self, group: &Group) -> Result<(), Fail> {
+        let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v))?;
+        let buffers = lowered.iter().map(|l| l.params.len()).max().unwrap_or(0);
+        if buffers > 40 { Err(Fail::NotScalar) } else { Ok(()) }
+    }
+
+    fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
+        // A root is stored only if something outside its group reads it.
+        let mut outside = vec![false; self.graph.num_values()];
+        for v in self.graph.outputs() {
+            outside[v.0 as usize] = true;
+        }
+        for u in 0..self.units.len() {
+            match &self.units[u] {
+                Unit::Anchor(k) => {
+                    let node = &self.graph.nodes()[*k];
+                    for i in 0..node.args.len() {
+                        outside[operand_base(node, i).0 as usize] = true;
+                    }
+                }
+                Unit::Group(g) => {
+                    for r in &g.roots {
+                        for x in &self.reads[&r.value] {
+                            if self.unit_of[x.0 as usize] != Some(u) {
+                                outside[x.0 as usize] = true;
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let mut in_memory = vec![false; self.graph.num_values()];
+        for (v, m) in in_memory.iter_mut().enumerate() {
+            *m = self.needed[v] && self.unit_of[v].is_none();
+        }
+        for unit in &mut self.units {
+            match unit {
+                Unit::Anchor(k) => {
+                    for v in &self.graph.nodes()[*k].outs {
+                        in_memory[v.0 as usize] = true;
+                    }
+                }
+                Unit::Group(g) => {
+                    for r in &mut g.roots {
+                        r.stored = outside[r.value.0 as usize];
+                        in_memory[r.value.0 as usize] = r.stored;
+                    }
+                }
+            }
+        }
+        let order = self.topological();
+        let mut units: Vec<Option<Unit>> = self.units.into_iter().map(Some).collect();
+        Units {
+            order: order.into_iter().filter_map(|u| units[u].take()).collect(),
+            in_memory,
+        }
+    }
+
+    /// Execution order: as the program was written, as far as dependencies allow.
+    fn topological(&self) -> Vec<usize> {
+        let last = |u: usize| match &self.units[u] {
+            Unit::Anchor(k) => self.graph.nodes()[*k].outs.last().map_or(0, |v| v.0),
+            Unit::Group(g) => g.roots.iter().map(|r| r.value.0).max().unwrap_or(0),
+        };
+        let n = self.units.len();
+        let mut waiting: Vec<usize> = self.above.iter().map(BTreeSet::len).collect();
+        let mut below: Vec<Vec<usize>> = vec![Vec::new(); n];
+        for (u, above) in self.above.iter().enumerate() {
+            above.iter().for_each(|&a| below[a].push(u));
+        }
+        let mut ready: BinaryHeap<std::cmp::Reverse<(u32, usize)>> = (0..n)
+            .filter(|&u| waiting[u] == 0)
+            .map(|u| std::cmp::Reverse((last(u), u)))
+            .collect();
+        let mut order = Vec::with_capacity(n);
+        while let Some(std::cmp::Reverse((_, u))) = ready.pop() {
+            order.push(u);
+            for &b in &below[u] {
+                waiting[b] -= 1;
+                if waiting[b] == 0 {
+                    ready.push(std::cmp::Reverse((last(b), b)));
+                }
+            }
+        }
+        debug_assert_eq!(order.len(), n, "units depend on each other in a circle");
+        order
+    }
+}
+
+fn is_suffix(axes: &[usize], rank: usize) -> bool {
+    axes.iter().rev().enumerate().all(|(i, &a)| a == rank - 1 - i)
+}
+
+/// A group of one value.
+fn alone(graph: &Graph, v: Value, node: &Node) -> Group {
+    match &node.op {
+        Op::Reduce(r) => {
+            let mut red = r.axes.to_vec();
+            red.sort_unstable();
+            let full = graph.ty(node.args[0]).shape.clone();
+            Group {
+                full,
+                red,
+                roots: vec![Root {
+                    value: v,
+                    role: Role::Reduce(r.kind),
+                    stored: true,
+                }],
+            }
+        }
+        _ => {
+            let full = graph.ty(v).shape.clone();
+            Group {
+                full,
+                red: Vec::new(),
+                roots: vec![Root {
+                    value: v,
+                    role: Role::Full,
+                    stored: true,
+                }],
+            }
+        }
+    }
+}
+
+/// What a value is to a group's kernel.
+pub(crate) fn source(in_memory: &[bool], group: &Group, v: Value) -> Source {
+    let mut reductions = 0;
+    for r in &group.roots {
+        let is_reduce = matches!(r.role, Role::Reduce(_));
+        if r.value == v {
+            return if is_reduce {
+                Source::Reduced(reductions)
+            } else {
+                Source::Result
+            };
+        }
+        reductions += is_reduce as usize;
+    }
+    if in_memory[v.0 as usize] {
+        Source::Memory { shift: None }
+    } else {
+        Source::Inline
+    }
+}

@@ -1,0 +1,316 @@
+//! Index arithmetic: affine forms over loop variables, with exact division where ranges allow it.
+//!
+//! Views become arithmetic on these forms. A form that no affine map describes (a quotient of a variable that does not
+//! split, a loaded index) is an *atom* of its own.
+
+use super::expr::ExId;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+
+/// Index of an atom in [`Atoms`].
+pub(crate) type AtomId = u32;
+
+/// `c + Σ coefficient · atom`, terms sorted by atom, coefficients not zero.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Lin {
+    pub(crate) c: i64,
+    pub(crate) terms: SmallVec<[(AtomId, i64); 3]>,
+}
+
+/// What an index varies with.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum AtomKind {
+    /// A loop variable of the domain.
+    Var(usize),
+    /// A truncated quotient of a non-negative form.
+    Div(Lin, i64),
+    /// A remainder of a non-negative form.
+    Mod(Lin, i64),
+    /// A computed index, already clamped to its range.
+    Computed(ExId),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Atom {
+    pub(crate) kind: AtomKind,
+    /// Inclusive range.
+    pub(crate) lo: i64,
+    pub(crate) hi: i64,
+    /// Loop variables it depends on.
+    pub(crate) vars: u64,
+}
+
+/// All atoms of one kernel.
+#[derive(Default)]
+pub(crate) struct Atoms {
+    list: Vec<Atom>,
+    known: FxHashMap<AtomKind, AtomId>,
+}
+
+/// What would make an index affine or a choice static: a change to the iteration space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refine {
+    /// Variable = outer · inner_extent + inner.
+    Split { var: usize, inner: i64 },
+    /// Two ranges: below `at`, and from it on.
+    Cut { var: usize, at: i64 },
+}
+
+impl Lin {
+    pub(crate) fn constant(c: i64) -> Lin {
+        Lin {
+            c,
+            terms: SmallVec::new(),
+        }
+    }
+
+    pub(crate) fn atom(a: AtomId) -> Lin {
+        Lin {
+            c: 0,
+            terms: SmallVec::from_slice(&[(a, 1)]),
+        }
+    }
+
+    pub(crate) fn add(&self, other: &Lin) -> Lin {
+        let mut out = Lin {
+            c: self.c + other.c,
+            terms: SmallVec::new(),
+        };
+        let (mut i, mut j) = (0, 0);
+        while i < self.terms.len() || j < other.terms.len() {
+            let a = self.terms.get(i);
+            let b = other.terms.get(j);
+            let (atom, k) = match (a, b) {
+                (Some(x), Some(y)) if x.0 == y.0 => {
+                    i += 1;
+                    j += 1;
+                    (x.0, x.1 + y.1)
+                }
+                (Some(x), Some(y)) if x.0 < y.0 => {
+                    i += 1;
+                    *x
+                }
+                (Some(x), None) => {
+                    i += 1;
+                    *x
+                }
+                (_, Some(y)) => {
+                    j += 1;
+                    *y
+                }
+                (None, None) => break,
+            };
+            if k != 0 {
+                out.terms.push((atom, k));
+            }
+        }
+        out
+    }
+
+    pub(crate) fn plus(&self, c: i64) -> Lin {
+        Lin {
+            c: self.c + c,
+            terms: self.terms.clone(),
+        }
+    }
+
+    pub(crate) fn scale(&self, k: i64) -> Lin {
+        if k == 0 {
+            return Lin::default();
+        }
+        Lin {
+            c: self.c * k,
+            terms: self.terms.iter().map(|&(a, x)| (a, x * k)).collect(),
+        }
+    }
+
+    /// Coefficient of an atom.
+    pub(crate) fn coefficient(&self, atom: AtomId) -> i64 {
+        self.terms.iter().find(|t| t.0 == atom).map_or(0, |t| t.1)
+    }
+}
+
+impl Atoms {
+    pub(crate) fn get(&self, id: AtomId) -> &Atom {
+        &self.list[id as usize]
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Atom> {
+        self.list.iter()
+    }
+
+    pub(crate) fn var(&mut self, var: usize, extent: i64) -> AtomId {
+        self.insert(Atom {
+            kind: AtomKind::Var(var),
+            lo: 0,
+            hi: (extent - 1).max(0),
+            vars: 1 << var,
+        })
+    }
+
+    pub(crate) fn computed(&mut self, ex: ExId, lo: i64, hi: i64, vars: u64) -> AtomId {
+        self.insert(Atom {
+            kind: AtomKind::Computed(ex),
+            lo,
+            hi,
+            vars,
+        })
+    }
+
+    fn insert(&mut self, atom: Atom) -> AtomId {
+        if let Some(id) = self.known.get(&atom.kind) {
+            return *id;
+        }
+        let id = self.list.len() as AtomId;
+        self.known.insert(atom.kind.clone(), id);
+        self.list.push(atom);
+        id
+    }
+
+    /// Loop variables that a form depends on.
+    pub(crate) fn vars(&self, lin: &Lin) -> u64 {
+        lin.terms.iter().fold(0, |m, t| m | self.get(t.0).vars)
+    }
+
+    /// Inclusive range of a form.
+    pub(crate) fn range(&self, lin: &Lin) -> (i64, i64) {
+        lin.terms.iter().fold((lin.c, lin.c), |(lo, hi), &(a, k)| {
+            let atom = self.get(a);
+            let (x, y) = (atom.lo * k, atom.hi * k);
+            (lo + x.min(y), hi + x.max(y))
+        })
+    }
+
+    /// Quotient and remainder of a non-negative form. Exact where the remainder part stays below the divisor; a plain
+    /// variable asks to be split; anything else becomes atoms.
+    pub(crate) fn div_rem(&mut self, lin: &Lin, by: i64) -> Result<(Lin, Lin), Refine> {
+        if by == 1 {
+            return Ok((lin.clone(), Lin::default()));
+        }
+        let (mut whole, mut part) = (Lin::default(), Lin::default());
+        for &(a, k) in &lin.terms {
+            if k % by == 0 {
+                whole.terms.push((a, k / by));
+            } else {
+                part.terms.push((a, k));
+            }
+        }
+        whole.c = lin.c.div_euclid(by);
+        part.c = lin.c.rem_euclid(by);
+        let (lo, hi) = self.range(&part);
+        if lo >= 0 && hi < by {
+            return Ok((whole, part));
+        }
+        if let [(a, 1)] = part.terms.as_slice()
+            && part.c == 0
+            && let AtomKind::Var(var) = self.get(*a).kind
+            && (self.get(*a).hi + 1) % by == 0
+        {
+            return Err(Refine::Split { var, inner: by });
+        }
+        let vars = self.vars(&part);
+        let q = self.insert(Atom {
+            kind: AtomKind::Div(part.clone(), by),
+            lo: lo.max(0) / by,
+            hi: hi / by,
+            vars,
+        });
+        let r = self.insert(Atom {
+            kind: AtomKind::Mod(part, by),
+            lo: 0,
+            hi: by - 1,
+            vars,
+        });
+        Ok((whole.add(&Lin::atom(q)), Lin::atom(r)))
+    }
+
+    /// If the form is `±v + c` for one loop variable, that variable with its sign.
+    pub(crate) fn single_var(&self, lin: &Lin) -> Option<(usize, i64)> {
+        match lin.terms.as_slice() {
+            [(a, k)] if *k == 1 || *k == -1 => match self.get(*a).kind {
+                AtomKind::Var(v) => Some((v, *k)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+}
+
+/// Index under `from`'s shape → index under `to`'s shape with the same row-major position. Axes are matched group by
+/// group, so that merged and split axes stay affine.
+pub(crate) fn reshape(atoms: &mut Atoms, index: &[Lin], from: &[usize], to: &[usize]) -> Result<Vec<Lin>, Refine> {
+    let mut out = Vec::with_capacity(to.len());
+    let (mut i, mut j) = (0, 0);
+    while j < to.len() {
+        if to[j] == 1 {
+            out.push(Lin::default());
+            j += 1;
+            continue;
+        }
+        // The shortest runs of axes on both sides with one product.
+        let (start_i, start_j) = (i, j);
+        let (mut a, mut b) = (1usize, 1usize);
+        loop {
+            if a == b && a != 1 {
+                break;
+            }
+            if a <= b && i < from.len() {
+                a *= from[i];
+                i += 1;
+            } else if j < to.len() {
+                b *= to[j];
+                j += 1;
+            } else {
+                break;
+            }
+        }
+        let mut flat = Lin::default();
+        for k in start_i..i {
+            flat = flat.scale(from[k] as i64).add(&index[k]);
+        }
+        // Peel the result's axes off the flat index, innermost first.
+        let mut group = Vec::with_capacity(j - start_j);
+        for k in (start_j + 1..j).rev() {
+            let (q, r) = atoms.div_rem(&flat, to[k] as i64)?;
+            group.push(r);
+            flat = q;
+        }
+        group.push(flat);
+        out.extend(group.into_iter().rev());
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn merged_and_split_axes_stay_affine() {
+        let mut atoms = Atoms::default();
+        let a = Lin::atom(atoms.var(0, 4));
+        let b = Lin::atom(atoms.var(1, 6));
+        // [4, 6] seen from [24]: the flat index of (a, b) comes apart again.
+        let flat = reshape(&mut atoms, &[a.clone(), b.clone()], &[4, 6], &[24]).unwrap();
+        assert_eq!(flat, [a.scale(6).add(&b)]);
+        assert_eq!(
+            reshape(&mut atoms, &flat, &[24], &[4, 6]).unwrap(),
+            [a.clone(), b.clone()]
+        );
+        assert_eq!(
+            reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(),
+            [a.clone(), Lin::default(), b.clone()]
+        );
+        // [24] seen as [8, 3] from one variable of extent 24 asks for a split.
+        let v = Lin::atom(atoms.var(2, 24));
+        assert_eq!(
+            reshape(&mut atoms, &[v], &[24], &[8, 3]),
+            Err(Refine::Split { var: 2, inner: 3 })
+        );
+        // (a, b) of [4, 6] seen as [8, 3]: b splits by 3.
+        assert_eq!(
+            reshape(&mut atoms, &flat, &[24], &[8, 3]),
+            Err(Refine::Split { var: 1, inner: 3 })
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! Fusion: which values share a kernel, and the kernels themselves.
+
+mod expr;
+mod generate;
+mod grouping;
+mod index;
+mod lower;
+mod space;
+mod threefry;
+
+pub(crate) use generate::uniform;
+pub(crate) use grouping::{Unit, Units, source, units};
+pub(crate) use lower::{Group, lower, lower_epilogue};
+pub use lower::{Lowered, Param};

@@ -1,0 +1,118 @@
+//! Algebra: each rule is one equation that holds for every value, NaN, infinities and −0 included.
+
+use ir::ops::{Broadcast, Permute, Reshape};
+use ir::{Binary, Build, Builder, Graph, Node, Op, Result, Scalar, Shape, Unary, Value, Values};
+
+/// Applies the rules until nothing changes, in sub-graphs too.
+pub fn simplify(graph: &Graph) -> Result<Graph> {
+    let mut b = Builder::new();
+    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let outs = graph.inline_with(&args, |node, operands| {
+        b.loc = node.loc.clone();
+        node_into(&mut b, node, operands)
+    })?;
+    Ok(b.finish(&outs).without_dead_nodes())
+}
+
+fn node_into(b: &mut Builder, node: &Node, args: &[Value]) -> Result<Values> {
+    match rewrite(b, &node.op, args)? {
+        Some(v) => Ok(Values::from_slice(&[v])),
+        None => b.emit(super::map_bodies(&node.op, &mut |g| simplify(g))?, args),
+    }
+}
+
+/// The simpler value, where a rule applies. Operands are already simple.
+fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
+    Ok(match op {
+        Op::Binary(k) => binary(b, *k, args[0], args[1])?,
+        Op::Unary(Unary::Neg) => match def(b, args[0]) {
+            // --x = x
+            Some((Op::Unary(Unary::Neg), inner)) => Some(inner[0]),
+            _ => None,
+        },
+        // cast to its own dtype = x
+        Op::Cast(c) if b.ty(args[0]).dtype == c.0 => Some(args[0]),
+        // Marks for transforms; nothing to compute.
+        Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
+        Op::Reshape(r) => match def(b, args[0]) {
+            _ if b.ty(args[0]).shape == r.shape => Some(args[0]),
+            // reshape(reshape(x)) = reshape(x)
+            Some((Op::Reshape(_), inner)) => Some(b.reshape(inner[0], &r.shape)?),
+            _ => None,
+        },
+        Op::Permute(p) => match def(b, args[0]) {
+            _ if p.perm.iter().enumerate().all(|(i, &a)| i == a) => Some(args[0]),
+            // permute(permute(x)) = permute(x)
+            Some((Op::Permute(q), inner)) => {
+                let perm: Shape = p.perm.iter().map(|&i| q.perm[i]).collect();
+                Some(b.permute(inner[0], &perm)?)
+            }
+            _ => None,
+        },
+        Op::Broadcast(o) => match def(b, args[0]) {
+            _ if b.ty(args[0]).shape == o.shape => Some(args[0]),
+            // broadcast(broadcast(x)) = broadcast(x)
+            Some((Op::Broadcast(i), inner)) => {
+                let dims: Shape = i.dims.iter().map(|&d| o.dims[d]).collect();
+                Some(b.broadcast(inner[0], &o.shape, &dims)?)
+            }
+            _ => None,
+        },
+        // concat(x) = x
+        Op::Concat(_) if args.len() == 1 => Some(args[0]),
+        _ => None,
+    })
+}
+
+fn binary(b: &mut Builder, op: Binary, x: Value, y: Value) -> Result<Option<Value>> {
+    let d = b.ty(x).dtype;
+    let (cx, cy) = (constant(b, x), constant(b, y));
+    let is = |c: Option<Scalar>, v: f64| c == Some(Scalar::from_f64(d, v));
+    let one = |c: Option<Scalar>| c == Some(Scalar::one(d));
+    Ok(match op {
+        // x·1 = x
+        Binary::Mul if one(cy) => Some(x),
+        Binary::Mul if one(cx) => Some(y),
+        // x/1 = x
+        Binary::Div if one(cy) => Some(x),
+        // x + (−0) = x; x + 0 is not x for x = −0
+        Binary::Add if d.is_float() && is(cy, -0.0) => Some(x),
+        Binary::Add if d.is_float() && is(cx, -0.0) => Some(y),
+        // x − 0 = x
+        Binary::Sub if is(cy, 0.0) => Some(x),
+        // integers: x + 0 = x
+        Binary::Add if d.is_int() && is(cy, 0.0) => Some(x),
+        Binary::Add if d.is_int() && is(cx, 0.0) => Some(y),
+        // x + (−y) = x − y
+        Binary::Add => match (def(b, x), def(b, y)) {
+            (_, Some((Op::Unary(Unary::Neg), n))) => Some(b.sub(x, n[0])?),
+            (Some((Op::Unary(Unary::Neg), n)), _) => Some(b.sub(y, n[0])?),
+            _ => None,
+        },
+        // x − (−y) = x + y
+        Binary::Sub => match def(b, y) {
+            Some((Op::Unary(Unary::Neg), n)) => Some(b.add(x, n[0])?),
+            _ => None,
+        },
+        // x^2 = x·x and x^1 = x, exactly as pow defines them
+        Binary::Pow if is(cy, 1.0) && d.is_float() => Some(x),
+        Binary::Pow if is(cy, 2.0) && d.is_float() => Some(b.mul(x, x)?),
+        _ => None,
+    })
+}
+
+fn def(b: &Builder, v: Value) -> Option<(Op, Values)> {
+    b.graph.node_of(v).map(|n| (n.op.clone(), n.args.clone()))
+}
+
+/// The one scalar that a value repeats.
+fn constant(b: &Builder, v: Value) -> Option<Scalar> {
+    let node = b.graph.node_of(v)?;
+    match &node.op {
+        Op::Const(c) => crate::fuse::uniform(&c.0),
+        Op::Broadcast(Broadcast { .. }) | Op::Reshape(Reshape { .. }) | Op::Permute(Permute { .. }) => {
+            constant(b, node.args[0])
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,151 @@
+//! Memory planning: lifetimes and places in the arena.
+
+use crate::program::{BufferId, Class, Program, Step};
+use std::collections::BTreeMap;
+
+/// Alignment of every buffer.
+pub const ALIGN: usize = 64;
+
+/// Gives every activation a place in the arena such that buffers alive together don't overlap.
+pub(crate) fn plan(program: &mut Program) {
+    let mut life = Lifetimes {
+        spans: vec![None; program.buffers.len()],
+        clock: 0,
+    };
+    for (i, step) in program.steps.iter().enumerate() {
+        step.places(&mut |p, _| {
+            for b in p.buffers() {
+                let live = &mut program.buffers[b.0 as usize].live;
+                *live = Some(live.map_or((i, i), |(a, _)| (a, i)));
+            }
+        });
+    }
+    life.walk(&program.steps);
+    let mut order: Vec<usize> = (0..program.buffers.len())
+        .filter(|&i| program.buffers[i].class == Class::Activation && life.spans[i].is_some())
+        .collect();
+    order.sort_by_key(|&i| (life.spans[i], i));
+    let mut heap = FreeList::default();
+    // Buffers by the time they end.
+    let mut ends: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
+    for i in order {
+        let (start, end) = life.spans[i].expect("filtered");
+        while let Some(entry) = ends.first_entry() {
+            if *entry.key() >= start {
+                break;
+            }
+            for (offset, size) in entry.remove() {
+                heap.give(offset, size);
+            }
+        }
+        let size = program.buffers[i].ty.bytes().next_multiple_of(ALIGN).max(ALIGN);
+        let offset = heap.take(size);
+        program.buffers[i].offset = offset;
+        ends.entry(end).or_default().push((offset, size));
+    }
+    program.arena = heap.top;
+}
+
+struct Lifetimes {
+    /// First and last moment of each buffer.
+    spans: Vec<Option<(usize, usize)>>,
+    clock: usize,
+}
+
+impl Lifetimes {
+    fn touch(&mut self, b: BufferId, at: usize) {
+        let s = &mut self.spans[b.0 as usize];
+        *s = Some(s.map_or((at, at), |(a, z)| (a.min(at), z.max(at))));
+    }
+
+    fn walk(&mut self, steps: &[Step]) {
+        for step in steps {
+            if let Step::Loop(l) = step {
+                let start = self.clock;
+                let known: Vec<Option<(usize, usize)>> = self.spans.clone();
+                if let crate::program::Trip::While { test, .. } = &l.trip {
+                    self.walk(test);
+                }
+                self.walk(&l.body);
+                let end = self.clock;
+                // What the loop shares with its outside, or carries, lives through all iterations.
+                step.places(&mut |p, _| {
+                    let carried = matches!(p.slot, crate::program::Slot::Alternating(..)) || !p.strides.is_empty();
+                    for b in p.buffers() {
+                        if carried || known[b.0 as usize].is_some() {
+                            self.touch(b, start);
+                            self.touch(b, end);
+                        }
+                    }
+                });
+                for (from, to, _) in &l.after {
+                    for b in from.buffers().chain(to.buffers()) {
+                        self.touch(b, start);
+                        self.touch(b, end);
+                    }
+                }
+                self.clock += 1;
+            } else if let Step::Branch { index, branches } = step {
+                let at = self.clock;
+                index.buffers().for_each(|b| self.touch(b, at));
+                branches.iter().for_each(|b| self.walk(b));
+                self.clock += 1;
+            } else {
+                let at = self.clock;
+                step.places(&mut |p, _| p.buffers().for_each(|b| self.touch(b, at)));
+                self.clock += 1;
+            }
+        }
+    }
+}
+
+/// Free ranges of the arena, neighbours merged.
+#[derive(Default)]
+struct FreeList {
+    free: BTreeMap<usize, usize>,
+    top: usize,
+}
+
+impl FreeList {
+    /// The smallest free range that fits, or new space at the top.
+    fn take(&mut self, size: usize) -> usize {
+        let best = self
+            .free
+            .iter()
+            .filter(|(_, s)| **s >= size)
+            .min_by_key(|(o, s)| (**s, **o))
+            .map(|(o, s)| (*o, *s));
+        if let Some((offset, found)) = best {
+            self.free.remove(&offset);
+            if found > size {
+                self.free.insert(offset + size, found - size);
+            }
+            return offset;
+        }
+        // A free range at the very top grows.
+        if let Some((&offset, &found)) = self.free.last_key_value()
+            && offset + found == self.top
+        {
+            self.free.remove(&offset);
+            self.top = offset + size;
+            return offset;
+        }
+        let offset = self.top;
+        self.top += size;
+        offset
+    }
+
+    fn give(&mut self, mut offset: usize, mut size: usize) {
+        if let Some((&o, &s)) = self.free.range(..offset).next_back()
+            && o + s == offset
+        {
+            self.free.remove(&o);
+            offset = o;
+            size += s;
+        }
+        if let Some(s) = self.free.remove(&(offset + size)) {
+            size += s;
+        }
+        self.free.insert(offset, size);
+    }
+}

@@ -1,0 +1,480 @@
+//! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
+
+use crate::backend::Backend;
+use crate::fuse::{self, Group, Lowered, Param, Unit, Units};
+use crate::program::*;
+use crate::strided::{Strided, joined, strided};
+use crate::{Error, Result};
+use ir::ops::{Dot, Scan, While};
+use ir::{Graph, Literal, Meaning, Node, Op, Type, Value};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Collects the buffers and steps of one program.
+pub(crate) struct Lowering<'a> {
+    pub(crate) backend: &'a dyn Backend,
+    pub(crate) buffers: Vec<Buffer>,
+    pub(crate) levels: usize,
+}
+
+impl Lowering<'_> {
+    pub(crate) fn buffer(&mut self, ty: Type, class: Class) -> BufferId {
+        self.buffers.push(Buffer {
+            ty,
+            class,
+            offset: 0,
+            live: None,
+        });
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// Appends the steps that compute a graph from `inputs`. Outputs go where `dests` says.
+    pub(crate) fn graph(
+        &mut self,
+        graph: &Graph,
+        inputs: &[Place],
+        dests: &[Place],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let base = |node: &Node, i: usize| operand(graph, node, i).base;
+        let Units { order, in_memory } = fuse::units(graph, &base);
+        let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
+        for (v, p) in graph.inputs().iter().zip(inputs) {
+            places[v.0 as usize] = Some(p.clone());
+        }
+        for node in graph.nodes() {
+            if let Op::Const(c) = &node.op
+                && in_memory[node.outs[0].0 as usize]
+                && fuse::uniform(&c.0).is_none()
+            {
+                places[node.outs[0].0 as usize] = Some(Place::of(self.constant(&c.0)));
+            }
+        }
+        for (v, d) in graph.outputs().iter().zip(dests) {
+            let slot = &mut places[v.0 as usize];
+            if slot.is_none() {
+                *slot = Some(d.clone());
+            }
+        }
+        let mut k = 0;
+        while k < order.len() {
+            match &order[k] {
+                Unit::Group(g) => self.group(graph, g, &in_memory, &mut places, steps)?,
+                Unit::Anchor(n) => {
+                    let node = &graph.nodes()[*n];
+                    // A product whose only reader is the next unit hands its tiles over while they are hot.
+                    if let (Op::Dot(dot), Some(Unit::Group(g))) = (&node.op, order.get(k + 1))
+                        && !graph.outputs().contains(&node.outs[0])
+                        && only_reader(graph, &order, k + 1, node.outs[0], &base)
+                        && self.dot_with_epilogue(graph, dot, node, g, &in_memory, &mut places, steps)?
+                    {
+                        k += 2;
+                        continue;
+                    }
+                    self.anchor(graph, node, &mut places, level, steps)?;
+                }
+            }
+            k += 1;
+        }
+        for (v, d) in graph.outputs().iter().zip(dests) {
+            let from = place_of(&places, *v)?;
+            if from != *d {
+                steps.push(Step::Copy {
+                    from,
+                    to: d.clone(),
+                    bytes: graph.ty(*v).bytes(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn constant(&mut self, l: &Literal) -> BufferId {
+        let same = |b: &Buffer| matches!(&b.class, Class::Constant(c) if c == l);
+        match self.buffers.iter().position(same) {
+            Some(i) => BufferId(i as u32),
+            None => self.buffer(l.ty().clone(), Class::Constant(l.clone())),
+        }
+    }
+
+    /// The place of a value, made now if it has none.
+    fn make(&mut self, graph: &Graph, v: Value, places: &mut [Option<Place>]) -> Place {
+        match &places[v.0 as usize] {
+            Some(p) => p.clone(),
+            None => {
+                let p = Place::of(self.buffer(graph.ty(v).clone(), Class::Activation));
+                places[v.0 as usize] = Some(p.clone());
+                p
+            }
+        }
+    }
+
+    fn group(
+        &mut self,
+        graph: &Graph,
+        group: &Group,
+        in_memory: &[bool],
+        places: &mut [Option<Place>],
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let lowered = fuse::lower(graph, group, &|v| fuse::source(in_memory, group, v))
+            .map_err(|e| Error::Internal(format!("a fused group can't be written as a kernel: {e:?}")))?;
+        for Lowered {
+            kernel,
+            params,
+            parallel,
+            ..
+        } in lowered
+        {
+            let args = self.kernel_args(graph, &params, places)?;
+            steps.push(Step::Kernel {
+                kernel: Arc::new(kernel),
+                args,
+                parallel,
+            });
+        }
+        Ok(())
+    }
+
+    fn kernel_args(&mut self, graph: &Graph, params: &[Param], places: &mut [Option<Place>]) -> Result<Vec<KernelArg>> {
+        Ok(params
+            .iter()
+            .map(|p| match p {
+                Param::Value(v) => KernelArg::Place(self.make(graph, *v, places)),
+                Param::Scratch(n) => KernelArg::Scratch(*n),
+            })
+            .collect())
+    }
+
+    fn anchor(
+        &mut self,
+        graph: &Graph,
+        node: &Node,
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        match &node.op {
+            Op::Dot(dot) => {
+                let (shape, a, b) = matmul(graph, dot, node, places)?;
+                let c = self.make(graph, node.outs[0], places);
+                steps.push(Step::Matmul {
+                    shape: Box::new(shape),
+                    a,
+                    b,
+                    c: Some(c),
+                    epilogue: None,
+                });
+                Ok(())
+            }
+            Op::Scan(scan) => self.scan(graph, scan, node, places, level, steps),
+            Op::While(w) => self.while_loop(graph, w, node, places, level, steps),
+            Op::Cond(c) => {
+                let index = place_of(places, node.args[0])?;
+                let inputs: Vec<Place> = node.args[1..]
+                    .iter()
+                    .map(|&a| place_of(places, a))
+                    .collect::<Result<_>>()?;
+                let dests: Vec<Place> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
+                let mut branches = Vec::with_capacity(c.branches.len());
+                for b in &c.branches {
+                    let mut steps = Vec::new();
+                    self.graph(b, &inputs, &dests, level, &mut steps)?;
+                    branches.push(steps);
+                }
+                steps.push(Step::Branch { index, branches });
+                Ok(())
+            }
+            op => {
+                let mut args = Vec::with_capacity(node.args.len());
+                for &a in &node.args {
+                    args.push((place_of(places, a)?, graph.ty(a).clone()));
+                }
+                let outs = node
+                    .outs
+                    .iter()
+                    .map(|&v| (self.make(graph, v, places), graph.ty(v).clone()))
+                    .collect();
+                steps.push(Step::Library {
+                    op: Box::new(op.clone()),
+                    args,
+                    outs,
+                });
+                Ok(())
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one call site, which has all of it at hand")]
+    fn dot_with_epilogue(
+        &mut self,
+        graph: &Graph,
+        dot: &Dot,
+        node: &Node,
+        group: &Group,
+        in_memory: &[bool],
+        places: &mut [Option<Place>],
+        steps: &mut Vec<Step>,
+    ) -> Result<bool> {
+        let rank = (dot.lhs_batch.len(), dot.lhs_free(graph.ty(node.args[0]).rank()).len());
+        let Ok(lowered) =
+            fuse::lower_epilogue(graph, group, node.outs[0], rank, &|v| fuse::source(in_memory, group, v))
+        else {
+            return Ok(false);
+        };
+        let (shape, a, b) = matmul(graph, dot, node, places)?;
+        let mut args = Vec::with_capacity(lowered.params.len());
+        for p in &lowered.params[1..] {
+            match p {
+                Param::Value(v) => args.push(self.make(graph, *v, places)),
+                Param::Scratch(_) => return Ok(false),
+            }
+        }
+        let epilogue = Some(Epilogue {
+            kernel: Arc::new(lowered.kernel),
+            args,
+            whole_rows: !group.red.is_empty(),
+        });
+        steps.push(Step::Matmul {
+            shape: Box::new(shape),
+            a,
+            b,
+            c: None,
+            epilogue,
+        });
+        Ok(true)
+    }
+
+    fn scan(
+        &mut self,
+        graph: &Graph,
+        scan: &Scan,
+        node: &Node,
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let first = scan.bounded as usize;
+        let operands = &node.args[first..];
+        let (nc, nk) = (scan.consts, scan.carries);
+        let mut inputs = Vec::with_capacity(operands.len());
+        for &v in &operands[..nc] {
+            inputs.push(place_of(places, v)?);
+        }
+        let carried = self.carries(graph, &operands[nc..nc + nk], &node.outs[..nk], places, level, steps)?;
+        inputs.extend(carried.now);
+        let mut dests = carried.next;
+        for &v in &operands[nc + nk..] {
+            let mut p = place_of(places, v)?;
+            p.strides.push((level, graph.ty(v).unbatched().bytes() as i64));
+            inputs.push(p);
+        }
+        let trip = match scan.bounded {
+            true => Trip::Bounded {
+                bound: scan.length,
+                count: place_of(places, node.args[0])?,
+            },
+            false => Trip::Exact(scan.length),
+        };
+        for &v in &node.outs[nk..] {
+            let p = self.make(graph, v, places);
+            if scan.bounded {
+                steps.push(Step::Zero {
+                    to: p.clone(),
+                    bytes: graph.ty(v).bytes(),
+                });
+            }
+            let mut slice = p;
+            slice.strides.push((level, graph.ty(v).unbatched().bytes() as i64));
+            dests.push(slice);
+        }
+        self.levels = self.levels.max(level + 1);
+        let mut body = Vec::new();
+        self.graph(&scan.body, &inputs, &dests, level + 1, &mut body)?;
+        steps.push(Step::Loop(Box::new(LoopStep {
+            level,
+            trip,
+            reverse: scan.reverse,
+            body,
+            after: carried.after,
+        })));
+        Ok(())
+    }
+}
+
+impl Lowering<'_> {
+    fn while_loop(
+        &mut self,
+        graph: &Graph,
+        w: &While,
+        node: &Node,
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let (nc, nb) = (w.cond_consts, w.body_consts);
+        let consts: Vec<Place> = node.args[..nc + nb]
+            .iter()
+            .map(|&a| place_of(places, a))
+            .collect::<Result<_>>()?;
+        let carried = self.carries(graph, &node.args[nc + nb..], &node.outs, places, level, steps)?;
+        self.levels = self.levels.max(level + 1);
+        let flag = Place::of(self.buffer(Type::scalar(ir::DType::Bool), Class::Activation));
+        let mut test = Vec::new();
+        let inputs: Vec<Place> = consts[..nc].iter().chain(&carried.now).cloned().collect();
+        self.graph(&w.cond, &inputs, std::slice::from_ref(&flag), level + 1, &mut test)?;
+        let mut body = Vec::new();
+        let inputs: Vec<Place> = consts[nc..].iter().chain(&carried.now).cloned().collect();
+        self.graph(&w.body, &inputs, &carried.next, level + 1, &mut body)?;
+        let trip = Trip::While { test, flag };
+        steps.push(Step::Loop(Box::new(LoopStep {
+            level,
+            trip,
+            reverse: false,
+            body,
+            after: carried.after,
+        })));
+        Ok(())
+    }
+
+    /// Two buffers for each carried value, which change roles with each iteration.
+    fn carries(
+        &mut self,
+        graph: &Graph,
+        init: &[Value],
+        outs: &[Value],
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<Carries> {
+        let mut c = Carries {
+            now: Vec::new(),
+            next: Vec::new(),
+            after: Vec::new(),
+        };
+        for (&v, &out) in init.iter().zip(outs) {
+            let ty = graph.ty(v).clone();
+            let (even, odd) = (
+                self.buffer(ty.clone(), Class::Activation),
+                self.buffer(ty.clone(), Class::Activation),
+            );
+            steps.push(Step::Copy {
+                from: place_of(places, v)?,
+                to: Place::of(even),
+                bytes: ty.bytes(),
+            });
+            let alternating = |a, b| Place {
+                slot: Slot::Alternating(level, a, b),
+                offset: 0,
+                strides: SmallVec::new(),
+            };
+            c.now.push(alternating(even, odd));
+            c.next.push(alternating(odd, even));
+            c.after
+                .push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
+        }
+        Ok(c)
+    }
+}
+
+/// Where a loop's carried values are, where their next values go, and where the last ones are copied.
+struct Carries {
+    now: Vec<Place>,
+    next: Vec<Place>,
+    after: Vec<(Place, Place, usize)>,
+}
+
+fn place_of(places: &[Option<Place>], v: Value) -> Result<Place> {
+    places[v.0 as usize]
+        .clone()
+        .ok_or_else(|| Error::Internal(format!("%{} is read before it is computed", v.0)))
+}
+
+/// Whether only the unit at `at` reads a value.
+fn only_reader(graph: &Graph, order: &[Unit], at: usize, v: Value, base: &dyn Fn(&Node, usize) -> Value) -> bool {
+    let reads = |unit: &Unit| match unit {
+        Unit::Anchor(k) => {
+            let node = &graph.nodes()[*k];
+            (0..node.args.len()).any(|i| base(node, i) == v)
+        }
+        Unit::Group(g) => g.roots.iter().any(|r| depends_directly(graph, r.value, v)),
+    };
+    order.iter().enumerate().skip(at).all(|(i, u)| reads(u) == (i == at))
+}
+
+/// Whether the inlined expression of a root reaches `v`.
+fn depends_directly(graph: &Graph, root: Value, v: Value) -> bool {
+    let mut stack = graph.node_of(root).map(|n| n.args.to_vec()).unwrap_or_default();
+    let mut seen = rustc_hash::FxHashSet::default();
+    while let Some(x) = stack.pop() {
+        if x == v {
+            return true;
+        }
+        if x < v || !seen.insert(x) {
+            continue;
+        }
+        if let Some(n) = graph.node_of(x)
+            && matches!(n.op.meaning(), Meaning::Map(_) | Meaning::View(_) | Meaning::Reduce(..))
+        {
+            stack.extend(&n.args);
+        }
+    }
+    false
+}
+
+/// How an op reads an operand: a matrix product takes any strides that three numbers can say, other ops dense values.
+fn operand(graph: &Graph, node: &Node, i: usize) -> Strided {
+    let v = node.args[i];
+    if let Op::Dot(dot) = &node.op {
+        let view = strided(graph, v);
+        if matrix(graph, dot, node, i, &view).is_some() {
+            return view;
+        }
+    }
+    Strided::dense(graph, v)
+}
+
+/// Batch, free and contracted axes of an operand, each as one (size, stride).
+fn matrix(graph: &Graph, dot: &Dot, node: &Node, i: usize, view: &Strided) -> Option<[(usize, i64); 3]> {
+    let shape = &graph.ty(node.args[i]).shape;
+    let (batch, contract, free) = match i {
+        0 => (&dot.lhs_batch, &dot.lhs_contract, dot.lhs_free(shape.len())),
+        _ => (&dot.rhs_batch, &dot.rhs_contract, dot.rhs_free(shape.len())),
+    };
+    let one = |axes: &[usize]| {
+        let sizes: Vec<usize> = axes.iter().map(|&a| shape[a]).collect();
+        let strides: Vec<i64> = axes.iter().map(|&a| view.strides[a]).collect();
+        joined(&sizes, &strides)
+    };
+    Some([one(batch)?, one(&free)?, one(contract)?])
+}
+
+fn matmul(graph: &Graph, dot: &Dot, node: &Node, places: &[Option<Place>]) -> Result<(Matmul, Place, Place)> {
+    let dtype = graph.ty(node.args[0]).dtype;
+    let mut sides = Vec::with_capacity(2);
+    for i in 0..2 {
+        let view = operand(graph, node, i);
+        let axes = matrix(graph, dot, node, i, &view)
+            .ok_or_else(|| Error::Internal("a product whose axes were not put in order".into()))?;
+        let mut place = place_of(places, view.base)?;
+        place.offset += view.offset * dtype.size() as i64;
+        sides.push((axes, place));
+    }
+    let (b, pb) = sides.pop().expect("two operands");
+    let (a, pa) = sides.pop().expect("two operands");
+    let (m, n, k) = (a[1].0, b[1].0, a[2].0);
+    let shape = Matmul {
+        dtype,
+        acc: dot.acc,
+        out: dot.out,
+        batch: a[0].0,
+        m,
+        n,
+        k,
+        a: [a[0].1 as isize, a[1].1 as isize, a[2].1 as isize],
+        b: [b[0].1 as isize, b[2].1 as isize, b[1].1 as isize],
+        c: [(m * n) as isize, n as isize, 1],
+    };
+    Ok((shape, pa, pb))
+}

@@ -1,0 +1,155 @@
+//! Strided views: what a chain of views makes of a value in memory, as far as strides can say it.
+
+use ir::ops::View;
+use ir::{Graph, Meaning, Value};
+use smallvec::SmallVec;
+
+/// Element offset and strides into a dense value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Strided {
+    pub(crate) base: Value,
+    pub(crate) offset: i64,
+    pub(crate) strides: SmallVec<[i64; 6]>,
+}
+
+impl Strided {
+    /// A value as it lies in memory.
+    pub(crate) fn dense(graph: &Graph, v: Value) -> Strided {
+        Strided {
+            base: v,
+            offset: 0,
+            strides: graph.ty(v).strides().iter().map(|&s| s as i64).collect(),
+        }
+    }
+}
+
+/// Looks through views as far as strides can follow.
+pub(crate) fn strided(graph: &Graph, v: Value) -> Strided {
+    let own = || Strided::dense(graph, v);
+    let Some(node) = graph.node_of(v) else { return own() };
+    let Meaning::View(view) = node.op.meaning() else {
+        return own();
+    };
+    let inner = strided(graph, node.args[0]);
+    let from = &graph.ty(node.args[0]).shape;
+    let to = &graph.ty(v).shape;
+    let strides = match &view {
+        View::Permute(perm) => Some(perm.iter().map(|&p| inner.strides[p]).collect()),
+        View::Broadcast(dims) => {
+            let mut s: SmallVec<[i64; 6]> = SmallVec::from_elem(0, to.len());
+            for (a, &d) in dims.iter().enumerate() {
+                s[d] = if from[a] == 1 { 0 } else { inner.strides[a] };
+            }
+            Some(s)
+        }
+        View::Slice(start, stride) => {
+            let offset = inner.offset
+                + start
+                    .iter()
+                    .zip(&inner.strides)
+                    .map(|(&s, k)| s as i64 * k)
+                    .sum::<i64>();
+            let strides = stride.iter().zip(&inner.strides).map(|(&s, k)| s as i64 * k).collect();
+            return Strided {
+                base: inner.base,
+                offset,
+                strides,
+            };
+        }
+        View::Reshape => reshaped(&inner.strides, from, to),
+        View::Pad(..) | View::Flip(_) => None,
+    };
+    match strides {
+        Some(strides) => Strided {
+            base: inner.base,
+            offset: inner.offset,
+            strides,
+        },
+        None => own(),
+    }
+}
+
+/// Strides of the same memory under another shape, if there are any.
+fn reshaped(strides: &[i64], from: &[usize], to: &[usize]) -> Option<SmallVec<[i64; 6]>> {
+    let mut out: SmallVec<[i64; 6]> = SmallVec::from_elem(0, to.len());
+    let mut i = from.len();
+    let mut j = to.len();
+    // From the innermost axes outwards: runs with one product must be contiguous among themselves.
+    while j > 0 {
+        if to[j - 1] == 1 {
+            j -= 1;
+            continue;
+        }
+        while i > 0 && from[i - 1] == 1 {
+            i -= 1;
+        }
+        if i == 0 {
+            return None;
+        }
+        let inner = strides[i - 1];
+        let (mut a, mut b) = (from[i - 1], to[j - 1]);
+        let mut last = i - 1;
+        out[j - 1] = inner;
+        i -= 1;
+        j -= 1;
+        let mut run = b as i64;
+        while a != b {
+            if a < b {
+                while i > 0 && from[i - 1] == 1 {
+                    i -= 1;
+                }
+                if i == 0 || strides[i - 1] != strides[last] * from[last] as i64 {
+                    return None;
+                }
+                last = i - 1;
+                a *= from[i - 1];
+                i -= 1;
+            } else {
+                while j > 0 && to[j - 1] == 1 {
+                    j -= 1;
+                }
+                if j == 0 {
+                    return None;
+                }
+                out[j - 1] = inner * run;
+                run *= to[j - 1] as i64;
+                b *= to[j - 1];
+                j -= 1;
+            }
+        }
+    }
+    Some(out)
+}
+
+/// One stride for several axes, if they run through memory as one. Axes of size 1 don't count.
+pub(crate) fn joined(sizes: &[usize], strides: &[i64]) -> Option<(usize, i64)> {
+    let mut result: Option<(usize, i64)> = None;
+    for (&n, &s) in sizes.iter().zip(strides).rev() {
+        if n == 1 {
+            continue;
+        }
+        result = match result {
+            None => Some((n, s)),
+            Some((total, inner)) if s == inner * total as i64 => Some((total * n, inner)),
+            Some(_) => return None,
+        };
+    }
+    Some(result.unwrap_or((1, 0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reshapes_keep_strides_where_they_can() {
+        let s = |x: &[i64]| -> SmallVec<[i64; 6]> { x.into() };
+        assert_eq!(reshaped(&[12, 4, 1], &[2, 3, 4], &[6, 4]), Some(s(&[4, 1])));
+        assert_eq!(reshaped(&[4, 1], &[6, 4], &[2, 3, 4]), Some(s(&[12, 4, 1])));
+        assert_eq!(reshaped(&[1, 2], &[2, 3], &[6]), None);
+        assert_eq!(reshaped(&[3, 1], &[2, 3], &[2, 1, 3]), Some(s(&[3, 0, 1])));
+        assert_eq!(joined(&[2, 3], &[3, 1]), Some((6, 1)));
+        assert_eq!(joined(&[2, 1, 3], &[3, 77, 1]), Some((6, 1)));
+        assert_eq!(joined(&[2, 3], &[1, 2]), None);
+    }
+}

@@ -1,0 +1,166 @@
+//! GFLOP/s of matmuls: `cargo run --release --example gemm_bench [threads] [dtype] [shape]`.
+//!
+//! A shape is written as it is printed: `48x256,64,256NT` is a batch of 48 products of 256 × 64 and
+//! 64 × 256 matrices, the second one transposed; without one a list of shapes is run.
+//! One line per shape: name, median and best time in µs, GFLOP/s at the median. The shapes are
+//! squares, those of transformer training (forward, weight gradients), batches and vectors.
+
+use std::time::Instant;
+
+use cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
+use cpu::pool::Pool;
+use ir::DType;
+
+struct Case {
+    name: String,
+    problem: Problem,
+}
+
+fn case(m: usize, k: usize, n: usize, batch: usize, transpose: &str, dtype: DType) -> Case {
+    let stride = |len: usize| if batch > 1 { [0, 0, len as isize] } else { [0; 3] };
+    let a = if transpose.starts_with('T') {
+        Layout::col_major(m)
+    } else {
+        Layout::row_major(k)
+    };
+    let b = if transpose.ends_with('T') {
+        Layout::col_major(k)
+    } else {
+        Layout::row_major(n)
+    };
+    let c = Layout::row_major(n).batched(stride(m * n));
+    let problem = Problem {
+        batch: [1, 1, batch],
+        a: Source::Memory(a.batched(stride(m * k))),
+        b: Source::Memory(b.batched(stride(k * n))),
+        c: Target::Memory {
+            dtype,
+            layout: c,
+            accumulate: false,
+        },
+        ..Problem::new(m, k, n, dtype)
+    };
+    Case {
+        name: format!("{batch}x{m},{k},{n}{transpose}"),
+        problem,
+    }
+}
+
+fn main() {
+    let mut args = std::env::args().skip(1);
+    let threads = args.next().and_then(|x| x.parse().ok()).unwrap_or(2);
+    let dtype = match args.next().as_deref() {
+        Some("f64") => DType::F64,
+        Some("bf16") => DType::BF16,
+        Some("f16") => DType::F16,
+        _ => DType::F32,
+    };
+    let pool = Pool::new(threads);
+    if let Some(shape) = args.next() {
+        let sizes: Vec<usize> = shape
+            .split(|c: char| !c.is_ascii_digit())
+            .flat_map(str::parse)
+            .collect();
+        let &[batch, m, k, n] = &sizes[..] else {
+            panic!("a shape is like 1x64,64,64NN, not {shape}")
+        };
+        return bench(&case(m, k, n, batch, &shape[shape.len() - 2..], dtype), &pool);
+    }
+    empty_round_trip(&pool);
+    let mut cases: Vec<Case> = [8, 16, 32, 64, 128, 256, 512, 1024, 2048]
+        .map(|n| case(n, n, n, 1, "NN", dtype))
+        .into();
+    for (m, k, n, t) in [
+        (2048, 384, 1152, "NN"),
+        (1024, 128, 384, "NN"),
+        (2048, 384, 4096, "NN"),
+        (2048, 4096, 384, "NN"),
+        (2048, 384, 1152, "NT"),
+        (2048, 1152, 384, "NT"),
+        (384, 2048, 1152, "TN"),
+        (128, 1024, 384, "TN"),
+        (512, 512, 512, "TT"),
+        (1024, 1024, 1024, "TN"),
+        (1024, 1024, 1024, "NT"),
+        (2048, 2048, 2048, "TN"),
+        (2048, 2048, 2048, "NT"),
+        (1000, 1000, 1000, "NN"),
+        (1, 4096, 4096, "NN"),
+        (1, 4096, 4096, "NT"),
+        (4, 1024, 1024, "NN"),
+        (4, 1024, 1024, "NT"),
+    ] {
+        cases.push(case(m, k, n, 1, t, dtype));
+    }
+    cases.push(case(256, 64, 256, 48, "NN", dtype));
+    cases.push(case(256, 64, 256, 48, "NT", dtype));
+    cases.push(case(256, 256, 64, 48, "NN", dtype));
+    cases.iter().for_each(|case| bench(case, &pool));
+}
+
+fn empty_round_trip(pool: &Pool) {
+    let mut times: Vec<f64> = Vec::new();
+    for _ in 0..200 {
+        let start = Instant::now();
+        (0..100).for_each(|_| pool.run(pool.threads(), &|_, _| {}));
+        times.push(start.elapsed().as_secs_f64() / 100.0 * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    println!("# empty run on {} threads: {:.2} µs", pool.threads(), times[100]);
+}
+
+fn bench(case: &Case, pool: &Pool) {
+    let Problem { m, n, k, dtype, .. } = case.problem;
+    let batches = case.problem.batches();
+    let plan = Plan::new(&case.problem, pool.threads()).expect("the shapes above are good");
+    let buffer = |len: usize| -> Vec<u64> {
+        let values = (0..len).map(|i| ((i * 7919 % 1000) as f32 - 500.0) / 500.0);
+        match dtype {
+            DType::F64 => values.map(|x| (x as f64).to_bits()).collect(),
+            DType::F32 => pack(values.map(|x| x.to_bits() as u64).collect(), 2),
+            DType::BF16 => pack(values.map(|x| half::bf16::from_f32(x).to_bits() as u64).collect(), 4),
+            _ => pack(values.map(|x| half::f16::from_f32(x).to_bits() as u64).collect(), 4),
+        }
+    };
+    let (a, b, mut c) = (
+        buffer(batches * m * k),
+        buffer(batches * k * n),
+        buffer(batches * m * n),
+    );
+    let mut scratch = vec![0u8; plan.scratch_bytes() + 64];
+    let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
+    let mut run = || {
+        // SAFETY: the buffers have the problem's sizes and contiguous layouts.
+        unsafe {
+            let (a, b) = (Operand::Memory(a.as_ptr().cast()), Operand::Memory(b.as_ptr().cast()));
+            plan.run(pool, a, b, Output::Memory(c.as_mut_ptr().cast()), aligned);
+        }
+    };
+    let flops = 2.0 * (batches * m * n * k) as f64;
+    let inner = (1e6 / flops).ceil() as usize;
+    let start = Instant::now();
+    let mut times = Vec::new();
+    while times.len() < 9 || (start.elapsed().as_secs_f64() < 0.4 && times.len() < 2000) {
+        let start = Instant::now();
+        (0..inner).for_each(|_| run());
+        times.push(start.elapsed().as_secs_f64() / inner as f64);
+    }
+    times.sort_by(f64::total_cmp);
+    let median = times[times.len() / 2];
+    println!(
+        "{} {:.2} {:.2} {:.1}",
+        case.name,
+        median * 1e6,
+        times[0] * 1e6,
+        flops / median / 1e9
+    );
+}
+
+/// Puts `per` narrow values into each 64-bit word.
+fn pack(values: Vec<u64>, per: usize) -> Vec<u64> {
+    let bits = 64 / per;
+    values
+        .chunks(per)
+        .map(|x| x.iter().enumerate().fold(0, |word, (i, v)| word | v << (i * bits)))
+        .collect()
+}

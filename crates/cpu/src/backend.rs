@@ -1,0 +1,65 @@
+//! `Cpu`: the backend.
+
+use crate::codegen::{KernelCache, Target};
+use crate::library;
+use crate::load::Loaded;
+use crate::memory::HostBuffer;
+use crate::pool::Pool;
+use compiler::{Backend, DeviceBuffer, Executable, Program, Result};
+use ir::Type;
+use ir::ops::Composite;
+use std::sync::Arc;
+
+/// Kernels kept compiled.
+const CACHE: usize = 4096;
+
+/// The CPU: a thread pool and a cache of kernels.
+pub struct Cpu {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) kernels: Option<KernelCache>,
+    target: Option<Target>,
+}
+
+impl Cpu {
+    /// A backend of so many threads.
+    pub fn new(threads: usize) -> Cpu {
+        Cpu::with_target(threads, Target::detect())
+    }
+
+    /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.
+    pub fn with_target(threads: usize, target: Option<Target>) -> Cpu {
+        Cpu {
+            pool: Arc::new(Pool::new(threads)),
+            kernels: target.map(|t| KernelCache::new(t, CACHE)),
+            target,
+        }
+    }
+
+    /// A backend with a thread for each core.
+    pub fn for_machine() -> Cpu {
+        Cpu::new(std::thread::available_parallelism().map_or(1, |n| n.get()))
+    }
+}
+
+impl Backend for Cpu {
+    fn name(&self) -> String {
+        let target = match self.target {
+            Some(Target::Avx512) => "avx512",
+            Some(Target::Avx2) => "avx2",
+            None => "reference",
+        };
+        format!("cpu ({target}, {} threads)", self.pool.threads())
+    }
+
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+        library::claims(composite, args)
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
+        Ok(Arc::new(HostBuffer::new(bytes)?))
+    }
+
+    fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(self, program)?))
+    }
+}

@@ -1,0 +1,109 @@
+//! The slow road: one call evaluates an op on the lanes of the transfer area with `ir`'s own scalar arithmetic.
+//!
+//! Lanes are 8 bytes for 64-bit dtypes and 4 for all others: small floats as f32, small integers extended to 32 bits,
+//! bool as zero or not. Operands stand at bytes 0, 64 and 128 of the area, the result is written to byte 192.
+
+use compiler::loops::{Op, Reg};
+use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+
+/// Where the result is written.
+pub(crate) const OUT: usize = 192;
+
+/// Packs an op for the helper, or `None` for ops that are no arithmetic.
+pub(crate) fn code(op: &Op, arg: DType, lanes: usize) -> Option<u32> {
+    let (kind, which, out) = match *op {
+        Op::Unary(op, _) => (0, Unary::ALL.iter().position(|&o| o == op)?, op.result(arg)),
+        Op::Binary(op, ..) => (1, Binary::ALL.iter().position(|&o| o == op)?, arg),
+        Op::Compare(op, ..) => (2, Compare::ALL.iter().position(|&o| o == op)?, DType::Bool),
+        Op::Fma(..) => (3, 0, arg),
+        Op::Cast(to, _) => (4, 0, to),
+        Op::Quantize(to, _) => (5, 0, to),
+        Op::Bitcast(to, _) => (6, 0, to),
+        Op::Const(_) | Op::Index(_) | Op::Load { .. } | Op::Select(..) => return None,
+    };
+    Some(lanes as u32 | (arg as u32) << 5 | (out as u32) << 9 | kind << 13 | (which as u32) << 17)
+}
+
+fn unpack(code: u32) -> (Op, DType, DType, usize) {
+    let dtype = |shift: u32| DType::ALL[(code >> shift & 15) as usize];
+    let (which, r) = ((code >> 17) as usize, Reg(0));
+    let op = match code >> 13 & 15 {
+        0 => Op::Unary(Unary::ALL[which], r),
+        1 => Op::Binary(Binary::ALL[which], r, r),
+        2 => Op::Compare(Compare::ALL[which], r, r),
+        3 => Op::Fma(r, r, r),
+        4 => Op::Cast(dtype(9), r),
+        5 => Op::Quantize(dtype(9), r),
+        _ => Op::Bitcast(dtype(9), r),
+    };
+    (op, dtype(5), dtype(9), (code & 31) as usize)
+}
+
+fn read(area: &[u8; 256], at: usize, d: DType) -> Scalar {
+    if d.size() == 8 {
+        let mut b = [0; 8];
+        b.copy_from_slice(&area[at..at + 8]);
+        return Scalar::from_bits(d, u64::from_le_bytes(b));
+    }
+    let mut b = [0; 4];
+    b.copy_from_slice(&area[at..at + 4]);
+    match d.class() {
+        Class::Float => Scalar::from_f64(d, f32::from_le_bytes(b) as f64),
+        Class::Bool => Scalar::bool(u32::from_le_bytes(b) != 0),
+        _ => Scalar::from_bits(d, u32::from_le_bytes(b) as u64),
+    }
+}
+
+fn write(area: &mut [u8; 256], at: usize, s: Scalar) {
+    let d = s.dtype();
+    if d.size() == 8 {
+        area[at..at + 8].copy_from_slice(&s.bits().to_le_bytes());
+        return;
+    }
+    let b = match d.class() {
+        Class::Float => (s.to_f64() as f32).to_le_bytes(),
+        Class::Bool => (0u32.wrapping_sub(s.bits() as u32)).to_le_bytes(),
+        _ => (s.to_i64() as i32).to_le_bytes(),
+    };
+    area[at..at + 4].copy_from_slice(&b);
+}
+
+/// As the general road, without making scalars.
+fn map_f32(area: &mut [u8; 256], n: usize, f: impl Fn(f64, f64) -> f64) {
+    let lane = |area: &[u8; 256], at: usize| {
+        let mut b = [0; 4];
+        b.copy_from_slice(&area[at..at + 4]);
+        f32::from_le_bytes(b) as f64
+    };
+    for i in 0..n {
+        let r = f(lane(area, 4 * i), lane(area, 64 + 4 * i)) as f32;
+        area[OUT + 4 * i..OUT + 4 * i + 4].copy_from_slice(&r.to_le_bytes());
+    }
+}
+
+/// Evaluates the op that `code` names on the transfer area.
+///
+/// # Safety
+/// `area` points to 256 bytes that only the caller uses.
+pub(crate) unsafe extern "C" fn lanes(area: *mut [u8; 256], code: u64) {
+    // SAFETY: generated code passes its own frame.
+    let area = unsafe { &mut *area };
+    let (op, from, to, n) = unpack(code as u32);
+    if let (Op::Unary(f, _), DType::F32, DType::F32) = (&op, from, to) {
+        return map_f32(area, n, |x, _| ir::special::unary_f64(*f, x));
+    }
+    if let (Op::Binary(Binary::Pow, ..), DType::F32) = (&op, from) {
+        return map_f32(area, n, f64::powf);
+    }
+    let step = |d: DType| if d.size() == 8 { 8 } else { 4 };
+    let args = op.operands().count();
+    for lane in 0..n {
+        let mut s = [Scalar::zero(from); 3];
+        for (i, s) in s.iter_mut().enumerate().take(args) {
+            *s = read(area, 64 * i + lane * step(from), from);
+        }
+        if let Some(r) = op.apply(&s[..args]) {
+            write(area, OUT + lane * step(to), r);
+        }
+    }
+}

@@ -1,0 +1,488 @@
+//! Arithmetic on held values; what has no short inline form goes to the lane helper.
+
+use super::super::enc;
+use super::super::helper;
+use super::super::inst::{FmaKind, Inst, Mem, Rm, V};
+use super::super::math;
+use super::Lower;
+use compiler::loops::{Op, Reg};
+use ir::{Binary, Class, Compare, DType, Unary};
+
+/// How lanes of a dtype are held.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Held {
+    Mask,
+    F32,
+    F64,
+    I32,
+    I64,
+}
+
+pub(crate) fn held(d: DType) -> Held {
+    match (d.class(), d.size()) {
+        (Class::Bool, _) => Held::Mask,
+        (Class::Float, 8) => Held::F64,
+        (Class::Float, _) => Held::F32,
+        (_, 8) => Held::I64,
+        _ => Held::I32,
+    }
+}
+
+impl Lower<'_> {
+    pub(super) fn op(&mut self, dst: Reg, op: &Op, u: usize) -> V {
+        match *op {
+            Op::Const(s) => self.scalar_const(s),
+            Op::Index(ref i) => self.index_value(dst, i, u),
+            Op::Load { buf, ref index, mask } => self.load(buf, index, mask, u),
+            Op::Unary(f, x) => {
+                let d = self.dtype(x);
+                let v = self.get(x, u);
+                self.unary(f, d, v)
+            }
+            Op::Binary(f, a, b) => {
+                let d = self.dtype(a);
+                if held(d) == Held::I64 && self.l == 1 && matches!(f, Binary::Div | Binary::Rem) {
+                    return self.divide_scalar(dst, d, a, b, f == Binary::Rem);
+                }
+                // A constant goes second where that does not matter.
+                let swap = matches!(f, Binary::Add | Binary::Mul | Binary::And | Binary::Or | Binary::Xor)
+                    && self.consts[a.0 as usize].is_some();
+                let (a, b) = if swap { (b, a) } else { (a, b) };
+                let (x, y) = (self.get(a, u), self.get_rm(b, u));
+                if let (DType::I64, Binary::Div | Binary::Rem, Some(c)) = (d, f, self.consts[b.0 as usize])
+                    && let Some(v) = self.divide64_const(f == Binary::Rem, x, c.to_i64())
+                {
+                    return v;
+                }
+                self.binary(f, d, x, y)
+            }
+            Op::Compare(f, a, b) => {
+                let d = self.dtype(a);
+                let (x, y) = (self.get(a, u), self.get_rm(b, u));
+                self.compare(f, d, x, y)
+            }
+            Op::Select(c, a, b) => {
+                let d = self.dtype(a);
+                let (c, x, y) = (self.get(c, u), self.get_rm(a, u), self.get(b, u));
+                self.select(d, c, x, y)
+            }
+            Op::Fma(a, b, c) => {
+                let d = self.dtype(a);
+                let swap = self.consts[a.0 as usize].is_some();
+                let (a, b) = if swap { (b, a) } else { (a, b) };
+                let (x, y, z) = (self.get(a, u), self.get_rm(b, u), self.get_rm(c, u));
+                if held(d) == Held::I32 || held(d) == Held::I64 {
+                    let p = self.binary(Binary::Mul, d, x, y);
+                    return self.binary(Binary::Add, d, p, z);
+                }
+                let v = self.fma(held(d) == Held::F64, x, y, z);
+                self.round_to(d, v)
+            }
+            Op::Cast(to, x) => {
+                let (d, v) = (self.dtype(x), self.get(x, u));
+                self.cast(to, d, v)
+            }
+            Op::Quantize(to, x) => {
+                let (d, v) = (self.dtype(x), self.get(x, u));
+                self.quantize(to, d, v)
+            }
+            Op::Bitcast(to, x) => {
+                let (d, v) = (self.dtype(x), self.get(x, u));
+                self.bitcast(to, d, v)
+            }
+        }
+    }
+
+    fn divide_scalar(&mut self, dst: Reg, d: DType, a: Reg, b: Reg, rem: bool) -> V {
+        let (a, b) = (self.gpr_of(a), self.gpr_of(b));
+        let g = self.gpr();
+        self.emit(Inst::DivRem {
+            dst: g,
+            a,
+            b,
+            signed: d == DType::I64,
+            rem,
+        });
+        self.note_gpr(dst, g);
+        self.v2(&enc::MOVQ_FROM, super::W::X, g)
+    }
+
+    /// `a * b + c` on f32 or f64 lanes.
+    pub(crate) fn fma(&mut self, wide: bool, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.fma_kind(FmaKind::Add, wide, a, b, c)
+    }
+
+    pub(crate) fn fma_kind(&mut self, kind: FmaKind, wide: bool, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        let dst = self.vec();
+        let w = if wide { self.w64() } else { self.w32() };
+        self.emit(Inst::Fma {
+            kind,
+            wide,
+            w,
+            dst,
+            a,
+            b: b.into(),
+            c: c.into(),
+        });
+        dst
+    }
+
+    pub(crate) fn binary(&mut self, op: Binary, d: DType, a: V, b: Rm) -> V {
+        let w = self.w(d);
+        match held(d) {
+            Held::Mask => {
+                let Rm::R(b) = b else { return a };
+                self.mask_logic(op, a, b)
+            }
+            Held::F32 | Held::F64 => {
+                let pick = |s, x| if held(d) == Held::F64 { x } else { s };
+                let enc = match op {
+                    Binary::Add => pick(&enc::ADDPS, &enc::ADDPD),
+                    Binary::Sub => pick(&enc::SUBPS, &enc::SUBPD),
+                    Binary::Mul => pick(&enc::MULPS, &enc::MULPD),
+                    Binary::Div => pick(&enc::DIVPS, &enc::DIVPD),
+                    Binary::Max | Binary::Min => {
+                        // `a` where it is NaN; the instruction gives `b` where either is.
+                        let max = op == Binary::Max;
+                        let enc = if max {
+                            pick(&enc::MAXPS, &enc::MAXPD)
+                        } else {
+                            pick(&enc::MINPS, &enc::MINPD)
+                        };
+                        let r = self.v3(enc, w, a, b);
+                        let nan = self.cmp_float(held(d) == Held::F64, 3, a, a);
+                        return self.select(d, nan, a, r);
+                    }
+                    _ => {
+                        let b = self.rm_reg(b, d.size() == 8);
+                        return self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]);
+                    }
+                };
+                let v = self.v3(enc, w, a, b);
+                self.round_to(d, v)
+            }
+            Held::I32 => self.binary32(op, d, a, b),
+            Held::I64 => self.binary64(op, d, a, b),
+        }
+    }
+
+    fn binary32(&mut self, op: Binary, d: DType, a: V, b: Rm) -> V {
+        let w = self.w32();
+        let unsigned = d.class() == Class::Unsigned;
+        let (enc, wraps) = match op {
+            Binary::Add => (&enc::PADDD, true),
+            Binary::Sub => (&enc::PSUBD, true),
+            Binary::Mul => (&enc::PMULLD, true),
+            Binary::Max if unsigned => (&enc::PMAXUD, false),
+            Binary::Max => (&enc::PMAXSD, false),
+            Binary::Min if unsigned => (&enc::PMINUD, false),
+            Binary::Min => (&enc::PMINSD, false),
+            Binary::And => (&enc::PANDD, false),
+            Binary::Or => (&enc::PORD, false),
+            Binary::Xor => (&enc::PXORD, false),
+            Binary::Shl => (&enc::PSLLVD, true),
+            Binary::Shr if unsigned => (&enc::PSRLVD, false),
+            Binary::Shr => (&enc::PSRAVD, false),
+            Binary::Div | Binary::Rem => {
+                let b = self.rm_reg(b, false);
+                return match self.divide32(d, op == Binary::Rem, a, b) {
+                    Some(v) => v,
+                    None => self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]),
+                };
+            }
+            _ => {
+                let b = self.rm_reg(b, false);
+                return self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]);
+            }
+        };
+        let v = self.v3(enc, w, a, b);
+        if wraps { self.wrap(d, v) } else { v }
+    }
+
+    fn binary64(&mut self, op: Binary, d: DType, a: V, b: Rm) -> V {
+        let w = self.w64();
+        let unsigned = d == DType::U64;
+        let enc = match op {
+            Binary::Add => &enc::PADDQ,
+            Binary::Sub => &enc::PSUBQ,
+            Binary::And => &enc::PANDQ,
+            Binary::Or => &enc::PORQ,
+            Binary::Xor => &enc::PXORQ,
+            Binary::Shl => &enc::PSLLVQ,
+            Binary::Shr if unsigned => &enc::PSRLVQ,
+            Binary::Mul => return self.mul64(a, b),
+            Binary::Max | Binary::Min if !self.wide_target() => {
+                let b = self.rm_reg(b, true);
+                let order = if op == Binary::Max { Compare::Gt } else { Compare::Lt };
+                let m = self.cmp_int(true, unsigned, order, a, b.into());
+                return self.select(d, m, a, b);
+            }
+            Binary::Max if unsigned => &enc::PMAXUQ,
+            Binary::Max => &enc::PMAXSQ,
+            Binary::Min if unsigned => &enc::PMINUQ,
+            Binary::Min => &enc::PMINSQ,
+            Binary::Shr if self.wide_target() => &enc::PSRAVQ,
+            Binary::Shr => {
+                // (x >>> n) with the sign bit moved along and spread: (y ^ m) - m.
+                let b = self.rm_reg(b, true);
+                let most = self.r64(63);
+                let over = self.cmp_int(true, true, Compare::Gt, b, most.into());
+                let n = self.select(d, over, most, b);
+                let sign = self.r64(1 << 63);
+                let m = self.v3(&enc::PSRLVQ, w, sign, n);
+                let y = self.v3(&enc::PSRLVQ, w, a, n);
+                let y = self.v3(&enc::PXORQ, w, y, m);
+                return self.v3(&enc::PSUBQ, w, y, m);
+            }
+            Binary::Div | Binary::Rem => {
+                let b = self.rm_reg(b, true);
+                return self.divide64_by_lane(!unsigned, op == Binary::Rem, a, b);
+            }
+            _ => {
+                let b = self.rm_reg(b, true);
+                return self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]);
+            }
+        };
+        self.v3(enc, w, a, b)
+    }
+
+    /// The low 64 bits of a product.
+    pub(crate) fn mul64(&mut self, a: V, b: Rm) -> V {
+        let w = self.w64();
+        if self.wide_target() {
+            return self.v3(&enc::PMULLQ, w, a, b);
+        }
+        let b = self.rm_reg(b, true);
+        let low = self.v3(&enc::PMULUDQ, w, a, b);
+        let a_high = self.v2i(&enc::PSRLQ_I, w, a, 32);
+        let b_high = self.v2i(&enc::PSRLQ_I, w, b, 32);
+        let x = self.v3(&enc::PMULUDQ, w, a_high, b);
+        let y = self.v3(&enc::PMULUDQ, w, b_high, a);
+        let cross = self.v3(&enc::PADDQ, w, x, y);
+        let cross = self.v2i(&enc::PSLLQ_I, w, cross, 32);
+        self.v3(&enc::PADDQ, w, low, cross)
+    }
+
+    /// A 32-bit result brought back into a narrow integer's range.
+    pub(crate) fn wrap(&mut self, d: DType, v: V) -> V {
+        let w = self.w32();
+        match d {
+            DType::I8 | DType::I16 => {
+                let n = 32 - d.bits() as u8;
+                let v = self.v2i(&enc::PSLLD_I, w, v, n);
+                self.v2i(&enc::PSRAD_I, w, v, n)
+            }
+            DType::U8 | DType::U16 => {
+                let m = self.c32(d.int_max() as u32);
+                self.v3(&enc::PANDD, w, v, m)
+            }
+            _ => v,
+        }
+    }
+
+    pub(crate) fn unary(&mut self, op: Unary, d: DType, v: V) -> V {
+        let whole = Op::Unary(op, Reg(0));
+        match held(d) {
+            Held::Mask => self.mask_not(v),
+            Held::F32 | Held::F64 => match self.unary_float(op, d, v) {
+                Some(r) => r,
+                None => self.call(&whole, d, op.result(d), &[v]),
+            },
+            Held::I32 => {
+                let w = self.w32();
+                let unsigned = d.class() == Class::Unsigned;
+                let r = match op {
+                    Unary::Neg => {
+                        let zero = self.r32(0);
+                        self.v3(&enc::PSUBD, w, zero, v)
+                    }
+                    Unary::Abs if unsigned => return v,
+                    Unary::Abs => self.v2(&enc::PABSD, w, v),
+                    Unary::Sign => {
+                        let (one, minus) = (self.c32(1), self.c32(u32::MAX));
+                        let r = self.v3(if unsigned { &enc::PMINUD } else { &enc::PMINSD }, w, v, one);
+                        return if unsigned {
+                            r
+                        } else {
+                            self.v3(&enc::PMAXSD, w, r, minus)
+                        };
+                    }
+                    Unary::Not => {
+                        let ones = self.c32(u32::MAX);
+                        self.v3(&enc::PXORD, w, v, ones)
+                    }
+                    _ => return self.call(&whole, d, d, &[v]),
+                };
+                self.wrap(d, r)
+            }
+            Held::I64 => {
+                let w = self.w64();
+                match op {
+                    Unary::Neg => {
+                        let zero = self.r64(0);
+                        self.v3(&enc::PSUBQ, w, zero, v)
+                    }
+                    Unary::Not => {
+                        let ones = self.c64(u64::MAX);
+                        self.v3(&enc::PXORQ, w, v, ones)
+                    }
+                    Unary::Abs if d == DType::U64 => v,
+                    Unary::Abs => {
+                        let zero = self.r64(0);
+                        let minus = self.v3(&enc::PSUBQ, w, zero, v);
+                        let negative = self.cmp_int(true, false, Compare::Lt, v, zero.into());
+                        self.select(d, negative, minus, v)
+                    }
+                    Unary::Sign => {
+                        let (zero, one) = (self.r64(0), self.c64(1));
+                        let some = self.cmp_int(true, false, Compare::Ne, v, zero.into());
+                        let s = self.select(d, some, one, zero);
+                        if d == DType::U64 {
+                            return s;
+                        }
+                        let negative = self.cmp_int(true, false, Compare::Lt, v, zero.into());
+                        let minus = self.c64(u64::MAX);
+                        self.select(d, negative, minus, s)
+                    }
+                    _ => self.call(&whole, d, d, &[v]),
+                }
+            }
+        }
+    }
+
+    fn unary_float(&mut self, op: Unary, d: DType, v: V) -> Option<V> {
+        let wide = held(d) == Held::F64;
+        let w = self.w(d);
+        let pick = |s, x| if wide { x } else { s };
+        let (sign, magnitude) = if wide {
+            (self.c64(1 << 63), self.c64(!(1 << 63)))
+        } else {
+            (self.c32(1 << 31), self.c32(!(1 << 31)))
+        };
+        let rounding = match op {
+            Unary::Round => 8,
+            Unary::Floor => 9,
+            Unary::Ceil => 10,
+            _ => 11,
+        };
+        Some(match op {
+            Unary::Neg => self.v3(pick(&enc::PXORD, &enc::PXORQ), w, v, sign),
+            Unary::Abs => self.v3(pick(&enc::PANDD, &enc::PANDQ), w, v, magnitude),
+            Unary::Sign => {
+                let s = self.v3(pick(&enc::PANDD, &enc::PANDQ), w, v, sign);
+                let one = if wide {
+                    self.c64(1f64.to_bits())
+                } else {
+                    self.c32(1f32.to_bits())
+                };
+                let s = self.v3(pick(&enc::PORD, &enc::PORQ), w, s, one);
+                let zero = if wide { self.c64(0) } else { self.c32(0) };
+                // Equal to zero, or NaN.
+                let m = self.cmp_float(wide, 8, v, zero);
+                self.select(d, m, v, s)
+            }
+            Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => {
+                let enc = match (wide, self.wide_target()) {
+                    (false, false) => &enc::ROUNDPS,
+                    (true, false) => &enc::ROUNDPD,
+                    (false, true) => &enc::RNDSCALEPS,
+                    (true, true) => &enc::RNDSCALEPD,
+                };
+                self.v2i(enc, w, v, rounding)
+            }
+            Unary::IsFinite => {
+                let a = self.v3(pick(&enc::PANDD, &enc::PANDQ), w, v, magnitude);
+                let inf = if wide {
+                    self.c64(f64::INFINITY.to_bits())
+                } else {
+                    self.c32(f32::INFINITY.to_bits())
+                };
+                self.cmp_float(wide, 0x11, a, inf)
+            }
+            Unary::Sqrt | Unary::Rsqrt | Unary::Reciprocal => {
+                let x = if op == Unary::Reciprocal {
+                    v
+                } else {
+                    self.v2(pick(&enc::SQRTPS, &enc::SQRTPD), w, v)
+                };
+                let r = if op == Unary::Sqrt {
+                    x
+                } else {
+                    let one = if wide {
+                        self.r64(1f64.to_bits())
+                    } else {
+                        self.r32(1f32.to_bits())
+                    };
+                    self.v3(pick(&enc::DIVPS, &enc::DIVPD), w, one, x)
+                };
+                self.round_to(d, r)
+            }
+            _ => {
+                let r = if wide {
+                    math::unary_f64(self, op, v)?
+                } else {
+                    math::unary_f32(self, op, v)?
+                };
+                self.round_to(d, r)
+            }
+        })
+    }
+
+    pub(crate) fn compare(&mut self, op: Compare, d: DType, a: V, b: Rm) -> V {
+        match held(d) {
+            Held::F32 | Held::F64 => {
+                let predicate = match op {
+                    Compare::Eq => 0x00,
+                    Compare::Ne => 0x04,
+                    Compare::Lt => 0x11,
+                    Compare::Le => 0x12,
+                    Compare::Ge => 0x1d,
+                    Compare::Gt => 0x1e,
+                };
+                self.cmp_float(held(d) == Held::F64, predicate, a, b)
+            }
+            Held::I32 => self.cmp_int(false, d == DType::U32, op, a, b),
+            Held::I64 => self.cmp_int(true, d == DType::U64, op, a, b),
+            Held::Mask => {
+                let Rm::R(b) = b else { return a };
+                let (na, nb) = (self.mask_not(a), self.mask_not(b));
+                match op {
+                    Compare::Eq => self.mask_logic(Binary::Xor, na, b),
+                    Compare::Ne => self.mask_logic(Binary::Xor, a, b),
+                    Compare::Lt => self.mask_logic(Binary::And, na, b),
+                    Compare::Le => self.mask_logic(Binary::Or, na, b),
+                    Compare::Gt => self.mask_logic(Binary::And, a, nb),
+                    Compare::Ge => self.mask_logic(Binary::Or, a, nb),
+                }
+            }
+        }
+    }
+
+    /// Evaluates an op lane by lane in the helper.
+    pub(crate) fn call(&mut self, op: &Op, from: DType, to: DType, args: &[V]) -> V {
+        let store = |lo: &mut Self, v: V, d: DType, at: usize| {
+            let v = if d == DType::Bool { lo.mask_to_lanes(v) } else { v };
+            let (w, mem) = (lo.w(d), Mem::frame(at as i32));
+            lo.emit(Inst::Store {
+                enc: &enc::MOVUPS_ST,
+                w,
+                src: v,
+                mem,
+                mask: V::NONE,
+                imm: None,
+            });
+        };
+        for (i, &v) in args.iter().enumerate() {
+            store(self, v, from, 64 * i);
+        }
+        if let Some(code) = helper::code(op, from, self.l) {
+            self.emit(Inst::Call { code });
+        }
+        let out = self.v2(&enc::MOVUPS, self.w(to), Rm::M(Mem::frame(helper::OUT as i32)));
+        if to == DType::Bool {
+            self.lanes_to_mask(out)
+        } else {
+            out
+        }
+    }
+}

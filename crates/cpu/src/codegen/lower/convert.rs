@@ -1,0 +1,233 @@
+//! Conversions between dtypes and rounding to small floats.
+
+use super::super::asm::W;
+use super::super::enc;
+use super::super::inst::{Inst, Rm, V};
+use super::Lower;
+use super::arith::{Held, held};
+use compiler::loops::{Op, Reg};
+use ir::{Class, Compare, DType, scalar::finite_max};
+
+impl Lower<'_> {
+    /// An f32 result rounded to what a small float can represent.
+    pub(crate) fn round_to(&mut self, d: DType, v: V) -> V {
+        let w = self.w32();
+        match d {
+            DType::F16 => {
+                let half = self.v2i(&enc::CVTPS2PH, w, v, 0);
+                self.v2(&enc::CVTPH2PS, w, half)
+            }
+            DType::BF16 => {
+                // Half an ulp, and one bit less if the kept part is even.
+                let odd = self.v2i(&enc::PSRLD_I, w, v, 16);
+                let (one, half, high) = (self.c32(1), self.c32(0x7fff), self.c32(0xffff_0000));
+                let odd = self.v3(&enc::PANDD, w, odd, one);
+                let r = self.v3(&enc::PADDD, w, v, half);
+                let r = self.v3(&enc::PADDD, w, r, odd);
+                let r = self.v3(&enc::PANDD, w, r, high);
+                let quiet = self.r32(0x7fc0_0000);
+                let nan = self.cmp_float(false, 3, v, v);
+                self.select(DType::F32, nan, quiet, r)
+            }
+            DType::F8E4M3 | DType::F8E5M2 => self.call(&Op::Cast(d, Reg(0)), DType::F32, d, &[v]),
+            _ => v,
+        }
+    }
+
+    pub(super) fn fp8_to_f32(&mut self, d: DType, bits: V) -> V {
+        self.call(&Op::Bitcast(d, Reg(0)), DType::U8, d, &[bits])
+    }
+
+    pub(super) fn f32_to_fp8(&mut self, d: DType, v: V) -> V {
+        self.call(&Op::Bitcast(DType::U8, Reg(0)), d, DType::U8, &[v])
+    }
+
+    pub(super) fn cast(&mut self, to: DType, from: DType, v: V) -> V {
+        if to == from {
+            return v;
+        }
+        let helper = |lo: &mut Self| lo.call(&Op::Cast(to, Reg(0)), from, to, &[v]);
+        let unsigned = from.class() == Class::Unsigned;
+        match (held(from), held(to)) {
+            (h, Held::Mask) => match h {
+                Held::F32 | Held::F64 => {
+                    let zero = if h == Held::F64 { self.c64(0) } else { self.c32(0) };
+                    self.cmp_float(h == Held::F64, 4, v, zero)
+                }
+                _ => {
+                    let zero = if h == Held::I64 { self.c64(0) } else { self.c32(0) };
+                    self.cmp_int(h == Held::I64, false, Compare::Ne, v, zero)
+                }
+            },
+            (Held::Mask, _) => self.mask_to_number(to, v),
+            (Held::F32, Held::F32) => self.round_to(to, v),
+            (Held::F32, Held::F64) => self.v2(&enc::CVTPS2PD, self.w64(), v),
+            (Held::F64, Held::F32) if to == DType::F32 => self.v2(&enc::CVTPD2PS, self.w64(), v),
+            (Held::I32, Held::F32) if from == DType::U32 => {
+                if self.wide_target() && to == DType::F32 {
+                    self.v2(&enc::CVTUDQ2PS, self.w32(), v)
+                } else {
+                    helper(self)
+                }
+            }
+            // A 32-bit integer rounds twice on its way to a small float.
+            (Held::I32, Held::F32) if from != DType::I32 || to == DType::F32 => {
+                let f = self.v2(&enc::CVTDQ2PS, self.w32(), v);
+                self.round_to(to, f)
+            }
+            (Held::I32, Held::F64) if from != DType::U32 => self.v2(&enc::CVTDQ2PD, self.w64(), v),
+            (Held::I32, Held::F64) if self.wide_target() => self.v2(&enc::CVTUDQ2PD, self.w64(), v),
+            (Held::F32, Held::I32) => self.float_to_int(to, v),
+            (Held::F64, Held::I32) if to != DType::U32 => self.double_to_int(to, v),
+            (Held::I32, Held::I32) => self.wrap(to, v),
+            (Held::I32, Held::I64) => self.v2(if unsigned { &enc::PMOVZXDQ } else { &enc::PMOVSXDQ }, self.w64(), v),
+            (Held::I64, Held::I32) => {
+                let low = self.low_halves(v);
+                self.wrap(to, low)
+            }
+            (Held::I64, Held::I64) => v,
+            (Held::I64, Held::F64) if self.wide_target() => {
+                self.v2(if unsigned { &enc::CVTUQQ2PD } else { &enc::CVTQQ2PD }, self.w64(), v)
+            }
+            (Held::I64, Held::F32) if self.wide_target() && to == DType::F32 => {
+                self.v2(if unsigned { &enc::CVTUQQ2PS } else { &enc::CVTQQ2PS }, self.w64(), v)
+            }
+            (Held::F32 | Held::F64, Held::I64) if self.wide_target() && to == DType::I64 => {
+                // Beyond the range the instruction gives the smallest integer.
+                let wide = held(from) == Held::F64;
+                let enc = if wide { &enc::CVTTPD2QQ } else { &enc::CVTTPS2QQ };
+                let t = self.v2(enc, self.w64(), v);
+                let limit = if wide {
+                    self.c64(2f64.powi(63).to_bits())
+                } else {
+                    self.c32(2f32.powi(63).to_bits())
+                };
+                let over = self.cmp_float(wide, 0x1d, v, limit);
+                let max = self.c64(i64::MAX as u64);
+                let t = self.select(to, over, max, t);
+                let nan = self.cmp_float(wide, 3, v, v);
+                let zero = self.c64(0);
+                self.select(to, nan, zero, t)
+            }
+            _ => helper(self),
+        }
+    }
+
+    /// The low 32 bits of 64-bit lanes.
+    fn low_halves(&mut self, v: V) -> V {
+        if self.wide_target() {
+            return self.v2(&enc::PMOVQD, self.w64(), v);
+        }
+        if self.w64() == W::X {
+            return self.v2i(&enc::PSHUFD, W::X, v, 0x08);
+        }
+        let high = self.v2i(&enc::EXTRACTF128, W::Y, v, 1);
+        self.v3i(&enc::SHUFPS, W::X, v, high, 0x88)
+    }
+
+    /// 1 where the mask is on.
+    fn mask_to_number(&mut self, to: DType, m: V) -> V {
+        let wide = to.size() == 8;
+        let w = self.w(to);
+        let one = match (to.is_float(), wide) {
+            (true, true) => self.r64(1f64.to_bits()),
+            (true, false) => self.r32(1f32.to_bits()),
+            (false, true) => self.r64(1),
+            (false, false) => self.r32(1),
+        };
+        if self.wide_target() {
+            let dst = self.vec();
+            let enc = if wide { &enc::MOVUPD } else { &enc::MOVUPS };
+            self.emit(Inst::Vec {
+                enc,
+                w,
+                dst,
+                a: V::NONE,
+                b: Rm::R(one),
+                imm: None,
+                mask: m,
+            });
+            return dst;
+        }
+        let lanes = if wide { self.widen_mask(m) } else { m };
+        self.v3(&enc::PANDD, w, lanes, one)
+    }
+
+    /// Truncates, saturates, NaN gives 0.
+    fn float_to_int(&mut self, to: DType, v: V) -> V {
+        let w = self.w32();
+        match to {
+            DType::I32 => {
+                let t = self.v2(&enc::CVTTPS2DQ, w, v);
+                let limit = self.c32(2147483648f32.to_bits());
+                let over = self.cmp_float(false, 0x1d, v, limit);
+                let max = self.c32(i32::MAX as u32);
+                let t = self.select(to, over, max, t);
+                self.zero_if_nan(v, t)
+            }
+            DType::U32 if self.wide_target() => {
+                // NaN and negative numbers: the second operand, zero.
+                let zero = self.c32(0);
+                let x = self.v3(&enc::MAXPS, w, v, zero);
+                self.v2(&enc::CVTTPS2UDQ, w, x)
+            }
+            DType::U32 => self.call(&Op::Cast(to, Reg(0)), DType::F32, to, &[v]),
+            _ => {
+                let low = self.c32((to.int_min() as f32).to_bits());
+                let high = self.c32((to.int_max() as f32).to_bits());
+                let x = self.v3(&enc::MAXPS, w, v, low);
+                let x = self.v3(&enc::MINPS, w, x, high);
+                let t = self.v2(&enc::CVTTPS2DQ, w, x);
+                self.zero_if_nan(v, t)
+            }
+        }
+    }
+
+    fn zero_if_nan(&mut self, float: V, int: V) -> V {
+        let ordered = self.cmp_float(false, 7, float, float);
+        let zero = self.r32(0);
+        self.select(DType::I32, ordered, int, zero)
+    }
+
+    fn double_to_int(&mut self, to: DType, v: V) -> V {
+        let w = self.w64();
+        let low = self.c64((to.int_min() as f64).to_bits());
+        let high = self.c64((to.int_max() as f64).to_bits());
+        let x = self.v3(&enc::MAXPD, w, v, low);
+        let x = self.v3(&enc::MINPD, w, x, high);
+        let t = self.v2(&enc::CVTTPD2DQ, w, x);
+        let ordered = self.cmp_float(true, 7, v, v);
+        let zero = self.r32(0);
+        self.select(DType::I32, ordered, t, zero)
+    }
+
+    pub(super) fn quantize(&mut self, to: DType, from: DType, v: V) -> V {
+        if !to.is_float() || !from.is_float() {
+            return self.cast(to, from, v);
+        }
+        let inline = matches!(to, DType::F16 | DType::BF16 | DType::F32) && held(from) == Held::F32;
+        if !inline {
+            return self.call(&Op::Quantize(to, Reg(0)), from, to, &[v]);
+        }
+        // The bound first: these give their second operand if either is NaN.
+        let max = finite_max(to) as f32;
+        let (low, high) = (self.r32((-max).to_bits()), self.r32(max.to_bits()));
+        let x = self.v3(&enc::MAXPS, self.w32(), low, v);
+        let x = self.v3(&enc::MINPS, self.w32(), high, x);
+        self.round_to(to, x)
+    }
+
+    pub(super) fn bitcast(&mut self, to: DType, from: DType, v: V) -> V {
+        let w = self.w32();
+        match (from, to) {
+            _ if from.size() >= 4 || from == to || from == DType::Bool => v,
+            (DType::BF16, _) if to.is_int() => {
+                let v = self.v2i(&enc::PSRLD_I, w, v, 16);
+                self.wrap(to, v)
+            }
+            (_, DType::BF16) if from.is_int() => self.v2i(&enc::PSLLD_I, w, v, 16),
+            _ if from.is_int() && to.is_int() => self.wrap(to, v),
+            _ => self.call(&Op::Bitcast(to, Reg(0)), from, to, &[v]),
+        }
+    }
+}

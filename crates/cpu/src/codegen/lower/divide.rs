@@ -1,0 +1,162 @@
+//! Integer division by lanes, through correctly rounded f64 division.
+//!
+//! If |a| < 2⁵¹, truncating the rounded a / b gives the integer quotient: a quotient that is not whole is at least 1 / b
+//! away from the next whole number, and the rounding error is below a / b · 2⁻⁵³ < 1 / b.
+
+use super::super::asm::{Cc, W};
+use super::super::enc;
+use super::super::inst::{Inst, Mem, Rm, V};
+use super::Lower;
+use ir::{Compare, DType};
+
+/// 1.5 · 2⁵²: adding it to a small integer leaves the integer in the low bits.
+const MAGIC: f64 = 6_755_399_441_055_744.0;
+
+impl Lower<'_> {
+    /// XLA's division or remainder of integers held in 32 bits, or `None` for u32 with AVX2.
+    pub(super) fn divide32(&mut self, d: DType, rem: bool, a: V, b: V) -> Option<V> {
+        let unsigned = d == DType::U32;
+        if unsigned && !self.wide_target() {
+            return None;
+        }
+        let (lanes, w) = (self.l, self.w32());
+        let q = if 8 * lanes <= self.full().bytes() {
+            self.divide_half(unsigned, a, b)
+        } else {
+            // Two halves, each as wide as the machine.
+            let high = |lo: &mut Self, v| {
+                if w == W::Z {
+                    lo.v2i(&enc::EXTRACTF32X8, w, v, 1)
+                } else {
+                    lo.v2i(&enc::EXTRACTF128, w, v, 1)
+                }
+            };
+            let (ah, bh) = (high(self, a), high(self, b));
+            self.l = lanes / 2;
+            let low = self.divide_half(unsigned, a, b);
+            let high = self.divide_half(unsigned, ah, bh);
+            self.l = lanes;
+            self.join_halves(low, high)
+        };
+        let zero = self.c32(0);
+        let by_zero = self.cmp_int(false, false, Compare::Eq, b, zero);
+        let r = if rem {
+            let p = self.v3(&enc::PMULLD, w, q, b);
+            let r = self.v3(&enc::PSUBD, w, a, p);
+            self.select(DType::I32, by_zero, a, r)
+        } else {
+            let ones = self.c32(u32::MAX);
+            self.select(DType::I32, by_zero, ones, q)
+        };
+        Some(self.wrap(d, r))
+    }
+
+    fn divide_half(&mut self, unsigned: bool, a: V, b: V) -> V {
+        let w = self.w64();
+        let (to, from) = if unsigned {
+            (&enc::CVTUDQ2PD, &enc::CVTTPD2UDQ)
+        } else {
+            (&enc::CVTDQ2PD, &enc::CVTTPD2DQ)
+        };
+        let (x, y) = (self.v2(to, w, a), self.v2(to, w, b));
+        let q = self.v3(&enc::DIVPD, w, x, y);
+        self.v2(from, w, q)
+    }
+
+    /// Two half-wide registers as one.
+    fn join_halves(&mut self, low: V, high: V) -> V {
+        let w = self.w32();
+        let enc = if w == W::Z { &enc::INSERTF32X8 } else { &enc::INSERTF128 };
+        self.v3i(enc, w, low, high, 1)
+    }
+
+    /// Division or remainder of i64 lanes by a constant.
+    pub(super) fn divide64_const(&mut self, rem: bool, a: V, b: i64) -> Option<V> {
+        if b == 0 || b.unsigned_abs() >= 1 << 51 {
+            return None;
+        }
+        let w = self.w64();
+        let out = self.vec();
+        let (slow, done) = (self.label(), self.label());
+        // Lanes outside ±2⁵¹ take the slow road.
+        let offset = self.c64(1 << 51);
+        let shifted = self.v3(&enc::PADDQ, w, a, offset);
+        let limit = self.c64(1 << 52);
+        let big = self.cmp_int(true, true, Compare::Ge, shifted, limit);
+        let any = self.any(big);
+        self.emit(Inst::Test { a: any, b: any });
+        self.emit(Inst::Jcc {
+            cc: Cc::Ne,
+            label: slow,
+        });
+        let (bits, magic) = (self.c64(MAGIC.to_bits()), self.c64(MAGIC.to_bits()));
+        let x = self.v3(&enc::PADDQ, w, a, bits);
+        let x = self.v3(&enc::SUBPD, w, x, magic);
+        let divisor = self.c64((b as f64).to_bits());
+        let q = self.v3(&enc::DIVPD, w, x, divisor);
+        let enc = if self.wide_target() {
+            &enc::RNDSCALEPD
+        } else {
+            &enc::ROUNDPD
+        };
+        let q = self.v2i(enc, w, q, 11);
+        let r = if rem {
+            self.fma_kind(super::super::inst::FmaKind::Neg, true, q, divisor, x)
+        } else {
+            q
+        };
+        let r = self.v3(&enc::ADDPD, w, r, magic);
+        self.to(out, &enc::PSUBQ, w, r, bits);
+        self.emit(Inst::Jmp { label: done });
+        self.emit(Inst::Label { label: slow });
+        let c = self.r64(b as u64);
+        let v = self.divide64_by_lane(true, rem, a, c);
+        self.emit(Inst::Mov { dst: out, src: v });
+        self.emit(Inst::Label { label: done });
+        Some(out)
+    }
+
+    /// Division of 64-bit lanes one after the other.
+    pub(super) fn divide64_by_lane(&mut self, signed: bool, rem: bool, a: V, b: V) -> V {
+        let w = self.w64();
+        for (v, at) in [(a, 0), (b, 64)] {
+            let mem = Mem::frame(at);
+            self.emit(Inst::Store {
+                enc: &enc::MOVUPS_ST,
+                w,
+                src: v,
+                mem,
+                mask: V::NONE,
+                imm: None,
+            });
+        }
+        for lane in 0..self.l as i32 {
+            let (x, y, q) = (self.gpr(), self.gpr(), self.gpr());
+            self.emit(Inst::Load {
+                dst: x,
+                mem: Mem::frame(8 * lane),
+                size: 8,
+                signed: false,
+            });
+            self.emit(Inst::Load {
+                dst: y,
+                mem: Mem::frame(64 + 8 * lane),
+                size: 8,
+                signed: false,
+            });
+            self.emit(Inst::DivRem {
+                dst: q,
+                a: x,
+                b: y,
+                signed,
+                rem,
+            });
+            self.emit(Inst::StoreG {
+                src: q,
+                mem: Mem::frame(8 * lane),
+                size: 8,
+            });
+        }
+        self.v2(&enc::MOVUPS, w, Rm::M(Mem::frame(0)))
+    }
+}

@@ -1,0 +1,359 @@
+//! Kernels to instructions over virtual registers.
+//!
+//! A value that varies by lane takes one vector register per unrolled copy; a uniform value is a vector register of
+//! which lane 0 counts, made once and broadcast where lanes need it. Values are held wide: small floats as f32 that the
+//! dtype can represent, small integers extended to 32 bits, bool as a mask (AVX-512) or as all-ones 32-bit lanes (AVX2).
+//! The number of lanes is that of the widest dtype, so every value of a vector loop takes exactly one register.
+//!
+//! Each open loop has two lists of instructions, `pre` and `body`; addresses, constants and broadcasts that do not change
+//! inside a loop are put into its `pre`.
+
+mod address;
+mod arith;
+mod convert;
+mod divide;
+mod index;
+mod loops;
+mod mask;
+mod memory;
+mod values;
+
+use super::asm::W;
+use super::enc::Enc;
+use super::inst::{Class, Inst, Mem, Rm, V};
+use super::pool::{Const, Pool};
+use super::{Target, analyse};
+use address::BaseKey;
+use compiler::loops::{Kernel, Op, Reg, Size, Stmt, Var};
+use ir::{DType, Scalar};
+use rustc_hash::FxHashMap;
+
+/// Most unrolled copies of a vector loop's body.
+pub(crate) const MAX_UNROLL: usize = 4;
+
+/// The instructions of a kernel.
+pub(crate) struct Code {
+    pub(crate) insts: Vec<Inst>,
+    pub(crate) classes: Vec<Class>,
+    pub(crate) pool: Pool,
+    pub(crate) labels: u32,
+}
+
+/// Lowers a kernel that satisfies `verify`.
+pub(crate) fn lower(k: &Kernel, target: Target) -> Code {
+    let mut lo = Lower {
+        k,
+        target,
+        classes: vec![],
+        pool: Pool::new(target == Target::Avx512),
+        labels: 0,
+        loops: vec![LoopCx::new(V::NONE)],
+        pre: None,
+        vals: vec![[V::NONE; MAX_UNROLL]; k.regs.len()],
+        consts: vec![None; k.regs.len()],
+        varying: analyse::varying(k),
+        reg_level: vec![0; k.regs.len()],
+        var_level: vec![0; k.vars as usize],
+        lanes: 1,
+        unroll: 1,
+        l: 1,
+        tail: None,
+        vector: None,
+        args: [V::NONE; 4],
+        sizes: FxHashMap::default(),
+    };
+    lo.find_consts(&k.body);
+    for i in 0..4 {
+        lo.args[i] = lo.fresh(Class::Gpr);
+        let dst = lo.args[i];
+        lo.loops[0].pre.push(Inst::Load {
+            dst,
+            mem: Mem::frame(8 * i as i32),
+            size: 8,
+            signed: false,
+        });
+    }
+    lo.block(&k.body);
+    let entry = std::mem::replace(&mut lo.loops[0], LoopCx::new(V::NONE));
+    let mut insts = entry.pre;
+    insts.extend(entry.body);
+    Code {
+        insts,
+        classes: lo.classes,
+        pool: lo.pool,
+        labels: lo.labels,
+    }
+}
+
+/// A loop being lowered; the first is the kernel itself.
+struct LoopCx {
+    iv: V,
+    /// Value of the variable at the start, 0 if absent.
+    start: Option<V>,
+    pre: Vec<Inst>,
+    body: Vec<Inst>,
+    /// Multiples of the variable, in bytes, kept by addition.
+    derived: Vec<(Size, usize, V)>,
+    bases: FxHashMap<BaseKey, V>,
+    consts: FxHashMap<(Const, bool), V>,
+    /// Broadcasts and general-register copies of values from outside the loop.
+    outer: Copies,
+    /// Those of values made in the loop's body.
+    local: Copies,
+}
+
+#[derive(Default)]
+struct Copies {
+    broadcast: FxHashMap<Reg, V>,
+    gpr: FxHashMap<Reg, V>,
+}
+
+impl LoopCx {
+    fn new(iv: V) -> LoopCx {
+        LoopCx {
+            iv,
+            start: None,
+            pre: vec![],
+            body: vec![],
+            derived: vec![],
+            bases: FxHashMap::default(),
+            consts: FxHashMap::default(),
+            outer: Copies::default(),
+            local: Copies::default(),
+        }
+    }
+}
+
+/// The vector loop being lowered.
+#[derive(Clone, Copy)]
+struct VectorCx {
+    var: Var,
+    level: usize,
+}
+
+/// The state of lowering.
+pub(crate) struct Lower<'a> {
+    k: &'a Kernel,
+    pub(crate) target: Target,
+    classes: Vec<Class>,
+    pool: Pool,
+    labels: u32,
+    loops: Vec<LoopCx>,
+    /// Instructions go into this loop's `pre` instead of the innermost body.
+    pre: Option<usize>,
+    vals: Vec<[V; MAX_UNROLL]>,
+    consts: Vec<Option<Scalar>>,
+    varying: Vec<bool>,
+    reg_level: Vec<u32>,
+    var_level: Vec<u32>,
+    /// Lanes and copies of the open vector loop, or 1.
+    lanes: usize,
+    unroll: usize,
+    /// Lanes of the op being lowered: `lanes`, or 1 for a uniform op.
+    pub(crate) l: usize,
+    /// Which lanes are on in the loop's last, partial iteration.
+    tail: Option<V>,
+    vector: Option<VectorCx>,
+    /// `bufs`, `sizes`, `begin`, `end`.
+    args: [V; 4],
+    sizes: FxHashMap<(u32, usize), V>,
+}
+
+impl Lower<'_> {
+    pub(crate) fn fresh(&mut self, class: Class) -> V {
+        self.classes.push(class);
+        V(self.classes.len() as u32 - 1)
+    }
+
+    pub(crate) fn vec(&mut self) -> V {
+        self.fresh(Class::Vec)
+    }
+
+    pub(crate) fn gpr(&mut self) -> V {
+        self.fresh(Class::Gpr)
+    }
+
+    pub(crate) fn label(&mut self) -> u32 {
+        self.labels += 1;
+        self.labels - 1
+    }
+
+    pub(crate) fn wide_target(&self) -> bool {
+        self.target == Target::Avx512
+    }
+
+    /// The level whose body new instructions belong to.
+    fn cur(&self) -> usize {
+        self.pre.map_or(self.loops.len(), |p| p) - 1
+    }
+
+    pub(crate) fn emit(&mut self, i: Inst) {
+        match self.pre {
+            Some(p) => self.loops[p].pre.push(i),
+            None => {
+                let top = self.loops.len() - 1;
+                self.loops[top].body.push(i);
+            }
+        }
+    }
+
+    /// Runs `f` with instructions going in front of the loop at `level`.
+    fn before_loop<R>(&mut self, level: usize, f: impl FnOnce(&mut Self) -> R) -> R {
+        let old = self.pre.replace(level);
+        let r = f(self);
+        self.pre = old;
+        r
+    }
+
+    /// Vector width of 32-bit lanes.
+    pub(crate) fn w32(&self) -> W {
+        W::of_bytes(4 * self.l)
+    }
+
+    /// Vector width of 64-bit lanes.
+    pub(crate) fn w64(&self) -> W {
+        W::of_bytes(8 * self.l)
+    }
+
+    /// Vector width of a dtype's lanes.
+    pub(crate) fn w(&self, d: DType) -> W {
+        if d.size() == 8 { self.w64() } else { self.w32() }
+    }
+
+    pub(crate) fn full(&self) -> W {
+        if self.wide_target() { W::Z } else { W::Y }
+    }
+
+    /// `enc(a, b)` at a width.
+    pub(crate) fn v3(&mut self, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>) -> V {
+        let dst = self.vec();
+        self.emit(Inst::Vec {
+            enc,
+            w,
+            dst,
+            a,
+            b: b.into(),
+            imm: None,
+            mask: V::NONE,
+        });
+        dst
+    }
+
+    /// `enc(b)` at a width.
+    pub(crate) fn v2(&mut self, enc: &'static Enc, w: W, b: impl Into<Rm>) -> V {
+        self.v3(enc, w, V::NONE, b)
+    }
+
+    /// `enc(a, b, imm)` at a width.
+    pub(crate) fn v3i(&mut self, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>, imm: u8) -> V {
+        let dst = self.vec();
+        self.emit(Inst::Vec {
+            enc,
+            w,
+            dst,
+            a,
+            b: b.into(),
+            imm: Some(imm),
+            mask: V::NONE,
+        });
+        dst
+    }
+
+    /// `enc(b, imm)` at a width.
+    pub(crate) fn v2i(&mut self, enc: &'static Enc, w: W, b: impl Into<Rm>, imm: u8) -> V {
+        self.v3i(enc, w, V::NONE, b, imm)
+    }
+
+    /// An instruction with a destination of any class.
+    pub(crate) fn to(&mut self, dst: V, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>) {
+        self.emit(Inst::Vec {
+            enc,
+            w,
+            dst,
+            a,
+            b: b.into(),
+            imm: None,
+            mask: V::NONE,
+        });
+    }
+
+    pub(crate) fn c32(&mut self, bits: u32) -> Rm {
+        Rm::C(self.pool.id(Const::Lane32(bits)))
+    }
+
+    pub(crate) fn c64(&mut self, bits: u64) -> Rm {
+        Rm::C(self.pool.id(Const::Lane64(bits)))
+    }
+
+    fn find_consts(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let { dst, op: Op::Const(c) } => self.consts[dst.0 as usize] = Some(*c),
+                Stmt::Loop(l) => self.find_consts(&l.body),
+                _ => {}
+            }
+        }
+    }
+
+    fn block(&mut self, body: &[Stmt]) {
+        for s in body {
+            match s {
+                Stmt::Let { op: Op::Const(_), .. } => {}
+                Stmt::Let { dst, op } => {
+                    let varying = self.varying[dst.0 as usize];
+                    self.l = if varying { self.lanes } else { 1 };
+                    let copies = if varying { self.unroll } else { 1 };
+                    self.reg_level[dst.0 as usize] = self.cur() as u32;
+                    let start = self.loops[self.loops.len() - 1].body.len();
+                    let mut marks = [0; MAX_UNROLL + 1];
+                    for u in 0..copies {
+                        let v = self.op(*dst, op, u);
+                        self.vals[dst.0 as usize][u] = v;
+                        marks[u + 1] = self.loops[self.loops.len() - 1].body.len();
+                    }
+                    if copies > 1 {
+                        marks[0] = start;
+                        self.interleave(&marks[..=copies]);
+                    }
+                }
+                Stmt::Store {
+                    buf,
+                    index,
+                    value,
+                    mask,
+                } => self.store(*buf, index, *value, *mask),
+                Stmt::Loop(l) if analyse::is_vector(l) => self.vector_loop(l),
+                Stmt::Loop(l) => self.serial_loop(l),
+            }
+        }
+    }
+
+    /// Puts the instructions of unrolled copies side by side, so that their dependency chains overlap even in a small
+    /// window. Pieces with branches, calls or stores into the frame stay as they are.
+    fn interleave(&mut self, marks: &[usize]) {
+        let top = self.loops.len() - 1;
+        let body = &mut self.loops[top].body;
+        let (start, n) = (marks[0], marks[1] - marks[0]);
+        let even = marks.windows(2).all(|m| m[1] - m[0] == n);
+        let straight = |i: &Inst| {
+            !matches!(
+                i,
+                Inst::Label { .. } | Inst::LoopBegin { .. } | Inst::Store { .. } | Inst::StoreG { .. }
+            )
+        };
+        if n < 2 || !even || !body[start..].iter().all(straight) {
+            return;
+        }
+        let copies = marks.len() - 1;
+        let old = body.split_off(start);
+        for i in 0..n {
+            for c in 0..copies {
+                body.push(old[c * n + i]);
+            }
+        }
+    }
+
+    fn dtype(&self, r: Reg) -> DType {
+        self.k.regs[r.0 as usize]
+    }
+}

@@ -1,0 +1,166 @@
+//! Elementary functions as vector code on f32 lanes.
+//!
+//! Largest errors over all 2³² inputs, in units in the last place, as `examples/ulp_sweep.rs` finds them, are given with
+//! each function. Special cases (NaN, infinities, signed zeros, overflow, subnormal inputs and results) are exact.
+//! Polynomials interpolate at Chebyshev nodes or are those of Cephes.
+
+mod erf;
+mod exp;
+mod log;
+mod trig;
+
+use super::asm::W;
+use super::enc::{self, Enc};
+use super::inst::{FmaKind, Rm, V};
+use super::lower::Lower;
+use ir::{DType, Unary};
+
+/// About how many instructions a function takes.
+pub(crate) fn weight(op: Unary, d: DType) -> usize {
+    match op {
+        Unary::Neg | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not => 1,
+        Unary::Sqrt | Unary::Reciprocal | Unary::Rsqrt | Unary::Sign | Unary::IsFinite => 3,
+        _ if d.size() == 8 => 40,
+        Unary::Exp | Unary::Exp2 | Unary::Logistic => 18,
+        Unary::Tanh | Unary::Expm1 => 24,
+        Unary::Log | Unary::Log2 | Unary::Log1p | Unary::Erf | Unary::Sin | Unary::Cos => 36,
+        _ => 40,
+    }
+}
+
+/// A function of f32 lanes, if it has an inline form.
+pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
+    Some(match op {
+        Unary::Exp => exp::exp(lo, x),
+        Unary::Exp2 => exp::exp2(lo, x),
+        Unary::Expm1 => exp::expm1(lo, x),
+        Unary::Logistic => exp::logistic(lo, x),
+        Unary::Tanh => exp::tanh(lo, x),
+        Unary::Log => log::log(lo, x),
+        Unary::Log2 => log::log2(lo, x),
+        Unary::Log1p => log::log1p(lo, x),
+        Unary::Erf => erf::erf(lo, x),
+        Unary::Sin => trig::sin(lo, x),
+        Unary::Cos => trig::cos(lo, x),
+        _ => return None,
+    })
+}
+
+/// A function of f64 lanes, if it has an inline form.
+pub(crate) fn unary_f64(_lo: &mut Lower<'_>, _op: Unary, _x: V) -> Option<V> {
+    None
+}
+
+/// f32 instructions with constants where they fit.
+impl Lower<'_> {
+    fn k(&mut self, x: f32) -> Rm {
+        self.c32(x.to_bits())
+    }
+
+    /// A constant as a first source.
+    fn kr(&mut self, x: f32) -> V {
+        self.r32(x.to_bits())
+    }
+
+    fn ps(&mut self, e: &'static Enc, a: V, b: impl Into<Rm>) -> V {
+        let w: W = self.w32();
+        self.v3(e, w, a, b)
+    }
+
+    fn add(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::ADDPS, a, b)
+    }
+
+    fn sub(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::SUBPS, a, b)
+    }
+
+    fn mul(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::MULPS, a, b)
+    }
+
+    fn div(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::DIVPS, a, b)
+    }
+
+    fn and(&mut self, a: V, bits: u32) -> V {
+        let b = self.c32(bits);
+        self.ps(&enc::PANDD, a, b)
+    }
+
+    fn or(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::PORD, a, b)
+    }
+
+    fn xor(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::PXORD, a, b)
+    }
+
+    fn abs(&mut self, a: V) -> V {
+        self.and(a, 0x7fff_ffff)
+    }
+
+    /// `a * b + c`.
+    fn mad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.fma(false, a, b, c)
+    }
+
+    /// `c - a * b`.
+    fn nmad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.fma_kind(FmaKind::Neg, false, a, b, c)
+    }
+
+    /// `min(max(x, low), high)` that keeps NaN: the instructions give their second source then.
+    fn clamp(&mut self, x: V, low: Option<f32>, high: Option<f32>) -> V {
+        let mut x = x;
+        if let Some(l) = low {
+            let l = self.kr(l);
+            x = self.ps(&enc::MAXPS, l, x);
+        }
+        if let Some(h) = high {
+            let h = self.kr(h);
+            x = self.ps(&enc::MINPS, h, x);
+        }
+        x
+    }
+
+    /// Horner's rule; the coefficient of the highest power comes first.
+    fn poly(&mut self, x: V, coefficients: &[f32]) -> V {
+        let first = self.k(coefficients[0]);
+        let second = self.k(coefficients[1]);
+        let mut p = self.mad(x, first, second);
+        for &c in &coefficients[2..] {
+            let c = self.k(c);
+            p = self.mad(p, x, c);
+        }
+        p
+    }
+
+    fn shl(&mut self, x: V, n: u8) -> V {
+        let w = self.w32();
+        self.v2i(&enc::PSLLD_I, w, x, n)
+    }
+
+    fn sar(&mut self, x: V, n: u8) -> V {
+        let w = self.w32();
+        self.v2i(&enc::PSRAD_I, w, x, n)
+    }
+
+    fn iadd(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::PADDD, a, b)
+    }
+
+    fn isub(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.ps(&enc::PSUBD, a, b)
+    }
+
+    /// The sign of `of` put onto `x`, whose sign is clear or already that.
+    fn with_sign(&mut self, x: V, of: V) -> V {
+        let s = self.and(of, 0x8000_0000);
+        self.or(x, s)
+    }
+
+    fn choose(&mut self, m: V, a: impl Into<Rm>, b: V) -> V {
+        self.select(DType::F32, m, a, b)
+    }
+}

@@ -1,0 +1,176 @@
+//! Kernels of the `loops` IR to x86-64 machine code at run time.
+//!
+//! `analyse` finds what varies by lane, `hoist` moves invariants out of loops, `lower` makes instructions over virtual
+//! registers, `regalloc` gives them real ones, `emit` writes bytes and `exec` makes them runnable.
+//!
+//! A compiled kernel is `extern "C" fn(bufs, sizes, begin, end)`: `begin..end` is the range of the top-level parallel
+//! loop (ignored if there is none; call it with `0..1`).
+//!
+//! On other machines, and on x86-64 without AVX2 and FMA, [`compile`] says [`CodegenError::Unsupported`].
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod analyse;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod asm;
+mod cache;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod emit;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod enc;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod exec;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod helper;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod hoist;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod inst;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod lower;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod math;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod pool;
+#[cfg(all(unix, target_arch = "x86_64"))]
+mod regalloc;
+#[cfg(all(test, unix, target_arch = "x86_64"))]
+mod tests;
+
+pub mod ulp;
+
+pub use cache::KernelCache;
+
+use compiler::loops::{Kernel, KernelError};
+use thiserror::Error;
+
+/// The instruction sets that kernels are compiled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// AVX2, FMA, F16C, BMI2: 256-bit vectors.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL: 512-bit vectors and mask registers.
+    Avx512,
+}
+
+impl Target {
+    /// The best target of this machine, if any.
+    pub fn detect() -> Option<Target> {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let avx2 = has!("avx2") && has!("fma") && has!("f16c") && has!("bmi2");
+            let avx512 = has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl");
+            match (avx2, avx512) {
+                (true, true) => Some(Target::Avx512),
+                (true, false) => Some(Target::Avx2),
+                _ => None,
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        None
+    }
+}
+
+/// Why a kernel was not compiled.
+#[derive(Debug, Error)]
+pub enum CodegenError {
+    /// This machine has no code generator.
+    #[error("no code generator for this machine: x86-64 with AVX2, FMA, F16C and BMI2 is needed")]
+    Unsupported,
+    /// The kernel is malformed.
+    #[error("malformed kernel: {0}")]
+    Kernel(#[from] KernelError),
+    /// The system gave no executable memory.
+    #[error("no executable memory: {0}")]
+    Memory(#[from] std::io::Error),
+}
+
+/// The signature of a compiled kernel.
+pub type Entry = unsafe extern "C" fn(bufs: *const *mut u8, sizes: *const i64, begin: i64, end: i64);
+
+/// A kernel as machine code.
+pub struct CompiledKernel {
+    #[cfg(all(unix, target_arch = "x86_64"))]
+    code: exec::Code,
+    entry: Entry,
+    size: usize,
+}
+
+impl CompiledKernel {
+    /// Bytes of code and constants.
+    pub fn code_size(&self) -> usize {
+        self.size
+    }
+
+    /// The address to call.
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+
+    /// Runs the iterations `begin..end` of the parallel loop.
+    ///
+    /// # Safety
+    /// `bufs` holds one pointer per buffer of the kernel, each valid for every element that the kernel touches in this
+    /// range and not written by others meanwhile; `sizes` holds its size arguments.
+    pub unsafe fn run(&self, bufs: &[*mut u8], sizes: &[i64], begin: i64, end: i64) {
+        // SAFETY: the caller's promise is that of the kernel.
+        unsafe { (self.entry)(bufs.as_ptr(), sizes.as_ptr(), begin, end) }
+    }
+}
+
+impl std::fmt::Debug for CompiledKernel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "CompiledKernel({} bytes)", self.size)
+    }
+}
+
+/// Compiles a kernel for a target that this machine has.
+#[cfg(all(unix, target_arch = "x86_64"))]
+pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, CodegenError> {
+    match (Target::detect(), target) {
+        (None, _) | (Some(Target::Avx2), Target::Avx512) => return Err(CodegenError::Unsupported),
+        _ => {}
+    }
+    let bytes = assemble(kernel, target)?;
+    let code = exec::Code::new(&bytes)?;
+    // SAFETY: the code was made for this signature.
+    let entry = unsafe { std::mem::transmute::<*const u8, Entry>(code.start()) };
+    Ok(CompiledKernel {
+        code,
+        entry,
+        size: bytes.len(),
+    })
+}
+
+#[cfg(all(unix, target_arch = "x86_64"))]
+impl Drop for CompiledKernel {
+    fn drop(&mut self) {
+        // The field keeps the mapping alive; nothing else to do.
+        let _ = &self.code;
+    }
+}
+
+/// The bytes of a kernel's code, position independent.
+#[cfg(all(unix, target_arch = "x86_64"))]
+fn assemble(kernel: &Kernel, target: Target) -> Result<Vec<u8>, CodegenError> {
+    #[cfg(debug_assertions)]
+    compiler::loops::verify(kernel)?;
+    let hoisted = hoist::hoist(kernel);
+    let kernel = hoisted.as_ref().unwrap_or(kernel);
+    let code = lower::lower(kernel, target);
+    let alloc = regalloc::allocate(&code.insts, &code.classes, &emit::files(target));
+    Ok(emit::emit(
+        &code.insts,
+        &code.classes,
+        &alloc,
+        &code.pool,
+        target,
+        code.labels,
+    ))
+}
+
+/// Says that this machine has no code generator.
+#[cfg(not(all(unix, target_arch = "x86_64")))]
+pub fn compile(_kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
+    Err(CodegenError::Unsupported)
+}

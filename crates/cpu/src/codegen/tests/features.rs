@@ -1,0 +1,381 @@
+//! Hand-made kernels, one per feature.
+
+use super::*;
+use crate::codegen::KernelCache;
+use compiler::loops::{Atom, Builder, Extent, Index, Mode, Op, Reg, Size};
+use ir::{Binary, Compare, Unary};
+
+const F: DType = DType::F32;
+
+#[test]
+fn elementwise_add_with_every_tail() {
+    for n in 0..70 {
+        for runtime in [false, true] {
+            let mut b = Builder::new("add");
+            let x = b.buffer(F, Mode::Read);
+            let y = b.buffer(F, Mode::Write);
+            let size = if runtime { b.size() } else { Size::Const(n) };
+            b.each(LoopKind::Vector, size, |b, i| {
+                let v = b.load(x, i);
+                let c = b.number(F, 1.5);
+                let w = b.binary(Binary::Add, v, c);
+                b.store(y, i, w);
+            });
+            let mut rng = Rng(n as u64);
+            let data = [samples(&mut rng, F, n as usize), vec![0; 4 * n as usize]];
+            let sizes: &[i64] = if runtime { &[n] } else { &[] };
+            check(&b.finish(), &data, sizes, Match::Exact);
+        }
+    }
+}
+
+/// `y[i] = op(x[i])` for one op over a dtype, in a vector loop and as scalars.
+fn map(from: DType, to: DType, n: usize, make: impl Fn(&mut Builder, Reg) -> Reg) -> [Kernel; 2] {
+    [LoopKind::Vector, LoopKind::Serial].map(|kind| {
+        let mut b = Builder::new("map");
+        let x = b.buffer(from, Mode::Read);
+        let y = b.buffer(to, Mode::Write);
+        b.each(kind, Size::Const(n as i64), |b, i| {
+            let v = b.load(x, i);
+            let w = make(b, v);
+            b.store(y, i, w);
+        });
+        b.finish()
+    })
+}
+
+#[test]
+fn every_unary_of_every_dtype() {
+    let mut rng = Rng(1);
+    for d in DType::ALL {
+        for &op in Unary::ALL {
+            if !op.domain().contains(d) {
+                continue;
+            }
+            let n = 61;
+            let data = [samples(&mut rng, d, n), vec![0; n * op.result(d).size()]];
+            // A small float may round to the neighbour where the f32 result is off by one.
+            let how = match d {
+                _ if !random::inexact(op) => Match::Exact,
+                DType::F16 => Match::Near(1e-3),
+                DType::BF16 => Match::Near(8e-3),
+                DType::F8E4M3 | DType::F8E5M2 => Match::Near(0.25),
+                DType::F32 => Match::Near(4e-7),
+                _ => Match::Near(1e-14),
+            };
+            for k in map(d, op.result(d), n, |b, v| b.unary(op, v)) {
+                check(&k, &data, &[], how);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_binary_and_comparison_of_every_dtype() {
+    let mut rng = Rng(2);
+    for d in DType::ALL {
+        let n = 157;
+        let c = sample(&mut rng, d);
+        let data = [samples(&mut rng, d, n), samples(&mut rng, d, n), vec![0; n * 8]];
+        for kind in [LoopKind::Vector, LoopKind::Serial] {
+            for swap in 0..3 {
+                let kernel = |out: DType, f: &dyn Fn(&mut Builder, Reg, Reg) -> Reg| {
+                    let mut b = Builder::new("map2");
+                    let (x, y) = (b.buffer(d, Mode::Read), b.buffer(d, Mode::Read));
+                    let z = b.buffer(out, Mode::Write);
+                    b.each(kind, Size::Const(n as i64), |b, i| {
+                        let (v, w) = (b.load(x, i), b.load(y, i));
+                        let k = b.constant(c);
+                        let (v, w) = [(v, w), (v, k), (k, w)][swap];
+                        let r = f(b, v, w);
+                        b.store(z, i, r);
+                    });
+                    b.finish()
+                };
+                for &op in Binary::ALL {
+                    if op.domain().contains(d) {
+                        check(&kernel(d, &|b, v, w| b.binary(op, v, w)), &data, &[], Match::Exact);
+                    }
+                }
+                for &op in Compare::ALL {
+                    check(
+                        &kernel(DType::Bool, &|b, v, w| b.compare(op, v, w)),
+                        &data,
+                        &[],
+                        Match::Exact,
+                    );
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn every_conversion() {
+    let mut rng = Rng(3);
+    for from in DType::ALL {
+        let n = 77;
+        for to in DType::ALL {
+            let data = [samples(&mut rng, from, n), vec![0; n * to.size()]];
+            for k in map(from, to, n, |b, v| b.cast(to, v)) {
+                check(&k, &data, &[], Match::Exact);
+            }
+            for k in map(from, to, n, |b, v| b.let_(to, Op::Quantize(to, v))) {
+                check(&k, &data, &[], Match::Exact);
+            }
+            if from.size() == to.size() && (from == DType::Bool) == (to == DType::Bool) {
+                // No NaNs: their bits are not defined.
+                let plain: Vec<Scalar> = (0..n).map(|i| Scalar::from_f64(from, i as f64 / 4.0 - 5.0)).collect();
+                let data = [bytes_of(&plain), vec![0; n * to.size()]];
+                for k in map(from, to, n, |b, v| b.let_(to, Op::Bitcast(to, v))) {
+                    check(&k, &data, &[], Match::Exact);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn runtime_strides_of_one_zero_and_more() {
+    for d in [F, DType::F64, DType::U8, DType::F16, DType::Bool] {
+        for stride in [0i64, 1, 2, -1] {
+            for out_stride in [1i64, 3] {
+                let n = 45;
+                let mut b = Builder::new("strided");
+                let x = b.buffer(d, Mode::Read);
+                let y = b.buffer(d, Mode::Write);
+                let (size, sx, sy) = (b.size(), b.size(), b.size());
+                let Size::Arg(offset) = b.size() else { unreachable!() };
+                b.each(LoopKind::Vector, size, |b, i| {
+                    let index = Index {
+                        offset_args: vec![offset],
+                        ..Index::default().term(Atom::Var(i), sx)
+                    };
+                    let v = b.load(x, index);
+                    b.store(y, Index::default().term(Atom::Var(i), sy), v);
+                });
+                let mut rng = Rng(9);
+                let data = [samples(&mut rng, d, 2 * n), vec![0; 3 * n * d.size()]];
+                let offset = if stride < 0 { n as i64 } else { 0 };
+                check(
+                    &b.finish(),
+                    &data,
+                    &[n as i64, stride, out_stride, offset],
+                    Match::Exact,
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_come_near_and_repeat_exactly() {
+    for n in [1usize, 5, 16, 100, 1000, 4099] {
+        let mut b = Builder::new("sum");
+        let x = b.buffer(F, Mode::Read);
+        let y = b.buffer(F, Mode::Write);
+        let zero = b.number(F, 0.25);
+        let e = Extent::Exact(Size::Const(n as i64));
+        let s = b.loop_(LoopKind::Vector, e, &[(zero, Some(Binary::Add))], |b, i, p| {
+            let v = b.load(x, i);
+            vec![b.binary(Binary::Add, p[0], v)]
+        });
+        b.store(y, 0, s[0]);
+        let values: Vec<Scalar> = (0..n)
+            .map(|i| Scalar::from_f64(F, (i * 7919 % 1000) as f64 / 1000.0))
+            .collect();
+        check(&b.finish(), &[bytes_of(&values), vec![0; 4]], &[], Match::Near(1e-5));
+    }
+}
+
+#[test]
+fn scans_keep_lanes_in_registers() {
+    for n in [1i64, 3, 4, 16, 33, 70] {
+        let mut b = Builder::new("scan");
+        let x = b.buffer(F, Mode::Read);
+        let y = b.buffer(F, Mode::Write);
+        let last = b.buffer(F, Mode::Write);
+        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+            let (zero, one) = (b.number(F, 0.0), b.number(F, 1.0));
+            let steps = Extent::Exact(Size::Const(9));
+            let out = b.loop_(LoopKind::Serial, steps, &[(zero, None), (one, None)], |b, t, p| {
+                let index = Index::from(i).plus(t, n);
+                let v = b.load(x, index.clone());
+                let c = b.binary(Binary::Add, p[0], v);
+                b.store(y, index, c);
+                // The carries change places.
+                vec![p[1], c]
+            });
+            let s = b.binary(Binary::Sub, out[0], out[1]);
+            b.store(last, i, s);
+        });
+        let mut rng = Rng(n as u64);
+        let data = [
+            samples(&mut rng, F, 9 * n as usize),
+            vec![0; 36 * n as usize],
+            vec![0; 4 * n as usize],
+        ];
+        check(&b.finish(), &data, &[], Match::Exact);
+    }
+}
+
+#[test]
+fn scratch_and_in_place_buffers() {
+    let n = 37;
+    let mut b = Builder::new("scratch");
+    let x = b.buffer(F, Mode::ReadWrite);
+    let t = b.buffer(F, Mode::Scratch(n));
+    b.each(LoopKind::Parallel, Size::Const(3), |b, r| {
+        b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
+            let v = b.load(x, Index::from(i).plus(r, n as i64));
+            let v = b.binary(Binary::Mul, v, v);
+            b.store(t, i, v);
+        });
+        b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
+            let v = b.load(
+                t,
+                Index {
+                    offset: n as i64 - 1,
+                    ..Index::default()
+                }
+                .plus(i, -1),
+            );
+            b.store(x, Index::from(i).plus(r, n as i64), v);
+        });
+    });
+    let mut rng = Rng(4);
+    check(
+        &b.finish(),
+        &[samples(&mut rng, F, 3 * n), vec![0; 4 * n]],
+        &[],
+        Match::Exact,
+    );
+}
+
+/// Scatters to one place: the last iteration wins, as in order.
+#[test]
+fn colliding_stores_happen_in_lane_order() {
+    let n = 50;
+    let mut b = Builder::new("scatter");
+    let at = b.buffer(DType::I64, Mode::Read);
+    let y = b.buffer(F, Mode::Write);
+    b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+        let place = b.load(at, i);
+        let v = b.index(i);
+        let v = b.cast(F, v);
+        b.store(y, place, v);
+    });
+    let places: Vec<Scalar> = (0..n).map(|i| Scalar::from_i64(DType::I64, i * i % 7)).collect();
+    check(&b.finish(), &[bytes_of(&places), vec![0; 28]], &[], Match::Exact);
+}
+
+/// A page that may be touched, followed by one that may not.
+struct Guarded {
+    start: *mut u8,
+}
+
+const PAGE: usize = 4096;
+
+impl Guarded {
+    fn new() -> Guarded {
+        // SAFETY: plain system calls on a fresh mapping.
+        unsafe {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let p = libc::mmap(std::ptr::null_mut(), 2 * PAGE, prot, flags, -1, 0);
+            assert_ne!(p, libc::MAP_FAILED);
+            assert_eq!(
+                libc::mprotect(p.cast::<u8>().add(PAGE).cast(), PAGE, libc::PROT_NONE),
+                0
+            );
+            Guarded { start: p.cast() }
+        }
+    }
+
+    /// The last `n` bytes before the guard.
+    fn end(&self, n: usize) -> *mut u8 {
+        // SAFETY: within the mapping.
+        unsafe { self.start.add(PAGE - n) }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `new`.
+        unsafe { libc::munmap(self.start.cast(), 2 * PAGE) };
+    }
+}
+
+#[test]
+fn masked_and_partial_vectors_do_not_touch_memory_beyond() {
+    for d in DType::ALL {
+        for stride in [1i64, 2] {
+            for n in 1..40i64 {
+                // Runs to 64, loads and stores only below n.
+                let mut b = Builder::new("guarded");
+                let x = b.buffer(d, Mode::Read);
+                let y = b.buffer(d, Mode::Write);
+                let size = b.size();
+                b.each(LoopKind::Vector, Size::Const(64), |b, i| {
+                    let at = b.index(i);
+                    let limit = b.index(Index {
+                        offset_args: vec![0],
+                        ..Index::default()
+                    });
+                    let on = b.compare(Compare::Lt, at, limit);
+                    let index = Index::default().plus(i, stride);
+                    let v = b.load_masked(x, index.clone(), on, Scalar::one(d));
+                    b.store_masked(y, index, v, on);
+                });
+                // And a plain loop of exactly n.
+                let mut c = Builder::new("tail");
+                let p = c.buffer(d, Mode::Read);
+                let q = c.buffer(d, Mode::Write);
+                let m = c.size();
+                c.each(LoopKind::Vector, m, |b, i| {
+                    let index = Index::default().plus(i, stride);
+                    let v = b.load(p, index.clone());
+                    b.store(q, index, v);
+                });
+                assert_eq!(size, m);
+                let bytes = (stride * (n - 1) + 1) as usize * d.size();
+                let (gx, gy) = (Guarded::new(), Guarded::new());
+                for k in [b.finish(), c.finish()] {
+                    for target in targets() {
+                        let code = compile(&k, target).unwrap();
+                        // SAFETY: the kernel may touch exactly these bytes.
+                        unsafe {
+                            for i in 0..bytes {
+                                gx.end(bytes).add(i).write(i as u8);
+                            }
+                            code.run(&[gx.end(bytes), gy.end(bytes)], &[n], 0, 1);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_cache_knows_structure_and_forgets_the_oldest() {
+    let Some(target) = Target::detect() else { return };
+    let cache = KernelCache::new(target, 8);
+    let make = |name: &str, n: i64| {
+        let mut b = Builder::new(name);
+        let y = b.buffer(F, Mode::Write);
+        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+            let c = b.number(F, 1.0);
+            b.store(y, i, c);
+        });
+        b.finish()
+    };
+    let a = cache.get(&make("a", 5)).unwrap();
+    assert!(std::sync::Arc::ptr_eq(&a, &cache.get(&make("b", 5)).unwrap()));
+    for n in 6..30 {
+        cache.get(&make("c", n)).unwrap();
+        cache.get(&make("a", 5)).unwrap();
+    }
+    assert!(cache.len() <= 8 && !cache.is_empty());
+    assert!(std::sync::Arc::ptr_eq(&a, &cache.get(&make("a", 5)).unwrap()));
+}

@@ -1,0 +1,318 @@
+//! Running the steps of a program.
+
+use crate::codegen::Entry;
+use crate::gemm::{Operand, Output};
+use crate::library;
+use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip};
+use crate::pool::share;
+use compiler::program::{KernelArg, Place, Slot};
+use compiler::{Error, Result};
+use std::ffi::c_void;
+
+/// Where the loops around a step are.
+#[derive(Clone, Copy, Default)]
+struct Position {
+    /// The index that strides multiply.
+    index: [i64; MAX_LEVELS],
+    /// How many iterations have run, which alternating slots follow.
+    done: [usize; MAX_LEVELS],
+}
+
+struct Frame<'a> {
+    loaded: &'a Loaded,
+    arena: &'a Arena,
+}
+
+/// A pointer that workers may share; each writes only its own part.
+#[derive(Clone, Copy)]
+struct Shared<T>(*const T);
+// SAFETY: see the type's comment; lifetimes end before the pool's call returns.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> *const T {
+        self.0
+    }
+}
+
+/// Runs a loaded program over an arena whose bases are filled in.
+pub(crate) fn run(loaded: &Loaded, arena: &Arena) -> Result<()> {
+    let frame = Frame { loaded, arena };
+    frame.steps(&loaded.steps, &mut Position::default())
+}
+
+impl Frame<'_> {
+    fn steps(&self, steps: &[Ready], at: &mut Position) -> Result<()> {
+        steps.iter().try_for_each(|s| self.step(s, at))
+    }
+
+    fn address(&self, p: &Place, at: &Position) -> *mut u8 {
+        let buffer = match p.slot {
+            Slot::Fixed(b) => b,
+            Slot::Alternating(level, even, odd) => {
+                if at.done[level].is_multiple_of(2) {
+                    even
+                } else {
+                    odd
+                }
+            }
+        };
+        let mut offset = p.offset;
+        for (level, stride) in &p.strides {
+            offset += at.index[*level] * stride;
+        }
+        self.arena.bases[buffer.0 as usize].wrapping_offset(offset as isize)
+    }
+
+    /// Bytes from a place to the end of its buffer.
+    fn bytes(&self, p: &Place, at: &Position) -> usize {
+        let Some(buffer) = p.buffers().next() else { return 0 };
+        let start = p
+            .strides
+            .iter()
+            .fold(p.offset, |o, (level, s)| o + at.index[*level] * s);
+        self.loaded.program.buffers[buffer.0 as usize]
+            .ty
+            .bytes()
+            .saturating_sub(start as usize)
+    }
+
+    fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
+        match step {
+            Ready::Kernel {
+                code,
+                args,
+                parallel,
+                scratch,
+            } => self.kernel(code, args, *parallel, *scratch, at),
+            Ready::Matmul { plan, a, b, out } => {
+                let (a, b) = (self.address(a, at), self.address(b, at));
+                let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
+                let mut pointers = [std::ptr::null_mut(); MAX_ARGS];
+                let out = match out {
+                    Product::Memory(c) => {
+                        let c = self.address(c, at);
+                        // SAFETY: the compiler gave addresses and strides of live buffers, the scratch is the plan's.
+                        unsafe {
+                            plan.run(
+                                &self.loaded.pool,
+                                Operand::Memory(a),
+                                Operand::Memory(b),
+                                Output::Memory(c),
+                                scratch,
+                            );
+                        }
+                        return Ok(());
+                    }
+                    Product::Tiles { code, args } => {
+                        for (slot, p) in pointers[1..].iter_mut().zip(args) {
+                            *slot = self.address(p, at);
+                        }
+                        Tiles {
+                            code,
+                            pointers,
+                            args,
+                            frame: self,
+                            at: *at,
+                        }
+                    }
+                };
+                let ctx = (&raw const out).cast::<c_void>();
+                // SAFETY: as above; `Tiles` outlives the call and its code writes only the tile's own elements.
+                unsafe {
+                    plan.run(
+                        &self.loaded.pool,
+                        Operand::Memory(a),
+                        Operand::Memory(b),
+                        Output::Epilogue { f: finish_tile, ctx },
+                        scratch,
+                    );
+                }
+                Ok(())
+            }
+            Ready::Library { op, args, outs } => {
+                let args: Vec<_> = args.iter().map(|(p, t)| (self.address(p, at), t)).collect();
+                let outs: Vec<_> = outs.iter().map(|(p, t)| (self.address(p, at), t)).collect();
+                // SAFETY: the compiler gave dense buffers of these types that don't overlap.
+                unsafe { library::interpret(op, &args, &outs) }
+            }
+            Ready::Copy { from, to, bytes } => {
+                let (from, to) = (self.address(from, at), self.address(to, at));
+                // SAFETY: both are good for so many bytes; they may be the same buffer.
+                unsafe { std::ptr::copy(from, to, *bytes) };
+                Ok(())
+            }
+            Ready::Zero { to, bytes } => {
+                // SAFETY: good for so many bytes.
+                unsafe { std::ptr::write_bytes(self.address(to, at), 0, *bytes) };
+                Ok(())
+            }
+            Ready::Branch { index, branches } => {
+                // SAFETY: the choice is an i32 in a live buffer.
+                let k = unsafe { self.address(index, at).cast::<i32>().read_unaligned() };
+                let k = (k.max(0) as usize).min(branches.len().saturating_sub(1));
+                branches.get(k).map_or(Ok(()), |steps| self.steps(steps, at))
+            }
+            Ready::Loop {
+                level,
+                trip,
+                reverse,
+                body,
+                after,
+            } => {
+                let most = match trip {
+                    ReadyTrip::Exact(n) => *n,
+                    ReadyTrip::Bounded { bound, count } => {
+                        // SAFETY: the count is an i32 in a live buffer.
+                        let n = unsafe { self.address(count, at).cast::<i32>().read_unaligned() };
+                        (n.max(0) as usize).min(*bound)
+                    }
+                    ReadyTrip::While { .. } => usize::MAX,
+                };
+                let mut count = 0;
+                while count < most {
+                    at.index[*level] = if *reverse { most - 1 - count } else { count } as i64;
+                    at.done[*level] = count;
+                    if let ReadyTrip::While { test, flag } = trip {
+                        self.steps(test, at)?;
+                        // SAFETY: the answer is a bool in a live buffer.
+                        if unsafe { self.address(flag, at).read() } == 0 {
+                            break;
+                        }
+                    }
+                    self.steps(body, at)?;
+                    count += 1;
+                }
+                at.done[*level] = count;
+                for (from, to, bytes) in after {
+                    let (from, to) = (self.address(from, at), self.address(to, at));
+                    // SAFETY: both are good for so many bytes.
+                    unsafe { std::ptr::copy(from, to, *bytes) };
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn kernel(
+        &self,
+        code: &Code,
+        args: &[KernelArg],
+        parallel: Option<i64>,
+        scratch: usize,
+        at: &Position,
+    ) -> Result<()> {
+        let mut pointers = [std::ptr::null_mut::<u8>(); MAX_ARGS];
+        for (slot, a) in pointers.iter_mut().zip(args) {
+            if let KernelArg::Place(p) = a {
+                *slot = self.address(p, at);
+            }
+        }
+        let entry = match code {
+            Code::Machine(k) => k.entry(),
+            Code::Reference(k) => {
+                self.set_scratch(&mut pointers, args, scratch, 0);
+                let lens: Vec<usize> = args
+                    .iter()
+                    .map(|a| match a {
+                        KernelArg::Place(p) => self.bytes(p, at),
+                        KernelArg::Scratch(n) => *n,
+                    })
+                    .collect();
+                // SAFETY: the lengths are those of the places.
+                return unsafe { evaluate(k, &pointers[..args.len()], &lens, &[]) };
+            }
+        };
+        let n = parallel.unwrap_or(1);
+        let threads = self.loaded.pool.threads().min(n as usize).max(1);
+        if threads == 1 {
+            self.set_scratch(&mut pointers, args, scratch, 0);
+            // SAFETY: the compiler wrote the kernel for these buffers.
+            unsafe { entry(pointers.as_ptr(), std::ptr::null(), 0, n) };
+            return Ok(());
+        }
+        let frame = Shared(&raw const *self);
+        let shared = Shared(&raw const pointers);
+        self.loaded.pool.run(threads, &|part, worker| {
+            // SAFETY: `run` returns only when every part is done, so the borrows still hold.
+            let (frame, pointers) = unsafe { (&*frame.get(), &*shared.get()) };
+            let mut own = *pointers;
+            frame.set_scratch(&mut own, args, scratch, worker);
+            let range = share(n as usize, threads, part);
+            // SAFETY: the compiler wrote the kernel for these buffers; parts are disjoint ranges of its parallel loop.
+            unsafe { entry(own.as_ptr(), std::ptr::null(), range.start as i64, range.end as i64) };
+        });
+        Ok(())
+    }
+
+    fn set_scratch(&self, pointers: &mut [*mut u8; MAX_ARGS], args: &[KernelArg], scratch: usize, worker: usize) {
+        if scratch == 0 {
+            return;
+        }
+        let mut next = self
+            .arena
+            .memory
+            .as_ptr()
+            .wrapping_add(self.loaded.scratch_at + worker * self.loaded.scratch_each);
+        for (slot, a) in pointers.iter_mut().zip(args) {
+            if let KernelArg::Scratch(n) = a {
+                *slot = next;
+                next = next.wrapping_add(n.next_multiple_of(compiler::ALIGN));
+            }
+        }
+    }
+}
+
+/// What runs over the finished tiles of a product.
+struct Tiles<'a> {
+    code: &'a Code,
+    pointers: [*mut u8; MAX_ARGS],
+    args: &'a [Place],
+    frame: &'a Frame<'a>,
+    at: Position,
+}
+
+#[expect(clippy::too_many_arguments, reason = "the signature of an epilogue")]
+unsafe extern "C" fn finish_tile(
+    ctx: *const c_void,
+    batch: usize,
+    row0: usize,
+    col0: usize,
+    rows: usize,
+    cols: usize,
+    acc: *mut u8,
+    stride: usize,
+) {
+    // SAFETY: the context is the `Tiles` of the running product.
+    let tiles = unsafe { &*ctx.cast::<Tiles<'_>>() };
+    let mut pointers = tiles.pointers;
+    pointers[0] = acc;
+    let sizes = [batch, row0, col0, rows, cols, stride].map(|x| x as i64);
+    match tiles.code {
+        Code::Machine(k) => {
+            let entry: Entry = k.entry();
+            // SAFETY: the compiler wrote the kernel for these buffers and this tile.
+            unsafe { entry(pointers.as_ptr(), sizes.as_ptr(), 0, 1) }
+        }
+        Code::Reference(k) => {
+            let size = k.buffers[0].dtype.size();
+            let mut lens = vec![((rows - 1) * stride + cols) * size];
+            lens.extend(tiles.args.iter().map(|p| tiles.frame.bytes(p, &tiles.at)));
+            // SAFETY: the lengths are those of the tile and of the places.
+            unsafe { evaluate(k, &pointers[..lens.len()], &lens, &sizes) }.expect("the kernel was verified");
+        }
+    }
+}
+
+/// Runs a kernel in the reference evaluator.
+///
+/// # Safety
+/// Each pointer is good for so many bytes, and nothing else uses them meanwhile.
+unsafe fn evaluate(k: &compiler::loops::Kernel, pointers: &[*mut u8], lens: &[usize], sizes: &[i64]) -> Result<()> {
+    let mut slices: Vec<&mut [u8]> = Vec::with_capacity(pointers.len());
+    for (p, n) in pointers.iter().zip(lens) {
+        // SAFETY: by the caller's promise. Two buffers of one kernel overlap only where both are read.
+        slices.push(unsafe { std::slice::from_raw_parts_mut(*p, *n) });
+    }
+    compiler::loops::eval(k, &mut slices, sizes).map_err(|e| Error::Internal(e.to_string()))
+}

@@ -1,0 +1,191 @@
+//! The loops around the micro-kernel, for the rows and columns of one part.
+//!
+//! Strips of `mc` rows of A are packed whole; then, for each `nb` columns and k-block, panels of A
+//! stay in L1 while the panels of B pass by from L2. Tiles of one row of panels are finished as soon
+//! as their last k-block is done, while they are in L1.
+
+use std::ops::Range;
+
+use super::finish::{Finished, finish};
+use super::kernel::{HasKernels, Tile};
+use super::panels::Panels;
+use super::problem::{Output, Target};
+use super::run::Run;
+
+/// What one part computes of one matrix.
+pub(super) struct Region<T> {
+    pub(super) batch: usize,
+    pub(super) b: Panels<T>,
+    pub(super) rows: Range<usize>,
+    pub(super) cols: Range<usize>,
+    /// The column where `b` starts.
+    pub(super) col_base: usize,
+    pub(super) part: usize,
+}
+
+/// Rows are split over parts in multiples of this: finer than a tile, so that parts are even, but
+/// not so fine that tiles get flat.
+pub(super) fn row_unit(mr: usize) -> usize {
+    mr.div_ceil(3)
+}
+
+/// Where the tiles of a strip go.
+#[derive(Clone, Copy)]
+struct Destination<T> {
+    at: *mut T,
+    row: isize,
+    /// Add to what is there from the first k-block on.
+    accumulate: bool,
+    /// Each row of panels overwrites the one before.
+    reused: bool,
+}
+
+impl<T: HasKernels> Run<'_, T> {
+    /// Computes a region of one matrix.
+    ///
+    /// # Safety
+    /// As for [`super::Plan::run`]; the region is inside the matrix, nobody else computes it or uses
+    /// its part's scratch, and `b` holds its columns.
+    pub(super) unsafe fn region(&self, region: &Region<T>) {
+        let plan = self.plan;
+        let rows = region.rows.len();
+        let strips = rows.div_ceil(plan.mc);
+        let height = rows.div_ceil(strips).next_multiple_of(self.kernels.mr).min(plan.mc);
+        for i in region.rows.clone().step_by(height) {
+            let strip = i..region.rows.end.min(i + height);
+            // SAFETY: the caller's promises; scratch is laid out for strips of `mc` rows.
+            unsafe {
+                let own = self.part(region.part);
+                let packed = own.add(plan.scratch.a).cast::<T>();
+                if plan.pack_a {
+                    let temp = own.add(plan.scratch.temp);
+                    self.pack_a(region.batch, (strip.start, strip.len()), packed, temp);
+                }
+                for j in region.cols.clone().step_by(plan.nb) {
+                    self.block(region, packed, strip.clone(), j..region.cols.end.min(j + plan.nb));
+                }
+            }
+        }
+    }
+
+    /// A block of C over all of k.
+    unsafe fn block(&self, region: &Region<T>, packed_a: *const T, rows: Range<usize>, cols: Range<usize>) {
+        let plan = self.plan;
+        let (k, mr, batch) = (plan.problem.k, self.kernels.mr, region.batch);
+        // SAFETY: the caller's promises.
+        let c = unsafe { self.destination(region, &rows, &cols) };
+        let mut k0 = 0;
+        loop {
+            let depth = plan.kc.min(k - k0);
+            for i in (0..rows.len()).step_by(mr) {
+                let height = mr.min(rows.len() - i);
+                let c_at = if c.reused {
+                    c.at
+                } else {
+                    c.at.wrapping_offset(i as isize * c.row)
+                };
+                // SAFETY: the caller's promises; row and column indices are inside the block.
+                unsafe {
+                    let (a, a_row, a_k) = if plan.pack_a {
+                        let packed = k0 * rows.len().next_multiple_of(mr) + i * depth;
+                        (packed_a.add(packed), 1, mr as isize)
+                    } else {
+                        let view = self.a.view::<T>(&plan.problem, batch, rows.start + i, k0);
+                        (view.at, view.row, view.col)
+                    };
+                    let tile = Tile {
+                        k: depth,
+                        a,
+                        a_row,
+                        a_k,
+                        c_row: c.row,
+                        alpha: self.alpha,
+                        add: c.accumulate || k0 > 0,
+                        ..Tile::EMPTY
+                    };
+                    self.row_of_tiles(region, tile, height, k0, &cols, c_at, i == 0);
+                    if plan.tiled && k0 + depth == k {
+                        let (row0, col0) = (rows.start + i, cols.start);
+                        let (acc, row_stride) = (c_at, c.row as usize);
+                        let tile = Finished {
+                            batch,
+                            row0,
+                            col0,
+                            rows: height,
+                            cols: cols.len(),
+                            acc,
+                            row_stride,
+                        };
+                        finish(plan, self.out, &tile);
+                    }
+                }
+            }
+            k0 += depth;
+            if k0 >= k {
+                break;
+            }
+        }
+    }
+
+    /// One k-block of tiles side by side. The first row of them asks for B's next panel while it
+    /// works on one; the rows below find B in L2.
+    #[expect(clippy::too_many_arguments, reason = "the coordinates of a row of tiles")]
+    #[inline]
+    unsafe fn row_of_tiles(
+        &self,
+        region: &Region<T>,
+        mut tile: Tile<T>,
+        height: usize,
+        k0: usize,
+        cols: &Range<usize>,
+        c: *mut T,
+        first: bool,
+    ) {
+        let nr = self.kernels.nr;
+        for j in (0..cols.len()).step_by(nr) {
+            let col = cols.start - region.col_base + j;
+            (tile.b, tile.b_k, tile.b_padded) = match region.b {
+                Panels::Packed { at, columns } => (at.wrapping_add(k0 * columns + col * tile.k), nr as isize, true),
+                Panels::Direct { at, row } => (at.wrapping_offset(k0 as isize * row + col as isize), row, false),
+            };
+            (tile.ahead, tile.ahead_k) = match region.b {
+                _ if !first => (tile.a, 0),
+                Panels::Packed { .. } => (tile.b.wrapping_add(nr * tile.k), tile.b_k),
+                Panels::Direct { .. } => (tile.b.wrapping_add(nr), tile.b_k),
+            };
+            tile.c = c.wrapping_add(j);
+            tile.cols = nr.min(cols.len() - j);
+            let kernel = self.kernels.get(height, tile.cols, tile.a_row == 1);
+            // SAFETY: the caller vouches for A, B and C; prefetching past the end of B is harmless.
+            unsafe { kernel(&tile) };
+        }
+    }
+
+    /// C itself where its elements are accumulators and adjacent, else scratch: for one row of
+    /// panels at a time, unless they must be kept from one k-block to the next.
+    unsafe fn destination(&self, region: &Region<T>, rows: &Range<usize>, cols: &Range<usize>) -> Destination<T> {
+        let plan = self.plan;
+        // SAFETY: the caller of `Plan::run` vouches for C and for scratch.
+        unsafe {
+            match (plan.problem.c, self.out) {
+                (Target::Memory { layout, accumulate, .. }, Output::Memory(c)) if !plan.tiled => {
+                    let offset = plan.problem.batch_offset(&layout, region.batch)
+                        + rows.start as isize * layout.row
+                        + cols.start as isize;
+                    Destination {
+                        at: c.cast::<T>().offset(offset),
+                        row: layout.row,
+                        accumulate,
+                        reused: false,
+                    }
+                }
+                _ => Destination {
+                    at: self.part(region.part).add(plan.scratch.tile).cast(),
+                    row: cols.len().next_multiple_of(self.kernels.lanes) as isize,
+                    accumulate: false,
+                    reused: plan.problem.k <= plan.kc,
+                },
+            }
+        }
+    }
+}

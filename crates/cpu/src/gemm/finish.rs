@@ -1,0 +1,109 @@
+//! What happens to a finished tile that was not computed in place: the epilogue, or a narrowing or
+//! scattering store.
+
+use half::{bf16, f16};
+use ir::DType;
+
+use super::plan::Plan;
+use super::problem::{Output, Target};
+use super::vector::Float;
+
+/// A finished tile in the accumulator's dtype.
+pub(super) struct Finished<T> {
+    pub(super) batch: usize,
+    pub(super) row0: usize,
+    pub(super) col0: usize,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+    pub(super) acc: *mut T,
+    pub(super) row_stride: usize,
+}
+
+/// Hands a tile on; called exactly once for each element of the result.
+///
+/// # Safety
+/// `out` must be what the plan's target describes, and the tile inside the result.
+pub(super) unsafe fn finish<T: Float>(plan: &Plan, out: Output, tile: &Finished<T>) {
+    let problem = &plan.problem;
+    match (problem.c, out) {
+        // SAFETY: the caller vouches for the function and its context.
+        (_, Output::Epilogue { f, ctx }) => unsafe {
+            let (batch, row0, col0) = (tile.batch, tile.row0, tile.col0);
+            f(
+                ctx,
+                batch,
+                row0,
+                col0,
+                tile.rows,
+                tile.cols,
+                tile.acc.cast(),
+                tile.row_stride,
+            )
+        },
+        (
+            Target::Memory {
+                dtype,
+                layout,
+                accumulate,
+            },
+            Output::Memory(c),
+        ) => {
+            let base = problem.batch_offset(&layout, tile.batch)
+                + tile.row0 as isize * layout.row
+                + tile.col0 as isize * layout.col;
+            for i in 0..tile.rows {
+                let offset = base + i as isize * layout.row;
+                // SAFETY: the layout describes C and the tile is inside it.
+                unsafe {
+                    let to = c.offset(offset * dtype.size() as isize);
+                    let from = tile.acc.add(i * tile.row_stride);
+                    store(dtype, to, layout.col, from, tile.cols, accumulate);
+                }
+            }
+        }
+        (Target::Epilogue { .. }, Output::Memory(_)) => unreachable!("checked by Plan::run"),
+    }
+}
+
+/// Stores a row of `n` accumulators as `dtype`, elements `stride` apart.
+unsafe fn store<T: Float>(dtype: DType, c: *mut u8, stride: isize, acc: *const T, n: usize, accumulate: bool) {
+    // SAFETY: the caller vouches for both rows; 16-bit results come from f32 accumulators only.
+    unsafe {
+        match dtype {
+            DType::BF16 => each(c.cast::<bf16>(), stride, acc.cast::<f32>(), n, |old, x| {
+                round_bf16(if accumulate { old.to_f32() + x } else { x })
+            }),
+            DType::F16 => each(c.cast::<f16>(), stride, acc.cast::<f32>(), n, |old, x| {
+                f16::from_f32(if accumulate { old.to_f32() + x } else { x })
+            }),
+            _ => each(
+                c.cast::<T>(),
+                stride,
+                acc,
+                n,
+                |old, x| if accumulate { old.add(x) } else { x },
+            ),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn each<S: Copy, T: Copy>(c: *mut S, stride: isize, acc: *const T, n: usize, f: impl Fn(S, T) -> S) {
+    // SAFETY: the caller vouches for `n` elements at both ends.
+    unsafe {
+        if stride == 1 {
+            (0..n).for_each(|j| *c.add(j) = f(*c.add(j), *acc.add(j)));
+        } else {
+            (0..n).for_each(|j| *c.offset(j as isize * stride) = f(*c.offset(j as isize * stride), *acc.add(j)));
+        }
+    }
+}
+
+/// To nearest, ties to even, without a branch so that the loop vectorises.
+#[inline(always)]
+fn round_bf16(x: f32) -> bf16 {
+    let bits = x.to_bits();
+    let rounded = (bits.wrapping_add(0x7fff + (bits >> 16 & 1))) >> 16;
+    let quiet = bits >> 16 | 0x40;
+    bf16::from_bits(if x.is_nan() { quiet } else { rounded } as u16)
+}

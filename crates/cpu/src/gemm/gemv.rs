@@ -1,0 +1,323 @@
+//! A vector times a matrix: no reuse of the matrix, so the aim is to stream it once.
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices name registers, several arrays at a time"
+)]
+//!
+//! Two orders, by the matrix's unit stride:
+//! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1;
+//! - along k: a dot product for each result, four vectors of partial sums, then a fixed tree.
+
+use half::{bf16, f16};
+use ir::DType;
+
+use super::finish::{Finished, finish};
+use super::kernel::HasKernels;
+use super::pack::widen;
+use super::problem::{Operand, Problem, Source};
+use super::run::Run;
+use super::vector::{Float, Isa, Lanes, Load, Vector};
+use crate::pool::share;
+
+/// Results that stay in L1 while k runs.
+const CHUNK: usize = 2048;
+/// Rows of the matrix read side by side.
+const STREAMS: usize = 8;
+/// Partial sums of a dot product, in vectors.
+const SUMS: usize = 4;
+
+/// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, elements of the matrix being of type `S`.
+pub(super) struct Product<T> {
+    x: *const T,
+    matrix: *const u8,
+    along_k: isize,
+    along_y: isize,
+    y: *mut T,
+    k: usize,
+    n: usize,
+}
+
+/// The `index`-th of `team` shares of a vector-matrix (m = 1) or matrix-vector (n = 1) product, in
+/// the scratch of `part`.
+///
+/// # Safety
+/// As for [`super::Plan::run`]; the plan's path is `Gemv`.
+pub(super) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team): (usize, usize), part: usize) {
+    let problem = &run.plan.problem;
+    let Problem { m, k, .. } = *problem;
+    let (Source::Memory(a), Source::Memory(b)) = (problem.a, problem.b) else {
+        unreachable!("gemv is planned for operands in memory")
+    };
+    let (Operand::Memory(a_at), Operand::Memory(b_at)) = (run.a.operand, run.b.operand) else {
+        unreachable!("checked by Plan::run")
+    };
+    let size = problem.dtype.size() as isize;
+    // SAFETY: the caller vouches for operands and scratch; offsets stay inside them.
+    unsafe {
+        let a_at = a_at.offset(problem.batch_offset(&a, batch) * size);
+        let b_at = b_at.offset(problem.batch_offset(&b, batch) * size);
+        let unit = |row: isize, col: isize| row == 1 || col == 1;
+        let vector_left = m == 1 && unit(b.row, b.col);
+        let (x, x_step, matrix, along_k, along_y, n) = if vector_left {
+            (a_at, a.col, b_at, b.row, b.col, problem.n)
+        } else {
+            (b_at, b.row, a_at, a.col, a.row, m)
+        };
+        let chunks = share(n.div_ceil(16), team, index);
+        let (start, end) = (chunks.start * 16, n.min(chunks.end * 16));
+        if start >= end {
+            return;
+        }
+        let own = run.part(part);
+        let wide = own.add(run.plan.scratch.b).cast::<T>();
+        let x = if x_step == 1 && problem.dtype == T::DTYPE {
+            x.cast::<T>()
+        } else {
+            widen(problem.dtype, x, x_step, wide, k);
+            wide.cast_const()
+        };
+        let y = own.add(run.plan.scratch.tile).cast::<T>();
+        let (matrix, n) = (matrix.offset(start as isize * along_y * size), end - start);
+        T::gemv(
+            run.plan.isa,
+            problem.dtype,
+            &Product {
+                x,
+                matrix,
+                along_k,
+                along_y,
+                y,
+                k,
+                n,
+            },
+        );
+        if run.alpha != T::ONE {
+            (0..n).for_each(|j| *y.add(j) = (*y.add(j)).mul(run.alpha));
+        }
+        let tile = if vector_left {
+            Finished {
+                batch,
+                row0: 0,
+                col0: start,
+                rows: 1,
+                cols: n,
+                acc: y,
+                row_stride: n,
+            }
+        } else {
+            Finished {
+                batch,
+                row0: start,
+                col0: 0,
+                rows: n,
+                cols: 1,
+                acc: y,
+                row_stride: 1,
+            }
+        };
+        finish(run.plan, run.out, &tile);
+    }
+}
+
+/// Element types with matrix-vector kernels.
+pub(super) trait HasGemv: Float {
+    /// # Safety
+    /// The product's pointers must be good, one of its strides 1, and `isa` available.
+    unsafe fn gemv(isa: Isa, dtype: DType, product: &Product<Self>);
+}
+
+#[inline(always)]
+unsafe fn product<V: Load<S>, S: Copy + Default>(p: &Product<V::Elem>) {
+    // SAFETY: the caller's promises are the ones asked for.
+    unsafe {
+        if p.along_y == 1 {
+            for start in (0..p.n).step_by(CHUNK) {
+                let n = CHUNK.min(p.n - start);
+                let matrix = p.matrix.cast::<S>().add(start);
+                combine::<V, S>(p.x, matrix, p.along_k, p.y.add(start), p.k, n);
+            }
+        } else {
+            let row = |j: usize| p.matrix.cast::<S>().offset(j as isize * p.along_y);
+            let pairs = p.n / 2 * 2;
+            for j in (0..pairs).step_by(2) {
+                let [y0, y1] = dots::<V, S, 2>(p.x, [row(j), row(j + 1)], p.k);
+                *p.y.add(j) = y0;
+                *p.y.add(j + 1) = y1;
+            }
+            if pairs < p.n {
+                [*p.y.add(pairs)] = dots::<V, S, 1>(p.x, [row(pairs)], p.k);
+            }
+        }
+    }
+}
+
+/// `y = Σ x[d]·matrix[d, ..]`: for each result one chain of multiply-adds in the order of k, however
+/// many streams are read at a time.
+#[inline(always)]
+unsafe fn combine<V: Load<S>, S: Copy + Default>(
+    x: *const V::Elem,
+    matrix: *const S,
+    stride: isize,
+    y: *mut V::Elem,
+    k: usize,
+    n: usize,
+) {
+    // SAFETY: the caller vouches for `k` rows of `n` elements and for `x` and `y`.
+    unsafe {
+        let whole = k / STREAMS * STREAMS;
+        for d in (0..whole).step_by(STREAMS) {
+            add_rows::<V, S, STREAMS>(x.add(d), matrix.offset(d as isize * stride), stride, y, n, d == 0);
+        }
+        for d in whole..k {
+            add_rows::<V, S, 1>(x.add(d), matrix.offset(d as isize * stride), stride, y, n, d == 0);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn add_rows<V: Load<S>, S: Copy + Default, const R: usize>(
+    x: *const V::Elem,
+    matrix: *const S,
+    stride: isize,
+    y: *mut V::Elem,
+    n: usize,
+    first: bool,
+) {
+    // SAFETY: as for `combine`.
+    unsafe {
+        let zero = V::splat(V::Elem::from_f64(0.0));
+        let mut xs = [zero; R];
+        (0..R).for_each(|i| xs[i] = V::splat(*x.add(i)));
+        let whole = n / V::LANES * V::LANES;
+        for j in (0..whole).step_by(V::LANES) {
+            let mut acc = if first { zero } else { V::load(y.add(j)) };
+            for i in 0..R {
+                acc = xs[i].mul_add(V::load_from(matrix.offset(i as isize * stride).add(j)), acc);
+            }
+            acc.store(y.add(j));
+        }
+        if whole < n {
+            let rest = n - whole;
+            let mut acc = if first { zero } else { V::load_first(y.add(whole), rest) };
+            for i in 0..R {
+                acc = xs[i].mul_add(
+                    V::load_first_from(matrix.offset(i as isize * stride).add(whole), rest),
+                    acc,
+                );
+            }
+            acc.store_first(y.add(whole), rest);
+        }
+    }
+}
+
+/// `C` dot products with the same `x`; each is computed as if it were alone.
+#[inline(always)]
+unsafe fn dots<V: Load<S>, S: Copy + Default, const C: usize>(
+    x: *const V::Elem,
+    rows: [*const S; C],
+    k: usize,
+) -> [V::Elem; C] {
+    // SAFETY: the caller vouches for `k` elements in `x` and in each row.
+    unsafe {
+        let mut acc = [[V::splat(V::Elem::from_f64(0.0)); SUMS]; C];
+        let step = SUMS * V::LANES;
+        let whole = k / step * step;
+        for d in (0..whole).step_by(step) {
+            for s in 0..SUMS {
+                let at = d + s * V::LANES;
+                let xv = V::load(x.add(at));
+                for c in 0..C {
+                    acc[c][s] = xv.mul_add(V::load_from(rows[c].add(at)), acc[c][s]);
+                }
+            }
+        }
+        let mut at = whole;
+        while at < k {
+            let n = V::LANES.min(k - at);
+            let xv = V::load_first(x.add(at), n);
+            let s = (at - whole) / V::LANES;
+            for c in 0..C {
+                acc[c][s] = xv.mul_add(V::load_first_from(rows[c].add(at), n), acc[c][s]);
+            }
+            at += n;
+        }
+        let mut out = [V::Elem::default(); C];
+        for c in 0..C {
+            let [a0, a1, a2, a3] = acc[c];
+            out[c] = a0.add(a1).add(a2.add(a3)).sum();
+        }
+        out
+    }
+}
+
+macro_rules! products {
+    ($name:ident, $v:ty $(, $feature:literal)?) => {
+        $(#[target_feature(enable = $feature)])?
+        unsafe fn $name<S: Copy + Default>(p: &Product<<$v as Vector>::Elem>)
+        where
+            $v: Load<S>,
+        {
+            // SAFETY: the caller's promise is the same.
+            unsafe { product::<$v, S>(p) }
+        }
+    };
+}
+products!(portable_f32, Lanes<f32, 8>);
+products!(portable_f64, Lanes<f64, 4>);
+#[cfg(target_arch = "x86_64")]
+products!(avx2_f32, std::arch::x86_64::__m256, "avx2,fma,f16c");
+#[cfg(target_arch = "x86_64")]
+products!(avx2_f64, std::arch::x86_64::__m256d, "avx2,fma");
+#[cfg(target_arch = "x86_64")]
+products!(
+    avx512_f32,
+    std::arch::x86_64::__m512,
+    "avx512f,avx512vl,avx512dq,avx512bw"
+);
+#[cfg(target_arch = "x86_64")]
+products!(
+    avx512_f64,
+    std::arch::x86_64::__m512d,
+    "avx512f,avx512vl,avx512dq,avx512bw"
+);
+
+impl HasGemv for f32 {
+    unsafe fn gemv(isa: Isa, dtype: DType, p: &Product<f32>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            match (isa, dtype) {
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512, DType::BF16) => avx512_f32::<bf16>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512, DType::F16) => avx512_f32::<f16>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512, _) => avx512_f32::<f32>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx2, DType::BF16) => avx2_f32::<bf16>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx2, DType::F16) => avx2_f32::<f16>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx2, _) => avx2_f32::<f32>(p),
+                (_, DType::BF16) => portable_f32::<bf16>(p),
+                (_, DType::F16) => portable_f32::<f16>(p),
+                _ => portable_f32::<f32>(p),
+            }
+        }
+    }
+}
+
+impl HasGemv for f64 {
+    unsafe fn gemv(isa: Isa, _: DType, p: &Product<f64>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            match isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => avx512_f64::<f64>(p),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => avx2_f64::<f64>(p),
+                _ => portable_f64::<f64>(p),
+            }
+        }
+    }
+}

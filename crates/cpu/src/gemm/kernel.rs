@@ -1,0 +1,266 @@
+//! The micro-kernel: a tile of C held in registers while k runs.
+
+#![expect(
+    clippy::needless_range_loop,
+    reason = "indices name registers, several arrays at a time"
+)]
+//!
+//! The law that makes results independent of tiling: an element of C is `acc = 0`, then
+//! `acc = a·b + acc` (one rounding where the instruction set fuses) for each k of the block in
+//! order, then `alpha·acc` or `alpha·acc + c`. No tile size, mask or packing changes that.
+
+use super::gemv::HasGemv;
+use super::pack::pack_panel;
+use super::vector::{Float, Isa, Lanes, Vector};
+
+/// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
+pub(super) struct Tile<T> {
+    pub(super) k: usize,
+    pub(super) a: *const T,
+    /// Strides of `a` in elements; kernels chosen for contiguous rows ignore `a_row`.
+    pub(super) a_row: isize,
+    pub(super) a_k: isize,
+    pub(super) b: *const T,
+    pub(super) b_k: isize,
+    /// Whether rows of `b` may be read up to a whole number of vectors.
+    pub(super) b_padded: bool,
+    /// What to ask the L2 cache for, as much with each k as a row of B, and the step from one to the
+    /// next.
+    pub(super) ahead: *const T,
+    pub(super) ahead_k: isize,
+    pub(super) c: *mut T,
+    pub(super) c_row: isize,
+    pub(super) cols: usize,
+    pub(super) alpha: T,
+    /// Add to C rather than overwrite it.
+    pub(super) add: bool,
+}
+
+impl<T: Float> Tile<T> {
+    /// No product at all.
+    pub(super) const EMPTY: Tile<T> = Tile {
+        k: 0,
+        a: std::ptr::null(),
+        a_row: 1,
+        a_k: 0,
+        b: std::ptr::null(),
+        b_k: 0,
+        b_padded: false,
+        ahead: std::ptr::null(),
+        ahead_k: 0,
+        c: std::ptr::null_mut(),
+        c_row: 0,
+        cols: 0,
+        alpha: T::ONE,
+        add: false,
+    };
+}
+
+/// A micro-kernel for a fixed number of rows and vectors.
+///
+/// # Safety
+/// The pointers of the tile must be good for the strides it names, and the machine must have the
+/// kernel's instruction set.
+pub(super) type Micro<T> = unsafe fn(&Tile<T>);
+
+/// [`pack_panel`] for an instruction set, with its safety conditions.
+pub(super) type Pack<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
+
+/// Rows of the tallest kernel of any instruction set.
+pub(super) const MAX_MR: usize = 14;
+/// Vectors of the widest kernel of any instruction set.
+pub(super) const MAX_NV: usize = 2;
+
+/// The micro-kernels of one instruction set.
+pub(super) struct Kernels<T: 'static> {
+    /// Rows of a full tile.
+    pub(super) mr: usize,
+    /// Columns of a full tile.
+    pub(super) nr: usize,
+    pub(super) lanes: usize,
+    /// Packs a panel, see [`pack_panel`].
+    pub(super) pack: Pack<T>,
+    /// By rows − 1, then vectors − 1: elements of a column of A are adjacent (packed A, or Aᵀ).
+    adjacent: [[Micro<T>; MAX_NV]; MAX_MR],
+    /// The same for any strides of A.
+    strided: [[Micro<T>; MAX_NV]; MAX_MR],
+}
+
+impl<T> Kernels<T> {
+    /// The kernel for a tile of `rows × cols`.
+    #[inline]
+    pub(super) fn get(&self, rows: usize, cols: usize, a_adjacent: bool) -> Micro<T> {
+        let table = if a_adjacent { &self.adjacent } else { &self.strided };
+        table[rows - 1][(cols - 1) / self.lanes]
+    }
+}
+
+/// Element types with kernels.
+pub(super) trait HasKernels: HasGemv {
+    fn kernels(isa: Isa) -> &'static Kernels<Self>;
+}
+
+#[inline(always)]
+unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(t: &Tile<V::Elem>) {
+    let last = t.cols - (N - 1) * V::LANES;
+    let whole = t.b_padded || last == V::LANES;
+    // SAFETY: the caller vouches for the pointers; only the first `last` lanes of the last vector
+    // are touched where memory ends there.
+    unsafe {
+        for i in 0..R {
+            let c = t.c.wrapping_offset(i as isize * t.c_row);
+            (0..N).for_each(|j| V::prefetch(c.wrapping_add(j * V::LANES)));
+        }
+        let acc = if whole {
+            products::<V, R, N, ADJACENT, true>(t, last)
+        } else {
+            products::<V, R, N, ADJACENT, false>(t, last)
+        };
+        let alpha = V::splat(t.alpha);
+        for (i, row) in acc.iter().enumerate() {
+            let c = t.c.offset(i as isize * t.c_row);
+            for (j, &acc) in row.iter().enumerate() {
+                let c = c.add(j * V::LANES);
+                if j + 1 < N || last == V::LANES {
+                    let out = if t.add {
+                        acc.mul_add(alpha, V::load(c))
+                    } else {
+                        acc.mul(alpha)
+                    };
+                    out.store(c);
+                } else {
+                    let out = if t.add {
+                        acc.mul_add(alpha, V::load_first(c, last))
+                    } else {
+                        acc.mul(alpha)
+                    };
+                    out.store_first(c, last);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bool, const WHOLE: bool>(
+    t: &Tile<V::Elem>,
+    last: usize,
+) -> [[V; N]; R] {
+    // SAFETY: the caller vouches for `k` columns of `a` and rows of `b`.
+    unsafe {
+        let zero = V::splat(V::Elem::from_f64(0.0));
+        let mut acc = [[zero; N]; R];
+        let (mut a, mut b, mut ahead) = (t.a, t.b, t.ahead);
+        for _ in 0..t.k {
+            let mut bv = [zero; N];
+            for j in 0..N {
+                let p = b.add(j * V::LANES);
+                bv[j] = if WHOLE || j + 1 < N {
+                    V::load(p)
+                } else {
+                    V::load_first(p, last)
+                };
+            }
+            for i in 0..R {
+                let offset = if ADJACENT { i as isize } else { i as isize * t.a_row };
+                let av = V::splat(*a.offset(offset));
+                for j in 0..N {
+                    acc[i][j] = av.mul_add(bv[j], acc[i][j]);
+                }
+            }
+            (0..N).for_each(|j| V::prefetch_l2(ahead.wrapping_add(j * V::LANES)));
+            ahead = ahead.wrapping_offset(t.ahead_k);
+            a = a.wrapping_offset(t.a_k);
+            b = b.wrapping_offset(t.b_k);
+        }
+        acc
+    }
+}
+
+/// The kernels of every tile size, `micro` being the function in scope where this is expanded. Those
+/// above `$mr` rows repeat the tallest and are never asked for.
+macro_rules! table {
+    ($mr:expr, $adjacent:literal) => {
+        table!($mr, $adjacent, 1 2 3 4 5 6 7 8 9 10 11 12 13 14)
+    };
+    ($mr:expr, $adjacent:literal, $($r:literal)*) => {
+        [$([
+            micro::<{ if $r < $mr { $r } else { $mr } }, 1, $adjacent>,
+            micro::<{ if $r < $mr { $r } else { $mr } }, 2, $adjacent>,
+        ]),*]
+    };
+}
+
+macro_rules! kernels {
+    ($name:ident, $t:ty, $v:ty, $mr:expr $(, $feature:literal)?) => {
+        mod $name {
+            use super::*;
+
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn micro<const R: usize, const N: usize, const ADJACENT: bool>(t: &Tile<$t>) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { tile::<$v, R, N, ADJACENT>(t) }
+            }
+
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn pack(dst: *mut $t, width: usize, src: *const $t, strides: (isize, isize), valid: usize, depth: usize) {
+                // SAFETY: the caller's promise is the same. A known width unrolls the copies.
+                unsafe {
+                    if width == $mr {
+                        pack_panel::<$v>(dst, $mr, src, strides, valid, depth)
+                    } else {
+                        pack_panel::<$v>(dst, 2 * <$v as Vector>::LANES, src, strides, valid, depth)
+                    }
+                }
+            }
+
+            pub(super) static KERNELS: Kernels<$t> = Kernels {
+                pack,
+                mr: $mr,
+                nr: 2 * <$v as Vector>::LANES,
+                lanes: <$v as Vector>::LANES,
+                adjacent: table!($mr, true),
+                strided: table!($mr, false),
+            };
+        }
+    };
+}
+
+kernels!(portable_f32, f32, Lanes<f32, 8>, 4);
+kernels!(portable_f64, f64, Lanes<f64, 4>, 4);
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::*;
+    use std::arch::x86_64::*;
+    kernels!(avx2_f32, f32, __m256, 6, "avx2,fma");
+    kernels!(avx2_f64, f64, __m256d, 6, "avx2,fma");
+    kernels!(avx512_f32, f32, __m512, 12, "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(avx512_f64, f64, __m512d, 12, "avx512f,avx512vl,avx512dq,avx512bw");
+
+    pub(super) static F32: [&Kernels<f32>; 2] = [&avx2_f32::KERNELS, &avx512_f32::KERNELS];
+    pub(super) static F64: [&Kernels<f64>; 2] = [&avx2_f64::KERNELS, &avx512_f64::KERNELS];
+}
+
+impl HasKernels for f32 {
+    fn kernels(isa: Isa) -> &'static Kernels<f32> {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => x86::F32[0],
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => x86::F32[1],
+            _ => &portable_f32::KERNELS,
+        }
+    }
+}
+
+impl HasKernels for f64 {
+    fn kernels(isa: Isa) -> &'static Kernels<f64> {
+        match isa {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx2 => x86::F64[0],
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => x86::F64[1],
+            _ => &portable_f64::KERNELS,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Matrix products: blocked, packed, deterministic, without allocation.
+//!
+//! A [`Problem`] says what is multiplied, a [`Plan`] how (made once, when shapes are known), and
+//! [`Plan::run`] takes the pointers. Operands can be generated while they are packed (a prologue),
+//! B can be packed ahead, and finished tiles can go to a function instead of memory (an epilogue).
+//!
+//! Laws:
+//! - Bits don't depend on the thread count: parts own rows × columns, k-blocks follow from the shape,
+//!   and each element is computed by one sequence of operations (`kernel.rs`, `gemv.rs`).
+//! - Nothing is skipped: `0·∞` is NaN here too.
+//!
+//! ```
+//! use cpu::{gemm::{Operand, Output, Plan, Problem}, pool::Pool};
+//! let (a, b, mut c) = ([1f32, 2.0, 3.0, 4.0], [5f32, 6.0, 7.0, 8.0], [0f32; 4]);
+//! let plan = Plan::new(&Problem::new(2, 2, 2, ir::DType::F32), 1).unwrap();
+//! let mut scratch = vec![0u8; plan.scratch_bytes() + 64];
+//! let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
+//! // SAFETY: the matrices are 2 × 2 and the scratch is aligned and large enough.
+//! unsafe {
+//!     let (a, b) = (Operand::Memory(a.as_ptr().cast()), Operand::Memory(b.as_ptr().cast()));
+//!     plan.run(&Pool::new(1), a, b, Output::Memory(c.as_mut_ptr().cast()), aligned);
+//! }
+//! assert_eq!(c, [19.0, 22.0, 43.0, 50.0]);
+//! ```
+
+mod block;
+mod finish;
+mod gemv;
+mod kernel;
+mod pack;
+mod panels;
+mod plan;
+mod problem;
+mod run;
+mod vector;
+#[cfg(target_arch = "x86_64")]
+mod vector_x86;
+
+#[cfg(test)]
+mod tests;
+
+pub use plan::Plan;
+pub use problem::{BATCH_AXES, EpilogueFn, GenerateFn, Layout, Operand, Output, PlanError, Problem, Source, Target};
+pub use vector::Isa;

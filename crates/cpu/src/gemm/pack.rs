@@ -1,0 +1,222 @@
+//! Operands on their way into packed panels.
+//!
+//! A panel is `width` rows of A (or columns of B) side by side: element `(w, d)` stands at
+//! `d·width + w`, `d` running along k. The packed form of a k-block is its panels one after another,
+//! and of an operand its k-blocks one after another.
+
+use half::{bf16, f16};
+use ir::DType;
+
+use super::problem::{Layout, Operand, Problem};
+use super::vector::{Float, Vector};
+
+/// Elements of the temporary block that widened or generated operands pass through.
+pub(super) const TEMP: usize = 8192;
+
+/// Bytes of scratch behind a temporary block: as accumulators, and before that as operands.
+pub(super) const TEMP_BYTES: usize = TEMP * 8 + TEMP * 2;
+
+/// An operand at run time, together with what the plan knows about it.
+#[derive(Clone, Copy)]
+pub(super) struct Feed {
+    pub(super) operand: Operand,
+    /// Meaningful for operands in memory.
+    pub(super) layout: Layout,
+    pub(super) dtype: DType,
+}
+
+/// A block of an operand in the accumulator's dtype.
+#[derive(Clone, Copy)]
+pub(super) struct View<T> {
+    pub(super) at: *const T,
+    pub(super) row: isize,
+    pub(super) col: isize,
+}
+
+impl Feed {
+    /// The operand from element `(row, col)` of batch entry `batch` on, read in place.
+    ///
+    /// # Safety
+    /// The operand is [`Feed::in_place`] and has that element.
+    #[inline]
+    pub(super) unsafe fn view<T>(&self, problem: &Problem, batch: usize, row: usize, col: usize) -> View<T> {
+        let (Operand::Memory(at) | Operand::Packed(at)) = self.operand else {
+            unreachable!("only operands in memory are read in place")
+        };
+        let layout = &self.layout;
+        let offset = problem.batch_offset(layout, batch) + row as isize * layout.row + col as isize * layout.col;
+        // SAFETY: the caller vouches for the element.
+        let at = unsafe { at.cast::<T>().offset(offset) };
+        let Layout { row, col, .. } = *layout;
+        View { at, row, col }
+    }
+
+    /// Whether the kernels can read the operand's elements where they are.
+    pub(super) fn in_place<T: Float>(&self) -> bool {
+        matches!(self.operand, Operand::Memory(_)) && self.dtype == T::DTYPE
+    }
+
+    /// A view of the block `[row0, row0+rows) × [col0, col0+cols)`: in place, or widened or
+    /// generated into `temp`, which holds [`TEMP_BYTES`].
+    pub(super) unsafe fn block<T: Float>(
+        &self,
+        problem: &Problem,
+        batch: usize,
+        (row0, rows): (usize, usize),
+        (col0, cols): (usize, usize),
+        temp: *mut u8,
+    ) -> View<T> {
+        debug_assert!(self.in_place::<T>() || rows * cols <= TEMP);
+        // SAFETY: the caller vouches for the operand and for `temp`; `raw` is the part of `temp`
+        // behind the widened elements.
+        unsafe {
+            let wide = temp.cast::<T>();
+            let raw = temp.add(TEMP * 8);
+            match self.operand {
+                Operand::Generated { f, ctx } => {
+                    let dst = if self.dtype == T::DTYPE { temp } else { raw };
+                    f(ctx, batch, row0, col0, rows, cols, dst, cols);
+                    if self.dtype != T::DTYPE {
+                        widen(self.dtype, raw, 1, wide, rows * cols);
+                    }
+                    View {
+                        at: wide,
+                        row: cols as isize,
+                        col: 1,
+                    }
+                }
+                Operand::Memory(at) | Operand::Packed(at) => {
+                    let Layout { row, col, .. } = self.layout;
+                    let offset = problem.batch_offset(&self.layout, batch) + row0 as isize * row + col0 as isize * col;
+                    let at = at.offset(offset * self.dtype.size() as isize);
+                    if self.dtype == T::DTYPE {
+                        return View {
+                            at: at.cast(),
+                            row,
+                            col,
+                        };
+                    }
+                    // Walk memory in its own order: along columns only if those are adjacent.
+                    if row == 1 && col != 1 {
+                        for j in 0..cols {
+                            let from = at.offset(j as isize * col * self.dtype.size() as isize);
+                            widen(self.dtype, from, 1, wide.add(j * rows), rows);
+                        }
+                        return View {
+                            at: wide,
+                            row: 1,
+                            col: rows as isize,
+                        };
+                    }
+                    for i in 0..rows {
+                        let from = at.offset(i as isize * row * self.dtype.size() as isize);
+                        widen(self.dtype, from, col, wide.add(i * cols), cols);
+                    }
+                    View {
+                        at: wide,
+                        row: cols as isize,
+                        col: 1,
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Copies `n` elements, `stride` apart, to adjacent ones of the accumulator's dtype.
+pub(super) unsafe fn widen<T: Float>(dtype: DType, src: *const u8, stride: isize, dst: *mut T, n: usize) {
+    // SAFETY: the caller vouches for both ends; 16-bit floats are only ever widened to f32.
+    unsafe {
+        match dtype {
+            DType::BF16 => {
+                let (src, dst) = (src.cast::<u16>(), dst.cast::<f32>());
+                if stride == 1 {
+                    (0..n).for_each(|i| *dst.add(i) = f32::from_bits((*src.add(i) as u32) << 16));
+                } else {
+                    (0..n).for_each(|i| *dst.add(i) = bf16::from_bits(*src.offset(i as isize * stride)).to_f32());
+                }
+            }
+            DType::F16 => {
+                let (src, dst) = (src.cast::<f16>(), dst.cast::<f32>());
+                if stride == 1 {
+                    use half::slice::HalfFloatSliceExt;
+                    std::slice::from_raw_parts(src, n).convert_to_f32_slice(std::slice::from_raw_parts_mut(dst, n));
+                } else {
+                    (0..n).for_each(|i| *dst.add(i) = (*src.offset(i as isize * stride)).to_f32());
+                }
+            }
+            _ => {
+                let src = src.cast::<T>();
+                (0..n).for_each(|i| *dst.add(i) = *src.offset(i as isize * stride));
+            }
+        }
+    }
+}
+
+/// Packs `valid ≤ width` lines of `depth` elements into a panel and pads the rest with zeros.
+///
+/// `along` is the stride from line to line, `deep` the stride in k.
+#[inline(always)]
+pub(super) unsafe fn pack_panel<V: Vector>(
+    dst: *mut V::Elem,
+    width: usize,
+    src: *const V::Elem,
+    (along, deep): (isize, isize),
+    valid: usize,
+    depth: usize,
+) {
+    // SAFETY: the caller vouches for `valid × depth` elements at `src` and `width × depth` at `dst`.
+    unsafe {
+        if along == 1 {
+            let (whole, rest) = (valid / V::LANES * V::LANES, valid % V::LANES);
+            for d in 0..depth {
+                let (to, from) = (dst.add(d * width), src.offset(d as isize * deep));
+                (0..whole)
+                    .step_by(V::LANES)
+                    .for_each(|w| V::load(from.add(w)).store(to.add(w)));
+                if rest > 0 {
+                    V::load_first(from.add(whole), rest).store_first(to.add(whole), rest);
+                }
+            }
+        } else if deep == 1 {
+            let quads = valid / 4 * 4;
+            for w in (0..quads).step_by(4) {
+                V::transpose_4(dst.add(w), width, src.offset(w as isize * along), along, depth);
+            }
+            for w in quads..valid {
+                let from = src.offset(w as isize * along);
+                (0..depth).for_each(|d| *dst.add(d * width + w) = *from.add(d));
+            }
+        } else {
+            for d in 0..depth {
+                let from = src.offset(d as isize * deep);
+                (0..valid).for_each(|w| *dst.add(d * width + w) = *from.offset(w as isize * along));
+            }
+        }
+        if valid < width {
+            for d in 0..depth {
+                (valid..width).for_each(|w| *dst.add(d * width + w) = V::Elem::default());
+            }
+        }
+    }
+}
+
+/// Four lines of adjacent elements become four columns, by 4×4 blocks.
+#[inline(always)]
+pub(super) unsafe fn transpose_4<T: Float>(dst: *mut T, width: usize, src: *const T, along: isize, depth: usize) {
+    // SAFETY: the caller vouches for four lines of `depth` elements.
+    unsafe {
+        let lines: [*const T; 4] = std::array::from_fn(|i| src.offset(i as isize * along));
+        let blocks = depth / 4 * 4;
+        for d in (0..blocks).step_by(4) {
+            let x = lines.map(|line| line.add(d).cast::<[T; 4]>().read_unaligned());
+            (0..4).for_each(|j| {
+                let column: [T; 4] = x.map(|line| line[j]);
+                dst.add((d + j) * width).cast::<[T; 4]>().write_unaligned(column);
+            });
+        }
+        for d in blocks..depth {
+            (0..4).for_each(|i| *dst.add(d * width + i) = *lines[i].add(d));
+        }
+    }
+}

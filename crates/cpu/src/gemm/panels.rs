@@ -1,0 +1,97 @@
+//! The packed panels of a run: where they are and how they get there.
+
+use super::kernel::HasKernels;
+use super::pack::TEMP;
+use super::problem::Operand;
+use super::run::Run;
+
+/// Columns of B that are packed (and generated) together.
+const GROUP: usize = 256;
+
+/// Where B's panels are for one block of columns.
+#[derive(Clone, Copy)]
+pub(super) enum Panels<T> {
+    /// Packed, `columns` of them (padded) in a k-block.
+    Packed { at: *const T, columns: usize },
+    /// In place, rows `row` apart.
+    Direct { at: *const T, row: isize },
+}
+
+impl<T: HasKernels> Run<'_, T> {
+    /// Where B's columns `[col0, col0+cols)` are, `packed` being where they were packed, if they were.
+    pub(super) unsafe fn panels(&self, batch: usize, (col0, cols): (usize, usize), packed: *const T) -> Panels<T> {
+        let columns = cols.next_multiple_of(self.kernels.nr);
+        match self.b.operand {
+            Operand::Packed(at) => Panels::Packed { at: at.cast(), columns },
+            _ if self.plan.pack_b => Panels::Packed { at: packed, columns },
+            _ => {
+                // SAFETY: the caller of `Plan::run` vouches for B, which is in place if not packed.
+                let view = unsafe { self.b.view(&self.plan.problem, batch, 0, col0) };
+                Panels::Direct {
+                    at: view.at,
+                    row: view.row,
+                }
+            }
+        }
+    }
+
+    /// Units of work in packing `cols` columns of B: a k-block of a group of columns each.
+    pub(super) fn pack_units(&self, cols: usize) -> usize {
+        self.plan.problem.k.div_ceil(self.plan.kc.max(1)) * cols.div_ceil(GROUP)
+    }
+
+    /// Packs one unit of the columns `[col0, col0+cols)` of B, all of which `packed` holds.
+    pub(super) unsafe fn pack_b_unit(
+        &self,
+        batch: usize,
+        (col0, cols): (usize, usize),
+        unit: usize,
+        packed: *mut T,
+        temp: *mut u8,
+    ) {
+        let (problem, nr, kc) = (&self.plan.problem, self.kernels.nr, self.plan.kc);
+        let groups = cols.div_ceil(GROUP);
+        let (k0, first) = (unit / groups * kc, unit % groups * GROUP);
+        let depth = kc.min(problem.k - k0);
+        let width = GROUP.min(cols - first);
+        // Memory is packed in one go; what goes through `temp` in pieces that fit.
+        let step = if self.b.in_place::<T>() {
+            depth
+        } else {
+            (TEMP / GROUP).min(depth)
+        };
+        // SAFETY: the caller vouches for the packed bytes, in which units are disjoint.
+        unsafe {
+            let block = packed.add(k0 * cols.next_multiple_of(nr) + first * depth);
+            for d in (0..depth).step_by(step) {
+                let deep = step.min(depth - d);
+                let view = self
+                    .b
+                    .block::<T>(problem, batch, (k0 + d, deep), (col0 + first, width), temp);
+                for j in (0..width).step_by(nr) {
+                    let dst = block.add(j * depth + d * nr);
+                    let src = view.at.offset(j as isize * view.col);
+                    (self.kernels.pack)(dst, nr, src, (view.col, view.row), nr.min(width - j), deep);
+                }
+            }
+        }
+    }
+
+    /// Packs rows of A, all of k.
+    pub(super) unsafe fn pack_a(&self, batch: usize, (row0, rows): (usize, usize), packed: *mut T, temp: *mut u8) {
+        let (problem, mr, kc) = (&self.plan.problem, self.kernels.mr, self.plan.kc);
+        let padded = rows.next_multiple_of(mr);
+        for k0 in (0..problem.k).step_by(kc.max(1)) {
+            let depth = kc.min(problem.k - k0);
+            for i in (0..rows).step_by(mr) {
+                let valid = mr.min(rows - i);
+                // SAFETY: the caller vouches for A and for the packed bytes.
+                unsafe {
+                    let dst = packed.add(k0 * padded + i * depth);
+                    let view = self.a.block::<T>(problem, batch, (row0 + i, valid), (k0, depth), temp);
+                    (self.kernels.pack)(dst, mr, view.at, (view.row, view.col), valid, depth);
+                }
+            }
+        }
+    }
+}

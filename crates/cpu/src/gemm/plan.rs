@@ -1,0 +1,352 @@
+//! Choosing how to compute a product: path, blocks, split over threads, scratch.
+//!
+//! What may depend on the thread count: which rows and columns a part computes, and scratch. What
+//! may not: k-blocks, the path, and with them every bit of the result.
+
+use ir::DType;
+
+use super::block::row_unit;
+use super::kernel::{HasKernels, Kernels};
+use super::pack::{TEMP, TEMP_BYTES};
+use super::problem::{BATCH_AXES, Layout, PlanError, Problem, Source, Target};
+use super::vector::Isa;
+
+/// Longest k-block, in bytes: long enough that reading and writing tiles of C between k-blocks does
+/// not count, short enough that an A panel stays in L1.
+const KC_BYTES: usize = 2048;
+/// Rows of A packed at a time: its k-block stays in L2, and B is read once for so many rows.
+const MC: usize = 168;
+/// Columns of a tile: with `MC` rows it stays in L2 over the k-blocks and until its epilogue.
+const NB: usize = 256;
+/// Bytes of a B that is read where it is, unless its rows fall on too few cache sets.
+const DIRECT_B_BYTES: usize = 4 << 20;
+/// Bytes of B packed at a time.
+const PACKED_B_BYTES: usize = 16 << 20;
+/// Bytes of A packed at a time, in each part.
+const PACKED_A_BYTES: usize = 4 << 20;
+/// Multiply-adds below which waking another thread costs more than it saves.
+const PARALLEL_WORK: usize = 60_000;
+
+/// How the work is split into parts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Split {
+    /// One part.
+    Serial,
+    /// Each part computes whole matrices.
+    Batch,
+    /// The parts share the packed B of one matrix after the other and compute its rows × columns.
+    Grid { rows: usize, cols: usize },
+}
+
+/// Which algorithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Path {
+    /// A vector times a matrix, bound by the matrix's bandwidth.
+    Gemv,
+    /// Packed (or direct) panels and register tiles.
+    Blocked,
+}
+
+/// Offsets into scratch, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Scratch {
+    /// Where the parts' own scratch begins; before it is the packed B that they share.
+    pub(super) parts: usize,
+    /// From one part to the next.
+    pub(super) part: usize,
+    /// Inside a part.
+    pub(super) b: usize,
+    pub(super) a: usize,
+    pub(super) tile: usize,
+    pub(super) temp: usize,
+}
+
+/// How one [`Problem`] is computed: plain data, made once, run many times from any thread.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub(super) problem: Problem,
+    /// The problem is the transposed one: the caller's A is our B.
+    pub(super) swapped: bool,
+    pub(super) isa: Isa,
+    pub(super) path: Path,
+    pub(super) split: Split,
+    pub(super) parts: usize,
+    pub(super) pack_a: bool,
+    pub(super) pack_b: bool,
+    /// Results pass through a tile in scratch.
+    pub(super) tiled: bool,
+    pub(super) kc: usize,
+    pub(super) mc: usize,
+    pub(super) nc: usize,
+    pub(super) nb: usize,
+    pub(super) scratch: Scratch,
+}
+
+impl Plan {
+    /// Plans a problem for at most `threads` threads with this machine's widest instruction set.
+    pub fn new(problem: &Problem, threads: usize) -> Result<Plan, PlanError> {
+        Plan::with_isa(problem, threads, Isa::detect())
+    }
+
+    /// Plans a problem for an instruction set, which must be one of [`Isa::available`].
+    pub fn with_isa(problem: &Problem, threads: usize, isa: Isa) -> Result<Plan, PlanError> {
+        assert!(
+            Isa::available().contains(&isa),
+            "{isa:?} is not available on this machine"
+        );
+        check(problem)?;
+        let (problem, swapped) = normalise(*problem);
+        match problem.accumulator() {
+            DType::F64 => Ok(plan(problem, swapped, threads.max(1), isa, f64::kernels(isa))),
+            _ => Ok(plan(problem, swapped, threads.max(1), isa, f32::kernels(isa))),
+        }
+    }
+
+    /// Bytes of scratch that [`Plan::run`] needs, aligned to 64; they need not keep their contents.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch.parts + self.parts * self.scratch.part
+    }
+
+    /// The instruction set that the plan uses.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The threads that the plan keeps busy; pools of any size can run it.
+    pub fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// Bytes of a B packed for [`Source::Packed`], aligned to 64.
+    pub fn packed_b_bytes(&self) -> usize {
+        let columns = self.problem.n.next_multiple_of(self.nr());
+        self.problem.k * columns * self.problem.accumulator().size()
+    }
+
+    /// Columns of a packed B panel.
+    pub(super) fn nr(&self) -> usize {
+        match self.problem.accumulator() {
+            DType::F64 => f64::kernels(self.isa).nr,
+            _ => f32::kernels(self.isa).nr,
+        }
+    }
+}
+
+fn check(problem: &Problem) -> Result<(), PlanError> {
+    use DType::*;
+    if !matches!(problem.dtype, F32 | F64 | BF16 | F16) {
+        return Err(PlanError::Dtype(problem.dtype));
+    }
+    if let Target::Memory { dtype, .. } = problem.c
+        && dtype != problem.dtype
+        && dtype != problem.accumulator()
+    {
+        return Err(PlanError::Result {
+            operands: problem.dtype,
+            result: dtype,
+        });
+    }
+    if problem.a == Source::Packed {
+        return Err(PlanError::PackedLeft);
+    }
+    Ok(())
+}
+
+/// Rewrites a problem on memory into one that the kernels like better.
+fn normalise(mut p: Problem) -> (Problem, bool) {
+    let (
+        Source::Memory(a),
+        Source::Memory(b),
+        Target::Memory {
+            dtype,
+            layout: c,
+            accumulate,
+        },
+    ) = (p.a, p.b, p.c)
+    else {
+        return (p, false);
+    };
+    let (mut a, mut b, mut c) = (a, b, c);
+    // A·B with B the same for all entries of a batch axis = the entries of A stacked, times B.
+    for axis in (0..BATCH_AXES).rev() {
+        let stacked = |x: Layout| x.batch[axis] == p.m as isize * x.row;
+        if b.batch[axis] == 0 && stacked(a) && stacked(c) {
+            p.m *= p.batch[axis];
+            p.batch[axis] = 1;
+            a.batch[axis] = 0;
+            c.batch[axis] = 0;
+        } else if p.batch[axis] != 1 {
+            break;
+        }
+    }
+    // Cᵀ = Bᵀ·Aᵀ: tiles are stored by rows, so a column-major C is computed transposed.
+    let swapped = c.row == 1 && c.col != 1 && p.m > 1;
+    if swapped {
+        (p.m, p.n) = (p.n, p.m);
+        (a, b, c) = (b.transposed(), a.transposed(), c.transposed());
+    }
+    p.a = Source::Memory(a);
+    p.b = Source::Memory(b);
+    p.c = Target::Memory {
+        dtype,
+        layout: c,
+        accumulate,
+    };
+    (p, swapped)
+}
+
+fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa, kernels: &Kernels<T>) -> Plan {
+    let Problem { m, n, k, .. } = problem;
+    let (mr, nr) = (kernels.mr, kernels.nr);
+    let size = size_of::<T>();
+    let direct = |source: Source| match source {
+        Source::Memory(layout) if problem.dtype == T::DTYPE => Some(layout),
+        _ => None,
+    };
+
+    let path = if gemv(&problem) { Path::Gemv } else { Path::Blocked };
+    let pack_a = match direct(problem.a) {
+        Some(a) => n > 96 && k * size > KC_BYTES && !(a.row == 1 && spread(a.col, size)),
+        None => true,
+    };
+    let pack_b = match direct(problem.b) {
+        Some(b) => b.col != 1 || (m > 2 * mr && !(spread(b.row, size) && k * n * size <= DIRECT_B_BYTES)),
+        None => problem.b != Source::Packed,
+    };
+    let (tiled, whole_rows) = match problem.c {
+        Target::Memory { dtype, layout, .. } => (dtype != T::DTYPE || layout.col != 1, false),
+        Target::Epilogue { whole_rows } => (true, whole_rows),
+    };
+
+    let k_blocks = k.div_ceil(KC_BYTES / size).max(1);
+    let kc = k.div_ceil(k_blocks).next_multiple_of(4);
+    let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
+    let n_padded = n.next_multiple_of(nr);
+    let nc = if whole_b {
+        n_padded
+    } else {
+        (PACKED_B_BYTES / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr))
+    };
+    let nb = if whole_rows { n_padded } else { NB.min(n_padded) };
+    let rows_in = |bytes: usize, row: usize| (bytes / (row * size).max(1) / mr).max(1) * mr;
+    let mc = MC
+        .min(rows_in(PACKED_A_BYTES, k))
+        .min(if whole_rows { rows_in(1 << 19, n) } else { MC })
+        .next_multiple_of(mr);
+
+    let mut plan = Plan {
+        problem,
+        swapped,
+        isa,
+        path,
+        split: Split::Serial,
+        parts: 1,
+        pack_a,
+        pack_b,
+        tiled,
+        kc,
+        mc,
+        nc,
+        nb,
+        scratch: Scratch::default(),
+    };
+    plan.split = split(&plan, threads, mr, nr, whole_rows);
+    plan.parts = match plan.split {
+        Split::Serial => 1,
+        Split::Batch => threads.min(problem.batches()),
+        Split::Grid { rows, cols } => rows * cols,
+    };
+    plan.scratch = scratch::<T>(&plan, mr);
+    plan
+}
+
+/// Whether lines of this stride spread over cache sets and pages well enough to be read in place.
+fn spread(stride: isize, size: usize) -> bool {
+    stride.unsigned_abs() * size <= 6144
+}
+
+/// Vector times matrix, the matrix in memory with one unit stride.
+fn gemv(problem: &Problem) -> bool {
+    let unit = |layout: Layout| layout.row == 1 || layout.col == 1;
+    let (Source::Memory(a), Source::Memory(b)) = (problem.a, problem.b) else {
+        return false;
+    };
+    problem.k > 0 && ((problem.m == 1 && unit(b)) || (problem.n == 1 && unit(a)))
+}
+
+fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) -> Split {
+    let Problem { m, n, k, .. } = plan.problem;
+    let (batches, work) = (plan.problem.batches(), m * n * k);
+    if threads == 1 || work * batches < 2 * PARALLEL_WORK {
+        return Split::Serial;
+    }
+    let even = batches.is_multiple_of(threads) || batches >= 4 * threads;
+    if batches > 1 && (even || work < 2 * PARALLEL_WORK) {
+        return Split::Batch;
+    }
+    let most = threads.min(work / PARALLEL_WORK).max(1);
+    if plan.path == Path::Gemv {
+        return Split::Grid { rows: 1, cols: most };
+    }
+    // The longest part, in cycles by a coarse model: multiply-adds on 16 lanes, packing A at one
+    // element a cycle in every part that needs it, packing B together.
+    let cost = |rows: usize, cols: usize| {
+        let height = m.div_ceil(row_unit(mr)).div_ceil(rows) * row_unit(mr);
+        let width = n.div_ceil(nr).div_ceil(cols) * nr;
+        height * width * k / 16 + height * k * usize::from(plan.pack_a)
+    };
+    let mut best = (usize::MAX, Split::Serial);
+    for cols in 1..=most {
+        let rows = most / cols;
+        if (cols == 1 || !whole_rows) && cost(rows, cols) < best.0 {
+            best = (cost(rows, cols), Split::Grid { rows, cols });
+        }
+    }
+    best.1
+}
+
+fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
+    let Problem { m, n, k, .. } = plan.problem;
+    let bytes = |elements: usize| (elements * size_of::<T>()).next_multiple_of(64);
+    let mut end = 0;
+    let mut take = |elements: usize| {
+        end += bytes(elements);
+        end - bytes(elements)
+    };
+    if plan.path == Path::Gemv {
+        // `b` holds the widened vector, `tile` the results.
+        let (b, tile) = (take(k), take(m.max(n)));
+        return Scratch {
+            part: end,
+            b,
+            tile,
+            ..Scratch::default()
+        };
+    }
+    let packed_b = if plan.pack_b { plan.nc * k } else { 0 };
+    let shared = matches!(plan.split, Split::Grid { .. });
+    let rows = plan.mc.min(m.next_multiple_of(mr));
+    let tile_rows = if k <= plan.kc { mr } else { rows };
+    let widened = plan.problem.dtype != plan.problem.accumulator();
+    let generated = [plan.problem.a, plan.problem.b]
+        .iter()
+        .any(|x| matches!(x, Source::Generated { .. }));
+    debug_assert!(plan.kc * mr <= TEMP);
+
+    let b = take(if shared { 0 } else { packed_b });
+    let a = take(if plan.pack_a { rows * k } else { 0 });
+    let tile = take(if plan.tiled { tile_rows * plan.nb } else { 0 });
+    let temp = take(if widened || generated {
+        TEMP_BYTES / size_of::<T>()
+    } else {
+        0
+    });
+    Scratch {
+        parts: if shared { bytes(packed_b) } else { 0 },
+        part: end,
+        b,
+        a,
+        tile,
+        temp,
+    }
+}

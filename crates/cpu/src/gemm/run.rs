@@ -1,0 +1,250 @@
+//! Running a plan: checks, the split into parts, and the order of packing and computing.
+
+use ir::DType;
+
+use super::block::{Region, row_unit};
+use super::gemv;
+use super::kernel::{HasKernels, Kernels};
+use super::pack::{Feed, TEMP_BYTES};
+use super::plan::{Path, Plan, Split};
+use super::problem::{Layout, Operand, Output, Problem, Source, Target};
+use crate::pool::{Pool, share};
+
+impl Plan {
+    /// Computes the product. Allocates nothing; the same bits for any pool and any `threads` of the
+    /// plan.
+    ///
+    /// # Safety
+    /// - `a`, `b` and `out` are of the variants that the problem names and good for its shapes and
+    ///   strides, C overlaps neither operand, and distinct elements of C don't overlap;
+    /// - `scratch` is aligned to 64 and holds [`Plan::scratch_bytes`], which nothing else uses
+    ///   during the call;
+    /// - functions among them may be called from any thread.
+    ///
+    /// # Panics
+    /// When a variant is not the one that the problem names.
+    pub unsafe fn run(&self, pool: &Pool, a: Operand, b: Operand, out: Output, scratch: *mut u8) {
+        // SAFETY: the caller's promises are the ones asked for.
+        unsafe {
+            match self.problem.accumulator() {
+                DType::F64 => self.run_as::<f64>(pool, a, b, out, scratch),
+                _ => self.run_as::<f32>(pool, a, b, out, scratch),
+            }
+        }
+    }
+
+    /// Packs a B in memory into `dst` ([`Plan::packed_b_bytes`], aligned to 64), once for all runs of
+    /// plans whose B is [`Source::Packed`] and whose `k`, `n`, dtype and instruction set are these.
+    ///
+    /// # Safety
+    /// `b` must be good for `layout` and the plan's `k × n`, `dst` for the packed bytes.
+    ///
+    /// # Panics
+    /// When the plan's own B is not [`Source::Packed`].
+    pub unsafe fn prepack_b(&self, pool: &Pool, b: *const u8, layout: &Layout, dst: *mut u8) {
+        assert_eq!(
+            self.problem.b,
+            Source::Packed,
+            "packing ahead needs a plan for a packed B"
+        );
+        // SAFETY: the caller's promises are the ones asked for.
+        unsafe {
+            match self.problem.accumulator() {
+                DType::F64 => self.prepack_b_as::<f64>(pool, b, layout, dst),
+                _ => self.prepack_b_as::<f32>(pool, b, layout, dst),
+            }
+        }
+    }
+
+    unsafe fn prepack_b_as<T: HasKernels>(&self, pool: &Pool, b: *const u8, layout: &Layout, dst: *mut u8) {
+        let b = Feed {
+            operand: Operand::Memory(b),
+            layout: *layout,
+            dtype: self.problem.dtype,
+        };
+        let unused = Operand::Memory(std::ptr::null());
+        let run = Run::<T> {
+            plan: self,
+            kernels: T::kernels(self.isa),
+            alpha: T::default(),
+            a: Feed { operand: unused, ..b },
+            b,
+            out: Output::Memory(std::ptr::null_mut()),
+            scratch: dst,
+        };
+        let n = self.problem.n;
+        let units = run.pack_units(n);
+        pool.run(units, &|unit, _| {
+            let mut temp = [0u64; TEMP_BYTES / 8];
+            // SAFETY: the units are disjoint parts of `dst`; the caller vouches for B.
+            unsafe { run.pack_b_unit(0, (0, n), unit, run.shared_b(), temp.as_mut_ptr().cast()) };
+        });
+    }
+
+    unsafe fn run_as<T: HasKernels>(&self, pool: &Pool, a: Operand, b: Operand, out: Output, scratch: *mut u8) {
+        let Problem { m, n, dtype, .. } = self.problem;
+        let (a, b) = if self.swapped { (b, a) } else { (a, b) };
+        let feed = |operand, source| {
+            let layout = match (source, operand) {
+                (Source::Memory(layout), Operand::Memory(_)) => layout,
+                (Source::Generated { .. }, Operand::Generated { .. }) | (Source::Packed, Operand::Packed(_)) => {
+                    Layout::row_major(0)
+                }
+                _ => panic!("a matmul planned for {source:?} was given {operand:?}"),
+            };
+            Feed { operand, layout, dtype }
+        };
+        assert_eq!(
+            matches!(self.problem.c, Target::Memory { .. }),
+            matches!(out, Output::Memory(_)),
+            "a matmul planned for {:?} was given {out:?}",
+            self.problem.c
+        );
+        let run = Run::<T> {
+            plan: self,
+            kernels: T::kernels(self.isa),
+            alpha: T::from_f64(self.problem.alpha),
+            a: feed(a, self.problem.a),
+            b: feed(b, self.problem.b),
+            out,
+            scratch,
+        };
+        let batches = self.problem.batches();
+        if m == 0 || n == 0 || batches == 0 {
+            return;
+        }
+        // SAFETY: the caller's promises; parts touch disjoint scratch and disjoint results.
+        unsafe {
+            match (self.path, self.split) {
+                (path, Split::Serial) => run.matrices(path, 0..batches, 0),
+                (path, Split::Batch) => {
+                    let parts = self.parts;
+                    pool.run(parts, &|part, _| run.matrices(path, share(batches, parts, part), part));
+                }
+                (Path::Gemv, Split::Grid { .. }) => {
+                    for batch in 0..batches {
+                        pool.run(self.parts, &|part, _| gemv::run(&run, batch, (part, self.parts), part));
+                    }
+                }
+                (Path::Blocked, Split::Grid { rows, cols }) => run.grids(pool, batches, rows, cols),
+            }
+        }
+    }
+}
+
+/// One run of a plan.
+pub(super) struct Run<'a, T: HasKernels> {
+    pub(super) plan: &'a Plan,
+    pub(super) kernels: &'static Kernels<T>,
+    pub(super) alpha: T,
+    pub(super) a: Feed,
+    pub(super) b: Feed,
+    pub(super) out: Output,
+    pub(super) scratch: *mut u8,
+}
+
+// SAFETY: parts only read the operands, and write disjoint results and disjoint scratch; the caller
+// of `Plan::run` vouches that its functions may be called from any thread.
+unsafe impl<T: HasKernels> Sync for Run<'_, T> {}
+
+impl<T: HasKernels> Run<'_, T> {
+    /// The scratch of a part.
+    pub(super) unsafe fn part(&self, part: usize) -> *mut u8 {
+        // SAFETY: the caller of `Plan::run` vouches for scratch.
+        unsafe {
+            self.scratch
+                .add(self.plan.scratch.parts + part * self.plan.scratch.part)
+        }
+    }
+
+    /// The packed B that all parts read.
+    fn shared_b(&self) -> *mut T {
+        self.scratch.cast()
+    }
+
+    /// Whole matrices, one after another, by one part.
+    unsafe fn matrices(&self, path: Path, batches: std::ops::Range<usize>, part: usize) {
+        let Problem { m, n, .. } = self.plan.problem;
+        // SAFETY: as for `Plan::run`; a part has its own packed B.
+        unsafe {
+            if path == Path::Gemv {
+                return batches.for_each(|batch| gemv::run(self, batch, (0, 1), part));
+            }
+            let packed = self.part(part).add(self.plan.scratch.b);
+            let mut held = None;
+            for batch in batches {
+                for col0 in (0..n).step_by(self.plan.nc) {
+                    let cols = self.plan.nc.min(n - col0);
+                    if self.plan.pack_b && held != Some((self.b_identity(batch), col0)) {
+                        let temp = self.part(part).add(self.plan.scratch.temp);
+                        for unit in 0..self.pack_units(cols) {
+                            self.pack_b_unit(batch, (col0, cols), unit, packed.cast(), temp);
+                        }
+                        held = Some((self.b_identity(batch), col0));
+                    }
+                    let b = self.panels(batch, (col0, cols), packed.cast());
+                    self.region(&Region {
+                        batch,
+                        b,
+                        rows: 0..m,
+                        cols: col0..col0 + cols,
+                        col_base: col0,
+                        part,
+                    });
+                }
+            }
+        }
+    }
+
+    /// The matrices one after another, each by all parts.
+    unsafe fn grids(&self, pool: &Pool, batches: usize, rows: usize, cols: usize) {
+        let Problem { m, n, .. } = self.plan.problem;
+        let (unit, nr) = (row_unit(self.kernels.mr), self.kernels.nr);
+        // SAFETY: as for `Plan::run`; the packing of B is done before any part reads it.
+        unsafe {
+            for batch in 0..batches {
+                for col0 in (0..n).step_by(self.plan.nc) {
+                    let width = self.plan.nc.min(n - col0);
+                    if self.plan.pack_b
+                        && (batch == 0 || self.plan.nc < n || self.b_identity(batch) != self.b_identity(batch - 1))
+                    {
+                        let units = self.pack_units(width);
+                        let team = self.plan.parts;
+                        pool.run(team, &|part, _| {
+                            let temp = self.part(part).add(self.plan.scratch.temp);
+                            for unit in share(units, team, part) {
+                                self.pack_b_unit(batch, (col0, width), unit, self.shared_b(), temp);
+                            }
+                        });
+                    }
+                    pool.run(rows * cols, &|part, _| {
+                        let down = share(m.div_ceil(unit), rows, part / cols);
+                        let across = share(width.div_ceil(nr), cols, part % cols);
+                        let rows = down.start * unit..m.min(down.end * unit);
+                        let cols = col0 + across.start * nr..col0 + width.min(across.end * nr);
+                        if !rows.is_empty() && !cols.is_empty() {
+                            let b = self.panels(batch, (col0, width), self.shared_b());
+                            self.region(&Region {
+                                batch,
+                                b,
+                                rows,
+                                cols,
+                                col_base: col0,
+                                part,
+                            });
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Equal for batch entries that have the same B.
+    fn b_identity(&self, batch: usize) -> isize {
+        match self.plan.problem.b {
+            Source::Memory(layout) => self.plan.problem.batch_offset(&layout, batch),
+            Source::Generated { batched: true } => batch as isize,
+            Source::Generated { batched: false } | Source::Packed => 0,
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Program → something that runs: kernels compiled, products planned, constants in memory, arenas ready.
+
+use crate::backend::Cpu;
+use crate::codegen::CompiledKernel;
+use crate::execute;
+use crate::gemm::{Layout, Plan, Problem, Source, Target};
+use crate::memory::HostBuffer;
+use crate::pool::Pool;
+use compiler::loops::Kernel;
+use compiler::program::{Class, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
+use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result};
+use ir::{Op, Type};
+use std::sync::{Arc, Mutex};
+
+/// The most loops inside each other.
+pub(crate) const MAX_LEVELS: usize = 8;
+/// The most buffers of one kernel.
+pub(crate) const MAX_ARGS: usize = 64;
+
+/// A kernel as it runs here.
+pub(crate) enum Code {
+    Machine(Arc<CompiledKernel>),
+    /// No code generator for this machine: the reference evaluator.
+    Reference(Arc<Kernel>),
+}
+
+/// A step ready to run.
+pub(crate) enum Ready {
+    Kernel {
+        code: Code,
+        args: Vec<KernelArg>,
+        parallel: Option<i64>,
+        scratch: usize,
+    },
+    Matmul {
+        plan: Box<Plan>,
+        a: Place,
+        b: Place,
+        out: Product,
+    },
+    Library {
+        op: Box<Op>,
+        args: Vec<(Place, Type)>,
+        outs: Vec<(Place, Type)>,
+    },
+    Copy {
+        from: Place,
+        to: Place,
+        bytes: usize,
+    },
+    Zero {
+        to: Place,
+        bytes: usize,
+    },
+    Branch {
+        index: Place,
+        branches: Vec<Vec<Ready>>,
+    },
+    Loop {
+        level: usize,
+        trip: ReadyTrip,
+        reverse: bool,
+        body: Vec<Ready>,
+        after: Vec<(Place, Place, usize)>,
+    },
+}
+
+/// How often a loop runs.
+pub(crate) enum ReadyTrip {
+    Exact(usize),
+    Bounded { bound: usize, count: Place },
+    While { test: Vec<Ready>, flag: Place },
+}
+
+/// Where a product goes.
+pub(crate) enum Product {
+    Memory(Place),
+    Tiles { code: Code, args: Vec<Place> },
+}
+
+/// Memory that one run uses.
+pub(crate) struct Arena {
+    pub(crate) memory: HostBuffer,
+    /// Address of every buffer, filled at the start of a run.
+    pub(crate) bases: Vec<*mut u8>,
+}
+
+// SAFETY: the pointers mean something only during the run that filled them in.
+unsafe impl Send for Arena {}
+
+/// A program ready to run.
+pub(crate) struct Loaded {
+    pub(crate) program: Program,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) steps: Vec<Ready>,
+    constants: Vec<Option<HostBuffer>>,
+    /// Bytes of the whole arena: activations, then scratch of products, then scratch of kernels per worker.
+    arena_bytes: usize,
+    pub(crate) gemm_at: usize,
+    pub(crate) scratch_at: usize,
+    pub(crate) scratch_each: usize,
+    arenas: Mutex<Vec<Arena>>,
+}
+
+impl Loaded {
+    pub(crate) fn new(cpu: &Cpu, program: Program) -> Result<Loaded> {
+        if program.levels > MAX_LEVELS {
+            return Err(Error::Backend(format!(
+                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                program.levels
+            )));
+        }
+        let mut needs = Needs::default();
+        let steps = load_steps(cpu, &program.steps, &mut needs)?;
+        let mut constants = Vec::with_capacity(program.buffers.len());
+        for b in &program.buffers {
+            constants.push(match &b.class {
+                Class::Constant(l) => {
+                    let m = HostBuffer::new(l.bytes().len())?;
+                    m.write(0, l.bytes())?;
+                    Some(m)
+                }
+                _ => None,
+            });
+        }
+        let gemm_at = program.arena.next_multiple_of(ALIGN);
+        let scratch_at = gemm_at + needs.gemm.next_multiple_of(ALIGN);
+        let scratch_each = needs.kernel.next_multiple_of(ALIGN);
+        let arena_bytes = scratch_at + scratch_each * cpu.pool.threads();
+        let loaded = Loaded {
+            program,
+            pool: cpu.pool.clone(),
+            steps,
+            constants,
+            arena_bytes,
+            gemm_at,
+            scratch_at,
+            scratch_each,
+            arenas: Mutex::new(Vec::with_capacity(16)),
+        };
+        let first = loaded.new_arena()?;
+        loaded.give_back(first);
+        Ok(loaded)
+    }
+
+    fn new_arena(&self) -> Result<Arena> {
+        Ok(Arena {
+            memory: HostBuffer::new(self.arena_bytes)?,
+            bases: vec![std::ptr::null_mut(); self.program.buffers.len()],
+        })
+    }
+
+    fn lease(&self) -> Result<Arena> {
+        let free = self.arenas.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        match free {
+            Some(a) => Ok(a),
+            None => self.new_arena(),
+        }
+    }
+
+    fn give_back(&self, arena: Arena) {
+        let mut free = self.arenas.lock().unwrap_or_else(|e| e.into_inner());
+        // More callers than this at once are rare; their arenas are not kept.
+        if free.len() < free.capacity() {
+            free.push(arena);
+        }
+    }
+}
+
+impl Executable for Loaded {
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn run(&self, bindings: &mut Bindings) -> Result<()> {
+        bindings.check(&self.program)?;
+        let host = |b: &Arc<dyn DeviceBuffer>| {
+            b.as_any()
+                .downcast_ref::<HostBuffer>()
+                .map(HostBuffer::as_ptr)
+                .ok_or_else(|| Error::Bindings("a buffer of another device".into()))
+        };
+        let mut arena = self.lease()?;
+        for (i, b) in self.program.buffers.iter().enumerate() {
+            arena.bases[i] = match &b.class {
+                Class::Input(n) => host(&bindings.inputs[*n])?,
+                Class::Output(n) => host(&bindings.outputs[*n])?,
+                Class::Constant(_) => self.constants[i].as_ref().expect("made when loaded").as_ptr(),
+                // SAFETY: the planner keeps offsets inside the arena.
+                Class::Activation => unsafe { arena.memory.as_ptr().add(b.offset) },
+            };
+        }
+        let result = execute::run(self, &arena);
+        self.give_back(arena);
+        result
+    }
+}
+
+#[derive(Default)]
+struct Needs {
+    gemm: usize,
+    kernel: usize,
+}
+
+fn load_steps(cpu: &Cpu, steps: &[Step], needs: &mut Needs) -> Result<Vec<Ready>> {
+    steps.iter().map(|s| load_step(cpu, s, needs)).collect()
+}
+
+fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
+    Ok(match step {
+        Step::Kernel { kernel, args, parallel } => {
+            if args.len() > MAX_ARGS {
+                return Err(Error::Internal(format!("a kernel of {} buffers", args.len())));
+            }
+            let scratch = args
+                .iter()
+                .map(|a| match a {
+                    KernelArg::Scratch(n) => n.next_multiple_of(ALIGN),
+                    KernelArg::Place(_) => 0,
+                })
+                .sum();
+            needs.kernel = needs.kernel.max(scratch);
+            Ready::Kernel {
+                code: code(cpu, kernel)?,
+                args: args.clone(),
+                parallel: *parallel,
+                scratch,
+            }
+        }
+        Step::Matmul {
+            shape,
+            a,
+            b,
+            c,
+            epilogue,
+        } => {
+            let plan = plan(cpu, shape, epilogue.as_ref().map(|e| e.whole_rows))?;
+            needs.gemm = needs.gemm.max(plan.scratch_bytes());
+            let out = match (c, epilogue) {
+                (_, Some(e)) => Product::Tiles {
+                    code: code(cpu, &e.kernel)?,
+                    args: e.args.clone(),
+                },
+                (Some(c), None) => Product::Memory(c.clone()),
+                (None, None) => return Err(Error::Internal("a product without a destination".into())),
+            };
+            Ready::Matmul {
+                plan: Box::new(plan),
+                a: a.clone(),
+                b: b.clone(),
+                out,
+            }
+        }
+        Step::Library { op, args, outs } => Ready::Library {
+            op: op.clone(),
+            args: args.clone(),
+            outs: outs.clone(),
+        },
+        Step::Copy { from, to, bytes } => Ready::Copy {
+            from: from.clone(),
+            to: to.clone(),
+            bytes: *bytes,
+        },
+        Step::Zero { to, bytes } => Ready::Zero {
+            to: to.clone(),
+            bytes: *bytes,
+        },
+        Step::Branch { index, branches } => Ready::Branch {
+            index: index.clone(),
+            branches: branches
+                .iter()
+                .map(|b| load_steps(cpu, b, needs))
+                .collect::<Result<_>>()?,
+        },
+        Step::Loop(l) => {
+            let LoopStep {
+                level,
+                trip,
+                reverse,
+                body,
+                after,
+            } = &**l;
+            Ready::Loop {
+                level: *level,
+                trip: match trip {
+                    Trip::Exact(n) => ReadyTrip::Exact(*n),
+                    Trip::Bounded { bound, count } => ReadyTrip::Bounded {
+                        bound: *bound,
+                        count: count.clone(),
+                    },
+                    Trip::While { test, flag } => ReadyTrip::While {
+                        test: load_steps(cpu, test, needs)?,
+                        flag: flag.clone(),
+                    },
+                },
+                reverse: *reverse,
+                body: load_steps(cpu, body, needs)?,
+                after: after.clone(),
+            }
+        }
+    })
+}
+
+fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
+    match &cpu.kernels {
+        Some(cache) => Ok(Code::Machine(
+            cache.get(kernel).map_err(|e| Error::Backend(e.to_string()))?,
+        )),
+        None => Ok(Code::Reference(kernel.clone())),
+    }
+}
+
+fn plan(cpu: &Cpu, s: &Matmul, tiles: Option<bool>) -> Result<Plan> {
+    let layout = |x: [isize; 3]| Layout {
+        row: x[1],
+        col: x[2],
+        batch: [x[0], 0, 0],
+    };
+    let problem = Problem {
+        batch: [s.batch, 1, 1],
+        a: Source::Memory(layout(s.a)),
+        b: Source::Memory(layout(s.b)),
+        c: match tiles {
+            Some(whole_rows) => Target::Epilogue { whole_rows },
+            None => Target::Memory {
+                dtype: s.out,
+                layout: layout(s.c),
+                accumulate: false,
+            },
+        },
+        ..Problem::new(s.m, s.k, s.n, s.dtype)
+    };
+    Plan::new(&problem, cpu.pool.threads()).map_err(|e| Error::Backend(e.to_string()))
+}

@@ -1,0 +1,80 @@
+//! Host memory, aligned for vectors.
+
+use compiler::{ALIGN, DeviceBuffer, Error, Result};
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::any::Any;
+use std::ptr::NonNull;
+
+/// A zeroed block of host memory, aligned to 64 bytes.
+pub struct HostBuffer {
+    ptr: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the block is owned; who may read and write it when is the business of those who run programs.
+unsafe impl Send for HostBuffer {}
+// SAFETY: as above; shared access goes through raw pointers under the contract of `DeviceBuffer` and `Executable::run`.
+unsafe impl Sync for HostBuffer {}
+
+impl HostBuffer {
+    /// Takes memory, or says how much could not be had.
+    pub fn new(bytes: usize) -> Result<HostBuffer> {
+        let fail = || Error::OutOfMemory {
+            bytes,
+            hint: "; smaller shapes or a smaller batch need less",
+        };
+        let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| fail())?;
+        // SAFETY: the layout's size is not zero.
+        let ptr = unsafe { alloc_zeroed(layout) };
+        Ok(HostBuffer {
+            ptr: NonNull::new(ptr).ok_or_else(fail)?,
+            bytes,
+        })
+    }
+
+    /// The address.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.ptr.as_ptr()
+    }
+}
+
+impl Drop for HostBuffer {
+    fn drop(&mut self) {
+        let layout = Layout::from_size_align(self.bytes.max(1), ALIGN).expect("it was allocated with this layout");
+        // SAFETY: allocated in `new` with the same layout.
+        unsafe { dealloc(self.ptr.as_ptr(), layout) }
+    }
+}
+
+impl DeviceBuffer for HostBuffer {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        check(offset, from.len(), self.bytes)?;
+        // SAFETY: the range was checked, and the caller has sole use of it.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.ptr.as_ptr().add(offset), from.len()) };
+        Ok(())
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        check(offset, to.len(), self.bytes)?;
+        // SAFETY: the range was checked, and nobody writes it meanwhile.
+        unsafe { std::ptr::copy_nonoverlapping(self.ptr.as_ptr().add(offset), to.as_mut_ptr(), to.len()) };
+        Ok(())
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+fn check(offset: usize, len: usize, bytes: usize) -> Result<()> {
+    match offset.checked_add(len) {
+        Some(end) if end <= bytes => Ok(()),
+        _ => Err(Error::Bindings(format!(
+            "bytes {offset}..+{len} of a buffer of {bytes}"
+        ))),
+    }
+}

@@ -1,0 +1,97 @@
+use super::*;
+use std::sync::atomic::AtomicU32;
+
+fn counts(pool: &Pool, parts: usize) -> Vec<u32> {
+    let counts: Vec<AtomicU32> = (0..parts).map(|_| AtomicU32::new(0)).collect();
+    pool.run(parts, &|part, worker| {
+        assert!(worker < pool.threads());
+        counts[part].fetch_add(1, Relaxed);
+    });
+    counts.into_iter().map(AtomicU32::into_inner).collect()
+}
+
+#[test]
+fn shares_are_contiguous_and_cover() {
+    for parts in 0..20 {
+        for team in 1..6 {
+            let all: Vec<usize> = (0..team).flat_map(|i| share(parts, team, i)).collect();
+            assert_eq!(all, (0..parts).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn every_part_runs_once() {
+    for threads in [1, 2, 3, 8] {
+        let pool = Pool::new(threads);
+        assert_eq!(pool.threads(), threads);
+        for parts in [0, 1, 2, 3, 7, 64, 1000] {
+            assert_eq!(counts(&pool, parts), vec![1; parts]);
+        }
+    }
+}
+
+#[test]
+fn many_short_jobs() {
+    let pool = Pool::new(3);
+    let sum = AtomicUsize::new(0);
+    for _ in 0..20_000 {
+        pool.run(3, &|part, _| {
+            sum.fetch_add(part + 1, Relaxed);
+        });
+    }
+    assert_eq!(sum.into_inner(), 120_000);
+}
+
+#[test]
+fn sleeping_workers_wake() {
+    let pool = Pool::new(4);
+    let all_asleep = || pool.workers.iter().all(|w| w.flags.asleep.load(SeqCst));
+    for _ in 0..20 {
+        while !all_asleep() {
+            thread::yield_now();
+        }
+        assert_eq!(counts(&pool, 9), vec![1; 9]);
+    }
+}
+
+#[test]
+fn concurrent_callers_and_reentrant_parts() {
+    let pool = Pool::new(3);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..500 {
+                    assert_eq!(counts(&pool, 5), vec![1; 5]);
+                    pool.run(3, &|_, _| assert_eq!(counts(&pool, 4), vec![1; 4]));
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn busy_callers_run_in_order_as_worker_zero() {
+    let pool = Pool::new(2);
+    pool.run(2, &|_, _| {
+        let order = Mutex::new(Vec::new());
+        pool.run(4, &|part, worker| lock(&order).push((part, worker)));
+        assert_eq!(*lock(&order), [(0, 0), (1, 0), (2, 0), (3, 0)]);
+    });
+}
+
+#[test]
+fn a_panic_reaches_the_caller_and_the_pool_lives_on() {
+    let pool = Pool::new(3);
+    for bad in [0, 1, 2, 5] {
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            pool.run(6, &|part, _| {
+                if part == bad {
+                    resume_unwind(Box::new(part));
+                }
+            })
+        }));
+        assert_eq!(caught.unwrap_err().downcast_ref::<usize>(), Some(&bad));
+        assert_eq!(counts(&pool, 6), vec![1; 6]);
+    }
+}

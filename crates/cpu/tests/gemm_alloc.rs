@@ -1,0 +1,62 @@
+//! Running a plan allocates nothing, on any path, hot or with sleeping workers.
+
+use std::alloc::{GlobalAlloc, Layout as Bytes, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cpu::gemm::{Layout, Operand, Output, Plan, Problem, Source};
+use cpu::pool::Pool;
+use ir::DType;
+
+struct Counting;
+
+static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: forwards to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Bytes) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Bytes) {
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn runs_do_not_allocate() {
+    let pool = Pool::new(2);
+    let matrix = vec![0u64; 300 * 300];
+    let mut out = vec![0u64; 300 * 300];
+    let mut scratch = vec![0u8; 32 << 20];
+    let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        for (m, k, n) in [(1, 300, 300), (300, 300, 1), (8, 8, 8), (300, 300, 300), (40, 300, 200)] {
+            for b in [Layout::row_major(n), Layout::col_major(k)] {
+                let problem = Problem {
+                    b: Source::Memory(b),
+                    ..Problem::new(m, k, n, dtype)
+                };
+                let plan = Plan::new(&problem, 2).unwrap();
+                assert!(plan.scratch_bytes() <= 31 << 20);
+                let operand = Operand::Memory(matrix.as_ptr().cast());
+                let before = ALLOCATIONS.load(Ordering::SeqCst);
+                // SAFETY: the buffers are large enough for every shape above.
+                unsafe {
+                    plan.run(
+                        &pool,
+                        operand,
+                        operand,
+                        Output::Memory(out.as_mut_ptr().cast()),
+                        aligned,
+                    )
+                };
+                assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), before, "{problem:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! The scores of attention with all that is added to them, shared by forward and backward.
+//!
+//! Inside, scores are `[batch.., Hkv, G, Tq, Tk]` with `G = Hq/Hkv` query heads for each key head, so that keys are
+//! never repeated.
+
+use super::sizes::Sizes;
+use super::{Attention, POSITION};
+use crate::build::{Build, Builder};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::Value;
+use crate::literal::Literal;
+use crate::scalar::{Binary, Compare, Scalar, Unary};
+use crate::types::{Shape, Type};
+
+/// An operand that is added to the scores and has a cotangent.
+struct Added {
+    ty: Type,
+    /// Its shape with divided heads.
+    divided: Shape,
+    /// The scores' axes that its axes stand at.
+    axes: Vec<usize>,
+    /// What it is multiplied with.
+    factor: Option<Value>,
+}
+
+/// The scores and what backward needs beside them.
+pub(super) struct Scores<'a> {
+    sizes: &'a Sizes<'a>,
+    /// Queries by group.
+    pub(super) q: Value,
+    /// Keys; those that `lengths` excludes are 0, so that nothing is read from them.
+    pub(super) k: Value,
+    /// Values, likewise.
+    pub(super) v: Value,
+    /// The scores, -inf where the query doesn't see the key.
+    pub(super) masked: Value,
+    /// `tanh(s / softcap)`.
+    tanh: Option<Value>,
+    added: Vec<Added>,
+}
+
+impl<'a> Scores<'a> {
+    pub(super) fn new(
+        b: &mut Builder,
+        sizes: &'a Sizes<'a>,
+        options: &Attention,
+        args: &[Value],
+    ) -> Result<Scores<'a>> {
+        let n = sizes.batch;
+        let shape = sizes.scores();
+        let mut rest = args[3..].iter().copied();
+        let mut next = |present: bool| if present { rest.next() } else { None };
+        let offset = next(options.q_offset.is_some());
+        let lengths = next(options.lengths.is_some());
+        let segments = next(options.segments.is_some()).zip(next(options.segments.is_some()));
+        let slopes = next(options.slopes.is_some());
+        let mask = next(options.mask.is_some());
+
+        let q = sizes.by_group(b, args[0])?;
+        let (mut k, mut v) = (args[1], args[2]);
+        let mut visible = Visible(None);
+        let key = b.iota(POSITION, &shape, n + 3)?;
+        if let Some(l) = lengths {
+            k = keep_first(b, k, l, n + 1)?;
+            v = keep_first(b, v, l, n + 1)?;
+            let wide = b.broadcast(l, &shape, &leading(b.ty(l).rank()))?;
+            let inside = b.compare(Compare::Lt, key, wide)?;
+            visible.and(b, inside)?;
+        }
+        let s = b.one(sizes.score(sizes.acc()).into(), &[q, k])?;
+        let mut s = b.scale(s, sizes.scale)?;
+        let mut tanh = None;
+        if let Some(c) = options.softcap {
+            let t = b.scale(s, 1.0 / c)?;
+            let t = b.unary(Unary::Tanh, t)?;
+            s = b.scale(t, c)?;
+            tanh = Some(t);
+        }
+
+        // How far each query is ahead of each key.
+        let query = b.iota(POSITION, &shape, n + 2)?;
+        let start = match offset {
+            Some(o) => b.broadcast(o, &shape, &leading(b.ty(o).rank()))?,
+            None => position(b, &shape, sizes.k.shape[n + 1] as i64 - sizes.q.shape[n + 1] as i64)?,
+        };
+        let query = b.add(query, start)?;
+        let ahead = b.sub(query, key)?;
+        if options.causal {
+            let zero = position(b, &shape, 0)?;
+            let before = b.compare(Compare::Ge, ahead, zero)?;
+            visible.and(b, before)?;
+        }
+        let distance = b.unary(Unary::Abs, ahead)?;
+        if let Some(w) = options.window {
+            let reach = position(b, &shape, w.min(i32::MAX as usize) as i64)?;
+            let near = b.compare(Compare::Lt, distance, reach)?;
+            visible.and(b, near)?;
+        }
+        if let Some((a, c)) = segments {
+            let wide = |b: &mut Builder, v: Value, axis: usize| {
+                let mut axes = leading(b.ty(v).rank() - 1);
+                axes.push(axis);
+                b.broadcast(v, &shape, &axes)
+            };
+            let (a, c) = (wide(b, a, n + 2)?, wide(b, c, n + 3)?);
+            let same = b.compare(Compare::Eq, a, c)?;
+            visible.and(b, same)?;
+        }
+        let mut added = Vec::new();
+        if let Some(v) = slopes {
+            let d = b.cast(distance, sizes.acc())?;
+            let factor = b.neg(d)?;
+            let p = b.ty(v).rank() - 1;
+            let mut axes = leading(p);
+            axes.extend([n, n + 1]);
+            s = add_to(b, sizes, s, v, (p, axes), Some(factor), &mut added)?;
+        }
+        if let Some(v) = mask {
+            let p = b.ty(v).rank() - 3;
+            let mut axes = leading(p);
+            axes.extend([n, n + 1, n + 2, n + 3]);
+            if b.ty(v).dtype == DType::Bool {
+                let d = sizes.divide(b, v, p)?;
+                let wide = b.broadcast(d, &shape, &axes)?;
+                visible.and(b, wide)?;
+            } else {
+                s = add_to(b, sizes, s, v, (p, axes), None, &mut added)?;
+            }
+        }
+        let masked = match visible.0 {
+            Some(m) => {
+                let lowest = b.full_like(s, f64::NEG_INFINITY)?;
+                b.select(m, s, lowest)?
+            }
+            None => s,
+        };
+        Ok(Scores {
+            sizes,
+            q,
+            k,
+            v,
+            masked,
+            tanh,
+            added,
+        })
+    }
+
+    /// Cotangents of the operands that were added to the scores.
+    pub(super) fn added_grads(&self, b: &mut Builder, ds: Value) -> Result<Vec<Value>> {
+        let mut grads = Vec::new();
+        let shape = self.sizes.scores();
+        for a in &self.added {
+            let d = match a.factor {
+                Some(f) => b.mul(ds, f)?,
+                None => ds,
+            };
+            // Axes that it lacks or repeats along.
+            let summed: Vec<usize> = (0..shape.len())
+                .filter(|x| match a.axes.iter().position(|y| y == x) {
+                    Some(i) => a.divided[i] == 1 && shape[*x] != 1,
+                    None => true,
+                })
+                .collect();
+            let d = b.sum(d, &summed)?;
+            let d = b.reshape(d, &a.ty.shape)?;
+            grads.push(b.cast(d, a.ty.dtype)?);
+        }
+        Ok(grads)
+    }
+
+    /// The cotangent of the scores before the soft cap, up to the scale.
+    pub(super) fn uncapped_grad(&self, b: &mut Builder, ds: Value) -> Result<Value> {
+        let Some(t) = self.tanh else { return Ok(ds) };
+        let sq = b.mul(t, t)?;
+        let less = b.neg(sq)?;
+        let slope = b.offset(less, 1.0)?;
+        b.mul(ds, slope)
+    }
+}
+
+/// The first axes.
+fn leading(n: usize) -> Vec<usize> {
+    (0..n).collect()
+}
+
+/// One position everywhere.
+fn position(b: &mut Builder, shape: &[usize], x: i64) -> Result<Value> {
+    let c = b.constant(Literal::scalar(Scalar::from_i64(POSITION, x)))?;
+    b.splat(c, shape)
+}
+
+/// `x`, and 0 from index `length` on along an axis.
+fn keep_first(b: &mut Builder, x: Value, length: Value, axis: usize) -> Result<Value> {
+    let shape = b.ty(x).shape;
+    let index = b.iota(POSITION, &shape, axis)?;
+    let wide = b.broadcast(length, &shape, &leading(b.ty(length).rank()))?;
+    let inside = b.compare(Compare::Lt, index, wide)?;
+    b.keep_where(inside, x)
+}
+
+/// Adds an operand, whose axis `heads` counts heads, to the scores.
+fn add_to(
+    b: &mut Builder,
+    sizes: &Sizes<'_>,
+    s: Value,
+    v: Value,
+    (heads, axes): (usize, Vec<usize>),
+    factor: Option<Value>,
+    added: &mut Vec<Added>,
+) -> Result<Value> {
+    let ty = b.ty(v);
+    let d = sizes.divide(b, v, heads)?;
+    let divided = b.ty(d).shape;
+    let d = b.cast(d, sizes.acc())?;
+    let mut wide = b.broadcast(d, &sizes.scores(), &axes)?;
+    if let Some(f) = factor {
+        wide = b.mul(wide, f)?;
+    }
+    added.push(Added {
+        ty,
+        divided,
+        axes,
+        factor,
+    });
+    b.add(s, wide)
+}
+
+/// Which keys each query sees; `None` is all.
+struct Visible(Option<Value>);
+
+impl Visible {
+    fn and(&mut self, b: &mut Builder, more: Value) -> Result<()> {
+        self.0 = Some(match self.0 {
+            Some(v) => b.binary(Binary::And, v, more)?,
+            None => more,
+        });
+        Ok(())
+    }
+}

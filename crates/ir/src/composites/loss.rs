@@ -1,0 +1,182 @@
+//! Cross-entropy of logits and integer labels.
+
+use super::rows::{along_row, last_axis, row_mean, row_sum};
+use super::softmax::{exp_below, row_logsumexp};
+use super::{Family, Role, composite, float_param, misfit, misfit_arity};
+use crate::attr::Attr;
+use crate::build::{Build, Builder};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::Value;
+use crate::literal::Literal;
+use crate::ops::Composite;
+use crate::scalar::{Binary, Compare, Scalar};
+use crate::types::Type;
+
+pub(super) const CROSS_ENTROPY: Family = Family {
+    name: "cross_entropy",
+    roles: |_| vec![Role::Rows],
+    build: |p, types| match types {
+        [logits, labels] => {
+            let options = CrossEntropy {
+                ignore_index: p.int("ignore_index"),
+                label_smoothing: p.float_opt("label_smoothing").unwrap_or(0.0),
+                z_loss: p.float_opt("z_loss").unwrap_or(0.0),
+            };
+            cross_entropy(logits, labels, options)
+        }
+        _ => Err(misfit_arity("cross_entropy", types, "logits and labels")),
+    },
+    saves: (&[0, 1], &[1]),
+};
+
+/// Parameters of [`cross_entropy`].
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct CrossEntropy {
+    /// Rows with this label have loss 0 and gradient 0.
+    pub ignore_index: Option<i64>,
+    /// The share of the target that is spread over all classes.
+    pub label_smoothing: f64,
+    /// Adds `z_loss · lse²`, which keeps the log-sum-exp near 0.
+    pub z_loss: f64,
+}
+
+/// The loss of every row of `logits` (`[.., V]`) for integer `labels` (`[..]`):
+/// `lse - (1 - ε)·x[label] - ε·mean(x) + z·lse²`, in f32 or wider, with the log-sum-exp as a private result.
+///
+/// A label outside `0..V` that isn't ignored gives NaN, in the loss and in the row's gradient: a wrong label must not
+/// pass for a small loss. Reduction is the caller's: a mean over valid rows divides by their number.
+pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Result<Composite> {
+    const NAME: &str = "cross_entropy";
+    let axis = last_axis(NAME, logits)?;
+    if !labels.dtype.is_int() || labels.shape[..] != logits.shape[..axis] {
+        let text = format!(
+            "needs integer labels of shape {:?}, got {labels}",
+            &logits.shape[..axis]
+        );
+        return Err(misfit(NAME, &[logits, labels], text));
+    }
+    let (smooth, z) = (options.label_smoothing, options.z_loss);
+    if !(0.0..=1.0).contains(&smooth) || !z.is_finite() {
+        return Err(Error::Invalid(format!(
+            "cross_entropy needs a label smoothing between 0 and 1 and a finite z-loss, got {smooth} and {z}"
+        )));
+    }
+    let classes = logits.shape[axis];
+    let acc = logits.dtype.accumulator();
+    let rows = Rows { options, classes };
+
+    let mut b = Builder::new();
+    let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));
+    let xa = b.cast(xv, acc)?;
+    let lse = row_logsumexp(&mut b, xa)?;
+    let hit = rows.hits(&mut b, lv, xa)?;
+    let at = b.keep_where(hit, xa)?;
+    let picked = row_sum(&mut b, at)?;
+    let picked = b.scale(picked, 1.0 - smooth)?;
+    let mut loss = b.sub(lse, picked)?;
+    if smooth != 0.0 {
+        let mean = row_mean(&mut b, xa)?;
+        let mean = b.scale(mean, smooth)?;
+        loss = b.sub(loss, mean)?;
+    }
+    if z != 0.0 {
+        let sq = b.mul(lse, lse)?;
+        let sq = b.scale(sq, z)?;
+        loss = b.add(loss, sq)?;
+    }
+    let loss = rows.settle(&mut b, lv, loss)?;
+    let stat = b.ty(loss);
+    let body = b.finish(&[loss, lse]);
+
+    // dx = g·(softmax·(1 + 2z·lse) - (1 - ε)·[class = label] - ε/V).
+    let mut b = Builder::new();
+    let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));
+    let _loss = b.graph.input(stat.clone());
+    let (lse, g) = (b.graph.input(stat.clone()), b.graph.input(stat));
+    let xa = b.cast(xv, acc)?;
+    let mut d = exp_below(&mut b, xa, lse)?;
+    if z != 0.0 {
+        let s = b.scale(lse, 2.0 * z)?;
+        let s = b.offset(s, 1.0)?;
+        let s = along_row(&mut b, s, d)?;
+        d = b.mul(d, s)?;
+    }
+    if smooth != 0.0 {
+        d = b.offset(d, -smooth / classes as f64)?;
+    }
+    let hit = rows.hits(&mut b, lv, xa)?;
+    let less = b.offset(d, smooth - 1.0)?;
+    let d = b.select(hit, less, d)?;
+    let g = rows.settle(&mut b, lv, g)?;
+    let g = along_row(&mut b, g, d)?;
+    let dx = b.mul(g, d)?;
+    // An ignored row has gradient 0 whatever its logits are.
+    let dx = rows.clear_ignored(&mut b, lv, dx)?;
+    let dx = b.cast(dx, logits.dtype)?;
+    let vjp = b.finish(&[dx]).without_dead_nodes();
+
+    let mut params = Vec::new();
+    if let Some(i) = options.ignore_index {
+        params.push(("ignore_index".into(), Attr::Int(i)));
+    }
+    for (name, x) in [("label_smoothing", smooth), ("z_loss", z)] {
+        if x != 0.0 {
+            params.push(float_param(name, x));
+        }
+    }
+    Ok(composite(NAME, params, body, 1, Some(vjp)))
+}
+
+/// What the labels of the rows say.
+struct Rows {
+    options: CrossEntropy,
+    classes: usize,
+}
+
+impl Rows {
+    /// Labels as i64, which holds every label and every class; a u64 beyond it turns negative and so stays invalid.
+    fn labels(&self, b: &mut Builder, labels: Value) -> Result<Value> {
+        b.cast(labels, DType::I64)
+    }
+
+    fn all(&self, b: &mut Builder, like: Value, x: i64) -> Result<Value> {
+        let c = b.constant(Literal::scalar(Scalar::from_i64(DType::I64, x)))?;
+        let shape = b.ty(like).shape;
+        b.splat(c, &shape)
+    }
+
+    /// Whether each place of `x` is its row's label.
+    fn hits(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
+        let labels = self.labels(b, labels)?;
+        let ty = b.ty(x);
+        let class = b.iota(DType::I64, &ty.shape, ty.rank() - 1)?;
+        let wide = along_row(b, labels, x)?;
+        b.compare(Compare::Eq, class, wide)
+    }
+
+    /// A row's number as it is for a valid label, 0 for an ignored one, else NaN.
+    fn settle(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
+        let l = self.labels(b, labels)?;
+        let (low, high) = (self.all(b, l, 0)?, self.all(b, l, self.classes as i64)?);
+        let (ge, lt) = (b.compare(Compare::Ge, l, low)?, b.compare(Compare::Lt, l, high)?);
+        let valid = b.binary(Binary::And, ge, lt)?;
+        let nan = b.full_like(x, f64::NAN)?;
+        let x = b.select(valid, x, nan)?;
+        self.clear_ignored(b, labels, x)
+    }
+
+    /// 0 in ignored rows.
+    fn clear_ignored(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
+        let Some(i) = self.options.ignore_index else {
+            return Ok(x);
+        };
+        let l = self.labels(b, labels)?;
+        let index = self.all(b, l, i)?;
+        let mut kept = b.compare(Compare::Ne, l, index)?;
+        if b.ty(x).rank() > b.ty(kept).rank() {
+            kept = along_row(b, kept, x)?;
+        }
+        b.keep_where(kept, x)
+    }
+}

@@ -1,0 +1,174 @@
+//! Softmax, its logarithm and the log-sum-exp, along the last axis.
+//!
+//! All subtract the row's maximum first. It is a constant to the derivative: the results don't depend on it. A row of
+//! -inf alone has no softmax (NaN, as in PyTorch and JAX), but its log-sum-exp is -inf, with gradient 0.
+
+use super::rows::{along_row, last_axis, row_max, row_sum};
+use super::{Family, Role, composite, misfit_arity};
+use crate::build::{Build, Builder};
+use crate::error::Result;
+use crate::graph::{Graph, Value};
+use crate::ops::{Composite, StopGradient};
+use crate::scalar::{Compare, Unary};
+use crate::types::Type;
+
+pub(super) const SOFTMAX: Family = Family {
+    name: "softmax",
+    roles: |_| vec![Role::Rows],
+    build: |_, types| match types {
+        [x] => softmax(x),
+        _ => Err(misfit_arity("softmax", types, "one operand")),
+    },
+    saves: (&[], &[0]),
+};
+
+pub(super) const LOG_SOFTMAX: Family = Family {
+    name: "log_softmax",
+    roles: |_| vec![Role::Rows],
+    build: |_, types| match types {
+        [x] => log_softmax(x),
+        _ => Err(misfit_arity("log_softmax", types, "one operand")),
+    },
+    saves: (&[], &[0]),
+};
+
+pub(super) const LOGSUMEXP: Family = Family {
+    name: "logsumexp",
+    roles: |_| vec![Role::Rows],
+    build: |_, types| match types {
+        [x] => logsumexp(x),
+        _ => Err(misfit_arity("logsumexp", types, "one operand")),
+    },
+    saves: (&[0], &[0]),
+};
+
+/// The row maximum as a constant; where it isn't finite, 0.
+fn finite_max(b: &mut Builder, x: Value) -> Result<Value> {
+    let m = row_max(b, x)?;
+    let m = b.one(StopGradient.into(), &[m])?;
+    let finite = b.unary(Unary::IsFinite, m)?;
+    b.keep_where(finite, m)
+}
+
+/// The log-sum-exp of every row.
+pub(super) fn row_logsumexp(b: &mut Builder, x: Value) -> Result<Value> {
+    let m = finite_max(b, x)?;
+    let wide = along_row(b, m, x)?;
+    let shifted = b.sub(x, wide)?;
+    let e = b.unary(Unary::Exp, shifted)?;
+    let s = row_sum(b, e)?;
+    let l = b.unary(Unary::Log, s)?;
+    b.add(m, l)
+}
+
+/// `x - max`, the sum of its exponentials, and the exponentials.
+fn shifted_exp(b: &mut Builder, x: Value) -> Result<(Value, Value, Value)> {
+    let m = row_max(b, x)?;
+    let m = b.one(StopGradient.into(), &[m])?;
+    let wide = along_row(b, m, x)?;
+    let shifted = b.sub(x, wide)?;
+    let e = b.unary(Unary::Exp, shifted)?;
+    Ok((shifted, row_sum(b, e)?, e))
+}
+
+/// The two graphs of a function whose backward reads the result and its cotangent alone.
+fn from_output(
+    name: &str,
+    x: &Type,
+    forward: impl FnOnce(&mut Builder, Value) -> Result<Value>,
+    backward: impl FnOnce(&mut Builder, Value, Value) -> Result<Value>,
+) -> Result<Composite> {
+    last_axis(name, x)?;
+    let acc = x.dtype.accumulator();
+    let mut b = Builder::new();
+    let xv = b.graph.input(x.clone());
+    let xa = b.cast(xv, acc)?;
+    let y = forward(&mut b, xa)?;
+    let y = b.cast(y, x.dtype)?;
+    let body = b.finish(&[y]);
+
+    let mut b = Builder::new();
+    let [_x, y, g] = [(); 3].map(|()| b.graph.input(x.clone()));
+    let (ya, ga) = (b.cast(y, acc)?, b.cast(g, acc)?);
+    let dx = backward(&mut b, ya, ga)?;
+    let dx = b.cast(dx, x.dtype)?;
+    let vjp: Graph = b.finish(&[dx]);
+    Ok(composite(name, Vec::new(), body, 1, Some(vjp)))
+}
+
+/// `exp(x) / Σ exp(x)`.
+pub fn softmax(x: &Type) -> Result<Composite> {
+    from_output(
+        "softmax",
+        x,
+        |b, x| {
+            let (_, sum, e) = shifted_exp(b, x)?;
+            let wide = along_row(b, sum, e)?;
+            b.div(e, wide)
+        },
+        // dx = y·(g - Σ g·y).
+        |b, y, g| {
+            let gy = b.mul(g, y)?;
+            let s = row_sum(b, gy)?;
+            let s = along_row(b, s, g)?;
+            let d = b.sub(g, s)?;
+            b.mul(y, d)
+        },
+    )
+}
+
+/// `x - log Σ exp(x)`.
+pub fn log_softmax(x: &Type) -> Result<Composite> {
+    from_output(
+        "log_softmax",
+        x,
+        |b, x| {
+            let (shifted, sum, _) = shifted_exp(b, x)?;
+            let l = b.unary(Unary::Log, sum)?;
+            let wide = along_row(b, l, shifted)?;
+            b.sub(shifted, wide)
+        },
+        // dx = g - exp(y)·Σ g.
+        |b, y, g| {
+            let s = row_sum(b, g)?;
+            let s = along_row(b, s, g)?;
+            let p = b.unary(Unary::Exp, y)?;
+            let ps = b.mul(p, s)?;
+            b.sub(g, ps)
+        },
+    )
+}
+
+/// `log Σ exp(x)`; the last axis disappears.
+pub fn logsumexp(x: &Type) -> Result<Composite> {
+    last_axis("logsumexp", x)?;
+    let acc = x.dtype.accumulator();
+    let mut b = Builder::new();
+    let xv = b.graph.input(x.clone());
+    let xa = b.cast(xv, acc)?;
+    let y = row_logsumexp(&mut b, xa)?;
+    let y = b.cast(y, x.dtype)?;
+    let out = b.ty(y);
+    let body = b.finish(&[y]);
+
+    let mut b = Builder::new();
+    let (xv, y, g) = (b.graph.input(x.clone()), b.graph.input(out.clone()), b.graph.input(out));
+    let (xa, ya, ga) = (b.cast(xv, acc)?, b.cast(y, acc)?, b.cast(g, acc)?);
+    let p = exp_below(&mut b, xa, ya)?;
+    let gr = along_row(&mut b, ga, xa)?;
+    let dx = b.mul(gr, p)?;
+    let dx = b.cast(dx, x.dtype)?;
+    let vjp = b.finish(&[dx]);
+    Ok(composite("logsumexp", Vec::new(), body, 1, Some(vjp)))
+}
+
+/// `exp(x - lse)` for a row's log-sum-exp: its softmax, and 0 where the row is -inf alone.
+pub(super) fn exp_below(b: &mut Builder, x: Value, lse: Value) -> Result<Value> {
+    let lowest = b.full_like(lse, f64::NEG_INFINITY)?;
+    let empty = b.compare(Compare::Eq, lse, lowest)?;
+    let zero = b.full_like(lse, 0.0)?;
+    let safe = b.select(empty, zero, lse)?;
+    let wide = along_row(b, safe, x)?;
+    let d = b.sub(x, wide)?;
+    b.unary(Unary::Exp, d)
+}

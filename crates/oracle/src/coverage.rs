@@ -1,0 +1,87 @@
+//! What a set of graphs covered: ops with dtypes, and which op feeds which.
+
+use ir::attr::Attr;
+use ir::{DType, Graph, Op};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Counts of what graphs hold, sub-graphs included.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    /// How many graphs were counted.
+    pub graphs: usize,
+    /// Nodes by op and dtype of the first result (or first operand).
+    pub ops: BTreeMap<(String, DType), usize>,
+    /// Edges by producer and consumer.
+    pub pairs: BTreeMap<(String, String), usize>,
+}
+
+/// The name under which an op is counted: a composite's own name is more telling than `composite`.
+pub fn op_name(op: &Op) -> String {
+    match op {
+        Op::Composite(c) => c.name.clone(),
+        other => other.name().to_string(),
+    }
+}
+
+impl Coverage {
+    /// Counts a graph.
+    pub fn add(&mut self, graph: &Graph) {
+        self.graphs += 1;
+        self.nodes(graph);
+    }
+
+    fn nodes(&mut self, graph: &Graph) {
+        for node in graph.nodes() {
+            let name = op_name(&node.op);
+            if let Some(v) = node.outs.first().or(node.args.first()) {
+                *self.ops.entry((name.clone(), graph.ty(*v).dtype)).or_default() += 1;
+            }
+            for a in &node.args {
+                if let Some(producer) = graph.node_of(*a) {
+                    *self.pairs.entry((op_name(&producer.op), name.clone())).or_default() += 1;
+                }
+            }
+            for (_, attr) in node.op.rules().attrs() {
+                self.attr(&attr);
+            }
+        }
+    }
+
+    fn attr(&mut self, attr: &Attr) {
+        match attr {
+            Attr::Graph(g) => self.nodes(g),
+            Attr::List(items) => items.iter().for_each(|a| self.attr(a)),
+            _ => {}
+        }
+    }
+
+    /// Names of the ops that were seen.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.ops.keys().map(|(n, _)| n.as_str()).collect();
+        names.dedup();
+        names
+    }
+}
+
+impl fmt::Display for Coverage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: usize = self.ops.values().sum();
+        writeln!(
+            f,
+            "{} graphs, {nodes} nodes, {} ops, {} op × dtype, {} producer → consumer pairs",
+            self.graphs,
+            self.names().len(),
+            self.ops.len(),
+            self.pairs.len()
+        )?;
+        for name in self.names() {
+            write!(f, "  {name:<18}")?;
+            for ((_, d), count) in self.ops.iter().filter(|((n, _), _)| n == name) {
+                write!(f, " {d}:{count}")?;
+            }
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}

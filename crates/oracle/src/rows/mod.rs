@@ -1,0 +1,159 @@
+//! The table of ops: sample graphs for every op and composite, with inputs that matter: broadcasting, axes of size
+//! zero, rank 0, ties, special values, reversed axes, all dtypes.
+//!
+//! One file per family holds the rows of its ops. A test holds that every op of the text form and every composite of
+//! the library has a row.
+
+mod control;
+mod elementwise;
+mod linear;
+mod view;
+
+use crate::{Fill, Rng};
+use ir::{Build, Builder, DType, Graph, Literal, Op, Type, Value};
+
+/// A sample: a graph with inputs.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// `op/variant`.
+    pub name: String,
+    /// The graph.
+    pub graph: Graph,
+    /// Inputs that fit it.
+    pub inputs: Vec<Literal>,
+    /// Whether the function is smooth around the f64 inputs, so that finite differences give its derivative.
+    pub smooth: bool,
+}
+
+impl Row {
+    /// The op or composite that this row is about.
+    pub fn op(&self) -> &str {
+        self.name.split('/').next().unwrap_or(&self.name)
+    }
+}
+
+/// Every row.
+pub fn all() -> Vec<Row> {
+    let mut table = Table::new();
+    elementwise::rows(&mut table);
+    view::rows(&mut table);
+    linear::rows(&mut table);
+    control::rows(&mut table);
+    table.rows
+}
+
+/// Rows under construction.
+pub struct Table {
+    rows: Vec<Row>,
+    rng: Rng,
+}
+
+impl Table {
+    fn new() -> Table {
+        Table {
+            rows: Vec::new(),
+            rng: Rng::new(0x07ac1e),
+        }
+    }
+
+    /// A row whose graph `build` writes; the last fill repeats for further inputs.
+    fn graph(
+        &mut self,
+        name: &str,
+        types: &[&str],
+        fills: &[Fill],
+        smooth: bool,
+        build: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Vec<Value>>,
+    ) {
+        let types: Vec<Type> = types.iter().map(|t| parse_type(t)).collect();
+        let inputs = types
+            .iter()
+            .enumerate()
+            .map(|(i, t)| fills[i.min(fills.len() - 1)].of(t, &mut self.rng))
+            .collect();
+        let mut b = Builder::new();
+        let args: Vec<Value> = types.into_iter().map(|t| b.graph.input(t)).collect();
+        let outs = build(&mut b, &args).unwrap_or_else(|e| panic!("row {name}: {e}"));
+        self.rows.push(Row {
+            name: name.to_string(),
+            graph: b.finish(&outs),
+            inputs,
+            smooth,
+        });
+    }
+
+    /// A row of one op that finite differences may judge.
+    fn smooth(&mut self, name: &str, op: impl Into<Op>, types: &[&str], fill: Fill) {
+        let op = op.into();
+        self.graph(name, types, &[fill], true, |b, x| Ok(b.emit(op, x)?.to_vec()));
+    }
+
+    /// A row of one op.
+    fn plain(&mut self, name: &str, op: impl Into<Op>, types: &[&str], fills: &[Fill]) {
+        let op = op.into();
+        self.graph(name, types, fills, false, |b, x| Ok(b.emit(op, x)?.to_vec()));
+    }
+
+    /// A row with given inputs.
+    fn with(&mut self, name: &str, op: impl Into<Op>, inputs: Vec<Literal>) {
+        let mut b = Builder::new();
+        let args: Vec<Value> = inputs.iter().map(|x| b.graph.input(x.ty().clone())).collect();
+        let outs = b.emit(op.into(), &args).unwrap_or_else(|e| panic!("row {name}: {e}"));
+        self.rows.push(Row {
+            name: name.to_string(),
+            graph: b.finish(&outs),
+            inputs,
+            smooth: false,
+        });
+    }
+
+    /// A row written as text.
+    fn text(&mut self, name: &str, fills: &[Fill], smooth: bool, text: &str) {
+        let graph = ir::text::parse(text).unwrap_or_else(|e| panic!("row {name}: {e}\n{text}"));
+        let types = graph.input_types();
+        let inputs = types
+            .iter()
+            .enumerate()
+            .map(|(i, t)| fills[i.min(fills.len() - 1)].of(t, &mut self.rng))
+            .collect();
+        self.rows.push(Row {
+            name: name.to_string(),
+            graph,
+            inputs,
+            smooth,
+        });
+    }
+}
+
+/// `f32[2,3]`.
+fn parse_type(text: &str) -> Type {
+    let (dtype, shape) = text
+        .trim_end_matches(']')
+        .split_once('[')
+        .expect("a type is dtype[sizes]");
+    let shape: Vec<usize> = shape
+        .split(',')
+        .filter(|s| !s.is_empty())
+        .map(|s| s.parse().expect("a size"))
+        .collect();
+    Type::new(dtype.parse().expect("a dtype"), &shape)
+}
+
+const FLOATS: [DType; 6] = [
+    DType::F64,
+    DType::F32,
+    DType::F16,
+    DType::BF16,
+    DType::F8E4M3,
+    DType::F8E5M2,
+];
+const INTS: [DType; 8] = [
+    DType::I8,
+    DType::I16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U16,
+    DType::U32,
+    DType::U64,
+];

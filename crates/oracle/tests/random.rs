@@ -1,0 +1,73 @@
+//! Laws on random graphs, with a fresh seed each run.
+
+use oracle::check::{self, Verdict};
+use oracle::random::{Options, Sample, sample, shrink};
+use oracle::{Coverage, Rng, rng::run_seed};
+
+/// Runs `f` over `count` graphs; a failure names the seed that gives the graph again.
+fn each(count: u64, options: Options, f: impl Fn(&Sample, &mut Rng) -> Result<(), String>) -> Coverage {
+    let seed = run_seed();
+    let mut coverage = Coverage::default();
+    // TENSORLOOM_ROUNDS=50 looks for rare faults.
+    let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
+    for k in 0..count * rounds {
+        let s = sample(seed.wrapping_add(k), &options);
+        coverage.add(&s.graph);
+        if f(&s, &mut Rng::new(s.seed)).is_err() {
+            let small = shrink(&s, |c| f(c, &mut Rng::new(c.seed)).is_err());
+            let error = f(&small, &mut Rng::new(s.seed)).unwrap_err();
+            panic!("TENSORLOOM_SEED={} fails first: {error}\nshrunk from {s}", s.seed);
+        }
+    }
+    coverage
+}
+
+#[test]
+fn text_round_trips() {
+    let coverage = each(10_000, Options::ANY, |s, _| {
+        check::verified(&s.graph)?;
+        check::text(&s.graph)
+    });
+    println!("{coverage}");
+    // A thin generator proves little: most ops must occur, in many dtypes and many neighbourhoods.
+    assert!(coverage.ops.len() > 400, "{coverage}");
+    assert!(coverage.pairs.len() > 1000, "{coverage}");
+}
+
+#[test]
+fn gradients_equal_finite_differences() {
+    let settled = std::cell::Cell::new(0);
+    let coverage = each(2_000, Options::SMOOTH, |s, rng| {
+        if check::grads(&s.graph, &s.inputs, rng)? == Verdict::Agrees {
+            settled.set(settled.get() + 1);
+        }
+        Ok(())
+    });
+    println!("{} of 2000 settled; {coverage}", settled.get());
+    assert!(
+        settled.get() > 1_800,
+        "finite differences settle for {} graphs only",
+        settled.get()
+    );
+}
+
+#[test]
+fn second_derivatives_equal_finite_differences() {
+    let settled = std::cell::Cell::new(0);
+    each(500, Options::SMOOTH, |s, rng| {
+        if check::second_order(&s.graph, &s.inputs, rng)? == Verdict::Agrees {
+            settled.set(settled.get() + 1);
+        }
+        Ok(())
+    });
+    assert!(
+        settled.get() > 400,
+        "finite differences settle for {} graphs only",
+        settled.get()
+    );
+}
+
+#[test]
+fn vmap_equals_a_loop() {
+    each(500, Options::ANY, |s, rng| check::vmap(&s.graph, &s.inputs, rng));
+}
