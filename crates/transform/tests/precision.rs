@@ -3,7 +3,9 @@
 mod checks;
 
 use checks::{check_text, graph, run};
-use ir::composites::norm::rmsnorm;
+use ir::composites::activation::silu;
+use ir::composites::attention::{Attention, attention};
+use ir::composites::{FAMILIES, norm::rmsnorm};
 use ir::ops::{Cond, ReduceKind, Remat, Scan};
 use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type, Unary, Value, verify};
 use transform::{Policy, precision};
@@ -172,5 +174,50 @@ fn other_dtypes_are_left_alone() {
     assert_eq!(narrow(&f), f);
     for dtype in [F32, DType::F64, DType::I32, DType::F8E4M3] {
         assert!(precision(&f, &Policy::new(dtype)).is_err());
+    }
+}
+
+#[test]
+fn attention_is_narrow_activations_follow_and_norms_stay() {
+    let (x, w) = (values(&[2, 4, 8], 1), values(&[8], 2));
+    let f = graph(&[&x, &w], |b, v| {
+        let ty = b.ty(v[0]);
+        let norm = rmsnorm(&ty, &b.ty(v[1]), 1e-5)?;
+        let h = b.emit(norm.into(), v)?[0];
+        let options = Attention {
+            causal: true,
+            ..Attention::default()
+        };
+        let y = b.emit(attention(&ty, &ty, &ty, &options)?.into(), &[h, h, h])?[0];
+        let after = b.one(silu(&ty)?.into(), &[y])?;
+        let before = b.one(silu(&ty)?.into(), &[h])?;
+        Ok(vec![b.add(after, before)?])
+    });
+    let g = narrow(&f);
+    let found: Vec<(String, DType)> = (g.nodes().iter())
+        .filter_map(|n| match &n.op {
+            Op::Composite(c) => Some((c.name.clone(), g.ty(n.args[0]).dtype)),
+            _ => None,
+        })
+        .collect();
+    let expected = [("rmsnorm", F32), ("attention", BF16), ("silu", BF16), ("silu", F32)];
+    assert_eq!(found, expected.map(|(n, d)| (n.to_string(), d)));
+    let x = [x, w];
+    near(&run(&g, &x), &run(&f, &x), 3e-2);
+    let total = |g: &Graph| {
+        graph(&[&x[0], &x[1]], |b, v| {
+            let y = b.inline(g, v)?[0];
+            Ok(vec![b.sum_all(y)?])
+        })
+    };
+    let grads = |g: &Graph| run(&transform::grad(&total(g), &[0, 1]).unwrap(), &x);
+    near(&grads(&g), &grads(&f), 5e-2);
+}
+
+#[test]
+fn the_policy_names_composites_that_exist() {
+    let policy = Policy::new(BF16);
+    for name in policy.narrow.iter().chain(&policy.follow) {
+        assert!(FAMILIES.iter().any(|f| f.name == name), "{name}");
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! - `infer` is total: any operands give types or a [`Problem`], never a panic.
 //! - `jvp` is linear in the tangents, and a missing tangent is a symbolic zero.
+//! - `split` of an op that gives values and tangents together finds every value in its known half.
 //! - `transpose` is only asked of an op that is linear in its `Linear` operands.
 //! - `batch` gets every batched operand with the batch axis in front, and gives results the same way. (A permutation
 //!   costs nothing after fusion, so rules need not juggle axes.)
