@@ -1,6 +1,9 @@
 //! The `.module` language.
 
+pub mod ast;
 pub mod diagnostic;
+pub mod lexer;
+pub mod parser;
 pub mod source;
 pub mod span;
 pub mod suggest;
