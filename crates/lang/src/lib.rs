@@ -1,7 +1,10 @@
-//! The `.module` language.
+//! The `.module` language: text to tokens to tree to names to constants to shapes, with every mistake reported.
+//!
+//! See the crate's README for what lives where.
 
 pub mod ast;
 pub mod diagnostic;
+pub mod fmt;
 pub mod lexer;
 pub mod parser;
 pub mod source;
