@@ -3,7 +3,9 @@
 //! See the crate's README for what lives where.
 
 pub mod ast;
+pub mod consteval;
 pub mod diagnostic;
+pub mod dims;
 pub mod fmt;
 pub mod lexer;
 pub mod parser;

@@ -75,7 +75,7 @@ impl Parser<'_> {
         };
         let kind = match &*word {
             "import" => return self.import(start).map(|import| Some(Item::Import(import))),
-            "from" => return self.from_import(start).map(|import| Some(Item::Import(import))),
+            "from" => return self.selective_import(start).map(|import| Some(Item::Import(import))),
             "recipe" => return self.recipe(start),
             "module" => DeclKind::Module,
             "block" => DeclKind::Block,
@@ -228,7 +228,7 @@ impl Parser<'_> {
         })
     }
 
-    fn from_import(&mut self, start: Span) -> PResult<Import> {
+    fn selective_import(&mut self, start: Span) -> PResult<Import> {
         self.bump();
         let (path, version) = self.module_path(start)?;
         if self.eat_word("import").is_none() {
