@@ -3,12 +3,14 @@
 //! See the crate's README for what lives where.
 
 pub mod ast;
+pub mod check;
 pub mod consteval;
 pub mod diagnostic;
 pub mod dims;
 pub mod fmt;
 pub mod lexer;
 pub mod parser;
+pub mod resolve;
 pub mod source;
 pub mod span;
 pub mod suggest;

@@ -15,6 +15,11 @@ pub trait Names {
 
     /// What is assumed about a condition that parameters leave open.
     fn assumed(&self, condition: &str) -> Option<bool>;
+
+    /// Told of a condition that an `if else` needs decided; a checker may come back with it assumed both ways.
+    fn wish(&self, condition: &str) {
+        let _ = condition;
+    }
 }
 
 /// Why an expression has no constant value.
@@ -103,8 +108,8 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
         } => match truth(condition, names)? {
             Truth::Known(true) => eval(then, names),
             Truth::Known(false) => eval(otherwise, names),
-            // Both values matter; where they agree in kind the result is unknown but harmless.
-            Truth::Open(_) => {
+            Truth::Open(open) => {
+                names.wish(&open);
                 let (a, b) = (eval(then, names)?, eval(otherwise, names)?);
                 Ok(if a == b { a } else { Value::Unknown })
             }
@@ -137,7 +142,7 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
 pub(crate) fn truth(expr: &Expr, names: &dyn Names) -> Result<Truth, EvalError> {
     match eval(expr, names)? {
         Value::Bool(truth) => Ok(truth),
-        Value::Unknown => Ok(Truth::Open("?".to_string())),
+        Value::Unknown => Ok(decide("?".to_string(), names)),
         other => {
             let kind = EvalErrorKind::Type(format!("expected a condition, found {}", other.kind()));
             Err(EvalError { span: expr.span, kind })

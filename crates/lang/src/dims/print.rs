@@ -21,7 +21,7 @@ impl fmt::Display for Dim {
                     return if common.0.is_empty() {
                         Ok(())
                     } else {
-                        write!(f, "·{}", Product(&common))
+                        write!(f, "·{}", Product(&common, true))
                     };
                 }
             }
@@ -39,8 +39,8 @@ impl fmt::Display for Dim {
             }
             match (size, monomial.0.is_empty()) {
                 (_, true) => write!(f, "{size}")?,
-                (1, false) => write!(f, "{}", Product(monomial))?,
-                (_, false) => write!(f, "{size}·{}", Product(monomial))?,
+                (1, false) => write!(f, "{}", Product(monomial, self.terms.len() > 1))?,
+                (_, false) => write!(f, "{size}·{}", Product(monomial, true))?,
             }
         }
         Ok(())
@@ -67,11 +67,12 @@ impl Dim {
     }
 }
 
-struct Product<'a>(&'a Monomial);
+/// A product of atoms; the flag says whether it stands beside something that divisions must be kept apart from.
+struct Product<'a>(&'a Monomial, bool);
 
 impl fmt::Display for Product<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let several = self.0.0.len() > 1;
+        let several = self.1 || self.0.0.len() > 1;
         for (index, (atom, exponent)) in self.0.0.iter().enumerate() {
             if index > 0 {
                 f.write_str("·")?;
@@ -142,6 +143,12 @@ mod tests {
         assert_eq!(qkv.floor_div(&d).to_string(), "Hq + 2·Hkv");
         assert_eq!(qkv.floor_div(&b).to_string(), "((Hq + 2·Hkv)·D) // B");
         assert_eq!((hq.clone() * d.floor_div(&hq)).to_string(), "Hq·(D // Hq)");
+        let head = d.floor_div(&hq);
+        assert_eq!(
+            (hkv * head.clone() + b.clone() * head.clone()).to_string(),
+            "(Hkv + B)·(D // Hq)"
+        );
+        assert_eq!((two * head).to_string(), "2·(D // Hq)");
         assert_eq!(b.pow(2).to_string(), "B^2");
         assert_eq!((b - t).to_string(), "B - T");
         assert_eq!(Dim::default().to_string(), "0");
