@@ -1,15 +1,23 @@
 //! "Did you mean": the nearest of some known names.
 
-/// The candidate nearest to `name`, if it is near enough to be a slip: one edit per three letters.
+/// The candidate nearest to `name`, if it is near enough to be a slip: one edit per three letters. Of equally near
+/// ones, the one that begins most like it.
 pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (name.chars().count() / 3).max(1);
+    let limit = name.chars().count() / 3;
+    let shared = |candidate: &str| candidate.bytes().zip(name.bytes()).take_while(|(a, b)| a == b).count();
     candidates
         .into_iter()
         .filter(|candidate| *candidate != name)
-        .map(|candidate| (distance(name, candidate), candidate))
-        .filter(|(distance, _)| *distance <= limit)
+        .map(|candidate| {
+            (
+                distance(name, candidate),
+                std::cmp::Reverse(shared(candidate)),
+                candidate,
+            )
+        })
+        .filter(|(distance, ..)| *distance <= limit)
         .min()
-        .map(|(_, candidate)| candidate)
+        .map(|(_, _, candidate)| candidate)
 }
 
 /// Insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
@@ -50,5 +58,7 @@ mod tests {
         assert_eq!(closest("fowrard", known), Some("forward"));
         assert_eq!(closest("Params", known), Some("params"));
         assert_eq!(closest("graph", known), None);
+        assert_eq!(closest("modul", ["model", "module"]), Some("module"));
+        assert_eq!(closest("v", ["w"]), None);
     }
 }

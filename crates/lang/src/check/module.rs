@@ -5,7 +5,7 @@ use super::graph::{Entry, GraphChecker, Instance, Undecided};
 use super::scope::Scope;
 use super::types::TensorType;
 use super::{Variant, backward, memory};
-use crate::ast::{DeclKind, LetItem, Param, ParamEntry, SectionKind, TypeExpr, TypeKind};
+use crate::ast::{Annotation, DeclKind, LetItem, Param, ParamEntry, SectionKind, TypeExpr, TypeKind};
 use crate::consteval::{Truth, Value, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
@@ -49,6 +49,7 @@ pub(super) fn check_variant(
     for section in &view.decl.sections {
         if let SectionKind::Annotations(list) = &section.kind {
             annotations::check(list, Place::Declaration, &mut checker.diagnostics);
+            checker.recipes(list);
         }
     }
     let exact = std::mem::take(&mut checker.exact);
@@ -63,6 +64,30 @@ pub(super) fn check_variant(
 }
 
 impl GraphChecker<'_> {
+    /// `@recipe(Name)` names a recipe in reach.
+    fn recipes(&mut self, list: &[Annotation]) {
+        for annotation in list.iter().filter(|annotation| annotation.name.name == "recipe") {
+            let Some(arg) = annotation.args.iter().flatten().next() else {
+                continue;
+            };
+            let entity = arg
+                .value
+                .as_path()
+                .and_then(|path| self.program.lookup(self.file, &path));
+            let known = matches!(entity, Some(Entity::Item(item)) if self.program.recipe(item).is_some());
+            if !known {
+                let name = self.program.sources.slice(arg.value.span);
+                let mut missing = Diagnostic::new(Code::E002, arg.value.span, format!("no recipe named `{name}`"))
+                    .label("not declared and not imported");
+                let scope = &self.program.files[self.file].scope;
+                if let Some(close) = closest(name, scope.keys().map(|s| &**s)) {
+                    missing = missing.hint(format!("did you mean `{close}`?"));
+                }
+                self.diagnostics.push(missing);
+            }
+        }
+    }
+
     /// Constraints that are decided must hold; open ones wait for sizes. `at` is the call that gave the sizes.
     pub(super) fn constraints(&mut self, lets: &[&LetItem], at: Option<(Span, &Scope)>) {
         for item in lets {
@@ -113,33 +138,36 @@ impl GraphChecker<'_> {
         }
     }
 
-    /// Whether a value is of a declared type (E003).
-    pub(super) fn check_kind(&mut self, name: &str, ty: &TypeExpr, value: &Value, span: Span) {
+    /// Whether a value is of a declared type; reports if not (E003).
+    pub(super) fn check_kind(&mut self, name: &str, ty: &TypeExpr, value: &Value, span: Span) -> bool {
         let expected = match &ty.kind {
-            TypeKind::Optional(_) if *value == Value::None => return,
+            TypeKind::Optional(_) if *value == Value::None => return true,
             TypeKind::Optional(inner) => return self.check_kind(name, inner, value, span),
             TypeKind::Named { path, args } => match (path.to_string().as_str(), args, value) {
-                (_, _, Value::Unknown) => return,
-                ("int", None, Value::Int(_)) | ("float", None, Value::Float(_) | Value::Int(_)) => return,
-                ("bool", None, Value::Bool(_)) | ("string", None, Value::Str(_) | Value::Word(_)) => return,
-                ("dtype", None, Value::Word(word)) if crate::ast::DTYPE_NAMES.contains(&word.as_str()) => return,
+                (_, _, Value::Unknown) => return true,
+                ("int", None, Value::Int(_)) | ("float", None, Value::Float(_) | Value::Int(_)) => return true,
+                ("bool", None, Value::Bool(_)) | ("string", None, Value::Str(_) | Value::Word(_)) => return true,
+                ("dtype", None, Value::Word(word)) if crate::ast::DTYPE_NAMES.contains(&word.as_str()) => return true,
                 ("enum", Some(words), Value::Word(word) | Value::Str(word)) => {
                     if words.iter().any(|arg| arg.value.as_name() == Some(word)) {
-                        return;
+                        return true;
                     }
                     let words: Vec<&str> = words.iter().filter_map(|arg| arg.value.as_name()).collect();
                     format!("one of {}", words.join(", "))
                 }
-                ("int" | "float" | "bool" | "string" | "dtype", None, _) => format!("a {path}"),
+                ("int" | "float" | "bool" | "string" | "dtype", None, _) => {
+                    let article = if path.to_string() == "int" { "an" } else { "a" };
+                    format!("{article} {path}")
+                }
                 ("enum", Some(words), _) => {
                     let words: Vec<&str> = words.iter().filter_map(|arg| arg.value.as_name()).collect();
                     format!("one of {}", words.join(", "))
                 }
-                _ => return,
+                _ => return true,
             },
-            TypeKind::Tensor { .. } if matches!(value, Value::List(_) | Value::Unknown) => return,
+            TypeKind::Tensor { .. } if matches!(value, Value::List(_) | Value::Unknown) => return true,
             TypeKind::Tensor { .. } => "a list".to_string(),
-            _ => return,
+            _ => return true,
         };
         self.diagnostics.push(
             Diagnostic::new(Code::E003, span, format!("`{name}` must be {expected}")).label(format!(
@@ -151,6 +179,7 @@ impl GraphChecker<'_> {
                 }
             )),
         );
+        false
     }
 
     /// Binds the entries of `params:` and `constants:`.
@@ -232,7 +261,7 @@ impl GraphChecker<'_> {
     fn outputs(&mut self, view: &ModuleView<'_>, graph: Span) {
         let elided = self.elided;
         // Dimensions that only outputs name, such as a count of routed tokens, are what the graph makes them.
-        let first_free = self.scope.symbol_count();
+        let first_free = self.scope.dimension_count();
         let mut free: BTreeMap<Symbol, Dim> = BTreeMap::new();
         for tensor in &view.forward.outputs {
             let name = tensor.name.as_ref().map_or("out", |name| &name.name).to_string();
@@ -241,7 +270,7 @@ impl GraphChecker<'_> {
                 && let Some(want) = &mut declared.shape
             {
                 for (dim, found) in want.dims.iter_mut().zip(&have.dims) {
-                    if let Some(symbol) = dim.as_symbol().filter(|symbol| symbol.rank >= first_free) {
+                    if let Some(symbol) = dim.as_symbol().filter(|s| self.scope.named_since(s, first_free)) {
                         *dim = free.entry(symbol.clone()).or_insert_with(|| found.clone()).clone();
                     }
                 }

@@ -14,7 +14,7 @@ use std::sync::LazyLock;
 pub enum Rule {
     /// By unifying the signature.
     Signature,
-    /// `A·B` with leading axes flattened into rows; see [`super::rules`].
+    /// `A·B` with leading axes flattened into rows; see `check/rules.rs`.
     Matmul,
     /// `A·B` per leading axes, which broadcast.
     BatchedMatmul,

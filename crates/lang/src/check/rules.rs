@@ -72,6 +72,9 @@ pub(super) fn apply(rule: Rule, inputs: &[Operand], attributes: &Attributes) -> 
         ]);
     };
     match (rule, &shapes[..]) {
+        (Rule::Matmul | Rule::BatchedMatmul, _) if attributes.get("transpose") == Some(&Value::Unknown) => {
+            Ok(vec![TensorType::default()])
+        }
         (Rule::Matmul, [a, b]) => {
             let mode = word(attributes, "transpose").unwrap_or("NN");
             let result = matmul(mode, a, b).map_err(|label| matmul_error(mode, label, a, b, matmul));

@@ -10,6 +10,9 @@ use crate::suggest::closest;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Parameters rank behind the dimensions that shapes name, so that sizes print as `B·T·d_model`.
+const PARAMETER_RANK: u32 = 1 << 16;
+
 /// Constants and dimensions of a declaration. Scope 0 is the one under check, whose symbols stand for any size;
 /// other scopes belong to calls, whose symbols are to be solved for.
 #[derive(Clone, Debug)]
@@ -17,6 +20,7 @@ pub(super) struct Scope {
     pub(super) id: u32,
     constants: BTreeMap<String, Value>,
     symbols: BTreeMap<String, Symbol>,
+    dimensions: u32,
     pub(super) tensors: BTreeSet<String>,
     pub(super) assumptions: BTreeMap<String, bool>,
     pub(super) diagnostics: Vec<Diagnostic>,
@@ -53,6 +57,7 @@ impl Scope {
             id,
             constants: BTreeMap::new(),
             symbols: BTreeMap::new(),
+            dimensions: 0,
             tensors: BTreeSet::new(),
             assumptions: BTreeMap::new(),
             diagnostics: Vec::new(),
@@ -132,22 +137,35 @@ impl Scope {
             },
         };
         match word {
-            Some("int") => Value::Int(Dim::symbol(self.introduce(name))),
+            Some("int") => {
+                let rank = PARAMETER_RANK + self.symbols.len() as u32;
+                let symbol = Symbol {
+                    scope: self.id,
+                    rank,
+                    name: name.into(),
+                };
+                self.symbols.insert(name.to_string(), symbol.clone());
+                Value::Int(Dim::symbol(symbol))
+            }
             Some("float") => Value::Float(None),
             Some("bool") => Value::Bool(Truth::Open(name.to_string())),
             _ => Value::Unknown,
         }
     }
 
+    /// A dimension that only shapes name, such as `B`; it has the same symbol wherever it stands.
     pub(super) fn introduce(&mut self, name: &str) -> Symbol {
-        let rank = self.symbols.len() as u32;
-        let id = self.id;
-        let symbol = self.symbols.entry(name.to_string()).or_insert_with(|| Symbol {
-            scope: id,
-            rank,
+        if let Some(symbol) = self.symbols.get(name) {
+            return symbol.clone();
+        }
+        let symbol = Symbol {
+            scope: self.id,
+            rank: self.dimensions,
             name: name.into(),
-        });
-        symbol.clone()
+        };
+        self.dimensions += 1;
+        self.symbols.insert(name.to_string(), symbol.clone());
+        symbol
     }
 
     /// The symbol behind a name, if it has one.
@@ -155,9 +173,14 @@ impl Scope {
         self.symbols.get(name)
     }
 
-    /// How many dimensions have been named so far; later ones have this rank or more.
-    pub(super) fn symbol_count(&self) -> u32 {
-        self.symbols.len() as u32
+    /// How many dimensions shapes have named so far.
+    pub(super) fn dimension_count(&self) -> u32 {
+        self.dimensions
+    }
+
+    /// Whether shapes named a dimension for the first time after `count` others.
+    pub(super) fn named_since(&self, symbol: &Symbol, count: u32) -> bool {
+        (count..PARAMETER_RANK).contains(&symbol.rank)
     }
 
     pub(super) fn has_constant(&self, name: &str) -> bool {

@@ -1,7 +1,8 @@
 //! Weight mappings name parameters that exist, once each, with placeholders that are bound (§8, E010).
 
 use crate::ast::{
-    ParamEntry, SectionKind, StrLit, TypeExpr, TypeKind, WeightMapping, WeightPart, WeightPath, WeightSpec,
+    ConfigEntry, ConfigValue, Param, ParamEntry, SectionKind, StrLit, TypeExpr, TypeKind, WeightMapping, WeightPart,
+    WeightPath, WeightSpec,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{Entity, ItemRef, ModuleView, Program};
@@ -11,6 +12,9 @@ use std::collections::BTreeMap;
 
 pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
     for section in &view.decl.sections {
+        if let SectionKind::HfConfig(entries) = &section.kind {
+            check_config(view, entries, found);
+        }
         if let SectionKind::HfMapping(mappings) | SectionKind::HfExport(mappings) = &section.kind {
             let mut seen: BTreeMap<String, Span> = BTreeMap::new();
             for mapping in mappings {
@@ -26,6 +30,39 @@ pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Di
                 check_spec(mapping, found);
             }
         }
+    }
+}
+
+/// The keys of `param_mapping:` are parameters of the model.
+fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<Diagnostic>) {
+    let header = || {
+        view.header.iter().filter_map(|param| match param {
+            Param::Named { name, .. } => Some(name.name.as_str()),
+            Param::Elided(_) => None,
+        })
+    };
+    let maps = entries.iter().filter(|entry| entry.key.name == "param_mapping");
+    for key in maps
+        .filter_map(|entry| match &entry.value {
+            ConfigValue::Map(entries) => Some(entries),
+            _ => None,
+        })
+        .flatten()
+        .map(|entry| &entry.key)
+    {
+        if header().any(|name| name == key.name) {
+            continue;
+        }
+        let owner = &view.decl.name.name;
+        let mut missing = invalid(
+            key.span,
+            format!("`{owner}` has no parameter `{}`", key.name),
+            "not a parameter",
+        );
+        if let Some(close) = closest(&key.name, header()) {
+            missing = missing.hint(format!("did you mean `{close}`?"));
+        }
+        found.push(missing);
     }
 }
 

@@ -286,7 +286,7 @@ fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Tru
 
 fn intrinsic(name: &str, values: Vec<Value>) -> Result<Value, EvalErrorKind> {
     let wrong = || EvalErrorKind::Type(format!("`{name}` does not take these arguments"));
-    if values.iter().any(|value| *value == Value::Unknown) {
+    if values.contains(&Value::Unknown) {
         return Ok(Value::Unknown);
     }
     match (name, &values[..]) {

@@ -96,6 +96,20 @@ impl Dim {
         Dim { terms }
     }
 
+    fn add_term(&mut self, monomial: Monomial, coefficient: i64) {
+        let sum = self
+            .terms
+            .get(&monomial)
+            .copied()
+            .unwrap_or(0)
+            .saturating_add(coefficient);
+        if sum == 0 {
+            self.terms.remove(&monomial);
+        } else {
+            self.terms.insert(monomial, sum);
+        }
+    }
+
     /// The number, if it is one.
     pub fn as_constant(&self) -> Option<i64> {
         match self.terms.first_key_value() {
@@ -237,7 +251,7 @@ impl Mul for Dim {
         let mut product = Dim::default();
         for (a, n) in &self.terms {
             for (b, m) in &other.terms {
-                product = product + Dim::term(a.times(b), n.saturating_mul(*m));
+                product.add_term(a.times(b), n.saturating_mul(*m));
             }
         }
         product

@@ -12,6 +12,9 @@ use super::token::{Token, TokenKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::{FileId, Span};
 
+/// How wide a tab counts; only a file that mixes tabs and spaces, which is an error, can tell.
+const TAB_COLUMNS: usize = 4;
+
 struct OpenBracket {
     token: Token,
     /// Indentation of the logical line that holds the bracket.
@@ -65,7 +68,7 @@ impl Layout<'_> {
         let start = first.span.start as usize;
         let line_start = self.text[..start].rfind('\n').map_or(0, |n| n + 1);
         let blanks = self.text[line_start..start].trim_start_matches('\u{feff}');
-        let width = blanks.chars().count();
+        let width = blanks.chars().map(|c| if c == '\t' { TAB_COLUMNS } else { 1 }).sum();
 
         if let Some(open) = self.brackets.first() {
             let forgotten = width <= open.line_indent && !first.kind.is_closer();
@@ -125,15 +128,15 @@ impl Layout<'_> {
             });
         }
         let landed = *self.indents.last().expect("never empty");
-        if width != landed {
+        if width != landed && !self.mixed_reported {
             self.diagnostics.push(
                 Diagnostic::new(Code::E001, at, "indentation matches no open block")
                     .label(format!("{width} columns; the enclosing block has {landed}"))
                     .hint("align the line with one of the blocks above it"),
             );
-            // Read as a line of the enclosing block.
-            self.line_indent = landed;
         }
+        // Read as a line of the enclosing block.
+        self.line_indent = landed;
     }
 
     fn check_blanks(&mut self, blanks: &str, line_start: usize, first: Token) {

@@ -188,10 +188,13 @@ impl Resolver<'_> {
                 .iter()
                 .map(|f| self.program.files[*f].path.clone())
                 .collect();
-            let message = if other == file {
-                "file imports itself"
+            let (message, hint) = if other == file {
+                ("file imports itself", "remove the import: its names are here already")
             } else {
-                "files import one another in a circle"
+                (
+                    "files import one another in a circle",
+                    "move what both need into a third file",
+                )
             };
             let back = &self.program.files[other].path;
             let note = format!("{} -> {back}", circle.join(" -> "));
@@ -199,7 +202,7 @@ impl Resolver<'_> {
                 Diagnostic::new(Code::L003, import.span, message)
                     .label("this import closes the circle")
                     .note(note)
-                    .hint("move what both need into a third file"),
+                    .hint(hint),
             );
             return;
         }

@@ -4,6 +4,7 @@
 
 use crate::corpus::{check_formatting, module_files};
 use lang::FileId;
+use lang::resolve::{MemoryLoader, Program};
 
 /// SplitMix64: enough randomness for damage, and the same on every machine.
 struct Random(u64);
@@ -105,7 +106,7 @@ fn damaged_files_never_panic_and_format_consistently() {
     let rounds = std::env::var("FUZZ_ROUNDS")
         .ok()
         .and_then(|n| n.parse().ok())
-        .unwrap_or(4000);
+        .unwrap_or(2500);
     let mut random = Random(1);
     for round in 0..rounds {
         let text = mutate(&corpus[round % corpus.len()], &mut random);
@@ -114,6 +115,40 @@ fn damaged_files_never_panic_and_format_consistently() {
             assert!(d.primary.span.end as usize <= text.len(), "span past the end:\n{text}");
         }
         check_formatting("damaged", &text);
+    }
+}
+
+#[test]
+fn damaged_files_never_panic_the_checker() {
+    let corpus: Vec<(String, String)> = module_files()
+        .iter()
+        .map(|path| {
+            (
+                path.file_stem().unwrap().to_str().unwrap().to_string(),
+                std::fs::read_to_string(path).unwrap(),
+            )
+        })
+        .collect();
+    let rounds = std::env::var("FUZZ_ROUNDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(800);
+    let mut random = Random(2);
+    for round in 0..rounds {
+        let (damaged, _) = &corpus[round % corpus.len()];
+        let loader = corpus.iter().fold(MemoryLoader::new(), |loader, (name, text)| {
+            let text = if name == damaged {
+                mutate(text, &mut random)
+            } else {
+                text.clone()
+            };
+            loader.with(name, "local", &text)
+        });
+        let program = Program::load(damaged, &loader);
+        let report = lang::check::check(&program);
+        for found in program.diagnostics.iter().chain(&report.diagnostics) {
+            lang::diagnostic::render(&program.sources, found, lang::diagnostic::Style::Ansi);
+        }
     }
 }
 
