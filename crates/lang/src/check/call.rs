@@ -261,7 +261,7 @@ impl GraphChecker<'_> {
                 return None;
             }
         }
-        self.exact.extend(signature.unifier.exactness().iter().cloned());
+        self.note_exact(signature.unifier.exactness().to_vec());
         let dtype = operands
             .first()
             .and_then(|operand| operand.ty.dtype.clone())

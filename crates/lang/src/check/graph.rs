@@ -305,6 +305,9 @@ impl<'a> GraphChecker<'a> {
                 let Some(mut operands) = operands else { return Ok(None) };
                 if let (Some(dims), Some(operand)) = (stated, operands.first_mut()) {
                     let stated = Shape::fixed(dims);
+                    if let Some(shape) = &operand.ty.shape {
+                        self.note_exactness(shape, &stated);
+                    }
                     match &operand.ty.shape {
                         Some(shape) if !shape.equal(&stated) => self.diagnostics.push(
                             Diagnostic::new(Code::E004, step.span, "shape is not as stated")
@@ -373,10 +376,14 @@ impl<'a> GraphChecker<'a> {
         self.current.primitives.push((name.to_string(), operands));
     }
 
+    /// Remembers the divisions that must be exact for two shapes to agree.
     pub(super) fn note_exactness(&mut self, a: &Shape, b: &Shape) {
-        for (x, y) in a.dims.iter().zip(&b.dims) {
-            self.exact.extend(x.equal(y).unwrap_or_default());
-        }
+        let pairs = a.dims.iter().zip(&b.dims);
+        self.note_exact(pairs.flat_map(|(x, y)| x.equal(y).unwrap_or_default()).collect());
+    }
+
+    pub(super) fn note_exact(&mut self, exact: Vec<Exactness>) {
+        self.exact.extend(exact);
         self.exact.sort();
         self.exact.dedup();
     }

@@ -98,7 +98,10 @@ impl GraphChecker<'_> {
         if primitive.rule != Rule::Signature {
             let operands: Vec<Operand> = inputs.into_iter().flatten().collect();
             return Ok(match rules::apply(primitive.rule, &operands, &attributes) {
-                Ok(types) => Some(types),
+                Ok((types, exact)) => {
+                    self.note_exact(exact);
+                    Some(types)
+                }
                 Err(error) => {
                     let misfit = Misfit {
                         expected: String::new(),

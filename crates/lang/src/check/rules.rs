@@ -3,8 +3,9 @@
 use super::primitives::Rule;
 use super::types::{Shape, TensorType};
 use crate::consteval::{Truth, Value};
-use crate::dims::Dim;
+use crate::dims::{Dim, Exactness};
 use crate::span::Span;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// A tensor given to an operation.
@@ -34,8 +35,23 @@ impl ShapeError {
 
 pub(super) type Attributes = BTreeMap<String, Value>;
 
-/// Computes the results' types; unknown shapes go through.
-pub(super) fn apply(rule: Rule, inputs: &[Operand], attributes: &Attributes) -> Result<Vec<TensorType>, ShapeError> {
+/// Computes the results' types, and the divisions that must be exact for them; unknown shapes go through.
+pub(super) fn apply(
+    rule: Rule,
+    inputs: &[Operand],
+    attributes: &Attributes,
+) -> Result<(Vec<TensorType>, Vec<Exactness>), ShapeError> {
+    let sizes = Sizes::default();
+    let types = results(&sizes, rule, inputs, attributes)?;
+    Ok((types, sizes.exact.into_inner()))
+}
+
+fn results(
+    sizes: &Sizes,
+    rule: Rule,
+    inputs: &[Operand],
+    attributes: &Attributes,
+) -> Result<Vec<TensorType>, ShapeError> {
     let shapes: Option<Vec<&Shape>> = inputs.iter().map(|input| input.ty.shape.as_ref()).collect();
     let dtype = inputs.first().and_then(|input| input.ty.dtype.clone());
     let typed = |shape: Shape| TensorType {
@@ -77,22 +93,23 @@ pub(super) fn apply(rule: Rule, inputs: &[Operand], attributes: &Attributes) -> 
         }
         (Rule::Matmul, [a, b]) => {
             let mode = word(attributes, "transpose").unwrap_or("NN");
-            let result = matmul(mode, a, b).map_err(|label| matmul_error(mode, label, a, b, matmul));
+            let result = matmul(sizes, mode, a, b).map_err(|label| matmul_error(mode, label, a, b, matmul));
             one(result.map(Some))
         }
         (Rule::BatchedMatmul, [a, b]) => {
             let mode = word(attributes, "transpose").unwrap_or("NN");
-            let result = batched_matmul(mode, a, b).map_err(|label| matmul_error(mode, label, a, b, batched_matmul));
+            let result =
+                batched_matmul(sizes, mode, a, b).map_err(|label| matmul_error(mode, label, a, b, batched_matmul));
             one(result.map(Some))
         }
         (Rule::Broadcast, all) => {
             let mut result = (*all[0]).clone();
             for shape in &all[1..] {
-                result = broadcast(&result, shape)?;
+                result = broadcast(sizes, &result, shape)?;
             }
             Ok(vec![typed(result)])
         }
-        (Rule::Split, [x]) => split(x, attributes).map(|shapes| match shapes {
+        (Rule::Split, [x]) => split(sizes, x, attributes).map(|shapes| match shapes {
             Some(shapes) => shapes.into_iter().map(typed).collect(),
             None => vec![
                 TensorType {
@@ -102,8 +119,8 @@ pub(super) fn apply(rule: Rule, inputs: &[Operand], attributes: &Attributes) -> 
                 count
             ],
         }),
-        (Rule::Concat, all) => one(concat(all, attributes).map(Some)),
-        (Rule::View, [x]) => one(view(x, attributes)),
+        (Rule::Concat, all) => one(concat(sizes, all, attributes).map(Some)),
+        (Rule::View, [x]) => one(view(sizes, x, attributes)),
         (Rule::Transpose, [x]) => one(transpose(x, attributes).map(Some)),
         (Rule::Permute, [x]) => one(permute(x, attributes)),
         (Rule::Reduce, [x]) => {
@@ -150,13 +167,31 @@ fn dims(attributes: &Attributes, name: &str) -> Option<Vec<Dim>> {
         .collect()
 }
 
-fn same(a: &Dim, b: &Dim) -> bool {
-    a.equal(b).is_some()
+/// Compares sizes and remembers which divisions must be exact for them to agree.
+#[derive(Default)]
+struct Sizes {
+    exact: RefCell<Vec<Exactness>>,
+}
+
+impl Sizes {
+    fn same(&self, a: &Dim, b: &Dim) -> bool {
+        match a.equal(b) {
+            Some(exact) => {
+                self.exact.borrow_mut().extend(exact);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn same_shape(&self, a: &Shape, b: &Shape) -> bool {
+        a.lead == b.lead && a.dims.len() == b.dims.len() && a.dims.iter().zip(&b.dims).all(|(a, b)| self.same(a, b))
+    }
 }
 
 /// `op(A)·op(B)` on matrices; leading axes of an operand that keeps its rows are flattened into rows, and both
 /// operands' leading axes are summed over when the first is transposed (§6.1.1, §5.12.3).
-fn matmul(mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
+fn matmul(sizes: &Sizes, mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
     let (Some((m, a_rows)), Some((n, b_rows))) = (a.dims.split_last(), b.dims.split_last()) else {
         return Err("needs matrices".to_string());
     };
@@ -175,14 +210,14 @@ fn matmul(mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
     match mode {
         "NN" => {
             let k = matrix()?;
-            if !same(m, k) {
+            if !sizes.same(m, k) {
                 return Err(format!("A[m,k]·B[k,n] needs equal inner axes, got {m} and {k}"));
             }
             Ok(with(a_lead(), n))
         }
         "NT" => {
             let rows = matrix()?;
-            if !same(m, n) {
+            if !sizes.same(m, n) {
                 return Err(format!("A[m,k]·B[n,k] needs equal last axes, got {m} and {n}"));
             }
             Ok(with(a_lead(), rows))
@@ -192,7 +227,7 @@ fn matmul(mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
                 lead: b.lead.clone(),
                 dims: b_rows.to_vec(),
             };
-            if !a_lead().equal(&b_lead) {
+            if !sizes.same_shape(&a_lead(), &b_lead) {
                 let show = |shape: &Shape| shape.to_string().trim_matches(['[', ']']).replace(", ", "·");
                 let (left, right) = (show(&a_lead()), show(&b_lead));
                 return Err(format!("A[k,m]·B[k,n] needs equal first axes, got {left} and {right}"));
@@ -202,7 +237,7 @@ fn matmul(mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
         _ => {
             let rows = matrix()?;
             let k = a_lead().elements();
-            if !same(&k, n) {
+            if !sizes.same(&k, n) {
                 return Err(format!(
                     "A[k,m]·B[n,k] needs A's first axis equal to B's last, got {k} and {n}"
                 ));
@@ -212,13 +247,13 @@ fn matmul(mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
     }
 }
 
-fn batched_matmul(mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
+fn batched_matmul(sizes: &Sizes, mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
     let ([a_lead @ .., a1, a2], [b_lead @ .., b1, b2]) = (&a.dims[..], &b.dims[..]) else {
         return Err("needs at least two dimensions on both sides".to_string());
     };
     let (m, k) = if mode.starts_with('T') { (a2, a1) } else { (a1, a2) };
     let (inner, n) = if mode.ends_with('T') { (b2, b1) } else { (b1, b2) };
-    if !same(k, inner) {
+    if !sizes.same(k, inner) {
         return Err(format!("transpose={mode} needs equal inner axes, got {k} and {inner}"));
     }
     let left = Shape {
@@ -229,7 +264,7 @@ fn batched_matmul(mode: &str, a: &Shape, b: &Shape) -> Result<Shape, String> {
         lead: b.lead.clone(),
         dims: b_lead.to_vec(),
     };
-    let mut lead = broadcast(&left, &right).map_err(|error| error.label)?;
+    let mut lead = broadcast(sizes, &left, &right).map_err(|error| error.label)?;
     lead.dims.extend([m.clone(), n.clone()]);
     Ok(lead)
 }
@@ -240,18 +275,18 @@ fn matmul_error(
     label: String,
     a: &Shape,
     b: &Shape,
-    product: fn(&str, &Shape, &Shape) -> Result<Shape, String>,
+    product: fn(&Sizes, &str, &Shape, &Shape) -> Result<Shape, String>,
 ) -> ShapeError {
     let fitting = ["NT", "NN", "TN", "TT"]
         .into_iter()
         .filter(|other| *other != mode)
-        .find_map(|other| product(other, a, b).ok().map(|shape| (other, shape)));
+        .find_map(|other| product(&Sizes::default(), other, a, b).ok().map(|shape| (other, shape)));
     let hint = fitting.map(|(other, shape)| format!("transpose={other} would fit: {shape}"));
     ShapeError { label, hint }
 }
 
 /// Shapes are aligned at their last axes; an axis of size 1, or a missing one, stretches.
-fn broadcast(a: &Shape, b: &Shape) -> Result<Shape, ShapeError> {
+fn broadcast(sizes: &Sizes, a: &Shape, b: &Shape) -> Result<Shape, ShapeError> {
     let (long, short) = if a.dims.len() >= b.dims.len() { (a, b) } else { (b, a) };
     let lead = match (&long.lead, &short.lead) {
         (x, y) if x == y => x.clone(),
@@ -270,7 +305,7 @@ fn broadcast(a: &Shape, b: &Shape) -> Result<Shape, ShapeError> {
         dims.push(match (is_one(x), is_one(y)) {
             (_, true) => x.clone(),
             (true, false) => y.clone(),
-            (false, false) if same(x, y) => x.clone(),
+            (false, false) if sizes.same(x, y) => x.clone(),
             (false, false) => return Err(ShapeError::new(format!("{a} and {b} do not broadcast: {x} is not {y}"))),
         });
     }
@@ -284,13 +319,13 @@ fn axis(shape: &Shape, attributes: &Attributes, name: &str, default: i64) -> Res
         .ok_or_else(|| ShapeError::new(format!("{shape} has no axis {number}")))
 }
 
-fn split(x: &Shape, attributes: &Attributes) -> Result<Option<Vec<Shape>>, ShapeError> {
+fn split(sizes: &Sizes, x: &Shape, attributes: &Attributes) -> Result<Option<Vec<Shape>>, ShapeError> {
     let axis = axis(x, attributes, "dim", -1)?;
-    let Some(sizes) = dims(attributes, "sizes") else {
+    let Some(parts) = dims(attributes, "sizes") else {
         return Ok(None);
     };
-    let sum = sizes.iter().cloned().fold(Dim::default(), |sum, size| sum + size);
-    if !same(&sum, &x.dims[axis]) {
+    let sum = parts.iter().cloned().fold(Dim::default(), |sum, size| sum + size);
+    if !sizes.same(&sum, &x.dims[axis]) {
         return Err(ShapeError::new(format!(
             "the sizes add up to {sum}, the axis has {}",
             x.dims[axis]
@@ -301,10 +336,10 @@ fn split(x: &Shape, attributes: &Attributes) -> Result<Option<Vec<Shape>>, Shape
         part.dims[axis] = size;
         part
     };
-    Ok(Some(sizes.into_iter().map(part).collect()))
+    Ok(Some(parts.into_iter().map(part).collect()))
 }
 
-fn concat(all: &[&Shape], attributes: &Attributes) -> Result<Shape, ShapeError> {
+fn concat(sizes: &Sizes, all: &[&Shape], attributes: &Attributes) -> Result<Shape, ShapeError> {
     let Some((first, rest)) = all.split_first() else {
         return Err(ShapeError::new("needs at least one tensor"));
     };
@@ -313,7 +348,7 @@ fn concat(all: &[&Shape], attributes: &Attributes) -> Result<Shape, ShapeError> 
     for shape in rest {
         let fits = shape.lead == result.lead
             && shape.dims.len() == result.dims.len()
-            && (0..result.dims.len()).all(|i| i == axis || same(&shape.dims[i], &result.dims[i]));
+            && (0..result.dims.len()).all(|i| i == axis || sizes.same(&shape.dims[i], &result.dims[i]));
         if !fits {
             return Err(ShapeError::new(format!(
                 "{first} and {shape} differ outside axis {axis}"
@@ -324,7 +359,7 @@ fn concat(all: &[&Shape], attributes: &Attributes) -> Result<Shape, ShapeError> 
     Ok(result)
 }
 
-fn view(x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeError> {
+fn view(sizes: &Sizes, x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeError> {
     let Some(mut target) = dims(attributes, "shape") else {
         return Ok(None);
     };
@@ -343,7 +378,7 @@ fn view(x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeError>
     }
     let target = Shape::fixed(target);
     let new = target.elements();
-    if inferred.is_empty() && !same(&elements, &new) {
+    if inferred.is_empty() && !sizes.same(&elements, &new) {
         return Err(ShapeError::new(format!(
             "{x} has {elements} elements, {target} has {new}"
         )));
