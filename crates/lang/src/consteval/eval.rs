@@ -48,6 +48,9 @@ pub enum EvalErrorKind {
 
 type EvalResult = Result<Value, EvalError>;
 
+/// Sizes with more terms than any architecture has are not followed; this bounds the work on strange files.
+const MAX_TERMS: usize = 4096;
+
 /// The functions that constant expressions may call (§3.7.1).
 pub(super) const INTRINSICS: &[&str] = &["sqrt", "ceil_div", "min", "max", "abs"];
 
@@ -195,6 +198,9 @@ fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> 
         return Ok(Value::Unknown);
     }
     if let (Value::Int(x), Value::Int(y)) = (&a, &b) {
+        if x.term_count() * y.term_count() > MAX_TERMS {
+            return Ok(Value::Unknown);
+        }
         let zero = y.is_zero();
         let result = match op {
             BinaryOp::Add => Some(x.clone() + y.clone()),
@@ -203,11 +209,7 @@ fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> 
             BinaryOp::FloorDiv | BinaryOp::Mod | BinaryOp::Div if zero => return Err(EvalErrorKind::ZeroDivision),
             BinaryOp::FloorDiv => Some(x.floor_div(y)),
             BinaryOp::Mod => Some(x.modulo(y)),
-            BinaryOp::Pow => y
-                .as_constant()
-                .and_then(|n| u32::try_from(n).ok())
-                .filter(|n| *n <= 8)
-                .map(|n| x.pow(n)),
+            BinaryOp::Pow => power(x, y),
             _ => None,
         };
         if let Some(dim) = result {
@@ -237,6 +239,16 @@ fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> 
             a.kind(),
             b.kind()
         ))),
+    }
+}
+
+/// An integer power, where it is one and not too large.
+fn power(base: &Dim, exponent: &Dim) -> Option<Dim> {
+    let exponent = u32::try_from(exponent.as_constant()?).ok()?;
+    match base.as_constant() {
+        Some(base) => base.checked_pow(exponent).map(Dim::constant),
+        None if exponent <= 8 && base.term_count().pow(exponent) <= MAX_TERMS => Some(base.pow(exponent)),
+        None => None,
     }
 }
 
@@ -308,5 +320,99 @@ fn intrinsic(name: &str, values: Vec<Value>) -> Result<Value, EvalErrorKind> {
             a.zip(*b).map(|(a, b)| if name == "min" { a.min(b) } else { a.max(b) }),
         )),
         _ => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ast::{Item, LetItem, SectionKind};
+    use crate::dims::Symbol;
+    use crate::span::FileId;
+
+    /// `n`, `m` are sizes, `flag` is open, `half` is 0.5, `x` is a tensor.
+    struct Given;
+
+    impl Names for Given {
+        fn value(&self, name: &str) -> Option<Value> {
+            let symbol = |rank| {
+                Value::Int(Dim::symbol(Symbol {
+                    scope: 0,
+                    rank,
+                    name: name.into(),
+                }))
+            };
+            Some(match name {
+                "n" => symbol(0),
+                "m" => symbol(1),
+                "flag" => Value::Bool(Truth::Open("flag".to_string())),
+                "half" => Value::Float(Some(0.5)),
+                _ => return None,
+            })
+        }
+
+        fn is_tensor(&self, name: &str) -> bool {
+            name == "x"
+        }
+
+        fn assumed(&self, _condition: &str) -> Option<bool> {
+            None
+        }
+    }
+
+    fn value(text: &str) -> String {
+        let file = crate::parser::parse(FileId::default(), &format!("module M():\n  let:\n    v = {text}\n")).file;
+        let Item::Decl(decl) = &file.items[0] else {
+            panic!("{text}")
+        };
+        let SectionKind::Let(items) = &decl.sections[0].kind else {
+            panic!("{text}")
+        };
+        let LetItem::Bind { value, .. } = &items[0] else {
+            panic!("{text}")
+        };
+        match eval(value, &Given) {
+            Ok(value) => value.to_string(),
+            Err(error) => format!("{:?}", error.kind),
+        }
+    }
+
+    #[test]
+    fn expressions_and_their_values() {
+        for (text, expected) in [
+            ("7 // 2 + 7 % 4", "6"),
+            ("-7 // 2", "-4"),
+            ("2 ** 3 ** 2", "512"),
+            ("-2 ** 2", "-4"),
+            ("(n + m) * 2 - n", "n + 2·m"),
+            ("n * m // m", "n"),
+            ("ceil_div(n, 8)", "(n + 7) // 8"),
+            ("ceil_div(17, 8)", "3"),
+            ("min(n, n + 1)", "n"),
+            ("max(n, m)", "max(n, m)"),
+            ("1.0 / sqrt(16)", "0.25"),
+            ("1 / 4", "0.25"),
+            ("1 < 2 <= 2 < 3", "true"),
+            ("1 < 2 < 2", "false"),
+            ("n < n + 1", "true"),
+            ("n == m", "n == m"),
+            ("n % n == 0", "true"),
+            ("flag and false", "false"),
+            ("flag or true", "true"),
+            ("not flag", "flag"),
+            ("1 if true else 2", "1"),
+            ("n if flag else n", "n"),
+            ("n if flag else m", "?"),
+            ("None == None", "true"),
+            ("\"a\" == \"b\"", "false"),
+            ("half * 2", "1"),
+            ("1 // 0", "ZeroDivision"),
+            ("x.shape[0]", "Runtime(\"x\")"),
+            ("k + 1", "Undefined(\"k\")"),
+            ("reduce(n)", "NotAFunction(\"reduce\")"),
+        ] {
+            let shown = value(text);
+            assert_eq!(shown, expected, "{text}");
+        }
     }
 }

@@ -128,6 +128,11 @@ impl Dim {
         }
     }
 
+    /// How many terms it has.
+    pub fn term_count(&self) -> usize {
+        self.terms.len()
+    }
+
     /// Whether it is zero.
     pub fn is_zero(&self) -> bool {
         self.terms.is_empty()
@@ -144,7 +149,7 @@ impl Dim {
             Some(difference) if difference <= 0 => self,
             Some(_) => other,
             None => {
-                let (a, b) = if self <= other { (self, other) } else { (other, self) };
+                let (a, b) = if self >= other { (self, other) } else { (other, self) };
                 Dim::atom(Atom::Min(Box::new(a), Box::new(b)))
             }
         }
@@ -156,7 +161,7 @@ impl Dim {
             Some(difference) if difference >= 0 => self,
             Some(_) => other,
             None => {
-                let (a, b) = if self <= other { (self, other) } else { (other, self) };
+                let (a, b) = if self >= other { (self, other) } else { (other, self) };
                 Dim::atom(Atom::Max(Box::new(a), Box::new(b)))
             }
         }

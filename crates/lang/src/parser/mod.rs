@@ -2,9 +2,9 @@
 //!
 //! A mistake costs its line: the parser reports it, skips to the end of the line and goes on, so that every mistake
 //! of a file is reported. Three rules keep it honest:
-//! - [`Reported`] can only be made by reporting, so nothing fails silently;
+//! - `Reported` can only be made by reporting, so nothing fails silently;
 //! - every loop consumes a token or stops, so nothing hangs;
-//! - nesting is bounded by [`MAX_DEPTH`], so nothing overflows the stack.
+//! - nesting is bounded by `MAX_DEPTH`, so nothing overflows the stack.
 
 mod cursor;
 mod decl;
