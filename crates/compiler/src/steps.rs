@@ -1,7 +1,7 @@
 //! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
 
 use crate::backend::Backend;
-use crate::fuse::{self, Group, Lowered, Param, Unit, Units};
+use crate::fuse::{self, Group, Lowered, Param, ScanParam, Unit, Units};
 use crate::program::*;
 use crate::strided::{Strided, joined, strided};
 use crate::{Error, Result};
@@ -259,6 +259,9 @@ impl Lowering<'_> {
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
+        if self.scan_kernel(graph, scan, node, places, steps)? {
+            return Ok(());
+        }
         let first = scan.bounded as usize;
         let operands = &node.args[first..];
         let (nc, nk) = (scan.consts, scan.carries);
@@ -379,6 +382,39 @@ impl Lowering<'_> {
                 .push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
         }
         Ok(c)
+    }
+}
+
+impl Lowering<'_> {
+    /// A scan as one kernel, where its body is elementwise.
+    fn scan_kernel(
+        &mut self,
+        graph: &Graph,
+        scan: &Scan,
+        node: &Node,
+        places: &mut [Option<Place>],
+        steps: &mut Vec<Step>,
+    ) -> Result<bool> {
+        let Ok((lowered, params)) = fuse::lower_scan(scan) else { return Ok(false) };
+        let first = scan.bounded as usize;
+        let mut args = Vec::with_capacity(params.len());
+        for p in params {
+            args.push(match p {
+                ScanParam::Count => KernelArg::Place(place_of(places, node.args[0])?),
+                ScanParam::Operand(i) => KernelArg::Place(place_of(places, node.args[first + i])?),
+                ScanParam::Init(k) => KernelArg::Place(place_of(places, node.args[first + scan.consts + k])?),
+                ScanParam::Result(k) => KernelArg::Place(self.make(graph, node.outs[k], places)),
+                ScanParam::Scratch(n) => KernelArg::Scratch(n),
+            });
+        }
+        if scan.bounded {
+            for &v in &node.outs[scan.carries..] {
+                let to = self.make(graph, v, places);
+                steps.push(Step::Zero { to, bytes: graph.ty(v).bytes() });
+            }
+        }
+        steps.push(Step::Kernel { kernel: Arc::new(lowered.kernel), args, parallel: lowered.parallel });
+        Ok(true)
     }
 }
 

@@ -36,6 +36,10 @@ pub(super) struct Emitter<'a> {
     pub(super) block_start: Option<Reg>,
     /// A tile in place of a value: its buffer, its loop variables and its row stride.
     pub(super) tile: Option<(Buf, loops::Var, Option<usize>, Size)>,
+    /// Registers of a scan's carried values in the iteration being written.
+    pub(super) carries: Vec<Reg>,
+    /// Buffers of a scan's stacks, in the order of `stores`.
+    pub(super) stack_bufs: Vec<Buf>,
 }
 
 #[derive(Default)]
@@ -52,13 +56,18 @@ impl<'a> Emitter<'a> {
         reductions: Vec<Reduction>,
         stores: Vec<Store>,
     ) -> Emitter<'a> {
+        Emitter { reductions, ..Emitter::with_vars(g, space.extents.len(), shape, stores) }
+    }
+
+    /// An emitter for so many loop variables, without reductions.
+    pub(super) fn with_vars(g: Generator<'a>, vars: usize, shape: LoopShape, stores: Vec<Store>) -> Emitter<'a> {
         Emitter {
             g,
-            bind: vec![Bind::Unbound; space.extents.len()],
+            bind: vec![Bind::Unbound; vars],
             bound: 0,
             level: 0,
             shape,
-            reductions,
+            reductions: Vec::new(),
             stores,
             b: Builder::new(""),
             bufs: FxHashMap::default(),
@@ -68,6 +77,8 @@ impl<'a> Emitter<'a> {
             written: Vec::new(),
             block_start: None,
             tile: None,
+            carries: Vec::new(),
+            stack_bufs: Vec::new(),
         }
     }
 
@@ -504,6 +515,11 @@ impl<'a> Emitter<'a> {
 
     // Expressions.
 
+    /// Whether a register was computed in the innermost scope.
+    pub(super) fn defined_here(&self, r: Reg) -> bool {
+        self.scopes.last().is_some_and(|s| s.regs.values().any(|&x| x == r))
+    }
+
     pub(super) fn find(&self, e: ExId) -> Option<Reg> {
         self.scopes.iter().rev().find_map(|s| s.regs.get(&e).copied())
     }
@@ -618,6 +634,7 @@ impl<'a> Emitter<'a> {
             Ex::Cast(d, a) => loops::Op::Cast(d, self.reg(a)),
             Ex::Quantize(d, a) => loops::Op::Quantize(d, self.reg(a)),
             Ex::Bitcast(d, a) => loops::Op::Bitcast(d, self.reg(a)),
+            Ex::Carry(k) if !self.carries.is_empty() => return self.carries[k],
             Ex::Reduced(_) | Ex::Carry(_) => unreachable!("defined by its loop before it is used"),
         };
         let r = self.b.let_(dtype, op);

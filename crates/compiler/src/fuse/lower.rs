@@ -193,7 +193,7 @@ pub(super) struct LoopShape {
 }
 
 /// All forms that depend on loop variables.
-fn forms<'a>(g: &'a Generator<'_>, stores: &'a [Store]) -> Vec<&'a Lin> {
+pub(super) fn forms<'a>(g: &'a Generator<'_>, stores: &'a [Store]) -> Vec<&'a Lin> {
     let mut out: Vec<&Lin> = stores.iter().map(|s| &s.3).collect();
     for e in g.exprs.iter() {
         match e {
@@ -310,7 +310,7 @@ fn choose_loops(
 
 /// Merges neighbours: outer·extent + inner runs as one loop if every form says so and both are of one class. Gives what
 /// each variable is merged into, and the extents of the loops that stay.
-fn merge(
+pub(super) fn merge(
     forms: &[&Lin],
     extents: &[i64],
     coefficient: &dyn Fn(&Lin, usize) -> i64,
@@ -333,7 +333,7 @@ fn merge(
 }
 
 /// For each variable of a space, its atom.
-fn var_atoms(g: &Generator<'_>, n: usize) -> Vec<Option<u32>> {
+pub(super) fn var_atoms(g: &Generator<'_>, n: usize) -> Vec<Option<u32>> {
     let mut found = vec![None; n];
     for (id, a) in g.atoms.iter().enumerate() {
         if let AtomKind::Var(v) = a.kind {
@@ -414,7 +414,7 @@ pub(crate) fn lower_epilogue(
 }
 
 /// The largest divisor of `n` up to `target` that is a multiple of 16 and not much smaller.
-fn divisor_near(n: i64, target: i64) -> Option<i64> {
+pub(super) fn divisor_near(n: i64, target: i64) -> Option<i64> {
     (target / 8 / 16..=target / 16)
         .rev()
         .map(|k| k * 16)
