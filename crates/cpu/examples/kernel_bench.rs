@@ -287,8 +287,8 @@ fn main() {
                 k,
                 &[1000 * lanes, 1000 * lanes],
                 1,
-                1000.0,
-                "G iter/s",
+                1e6,
+                "M iter/s",
             );
         }
         run(
@@ -296,8 +296,8 @@ fn main() {
             tanh_cell(64, 1000),
             &[64000, 64, 64000],
             1,
-            1000.0,
-            "G iter/s",
+            1e6,
+            "M iter/s",
         );
         run(
             "column sum 1024x1024",

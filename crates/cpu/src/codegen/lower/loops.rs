@@ -187,8 +187,17 @@ impl Lower<'_> {
         let wide = analyse::has_wide_lanes(self.k, l, &self.varying);
         let mut lanes = self.full().bytes() / if wide { 8 } else { 4 };
         let weight = weight(&l.body, self.k);
+        // Enough independent chains to hide latencies, few enough to stay in registers. A scan's or column's serial
+        // loop inside is one long chain per lane, and wide rows please the prefetcher.
+        let chained = l
+            .body
+            .iter()
+            .any(|s| matches!(s, Stmt::Loop(inner) if !inner.carried.is_empty()));
         let mut unroll = match weight {
+            0..=10 if chained => 8,
             0..=16 => 4,
+            17..=60 if chained => 4,
+            17..=100 if self.wide_target() => 4,
             17..=240 => 2,
             _ => 1,
         };

@@ -29,7 +29,7 @@ use ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
 
 /// Most unrolled copies of a vector loop's body.
-pub(crate) const MAX_UNROLL: usize = 4;
+pub(crate) const MAX_UNROLL: usize = 8;
 
 /// The instructions of a kernel.
 pub(crate) struct Code {
