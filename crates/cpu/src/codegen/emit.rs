@@ -384,7 +384,21 @@ impl Emitter<'_> {
                     };
                     self.asm.vec(e, w, d, 0, rm, None, x);
                 } else {
-                    let m = if index == s0 { s1 } else { s0 };
+                    // The mask is used up, so it is a copy; if index and destination took both scratch registers, it
+                    // borrows another one.
+                    let m = match (index == s0, d == s1) {
+                        (false, _) => s0,
+                        (true, false) => s1,
+                        (true, true) => s0 - 1,
+                    };
+                    let borrowed = PRm::M(PMem::At {
+                        base: RSP,
+                        index: None,
+                        disp: AREA as i32 - 64,
+                    });
+                    if m == s0 - 1 {
+                        self.plain(&enc::MOVUPS_ST, self.full, m, 0, borrowed);
+                    }
                     match self.loc(mask) {
                         Loc::Reg(r) => self.plain(&enc::MOVAPS, self.full, m, 0, PRm::R(r)),
                         _ => {
@@ -403,6 +417,9 @@ impl Emitter<'_> {
                             ..Evex::default()
                         },
                     );
+                    if m == s0 - 1 {
+                        self.plain(&enc::MOVUPS, self.full, m, 0, borrowed);
+                    }
                 }
                 self.write_back(dst, d, slot);
             }

@@ -91,7 +91,8 @@ pub type Entry = unsafe extern "C" fn(bufs: *const *mut u8, sizes: *const i64, b
 /// A kernel as machine code.
 pub struct CompiledKernel {
     #[cfg(all(unix, target_arch = "x86_64"))]
-    code: exec::Code,
+    /// Keeps the mapping alive.
+    _code: exec::Code,
     entry: Entry,
     size: usize,
 }
@@ -136,18 +137,10 @@ pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, Codege
     // SAFETY: the code was made for this signature.
     let entry = unsafe { std::mem::transmute::<*const u8, Entry>(code.start()) };
     Ok(CompiledKernel {
-        code,
+        _code: code,
         entry,
         size: bytes.len(),
     })
-}
-
-#[cfg(all(unix, target_arch = "x86_64"))]
-impl Drop for CompiledKernel {
-    fn drop(&mut self) {
-        // The field keeps the mapping alive; nothing else to do.
-        let _ = &self.code;
-    }
 }
 
 /// The bytes of a kernel's code, position independent.

@@ -60,7 +60,7 @@ fn every_unary_of_every_dtype() {
                 DType::F16 => Match::Near(1e-3),
                 DType::BF16 => Match::Near(8e-3),
                 DType::F8E4M3 | DType::F8E5M2 => Match::Near(0.25),
-                DType::F32 => Match::Near(4e-7),
+                DType::F32 => Match::Near(6e-7),
                 _ => Match::Near(1e-14),
             };
             for k in map(d, op.result(d), n, |b, v| b.unary(op, v)) {
