@@ -13,13 +13,17 @@ mod arith;
 mod convert;
 mod divide;
 mod index;
+mod instructions;
+mod integer;
+mod lanewise;
 mod loops;
 mod mask;
 mod memory;
+mod transfer;
 mod values;
+mod vector;
 
 use super::asm::W;
-use super::enc::Enc;
 use super::inst::{Class, Inst, Mem, Rm, V};
 use super::pool::{Const, Pool};
 use super::{Target, analyse};
@@ -95,7 +99,7 @@ struct LoopCx {
     /// Multiples of the variable, in bytes, kept by addition.
     derived: Vec<(Size, usize, V)>,
     bases: FxHashMap<BaseKey, V>,
-    consts: FxHashMap<(Const, bool), V>,
+    consts: FxHashMap<Const, V>,
     /// Broadcasts and general-register copies of values from outside the loop.
     outer: Copies,
     /// Those of values made in the loop's body.
@@ -222,59 +226,6 @@ impl Lower<'_> {
 
     pub(crate) fn full(&self) -> W {
         if self.wide_target() { W::Z } else { W::Y }
-    }
-
-    /// `enc(a, b)` at a width.
-    pub(crate) fn v3(&mut self, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>) -> V {
-        let dst = self.vec();
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b: b.into(),
-            imm: None,
-            mask: V::NONE,
-        });
-        dst
-    }
-
-    /// `enc(b)` at a width.
-    pub(crate) fn v2(&mut self, enc: &'static Enc, w: W, b: impl Into<Rm>) -> V {
-        self.v3(enc, w, V::NONE, b)
-    }
-
-    /// `enc(a, b, imm)` at a width.
-    pub(crate) fn v3i(&mut self, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>, imm: u8) -> V {
-        let dst = self.vec();
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b: b.into(),
-            imm: Some(imm),
-            mask: V::NONE,
-        });
-        dst
-    }
-
-    /// `enc(b, imm)` at a width.
-    pub(crate) fn v2i(&mut self, enc: &'static Enc, w: W, b: impl Into<Rm>, imm: u8) -> V {
-        self.v3i(enc, w, V::NONE, b, imm)
-    }
-
-    /// An instruction with a destination of any class.
-    pub(crate) fn to(&mut self, dst: V, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>) {
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b: b.into(),
-            imm: None,
-            mask: V::NONE,
-        });
     }
 
     pub(crate) fn c32(&mut self, bits: u32) -> Rm {

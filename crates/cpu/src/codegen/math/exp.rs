@@ -21,7 +21,7 @@ const EXP2: [f32; 6] = [
     0.009_618_082,
     0.055_503_566,
     0.240_226_5,
-    0.693_147_2,
+    LN2,
 ];
 
 /// A reduced argument: `shifted` holds n in its low bits, `n` is it as a float.
