@@ -133,6 +133,11 @@ impl Lower<'_> {
                         let nan = self.cmp_float(held(d) == Held::F64, 3, a, a);
                         return self.select(d, nan, a, r);
                     }
+                    Binary::Pow if held(d) == Held::F32 => {
+                        let b = self.rm_reg(b, false);
+                        let v = math::pow(self, a, b);
+                        return self.round_to(d, v);
+                    }
                     _ => {
                         let b = self.rm_reg(b, d.size() == 8);
                         return self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]);

@@ -24,14 +24,7 @@ impl Lower<'_> {
             self.divide_half(unsigned, a, b)
         } else {
             // Two halves, each as wide as the machine.
-            let high = |lo: &mut Self, v| {
-                if w == W::Z {
-                    lo.v2i(&enc::EXTRACTF32X8, w, v, 1)
-                } else {
-                    lo.v2i(&enc::EXTRACTF128, w, v, 1)
-                }
-            };
-            let (ah, bh) = (high(self, a), high(self, b));
+            let (ah, bh) = (self.high_half(a), self.high_half(b));
             self.l = lanes / 2;
             let low = self.divide_half(unsigned, a, b);
             let high = self.divide_half(unsigned, ah, bh);
@@ -63,8 +56,19 @@ impl Lower<'_> {
         self.v2(from, w, q)
     }
 
+    /// The upper half of 32-bit lanes that fill a register.
+    pub(crate) fn high_half(&mut self, v: V) -> V {
+        let w = self.w32();
+        let enc = if w == W::Z {
+            &enc::EXTRACTF32X8
+        } else {
+            &enc::EXTRACTF128
+        };
+        self.v2i(enc, w, v, 1)
+    }
+
     /// Two half-wide registers as one.
-    fn join_halves(&mut self, low: V, high: V) -> V {
+    pub(crate) fn join_halves(&mut self, low: V, high: V) -> V {
         let w = self.w32();
         let enc = if w == W::Z { &enc::INSERTF32X8 } else { &enc::INSERTF128 };
         self.v3i(enc, w, low, high, 1)
