@@ -301,6 +301,16 @@ fn main() {
                 "Gelem/s",
             );
         }
+        let mut tiny = Builder::new("tiny");
+        let (x, y) = (tiny.buffer(F, Mode::Read), tiny.buffer(F, Mode::Write));
+        tiny.each(LoopKind::Vector, Size::Const(16), |b, i| {
+            let v = b.load(x, i);
+            let (two, one) = (b.number(F, 2.0), b.number(F, 1.0));
+            let v = b.binary(Binary::Mul, v, two);
+            let v = b.binary(Binary::Add, v, one);
+            b.store(y, i, v);
+        });
+        run("2x+1 on 16", tiny.finish(), &[16, 16], 1, 1e3, "M calls/s");
         let n = 4096 * 1024;
         run(
             "softmax 4096x1024",

@@ -6,6 +6,10 @@
 //! A compiled kernel is `extern "C" fn(bufs, sizes, begin, end)`: `begin..end` is the range of the top-level parallel
 //! loop (ignored if there is none; call it with `0..1`).
 //!
+//! To add an instruction: one line in `enc` (the tests disassemble every entry), then use it through `v2`/`v3` in
+//! `lower`. To inline an op: one arm in `lower/arith.rs` or a function under `math`; without it the op is evaluated lane
+//! by lane in `helper`, which is slow but right for every op and dtype.
+//!
 //! On other machines, and on x86-64 without AVX2 and FMA, [`compile`] says [`CodegenError::Unsupported`].
 
 #[cfg(all(unix, target_arch = "x86_64"))]

@@ -478,3 +478,29 @@ fn compiled_kernels_cross_threads() {
     crosses::<crate::codegen::CompiledKernel>();
     crosses::<KernelCache>();
 }
+
+/// Every 8-bit float through memory, and every f32 exponent with awkward mantissas into each format.
+#[test]
+fn eight_bit_floats_round_as_the_reference() {
+    for d in [DType::F8E4M3, DType::F8E5M2] {
+        let all: Vec<u8> = (0..=255).collect();
+        for k in map(d, F, 256, |b, v| b.cast(F, v)) {
+            check(&k, &[all.clone(), vec![0; 1024]], &[], Match::Exact);
+        }
+        let mut values = vec![];
+        for exponent in 0..512u64 {
+            for mantissa in [
+                0u64, 1, 0x7_ffff, 0x8_0000, 0x8_0001, 0x10_0000, 0x18_0000, 0x2f_ffff, 0x30_0000, 0x70_0001, 0x7f_ffff,
+            ] {
+                values.push(Scalar::from_bits(F, exponent << 23 | mantissa));
+            }
+        }
+        let n = values.len();
+        for k in map(F, d, n, |b, v| b.cast(d, v))
+            .into_iter()
+            .chain(map(F, d, n, |b, v| b.let_(d, Op::Quantize(d, v))))
+        {
+            check(&k, &[bytes_of(&values), vec![0; n]], &[], Match::Exact);
+        }
+    }
+}
