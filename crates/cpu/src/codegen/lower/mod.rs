@@ -256,15 +256,14 @@ impl Lower<'_> {
                     self.l = if varying { self.lanes } else { 1 };
                     let copies = if varying { self.unroll } else { 1 };
                     self.reg_level[dst.0 as usize] = self.cur() as u32;
-                    let start = self.loops[self.loops.len() - 1].body.len();
-                    let mut marks = [0; MAX_UNROLL + 1];
+                    let mut marks =
+                        [(self.loops[self.loops.len() - 1].body.len(), self.classes.len() as u32); MAX_UNROLL + 1];
                     for u in 0..copies {
                         let v = self.op(*dst, op, u);
                         self.vals[dst.0 as usize][u] = v;
-                        marks[u + 1] = self.loops[self.loops.len() - 1].body.len();
+                        marks[u + 1] = (self.loops[self.loops.len() - 1].body.len(), self.classes.len() as u32);
                     }
                     if copies > 1 {
-                        marks[0] = start;
                         self.interleave(&marks[..=copies]);
                     }
                 }
@@ -281,12 +280,13 @@ impl Lower<'_> {
     }
 
     /// Puts the instructions of unrolled copies side by side, so that their dependency chains overlap even in a small
-    /// window. Pieces with branches, calls or stores into the frame stay as they are.
-    fn interleave(&mut self, marks: &[usize]) {
+    /// window. Pieces with branches, calls or stores into the frame stay as they are, and so do copies that use what an
+    /// earlier one made (an address, a broadcast). The marks are lengths of the body and numbers of registers.
+    fn interleave(&mut self, marks: &[(usize, u32)]) {
         let top = self.loops.len() - 1;
         let body = &mut self.loops[top].body;
-        let (start, n) = (marks[0], marks[1] - marks[0]);
-        let even = marks.windows(2).all(|m| m[1] - m[0] == n);
+        let (start, n) = (marks[0].0, marks[1].0 - marks[0].0);
+        let even = marks.windows(2).all(|m| m[1].0 - m[0].0 == n);
         let straight = |i: &Inst| {
             !matches!(
                 i,
@@ -294,6 +294,15 @@ impl Lower<'_> {
             )
         };
         if n < 2 || !even || !body[start..].iter().all(straight) {
+            return;
+        }
+        let mut apart = true;
+        for m in marks.windows(2).skip(1) {
+            for i in &body[m[0].0..m[1].0] {
+                i.visit(|v, _| apart &= !(marks[0].1..m[0].1).contains(&v.0));
+            }
+        }
+        if !apart {
             return;
         }
         let copies = marks.len() - 1;
