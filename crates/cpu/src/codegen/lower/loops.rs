@@ -147,17 +147,24 @@ impl Lower<'_> {
             self.l = if varying { self.lanes } else { 1 };
             for u in 0..if varying { self.unroll } else { 1 } {
                 let phi = self.vals[c.phi.0 as usize][u];
-                let mut next = self.get(c.next, u);
-                if carried.iter().any(|o| o.phi == c.next && o.phi != c.phi) {
-                    next = self.copy(c.next, u);
+                let next = self.get(c.next, u);
+                if phi != next {
+                    moves.push((phi, next));
                 }
-                moves.push((phi, next));
+            }
+        }
+        // A value that is itself a phi (or a conversion of one that does nothing) is saved before any move.
+        let phis: Vec<V> = moves.iter().map(|m| m.0).collect();
+        for m in &mut moves {
+            if phis.contains(&m.1) {
+                let class = self.classes[m.1.0 as usize];
+                let saved = self.fresh(class);
+                self.mov(saved, m.1);
+                m.1 = saved;
             }
         }
         for (dst, src) in moves {
-            if dst != src {
-                self.mov(dst, src);
-            }
+            self.mov(dst, src);
         }
     }
 }

@@ -366,8 +366,9 @@ fn random_kernels_agree_with_the_evaluator() {
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or(4000u64);
-    // Found a fault once: unrolled copies that shared an address were put side by side.
-    let found = [21215];
+    // These found faults once: unrolled copies that shared an address were put side by side; a conversion that does
+    // nothing hid that two carried values change places.
+    let found = [21215, 57898];
     let seeds: Vec<u64> = only.map_or_else(|| found.into_iter().chain(0..count).collect(), |s: u64| vec![s]);
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed));
