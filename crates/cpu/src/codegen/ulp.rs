@@ -11,7 +11,7 @@ pub const FUNCTIONS: &[(Unary, f64)] = &[
     (Unary::Log, 1.0),
     (Unary::Log2, 2.0),
     (Unary::Log1p, 2.0),
-    (Unary::Tanh, 2.0),
+    (Unary::Tanh, 2.5),
     (Unary::Logistic, 2.5),
     (Unary::Erf, 2.0),
     (Unary::ErfInv, 4.0),

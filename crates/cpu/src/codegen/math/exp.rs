@@ -150,7 +150,7 @@ pub(super) fn logistic(lo: &mut Lower<'_>, x: V) -> V {
     lo.div(one, d)
 }
 
-/// t / (t + 1) with t = (e²ˣ - 1) / 2. At most 2 ulp.
+/// t / (t + 1) with t = (e²ˣ - 1) / 2. At most 2.5 ulp.
 pub(super) fn tanh(lo: &mut Lower<'_>, given: V) -> V {
     let a = lo.abs(given);
     let a = lo.clamp(a, None, Some(9.02));
