@@ -50,4 +50,4 @@ def write(w):
         for op in ["call", "remat"]:
             inputs = [rng.uniform(-1, 1, s).astype(d) for s in [(3, 3), (3,), (3,)]]
             h = (lambda *x: jax.checkpoint(lambda *x: f(*x))(*x)) if op == "remat" else f
-            w.op(f"{op}/{np.dtype(d).name}", op, inputs, h, dict(body=body))
+            w.op(f"{op}/{np.dtype(d).name}", op, inputs, h, dict(body=body, **({"policy": "nothing"} if op == "remat" else {})))

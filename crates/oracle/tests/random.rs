@@ -9,7 +9,10 @@ fn each(count: u64, options: Options, f: impl Fn(&Sample, &mut Rng) -> Result<()
     let seed = run_seed();
     let mut coverage = Coverage::default();
     // TENSORLOOM_ROUNDS=50 looks for rare faults.
-    let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
+    let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS")
+        .ok()
+        .and_then(|r| r.parse().ok())
+        .unwrap_or(1);
     for k in 0..count * rounds {
         let s = sample(seed.wrapping_add(k), &options);
         coverage.add(&s.graph);

@@ -36,7 +36,7 @@ fn first_derivatives_equal_finite_differences() {
     each(
         "grad",
         |r| r.smooth,
-        |row, rng| match check::grads(&row.graph, &row.inputs, rng)? {
+        |row, rng| match if row.forward_only { check::tangents } else { check::grads }(&row.graph, &row.inputs, rng)? {
             Verdict::Inconclusive if row.inputs.iter().any(|x| x.ty().dtype == ir::DType::F64) => {
                 Err("finite differences don't settle".into())
             }
@@ -49,7 +49,7 @@ fn first_derivatives_equal_finite_differences() {
 fn second_derivatives_equal_finite_differences() {
     each(
         "second order",
-        |r| r.smooth,
+        |r| r.smooth && !r.forward_only,
         |row, rng| check::second_order(&row.graph, &row.inputs, rng).map(|_| ()),
     );
 }
@@ -63,7 +63,7 @@ fn vmap_equals_a_loop() {
 fn vmap_of_grad_equals_a_loop() {
     each(
         "vmap of vjp",
-        |r| r.smooth,
+        |r| r.smooth && !r.forward_only,
         |row, rng| {
             let wrt: Vec<usize> = (0..row.inputs.len())
                 .filter(|&i| row.inputs[i].ty().dtype == ir::DType::F64)
@@ -81,4 +81,48 @@ fn vmap_of_grad_equals_a_loop() {
             check::vmap(&g, &x, rng)
         },
     );
+}
+
+/// Names every variant of `Op`, so that a new op without a row does not compile past this list.
+macro_rules! variants {
+    ($($name:ident),* $(,)?) => {
+        fn variant(op: &ir::Op) -> &'static str {
+            match op { $(ir::Op::$name(_) => stringify!($name)),* }
+        }
+        const VARIANTS: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+variants! {
+    Unary, Binary, Compare, Select, Clamp, Fma, Cast, Bitcast, Quantize, StopGradient, Name, Const, Iota, Reshape,
+    Permute, Broadcast, Slice, Pad, Flip, Concat, Reduce, Cumulative, ArgReduce, ReduceWindow, WindowGather,
+    WindowScatter, Dot, RaggedDot, Conv, Gather, Scatter, DynamicSlice, DynamicUpdateSlice, Threefry2x32, Scan, Cond,
+    While, TakeAlong, PutAlong, Sort, TopK, Fft, Cholesky, TriangularSolve, Lu, Qr, Eigh, Svd, Call, Remat, Composite,
+    CustomLinear,
+}
+
+#[test]
+fn every_op_and_composite_has_rows() {
+    use std::collections::BTreeSet;
+    let rows = rows::all();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
+    let mut names: BTreeSet<String> = rows.iter().map(|r| r.op().to_string()).collect();
+    for node in rows.iter().flat_map(|r| r.graph.nodes()) {
+        seen.insert(variant(&node.op));
+        names.insert(node.op.name().to_string());
+    }
+    let missing: Vec<_> = VARIANTS.iter().filter(|v| !seen.contains(**v)).collect();
+    assert!(missing.is_empty(), "no rows for {missing:?}");
+    let kinds = ir::Unary::ALL.iter().map(|k| k.name());
+    let kinds = kinds.chain(ir::Binary::ALL.iter().map(|k| k.name()));
+    let kinds = kinds.chain(ir::Compare::ALL.iter().map(|k| k.name()));
+    let kinds = kinds.chain(ir::ops::ReduceKind::ALL.iter().map(|k| k.name()));
+    let kinds = kinds.chain(ir::ops::ScatterKind::ALL.iter().map(|k| k.name()));
+    let kinds = kinds.chain(ir::composites::FAMILIES.iter().map(|f| f.name));
+    let missing: Vec<&str> = kinds.filter(|k| !names.contains(*k)).collect();
+    assert!(missing.is_empty(), "no rows for {missing:?}");
+    let mut unique = BTreeSet::new();
+    let twice: Vec<&str> = rows.iter().map(|r| r.name.as_str()).filter(|n| !unique.insert(*n)).collect();
+    assert!(twice.is_empty(), "named twice: {twice:?}");
+    println!("{} rows, {} of them smooth", rows.len(), rows.iter().filter(|r| r.smooth).count());
 }

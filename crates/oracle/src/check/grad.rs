@@ -21,11 +21,30 @@ pub fn grads(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
     grads_with(&Transforms::default(), graph, inputs, rng)
 }
 
+/// Forward mode alone against differences.
+pub fn tangents(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
+    let wrt = f64_inputs(inputs);
+    let direction: Vec<Literal> = wrt.iter().map(|&i| random(&inputs[i], rng)).collect();
+    Ok(forward(&Transforms::default(), graph, inputs, &wrt, &direction)?.1)
+}
+
+fn f64_inputs(inputs: &[Literal]) -> Vec<usize> {
+    (0..inputs.len())
+        .filter(|&i| inputs[i].ty().dtype == DType::F64)
+        .collect()
+}
+
+/// Numbers of size 0.2 to 1, of either sign.
+fn random(like: &Literal, rng: &mut Rng) -> Literal {
+    Literal::from_fn(like.ty().clone(), |_| {
+        let x = rng.between(0.2, 1.0);
+        Scalar::from_f64(like.ty().dtype, if rng.chance(0.5) { x } else { -x })
+    })
+}
+
 /// [`grads`] for given transforms.
 pub fn grads_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
-    let wrt: Vec<usize> = (0..inputs.len())
-        .filter(|&i| inputs[i].ty().dtype == DType::F64)
-        .collect();
+    let wrt = f64_inputs(inputs);
     if wrt.is_empty() {
         return Ok(Verdict::Inconclusive);
     }
@@ -38,20 +57,19 @@ pub fn grads_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut R
     Ok(verdict)
 }
 
-fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[usize], rng: &mut Rng) -> Judged {
-    let random = |l: &Literal, rng: &mut Rng| {
-        Literal::from_fn(l.ty().clone(), |_| {
-            let x = rng.between(0.2, 1.0);
-            Scalar::from_f64(l.ty().dtype, if rng.chance(0.5) { x } else { -x })
-        })
-    };
-    let direction: Vec<Literal> = wrt.iter().map(|&i| random(&inputs[i], rng)).collect();
+/// The tangents of all outputs along `direction`, compared with differences.
+fn forward(
+    t: &Transforms,
+    graph: &Graph,
+    inputs: &[Literal],
+    wrt: &[usize],
+    direction: &[Literal],
+) -> Result<(Vec<Literal>, Verdict), String> {
     let base = run(graph, inputs)?;
-
     let active: Vec<bool> = (0..inputs.len()).map(|i| wrt.contains(&i)).collect();
     let (forward, has) = (t.jvp)(graph, &active).map_err(|e| format!("jvp: {e}\n{graph}"))?;
     verified(&forward).map_err(|e| format!("jvp gives an {e}\nof\n{graph}"))?;
-    let args: Vec<Literal> = inputs.iter().chain(&direction).cloned().collect();
+    let args: Vec<Literal> = inputs.iter().chain(direction).cloned().collect();
     let outs = run(&forward, &args)?;
     compare_all(&outs[..base.len()], &base, 1.0).map_err(|m| format!("jvp changes the values: {m}\n{graph}"))?;
     let mut given = outs[base.len()..].iter();
@@ -66,7 +84,7 @@ fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[u
 
     let mut verdict = Verdict::Agrees;
     for (k, y) in base.iter().enumerate().filter(|(_, y)| y.ty().dtype == DType::F64) {
-        let Some(slopes) = differences(graph, inputs, wrt, &direction, k) else {
+        let Some(slopes) = differences(graph, inputs, wrt, direction, k) else {
             verdict = Verdict::Inconclusive;
             continue;
         };
@@ -81,7 +99,13 @@ fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[u
             }
         }
     }
+    Ok((tangents, verdict))
+}
 
+fn along_random_line(t: &Transforms, graph: &Graph, inputs: &[Literal], wrt: &[usize], rng: &mut Rng) -> Judged {
+    let direction: Vec<Literal> = wrt.iter().map(|&i| random(&inputs[i], rng)).collect();
+    let (tangents, verdict) = forward(t, graph, inputs, wrt, &direction)?;
+    let base = run(graph, inputs)?;
     let backward = (t.vjp)(graph, wrt).map_err(|e| format!("vjp: {e}\n{graph}"))?;
     verified(&backward).map_err(|e| format!("vjp gives an {e}\nof\n{graph}"))?;
     let cotangents: Vec<Literal> = base
@@ -150,6 +174,11 @@ fn differences(
         let (p1, m1, p2, m2) = (at(h)?, at(-h)?, at(2.0 * h)?, at(-2.0 * h)?);
         let mut slopes = Vec::with_capacity(p1.len());
         for i in 0..p1.len() {
+            // An output that stays infinite (the maximum of nothing) has slope 0.
+            if p1[i].is_infinite() && [m1[i], p2[i], m2[i]] == [p1[i]; 3] {
+                slopes.push((0.0, 0.0));
+                continue;
+            }
             let three = (p1[i] - m1[i]) / (2.0 * h);
             let five = (8.0 * (p1[i] - m1[i]) - (p2[i] - m2[i])) / (12.0 * h);
             let size = p1[i].abs().max(m1[i].abs());
@@ -171,9 +200,7 @@ pub fn second_order(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged 
 
 /// [`second_order`] for given transforms.
 pub fn second_order_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
-    let wrt: Vec<usize> = (0..inputs.len())
-        .filter(|&i| inputs[i].ty().dtype == DType::F64)
-        .collect();
+    let wrt = f64_inputs(inputs);
     let backward = (t.vjp)(graph, &wrt).map_err(|e| format!("vjp: {e}\n{graph}"))?;
     let mut args = inputs.to_vec();
     for ty in graph.output_types().iter().filter(|t| t.dtype.is_float()) {

@@ -1,14 +1,15 @@
-//! Rows of ops with sub-graphs, and of composites.
+//! Rows of ops with sub-graphs, and of composites that bring their own derivative.
 
 use super::{Table, parse_type};
 use crate::Fill;
-use ir::composites::norm::rmsnorm;
-use ir::ops::{Call, Checkpoint, Composite, CustomLinear, Derivative, Remat, Scan};
-use ir::{Build, Builder, DType, Graph, Unary, Value};
+use ir::ops::{Call, Checkpoint, Composite, Cond, CustomLinear, Derivative, Name, Remat, RematPolicy, Scan, While};
+use ir::{Binary, Build, Builder, Compare, DType, Graph, Unary, Value};
 use std::sync::Arc;
 
 pub(super) fn rows(t: &mut Table) {
     scans(t);
+    branches(t);
+    loops(t);
     calls(t);
     composites(t);
 }
@@ -146,6 +147,97 @@ fn scans(t: &mut Table) {
     );
 }
 
+fn branches(t: &mut Table) {
+    let types = ["f64[2]", "f64[2]"];
+    let sum = || graph_of(&types, |b, v| Ok(vec![b.add(v[0], v[1])?, v[0]]));
+    let product = || {
+        graph_of(&types, |b, v| {
+            let s = b.unary(Unary::Sin, v[0])?;
+            Ok(vec![b.mul(s, v[1])?, b.unary(Unary::Exp, v[1])?])
+        })
+    };
+    // One result does not depend on the operands here: its tangent is zero in this branch and not in the others.
+    let constant = || {
+        graph_of(&types, |b, v| {
+            let c = b.full_like(v[0], 2.0)?;
+            Ok(vec![c, v[1]])
+        })
+    };
+    for (k, op) in [
+        Cond::new([sum()]),
+        Cond::new([sum(), product()]),
+        Cond::new([constant(), product(), sum()]),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        for n in [0, 1, 4] {
+            let fills = [Fill::Between(0.0, 1.0), Fill::Smooth, Fill::Smooth];
+            let op = op.clone();
+            t.graph(
+                &format!("cond/{k}_{n}"),
+                &["i32[]", "f64[2]", "f64[2]"],
+                &fills,
+                true,
+                |b, x| {
+                    let n = b.full_like(x[0], n as f64)?;
+                    Ok(b.emit(op.into(), &[n, x[1], x[2]])?.to_vec())
+                },
+            );
+        }
+        t.plain(
+            &format!("cond/index{k}"),
+            op,
+            &["i32[]", "f64[2]", "f64[2]"],
+            &[Fill::Index(3), Fill::Smooth],
+        );
+    }
+}
+
+fn loops(t: &mut Table) {
+    // While the first carry is below a bound: x ← x·1.5 + c, y ← sin(x)·y.
+    let cond = || {
+        graph_of(&["f64[]", "f64[]", "f64[2]"], |b, v| {
+            Ok(vec![b.compare(Compare::Lt, v[1], v[0])?])
+        })
+    };
+    let body = || {
+        graph_of(&["f64[2]", "f64[]", "f64[2]"], |b, v| {
+            let grown = b.scale(v[1], 1.5)?;
+            let x = b.offset(grown, 0.75)?;
+            let s = b.unary(Unary::Sin, v[2])?;
+            Ok(vec![x, b.mul(s, v[0])?])
+        })
+    };
+    let fills = [
+        Fill::Between(5.0, 5.1),
+        Fill::Smooth,
+        Fill::Between(0.3, 0.4),
+        Fill::Smooth,
+    ];
+    t.graph(
+        "while/smooth",
+        &["f64[]", "f64[2]", "f64[]", "f64[2]"],
+        &fills,
+        true,
+        |b, x| Ok(b.emit(While::new(1, 1, cond(), body()).into(), x)?.to_vec()),
+    );
+    t.forward_only();
+    let cond = graph_of(&["i32[]", "i32[]"], |b, v| {
+        Ok(vec![b.compare(Compare::Lt, v[0], v[1])?])
+    });
+    let body = graph_of(&["i32[]", "i32[]"], |b, v| {
+        let one = b.full_like(v[0], 1.0)?;
+        Ok(vec![b.add(v[0], one)?, b.binary(Binary::Max, v[1], v[0])?])
+    });
+    t.plain(
+        "while/count",
+        While::new(0, 0, cond, body),
+        &["i32[]", "i32[]"],
+        &[Fill::Smooth],
+    );
+}
+
 fn calls(t: &mut Table) {
     let body = || {
         graph_of(&["f64[2,3]", "f64[3]", "i32[3]"], |b, v| {
@@ -158,6 +250,26 @@ fn calls(t: &mut Table) {
     let types = ["f64[2,3]", "f64[3]", "i32[3]"];
     t.smooth("call/smooth", Call::new(body()), &types, Fill::Smooth);
     t.smooth("remat/smooth", Remat::new(body()), &types, Fill::Smooth);
+    for policy in [
+        RematPolicy::Everything,
+        RematPolicy::Dots,
+        RematPolicy::Names(vec!["h".into(), "unused".into()]),
+    ] {
+        let name = format!("remat/{policy:?}");
+        let body = graph_of(&["f64[2,2]", "f64[2,2]"], |b, v| {
+            let m = b.matmul(v[0], v[1])?;
+            let s = b.unary(Unary::Sin, m)?;
+            let h = b.one(Name::new("h").into(), &[s])?;
+            let m = b.matmul(h, v[1])?;
+            Ok(vec![b.unary(Unary::Tanh, m)?, h])
+        });
+        t.smooth(
+            &name,
+            Remat::with(body, policy),
+            &["f64[2,2]", "f64[2,2]"],
+            Fill::Smooth,
+        );
+    }
     let nothing = graph_of(&["f64[2]"], |_, v| Ok(vec![v[0], v[0]]));
     t.smooth("call/identity", Call::new(nothing.clone()), &["f64[2]"], Fill::Smooth);
     t.smooth("remat/identity", Remat::new(nothing), &["f64[2]"], Fill::Smooth);
@@ -254,25 +366,4 @@ fn composites(t: &mut Table) {
             Ok(vec![b.emit(op.into(), &[x[0], x[1], y[0], y[1], x[2]])?[0]])
         },
     );
-    for (k, (x, w)) in [
-        ("f64[2,3]", "f64[3]"),
-        ("f64[4]", "f64[4]"),
-        ("f64[2,2,3]", "f64[3]"),
-        ("f64[0,3]", "f64[3]"),
-    ]
-    .into_iter()
-    .enumerate()
-    {
-        let op = rmsnorm(&parse_type(x), &parse_type(w), 1e-6).expect("well-typed");
-        t.graph(&format!("rmsnorm/{k}"), &[x, w], &[Fill::Smooth], true, |b, v| {
-            Ok(vec![b.emit(op.into(), v)?[0]])
-        });
-    }
-    for d in ["f32", "f16", "bf16"] {
-        let (x, w) = (format!("{d}[2,4]"), format!("{d}[4]"));
-        let op = rmsnorm(&parse_type(&x), &parse_type(&w), 1e-6).expect("well-typed");
-        t.graph(&format!("rmsnorm/{d}"), &[&x, &w], &[Fill::Smooth], false, |b, v| {
-            Ok(vec![b.emit(op.into(), v)?[0]])
-        });
-    }
 }

@@ -4,10 +4,14 @@
 //! One file per family holds the rows of its ops. A test holds that every op of the text form and every composite of
 //! the library has a row.
 
+mod composites;
 mod control;
 mod elementwise;
+mod indexing;
 mod linear;
+mod routines;
 mod view;
+mod windows;
 
 use crate::{Fill, Rng};
 use ir::{Build, Builder, DType, Graph, Literal, Op, Type, Value};
@@ -23,6 +27,8 @@ pub struct Row {
     pub inputs: Vec<Literal>,
     /// Whether the function is smooth around the f64 inputs, so that finite differences give its derivative.
     pub smooth: bool,
+    /// Forward mode alone: a `while` has no reverse mode.
+    pub forward_only: bool,
 }
 
 impl Row {
@@ -38,7 +44,11 @@ pub fn all() -> Vec<Row> {
     elementwise::rows(&mut table);
     view::rows(&mut table);
     linear::rows(&mut table);
+    windows::rows(&mut table);
+    indexing::rows(&mut table);
+    routines::rows(&mut table);
     control::rows(&mut table);
+    composites::rows(&mut table);
     table.rows
 }
 
@@ -79,7 +89,15 @@ impl Table {
             graph: b.finish(&outs),
             inputs,
             smooth,
+            forward_only: false,
         });
+    }
+
+    /// The last row has forward mode alone.
+    fn forward_only(&mut self) {
+        if let Some(row) = self.rows.last_mut() {
+            row.forward_only = true;
+        }
     }
 
     /// A row of one op that finite differences may judge.
@@ -104,23 +122,7 @@ impl Table {
             graph: b.finish(&outs),
             inputs,
             smooth: false,
-        });
-    }
-
-    /// A row written as text.
-    fn text(&mut self, name: &str, fills: &[Fill], smooth: bool, text: &str) {
-        let graph = ir::text::parse(text).unwrap_or_else(|e| panic!("row {name}: {e}\n{text}"));
-        let types = graph.input_types();
-        let inputs = types
-            .iter()
-            .enumerate()
-            .map(|(i, t)| fills[i.min(fills.len() - 1)].of(t, &mut self.rng))
-            .collect();
-        self.rows.push(Row {
-            name: name.to_string(),
-            graph,
-            inputs,
-            smooth,
+            forward_only: false,
         });
     }
 }
