@@ -548,7 +548,7 @@ impl<'a> Emitter<'a> {
             return;
         }
         if self.ready(e) {
-            if !matches!(self.g.exprs.get(e), Ex::Const(_)) && self.find(e).is_none() && self.can_reach(e) {
+            if !matches!(self.g.exprs.get(e), Ex::Const(_)) && self.find(e).is_none() {
                 self.reg(e);
             }
             return;
@@ -562,20 +562,12 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Reduced values are only there once their loop has run in this row.
-    pub(super) fn can_reach(&self, e: ExId) -> bool {
-        match self.g.exprs.get(e) {
-            Ex::Reduced(_) => self.find(e).is_some(),
-            ex => ex.children().iter().all(|&c| self.can_reach(c)),
-        }
-    }
-
     pub(super) fn hoist_atoms(&mut self, lin: &Lin) {
         for (a, _) in lin.terms.clone() {
             let atom = self.g.atoms.get(a);
             let plain = matches!(atom.kind, AtomKind::Var(_));
             let computed_ready = match atom.kind {
-                AtomKind::Computed(e) => self.ready(e) && self.can_reach(e),
+                AtomKind::Computed(e) => self.ready(e),
                 _ => true,
             };
             if !plain && atom.vars & !self.bound == 0 && computed_ready {
