@@ -7,6 +7,7 @@
 //! computes agrees with the op's `eval`.
 
 mod attention;
+mod conv;
 mod simd;
 
 use crate::backend::Cpu;
@@ -52,6 +53,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
     let machine = Machine { threads: cpu.pool.threads(), isa: cpu.isa() };
     let routine = match op {
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
+        Op::Conv(c) => conv::prepare(c, args, outs, machine),
         _ => None,
     };
     Ok(routine.unwrap_or_else(|| {
