@@ -6,9 +6,14 @@
 //! Laws: bits don't depend on the thread count, so what a part computes follows from shapes alone; and what a routine
 //! computes agrees with the op's `eval`.
 
+mod along;
 mod attention;
 mod conv;
+mod element;
+mod scatter;
 mod simd;
+mod sort;
+mod window;
 
 use crate::backend::Cpu;
 use crate::gemm::Isa;
@@ -54,6 +59,16 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
     let routine = match op {
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
+        Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
+        Op::WindowGather(w) => window::gather(w, args, outs, machine),
+        Op::WindowScatter(w) => window::scatter(w, args, machine),
+        Op::Cumulative(c) => along::cumulative(c, args),
+        Op::ArgReduce(a) => along::arg_reduce(a, args),
+        Op::TakeAlong(t) => along::take(t, args),
+        Op::PutAlong(p) => along::put(p, args, outs, machine),
+        Op::Sort(s) => sort::sort(s, args, machine),
+        Op::TopK(t) => sort::top_k(t, args, machine),
+        Op::Scatter(s) => scatter::prepare(s, args, machine),
         _ => None,
     };
     Ok(routine.unwrap_or_else(|| {
@@ -111,4 +126,13 @@ impl<'a, T> Pointers<'a, T> {
     fn get(&self) -> &'a [T] {
         self.0
     }
+}
+
+/// Work below which waking another thread costs more than it saves.
+const PARALLEL_WORK: usize = 30_000;
+
+/// Shares `0..n` out in contiguous ranges, no more than there is work (or threads) for. Scratch may be indexed by worker.
+fn in_ranges(pool: &Pool, n: usize, work: usize, f: &(dyn Fn(std::ops::Range<usize>, usize) + Sync)) {
+    let parts = pool.threads().min(n).min(work / PARALLEL_WORK).max(1);
+    pool.run(parts, &|part, worker| f(crate::pool::share(n, parts, part), worker));
 }
