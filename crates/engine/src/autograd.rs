@@ -308,7 +308,7 @@ fn recorded(state: &State, root: &Ref) -> Result<Recorded> {
         let slot = node.slot();
         let args: Vec<Value> = slot.args.iter().map(|a| map[&a.id()]).collect();
         let op: Op = match &node.work {
-            Work::Op(op) => op.clone(),
+            Work::Op(op) => (**op).clone(),
             Work::Call(call, _) => call.clone().into(),
             // A load or an alias is what its argument is.
             _ => {
@@ -377,7 +377,7 @@ impl Shared {
         let outs = back.inline_with(&args, |node, operands| {
             let ids: Vec<_> = operands.iter().map(|v| origin(b.get(*v))).collect();
             let same = |n: &&&Arc<Node>| {
-                matches!(&n.work, Work::Op(op) if *op == node.op)
+                matches!(&n.work, Work::Op(op) if **op == node.op)
                     && n.slot().args.iter().map(origin).eq(ids.iter().copied())
             };
             if let Some(n) = known

@@ -101,7 +101,7 @@ impl Shared {
         Ok(())
     }
 
-    fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<SmallVec<[Stored; 1]>> {
+    fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {
         let fail = |cause| Error::KernelExecution {
             op: node.name().to_string(),
             at: node.at.clone(),
@@ -111,7 +111,7 @@ impl Shared {
             let pool = &self.devices[0].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;
-            return Ok(SmallVec::from_iter([Stored::dense(storage, c.0.ty().clone())]));
+            return Ok(vec![Stored::dense(storage, c.0.ty().clone())]);
         }
         if is_free_view(op) {
             let value = args[0].clone();
@@ -120,7 +120,7 @@ impl Shared {
             } else {
                 value
             };
-            return Ok(SmallVec::from_iter([value.viewed(op)]));
+            return Ok(vec![value.viewed(op)]);
         }
         let pool = self.pool_of(args);
         self.devices[pool.device]
@@ -147,7 +147,7 @@ impl Shared {
             Effect::LocLoad { loc, into } => {
                 let cell = self.planned_loc(planned, *loc)?;
                 match &cell.storage {
-                    Some(value) => into.finish(SmallVec::from_iter([value.clone()])),
+                    Some(value) => into.finish(vec![value.clone()]),
                     None => return Err(Error::MissingExternalState { loc: loc.to_string() }),
                 }
                 version = Some(cell.version);

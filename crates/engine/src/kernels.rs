@@ -37,7 +37,7 @@ impl Kernels {
     }
 
     /// Runs an op on values; no op makes its one operand dense.
-    pub(crate) fn run(&self, pool: &Arc<Pool>, op: Option<&Op>, args: &[Stored]) -> Result<SmallVec<[Stored; 1]>> {
+    pub(crate) fn run(&self, pool: &Arc<Pool>, op: Option<&Op>, args: &[Stored]) -> Result<Vec<Stored>> {
         let exe = self.program(pool, op, args)?;
         launch(&*exe, pool, args)
     }
@@ -90,9 +90,9 @@ fn single(op: Option<&Op>, args: &[Stored]) -> Result<Graph> {
 }
 
 /// Runs a program on dense operands into fresh memory.
-pub(crate) fn launch(exe: &dyn Executable, pool: &Arc<Pool>, args: &[Stored]) -> Result<SmallVec<[Stored; 1]>> {
+pub(crate) fn launch(exe: &dyn Executable, pool: &Arc<Pool>, args: &[Stored]) -> Result<Vec<Stored>> {
     let types = &exe.program().outputs;
-    let mut outs: SmallVec<[Stored; 1]> = SmallVec::new();
+    let mut outs = Vec::with_capacity(types.len());
     for ty in types {
         outs.push(Stored::dense(pool.acquire(ty.bytes())?, ty.clone()));
     }

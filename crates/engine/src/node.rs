@@ -39,7 +39,7 @@ pub(crate) type Args = SmallVec<[Ref; 2]>;
 /// What a node does.
 pub(crate) enum Work {
     /// An op on the node's arguments.
-    Op(Op),
+    Op(Arc<Op>),
     /// A compiled region, as a function and as a program.
     Call(Call, Arc<dyn Executable>),
     /// A value that was given.
@@ -63,9 +63,9 @@ pub(crate) struct Slot {
     /// Operands; given up when they are not needed any more.
     pub(crate) args: Args,
     /// Results, once computed.
-    pub(crate) values: SmallVec<[Stored; 1]>,
+    pub(crate) values: Vec<Stored>,
     /// What backward needs unchanged.
-    pub(crate) saved: SmallVec<[Saved; 2]>,
+    pub(crate) saved: Vec<Saved>,
     /// Backward has run through and gave up what it kept.
     pub(crate) freed: bool,
 }
@@ -137,7 +137,7 @@ impl Node {
     }
 
     /// Sets the results and lets go of the operands unless backward may need them.
-    pub(crate) fn finish(&self, values: SmallVec<[Stored; 1]>) {
+    pub(crate) fn finish(&self, values: Vec<Stored>) {
         let released = {
             let mut slot = self.slot();
             slot.values = values;

@@ -10,9 +10,9 @@ use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::view;
 use ir::error::TypeError;
-use ir::{Build, DType, Literal, Loc, Op, Scalar, Type, Value, Values};
+use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A builder that also takes numbers written by the user.
 pub(crate) trait Record: Build {
@@ -71,7 +71,7 @@ impl<'a> LazyBuild<'a> {
     }
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
-    fn saved(&self, op: &Op, args: &[Value]) -> SmallVec<[Saved; 2]> {
+    fn saved(&self, op: &Op, args: &[Value]) -> Vec<Saved> {
         let kept = op.rules().saves().inputs;
         let bases = kept.iter().filter_map(|&i| self.bases[args.get(i)?.0 as usize]);
         bases
@@ -108,10 +108,10 @@ impl<'a> LazyBuild<'a> {
         let saved = if tracked {
             self.saved(&op, args)
         } else {
-            SmallVec::new()
+            Vec::new()
         };
         let key = self.state.node_key();
-        let node = Node::new(key, Work::Op(op), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
+        let node = Node::new(key, Work::Op(shared_op(op)), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
         if !saved.is_empty() {
             node.slot().saved = saved;
         }
@@ -292,3 +292,14 @@ macro_rules! number {
     )* };
 }
 number!(f64 => Float as f64, f32 => Float as f64, i64 => Int as i64, i32 => Int as i64, u32 => Int as i64, usize => Int as i64);
+
+/// Ops without parameters are shared: they are most of what is recorded, and an op is large.
+fn shared_op(op: Op) -> Arc<Op> {
+    static UNARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
+    static BINARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
+    match op {
+        Op::Unary(u) => UNARY.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[u as usize].clone(),
+        Op::Binary(x) => BINARY.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[x as usize].clone(),
+        op => Arc::new(op),
+    }
+}

@@ -3,7 +3,6 @@
 use crate::pool::Pool;
 use compiler::DeviceBuffer;
 use ir::{Op, Type};
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -48,7 +47,7 @@ impl Drop for Storage {
 }
 
 /// Views over a dense buffer, innermost first.
-pub(crate) type Views = SmallVec<[Op; 1]>;
+pub(crate) type Views = Vec<Op>;
 
 /// A value: dense memory of type `ty`, seen through views.
 #[derive(Clone)]

@@ -12,7 +12,7 @@ pub(crate) type Strides = SmallVec<[isize; 6]>;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct View {
     /// From the base to the view.
-    pub(crate) ops: SmallVec<[Op; 2]>,
+    pub(crate) ops: Vec<Op>,
     pub(crate) ty: Type,
     pub(crate) offset: usize,
     pub(crate) strides: Strides,
@@ -36,7 +36,7 @@ impl View {
     pub(crate) fn whole(ty: &Type) -> View {
         let strides = row_major(&ty.shape).iter().map(|&s| s as isize).collect();
         View {
-            ops: SmallVec::new(),
+            ops: Vec::new(),
             ty: ty.clone(),
             offset: 0,
             strides,
