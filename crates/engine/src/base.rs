@@ -42,6 +42,8 @@ pub struct BaseEntry {
     pub(crate) mutated_since_step: bool,
     /// Where gradients of the current value go, if it is in a loc.
     pub(crate) history: Option<Ref>,
+    /// The value was changed without recording since `history`.
+    pub(crate) straight: bool,
 }
 
 impl BaseEntry {
@@ -56,6 +58,7 @@ impl BaseEntry {
             pins: 0,
             mutated_since_step: false,
             history: None,
+            straight: false,
         }
     }
 

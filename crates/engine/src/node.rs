@@ -66,6 +66,8 @@ pub(crate) struct Slot {
     pub(crate) values: Vec<Stored>,
     /// What backward needs unchanged.
     pub(crate) saved: Vec<Saved>,
+    /// Results whose gradient somebody wants to see.
+    pub(crate) retained: Vec<(u32, Weak<Leaf>)>,
     /// Backward has run through and gave up what it kept.
     pub(crate) freed: bool,
 }
@@ -80,6 +82,8 @@ pub(crate) struct Node {
     pub(crate) leaf: Option<Weak<Leaf>>,
     /// Gradients flow through it.
     pub(crate) tracked: bool,
+    /// Its value is not its argument's any more (that was changed without recording), but its gradient is.
+    pub(crate) straight: bool,
     slot: Mutex<Slot>,
 }
 
@@ -92,6 +96,7 @@ impl Node {
             at,
             leaf: None,
             tracked: false,
+            straight: false,
             slot: Mutex::new(Slot {
                 args,
                 ..Slot::default()

@@ -60,10 +60,14 @@ impl<'a> LazyBuild<'a> {
         let lazy = t.lazy().expect("only tensors of the engine come here");
         let r = self.state.base_load(lazy.base, t.reads_leaf(), t.detached, &self.at)?;
         let v = self.import(r, Some(lazy.base));
-        match &lazy.view {
-            Some(view) => Ok(view::get(self, v, &view.ops)?),
-            None => Ok(v),
+        let Some(view) = &lazy.view else { return Ok(v) };
+        let v = view::get(self, v, &view.ops)?;
+        // A view is a new value at every use; a kept gradient is that of all its uses.
+        if let Some(leaf) = t.retained.get() {
+            let r = self.get(v).clone();
+            r.node.slot().retained.push((r.out, Arc::downgrade(leaf)));
         }
+        Ok(v)
     }
 
     pub(crate) fn get(&self, v: Value) -> &Ref {
@@ -73,7 +77,19 @@ impl<'a> LazyBuild<'a> {
     /// The operands that PyTorch would keep, with their versions now (§9.3).
     fn saved(&self, op: &Op, args: &[Value]) -> Vec<Saved> {
         let kept = op.rules().saves().inputs;
-        let bases = kept.iter().filter_map(|&i| self.bases[args.get(i)?.0 as usize]);
+        let tracked = |i: usize| args.get(i).is_some_and(|v| self.refs[v.0 as usize].node.tracked);
+        let needed = |i: usize| match op {
+            // Linear in each operand: one is kept for the gradient of the others.
+            Op::Binary(Binary::Mul) | Op::Dot(_) | Op::Conv(_) | Op::RaggedDot(_) => {
+                (0..args.len()).any(|k| k != i && tracked(k))
+            }
+            Op::Binary(Binary::Div) => i == 1 || tracked(1),
+            _ => true,
+        };
+        let bases = kept
+            .iter()
+            .filter(|&&i| needed(i))
+            .filter_map(|&i| self.bases[args.get(i)?.0 as usize]);
         bases
             .filter_map(|base| {
                 Some(Saved {
@@ -105,13 +121,16 @@ impl<'a> LazyBuild<'a> {
         } else {
             None
         };
-        let saved = if tracked {
-            self.saved(&op, args)
-        } else {
-            Vec::new()
-        };
+        let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
         let key = self.state.node_key();
-        let node = Node::new(key, Work::Op(shared_op(op)), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
+        let node = Node::new(
+            key,
+            Work::Op(shared_op(op)),
+            refs,
+            SmallVec::from_vec(outs),
+            self.at.clone(),
+        )
+        .tracked(tracked);
         if !saved.is_empty() {
             node.slot().saved = saved;
         }
@@ -298,8 +317,12 @@ fn shared_op(op: Op) -> Arc<Op> {
     static UNARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
     static BINARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
     match op {
-        Op::Unary(u) => UNARY.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[u as usize].clone(),
-        Op::Binary(x) => BINARY.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[x as usize].clone(),
+        Op::Unary(u) => {
+            UNARY.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[u as usize].clone()
+        }
+        Op::Binary(x) => {
+            BINARY.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[x as usize].clone()
+        }
         op => Arc::new(op),
     }
 }

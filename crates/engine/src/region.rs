@@ -215,7 +215,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             } else {
                 value
             };
-            done = done.and_then(|()| state.base_write(base, value, LocRole::TensorState, at));
+            done = done.and_then(|()| state.base_write(base, value, LocRole::TensorState, false, at));
             if done.is_ok() {
                 (0..*mutations).for_each(|_| state.commit(base, at));
             }

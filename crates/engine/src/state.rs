@@ -202,13 +202,16 @@ impl State {
         let init = self.ensure_initialized(id, at)?;
         let base = self.base(id);
         let history = base.history.clone().filter(|_| !detached && leaf.is_none());
+        let straight = base.straight && history.is_some();
         let ty = base.ty.clone();
         let token = self.events.next_token();
         let key = self.node_key();
         let args: Args = history.into_iter().collect();
         let tracked = args.iter().any(|a| a.node.tracked);
         let node = Node::new(key, Work::Load { token }, args, SmallVec::from_buf([ty]), at.clone());
-        let node = Arc::new(node.tracked(tracked).of_leaf(leaf));
+        let mut node = node.tracked(tracked).of_leaf(leaf);
+        node.straight = straight;
+        let node = Arc::new(node);
         self.emit(
             Effect::LocLoad {
                 loc,
@@ -242,14 +245,28 @@ impl State {
     }
 
     /// `base_store` (§3.7): an in-place mutation, with exactly one `base_commit` (§4.3).
-    pub(crate) fn base_store(&mut self, id: BaseId, value: Ref, role: LocRole, at: &Loc) -> Result<()> {
-        self.base_write(id, value, role, at)?;
+    pub(crate) fn base_store(
+        &mut self,
+        id: BaseId,
+        value: Ref,
+        role: LocRole,
+        unrecorded: bool,
+        at: &Loc,
+    ) -> Result<()> {
+        self.base_write(id, value, role, unrecorded, at)?;
         self.commit(id, at);
         Ok(())
     }
 
     /// The store of a mutation without its commit.
-    pub(crate) fn base_write(&mut self, id: BaseId, value: Ref, role: LocRole, at: &Loc) -> Result<()> {
+    pub(crate) fn base_write(
+        &mut self,
+        id: BaseId,
+        value: Ref,
+        role: LocRole,
+        unrecorded: bool,
+        at: &Loc,
+    ) -> Result<()> {
         if let Some(loc) = self.base(id).loc() {
             self.check_loc(loc, at)?;
         }
@@ -258,8 +275,10 @@ impl State {
             return Err(Error::CheckpointImpureRegion { what, at: at.clone() });
         }
         // Externalise on mutation (§4.3). The seed is the value before the rebinding, so it never loads the new loc.
+        let mut before = None;
         if let BaseBinding::Ssa(seed) = &self.base(id).binding {
             let seed = seed.clone();
+            before = seed.node.tracked.then(|| seed.clone());
             let loc = self.new_loc(seed.ty().clone(), role);
             let base = self.base_mut(id);
             base.logical_version += 1;
@@ -272,7 +291,14 @@ impl State {
         let init = self.ensure_initialized(id, at)?;
         let base = self.base_mut(id);
         base.mutated_since_step = true;
-        base.history = value.node.tracked.then(|| value.clone());
+        // A change that is not recorded leaves the history as it was, as in PyTorch.
+        if value.node.tracked || !unrecorded {
+            base.history = value.node.tracked.then(|| value.clone());
+            base.straight = false;
+        } else {
+            base.history = base.history.take().or(before);
+            base.straight = true;
+        }
         let loc = base.loc().expect("it is in a loc");
         self.emit(
             Effect::LocStore {

@@ -14,7 +14,7 @@ use crate::base::BaseId;
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::record::{Record, Tensors, record};
+use crate::record::{LazyBuild, Record, Tensors, record};
 use crate::tensor::{Handle, Kind, Tensor, Traced};
 use crate::view;
 use ir::ops::StopGradient;
@@ -194,7 +194,7 @@ impl Trace {
         if let (true, Some(view)) = (by_base, t.0.view()) {
             v = view::get(&mut s.b, v, &view.ops)?;
         }
-        if t.0.detached {
+        if t.0.detached && t.0.leaf.get().is_none() {
             v = s.b.one(StopGradient.into(), &[v])?;
         }
         Ok(v)
@@ -338,6 +338,52 @@ pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result
             Input::Capture(t) => Some(t.clone()),
             _ => None,
         })
+        .collect();
+    Ok(TracedFn { graph, captures })
+}
+
+/// The Graph that leads from `wrt` to `outs`, as it was recorded: lazily, or in the trace at hand. Only what requires
+/// gradients is part of it, so make `wrt` leaves before computing `outs`; all else is captured.
+#[track_caller]
+pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
+    let at = Loc::caller();
+    outs.iter().chain(wrt).try_for_each(|t| t.check_at(&at))?;
+    let types: Vec<Type> = wrt.iter().map(|t| t.ty().clone()).collect();
+    if let Some(trace) = context::trace() {
+        let mut s = trace.state();
+        let from: Vec<Value> = wrt.iter().map(|t| trace.read(&mut s, t)).collect::<Result<_>>()?;
+        let to: Vec<Value> = outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<_>>()?;
+        let part = crate::slice::between(&s.b.graph, &from, &to)?;
+        let captures = part.captured.iter().map(|&v| trace.fresh(&mut s, v)).collect();
+        return Ok(TracedFn {
+            graph: part.graph,
+            captures,
+        });
+    }
+    let Some(engine) = outs.iter().chain(wrt).find_map(|t| t.engine()) else {
+        return Err(Error::call("recorded", "there are no tensors", &at));
+    };
+    let mut state = engine.shared.state();
+    let mut b = LazyBuild::new(&mut state, at.clone());
+    let mut from: FxHashMap<_, usize> = FxHashMap::default();
+    let mut leaves = Vec::new();
+    for (i, t) in wrt.iter().enumerate() {
+        let v = b.load(&t.0)?;
+        from.insert(b.get(v).id(), i);
+        // A leaf in a loc has a new value node at every read.
+        if let Some(leaf) = t.0.leaf.get() {
+            leaves.push((leaf.clone(), i));
+        }
+    }
+    let mut to = Vec::new();
+    for t in outs {
+        let v = b.load(&t.0)?;
+        to.push(b.get(v).clone());
+    }
+    let (graph, captured) = crate::autograd::tape::between(&state, &to, &from, &leaves, &types)?;
+    let captures = captured
+        .into_iter()
+        .map(|r| Tensor::fresh(engine, &mut state, r))
         .collect();
     Ok(TracedFn { graph, captures })
 }

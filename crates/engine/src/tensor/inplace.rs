@@ -47,7 +47,8 @@ impl Tensor {
                 };
                 let new = self.updated(op, &mut b, old, &values, f)?;
                 let new = b.get(new).clone();
-                state.base_store(*base, new, LocRole::TensorState, at)
+                let unrecorded = self.0.detached || !context::is_grad_enabled();
+                state.base_store(*base, new, LocRole::TensorState, unrecorded, at)
             }
             _ => unreachable!("a tensor of a trace has an active trace"),
         }
@@ -94,7 +95,7 @@ impl Tensor {
         if self.0.view().is_some_and(|v| v.overlaps()) {
             return no("the destination is expanded, several of its elements are one in memory; copy() it first");
         }
-        if context::is_grad_enabled() && self.0.reads_leaf().is_some() && !self.0.detached {
+        if context::is_grad_enabled() && self.0.reads_leaf().is_some() {
             return no(
                 "a leaf that requires gradients can't be changed in place while they are recorded; use no_grad(..)",
             );

@@ -63,6 +63,8 @@ pub(crate) struct Handle {
     pub(crate) kind: Kind,
     /// Set if this tensor is a leaf that gradients are for, or if its gradient is retained.
     pub(crate) leaf: OnceLock<Arc<Leaf>>,
+    /// Set if the gradient of this tensor, which is no leaf, is kept.
+    pub(crate) retained: OnceLock<Arc<Leaf>>,
     /// The leaf that this view shows.
     pub(crate) through: Option<Arc<Leaf>>,
     /// Gradients don't pass.
@@ -78,6 +80,7 @@ impl Handle {
             ty,
             kind,
             leaf: OnceLock::new(),
+            retained: OnceLock::new(),
             through: None,
             detached: false,
             disposed: AtomicBool::new(false),
