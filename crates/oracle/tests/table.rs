@@ -36,7 +36,12 @@ fn first_derivatives_equal_finite_differences() {
     each(
         "grad",
         |r| r.smooth,
-        |row, rng| match if row.forward_only { check::tangents } else { check::grads }(&row.graph, &row.inputs, rng)? {
+        |row, rng| match if row.forward_only {
+            check::tangents
+        } else {
+            check::grads
+        }(&row.graph, &row.inputs, rng)?
+        {
             Verdict::Inconclusive if row.inputs.iter().any(|x| x.ty().dtype == ir::DType::F64) => {
                 Err("finite differences don't settle".into())
             }
@@ -122,7 +127,15 @@ fn every_op_and_composite_has_rows() {
     let missing: Vec<&str> = kinds.filter(|k| !names.contains(*k)).collect();
     assert!(missing.is_empty(), "no rows for {missing:?}");
     let mut unique = BTreeSet::new();
-    let twice: Vec<&str> = rows.iter().map(|r| r.name.as_str()).filter(|n| !unique.insert(*n)).collect();
+    let twice: Vec<&str> = rows
+        .iter()
+        .map(|r| r.name.as_str())
+        .filter(|n| !unique.insert(*n))
+        .collect();
     assert!(twice.is_empty(), "named twice: {twice:?}");
-    println!("{} rows, {} of them smooth", rows.len(), rows.iter().filter(|r| r.smooth).count());
+    println!(
+        "{} rows, {} of them smooth",
+        rows.len(),
+        rows.iter().filter(|r| r.smooth).count()
+    );
 }

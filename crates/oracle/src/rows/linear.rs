@@ -42,6 +42,8 @@ fn reductions(t: &mut Table) {
         {
             t.smooth(&format!("{name}/smooth{k}"), reduce(axes), &[ty], Fill::Smooth);
         }
+        // Equal sizes: nothing but the values tells a wrong axis.
+        t.smooth(&format!("{name}/square"), reduce(&[1]), &["f64[3,3]"], Fill::Smooth);
         t.plain(&format!("{name}/empty0"), reduce(&[0]), &["f64[0,3]"], &[Fill::Smooth]);
         t.plain(&format!("{name}/empty1"), reduce(&[0]), &["f64[3,0]"], &[Fill::Smooth]);
         t.plain(&format!("{name}/ties"), reduce(&[1]), &["f64[3,8]"], &[Fill::Ties]);

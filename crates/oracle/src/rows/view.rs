@@ -185,6 +185,11 @@ pub(super) fn rows(t: &mut Table) {
         },
         vec![],
     );
+    // Equal sizes: nothing but the values tells a wrong axis.
+    let cube = Permute {
+        perm: shape(&[1, 2, 0]),
+    };
+    t.smooth("permute/cube", cube, &["f64[2,2,2]"], smooth);
     // Views of views: what one node reads is itself index arithmetic.
     t.graph("flip/of_views", &["f64[2,3]"], &[smooth], true, |b, x| {
         let f = b.flip(x[0], &[1])?;
