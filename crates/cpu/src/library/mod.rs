@@ -10,6 +10,10 @@ mod along;
 mod attention;
 mod conv;
 mod element;
+#[cfg(feature = "fft")]
+mod fourier;
+mod linalg;
+mod ragged;
 mod scatter;
 mod simd;
 mod sort;
@@ -69,6 +73,12 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         Op::Sort(s) => sort::sort(s, args, machine),
         Op::TopK(t) => sort::top_k(t, args, machine),
         Op::Scatter(s) => scatter::prepare(s, args, machine),
+        Op::RaggedDot(r) => ragged::prepare(r, args, outs, machine),
+        #[cfg(feature = "fft")]
+        Op::Fft(f) => fourier::prepare(f, args, outs, machine),
+        Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
+            linalg::prepare(op, args, outs, machine)
+        }
         _ => None,
     };
     Ok(routine.unwrap_or_else(|| {
