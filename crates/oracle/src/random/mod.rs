@@ -9,6 +9,8 @@ mod array;
 mod control;
 mod domain;
 mod elementwise;
+mod indexing;
+mod routines;
 mod shrink;
 
 pub use shrink::shrink;
@@ -151,11 +153,17 @@ impl<'a> Gen<'a> {
     }
 
     fn grow(&mut self, steps: usize) {
-        let moves: Vec<Move> = [elementwise::MOVES, array::MOVES, control::MOVES]
-            .concat()
-            .into_iter()
-            .filter(|m| m.1 || !self.options.smooth)
-            .collect();
+        let moves: Vec<Move> = [
+            elementwise::MOVES,
+            array::MOVES,
+            indexing::MOVES,
+            routines::MOVES,
+            control::MOVES,
+        ]
+        .concat()
+        .into_iter()
+        .filter(|m| m.1 || !self.options.smooth)
+        .collect();
         let total: u32 = moves.iter().map(|m| m.0).sum();
         for _ in 0..steps {
             let mut at = self.rng.below(total as usize) as u32;
