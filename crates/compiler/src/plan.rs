@@ -63,6 +63,9 @@ impl Lifetimes {
             if let Step::Loop(l) = step {
                 let start = self.clock;
                 let known: Vec<Option<(usize, usize)>> = self.spans.clone();
+                if let crate::program::Trip::While { test, .. } = &l.trip {
+                    self.walk(test);
+                }
                 self.walk(&l.body);
                 let end = self.clock;
                 // What the loop shares with its outside, or carries, lives through all iterations.
@@ -81,6 +84,11 @@ impl Lifetimes {
                         self.touch(b, end);
                     }
                 }
+                self.clock += 1;
+            } else if let Step::Branch { index, branches } = step {
+                let at = self.clock;
+                index.buffers().for_each(|b| self.touch(b, at));
+                branches.iter().for_each(|b| self.walk(b));
                 self.clock += 1;
             } else {
                 let at = self.clock;

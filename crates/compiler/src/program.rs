@@ -134,6 +134,13 @@ pub enum Trip {
         /// The count.
         count: Place,
     },
+    /// As long as the bool that the steps compute before each iteration is true.
+    While {
+        /// What runs before each iteration.
+        test: Vec<Step>,
+        /// Where the answer is.
+        flag: Place,
+    },
 }
 
 /// A loop over steps.
@@ -203,6 +210,13 @@ pub enum Step {
     },
     /// A loop.
     Loop(Box<LoopStep>),
+    /// One of several lists of steps, by an i32 that is clamped to their number.
+    Branch {
+        /// The choice.
+        index: Place,
+        /// The lists.
+        branches: Vec<Vec<Step>>,
+    },
 }
 
 /// Steps over buffers.
@@ -252,9 +266,18 @@ impl Step {
                 f(to, true);
             }
             Step::Zero { to, .. } => f(to, true),
+            Step::Branch { index, branches } => {
+                f(index, false);
+                branches.iter().flatten().for_each(|s| s.places(f));
+            }
             Step::Loop(l) => {
-                if let Trip::Bounded { count, .. } = &l.trip {
-                    f(count, false);
+                match &l.trip {
+                    Trip::Exact(_) => {}
+                    Trip::Bounded { count, .. } => f(count, false),
+                    Trip::While { test, flag } => {
+                        test.iter().for_each(|s| s.places(f));
+                        f(flag, false);
+                    }
                 }
                 l.body.iter().for_each(|s| s.places(f));
                 for (from, to, _) in &l.after {
@@ -351,10 +374,21 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
         }
         Step::Copy { from, to, bytes } => writeln!(f, "{pad}{i}: copy {bytes} {from} →{to}"),
         Step::Zero { to, bytes } => writeln!(f, "{pad}{i}: zero {bytes} →{to}"),
+        Step::Branch { index, branches } => {
+            writeln!(f, "{pad}{i}: branch {index}")?;
+            branches.iter().enumerate().try_for_each(|(k, steps)| {
+                writeln!(f, "{pad}  case {k}")?;
+                steps
+                    .iter()
+                    .enumerate()
+                    .try_for_each(|(j, s)| show_step(f, s, j, depth + 2))
+            })
+        }
         Step::Loop(l) => {
             let trip = match &l.trip {
                 Trip::Exact(n) => n.to_string(),
                 Trip::Bounded { bound, count } => format!("min({bound}, {count})"),
+                Trip::While { flag, .. } => format!("while {flag}"),
             };
             writeln!(
                 f,

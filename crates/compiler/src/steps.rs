@@ -1,11 +1,11 @@
 //! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
 
 use crate::backend::Backend;
-use crate::fuse::{self, Group, Lowered, Param, Unit, Units};
+use crate::fuse::{self, Group, Lowered, Param, ScanParam, Unit, Units};
 use crate::program::*;
 use crate::strided::{Strided, joined, strided};
 use crate::{Error, Result};
-use ir::ops::{Dot, Scan};
+use ir::ops::{Dot, Scan, While};
 use ir::{Graph, Literal, Meaning, Node, Op, Type, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -120,6 +120,10 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let lowered = fuse::lower(graph, group, &|v| fuse::source(in_memory, group, v))
             .map_err(|e| Error::Internal(format!("a fused group can't be written as a kernel: {e:?}")))?;
+        // A value without elements has a place, though no kernel writes it.
+        for r in group.roots.iter().filter(|r| r.stored) {
+            self.make(graph, r.value, places);
+        }
         for Lowered {
             kernel,
             params,
@@ -169,6 +173,23 @@ impl Lowering<'_> {
                 Ok(())
             }
             Op::Scan(scan) => self.scan(graph, scan, node, places, level, steps),
+            Op::While(w) => self.while_loop(graph, w, node, places, level, steps),
+            Op::Cond(c) => {
+                let index = place_of(places, node.args[0])?;
+                let inputs: Vec<Place> = node.args[1..]
+                    .iter()
+                    .map(|&a| place_of(places, a))
+                    .collect::<Result<_>>()?;
+                let dests: Vec<Place> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
+                let mut branches = Vec::with_capacity(c.branches.len());
+                for b in &c.branches {
+                    let mut steps = Vec::new();
+                    self.graph(b, &inputs, &dests, level, &mut steps)?;
+                    branches.push(steps);
+                }
+                steps.push(Step::Branch { index, branches });
+                Ok(())
+            }
             op => {
                 let mut args = Vec::with_capacity(node.args.len());
                 for &a in &node.args {
@@ -214,7 +235,11 @@ impl Lowering<'_> {
                 Param::Scratch(_) => return Ok(false),
             }
         }
-        let epilogue = Some(Epilogue { kernel: Arc::new(lowered.kernel), args, whole_rows: !group.red.is_empty() });
+        let epilogue = Some(Epilogue {
+            kernel: Arc::new(lowered.kernel),
+            args,
+            whole_rows: !group.red.is_empty(),
+        });
         steps.push(Step::Matmul {
             shape: Box::new(shape),
             a,
@@ -234,6 +259,9 @@ impl Lowering<'_> {
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
+        if self.scan_kernel(graph, scan, node, places, steps)? {
+            return Ok(());
+        }
         let first = scan.bounded as usize;
         let operands = &node.args[first..];
         let (nc, nk) = (scan.consts, scan.carries);
@@ -241,29 +269,9 @@ impl Lowering<'_> {
         for &v in &operands[..nc] {
             inputs.push(place_of(places, v)?);
         }
-        let mut dests = Vec::new();
-        let mut after = Vec::new();
-        for (i, &v) in operands[nc..nc + nk].iter().enumerate() {
-            let ty = graph.ty(v).clone();
-            let (even, odd) = (
-                self.buffer(ty.clone(), Class::Activation),
-                self.buffer(ty.clone(), Class::Activation),
-            );
-            steps.push(Step::Copy {
-                from: place_of(places, v)?,
-                to: Place::of(even),
-                bytes: ty.bytes(),
-            });
-            let alternating = |a, b| Place {
-                slot: Slot::Alternating(level, a, b),
-                offset: 0,
-                strides: SmallVec::new(),
-            };
-            inputs.push(alternating(even, odd));
-            dests.push(alternating(odd, even));
-            let out = self.make(graph, node.outs[i], places);
-            after.push((alternating(even, odd), out, ty.bytes()));
-        }
+        let carried = self.carries(graph, &operands[nc..nc + nk], &node.outs[..nk], places, level, steps)?;
+        inputs.extend(carried.now);
+        let mut dests = carried.next;
         for &v in &operands[nc + nk..] {
             let mut p = place_of(places, v)?;
             p.strides.push((level, graph.ty(v).unbatched().bytes() as i64));
@@ -296,10 +304,125 @@ impl Lowering<'_> {
             trip,
             reverse: scan.reverse,
             body,
-            after,
+            after: carried.after,
         })));
         Ok(())
     }
+}
+
+impl Lowering<'_> {
+    fn while_loop(
+        &mut self,
+        graph: &Graph,
+        w: &While,
+        node: &Node,
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<()> {
+        let (nc, nb) = (w.cond_consts, w.body_consts);
+        let consts: Vec<Place> = node.args[..nc + nb]
+            .iter()
+            .map(|&a| place_of(places, a))
+            .collect::<Result<_>>()?;
+        let carried = self.carries(graph, &node.args[nc + nb..], &node.outs, places, level, steps)?;
+        self.levels = self.levels.max(level + 1);
+        let flag = Place::of(self.buffer(Type::scalar(ir::DType::Bool), Class::Activation));
+        let mut test = Vec::new();
+        let inputs: Vec<Place> = consts[..nc].iter().chain(&carried.now).cloned().collect();
+        self.graph(&w.cond, &inputs, std::slice::from_ref(&flag), level + 1, &mut test)?;
+        let mut body = Vec::new();
+        let inputs: Vec<Place> = consts[nc..].iter().chain(&carried.now).cloned().collect();
+        self.graph(&w.body, &inputs, &carried.next, level + 1, &mut body)?;
+        let trip = Trip::While { test, flag };
+        steps.push(Step::Loop(Box::new(LoopStep {
+            level,
+            trip,
+            reverse: false,
+            body,
+            after: carried.after,
+        })));
+        Ok(())
+    }
+
+    /// Two buffers for each carried value, which change roles with each iteration.
+    fn carries(
+        &mut self,
+        graph: &Graph,
+        init: &[Value],
+        outs: &[Value],
+        places: &mut [Option<Place>],
+        level: usize,
+        steps: &mut Vec<Step>,
+    ) -> Result<Carries> {
+        let mut c = Carries {
+            now: Vec::new(),
+            next: Vec::new(),
+            after: Vec::new(),
+        };
+        for (&v, &out) in init.iter().zip(outs) {
+            let ty = graph.ty(v).clone();
+            let (even, odd) = (
+                self.buffer(ty.clone(), Class::Activation),
+                self.buffer(ty.clone(), Class::Activation),
+            );
+            steps.push(Step::Copy {
+                from: place_of(places, v)?,
+                to: Place::of(even),
+                bytes: ty.bytes(),
+            });
+            let alternating = |a, b| Place {
+                slot: Slot::Alternating(level, a, b),
+                offset: 0,
+                strides: SmallVec::new(),
+            };
+            c.now.push(alternating(even, odd));
+            c.next.push(alternating(odd, even));
+            c.after
+                .push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
+        }
+        Ok(c)
+    }
+}
+
+impl Lowering<'_> {
+    /// A scan as one kernel, where its body is elementwise.
+    fn scan_kernel(
+        &mut self,
+        graph: &Graph,
+        scan: &Scan,
+        node: &Node,
+        places: &mut [Option<Place>],
+        steps: &mut Vec<Step>,
+    ) -> Result<bool> {
+        let Ok((lowered, params)) = fuse::lower_scan(scan) else { return Ok(false) };
+        let first = scan.bounded as usize;
+        let mut args = Vec::with_capacity(params.len());
+        for p in params {
+            args.push(match p {
+                ScanParam::Count => KernelArg::Place(place_of(places, node.args[0])?),
+                ScanParam::Operand(i) => KernelArg::Place(place_of(places, node.args[first + i])?),
+                ScanParam::Init(k) => KernelArg::Place(place_of(places, node.args[first + scan.consts + k])?),
+                ScanParam::Result(k) => KernelArg::Place(self.make(graph, node.outs[k], places)),
+                ScanParam::Scratch(n) => KernelArg::Scratch(n),
+            });
+        }
+        if scan.bounded {
+            for &v in &node.outs[scan.carries..] {
+                let to = self.make(graph, v, places);
+                steps.push(Step::Zero { to, bytes: graph.ty(v).bytes() });
+            }
+        }
+        steps.push(Step::Kernel { kernel: Arc::new(lowered.kernel), args, parallel: lowered.parallel });
+        Ok(true)
+    }
+}
+
+/// Where a loop's carried values are, where their next values go, and where the last ones are copied.
+struct Carries {
+    now: Vec<Place>,
+    next: Vec<Place>,
+    after: Vec<(Place, Place, usize)>,
 }
 
 fn place_of(places: &[Option<Place>], v: Value) -> Result<Place> {

@@ -187,6 +187,41 @@ fn column_sum(rows: i64, n: i64) -> Kernel {
     b.finish()
 }
 
+/// `z = x + y` with sizes and strides as arguments, as single ops run.
+fn strided_add() -> Kernel {
+    let mut b = Builder::new("strided_add");
+    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read));
+    let z = b.buffer(F, Mode::Write);
+    let (n, sx, sy, sz) = (b.size(), b.size(), b.size(), b.size());
+    b.each(LoopKind::Vector, n, |b, i| {
+        let index = |s| Index::default().term(Atom::Var(i), s);
+        let (v, w) = (b.load(x, index(sx)), b.load(y, index(sy)));
+        let r = b.binary(Binary::Add, v, w);
+        b.store(z, index(sz), r);
+    });
+    b.finish()
+}
+
+/// A long polynomial: how compile time grows.
+fn long(ops: usize) -> Kernel {
+    let mut b = Builder::new("long");
+    let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
+    b.each(LoopKind::Vector, Size::Const(4096), |b, i| {
+        let v = b.load(x, i);
+        let mut live = vec![v];
+        for k in 0..ops {
+            let (p, q) = (live[k * 7919 % live.len()], live[live.len() - 1]);
+            let r = b.binary(if k % 2 == 0 { Binary::Add } else { Binary::Mul }, p, q);
+            live.push(r);
+            if live.len() > 20 {
+                live.remove(0);
+            }
+        }
+        b.store(y, i, live[live.len() - 1]);
+    });
+    b.finish()
+}
+
 fn unary(op: Unary, n: i64) -> Kernel {
     let mut b = Builder::new(op.name());
     let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
@@ -199,8 +234,8 @@ fn unary(op: Unary, n: i64) -> Kernel {
 }
 
 /// The best time of many runs, in seconds.
-fn time(code: &CompiledKernel, sizes: &[usize], end: i64) -> f64 {
-    let mut bufs: Vec<Vec<f32>> = sizes
+fn time(code: &CompiledKernel, lens: &[usize], sizes: &[i64], end: i64) -> f64 {
+    let mut bufs: Vec<Vec<f32>> = lens
         .iter()
         .map(|&n| (0..n).map(|i| (i % 613) as f32 / 100.0 - 3.0).collect())
         .collect();
@@ -212,7 +247,7 @@ fn time(code: &CompiledKernel, sizes: &[usize], end: i64) -> f64 {
         let start = Instant::now();
         while runs == 0 || start.elapsed().as_secs_f64() < 2e-3 {
             // SAFETY: the buffers have the sizes that the kernel was made for.
-            unsafe { code.run(&pointers, &[], 0, end) };
+            unsafe { code.run(&pointers, sizes, 0, end) };
             runs += 1;
         }
         best = best.min(start.elapsed().as_secs_f64() / runs as f64);
@@ -233,7 +268,7 @@ fn main() {
     };
     args.retain(|a| !a.starts_with("avx"));
     for target in targets {
-        let run = |name: &str, k: Kernel, sizes: &[usize], end: i64, work: f64, unit: &str| {
+        let run_with = |name: &str, k: Kernel, lens: &[usize], sizes: &[i64], end: i64, work: f64, unit: &str| {
             if args.first().is_some_and(|a| !name.contains(a.as_str())) {
                 return;
             }
@@ -245,12 +280,15 @@ fn main() {
             }
             let micros = start.elapsed().as_secs_f64() / rounds as f64 * 1e6;
             let Some(code) = code else { return };
-            let t = time(&code, sizes, end);
+            let t = time(&code, lens, sizes, end);
             println!(
                 "{target:?} {name:24} {:9.3} {unit}  compile {micros:6.1} us, {} bytes",
                 work / t / 1e9,
                 code.code_size()
             );
+        };
+        let run = |name: &str, k: Kernel, lens: &[usize], end: i64, work: f64, unit: &str| {
+            run_with(name, k, lens, &[], end, work, unit);
         };
         for log in [14, 20, 24] {
             let n = 1usize << log;
@@ -263,6 +301,16 @@ fn main() {
                 "Gelem/s",
             );
         }
+        let mut tiny = Builder::new("tiny");
+        let (x, y) = (tiny.buffer(F, Mode::Read), tiny.buffer(F, Mode::Write));
+        tiny.each(LoopKind::Vector, Size::Const(16), |b, i| {
+            let v = b.load(x, i);
+            let (two, one) = (b.number(F, 2.0), b.number(F, 1.0));
+            let v = b.binary(Binary::Mul, v, two);
+            let v = b.binary(Binary::Add, v, one);
+            b.store(y, i, v);
+        });
+        run("2x+1 on 16", tiny.finish(), &[16, 16], 1, 1e3, "M calls/s");
         let n = 4096 * 1024;
         run(
             "softmax 4096x1024",
@@ -287,8 +335,8 @@ fn main() {
                 k,
                 &[1000 * lanes, 1000 * lanes],
                 1,
-                1000.0,
-                "G iter/s",
+                1e6,
+                "M iter/s",
             );
         }
         run(
@@ -296,8 +344,8 @@ fn main() {
             tanh_cell(64, 1000),
             &[64000, 64, 64000],
             1,
-            1000.0,
-            "G iter/s",
+            1e6,
+            "M iter/s",
         );
         run(
             "column sum 1024x1024",
@@ -307,6 +355,28 @@ fn main() {
             (1 << 20) as f64,
             "Gelem/s",
         );
+        for ops in [100, 1000, 4000] {
+            run(
+                &format!("long {ops}"),
+                long(ops),
+                &[4096, 4096],
+                1,
+                4096.0 * ops as f64,
+                "Gop/s",
+            );
+        }
+        for strides in [[1, 1, 1], [1, 0, 1], [2, 1, 1], [1, 1, 2]] {
+            let sizes = [4096, strides[0], strides[1], strides[2]];
+            run_with(
+                &format!("strided add {strides:?}"),
+                strided_add(),
+                &[8192; 3],
+                &sizes,
+                1,
+                4096.0,
+                "Gelem/s",
+            );
+        }
         for op in [
             Unary::Exp,
             Unary::Log,

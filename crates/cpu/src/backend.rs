@@ -1,6 +1,7 @@
 //! `Cpu`: the backend.
 
 use crate::codegen::{KernelCache, Target};
+use crate::gemm::Isa;
 use crate::library;
 use crate::load::Loaded;
 use crate::memory::HostBuffer;
@@ -28,7 +29,20 @@ impl Cpu {
 
     /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.
     pub fn with_target(threads: usize, target: Option<Target>) -> Cpu {
-        Cpu { pool: Arc::new(Pool::new(threads)), kernels: target.map(|t| KernelCache::new(t, CACHE)), target }
+        Cpu {
+            pool: Arc::new(Pool::new(threads)),
+            kernels: target.map(|t| KernelCache::new(t, CACHE)),
+            target,
+        }
+    }
+
+    /// The instruction set of kernels that are not generated.
+    pub(crate) fn isa(&self) -> Isa {
+        match self.target {
+            Some(Target::Avx512) => Isa::Avx512,
+            Some(Target::Avx2) => Isa::Avx2,
+            None => Isa::Portable,
+        }
     }
 
     /// A backend with a thread for each core.

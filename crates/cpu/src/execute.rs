@@ -2,11 +2,11 @@
 
 use crate::codegen::Entry;
 use crate::gemm::{Operand, Output};
-use crate::library;
-use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready};
+use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip};
 use crate::pool::share;
-use compiler::program::{KernelArg, Place, Slot, Trip};
+use compiler::program::{KernelArg, Place, Slot};
 use compiler::{Error, Result};
+use smallvec::SmallVec;
 use std::ffi::c_void;
 
 /// Where the loops around a step are.
@@ -67,13 +67,24 @@ impl Frame<'_> {
     /// Bytes from a place to the end of its buffer.
     fn bytes(&self, p: &Place, at: &Position) -> usize {
         let Some(buffer) = p.buffers().next() else { return 0 };
-        let start = p.strides.iter().fold(p.offset, |o, (level, s)| o + at.index[*level] * s);
-        self.loaded.program.buffers[buffer.0 as usize].ty.bytes().saturating_sub(start as usize)
+        let start = p
+            .strides
+            .iter()
+            .fold(p.offset, |o, (level, s)| o + at.index[*level] * s);
+        self.loaded.program.buffers[buffer.0 as usize]
+            .ty
+            .bytes()
+            .saturating_sub(start as usize)
     }
 
     fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
         match step {
-            Ready::Kernel { code, args, parallel, scratch } => self.kernel(code, args, *parallel, *scratch, at),
+            Ready::Kernel {
+                code,
+                args,
+                parallel,
+                scratch,
+            } => self.kernel(code, args, *parallel, *scratch, at),
             Ready::Matmul { plan, a, b, out } => {
                 let (a, b) = (self.address(a, at), self.address(b, at));
                 let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
@@ -97,7 +108,13 @@ impl Frame<'_> {
                         for (slot, p) in pointers[1..].iter_mut().zip(args) {
                             *slot = self.address(p, at);
                         }
-                        Tiles { code, pointers, args, frame: self, at: *at }
+                        Tiles {
+                            code,
+                            pointers,
+                            args,
+                            frame: self,
+                            at: *at,
+                        }
                     }
                 };
                 let ctx = (&raw const out).cast::<c_void>();
@@ -113,11 +130,13 @@ impl Frame<'_> {
                 }
                 Ok(())
             }
-            Ready::Library { op, args, outs } => {
-                let args: Vec<_> = args.iter().map(|(p, t)| (self.address(p, at), t)).collect();
-                let outs: Vec<_> = outs.iter().map(|(p, t)| (self.address(p, at), t)).collect();
-                // SAFETY: the compiler gave dense buffers of these types that don't overlap.
-                unsafe { library::interpret(op, &args, &outs) }
+            Ready::Library { routine, args, outs } => {
+                let args: SmallVec<[*const u8; 32]> =
+                    args.iter().map(|p| self.address(p, at).cast_const()).collect();
+                let outs: SmallVec<[*mut u8; 32]> = outs.iter().map(|p| self.address(p, at)).collect();
+                let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
+                // SAFETY: the compiler gave dense buffers of these types that don't overlap, and the scratch was sized for it.
+                unsafe { routine.run(&self.loaded.pool, &args, &outs, scratch) }
             }
             Ready::Copy { from, to, bytes } => {
                 let (from, to) = (self.address(from, at), self.address(to, at));
@@ -130,19 +149,41 @@ impl Frame<'_> {
                 unsafe { std::ptr::write_bytes(self.address(to, at), 0, *bytes) };
                 Ok(())
             }
-            Ready::Loop { level, trip, reverse, body, after } => {
-                let count = match trip {
-                    Trip::Exact(n) => *n,
-                    Trip::Bounded { bound, count } => {
+            Ready::Branch { index, branches } => {
+                // SAFETY: the choice is an i32 in a live buffer.
+                let k = unsafe { self.address(index, at).cast::<i32>().read_unaligned() };
+                let k = (k.max(0) as usize).min(branches.len().saturating_sub(1));
+                branches.get(k).map_or(Ok(()), |steps| self.steps(steps, at))
+            }
+            Ready::Loop {
+                level,
+                trip,
+                reverse,
+                body,
+                after,
+            } => {
+                let most = match trip {
+                    ReadyTrip::Exact(n) => *n,
+                    ReadyTrip::Bounded { bound, count } => {
                         // SAFETY: the count is an i32 in a live buffer.
                         let n = unsafe { self.address(count, at).cast::<i32>().read_unaligned() };
                         (n.max(0) as usize).min(*bound)
                     }
+                    ReadyTrip::While { .. } => usize::MAX,
                 };
-                for i in 0..count {
-                    at.index[*level] = if *reverse { count - 1 - i } else { i } as i64;
-                    at.done[*level] = i;
+                let mut count = 0;
+                while count < most {
+                    at.index[*level] = if *reverse { most - 1 - count } else { count } as i64;
+                    at.done[*level] = count;
+                    if let ReadyTrip::While { test, flag } = trip {
+                        self.steps(test, at)?;
+                        // SAFETY: the answer is a bool in a live buffer.
+                        if unsafe { self.address(flag, at).read() } == 0 {
+                            break;
+                        }
+                    }
                     self.steps(body, at)?;
+                    count += 1;
                 }
                 at.done[*level] = count;
                 for (from, to, bytes) in after {
@@ -210,7 +251,11 @@ impl Frame<'_> {
         if scratch == 0 {
             return;
         }
-        let mut next = self.arena.memory.as_ptr().wrapping_add(self.loaded.scratch_at + worker * self.loaded.scratch_each);
+        let mut next = self
+            .arena
+            .memory
+            .as_ptr()
+            .wrapping_add(self.loaded.scratch_at + worker * self.loaded.scratch_each);
         for (slot, a) in pointers.iter_mut().zip(args) {
             if let KernelArg::Scratch(n) = a {
                 *slot = next;

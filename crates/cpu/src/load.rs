@@ -4,12 +4,13 @@ use crate::backend::Cpu;
 use crate::codegen::CompiledKernel;
 use crate::execute;
 use crate::gemm::{Layout, Plan, Problem, Source, Target};
+use crate::library::{self, Routine};
 use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use compiler::loops::Kernel;
 use compiler::program::{Class, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result};
-use ir::{Op, Type};
+use ir::Type;
 use std::sync::{Arc, Mutex};
 
 /// The most loops inside each other.
@@ -28,10 +29,18 @@ pub(crate) enum Code {
 pub(crate) enum Ready {
     Kernel { code: Code, args: Vec<KernelArg>, parallel: Option<i64>, scratch: usize },
     Matmul { plan: Box<Plan>, a: Place, b: Place, out: Product },
-    Library { op: Box<Op>, args: Vec<(Place, Type)>, outs: Vec<(Place, Type)> },
+    Library { routine: Box<dyn Routine>, args: Vec<Place>, outs: Vec<Place> },
     Copy { from: Place, to: Place, bytes: usize },
     Zero { to: Place, bytes: usize },
-    Loop { level: usize, trip: Trip, reverse: bool, body: Vec<Ready>, after: Vec<(Place, Place, usize)> },
+    Branch { index: Place, branches: Vec<Vec<Ready>> },
+    Loop { level: usize, trip: ReadyTrip, reverse: bool, body: Vec<Ready>, after: Vec<(Place, Place, usize)> },
+}
+
+/// How often a loop runs.
+pub(crate) enum ReadyTrip {
+    Exact(usize),
+    Bounded { bound: usize, count: Place },
+    While { test: Vec<Ready>, flag: Place },
 }
 
 /// Where a product goes.
@@ -56,7 +65,7 @@ pub(crate) struct Loaded {
     pub(crate) pool: Arc<Pool>,
     pub(crate) steps: Vec<Ready>,
     constants: Vec<Option<HostBuffer>>,
-    /// Bytes of the whole arena: activations, then scratch of products, then scratch of kernels per worker.
+    /// Bytes of the whole arena: activations, then scratch of products and routines, then scratch of kernels per worker.
     arena_bytes: usize,
     pub(crate) gemm_at: usize,
     pub(crate) scratch_at: usize,
@@ -67,7 +76,10 @@ pub(crate) struct Loaded {
 impl Loaded {
     pub(crate) fn new(cpu: &Cpu, program: Program) -> Result<Loaded> {
         if program.levels > MAX_LEVELS {
-            return Err(Error::Backend(format!("loops nest {} deep, at most {MAX_LEVELS} are supported", program.levels)));
+            return Err(Error::Backend(format!(
+                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                program.levels
+            )));
         }
         let mut needs = Needs::default();
         let steps = load_steps(cpu, &program.steps, &mut needs)?;
@@ -179,28 +191,74 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
                 })
                 .sum();
             needs.kernel = needs.kernel.max(scratch);
-            Ready::Kernel { code: code(cpu, kernel)?, args: args.clone(), parallel: *parallel, scratch }
+            Ready::Kernel {
+                code: code(cpu, kernel)?,
+                args: args.clone(),
+                parallel: *parallel,
+                scratch,
+            }
         }
-        Step::Matmul { shape, a, b, c, epilogue } => {
+        Step::Matmul {
+            shape,
+            a,
+            b,
+            c,
+            epilogue,
+        } => {
             let plan = plan(cpu, shape, epilogue.as_ref().map(|e| e.whole_rows))?;
             needs.gemm = needs.gemm.max(plan.scratch_bytes());
             let out = match (c, epilogue) {
-                (_, Some(e)) => Product::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
+                (_, Some(e)) => Product::Tiles {
+                    code: code(cpu, &e.kernel)?,
+                    args: e.args.clone(),
+                },
                 (Some(c), None) => Product::Memory(c.clone()),
                 (None, None) => return Err(Error::Internal("a product without a destination".into())),
             };
-            Ready::Matmul { plan: Box::new(plan), a: a.clone(), b: b.clone(), out }
+            Ready::Matmul {
+                plan: Box::new(plan),
+                a: a.clone(),
+                b: b.clone(),
+                out,
+            }
         }
         Step::Library { op, args, outs } => {
-            Ready::Library { op: op.clone(), args: args.clone(), outs: outs.clone() }
+            let split = |x: &[(Place, Type)]| -> (Vec<Place>, Vec<Type>) { x.iter().cloned().unzip() };
+            let ((args, arg_types), (outs, out_types)) = (split(args), split(outs));
+            let routine = library::prepare(op, &arg_types, &out_types, cpu)?;
+            needs.gemm = needs.gemm.max(routine.scratch_bytes());
+            Ready::Library { routine, args, outs }
         }
         Step::Copy { from, to, bytes } => Ready::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
         Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
+        Step::Branch { index, branches } => Ready::Branch {
+            index: index.clone(),
+            branches: branches
+                .iter()
+                .map(|b| load_steps(cpu, b, needs))
+                .collect::<Result<_>>()?,
+        },
         Step::Loop(l) => {
-            let LoopStep { level, trip, reverse, body, after } = &**l;
+            let LoopStep {
+                level,
+                trip,
+                reverse,
+                body,
+                after,
+            } = &**l;
             Ready::Loop {
                 level: *level,
-                trip: trip.clone(),
+                trip: match trip {
+                    Trip::Exact(n) => ReadyTrip::Exact(*n),
+                    Trip::Bounded { bound, count } => ReadyTrip::Bounded {
+                        bound: *bound,
+                        count: count.clone(),
+                    },
+                    Trip::While { test, flag } => ReadyTrip::While {
+                        test: load_steps(cpu, test, needs)?,
+                        flag: flag.clone(),
+                    },
+                },
                 reverse: *reverse,
                 body: load_steps(cpu, body, needs)?,
                 after: after.clone(),
@@ -211,20 +269,30 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
 
 fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
     match &cpu.kernels {
-        Some(cache) => Ok(Code::Machine(cache.get(kernel).map_err(|e| Error::Backend(e.to_string()))?)),
+        Some(cache) => Ok(Code::Machine(
+            cache.get(kernel).map_err(|e| Error::Backend(e.to_string()))?,
+        )),
         None => Ok(Code::Reference(kernel.clone())),
     }
 }
 
 fn plan(cpu: &Cpu, s: &Matmul, tiles: Option<bool>) -> Result<Plan> {
-    let layout = |x: [isize; 3]| Layout { row: x[1], col: x[2], batch: [x[0], 0, 0] };
+    let layout = |x: [isize; 3]| Layout {
+        row: x[1],
+        col: x[2],
+        batch: [x[0], 0, 0],
+    };
     let problem = Problem {
         batch: [s.batch, 1, 1],
         a: Source::Memory(layout(s.a)),
         b: Source::Memory(layout(s.b)),
         c: match tiles {
             Some(whole_rows) => Target::Epilogue { whole_rows },
-            None => Target::Memory { dtype: s.out, layout: layout(s.c), accumulate: false },
+            None => Target::Memory {
+                dtype: s.out,
+                layout: layout(s.c),
+                accumulate: false,
+            },
         },
         ..Problem::new(s.m, s.k, s.n, s.dtype)
     };

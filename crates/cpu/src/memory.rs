@@ -19,11 +19,17 @@ unsafe impl Sync for HostBuffer {}
 impl HostBuffer {
     /// Takes memory, or says how much could not be had.
     pub fn new(bytes: usize) -> Result<HostBuffer> {
-        let fail = || Error::OutOfMemory { bytes, hint: "; smaller shapes or a smaller batch need less" };
+        let fail = || Error::OutOfMemory {
+            bytes,
+            hint: "; smaller shapes or a smaller batch need less",
+        };
         let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| fail())?;
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc_zeroed(layout) };
-        Ok(HostBuffer { ptr: NonNull::new(ptr).ok_or_else(fail)?, bytes })
+        Ok(HostBuffer {
+            ptr: NonNull::new(ptr).ok_or_else(fail)?,
+            bytes,
+        })
     }
 
     /// The address.
@@ -67,6 +73,8 @@ impl DeviceBuffer for HostBuffer {
 fn check(offset: usize, len: usize, bytes: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= bytes => Ok(()),
-        _ => Err(Error::Bindings(format!("bytes {offset}..+{len} of a buffer of {bytes}"))),
+        _ => Err(Error::Bindings(format!(
+            "bytes {offset}..+{len} of a buffer of {bytes}"
+        ))),
     }
 }

@@ -33,7 +33,10 @@ fn loss(batch: usize, d: usize, length: usize) -> Graph {
     let h0 = b.input(F, &[batch, d]);
     let xs = b.input(F, &[length, batch, d]);
     let target = b.input(F, &[length, batch, d]);
-    let scan = Scan { bounded: true, ..Scan::over(3, 1, length, body(batch, d)) };
+    let scan = Scan {
+        bounded: true,
+        ..Scan::over(3, 1, length, body(batch, d))
+    };
     let outs = b.emit(scan.into(), &[count, w, bias, g, h0, xs]).unwrap();
     let diff = b.sub(outs[1], target).unwrap();
     let sq = b.mul(diff, diff).unwrap();
@@ -49,9 +52,15 @@ fn inputs(graph: &Graph, count: i32) -> Vec<Literal> {
         .iter()
         .map(|t| {
             Literal::from_fn(t.clone(), |_| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 let u = (state >> 33) as f64 / (1u64 << 31) as f64;
-                if t.dtype == F { Scalar::from_f64(F, u - 0.5) } else { Scalar::from_i64(t.dtype, count as i64) }
+                if t.dtype == F {
+                    Scalar::from_f64(F, u - 0.5)
+                } else {
+                    Scalar::from_i64(t.dtype, count as i64)
+                }
             })
         })
         .collect()
@@ -130,9 +139,65 @@ fn the_scan_holds_a_matmul_with_a_generated_epilogue() {
     let exe = load(&cpu, &loss(4, 24, 6), true);
     let has = |steps: &[Step]| {
         steps.iter().any(|s| match s {
-            Step::Loop(l) => l.body.iter().any(|s| matches!(s, Step::Matmul { epilogue: Some(_), .. })),
+            Step::Loop(l) => l
+                .body
+                .iter()
+                .any(|s| matches!(s, Step::Matmul { epilogue: Some(_), .. })),
             _ => false,
         })
     };
     assert!(has(&exe.program().steps), "{}", exe.program());
+}
+
+#[test]
+fn one_executable_serves_two_lengths_and_two_callers_and_outputs_survive() {
+    let cpu = Cpu::new(2);
+    let g = transform::value_and_grad(&loss(4, 24, 6), &[1, 5]).unwrap();
+    let exe = load(&cpu, &g, true);
+    let wanted: Vec<(Vec<Literal>, Vec<Literal>)> = [6, 2]
+        .map(|count| {
+            let x = inputs(&g, count);
+            let y = interp::run(&g, &x).unwrap();
+            (x, y)
+        })
+        .into();
+    // Two callers at once, each with lengths of its own, many times.
+    std::thread::scope(|s| {
+        for (x, y) in &wanted {
+            s.spawn(|| {
+                for _ in 0..50 {
+                    close(&run(&cpu, &*exe, x), y);
+                }
+            });
+        }
+    });
+    // An output is the caller's: the next run with other bindings leaves it alone.
+    let bind = |x: &[Literal]| {
+        let mut b = Bindings::for_program(exe.program(), &cpu).unwrap();
+        for (buffer, x) in b.inputs.iter().zip(x) {
+            buffer.write(0, x.bytes()).unwrap();
+        }
+        exe.run(&mut b).unwrap();
+        b
+    };
+    let first = bind(&wanted[0].0);
+    let before = read(&*exe, &first);
+    let second = bind(&wanted[1].0);
+    assert_eq!(before, read(&*exe, &first));
+    assert_ne!(before, read(&*exe, &second));
+}
+
+#[test]
+fn bits_are_equal_at_one_two_and_three_threads_and_on_repeated_runs() {
+    for (name, g) in programs() {
+        let x = inputs(&g, 5);
+        let runs: Vec<Vec<Literal>> = [1, 2, 3, 2]
+            .into_iter()
+            .map(|threads| {
+                let cpu = Cpu::new(threads);
+                run(&cpu, &*load(&cpu, &g, true), &x)
+            })
+            .collect();
+        assert!(runs.windows(2).all(|w| w[0] == w[1]), "{name}");
+    }
 }

@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Loc, Value, Values};
+use crate::graph::{Def, Graph, Loc, Value, Values};
 use crate::literal::Literal;
 use crate::ops::*;
 use crate::scalar::{Binary, Compare, Scalar, Unary};
@@ -480,4 +480,81 @@ pub struct SplitGraph {
     pub residuals: usize,
     /// For each residual, the known input it simply is, if it is one.
     pub forwarded: Vec<Option<usize>>,
+}
+
+impl SplitGraph {
+    /// The same division, but with these outputs, which are known, given by the rest: as residuals that it hands on, or
+    /// written again there if they are leaves and repeats.
+    pub fn given_late(mut self, late: &[usize]) -> Result<SplitGraph> {
+        let late: Vec<usize> = (0..self.known_outs.len())
+            .filter(|o| self.known_outs[*o] && late.contains(o))
+            .collect();
+        if late.is_empty() {
+            return Ok(self);
+        }
+        let known_at: Vec<Value> = {
+            let mut known = self.known.outputs().iter();
+            let value = |k: &bool| if *k { known.next().copied() } else { None };
+            self.known_outs
+                .iter()
+                .map(value)
+                .map(|v| v.unwrap_or(Value(u32::MAX)))
+                .collect()
+        };
+        let n_known = self.known_outs.iter().filter(|k| **k).count();
+        let types = self.rest.input_types();
+        let (residual_types, unknown_types) = types.split_at(self.residuals);
+        let mut rest = Builder::new();
+        let residuals: Vec<Value> = residual_types.iter().map(|t| rest.graph.input(t.clone())).collect();
+        let mut kept = self.known.outputs()[n_known..].to_vec();
+        let mut handed = vec![None; self.known_outs.len()];
+        for &o in late.iter().filter(|&&o| !is_cheap(&self.known, known_at[o])) {
+            handed[o] = Some(rest.graph.input(self.known.ty(known_at[o]).clone()));
+            kept.push(known_at[o]);
+            self.forwarded.push(match self.known.def(known_at[o]) {
+                Def::Input(i) => Some(i as usize),
+                Def::Node(..) => None,
+            });
+        }
+        let unknown: Vec<Value> = unknown_types.iter().map(|t| rest.graph.input(t.clone())).collect();
+        let mut given = rest.inline(&self.rest, &[residuals, unknown].concat())?.into_iter();
+        let mut outs = Vec::new();
+        for o in 0..self.known_outs.len() {
+            if !self.known_outs[o] {
+                outs.extend(given.next());
+            } else if late.contains(&o) {
+                outs.push(match handed[o] {
+                    Some(v) => v,
+                    None => copy_cheap(&self.known, known_at[o], &mut rest)?,
+                });
+            }
+        }
+        for &o in &late {
+            self.known_outs[o] = false;
+        }
+        self.residuals = kept.len();
+        let early = (0..self.known_outs.len()).filter(|&o| self.known_outs[o]);
+        self.known
+            .set_outputs(early.map(|o| known_at[o]).chain(kept).collect::<Vec<_>>());
+        self.known = self.known.without_dead_nodes();
+        self.rest = rest.finish(&outs);
+        Ok(self)
+    }
+}
+
+/// Whether a value is made of leaves and repeats alone: cheaper to write again than to keep.
+fn is_cheap(graph: &Graph, v: Value) -> bool {
+    graph.node_of(v).is_some_and(|n| {
+        matches!(n.op, Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)) && n.args.iter().all(|&a| is_cheap(graph, a))
+    })
+}
+
+fn copy_cheap(graph: &Graph, v: Value, into: &mut Builder) -> Result<Value> {
+    let Some(node) = graph.node_of(v) else {
+        return Err(Error::Invalid("an input is not a leaf".into()));
+    };
+    let args: Vec<Value> = (node.args.iter())
+        .map(|&a| copy_cheap(graph, a, into))
+        .collect::<Result<_>>()?;
+    into.one(node.op.clone(), &args)
 }

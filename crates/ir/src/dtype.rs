@@ -223,11 +223,12 @@ pub(crate) fn fp8_to_f64(bits: u8, dtype: DType) -> f64 {
     let sign = if bits & 0x80 != 0 { -1.0 } else { 1.0 };
     let e = ((bits & 0x7f) >> mant) as i32;
     let m = (bits & ((1 << mant) - 1)) as i32;
+    // A NaN keeps its sign, so that its bits survive a conversion there and back.
     if dtype == F8E4M3 && bits & 0x7f == 0x7f {
-        return f64::NAN;
+        return f64::NAN.copysign(sign);
     }
     if dtype == F8E5M2 && e == 31 {
-        return if m == 0 { sign * f64::INFINITY } else { f64::NAN };
+        return if m == 0 { sign * f64::INFINITY } else { f64::NAN.copysign(sign) };
     }
     let magnitude = if e == 0 {
         libm::ldexp(m as f64, 1 - bias - mant)

@@ -1,6 +1,6 @@
 //! The interpreter: slow, and simple enough to be believed. Every backend and every pass is compared with it.
 //!
-//! Sums of floats are accumulated in f64, products of a contraction too, and rounded once at the end.
+//! Sums of floats are accumulated in f64, those of a contraction too, and rounded once at the end.
 
 use crate::error::{Error, Result};
 use crate::graph::Graph;
@@ -89,24 +89,20 @@ fn leaf(op: &Op, ty: &Type) -> Result<Literal> {
     }
 }
 
-/// An accumulator for sums and products: f64 for floats, exact wrapping arithmetic for integers.
+/// Sums of floats in f64; everything else step by step in its accumulator's dtype.
 fn accumulate(op: Binary, items: impl Iterator<Item = Scalar>, identity: Scalar) -> Scalar {
     let dtype = identity.dtype();
-    if dtype.is_float() && matches!(op, Binary::Add | Binary::Mul) {
-        let start = identity.to_f64();
-        let total = items.fold(start, |acc, x| {
-            if op == Binary::Add {
-                acc + x.to_f64()
-            } else {
-                acc * x.to_f64()
-            }
-        });
-        return Scalar::from_f64(dtype, total);
+    if dtype.is_float() && op == Binary::Add {
+        return Scalar::from_f64(dtype, items.fold(identity.to_f64(), |acc, x| acc + x.to_f64()));
     }
-    items.fold(identity, |acc, x| op.eval(acc, x))
+    let acc = if op == Binary::Mul { dtype.accumulator() } else { dtype };
+    items.fold(identity.cast(acc), |a, x| op.eval(a, x.cast(acc))).cast(dtype)
 }
 
 fn reduce(kind: ReduceKind, axes: &[usize], x: &Literal, out: &Type) -> Literal {
+    if axes.is_empty() {
+        return x.clone();
+    }
     let ty = x.ty();
     let strides = ty.strides();
     let kept: Vec<usize> = (0..ty.rank()).filter(|a| !axes.contains(a)).collect();
@@ -182,10 +178,9 @@ fn contract(dot: &Dot, a: &Literal, b: &Literal, out: &Type) -> Literal {
         let at_a = offset(batch, &ba) + offset(left, &ra);
         let at_b = offset(batch, &bb) + offset(right, &rb);
         let value = if out.dtype.is_float() {
-            let sum: f64 = inner
-                .iter()
-                .map(|(p, q)| a.get(at_a + p).to_f64() * b.get(at_b + q).to_f64())
-                .sum();
+            // Not `sum()`, whose sum of nothing is -0.
+            let product = |(p, q): &(usize, usize)| a.get(at_a + p).to_f64() * b.get(at_b + q).to_f64();
+            let sum = inner.iter().map(product).fold(0.0, |acc, x| acc + x);
             Scalar::from_f64(out.dtype, sum)
         } else {
             let products = inner

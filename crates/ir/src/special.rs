@@ -110,7 +110,8 @@ pub fn zeta(s: f64, q: f64) -> f64 {
         if q == q.floor() {
             return f64::INFINITY;
         }
-        if s != s.floor() {
+        // Between far poles nothing is left of q's fraction, and the recurrence would take |q| steps.
+        if s != s.floor() || q < -10_000.0 {
             return f64::NAN;
         }
     }

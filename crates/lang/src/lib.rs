@@ -1,1 +1,20 @@
-//! The `.module` language.
+//! The `.module` language: text to tokens to tree to names to constants to shapes, with every mistake reported.
+//!
+//! See the crate's README for what lives where.
+
+pub mod ast;
+pub mod check;
+pub mod consteval;
+pub mod diagnostic;
+pub mod dims;
+pub mod fmt;
+pub mod lexer;
+pub mod parser;
+pub mod resolve;
+pub mod source;
+pub mod span;
+pub mod suggest;
+
+pub use diagnostic::{Code, Diagnostic, Severity};
+pub use source::Sources;
+pub use span::{FileId, Span};

@@ -16,6 +16,7 @@ pub mod compare;
 pub mod coverage;
 pub mod fill;
 pub mod golden;
+pub mod noise;
 pub mod random;
 pub mod rng;
 pub mod rows;

@@ -68,11 +68,14 @@ fn forward(cx: &mut Tx, graph: &Graph, x: &[Value], dx: &[Option<Value>]) -> Res
             let types: Vec<Type> = args.iter().map(|&v| cx.ty(v)).collect();
             match rules.differentiate_as(&types)? {
                 Some(other) => forward(cx, &other, &args, &dargs)?,
-                None => {
-                    let outs = cx.emit(node.op.clone(), &args)?.to_vec();
-                    let douts = rules.jvp(cx, &args, &dargs, &outs).map_err(|e| e.at(&node.loc))?;
-                    (outs, douts)
-                }
+                None => match rules.jvp_with_values(cx, &args, &dargs).map_err(|e| e.at(&node.loc))? {
+                    Some(both) => both,
+                    None => {
+                        let outs = cx.emit(node.op.clone(), &args)?.to_vec();
+                        let douts = rules.jvp(cx, &args, &dargs, &outs).map_err(|e| e.at(&node.loc))?;
+                        (outs, douts)
+                    }
+                },
             }
         };
         for ((v, y), d) in node.outs.iter().zip(outs).zip(douts) {

@@ -2,7 +2,9 @@
 //!
 //! Reverse mode is derived: [`jvp`] makes tangents, [`split`] separates what is known before the tangents from what is
 //! linear in them, [`transpose`] turns the linear part round. [`vjp`] and [`grad`] are the three in a row. Since each
-//! gives an ordinary Graph, they compose in any order.
+//! gives an ordinary Graph, they compose in any order. [`remat`] trades memory of backward for computing again,
+//! [`precision`] rewrites an f32 graph for mixed precision before it is differentiated, and [`prune`] takes out what
+//! nobody needs inside loops, branches and calls.
 //!
 //! ```
 //! use ir::{Build, Builder, DType, Literal, interp};
@@ -22,6 +24,8 @@
 
 mod cx;
 mod jvp;
+mod precision;
+mod prune;
 mod remat;
 mod reverse;
 mod split;
@@ -30,6 +34,8 @@ mod vmap;
 
 pub use cx::Tx;
 pub use jvp::jvp;
+pub use precision::{Policy, precision};
+pub use prune::prune;
 pub use remat::remat;
 pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp};
 pub use split::split;

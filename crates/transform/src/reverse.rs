@@ -23,9 +23,11 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
     let (both, tangents) = crate::jvp(graph, active, &vec![false; outs])?;
     let known: Vec<bool> = (0..both.inputs().len()).map(|i| i < n).collect();
     let s = crate::split(&both, &known)?;
-    // Primal outputs never depend on tangents. A tangent may be known (a constant zero written out); the linear part
-    // then gives it as it stands.
-    debug_assert!(s.known_outs[..outs].iter().all(|k| *k));
+    // Primal outputs never depend on tangents: an op's `split` must see that. A tangent may be known (a constant zero
+    // written out); the linear part then gives it as it stands.
+    if let Some(i) = s.known_outs[..outs].iter().position(|k| !*k) {
+        return Err(Error::Invalid(format!("output {i} was taken to depend on tangents")));
+    }
     if s.known_outs[outs..].iter().all(|k| !*k) {
         return Ok(Linearized {
             known: s.known,

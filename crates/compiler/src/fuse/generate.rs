@@ -1,8 +1,9 @@
 //! Graph values → scalar expressions: views become index arithmetic, maps become operations, materialised values loads.
 
 use super::expr::{Ex, ExId, Exprs};
-use super::index::{Atoms, Lin, Refine, reshape};
+use super::index::{AtomKind, Atoms, Lin, Refine, reshape};
 use ir::ops::View;
+use ir::ops::gather::{Gather, GatherMode};
 use ir::{Binary, Compare, DType, Graph, Meaning, Op, Scalar, Type, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -119,8 +120,19 @@ impl<'a> Generator<'a> {
             at = at.add(&i.scale(s as i64));
         }
         let vars = self.atoms.vars(&at);
+        let level = self.level_of(&at);
         let mask = mask.map(|m| (m, Scalar::zero(ty.dtype)));
-        self.exprs.add(Ex::Load { from: v, at, mask }, ty.dtype, vars, 0)
+        self.exprs.add(Ex::Load { from: v, at, mask }, ty.dtype, vars, level)
+    }
+
+    /// How many reductions must have run before an index is known.
+    fn level_of(&self, lin: &Lin) -> u32 {
+        let of = |a: &(u32, i64)| match &self.atoms.get(a.0).kind {
+            AtomKind::Var(_) => 0,
+            AtomKind::Div(l, _) | AtomKind::Mod(l, _) => self.level_of(l),
+            AtomKind::Computed(e) => self.exprs.info(*e).level,
+        };
+        lin.terms.iter().map(of).max().unwrap_or(0)
     }
 
     fn node(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
@@ -143,8 +155,122 @@ impl<'a> Generator<'a> {
                 Some(s) => Ok(self.exprs.constant(s)),
                 None => Err(Fail::NotScalar),
             },
+            (Op::Gather(g), _) => self.gather(g, &node.args, index, mask),
+            (Op::DynamicSlice(d), _) => {
+                let mut inner = Index::new();
+                for (a, i) in index.iter().enumerate() {
+                    let room = self.graph.ty(node.args[0]).shape[a] - d.sizes[a];
+                    inner.push(i.add(&self.start(node.args[1 + a], &Index::new(), room, mask)?));
+                }
+                self.value(node.args[0], &inner, mask)
+            }
+            (Op::DynamicUpdateSlice(_), _) => self.update_slice(&node.args, index, mask),
+            (Op::Threefry2x32(_), _) => {
+                let second = node.outs[0] != v;
+                let mut words = [0; 4];
+                for (w, &a) in words.iter_mut().zip(&node.args) {
+                    *w = self.value(a, index, mask)?;
+                }
+                Ok(super::threefry::threefry(&mut self.exprs, words)[second as usize])
+            }
             _ => Err(Fail::NotScalar),
         }
+    }
+
+    /// A start index, read from memory or computed, clamped to `0..=room`.
+    fn start(&mut self, from: Value, at: &Index, room: usize, mask: Option<ExId>) -> Result<Lin, Fail> {
+        let raw = self.value(from, at, mask)?;
+        let raw = self.exprs.cast(DType::I64, raw);
+        let (lo, hi) = (
+            self.exprs.constant(Scalar::zero(DType::I64)),
+            self.exprs.constant(Scalar::from_i64(DType::I64, room as i64)),
+        );
+        let low = self.exprs.binary(Binary::Max, raw, lo);
+        let e = self.exprs.binary(Binary::Min, low, hi);
+        let info = self.exprs.info(e).clone();
+        if info.carried {
+            return Err(Fail::NotScalar);
+        }
+        Ok(Lin::atom(self.atoms.computed(e, 0, room as i64, info.vars)))
+    }
+
+    fn gather(&mut self, g: &Gather, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let operand = self.graph.ty(args[0]).clone();
+        let dims = &g.dims;
+        let (mut batch, mut window) = (Index::new(), Index::new());
+        for (a, i) in index.iter().enumerate() {
+            if dims.offset.contains(&a) {
+                &mut window
+            } else {
+                &mut batch
+            }
+            .push(i.clone());
+        }
+        let mut window = window.into_iter();
+        let mut inside: Option<ExId> = None;
+        let mut inner = Index::new();
+        for a in 0..operand.rank() {
+            let mut at = Lin::default();
+            if let Some(k) = dims.operand_batch.iter().position(|&x| x == a) {
+                at = at.add(&batch[dims.index_batch[k]]);
+            } else if !dims.collapsed.contains(&a) {
+                at = at.add(&window.next().ok_or(Fail::NotScalar)?);
+            }
+            if let Some(k) = dims.index_map.iter().position(|&x| x == a) {
+                let mut place = batch.clone();
+                place.push(Lin::constant(k as i64));
+                let room = operand.shape[a].checked_sub(g.slice_sizes[a]).ok_or(Fail::NotScalar)?;
+                if let GatherMode::Fill(_) = g.mode {
+                    let raw = self.value(args[1], &place, mask)?;
+                    let raw = self.exprs.cast(DType::I64, raw);
+                    let zero = self.exprs.constant(Scalar::zero(DType::I64));
+                    let end = self.exprs.constant(Scalar::from_i64(DType::I64, room as i64));
+                    for (op, bound) in [(Compare::Ge, zero), (Compare::Le, end)] {
+                        let c = self.exprs.compare(op, raw, bound);
+                        inside = Some(self.and(inside, c));
+                    }
+                }
+                at = at.add(&self.start(args[1], &place, room, mask)?);
+            }
+            inner.push(at);
+        }
+        match (g.mode.clone(), inside) {
+            (GatherMode::Fill(fill), Some(inside)) => {
+                let both = self.and(mask, inside);
+                let x = self.value(args[0], &inner, Some(both))?;
+                let fill = self.exprs.constant(fill);
+                Ok(self.exprs.select(inside, x, fill))
+            }
+            _ => self.value(args[0], &inner, mask),
+        }
+    }
+
+    fn update_slice(&mut self, args: &[Value], index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
+        let (x, update) = (self.graph.ty(args[0]).clone(), self.graph.ty(args[1]).clone());
+        let mut inside: Option<ExId> = None;
+        let mut inner = Index::new();
+        for (a, i) in index.iter().enumerate() {
+            let size = update.shape[a];
+            let s = self.start(args[2 + a], &Index::new(), x.shape[a] - size, mask)?;
+            let at = i.add(&s.scale(-1));
+            if size < x.shape[a] {
+                let ix = self.exprs.index(&self.atoms, at.clone());
+                let zero = self.exprs.constant(Scalar::zero(DType::I64));
+                let end = self.exprs.constant(Scalar::from_i64(DType::I64, size as i64));
+                for (op, bound) in [(Compare::Ge, zero), (Compare::Lt, end)] {
+                    let c = self.exprs.compare(op, ix, bound);
+                    inside = Some(self.and(inside, c));
+                }
+            }
+            inner.push(at);
+        }
+        let Some(inside) = inside else {
+            return self.value(args[1], &inner, mask);
+        };
+        let both = self.and(mask, inside);
+        let new = self.value(args[1], &inner, Some(both))?;
+        let old = self.value(args[0], index, mask)?;
+        Ok(self.exprs.select(inside, new, old))
     }
 
     fn view(

@@ -51,7 +51,10 @@ fn kind(node: &Node) -> Kind {
                 Kind::Memory
             }
         }
-        (Op::Iota(_) | Op::Concat(_), _) | (_, Meaning::Map(_) | Meaning::View(_)) => Kind::Scalar,
+        (Op::Iota(_) | Op::Concat(_) | Op::Threefry2x32(_), _) | (_, Meaning::Map(_) | Meaning::View(_)) => {
+            Kind::Scalar
+        }
+        (Op::Gather(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_), _) => Kind::Scalar,
         (_, Meaning::Reduce(..)) => Kind::Reduce,
         _ => Kind::Anchor,
     }
@@ -94,9 +97,10 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
                 g.new_unit(Unit::Anchor(k), &node.outs, &reads);
             }
             Kind::Scalar | Kind::Reduce => {
-                let v = node.outs[0];
-                if g.needed[v.0 as usize] {
-                    g.root(v, node);
+                for &v in &node.outs {
+                    if g.needed[v.0 as usize] && live[v.0 as usize] {
+                        g.root(v, node);
+                    }
                 }
             }
         }
@@ -126,17 +130,20 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
                 }
             }
             Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
+            // A table is read at computed places, not computed there.
+            Kind::Scalar if matches!(node.op, Op::Gather(_)) => needed[node.args[0].0 as usize] = true,
             Kind::Scalar => {}
         }
         node.args.iter().for_each(|a| uses[a.0 as usize] += 1);
     }
     let (mut cost, mut depth) = (vec![1u32; n], vec![0u32; n]);
     for node in graph.nodes() {
-        if kind(node) != Kind::Scalar || !live[node.outs[0].0 as usize] {
+        if kind(node) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
         let v = node.outs[0].0 as usize;
         let mut own = match &node.op {
+            Op::Threefry2x32(_) => 120,
             Op::Unary(op) => super::expr::unary_cost(*op),
             Op::Binary(ir::Binary::Pow | ir::Binary::Atan2 | ir::Binary::Zeta) => 60,
             Op::Binary(ir::Binary::Div | ir::Binary::Rem) => 6,
@@ -149,11 +156,15 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
             own = own.saturating_add(if needed[a] { 1 } else { cost[a] });
             deep = deep.max(if needed[a] { 0 } else { depth[a] + 1 });
         }
-        cost[v] = own;
-        depth[v] = deep;
-        let many = uses[v] >= 2 && own >= COSTLY;
-        if many || deep > MAX_DEPTH || own > MAX_COST {
-            needed[v] = true;
+        for o in &node.outs {
+            cost[o.0 as usize] = own;
+            depth[o.0 as usize] = deep;
+        }
+        for o in &node.outs {
+            let many = uses[o.0 as usize] >= 2 && own >= COSTLY;
+            if many || deep > MAX_DEPTH || own > MAX_COST {
+                needed[o.0 as usize] = true;
+            }
         }
         // What a repeat repeats is computed once.
         if let Op::Broadcast(_) = node.op {

@@ -197,6 +197,13 @@ impl Atoms {
         }
         whole.c = lin.c.div_euclid(by);
         part.c = lin.c.rem_euclid(by);
+        // A negative remainder part borrows from the quotient.
+        let (lo, _) = self.range(&part);
+        if lo < 0 {
+            let borrow = (-lo + by - 1) / by;
+            part.c += borrow * by;
+            whole.c -= borrow;
+        }
         let (lo, hi) = self.range(&part);
         if lo >= 0 && hi < by {
             return Ok((whole, part));
@@ -239,6 +246,10 @@ impl Atoms {
 /// Index under `from`'s shape → index under `to`'s shape with the same row-major position. Axes are matched group by
 /// group, so that merged and split axes stay affine.
 pub(crate) fn reshape(atoms: &mut Atoms, index: &[Lin], from: &[usize], to: &[usize]) -> Result<Vec<Lin>, Refine> {
+    if from.contains(&0) || to.contains(&0) {
+        // There is no element to find.
+        return Ok(vec![Lin::default(); to.len()]);
+    }
     let mut out = Vec::with_capacity(to.len());
     let (mut i, mut j) = (0, 0);
     while j < to.len() {

@@ -1,13 +1,17 @@
 //! Fusion: which values share a kernel, and the kernels themselves.
 
+mod emit;
 mod expr;
 mod generate;
 mod grouping;
 mod index;
 mod lower;
+mod scan;
 mod space;
+mod threefry;
 
 pub(crate) use generate::uniform;
 pub(crate) use grouping::{Unit, Units, source, units};
 pub(crate) use lower::{Group, lower, lower_epilogue};
+pub(crate) use scan::{ScanParam, lower_scan};
 pub use lower::{Lowered, Param};

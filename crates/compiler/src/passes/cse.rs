@@ -2,7 +2,6 @@
 
 use ir::{Graph, Op, Result, Value, Values};
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 
 /// Merges equal nodes. Every op is pure, so equal op and operands mean equal results; a rematerialised body is the one
 /// thing that must not be merged with what it repeats, and it is an op of its own here.
@@ -11,14 +10,7 @@ pub fn cse(graph: &Graph) -> Result<Graph> {
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| g.input(t)).collect();
     let mut known: FxHashMap<(Op, Values), Values> = FxHashMap::default();
     let outs = graph.inline_with(&args, |node, operands| {
-        let op = match &node.op {
-            Op::Scan(s) => {
-                let mut s = s.clone();
-                s.body = Arc::new(cse(&s.body)?);
-                s.into()
-            }
-            other => other.clone(),
-        };
+        let op = super::map_bodies(&node.op, &mut |g| cse(g))?;
         let key = (op, Values::from_slice(operands));
         if let Some(outs) = known.get(&key) {
             return Ok(outs.clone());

@@ -3,8 +3,7 @@
 //! memory.
 
 use ir::ops::Dot;
-use ir::{Build, Builder, Graph, Op, Result, Shape, Value};
-use std::sync::Arc;
+use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Value, Values};
 
 /// Canonical contractions everywhere.
 pub fn dots(graph: &Graph) -> Result<Graph> {
@@ -14,29 +13,80 @@ pub fn dots(graph: &Graph) -> Result<Graph> {
         b.loc = node.loc.clone();
         match &node.op {
             Op::Dot(dot) => {
-                let (lr, rr) = (b.ty(operands[0]).rank(), b.ty(operands[1]).rank());
-                let perm = |batch: &Shape, free: Shape, contract: &Shape| -> Shape {
-                    batch.iter().chain(&free).chain(contract).copied().collect()
-                };
-                let l = b.permute(operands[0], &perm(&dot.lhs_batch, dot.lhs_free(lr), &dot.lhs_contract))?;
-                let r = b.permute(operands[1], &perm(&dot.rhs_batch, dot.rhs_free(rr), &dot.rhs_contract))?;
-                let (nb, nc) = (dot.lhs_batch.len(), dot.lhs_contract.len());
-                let ordered = Dot {
-                    lhs_batch: (0..nb).collect(),
-                    rhs_batch: (0..nb).collect(),
-                    lhs_contract: (lr - nc..lr).collect(),
-                    rhs_contract: (rr - nc..rr).collect(),
-                    ..dot.clone()
-                };
-                b.emit(ordered.into(), &[l, r])
+                let dtype = b.ty(operands[0]).dtype;
+                // What the matrix kernels don't sum natively is converted first, or written as products and sums.
+                if dot.acc != dtype.accumulator() || !native(dtype) {
+                    let (l, r) = (b.cast(operands[0], dot.acc)?, b.cast(operands[1], dot.acc)?);
+                    let wide = Dot {
+                        out: dot.acc,
+                        ..dot.clone()
+                    };
+                    let v = if native(dot.acc) {
+                        ordered(&mut b, &wide, l, r)?
+                    } else {
+                        as_sum(&mut b, &wide, l, r)?
+                    };
+                    return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
+                }
+                if dot.out != dtype && dot.out != dtype.accumulator() {
+                    let wide = Dot {
+                        out: dot.acc,
+                        ..dot.clone()
+                    };
+                    let v = ordered(&mut b, &wide, operands[0], operands[1])?;
+                    return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
+                }
+                Ok(Values::from_slice(&[ordered(&mut b, dot, operands[0], operands[1])?]))
             }
-            Op::Scan(s) => {
-                let mut s = s.clone();
-                s.body = Arc::new(dots(&s.body)?);
-                b.emit(s.into(), operands)
-            }
-            op => b.emit(op.clone(), operands),
+            op => b.emit(super::map_bodies(op, &mut |g| dots(g))?, operands),
         }
     })?;
     Ok(b.finish(&outs))
+}
+
+/// Whether matrix kernels take this dtype.
+fn native(d: DType) -> bool {
+    matches!(d, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
+}
+
+fn in_order(batch: &Shape, free: Shape, contract: &Shape) -> Shape {
+    batch.iter().chain(&free).chain(contract).copied().collect()
+}
+
+fn ordered(b: &mut Builder, dot: &Dot, l: Value, r: Value) -> Result<Value> {
+    let (lr, rr) = (b.ty(l).rank(), b.ty(r).rank());
+    let l = b.permute(l, &in_order(&dot.lhs_batch, dot.lhs_free(lr), &dot.lhs_contract))?;
+    let r = b.permute(r, &in_order(&dot.rhs_batch, dot.rhs_free(rr), &dot.rhs_contract))?;
+    let (nb, nc) = (dot.lhs_batch.len(), dot.lhs_contract.len());
+    let ordered = Dot {
+        lhs_batch: (0..nb).collect(),
+        rhs_batch: (0..nb).collect(),
+        lhs_contract: (lr - nc..lr).collect(),
+        rhs_contract: (rr - nc..rr).collect(),
+        ..dot.clone()
+    };
+    b.one(ordered.into(), &[l, r])
+}
+
+/// `Σ l·r` over repeated views of both operands.
+fn as_sum(b: &mut Builder, dot: &Dot, l: Value, r: Value) -> Result<Value> {
+    let (lt, rt) = (b.ty(l), b.ty(r));
+    let (lf, rf) = (dot.lhs_free(lt.rank()), dot.rhs_free(rt.rank()));
+    let l = b.permute(l, &in_order(&dot.lhs_batch, lf.clone(), &dot.lhs_contract))?;
+    let r = b.permute(r, &in_order(&dot.rhs_batch, rf.clone(), &dot.rhs_contract))?;
+    let (nb, nl, nr, nc) = (dot.lhs_batch.len(), lf.len(), rf.len(), dot.lhs_contract.len());
+    let (ls, rs) = (b.ty(l).shape, b.ty(r).shape);
+    let shape: Shape = ls[..nb + nl]
+        .iter()
+        .chain(&rs[nb..nb + nr])
+        .chain(&ls[nb + nl..])
+        .copied()
+        .collect();
+    let inner = nb + nl + nr..nb + nl + nr + nc;
+    let l_dims: Shape = (0..nb + nl).chain(inner.clone()).collect();
+    let r_dims: Shape = (0..nb).chain(nb + nl..nb + nl + nr).chain(inner.clone()).collect();
+    let (l, r) = (b.broadcast(l, &shape, &l_dims)?, b.broadcast(r, &shape, &r_dims)?);
+    let products = b.mul(l, r)?;
+    let axes: Shape = inner.collect();
+    b.sum(products, &axes)
 }

@@ -1,7 +1,6 @@
 //! Inlines calls, and composites that the backend does not claim.
 
 use ir::{Build, Builder, Graph, Meaning, Node, Op, Result, Type, Value, Values};
-use std::sync::Arc;
 
 /// Which composites stay whole.
 pub type Claims<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
@@ -32,13 +31,6 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], claims: Claims<'_>, r
     if let (false, Meaning::Inline(body)) = (stays, node.op.meaning()) {
         return Ok(inline_into(b, &body, args, claims, remat)?.into());
     }
-    let op = match &node.op {
-        Op::Scan(s) => {
-            let mut s = s.clone();
-            s.body = Arc::new(inline(&s.body, claims, remat)?);
-            s.into()
-        }
-        other => other.clone(),
-    };
+    let op = super::map_bodies(&node.op, &mut |g| inline(g, claims, remat))?;
     b.emit(op, args)
 }

@@ -2,7 +2,6 @@
 
 use ir::ops::{Broadcast, Permute, Reshape};
 use ir::{Binary, Build, Builder, Graph, Node, Op, Result, Scalar, Shape, Unary, Value, Values};
-use std::sync::Arc;
 
 /// Applies the rules until nothing changes, in sub-graphs too.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
@@ -16,14 +15,9 @@ pub fn simplify(graph: &Graph) -> Result<Graph> {
 }
 
 fn node_into(b: &mut Builder, node: &Node, args: &[Value]) -> Result<Values> {
-    if let Op::Scan(s) = &node.op {
-        let mut s = s.clone();
-        s.body = Arc::new(simplify(&s.body)?);
-        return b.emit(s.into(), args);
-    }
     match rewrite(b, &node.op, args)? {
         Some(v) => Ok(Values::from_slice(&[v])),
-        None => b.emit(node.op.clone(), args),
+        None => b.emit(super::map_bodies(&node.op, &mut |g| simplify(g))?, args),
     }
 }
 
@@ -38,7 +32,8 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
         },
         // cast to its own dtype = x
         Op::Cast(c) if b.ty(args[0]).dtype == c.0 => Some(args[0]),
-        Op::StopGradient(_) => Some(args[0]),
+        // Marks for transforms; nothing to compute.
+        Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
         Op::Reshape(r) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == r.shape => Some(args[0]),
             // reshape(reshape(x)) = reshape(x)
@@ -63,6 +58,8 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
             }
             _ => None,
         },
+        // a reduction over no axes = x
+        Op::Reduce(r) if r.axes.is_empty() => Some(args[0]),
         // concat(x) = x
         Op::Concat(_) if args.len() == 1 => Some(args[0]),
         _ => None,

@@ -384,7 +384,7 @@ impl Asm {
             &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
             &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
         ];
-        while self.buf.len() % n != 0 {
+        while !self.buf.len().is_multiple_of(n) {
             let gap = (n - self.buf.len() % n).min(9);
             self.buf.extend_from_slice(NOPS[gap - 1]);
         }
@@ -396,7 +396,7 @@ impl Asm {
             let rel = self.labels[label as usize] as i32 - (at as i32 + 4);
             self.buf[at as usize..at as usize + 4].copy_from_slice(&rel.to_le_bytes());
         }
-        while self.buf.len() % 64 != 0 {
+        while !self.buf.len().is_multiple_of(64) {
             self.buf.push(0xcc);
         }
         let start = self.buf.len() as i32;

@@ -102,7 +102,6 @@ impl Inner {
 
     /// The oldest eighth goes at once, so that a full cache does not sort at every miss.
     fn drop_oldest(&mut self) {
-        #[expect(clippy::iter_over_hash_type, reason = "sorted next")]
         let mut ages: Vec<u64> = self.slots.values().flatten().map(|e| e.used).collect();
         ages.sort_unstable();
         let limit = ages[(self.len / 8).min(self.len - 1)];

@@ -153,3 +153,54 @@ impl Hoist<'_> {
 fn surely_runs(l: &Loop) -> bool {
     l.kind != LoopKind::Parallel && matches!(l.extent, Extent::Exact(Size::Const(1..)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use compiler::loops::Builder;
+    use ir::{Binary, DType, Unary};
+
+    #[test]
+    fn invariants_move_as_far_as_they_may() {
+        let mut b = Builder::new("hoist");
+        let w = b.buffer(DType::F32, Mode::Read);
+        let x = b.buffer(DType::F32, Mode::ReadWrite);
+        let n = b.size();
+        b.each(LoopKind::Vector, Size::Const(8), |b, i| {
+            // Runs an unknown number of times: arithmetic moves out, loads do not.
+            b.each(LoopKind::Serial, n, |b, t| {
+                let k = b.load(w, i);
+                let two = b.number(DType::F32, 2.0);
+                let root = b.unary(Unary::Sqrt, two);
+                let v = b.load(x, Index::from(i).plus(t, 8));
+                let v = b.binary(Binary::Mul, v, k);
+                let v = b.binary(Binary::Add, v, root);
+                b.store(x, Index::from(i).plus(t, 8), v);
+            });
+            // Surely runs: a load from a read-only buffer moves out too.
+            b.each(LoopKind::Serial, Size::Const(3), |b, t| {
+                let k = b.load(w, i);
+                b.store(x, Index::from(i).plus(t, 8), k);
+            });
+        });
+        let text = "\
+kernel hoist(b0: in f32, b1: inout f32; 1 sizes) {
+  r2: f32 = sqrt r1
+  vector v0 < 8 {
+    serial v1 < s0 {
+      r0: f32 = b0[v0]
+      r1: f32 = 2.0
+      r3: f32 = b1[v0 + v1*8]
+      r4: f32 = mul r3, r0
+      r5: f32 = add r4, r2
+      b1[v0 + v1*8] = r5
+    }
+    r6: f32 = b0[v0]
+    serial v2 < 3 {
+      b1[v0 + v2*8] = r6
+    }
+  }
+}";
+        assert_eq!(hoist(&b.finish()).map(|k| k.to_string()).as_deref(), Some(text));
+    }
+}

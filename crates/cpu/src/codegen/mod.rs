@@ -6,6 +6,10 @@
 //! A compiled kernel is `extern "C" fn(bufs, sizes, begin, end)`: `begin..end` is the range of the top-level parallel
 //! loop (ignored if there is none; call it with `0..1`).
 //!
+//! To add an instruction: one line in `enc` (the tests disassemble every entry), then use it through `v2`/`v3` in
+//! `lower`. To inline an op: one arm in `lower/arith.rs` or a function under `math`; without it the op is evaluated lane
+//! by lane in `helper`, which is slow but right for every op and dtype.
+//!
 //! On other machines, and on x86-64 without AVX2 and FMA, [`compile`] says [`CodegenError::Unsupported`].
 
 #[cfg(all(unix, target_arch = "x86_64"))]
@@ -91,7 +95,8 @@ pub type Entry = unsafe extern "C" fn(bufs: *const *mut u8, sizes: *const i64, b
 /// A kernel as machine code.
 pub struct CompiledKernel {
     #[cfg(all(unix, target_arch = "x86_64"))]
-    code: exec::Code,
+    /// Keeps the mapping alive.
+    _code: exec::Code,
     entry: Entry,
     size: usize,
 }
@@ -136,18 +141,10 @@ pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, Codege
     // SAFETY: the code was made for this signature.
     let entry = unsafe { std::mem::transmute::<*const u8, Entry>(code.start()) };
     Ok(CompiledKernel {
-        code,
+        _code: code,
         entry,
         size: bytes.len(),
     })
-}
-
-#[cfg(all(unix, target_arch = "x86_64"))]
-impl Drop for CompiledKernel {
-    fn drop(&mut self) {
-        // The field keeps the mapping alive; nothing else to do.
-        let _ = &self.code;
-    }
 }
 
 /// The bytes of a kernel's code, position independent.

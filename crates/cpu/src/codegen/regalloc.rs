@@ -170,8 +170,6 @@ fn intervals(insts: &[Inst], n: usize) -> (Vec<Interval>, Vec<u32>) {
         }
         let i = i as u32;
         let mut first_source = V::NONE;
-        // AVX2's gather needs three registers at once: its operands are not spilled.
-        let gather = matches!(inst, Inst::Gather { .. });
         inst.visit(|v, role| {
             let x = &mut all[v.0 as usize];
             let at = match role {
@@ -188,7 +186,7 @@ fn intervals(insts: &[Inst], n: usize) -> (Vec<Interval>, Vec<u32>) {
             if matches!(role, Role::Use) && first_source == V::NONE {
                 first_source = v;
             }
-            x.weight += if gather { 1e9 } else { unit };
+            x.weight += unit;
             let stretched = loops.iter().find(|l| l.0 > x.start).map_or(at, |l| l.1);
             x.end = x.end.max(stretched);
         });

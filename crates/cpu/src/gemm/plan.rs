@@ -15,7 +15,7 @@ use super::vector::Isa;
 /// not count, short enough that an A panel stays in L1.
 const KC_BYTES: usize = 2048;
 /// Rows of A packed at a time: its k-block stays in L2, and B is read once for so many rows.
-const MC: usize = 168;
+const MC: usize = 120;
 /// Columns of a tile: with `MC` rows it stays in L2 over the k-blocks and until its epilogue.
 const NB: usize = 256;
 /// Bytes of a B that is read where it is, unless its rows fall on too few cache sets.

@@ -29,6 +29,24 @@ impl Cond {
     fn each<T>(&self, mut f: impl FnMut(&Graph) -> Result<T>) -> Result<Vec<T>> {
         self.branches.iter().map(|b| f(b)).collect()
     }
+
+    /// Values and tangents from one op.
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+        let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
+        // A result that has a tangent in one branch has one, perhaps zero, in all.
+        let n = self.branches[0].outputs().len();
+        let none = vec![false; n];
+        let found = self.each(|b| Ok(cx.jvp_of(b, &active, &none)?.1))?;
+        let out = union(&found);
+        let branches = self.each(|b| Ok(cx.jvp_of(b, &active, &out)?.0))?;
+        let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
+        let results = cx.emit(Cond::new(branches).into(), &args)?;
+        let mut tangents = vec![None; n];
+        for (i, &d) in marked(&out).zip(&results[n..]) {
+            tangents[i] = Some(d);
+        }
+        Ok((results[..n].to_vec(), tangents))
+    }
 }
 
 /// Which flags are set in some row.
@@ -64,51 +82,32 @@ impl Slots {
     }
 }
 
-/// One branch divided: its residuals that must be stored, and those that are operands anyway.
+/// One branch divided. All branches give the same outputs early.
 struct Divided {
     split: SplitGraph,
-    /// Outputs that are known here but not in every branch: stored, and handed on by the later half.
-    handed_on: Vec<usize>,
-    /// For each stored value (residuals that are not operands, then the handed on), its place.
+    /// For each residual that is not an operand anyway, its place.
     places: Vec<usize>,
 }
 
+/// Outputs of a division's known half that must be stored: residuals that are not operands.
+fn stored(split: &SplitGraph) -> Vec<usize> {
+    let first = split.known.outputs().len() - split.residuals;
+    let residuals = (0..split.residuals).filter(|&r| split.forwarded[r].is_none());
+    residuals.map(|r| first + r).collect()
+}
+
 impl Divided {
-    /// Index among the outputs of `split.known` of the n-th output of the branch, which is known.
-    fn known_at(&self, out: usize) -> usize {
-        self.split.known_outs[..out].iter().filter(|k| **k).count()
-    }
-
-    fn known_count(&self) -> usize {
-        self.split.known_outs.iter().filter(|k| **k).count()
-    }
-
-    /// Outputs of `split.known` that are stored.
-    fn stored(&self) -> Vec<usize> {
-        let first = self.known_count();
-        let residuals = (0..self.split.residuals).filter(|&r| self.split.forwarded[r].is_none());
-        residuals
-            .map(|r| first + r)
-            .chain(self.handed_on.iter().map(|&o| self.known_at(o)))
-            .collect()
-    }
-
-    /// The branch of the known half: common known outputs, then all places.
-    fn now(&self, common: &[usize], slots: &Slots) -> Result<Graph> {
+    /// The branch of the known half: known outputs, then all places.
+    fn now(&self, slots: &Slots) -> Result<Graph> {
+        let known = &self.split.known;
         let mut b = Builder::new();
-        let ins: Vec<Value> = self
-            .split
-            .known
-            .input_types()
-            .into_iter()
-            .map(|t| b.graph.input(t))
-            .collect();
-        let values = b.inline(&self.split.known, &ins)?;
+        let ins: Vec<Value> = known.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+        let values = b.inline(known, &ins)?;
         let mut filled = vec![None; slots.types.len()];
-        for (from, &place) in self.stored().into_iter().zip(&self.places) {
+        for (from, &place) in stored(&self.split).into_iter().zip(&self.places) {
             filled[place] = Some(values[from]);
         }
-        let mut outs: Vec<Value> = common.iter().map(|&o| values[self.known_at(o)]).collect();
+        let mut outs = values[..values.len() - self.split.residuals].to_vec();
         for (v, ty) in filled.into_iter().zip(&slots.types) {
             outs.push(match v {
                 Some(v) => v,
@@ -118,9 +117,8 @@ impl Divided {
         Ok(b.finish(&outs))
     }
 
-    /// The branch of the later half: from operands that are kept anyway, all places and the unknown operands to the
-    /// outputs that are not known in every branch.
-    fn later(&self, kept: &[(usize, Type)], slots: &Slots, unknown: &[Type], outs: &[usize]) -> Result<Graph> {
+    /// The branch of the later half, from operands that are kept anyway, all places and the unknown operands.
+    fn later(&self, kept: &[(usize, Type)], slots: &Slots, unknown: &[Type]) -> Result<Graph> {
         let mut b = Builder::new();
         let kept_in: Vec<Value> = kept.iter().map(|(_, t)| b.graph.input(t.clone())).collect();
         let slots_in: Vec<Value> = slots.types.iter().map(|t| b.graph.input(t.clone())).collect();
@@ -134,16 +132,8 @@ impl Divided {
             });
         }
         args.extend(unknown_in);
-        let rest = b.inline(&self.split.rest, &args)?;
-        let handed: Vec<Value> = places.collect();
-        let results: Vec<Value> = outs
-            .iter()
-            .map(|&o| match self.handed_on.iter().position(|&h| h == o) {
-                Some(k) => handed[k],
-                None => rest[o - self.known_at(o)],
-            })
-            .collect();
-        Ok(b.finish(&results))
+        let outs = b.inline(&self.split.rest, &args)?;
+        Ok(b.finish(&outs))
     }
 }
 
@@ -181,21 +171,7 @@ impl Rules for Cond {
         Ok(outs)
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
-        let active: Vec<bool> = dx[1..].iter().map(Option::is_some).collect();
-        // A result that has a tangent in one branch has one, perhaps zero, in all.
-        let none = vec![false; y.len()];
-        let found = self.each(|b| Ok(cx.jvp_of(b, &active, &none)?.1))?;
-        let out = union(&found);
-        let branches = self.each(|b| Ok(cx.jvp_of(b, &active, &out)?.0))?;
-        let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
-        let results = cx.emit(Cond::new(branches).into(), &args)?;
-        let mut tangents = vec![None; y.len()];
-        for (i, &d) in marked(&out).zip(&results[y.len()..]) {
-            tangents[i] = Some(d);
-        }
-        Ok(tangents)
-    }
+    jvp_of_body!();
 
     fn split(&self, cx: &mut dyn Cx, args: &[Type], known: &[bool]) -> Result<Split> {
         if !known[0] {
@@ -203,20 +179,16 @@ impl Rules for Cond {
         }
         let splits = self.each(|b| cx.split_of(b, &known[1..]))?;
         let n = splits[0].known_outs.len();
-        let common: Vec<usize> = (0..n).filter(|&i| splits.iter().all(|s| s.known_outs[i])).collect();
+        let early: Vec<bool> = (0..n).map(|i| splits.iter().all(|s| s.known_outs[i])).collect();
+        let late: Vec<usize> = (0..n).filter(|&i| !early[i]).collect();
         let mut slots = Slots::default();
-        let mut divided: Vec<Divided> = Vec::new();
+        let mut divided = Vec::new();
         for split in splits {
-            let handed_on = marked(&split.known_outs).filter(|i| !common.contains(i)).collect();
-            let mut d = Divided {
-                split,
-                handed_on,
-                places: Vec::new(),
-            };
-            let outs = d.split.known.output_types();
-            let types: Vec<Type> = d.stored().into_iter().map(|i| outs[i].clone()).collect();
-            d.places = slots.place(&types);
-            divided.push(d);
+            let split = split.given_late(&late)?;
+            let outs = split.known.output_types();
+            let types: Vec<Type> = stored(&split).into_iter().map(|i| outs[i].clone()).collect();
+            let places = slots.place(&types);
+            divided.push(Divided { split, places });
         }
         let known_args: Vec<usize> = marked(known).collect();
         let unknown_args: Vec<usize> = (0..known.len()).filter(|&i| !known[i]).collect();
@@ -225,32 +197,23 @@ impl Rules for Cond {
             .filter(|k| divided.iter().any(|d| d.split.forwarded.contains(&Some(*k))))
             .map(|k| (k, args[known_args[k + 1]].clone()))
             .collect();
-        let rest_outs: Vec<usize> = (0..n).filter(|i| !common.contains(i)).collect();
         let unknown_types: Vec<Type> = unknown_args.iter().map(|&i| args[i].clone()).collect();
-        let now = divided
-            .iter()
-            .map(|d| d.now(&common, &slots))
-            .collect::<Result<Vec<_>>>()?;
+        let now = divided.iter().map(|d| d.now(&slots)).collect::<Result<Vec<_>>>()?;
         let later = divided
             .iter()
-            .map(|d| d.later(&kept, &slots, &unknown_types, &rest_outs))
+            .map(|d| d.later(&kept, &slots, &unknown_types))
             .collect::<Result<Vec<_>>>()?;
+        let n_early = n - late.len();
         let rest_args: Vec<RestArg> = std::iter::once(RestArg::Arg(0))
             .chain(kept.iter().map(|(k, _)| RestArg::Arg(known_args[k + 1])))
-            .chain((0..slots.types.len()).map(|s| RestArg::Residual(common.len() + s)))
+            .chain((0..slots.types.len()).map(|s| RestArg::Residual(n_early + s)))
             .chain(unknown_args.iter().map(|&i| RestArg::Arg(i)))
             .collect();
-        let outs = (0..n)
-            .map(|i| match common.iter().position(|&c| c == i) {
-                Some(k) => OutFrom::Known(k),
-                None => OutFrom::Rest(rest_outs.iter().position(|&r| r == i).expect("known or not")),
-            })
-            .collect();
-        let stores = common.len() + slots.types.len() > 0;
+        let stores = n_early + slots.types.len() > 0;
         Ok(Split::Parts(Parts {
             known: stores.then(|| (Cond::new(now).into(), known_args)),
-            rest: (!rest_outs.is_empty()).then(|| (Cond::new(later).into(), rest_args)),
-            outs,
+            rest: (!late.is_empty()).then(|| (Cond::new(later).into(), rest_args)),
+            outs: control::outs_from(&early),
         }))
     }
 

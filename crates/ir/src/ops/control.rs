@@ -21,7 +21,25 @@ pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     Ok(body.output_types())
 }
 
-/// The tangents of an op with a body, where `wrap` makes the op from the body's jvp.
+/// The values and tangents of an op with a body, where `wrap` makes the op from the body's jvp.
+pub(crate) fn both_of_body(
+    body: &Graph,
+    cx: &mut dyn Cx,
+    x: &[Value],
+    dx: &[Option<Value>],
+    wrap: impl FnOnce(Graph) -> Op,
+) -> Result<(Vec<Value>, Tangents)> {
+    let active: Vec<bool> = dx.iter().map(Option::is_some).collect();
+    let no = body.outputs().len();
+    let (graph, out) = cx.jvp_of(body, &active, &vec![false; no])?;
+    let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
+    let results = cx.emit(wrap(graph), &args)?;
+    let mut found = results[no..].iter().copied();
+    let tangents = out.iter().map(|&o| if o { found.next() } else { None }).collect();
+    Ok((results[..no].to_vec(), tangents))
+}
+
+/// The tangents alone, for an op whose values come from elsewhere.
 pub(crate) fn jvp_body(
     body: &Graph,
     cx: &mut dyn Cx,
@@ -29,21 +47,7 @@ pub(crate) fn jvp_body(
     dx: &[Option<Value>],
     wrap: impl FnOnce(Graph) -> Op,
 ) -> Result<Tangents> {
-    let active: Vec<bool> = dx.iter().map(Option::is_some).collect();
-    let no = body.outputs().len();
-    let (graph, out) = cx.jvp_of(body, &active, &vec![false; no])?;
-    let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
-    let results = cx.emit(wrap(graph), &args)?;
-    let mut at = no;
-    Ok(out
-        .iter()
-        .map(|&o| {
-            o.then(|| {
-                at += 1;
-                results[at - 1]
-            })
-        })
-        .collect())
+    Ok(both_of_body(body, cx, x, dx, wrap)?.1)
 }
 
 /// The cotangents of an op with a body, where `wrap` makes the op from the transposed body.
@@ -121,6 +125,11 @@ impl Call {
     pub fn new(body: Graph) -> Call {
         Call { body: Arc::new(body) }
     }
+
+    /// Values and tangents from one op.
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+        both_of_body(&self.body, cx, x, dx, |g| Call::new(g).into())
+    }
 }
 
 impl Rules for Call {
@@ -136,9 +145,7 @@ impl Rules for Call {
         infer_body(&self.body, args)
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
-        jvp_body(&self.body, cx, x, dx, |g| Call::new(g).into())
-    }
+    jvp_of_body!();
 
     fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<Split> {
         let s: SplitGraph = cx.split_of(&self.body, known)?;

@@ -5,6 +5,7 @@
 //!
 //! - `infer` is total: any operands give types or a [`Problem`], never a panic.
 //! - `jvp` is linear in the tangents, and a missing tangent is a symbolic zero.
+//! - `split` of an op that gives values and tangents together finds every value in its known half.
 //! - `transpose` is only asked of an op that is linear in its `Linear` operands.
 //! - `batch` gets every batched operand with the batch axis in front, and gives results the same way. (A permutation
 //!   costs nothing after fusion, so rules need not juggle axes.)
@@ -172,6 +173,17 @@ pub trait Rules {
     /// Tangents of the results, given operands `x`, their tangents `dx` and results `y`.
     fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], y: &[Value]) -> Result<Tangents>;
 
+    /// Values and tangents of the results together, for ops with a body: one op gives both, where the op and then `jvp`
+    /// would run the body twice.
+    fn jvp_with_values(
+        &self,
+        _cx: &mut dyn Cx,
+        _x: &[Value],
+        _dx: &[Option<Value>],
+    ) -> Result<Option<(Vec<Value>, Tangents)>> {
+        Ok(None)
+    }
+
     /// An equivalent graph that is differentiated in this op's place, where there is one.
     fn differentiate_as(&self, _args: &[Type]) -> Result<Option<Graph>> {
         Ok(None)
@@ -277,6 +289,24 @@ macro_rules! no_tangent {
     () => {
         fn jvp(&self, _: &mut dyn Cx, _: &[Value], _: &[Option<Value>], y: &[Value]) -> Result<Tangents> {
             Ok(vec![None; y.len()])
+        }
+    };
+}
+
+/// Both jvp rules of an op with a body, from its function `both`.
+macro_rules! jvp_of_body {
+    () => {
+        fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+            Ok(self.both(cx, x, dx)?.1)
+        }
+
+        fn jvp_with_values(
+            &self,
+            cx: &mut dyn Cx,
+            x: &[Value],
+            dx: &[Option<Value>],
+        ) -> Result<Option<(Vec<Value>, Tangents)>> {
+            self.both(cx, x, dx).map(Some)
         }
     };
 }

@@ -1,6 +1,6 @@
 //! `remat`: a function whose inside is computed again in backward, but for what its policy keeps.
 
-use super::control::{batch_body, infer_body, jvp_body, known_places, outs_from};
+use super::control::{batch_body, both_of_body, infer_body, known_places, outs_from};
 use super::*;
 use crate::attr::Attr;
 use crate::build::{Build, Builder, SplitGraph};
@@ -23,7 +23,7 @@ impl RematPolicy {
     /// Whether it keeps the results of an op.
     fn keeps(&self, op: &Op) -> bool {
         match (self, op) {
-            (RematPolicy::Dots, Op::Dot(_)) => true,
+            (RematPolicy::Dots, Op::Dot(_) | Op::RaggedDot(_) | Op::Conv(_)) => true,
             (RematPolicy::Names(names), Op::Name(n)) => names.contains(&n.name),
             _ => false,
         }
@@ -76,6 +76,11 @@ impl Remat {
     fn again(&self, body: Graph) -> Op {
         Remat::with(body, self.policy.clone()).into()
     }
+
+    /// Values and tangents from one op.
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+        both_of_body(&self.body, cx, x, dx, |g| self.again(g))
+    }
 }
 
 /// Copies a graph with the calls it makes in place.
@@ -105,9 +110,7 @@ impl Rules for Remat {
         infer_body(&self.body, args)
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
-        jvp_body(&self.body, cx, x, dx, |g| self.again(g))
-    }
+    jvp_of_body!();
 
     /// Now: the known outputs, and the kept values. Later: the body again from the operands, but with the kept values
     /// in place of what computed them.

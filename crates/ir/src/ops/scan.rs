@@ -7,9 +7,8 @@
 //! `xs[0..count]`, and `ys` beyond are zero. One compiled program so serves every length up to its bound.
 
 use super::*;
-use crate::build::{Build, Builder, SplitGraph};
+use crate::build::{Build, Builder};
 use crate::dtype::DType;
-use crate::graph::Def;
 use crate::scalar::Compare;
 
 /// What reverse mode stores of a scan's carries.
@@ -201,213 +200,9 @@ impl Scan {
         }
         Ok(outs)
     }
-}
 
-/// `count - done` as the number of iterations of a later piece; the loop itself clamps.
-fn offset_count<B: Build + ?Sized>(cx: &mut B, count: Value, done: usize) -> Result<Value> {
-    cx.offset(count, -(done as f64))
-}
-
-/// `op` inside a `Remat`.
-fn remat_of<B: Build + ?Sized>(cx: &mut B, op: Op, args: &[Value]) -> Result<Vec<Value>> {
-    let mut b = Builder::new();
-    let inputs: Vec<Value> = args.iter().map(|&v| b.graph.input(cx.ty(v))).collect();
-    let outs = b.emit(op, &inputs)?;
-    let body = b.finish(&outs);
-    Ok(cx.emit(Remat::new(body).into(), args)?.to_vec())
-}
-
-/// A batch of loops with a count each: all run as long as the longest, and a loop that is done keeps its carries.
-fn batch_counts(
-    scan: &Scan,
-    cx: &mut dyn Cx,
-    x: &[Value],
-    batched: &[bool],
-    size: usize,
-) -> Result<Vec<(Value, bool)>> {
-    let (nc, nk) = (scan.consts, scan.carries);
-    let mut b = Builder::new();
-    let types = scan.body.input_types();
-    let count = b.input(DType::I32, &[]);
-    let mut inner: Vec<Value> = types[..nc + nk].iter().map(|t| b.graph.input(t.clone())).collect();
-    let index = b.input(DType::I32, &[]);
-    inner.extend(types[nc + nk..].iter().map(|t| b.graph.input(t.clone())));
-    let running = b.compare(Compare::Lt, index, count)?;
-    let outs = b.inline(&scan.body, &inner)?;
-    let mut kept = Vec::with_capacity(outs.len());
-    for (i, &new) in outs.iter().enumerate() {
-        let ty = b.ty(new);
-        let old = if i < nk { inner[nc + i] } else { b.zeros(&ty)? };
-        let mask = b.splat(running, &ty.shape)?;
-        kept.push(b.select(mask, new, old)?);
-    }
-    let masked = Scan {
-        consts: nc + 1,
-        ..scan.with_body(nc + 1, nk, b.finish(&kept))
-    };
-    let longest = cx.reduce(ReduceKind::Max, x[0], &[0])?;
-    let steps = cx.iota(DType::I32, &[scan.length], 0)?;
-    let (mut args, mut flags) = (vec![longest, x[0]], vec![false, true]);
-    args.extend_from_slice(&x[1..1 + nc + nk]);
-    flags.extend_from_slice(&batched[1..1 + nc + nk]);
-    args.push(steps);
-    flags.push(false);
-    args.extend_from_slice(&x[1 + nc + nk..]);
-    flags.extend_from_slice(&batched[1 + nc + nk..]);
-    masked.batch(cx, &args, &flags, size)
-}
-
-/// Rewrites a graph's interface: `order[i]` is which of its inputs the new i-th input is, `outs` which outputs stay.
-pub(crate) fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
-    let mut g = Graph::new();
-    let mut args = vec![Value(u32::MAX); graph.inputs().len()];
-    for &i in order {
-        args[i] = g.input(graph.ty(graph.inputs()[i]).clone());
-    }
-    let all = graph.inline(&mut g, &args)?;
-    let picked: Vec<Value> = outs.iter().map(|&i| all[i]).collect();
-    g.set_outputs(picked);
-    Ok(g)
-}
-
-/// The same division with some known outputs given by the later half instead: as residuals, or written again there
-/// where they are constants.
-fn given_late(split: SplitGraph, late: &[usize]) -> Result<SplitGraph> {
-    let known_list: Vec<usize> = marked(&split.known_outs).collect();
-    let values = split.known.outputs();
-    let (early, residuals) = values.split_at(known_list.len());
-    let mut rest = Graph::new();
-    let types = split.rest.input_types();
-    let mut args: Vec<Value> = types[..split.residuals].iter().map(|t| rest.input(t.clone())).collect();
-    let mut kept = residuals.to_vec();
-    let mut given = Vec::with_capacity(late.len());
-    for (&v, _) in early.iter().zip(&known_list).filter(|(_, i)| late.contains(i)) {
-        given.push(match rewritten(&split.known, v, &mut rest)? {
-            Some(copy) => copy,
-            None => {
-                kept.push(v);
-                rest.input(split.known.ty(v).clone())
-            }
-        });
-    }
-    args.extend(types[split.residuals..].iter().map(|t| rest.input(t.clone())));
-    let mut unknown = split.rest.inline(&mut rest, &args)?.into_iter();
-    let (mut given, mut outs) = (given.into_iter(), Vec::new());
-    let mut known_outs = split.known_outs;
-    for (i, known) in known_outs.iter_mut().enumerate() {
-        if late.contains(&i) {
-            *known = false;
-            outs.extend(given.next());
-        } else if !*known {
-            outs.extend(unknown.next());
-        }
-    }
-    rest.set_outputs(outs);
-    let mut known = split.known.clone();
-    let mut outputs: Vec<Value> = (early.iter().zip(&known_list))
-        .filter(|(_, i)| !late.contains(i))
-        .map(|(v, _)| *v)
-        .collect();
-    outputs.extend(&kept);
-    known.set_outputs(outputs);
-    let forwarded = kept
-        .iter()
-        .map(|&v| match known.def(v) {
-            Def::Input(i) => Some(i as usize),
-            Def::Node(..) => None,
-        })
-        .collect();
-    Ok(SplitGraph {
-        known: known.without_dead_nodes(),
-        rest,
-        known_outs,
-        residuals: kept.len(),
-        forwarded,
-    })
-}
-
-/// A value of `from` that needs no input, written again in `into`.
-fn rewritten(from: &Graph, v: Value, into: &mut Graph) -> Result<Option<Value>> {
-    let Some(node) = from.node_of(v) else { return Ok(None) };
-    let mut args = Vec::with_capacity(node.args.len());
-    if !matches!(node.op, Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)) {
-        return Ok(None);
-    }
-    for &a in &node.args {
-        match rewritten(from, a, into)? {
-            Some(copy) => args.push(copy),
-            None => return Ok(None),
-        }
-    }
-    Ok(Some(into.push(node.op.clone(), &args, node.loc.clone())?[0]))
-}
-
-pub(crate) fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
-    flags.iter().enumerate().filter(|(_, f)| **f).map(|(i, _)| i)
-}
-
-impl Rules for Scan {
-    fn name(&self) -> &'static str {
-        "scan"
-    }
-
-    fn attrs(&self) -> Attrs {
-        let checkpoint = match self.checkpoint {
-            Checkpoint::All => 0,
-            Checkpoint::Every(n) => n,
-        };
-        vec![
-            ("consts", self.consts.into()),
-            ("carries", self.carries.into()),
-            ("length", self.length.into()),
-            ("reverse", self.reverse.into()),
-            ("bounded", self.bounded.into()),
-            ("checkpoint", checkpoint.into()),
-            ("body", (&self.body).into()),
-        ]
-    }
-
-    fn infer(&self, args: &[Type]) -> Infer {
-        if self.bounded && args.first() != Some(&Type::scalar(DType::I32)) {
-            return Err(Problem::other(
-                "a bounded scan needs its count as an i32 of rank 0 in front",
-            ));
-        }
-        let args = args.get(self.first()..).unwrap_or_default();
-        let (ins, outs) = (self.body.input_types(), self.body.output_types());
-        let carried = self.consts.saturating_add(self.carries);
-        if args.len() != ins.len() || carried > ins.len() || self.carries > outs.len() {
-            return Err(Problem::Arity {
-                expected: format!("{} after any count", ins.len()),
-                got: args.len(),
-            });
-        }
-        if self.checkpoint == Checkpoint::Every(0) {
-            return Err(Problem::other("checkpoint every 0 iterations"));
-        }
-        for (i, (have, need)) in self.body_types(args)?.iter().zip(&ins).enumerate() {
-            if have != need {
-                return Err(Problem::other(format!(
-                    "operand {i} gives the body {have}, but it takes {need}"
-                )));
-            }
-        }
-        for i in 0..self.carries {
-            let (init, next) = (&ins[self.consts + i], &outs[i]);
-            if init != next {
-                return Err(Problem::other(format!(
-                    "carry {i} goes in as {init} and comes out as {next}; a carry must keep its type"
-                )));
-            }
-        }
-        let mut types = outs[..self.carries].to_vec();
-        for t in &outs[self.carries..] {
-            types.push(Type::checked(t.dtype, &t.batched(self.length).shape)?);
-        }
-        Ok(types)
-    }
-
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
+    /// Values and tangents from one op.
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
         let first = self.first();
         let (nc, nk) = (self.consts, self.carries);
         let count_operand = self.bounded.then(|| x[0]);
@@ -479,9 +274,12 @@ impl Rules for Scan {
             args.insert(0, n);
         }
         let results = cx.emit(scan.into(), &args)?;
+        let mut values = vec![Value(u32::MAX); no];
         let mut tangents = vec![None; no];
         for (place, &i) in outs.iter().enumerate() {
-            if i >= no {
+            if i < no {
+                values[i] = results[place];
+            } else {
                 let k = out_at
                     .iter()
                     .position(|&a| a == Some(i))
@@ -489,8 +287,143 @@ impl Rules for Scan {
                 tangents[k] = Some(results[place]);
             }
         }
-        Ok(tangents)
+        Ok((values, tangents))
     }
+}
+
+/// `count - done` as the number of iterations of a later piece; the loop itself clamps.
+fn offset_count<B: Build + ?Sized>(cx: &mut B, count: Value, done: usize) -> Result<Value> {
+    cx.offset(count, -(done as f64))
+}
+
+/// `op` inside a `Remat`.
+fn remat_of<B: Build + ?Sized>(cx: &mut B, op: Op, args: &[Value]) -> Result<Vec<Value>> {
+    let mut b = Builder::new();
+    let inputs: Vec<Value> = args.iter().map(|&v| b.graph.input(cx.ty(v))).collect();
+    let outs = b.emit(op, &inputs)?;
+    let body = b.finish(&outs);
+    Ok(cx.emit(Remat::new(body).into(), args)?.to_vec())
+}
+
+/// A batch of loops with a count each: all run as long as the longest, and a loop that is done keeps its carries.
+fn batch_counts(
+    scan: &Scan,
+    cx: &mut dyn Cx,
+    x: &[Value],
+    batched: &[bool],
+    size: usize,
+) -> Result<Vec<(Value, bool)>> {
+    let (nc, nk) = (scan.consts, scan.carries);
+    let mut b = Builder::new();
+    let types = scan.body.input_types();
+    let count = b.input(DType::I32, &[]);
+    let mut inner: Vec<Value> = types[..nc + nk].iter().map(|t| b.graph.input(t.clone())).collect();
+    let index = b.input(DType::I32, &[]);
+    inner.extend(types[nc + nk..].iter().map(|t| b.graph.input(t.clone())));
+    let running = b.compare(Compare::Lt, index, count)?;
+    let outs = b.inline(&scan.body, &inner)?;
+    let mut kept = Vec::with_capacity(outs.len());
+    for (i, &new) in outs.iter().enumerate() {
+        let ty = b.ty(new);
+        let old = if i < nk { inner[nc + i] } else { b.zeros(&ty)? };
+        let mask = b.splat(running, &ty.shape)?;
+        kept.push(b.select(mask, new, old)?);
+    }
+    let masked = Scan {
+        consts: nc + 1,
+        ..scan.with_body(nc + 1, nk, b.finish(&kept))
+    };
+    let longest = cx.reduce(ReduceKind::Max, x[0], &[0])?;
+    let steps = cx.iota(DType::I32, &[scan.length], 0)?;
+    let (mut args, mut flags) = (vec![longest, x[0]], vec![false, true]);
+    args.extend_from_slice(&x[1..1 + nc + nk]);
+    flags.extend_from_slice(&batched[1..1 + nc + nk]);
+    args.push(steps);
+    flags.push(false);
+    args.extend_from_slice(&x[1 + nc + nk..]);
+    flags.extend_from_slice(&batched[1 + nc + nk..]);
+    masked.batch(cx, &args, &flags, size)
+}
+
+/// Rewrites a graph's interface: `order[i]` is which of its inputs the new i-th input is, `outs` which outputs stay.
+pub(crate) fn rewired(graph: &Graph, order: &[usize], outs: &[usize]) -> Result<Graph> {
+    let mut g = Graph::new();
+    let mut args = vec![Value(u32::MAX); graph.inputs().len()];
+    for &i in order {
+        args[i] = g.input(graph.ty(graph.inputs()[i]).clone());
+    }
+    let all = graph.inline(&mut g, &args)?;
+    let picked: Vec<Value> = outs.iter().map(|&i| all[i]).collect();
+    g.set_outputs(picked);
+    Ok(g)
+}
+
+pub(crate) fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
+    flags.iter().enumerate().filter(|(_, f)| **f).map(|(i, _)| i)
+}
+
+impl Rules for Scan {
+    fn name(&self) -> &'static str {
+        "scan"
+    }
+
+    fn attrs(&self) -> Attrs {
+        let checkpoint = match self.checkpoint {
+            Checkpoint::All => 0,
+            Checkpoint::Every(n) => n,
+        };
+        vec![
+            ("consts", self.consts.into()),
+            ("carries", self.carries.into()),
+            ("length", self.length.into()),
+            ("reverse", self.reverse.into()),
+            ("bounded", self.bounded.into()),
+            ("checkpoint", checkpoint.into()),
+            ("body", (&self.body).into()),
+        ]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        if self.bounded && args.first() != Some(&Type::scalar(DType::I32)) {
+            return Err(Problem::other(
+                "a bounded scan needs its count as an i32 of rank 0 in front",
+            ));
+        }
+        let args = args.get(self.first()..).unwrap_or_default();
+        let (ins, outs) = (self.body.input_types(), self.body.output_types());
+        let carried = self.consts.saturating_add(self.carries);
+        if args.len() != ins.len() || carried > ins.len() || self.carries > outs.len() {
+            return Err(Problem::Arity {
+                expected: format!("{} after any count", ins.len()),
+                got: args.len(),
+            });
+        }
+        if self.checkpoint == Checkpoint::Every(0) {
+            return Err(Problem::other("checkpoint every 0 iterations"));
+        }
+        for (i, (have, need)) in self.body_types(args)?.iter().zip(&ins).enumerate() {
+            if have != need {
+                return Err(Problem::other(format!(
+                    "operand {i} gives the body {have}, but it takes {need}"
+                )));
+            }
+        }
+        for i in 0..self.carries {
+            let (init, next) = (&ins[self.consts + i], &outs[i]);
+            if init != next {
+                return Err(Problem::other(format!(
+                    "carry {i} goes in as {init} and comes out as {next}; a carry must keep its type"
+                )));
+            }
+        }
+        let mut types = outs[..self.carries].to_vec();
+        for t in &outs[self.carries..] {
+            types.push(Type::checked(t.dtype, &t.batched(self.length).shape)?);
+        }
+        Ok(types)
+    }
+
+    jvp_of_body!();
 
     fn differentiate_as(&self, args: &[Type]) -> Result<Option<Graph>> {
         let Checkpoint::Every(n) = self.checkpoint else {
@@ -519,14 +452,10 @@ impl Rules for Scan {
                 known_in[nc + i] = false;
             }
         };
+        // A carry that starts unknown is unknown, also where its new value is known: the rest is given that value.
+        let restarted: Vec<usize> = (0..nk).filter(|&i| !known_in[nc + i]).collect();
+        let split = split.given_late(&restarted)?;
         let known_carry: Vec<bool> = (0..nk).map(|i| known_in[nc + i]).collect();
-        // A carry whose new value is known but whose initial value is not is carried by the later half.
-        let late: Vec<usize> = (0..nk).filter(|&i| !known_carry[i] && split.known_outs[i]).collect();
-        let split = if late.is_empty() {
-            split
-        } else {
-            given_late(split, &late)?
-        };
         let n_in = known_in.len();
         debug_assert_eq!(args.len(), n_in + first);
 
@@ -617,7 +546,6 @@ impl Rules for Scan {
                 rest_args.push(RestArg::Arg(i + first));
             }
         }
-        // Outputs of the later body: unknown outputs in order.
         let unknown_outs: Vec<usize> = (0..split.known_outs.len()).filter(|&i| !split.known_outs[i]).collect();
         debug_assert_eq!(carries, (0..nk).filter(|&i| !known_carry[i]).count());
         let outs_all: Vec<usize> = (0..unknown_outs.len()).collect();

@@ -48,6 +48,50 @@ impl While {
     fn body_flags(&self, consts: &[bool], carries: &[bool]) -> Vec<bool> {
         [&consts[self.cond_consts..self.cond_consts + self.body_consts], carries].concat()
     }
+
+    /// Values and tangents from one op.
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+        let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
+        let d_body: Vec<bool> = dx[nc..nc + nb].iter().map(Option::is_some).collect();
+        let mut carry: Vec<bool> = dx[nc + nb..].iter().map(Option::is_some).collect();
+        // A carry that ever gets a tangent has one in every iteration.
+        let body = loop {
+            let (body, out) = cx.jvp_of(&self.body, &[&d_body[..], &carry].concat(), &carry)?;
+            if out == carry {
+                break body;
+            }
+            for (c, o) in carry.iter_mut().zip(&out) {
+                *c |= o;
+            }
+        };
+        // The body's jvp takes constants, carries, tangents of both; a loop wants constants with theirs first.
+        let d_consts = marked(&d_body).count();
+        let d_carries = marked(&carry).count();
+        let order: Vec<usize> = (0..nb)
+            .chain(nb + nk..nb + nk + d_consts)
+            .chain(nb..nb + nk)
+            .chain(nb + nk + d_consts..nb + nk + d_consts + d_carries)
+            .collect();
+        let outs: Vec<usize> = (0..nk + d_carries).collect();
+        let body = rewired(&body, &order, &outs)?;
+        let types: Vec<Type> = marked(&carry).map(|i| cx.ty(x[nc + nb + i])).collect();
+        let cond = ignoring(&self.cond, &types)?;
+        let mut args = x[..nc + nb].to_vec();
+        args.extend(dx[nc..nc + nb].iter().flatten());
+        args.extend_from_slice(&x[nc + nb..]);
+        for i in marked(&carry) {
+            args.push(match dx[nc + nb + i] {
+                Some(d) => d,
+                None => cx.full_like(x[nc + nb + i], 0.0)?,
+            });
+        }
+        let results = cx.emit(While::new(nc, nb + d_consts, cond, body).into(), &args)?;
+        let mut tangents = vec![None; nk];
+        for (i, &d) in marked(&carry).zip(&results[nk..]) {
+            tangents[i] = Some(d);
+        }
+        Ok((results[..nk].to_vec(), tangents))
+    }
 }
 
 /// A copy of the graph with some further inputs that it ignores, at the end.
@@ -102,48 +146,7 @@ impl Rules for While {
         Ok(outs)
     }
 
-    fn jvp(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>], _: &[Value]) -> Result<Tangents> {
-        let (nc, nb, nk) = (self.cond_consts, self.body_consts, self.carries());
-        let d_body: Vec<bool> = dx[nc..nc + nb].iter().map(Option::is_some).collect();
-        let mut carry: Vec<bool> = dx[nc + nb..].iter().map(Option::is_some).collect();
-        // A carry that ever gets a tangent has one in every iteration.
-        let body = loop {
-            let (body, out) = cx.jvp_of(&self.body, &[&d_body[..], &carry].concat(), &carry)?;
-            if out == carry {
-                break body;
-            }
-            for (c, o) in carry.iter_mut().zip(&out) {
-                *c |= o;
-            }
-        };
-        // The body's jvp takes constants, carries, tangents of both; a loop wants constants with theirs first.
-        let d_consts = marked(&d_body).count();
-        let d_carries = marked(&carry).count();
-        let order: Vec<usize> = (0..nb)
-            .chain(nb + nk..nb + nk + d_consts)
-            .chain(nb..nb + nk)
-            .chain(nb + nk + d_consts..nb + nk + d_consts + d_carries)
-            .collect();
-        let outs: Vec<usize> = (0..nk + d_carries).collect();
-        let body = rewired(&body, &order, &outs)?;
-        let types: Vec<Type> = marked(&carry).map(|i| cx.ty(x[nc + nb + i])).collect();
-        let cond = ignoring(&self.cond, &types)?;
-        let mut args = x[..nc + nb].to_vec();
-        args.extend(dx[nc..nc + nb].iter().flatten());
-        args.extend_from_slice(&x[nc + nb..]);
-        for i in marked(&carry) {
-            args.push(match dx[nc + nb + i] {
-                Some(d) => d,
-                None => cx.full_like(x[nc + nb + i], 0.0)?,
-            });
-        }
-        let results = cx.emit(While::new(nc, nb + d_consts, cond, body).into(), &args)?;
-        let mut tangents = vec![None; nk];
-        for (i, &d) in marked(&carry).zip(&results[nk..]) {
-            tangents[i] = Some(d);
-        }
-        Ok(tangents)
-    }
+    jvp_of_body!();
 
     /// The known half is the loop over the carries that depend on known values alone, if those decide how long it runs.
     /// The later half is the whole loop again: what it would need from each iteration can't be stored.

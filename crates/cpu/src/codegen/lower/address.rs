@@ -65,7 +65,7 @@ impl Lower<'_> {
             }
             if sum == V::NONE {
                 sum = self.gpr();
-                self.emit(Inst::Mov { dst: sum, src: base });
+                self.mov(sum, base);
             }
             self.add_term(sum, atom, stride, esize);
         }
@@ -160,7 +160,7 @@ impl Lower<'_> {
         };
         let v = self.before_loop(level + 1, |lo| {
             let v = lo.gpr();
-            lo.emit(Inst::Mov { dst: v, src: below });
+            lo.mov(v, below);
             for &(atom, stride) in &key.terms {
                 if lo.atom_level(atom) == level {
                     lo.add_term(v, atom, stride, esize);
@@ -188,26 +188,22 @@ impl Lower<'_> {
                 index: Some((x, bytes as u8)),
                 disp: 0,
             };
-            self.emit(Inst::Lea { dst: sum, mem });
+            self.lea(sum, mem);
             return;
         }
         let t = self.scaled(x, stride, esize);
-        self.emit(Inst::Alu {
-            op: Alu::Add,
-            dst: sum,
-            src: Src::R(t),
-        });
+        self.alu(Alu::Add, sum, Src::R(t));
     }
 
     /// `x * stride * esize` in a fresh register.
     pub(super) fn scaled(&mut self, x: V, stride: Size, esize: usize) -> V {
         let t = self.gpr();
-        self.emit(Inst::Mov { dst: t, src: x });
+        self.mov(t, x);
         match stride {
             Size::Const(s) => self.mul_const(t, s.wrapping_mul(esize as i64)),
             Size::Arg(a) => {
                 let s = self.size_arg(a, esize);
-                self.emit(Inst::Imul { dst: t, src: Src::R(s) });
+                self.imul(t, Src::R(s));
             }
         }
         t
@@ -215,11 +211,11 @@ impl Lower<'_> {
 
     fn mul_const(&mut self, t: V, n: i64) {
         match i32::try_from(n) {
-            Ok(n) => self.emit(Inst::Imul { dst: t, src: Src::I(n) }),
+            Ok(n) => self.imul(t, Src::I(n)),
             Err(_) => {
                 let c = self.gpr();
-                self.emit(Inst::Imm { dst: c, imm: n });
-                self.emit(Inst::Imul { dst: t, src: Src::R(c) });
+                self.imm(c, n);
+                self.imul(t, Src::R(c));
             }
         }
     }
@@ -276,19 +272,11 @@ impl Lower<'_> {
                 Size::Const(s) => {
                     let n = s.wrapping_mul(esize as i64).wrapping_mul(step);
                     match i32::try_from(n) {
-                        Ok(n) => self.emit(Inst::Alu {
-                            op: Alu::Add,
-                            dst: v,
-                            src: Src::I(n),
-                        }),
+                        Ok(n) => self.alu(Alu::Add, v, Src::I(n)),
                         Err(_) => {
                             let t = self.gpr();
-                            self.emit(Inst::Imm { dst: t, imm: n });
-                            self.emit(Inst::Alu {
-                                op: Alu::Add,
-                                dst: v,
-                                src: Src::R(t),
-                            });
+                            self.imm(t, n);
+                            self.alu(Alu::Add, v, Src::R(t));
                         }
                     }
                 }
@@ -298,22 +286,14 @@ impl Lower<'_> {
                         s
                     } else {
                         let t = self.gpr();
-                        self.emit(Inst::Mov { dst: t, src: s });
+                        self.mov(t, s);
                         self.mul_const(t, step);
                         t
                     };
-                    self.emit(Inst::Alu {
-                        op: Alu::Add,
-                        dst: v,
-                        src: Src::R(t),
-                    });
+                    self.alu(Alu::Add, v, Src::R(t));
                 }
             }
         }
-        self.emit(Inst::Alu {
-            op: Alu::Add,
-            dst: iv,
-            src: Src::I(step as i32),
-        });
+        self.alu(Alu::Add, iv, Src::I(step as i32));
     }
 }

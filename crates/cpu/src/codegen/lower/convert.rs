@@ -29,17 +29,9 @@ impl Lower<'_> {
                 let nan = self.cmp_float(false, 3, v, v);
                 self.select(DType::F32, nan, quiet, r)
             }
-            DType::F8E4M3 | DType::F8E5M2 => self.call(&Op::Cast(d, Reg(0)), DType::F32, d, &[v]),
+            DType::F8E4M3 | DType::F8E5M2 => self.round_fp8(d, v),
             _ => v,
         }
-    }
-
-    pub(super) fn fp8_to_f32(&mut self, d: DType, bits: V) -> V {
-        self.call(&Op::Bitcast(d, Reg(0)), DType::U8, d, &[bits])
-    }
-
-    pub(super) fn f32_to_fp8(&mut self, d: DType, v: V) -> V {
-        self.call(&Op::Bitcast(DType::U8, Reg(0)), d, DType::U8, &[v])
     }
 
     pub(super) fn cast(&mut self, to: DType, from: DType, v: V) -> V {
@@ -205,7 +197,7 @@ impl Lower<'_> {
         if !to.is_float() || !from.is_float() {
             return self.cast(to, from, v);
         }
-        let inline = matches!(to, DType::F16 | DType::BF16 | DType::F32) && held(from) == Held::F32;
+        let inline = held(to) == Held::F32 && held(from) == Held::F32;
         if !inline {
             return self.call(&Op::Quantize(to, Reg(0)), from, to, &[v]);
         }
@@ -227,6 +219,14 @@ impl Lower<'_> {
             }
             (_, DType::BF16) if from.is_int() => self.v2i(&enc::PSLLD_I, w, v, 16),
             _ if from.is_int() && to.is_int() => self.wrap(to, v),
+            (DType::F8E4M3 | DType::F8E5M2, _) if to.is_int() => {
+                let v = self.f32_to_fp8(from, v);
+                self.wrap(to, v)
+            }
+            (_, DType::F8E4M3 | DType::F8E5M2) if from.is_int() => {
+                let low = self.wrap(DType::U8, v);
+                self.fp8_to_f32(to, low)
+            }
             _ => self.call(&Op::Bitcast(to, Reg(0)), from, to, &[v]),
         }
     }

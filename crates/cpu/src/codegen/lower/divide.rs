@@ -24,14 +24,7 @@ impl Lower<'_> {
             self.divide_half(unsigned, a, b)
         } else {
             // Two halves, each as wide as the machine.
-            let high = |lo: &mut Self, v| {
-                if w == W::Z {
-                    lo.v2i(&enc::EXTRACTF32X8, w, v, 1)
-                } else {
-                    lo.v2i(&enc::EXTRACTF128, w, v, 1)
-                }
-            };
-            let (ah, bh) = (high(self, a), high(self, b));
+            let (ah, bh) = (self.high_half(a), self.high_half(b));
             self.l = lanes / 2;
             let low = self.divide_half(unsigned, a, b);
             let high = self.divide_half(unsigned, ah, bh);
@@ -63,8 +56,19 @@ impl Lower<'_> {
         self.v2(from, w, q)
     }
 
+    /// The upper half of 32-bit lanes that fill a register.
+    pub(crate) fn high_half(&mut self, v: V) -> V {
+        let w = self.w32();
+        let enc = if w == W::Z {
+            &enc::EXTRACTF32X8
+        } else {
+            &enc::EXTRACTF128
+        };
+        self.v2i(enc, w, v, 1)
+    }
+
     /// Two half-wide registers as one.
-    fn join_halves(&mut self, low: V, high: V) -> V {
+    pub(crate) fn join_halves(&mut self, low: V, high: V) -> V {
         let w = self.w32();
         let enc = if w == W::Z { &enc::INSERTF32X8 } else { &enc::INSERTF128 };
         self.v3i(enc, w, low, high, 1)
@@ -84,11 +88,8 @@ impl Lower<'_> {
         let limit = self.c64(1 << 52);
         let big = self.cmp_int(true, true, Compare::Ge, shifted, limit);
         let any = self.any(big);
-        self.emit(Inst::Test { a: any, b: any });
-        self.emit(Inst::Jcc {
-            cc: Cc::Ne,
-            label: slow,
-        });
+        self.test(any);
+        self.branch(Cc::Ne, slow);
         let (bits, magic) = (self.c64(MAGIC.to_bits()), self.c64(MAGIC.to_bits()));
         let x = self.v3(&enc::PADDQ, w, a, bits);
         let x = self.v3(&enc::SUBPD, w, x, magic);
@@ -107,12 +108,12 @@ impl Lower<'_> {
         };
         let r = self.v3(&enc::ADDPD, w, r, magic);
         self.to(out, &enc::PSUBQ, w, r, bits);
-        self.emit(Inst::Jmp { label: done });
-        self.emit(Inst::Label { label: slow });
+        self.jump(done);
+        self.bind(slow);
         let c = self.r64(b as u64);
         let v = self.divide64_by_lane(true, rem, a, c);
-        self.emit(Inst::Mov { dst: out, src: v });
-        self.emit(Inst::Label { label: done });
+        self.mov(out, v);
+        self.bind(done);
         Some(out)
     }
 
@@ -121,29 +122,12 @@ impl Lower<'_> {
         let w = self.w64();
         for (v, at) in [(a, 0), (b, 64)] {
             let mem = Mem::frame(at);
-            self.emit(Inst::Store {
-                enc: &enc::MOVUPS_ST,
-                w,
-                src: v,
-                mem,
-                mask: V::NONE,
-                imm: None,
-            });
+            self.store_vec(&enc::MOVUPS_ST, w, v, mem);
         }
         for lane in 0..self.l as i32 {
             let (x, y, q) = (self.gpr(), self.gpr(), self.gpr());
-            self.emit(Inst::Load {
-                dst: x,
-                mem: Mem::frame(8 * lane),
-                size: 8,
-                signed: false,
-            });
-            self.emit(Inst::Load {
-                dst: y,
-                mem: Mem::frame(64 + 8 * lane),
-                size: 8,
-                signed: false,
-            });
+            self.load_gpr(x, Mem::frame(8 * lane), 8);
+            self.load_gpr(y, Mem::frame(64 + 8 * lane), 8);
             self.emit(Inst::DivRem {
                 dst: q,
                 a: x,
@@ -151,11 +135,7 @@ impl Lower<'_> {
                 signed,
                 rem,
             });
-            self.emit(Inst::StoreG {
-                src: q,
-                mem: Mem::frame(8 * lane),
-                size: 8,
-            });
+            self.store_gpr(q, Mem::frame(8 * lane), 8);
         }
         self.v2(&enc::MOVUPS, w, Rm::M(Mem::frame(0)))
     }

@@ -1,7 +1,7 @@
 //! `Op::Index`: an affine value, in a general register if uniform and in 64-bit lanes if not.
 
 use super::super::enc;
-use super::super::inst::{Inst, V};
+use super::super::inst::V;
 use super::super::pool::Const;
 use super::Lower;
 use compiler::loops::{Atom, Index, Reg, Size};
@@ -11,13 +11,13 @@ impl Lower<'_> {
         if self.l == 1 {
             let mem = self.address(None, index);
             let g = self.gpr();
-            self.emit(Inst::Lea { dst: g, mem });
+            self.lea(g, mem);
             self.note_gpr(dst, g);
             return self.v2(&enc::MOVQ_FROM, super::W::X, g);
         }
         let base = self.address(None, index);
         let g = self.gpr();
-        self.emit(Inst::Lea { dst: g, mem: base });
+        self.lea(g, base);
         let x = self.v2(&enc::MOVQ_FROM, super::W::X, g);
         let all = self.v2(&enc::PBROADCASTQ, self.w64(), x);
         self.add_lane_offsets(all, index, u, 1)

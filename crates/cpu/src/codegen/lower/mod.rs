@@ -12,14 +12,19 @@ mod address;
 mod arith;
 mod convert;
 mod divide;
+mod fp8;
 mod index;
+mod instructions;
+mod integer;
+mod lanewise;
 mod loops;
 mod mask;
 mod memory;
+mod transfer;
 mod values;
+mod vector;
 
 use super::asm::W;
-use super::enc::Enc;
 use super::inst::{Class, Inst, Mem, Rm, V};
 use super::pool::{Const, Pool};
 use super::{Target, analyse};
@@ -29,7 +34,7 @@ use ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
 
 /// Most unrolled copies of a vector loop's body.
-pub(crate) const MAX_UNROLL: usize = 4;
+pub(crate) const MAX_UNROLL: usize = 8;
 
 /// The instructions of a kernel.
 pub(crate) struct Code {
@@ -95,7 +100,7 @@ struct LoopCx {
     /// Multiples of the variable, in bytes, kept by addition.
     derived: Vec<(Size, usize, V)>,
     bases: FxHashMap<BaseKey, V>,
-    consts: FxHashMap<(Const, bool), V>,
+    consts: FxHashMap<Const, V>,
     /// Broadcasts and general-register copies of values from outside the loop.
     outer: Copies,
     /// Those of values made in the loop's body.
@@ -224,59 +229,6 @@ impl Lower<'_> {
         if self.wide_target() { W::Z } else { W::Y }
     }
 
-    /// `enc(a, b)` at a width.
-    pub(crate) fn v3(&mut self, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>) -> V {
-        let dst = self.vec();
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b: b.into(),
-            imm: None,
-            mask: V::NONE,
-        });
-        dst
-    }
-
-    /// `enc(b)` at a width.
-    pub(crate) fn v2(&mut self, enc: &'static Enc, w: W, b: impl Into<Rm>) -> V {
-        self.v3(enc, w, V::NONE, b)
-    }
-
-    /// `enc(a, b, imm)` at a width.
-    pub(crate) fn v3i(&mut self, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>, imm: u8) -> V {
-        let dst = self.vec();
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b: b.into(),
-            imm: Some(imm),
-            mask: V::NONE,
-        });
-        dst
-    }
-
-    /// `enc(b, imm)` at a width.
-    pub(crate) fn v2i(&mut self, enc: &'static Enc, w: W, b: impl Into<Rm>, imm: u8) -> V {
-        self.v3i(enc, w, V::NONE, b, imm)
-    }
-
-    /// An instruction with a destination of any class.
-    pub(crate) fn to(&mut self, dst: V, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>) {
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b: b.into(),
-            imm: None,
-            mask: V::NONE,
-        });
-    }
-
     pub(crate) fn c32(&mut self, bits: u32) -> Rm {
         Rm::C(self.pool.id(Const::Lane32(bits)))
     }
@@ -304,15 +256,14 @@ impl Lower<'_> {
                     self.l = if varying { self.lanes } else { 1 };
                     let copies = if varying { self.unroll } else { 1 };
                     self.reg_level[dst.0 as usize] = self.cur() as u32;
-                    let start = self.loops[self.loops.len() - 1].body.len();
-                    let mut marks = [0; MAX_UNROLL + 1];
+                    let mut marks =
+                        [(self.loops[self.loops.len() - 1].body.len(), self.classes.len() as u32); MAX_UNROLL + 1];
                     for u in 0..copies {
                         let v = self.op(*dst, op, u);
                         self.vals[dst.0 as usize][u] = v;
-                        marks[u + 1] = self.loops[self.loops.len() - 1].body.len();
+                        marks[u + 1] = (self.loops[self.loops.len() - 1].body.len(), self.classes.len() as u32);
                     }
                     if copies > 1 {
-                        marks[0] = start;
                         self.interleave(&marks[..=copies]);
                     }
                 }
@@ -329,12 +280,13 @@ impl Lower<'_> {
     }
 
     /// Puts the instructions of unrolled copies side by side, so that their dependency chains overlap even in a small
-    /// window. Pieces with branches, calls or stores into the frame stay as they are.
-    fn interleave(&mut self, marks: &[usize]) {
+    /// window. Pieces with branches, calls or stores into the frame stay as they are, and so do copies that use what an
+    /// earlier one made (an address, a broadcast). The marks are lengths of the body and numbers of registers.
+    fn interleave(&mut self, marks: &[(usize, u32)]) {
         let top = self.loops.len() - 1;
         let body = &mut self.loops[top].body;
-        let (start, n) = (marks[0], marks[1] - marks[0]);
-        let even = marks.windows(2).all(|m| m[1] - m[0] == n);
+        let (start, n) = (marks[0].0, marks[1].0 - marks[0].0);
+        let even = marks.windows(2).all(|m| m[1].0 - m[0].0 == n);
         let straight = |i: &Inst| {
             !matches!(
                 i,
@@ -342,6 +294,15 @@ impl Lower<'_> {
             )
         };
         if n < 2 || !even || !body[start..].iter().all(straight) {
+            return;
+        }
+        let mut apart = true;
+        for m in marks.windows(2).skip(1) {
+            for i in &body[m[0].0..m[1].0] {
+                i.visit(|v, _| apart &= !(marks[0].1..m[0].1).contains(&v.0));
+            }
+        }
+        if !apart {
             return;
         }
         let copies = marks.len() - 1;

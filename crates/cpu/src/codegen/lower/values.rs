@@ -61,7 +61,7 @@ impl Lower<'_> {
     pub(crate) fn const_reg(&mut self, c: Const) -> V {
         let level = self.vector.map_or(self.cur(), |v| v.level);
         let home = if level <= self.cur() { level } else { self.cur() };
-        if let Some(&v) = self.loops[home].consts.get(&(c.clone(), false)) {
+        if let Some(&v) = self.loops[home].consts.get(&c) {
             return v;
         }
         let v = self.vec();
@@ -81,7 +81,7 @@ impl Lower<'_> {
             imm: None,
             mask: V::NONE,
         });
-        self.loops[home].consts.insert((c, false), v);
+        self.loops[home].consts.insert(c, v);
         v
     }
 
@@ -120,18 +120,10 @@ impl Lower<'_> {
         let w = self.w(d);
         if d == DType::Bool && self.wide_target() {
             let g = self.mask_bits(v);
-            self.emit(Inst::Alu {
-                op: Alu::And,
-                dst: g,
-                src: Src::I(1),
-            });
+            self.alu(Alu::And, g, Src::I(1));
             let n = self.gpr();
-            self.emit(Inst::Imm { dst: n, imm: 0 });
-            self.emit(Inst::Alu {
-                op: Alu::Sub,
-                dst: n,
-                src: Src::R(g),
-            });
+            self.imm(n, 0);
+            self.alu(Alu::Sub, n, Src::R(g));
             let dst = self.fresh(Class::Mask);
             self.to(dst, &enc::KMOVW_FROM, W::X, V::NONE, n);
             return dst;
@@ -148,7 +140,7 @@ impl Lower<'_> {
     pub(crate) fn gpr_of(&mut self, r: Reg) -> V {
         if let Some(s) = self.consts[r.0 as usize] {
             let dst = self.gpr();
-            self.emit(Inst::Imm { dst, imm: s.to_i64() });
+            self.imm(dst, s.to_i64());
             return dst;
         }
         let made = self.reg_level[r.0 as usize] as usize;

@@ -1,8 +1,10 @@
 //! The error function.
 
+use super::super::enc;
 use super::super::inst::V;
 use super::super::lower::Lower;
 use super::exp::one_minus_exp;
+use super::log::log;
 use ir::{Compare, DType};
 
 /// x + x P(x²) near zero, 1 - exp(Q(|x|)) beyond. At most 2 ulp.
@@ -43,6 +45,58 @@ pub(super) fn erf(lo: &mut Lower<'_>, x: V) -> V {
     let y = lo.choose(beyond, far, near);
     lo.with_sign(y, x)
 }
+
+/// The inverse of erf by Giles's polynomials in w = -log((1 - x)(1 + x)). At most 4 ulp.
+pub(super) fn erf_inv(lo: &mut Lower<'_>, x: V) -> V {
+    let a = lo.abs(x);
+    let one = lo.k(1.0);
+    let above = lo.add(a, one);
+    let first = lo.kr(1.0);
+    let below = lo.sub(first, a);
+    let product = lo.mul(above, below);
+    let log = log(lo, product);
+    let w = lo.sign_flipped(log);
+    let offset = lo.k(2.5);
+    let t = lo.sub(w, offset);
+    let near = lo.poly(t, &CENTRE);
+    let wide = lo.w32();
+    let root = lo.v2(&enc::SQRTPS, wide, w);
+    let offset = lo.k(3.0);
+    let t = lo.sub(root, offset);
+    let far = lo.poly(t, &TAIL);
+    let limit = lo.k(5.0);
+    let central = lo.compare(Compare::Lt, DType::F32, w, limit);
+    let p = lo.choose(central, near, far);
+    let y = lo.mul(p, x);
+    // The polynomial of an infinite w is of no use.
+    let edge = lo.compare(Compare::Eq, DType::F32, a, one);
+    let inf = lo.k(f32::INFINITY);
+    let infinite = lo.mul(x, inf);
+    lo.choose(edge, infinite, y)
+}
+
+const CENTRE: [f32; 9] = [
+    2.810_226_4e-8,
+    3.432_739_4e-7,
+    -3.523_387_7e-6,
+    -4.391_506_5e-6,
+    0.000_218_580_87,
+    -0.001_253_725,
+    -0.004_177_681_6,
+    0.246_640_73,
+    1.501_409_4,
+];
+const TAIL: [f32; 9] = [
+    -0.000_200_214_26,
+    0.000_100_950_56,
+    0.001_349_343_2,
+    -0.003_673_428_4,
+    0.005_739_507_7,
+    -0.007_622_461_3,
+    0.009_438_87,
+    1.001_674,
+    2.832_976_8,
+];
 
 impl Lower<'_> {
     fn sign_flipped(&mut self, x: V) -> V {

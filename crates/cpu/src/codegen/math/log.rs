@@ -51,16 +51,9 @@ fn parts(lo: &mut Lower<'_>, x: V) -> Parts {
     let p = lo.poly(f, &LOG);
     let p = lo.mul(p, f);
     let half = lo.k(0.5);
-    let p = lo.nmad_half(p, half);
+    let p = lo.sub(p, half);
     let rest = lo.mul(z, p);
     Parts { e, f, rest }
-}
-
-impl Lower<'_> {
-    /// `p - 1/2`.
-    fn nmad_half(&mut self, p: V, half: super::super::inst::Rm) -> V {
-        self.ps(&enc::SUBPS, p, half)
-    }
 }
 
 /// The result for 0, infinity, negative numbers and NaN put in place of `y`.
@@ -80,7 +73,7 @@ fn specials(lo: &mut Lower<'_>, x: V, y: V) -> V {
 
 fn log_finite(lo: &mut Lower<'_>, x: V) -> V {
     let Parts { e, f, rest } = parts(lo, x);
-    let (low, high) = (lo.k(-2.121_944_4e-4), lo.k(0.693_359_375));
+    let (low, high) = (lo.k(-2.121_944_4e-4), lo.k(0.693_359_4));
     let y = lo.mad(e, low, rest);
     let y = lo.add(y, f);
     lo.mad(e, high, y)

@@ -1,13 +1,17 @@
-//! Elementary functions as vector code on f32 lanes.
+//! Elementary functions as vector code on f32 lanes, and a few on f64.
 //!
 //! Largest errors over all 2³² inputs, in units in the last place, as `examples/ulp_sweep.rs` finds them, are given with
 //! each function. Special cases (NaN, infinities, signed zeros, overflow, subnormal inputs and results) are exact.
 //! Polynomials interpolate at Chebyshev nodes or are those of Cephes.
 
+mod double;
 mod erf;
 mod exp;
 mod log;
+mod pow;
 mod trig;
+
+pub(crate) use pow::pow;
 
 use super::asm::W;
 use super::enc::{self, Enc};
@@ -40,6 +44,7 @@ pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::Log2 => log::log2(lo, x),
         Unary::Log1p => log::log1p(lo, x),
         Unary::Erf => erf::erf(lo, x),
+        Unary::ErfInv => erf::erf_inv(lo, x),
         Unary::Sin => trig::sin(lo, x),
         Unary::Cos => trig::cos(lo, x),
         _ => return None,
@@ -47,8 +52,8 @@ pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
 }
 
 /// A function of f64 lanes, if it has an inline form.
-pub(crate) fn unary_f64(_lo: &mut Lower<'_>, _op: Unary, _x: V) -> Option<V> {
-    None
+pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
+    double::unary(lo, op, x)
 }
 
 /// f32 instructions with constants where they fit.

@@ -3,7 +3,7 @@
 //! |x| = n π/2 + r with |r| ≤ π/4; π/2 in three parts, of which the first product cancels exactly.
 
 use super::super::asm::Cc;
-use super::super::inst::{Inst, V};
+use super::super::inst::V;
 use super::super::lower::Lower;
 use compiler::loops::{Op, Reg};
 use ir::{Compare, DType, Unary};
@@ -52,15 +52,15 @@ fn sin_cos(lo: &mut Lower<'_>, op: Unary, x: V) -> V {
     let limit = lo.k(71_476.0);
     let large = lo.compare(Compare::Gt, DType::F32, a, limit);
     let out = lo.vec();
-    lo.emit(Inst::Mov { dst: out, src: y });
+    lo.mov(out, y);
     let done = lo.label();
     let any = lo.any(large);
-    lo.emit(Inst::Test { a: any, b: any });
-    lo.emit(Inst::Jcc { cc: Cc::E, label: done });
+    lo.test(any);
+    lo.branch(Cc::E, done);
     let slow = lo.call(&Op::Unary(op, Reg(0)), DType::F32, DType::F32, &[x]);
     let y = lo.choose(large, slow, y);
-    lo.emit(Inst::Mov { dst: out, src: y });
-    lo.emit(Inst::Label { label: done });
+    lo.mov(out, y);
+    lo.bind(done);
     out
 }
 

@@ -44,6 +44,17 @@ fn map(from: DType, to: DType, n: usize, make: impl Fn(&mut Builder, Reg) -> Reg
     })
 }
 
+/// A small float may round to the neighbour where the f32 result is off by one.
+fn rounding(d: DType) -> Match {
+    match d {
+        DType::F16 => Match::Near(1e-3),
+        DType::BF16 => Match::Near(8e-3),
+        DType::F8E4M3 | DType::F8E5M2 => Match::Near(0.25),
+        DType::F32 => Match::Near(6e-7),
+        _ => Match::Near(1e-14),
+    }
+}
+
 #[test]
 fn every_unary_of_every_dtype() {
     let mut rng = Rng(1);
@@ -54,15 +65,7 @@ fn every_unary_of_every_dtype() {
             }
             let n = 61;
             let data = [samples(&mut rng, d, n), vec![0; n * op.result(d).size()]];
-            // A small float may round to the neighbour where the f32 result is off by one.
-            let how = match d {
-                _ if !random::inexact(op) => Match::Exact,
-                DType::F16 => Match::Near(1e-3),
-                DType::BF16 => Match::Near(8e-3),
-                DType::F8E4M3 | DType::F8E5M2 => Match::Near(0.25),
-                DType::F32 => Match::Near(4e-7),
-                _ => Match::Near(1e-14),
-            };
+            let how = if random::inexact(op) { rounding(d) } else { Match::Exact };
             for k in map(d, op.result(d), n, |b, v| b.unary(op, v)) {
                 check(&k, &data, &[], how);
             }
@@ -94,7 +97,12 @@ fn every_binary_and_comparison_of_every_dtype() {
                 };
                 for &op in Binary::ALL {
                     if op.domain().contains(d) {
-                        check(&kernel(d, &|b, v, w| b.binary(op, v, w)), &data, &[], Match::Exact);
+                        let how = if op == Binary::Pow && d.is_float() {
+                            rounding(d)
+                        } else {
+                            Match::Exact
+                        };
+                        check(&kernel(d, &|b, v, w| b.binary(op, v, w)), &data, &[], how);
                     }
                 }
                 for &op in Compare::ALL {
@@ -378,4 +386,121 @@ fn the_cache_knows_structure_and_forgets_the_oldest() {
     }
     assert!(cache.len() <= 8 && !cache.is_empty());
     assert!(std::sync::Arc::ptr_eq(&a, &cache.get(&make("a", 5)).unwrap()));
+}
+
+#[test]
+fn powers_of_special_numbers() {
+    let special = [
+        0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5, 1e30, -1e30, 1e-30, 16777217.0, 1e-42,
+    ];
+    let more = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    let values: Vec<f64> = special.into_iter().chain(more).collect();
+    let pairs: Vec<(f64, f64)> = values
+        .iter()
+        .flat_map(|&x| values.iter().map(move |&y| (x, y)))
+        .collect();
+    let n = pairs.len();
+    let mut b = Builder::new("pow");
+    let (x, y, z) = (
+        b.buffer(F, Mode::Read),
+        b.buffer(F, Mode::Read),
+        b.buffer(F, Mode::Write),
+    );
+    b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
+        let (v, w) = (b.load(x, i), b.load(y, i));
+        let r = b.binary(Binary::Pow, v, w);
+        b.store(z, i, r);
+    });
+    let column = |f: &dyn Fn(&(f64, f64)) -> f64| -> Vec<u8> {
+        bytes_of(&pairs.iter().map(|p| Scalar::from_f64(F, f(p))).collect::<Vec<_>>())
+    };
+    check(
+        &b.finish(),
+        &[column(&|p| p.0), column(&|p| p.1), vec![0; 4 * n]],
+        &[],
+        Match::Exact,
+    );
+}
+
+#[test]
+fn more_buffers_than_registers() {
+    let (rows, n, count) = (3i64, 19i64, 30usize);
+    let mut b = Builder::new("wide");
+    let inputs: Vec<_> = (0..count).map(|_| b.buffer(DType::I32, Mode::Read)).collect();
+    let y = b.buffer(DType::I32, Mode::Write);
+    b.each(LoopKind::Parallel, Size::Const(rows), |b, r| {
+        b.each(LoopKind::Vector, Size::Const(n), |b, i| {
+            let mut sum = b.number(DType::I32, 1.0);
+            for (k, &x) in inputs.iter().enumerate() {
+                // Different row strides, so that no two addresses share a base.
+                let v = b.load(x, Index::from(i).plus(r, n + k as i64));
+                sum = b.binary(Binary::Sub, sum, v);
+            }
+            b.store(y, Index::from(i).plus(r, n), sum);
+        });
+    });
+    let mut rng = Rng(5);
+    let mut data: Vec<Vec<u8>> = (0..count).map(|_| samples(&mut rng, DType::I32, 3 * 60)).collect();
+    data.push(vec![0; (rows * n * 4) as usize]);
+    check(&b.finish(), &data, &[], Match::Exact);
+}
+
+#[test]
+fn offsets_and_strides_beyond_32_bits() {
+    let mut b = Builder::new("far");
+    let x = b.buffer(F, Mode::Read);
+    let y = b.buffer(F, Mode::Write);
+    let Size::Arg(back) = b.size() else { unreachable!() };
+    let far = 1i64 << 40;
+    b.each(LoopKind::Serial, Size::Const(1), |b, t| {
+        b.each(LoopKind::Vector, Size::Const(21), |b, i| {
+            let index = Index {
+                offset: far,
+                offset_args: vec![back],
+                terms: vec![],
+            };
+            let v = b.load(x, index.plus(i, 1).plus(t, far));
+            b.store(y, i, v);
+        });
+    });
+    let mut rng = Rng(6);
+    check(
+        &b.finish(),
+        &[samples(&mut rng, F, 21), vec![0; 84]],
+        &[-far],
+        Match::Exact,
+    );
+}
+
+#[test]
+fn compiled_kernels_cross_threads() {
+    fn crosses<T: Send + Sync>() {}
+    crosses::<crate::codegen::CompiledKernel>();
+    crosses::<KernelCache>();
+}
+
+/// Every 8-bit float through memory, and every f32 exponent with awkward mantissas into each format.
+#[test]
+fn eight_bit_floats_round_as_the_reference() {
+    for d in [DType::F8E4M3, DType::F8E5M2] {
+        let all: Vec<u8> = (0..=255).collect();
+        for k in map(d, F, 256, |b, v| b.cast(F, v)) {
+            check(&k, &[all.clone(), vec![0; 1024]], &[], Match::Exact);
+        }
+        let mut values = vec![];
+        for exponent in 0..512u64 {
+            for mantissa in [
+                0u64, 1, 0x7_ffff, 0x8_0000, 0x8_0001, 0x10_0000, 0x18_0000, 0x2f_ffff, 0x30_0000, 0x70_0001, 0x7f_ffff,
+            ] {
+                values.push(Scalar::from_bits(F, exponent << 23 | mantissa));
+            }
+        }
+        let n = values.len();
+        for k in map(F, d, n, |b, v| b.cast(d, v))
+            .into_iter()
+            .chain(map(F, d, n, |b, v| b.let_(d, Op::Quantize(d, v))))
+        {
+            check(&k, &[bytes_of(&values), vec![0; n]], &[], Match::Exact);
+        }
+    }
 }

@@ -366,7 +366,10 @@ fn random_kernels_agree_with_the_evaluator() {
         .ok()
         .and_then(|s| s.parse().ok())
         .unwrap_or(4000u64);
-    let seeds = only.map_or(0..count, |s: u64| s..s + 1);
+    // These found faults once: unrolled copies that shared an address were put side by side; a conversion that does
+    // nothing hid that two carried values change places.
+    let found = [21215, 57898];
+    let seeds: Vec<u64> = only.map_or_else(|| found.into_iter().chain(0..count).collect(), |s: u64| vec![s]);
     for seed in seeds {
         let result = std::panic::catch_unwind(|| run(seed));
         assert!(result.is_ok(), "seed {seed}");

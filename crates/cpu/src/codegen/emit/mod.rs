@@ -1,11 +1,14 @@
 //! Allocated instructions to bytes: spilled operands, two-address forms, prologue and the helper trampoline.
 
-use super::asm::{Alu, Asm, Cc, Evex, PMem, PRm, RAX, RBP, RCX, RDI, RDX, RSI, RSP, W};
-use super::enc::{self, Enc, Tuple};
-use super::inst::{Base, Class, FmaKind, Inst, Mem, Rm, Src, V};
+mod operands;
+mod sequences;
+
+use super::Target;
+use super::asm::{Alu, Asm, Evex, PMem, PRm, RAX, RBP, RCX, RDI, RDX, RSI, RSP, W};
+use super::enc::{self};
+use super::inst::{Class, Inst, V};
 use super::pool::Pool;
 use super::regalloc::{Allocation, Files, Loc};
-use super::{Target, helper};
 
 /// Bytes at the bottom of the frame through which lanes travel to helpers and scalar loops.
 pub(crate) const AREA: u32 = 512;
@@ -122,117 +125,6 @@ struct Emitter<'a> {
 }
 
 impl Emitter<'_> {
-    fn loc(&self, v: V) -> Loc {
-        self.alloc.loc[v.0 as usize]
-    }
-
-    fn slot(off: u32) -> PMem {
-        PMem::At {
-            base: RSP,
-            index: None,
-            disp: (AREA + off) as i32,
-        }
-    }
-
-    /// A general register holding `v`; a spilled one is loaded into `scratch`.
-    fn gpr(&mut self, v: V, scratch: u8) -> u8 {
-        match self.loc(v) {
-            Loc::Reg(r) => r,
-            Loc::Slot(off) => {
-                self.asm.load(scratch, Self::slot(off), 8, false);
-                scratch
-            }
-            Loc::None => scratch,
-        }
-    }
-
-    /// The register to write `v` into, and the slot to store it to afterwards.
-    fn dst(&self, v: V, scratch: u8) -> (u8, Option<u32>) {
-        match self.loc(v) {
-            Loc::Reg(r) => (r, None),
-            Loc::Slot(off) => (scratch, Some(off)),
-            Loc::None => (scratch, None),
-        }
-    }
-
-    fn write_back(&mut self, v: V, r: u8, slot: Option<u32>) {
-        let Some(off) = slot else { return };
-        match self.classes[v.0 as usize] {
-            Class::Gpr => self.asm.store(r, Self::slot(off), 8),
-            Class::Vec => self.plain(&enc::MOVUPS_ST, self.full, r, 0, PRm::M(Self::slot(off))),
-            Class::Mask => self.plain(&enc::KMOVW_ST, W::X, r, 0, PRm::M(Self::slot(off))),
-        }
-    }
-
-    /// A vector or mask register holding `v`.
-    fn vreg(&mut self, v: V, scratch: u8) -> u8 {
-        match self.loc(v) {
-            Loc::Reg(r) => r,
-            Loc::Slot(off) => {
-                let m = PRm::M(Self::slot(off));
-                match self.classes[v.0 as usize] {
-                    Class::Mask => {
-                        // k0 can be a source of mask arithmetic, but not a write mask.
-                        let k = if scratch == self.scratch[1] { 0 } else { K_SCRATCH };
-                        self.plain(&enc::KMOVW, W::X, k, 0, m);
-                        k
-                    }
-                    _ => {
-                        self.plain(&enc::MOVUPS, self.full, scratch, 0, m);
-                        scratch
-                    }
-                }
-            }
-            Loc::None => scratch,
-        }
-    }
-
-    fn plain(&mut self, e: &Enc, w: W, reg: u8, vvvv: u8, rm: PRm) {
-        self.asm.vec(e, w, reg, vvvv, rm, None, Evex::default());
-    }
-
-    fn mem(&mut self, m: Mem) -> PMem {
-        let base = match m.base {
-            Base::Reg(v) => self.gpr(v, RAX),
-            Base::Frame => RSP,
-        };
-        let index = m.index.map(|(v, s)| (self.gpr(v, RCX), s));
-        PMem::At {
-            base,
-            index,
-            disp: m.disp,
-        }
-    }
-
-    /// The operand and whether it is an element to broadcast.
-    fn rm(&mut self, e: &Enc, rm: Rm, scratch: u8) -> (PRm, bool) {
-        match rm {
-            Rm::M(m) => (PRm::M(self.mem(m)), false),
-            Rm::C(id) => {
-                let (at, element) = self.pool.get(id);
-                (PRm::M(PMem::Pool(at)), element && e.tuple == Tuple::Full)
-            }
-            Rm::R(v) => match (self.loc(v), self.classes[v.0 as usize]) {
-                (Loc::Reg(r), _) => (PRm::R(r), false),
-                (Loc::Slot(off), Class::Vec) if e.ext.is_none() && !e.to_rm && !e.reg_only => {
-                    (PRm::M(Self::slot(off)), false)
-                }
-                (_, Class::Gpr) => (PRm::R(self.gpr(v, RAX)), false),
-                _ => (PRm::R(self.vreg(v, scratch)), false),
-            },
-        }
-    }
-
-    /// Loads an operand into a vector register.
-    fn fill(&mut self, w: W, reg: u8, rm: PRm, broadcast: bool, wide: bool) {
-        match rm {
-            PRm::R(r) if r == reg => {}
-            _ if broadcast && wide => self.plain(&enc::PBROADCASTQ, w, reg, 0, rm),
-            _ if broadcast => self.plain(&enc::BROADCASTSS, w, reg, 0, rm),
-            _ => self.plain(&enc::MOVUPS, w, reg, 0, rm),
-        }
-    }
-
     fn inst(&mut self, i: &Inst) {
         let [s0, s1] = self.scratch;
         match *i {
@@ -384,7 +276,21 @@ impl Emitter<'_> {
                     };
                     self.asm.vec(e, w, d, 0, rm, None, x);
                 } else {
-                    let m = if index == s0 { s1 } else { s0 };
+                    // The mask is used up, so it is a copy; if index and destination took both scratch registers, it
+                    // borrows another one.
+                    let m = match (index == s0, d == s1) {
+                        (false, _) => s0,
+                        (true, false) => s1,
+                        (true, true) => s0 - 1,
+                    };
+                    let borrowed = PRm::M(PMem::At {
+                        base: RSP,
+                        index: None,
+                        disp: AREA as i32 - 64,
+                    });
+                    if m == s0 - 1 {
+                        self.plain(&enc::MOVUPS_ST, self.full, m, 0, borrowed);
+                    }
                     match self.loc(mask) {
                         Loc::Reg(r) => self.plain(&enc::MOVAPS, self.full, m, 0, PRm::R(r)),
                         _ => {
@@ -403,6 +309,9 @@ impl Emitter<'_> {
                             ..Evex::default()
                         },
                     );
+                    if m == s0 - 1 {
+                        self.plain(&enc::MOVUPS, self.full, m, 0, borrowed);
+                    }
                 }
                 self.write_back(dst, d, slot);
             }
@@ -513,151 +422,5 @@ impl Emitter<'_> {
                 self.asm.call(self.trampoline);
             }
         }
-    }
-
-    fn src(&mut self, s: Src) -> Result<PRm, i32> {
-        match s {
-            Src::I(i) => Err(i),
-            Src::R(v) => Ok(match self.loc(v) {
-                Loc::Slot(off) => PRm::M(Self::slot(off)),
-                _ => PRm::R(self.gpr(v, RAX)),
-            }),
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "these are the fields of the instruction")]
-    fn fma(&mut self, kind: FmaKind, wide: bool, w: W, d: u8, a: V, b: Rm, c: Rm) {
-        let s1 = self.scratch[1];
-        let [e132, e213, e231] = match (kind, wide) {
-            (FmaKind::Add, false) => [&enc::FMADD132PS, &enc::FMADD213PS, &enc::FMADD231PS],
-            (FmaKind::Sub, false) => [&enc::FMSUB132PS, &enc::FMSUB213PS, &enc::FMSUB231PS],
-            (FmaKind::Neg, false) => [&enc::FNMADD132PS, &enc::FNMADD213PS, &enc::FNMADD231PS],
-            (FmaKind::Add, true) => [&enc::FMADD132PD, &enc::FMADD213PD, &enc::FMADD231PD],
-            (FmaKind::Sub, true) => [&enc::FMSUB132PD, &enc::FMSUB213PD, &enc::FMSUB231PD],
-            (FmaKind::Neg, true) => [&enc::FNMADD132PD, &enc::FNMADD213PD, &enc::FNMADD231PD],
-        };
-        let a = self.vreg(a, s1);
-        let (b, b_broadcast) = self.rm(e231, b, s1);
-        let (c, c_broadcast) = self.rm(e231, c, s1);
-        let x = |broadcast| Evex {
-            broadcast,
-            ..Evex::default()
-        };
-        match (b, c) {
-            (PRm::R(b), PRm::R(c)) if d == c => self.asm.vec(e231, w, d, a, PRm::R(b), None, x(false)),
-            (PRm::R(b), _) if d == a => self.asm.vec(e213, w, d, b, c, None, x(c_broadcast)),
-            (PRm::R(b), _) if d == b => self.asm.vec(e213, w, d, a, c, None, x(c_broadcast)),
-            (PRm::R(b), PRm::R(_)) => {
-                self.fill(w, d, c, false, wide);
-                self.asm.vec(e231, w, d, a, PRm::R(b), None, x(false));
-            }
-            (PRm::R(b), PRm::M(_)) => {
-                self.fill(w, d, PRm::R(a), false, wide);
-                self.asm.vec(e213, w, d, b, c, None, x(c_broadcast));
-            }
-            (PRm::M(_), PRm::R(c)) if d == a && d != c => self.asm.vec(e132, w, d, c, b, None, x(b_broadcast)),
-            (PRm::M(_), _) if d == a => {
-                // d is also a source: c waits in the scratch, which a does not use.
-                self.fill(w, s1, c, c_broadcast, wide);
-                self.asm.vec(e132, w, d, s1, b, None, x(b_broadcast));
-            }
-            (PRm::M(_), _) => {
-                self.fill(w, d, c, c_broadcast, wide);
-                self.asm.vec(e231, w, d, a, b, None, x(b_broadcast));
-            }
-        }
-    }
-
-    /// `x / 0 = -1`, `x % 0 = x`, and the quotient of the smallest integer by -1 wraps.
-    fn divide(&mut self, dst: V, a: V, b: V, signed: bool, rem: bool) {
-        let n = self.next_label;
-        self.next_label += 3;
-        let (zero, minus, end) = (n, n + 1, n + 2);
-        let divisor = self.gpr(b, RCX);
-        if divisor != RCX {
-            self.asm.mov(RCX, divisor);
-        }
-        let dividend = self.gpr(a, RAX);
-        self.asm.mov(RAX, dividend);
-        self.asm.test(RCX, RCX);
-        self.asm.jcc(Cc::E, zero);
-        if signed {
-            self.asm.alu_imm(Alu::Cmp, RCX, -1);
-            self.asm.jcc(Cc::E, minus);
-        }
-        self.asm.div(RCX, signed);
-        self.asm.jmp(end);
-        self.asm.bind(minus);
-        self.asm.neg(RAX);
-        self.asm.mov_imm(RDX, 0);
-        self.asm.jmp(end);
-        self.asm.bind(zero);
-        self.asm.mov(RDX, RAX);
-        self.asm.mov_imm(RAX, -1);
-        self.asm.bind(end);
-        let (d, slot) = self.dst(dst, RAX);
-        self.asm.mov(d, if rem { RDX } else { RAX });
-        self.write_back(dst, d, slot);
-    }
-
-    /// Saves every register, calls the lane helper with the transfer area and the code in rax, restores.
-    fn trampoline(&mut self) {
-        const CALLER_SAVED: [u8; 6] = [RSI, RDI, 8, 9, 10, 11];
-        self.asm.bind(self.trampoline);
-        self.asm.push(RBP);
-        self.asm.mov(RBP, RSP);
-        for r in CALLER_SAVED {
-            self.asm.push(r);
-        }
-        let (n, step) = if self.wide { (32u8, 64) } else { (16, 32) };
-        let masks = n as i32 * step;
-        self.asm.alu_imm(Alu::Sub, RSP, masks + 128);
-        self.asm.alu_imm(Alu::And, RSP, -64);
-        let at = |disp| PMem::At {
-            base: RSP,
-            index: None,
-            disp,
-        };
-        for r in 0..n {
-            self.plain(&enc::MOVUPS_ST, self.full, r, 0, PRm::M(at(r as i32 * step)));
-        }
-        if self.wide {
-            for k in 1..7u8 {
-                self.plain(&enc::KMOVW_ST, W::X, k, 0, PRm::M(at(masks + 8 * k as i32)));
-            }
-        }
-        self.asm.lea(
-            RDI,
-            PMem::At {
-                base: RBP,
-                index: None,
-                disp: 16,
-            },
-        );
-        self.asm.mov(RSI, RAX);
-        self.asm.vzeroupper();
-        self.asm.mov_imm(RAX, helper::lanes as *const () as i64);
-        self.asm.call_reg(RAX);
-        for r in 0..n {
-            self.plain(&enc::MOVUPS, self.full, r, 0, PRm::M(at(r as i32 * step)));
-        }
-        if self.wide {
-            for k in 1..7u8 {
-                self.plain(&enc::KMOVW, W::X, k, 0, PRm::M(at(masks + 8 * k as i32)));
-            }
-        }
-        self.asm.lea(
-            RSP,
-            PMem::At {
-                base: RBP,
-                index: None,
-                disp: -48,
-            },
-        );
-        for r in CALLER_SAVED.into_iter().rev() {
-            self.asm.pop(r);
-        }
-        self.asm.pop(RBP);
-        self.asm.ret();
     }
 }

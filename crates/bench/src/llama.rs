@@ -1,0 +1,251 @@
+//! The models of the benchmarks, written against the Graph.
+
+use ir::composites::attention::{Attention, attention};
+use ir::composites::rope::{Pairs, Rope, rope};
+use ir::composites::{activation, embedding, loss, norm};
+use ir::ops::window::Windows;
+use ir::ops::{Dot, ReduceKind};
+use ir::{Build, Builder, DType, Graph, Literal, Result, Type, Unary, Value};
+
+const F: DType = DType::F32;
+
+/// Sizes of a Llama and of its batch.
+pub(crate) struct Config {
+    pub(crate) vocab: usize,
+    pub(crate) width: usize,
+    pub(crate) layers: usize,
+    pub(crate) heads: usize,
+    pub(crate) hidden: usize,
+    pub(crate) batch: usize,
+    pub(crate) seq: usize,
+}
+
+pub(crate) const TINY: Config =
+    Config { vocab: 512, width: 128, layers: 4, heads: 4, hidden: 352, batch: 8, seq: 128 };
+pub(crate) const SMALL: Config =
+    Config { vocab: 4096, width: 384, layers: 6, heads: 6, hidden: 1024, batch: 8, seq: 256 };
+
+/// Shapes of the parameters, in order: embedding, final norm, then six for each layer.
+fn params(c: &Config) -> Vec<Vec<usize>> {
+    let (d, f) = (c.width, c.hidden);
+    let mut shapes = vec![vec![c.vocab, d], vec![d]];
+    for _ in 0..c.layers {
+        shapes.extend([vec![d], vec![3 * d, d], vec![d, d], vec![d], vec![2 * f, d], vec![d, f]]);
+    }
+    shapes
+}
+
+/// `x·wᵀ` over the last axes.
+fn linear(b: &mut Builder, x: Value, w: Value) -> Result<Value> {
+    let rank = b.ty(x).rank();
+    b.one(Dot::last_axes(F, rank, 2).into(), &[x, w])
+}
+
+fn rms(b: &mut Builder, x: Value, w: Value) -> Result<Value> {
+    let c = norm::rmsnorm(&b.ty(x), &b.ty(w), 1e-6)?;
+    Ok(b.emit(c.into(), &[x, w])?[0])
+}
+
+/// Loss of the language model: parameters, token ids and targets to a mean.
+fn forward(c: &Config) -> Result<Graph> {
+    let mut b = Builder::new();
+    let p: Vec<Value> = params(c).iter().map(|s| b.input(F, s)).collect();
+    let (bs, t, d, h) = (c.batch, c.seq, c.width, c.heads);
+    let hd = d / h;
+    let ids = b.input(DType::I32, &[bs, t]);
+    let targets = b.input(DType::I32, &[bs, t]);
+    let angles = |f: fn(f64) -> f64| {
+        let table: Vec<f32> = (0..t * hd / 2)
+            .map(|i| f((i / (hd / 2)) as f64 / 10000f64.powf((i % (hd / 2)) as f64 * 2.0 / hd as f64)) as f32)
+            .collect();
+        Literal::new(&[t, hd / 2], &table)
+    };
+    let (cos, sin) = (b.constant(angles(f64::cos))?, b.constant(angles(f64::sin))?);
+    let e = embedding::embedding(&b.ty(p[0]), &b.ty(ids), None)?;
+    let mut x = b.emit(e.into(), &[p[0], ids])?[0];
+    for layer in p[2..].chunks(6) {
+        let n = rms(&mut b, x, layer[0])?;
+        let qkv = linear(&mut b, n, layer[1])?;
+        let split = b.reshape(qkv, &[bs, t, 3, h, hd])?;
+        let heads = b.permute(split, &[2, 0, 3, 1, 4])?;
+        let mut parts = Vec::new();
+        for i in 0..3 {
+            let one = b.slice_axis(heads, 0, i, i + 1)?;
+            let one = b.reshape(one, &[bs, h, t, hd])?;
+            parts.push(if i < 2 {
+                let layout = Rope { pairs: Pairs::Halves, heads_inside: false };
+                let r = rope(&b.ty(one), &b.ty(cos), &b.ty(sin), layout)?;
+                b.emit(r.into(), &[one, cos, sin])?[0]
+            } else {
+                one
+            });
+        }
+        let ty = b.ty(parts[0]);
+        let a = attention(&ty, &ty, &ty, &Attention { causal: true, ..Attention::default() })?;
+        let o = b.emit(a.into(), &parts)?[0];
+        let o = b.permute(o, &[0, 2, 1, 3])?;
+        let o = b.reshape(o, &[bs, t, d])?;
+        let o = linear(&mut b, o, layer[2])?;
+        x = b.add(x, o)?;
+        let n = rms(&mut b, x, layer[3])?;
+        let up = linear(&mut b, n, layer[4])?;
+        let s = activation::swiglu_fused(&b.ty(up))?;
+        let s = b.emit(s.into(), &[up])?[0];
+        let down = linear(&mut b, s, layer[5])?;
+        x = b.add(x, down)?;
+    }
+    let n = rms(&mut b, x, p[1])?;
+    let logits = linear(&mut b, n, p[0])?;
+    let l = mean_loss(&mut b, logits, targets)?;
+    Ok(b.finish(&[l]))
+}
+
+fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Result<Value> {
+    let ce = loss::cross_entropy(&b.ty(logits), &b.ty(targets), loss::CrossEntropy::default())?;
+    let rows = b.emit(ce.into(), &[logits, targets])?[0];
+    let n = b.ty(rows).numel();
+    let s = b.sum_all(rows)?;
+    b.scale(s, 1.0 / n as f64)
+}
+
+/// One step of training with AdamW: (parameters, first moments, second moments, ids, targets) to (loss, all three).
+pub(crate) fn train_step(c: &Config) -> Graph {
+    let build = || -> Result<Graph> {
+        let f = forward(c)?;
+        let shapes = params(c);
+        let n = shapes.len();
+        let wrt: Vec<usize> = (0..n).collect();
+        let grad = transform::value_and_grad(&f, &wrt)?;
+        let mut b = Builder::new();
+        let p: Vec<Value> = shapes.iter().map(|s| b.input(F, s)).collect();
+        let m: Vec<Value> = shapes.iter().map(|s| b.input(F, s)).collect();
+        let v: Vec<Value> = shapes.iter().map(|s| b.input(F, s)).collect();
+        let ids = b.input(DType::I32, &[c.batch, c.seq]);
+        let targets = b.input(DType::I32, &[c.batch, c.seq]);
+        let args: Vec<Value> = p.iter().copied().chain([ids, targets]).collect();
+        let outs = b.inline(&grad, &args)?;
+        let (mut np, mut nm, mut nv) = (Vec::new(), Vec::new(), Vec::new());
+        for i in 0..n {
+            let g = outs[1 + i];
+            let (keep, new) = (b.scale(m[i], 0.9)?, b.scale(g, 0.1)?);
+            let m1 = b.add(keep, new)?;
+            let sq = b.mul(g, g)?;
+            let (keep, new) = (b.scale(v[i], 0.999)?, b.scale(sq, 0.001)?);
+            let v1 = b.add(keep, new)?;
+            // The second moment of random inputs may be negative; a real one never is.
+            let size = b.unary(Unary::Abs, v1)?;
+            let root = b.unary(Unary::Sqrt, size)?;
+            let below = b.offset(root, 1e-8)?;
+            let step = b.div(m1, below)?;
+            let step = b.scale(step, 1e-3)?;
+            let decayed = b.scale(p[i], 0.99999)?;
+            np.push(b.sub(decayed, step)?);
+            nm.push(m1);
+            nv.push(v1);
+        }
+        let results: Vec<Value> = std::iter::once(outs[0]).chain(np).chain(nm).chain(nv).collect();
+        Ok(b.finish(&results))
+    };
+    build().expect("the model is a valid graph")
+}
+
+/// A post-norm transformer encoder, forward only.
+pub(crate) fn encoder(batch: usize, seq: usize, d: usize, heads: usize, hidden: usize, layers: usize) -> Graph {
+    let build = || -> Result<Graph> {
+        let mut b = Builder::new();
+        let mut x = b.input(F, &[batch, seq, d]);
+        let hd = d / heads;
+        for _ in 0..layers {
+            let (wqkv, bqkv) = (b.input(F, &[3 * d, d]), b.input(F, &[3 * d]));
+            let (wo, bo) = (b.input(F, &[d, d]), b.input(F, &[d]));
+            let (w1, b1) = (b.input(F, &[hidden, d]), b.input(F, &[hidden]));
+            let (w2, b2) = (b.input(F, &[d, hidden]), b.input(F, &[d]));
+            let norms: Vec<Value> = (0..4).map(|_| b.input(F, &[d])).collect();
+            let affine = |b: &mut Builder, x: Value, w: Value, bias: Value| -> Result<Value> {
+                let y = linear(b, x, w)?;
+                let shape = b.ty(y).shape;
+                let bias = b.broadcast_to(bias, &shape)?;
+                b.add(y, bias)
+            };
+            let layernorm = |b: &mut Builder, x: Value, w: Value, bias: Value| -> Result<Value> {
+                let c = norm::layernorm(&b.ty(x), Some(&b.ty(w)), Some(&b.ty(bias)), 1e-5)?;
+                Ok(b.emit(c.into(), &[x, w, bias])?[0])
+            };
+            let qkv = affine(&mut b, x, wqkv, bqkv)?;
+            let split = b.reshape(qkv, &[batch, seq, 3, heads, hd])?;
+            let split = b.permute(split, &[2, 0, 3, 1, 4])?;
+            let mut parts = Vec::new();
+            for i in 0..3 {
+                let one = b.slice_axis(split, 0, i, i + 1)?;
+                parts.push(b.reshape(one, &[batch, heads, seq, hd])?);
+            }
+            let ty = b.ty(parts[0]);
+            let a = attention(&ty, &ty, &ty, &Attention::default())?;
+            let o = b.emit(a.into(), &parts)?[0];
+            let o = b.permute(o, &[0, 2, 1, 3])?;
+            let o = b.reshape(o, &[batch, seq, d])?;
+            let o = affine(&mut b, o, wo, bo)?;
+            let r = b.add(x, o)?;
+            x = layernorm(&mut b, r, norms[0], norms[1])?;
+            let up = affine(&mut b, x, w1, b1)?;
+            let g = activation::gelu(&b.ty(up), activation::Gelu::Erf)?;
+            let g = b.emit(g.into(), &[up])?[0];
+            let down = affine(&mut b, g, w2, b2)?;
+            let r = b.add(x, down)?;
+            x = layernorm(&mut b, r, norms[2], norms[3])?;
+        }
+        Ok(b.finish(&[x]))
+    };
+    build().expect("the model is a valid graph")
+}
+
+/// One SGD step of a small convolutional network on 32 images of 3×32×32.
+pub(crate) fn cnn_step() -> Graph {
+    let build = || -> Result<Graph> {
+        let shapes: [&[usize]; 8] =
+            [&[32, 3, 3, 3], &[32], &[64, 32, 3, 3], &[64], &[128, 64, 3, 3], &[128], &[10, 128], &[10]];
+        let mut b = Builder::new();
+        let p: Vec<Value> = shapes.iter().map(|s| b.input(F, s)).collect();
+        let images = b.input(F, &[32, 3, 32, 32]);
+        let labels = b.input(DType::I32, &[32]);
+        let mut x = images;
+        for i in 0..3 {
+            x = conv_relu(&mut b, x, p[2 * i], p[2 * i + 1])?;
+            if i < 2 {
+                x = max_pool(&mut b, x)?;
+            }
+        }
+        let area = (b.ty(x).shape[2] * b.ty(x).shape[3]) as f64;
+        let s = b.sum(x, &[2, 3])?;
+        let pooled = b.scale(s, 1.0 / area)?;
+        let y = linear(&mut b, pooled, p[6])?;
+        let bias = b.broadcast_to(p[7], &[32, 10])?;
+        let logits = b.add(y, bias)?;
+        let l = mean_loss(&mut b, logits, labels)?;
+        let f = b.finish(&[l]);
+        let grad = transform::value_and_grad(&f, &(0..8).collect::<Vec<_>>())?;
+        let mut b = Builder::new();
+        let args: Vec<Value> = grad.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+        let outs = b.inline(&grad, &args)?;
+        let mut results = vec![outs[0]];
+        for i in 0..8 {
+            let step = b.scale(outs[1 + i], 1e-2)?;
+            results.push(b.sub(args[i], step)?);
+        }
+        Ok(b.finish(&results))
+    };
+    build().expect("the model is a valid graph")
+}
+
+fn conv_relu(b: &mut Builder, x: Value, w: Value, bias: Value) -> Result<Value> {
+    let y = b.conv(x, w, Windows::strided(&[1, 1], &[1, 1]), 1)?;
+    let shape = b.ty(y).shape;
+    let bias = b.broadcast(bias, &shape, &[1])?;
+    let z = b.add(y, bias)?;
+    let relu = activation::relu(&Type::new(F, &shape))?;
+    Ok(b.emit(relu.into(), &[z])?[0])
+}
+
+fn max_pool(b: &mut Builder, x: Value) -> Result<Value> {
+    b.reduce_window(ReduceKind::Max, x, &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0; 4]))
+}

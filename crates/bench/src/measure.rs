@@ -1,0 +1,91 @@
+//! Timing a compiled program.
+
+use compiler::{Backend, Bindings, Error, Executable, Result};
+use cpu::Cpu;
+use ir::{DType, Graph, Literal, Scalar, Type};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What to run.
+pub(crate) struct Options {
+    pub(crate) only: Vec<String>,
+    pub(crate) reps: usize,
+    pub(crate) threads: usize,
+}
+
+impl Options {
+    /// Whether a case was asked for.
+    pub(crate) fn wants(&self, case: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|o| o == case)
+    }
+}
+
+/// A program with its inputs in place.
+pub(crate) struct Ready {
+    pub(crate) exe: Arc<dyn Executable>,
+    pub(crate) bindings: Bindings,
+    pub(crate) compile_s: f64,
+}
+
+/// Compiles, and fills the inputs with small pseudo-random numbers (integers: below `classes`).
+pub(crate) fn prepare(cpu: &Cpu, graph: &Graph, classes: i64) -> Result<Ready> {
+    let start = Instant::now();
+    let program = compiler::compile(graph, cpu, &compiler::Options::default())?;
+    if std::env::var_os("LOOM_SHOW").is_some() {
+        eprintln!("{program}");
+    }
+    let exe = cpu.load(program)?;
+    let compile_s = start.elapsed().as_secs_f64();
+    let bindings = Bindings::for_program(exe.program(), cpu)?;
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    for (b, ty) in bindings.inputs.iter().zip(&exe.program().inputs) {
+        b.write(0, random(ty, classes, &mut state).bytes())?;
+    }
+    Ok(Ready { exe, bindings, compile_s })
+}
+
+fn random(ty: &Type, classes: i64, state: &mut u64) -> Literal {
+    let mut next = || {
+        *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (*state >> 33) as f64 / (1u64 << 31) as f64
+    };
+    Literal::from_fn(ty.clone(), |_| match ty.dtype {
+        DType::I32 | DType::I64 => Scalar::from_i64(ty.dtype, (next() * classes as f64) as i64),
+        // About normal: a sum of uniforms.
+        d => Scalar::from_f64(d, (next() + next() + next() + next() - 2.0) * 1.7),
+    })
+}
+
+impl Ready {
+    pub(crate) fn run(&mut self) -> Result<()> {
+        self.exe.run(&mut self.bindings)
+    }
+
+    /// Median seconds of a run over `reps` timings of `inner` runs each.
+    pub(crate) fn median(&mut self, reps: usize, inner: usize) -> Result<f64> {
+        self.run()?;
+        self.run()?;
+        let mut times = Vec::with_capacity(reps);
+        for _ in 0..reps {
+            let start = Instant::now();
+            for _ in 0..inner {
+                self.run()?;
+            }
+            times.push(start.elapsed().as_secs_f64() / inner as f64);
+        }
+        times.sort_by(f64::total_cmp);
+        Ok(times[reps / 2])
+    }
+}
+
+/// Resident memory of this process at its peak, in MiB.
+pub(crate) fn peak_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
+    line.and_then(|l| l.split_whitespace().next()?.parse::<f64>().ok()).unwrap_or(0.0) / 1024.0
+}
+
+/// A case that could not be run as asked.
+pub(crate) fn fail(text: &str) -> Error {
+    Error::Backend(text.to_string())
+}

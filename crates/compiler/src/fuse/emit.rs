@@ -1,0 +1,699 @@
+//! Kernels from expressions: loops are opened, and what they don't change is computed before they open.
+
+use super::expr::{Ex, ExId};
+use super::generate::Generator;
+use super::index::{AtomKind, Lin};
+use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, SCRATCH_ROW, Store, kernel_name};
+use super::space::Space;
+use crate::loops::{self, Atom, Buf, Builder, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
+use ir::{Binary, DType, Scalar, Value};
+use rustc_hash::FxHashMap;
+
+#[derive(Clone, Copy)]
+pub(super) enum Bind {
+    Unbound,
+    Var(loops::Var),
+    Reg(Reg),
+    /// The start of a block, and the variable within it.
+    Block(Reg, loops::Var),
+}
+
+pub(super) struct Emitter<'a> {
+    pub(super) g: Generator<'a>,
+    pub(super) shape: LoopShape,
+    pub(super) reductions: Vec<Reduction>,
+    pub(super) stores: Vec<Store>,
+    pub(super) b: Builder,
+    pub(super) bind: Vec<Bind>,
+    pub(super) bound: u64,
+    pub(super) level: u32,
+    pub(super) bufs: FxHashMap<Value, Buf>,
+    pub(super) params: Vec<Param>,
+    pub(super) scopes: Vec<Scope>,
+    /// Costly expressions kept in scratch memory between loops of a row, with the index of their element.
+    pub(super) cached: FxHashMap<ExId, Buf>,
+    pub(super) written: Vec<ExId>,
+    pub(super) block_start: Option<Reg>,
+    /// A tile in place of a value: its buffer, its loop variables and its row stride.
+    pub(super) tile: Option<(Buf, loops::Var, Option<usize>, Size)>,
+    /// Registers of a scan's carried values in the iteration being written.
+    pub(super) carries: Vec<Reg>,
+    /// Buffers of a scan's stacks, in the order of `stores`.
+    pub(super) stack_bufs: Vec<Buf>,
+}
+
+#[derive(Default)]
+pub(super) struct Scope {
+    regs: FxHashMap<ExId, Reg>,
+    atoms: FxHashMap<u32, Reg>,
+}
+
+impl<'a> Emitter<'a> {
+    pub(super) fn new(
+        g: Generator<'a>,
+        space: &Space,
+        shape: LoopShape,
+        reductions: Vec<Reduction>,
+        stores: Vec<Store>,
+    ) -> Emitter<'a> {
+        Emitter { reductions, ..Emitter::with_vars(g, space.extents.len(), shape, stores) }
+    }
+
+    /// An emitter for so many loop variables, without reductions.
+    pub(super) fn with_vars(g: Generator<'a>, vars: usize, shape: LoopShape, stores: Vec<Store>) -> Emitter<'a> {
+        Emitter {
+            g,
+            bind: vec![Bind::Unbound; vars],
+            bound: 0,
+            level: 0,
+            shape,
+            reductions: Vec::new(),
+            stores,
+            b: Builder::new(""),
+            bufs: FxHashMap::default(),
+            params: Vec::new(),
+            scopes: vec![Scope::default()],
+            cached: FxHashMap::default(),
+            written: Vec::new(),
+            block_start: None,
+            tile: None,
+            carries: Vec::new(),
+            stack_bufs: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self, group: &Group) -> Lowered {
+        let mut parallel: Option<i64> = (!self.shape.parallel.is_empty())
+            .then(|| self.shape.parallel.iter().map(|&v| self.shape.extents[v]).product());
+        if let (Some(b), Some(v)) = (self.shape.block, self.shape.vector) {
+            parallel = Some(parallel.unwrap_or(1) * (self.shape.extents[v] / b));
+        }
+        self.hoist_all();
+        match parallel {
+            Some(n) => {
+                let var = self.b.var();
+                self.b.begin();
+                self.scopes.push(Scope::default());
+                self.bind_parallel(var);
+                self.hoist_all();
+                self.rows(0);
+                self.scopes.pop();
+                let body = self.b.end();
+                self.b.push(Stmt::Loop(loops::Loop {
+                    var,
+                    extent: Extent::Exact(Size::Const(n)),
+                    kind: LoopKind::Parallel,
+                    carried: Vec::new(),
+                    body,
+                }));
+            }
+            None => self.rows(0),
+        }
+        let mut kernel = self.b.finish();
+        kernel.name = kernel_name(group);
+        Lowered {
+            kernel,
+            params: self.params,
+            parallel,
+            work: self.shape.work,
+        }
+    }
+
+    /// The loops over a tile, whose place and size are arguments; with reductions a tile has whole rows.
+    pub(super) fn tile(mut self, group: &Group, tile: Value, [batch, row, col]: [Option<usize>; 3]) -> Lowered {
+        let dtype = self.g.graph.ty(tile).dtype.accumulator();
+        let buf = self.b.buffer(dtype, Mode::Read);
+        self.params.push(Param::Value(tile));
+        let args: Vec<Size> = (0..6).map(|_| self.b.size()).collect();
+        let start = |b: &mut Builder, k: u32| {
+            b.let_(
+                DType::I64,
+                loops::Op::Index(loops::Index {
+                    offset_args: vec![k],
+                    ..loops::Index::default()
+                }),
+            )
+        };
+        let (b0, r0, c0) = (start(&mut self.b, 0), start(&mut self.b, 1), start(&mut self.b, 2));
+        if let Some(v) = batch {
+            self.set_bound(v, Bind::Reg(b0));
+        }
+        self.hoist_all();
+        let rv = self.b.var();
+        self.tile = Some((buf, rv, col, args[5]));
+        self.b.begin();
+        self.scopes.push(Scope::default());
+        if let Some(v) = row {
+            self.set_bound(v, Bind::Block(r0, rv));
+        }
+        self.hoist_all();
+        let plain = |var, extent, kind, body| {
+            Stmt::Loop(loops::Loop {
+                var,
+                extent: Extent::Exact(extent),
+                kind,
+                carried: Vec::new(),
+                body,
+            })
+        };
+        if self.reductions.is_empty() {
+            let cv = self.b.var();
+            self.b.begin();
+            self.scopes.push(Scope::default());
+            if let Some(v) = col {
+                self.set_bound(v, Bind::Block(c0, cv));
+            }
+            let stores = self.stores.clone();
+            for (value, _, e, at) in &stores {
+                self.store(*value, *e, at);
+            }
+            self.scopes.pop();
+            let inner = self.b.end();
+            self.b.push(plain(cv, args[4], LoopKind::Vector, inner));
+        } else {
+            self.row();
+        }
+        self.scopes.pop();
+        let outer = self.b.end();
+        self.b.push(plain(rv, args[3], LoopKind::Serial, outer));
+        let mut kernel = self.b.finish();
+        kernel.name = format!("tile_{}", kernel_name(group));
+        Lowered {
+            kernel,
+            params: self.params,
+            parallel: None,
+            work: self.shape.work,
+        }
+    }
+
+    /// Row variables, and the start of the vector's block, from the flat parallel variable.
+    pub(super) fn bind_parallel(&mut self, var: loops::Var) {
+        let vars = self.shape.parallel.clone();
+        let blocks = match (self.shape.block, self.shape.vector) {
+            (Some(b), Some(v)) => Some((b, self.shape.extents[v] / b)),
+            _ => None,
+        };
+        if let ([v], None) = (&vars[..], blocks) {
+            self.set_bound(*v, Bind::Var(var));
+            return;
+        }
+        let mut rest = self.b.index(var);
+        let mut peel = |b: &mut Builder, extent: i64, last: bool| {
+            if last {
+                return rest;
+            }
+            let n = b.constant(Scalar::from_i64(DType::I64, extent));
+            let r = b.binary(Binary::Rem, rest, n);
+            rest = b.binary(Binary::Div, rest, n);
+            r
+        };
+        if let Some((block, count)) = blocks {
+            let k = peel(&mut self.b, count, vars.is_empty());
+            let size = self.b.constant(Scalar::from_i64(DType::I64, block));
+            self.block_start = Some(self.b.binary(Binary::Mul, k, size));
+        }
+        for (k, &v) in vars.iter().enumerate().rev() {
+            let r = peel(&mut self.b, self.shape.extents[v], k == 0);
+            self.set_bound(v, Bind::Reg(r));
+        }
+    }
+
+    pub(super) fn set_bound(&mut self, v: usize, bind: Bind) {
+        self.bind[v] = bind;
+        self.bound |= 1 << v;
+        // Variables merged into this one are implied by it.
+        for u in (0..v).rev() {
+            if self.shape.merged[u].is_some_and(|m| self.bound >> m & 1 == 1) {
+                self.bound |= 1 << u;
+            }
+        }
+    }
+
+    pub(super) fn unbind(&mut self, v: usize, before: u64) {
+        self.bind[v] = Bind::Unbound;
+        self.bound = before;
+    }
+
+    /// Runs `body` in a loop over a variable, carrying values through it.
+    pub(super) fn over(
+        &mut self,
+        v: usize,
+        kind: LoopKind,
+        init: &[(Reg, Option<Binary>)],
+        body: &mut dyn FnMut(&mut Self, &[Reg]) -> Vec<Reg>,
+    ) -> Vec<Reg> {
+        let var = self.b.var();
+        let phis: Vec<Reg> = init.iter().map(|(r, _)| self.b.reg(self.b.dtype(*r))).collect();
+        self.b.begin();
+        self.scopes.push(Scope::default());
+        let before = self.bound;
+        let start = self.block_start.filter(|_| self.shape.vector == Some(v));
+        self.set_bound(v, start.map_or(Bind::Var(var), |s| Bind::Block(s, var)));
+        let nexts = body(self, &phis);
+        self.unbind(v, before);
+        self.scopes.pop();
+        let block = self.b.end();
+        let mut outs = Vec::with_capacity(init.len());
+        let mut carried = Vec::with_capacity(init.len());
+        for (((init, combine), phi), next) in init.iter().zip(phis).zip(nexts) {
+            let out = self.b.reg(self.b.dtype(*init));
+            outs.push(out);
+            carried.push(Carried {
+                init: *init,
+                phi,
+                next,
+                out,
+                combine: *combine,
+            });
+        }
+        let count = self
+            .shape
+            .block
+            .filter(|_| start.is_some())
+            .unwrap_or(self.shape.extents[v]);
+        let extent = Extent::Exact(Size::Const(count));
+        self.b.push(Stmt::Loop(loops::Loop {
+            var,
+            extent,
+            kind,
+            carried,
+            body: block,
+        }));
+        outs
+    }
+
+    pub(super) fn rows(&mut self, k: usize) {
+        if k < self.shape.serial.len() {
+            let v = self.shape.serial[k];
+            self.over(v, LoopKind::Serial, &[], &mut |e, _| {
+                e.hoist_all();
+                e.rows(k + 1);
+                Vec::new()
+            });
+            return;
+        }
+        let vector = self.shape.vector;
+        match vector.filter(|v| !self.shape.cols.contains(v)) {
+            Some(v) => {
+                self.over(v, LoopKind::Vector, &[], &mut |e, _| {
+                    e.row();
+                    Vec::new()
+                });
+            }
+            None => self.row(),
+        }
+    }
+
+    /// Everything of one row: reductions level by level, then results.
+    pub(super) fn row(&mut self) {
+        let levels = self.reductions.iter().map(|r| r.level).max().unwrap_or(0);
+        self.plan_cache(levels);
+        self.level = 0;
+        for level in 1..=levels {
+            self.hoist_all();
+            let here: Vec<usize> = (0..self.reductions.len())
+                .filter(|&k| self.reductions[k].level == level)
+                .collect();
+            let mut init = Vec::new();
+            for &k in &here {
+                let r = &self.reductions[k];
+                let identity = r.kind.identity(r.acc);
+                init.push((self.b.constant(identity), r.kind.combine()));
+            }
+            let outs = self.reduce_loops(0, &init, &here);
+            for (&k, out) in here.iter().zip(outs) {
+                let (result, dtype) = (
+                    self.reductions[k].result,
+                    self.g.exprs.info(self.reductions[k].result).dtype,
+                );
+                let out = if self.b.dtype(out) == dtype {
+                    out
+                } else {
+                    self.b.cast(dtype, out)
+                };
+                self.scopes
+                    .last_mut()
+                    .expect("a scope is open")
+                    .regs
+                    .insert(result, out);
+            }
+            self.level = level;
+        }
+        self.hoist_all();
+        let stores = self.stores.clone();
+        for (value, _, e, at) in stores.iter().filter(|s| s.1 != Role::Full) {
+            self.store(*value, *e, at);
+        }
+        if stores.iter().any(|s| s.1 == Role::Full) {
+            self.store_loops(0);
+        }
+        self.level = 0;
+    }
+
+    pub(super) fn col_kind(&self, v: usize) -> LoopKind {
+        if self.shape.vector == Some(v) {
+            LoopKind::Vector
+        } else {
+            LoopKind::Serial
+        }
+    }
+
+    pub(super) fn reduce_loops(&mut self, k: usize, accs: &[(Reg, Binary)], here: &[usize]) -> Vec<Reg> {
+        let Some(&v) = self.shape.cols.get(k) else {
+            let mut next = Vec::with_capacity(here.len());
+            for (&r, &(acc, op)) in here.iter().zip(accs) {
+                let (operand, dtype) = (self.reductions[r].operand, self.reductions[r].acc);
+                let x = self.reg(operand);
+                let x = if self.b.dtype(x) == dtype {
+                    x
+                } else {
+                    self.b.cast(dtype, x)
+                };
+                next.push(self.b.binary(op, acc, x));
+            }
+            self.write_cache(here);
+            return next;
+        };
+        let kind = self.col_kind(v);
+        let init: Vec<(Reg, Option<Binary>)> = accs
+            .iter()
+            .map(|&(r, op)| (r, (kind == LoopKind::Vector).then_some(op)))
+            .collect();
+        self.over(v, kind, &init, &mut |e, phis| {
+            if k + 1 < e.shape.cols.len() {
+                e.hoist_all();
+            }
+            let inner: Vec<(Reg, Binary)> = phis.iter().zip(accs).map(|(&p, &(_, op))| (p, op)).collect();
+            e.reduce_loops(k + 1, &inner, here)
+        })
+    }
+
+    pub(super) fn store_loops(&mut self, k: usize) {
+        let Some(&v) = self.shape.cols.get(k) else {
+            let stores = self.stores.clone();
+            for (value, _, e, at) in stores.iter().filter(|s| s.1 == Role::Full) {
+                self.store(*value, *e, at);
+            }
+            return;
+        };
+        let kind = self.col_kind(v);
+        self.over(v, kind, &[], &mut |e, _| {
+            if k + 1 < e.shape.cols.len() {
+                e.hoist_all();
+            }
+            e.store_loops(k + 1);
+            Vec::new()
+        });
+    }
+
+    pub(super) fn store(&mut self, value: Value, e: ExId, at: &Lin) {
+        let r = self.reg(e);
+        let dtype = self.g.graph.ty(value).dtype;
+        let buf = self.buffer(value, dtype, Mode::Write);
+        let index = self.index(at);
+        self.b.store(buf, index, r);
+    }
+
+    pub(super) fn buffer(&mut self, value: Value, dtype: DType, mode: Mode) -> Buf {
+        if let Some(b) = self.bufs.get(&value) {
+            return *b;
+        }
+        let b = self.b.buffer(dtype, mode);
+        self.params.push(Param::Value(value));
+        self.bufs.insert(value, b);
+        b
+    }
+
+    // Scratch between the loops of a row.
+
+    /// Costly expressions of the columns that more than one loop of a row needs.
+    pub(super) fn plan_cache(&mut self, levels: u32) {
+        let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
+        let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
+        if self.tile.is_some() || levels == 0 || !in_row || self.shape.cols.len() != 1 || row as usize * 8 > SCRATCH_ROW
+        {
+            return;
+        }
+        let col_vars = self.shape.cols.iter().fold(0u64, |m, v| m | 1 << v) | self.merged_into_cols();
+        let mut phases: Vec<Vec<ExId>> = (1..=levels)
+            .map(|l| {
+                self.reductions
+                    .iter()
+                    .filter(|r| r.level == l)
+                    .map(|r| r.operand)
+                    .collect()
+            })
+            .collect();
+        phases.push(self.stores.iter().filter(|s| s.1 == Role::Full).map(|s| s.2).collect());
+        let mut first = FxHashMap::default();
+        let mut shared = Vec::new();
+        for (p, targets) in phases.iter().enumerate() {
+            let mut seen = Vec::new();
+            let mut stack = targets.clone();
+            while let Some(e) = stack.pop() {
+                if seen.contains(&e) || self.g.exprs.info(e).vars & col_vars == 0 {
+                    continue;
+                }
+                seen.push(e);
+                match first.get(&e) {
+                    // Already computed by an earlier loop: a boundary between the two, not to be looked into.
+                    Some(&q) if q < p => {
+                        if self.g.exprs.info(e).cost >= 12 && !shared.contains(&e) {
+                            shared.push(e);
+                        }
+                        if self.g.exprs.info(e).cost >= 12 {
+                            continue;
+                        }
+                    }
+                    Some(_) => {}
+                    None => {
+                        first.insert(e, p);
+                    }
+                }
+                stack.extend(self.g.exprs.get(e).children());
+            }
+        }
+        for e in shared.into_iter().take(4) {
+            let dtype = self.g.exprs.info(e).dtype;
+            let buf = self.b.buffer(dtype, Mode::Scratch(row as usize));
+            self.params.push(Param::Scratch(row as usize * dtype.size()));
+            self.cached.insert(e, buf);
+        }
+    }
+
+    pub(super) fn merged_into_cols(&self) -> u64 {
+        let mut mask = 0;
+        for u in 0..self.shape.merged.len() {
+            let mut v = u;
+            while let Some(m) = self.shape.merged[v] {
+                v = m;
+            }
+            if v != u && self.shape.cols.contains(&v) {
+                mask |= 1 << u;
+            }
+        }
+        mask
+    }
+
+    /// Stores what the loop just computed and later loops need.
+    pub(super) fn write_cache(&mut self, _here: &[usize]) {
+        let mut todo: Vec<(ExId, Buf)> = self.cached.iter().map(|(e, b)| (*e, *b)).collect();
+        todo.sort();
+        for (e, buf) in todo {
+            if self.written.contains(&e) {
+                continue;
+            }
+            let Some(r) = self.find(e) else { continue };
+            if let Some(&v) = self.shape.cols.last()
+                && let Bind::Var(var) = self.bind[v]
+            {
+                self.b.store(buf, var, r);
+                self.written.push(e);
+            }
+        }
+    }
+
+    // Expressions.
+
+    /// Whether a register was computed in the innermost scope.
+    pub(super) fn defined_here(&self, r: Reg) -> bool {
+        self.scopes.last().is_some_and(|s| s.regs.values().any(|&x| x == r))
+    }
+
+    pub(super) fn find(&self, e: ExId) -> Option<Reg> {
+        self.scopes.iter().rev().find_map(|s| s.regs.get(&e).copied())
+    }
+
+    /// Computes what the open loops need but don't change, before they open.
+    pub(super) fn hoist_all(&mut self) {
+        let mut targets: Vec<ExId> = self.stores.iter().map(|s| s.2).collect();
+        targets.extend(self.reductions.iter().map(|r| r.operand));
+        let mut seen = rustc_hash::FxHashSet::default();
+        for t in targets {
+            self.hoist(t, &mut seen);
+        }
+        let forms: Vec<Lin> = self.stores.iter().map(|s| s.3.clone()).collect();
+        for f in forms {
+            self.hoist_atoms(&f);
+        }
+    }
+
+    pub(super) fn ready(&self, e: ExId) -> bool {
+        let info = self.g.exprs.info(e);
+        info.vars & !self.bound == 0 && info.level <= self.level && !info.carried
+    }
+
+    pub(super) fn hoist(&mut self, e: ExId, seen: &mut rustc_hash::FxHashSet<ExId>) {
+        if !seen.insert(e) {
+            return;
+        }
+        if self.ready(e) {
+            if !matches!(self.g.exprs.get(e), Ex::Const(_)) && self.find(e).is_none() {
+                self.reg(e);
+            }
+            return;
+        }
+        if let Ex::Load { at, .. } | Ex::Index(at) = self.g.exprs.get(e) {
+            let at = at.clone();
+            self.hoist_atoms(&at);
+        }
+        for c in self.g.exprs.get(e).children() {
+            self.hoist(c, seen);
+        }
+    }
+
+    pub(super) fn hoist_atoms(&mut self, lin: &Lin) {
+        for (a, _) in lin.terms.clone() {
+            let atom = self.g.atoms.get(a);
+            let plain = matches!(atom.kind, AtomKind::Var(_));
+            let computed_ready = match atom.kind {
+                AtomKind::Computed(e) => self.ready(e),
+                _ => true,
+            };
+            if !plain && atom.vars & !self.bound == 0 && computed_ready {
+                self.atom_reg(a);
+            }
+        }
+    }
+
+    pub(super) fn reg(&mut self, e: ExId) -> Reg {
+        if let Some(r) = self.find(e) {
+            return r;
+        }
+        if self.written.contains(&e)
+            && let Some(&buf) = self.cached.get(&e)
+            && let Some(&v) = self.shape.cols.last()
+            && let Bind::Var(var) = self.bind[v]
+        {
+            let r = self.b.load(buf, var);
+            self.scopes.last_mut().expect("a scope is open").regs.insert(e, r);
+            return r;
+        }
+        let dtype = self.g.exprs.info(e).dtype;
+        let ex = self.g.exprs.get(e).clone();
+        let op = match ex {
+            Ex::Const(s) => loops::Op::Const(s),
+            Ex::Index(l) => loops::Op::Index(self.index(&l)),
+            Ex::Carry(_) if self.tile.is_some() => {
+                let (buf, r, col, stride) = self.tile.expect("just seen");
+                let mut index = loops::Index::default().term(Atom::Var(r), stride);
+                if let Some(Bind::Block(_, c) | Bind::Var(c)) = col.map(|v| self.bind[v]) {
+                    index = index.plus(c, 1);
+                }
+                let acc = self.b.load(buf, index);
+                let out = if self.b.dtype(acc) == dtype {
+                    acc
+                } else {
+                    self.b.cast(dtype, acc)
+                };
+                self.scopes.last_mut().expect("a scope is open").regs.insert(e, out);
+                return out;
+            }
+            Ex::Load { from, at, mask } => {
+                let mask = mask.map(|(m, s)| (self.reg(m), s));
+                let buf = self.buffer(from, dtype, Mode::Read);
+                loops::Op::Load {
+                    buf,
+                    index: self.index(&at),
+                    mask,
+                }
+            }
+            Ex::Unary(op, a) => loops::Op::Unary(op, self.reg(a)),
+            Ex::Binary(op, a, b) => loops::Op::Binary(op, self.reg(a), self.reg(b)),
+            Ex::Compare(op, a, b) => loops::Op::Compare(op, self.reg(a), self.reg(b)),
+            Ex::Select(c, a, b) => loops::Op::Select(self.reg(c), self.reg(a), self.reg(b)),
+            Ex::Fma(a, b, c) => loops::Op::Fma(self.reg(a), self.reg(b), self.reg(c)),
+            Ex::Cast(d, a) => loops::Op::Cast(d, self.reg(a)),
+            Ex::Quantize(d, a) => loops::Op::Quantize(d, self.reg(a)),
+            Ex::Bitcast(d, a) => loops::Op::Bitcast(d, self.reg(a)),
+            Ex::Carry(k) if !self.carries.is_empty() => return self.carries[k],
+            Ex::Reduced(_) | Ex::Carry(_) => unreachable!("defined by its loop before it is used"),
+        };
+        let r = self.b.let_(dtype, op);
+        self.scopes.last_mut().expect("a scope is open").regs.insert(e, r);
+        r
+    }
+
+    pub(super) fn atom_reg(&mut self, a: u32) -> Reg {
+        if let Some(r) = self.scopes.iter().rev().find_map(|s| s.atoms.get(&a).copied()) {
+            return r;
+        }
+        let kind = self.g.atoms.get(a).kind.clone();
+        let r = match kind {
+            AtomKind::Var(v) => match self.bind[v] {
+                Bind::Reg(r) => return r,
+                Bind::Var(var) => self.b.index(var),
+                Bind::Block(start, var) => {
+                    let i = loops::Index::from(start).plus(var, 1);
+                    self.b.index(i)
+                }
+                Bind::Unbound => unreachable!("a loop variable is used inside its loop"),
+            },
+            AtomKind::Div(l, by) | AtomKind::Mod(l, by) => {
+                let index = self.index(&l);
+                let x = self.b.let_(DType::I64, loops::Op::Index(index));
+                let n = self.b.constant(Scalar::from_i64(DType::I64, by));
+                let op = if matches!(self.g.atoms.get(a).kind, AtomKind::Div(..)) {
+                    Binary::Div
+                } else {
+                    Binary::Rem
+                };
+                self.b.binary(op, x, n)
+            }
+            AtomKind::Computed(e) => {
+                let r = self.reg(e);
+                if self.b.dtype(r) == DType::I64 {
+                    r
+                } else {
+                    self.b.cast(DType::I64, r)
+                }
+            }
+        };
+        self.scopes.last_mut().expect("a scope is open").atoms.insert(a, r);
+        r
+    }
+
+    pub(super) fn index(&mut self, lin: &Lin) -> loops::Index {
+        let mut out = loops::Index {
+            offset: lin.c,
+            ..loops::Index::default()
+        };
+        for &(a, k) in &lin.terms {
+            let atom = match self.g.atoms.get(a).kind {
+                AtomKind::Var(v) if self.shape.merged[v].is_some() => continue,
+                AtomKind::Var(v) => match self.bind[v] {
+                    Bind::Var(var) => Atom::Var(var),
+                    Bind::Reg(r) => Atom::Reg(r),
+                    Bind::Block(start, var) => {
+                        out.terms.push((Atom::Reg(start), Size::Const(k)));
+                        Atom::Var(var)
+                    }
+                    Bind::Unbound => unreachable!("a loop variable is used inside its loop"),
+                },
+                _ => Atom::Reg(self.atom_reg(a)),
+            };
+            out.terms.push((atom, Size::Const(k)));
+        }
+        out
+    }
+}

@@ -1,0 +1,240 @@
+//! f64 lanes: exp, log, expm1, tanh, logistic. At most 2 ulp each, but for logistic's 3.
+//!
+//! The reductions are those of the f32 functions; log is fdlibm's, with s = f / (2 + f).
+
+use super::super::enc::{self, Enc};
+use super::super::inst::{FmaKind, Rm, V};
+use super::super::lower::Lower;
+use ir::{Compare, DType, Unary};
+
+/// 1.5 · 2⁵².
+const MAGIC: f64 = 6_755_399_441_055_744.0;
+/// ln 2 with 21 trailing zero bits, and the rest.
+const LN2_HI: f64 = 6.931_471_803_691_238e-1;
+const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
+/// (eʳ - 1 - r) / r².
+const EXP: [f64; 11] = [
+    2.0914685161418067e-9,
+    2.5105214474751413e-8,
+    2.7557273647451087e-7,
+    2.7557255406285044e-6,
+    2.480158732554432e-5,
+    0.00019841269874815834,
+    0.001388888888888375,
+    0.008333333333326136,
+    0.04166666666666667,
+    0.1666666666666667,
+    0.5,
+];
+const LOG: [f64; 7] = [
+    1.479_819_860_511_658_6e-1,
+    1.531_383_769_920_937_3e-1,
+    1.818_357_216_161_805e-1,
+    2.222_219_843_214_978_4e-1,
+    2.857_142_874_366_239e-1,
+    3.999_999_999_940_942e-1,
+    6.666_666_666_666_735e-1,
+];
+
+/// A function of f64 lanes, if it has an inline form.
+pub(super) fn unary(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
+    let mut d = Double(lo);
+    Some(match op {
+        Unary::Exp => d.exp(x),
+        Unary::Expm1 => d.expm1(x),
+        Unary::Tanh => d.tanh(x),
+        Unary::Logistic => d.logistic(x),
+        Unary::Log => d.log(x),
+        _ => return None,
+    })
+}
+
+/// f64 instructions by short names.
+pub(super) struct Double<'a, 'b>(pub(super) &'a mut Lower<'b>);
+
+impl Double<'_, '_> {
+    fn k(&mut self, x: f64) -> Rm {
+        self.0.c64(x.to_bits())
+    }
+
+    fn pd(&mut self, e: &'static Enc, a: V, b: impl Into<Rm>) -> V {
+        let w = self.0.w64();
+        self.0.v3(e, w, a, b)
+    }
+
+    fn shl(&mut self, x: V, n: u8) -> V {
+        let w = self.0.w64();
+        self.0.v2i(&enc::PSLLQ_I, w, x, n)
+    }
+
+    fn mad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.0.fma(true, a, b, c)
+    }
+
+    fn nmad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.0.fma_kind(FmaKind::Neg, true, a, b, c)
+    }
+
+    fn poly(&mut self, x: V, coefficients: &[f64]) -> V {
+        let (first, second) = (self.k(coefficients[0]), self.k(coefficients[1]));
+        let mut p = self.mad(x, first, second);
+        for &c in &coefficients[2..] {
+            let c = self.k(c);
+            p = self.mad(p, x, c);
+        }
+        p
+    }
+
+    fn clamp(&mut self, x: V, low: f64, high: f64) -> V {
+        let (l, h) = (self.0.r64(low.to_bits()), self.0.r64(high.to_bits()));
+        let x = self.pd(&enc::MAXPD, l, x);
+        self.pd(&enc::MINPD, h, x)
+    }
+
+    fn with_sign(&mut self, x: V, of: V) -> V {
+        let bit = self.0.c64(1 << 63);
+        let s = self.pd(&enc::PANDQ, of, bit);
+        self.pd(&enc::PORQ, x, s)
+    }
+
+    /// (n in the low bits of a float, r, eʳ - 1).
+    fn reduce(&mut self, x: V) -> (V, V) {
+        let (log2e, magic) = (self.k(std::f64::consts::LOG2_E), self.k(MAGIC));
+        let shifted = self.mad(x, log2e, magic);
+        let n = self.pd(&enc::SUBPD, shifted, magic);
+        let (hi, rest) = (self.k(LN2_HI), self.k(LN2_LO));
+        let r = self.nmad(n, hi, x);
+        let r = self.nmad(n, rest, r);
+        let q = self.poly(r, &EXP);
+        let s = self.pd(&enc::MULPD, r, r);
+        (shifted, self.mad(s, q, r))
+    }
+
+    /// 2ⁿ times a power of two, for n in the low bits of a float and a normal result.
+    fn power(&mut self, shifted: V, times: f64) -> V {
+        let e = self.shl(shifted, 52);
+        let times = self.k(times);
+        self.pd(&enc::PADDQ, e, times)
+    }
+
+    pub(super) fn exp(&mut self, x: V) -> V {
+        let x = self.clamp(x, -746.0, 710.0);
+        let (shifted, em1) = self.reduce(x);
+        let one = self.k(1.0);
+        let p = self.pd(&enc::ADDPD, em1, one);
+        // 2ⁿ in two steps, of which only the second can round: n from -1077 to 1025.
+        let bits = self.0.c64(MAGIC.to_bits());
+        let i = self.pd(&enc::PSUBQ, shifted, bits);
+        let w = self.0.w64();
+        let bias = self.0.c64(2048);
+        // Half of n, rounded down, by a logical shift of a number made positive.
+        let up = self.pd(&enc::PADDQ, i, bias);
+        let half = self.0.v2i(&enc::PSRLQ_I, w, up, 1);
+        let bias = self.0.c64(1024);
+        let half = self.pd(&enc::PSUBQ, half, bias);
+        let rest = self.pd(&enc::PSUBQ, i, half);
+        let (a, b) = (self.power(half, 1.0), self.power(rest, 1.0));
+        let p = self.pd(&enc::MULPD, p, a);
+        self.pd(&enc::MULPD, p, b)
+    }
+
+    fn expm1(&mut self, given: V) -> V {
+        let x = self.clamp(given, -50.0, 709.8);
+        let (shifted, p) = self.reduce(x);
+        let s = self.power(shifted, 0.5);
+        let half = self.k(0.5);
+        let t = self.pd(&enc::SUBPD, s, half);
+        let y = self.mad(p, s, t);
+        let y = self.pd(&enc::ADDPD, y, y);
+        self.with_sign(y, given)
+    }
+
+    /// t / (t + 2) with t = e²ˣ - 1.
+    fn tanh(&mut self, given: V) -> V {
+        let magnitude = self.0.c64(!(1 << 63));
+        let a = self.pd(&enc::PANDQ, given, magnitude);
+        let x = self.pd(&enc::ADDPD, a, a);
+        let x = self.clamp(x, 0.0, 40.0);
+        let (shifted, p) = self.reduce(x);
+        let s = self.power(shifted, 1.0);
+        let one = self.k(1.0);
+        let t = self.pd(&enc::SUBPD, s, one);
+        let t = self.mad(p, s, t);
+        let two = self.k(2.0);
+        let d = self.pd(&enc::ADDPD, t, two);
+        let y = self.pd(&enc::DIVPD, t, d);
+        self.with_sign(y, given)
+    }
+
+    /// As in f32, with 2⁻¹²⁸ in place of 2⁻³².
+    fn logistic(&mut self, x: V) -> V {
+        let small = 2f64.powi(-128);
+        let x = self.clamp(x, -746.0, 100.0);
+        let bit = self.0.c64(1 << 63);
+        let minus = self.pd(&enc::PXORQ, x, bit);
+        let (shifted, em1) = self.reduce(minus);
+        let s = self.power(shifted, small);
+        let add = self.k(small);
+        let both = self.pd(&enc::ADDPD, s, add);
+        let d = self.mad(em1, s, both);
+        let one = self.0.r64(small.to_bits());
+        self.pd(&enc::DIVPD, one, d)
+    }
+
+    pub(super) fn log(&mut self, given: V) -> V {
+        let w = self.0.w64();
+        let tiny = self.k(f64::MIN_POSITIVE);
+        let small = self.0.compare(Compare::Lt, DType::F64, given, tiny);
+        let up = self.k(2f64.powi(54));
+        let scaled = self.pd(&enc::MULPD, given, up);
+        let x = self.0.select(DType::F64, small, scaled, given);
+        // Exponent of x / √½, as a float by way of MAGIC's low bits (the sign bit is clear).
+        let sqrt_half = self.0.c64(0x3fe6_a09e_667f_3bcd);
+        let i = self.pd(&enc::PSUBQ, x, sqrt_half);
+        let bias = self.0.c64(1024 << 52);
+        let i = self.pd(&enc::PADDQ, i, bias);
+        let e = self.0.v2i(&enc::PSRLQ_I, w, i, 52);
+        let bits = self.0.c64(MAGIC.to_bits().wrapping_sub(1024));
+        let e = self.pd(&enc::PADDQ, e, bits);
+        let exponent = self.shl(e, 52);
+        let m = self.pd(&enc::PSUBQ, x, exponent);
+        let magic = self.k(MAGIC);
+        let e = self.pd(&enc::SUBPD, e, magic);
+        let less = self.k(54.0);
+        let lower = self.pd(&enc::SUBPD, e, less);
+        let e = self.0.select(DType::F64, small, lower, e);
+        let one = self.k(1.0);
+        let f = self.pd(&enc::SUBPD, m, one);
+        let two = self.k(2.0);
+        let d = self.pd(&enc::ADDPD, f, two);
+        let s = self.pd(&enc::DIVPD, f, d);
+        let z = self.pd(&enc::MULPD, s, s);
+        let r = self.poly(z, &LOG);
+        let r = self.pd(&enc::MULPD, r, z);
+        let half = self.k(0.5);
+        let h = self.pd(&enc::MULPD, f, half);
+        let h = self.pd(&enc::MULPD, h, f);
+        // e hi - ((h - (s (h + r) + e lo)) - f)
+        let hr = self.pd(&enc::ADDPD, h, r);
+        let (hi, rest) = (self.k(LN2_HI), self.k(LN2_LO));
+        let t = self.pd(&enc::MULPD, e, rest);
+        let t = self.mad(s, hr, t);
+        let t = self.pd(&enc::SUBPD, h, t);
+        let t = self.pd(&enc::SUBPD, t, f);
+        let y = self.0.fma_kind(FmaKind::Sub, true, e, hi, t);
+        self.log_specials(given, y)
+    }
+
+    fn log_specials(&mut self, x: V, y: V) -> V {
+        let inf = self.k(f64::INFINITY);
+        let top = self.0.compare(Compare::Eq, DType::F64, x, inf);
+        let y = self.0.select(DType::F64, top, inf, y);
+        let zero = self.k(0.0);
+        let bottom = self.0.compare(Compare::Eq, DType::F64, x, zero);
+        let minus_inf = self.k(f64::NEG_INFINITY);
+        let y = self.0.select(DType::F64, bottom, minus_inf, y);
+        let bad = self.0.cmp_float(true, 0x19, x, zero);
+        let nan = self.k(f64::NAN);
+        self.0.select(DType::F64, bad, nan, y)
+    }
+}

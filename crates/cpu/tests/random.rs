@@ -1,0 +1,79 @@
+//! Random graphs and the table of ops, compiled, against the interpreter.
+
+use compiler::{Backend, Bindings, Options};
+use cpu::Cpu;
+use cpu::codegen::Target;
+use ir::{Graph, Literal, interp};
+use oracle::random::{Options as Shape, Sample, sample, shrink};
+use oracle::{Coverage, Rng, rng::run_seed};
+
+fn run(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>, String> {
+    let program = compiler::compile(graph, cpu, &Options::default()).map_err(|e| e.to_string())?;
+    let exe = cpu.load(program).map_err(|e| e.to_string())?;
+    let mut b = Bindings::for_program(exe.program(), cpu).map_err(|e| e.to_string())?;
+    for (buffer, x) in b.inputs.iter().zip(inputs) {
+        buffer.write(0, x.bytes()).map_err(|e| e.to_string())?;
+    }
+    exe.run(&mut b).map_err(|e| e.to_string())?;
+    let mut outs = Vec::new();
+    for (buffer, ty) in b.outputs.iter().zip(&exe.program().outputs) {
+        let mut bytes = vec![0; ty.bytes()];
+        buffer.read(0, &mut bytes).map_err(|e| e.to_string())?;
+        outs.push(Literal::from_bytes(ty.clone(), &bytes).expect("sizes fit"));
+    }
+    Ok(outs)
+}
+
+fn agrees(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
+    interp::run(graph, inputs).map_err(|e| e.to_string())?;
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cpu, graph, inputs)));
+    let got = caught.map_err(|_| "it panicked".to_string())??;
+    oracle::noise::agrees(graph, inputs, &got, &mut Rng::new(1))
+}
+
+fn backends() -> Vec<Cpu> {
+    let mut all = vec![Cpu::new(2)];
+    if Target::detect() == Some(Target::Avx512) {
+        all.push(Cpu::with_target(1, Some(Target::Avx2)));
+    }
+    all
+}
+
+fn each(count: u64, shape: Shape) {
+    let cpus = backends();
+    let seed = run_seed();
+    let mut coverage = Coverage::default();
+    let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
+    for k in 0..count * rounds {
+        let s = sample(seed.wrapping_add(k), &shape);
+        coverage.add(&s.graph);
+        let cpu = &cpus[k as usize % cpus.len()];
+        let fails = |s: &Sample| agrees(cpu, &s.graph, &s.inputs).err();
+        if fails(&s).is_some() {
+            let small = shrink(&s, |c| fails(c).is_some());
+            let program = compiler::compile(&small.graph, cpu, &Options::default());
+            let program = program.map_or_else(|e| e.to_string(), |p| p.to_string());
+            panic!("TENSORLOOM_SEED={} fails first: {}\n{small}\n{program}", s.seed, fails(&small).unwrap_or_default());
+        }
+    }
+    println!("{coverage}");
+}
+
+#[test]
+fn random_graphs_equal_the_interpreter() {
+    each(10_000, Shape::ANY);
+}
+
+#[test]
+fn the_table_of_ops_equals_the_interpreter() {
+    let cpus = backends();
+    let mut wrong = Vec::new();
+    for row in oracle::rows::all() {
+        for cpu in &cpus {
+            if let Err(e) = agrees(cpu, &row.graph, &row.inputs) {
+                wrong.push(format!("{}: {e}", row.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,295 @@
+//! Calls: which operation a name means, which argument goes where, and what comes out.
+//!
+//! Tensors bind to inputs and then to parameters in order, constants to attributes or to the module's parameters in
+//! order; sizes that are not given follow from the tensors.
+
+use super::graph::{Entry, GraphChecker, Instance, Undecided};
+use super::primitives::{self, Primitive};
+use super::rules::Operand;
+use super::signature::{Misfit, Signature};
+use super::types::{TensorType, is_integer};
+use crate::ast::{Arg, Call, DeclKind, Expr, ExprKind, IndexItem};
+use crate::consteval::Value;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::dims::Dim;
+use crate::resolve::{Entity, ItemRef};
+use crate::span::Span;
+use crate::suggest::closest;
+
+/// What a call names.
+enum Target {
+    Primitive(&'static Primitive),
+    Module(ItemRef),
+    Instance(Instance),
+    /// Something whose results are not followed: a backward of a module, a declared primitive.
+    Opaque,
+    /// A stack of blocks, each fed with the results of the one before.
+    Stacked,
+    Unknown,
+}
+
+/// An argument once it is known to be a tensor or a constant.
+pub(super) enum Argument {
+    Tensor(Operand),
+    Constant(Value),
+    Absent,
+}
+
+impl GraphChecker<'_> {
+    fn target(&mut self, call: &Call) -> Target {
+        let path = &call.callee.path;
+        match self
+            .entries
+            .get(&path.parts[0].name)
+            .map(|defined| defined.entry.clone())
+        {
+            Some(Entry::Instances(instance, length)) if path.parts.len() == 1 => {
+                self.slice_in_range(call, length);
+                return Target::Instance(instance);
+            }
+            Some(Entry::Instance(instance)) if path.parts.len() == 1 => return Target::Instance(instance),
+            Some(Entry::Instance(_) | Entry::Instances(..)) if path.last().name == "backward" => {
+                return Target::Opaque;
+            }
+            Some(Entry::Instance(_) | Entry::Instances(..)) => {
+                if let Some(Entry::Instance(inner)) = self.path_entry(path) {
+                    return Target::Instance(inner);
+                }
+            }
+            _ => {}
+        }
+        match self.program.lookup(self.file, path) {
+            Some(Entity::Item(item)) => {
+                return match self.program.decl(item).map(|decl| decl.kind) {
+                    Some(DeclKind::Primitive) => match path.as_name().and_then(|n| primitives::find(&n.name)) {
+                        Some(primitive) => Target::Primitive(primitive),
+                        None => Target::Opaque,
+                    },
+                    Some(_) => Target::Module(item),
+                    None => Target::Unknown,
+                };
+            }
+            Some(Entity::Primitive(name)) => {
+                if let Some(primitive) = primitives::find(&name) {
+                    return Target::Primitive(primitive);
+                }
+            }
+            _ => {}
+        }
+        let name = path.to_string();
+        if let Some(primitive) = primitives::find(&name) {
+            return Target::Primitive(primitive);
+        }
+        match name.as_str() {
+            "StackedBlocks" => return Target::Stacked,
+            "StackedBlocksBackward" => return Target::Opaque,
+            _ => {}
+        }
+        // `Linear_backward` and `LinearBackward` are the backward of a module in reach.
+        let base = name.strip_suffix("_backward").or_else(|| name.strip_suffix("Backward"));
+        if let Some(base) = base
+            && (self.entries.contains_key(base) || self.program.files[self.file].scope.contains_key(base))
+        {
+            return Target::Opaque;
+        }
+        Target::Unknown
+    }
+
+    /// `blocks[8:16]()` must lie inside the array, where both are numbers.
+    fn slice_in_range(&mut self, call: &Call, length: Option<Dim>) {
+        let Some(length) = length.and_then(|length| length.as_constant()) else {
+            return;
+        };
+        for item in call.callee.index.iter().flatten() {
+            let (last, span) = match item {
+                IndexItem::At(expr) => (self.scope.constant(expr).as_int().map(|n| n + 1), expr.span),
+                IndexItem::Slice {
+                    end: Some(end), span, ..
+                } => (self.scope.constant(end).as_int(), *span),
+                IndexItem::Slice { .. } => continue,
+            };
+            if last.is_some_and(|last| last > length) {
+                self.diagnostics.push(
+                    Diagnostic::new(Code::E004, span, "index past the end of the array")
+                        .label(format!("`{}` has {length} elements", call.callee.path)),
+                );
+            }
+        }
+    }
+
+    /// Reports a callee that does not exist.
+    pub(super) fn callee_exists(&mut self, call: &Call) -> bool {
+        let unknown = matches!(self.target(call), Target::Unknown);
+        if unknown {
+            self.report_unknown(call);
+        }
+        !unknown
+    }
+
+    fn report_unknown(&mut self, call: &Call) {
+        let name = call.callee.path.to_string();
+        let is_module = call
+            .callee
+            .path
+            .last()
+            .name
+            .starts_with(|c: char| c.is_ascii_uppercase());
+        let (code, message) = match is_module {
+            true => (Code::E002, format!("no module named `{name}`")),
+            false => (Code::E014, format!("no operation named `{name}`")),
+        };
+        let own = self.program.files[self.file].scope.keys().chain(self.entries.keys());
+        let own: Vec<&str> = own.map(String::as_str).collect();
+        let close = closest(&name, own)
+            .or_else(|| closest(&name, primitives::names()))
+            .map(str::to_string);
+        let label = if is_module {
+            "not declared and not imported"
+        } else {
+            "neither a primitive nor a module"
+        };
+        let mut found = Diagnostic::new(code, call.callee.span, message).label(label);
+        if let Some(close) = close {
+            found = found.hint(format!("did you mean `{close}`?"));
+        }
+        self.diagnostics.push(found);
+    }
+
+    /// The results of a call; `None` if they are not followed.
+    pub(super) fn call(&mut self, call: &Call, inputs: Vec<Operand>) -> Result<Option<Vec<TensorType>>, Undecided> {
+        let target = self.target(call);
+        let args = call.args.as_deref().unwrap_or_default();
+        match target {
+            Target::Unknown => {
+                self.report_unknown(call);
+                Ok(None)
+            }
+            Target::Opaque => {
+                self.visit_arguments(args)?;
+                Ok(None)
+            }
+            Target::Primitive(primitive) => self.primitive_call(call, primitive, inputs, args),
+            Target::Module(item) => self.module_call(call, item, None, inputs, args),
+            Target::Instance(instance) => self.module_call(call, instance.item, Some(instance.given), inputs, args),
+            Target::Stacked => self.stacked_call(call, inputs, args),
+        }
+    }
+
+    fn visit_arguments(&mut self, args: &[Arg]) -> Result<(), Undecided> {
+        for arg in args {
+            self.argument(&arg.value, true)?;
+        }
+        Ok(())
+    }
+
+    /// Whether an argument is a tensor or a constant; names that are both are what `tensor_first` says.
+    pub(super) fn argument(&mut self, expr: &Expr, tensor_first: bool) -> Result<Argument, Undecided> {
+        match &expr.kind {
+            ExprKind::Paren(inner) => return self.argument(inner, tensor_first),
+            ExprKind::None => return Ok(Argument::Absent),
+            ExprKind::Ellipsis => {
+                self.left_out(expr.span, "arguments");
+                return Ok(Argument::Absent);
+            }
+            ExprKind::IfElse {
+                then,
+                condition,
+                otherwise,
+            } => {
+                let branch = if self.guard(condition)? { then } else { otherwise };
+                return self.argument(branch, tensor_first);
+            }
+            ExprKind::Name(name) => {
+                let tensor = self.entries.contains_key(name);
+                let constant = self.scope.has_constant(name);
+                if let Some(super::graph::Defined {
+                    entry: Entry::Absent, ..
+                }) = self.entries.get(name)
+                    && !constant
+                {
+                    return Ok(Argument::Absent);
+                }
+                if tensor && (tensor_first || !constant) {
+                    return Ok(Argument::Tensor(self.operand(expr)));
+                }
+                if !tensor && !constant {
+                    return Ok(Argument::Constant(Value::Word(name.clone())));
+                }
+            }
+            ExprKind::Attr(..) | ExprKind::Index(..) | ExprKind::Spread(_) => {
+                return Ok(Argument::Tensor(self.operand(expr)));
+            }
+            _ => {}
+        }
+        if let ExprKind::List(items) | ExprKind::Tuple(items) = &expr.kind
+            && items
+                .iter()
+                .all(|item| item.as_name().is_none_or(|name| !self.scope.has_constant(name)))
+            && items
+                .iter()
+                .any(|item| item.as_name().is_some_and(|name| self.entries.contains_key(name)))
+        {
+            return Ok(Argument::Constant(Value::Unknown));
+        }
+        // Runtime dimensions such as B may stand in shapes given as arguments.
+        let value = match &expr.kind {
+            ExprKind::List(items) => Value::List(
+                items
+                    .iter()
+                    .map(|item| self.scope.dim(item).map_or(Value::Unknown, Value::Int))
+                    .collect(),
+            ),
+            _ => self.scope.constant(expr),
+        };
+        Ok(Argument::Constant(value))
+    }
+
+    /// Fits operands to the inputs of a signature and returns the types of its results.
+    pub(super) fn fit_all(
+        &mut self,
+        span: Span,
+        signature: &mut Signature,
+        inputs: &[Option<Operand>],
+    ) -> Option<Vec<TensorType>> {
+        let operands: Vec<Operand> = inputs.iter().flatten().cloned().collect();
+        let slots = signature.inputs.clone();
+        for (slot, operand) in slots.iter().zip(inputs) {
+            let Some(operand) = operand else { continue };
+            if let Err(misfit) = signature.fit(&slot.ty, &operand.ty) {
+                let hint = format!("`{}` should be {}", operand.text, misfit.expected);
+                self.shape_error(span, misfit, &operands, Some(hint));
+                return None;
+            }
+        }
+        self.note_exact(signature.unifier.exactness().to_vec());
+        let dtype = operands
+            .first()
+            .and_then(|operand| operand.ty.dtype.clone())
+            .filter(|dtype| !is_integer(dtype));
+        Some(
+            signature
+                .outputs
+                .iter()
+                .map(|slot| {
+                    let mut ty = signature.solved(&slot.ty);
+                    ty.dtype = ty.dtype.or_else(|| dtype.clone());
+                    ty
+                })
+                .collect(),
+        )
+    }
+
+    pub(super) fn shape_error(&mut self, span: Span, misfit: Misfit, operands: &[Operand], hint: Option<String>) {
+        let mut found = Diagnostic::new(Code::E004, span, "shapes do not fit").label(misfit.label);
+        let shown: Vec<String> = operands.iter().map(|o| format!("{}: {}", o.text, o.ty)).collect();
+        found = found.note(shown.join("   "));
+        found.hint = hint;
+        self.diagnostics.push(found);
+    }
+
+    pub(super) fn too_many(&mut self, call: &Call, span: Span) {
+        let name = call.callee.path.to_string();
+        self.diagnostics
+            .push(Diagnostic::new(Code::E003, span, format!("`{name}` takes fewer arguments")).label("one too many"));
+    }
+}

@@ -1,0 +1,448 @@
+//! Graphs: which tensors there are, in what order statements run, and single assignment.
+
+use super::annotations::{self, Place};
+use super::rules::Operand;
+use super::scope::Scope;
+use super::types::{Shape, TensorType};
+use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, Path, Source, Statement, Step, StepKind};
+use crate::consteval::{Truth, Value};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::dims::{Dim, Exactness};
+use crate::resolve::{ItemRef, Program};
+use crate::span::Span;
+use crate::suggest::closest;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A condition that must be decided before the graph is known.
+pub(super) struct Undecided(pub(super) String);
+
+/// A module with its parameters given.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    pub(super) item: ItemRef,
+    pub(super) given: BTreeMap<String, Value>,
+}
+
+/// What a name in a graph stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    Tensor(TensorType),
+    Instance(Instance),
+    /// An array of instances with its length.
+    Instances(Instance, Option<Dim>),
+    /// An optional parameter that this variant does not have.
+    Absent,
+}
+
+/// An entry with the place that defined it.
+#[derive(Clone, Debug)]
+pub(super) struct Defined {
+    pub(super) entry: Entry,
+    pub(super) span: Span,
+}
+
+/// The operation that made a tensor, and what it read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Producer {
+    pub(super) reads: Vec<String>,
+    /// The primitives of the statement with the names of their operands.
+    pub(super) primitives: Vec<(String, Vec<String>)>,
+}
+
+pub(super) struct GraphChecker<'a> {
+    pub(super) program: &'a Program,
+    pub(super) file: usize,
+    pub(super) scope: Scope,
+    pub(super) entries: BTreeMap<String, Defined>,
+    /// Names of parameters and constants.
+    pub(super) params: BTreeSet<String>,
+    pub(super) saved: BTreeMap<String, TensorType>,
+    pub(super) saved_used: BTreeSet<String>,
+    pub(super) in_backward: bool,
+    pub(super) producers: BTreeMap<String, Producer>,
+    /// Annotations of each tensor's statement.
+    pub(super) notes: BTreeMap<String, Vec<Annotation>>,
+    /// Tensors used as indices, which have no gradient.
+    pub(super) integers: BTreeSet<String>,
+    pub(super) exact: Vec<Exactness>,
+    pub(super) elided: bool,
+    pub(super) diagnostics: Vec<Diagnostic>,
+    next_scope: u32,
+    current: Producer,
+}
+
+impl<'a> GraphChecker<'a> {
+    pub(super) fn new(program: &'a Program, file: usize, scope: Scope) -> Self {
+        GraphChecker {
+            program,
+            file,
+            scope,
+            entries: BTreeMap::new(),
+            params: BTreeSet::new(),
+            saved: BTreeMap::new(),
+            saved_used: BTreeSet::new(),
+            in_backward: false,
+            producers: BTreeMap::new(),
+            notes: BTreeMap::new(),
+            integers: BTreeSet::new(),
+            exact: Vec::new(),
+            elided: false,
+            diagnostics: Vec::new(),
+            next_scope: 1,
+            current: Producer::default(),
+        }
+    }
+
+    pub(super) fn fresh_scope(&mut self) -> u32 {
+        self.next_scope += 1;
+        self.next_scope
+    }
+
+    pub(super) fn tensor_types(&self) -> BTreeMap<String, TensorType> {
+        let tensor = |(name, defined): (&String, &Defined)| match &defined.entry {
+            Entry::Tensor(ty) => Some((name.clone(), ty.clone())),
+            _ => None,
+        };
+        self.entries.iter().filter_map(tensor).collect()
+    }
+
+    pub(super) fn left_out(&mut self, span: Span, what: &str) {
+        self.elided = true;
+        self.diagnostics.push(
+            Diagnostic::new(Code::L001, span, format!("{what} left out with `...`"))
+                .label("nothing can be compiled from this")
+                .hint("write it out"),
+        );
+    }
+
+    pub(super) fn undefined(&mut self, span: Span, name: &str, what: &str) {
+        let mut found = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).label("not defined here");
+        let known: Vec<&str> = self.entries.keys().map(|s| &**s).collect();
+        if let Some(close) = closest(name, known) {
+            found = found.hint(format!("did you mean `{close}`?"));
+        } else if self.in_backward && self.saved.contains_key(name) {
+            found = found.hint(format!("tensors of the forward graph are read as `saved.{name}`"));
+        } else if name == "in" || name == "out" {
+            found = found.hint(format!("declare it: `{name}: [B, T, C]`"));
+        }
+        self.diagnostics.push(found);
+    }
+
+    /// Decides a guard, or asks for it to be decided.
+    pub(super) fn guard(&mut self, expr: &Expr) -> Result<bool, Undecided> {
+        match crate::consteval::truth(expr, &self.scope) {
+            Ok(Truth::Known(value)) => Ok(value),
+            Ok(Truth::Open(condition)) => Err(Undecided(condition)),
+            Err(error) => {
+                let found = self.scope.explain(error, Code::E016);
+                let found = match found.code {
+                    Code::E016 => Diagnostic {
+                        message: "`if` guard must be a constant expression".into(),
+                        ..found
+                    },
+                    _ => found,
+                };
+                self.diagnostics.push(found);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Checks the statements of a graph. A circle is reported with `circle`.
+    pub(super) fn graph(&mut self, statements: &[Statement], circle: Code) -> Result<(), Undecided> {
+        let mut flows = Vec::new();
+        self.flatten(statements, false, &mut flows)?;
+        let made: BTreeSet<String> = flows
+            .iter()
+            .flat_map(|(flow, _)| &flow.dest.items)
+            .filter_map(|item| item.name.as_ref().map(Path::to_string))
+            .collect();
+        let mut waiting: Vec<(&Flow, bool)> = flows;
+        while !waiting.is_empty() {
+            let before = waiting.len();
+            let mut blocked = Vec::new();
+            for (flow, replay) in waiting {
+                let ready = uses(flow)
+                    .iter()
+                    .all(|(name, _)| !made.contains(name) || self.entries.contains_key(name));
+                if ready {
+                    self.flow(flow)?;
+                } else {
+                    blocked.push((flow, replay));
+                }
+            }
+            if blocked.len() == before {
+                self.report_circle(&blocked, circle);
+                for (flow, _) in &blocked {
+                    let names = uses(flow);
+                    self.saved_used.extend(
+                        names
+                            .iter()
+                            .filter_map(|(n, _)| n.strip_prefix("saved."))
+                            .map(String::from),
+                    );
+                    self.define(flow, None);
+                }
+                return Ok(());
+            }
+            waiting = blocked;
+        }
+        Ok(())
+    }
+
+    fn flatten<'s>(
+        &mut self,
+        statements: &'s [Statement],
+        replay: bool,
+        flows: &mut Vec<(&'s Flow, bool)>,
+    ) -> Result<(), Undecided> {
+        for statement in statements {
+            match statement {
+                Statement::Flow(flow) => flows.push((flow, replay)),
+                Statement::If(cond) => {
+                    if self.guard(&cond.guard)? {
+                        self.flatten(&cond.then, replay, flows)?;
+                    } else if let Some(otherwise) = &cond.otherwise {
+                        self.flatten(otherwise, replay, flows)?;
+                    }
+                }
+                Statement::Recompute { body, .. } => self.flatten(body, true, flows)?,
+                Statement::Elided(span) => self.left_out(*span, "statements"),
+            }
+        }
+        Ok(())
+    }
+
+    fn report_circle(&mut self, blocked: &[(&Flow, bool)], code: Code) {
+        // Follow one unmet need after another until a statement comes up again.
+        let maker = |name: &str| {
+            blocked.iter().position(|(flow, _)| {
+                flow.dest
+                    .items
+                    .iter()
+                    .any(|item| item.name.as_ref().is_some_and(|path| path.to_string() == name))
+            })
+        };
+        let mut visited: Vec<usize> = Vec::new();
+        let mut names = Vec::new();
+        let mut at = 0;
+        while !visited.contains(&at) {
+            visited.push(at);
+            let next = uses(blocked[at].0).into_iter().find_map(|(name, _)| {
+                (!self.entries.contains_key(&name))
+                    .then(|| maker(&name).map(|flow| (name, flow)))
+                    .flatten()
+            });
+            let Some((name, flow)) = next else { break };
+            names.push(name);
+            at = flow;
+        }
+        let start = visited.iter().position(|flow| *flow == at).unwrap_or(0);
+        let circle = &names[start.min(names.len())..];
+        let code = if blocked.iter().any(|(_, replay)| *replay) {
+            Code::E022
+        } else {
+            code
+        };
+        let mut shown: Vec<&str> = circle.iter().map(|s| &**s).collect();
+        if let Some(first) = shown.first().copied() {
+            shown.push(first);
+        }
+        let mut found = Diagnostic::new(code, blocked[at].0.span, code.title())
+            .label("cannot run before the others")
+            .note(format!("each needs the next: {}", shown.join(" <- ")));
+        for flow in visited[start..].iter().filter(|flow| **flow != at) {
+            found = found.also(blocked[*flow].0.span, "part of the circle");
+        }
+        self.diagnostics.push(found);
+    }
+
+    fn flow(&mut self, flow: &Flow) -> Result<(), Undecided> {
+        self.current = Producer {
+            reads: uses(flow).into_iter().map(|(name, _)| name).collect(),
+            primitives: Vec::new(),
+        };
+        annotations::check(&flow.annotations, Place::Output, &mut self.diagnostics);
+        annotations::check_stages(flow, &mut self.diagnostics);
+        let mut operands = match &flow.source {
+            Source::Tensors { items, .. } => Some(items.iter().map(|item| self.operand(item)).collect()),
+            Source::Call(call) => self.call(call, Vec::new())?.map(|types| as_operands(&types, call.span)),
+            Source::Elided(span) => {
+                self.left_out(*span, "the source is");
+                None
+            }
+        };
+        for (index, step) in flow.steps.iter().enumerate() {
+            annotations::check(&step.annotations, Place::Output, &mut self.diagnostics);
+            if index > 0
+                && let Some(results) = &mut operands
+                && !is_concat(step)
+            {
+                // Further results, such as the rstd of a norm, are for the backward pass.
+                results.truncate(1);
+            }
+            operands = self.step(step, operands)?;
+        }
+        self.define(
+            flow,
+            operands.map(|operands| operands.into_iter().map(|o| o.ty).collect()),
+        );
+        Ok(())
+    }
+
+    fn step(&mut self, step: &Step, operands: Option<Vec<Operand>>) -> Result<Option<Vec<Operand>>, Undecided> {
+        match &step.kind {
+            StepKind::Call(call) => {
+                let Some(operands) = operands else {
+                    // The callee is still looked up, so that a slip in its name is found.
+                    self.callee_exists(call);
+                    return Ok(None);
+                };
+                Ok(self.call(call, operands)?.map(|types| as_operands(&types, call.span)))
+            }
+            StepKind::Shape(dims) => {
+                let stated: Option<Vec<Dim>> = dims.iter().map(|dim| self.scope.dim(dim)).collect();
+                let Some(mut operands) = operands else { return Ok(None) };
+                if let (Some(dims), Some(operand)) = (stated, operands.first_mut()) {
+                    let stated = Shape::fixed(dims);
+                    if let Some(shape) = &operand.ty.shape {
+                        self.note_exactness(shape, &stated);
+                    }
+                    match &operand.ty.shape {
+                        Some(shape) if !shape.equal(&stated) => self.diagnostics.push(
+                            Diagnostic::new(Code::E004, step.span, "shape is not as stated")
+                                .label(format!("the tensor here is {shape}")),
+                        ),
+                        _ => operand.ty.shape = Some(stated),
+                    }
+                }
+                Ok(Some(operands))
+            }
+        }
+    }
+
+    /// Gives the destinations of a flow their types; `None` if those are not known.
+    fn define(&mut self, flow: &Flow, types: Option<Vec<TensorType>>) {
+        if let Some(types) = &types
+            && flow.dest.items.len() > types.len()
+        {
+            let (names, results) = (flow.dest.items.len(), types.len());
+            let plural = if results == 1 { "" } else { "s" };
+            self.diagnostics.push(
+                Diagnostic::new(Code::E003, flow.dest.span, "more names than results")
+                    .label(format!("{names} names for {results} result{plural}")),
+            );
+        }
+        let accumulates = flow.steps.last().is_some_and(accumulates);
+        for (index, item) in flow.dest.items.iter().enumerate() {
+            annotations::check(&item.annotations, Place::Output, &mut self.diagnostics);
+            let Some(path) = &item.name else { continue };
+            let name = path.to_string();
+            let mut ty = types
+                .as_ref()
+                .and_then(|types| types.get(index))
+                .cloned()
+                .unwrap_or_default();
+            let notes: Vec<Annotation> = flow.annotations.iter().chain(&item.annotations).cloned().collect();
+            ty.dtype = annotations::dtype(&notes).or(ty.dtype);
+            if let Some(earlier) = self.entries.get(&name) {
+                let gradient = self.in_backward && name.strip_prefix("d_").is_some_and(|p| self.params.contains(p));
+                if !(gradient && accumulates) {
+                    let mut again = Diagnostic::new(Code::E017, item.span, format!("`{name}` is already defined"))
+                        .label("second definition")
+                        .also(earlier.span, "first definition");
+                    again = if gradient {
+                        again.hint("add `accumulate=true` to sum contributions to a gradient")
+                    } else {
+                        again.hint("give the new tensor a name of its own")
+                    };
+                    self.diagnostics.push(again);
+                }
+                continue;
+            }
+            self.notes.insert(name.clone(), notes);
+            self.producers.insert(name.clone(), self.current.clone());
+            self.define_quietly(&name, Entry::Tensor(ty), item.span);
+        }
+    }
+
+    pub(super) fn define_quietly(&mut self, name: &str, entry: Entry, span: Span) {
+        self.scope.tensors.insert(name.to_string());
+        self.entries.insert(name.to_string(), Defined { entry, span });
+    }
+
+    pub(super) fn record_primitive(&mut self, name: &str, operands: &[Operand]) {
+        let operands = operands.iter().map(|operand| operand.text.clone()).collect();
+        self.current.primitives.push((name.to_string(), operands));
+    }
+
+    /// Remembers the divisions that must be exact for two shapes to agree.
+    pub(super) fn note_exactness(&mut self, a: &Shape, b: &Shape) {
+        let pairs = a.dims.iter().zip(&b.dims);
+        self.note_exact(pairs.flat_map(|(x, y)| x.equal(y).unwrap_or_default()).collect());
+    }
+
+    pub(super) fn note_exact(&mut self, exact: Vec<Exactness>) {
+        self.exact.extend(exact);
+        self.exact.sort();
+        self.exact.dedup();
+    }
+}
+
+fn as_operands(types: &[TensorType], span: Span) -> Vec<Operand> {
+    types
+        .iter()
+        .map(|ty| Operand {
+            text: "the result before".to_string(),
+            ty: ty.clone(),
+            span,
+        })
+        .collect()
+}
+
+fn is_concat(step: &Step) -> bool {
+    matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "concat")
+}
+
+fn accumulates(step: &Step) -> bool {
+    let StepKind::Call(Call { args: Some(args), .. }) = &step.kind else {
+        return false;
+    };
+    args.iter().any(|arg| {
+        arg.name.as_ref().is_some_and(|name| name.name == "accumulate")
+            && matches!(arg.value.peel().kind, ExprKind::Bool(true))
+    })
+}
+
+/// The names that a flow reads, wherever they stand.
+pub(super) fn uses(flow: &Flow) -> Vec<(String, Span)> {
+    fn collect(expr: &Expr, names: &mut Vec<(String, Span)>) {
+        if let Some(path) = expr.as_path() {
+            names.push((path.parts[0].name.clone(), expr.span));
+            if path.parts.len() > 1 {
+                names.push((path.to_string(), expr.span));
+            }
+            return;
+        }
+        for child in expr.children() {
+            collect(child, names);
+        }
+    }
+    let mut names = Vec::new();
+    let call = |call: &Call, names: &mut Vec<(String, Span)>| {
+        for arg in call.args.iter().flatten() {
+            collect(&arg.value, names);
+        }
+    };
+    match &flow.source {
+        Source::Tensors { items, .. } => items.iter().for_each(|item| collect(item, &mut names)),
+        Source::Call(source) => call(source, &mut names),
+        Source::Elided(_) => {}
+    }
+    for step in &flow.steps {
+        if let StepKind::Call(step) = &step.kind {
+            call(step, &mut names);
+        }
+    }
+    names
+}

@@ -1,0 +1,110 @@
+//! Types and symbolic shapes of modules, and the rules of graphs: single assignment, saving, backward contracts.
+//!
+//! A declaration is checked for all sizes at once: its parameters are symbols. Conditions that parameters leave open
+//! are tried both ways, so a module with two flags is checked in up to four variants, each without any `if`.
+
+mod annotations;
+mod backward;
+mod call;
+mod graph;
+mod memory;
+mod module;
+mod module_call;
+mod operand;
+mod primitive_call;
+pub mod primitives;
+mod rules;
+mod scope;
+mod signature;
+mod types;
+mod weights;
+
+pub use types::{Shape, TensorType};
+
+use crate::diagnostic::{Diagnostic, sort_and_dedup};
+use crate::dims::Exactness;
+use crate::resolve::{ItemRef, ModuleView, Program};
+use std::collections::BTreeMap;
+
+/// What checking found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// One entry per declaration that could be looked into, primitives aside.
+    pub modules: Vec<CheckedModule>,
+    /// Findings, in reading order.
+    pub diagnostics: Vec<Diagnostic>,
+}
+
+/// A checked declaration.
+#[derive(Clone, Debug)]
+pub struct CheckedModule {
+    /// Which declaration.
+    pub item: ItemRef,
+    /// Its name.
+    pub name: String,
+    /// Its variants, one per way of deciding its open conditions.
+    pub variants: Vec<Variant>,
+}
+
+/// A declaration under some assumptions.
+#[derive(Clone, Debug, Default)]
+pub struct Variant {
+    /// The conditions assumed, such as `use_bias`.
+    pub assumptions: BTreeMap<String, bool>,
+    /// The types of inputs, parameters and tensors of the forward graph.
+    pub forward: BTreeMap<String, TensorType>,
+    /// The types of the tensors of a written backward graph.
+    pub backward: BTreeMap<String, TensorType>,
+    /// Divisions that must be exact for the shapes to fit; to be checked when sizes are known.
+    pub exact: Vec<Exactness>,
+}
+
+/// More variants than this are not tried.
+const MAX_VARIANTS: usize = 32;
+
+/// Checks every declaration of a program.
+pub fn check(program: &Program) -> Report {
+    let mut report = Report::default();
+    for (file, resolved) in program.files.iter().enumerate() {
+        for item in 0..resolved.ast.items.len() {
+            let item = ItemRef { file, item };
+            let Some(view) = ModuleView::new(program, item) else {
+                continue;
+            };
+            if view.decl.kind == crate::ast::DeclKind::Primitive {
+                continue;
+            }
+            report
+                .modules
+                .push(check_module(program, &view, &mut report.diagnostics));
+            weights::check(program, &view, &mut report.diagnostics);
+        }
+    }
+    sort_and_dedup(&mut report.diagnostics);
+    report
+}
+
+fn check_module(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) -> CheckedModule {
+    let mut variants = Vec::new();
+    let mut waiting = vec![BTreeMap::new()];
+    while let Some(assumptions) = waiting.pop() {
+        if variants.len() >= MAX_VARIANTS {
+            break;
+        }
+        match module::check_variant(program, view, assumptions.clone(), found) {
+            Ok(variant) => variants.push(variant),
+            Err(graph::Undecided(condition)) => {
+                for answer in [false, true] {
+                    let mut assumptions = assumptions.clone();
+                    assumptions.insert(condition.clone(), answer);
+                    waiting.push(assumptions);
+                }
+            }
+        }
+    }
+    CheckedModule {
+        item: view.item,
+        name: view.decl.name.name.clone(),
+        variants,
+    }
+}

@@ -1,0 +1,349 @@
+//! One declaration under one set of assumptions: constraints, parameters, forward, backward.
+
+use super::annotations::{self, Place};
+use super::graph::{Entry, GraphChecker, Instance, Undecided};
+use super::scope::Scope;
+use super::types::TensorType;
+use super::{Variant, backward, memory};
+use crate::ast::{Annotation, DeclKind, LetItem, Param, ParamEntry, SectionKind, TypeExpr, TypeKind};
+use crate::consteval::{Truth, Value, eval};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::dims::{Dim, Symbol};
+use crate::resolve::{Entity, ModuleView, Program};
+use crate::span::Span;
+use crate::suggest::closest;
+use std::collections::BTreeMap;
+
+pub(super) fn check_variant(
+    program: &Program,
+    view: &ModuleView<'_>,
+    assumptions: BTreeMap<String, bool>,
+    found: &mut Vec<Diagnostic>,
+) -> Result<Variant, Undecided> {
+    let scope = Scope::of_module(view, 0, BTreeMap::new(), assumptions.clone());
+    if let Some(condition) = scope.undecided.take() {
+        return Err(Undecided(condition));
+    }
+    let mut checker = GraphChecker::new(program, view.item.file, scope);
+    checker.constraints(&view.lets, None);
+    checker.defaults(view);
+    checker.params(view)?;
+    checker.declare_io(view);
+    let elided = view.forward.elided;
+    if let Some(graph) = view.forward.graph {
+        checker.graph(&graph.statements, Code::E007)?;
+        checker.outputs(view, graph.span);
+    }
+    if elided {
+        checker.left_out(view.decl.name.span, "the body");
+    }
+    if view.decl.kind == DeclKind::Block && view.pattern.is_some() {
+        checker.pattern(view);
+    }
+    let forward = checker.tensor_types();
+    memory::check(&mut checker, view);
+    let backward = match &view.backward {
+        Some(pass) if view.forward.graph.is_some() => backward::check(&mut checker, view, pass)?,
+        _ => BTreeMap::new(),
+    };
+    for section in &view.decl.sections {
+        if let SectionKind::Annotations(list) = &section.kind {
+            annotations::check(list, Place::Declaration, &mut checker.diagnostics);
+            checker.recipes(list);
+        }
+    }
+    let exact = std::mem::take(&mut checker.exact);
+    found.append(&mut checker.scope.diagnostics);
+    found.append(&mut checker.diagnostics);
+    Ok(Variant {
+        assumptions,
+        forward,
+        backward,
+        exact,
+    })
+}
+
+impl GraphChecker<'_> {
+    /// `@recipe(Name)` names a recipe in reach.
+    fn recipes(&mut self, list: &[Annotation]) {
+        for annotation in list.iter().filter(|annotation| annotation.name.name == "recipe") {
+            let Some(arg) = annotation.args.iter().flatten().next() else {
+                continue;
+            };
+            let entity = arg
+                .value
+                .as_path()
+                .and_then(|path| self.program.lookup(self.file, &path));
+            let known = matches!(entity, Some(Entity::Item(item)) if self.program.recipe(item).is_some());
+            if !known {
+                let name = self.program.sources.slice(arg.value.span);
+                let mut missing = Diagnostic::new(Code::E002, arg.value.span, format!("no recipe named `{name}`"))
+                    .label("not declared and not imported");
+                let scope = &self.program.files[self.file].scope;
+                if let Some(close) = closest(name, scope.keys().map(|s| &**s)) {
+                    missing = missing.hint(format!("did you mean `{close}`?"));
+                }
+                self.diagnostics.push(missing);
+            }
+        }
+    }
+
+    /// Constraints that are decided must hold; open ones wait for sizes. `at` is the call that gave the sizes.
+    pub(super) fn constraints(&mut self, lets: &[&LetItem], at: Option<(Span, &Scope)>) {
+        for item in lets {
+            let LetItem::Constraints(constraints, _) = item else {
+                continue;
+            };
+            for constraint in constraints {
+                let scope = at.map_or(&self.scope, |(_, scope)| scope);
+                let condition = &constraint.condition;
+                let finding = match eval(condition, scope) {
+                    Ok(Value::Bool(Truth::Known(false))) => {
+                        let span = at.map_or(condition.span, |(span, _)| span);
+                        let shown = self.program.sources.slice(condition.span).to_string();
+                        let mut violated = Diagnostic::new(Code::E027, span, constraint.message.value.clone())
+                            .label(format!("makes `{shown}` false"));
+                        if at.is_some() {
+                            violated = violated.also(condition.span, "the constraint");
+                        }
+                        violated
+                    }
+                    Ok(Value::Bool(_) | Value::Unknown) => continue,
+                    _ if at.is_some() => continue,
+                    Ok(other) => Diagnostic::new(Code::E026, condition.span, "a constraint must be true or false")
+                        .label(format!("this is {}", other.kind())),
+                    Err(error) => self.scope.explain(error, Code::E026),
+                };
+                self.diagnostics.push(finding);
+            }
+        }
+    }
+
+    /// Defaults must be of their parameter's type.
+    fn defaults(&mut self, view: &ModuleView<'_>) {
+        for param in &view.header {
+            if let Param::Named {
+                name,
+                ty: Some(ty),
+                default: Some(default),
+                ..
+            } = param
+            {
+                let value = self.scope.constant(default);
+                self.check_kind(&name.name, ty, &value, default.span);
+            }
+            if let Param::Elided(span) = param {
+                self.left_out(*span, "parameters");
+            }
+        }
+    }
+
+    /// Whether a value is of a declared type; reports if not (E003).
+    pub(super) fn check_kind(&mut self, name: &str, ty: &TypeExpr, value: &Value, span: Span) -> bool {
+        let expected = match &ty.kind {
+            TypeKind::Optional(_) if *value == Value::None => return true,
+            TypeKind::Optional(inner) => return self.check_kind(name, inner, value, span),
+            TypeKind::Named { path, args } => match (path.to_string().as_str(), args, value) {
+                (_, _, Value::Unknown) => return true,
+                ("int", None, Value::Int(_)) | ("float", None, Value::Float(_) | Value::Int(_)) => return true,
+                ("bool", None, Value::Bool(_)) | ("string", None, Value::Str(_) | Value::Word(_)) => return true,
+                ("dtype", None, Value::Word(word)) if crate::ast::DTYPE_NAMES.contains(&word.as_str()) => return true,
+                ("enum", Some(words), Value::Word(word) | Value::Str(word)) => {
+                    if words.iter().any(|arg| arg.value.as_name() == Some(word)) {
+                        return true;
+                    }
+                    let words: Vec<&str> = words.iter().filter_map(|arg| arg.value.as_name()).collect();
+                    format!("one of {}", words.join(", "))
+                }
+                ("int" | "float" | "bool" | "string" | "dtype", None, _) => {
+                    let article = if path.to_string() == "int" { "an" } else { "a" };
+                    format!("{article} {path}")
+                }
+                ("enum", Some(words), _) => {
+                    let words: Vec<&str> = words.iter().filter_map(|arg| arg.value.as_name()).collect();
+                    format!("one of {}", words.join(", "))
+                }
+                _ => return true,
+            },
+            TypeKind::Tensor { .. } if matches!(value, Value::List(_) | Value::Unknown) => return true,
+            TypeKind::Tensor { .. } => "a list".to_string(),
+            _ => return true,
+        };
+        self.diagnostics.push(
+            Diagnostic::new(Code::E003, span, format!("`{name}` must be {expected}")).label(format!(
+                "this is {}",
+                if let Value::Word(w) = value {
+                    format!("`{w}`")
+                } else {
+                    value.kind().to_string()
+                }
+            )),
+        );
+        false
+    }
+
+    /// Binds the entries of `params:` and `constants:`.
+    fn params(&mut self, view: &ModuleView<'_>) -> Result<(), Undecided> {
+        for entry in &view.params {
+            annotations::check(&entry.annotations, Place::Parameter, &mut self.diagnostics);
+            let Some(name) = entry.path.as_name() else { continue };
+            let value = self.param_entry(entry)?;
+            self.define_quietly(&name.name, value, entry.span);
+            self.params.insert(name.name.clone());
+        }
+        for entry in &view.constants {
+            self.define_quietly(&entry.name.name, Entry::Tensor(TensorType::default()), entry.name.span);
+            self.params.insert(entry.name.name.clone());
+        }
+        Ok(())
+    }
+
+    pub(super) fn param_entry(&mut self, entry: &ParamEntry) -> Result<Entry, Undecided> {
+        if let Some(condition) = &entry.condition
+            && !self.guard(condition)?
+        {
+            return Ok(Entry::Absent);
+        }
+        let mut value = self.param_type(&entry.ty);
+        if let (Entry::Tensor(ty), Some(dtype)) = (&mut value, annotations::dtype(&entry.annotations)) {
+            ty.dtype = Some(dtype);
+        }
+        Ok(value)
+    }
+
+    fn param_type(&mut self, ty: &TypeExpr) -> Entry {
+        match &ty.kind {
+            TypeKind::Tensor { .. } => Entry::Tensor(self.scope.tensor(ty).unwrap_or_default()),
+            TypeKind::Optional(inner) => self.param_type(inner),
+            TypeKind::TiedTo(path) => match self.path_entry(path) {
+                Some(entry) => entry,
+                None => {
+                    self.undefined(path.span(), &path.to_string(), "no parameter");
+                    Entry::Tensor(TensorType::default())
+                }
+            },
+            TypeKind::Array { length, element } => {
+                let length = self.scope.dim(length);
+                match self.param_type(element) {
+                    Entry::Instance(instance) => Entry::Instances(instance, length),
+                    other => other,
+                }
+            }
+            TypeKind::Named { path, args } => {
+                let Some(Entity::Item(item)) = self.program.lookup(self.file, path) else {
+                    let mut missing = Diagnostic::new(Code::E002, path.span(), format!("no module named `{path}`"))
+                        .label("not declared and not imported");
+                    let scope = &self.program.files[self.file].scope;
+                    if let Some(close) = closest(&path.to_string(), scope.keys().map(|s| &**s)) {
+                        missing = missing.hint(format!("did you mean `{close}`?"));
+                    }
+                    self.diagnostics.push(missing);
+                    return Entry::Tensor(TensorType::default());
+                };
+                let given = self.instance_arguments(item, args.as_deref().unwrap_or_default(), ty.span);
+                Entry::Instance(Instance { item, given })
+            }
+            TypeKind::Tuple(_) | TypeKind::Each { .. } => Entry::Tensor(TensorType::default()),
+        }
+    }
+
+    fn declare_io(&mut self, view: &ModuleView<'_>) {
+        for tensor in &view.forward.inputs {
+            annotations::check(&tensor.annotations, Place::Input, &mut self.diagnostics);
+            let name = tensor.name.as_ref().map_or("in", |name| &name.name).to_string();
+            let mut ty = self.scope.io_tensor(tensor);
+            ty.dtype = annotations::dtype(&tensor.annotations).or(ty.dtype);
+            self.define_quietly(&name, Entry::Tensor(ty), tensor.span);
+        }
+    }
+
+    /// Every declared output must be computed, with the declared shape.
+    fn outputs(&mut self, view: &ModuleView<'_>, graph: Span) {
+        let elided = self.elided;
+        // Dimensions that only outputs name, such as a count of routed tokens, are what the graph makes them.
+        let first_free = self.scope.dimension_count();
+        let mut free: BTreeMap<Symbol, Dim> = BTreeMap::new();
+        for tensor in &view.forward.outputs {
+            let name = tensor.name.as_ref().map_or("out", |name| &name.name).to_string();
+            let mut declared = self.scope.io_tensor(tensor);
+            if let Some(Entry::Tensor(TensorType { shape: Some(have), .. })) = self.entries.get(&name).map(|d| &d.entry)
+                && let Some(want) = &mut declared.shape
+            {
+                for (dim, found) in want.dims.iter_mut().zip(&have.dims) {
+                    if let Some(symbol) = dim.as_symbol().filter(|s| self.scope.named_since(s, first_free)) {
+                        *dim = free.entry(symbol.clone()).or_insert_with(|| found.clone()).clone();
+                    }
+                }
+            }
+            match self.entries.get(&name).cloned() {
+                Some(defined) => {
+                    let Entry::Tensor(computed) = &defined.entry else {
+                        continue;
+                    };
+                    self.check_output(&name, &declared, computed, tensor.span, defined.span);
+                    if computed.shape.is_none() {
+                        self.define_quietly(&name, Entry::Tensor(declared), defined.span);
+                    }
+                }
+                None if !elided => self.diagnostics.push(
+                    Diagnostic::new(Code::E002, tensor.span, format!("output `{name}` is never computed"))
+                        .label("declared here")
+                        .also(
+                            Span {
+                                end: graph.start + 5,
+                                ..graph
+                            },
+                            "not a destination of this graph",
+                        ),
+                ),
+                None => {}
+            }
+        }
+    }
+
+    fn check_output(&mut self, name: &str, declared: &TensorType, computed: &TensorType, at: Span, made: Span) {
+        if let (Some(want), Some(have)) = (&declared.shape, &computed.shape) {
+            self.note_exactness(want, have);
+            if !want.equal(have) {
+                self.diagnostics.push(
+                    Diagnostic::new(Code::E004, made, format!("`{name}` does not have its declared shape"))
+                        .label(format!("computed as {have}"))
+                        .also(at, format!("declared as {want}")),
+                );
+            }
+        }
+        if let (Some(want), Some(have)) = (&declared.dtype, &computed.dtype)
+            && let (Some(wide), Some(narrow)) = (super::types::float_bits(have), super::types::float_bits(want))
+            && narrow < wide
+        {
+            self.diagnostics.push(
+                Diagnostic::new(Code::W005, made, format!("`{name}` is rounded from {have} to {want}"))
+                    .label(format!("computed in {have}"))
+                    .also(at, format!("declared as {want}"))
+                    .hint(format!(
+                        "write `@dtype({want})` behind the destination to say that this is meant"
+                    )),
+            );
+        }
+    }
+
+    /// The sublayers of a residual pattern must be parameters.
+    fn pattern(&mut self, view: &ModuleView<'_>) {
+        let Some(pattern) = view.pattern else { return };
+        if !matches!(pattern.kind.name.as_str(), "sequential_residual" | "parallel_residual") {
+            self.diagnostics.push(
+                Diagnostic::new(
+                    Code::L001,
+                    pattern.kind.span,
+                    format!("pattern `{}` is not supported yet", pattern.kind.name),
+                )
+                .label("`sequential_residual` and `parallel_residual` are"),
+            );
+        }
+        for path in pattern.sublayers.iter().flatten() {
+            if self.path_entry(path).is_none() {
+                self.undefined(path.span(), &path.to_string(), "no parameter");
+            }
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Calls of primitives: tensors fill inputs, constants fill attributes, and a rule of the table says what comes out.
+
+use super::call::Argument;
+use super::graph::{GraphChecker, Undecided};
+use super::primitives::{Primitive, Rule};
+use super::rules::{self, Attributes, Operand};
+use super::scope::Scope;
+use super::signature::{Misfit, Signature};
+use super::types::{Shape, TensorType, is_integer};
+use crate::ast::{Arg, Call, DTYPE_NAMES, IoTensor, Param, TypeExpr, TypeKind};
+use crate::consteval::{Value, eval};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::span::Span;
+use crate::suggest::closest;
+use std::collections::BTreeMap;
+
+impl GraphChecker<'_> {
+    pub(super) fn primitive_call(
+        &mut self,
+        call: &Call,
+        primitive: &'static Primitive,
+        mut inputs: Vec<Operand>,
+        args: &[Arg],
+    ) -> Result<Option<Vec<TensorType>>, Undecided> {
+        let mut attributes = Attributes::new();
+        let mut named_inputs: BTreeMap<String, Operand> = BTreeMap::new();
+        let mut next = 0;
+        for arg in args {
+            if let Some(name) = &arg.name {
+                let ty = attribute(primitive, &name.name);
+                match (ty, self.argument(&arg.value, ty.is_none())?) {
+                    (Some((ty, _)), Argument::Constant(value)) => {
+                        let value = self.attribute_value(&name.name, ty, value, arg.value.span);
+                        attributes.insert(name.name.clone(), value);
+                    }
+                    (Some(_), Argument::Absent) => {
+                        attributes.insert(name.name.clone(), Value::None);
+                    }
+                    (Some(_), Argument::Tensor(_)) => {
+                        attributes.insert(name.name.clone(), Value::Unknown);
+                    }
+                    (None, argument) if slot_exists(primitive, &name.name) => {
+                        if let Argument::Tensor(operand) = argument {
+                            named_inputs.insert(name.name.clone(), operand);
+                        }
+                    }
+                    (None, _) => self.unknown_argument(primitive, name.span, &name.name),
+                }
+                continue;
+            }
+            match self.argument(&arg.value, true)? {
+                Argument::Tensor(operand) => inputs.push(operand),
+                Argument::Absent => {}
+                // A number beside tensors, as in `x -> add(eps)`, is a tensor without dimensions.
+                Argument::Constant(Value::Int(_) | Value::Float(_)) if primitive.rule == Rule::Broadcast => {
+                    let text = self.program.sources.slice(arg.value.span).to_string();
+                    let shape = Shape::fixed(Vec::new());
+                    inputs.push(Operand {
+                        text,
+                        ty: TensorType::of(shape),
+                        span: arg.value.span,
+                    });
+                }
+                // A word that names nothing, while a tensor is still missing, was meant to be one.
+                Argument::Constant(Value::Word(word)) if inputs.len() < required(primitive) => {
+                    self.undefined(arg.value.span, &word, "no tensor");
+                    inputs.push(Operand {
+                        text: word,
+                        ty: TensorType::default(),
+                        span: arg.value.span,
+                    });
+                }
+                Argument::Constant(value) => match primitive.attributes.get(next) {
+                    Some(Param::Named { name, ty, .. }) => {
+                        next += 1;
+                        let value = match ty {
+                            Some(ty) => self.attribute_value(&name.name, ty, value, arg.value.span),
+                            None => value,
+                        };
+                        attributes.insert(name.name.clone(), value);
+                    }
+                    // `transpose(1, 2)` has all its attributes by now.
+                    _ => self.too_many(call, arg.value.span),
+                },
+            }
+        }
+        if self.missing_attributes(call, primitive, &mut attributes) {
+            return Ok(None);
+        }
+        self.record_primitive(primitive.name, &inputs);
+        if primitive.rule == Rule::Opaque {
+            return Ok(None);
+        }
+        let Some(inputs) = self.count_inputs(call, primitive, inputs, named_inputs) else {
+            return Ok(None);
+        };
+        self.dtypes(call, primitive, &inputs);
+        if primitive.rule != Rule::Signature {
+            let operands: Vec<Operand> = inputs.into_iter().flatten().collect();
+            return Ok(match rules::apply(primitive.rule, &operands, &attributes) {
+                Ok((types, exact)) => {
+                    self.note_exact(exact);
+                    Some(types)
+                }
+                Err(error) => {
+                    let misfit = Misfit {
+                        expected: String::new(),
+                        label: error.label,
+                    };
+                    self.shape_error(call.span, misfit, &operands, error.hint);
+                    None
+                }
+            });
+        }
+        let constants: BTreeMap<String, Value> = attributes
+            .iter()
+            .filter(|(_, value)| matches!(value, Value::Int(_)))
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect();
+        let mut scope = Scope::with_constants(self.fresh_scope(), constants);
+        let slots: Vec<&IoTensor> = primitive.inputs.iter().collect();
+        let outputs: Vec<&IoTensor> = primitive.outputs.iter().collect();
+        let mut signature = Signature::new(&mut scope, &slots, &outputs);
+        Ok(self.fit_all(call.span, &mut signature, &inputs))
+    }
+
+    /// Puts operands into slots; optional ones may stay empty. `None` if the number is wrong.
+    fn count_inputs(
+        &mut self,
+        call: &Call,
+        primitive: &Primitive,
+        inputs: Vec<Operand>,
+        mut named: BTreeMap<String, Operand>,
+    ) -> Option<Vec<Option<Operand>>> {
+        if primitive.inputs.iter().any(|slot| slot.variadic) {
+            return Some(inputs.into_iter().map(Some).collect());
+        }
+        let given = inputs.len() + named.len();
+        let mut inputs = inputs.into_iter();
+        let mut filled = Vec::new();
+        let mut complete = true;
+        for slot in &primitive.inputs {
+            let name = slot.name.as_ref().map_or("", |name| &name.name);
+            let optional = matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
+            let operand = named.remove(name).or_else(|| inputs.next());
+            complete &= operand.is_some() || optional;
+            filled.push(operand);
+        }
+        if complete && inputs.next().is_none() {
+            return Some(filled);
+        }
+        let names: Vec<&str> = primitive
+            .inputs
+            .iter()
+            .filter_map(|slot| slot.name.as_ref())
+            .map(|name| &*name.name)
+            .collect();
+        let needed = primitive.inputs.len();
+        let plural = if needed == 1 { "" } else { "s" };
+        self.diagnostics.push(
+            Diagnostic::new(
+                Code::E003,
+                call.span,
+                format!("wrong number of tensors for `{}`", primitive.name),
+            )
+            .label(format!("takes {needed} tensor{plural}, got {given}"))
+            .note(format!("inputs: {}", names.join(", "))),
+        );
+        None
+    }
+
+    fn dtypes(&mut self, call: &Call, primitive: &Primitive, inputs: &[Option<Operand>]) {
+        for (slot, operand) in primitive.inputs.iter().zip(inputs) {
+            let Some(operand) = operand else { continue };
+            let kind = slot.ty.as_ref().map(|ty| match &ty.kind {
+                TypeKind::Optional(inner) => &inner.kind,
+                kind => kind,
+            });
+            let wants_integer =
+                matches!(kind, Some(TypeKind::Tensor { dtype: Some(dtype), .. }) if is_integer(&dtype.name));
+            if wants_integer {
+                self.integers.insert(operand.text.clone());
+            }
+            let Some(dtype) = &operand.ty.dtype else { continue };
+            let moves_only = matches!(
+                primitive.rule,
+                Rule::Split
+                    | Rule::Concat
+                    | Rule::View
+                    | Rule::Transpose
+                    | Rule::Permute
+                    | Rule::Fork
+                    | Rule::Broadcast
+                    | Rule::Reduce
+            ) || matches!(primitive.name, "copy" | "contiguous" | "dequantize" | "all_reduce");
+            let name = slot.name.as_ref().map_or("", |name| &name.name);
+            let words = match (wants_integer, is_integer(dtype)) {
+                (true, false) => format!("`{name}` holds indices and must be int32"),
+                (false, true) if !moves_only && dtype == "int32" => format!("`{name}` must be a float tensor"),
+                _ => continue,
+            };
+            self.diagnostics.push(
+                Diagnostic::new(
+                    Code::E015,
+                    call.span,
+                    format!("`{}` cannot take {dtype} here", primitive.name),
+                )
+                .label(words)
+                .also(operand.span, format!("this is {dtype}")),
+            );
+        }
+    }
+
+    /// The value of an attribute, unknown if it is of the wrong type.
+    fn attribute_value(&mut self, name: &str, ty: &TypeExpr, value: Value, span: Span) -> Value {
+        if let Value::Word(word) = &value {
+            let expects_word = match &ty.kind {
+                TypeKind::Named { path, .. } => matches!(path.to_string().as_str(), "enum" | "dtype" | "string"),
+                _ => false,
+            };
+            if !expects_word && !DTYPE_NAMES.contains(&word.as_str()) {
+                self.undefined(span, word, "no value");
+                return Value::Unknown;
+            }
+        }
+        if self.check_kind(name, ty, &value, span) {
+            value
+        } else {
+            Value::Unknown
+        }
+    }
+
+    /// Puts in the defaults; whether an attribute without one is missing.
+    fn missing_attributes(&mut self, call: &Call, primitive: &Primitive, attributes: &mut Attributes) -> bool {
+        let mut missing = false;
+        for param in &primitive.attributes {
+            let Param::Named { name, default, .. } = param else {
+                continue;
+            };
+            if attributes.contains_key(&name.name) {
+                continue;
+            }
+            match default {
+                // Defaults of the table are literals or words.
+                Some(default) => {
+                    let scope = Scope::empty(0);
+                    let value = eval(default, &scope)
+                        .unwrap_or_else(|_| Value::Word(default.as_name().unwrap_or_default().to_string()));
+                    attributes.insert(name.name.clone(), value);
+                }
+                None => {
+                    missing = true;
+                    self.diagnostics.push(
+                        Diagnostic::new(
+                            Code::E012,
+                            call.span,
+                            format!("`{}` needs `{}`", primitive.name, name.name),
+                        )
+                        .label("it has no default"),
+                    );
+                }
+            }
+        }
+        missing
+    }
+
+    fn unknown_argument(&mut self, primitive: &Primitive, span: Span, name: &str) {
+        let known = primitive.attributes.iter().filter_map(|param| match param {
+            Param::Named { name, .. } => Some(name.name.as_str()),
+            Param::Elided(_) => None,
+        });
+        let mut found = Diagnostic::new(
+            Code::E003,
+            span,
+            format!("`{}` has no argument `{name}`", primitive.name),
+        )
+        .label("unknown argument");
+        if let Some(close) = closest(name, known) {
+            found = found.hint(format!("did you mean `{close}`?"));
+        }
+        self.diagnostics.push(found);
+    }
+}
+
+fn attribute<'a>(primitive: &'a Primitive, wanted: &str) -> Option<(&'a TypeExpr, Span)> {
+    primitive.attributes.iter().find_map(|param| match param {
+        Param::Named {
+            name,
+            ty: Some(ty),
+            span,
+            ..
+        } if name.name == wanted => Some((ty, *span)),
+        _ => None,
+    })
+}
+
+/// How many tensors a primitive cannot do without.
+fn required(primitive: &Primitive) -> usize {
+    let optional = |slot: &&IoTensor| matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
+    primitive
+        .inputs
+        .iter()
+        .filter(|slot| !optional(slot) && !slot.variadic)
+        .count()
+}
+
+fn slot_exists(primitive: &Primitive, wanted: &str) -> bool {
+    primitive
+        .inputs
+        .iter()
+        .any(|slot| slot.name.as_ref().is_some_and(|name| name.name == wanted))
+}

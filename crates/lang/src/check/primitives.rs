@@ -1,0 +1,245 @@
+//! The primitives of §6 in one table: signature, attributes, what the backward pass needs, and the rule for shapes.
+//!
+//! Signatures are written in the language itself. `Rule::Signature` says that unifying them is all there is; the
+//! other rules compute shapes that signatures cannot express.
+
+use crate::ast::{IoTensor, Item, Param, PassItemKind, SectionKind};
+use crate::parser;
+use crate::span::FileId;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+/// How the shapes of the results follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// By unifying the signature.
+    Signature,
+    /// `A·B` with leading axes flattened into rows; see `check/rules.rs`.
+    Matmul,
+    /// `A·B` per leading axes, which broadcast.
+    BatchedMatmul,
+    /// The operands' shapes broadcast.
+    Broadcast,
+    /// One result per size along an axis.
+    Split,
+    /// Sizes add up along an axis.
+    Concat,
+    /// As many elements, another shape.
+    View,
+    /// Two axes swapped.
+    Transpose,
+    /// All axes reordered.
+    Permute,
+    /// Axes removed, or kept with size 1.
+    Reduce,
+    /// As many copies as asked for.
+    Fork,
+    /// A shape given as an argument.
+    Filled,
+    /// Results whose shapes the checker does not follow.
+    Opaque,
+}
+
+/// A primitive: one row of the table, parsed.
+#[derive(Clone, Debug)]
+pub struct Primitive {
+    /// Its name.
+    pub name: &'static str,
+    /// Its tensor inputs.
+    pub inputs: Vec<IoTensor>,
+    /// Its results.
+    pub outputs: Vec<IoTensor>,
+    /// Its attributes with defaults.
+    pub attributes: Vec<Param>,
+    /// Inputs and results that its derived backward reads.
+    pub saves: &'static [&'static str],
+    /// The rule for shapes.
+    pub rule: Rule,
+}
+
+struct Row(
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static str,
+    &'static [&'static str],
+    Rule,
+);
+
+const MATMUL_ATTRIBUTES: &str =
+    "transpose: enum(NN, NT, TN, TT) = NN, accumulate: bool = false, alpha: float = 1.0, beta: float = 0.0";
+
+#[rustfmt::skip]
+const TABLE: &[Row] = &[
+    // §6.1 linear algebra
+    Row("matmul", "(A: [*, K], B: [*, N])", "C: [*, N]", MATMUL_ATTRIBUTES, &["A", "B"], Rule::Matmul),
+    Row("batched_matmul", "(A: [*, M, K], B: [*, K, N])", "C: [*, M, N]", MATMUL_ATTRIBUTES, &["A", "B"], Rule::BatchedMatmul),
+    Row("grouped_gemm", "(input: [n, K], weights: [G, N, K], offsets: [G + 1, int32])", "output: [n, N]",
+        "transpose: enum(NN, NT, TN, TT) = NT", &["input", "weights"], Rule::Signature),
+    Row("grouped_gemm_weight_grad", "(input: [n, K], d_output: [n, N], offsets: [G + 1, int32])", "d_weights: [G, N, K]",
+        "accumulate: bool = false", &[], Rule::Signature),
+    // §6.2 normalisation
+    Row("rmsnorm", "(x: [*, C], weight: [C])", "(y: [*, C], rstd: [*])", "eps: float = 1e-6", &["x", "rstd"], Rule::Signature),
+    Row("rmsnorm_backward", "(d_y: [*, C], x: [*, C], weight: [C], rstd: [*]?)", "(d_x: [*, C], d_weight: [C])", "eps: float = 1e-6", &[], Rule::Signature),
+    Row("fused_residual_rmsnorm", "(residual: [*, C], input: [*, C], weight: [C])",
+        "(residual_out: [*, C], y: [*, C], rstd: [*])", "eps: float = 1e-6", &["residual_out", "rstd"], Rule::Signature),
+    Row("fused_residual_rmsnorm_backward", "(d_y: [*, C], d_residual_next: [*, C], residual_out: [*, C], weight: [C], rstd: [*]?)",
+        "(d_residual: [*, C], d_input: [*, C], d_weight: [C])", "eps: float = 1e-6", &[], Rule::Signature),
+    Row("layernorm", "(x: [*, C], weight: [C], bias: [C]?)", "(y: [*, C], mean: [*], rstd: [*])", "eps: float = 1e-5", &["x", "mean", "rstd"], Rule::Signature),
+    Row("layernorm_backward", "(d_y: [*, C], x: [*, C], weight: [C], mean: [*], rstd: [*])", "(d_x: [*, C], d_weight: [C], d_bias: [C])",
+        "eps: float = 1e-5", &[], Rule::Signature),
+    Row("group_rmsnorm", "(x: [*, C], weight: [C])", "y: [*, C]", "groups: int = 1, eps: float = 1e-6", &["x"], Rule::Signature),
+    // §6.3 activations
+    Row("swiglu", "(gate: [*, D], up: [*, D])", "out: [*, D]", "", &["gate", "up"], Rule::Signature),
+    Row("swiglu_backward", "(d_out: [*, D], gate: [*, D], up: [*, D])", "(d_gate: [*, D], d_up: [*, D])", "", &[], Rule::Signature),
+    Row("geglu", "(gate: [*, D], up: [*, D])", "out: [*, D]", "approximate: bool = true", &["gate", "up"], Rule::Signature),
+    Row("geglu_backward", "(d_out: [*, D], gate: [*, D], up: [*, D])", "(d_gate: [*, D], d_up: [*, D])", "approximate: bool = true", &[], Rule::Signature),
+    Row("silu_mul", "(gate: [*], up: [*])", "out: [*]", "", &["gate", "up"], Rule::Signature),
+    Row("silu_mul_backward", "(d_out: [*], gate: [*], up: [*])", "(d_gate: [*], d_up: [*])", "", &[], Rule::Signature),
+    Row("silu", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("silu_backward", "(d_out: [*], x: [*])", "d_x: [*]", "", &[], Rule::Signature),
+    Row("relu", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("relu_backward", "(d_out: [*], x: [*])", "d_x: [*]", "", &[], Rule::Signature),
+    Row("relu2", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("relu2_backward", "(d_out: [*], x: [*])", "d_x: [*]", "", &[], Rule::Signature),
+    Row("gelu", "x: [*]", "out: [*]", "approximate: bool = true", &["x"], Rule::Signature),
+    Row("gelu_backward", "(d_out: [*], x: [*])", "d_x: [*]", "approximate: bool = true", &[], Rule::Signature),
+    Row("sigmoid", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
+    Row("tanh", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
+    Row("softmax", "x: [*]", "out: [*]", "dim: int = -1", &["out"], Rule::Signature),
+    Row("softmax_backward", "(d_out: [*], out: [*])", "d_x: [*]", "dim: int = -1", &[], Rule::Signature),
+    // §6.4 attention
+    Row("flash_attention", "(q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D])", "(out: [B, Hq, T, D], lse: [B, Hq, T])",
+        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None",
+        &["q", "k", "v", "out", "lse"], Rule::Signature),
+    Row("flash_attention_backward", "(d_out: [B, Hq, T, D], q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D], out: [B, Hq, T, D], lse: [B, Hq, T])",
+        "(d_q: [B, Hq, T, D], d_k: [B, Hkv, S, D], d_v: [B, Hkv, S, D])",
+        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None", &[], Rule::Signature),
+    Row("rope", "(q: [B, H, T, D], k: [B, Hkv, T, D], freqs: [S, D // 2, 2]?)", "(q_rot: [B, H, T, D], k_rot: [B, Hkv, T, D])",
+        "d_head: int? = None, max_seq: int? = None, theta: float = 10000.0, interleaved: bool = false", &[], Rule::Signature),
+    Row("rope_backward", "(d_q_rot: [B, H, T, D], d_k_rot: [B, Hkv, T, D], freqs: [S, D // 2, 2]?)", "(d_q: [B, H, T, D], d_k: [B, Hkv, T, D])",
+        "d_head: int? = None, max_seq: int? = None, theta: float = 10000.0, interleaved: bool = false", &[], Rule::Signature),
+    Row("qk_norm", "(q: [B, H, T, D], k: [B, Hkv, T, D], q_weight: [D], k_weight: [D])",
+        "(q_norm: [B, H, T, D], k_norm: [B, Hkv, T, D], q_rstd: [B, H, T], k_rstd: [B, Hkv, T])", "eps: float = 1e-6",
+        &["q", "k", "q_rstd", "k_rstd"], Rule::Signature),
+    Row("qk_norm_backward", "(d_q_norm: [B, H, T, D], d_k_norm: [B, Hkv, T, D], q: [B, H, T, D], k: [B, Hkv, T, D], q_weight: [D], k_weight: [D], q_rstd: [B, H, T], k_rstd: [B, Hkv, T])",
+        "(d_q: [B, H, T, D], d_k: [B, Hkv, T, D], d_q_weight: [D], d_k_weight: [D])", "eps: float = 1e-6", &[], Rule::Signature),
+    // §6.5 tensor manipulation
+    Row("split", "x: [*]", "parts", "sizes: [int], dim: int = -1", &[], Rule::Split),
+    Row("concat", "(tensors...)", "out", "dim: int = -1", &[], Rule::Concat),
+    Row("view", "x: [*]", "out", "shape: [int]", &[], Rule::View),
+    Row("reshape", "x: [*]", "out", "shape: [int]", &[], Rule::View),
+    Row("transpose", "x: [*]", "out", "dim0: int, dim1: int", &[], Rule::Transpose),
+    Row("permute", "x: [*]", "out", "dims: [int]", &[], Rule::Permute),
+    Row("contiguous", "x: [*]", "out: [*]", "", &[], Rule::Signature),
+    Row("fork", "x: [*]", "copies", "count: int", &[], Rule::Fork),
+    // §6.6 elementwise
+    Row("add", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Broadcast),
+    Row("sub", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Broadcast),
+    Row("mul", "(a: [*], b: [*])", "out: [*]", "", &["a", "b"], Rule::Broadcast),
+    Row("div", "(a: [*], b: [*])", "out: [*]", "", &["a", "b"], Rule::Broadcast),
+    Row("bias_add", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Broadcast),
+    Row("add3", "(a: [*], b: [*], c: [*])", "out: [*]", "", &[], Rule::Broadcast),
+    Row("scale", "x: [*]", "out: [*]", "factor: float", &[], Rule::Signature),
+    Row("sqrt", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
+    Row("exp", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
+    Row("exp_neg", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
+    // §6.7 reductions
+    Row("reduce_sum", "x: [*]", "out", "dims: [int]? = None, keepdim: bool = false, dim: int? = None", &[], Rule::Reduce),
+    Row("reduce_mean", "x: [*]", "out", "dims: [int]? = None, keepdim: bool = false, dim: int? = None", &[], Rule::Reduce),
+    Row("reduce_max", "x: [*]", "(values, indices)", "dim: int, keepdim: bool = false", &["indices"], Rule::Reduce),
+    // §6.8 embedding
+    Row("embedding", "(indices: [*, int32], weight: [V, D])", "out: [*, D]", "", &["indices"], Rule::Signature),
+    Row("embedding_backward", "(d_out: [*, D], indices: [*, int32], weight: [V, D]?)", "d_weight: [V, D]", "", &[], Rule::Signature),
+    Row("cross_entropy", "(logits: [*, V], labels: [*, int32])", "loss: scalar", "reduction: enum(mean, sum, none) = mean", &["logits", "labels"], Rule::Opaque),
+    // §6.9 mixture of experts
+    Row("moe_router", "(x: [n, C], gate: [E, C])", "(weights: [n, top_k], indices: [n, top_k, int32], aux_loss: scalar)",
+        "top_k: int, normalize: bool = true, aux_loss_coef: float = 0.01, use_sigmoid: bool = false", &["x", "indices"], Rule::Signature),
+    Row("moe_router_backward", "(d_weights: [n, top_k], x: [n, C], gate: [E, C], indices: [n, top_k, int32])", "(d_x: [n, C], d_gate: [E, C])", "", &[], Rule::Signature),
+    Row("moe_compute_offsets", "indices: [n, k, int32]", "offsets: [num_experts + 1, int32]", "num_experts: int", &[], Rule::Signature),
+    Row("moe_permute", "(x: [n, C], indices: [n, k, int32], expert_offsets: [E, int32]?)", "(permuted: [n * k, C], scatter_indices: [n * k, int32])", "", &["scatter_indices"], Rule::Signature),
+    Row("moe_unpermute", "(expert_outputs: [n * k, C], weights: [n, k], scatter_indices: [n * k, int32])", "combined: [n, C]", "", &["expert_outputs", "weights", "scatter_indices"], Rule::Signature),
+    Row("moe_experts", "(x: [n, C], experts, indices: [m, k, int32])", "out: [n, C]", "", &[], Rule::Opaque),
+    // §6.10 state space
+    Row("mamba_conv1d", "(x: [B, D, T], weight: [D, 1, K], bias: [D]?, conv_state: [B, D, K - 1]?)", "(y: [B, D, T], conv_state_out: [B, D, K - 1])",
+        "kernel_size: int? = None, activation: enum(silu, none) = silu, silu: bool = true", &["x"], Rule::Signature),
+    Row("mamba_selective_scan", "(u: [Bt, D, T], delta: [Bt, D, T], A: [D, N], B: [Bt, G, N, T], C: [Bt, G, N, T], D: [D], dt_bias: [D], ssm_state: [Bt, D, N]?)",
+        "(y: [Bt, D, T], ssm_state_out: [Bt, D, N])", "chunk_size: int = 256", &["u", "delta", "A", "B", "C"], Rule::Signature),
+    Row("mamba_split_proj", "x: [B, T, P]", "(gate, conv_in, delta)", "d_inner: int? = None, d_conv: int? = None", &[], Rule::Opaque),
+    Row("mamba_split_conv", "x: [B, C, T]", "(u, B, C)", "d_inner: int? = None, n_groups: int? = None, d_state: int? = None", &[], Rule::Opaque),
+    // §6.11 utilities
+    Row("zeros", "()", "out", "shape: [int], dtype: dtype = bf16", &[], Rule::Filled),
+    Row("ones", "()", "out", "shape: [int], dtype: dtype = bf16", &[], Rule::Filled),
+    Row("fill", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
+    Row("full", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
+    Row("copy", "x: [*]", "out: [*]", "", &[], Rule::Signature),
+    Row("quantize", "x: [*]", "out: [*]", "dtype: dtype = fp8_e4m3", &[], Rule::Signature),
+    Row("dequantize", "x: [*]", "out: [*]", "dtype: dtype = bf16", &[], Rule::Signature),
+    // §7.6 collectives
+    Row("all_reduce", "x: [*]", "out: [*]", "group: string = \"default\"", &[], Rule::Signature),
+    Row("all_gather", "x: [*]", "out", "dim: int = 0, group: string = \"default\"", &[], Rule::Opaque),
+    Row("reduce_scatter", "x: [*]", "out", "dim: int = 0, group: string = \"default\"", &[], Rule::Opaque),
+];
+
+static PRIMITIVES: LazyLock<BTreeMap<&'static str, Primitive>> =
+    LazyLock::new(|| TABLE.iter().map(|row| (row.0, parse(row))).collect());
+
+/// The primitive with this name.
+pub fn find(name: &str) -> Option<&'static Primitive> {
+    PRIMITIVES.get(name)
+}
+
+/// The names of all primitives, in order.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PRIMITIVES.keys().copied()
+}
+
+fn parse(&Row(name, inputs, outputs, attributes, saves, rule): &Row) -> Primitive {
+    let text = format!("module p({attributes}):\n  forward:\n    in: {inputs}\n    out: {outputs}\n");
+    let parsed = parser::parse(FileId::default(), &text);
+    assert!(parsed.diagnostics.is_empty(), "{name}: {:?}", parsed.diagnostics);
+    let Some(Item::Decl(mut decl)) = parsed.file.items.into_iter().next() else {
+        panic!("{name} is a declaration")
+    };
+    let Some(SectionKind::Forward(pass)) = decl.sections.pop().map(|section| section.kind) else {
+        panic!("{name} has a forward section")
+    };
+    let mut primitive = Primitive {
+        name,
+        inputs: Vec::new(),
+        outputs: Vec::new(),
+        attributes: decl.params.unwrap_or_default(),
+        saves,
+        rule,
+    };
+    for item in pass.items {
+        match item.kind {
+            PassItemKind::In(spec) => primitive.inputs = spec.tensors,
+            PassItemKind::Out(spec) => primitive.outputs = spec.tensors,
+            _ => {}
+        }
+    }
+    primitive
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_parses_and_saves_what_exists() {
+        for name in names() {
+            let primitive = find(name).unwrap();
+            let tensors: Vec<_> = primitive
+                .inputs
+                .iter()
+                .chain(&primitive.outputs)
+                .filter_map(|t| t.name.as_ref())
+                .collect();
+            for saved in primitive.saves {
+                assert!(tensors.iter().any(|t| t.name == *saved), "{name} saves {saved}");
+            }
+        }
+        assert_eq!(names().count(), TABLE.len());
+    }
+}

@@ -1,0 +1,304 @@
+//! What names mean while one declaration is checked: constants, dimensions, and types made of them.
+
+use super::types::{Shape, TensorType};
+use crate::ast::{DimExpr, Expr, ExprKind, IoTensor, LetItem, Param, TypeExpr, TypeKind};
+use crate::consteval::{EvalError, EvalErrorKind, Names, Truth, Value, eval};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::dims::{Dim, Symbol};
+use crate::resolve::ModuleView;
+use crate::suggest::closest;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Parameters rank behind the dimensions that shapes name, so that sizes print as `B·T·d_model`.
+const PARAMETER_RANK: u32 = 1 << 16;
+
+/// Constants and dimensions of a declaration. Scope 0 is the one under check, whose symbols stand for any size;
+/// other scopes belong to calls, whose symbols are to be solved for.
+#[derive(Clone, Debug)]
+pub(super) struct Scope {
+    pub(super) id: u32,
+    constants: BTreeMap<String, Value>,
+    symbols: BTreeMap<String, Symbol>,
+    dimensions: u32,
+    pub(super) tensors: BTreeSet<String>,
+    pub(super) assumptions: BTreeMap<String, bool>,
+    pub(super) diagnostics: Vec<Diagnostic>,
+    /// A condition that must be decided before shapes are known.
+    pub(super) undecided: RefCell<Option<String>>,
+}
+
+impl Names for Scope {
+    fn value(&self, name: &str) -> Option<Value> {
+        let symbol = || {
+            self.symbols
+                .get(name)
+                .map(|symbol| Value::Int(Dim::symbol(symbol.clone())))
+        };
+        self.constants.get(name).cloned().or_else(symbol)
+    }
+
+    fn is_tensor(&self, name: &str) -> bool {
+        self.tensors.contains(name)
+    }
+
+    fn assumed(&self, condition: &str) -> Option<bool> {
+        self.assumptions.get(condition).copied()
+    }
+
+    fn wish(&self, condition: &str) {
+        self.undecided.borrow_mut().get_or_insert_with(|| condition.to_string());
+    }
+}
+
+impl Scope {
+    pub(super) fn empty(id: u32) -> Scope {
+        Scope {
+            id,
+            constants: BTreeMap::new(),
+            symbols: BTreeMap::new(),
+            dimensions: 0,
+            tensors: BTreeSet::new(),
+            assumptions: BTreeMap::new(),
+            diagnostics: Vec::new(),
+            undecided: RefCell::new(None),
+        }
+    }
+
+    /// An empty scope with some constants.
+    pub(super) fn with_constants(id: u32, constants: BTreeMap<String, Value>) -> Scope {
+        Scope {
+            constants,
+            ..Scope::empty(id)
+        }
+    }
+
+    /// The scope of a declaration with some parameters given; the others are symbols.
+    pub(super) fn of_module(
+        view: &ModuleView<'_>,
+        id: u32,
+        given: BTreeMap<String, Value>,
+        assumptions: BTreeMap<String, bool>,
+    ) -> Scope {
+        let mut scope = Scope {
+            constants: given,
+            assumptions,
+            ..Scope::empty(id)
+        };
+        for param in &view.header {
+            let Param::Named { name, ty, default, .. } = param else {
+                continue;
+            };
+            if scope.constants.contains_key(&name.name) {
+                continue;
+            }
+            let value = scope.open_value(&name.name, ty.as_ref(), default.as_ref());
+            scope.constants.insert(name.name.clone(), value);
+        }
+        scope.tensors.extend(
+            view.params
+                .iter()
+                .filter_map(|entry| entry.path.as_name())
+                .map(|n| n.name.clone()),
+        );
+        scope
+            .tensors
+            .extend(view.constants.iter().map(|entry| entry.name.name.clone()));
+        let io = view.forward.inputs.iter().chain(&view.forward.outputs);
+        scope
+            .tensors
+            .extend(io.filter_map(|t| t.name.as_ref()).map(|name| name.name.clone()));
+        scope.tensors.extend(["in".to_string(), "out".to_string()]);
+        for item in &view.lets {
+            match item {
+                LetItem::Bind { name, value } => {
+                    let value = scope.constant(value);
+                    scope.constants.insert(name.name.clone(), value);
+                }
+                LetItem::Dim { name, .. } => {
+                    scope.introduce(&name.name);
+                }
+                LetItem::Constraints(..) => {}
+            }
+        }
+        scope
+    }
+
+    /// The value of a parameter that was not given: anything of its type.
+    fn open_value(&mut self, name: &str, ty: Option<&TypeExpr>, default: Option<&Expr>) -> Value {
+        let word = match ty.map(|ty| &ty.kind) {
+            Some(TypeKind::Named { path, args: None }) => path.as_name().map(|name| name.name.as_str()),
+            Some(_) => Some("other"),
+            None => match default.map(|expr| &expr.peel().kind) {
+                Some(ExprKind::Bool(_)) => Some("bool"),
+                Some(ExprKind::Float(_)) => Some("float"),
+                Some(ExprKind::Int(_)) | None => Some("int"),
+                Some(_) => Some("other"),
+            },
+        };
+        match word {
+            Some("int") => {
+                let rank = PARAMETER_RANK + self.symbols.len() as u32;
+                let symbol = Symbol {
+                    scope: self.id,
+                    rank,
+                    name: name.into(),
+                };
+                self.symbols.insert(name.to_string(), symbol.clone());
+                Value::Int(Dim::symbol(symbol))
+            }
+            Some("float") => Value::Float(None),
+            Some("bool") => Value::Bool(Truth::Open(name.to_string())),
+            _ => Value::Unknown,
+        }
+    }
+
+    /// A dimension that only shapes name, such as `B`; it has the same symbol wherever it stands.
+    pub(super) fn introduce(&mut self, name: &str) -> Symbol {
+        if let Some(symbol) = self.symbols.get(name) {
+            return symbol.clone();
+        }
+        let symbol = Symbol {
+            scope: self.id,
+            rank: self.dimensions,
+            name: name.into(),
+        };
+        self.dimensions += 1;
+        self.symbols.insert(name.to_string(), symbol.clone());
+        symbol
+    }
+
+    /// The symbol behind a name, if it has one.
+    pub(super) fn symbol(&self, name: &str) -> Option<&Symbol> {
+        self.symbols.get(name)
+    }
+
+    /// How many dimensions shapes have named so far.
+    pub(super) fn dimension_count(&self) -> u32 {
+        self.dimensions
+    }
+
+    /// Whether shapes named a dimension for the first time after `count` others.
+    pub(super) fn named_since(&self, symbol: &Symbol, count: u32) -> bool {
+        (count..PARAMETER_RANK).contains(&symbol.rank)
+    }
+
+    pub(super) fn has_constant(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    /// Evaluates a constant expression; a failure is reported and unknown.
+    pub(super) fn constant(&mut self, expr: &Expr) -> Value {
+        match eval(expr, self) {
+            Ok(value) => value,
+            Err(error) => {
+                let found = self.explain(error, Code::E003);
+                self.diagnostics.push(found);
+                Value::Unknown
+            }
+        }
+    }
+
+    /// A failed evaluation as a finding; `code` is for what is not an undefined name.
+    pub(super) fn explain(&self, error: EvalError, code: Code) -> Diagnostic {
+        match error.kind {
+            EvalErrorKind::Undefined(name) => {
+                let mut found = Diagnostic::new(Code::E002, error.span, format!("no value named `{name}`"))
+                    .label("not a parameter, not bound by `let`");
+                let known = self.constants.keys().chain(self.symbols.keys());
+                if let Some(close) = closest(&name, known.map(|s| &**s)) {
+                    found = found.hint(format!("did you mean `{close}`?"));
+                }
+                found
+            }
+            EvalErrorKind::Runtime(name) => Diagnostic::new(code, error.span, "not known at compile time")
+                .label(format!("`{name}` is a tensor"))
+                .hint("use a parameter or a `let` binding instead"),
+            EvalErrorKind::Type(words) => Diagnostic::new(code, error.span, words),
+            EvalErrorKind::ZeroDivision => Diagnostic::new(code, error.span, "division by zero"),
+            EvalErrorKind::NotAFunction(name) => {
+                Diagnostic::new(code, error.span, format!("`{name}` is not a function of constants"))
+                    .hint("constants may use sqrt, ceil_div, min, max and abs")
+            }
+        }
+    }
+
+    /// A dimension. Names that mean nothing else name new dimensions, unless they look like a slip.
+    pub(super) fn dim(&mut self, expr: &Expr) -> Option<Dim> {
+        self.introduce_dims(expr);
+        match self.constant(expr) {
+            Value::Int(dim) => Some(dim),
+            Value::Unknown => None,
+            other => {
+                self.diagnostics.push(
+                    Diagnostic::new(
+                        Code::E003,
+                        expr.span,
+                        format!("a size must be an int, found {}", other.kind()),
+                    )
+                    .label(format!("this is {other}")),
+                );
+                None
+            }
+        }
+    }
+
+    fn introduce_dims(&mut self, expr: &Expr) {
+        if let ExprKind::Name(name) = &expr.kind {
+            let slip = name.starts_with(|c: char| c.is_ascii_lowercase())
+                && closest(name, self.constants.keys().map(|s| &**s)).is_some();
+            if !self.has_constant(name) && !slip {
+                self.introduce(name);
+            }
+        }
+        for child in expr.children() {
+            if !matches!(&expr.kind, ExprKind::Call(callee, _) if std::ptr::eq(&**callee, child)) {
+                self.introduce_dims(child);
+            }
+        }
+    }
+
+    /// The type of a tensor; `None` for other types and where parts are left out.
+    pub(super) fn tensor(&mut self, ty: &TypeExpr) -> Option<TensorType> {
+        match &ty.kind {
+            TypeKind::Tensor { dims, dtype, .. } => {
+                let mut shape = Some(Shape::fixed(Vec::new()));
+                for (index, dim) in dims.iter().enumerate() {
+                    match dim {
+                        DimExpr::Variadic(span) => {
+                            if index > 0 {
+                                self.diagnostics.push(
+                                    Diagnostic::new(Code::E003, *span, "`*` must come first")
+                                        .label("it stands for the leading dimensions"),
+                                );
+                            }
+                            let lead = self.introduce("*");
+                            if let Some(shape) = &mut shape {
+                                shape.lead = Some(lead);
+                            }
+                        }
+                        DimExpr::Elided(_) => shape = None,
+                        DimExpr::Size(expr) => match (self.dim(expr), &mut shape) {
+                            (Some(dim), Some(shape)) => shape.dims.push(dim),
+                            _ => shape = None,
+                        },
+                    }
+                }
+                Some(TensorType {
+                    shape,
+                    dtype: dtype.as_ref().map(|name| name.name.clone()),
+                })
+            }
+            TypeKind::Optional(inner) => self.tensor(inner),
+            TypeKind::Named { path, args: None } if path.as_name().is_some_and(|n| n.name == "scalar") => {
+                Some(TensorType::of(Shape::fixed(Vec::new())))
+            }
+            _ => None,
+        }
+    }
+
+    /// The type of an input or output; unknown where it has none.
+    pub(super) fn io_tensor(&mut self, tensor: &IoTensor) -> TensorType {
+        tensor.ty.as_ref().and_then(|ty| self.tensor(ty)).unwrap_or_default()
+    }
+}

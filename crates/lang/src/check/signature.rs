@@ -1,0 +1,143 @@
+//! Fitting tensors to a signature.
+
+use super::scope::Scope;
+use super::types::{Shape, TensorType};
+use crate::ast::IoTensor;
+use crate::dims::{Dim, Symbol, Unifier};
+use std::collections::BTreeMap;
+
+/// One input or result of a signature.
+#[derive(Clone, Debug)]
+pub(super) struct Slot {
+    pub(super) name: String,
+    pub(super) ty: TensorType,
+    pub(super) optional: bool,
+}
+
+/// A signature whose symbols are being solved for.
+pub(super) struct Signature {
+    pub(super) inputs: Vec<Slot>,
+    pub(super) outputs: Vec<Slot>,
+    pub(super) unifier: Unifier,
+    packs: BTreeMap<Symbol, Shape>,
+}
+
+/// Why a tensor does not fit its slot.
+pub(super) struct Misfit {
+    pub(super) expected: String,
+    pub(super) label: String,
+}
+
+pub(super) fn slots(tensors: &[&IoTensor], scope: &mut Scope, default_name: &str) -> Vec<Slot> {
+    tensors
+        .iter()
+        .map(|tensor| {
+            let optional = tensor.optional
+                || matches!(
+                    tensor.ty.as_ref().map(|ty| &ty.kind),
+                    Some(crate::ast::TypeKind::Optional(_))
+                );
+            let name = tensor
+                .name
+                .as_ref()
+                .map_or(default_name.to_string(), |name| name.name.clone());
+            Slot {
+                name,
+                ty: scope.io_tensor(tensor),
+                optional,
+            }
+        })
+        .collect()
+}
+
+impl Signature {
+    pub(super) fn new(scope: &mut Scope, inputs: &[&IoTensor], outputs: &[&IoTensor]) -> Signature {
+        Signature {
+            inputs: slots(inputs, scope, "in"),
+            outputs: slots(outputs, scope, "out"),
+            unifier: Unifier::new(scope.id),
+            packs: BTreeMap::new(),
+        }
+    }
+
+    /// Fits a tensor to a slot's type.
+    pub(super) fn fit(&mut self, slot: &TensorType, found: &TensorType) -> Result<(), Misfit> {
+        let (Some(pattern), Some(shape)) = (&slot.shape, &found.shape) else {
+            return Ok(());
+        };
+        let misfit = |this: &Self, label: String| Misfit {
+            expected: this.show(pattern),
+            label,
+        };
+        let extra = shape.dims.len().checked_sub(pattern.dims.len());
+        match (&pattern.lead, extra) {
+            (None, Some(0)) if shape.lead.is_none() => {}
+            (Some(_), Some(_)) => {}
+            _ => {
+                let rank = pattern.dims.len();
+                let words = if pattern.lead.is_some() { "at least " } else { "" };
+                let plural = if rank == 1 { "" } else { "s" };
+                return Err(misfit(
+                    self,
+                    format!("needs {words}{rank} dimension{plural}, got {shape}"),
+                ));
+            }
+        }
+        if let Some(pack) = &pattern.lead {
+            let head = Shape {
+                lead: shape.lead.clone(),
+                dims: shape.dims[..extra.unwrap_or(0)].to_vec(),
+            };
+            match self.packs.get(pack) {
+                None => {
+                    self.packs.insert(pack.clone(), head);
+                }
+                Some(bound) if bound.equal(&head) => {}
+                Some(bound) => {
+                    let label = format!("leading dimensions differ: {bound} and {head}");
+                    return Err(misfit(self, label));
+                }
+            }
+        }
+        let tail = &shape.dims[extra.unwrap_or(0)..];
+        for (pattern_dim, found_dim) in pattern.dims.clone().iter().zip(tail) {
+            if let Err(wrong) = self.unifier.unify(pattern_dim, found_dim) {
+                let label = format!("needs {} where {} was given", wrong.expected, wrong.found);
+                return Err(misfit(self, label));
+            }
+        }
+        Ok(())
+    }
+
+    /// A type of the signature with everything known put in; sizes that stay unknown make the shape unknown.
+    pub(super) fn solved(&self, ty: &TensorType) -> TensorType {
+        let shape = ty.shape.as_ref().and_then(|shape| {
+            let mut solved = match &shape.lead {
+                None => Shape::fixed(Vec::new()),
+                Some(pack) => self.packs.get(pack)?.clone(),
+            };
+            for dim in &shape.dims {
+                if self.unifier.unsolved(dim).is_some() {
+                    return None;
+                }
+                solved.dims.push(self.unifier.apply(dim));
+            }
+            Some(solved)
+        });
+        TensorType {
+            shape,
+            dtype: ty.dtype.clone(),
+        }
+    }
+
+    /// A slot's shape for messages: known sizes put in, unknown ones by their name.
+    fn show(&self, shape: &Shape) -> String {
+        let lead = shape.lead.as_ref().map(|pack| match self.packs.get(pack) {
+            Some(bound) if bound.lead.is_none() => bound.dims.iter().map(Dim::to_string).collect::<Vec<_>>().join(", "),
+            _ => "*".to_string(),
+        });
+        let dims = shape.dims.iter().map(|dim| self.unifier.apply(dim).to_string());
+        let all: Vec<String> = lead.into_iter().filter(|l| !l.is_empty()).chain(dims).collect();
+        format!("[{}]", all.join(", "))
+    }
+}

@@ -1,0 +1,102 @@
+//! Types of tensors as the checker knows them.
+
+use crate::dims::{Dim, Symbol};
+use std::fmt;
+
+/// A shape: possibly an unnamed run of leading dimensions, then named ones.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Stands for the leading dimensions written `*`.
+    pub lead: Option<Symbol>,
+    /// The dimensions after it.
+    pub dims: Vec<Dim>,
+}
+
+impl Shape {
+    /// A shape without leading `*`.
+    pub fn fixed(dims: Vec<Dim>) -> Shape {
+        Shape { lead: None, dims }
+    }
+
+    /// How many elements it has; leading dimensions count as one unknown factor.
+    pub fn elements(&self) -> Dim {
+        let lead = self.lead.clone().map_or(Dim::constant(1), Dim::symbol);
+        self.dims.iter().fold(lead, |product, dim| product * dim.clone())
+    }
+
+    /// The place of an axis that may count from the end; `None` if there is no such axis.
+    pub fn axis(&self, axis: i64) -> Option<usize> {
+        let rank = self.dims.len() as i64;
+        // With leading dimensions of unknown number, only counting from the end is certain.
+        let place = if axis < 0 { rank + axis } else { axis };
+        let certain = self.lead.is_none() || axis < 0;
+        (certain && (0..rank).contains(&place)).then_some(place as usize)
+    }
+
+    /// Whether two shapes agree for all sizes, assuming that divisions in them are exact.
+    pub fn equal(&self, other: &Shape) -> bool {
+        self.lead == other.lead
+            && self.dims.len() == other.dims.len()
+            && self.dims.iter().zip(&other.dims).all(|(a, b)| a.equal(b).is_some())
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> = self
+            .lead
+            .iter()
+            .map(|_| "*".to_string())
+            .chain(self.dims.iter().map(Dim::to_string))
+            .collect();
+        write!(f, "[{}]", dims.join(", "))
+    }
+}
+
+/// A tensor's type; parts are `None` where they are not known.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct TensorType {
+    /// Its shape.
+    pub shape: Option<Shape>,
+    /// Its element type.
+    pub dtype: Option<String>,
+}
+
+impl TensorType {
+    /// A tensor of a known shape.
+    pub fn of(shape: Shape) -> TensorType {
+        TensorType {
+            shape: Some(shape),
+            dtype: None,
+        }
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.shape {
+            Some(shape) => write!(f, "{shape}")?,
+            None => f.write_str("[?]")?,
+        }
+        match &self.dtype {
+            Some(dtype) => write!(f, " {dtype}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether a dtype holds integers.
+pub(super) fn is_integer(dtype: &str) -> bool {
+    dtype.starts_with("int")
+}
+
+/// Bits of a float dtype, to compare widths.
+pub(super) fn float_bits(dtype: &str) -> Option<u32> {
+    Some(match dtype {
+        "fp32" => 32,
+        "bf16" | "fp16" => 16,
+        "fp8_e4m3" | "fp8_e5m2" => 8,
+        "fp4_e2m1" => 4,
+        _ => return None,
+    })
+}

@@ -1,0 +1,201 @@
+//! Weight mappings name parameters that exist, once each, with placeholders that are bound (§8, E010).
+
+use crate::ast::{
+    ConfigEntry, ConfigValue, Param, ParamEntry, SectionKind, StrLit, TypeExpr, TypeKind, WeightMapping, WeightPart,
+    WeightPath, WeightSpec,
+};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::resolve::{Entity, ItemRef, ModuleView, Program};
+use crate::span::Span;
+use crate::suggest::closest;
+use std::collections::BTreeMap;
+
+pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
+    for section in &view.decl.sections {
+        if let SectionKind::HfConfig(entries) = &section.kind {
+            check_config(view, entries, found);
+        }
+        if let SectionKind::HfMapping(mappings) | SectionKind::HfExport(mappings) = &section.kind {
+            let mut seen: BTreeMap<String, Span> = BTreeMap::new();
+            for mapping in mappings {
+                let text = program.sources.slice(mapping.path.span).to_string();
+                if let Some(first) = seen.insert(text.clone(), mapping.path.span) {
+                    found.push(
+                        Diagnostic::new(Code::E010, mapping.path.span, format!("`{text}` is mapped twice"))
+                            .label("second mapping")
+                            .also(first, "first mapping"),
+                    );
+                }
+                check_path(program, view, &mapping.path, found);
+                check_spec(mapping, found);
+            }
+        }
+    }
+}
+
+/// The keys of `param_mapping:` are parameters of the model.
+fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<Diagnostic>) {
+    let header = || {
+        view.header.iter().filter_map(|param| match param {
+            Param::Named { name, .. } => Some(name.name.as_str()),
+            Param::Elided(_) => None,
+        })
+    };
+    let maps = entries.iter().filter(|entry| entry.key.name == "param_mapping");
+    for key in maps
+        .filter_map(|entry| match &entry.value {
+            ConfigValue::Map(entries) => Some(entries),
+            _ => None,
+        })
+        .flatten()
+        .map(|entry| &entry.key)
+    {
+        if header().any(|name| name == key.name) {
+            continue;
+        }
+        let owner = &view.decl.name.name;
+        let mut missing = invalid(
+            key.span,
+            format!("`{owner}` has no parameter `{}`", key.name),
+            "not a parameter",
+        );
+        if let Some(close) = closest(&key.name, header()) {
+            missing = missing.hint(format!("did you mean `{close}`?"));
+        }
+        found.push(missing);
+    }
+}
+
+fn invalid(span: Span, message: String, label: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::E010, span, message).label(label)
+}
+
+/// Follows a path through contained modules.
+fn check_path(program: &Program, view: &ModuleView<'_>, path: &WeightPath, found: &mut Vec<Diagnostic>) {
+    let mut current = view.clone();
+    let mut parts = path.parts.iter().peekable();
+    while let Some(part) = parts.next() {
+        let WeightPart::Field(name) = part else { continue };
+        let named = |entry: &&&ParamEntry| entry.path.as_name().is_some_and(|n| n.name == name.name);
+        let Some(entry) = current.params.iter().find(named) else {
+            let names: Vec<&str> = current
+                .params
+                .iter()
+                .filter_map(|e| e.path.as_name())
+                .map(|n| n.name.as_str())
+                .collect();
+            let owner = &current.decl.name.name;
+            let mut missing = invalid(
+                name.span,
+                format!("`{owner}` has no parameter `{}`", name.name),
+                "not a parameter",
+            );
+            if let Some(close) = closest(&name.name, names) {
+                missing = missing.hint(format!("did you mean `{close}`?"));
+            }
+            return found.push(missing);
+        };
+        let indexed = matches!(parts.peek(), Some(WeightPart::Index(_) | WeightPart::Placeholder(_)));
+        let is_array = matches!(entry.ty.kind, TypeKind::Array { .. });
+        if indexed != is_array {
+            let (message, label) = if is_array {
+                (format!("`{}` is an array", name.name), "add `[{layer}]`")
+            } else {
+                (format!("`{}` is not an array", name.name), "take the index away")
+            };
+            return found.push(invalid(name.span, message, label));
+        }
+        match module_of(program, current.item.file, &entry.ty) {
+            Some(next) => match ModuleView::new(program, next) {
+                Some(view) => current = view,
+                None => return,
+            },
+            None => {
+                if let Some(WeightPart::Field(rest)) = parts.find(|part| matches!(part, WeightPart::Field(_)))
+                    && matches!(entry.ty.kind, TypeKind::Tensor { .. } | TypeKind::Optional(_))
+                {
+                    let message = format!("`{}` is a tensor and has no parts", name.name);
+                    found.push(invalid(rest.span, message, "nothing is inside"));
+                }
+                return;
+            }
+        }
+    }
+}
+
+fn module_of(program: &Program, file: usize, ty: &TypeExpr) -> Option<ItemRef> {
+    match &ty.kind {
+        TypeKind::Array { element, .. } => module_of(program, file, element),
+        TypeKind::Named { path, .. } => match program.lookup(file, path)? {
+            Entity::Item(item) => Some(item),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn check_spec(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
+    let texts: Vec<&StrLit> = match &mapping.spec {
+        WeightSpec::Direct(text) => vec![text],
+        WeightSpec::Fuse { parts, span, .. } => {
+            if parts.len() < 2 {
+                found.push(invalid(
+                    *span,
+                    "`fuse` joins at least two tensors".into(),
+                    "only one is named",
+                ));
+            }
+            parts.iter().collect()
+        }
+        WeightSpec::Split { parts, span, .. } => {
+            if parts.len() < 2 {
+                found.push(invalid(
+                    *span,
+                    "`split` makes at least two tensors".into(),
+                    "only one is named",
+                ));
+            }
+            parts.iter().map(|(text, _)| text).collect()
+        }
+        WeightSpec::Transform { source, .. } => vec![source],
+        WeightSpec::TiedTo { .. } => Vec::new(),
+    };
+    let bound: Vec<&str> = mapping
+        .path
+        .parts
+        .iter()
+        .filter_map(|part| match part {
+            WeightPart::Placeholder(name) => Some(name.name.as_str()),
+            _ => None,
+        })
+        .collect();
+    for text in texts {
+        let used: Vec<&str> = text
+            .value
+            .split('{')
+            .skip(1)
+            .filter_map(|rest| rest.split_once('}'))
+            .map(|(name, _)| name)
+            .collect();
+        if let Some(free) = used.iter().find(|name| !bound.contains(name)) {
+            found.push(
+                invalid(
+                    text.span,
+                    format!("placeholder `{{{free}}}` is not bound"),
+                    "nothing gives it a value",
+                )
+                .also(mapping.path.span, "the parameter has no such placeholder"),
+            );
+        }
+        if let Some(lost) = bound.iter().find(|name| !used.contains(name)) {
+            found.push(
+                invalid(
+                    text.span,
+                    format!("placeholder `{{{lost}}}` is not used"),
+                    "every layer would read the same tensor",
+                )
+                .also(mapping.path.span, "bound here"),
+            );
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! The formatter: one layout for every file.
+//!
+//! Two spaces per block, lines of up to [`WIDTH`] columns, at most one blank line in a row. Comments stay where they
+//! were: on their own line, at the end of their line, or beside their element of a broken list. The result depends
+//! only on the tree, the comments and the blank lines, so formatting twice changes nothing.
+
+mod decl;
+mod doc;
+mod expr;
+mod graph;
+mod printer;
+mod section;
+
+use crate::diagnostic::Diagnostic;
+use crate::parser;
+use crate::span::FileId;
+
+/// Longest line the formatter writes by choice.
+pub const WIDTH: usize = 100;
+
+/// Formats a file, or returns the mistakes that keep it from being understood.
+///
+/// ```
+/// let tidy = lang::fmt::format("module  Double( n:int ):\n    forward:\n        in: [n]\n").unwrap();
+/// assert_eq!(tidy, "module Double(n: int):\n  forward:\n    in: [n]\n");
+/// ```
+pub fn format(text: &str) -> Result<String, Vec<Diagnostic>> {
+    let parsed = parser::parse(FileId::default(), text);
+    if parsed.diagnostics.iter().any(Diagnostic::is_error) {
+        return Err(parsed.diagnostics);
+    }
+    let mut printer = printer::Printer::new(text, parsed.comments);
+    printer.file(&parsed.file);
+    Ok(printer.finish())
+}

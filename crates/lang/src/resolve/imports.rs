@@ -1,0 +1,347 @@
+//! Follows imports from file to file and binds the imported names.
+//!
+//! A path is looked up in the standard library, then beside the importing file, then from the project's root. Its
+//! last part may be a file, a declaration in a file, or a declaration in any file of a folder.
+
+use super::loader::Loader;
+use super::lock::Lock;
+use super::names;
+use super::{Entity, ItemRef, Program, ResolvedFile};
+use crate::ast::{Ident, Import, ImportNames, Item};
+use crate::check::primitives;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::parser;
+use crate::span::Span;
+use crate::suggest::closest;
+use std::collections::BTreeMap;
+
+/// What an imported path leads to.
+enum Target {
+    Item(ItemRef),
+    File(usize),
+    Primitive(String),
+    /// `import primitives`: what is there anyway.
+    Nothing,
+}
+
+pub(super) fn load(path: &str, loader: &dyn Loader) -> Program {
+    let pinned = loader.lock().map(|text| Lock::parse(&text)).unwrap_or_default();
+    let mut resolver = Resolver {
+        loader,
+        pinned,
+        program: Program::default(),
+        by_path: BTreeMap::new(),
+        open: Vec::new(),
+    };
+    if resolver.file(path, None).is_none() {
+        let id = resolver.program.sources.add(format!("{path}.module"), "");
+        let missing = Diagnostic::new(Code::L002, Span::new(id, 0, 0), format!("no file `{path}.module`"));
+        resolver.program.diagnostics.push(missing);
+    }
+    let mut program = resolver.program;
+    names::check(&mut program);
+    crate::diagnostic::sort_and_dedup(&mut program.diagnostics);
+    program
+}
+
+struct Resolver<'a> {
+    loader: &'a dyn Loader,
+    pinned: Lock,
+    program: Program,
+    by_path: BTreeMap<(String, Option<u32>), usize>,
+    /// Files whose imports are being followed, outermost first.
+    open: Vec<usize>,
+}
+
+impl Resolver<'_> {
+    fn report(&mut self, diagnostic: Diagnostic) {
+        self.program.diagnostics.push(diagnostic);
+    }
+
+    /// Reads a file and everything it imports; `None` if there is no such file.
+    fn file(&mut self, path: &str, major: Option<u32>) -> Option<usize> {
+        let key = (path.to_string(), major);
+        if let Some(&index) = self.by_path.get(&key) {
+            return Some(index);
+        }
+        let loaded = self.loader.read(path, major)?;
+        let id = self.program.sources.add(loaded.name, loaded.text);
+        let parsed = parser::parse(id, self.program.sources.file(id).text());
+        self.program.diagnostics.extend(parsed.diagnostics);
+        let index = self.program.files.len();
+        let imports: Vec<Import> = parsed
+            .file
+            .items
+            .iter()
+            .filter_map(|item| match item {
+                Item::Import(import) => Some(import.clone()),
+                _ => None,
+            })
+            .collect();
+        let file = ResolvedFile {
+            id,
+            path: path.to_string(),
+            ast: parsed.file,
+            scope: BTreeMap::new(),
+        };
+        self.program.files.push(file);
+        if index > 0 {
+            self.program.lock.modules.insert(path.replace('/', "."), loaded.version);
+        }
+        self.by_path.insert(key, index);
+        self.open.push(index);
+        let mut bound: BTreeMap<String, Span> = BTreeMap::new();
+        for import in &imports {
+            self.import(index, import, &mut bound);
+        }
+        self.open.pop();
+        Some(index)
+    }
+
+    fn import(&mut self, file: usize, import: &Import, bound: &mut BTreeMap<String, Span>) {
+        let parts: Vec<&str> = import.path.parts.iter().map(|part| &*part.name).collect();
+        let major = import.version.map(|v| v.major);
+        match &import.names {
+            ImportNames::Path { alias } => {
+                let Some(target) = self.find(file, &parts, major) else {
+                    return self.not_found(import, import.path.span(), &import.path.to_string());
+                };
+                self.check_target(file, import, &target);
+                let name = alias.as_ref().unwrap_or(import.path.last());
+                if alias.is_none() && !matches!(target, Target::Nothing) {
+                    // Qualified names work besides the short one.
+                    self.bind_quietly(file, &parts.join("."), &target);
+                }
+                self.bind(file, name, alias.is_some(), target, bound);
+            }
+            ImportNames::Star(_) => {
+                let Some(target) = self.find(file, &parts, major) else {
+                    return self.not_found(import, import.path.span(), &import.path.to_string());
+                };
+                self.check_target(file, import, &target);
+                if let Target::File(other) = target {
+                    for (name, item) in self.exports(other) {
+                        let name = Ident {
+                            name,
+                            span: import.span,
+                        };
+                        self.bind(file, &name, false, Target::Item(item), bound);
+                    }
+                }
+            }
+            ImportNames::Braces(items) | ImportNames::From(items) => {
+                for item in items {
+                    let mut full = parts.clone();
+                    full.push(&item.name.name);
+                    match self.find(file, &full, major) {
+                        Some(target) => {
+                            self.check_target(file, import, &target);
+                            self.bind(file, item.local(), item.alias.is_some(), target, bound);
+                        }
+                        None => self.not_found(import, item.name.span, &full.join(".")),
+                    }
+                }
+            }
+        }
+    }
+
+    fn not_found(&mut self, import: &Import, span: Span, path: &str) {
+        let version = import
+            .version
+            .map_or(String::new(), |v| format!(" in version {}", v.major));
+        let mut found = Diagnostic::new(Code::L002, span, format!("nothing named `{path}`{version}"))
+            .label("neither the standard library nor the project has it");
+        if import.version.is_some() {
+            found = found.hint("leave out the version to get the latest");
+        } else if let Some((folder, name)) = path.rsplit_once('.') {
+            // Files of the folder and declarations of the file are what could have been meant.
+            let folder = folder.replace('.', "/");
+            let known: Vec<String> = self
+                .loader
+                .list(&folder)
+                .iter()
+                .map(|file| file.rsplit('/').next().unwrap_or_default().to_string())
+                .chain(
+                    self.by_path
+                        .get(&(folder.clone(), None))
+                        .into_iter()
+                        .flat_map(|file| self.exports(*file).into_iter().map(|(name, _)| name)),
+                )
+                .collect();
+            if let Some(close) = closest(name, known.iter().map(|s| &**s)) {
+                found = found.hint(format!("did you mean `{close}`?"));
+            }
+        }
+        self.report(found);
+    }
+
+    /// Cycles and the lock file.
+    fn check_target(&mut self, file: usize, import: &Import, target: &Target) {
+        let other = match target {
+            Target::Item(item) => item.file,
+            Target::File(other) => *other,
+            _ => return,
+        };
+        if self.open.contains(&other) {
+            let start = self.open.iter().position(|f| *f == other).unwrap_or(0);
+            let circle: Vec<String> = self.open[start..]
+                .iter()
+                .map(|f| self.program.files[*f].path.clone())
+                .collect();
+            let (message, hint) = if other == file {
+                ("file imports itself", "remove the import: its names are here already")
+            } else {
+                (
+                    "files import one another in a circle",
+                    "move what both need into a third file",
+                )
+            };
+            let back = &self.program.files[other].path;
+            let note = format!("{} -> {back}", circle.join(" -> "));
+            self.report(
+                Diagnostic::new(Code::L003, import.span, message)
+                    .label("this import closes the circle")
+                    .note(note)
+                    .hint(hint),
+            );
+            return;
+        }
+        let path = self.program.files[other].path.replace('/', ".");
+        let resolved = self.program.lock.modules.get(&path).cloned().unwrap_or_default();
+        if let Some(pinned) = self.pinned.modules.get(&path)
+            && *pinned != resolved
+        {
+            let found = Diagnostic::new(
+                Code::L004,
+                import.span,
+                format!("`{path}` is locked to another version"),
+            )
+            .label(format!("resolves to {resolved}"))
+            .note(format!("module.lock says {pinned}"))
+            .hint("update module.lock, or import the locked version");
+            self.report(found);
+        }
+    }
+
+    /// What a dotted path leads to, seen from a file.
+    fn find(&mut self, file: usize, parts: &[&str], major: Option<u32>) -> Option<Target> {
+        if let ["primitives"] | ["std", "primitives"] = parts {
+            return Some(Target::Nothing);
+        }
+        if let ["std", "primitives", name] | ["primitives", name] = parts
+            && primitives::find(name).is_some()
+            && major.is_none_or(|major| major == 1)
+        {
+            return Some(Target::Primitive((*name).to_string()));
+        }
+        let folder = self.program.files[file]
+            .path
+            .rsplit_once('/')
+            .map_or("", |(folder, _)| folder)
+            .to_string();
+        let path = parts.join("/");
+        let mut places = vec![path.clone()];
+        if parts[0] != "std" && !folder.is_empty() {
+            places.insert(0, format!("{folder}/{path}"));
+        }
+        places.iter().find_map(|place| self.find_at(place, major))
+    }
+
+    fn find_at(&mut self, path: &str, major: Option<u32>) -> Option<Target> {
+        if let Some(file) = self.file(path, major) {
+            // A file named after its only declaration stands for it.
+            let name = path.rsplit('/').next().unwrap_or(path);
+            let same = |declared: &str| declared.replace('_', "").eq_ignore_ascii_case(&name.replace('_', ""));
+            let item = self.exports(file).into_iter().find(|(declared, _)| same(declared));
+            return Some(item.map_or(Target::File(file), |(_, item)| Target::Item(item)));
+        }
+        let (folder, name) = path.rsplit_once('/')?;
+        if let Some(file) = self.file(folder, major) {
+            return self.program.export(file, name).map(Target::Item);
+        }
+        for candidate in self.loader.list(folder) {
+            // A file already being read is not an answer to its own import.
+            if let Some(file) = self.file(&candidate, major)
+                && let Some(item) = self.program.export(file, name)
+            {
+                return Some(Target::Item(item));
+            }
+        }
+        None
+    }
+
+    fn exports(&self, file: usize) -> Vec<(String, ItemRef)> {
+        let items = self.program.files[file].ast.items.iter().enumerate();
+        items
+            .filter_map(|(item, found)| {
+                let name = match found {
+                    Item::Decl(decl) => &decl.name.name,
+                    Item::Recipe(recipe) => &recipe.name.name,
+                    Item::Import(_) => return None,
+                };
+                Some((name.clone(), ItemRef { file, item }))
+            })
+            .collect()
+    }
+
+    fn bind_quietly(&mut self, file: usize, name: &str, target: &Target) {
+        let entity = match target {
+            Target::Item(item) => Entity::Item(*item),
+            Target::File(other) => Entity::File(*other),
+            Target::Primitive(name) => Entity::Primitive(name.clone()),
+            Target::Nothing => return,
+        };
+        self.program.files[file].scope.insert(name.to_string(), entity);
+    }
+
+    /// Binds a name, unless it is taken (E023, E024).
+    fn bind(&mut self, file: usize, name: &Ident, alias: bool, target: Target, bound: &mut BTreeMap<String, Span>) {
+        let entity = match &target {
+            Target::Item(item) => Entity::Item(*item),
+            Target::File(other) => Entity::File(*other),
+            Target::Primitive(name) => Entity::Primitive(name.clone()),
+            Target::Nothing => return,
+        };
+        let earlier = bound.get(&name.name).copied();
+        let declared = self.program.files[file].ast.items.iter().find_map(|item| match item {
+            Item::Decl(decl) if decl.name.name == name.name => Some(decl.name.span),
+            Item::Recipe(recipe) if recipe.name.name == name.name => Some(recipe.name.span),
+            _ => None,
+        });
+        if alias && let Some(span) = earlier.or(declared) {
+            return self.report(
+                Diagnostic::new(
+                    Code::E024,
+                    name.span,
+                    format!("alias `{}` shadows an existing name", name.name),
+                )
+                .label("already taken")
+                .also(span, "taken here")
+                .hint("choose another name after `as`"),
+            );
+        }
+        if alias && primitives::find(&name.name).is_some() {
+            return self.report(
+                Diagnostic::new(
+                    Code::E024,
+                    name.span,
+                    format!("alias `{}` shadows a primitive", name.name),
+                )
+                .label("already the name of a primitive")
+                .hint("choose another name after `as`"),
+            );
+        }
+        if let Some(span) = earlier
+            && self.program.files[file].scope.get(&name.name) != Some(&entity)
+        {
+            return self.report(
+                Diagnostic::new(Code::E023, name.span, format!("two imports bring in `{}`", name.name))
+                    .label("second one")
+                    .also(span, "first one")
+                    .hint(format!("give one of them another name: `... as Other{}`", name.name)),
+            );
+        }
+        bound.insert(name.name.clone(), name.span);
+        self.program.files[file].scope.insert(name.name.clone(), entity);
+    }
+}

@@ -1,0 +1,245 @@
+//! A declaration together with what it inherits (§4.2, §4.3).
+
+use super::{Entity, ItemRef, Program};
+use crate::ast::{
+    ConstantEntry, Decl, DeclKind, Graph, IoTensor, LetItem, NameList, Param, ParamEntry, Pass, PassItemKind, Pattern,
+    SectionKind,
+};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::suggest::closest;
+
+/// What a declaration consists of once inheritance is followed: parents' entries first, then its own.
+#[derive(Clone, Debug)]
+pub struct ModuleView<'a> {
+    /// The declaration itself.
+    pub decl: &'a Decl,
+    /// Which item it is.
+    pub item: ItemRef,
+    /// The parameters between its parentheses.
+    pub header: Vec<&'a Param>,
+    /// Bindings and constraints.
+    pub lets: Vec<&'a LetItem>,
+    /// Parameters, inherited first.
+    pub params: Vec<&'a ParamEntry>,
+    /// Constants, inherited first.
+    pub constants: Vec<&'a ConstantEntry>,
+    /// The forward pass.
+    pub forward: PassView<'a>,
+    /// The backward pass; `None` if it is to be derived.
+    pub backward: Option<PassView<'a>>,
+    /// The residual pattern of a block.
+    pub pattern: Option<&'a Pattern>,
+}
+
+/// The parts of a pass; a child's part replaces the parent's.
+#[derive(Clone, Debug, Default)]
+pub struct PassView<'a> {
+    /// Inputs.
+    pub inputs: Vec<&'a IoTensor>,
+    /// Outputs.
+    pub outputs: Vec<&'a IoTensor>,
+    /// `d_...` declarations of a backward pass, given and computed alike.
+    pub gradients: Vec<&'a IoTensor>,
+    /// The graph.
+    pub graph: Option<&'a Graph>,
+    /// The save list.
+    pub save: Option<&'a NameList>,
+    /// The recompute list.
+    pub recompute: Option<&'a NameList>,
+    /// Whether a part was left out with `...`.
+    pub elided: bool,
+}
+
+impl<'a> ModuleView<'a> {
+    /// The view of an item; `None` if it is no declaration.
+    pub fn new(program: &'a Program, item: ItemRef) -> Option<ModuleView<'a>> {
+        let decl = program.decl(item)?;
+        let mut view = match parent(program, item, decl) {
+            Some((parent_item, _)) if !ancestors(program, item).contains(&item) => {
+                let mut view = ModuleView::new(program, parent_item)?;
+                view.decl = decl;
+                view.item = item;
+                // Parents' parameters of the same name are the child's; the others keep their defaults.
+                let own: Vec<&str> = decl.params.iter().flatten().filter_map(param_name).collect();
+                view.header
+                    .retain(|param| param_name(param).is_some_and(|name| !own.contains(&name)));
+                view
+            }
+            _ => ModuleView {
+                decl,
+                item,
+                header: Vec::new(),
+                lets: Vec::new(),
+                params: Vec::new(),
+                constants: Vec::new(),
+                forward: PassView::default(),
+                backward: None,
+                pattern: None,
+            },
+        };
+        let inherited = std::mem::take(&mut view.header);
+        view.header = decl.params.iter().flatten().chain(inherited).collect();
+        for section in &decl.sections {
+            match &section.kind {
+                SectionKind::Let(items) => view.lets.extend(items),
+                SectionKind::Params(entries) => {
+                    for entry in entries {
+                        let name = entry.path.as_name().map(|name| &name.name);
+                        view.params
+                            .retain(|old| name.is_none() || old.path.as_name().map(|n| &n.name) != name);
+                        view.params.push(entry);
+                    }
+                }
+                SectionKind::Constants(entries) => view.constants.extend(entries),
+                SectionKind::Forward(pass) => view.forward.extend(pass),
+                SectionKind::Backward(pass) => view.backward.get_or_insert_default().extend(pass),
+                SectionKind::Pattern(pattern) => view.pattern = Some(pattern),
+                SectionKind::Elided => view.forward.elided = true,
+                _ => {}
+            }
+        }
+        Some(view)
+    }
+}
+
+impl<'a> PassView<'a> {
+    fn extend(&mut self, pass: &'a Pass) {
+        for item in &pass.items {
+            match &item.kind {
+                PassItemKind::In(spec) => self.inputs = spec.tensors.iter().collect(),
+                PassItemKind::Out(spec) => self.outputs = spec.tensors.iter().collect(),
+                PassItemKind::Inputs(tensors) => self.inputs = tensors.iter().collect(),
+                PassItemKind::Outputs(tensors) => self.outputs = tensors.iter().collect(),
+                PassItemKind::Gradients(tensors) => self.gradients.extend(tensors),
+                PassItemKind::Graph(graph) => self.graph = Some(graph),
+                PassItemKind::Save(names) => self.save = Some(names),
+                PassItemKind::Recompute(names) => self.recompute = Some(names),
+                PassItemKind::Impl(_) | PassItemKind::Rule { .. } => {}
+                PassItemKind::Elided => self.elided = true,
+            }
+        }
+    }
+}
+
+fn param_name(param: &Param) -> Option<&str> {
+    match param {
+        Param::Named { name, .. } => Some(&name.name),
+        Param::Elided(_) => None,
+    }
+}
+
+fn parent<'a>(program: &'a Program, item: ItemRef, decl: &Decl) -> Option<(ItemRef, &'a Decl)> {
+    match program.lookup(item.file, decl.extends.as_ref()?)? {
+        Entity::Item(parent) => Some((parent, program.decl(parent)?)),
+        _ => None,
+    }
+}
+
+/// The chain of parents, nearest first; ends where it would repeat.
+fn ancestors(program: &Program, item: ItemRef) -> Vec<ItemRef> {
+    let mut chain = Vec::new();
+    let mut current = item;
+    while let Some((next, _)) = program.decl(current).and_then(|decl| parent(program, current, decl)) {
+        let repeats = chain.contains(&next);
+        chain.push(next);
+        if repeats {
+            break;
+        }
+        current = next;
+    }
+    chain
+}
+
+/// Checks what a declaration extends (E002, E011).
+pub(super) fn check(program: &Program, item: ItemRef, decl: &Decl, found: &mut Vec<Diagnostic>) {
+    let Some(path) = &decl.extends else { return };
+    let Some((parent_item, parent_decl)) = parent(program, item, decl) else {
+        let known = program.files[item.file].scope.keys().map(|name| &**name);
+        let mut missing = Diagnostic::new(Code::E002, path.span(), format!("no module named `{path}`"))
+            .label("not declared and not imported");
+        if let Some(close) = closest(&path.to_string(), known) {
+            missing = missing.hint(format!("did you mean `{close}`?"));
+        }
+        return found.push(missing);
+    };
+    if ancestors(program, item).contains(&item) {
+        return found.push(
+            Diagnostic::new(Code::E011, path.span(), format!("`{}` extends itself", decl.name.name))
+                .label("this leads back to it"),
+        );
+    }
+    let fits = matches!(
+        (decl.kind, parent_decl.kind),
+        (
+            DeclKind::Module | DeclKind::AbstractModule,
+            DeclKind::Module | DeclKind::AbstractModule
+        ) | (
+            DeclKind::Block,
+            DeclKind::Block | DeclKind::Module | DeclKind::AbstractModule
+        )
+    );
+    if !fits {
+        let (child, parent) = (decl.kind.keyword(), parent_decl.kind.keyword());
+        return found.push(
+            Diagnostic::new(Code::E011, path.span(), format!("a {child} cannot extend a {parent}"))
+                .label("not a module")
+                .also(parent_decl.name.span, "declared here"),
+        );
+    }
+    let Some(parent_view) = ModuleView::new(program, parent_item) else {
+        return;
+    };
+    check_params(program, decl, &parent_view, found);
+    let concrete = decl.kind != DeclKind::AbstractModule;
+    if let Some(view) = ModuleView::new(program, item)
+        && concrete
+        && view.forward.graph.is_none()
+        && view.pattern.is_none()
+        && !view.forward.elided
+    {
+        found.push(
+            Diagnostic::new(Code::E011, decl.name.span, format!("`{}` has no graph", decl.name.name))
+                .label(format!("`{path}` is abstract and leaves the graph to it"))
+                .hint("write `forward:` with a `graph:`, or declare it `abstract module`"),
+        );
+    }
+}
+
+/// A parameter of the child must be new (`+name`), or repeat the inherited type.
+fn check_params(program: &Program, decl: &Decl, parent: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
+    let entries = decl.sections.iter().filter_map(|section| match &section.kind {
+        SectionKind::Params(entries) => Some(entries),
+        _ => None,
+    });
+    for entry in entries.flatten() {
+        let Some(name) = entry.path.as_name() else { continue };
+        let inherited = parent
+            .params
+            .iter()
+            .find(|old| old.path.as_name().is_some_and(|n| n.name == name.name));
+        let text = |entry: &ParamEntry| {
+            program
+                .sources
+                .slice(entry.ty.span)
+                .split_whitespace()
+                .collect::<String>()
+        };
+        match inherited {
+            Some(old) if entry.adds || text(old) != text(entry) => {
+                let message = format!("`{}` is inherited with another type", name.name);
+                let message = if entry.adds {
+                    format!("`+{}` is inherited already", name.name)
+                } else {
+                    message
+                };
+                found.push(
+                    Diagnostic::new(Code::E011, entry.span, message)
+                        .label("redefined here")
+                        .also(old.span, "inherited from here")
+                        .hint("leave it out, or choose another name"),
+                );
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Where files come from: the disk, an embedded library, or a test.
+
+use std::collections::BTreeMap;
+
+/// A file that a loader found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loaded {
+    /// Name for messages, usually the path on disk.
+    pub name: String,
+    /// The text.
+    pub text: String,
+    /// Its version as `module.lock` records it, such as `v1.2.3` or `local@abc123f`.
+    pub version: String,
+}
+
+/// Finds files by path; paths use `/` and have no extension: `std/modules/linear`.
+pub trait Loader {
+    /// The file at a path: the exact major version if one is given, else the latest stable one.
+    fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded>;
+
+    /// The paths of the files directly in a folder, in order.
+    fn list(&self, folder: &str) -> Vec<String>;
+
+    /// The text of `module.lock`, if there is one.
+    fn lock(&self) -> Option<String>;
+}
+
+/// Files in memory, with versions.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryLoader {
+    files: BTreeMap<String, Vec<Loaded>>,
+    lock: Option<String>,
+}
+
+impl MemoryLoader {
+    /// No files.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a file under a path without extension; a later version of the same path comes later.
+    pub fn with(mut self, path: &str, version: &str, text: &str) -> Self {
+        let loaded = Loaded {
+            name: format!("{path}.module"),
+            text: text.to_string(),
+            version: version.to_string(),
+        };
+        self.files.entry(path.to_string()).or_default().push(loaded);
+        self
+    }
+
+    /// Sets `module.lock`.
+    pub fn with_lock(mut self, text: &str) -> Self {
+        self.lock = Some(text.to_string());
+        self
+    }
+}
+
+impl Loader for MemoryLoader {
+    fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded> {
+        let versions = self.files.get(path)?;
+        match major {
+            None => versions.last().cloned(),
+            Some(major) => versions
+                .iter()
+                .rev()
+                .find(|file| major_of(&file.version) == Some(major))
+                .cloned(),
+        }
+    }
+
+    fn list(&self, folder: &str) -> Vec<String> {
+        let inside = |path: &&String| {
+            path.strip_prefix(folder)
+                .and_then(|rest| rest.strip_prefix('/'))
+                .is_some_and(|rest| !rest.contains('/'))
+        };
+        self.files.keys().filter(inside).cloned().collect()
+    }
+
+    fn lock(&self) -> Option<String> {
+        self.lock.clone()
+    }
+}
+
+/// The major number of `v1.2.3`.
+fn major_of(version: &str) -> Option<u32> {
+    version.strip_prefix('v')?.split('.').next()?.parse().ok()
+}

@@ -1,0 +1,59 @@
+//! `module.lock`: which versions the imports of a project resolved to (§4.7.1).
+//!
+//! ```text
+//! version: 1
+//! resolved_modules:
+//!   std.modules.linear: v1.0.0
+//!   models.mine: local@1f3a
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Resolved versions by dotted path.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lock {
+    /// The version each path resolved to.
+    pub modules: BTreeMap<String, String>,
+}
+
+impl Lock {
+    /// Reads a lock file; lines it does not understand are left out.
+    pub fn parse(text: &str) -> Lock {
+        let mut modules = BTreeMap::new();
+        let mut inside = false;
+        for line in text.lines() {
+            let content = line.split('#').next().unwrap_or_default();
+            if !content.starts_with([' ', '\t']) {
+                inside = content.trim() == "resolved_modules:" || (inside && content.trim().is_empty());
+                continue;
+            }
+            if let (true, Some((path, version))) = (inside, content.split_once(':')) {
+                modules.insert(path.trim().to_string(), version.trim().to_string());
+            }
+        }
+        Lock { modules }
+    }
+}
+
+impl fmt::Display for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "version: 1\nresolved_modules:")?;
+        for (path, version) in &self.modules {
+            writeln!(f, "  {path}: {version}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Lock;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let text = "version: 1\nresolved_modules:\n  models.mine: local@1f3a\n  std.modules.linear: v1.0.0\n";
+        assert_eq!(Lock::parse(text).to_string(), text);
+        assert_eq!(Lock::parse("# nothing\n").modules.len(), 0);
+    }
+}

@@ -1,0 +1,161 @@
+//! Checks on names that need no types: declared twice, reserved, shadowing, repeated parameters, inheritance.
+
+use super::{Entity, ItemRef, Program, inherit};
+use crate::ast::{Decl, DeclKind, Ident, Item, LetItem, Param, PassItemKind, SectionKind};
+use crate::check::primitives;
+use crate::diagnostic::{Code, Diagnostic};
+use crate::span::Span;
+use std::collections::BTreeMap;
+
+/// Names that belong to the language (appendix B). Annotation names are not among them: an annotation stands behind
+/// `@`, where no other name can.
+const RESERVED: &[&str] = &[
+    "Tensor",
+    "int",
+    "float",
+    "bool",
+    "string",
+    "bf16",
+    "fp32",
+    "fp16",
+    "fp8_e4m3",
+    "fp8_e5m2",
+    "fp4_e2m1",
+    "int8",
+    "int32",
+    "tied_to",
+    "fuse",
+    "transform",
+    "saved",
+    "recompute",
+    "true",
+    "false",
+    "None",
+];
+
+pub(super) fn check(program: &mut Program) {
+    let mut found = Vec::new();
+    for file in 0..program.files.len() {
+        declare(program, file, &mut found);
+    }
+    for file in 0..program.files.len() {
+        for (item, node) in program.files[file].ast.items.iter().enumerate() {
+            if let Item::Decl(decl) = node {
+                check_decl(decl, &mut found);
+                inherit::check(program, ItemRef { file, item }, decl, &mut found);
+            }
+        }
+    }
+    program.diagnostics.extend(found);
+}
+
+/// Puts a file's own declarations into its scope.
+fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
+    let mut seen: BTreeMap<String, Span> = BTreeMap::new();
+    let names: Vec<(usize, Ident, bool)> = program.files[file]
+        .ast
+        .items
+        .iter()
+        .enumerate()
+        .filter_map(|(index, item)| match item {
+            Item::Decl(decl) => Some((index, decl.name.clone(), decl.kind == DeclKind::Primitive)),
+            Item::Recipe(recipe) => Some((index, recipe.name.clone(), false)),
+            Item::Import(_) => None,
+        })
+        .collect();
+    for (item, name, is_primitive) in names {
+        if let Some(first) = seen.insert(name.name.clone(), name.span) {
+            found.push(
+                Diagnostic::new(Code::L005, name.span, format!("`{}` is declared twice", name.name))
+                    .label("second declaration")
+                    .also(first, "first declaration")
+                    .hint("rename one of them"),
+            );
+            continue;
+        }
+        reserved(&name, found);
+        if !is_primitive && primitives::find(&name.name).is_some() {
+            found.push(
+                Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name))
+                    .label("in this file the declaration wins"),
+            );
+        }
+        let scope = &mut program.files[file].scope;
+        if matches!(scope.get(&name.name), Some(Entity::Item(other)) if other.file != file) {
+            found.push(
+                Diagnostic::new(Code::W002, name.span, format!("`{}` is also imported", name.name))
+                    .label("in this file the declaration wins")
+                    .hint("import it under another name to use both"),
+            );
+        }
+        scope.insert(name.name, Entity::Item(ItemRef { file, item }));
+    }
+}
+
+fn reserved(name: &Ident, found: &mut Vec<Diagnostic>) {
+    if RESERVED.contains(&&*name.name) {
+        found.push(
+            Diagnostic::new(
+                Code::L006,
+                name.span,
+                format!("`{}` is a name of the language", name.name),
+            )
+            .label("choose another name"),
+        );
+    }
+}
+
+/// Reports names that occur twice in one list.
+fn distinct<'a>(names: impl Iterator<Item = &'a Ident>, what: &str, found: &mut Vec<Diagnostic>) {
+    let mut seen: BTreeMap<&str, Span> = BTreeMap::new();
+    for name in names {
+        reserved(name, found);
+        if let Some(first) = seen.insert(&name.name, name.span) {
+            found.push(
+                Diagnostic::new(Code::E009, name.span, format!("{what} `{}` is given twice", name.name))
+                    .label("second one")
+                    .also(first, "first one"),
+            );
+        }
+    }
+}
+
+fn check_decl(decl: &Decl, found: &mut Vec<Diagnostic>) {
+    let header = decl.params.iter().flatten().filter_map(|param| match param {
+        Param::Named { name, .. } => Some(name),
+        Param::Elided(_) => None,
+    });
+    distinct(header, "parameter", found);
+    for section in &decl.sections {
+        match &section.kind {
+            SectionKind::Params(entries) => {
+                distinct(
+                    entries.iter().filter_map(|entry| entry.path.as_name()),
+                    "parameter",
+                    found,
+                );
+            }
+            SectionKind::Let(items) => {
+                let names = items.iter().filter_map(|item| match item {
+                    LetItem::Bind { name, .. } | LetItem::Dim { name, .. } => Some(name),
+                    LetItem::Constraints(..) => None,
+                });
+                distinct(names, "binding", found);
+            }
+            SectionKind::Constants(entries) => distinct(entries.iter().map(|entry| &entry.name), "constant", found),
+            SectionKind::Forward(pass) | SectionKind::Backward(pass) => {
+                for item in &pass.items {
+                    let tensors = match &item.kind {
+                        PassItemKind::In(spec) | PassItemKind::Out(spec) => &spec.tensors,
+                        PassItemKind::Inputs(tensors)
+                        | PassItemKind::Outputs(tensors)
+                        | PassItemKind::Gradients(tensors) => tensors,
+                        _ => continue,
+                    };
+                    distinct(tensors.iter().filter_map(|t| t.name.as_ref()), "tensor", found);
+                }
+            }
+            _ => {}
+        }
+    }
+}

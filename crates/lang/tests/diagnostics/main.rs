@@ -1,0 +1,150 @@
+//! One case per code: what is said about a file with that mistake.
+//!
+//! A case is a file `cases/CODE.module`; lines `#@ file PATH VERSION` and `#@ lock` start further files. What is
+//! drawn is compared with `../snapshots/CODE.txt`; run with `BLESS=1` to accept what is drawn now.
+
+use lang::diagnostic::{Code, Diagnostic, Style, render_all, sort_and_dedup, to_json};
+use lang::resolve::{MemoryLoader, Program};
+use std::path::{Path, PathBuf};
+
+fn here(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(path)
+}
+
+fn loader(text: &str) -> MemoryLoader {
+    let mut parts = vec![("file main local".to_string(), String::new())];
+    for line in text.lines() {
+        match line.strip_prefix("#@ ") {
+            Some(head) => parts.push((head.to_string(), String::new())),
+            None => {
+                let body = &mut parts.last_mut().unwrap().1;
+                body.push_str(line);
+                body.push('\n');
+            }
+        }
+    }
+    parts.iter().fold(MemoryLoader::new(), |loader, (head, body)| {
+        match head.split(' ').collect::<Vec<_>>()[..] {
+            ["file", path, version] => loader.with(path, version, body),
+            ["lock"] => loader.with_lock(body),
+            _ => panic!("unknown heading `{head}`"),
+        }
+    })
+}
+
+fn findings(text: &str) -> (Program, Vec<Diagnostic>) {
+    let program = Program::load("main", &loader(text));
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(&program).diagnostics);
+    sort_and_dedup(&mut found);
+    (program, found)
+}
+
+fn compare(name: &str, drawn: &str) {
+    let path = here("snapshots").join(name);
+    if std::env::var_os("BLESS").is_some() {
+        return std::fs::write(path, drawn).unwrap();
+    }
+    let expected = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        drawn == expected,
+        "{name} differs (BLESS=1 accepts):\n--- expected\n{expected}\n--- drawn\n{drawn}"
+    );
+}
+
+#[test]
+fn every_code_has_a_case_that_raises_it() {
+    let mut wrong = Vec::new();
+    for code in Code::ALL {
+        let path = here("diagnostics/cases").join(format!("{code}.module"));
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("no case for {code}"));
+        let (program, found) = findings(&text);
+        let drawn = render_all(&program.sources, &found, Style::Plain);
+        let strangers: Vec<_> = found
+            .iter()
+            .filter(|d| d.code != *code)
+            .map(|d| d.code.name())
+            .collect();
+        if !found.iter().any(|d| d.code == *code) || !strangers.is_empty() {
+            wrong.push(format!("the case for {code} should raise it alone:\n{drawn}"));
+        } else {
+            compare(&format!("{code}.txt"), &drawn);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n----\n"));
+}
+
+#[test]
+fn good_files_have_no_findings() {
+    let folder = here("modules/check");
+    let mut paths: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    let mut loader = MemoryLoader::new();
+    let mut names = Vec::new();
+    for path in &paths {
+        let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+        loader = loader.with(&name, "local", &std::fs::read_to_string(path).unwrap());
+        names.push(name);
+    }
+    for name in names {
+        let program = Program::load(&name, &loader);
+        let mut found = program.diagnostics.clone();
+        found.extend(lang::check::check(&program).diagnostics);
+        assert!(
+            found.is_empty(),
+            "{}",
+            render_all(&program.sources, &found, Style::Plain)
+        );
+    }
+}
+
+#[test]
+fn types_of_every_variant() {
+    let text = |name: &str| std::fs::read_to_string(here("modules/check").join(format!("{name}.module"))).unwrap();
+    let loader =
+        MemoryLoader::new()
+            .with("linear", "local", &text("linear"))
+            .with("attention", "local", &text("attention"));
+    let program = Program::load("attention", &loader);
+    let mut page = String::new();
+    for module in lang::check::check(&program).modules {
+        for variant in module.variants {
+            page += &format!("{} {:?}\n", module.name, variant.assumptions);
+            for (pass, types) in [("forward", variant.forward), ("backward", variant.backward)] {
+                for (name, ty) in types {
+                    page += &format!("  {pass} {name}: {ty}\n");
+                }
+            }
+            for (a, b) in variant.exact {
+                page += &format!("  needs {a} divisible by {b}\n");
+            }
+        }
+    }
+    compare("types.txt", &page);
+}
+
+#[test]
+fn findings_as_json() {
+    let text = std::fs::read_to_string(here("diagnostics/cases/E004.module")).unwrap();
+    let (program, found) = findings(&text);
+    compare("json.txt", &to_json(&program.sources, &found));
+}
+
+#[test]
+fn codes_explain_themselves() {
+    let page: String = Code::ALL
+        .iter()
+        .map(|code| {
+            format!(
+                "{code} ({}): {}\n    {}\n",
+                code.severity(),
+                code.title(),
+                code.explanation()
+            )
+        })
+        .collect();
+    compare("codes.txt", &page);
+}

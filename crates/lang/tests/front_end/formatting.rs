@@ -1,0 +1,29 @@
+//! Every file parses, and formatting it keeps what it says.
+
+use crate::corpus::{check_formatting, module_files};
+
+#[test]
+fn files_parse_without_findings() {
+    for path in module_files() {
+        let mut sources = lang::Sources::new();
+        let id = sources.add(path.display().to_string(), std::fs::read_to_string(&path).unwrap());
+        let parsed = lang::parser::parse(id, sources.file(id).text());
+        let drawn = lang::diagnostic::render_all(&sources, &parsed.diagnostics, lang::diagnostic::Style::Plain);
+        assert!(drawn.is_empty(), "{drawn}");
+    }
+}
+
+#[test]
+fn formatting_keeps_tree_and_comments_and_settles() {
+    for path in module_files() {
+        check_formatting(&path.display().to_string(), &std::fs::read_to_string(&path).unwrap());
+    }
+}
+
+#[test]
+fn windows_line_ends_change_nothing() {
+    for path in module_files() {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(lang::fmt::format(&text.replace('\n', "\r\n")), lang::fmt::format(&text));
+    }
+}

@@ -1,0 +1,6 @@
+//! Laws of the lexer, parser and formatter over the files of `tests/modules`.
+
+mod corpus;
+mod formatting;
+mod fuzz;
+mod syntax_errors;

@@ -1,0 +1,145 @@
+//! Runs that round differently, to tell a wrong result from an ill-conditioned one.
+//!
+//! Backends may differ from the interpreter by a few ulp in each operation. Where such differences grow (a comparison of
+//! nearly equal numbers, a difference of large ones, a bit pattern read as an integer) no tolerance fits all graphs.
+//! Evaluating with random errors of that size shows which elements are determined, and how well.
+
+use crate::compare::{Mismatch, Tolerance, compare};
+use crate::rng::Rng;
+use ir::{Graph, Literal, Scalar, Type, interp};
+
+/// Noisy runs per comparison.
+const RUNS: usize = 24;
+
+/// Runs a graph, adding a random error of up to `ulps` to every float result of every node.
+pub fn noisy(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir::Result<Vec<Literal>> {
+    let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
+    for (v, x) in graph.inputs().iter().zip(inputs) {
+        values[v.0 as usize] = Some(x.clone());
+    }
+    let live = graph.live();
+    for node in graph.nodes() {
+        if !node.outs.iter().any(|v| live[v.0 as usize]) {
+            continue;
+        }
+        let args: Vec<Literal> = node.args.iter().filter_map(|a| values[a.0 as usize].clone()).collect();
+        let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
+        let outs = match node.op.meaning() {
+            ir::Meaning::Inline(body) => noisy(&body, &args, ulps, rng)?,
+            ir::Meaning::View(_) | ir::Meaning::Leaf => interp::eval(&node.op, &args, &types)?,
+            ir::Meaning::Map(_) => interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect(),
+            // What adds up many numbers rounds on the way: errors of its terms stand for that.
+            _ => {
+                let args: Vec<Literal> = args.iter().map(|l| shaken(l, 2, rng)).collect();
+                let scale: f64 = args.iter().map(magnitude).filter(|m| *m > 0.0).product();
+                let outs = interp::eval(&node.op, &args, &types)?;
+                outs.iter().map(|l| cancelled(&shaken(l, ulps, rng), scale, rng)).collect()
+            }
+        };
+        for (v, out) in node.outs.iter().zip(outs) {
+            values[v.0 as usize] = Some(out);
+        }
+    }
+    Ok(graph.outputs().iter().filter_map(|v| values[v.0 as usize].clone()).collect())
+}
+
+/// Every finite float moved by up to `ulps` steps; zeros stay, or move a little where a sum may have cancelled.
+fn shaken(l: &Literal, ulps: i64, rng: &mut Rng) -> Literal {
+    let ty = l.ty().clone();
+    if !ty.dtype.is_float() {
+        return l.clone();
+    }
+    let largest = magnitude(l);
+    Literal::from_fn(ty.clone(), |i| {
+        let s = l.get(i);
+        let x = s.to_f64();
+        // The sign of a NaN is nobody's promise.
+        if x.is_nan() && rng.chance(0.5) {
+            return Scalar::from_f64(ty.dtype, -x);
+        }
+        if !x.is_finite() {
+            return s;
+        }
+        let by = rng.range(-2 * ulps, 2 * ulps + 1) as f64 * 0.5;
+        if x == 0.0 {
+            let tiny = largest * epsilon(&ty) * by * 0.5;
+            return if rng.chance(0.5) { s } else { Scalar::from_f64(ty.dtype, tiny) };
+        }
+        Scalar::from_f64(ty.dtype, x * (1.0 + by * epsilon(&ty)))
+    })
+}
+
+/// What is left of a sum after cancellation may as well be nothing.
+fn cancelled(l: &Literal, scale: f64, rng: &mut Rng) -> Literal {
+    let ty = l.ty().clone();
+    Literal::from_fn(ty.clone(), |i| {
+        let s = l.get(i);
+        let small = ty.dtype.is_float() && s.to_f64().abs() < 16.0 * epsilon(&ty) * scale;
+        if small && rng.chance(0.3) { Scalar::zero(ty.dtype) } else { s }
+    })
+}
+
+fn magnitude(l: &Literal) -> f64 {
+    match l.ty().dtype.is_float() {
+        true => l.scalars().map(|s| s.to_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max),
+        false => 0.0,
+    }
+}
+
+/// The largest finite number that occurs on the way.
+fn largest(graph: &Graph, inputs: &[Literal]) -> ir::Result<f64> {
+    let mut all = graph.clone();
+    all.set_outputs((0..graph.num_values() as u32).map(ir::Value).collect::<Vec<_>>());
+    let values = interp::run(&all, inputs)?;
+    let floats = values.iter().filter(|l| l.ty().dtype.is_float()).flat_map(Literal::scalars);
+    Ok(floats.map(|s| s.to_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
+}
+
+fn epsilon(ty: &Type) -> f64 {
+    match ty.dtype {
+        ir::DType::F64 => 2f64.powi(-52),
+        ir::DType::F32 => 2f64.powi(-23),
+        ir::DType::F16 => 2f64.powi(-10),
+        ir::DType::BF16 => 2f64.powi(-7),
+        ir::DType::F8E4M3 => 2f64.powi(-3),
+        _ => 2f64.powi(-2),
+    }
+}
+
+/// Compares results with the interpreter's, element by element, as closely as noisy runs agree among themselves.
+pub fn agrees(graph: &Graph, inputs: &[Literal], got: &[Literal], rng: &mut Rng) -> Result<(), String> {
+    let want = interp::run(graph, inputs).map_err(|e| e.to_string())?;
+    if got.len() != want.len() {
+        return Err(format!("{} results, {} expected", got.len(), want.len()));
+    }
+    let exact: Result<(), Mismatch> =
+        got.iter().zip(&want).try_for_each(|(g, w)| compare(g, w, Tolerance::of(w.ty().dtype).times(4.0)));
+    let Err(first) = exact else { return Ok(()) };
+    let mut runs = Vec::new();
+    for _ in 0..RUNS {
+        runs.push(noisy(graph, inputs, 4, rng).map_err(|e| e.to_string())?);
+    }
+    // Sums here are made in f64; with such numbers about, a sum in the narrower dtype may leave its range on the way.
+    let huge = largest(graph, inputs).map_err(|e| e.to_string())? > 1e15;
+    for (k, (g, w)) in got.iter().zip(&want).enumerate() {
+        let tolerance = Tolerance::of(w.ty().dtype).times(4.0);
+        for i in 0..w.ty().numel() {
+            let (x, y) = (g.get(i), w.get(i));
+            if tolerance.accepts(x, y) {
+                continue;
+            }
+            let others: Vec<Scalar> = runs.iter().map(|r| r[k].get(i)).collect();
+            let spread = others.iter().map(|o| (o.to_f64() - y.to_f64()).abs()).fold(0.0, f64::max);
+            let undetermined = others.iter().any(|o| o.to_f64().is_finite() != y.to_f64().is_finite());
+            if huge && !x.to_f64().is_finite() {
+                continue;
+            }
+            let distance = (x.to_f64() - y.to_f64()).abs();
+            if undetermined || distance <= 4.0 * spread {
+                continue;
+            }
+            return Err(format!("{first}\n(result {k} element {i}: noise moves it by {spread:e}, got is {distance:e} away)"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! Mixed precision: an f32 graph whose contractions compute in a narrow float. Done before differentiation, so that
+//! backward is narrow in the same places and parameters get f32 gradients.
+//!
+//! It works as PyTorch's autocast does. Contractions take narrow operands, sum in f32 and give a narrow result. Ops that
+//! move, select, add or multiply elements follow their operands: narrow if all of them are, numbers written in the graph
+//! aside. Everything else (reductions, norms, softmax, exp, log, divisions, comparisons) computes in f32. Inputs,
+//! outputs and the values that sub-graphs take and give keep their types.
+
+use ir::composites;
+use ir::ops::{Call, Composite, Cond, Remat, Scan, While};
+use ir::{Binary, Build, Builder, DType, Error, Graph, Loc, Node, Op, Result, Type, Unary, Value};
+use std::sync::Arc;
+
+/// What is computed in which precision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// The narrow float: bf16 or f16.
+    pub compute: DType,
+    /// Composites that compute in it, whatever their operands are.
+    pub narrow: Vec<String>,
+    /// Composites that compute in it if their operands do.
+    pub follow: Vec<String>,
+}
+
+impl Policy {
+    /// The usual choice for a narrow float.
+    pub fn new(compute: DType) -> Policy {
+        let list = |names: &[&str]| names.iter().map(|n| n.to_string()).collect();
+        Policy {
+            compute,
+            narrow: list(&["attention"]),
+            follow: list(&["relu", "relu2", "gelu", "silu", "swiglu", "geglu", "dropout", "rope"]),
+        }
+    }
+}
+
+/// How an op chooses its precision.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Narrow,
+    Follow,
+    Wide,
+}
+
+fn role(op: &Op, policy: &Policy) -> Role {
+    match op {
+        Op::Dot(_) | Op::RaggedDot(_) | Op::Conv(_) => Role::Narrow,
+        Op::Composite(c) if policy.narrow.contains(&c.name) => Role::Narrow,
+        Op::Composite(c) if policy.follow.contains(&c.name) => Role::Follow,
+        Op::Unary(Unary::Neg | Unary::Abs | Unary::Sign)
+        | Op::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Max | Binary::Min)
+        | Op::Select(_)
+        | Op::Clamp(_)
+        | Op::StopGradient(_)
+        | Op::Name(_)
+        | Op::Reshape(_)
+        | Op::Permute(_)
+        | Op::Broadcast(_)
+        | Op::Slice(_)
+        | Op::Pad(_)
+        | Op::Flip(_)
+        | Op::Concat(_)
+        | Op::Gather(_)
+        | Op::DynamicSlice(_)
+        | Op::DynamicUpdateSlice(_)
+        | Op::TakeAlong(_) => Role::Follow,
+        _ => Role::Wide,
+    }
+}
+
+/// Rewrites a graph to compute in mixed precision; inputs and outputs keep their types.
+pub fn precision(graph: &Graph, policy: &Policy) -> Result<Graph> {
+    if !matches!(policy.compute, DType::F16 | DType::BF16) {
+        return Err(Error::Invalid(format!(
+            "mixed precision computes in bf16 or f16, not in {}",
+            policy.compute
+        )));
+    }
+    let mut r = Rewriter {
+        b: Builder::new(),
+        policy,
+        slots: vec![None; graph.num_values()],
+    };
+    for &v in graph.inputs() {
+        let own = r.b.graph.input(graph.ty(v).clone());
+        r.set(v, own, false);
+    }
+    let live = graph.live();
+    for node in graph.nodes() {
+        if node.outs.iter().any(|v| live[v.0 as usize]) {
+            r.b.loc = node.loc.clone();
+            r.node(graph, node)?;
+        }
+    }
+    r.b.loc = Loc::Unknown;
+    let mut outputs = Vec::new();
+    for &v in graph.outputs() {
+        outputs.push(r.as_dtype(v, graph.ty(v).dtype)?);
+    }
+    Ok(r.b.finish(&outputs).without_dead_nodes())
+}
+
+/// A value of the old graph in the new one: as it was computed, and converted once if ever.
+#[derive(Clone, Copy)]
+struct Slot {
+    own: Value,
+    other: Option<Value>,
+    /// A number written in the graph: it takes the precision of what it meets.
+    weak: bool,
+}
+
+struct Rewriter<'a> {
+    b: Builder,
+    policy: &'a Policy,
+    slots: Vec<Option<Slot>>,
+}
+
+impl Rewriter<'_> {
+    fn set(&mut self, old: Value, own: Value, weak: bool) {
+        let slot = Slot { own, other: None, weak };
+        self.slots[old.0 as usize] = Some(slot);
+    }
+
+    fn slot(&self, old: Value) -> Slot {
+        self.slots[old.0 as usize].expect("operands come first")
+    }
+
+    fn is_narrow(&self, old: Value) -> bool {
+        self.b.ty(self.slot(old).own).dtype == self.policy.compute
+    }
+
+    /// The value in a dtype; a value is converted at most once each way.
+    fn as_dtype(&mut self, old: Value, dtype: DType) -> Result<Value> {
+        let slot = self.slot(old);
+        if self.b.ty(slot.own).dtype == dtype {
+            return Ok(slot.own);
+        }
+        if let Some(other) = slot.other {
+            return Ok(other);
+        }
+        let other = self.b.cast(slot.own, dtype)?;
+        self.slots[old.0 as usize] = Some(Slot {
+            other: Some(other),
+            ..slot
+        });
+        Ok(other)
+    }
+
+    fn node(&mut self, graph: &Graph, node: &Node) -> Result<()> {
+        let types: Vec<Type> = node.args.iter().map(|&v| graph.ty(v).clone()).collect();
+        let wide: Vec<Value> = (0..types.len())
+            .filter(|&i| types[i].dtype == DType::F32)
+            .map(|i| node.args[i])
+            .collect();
+        let strong: Vec<Value> = wide.iter().copied().filter(|&v| !self.slot(v).weak).collect();
+        let narrow = match role(&node.op, self.policy) {
+            Role::Narrow => !wide.is_empty(),
+            Role::Follow => !strong.is_empty() && strong.iter().all(|&v| self.is_narrow(v)),
+            Role::Wide => false,
+        };
+        let weak = match &node.op {
+            Op::Const(c) => c.0.ty().rank() == 0,
+            op => !wide.is_empty() && strong.is_empty() && role(op, self.policy) == Role::Follow,
+        };
+        let target = if narrow { self.policy.compute } else { DType::F32 };
+        let narrowed = |t: &Type| t.with_dtype(if t.dtype == DType::F32 { target } else { t.dtype });
+        let op = match narrow {
+            true => narrow_op(&node.op, target, &types.iter().map(narrowed).collect::<Vec<_>>()),
+            false => Some(self.inside(&node.op)?),
+        };
+        // A composite that can't be built from narrow operands stays as it is.
+        let (op, target) = match op {
+            Some(op) => (op, target),
+            None => (node.op.clone(), DType::F32),
+        };
+        let mut args = Vec::new();
+        for (&v, t) in node.args.iter().zip(&types) {
+            let dtype = if t.dtype == DType::F32 { target } else { t.dtype };
+            args.push(self.as_dtype(v, dtype)?);
+        }
+        let outs = self.b.emit(op, &args)?;
+        for (&old, new) in node.outs.iter().zip(outs) {
+            self.set(old, new, weak);
+        }
+        Ok(())
+    }
+
+    /// The op with its sub-graphs rewritten.
+    fn inside(&self, op: &Op) -> Result<Op> {
+        let go = |g: &Arc<Graph>| -> Result<Arc<Graph>> { precision(g, self.policy).map(Arc::new) };
+        Ok(match op {
+            Op::Scan(s) => Scan {
+                body: go(&s.body)?,
+                ..s.clone()
+            }
+            .into(),
+            Op::Cond(c) => Cond {
+                branches: c.branches.iter().map(go).collect::<Result<_>>()?,
+            }
+            .into(),
+            // The predicate stays: how long a loop runs must not depend on the precision of its body's products.
+            Op::While(w) => While {
+                body: go(&w.body)?,
+                ..w.clone()
+            }
+            .into(),
+            Op::Call(c) => Call { body: go(&c.body)? }.into(),
+            Op::Remat(r) => Remat {
+                body: go(&r.body)?,
+                policy: r.policy.clone(),
+            }
+            .into(),
+            other => other.clone(),
+        })
+    }
+}
+
+/// The op over narrow operands: contractions still sum in f32, and give a narrow result.
+fn narrow_op(op: &Op, compute: DType, types: &[Type]) -> Option<Op> {
+    let narrowed = |out: DType| if out == DType::F32 { compute } else { out };
+    let op = match op {
+        Op::Dot(d) => {
+            let mut d = d.clone();
+            d.out = narrowed(d.out);
+            d.into()
+        }
+        Op::RaggedDot(d) => {
+            let mut d = d.clone();
+            d.out = narrowed(d.out);
+            d.into()
+        }
+        Op::Conv(c) => {
+            let mut c = c.clone();
+            c.out = narrowed(c.out);
+            c.into()
+        }
+        Op::Composite(c) => {
+            let built: Composite = composites::build(&c.name, &c.params, types).ok()?;
+            built.into()
+        }
+        other => other.clone(),
+    };
+    op.infer(types).is_ok().then_some(op)
+}

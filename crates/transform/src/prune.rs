@@ -1,0 +1,289 @@
+//! Pruning: what nobody needs inside ops with sub-graphs.
+//!
+//! - A result that nobody reads is not computed: a loop's stacked output, a carry that only feeds itself, a branch's
+//!   or a function's result.
+//! - An operand that a sub-graph does not read is not passed.
+//! - A result that is an operand in every case (handed through a call or all branches, a carry that never changes) is
+//!   that operand; inside a loop such a carry is a constant.
+//!
+//! Composites keep their interface: backends know them by it.
+
+use ir::ops::{Call, Cond, Remat, Scan, While};
+use ir::{Graph, Node, Op, Result, Value};
+use std::sync::Arc;
+
+/// The same function without what nobody needs inside its sub-graphs; its own inputs and outputs stay.
+pub fn prune(graph: &Graph) -> Result<Graph> {
+    let mut live = vec![false; graph.num_values()];
+    let mark = |live: &mut Vec<bool>, v: Value| live[v.0 as usize] = true;
+    for &v in graph.outputs() {
+        mark(&mut live, v);
+    }
+    // Backwards, so that a node's readers are pruned before it is asked which of its results they still read.
+    let mut plans: Vec<Option<Plan>> = Vec::with_capacity(graph.nodes().len());
+    for node in graph.nodes().iter().rev() {
+        let needed: Vec<bool> = node.outs.iter().map(|v| live[v.0 as usize]).collect();
+        let plan = match needed.contains(&true) {
+            true => Some(plan(node, &needed)?),
+            false => None,
+        };
+        for &i in plan.iter().flat_map(|p| p.op.iter().flat_map(|(_, args)| args)) {
+            mark(&mut live, node.args[i]);
+        }
+        for from in plan.iter().flat_map(|p| &p.outs) {
+            if let From::Arg(i) = from {
+                mark(&mut live, node.args[*i]);
+            }
+        }
+        plans.push(plan);
+    }
+    plans.reverse();
+
+    let mut g = Graph::new();
+    let mut map = vec![Value(u32::MAX); graph.num_values()];
+    for &v in graph.inputs() {
+        map[v.0 as usize] = g.input(graph.ty(v).clone());
+    }
+    for (node, plan) in graph.nodes().iter().zip(plans) {
+        let Some(plan) = plan else { continue };
+        let results = match plan.op {
+            Some((op, places)) => {
+                let args: Vec<Value> = places.iter().map(|&i| map[node.args[i].0 as usize]).collect();
+                g.push(op, &args, node.loc.clone())?
+            }
+            None => Default::default(),
+        };
+        for (old, from) in node.outs.iter().zip(plan.outs) {
+            map[old.0 as usize] = match from {
+                From::Result(k) => results[k],
+                From::Arg(i) => map[node.args[i].0 as usize],
+                From::Nowhere => continue,
+            };
+        }
+    }
+    g.set_outputs(graph.outputs().iter().map(|v| map[v.0 as usize]).collect::<Vec<_>>());
+    Ok(g)
+}
+
+/// What a node becomes.
+struct Plan {
+    /// The op with the operands it still takes; `None` where all results are operands.
+    op: Option<(Op, Vec<usize>)>,
+    /// Where each result comes from.
+    outs: Vec<From>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    Result(usize),
+    Arg(usize),
+    Nowhere,
+}
+
+fn plan(node: &Node, needed: &[bool]) -> Result<Plan> {
+    match &node.op {
+        Op::Call(c) => plan_branches(&[&c.body], 0, needed, |mut b| Call::new(b.remove(0)).into()),
+        Op::Remat(r) => plan_branches(&[&r.body], 0, needed, |mut b| {
+            Remat::with(b.remove(0), r.policy.clone()).into()
+        }),
+        Op::Cond(c) => {
+            let branches: Vec<&Arc<Graph>> = c.branches.iter().collect();
+            plan_branches(&branches, 1, needed, |b| Cond::new(b).into())
+        }
+        Op::Scan(s) => plan_scan(s, needed),
+        Op::While(w) => plan_while(w, needed),
+        op => Ok(Plan {
+            op: Some((op.clone(), (0..node.args.len()).collect())),
+            outs: (0..needed.len()).map(From::Result).collect(),
+        }),
+    }
+}
+
+fn marked(flags: &[bool]) -> impl Iterator<Item = usize> + '_ {
+    (0..flags.len()).filter(|&i| flags[i])
+}
+
+/// The graph with some of its outputs, pruned.
+fn with_outputs(graph: &Graph, outs: &[bool]) -> Result<Graph> {
+    let mut g = graph.clone();
+    g.set_outputs(marked(outs).map(|i| graph.outputs()[i]).collect::<Vec<_>>());
+    prune(&g)
+}
+
+/// The graph with these of its inputs, in this order; it reads no others.
+fn with_inputs(graph: &Graph, order: &[usize]) -> Result<Graph> {
+    let mut g = Graph::new();
+    let mut args = vec![Value(u32::MAX); graph.inputs().len()];
+    for &i in order {
+        args[i] = g.input(graph.ty(graph.inputs()[i]).clone());
+    }
+    let outs = graph.inline(&mut g, &args)?;
+    g.set_outputs(outs);
+    Ok(g)
+}
+
+/// The input that an output is, if it is one.
+fn handed_through(graph: &Graph, out: usize) -> Option<usize> {
+    let v = graph.outputs()[out];
+    graph.inputs().iter().position(|&i| i == v)
+}
+
+/// One of several graphs over the same operands, which follow `first` operands of the op's own.
+fn plan_branches(
+    branches: &[&Arc<Graph>],
+    first: usize,
+    needed: &[bool],
+    make: impl FnOnce(Vec<Graph>) -> Op,
+) -> Result<Plan> {
+    let whole = branches.iter().map(|b| prune(b)).collect::<Result<Vec<_>>>()?;
+    let mut outs = vec![From::Nowhere; needed.len()];
+    let mut computed = vec![false; needed.len()];
+    let mut results = 0;
+    for i in marked(needed) {
+        let through: Vec<Option<usize>> = whole.iter().map(|b| handed_through(b, i)).collect();
+        outs[i] = match through[0] {
+            Some(k) if through.iter().all(|t| *t == Some(k)) => From::Arg(first + k),
+            _ => {
+                computed[i] = true;
+                results += 1;
+                From::Result(results - 1)
+            }
+        };
+    }
+    if results == 0 {
+        return Ok(Plan { op: None, outs });
+    }
+    let parts = (whole.iter())
+        .map(|b| with_outputs(b, &computed))
+        .collect::<Result<Vec<_>>>()?;
+    let read: Vec<Vec<bool>> = parts.iter().map(Graph::used_inputs).collect();
+    let kept: Vec<usize> = (0..whole[0].inputs().len())
+        .filter(|&i| read.iter().any(|r| r[i]))
+        .collect();
+    let bodies = parts
+        .iter()
+        .map(|b| with_inputs(b, &kept))
+        .collect::<Result<Vec<_>>>()?;
+    let args = (0..first).chain(kept.iter().map(|i| first + i)).collect();
+    Ok(Plan {
+        op: Some((make(bodies), args)),
+        outs,
+    })
+}
+
+/// A loop's carries: which never change, and which are needed.
+struct Carries {
+    fixed: Vec<bool>,
+    kept: Vec<bool>,
+}
+
+impl Carries {
+    /// Carry `i` is input `first + i` of the body and its output `i`; `wanted` says which the outside or the predicate
+    /// reads, `others` which further outputs are read. Also gives the body with the outputs that stay.
+    fn of(body: &Graph, first: usize, wanted: &[bool], others: &[bool]) -> Result<(Carries, Graph)> {
+        let n = wanted.len();
+        let fixed: Vec<bool> = (0..n).map(|i| handed_through(body, i) == Some(first + i)).collect();
+        let mut kept: Vec<bool> = (0..n).map(|i| wanted[i] && !fixed[i]).collect();
+        loop {
+            let part = with_outputs(body, &[&kept[..], others].concat())?;
+            let read = part.used_inputs();
+            let more: Vec<usize> = (0..n).filter(|&i| read[first + i] && !fixed[i] && !kept[i]).collect();
+            if more.is_empty() {
+                return Ok((Carries { fixed, kept }, part));
+            }
+            for i in more {
+                kept[i] = true;
+            }
+        }
+    }
+
+    /// Carries that never change and that a graph reads as inputs from `first` on.
+    fn fixed_in(&self, read: &[bool], first: usize) -> Vec<usize> {
+        marked(&self.fixed)
+            .filter(|&i| read[first + i])
+            .map(|i| first + i)
+            .collect()
+    }
+}
+
+fn plan_scan(scan: &Scan, needed: &[bool]) -> Result<Plan> {
+    let (nc, nk) = (scan.consts, scan.carries);
+    let first = scan.bounded as usize;
+    let body = prune(&scan.body)?;
+    let (carries, body) = Carries::of(&body, nc, &needed[..nk], &needed[nk..])?;
+    let read = body.used_inputs();
+    let mut outs = vec![From::Nowhere; needed.len()];
+    let mut results = 0;
+    for (i, out) in outs.iter_mut().enumerate() {
+        let stays = if i < nk { carries.kept[i] } else { needed[i] };
+        if stays {
+            *out = From::Result(results);
+            results += 1;
+        } else if needed[i] {
+            *out = From::Arg(first + nc + i);
+        }
+    }
+    if results == 0 {
+        return Ok(Plan { op: None, outs });
+    }
+    let mut order: Vec<usize> = (0..nc).filter(|&i| read[i]).collect();
+    order.extend(carries.fixed_in(&read, nc));
+    let consts = order.len();
+    order.extend(marked(&carries.kept).map(|i| nc + i));
+    let kept = order.len() - consts;
+    order.extend((nc + nk..read.len()).filter(|&i| read[i]));
+    let smaller = Scan {
+        body: Arc::new(with_inputs(&body, &order)?),
+        consts,
+        carries: kept,
+        ..scan.clone()
+    };
+    let args = (0..first).chain(order.iter().map(|i| first + i)).collect();
+    Ok(Plan {
+        op: Some((smaller.into(), args)),
+        outs,
+    })
+}
+
+fn plan_while(loop_: &While, needed: &[bool]) -> Result<Plan> {
+    let (nc, nb, nk) = (loop_.cond_consts, loop_.body_consts, needed.len());
+    let (cond, body) = (prune(&loop_.cond)?, prune(&loop_.body)?);
+    let asked = cond.used_inputs();
+    let wanted: Vec<bool> = (0..nk).map(|i| needed[i] || asked[nc + i]).collect();
+    let (carries, body) = Carries::of(&body, nb, &wanted, &[])?;
+    let read = body.used_inputs();
+    let mut outs = vec![From::Nowhere; nk];
+    for i in marked(needed) {
+        outs[i] = match carries.fixed[i] {
+            true => From::Arg(nc + nb + i),
+            false => From::Result(carries.kept[..i].iter().filter(|k| **k).count()),
+        };
+    }
+    // Only how long it runs would be left, and nobody can tell.
+    if marked(needed).all(|i| carries.fixed[i]) {
+        return Ok(Plan { op: None, outs });
+    }
+    let kept: Vec<usize> = marked(&carries.kept).collect();
+    let mut cond_order: Vec<usize> = (0..nc).filter(|&i| asked[i]).collect();
+    cond_order.extend(carries.fixed_in(&asked, nc));
+    let mut body_order: Vec<usize> = (0..nb).filter(|&i| read[i]).collect();
+    body_order.extend(carries.fixed_in(&read, nb));
+    let (cond_consts, body_consts) = (cond_order.len(), body_order.len());
+    let of_cond = |i: usize| if i < nc { i } else { nb + i };
+    let args: Vec<usize> = (cond_order.iter().map(|&i| of_cond(i)))
+        .chain(body_order.iter().map(|i| nc + i))
+        .chain(kept.iter().map(|i| nc + nb + i))
+        .collect();
+    cond_order.extend(kept.iter().map(|i| nc + i));
+    body_order.extend(kept.iter().map(|i| nb + i));
+    let smaller = While::new(
+        cond_consts,
+        body_consts,
+        with_inputs(&cond, &cond_order)?,
+        with_inputs(&body, &body_order)?,
+    );
+    Ok(Plan {
+        op: Some((smaller.into(), args)),
+        outs,
+    })
+}
