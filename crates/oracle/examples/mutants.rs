@@ -63,7 +63,10 @@ fn main() -> ExitCode {
         let original = std::fs::read_to_string(&path).unwrap_or_default();
         let what = format!("{file}: {} -> {}", first_line(from), first_line(to));
         if original.matches(from).count() != 1 {
-            wrong.push(format!("{what}: the snippet must occur once, but occurs {} times", original.matches(from).count()));
+            wrong.push(format!(
+                "{what}: the snippet must occur once, but occurs {} times",
+                original.matches(from).count()
+            ));
             continue;
         }
         let put = |text: &str| std::fs::write(&path, text).is_ok();

@@ -100,12 +100,7 @@ fn scan(g: &mut Gen) -> Option<()> {
         args.push(g.constant(Literal::scalar(Scalar::from_i64(DType::I32, n)))?);
     }
     args.extend(consts.into_iter().chain(carries).chain(xs));
-    let op = Scan {
-        reverse: g.rng.chance(0.5),
-        bounded,
-        checkpoint,
-        ..Scan::over(nc, nk, length, body)
-    };
+    let op = Scan { reverse: g.rng.chance(0.5), bounded, checkpoint, ..Scan::over(nc, nk, length, body) };
     g.emit(op, &args)?;
     Some(())
 }
@@ -115,9 +110,7 @@ fn custom(g: &mut Gen) -> Option<()> {
     let (body, args) = sub_graph(g)?;
     let public = 1 + g.rng.below(body.outputs().len());
     let floats: Vec<usize> = (0..args.len()).filter(|&i| g.ty(args[i]).dtype.is_float()).collect();
-    let visible: Vec<usize> = (0..public)
-        .filter(|&k| body.output_types()[k].dtype.is_float())
-        .collect();
+    let visible: Vec<usize> = (0..public).filter(|&k| body.output_types()[k].dtype.is_float()).collect();
     let derivative = match g.rng.below(3) {
         _ if floats.is_empty() || visible.is_empty() => Derivative::Body,
         0 => Derivative::Body,
@@ -133,13 +126,7 @@ fn custom(g: &mut Gen) -> Option<()> {
         }
         _ => Derivative::Vjp(Arc::new(own_vjp(&body, public, &floats)?)),
     };
-    let op = Composite {
-        name: "random".into(),
-        params: Vec::new(),
-        body: Arc::new(body),
-        public,
-        derivative,
-    };
+    let op = Composite { name: "random".into(), params: Vec::new(), body: Arc::new(body), public, derivative };
     g.emit(op, &args)?;
     Some(())
 }
@@ -155,11 +142,7 @@ fn own_vjp(body: &ir::Graph, public: usize, floats: &[usize]) -> Option<ir::Grap
         b.graph.input(t.clone());
     }
     for (k, t) in types.iter().enumerate().filter(|(_, t)| t.dtype.is_float()) {
-        args.push(if k < public {
-            b.graph.input(t.clone())
-        } else {
-            b.zeros(t).ok()?
-        });
+        args.push(if k < public { b.graph.input(t.clone()) } else { b.zeros(t).ok()? });
     }
     let outs = b.inline(&derived, &args).ok()?;
     Some(b.finish(&outs[types.len()..]))
@@ -232,11 +215,7 @@ fn yes(name: &str) -> (String, Attr) {
 fn library(g: &mut Gen) -> Option<()> {
     let smooth = g.smooth();
     let x = g.pick(|t| {
-        let float = if smooth {
-            t.dtype == DType::F64
-        } else {
-            t.dtype.is_float()
-        };
+        let float = if smooth { t.dtype == DType::F64 } else { t.dtype.is_float() };
         float && t.rank() > 0 && t.shape[t.rank() - 1] > 0
     })?;
     let ty = g.ty(x);
@@ -255,18 +234,12 @@ fn library(g: &mut Gen) -> Option<()> {
         "layernorm" => (vec![float_param("eps", 0.1)], vec![ty, row.clone(), row]),
         "fused_residual_rmsnorm" => (vec![float_param("eps", 0.1)], vec![ty.clone(), ty, row]),
         "qk_norm" => (vec![float_param("eps", 0.1)], vec![ty.clone(), ty, row.clone(), row]),
-        "dropout" => (
-            vec![float_param("rate", 0.25)],
-            vec![ty.clone(), ty.with_dtype(DType::Bool)],
-        ),
+        "dropout" => (vec![float_param("rate", 0.25)], vec![ty.clone(), ty.with_dtype(DType::Bool)]),
         "cross_entropy" => (vec![float_param("z_loss", 0.1)], vec![ty, rows.with_dtype(DType::I32)]),
         "embedding" if ty.rank() == 2 => (vec![], vec![ty, Type::new(DType::I32, &[3])]),
         "rope" if ty.rank() >= 2 && last >= 2 => {
             let table = ty.with_shape(&[ty.shape[ty.rank() - 2], last / 2]);
-            (
-                vec![word("pairs", *g.rng.pick(&["halves", "interleaved"]))],
-                vec![ty, table.clone(), table],
-            )
+            (vec![word("pairs", *g.rng.pick(&["halves", "interleaved"]))], vec![ty, table.clone(), table])
         }
         "attention" if ty.rank() == 3 => {
             let params = if g.rng.chance(0.5) { vec![yes("causal")] } else { vec![] };

@@ -8,10 +8,7 @@ const MARGIN: f64 = 0.05;
 
 /// All floats are finite and of moderate size.
 pub(super) fn tame(results: &[Literal]) -> bool {
-    results
-        .iter()
-        .filter(|y| y.ty().dtype.is_float())
-        .all(|y| y.scalars().all(|s| s.to_f64().abs() <= 50.0))
+    results.iter().filter(|y| y.ty().dtype.is_float()).all(|y| y.scalars().all(|s| s.to_f64().abs() <= 50.0))
 }
 
 /// Whether the op is smooth around these operands; `inner` asks for smoothness everywhere.
@@ -20,11 +17,8 @@ pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], in
     if !args.iter().any(float) {
         return true;
     }
-    let apart = |a: &Literal, b: &Literal| {
-        a.scalars()
-            .zip(b.scalars())
-            .all(|(p, q)| (p.to_f64() - q.to_f64()).abs() > MARGIN)
-    };
+    let apart =
+        |a: &Literal, b: &Literal| a.scalars().zip(b.scalars()).all(|(p, q)| (p.to_f64() - q.to_f64()).abs() > MARGIN);
     let within = |lo: f64, hi: f64| args[0].scalars().all(|s| (lo..hi).contains(&s.to_f64()));
     let fraction = |at: f64| {
         args[0].scalars().all(|s| {

@@ -23,11 +23,7 @@ pub(super) const MOVES: &[Move] = &[
 /// A constant of indices, mostly inside.
 fn indices(g: &mut Gen, shape: &[usize], size: usize) -> Option<Value> {
     let dtype = *g.rng.pick(&[DType::I32, DType::I64, DType::I8]);
-    let fill = if g.rng.chance(0.8) {
-        Fill::Index(size.max(1))
-    } else {
-        Fill::Smooth
-    };
+    let fill = if g.rng.chance(0.8) { Fill::Index(size.max(1)) } else { Fill::Smooth };
     let literal = fill.of(&Type::new(dtype, shape), &mut g.rng);
     g.constant(literal)
 }
@@ -72,14 +68,7 @@ fn gather(g: &mut Gen) -> Option<()> {
         1 if !g.smooth() => GatherMode::fill(ty.dtype),
         _ => GatherMode::zero(ty.dtype),
     };
-    g.one(
-        Gather {
-            dims,
-            slice_sizes,
-            mode,
-        },
-        &[x, i],
-    )?;
+    g.one(Gather { dims, slice_sizes, mode }, &[x, i])?;
     Some(())
 }
 
@@ -88,11 +77,7 @@ fn scatter(g: &mut Gen) -> Option<()> {
     let ty = g.ty(x);
     let (dims, shape, slice_sizes) = layout(g, &ty)?;
     let i = indices(g, &shape, 3)?;
-    let gather = Gather {
-        dims: dims.clone(),
-        slice_sizes,
-        mode: GatherMode::zero(ty.dtype),
-    };
+    let gather = Gather { dims: dims.clone(), slice_sizes, mode: GatherMode::zero(ty.dtype) };
     let updates = ir::Rules::infer(&gather, &[ty, g.ty(i)]).ok()?.remove(0);
     if updates.numel() > g.options.max_numel {
         return None;
@@ -107,11 +92,7 @@ fn scatter(g: &mut Gen) -> Option<()> {
 fn dynamic(g: &mut Gen) -> Option<()> {
     let x = g.any()?;
     let ty = g.ty(x);
-    let sizes: Shape = ty
-        .shape
-        .iter()
-        .map(|&d| if g.rng.chance(0.5) { d } else { d.min(1) })
-        .collect();
+    let sizes: Shape = ty.shape.iter().map(|&d| if g.rng.chance(0.5) { d } else { d.min(1) }).collect();
     let mut starts = Vec::new();
     for _ in 0..ty.rank() {
         let dtype = *g.rng.pick(&[DType::I32, DType::I64]);
@@ -156,14 +137,7 @@ fn sort(g: &mut Gen) -> Option<()> {
     }
     let num_keys = if g.smooth() { 1 } else { 1 + g.rng.below(args.len()) };
     let descending = g.rng.chance(0.5);
-    g.emit(
-        Sort {
-            axis,
-            num_keys,
-            descending,
-        },
-        &args,
-    )?;
+    g.emit(Sort { axis, num_keys, descending }, &args)?;
     Some(())
 }
 
@@ -178,16 +152,7 @@ fn top_k(g: &mut Gen) -> Option<()> {
 
 fn cumulative(g: &mut Gen) -> Option<()> {
     let kind = *g.rng.pick(&ReduceKind::ALL);
-    let fits = |t: &Type| {
-        ir::Rules::infer(
-            &Reduce {
-                kind,
-                axes: Shape::new(),
-            },
-            std::slice::from_ref(t),
-        )
-        .is_ok()
-    };
+    let fits = |t: &Type| ir::Rules::infer(&Reduce { kind, axes: Shape::new() }, std::slice::from_ref(t)).is_ok();
     let x = g.pick(fits)?;
     let axis = g.axis(g.ty(x).rank())?;
     let reverse = g.rng.chance(0.5);

@@ -23,11 +23,7 @@ pub(super) const MOVES: &[Move] = &[
 fn float(g: &mut Gen, narrow: bool, rank: std::ops::RangeInclusive<usize>) -> Option<Value> {
     let smooth = g.smooth();
     g.pick(|t| {
-        let dtype = if smooth {
-            t.dtype == DType::F64
-        } else {
-            t.dtype.is_float()
-        };
+        let dtype = if smooth { t.dtype == DType::F64 } else { t.dtype.is_float() };
         dtype && (narrow || matches!(t.dtype, DType::F32 | DType::F64)) && rank.contains(&t.rank())
     })
 }
@@ -60,14 +56,7 @@ fn conv(g: &mut Gen) -> Option<()> {
     let mut shape = vec![outs, c / groups];
     shape.extend((0..spatial).map(|_| 1 + g.rng.below(2)));
     let k = g.like(&Type::new(ty.dtype, &shape))?;
-    g.one(
-        Conv {
-            groups,
-            batch_groups,
-            ..Conv::new(ty.dtype, windows)
-        },
-        &[x, k],
-    )?;
+    g.one(Conv { groups, batch_groups, ..Conv::new(ty.dtype, windows) }, &[x, k])?;
     Some(())
 }
 
@@ -97,14 +86,7 @@ fn window_places(g: &mut Gen) -> Option<()> {
             return None;
         }
         let y = g.like(&count)?;
-        g.one(
-            WindowScatter {
-                max,
-                window: gather.window,
-                windows: gather.windows,
-            },
-            &[keys, y],
-        )?;
+        g.one(WindowScatter { max, window: gather.window, windows: gather.windows }, &[keys, y])?;
     }
     Some(())
 }
@@ -121,13 +103,7 @@ fn ragged(g: &mut Gen) -> Option<()> {
         false => (RaggedMode::Contract, vec![ty.shape[0], n]),
     };
     let b = g.like(&ty.with_shape(&shape))?;
-    g.one(
-        RaggedDot {
-            mode,
-            ..RaggedDot::rows(ty.dtype)
-        },
-        &[a, b, offsets],
-    )?;
+    g.one(RaggedDot { mode, ..RaggedDot::rows(ty.dtype) }, &[a, b, offsets])?;
     Some(())
 }
 
@@ -143,9 +119,7 @@ fn fft(g: &mut Gen) -> Option<()> {
         0 => FftKind::Forward,
         1 => FftKind::Inverse,
         2 => FftKind::Real,
-        _ => FftKind::InverseReal {
-            length: (2 * last).saturating_sub(1 + g.rng.below(2)),
-        },
+        _ => FftKind::InverseReal { length: (2 * last).saturating_sub(1 + g.rng.below(2)) },
     };
     let mut args = vec![x];
     if kind != FftKind::Real {
@@ -204,15 +178,7 @@ fn factor(g: &mut Gen) -> Option<()> {
             let k = rhs.rank() - if left { 1 } else { 2 };
             rhs.shape[k] = 1 + g.rng.below(2);
             let b = g.like(&rhs)?;
-            g.one(
-                TriangularSolve {
-                    left,
-                    lower,
-                    transpose,
-                    unit,
-                },
-                &[a, b],
-            )?;
+            g.one(TriangularSolve { left, lower, transpose, unit }, &[a, b])?;
         }
         3 => {
             let vectors = g.rng.chance(0.5);
