@@ -11,6 +11,7 @@ use crate::lock::ExecGuard;
 use crate::node::{Node, Work};
 use crate::plan::{Item, Plan, Roots};
 use crate::storage::Stored;
+use crate::transfer::place;
 use ir::Op;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -62,7 +63,10 @@ impl Shared {
         let mut planned = Planned::default();
         for (i, item) in plan.items.iter().enumerate() {
             match item {
-                Item::Node(node) => self.run_node(node)?,
+                Item::Node(node) => {
+                    self.run_node(node)?;
+                    planned.order.extend(PlanRecord::beside(node));
+                }
                 Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), &mut planned)?,
             }
             if i % SEGMENT == SEGMENT - 1 {
@@ -75,25 +79,24 @@ impl Shared {
     fn run_node(&self, node: &Arc<Node>) -> Result<()> {
         let args: SmallVec<[Stored; 4]> = {
             let slot = node.slot();
-            slot.args
-                .iter()
-                .map(|a| a.value().ok_or_else(|| missing(node)))
-                .collect::<Result<_>>()?
+            slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
         };
         let values = match &node.work {
             Work::Alias => args.into_iter().collect(),
+            Work::Transfer => {
+                let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
+                vec![self.on_device(&args[0], place(node.device)).map_err(fail)?]
+            }
             Work::Op(op) => self.run_op(node, op, &args)?,
             Work::Call(_, exe) => {
-                let fail = |cause| Error::CompiledExecution {
-                    at: node.at.clone(),
-                    cause,
-                };
+                let fail = |cause| Error::CompiledExecution { at: node.at.clone(), cause };
                 let mut dense = Vec::with_capacity(args.len());
                 for a in &args {
-                    dense.push(self.dense(a).map_err(fail)?);
+                    let a = self.on_device(a, place(node.device)).map_err(fail)?;
+                    dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let pool = self.pool_of(&args);
-                kernels::launch(&**exe, &pool, &dense).map_err(fail)?
+                let pool = &self.devices[place(node.device)].pool;
+                kernels::launch(&**exe, pool, &dense).map_err(fail)?
             }
             Work::Data | Work::Load { .. } => return Err(missing(node)),
         };
@@ -102,31 +105,24 @@ impl Shared {
     }
 
     fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {
-        let fail = |cause| Error::KernelExecution {
-            op: node.name().to_string(),
-            at: node.at.clone(),
-            cause,
-        };
+        let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
         if let Op::Const(c) = op {
-            let pool = &self.devices[0].pool;
+            let pool = &self.devices[place(node.device)].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;
             return Ok(vec![Stored::dense(storage, c.0.ty().clone())]);
         }
         if is_free_view(op) {
             let value = args[0].clone();
-            let value = if value.views.len() >= MAX_VIEWS {
-                self.dense(&value).map_err(fail)?
-            } else {
-                value
-            };
+            let value = if value.views.len() >= MAX_VIEWS { self.dense(&value).map_err(fail)? } else { value };
             return Ok(vec![value.viewed(op)]);
         }
-        let pool = self.pool_of(args);
-        self.devices[pool.device]
-            .kernels
-            .run(&pool, Some(op), args)
-            .map_err(fail)
+        let device = &self.devices[place(node.device)];
+        if args.iter().all(|a| a.storage.pool().device == place(node.device)) {
+            return device.kernels.run(&device.pool, Some(op), args).map_err(fail);
+        }
+        let moved: compiler::Result<Vec<Stored>> = args.iter().map(|a| self.on_device(a, place(node.device))).collect();
+        device.kernels.run(&device.pool, Some(op), &moved.map_err(fail)?).map_err(fail)
     }
 
     /// The value without views.
@@ -135,9 +131,7 @@ impl Shared {
             return Ok(value.clone());
         }
         let pool = value.storage.pool();
-        let mut out = self.devices[pool.device]
-            .kernels
-            .run(pool, None, std::slice::from_ref(value))?;
+        let mut out = self.devices[pool.device].kernels.run(pool, None, std::slice::from_ref(value))?;
         Ok(out.swap_remove(0))
     }
 
@@ -155,11 +149,7 @@ impl Shared {
             Effect::LocStore { .. } if elided => {}
             Effect::LocStore { loc, value, .. } => {
                 let value = value.value().ok_or_else(|| missing(&value.node))?;
-                let fail = |cause| Error::KernelExecution {
-                    op: "store".into(),
-                    at: e.at.clone(),
-                    cause,
-                };
+                let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };
                 let value = self.dense(&value).map_err(fail)?;
                 let cell = self.planned_loc(planned, *loc)?;
                 cell.storage = Some(value);
@@ -173,7 +163,12 @@ impl Shared {
                 *v += 1;
                 version = Some(*v);
             }
-            Effect::PublishSaved { .. } | Effect::Checkpoint { .. } => {}
+            Effect::RngDraw { loc, .. } => {
+                let cell = self.planned_loc(planned, *loc)?;
+                cell.has_value = true;
+                cell.version += 1;
+                version = Some(cell.version);
+            }
         }
         planned.done.push(e.token);
         planned.order.push(PlanRecord::of(e, elided, version));
@@ -183,15 +178,8 @@ impl Shared {
     fn planned_loc<'a>(&self, planned: &'a mut Planned, loc: LocId) -> Result<&'a mut PlannedLoc> {
         if let std::collections::btree_map::Entry::Vacant(e) = planned.locs.entry(loc) {
             let state = self.state();
-            let entry = state
-                .locs
-                .get(loc)
-                .ok_or_else(|| Error::MissingExternalState { loc: loc.to_string() })?;
-            e.insert(PlannedLoc {
-                storage: entry.storage.clone(),
-                has_value: entry.has_value,
-                version: entry.version,
-            });
+            let entry = state.locs.get(loc).ok_or_else(|| Error::MissingExternalState { loc: loc.to_string() })?;
+            e.insert(PlannedLoc { storage: entry.storage.clone(), has_value: entry.has_value, version: entry.version });
         }
         Ok(planned.locs.get_mut(&loc).expect("it was put there"))
     }
@@ -243,15 +231,10 @@ impl Shared {
 }
 
 fn missing(node: &Node) -> Error {
-    Error::MissingExternalState {
-        loc: format!("of {} at {}", node.name(), node.at),
-    }
+    Error::MissingExternalState { loc: format!("of {} at {}", node.name(), node.at) }
 }
 
 /// Views that need no kernel: the consumer reads through them.
 pub(crate) fn is_free_view(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Flip(_)
-    )
+    matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Flip(_))
 }

@@ -2,8 +2,10 @@
 //!
 //! See the crate's README for the picture. Programs use it through `tensorloom`.
 
+mod amp;
 mod autograd;
 mod base;
+mod checkpoint;
 mod context;
 mod engine;
 mod error;
@@ -19,6 +21,7 @@ mod plan;
 mod pool;
 mod record;
 mod region;
+mod rng;
 mod slab;
 mod slice;
 mod state;
@@ -26,9 +29,11 @@ mod step;
 mod storage;
 mod tensor;
 pub mod trace;
+mod transfer;
 mod tree;
 mod view;
 
+pub use amp::{GradScaler, autocast};
 pub use autograd::Backward;
 pub use base::{BaseEntry, BaseId};
 pub use context::{enable_grad, is_grad_enabled, no_grad};

@@ -48,6 +48,8 @@ pub(crate) enum Work {
     Load { token: Token },
     /// The argument itself: a leaf's own name for its value, or a value whose gradients are cut off.
     Alias,
+    /// The argument on the node's device.
+    Transfer,
 }
 
 /// A base that backward needs unchanged, and its version when the op was recorded (§9.3).
@@ -84,6 +86,8 @@ pub(crate) struct Node {
     pub(crate) tracked: bool,
     /// Its value is not its argument's any more (that was changed without recording), but its gradient is.
     pub(crate) straight: bool,
+    /// Where it runs.
+    pub(crate) device: u8,
     slot: Mutex<Slot>,
 }
 
@@ -97,10 +101,8 @@ impl Node {
             leaf: None,
             tracked: false,
             straight: false,
-            slot: Mutex::new(Slot {
-                args,
-                ..Slot::default()
-            }),
+            device: 0,
+            slot: Mutex::new(Slot { args, ..Slot::default() }),
         }
     }
 
@@ -138,6 +140,7 @@ impl Node {
             Work::Data => "data",
             Work::Load { .. } => "load",
             Work::Alias => "alias",
+            Work::Transfer => "transfer",
         }
     }
 
@@ -146,11 +149,7 @@ impl Node {
         let released = {
             let mut slot = self.slot();
             slot.values = values;
-            if self.tracked {
-                Args::new()
-            } else {
-                mem::take(&mut slot.args)
-            }
+            if self.tracked { Args::new() } else { mem::take(&mut slot.args) }
         };
         drop(released);
     }
@@ -163,9 +162,7 @@ impl Drop for Node {
             mem::take(&mut self.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args).into_vec();
         while let Some(r) = stack.pop() {
             if let Some(mut node) = Arc::into_inner(r.node) {
-                stack.extend(mem::take(
-                    &mut node.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args,
-                ));
+                stack.extend(mem::take(&mut node.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args));
             }
         }
     }

@@ -38,11 +38,7 @@ impl Engine {
     /// Makes a compiled region of a function of tensors. Tensors that it captures are state: in-place ops on them, and
     /// gradients, are stored when the call's results are computed.
     pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(&self, f: F) -> Compiled<A, R, F> {
-        Compiled {
-            engine: self.clone(),
-            f,
-            types: PhantomData,
-        }
+        Compiled { engine: self.clone(), f, types: PhantomData }
     }
 }
 
@@ -61,15 +57,9 @@ impl Shared {
         }
         let backend = &self.devices[0].pool.backend;
         let program = compiler::compile(&graph, &**backend, &Options::default())?;
-        let variant = Arc::new(Variant {
-            exe: backend.load(program)?,
-            graph: Arc::new(graph),
-        });
+        let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph) });
         let key = variant.graph.clone();
-        self.variants
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .insert(hash, key, variant.clone());
+        self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
 }
@@ -89,7 +79,14 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let at = Loc::caller();
         // A region inside a trace is part of that trace.
         if context::trace().is_some() {
-            return Ok((self.f)(args));
+            let result = (self.f)(args);
+            for t in result.leaves() {
+                t.check_at(&at).map_err(|e| match e {
+                    Error::CheckpointImpureRegion { at, .. } => Error::CheckpointCompiledNotPure { at },
+                    e => e,
+                })?;
+            }
+            return Ok(result);
         }
         let entered = self.engine.shared.enter("a compiled call")?;
         let trace = Trace::new(Mode::Region(self.engine.clone()));
@@ -147,6 +144,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let stores = values.len();
         let grads = std::mem::take(&mut s.grads);
         let ran_backward = s.ran_backward;
+        let draws = std::mem::take(&mut s.draws);
         let mut new_grads = Vec::new();
         for (leaf, grad) in &grads {
             if let Some(g) = grad
@@ -166,11 +164,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let mut state = shared.state();
         let instance = state.instance();
         let hash = hash_of(&variant.graph.structural_hash());
-        state.schedule = Some(Schedule {
-            instance,
-            graph: hash,
-            position: 0,
-        });
+        state.schedule = Some(Schedule { instance, graph: hash, position: 0 });
         let mut b = LazyBuild::new(&mut state, at.clone());
         let mut args = Args::new();
         for (input, _) in inputs.iter().zip(&used).filter(|(_, u)| **u) {
@@ -188,33 +182,22 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             };
             args.push(b.get(v).clone());
         }
+        state.draws(&draws, at);
         let types: SmallVec<[ir::Type; 1]> = variant.graph.output_types().into();
         // A region that ran backward has used its history up.
         let tracked = context::is_grad_enabled()
             && !ran_backward
             && args.iter().any(|a| a.node.tracked)
             && types.iter().any(|t| t.dtype.is_float());
-        let call = Work::Call(
-            Call {
-                body: variant.graph.clone(),
-            },
-            variant.exe.clone(),
-        );
+        let call = Work::Call(Call { body: variant.graph.clone() }, variant.exe.clone());
         let key = state.node_key();
         let node = Arc::new(Node::new(key, call, args, types, at.clone()).tracked(tracked));
-        let out = |i: usize| Ref {
-            node: node.clone(),
-            out: i as u32,
-        };
+        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
         let mut done = Ok(());
         for (k, (root, mutations)) in written.iter().enumerate() {
             let base = root.0.lazy().expect("roots are of the engine").base;
             let value = out(results + k);
-            let value = if root.0.through.is_some() {
-                state.alias(value, None, at)
-            } else {
-                value
-            };
+            let value = if root.0.through.is_some() { state.alias(value, None, at) } else { value };
             done = done.and_then(|()| state.base_write(base, value, LocRole::TensorState, false, at));
             if done.is_ok() {
                 (0..*mutations).for_each(|_| state.commit(base, at));
@@ -223,10 +206,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let mut made = Vec::new();
         for (k, leaf) in new_grads.iter().enumerate() {
             let value = state.alias(out(stores + k), None, at);
-            made.push((
-                leaf.clone(),
-                engine.state_tensor(&mut state, value, LocRole::GradState, at),
-            ));
+            made.push((leaf.clone(), engine.state_tensor(&mut state, value, LocRole::GradState, at)));
         }
         state.schedule = None;
         let tensors = outputs

@@ -7,6 +7,7 @@ use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, To
 use crate::inspect::PlanRecord;
 use crate::loc::{LocEntry, LocId, LocRole, LocTable, Tombstone};
 use crate::node::{Args, Node, Ref, Work};
+use crate::rng::Rng;
 use crate::tensor::Invalid;
 use ir::Loc;
 use smallvec::SmallVec;
@@ -34,8 +35,7 @@ pub(crate) struct State {
     pub(crate) poisoned: Option<Arc<Error>>,
     pub(crate) invalid: Vec<Arc<Invalid>>,
     pub(crate) last_plan: Vec<PlanRecord>,
-    /// Set while a checkpointed body is computed again (§10.5).
-    pub(crate) recompute: bool,
+    pub(crate) rng: Rng,
     instances: u64,
 }
 
@@ -55,26 +55,15 @@ impl State {
         match &mut self.schedule {
             Some(s) => {
                 s.position += 1;
-                EventKey {
-                    instance: s.instance,
-                    position: s.position,
-                    origin,
-                }
+                EventKey { instance: s.instance, position: s.position, origin }
             }
-            None => EventKey {
-                instance: self.instance(),
-                position: 0,
-                origin,
-            },
+            None => EventKey { instance: self.instance(), position: 0, origin },
         }
     }
 
     fn event_key(&mut self, effect: &Effect) -> EventKey {
         let graph = self.schedule.as_ref().map_or(0, |s| s.graph);
-        self.key(Origin::Synthetic {
-            graph,
-            tag: effect.tag(),
-        })
+        self.key(Origin::Synthetic { graph, tag: effect.tag() })
     }
 
     /// Records an effect: the join rule (§3.3), a fresh token, and both `tok_global` and the loc's token advance (§3.2).
@@ -87,25 +76,12 @@ impl State {
         if let Some(entry) = loc.and_then(|l| self.locs.get_mut(l)) {
             entry.token = Some(token);
             entry.pending += 1;
-            if matches!(
-                effect,
-                Effect::LocStore {
-                    kind: StoreKind::Semantic,
-                    ..
-                }
-            ) {
+            if matches!(effect, Effect::RngDraw { .. } | Effect::LocStore { kind: StoreKind::Semantic, .. }) {
                 entry.logical_version += 1;
             }
         }
         self.tok_global = Some(token);
-        self.events.push(Event {
-            token,
-            after,
-            key,
-            effect,
-            at: at.clone(),
-            done: false,
-        });
+        self.events.push(Event { token, after, key, effect, at: at.clone(), done: false });
         token
     }
 
@@ -130,10 +106,7 @@ impl State {
 
     /// A new base with a pure value and one handle.
     pub(crate) fn new_base(&mut self, value: Ref) -> BaseId {
-        self.bases.insert(BaseEntry {
-            pins: 1,
-            ..BaseEntry::ssa(value)
-        })
+        self.bases.insert(BaseEntry { pins: 1, ..BaseEntry::ssa(value) })
     }
 
     fn base(&self, id: BaseId) -> &BaseEntry {
@@ -149,17 +122,10 @@ impl State {
         match self.locs.get(id).map(|l| &l.tombstone) {
             Some(None) => Ok(()),
             Some(Some(Tombstone::GradInvalidated)) => Err(Error::InvalidatedGrad { at: at.clone() }),
-            Some(Some(Tombstone::NullStateSlot {
-                compiled_fn,
-                state_slot,
-            })) => Err(Error::NullStateSlot {
-                function: *compiled_fn,
-                slot: *state_slot,
-            }),
-            Some(Some(_)) | None => Err(Error::InvalidatedLoc {
-                loc: id.to_string(),
-                at: at.clone(),
-            }),
+            Some(Some(Tombstone::NullStateSlot { compiled_fn, state_slot })) => {
+                Err(Error::NullStateSlot { function: *compiled_fn, slot: *state_slot })
+            }
+            Some(Some(_)) | None => Err(Error::InvalidatedLoc { loc: id.to_string(), at: at.clone() }),
         }
     }
 
@@ -171,14 +137,7 @@ impl State {
         if init_tok.is_some() {
             return Ok(*init_tok);
         }
-        if self.recompute {
-            return Err(Error::CheckpointPendingLocMaterialize { at: at.clone() });
-        }
-        let store = Effect::LocStore {
-            loc: *loc,
-            value: seed.clone(),
-            kind: StoreKind::Materialize,
-        };
+        let store = Effect::LocStore { loc: *loc, value: seed.clone(), kind: StoreKind::Materialize };
         let token = self.emit(store, None, at);
         if let BaseBinding::PendingLoc { init_tok, .. } = &mut self.base_mut(id).binding {
             *init_tok = Some(token);
@@ -203,7 +162,7 @@ impl State {
         let base = self.base(id);
         let history = base.history.clone().filter(|_| !detached && leaf.is_none());
         let straight = base.straight && history.is_some();
-        let ty = base.ty.clone();
+        let (ty, device) = (base.ty.clone(), base.device);
         let token = self.events.next_token();
         let key = self.node_key();
         let args: Args = history.into_iter().collect();
@@ -211,37 +170,23 @@ impl State {
         let node = Node::new(key, Work::Load { token }, args, SmallVec::from_buf([ty]), at.clone());
         let mut node = node.tracked(tracked).of_leaf(leaf);
         node.straight = straight;
+        node.device = device;
         let node = Arc::new(node);
-        self.emit(
-            Effect::LocLoad {
-                loc,
-                into: node.clone(),
-            },
-            init,
-            at,
-        );
+        self.emit(Effect::LocLoad { loc, into: node.clone() }, init, at);
         Ok(Ref { node, out: 0 })
     }
 
     /// Another name for a value: a leaf's, or one that gradients don't pass.
     pub(crate) fn alias(&mut self, value: Ref, leaf: Option<&Arc<Leaf>>, at: &Loc) -> Ref {
         let ty = SmallVec::from_buf([value.ty().clone()]);
-        let done = value.value();
-        let node = Node::new(
-            self.node_key(),
-            Work::Alias,
-            SmallVec::from_iter([value]),
-            ty,
-            at.clone(),
-        )
-        .of_leaf(leaf);
+        let (done, device) = (value.value(), value.node.device);
+        let mut node =
+            Node::new(self.node_key(), Work::Alias, SmallVec::from_iter([value]), ty, at.clone()).of_leaf(leaf);
+        node.device = device;
         if let Some(v) = done {
             node.slot().values.push(v);
         }
-        Ref {
-            node: Arc::new(node),
-            out: 0,
-        }
+        Ref { node: Arc::new(node), out: 0 }
     }
 
     /// `base_store` (§3.7): an in-place mutation, with exactly one `base_commit` (§4.3).
@@ -270,10 +215,6 @@ impl State {
         if let Some(loc) = self.base(id).loc() {
             self.check_loc(loc, at)?;
         }
-        if self.recompute {
-            let what = "it changed a tensor in place while running again".to_string();
-            return Err(Error::CheckpointImpureRegion { what, at: at.clone() });
-        }
         // Externalise on mutation (§4.3). The seed is the value before the rebinding, so it never loads the new loc.
         let mut before = None;
         if let BaseBinding::Ssa(seed) = &self.base(id).binding {
@@ -282,11 +223,7 @@ impl State {
             let loc = self.new_loc(seed.ty().clone(), role);
             let base = self.base_mut(id);
             base.logical_version += 1;
-            base.rebind(BaseBinding::PendingLoc {
-                loc,
-                seed,
-                init_tok: None,
-            });
+            base.rebind(BaseBinding::PendingLoc { loc, seed, init_tok: None });
         }
         let init = self.ensure_initialized(id, at)?;
         let base = self.base_mut(id);
@@ -300,15 +237,7 @@ impl State {
             base.straight = true;
         }
         let loc = base.loc().expect("it is in a loc");
-        self.emit(
-            Effect::LocStore {
-                loc,
-                value,
-                kind: StoreKind::Semantic,
-            },
-            init,
-            at,
-        );
+        self.emit(Effect::LocStore { loc, value, kind: StoreKind::Semantic }, init, at);
         Ok(())
     }
 
@@ -349,11 +278,7 @@ impl State {
 
     /// The first error that nobody has read.
     pub(crate) fn first_unread(&mut self) -> Option<Error> {
-        let found = self
-            .invalid
-            .iter()
-            .find(|i| !i.read.swap(true, Ordering::Relaxed))
-            .map(|i| i.error.clone());
+        let found = self.invalid.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)).map(|i| i.error.clone());
         self.invalid.retain(|i| !i.read.load(Ordering::Relaxed));
         found
     }

@@ -88,8 +88,8 @@ impl<'a> Emitter<'a> {
         if let (Some(b), Some(v)) = (self.shape.block, self.shape.vector) {
             parallel = Some(parallel.unwrap_or(1) * (self.shape.extents[v] / b));
         }
-        self.hoist_all();
         match parallel {
+            // A parallel loop stands alone: what it does not change is computed once by each worker.
             Some(n) => {
                 let var = self.b.var();
                 self.b.begin();
@@ -107,7 +107,10 @@ impl<'a> Emitter<'a> {
                     body,
                 }));
             }
-            None => self.rows(0),
+            None => {
+                self.hoist_all();
+                self.rows(0);
+            }
         }
         let mut kernel = self.b.finish();
         kernel.name = kernel_name(group);

@@ -1,13 +1,21 @@
 //! Elementwise ops, comparisons, products, and the operators on `&Tensor`.
 
 use super::{Tensor, misfit};
+use crate::amp;
 use crate::record::{Number, Record, align, number_like, one};
 use ir::ops::{Clamp, Dot, StopGradient};
 use ir::{Binary, Compare, DType, Loc, Problem, Unary, Value};
 use std::ops;
 
 fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
-    one(&at, &[t], |b, v| b.unary(op, v[0]))
+    one(&at, &[t], |b, v| {
+        let x = if matches!(op, Unary::Exp | Unary::Log | Unary::Log1p | Unary::Rsqrt) {
+            amp::wide(b, v[0])?
+        } else {
+            v[0]
+        };
+        b.unary(op, x)
+    })
 }
 
 fn binary(x: &Tensor, y: &Tensor, op: Binary, at: Loc) -> Tensor {
@@ -252,7 +260,7 @@ fn spread(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> 
 }
 
 fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
-    let (mut x, mut y) = (x, y);
+    let (mut x, mut y) = (amp::narrow(b, x)?, amp::narrow(b, y)?);
     let (tx, ty) = (b.ty(x), b.ty(y));
     let bad = |why: String| misfit("matmul", &[&tx, &ty], Problem::other(why));
     if tx.rank() == 0 || ty.rank() == 0 {
@@ -273,20 +281,11 @@ fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
     let (bx, by) = (&sx[..sx.len() - 2], &sy[..sy.len() - 2]);
     let (k, k2) = (sx[sx.len() - 1], sy[sy.len() - 2]);
     if k != k2 {
-        return Err(bad(format!(
-            "the last axis of the left has {k} elements, the rows of the right {k2}"
-        )));
+        return Err(bad(format!("the last axis of the left has {k} elements, the rows of the right {k2}")));
     }
     let z = if by.is_empty() {
         // [.., m, k] · [k, n]: all leading axes are rows.
-        b.one(
-            Dot {
-                lhs_contract: [sx.len() - 1].into_iter().collect(),
-                ..Dot::matmul(common)
-            }
-            .into(),
-            &[x, y],
-        )?
+        b.one(Dot { lhs_contract: [sx.len() - 1].into_iter().collect(), ..Dot::matmul(common) }.into(), &[x, y])?
     } else {
         let Some(batch) = crate::record::broadcast_shapes(bx, by) else {
             return Err(bad(format!("leading axes {bx:?} and {by:?} don't broadcast")));
