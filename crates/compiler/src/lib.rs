@@ -1,6 +1,7 @@
 //! `compile`: Graph → Program, and the kernel IR that every backend reads.
 
 pub mod backend;
+mod donate;
 pub mod fuse;
 pub mod loops;
 pub mod passes;
@@ -49,11 +50,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Options {
     /// Let the backend take composites whole; otherwise all are inlined.
     pub claims: bool,
+    /// (input, output) pairs that the caller would like to bind to one buffer; [`Program::donated`] says which may be.
+    pub donate: Vec<(usize, usize)>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { claims: true }
+        Options { claims: true, donate: Vec::new() }
     }
 }
 
@@ -96,7 +99,9 @@ pub fn compile(graph: &Graph, backend: &dyn Backend, options: &Options) -> Resul
         steps,
         arena: 0,
         levels,
+        donated: Vec::new(),
     };
     plan::plan(&mut program);
+    program.donated = donate::donations(&program, &options.donate);
     Ok(program)
 }

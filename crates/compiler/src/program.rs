@@ -234,6 +234,8 @@ pub struct Program {
     pub arena: usize,
     /// How deep loops nest.
     pub levels: usize,
+    /// (input, output) pairs that may be bound to one buffer.
+    pub donated: Vec<(usize, usize)>,
 }
 
 impl Step {

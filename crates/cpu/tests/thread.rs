@@ -67,7 +67,7 @@ fn inputs(graph: &Graph, count: i32) -> Vec<Literal> {
 }
 
 fn load(cpu: &Cpu, graph: &Graph, claims: bool) -> Arc<dyn Executable> {
-    let program = compiler::compile(graph, cpu, &Options { claims }).unwrap();
+    let program = compiler::compile(graph, cpu, &Options { claims, ..Options::default() }).unwrap();
     cpu.load(program).unwrap()
 }
 

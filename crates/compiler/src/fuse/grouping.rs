@@ -66,8 +66,11 @@ struct Grouping<'a> {
     /// Unit of each needed value that a unit computes.
     unit_of: Vec<Option<usize>>,
     units: Vec<Unit>,
-    /// Units that each unit depends on, all the way up.
-    above: Vec<BTreeSet<usize>>,
+    /// Units that each unit reads from, and units that read from it.
+    deps: Vec<Vec<usize>>,
+    users: Vec<Vec<usize>>,
+    /// The latest unit among each unit and all that it depends on: what it can't reach needs no search.
+    latest: Vec<usize>,
     /// Needed values that each root reads.
     reads: BTreeMap<Value, Vec<Value>>,
 }
@@ -83,7 +86,9 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
         needed,
         unit_of: vec![None; n],
         units: Vec::new(),
-        above: Vec::new(),
+        deps: Vec::new(),
+        users: Vec::new(),
+        latest: Vec::new(),
         reads: BTreeMap::new(),
     };
     for (k, node) in graph.nodes().iter().enumerate() {
@@ -184,7 +189,9 @@ impl Grouping<'_> {
     fn new_unit(&mut self, unit: Unit, outs: &[Value], reads: &[Value]) -> usize {
         let id = self.units.len();
         self.units.push(unit);
-        self.above.push(BTreeSet::new());
+        self.deps.push(Vec::new());
+        self.users.push(Vec::new());
+        self.latest.push(id);
         for v in outs {
             self.unit_of[v.0 as usize] = Some(id);
         }
@@ -192,24 +199,35 @@ impl Grouping<'_> {
         id
     }
 
-    /// Adds what a unit reads to what it depends on, for it and all that depend on it.
+    /// Adds what a unit reads to what it depends on.
     fn depend(&mut self, id: usize, reads: &[Value]) {
-        let mut more = BTreeSet::new();
         for v in reads {
-            if let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id) {
-                more.insert(u);
-                more.extend(&self.above[u]);
+            let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id && !self.deps[id].contains(&u)) else { continue };
+            self.deps[id].push(u);
+            self.users[u].push(id);
+            let mut raise = vec![(id, self.latest[u])];
+            while let Some((x, to)) = raise.pop() {
+                if self.latest[x] < to {
+                    self.latest[x] = to;
+                    raise.extend(self.users[x].iter().map(|&y| (y, to)));
+                }
             }
         }
-        if more.is_subset(&self.above[id]) {
-            return;
-        }
-        self.above[id].extend(&more);
-        for u in 0..self.above.len() {
-            if u != id && self.above[u].contains(&id) {
-                self.above[u].extend(&more);
+    }
+
+    /// Whether `from` depends on `to`, directly or not.
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        let mut stack = vec![from];
+        let mut seen = FxHashSet::default();
+        while let Some(x) = stack.pop() {
+            if x == to {
+                return true;
+            }
+            if self.latest[x] >= to && seen.insert(x) {
+                stack.extend(&self.deps[x]);
             }
         }
+        false
     }
 
     /// Needed values that computing `v` reads.
@@ -261,9 +279,7 @@ impl Grouping<'_> {
             let Some(joint) = self.join(group, v, node) else {
                 continue;
             };
-            let cycle = reads
-                .iter()
-                .any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.above[d].contains(&u)));
+            let cycle = reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
             if cycle || self.try_lower(&joint).is_err() {
                 continue;
             }
@@ -392,11 +408,8 @@ impl Grouping<'_> {
             Unit::Group(g) => g.roots.iter().map(|r| r.value.0).max().unwrap_or(0),
         };
         let n = self.units.len();
-        let mut waiting: Vec<usize> = self.above.iter().map(BTreeSet::len).collect();
-        let mut below: Vec<Vec<usize>> = vec![Vec::new(); n];
-        for (u, above) in self.above.iter().enumerate() {
-            above.iter().for_each(|&a| below[a].push(u));
-        }
+        let mut waiting: Vec<usize> = self.deps.iter().map(Vec::len).collect();
+        let below = &self.users;
         let mut ready: BinaryHeap<std::cmp::Reverse<(u32, usize)>> = (0..n)
             .filter(|&u| waiting[u] == 0)
             .map(|u| std::cmp::Reverse((last(u), u)))
