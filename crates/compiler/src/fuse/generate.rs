@@ -219,7 +219,11 @@ impl<'a> Generator<'a> {
             if let Some(k) = dims.index_map.iter().position(|&x| x == a) {
                 let mut place = batch.clone();
                 place.push(Lin::constant(k as i64));
-                let room = operand.shape[a].checked_sub(g.slice_sizes[a]).ok_or(Fail::NotScalar)?;
+                let Some(room) = operand.shape[a].checked_sub(g.slice_sizes[a]) else {
+                    // No slice fits into the operand, so every one is outside.
+                    let GatherMode::Fill(fill) = g.mode else { return Err(Fail::NotScalar) };
+                    return Ok(self.exprs.constant(fill));
+                };
                 if let GatherMode::Fill(_) = g.mode {
                     let raw = self.value(args[1], &place, mask)?;
                     let raw = self.exprs.cast(DType::I64, raw);
