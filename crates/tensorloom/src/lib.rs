@@ -31,8 +31,8 @@ use std::sync::{Arc, OnceLock};
 
 pub use engine::trace;
 pub use engine::{
-    Backward, Compiled, Engine, EngineOptions, Error, Number, Result, Tensor, Tree, enable_grad, is_grad_enabled,
-    no_grad,
+    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, Tensor, Tree, autocast, enable_grad,
+    is_grad_enabled, no_grad,
 };
 pub use ir::{DType, Element, Literal, Type};
 
