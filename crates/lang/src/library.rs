@@ -17,7 +17,17 @@ const FILES: &[(&str, &str)] = files![
     "modules/norm",
     "modules/mlp",
     "modules/attention",
+    "modules/experts",
     "models/llama",
+    "models/qwen2",
+    "models/mistral",
+    "models/qwen3",
+    "models/gemma",
+    "models/gpt2",
+    "models/phi3",
+    "models/gpt_neox",
+    "models/mixtral",
+    "models/mamba",
 ];
 
 /// The library in front of another loader; paths that begin with `std` are the library's alone.

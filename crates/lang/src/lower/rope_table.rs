@@ -79,7 +79,7 @@ impl RopeTable {
             _ => return unknown(),
         };
         let number = |name: &str, default: f64| number(&values, name).unwrap_or(default);
-        let dim = number("dim", 0.0);
+        let dim = number("dim", 0.0).floor();
         if !(dim >= 2.0 && dim % 2.0 == 0.0) {
             return fail(Code::E003, expr.span, "rotations need an even dimension", format!("this is {dim}"));
         }
