@@ -415,7 +415,7 @@ fn accumulates(step: &Step) -> bool {
 }
 
 /// The names that a flow reads, wherever they stand.
-pub(super) fn uses(flow: &Flow) -> Vec<(String, Span)> {
+pub(crate) fn uses(flow: &Flow) -> Vec<(String, Span)> {
     fn collect(expr: &Expr, names: &mut Vec<(String, Span)>) {
         if let Some(path) = expr.as_path() {
             names.push((path.parts[0].name.clone(), expr.span));

@@ -19,6 +19,7 @@ mod signature;
 mod types;
 mod weights;
 
+pub(crate) use graph::uses as graph_uses;
 pub use types::{Shape, TensorType};
 
 use crate::diagnostic::{Diagnostic, sort_and_dedup};

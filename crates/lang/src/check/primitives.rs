@@ -110,7 +110,7 @@ const TABLE: &[Row] = &[
     Row("softmax_backward", "(d_out: [*], out: [*])", "d_x: [*]", "dim: int = -1", &[], Rule::Signature),
     // §6.4 attention
     Row("flash_attention", "(q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D])", "(out: [B, Hq, T, D], lse: [B, Hq, T])",
-        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None",
+        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None, softcap: float? = None",
         &["q", "k", "v", "out", "lse"], Rule::Signature),
     Row("flash_attention_backward", "(d_out: [B, Hq, T, D], q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D], out: [B, Hq, T, D], lse: [B, Hq, T])",
         "(d_q: [B, Hq, T, D], d_k: [B, Hkv, S, D], d_v: [B, Hkv, S, D])",
@@ -172,6 +172,7 @@ const TABLE: &[Row] = &[
     Row("ones", "()", "out", "shape: [int], dtype: dtype = bf16", &[], Rule::Filled),
     Row("fill", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
     Row("full", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
+    Row("positions", "()", "out", "shape: [int], dtype: dtype = int32", &[], Rule::Filled),
     Row("copy", "x: [*]", "out: [*]", "", &[], Rule::Signature),
     Row("quantize", "x: [*]", "out: [*]", "dtype: dtype = fp8_e4m3", &[], Rule::Signature),
     Row("dequantize", "x: [*]", "out: [*]", "dtype: dtype = bf16", &[], Rule::Signature),

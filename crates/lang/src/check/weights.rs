@@ -97,7 +97,9 @@ fn check_path(program: &Program, view: &ModuleView<'_>, path: &WeightPath, found
         };
         let indexed = matches!(parts.peek(), Some(WeightPart::Index(_) | WeightPart::Placeholder(_)));
         let is_array = matches!(entry.ty.kind, TypeKind::Array { .. });
-        if indexed != is_array {
+        // An index behind a tensor is a slice along its first dimension, such as one expert's weight.
+        let is_tensor = matches!(entry.ty.kind, TypeKind::Tensor { .. });
+        if indexed != is_array && !(indexed && is_tensor) {
             let (message, label) = if is_array {
                 (format!("`{}` is an array", name.name), "add `[{layer}]`")
             } else {
