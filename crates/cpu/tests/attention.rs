@@ -113,6 +113,8 @@ impl Case {
             for threads in [2, 3, 7] {
                 same(what, &run(&Cpu::new(threads), &graph, &inputs, true), &one);
             }
+            let portable = Cpu::with_target(2, None);
+            close(what, &run(&portable, &graph, &inputs, true), &want, tolerance);
             if Target::detect() == Some(Target::Avx512) {
                 let narrow = Cpu::with_target(2, Some(Target::Avx2));
                 close(what, &run(&narrow, &graph, &inputs, true), &want, tolerance);
