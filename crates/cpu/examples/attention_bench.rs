@@ -24,7 +24,10 @@ const CASES: [(&str, [usize; 6], bool, bool); 7] = [
 
 fn graph([b, h, hkv, tq, tk, d]: [usize; 6], causal: bool, grad: bool) -> Graph {
     let ty = |h: usize, t: usize| Type::new(DType::F32, &[b, h, t, d]);
-    let options = Attention { causal, ..Attention::default() };
+    let options = Attention {
+        causal,
+        ..Attention::default()
+    };
     let (q, k) = (ty(h, tq), ty(hkv, tk));
     let mut builder = Builder::new();
     let args = [&q, &k, &k].map(|t| builder.graph.input(t.clone()));
@@ -47,7 +50,11 @@ fn main() {
     let cpu = Cpu::new(threads);
     let mut peer = std::env::args().nth(1).map(|python| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/attention_bench.py");
-        let child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let child = Command::new(python)
+            .arg(script)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn();
         let mut child = child.expect("the interpreter starts");
         let stdin = child.stdin.take().expect("piped");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();

@@ -56,7 +56,11 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
             .map(|k| {
                 plan(Problem {
                     a: Source::Memory(Layout::row_major(m).transposed()),
-                    c: Target::Memory { dtype: accumulator, layout: Layout::row_major(n), accumulate: true },
+                    c: Target::Memory {
+                        dtype: accumulator,
+                        layout: Layout::row_major(n),
+                        accumulate: true,
+                    },
                     ..Problem::new(m_strip, k, n, a.dtype)
                 })
             })
@@ -64,12 +68,31 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
     };
     let (plans, last) = match op.mode {
         RaggedMode::Rows => {
-            let c = Target::Memory { dtype: op.out, layout: Layout::row_major(n), accumulate: false };
-            (halves(ROWS).map(|r| plan(Problem { c, ..Problem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?, vec![])
+            let c = Target::Memory {
+                dtype: op.out,
+                layout: Layout::row_major(n),
+                accumulate: false,
+            };
+            (
+                halves(ROWS)
+                    .map(|r| {
+                        plan(Problem {
+                            c,
+                            ..Problem::new(r, m, n, a.dtype)
+                        })
+                    })
+                    .collect::<Option<_>>()?,
+                vec![],
+            )
         }
         RaggedMode::Contract => (contract(STRIP.min(m))?, contract(m % STRIP)?),
     };
-    let each = plans.iter().chain(&last).map(Plan::scratch_bytes).max()?.next_multiple_of(64);
+    let each = plans
+        .iter()
+        .chain(&last)
+        .map(Plan::scratch_bytes)
+        .max()?
+        .next_multiple_of(64);
     let rounded = op.mode == RaggedMode::Contract && op.out != accumulator;
     Some(Box::new(Ragged {
         mode: op.mode,
@@ -85,7 +108,11 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
         dtype: a.dtype,
         out: op.out,
         each,
-        strip: if rounded { (STRIP * n * 4).next_multiple_of(64) } else { 0 },
+        strip: if rounded {
+            (STRIP * n * 4).next_multiple_of(64)
+        } else {
+            0
+        },
         threads: machine.threads,
     }))
 }
@@ -129,7 +156,9 @@ impl Ragged {
             let (args, batch) = (args.get(), part / parts);
             // SAFETY: chunks are disjoint rows of operand and result; each worker has its own scratch.
             unsafe {
-                let Some((group, mut row, mut left)) = self.chunk(args[2], batch, part % parts) else { return };
+                let Some((group, mut row, mut left)) = self.chunk(args[2], batch, part % parts) else {
+                    return;
+                };
                 let b = args[1].add((batch * self.groups + group) * self.m * self.n * self.size);
                 for (i, plan) in self.plans.iter().enumerate() {
                     let height = ROWS >> i;
@@ -162,7 +191,12 @@ impl Ragged {
             return (0, 0);
         }
         // SAFETY: the caller's promise.
-        unsafe { (self.bounds(offsets, batch, 0).0, self.bounds(offsets, batch, self.groups - 1).1) }
+        unsafe {
+            (
+                self.bounds(offsets, batch, 0).0,
+                self.bounds(offsets, batch, self.groups - 1).1,
+            )
+        }
     }
 
     unsafe fn contract(&self, pool: &Pool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
@@ -173,7 +207,11 @@ impl Ragged {
             let (matrix, first) = (part / strips, part % strips * STRIP);
             let (batch, group) = (matrix / self.groups, matrix % self.groups);
             let height = STRIP.min(self.m - first);
-            let plans = if height == STRIP.min(self.m) { &self.plans } else { &self.last };
+            let plans = if height == STRIP.min(self.m) {
+                &self.plans
+            } else {
+                &self.last
+            };
             // SAFETY: strips are disjoint parts of the result; each worker has its own scratch.
             unsafe {
                 let own = scratch.at(worker * (self.each + self.strip));

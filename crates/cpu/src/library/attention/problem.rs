@@ -1,7 +1,7 @@
 //! What an attention is: its sizes, its options, and where its optional operands are.
 
-use ir::ops::Composite;
 use ir::attr::Attr;
+use ir::ops::Composite;
 use ir::{DType, Type};
 
 /// An operand that several batches may share.
@@ -36,7 +36,10 @@ pub(super) struct Mask {
 impl Mask {
     /// Where a batch begins.
     pub(super) fn batch_offset(&self, batch: usize) -> usize {
-        self.batch.iter().map(|(below, size, stride)| batch / below % size * stride).sum()
+        self.batch
+            .iter()
+            .map(|(below, size, stride)| batch / below % size * stride)
+            .sum()
     }
 }
 
@@ -86,7 +89,11 @@ impl Problem {
             let t = args.get(at)?;
             at += 1;
             let every = lead[t.rank().checked_sub(own)?..].iter().product();
-            Some(Some(Shared { arg: at - 1, dtype: t.dtype, every }))
+            Some(Some(Shared {
+                arg: at - 1,
+                dtype: t.dtype,
+                every,
+            }))
         };
         let q_offset = shared(c.flag("q_offset"), 0)?;
         let lengths = shared(c.flag("lengths"), 0)?;
@@ -181,8 +188,19 @@ fn mask(arg: usize, t: &Type, lead: &[usize]) -> Option<Mask> {
     let p = t.rank().checked_sub(3)?;
     let strides = t.strides();
     let stride = |axis: usize| if t.shape[axis] == 1 { 0 } else { strides[axis] };
-    let batch = (0..p).map(|a| (lead[a + 1..].iter().product::<usize>().max(1), lead[a].max(1), stride(a))).collect();
-    let supported = matches!(t.dtype, DType::Bool | DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+    let batch = (0..p)
+        .map(|a| {
+            (
+                lead[a + 1..].iter().product::<usize>().max(1),
+                lead[a].max(1),
+                stride(a),
+            )
+        })
+        .collect();
+    let supported = matches!(
+        t.dtype,
+        DType::Bool | DType::F32 | DType::F64 | DType::BF16 | DType::F16
+    );
     supported.then(|| Mask {
         arg,
         dtype: t.dtype,
