@@ -272,8 +272,13 @@ pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
         let outputs = ir::interp::run(&back, &inputs).map_err(|e| Usage(e.to_string()))?;
         results.push(outputs[lowered.graph.outputs().len()..].to_vec());
     }
+    let skipped = skipped(&target);
     let mut outcome = Outcome::Clean;
     for (name, (written, derived)) in names.iter().zip(results[0].iter().zip(&results[1])) {
+        if skipped.contains(name) {
+            println!("{:8} d_{name}: asked not to be computed", "skipped");
+            continue;
+        }
         let (a, b) = (written.to_vec::<f64>(), derived.to_vec::<f64>());
         let size = b.iter().fold(1e-12f64, |m, x| m.max(x.abs()));
         let worst = a.iter().zip(&b).fold(0f64, |m, (x, y)| m.max((x - y).abs())) / size;
@@ -285,6 +290,19 @@ pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
         println!("{verdict:8} d_{name}: {worst:.1e} of the largest element");
     }
     Ok(outcome)
+}
+
+/// Inputs with `@gradient(skip)` and parameters with `@frozen`.
+fn skipped(target: &Target) -> Vec<String> {
+    let Some(view) = ModuleView::new(&target.program, target.item) else {
+        return Vec::new();
+    };
+    let marked = |notes: &[lang::ast::Annotation], name: &str| notes.iter().any(|note| note.name.name == name);
+    let inputs = view.forward.inputs.iter().filter(|t| marked(&t.annotations, "gradient"));
+    let inputs = inputs.map(|t| t.name.as_ref().map_or("in".to_string(), |n| n.name.clone()));
+    let params = view.params.iter().filter(|p| marked(&p.annotations, "frozen"));
+    let params = params.filter_map(|p| p.path.as_name()).map(|n| n.name.clone());
+    inputs.chain(params).collect()
 }
 
 /// Numbers between -0.5 and 0.5 that look random; ids stay small.

@@ -91,13 +91,40 @@ impl Lowerer<'_> {
         }
         let mut results = values.len();
         for block in blocks {
-            let inputs = values.iter().copied().map(Some).collect();
-            let outputs = self.run_instance(block, inputs, call.span)?;
+            let outputs = match std::mem::take(&mut self.checkpoint_blocks) {
+                true => {
+                    let outputs = self.recomputed_block(block, &values, call)?;
+                    self.checkpoint_blocks = true;
+                    outputs
+                }
+                false => {
+                    let inputs = values.iter().copied().map(Some).collect();
+                    self.run_instance(block, inputs, call.span)?
+                }
+            };
             results = outputs.len().min(values.len());
             values.splice(..results, outputs);
         }
         values.truncate(results);
         Ok(values)
+    }
+
+    fn recomputed_block(&mut self, block: &Rc<Instance>, values: &[Value], call: &Call) -> Result<Vec<Value>> {
+        let mut frame = Frame::new(block.item.file, BTreeMap::new());
+        frame.entries.insert("block".to_string(), Entry::Instance(block.clone()));
+        let operands: Vec<Operand> = values.iter().copied().map(Operand::Tensor).collect();
+        let results = self.recomputed(&frame, &operands, call.span, |l, frame, operands| {
+            let mut inputs = Vec::new();
+            for operand in &operands {
+                inputs.push(Some(operand.tensor(call.span)?));
+            }
+            let outputs = match frame.entries.get("block").cloned() {
+                Some(Entry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
+                _ => Vec::new(),
+            };
+            Ok(outputs.into_iter().map(Operand::Tensor).collect())
+        })?;
+        results.iter().map(|result| result.tensor(call.span)).collect()
     }
 
     fn instance_call(

@@ -9,6 +9,7 @@
 
 mod backward;
 mod call;
+mod checkpoint;
 mod declare;
 mod frame;
 mod graph;
@@ -102,6 +103,7 @@ pub fn lower(
         caches: Vec::new(),
         position: None,
         depth: 0,
+        checkpoint_blocks: false,
     };
     lowerer.run(&view, given, inputs)
 }
@@ -124,6 +126,8 @@ struct Lowerer<'a> {
     caches: Vec<(Value, Value)>,
     position: Option<Value>,
     depth: usize,
+    /// The next stack computes each block again in backward.
+    checkpoint_blocks: bool,
 }
 
 impl Lowerer<'_> {
