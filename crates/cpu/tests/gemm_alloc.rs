@@ -27,7 +27,6 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-#[test]
 fn runs_do_not_allocate() {
     let pool = Pool::new(2);
     let matrix = vec![0u64; 300 * 300];
@@ -59,4 +58,10 @@ fn runs_do_not_allocate() {
             }
         }
     }
+}
+
+/// No test harness: its threads allocate when they like, and the count is of the whole process.
+fn main() {
+    runs_do_not_allocate();
+    println!("1 passed, 0 failed");
 }
