@@ -65,7 +65,7 @@ class Graph:
         self.inputs = list(self.values)
         self.lines, self.steps = [], []
 
-    def op(self, name, args, fn, **attrs):
+    def op(self, name, args, fn, /, **attrs):
         """Adds an op; gives its result, or a list if `fn` gives several."""
         results = fn(*[a.value for a in args])
         several = isinstance(results, (list, tuple))

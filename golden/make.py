@@ -41,7 +41,18 @@ import jax.numpy as jnp
 from graph import Graph, is_float, name_of, type_of, NAMES
 
 HERE = pathlib.Path(__file__).parent
-FILES = ["promotion", "elementwise", "conversions", "views", "reductions", "control"]
+FILES = [
+    "promotion",
+    "elementwise",
+    "conversions",
+    "views",
+    "reductions",
+    "indexing",
+    "windows",
+    "routines",
+    "control",
+    "composites",
+]
 
 
 def rng_of(name):
@@ -79,7 +90,7 @@ class Writer:
         self.chunks.append("\n".join(lines))
         self.count += 1
 
-    def case(self, name, head, inputs, fn, grad=True, exact=False, tol=None):
+    def case(self, name, head, inputs, fn, grad=True, reverse=True, exact=False, tol=None):
         """A case by JAX: `fn` maps the inputs to a list of outputs."""
         rng = rng_of(name)
         inputs = [np.asarray(x) for x in inputs]
@@ -102,10 +113,12 @@ class Writer:
             primals = [args[i] for i in wrt]
             ct = [randn(rng, outs[k]) for k in of]
             tan = [randn(rng, inputs[i]) for i in wrt]
-            _, back = jax.vjp(g, *primals)
-            grads = back([jnp.asarray(c) for c in ct])
             _, douts = jax.jvp(g, primals, [jnp.asarray(t) for t in tan])
-            extra = dict(ct=zip(of, ct), grads=zip(wrt, grads), tan=zip(wrt, tan), douts=zip(of, douts))
+            extra = dict(tan=zip(wrt, tan), douts=zip(of, douts))
+            if reverse:
+                _, back = jax.vjp(g, *primals)
+                grads = back([jnp.asarray(c) for c in ct])
+                extra.update(ct=zip(of, ct), grads=zip(wrt, grads))
         self.put(name, "jax", head, inputs, outs, exact=exact, tol=tol, **extra)
 
     def graph(self, name, g, outs, **options):

@@ -51,3 +51,52 @@ def write(w):
             inputs = [rng.uniform(-1, 1, s).astype(d) for s in [(3, 3), (3,), (3,)]]
             h = (lambda *x: jax.checkpoint(lambda *x: f(*x))(*x)) if op == "remat" else f
             w.op(f"{op}/{np.dtype(d).name}", op, inputs, h, dict(body=body, **({"policy": "nothing"} if op == "remat" else {})))
+    branches(w, rng)
+    loops(w, rng)
+
+
+def graph_of(shapes, build, d=np.float32):
+    g = Graph(*[np.zeros(s, d) for s in shapes])
+    return g, build(g, *g.inputs)
+
+
+def branches(w, rng):
+    def one(g, a, b):
+        return [g.op("add", [a, b], lax.add), a]
+
+    def two(g, a, b):
+        return [g.op("mul", [g.op("sin", [a], lax.sin), b], lax.mul), g.op("exp", [b], lax.exp)]
+
+    def three(g, a, b):
+        c = g.op("const", [], lambda: jnp.float32(2), value="f32[] [2.0]")
+        return [g.op("broadcast", [c], lambda x: jnp.broadcast_to(x, (3,)), shape=[3], dims=[]), b]
+
+    for k, builds in enumerate([[one], [one, two], [three, two, one]]):
+        made = [graph_of([(3,), (3,)], f) for f in builds]
+        texts = [g.text(outs, "  ") for g, outs in made]
+        fns = [g.function(outs) for g, outs in made]
+        for n in [-1, 0, 1, 2, 7]:
+            args = [np.int32(n)] + [rng.uniform(-1, 1, 3).astype(np.float32) for _ in range(2)]
+            w.op(f"cond/{k}_{n}", "cond", args, lambda i, a, b: lax.switch(i, fns, a, b), dict(branches=texts))
+
+
+def loops(w, rng):
+    """x grows until it passes a bound; reverse mode does not exist."""
+
+    def go_on(g, bound, x, y):
+        return [g.op("lt", [x, bound], lax.lt)]
+
+    def step(g, c, x, y):
+        return [g.op("add", [g.op("mul", [x, x], lax.mul), x], lax.add), g.op("mul", [g.op("sin", [y], lax.sin), c], lax.mul)]
+
+    cond, cond_outs = graph_of([(), (), (2,)], go_on)
+    body, body_outs = graph_of([(2,), (), (2,)], step)
+    f, h = cond.function(cond_outs), body.function(body_outs)
+    attrs = dict(cond_consts=1, body_consts=1, cond=cond.text(cond_outs, "  "), body=body.text(body_outs, "  "))
+    for k, bound in enumerate([-1.0, 0.7, 5.0, 100.0]):
+        args = [np.float32(bound), rng.uniform(-1, 1, 2).astype(np.float32), np.float32(0.5), rng.uniform(-1, 1, 2).astype(np.float32)]
+
+        def loop(b, c, x, y):
+            return list(lax.while_loop(lambda s: f(b, *s)[0], lambda s: tuple(h(c, *s)), (x, y)))
+
+        w.op(f"while/{k}", "while", args, loop, attrs, reverse=False)

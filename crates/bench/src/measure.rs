@@ -6,20 +6,6 @@ use ir::{DType, Graph, Literal, Scalar, Type};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What to run.
-pub(crate) struct Options {
-    pub(crate) only: Vec<String>,
-    pub(crate) reps: usize,
-    pub(crate) threads: usize,
-}
-
-impl Options {
-    /// Whether a case was asked for.
-    pub(crate) fn wants(&self, case: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|o| o == case)
-    }
-}
-
 /// A program with its inputs in place.
 pub(crate) struct Ready {
     pub(crate) exe: Arc<dyn Executable>,

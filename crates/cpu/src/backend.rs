@@ -1,6 +1,7 @@
 //! `Cpu`: the backend.
 
 use crate::codegen::{KernelCache, Target};
+use crate::gemm::Isa;
 use crate::library;
 use crate::load::Loaded;
 use crate::memory::HostBuffer;
@@ -32,6 +33,15 @@ impl Cpu {
             pool: Arc::new(Pool::new(threads)),
             kernels: target.map(|t| KernelCache::new(t, CACHE)),
             target,
+        }
+    }
+
+    /// The instruction set of kernels that are not generated.
+    pub(crate) fn isa(&self) -> Isa {
+        match self.target {
+            Some(Target::Avx512) => Isa::Avx512,
+            Some(Target::Avx2) => Isa::Avx2,
+            None => Isa::Portable,
         }
     }
 

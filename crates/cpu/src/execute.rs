@@ -2,11 +2,11 @@
 
 use crate::codegen::Entry;
 use crate::gemm::{Operand, Output};
-use crate::library;
 use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip};
 use crate::pool::share;
 use compiler::program::{KernelArg, Place, Slot};
 use compiler::{Error, Result};
+use smallvec::SmallVec;
 use std::ffi::c_void;
 
 /// Where the loops around a step are.
@@ -130,11 +130,13 @@ impl Frame<'_> {
                 }
                 Ok(())
             }
-            Ready::Library { op, args, outs } => {
-                let args: Vec<_> = args.iter().map(|(p, t)| (self.address(p, at), t)).collect();
-                let outs: Vec<_> = outs.iter().map(|(p, t)| (self.address(p, at), t)).collect();
-                // SAFETY: the compiler gave dense buffers of these types that don't overlap.
-                unsafe { library::interpret(op, &args, &outs) }
+            Ready::Library { routine, args, outs } => {
+                let args: SmallVec<[*const u8; 32]> =
+                    args.iter().map(|p| self.address(p, at).cast_const()).collect();
+                let outs: SmallVec<[*mut u8; 32]> = outs.iter().map(|p| self.address(p, at)).collect();
+                let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
+                // SAFETY: the compiler gave dense buffers of these types that don't overlap, and the scratch was sized for it.
+                unsafe { routine.run(&self.loaded.pool, &args, &outs, scratch) }
             }
             Ready::Copy { from, to, bytes } => {
                 let (from, to) = (self.address(from, at), self.address(to, at));

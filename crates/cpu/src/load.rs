@@ -4,12 +4,13 @@ use crate::backend::Cpu;
 use crate::codegen::CompiledKernel;
 use crate::execute;
 use crate::gemm::{Layout, Plan, Problem, Source, Target};
+use crate::library::{self, Routine};
 use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use compiler::loops::Kernel;
 use compiler::program::{Class, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result};
-use ir::{Op, Type};
+use ir::Type;
 use std::sync::{Arc, Mutex};
 
 /// The most loops inside each other.
@@ -26,43 +27,13 @@ pub(crate) enum Code {
 
 /// A step ready to run.
 pub(crate) enum Ready {
-    Kernel {
-        code: Code,
-        args: Vec<KernelArg>,
-        parallel: Option<i64>,
-        scratch: usize,
-    },
-    Matmul {
-        plan: Box<Plan>,
-        a: Place,
-        b: Place,
-        out: Product,
-    },
-    Library {
-        op: Box<Op>,
-        args: Vec<(Place, Type)>,
-        outs: Vec<(Place, Type)>,
-    },
-    Copy {
-        from: Place,
-        to: Place,
-        bytes: usize,
-    },
-    Zero {
-        to: Place,
-        bytes: usize,
-    },
-    Branch {
-        index: Place,
-        branches: Vec<Vec<Ready>>,
-    },
-    Loop {
-        level: usize,
-        trip: ReadyTrip,
-        reverse: bool,
-        body: Vec<Ready>,
-        after: Vec<(Place, Place, usize)>,
-    },
+    Kernel { code: Code, args: Vec<KernelArg>, parallel: Option<i64>, scratch: usize },
+    Matmul { plan: Box<Plan>, a: Place, b: Place, out: Product },
+    Library { routine: Box<dyn Routine>, args: Vec<Place>, outs: Vec<Place> },
+    Copy { from: Place, to: Place, bytes: usize },
+    Zero { to: Place, bytes: usize },
+    Branch { index: Place, branches: Vec<Vec<Ready>> },
+    Loop { level: usize, trip: ReadyTrip, reverse: bool, body: Vec<Ready>, after: Vec<(Place, Place, usize)> },
 }
 
 /// How often a loop runs.
@@ -94,7 +65,7 @@ pub(crate) struct Loaded {
     pub(crate) pool: Arc<Pool>,
     pub(crate) steps: Vec<Ready>,
     constants: Vec<Option<HostBuffer>>,
-    /// Bytes of the whole arena: activations, then scratch of products, then scratch of kernels per worker.
+    /// Bytes of the whole arena: activations, then scratch of products and routines, then scratch of kernels per worker.
     arena_bytes: usize,
     pub(crate) gemm_at: usize,
     pub(crate) scratch_at: usize,
@@ -251,20 +222,15 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
                 out,
             }
         }
-        Step::Library { op, args, outs } => Ready::Library {
-            op: op.clone(),
-            args: args.clone(),
-            outs: outs.clone(),
-        },
-        Step::Copy { from, to, bytes } => Ready::Copy {
-            from: from.clone(),
-            to: to.clone(),
-            bytes: *bytes,
-        },
-        Step::Zero { to, bytes } => Ready::Zero {
-            to: to.clone(),
-            bytes: *bytes,
-        },
+        Step::Library { op, args, outs } => {
+            let split = |x: &[(Place, Type)]| -> (Vec<Place>, Vec<Type>) { x.iter().cloned().unzip() };
+            let ((args, arg_types), (outs, out_types)) = (split(args), split(outs));
+            let routine = library::prepare(op, &arg_types, &out_types, cpu)?;
+            needs.gemm = needs.gemm.max(routine.scratch_bytes());
+            Ready::Library { routine, args, outs }
+        }
+        Step::Copy { from, to, bytes } => Ready::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
+        Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
         Step::Branch { index, branches } => Ready::Branch {
             index: index.clone(),
             branches: branches

@@ -148,3 +148,56 @@ fn the_scan_holds_a_matmul_with_a_generated_epilogue() {
     };
     assert!(has(&exe.program().steps), "{}", exe.program());
 }
+
+#[test]
+fn one_executable_serves_two_lengths_and_two_callers_and_outputs_survive() {
+    let cpu = Cpu::new(2);
+    let g = transform::value_and_grad(&loss(4, 24, 6), &[1, 5]).unwrap();
+    let exe = load(&cpu, &g, true);
+    let wanted: Vec<(Vec<Literal>, Vec<Literal>)> = [6, 2]
+        .map(|count| {
+            let x = inputs(&g, count);
+            let y = interp::run(&g, &x).unwrap();
+            (x, y)
+        })
+        .into();
+    // Two callers at once, each with lengths of its own, many times.
+    std::thread::scope(|s| {
+        for (x, y) in &wanted {
+            s.spawn(|| {
+                for _ in 0..50 {
+                    close(&run(&cpu, &*exe, x), y);
+                }
+            });
+        }
+    });
+    // An output is the caller's: the next run with other bindings leaves it alone.
+    let bind = |x: &[Literal]| {
+        let mut b = Bindings::for_program(exe.program(), &cpu).unwrap();
+        for (buffer, x) in b.inputs.iter().zip(x) {
+            buffer.write(0, x.bytes()).unwrap();
+        }
+        exe.run(&mut b).unwrap();
+        b
+    };
+    let first = bind(&wanted[0].0);
+    let before = read(&*exe, &first);
+    let second = bind(&wanted[1].0);
+    assert_eq!(before, read(&*exe, &first));
+    assert_ne!(before, read(&*exe, &second));
+}
+
+#[test]
+fn bits_are_equal_at_one_two_and_three_threads_and_on_repeated_runs() {
+    for (name, g) in programs() {
+        let x = inputs(&g, 5);
+        let runs: Vec<Vec<Literal>> = [1, 2, 3, 2]
+            .into_iter()
+            .map(|threads| {
+                let cpu = Cpu::new(threads);
+                run(&cpu, &*load(&cpu, &g, true), &x)
+            })
+            .collect();
+        assert!(runs.windows(2).all(|w| w[0] == w[1]), "{name}");
+    }
+}

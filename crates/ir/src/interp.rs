@@ -100,6 +100,9 @@ fn accumulate(op: Binary, items: impl Iterator<Item = Scalar>, identity: Scalar)
 }
 
 fn reduce(kind: ReduceKind, axes: &[usize], x: &Literal, out: &Type) -> Literal {
+    if axes.is_empty() {
+        return x.clone();
+    }
     let ty = x.ty();
     let strides = ty.strides();
     let kept: Vec<usize> = (0..ty.rank()).filter(|a| !axes.contains(a)).collect();

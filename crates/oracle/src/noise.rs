@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use ir::{Graph, Literal, Scalar, Type, interp};
 
 /// Noisy runs per comparison.
-const RUNS: usize = 6;
+const RUNS: usize = 24;
 
 /// Runs a graph, adding a random error of up to `ulps` to every float result of every node.
 pub fn noisy(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir::Result<Vec<Literal>> {
@@ -27,7 +27,16 @@ pub fn noisy(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir:
         let outs = match node.op.meaning() {
             ir::Meaning::Inline(body) => noisy(&body, &args, ulps, rng)?,
             ir::Meaning::View(_) | ir::Meaning::Leaf => interp::eval(&node.op, &args, &types)?,
-            _ => interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect(),
+            ir::Meaning::Map(_) => {
+                interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect()
+            }
+            // What adds up many numbers rounds on the way: errors of its terms stand for that.
+            _ => {
+                let args: Vec<Literal> = args.iter().map(|l| shaken(l, 2, rng)).collect();
+                let scale: f64 = args.iter().map(magnitude).filter(|m| *m > 0.0).product();
+                let outs = interp::eval(&node.op, &args, &types)?;
+                outs.iter().map(|l| cancelled(&shaken(l, ulps, rng), scale, rng)).collect()
+            }
         };
         for (v, out) in node.outs.iter().zip(outs) {
             values[v.0 as usize] = Some(out);
@@ -42,7 +51,7 @@ fn shaken(l: &Literal, ulps: i64, rng: &mut Rng) -> Literal {
     if !ty.dtype.is_float() {
         return l.clone();
     }
-    let largest = l.scalars().map(|s| s.to_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max);
+    let largest = magnitude(l);
     Literal::from_fn(ty.clone(), |i| {
         let s = l.get(i);
         let x = s.to_f64();
@@ -53,13 +62,39 @@ fn shaken(l: &Literal, ulps: i64, rng: &mut Rng) -> Literal {
         if !x.is_finite() {
             return s;
         }
-        let by = rng.range(-ulps, ulps + 1);
+        let by = rng.range(-2 * ulps, 2 * ulps + 1) as f64 * 0.5;
         if x == 0.0 {
-            let tiny = largest * epsilon(&ty) * by as f64 * 0.5;
+            let tiny = largest * epsilon(&ty) * by * 0.5;
             return if rng.chance(0.5) { s } else { Scalar::from_f64(ty.dtype, tiny) };
         }
-        Scalar::from_f64(ty.dtype, x * (1.0 + by as f64 * epsilon(&ty)))
+        Scalar::from_f64(ty.dtype, x * (1.0 + by * epsilon(&ty)))
     })
+}
+
+/// What is left of a sum after cancellation may as well be nothing.
+fn cancelled(l: &Literal, scale: f64, rng: &mut Rng) -> Literal {
+    let ty = l.ty().clone();
+    Literal::from_fn(ty.clone(), |i| {
+        let s = l.get(i);
+        let small = ty.dtype.is_float() && s.to_f64().abs() < 16.0 * epsilon(&ty) * scale;
+        if small && rng.chance(0.3) { Scalar::zero(ty.dtype) } else { s }
+    })
+}
+
+fn magnitude(l: &Literal) -> f64 {
+    match l.ty().dtype.is_float() {
+        true => l.scalars().map(|s| s.to_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max),
+        false => 0.0,
+    }
+}
+
+/// The largest finite number that occurs on the way.
+fn largest(graph: &Graph, inputs: &[Literal]) -> ir::Result<f64> {
+    let mut all = graph.clone();
+    all.set_outputs((0..graph.num_values() as u32).map(ir::Value).collect::<Vec<_>>());
+    let values = interp::run(&all, inputs)?;
+    let floats = values.iter().filter(|l| l.ty().dtype.is_float()).flat_map(Literal::scalars);
+    Ok(floats.map(|s| s.to_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
 }
 
 fn epsilon(ty: &Type) -> f64 {
@@ -87,7 +122,7 @@ pub fn agrees(graph: &Graph, inputs: &[Literal], got: &[Literal], rng: &mut Rng)
         runs.push(noisy(graph, inputs, 4, rng).map_err(|e| e.to_string())?);
     }
     // Sums here are made in f64; with such numbers about, a sum in the narrower dtype may leave its range on the way.
-    let huge = inputs.iter().flat_map(Literal::scalars).any(|s| s.dtype().is_float() && s.to_f64().is_finite() && s.to_f64().abs() > 1e15);
+    let huge = largest(graph, inputs).map_err(|e| e.to_string())? > 1e15;
     for (k, (g, w)) in got.iter().zip(&want).enumerate() {
         let tolerance = Tolerance::of(w.ty().dtype).times(4.0);
         for i in 0..w.ty().numel() {
@@ -105,7 +140,9 @@ pub fn agrees(graph: &Graph, inputs: &[Literal], got: &[Literal], rng: &mut Rng)
             if undetermined || distance <= 4.0 * spread {
                 continue;
             }
-            return Err(format!("{first}\n(result {k} element {i}: noise moves it by {spread:e}, got is {distance:e} away)"));
+            return Err(format!(
+                "{first}\n(result {k} element {i}: noise moves it by {spread:e}, got is {distance:e} away)"
+            ));
         }
     }
     Ok(())

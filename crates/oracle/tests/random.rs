@@ -9,10 +9,7 @@ fn each(count: u64, options: Options, f: impl Fn(&Sample, &mut Rng) -> Result<()
     let seed = run_seed();
     let mut coverage = Coverage::default();
     // TENSORLOOM_ROUNDS=50 looks for rare faults.
-    let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS")
-        .ok()
-        .and_then(|r| r.parse().ok())
-        .unwrap_or(1);
+    let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
     for k in 0..count * rounds {
         let s = sample(seed.wrapping_add(k), &options);
         coverage.add(&s.graph);
@@ -47,11 +44,7 @@ fn gradients_equal_finite_differences() {
         Ok(())
     });
     println!("{} of 2000 settled; {coverage}", settled.get());
-    assert!(
-        settled.get() > 1_800,
-        "finite differences settle for {} graphs only",
-        settled.get()
-    );
+    assert!(settled.get() > 1_800, "finite differences settle for {} graphs only", settled.get());
 }
 
 #[test]
@@ -63,11 +56,7 @@ fn second_derivatives_equal_finite_differences() {
         }
         Ok(())
     });
-    assert!(
-        settled.get() > 400,
-        "finite differences settle for {} graphs only",
-        settled.get()
-    );
+    assert!(settled.get() > 400, "finite differences settle for {} graphs only", settled.get());
 }
 
 #[test]

@@ -65,17 +65,12 @@ fn vmap_of_grad_equals_a_loop() {
         "vmap of vjp",
         |r| r.smooth && !r.forward_only,
         |row, rng| {
-            let wrt: Vec<usize> = (0..row.inputs.len())
-                .filter(|&i| row.inputs[i].ty().dtype == ir::DType::F64)
-                .collect();
+            let wrt: Vec<usize> =
+                (0..row.inputs.len()).filter(|&i| row.inputs[i].ty().dtype == ir::DType::F64).collect();
             let g = transform::vjp(&row.graph, &wrt).map_err(|e| e.to_string())?;
             let mut x = row.inputs.clone();
             x.extend(
-                row.graph
-                    .output_types()
-                    .iter()
-                    .filter(|t| t.dtype.is_float())
-                    .map(|t| oracle::Fill::Smooth.of(t, rng)),
+                row.graph.output_types().iter().filter(|t| t.dtype.is_float()).map(|t| oracle::Fill::Smooth.of(t, rng)),
             );
             check::text(&g)?;
             check::vmap(&g, &x, rng)

@@ -88,8 +88,8 @@ impl<'a> Emitter<'a> {
         if let (Some(b), Some(v)) = (self.shape.block, self.shape.vector) {
             parallel = Some(parallel.unwrap_or(1) * (self.shape.extents[v] / b));
         }
-        self.hoist_all();
         match parallel {
+            // A parallel loop stands alone: what it does not change is computed once by each worker.
             Some(n) => {
                 let var = self.b.var();
                 self.b.begin();
@@ -107,7 +107,10 @@ impl<'a> Emitter<'a> {
                     body,
                 }));
             }
-            None => self.rows(0),
+            None => {
+                self.hoist_all();
+                self.rows(0);
+            }
         }
         let mut kernel = self.b.finish();
         kernel.name = kernel_name(group);
@@ -548,7 +551,7 @@ impl<'a> Emitter<'a> {
             return;
         }
         if self.ready(e) {
-            if !matches!(self.g.exprs.get(e), Ex::Const(_)) && self.find(e).is_none() && self.can_reach(e) {
+            if !matches!(self.g.exprs.get(e), Ex::Const(_)) && self.find(e).is_none() {
                 self.reg(e);
             }
             return;
@@ -562,20 +565,12 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Reduced values are only there once their loop has run in this row.
-    pub(super) fn can_reach(&self, e: ExId) -> bool {
-        match self.g.exprs.get(e) {
-            Ex::Reduced(_) => self.find(e).is_some(),
-            ex => ex.children().iter().all(|&c| self.can_reach(c)),
-        }
-    }
-
     pub(super) fn hoist_atoms(&mut self, lin: &Lin) {
         for (a, _) in lin.terms.clone() {
             let atom = self.g.atoms.get(a);
             let plain = matches!(atom.kind, AtomKind::Var(_));
             let computed_ready = match atom.kind {
-                AtomKind::Computed(e) => self.ready(e) && self.can_reach(e),
+                AtomKind::Computed(e) => self.ready(e),
                 _ => true,
             };
             if !plain && atom.vars & !self.bound == 0 && computed_ready {

@@ -28,7 +28,7 @@ const STREAMS: usize = 8;
 const SUMS: usize = 4;
 
 /// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, elements of the matrix being of type `S`.
-pub(super) struct Product<T> {
+pub(crate) struct Product<T> {
     x: *const T,
     matrix: *const u8,
     along_k: isize,
@@ -43,7 +43,7 @@ pub(super) struct Product<T> {
 ///
 /// # Safety
 /// As for [`super::Plan::run`]; the plan's path is `Gemv`.
-pub(super) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team): (usize, usize), part: usize) {
+pub(crate) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team): (usize, usize), part: usize) {
     let problem = &run.plan.problem;
     let Problem { m, k, .. } = *problem;
     let (Source::Memory(a), Source::Memory(b)) = (problem.a, problem.b) else {
@@ -121,7 +121,7 @@ pub(super) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team
 }
 
 /// Element types with matrix-vector kernels.
-pub(super) trait HasGemv: Float {
+pub(crate) trait HasGemv: Float {
     /// # Safety
     /// The product's pointers must be good, one of its strides 1, and `isa` available.
     unsafe fn gemv(isa: Isa, dtype: DType, product: &Product<Self>);

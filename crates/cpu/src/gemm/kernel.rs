@@ -14,31 +14,31 @@ use super::pack::pack_panel;
 use super::vector::{Float, Isa, Lanes, Vector};
 
 /// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
-pub(super) struct Tile<T> {
-    pub(super) k: usize,
-    pub(super) a: *const T,
+pub(crate) struct Tile<T> {
+    pub(crate) k: usize,
+    pub(crate) a: *const T,
     /// Strides of `a` in elements; kernels chosen for contiguous rows ignore `a_row`.
-    pub(super) a_row: isize,
-    pub(super) a_k: isize,
-    pub(super) b: *const T,
-    pub(super) b_k: isize,
+    pub(crate) a_row: isize,
+    pub(crate) a_k: isize,
+    pub(crate) b: *const T,
+    pub(crate) b_k: isize,
     /// Whether rows of `b` may be read up to a whole number of vectors.
-    pub(super) b_padded: bool,
+    pub(crate) b_padded: bool,
     /// What to ask the L2 cache for, as much with each k as a row of B, and the step from one to the
     /// next.
-    pub(super) ahead: *const T,
-    pub(super) ahead_k: isize,
-    pub(super) c: *mut T,
-    pub(super) c_row: isize,
-    pub(super) cols: usize,
-    pub(super) alpha: T,
+    pub(crate) ahead: *const T,
+    pub(crate) ahead_k: isize,
+    pub(crate) c: *mut T,
+    pub(crate) c_row: isize,
+    pub(crate) cols: usize,
+    pub(crate) alpha: T,
     /// Add to C rather than overwrite it.
-    pub(super) add: bool,
+    pub(crate) add: bool,
 }
 
 impl<T: Float> Tile<T> {
     /// No product at all.
-    pub(super) const EMPTY: Tile<T> = Tile {
+    pub(crate) const EMPTY: Tile<T> = Tile {
         k: 0,
         a: std::ptr::null(),
         a_row: 1,
@@ -61,25 +61,25 @@ impl<T: Float> Tile<T> {
 /// # Safety
 /// The pointers of the tile must be good for the strides it names, and the machine must have the
 /// kernel's instruction set.
-pub(super) type Micro<T> = unsafe fn(&Tile<T>);
+pub(crate) type Micro<T> = unsafe fn(&Tile<T>);
 
 /// [`pack_panel`] for an instruction set, with its safety conditions.
-pub(super) type Pack<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
+pub(crate) type Pack<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
 
 /// Rows of the tallest kernel of any instruction set.
-pub(super) const MAX_MR: usize = 14;
+pub(crate) const MAX_MR: usize = 14;
 /// Vectors of the widest kernel of any instruction set.
-pub(super) const MAX_NV: usize = 2;
+pub(crate) const MAX_NV: usize = 2;
 
 /// The micro-kernels of one instruction set.
-pub(super) struct Kernels<T: 'static> {
+pub(crate) struct Kernels<T: 'static> {
     /// Rows of a full tile.
-    pub(super) mr: usize,
+    pub(crate) mr: usize,
     /// Columns of a full tile.
-    pub(super) nr: usize,
-    pub(super) lanes: usize,
+    pub(crate) nr: usize,
+    pub(crate) lanes: usize,
     /// Packs a panel, see [`pack_panel`].
-    pub(super) pack: Pack<T>,
+    pub(crate) pack: Pack<T>,
     /// By rows − 1, then vectors − 1: elements of a column of A are adjacent (packed A, or Aᵀ).
     adjacent: [[Micro<T>; MAX_NV]; MAX_MR],
     /// The same for any strides of A.
@@ -89,14 +89,14 @@ pub(super) struct Kernels<T: 'static> {
 impl<T> Kernels<T> {
     /// The kernel for a tile of `rows × cols`.
     #[inline]
-    pub(super) fn get(&self, rows: usize, cols: usize, a_adjacent: bool) -> Micro<T> {
+    pub(crate) fn get(&self, rows: usize, cols: usize, a_adjacent: bool) -> Micro<T> {
         let table = if a_adjacent { &self.adjacent } else { &self.strided };
         table[rows - 1][(cols - 1) / self.lanes]
     }
 }
 
 /// Element types with kernels.
-pub(super) trait HasKernels: HasGemv {
+pub(crate) trait HasKernels: HasGemv {
     fn kernels(isa: Isa) -> &'static Kernels<Self>;
 }
 
@@ -214,7 +214,7 @@ macro_rules! kernels {
                 }
             }
 
-            pub(super) static KERNELS: Kernels<$t> = Kernels {
+            pub(crate) static KERNELS: Kernels<$t> = Kernels {
                 pack,
                 mr: $mr,
                 nr: 2 * <$v as Vector>::LANES,
@@ -237,8 +237,8 @@ mod x86 {
     kernels!(avx512_f32, f32, __m512, 12, "avx512f,avx512vl,avx512dq,avx512bw");
     kernels!(avx512_f64, f64, __m512d, 12, "avx512f,avx512vl,avx512dq,avx512bw");
 
-    pub(super) static F32: [&Kernels<f32>; 2] = [&avx2_f32::KERNELS, &avx512_f32::KERNELS];
-    pub(super) static F64: [&Kernels<f64>; 2] = [&avx2_f64::KERNELS, &avx512_f64::KERNELS];
+    pub(crate) static F32: [&Kernels<f32>; 2] = [&avx2_f32::KERNELS, &avx512_f32::KERNELS];
+    pub(crate) static F64: [&Kernels<f64>; 2] = [&avx2_f64::KERNELS, &avx512_f64::KERNELS];
 }
 
 impl HasKernels for f32 {

@@ -26,13 +26,13 @@
 mod block;
 mod finish;
 mod gemv;
-mod kernel;
+pub(crate) mod kernel;
 mod pack;
 mod panels;
 mod plan;
 mod problem;
 mod run;
-mod vector;
+pub(crate) mod vector;
 #[cfg(target_arch = "x86_64")]
 mod vector_x86;
 

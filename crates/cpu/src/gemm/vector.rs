@@ -44,7 +44,7 @@ impl Isa {
 }
 
 /// An element that products are summed in: f32 or f64.
-pub(super) trait Float: Copy + Default + Send + Sync + PartialEq + 'static {
+pub(crate) trait Float: Copy + Default + Send + Sync + PartialEq + 'static {
     const DTYPE: DType;
     const ONE: Self;
     fn from_f64(x: f64) -> Self;
@@ -86,7 +86,7 @@ float!(f32, DType::F32);
 float!(f64, DType::F64);
 
 /// A vector of `LANES` elements.
-pub(super) trait Vector: Copy {
+pub(crate) trait Vector: Copy {
     type Elem: Float;
     const LANES: usize;
 
@@ -135,7 +135,7 @@ pub(super) trait Vector: Copy {
 }
 
 /// A vector that can be loaded, widened, from memory of element type `S`.
-pub(super) trait Load<S: Copy + Default>: Vector {
+pub(crate) trait Load<S: Copy + Default>: Vector {
     unsafe fn load_from(p: *const S) -> Self;
 
     #[inline(always)]
@@ -151,7 +151,7 @@ pub(super) trait Load<S: Copy + Default>: Vector {
 
 /// Lanes in an array, for every target.
 #[derive(Clone, Copy)]
-pub(super) struct Lanes<T, const N: usize>([T; N]);
+pub(crate) struct Lanes<T, const N: usize>(pub(crate) [T; N]);
 
 impl<T: Float, const N: usize> Vector for Lanes<T, N> {
     type Elem = T;

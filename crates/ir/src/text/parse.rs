@@ -184,12 +184,8 @@ impl Parser {
             ));
         }
         for (i, v) in results.iter().enumerate() {
+            self.expect(if i == 0 { ':' } else { ',' })?;
             let place = self.place();
-            if i == 0 {
-                self.expect(':')?;
-            } else {
-                self.expect(',')?;
-            }
             let declared = self.ty()?;
             if declared != *graph.ty(*v) {
                 return place.error(format!("declared {declared}, but {name} gives {}", graph.ty(*v)));

@@ -1,0 +1,241 @@
+//! Routines along one axis of `[outer, n, inner]`: running folds, first extrema, reading and adding at given places.
+
+use super::element::{Element, Fold, Index, by_dtype, by_fold, index};
+use super::{Machine, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::{ArgReduce, Cumulative, PutAlong, TakeAlong};
+use ir::{DType, Type};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Adjacent lines that are taken together.
+const LANES: usize = 16;
+
+/// A tensor as lines along an axis.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    pub(super) outer: usize,
+    pub(super) n: usize,
+    pub(super) inner: usize,
+}
+
+impl Lines {
+    pub(super) fn new(ty: &Type, axis: usize) -> Lines {
+        Lines {
+            outer: ty.shape[..axis].iter().product(),
+            n: ty.shape[axis],
+            inner: ty.shape[axis + 1..].iter().product(),
+        }
+    }
+
+    /// Bundles of up to `LANES` adjacent lines.
+    fn bundles(&self) -> usize {
+        self.outer * self.inner.div_ceil(LANES)
+    }
+
+    /// The outer index, first line and number of lines of a bundle.
+    fn bundle(&self, i: usize) -> (usize, usize, usize) {
+        let each = self.inner.div_ceil(LANES);
+        let first = i % each * LANES;
+        (i / each, first, LANES.min(self.inner - first))
+    }
+
+    fn numel(&self) -> usize {
+        self.outer * self.n * self.inner
+    }
+}
+
+struct Running<T: Element, F: Fold<T>> {
+    lines: Lines,
+    identity: T,
+    reverse: bool,
+    fold: PhantomData<fn() -> F>,
+}
+
+pub(super) fn cumulative(op: &Cumulative, args: &[Type]) -> Option<Box<dyn Routine>> {
+    let lines = Lines::new(&args[0], op.axis);
+    let identity = op.kind.identity(args[0].dtype);
+    by_fold!(args[0].dtype, op.kind, T, F => {
+        let identity = <T as Element>::from_scalar(identity);
+        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, fold: PhantomData }) as Box<dyn Routine>
+    })
+}
+
+impl<T: Element, F: Fold<T>> Routine for Running<T, F> {
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+        let l = self.lines;
+        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
+        in_ranges(pool, l.bundles(), l.numel(), &|range: Range<usize>, _| {
+            for (outer, first, lanes) in range.map(|i| l.bundle(i)) {
+                let mut states = [F::start(self.identity); LANES];
+                for step in 0..l.n {
+                    let k = if self.reverse { l.n - 1 - step } else { step };
+                    let at = (outer * l.n + k) * l.inner + first;
+                    for (j, s) in states[..lanes].iter_mut().enumerate() {
+                        // SAFETY: inside the operand and this bundle's part of the result.
+                        unsafe {
+                            *s = F::step(*s, *x.at(at + j));
+                            *y.at(at + j) = F::result(*s);
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+struct Extremum<T: Element> {
+    lines: Lines,
+    max: bool,
+    long: bool,
+    element: PhantomData<fn() -> T>,
+}
+
+pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type]) -> Option<Box<dyn Routine>> {
+    let (lines, long) = (Lines::new(&args[0], op.axis), op.index == DType::I64);
+    by_dtype!(args[0].dtype, T => {
+        Box::new(Extremum::<T> { lines, max: op.max, long, element: PhantomData }) as Box<dyn Routine>
+    })
+}
+
+impl<T: Element> Routine for Extremum<T> {
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+        let l = self.lines;
+        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0]));
+        in_ranges(pool, l.bundles(), l.numel(), &|range: Range<usize>, _| {
+            for (outer, first, lanes) in range.map(|i| l.bundle(i)) {
+                let at = |k: usize, j: usize| (outer * l.n + k) * l.inner + first + j;
+                let mut best = [0usize; LANES];
+                for k in 1..l.n {
+                    for (j, b) in best[..lanes].iter_mut().enumerate() {
+                        // SAFETY: inside the operand.
+                        if unsafe { (*x.at(at(k, j))).beats(*x.at(at(*b, j)), self.max) } {
+                            *b = k;
+                        }
+                    }
+                }
+                for (j, &b) in best[..lanes].iter().enumerate() {
+                    let to = outer * l.inner + first + j;
+                    // SAFETY: this bundle's part of the result.
+                    unsafe {
+                        match self.long {
+                            true => *y.at(0).cast::<i64>().add(to) = b as i64,
+                            false => *y.at(0).cast::<i32>().add(to) = b as i32,
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+struct Take<T> {
+    from: Lines,
+    to: Lines,
+    index: Index,
+    element: PhantomData<fn() -> T>,
+}
+
+pub(super) fn take(op: &TakeAlong, args: &[Type]) -> Option<Box<dyn Routine>> {
+    let (from, to) = (Lines::new(&args[0], op.axis), Lines::new(&args[1], op.axis));
+    let index = index(args[1].dtype);
+    macro_rules! of {
+        ($t:ty) => {
+            Some(Box::new(Take::<$t> { from, to, index, element: PhantomData }))
+        };
+    }
+    match args[0].dtype.size() {
+        1 => of!(u8),
+        2 => of!(u16),
+        4 => of!(u32),
+        _ => of!(u64),
+    }
+}
+
+impl<T: Copy + Default + 'static> Routine for Take<T> {
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+        let (from, to) = (self.from, self.to);
+        let (x, i) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut()));
+        let y = Raw(outs[0].cast::<T>());
+        in_ranges(pool, to.outer * to.n, to.numel(), &|range: Range<usize>, _| {
+            for row in range {
+                for j in 0..to.inner {
+                    let at = row * to.inner + j;
+                    // SAFETY: indices are checked against the axis; the rows are this range's own.
+                    unsafe {
+                        let k = (self.index)(i.at(0), at);
+                        *y.at(at) = match usize::try_from(k) {
+                            Ok(k) if k < from.n => *x.at((row / to.n * from.n + k) * from.inner + j),
+                            _ => T::default(),
+                        };
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+struct Put<T: Element> {
+    from: Lines,
+    to: Lines,
+    index: Index,
+    threads: usize,
+    element: PhantomData<fn() -> T>,
+}
+
+pub(super) fn put(op: &PutAlong, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let (from, to) = (Lines::new(&args[0], op.axis), Lines::new(&outs[0], op.axis));
+    let (index, threads) = (index(args[1].dtype), machine.threads);
+    by_dtype!(args[0].dtype, T => {
+        Box::new(Put::<T> { from, to, index, threads, element: PhantomData }) as Box<dyn Routine>
+    })
+}
+
+impl<T: Element> Put<T> {
+    fn slab(&self) -> usize {
+        (self.to.n * self.to.inner * 8).next_multiple_of(64)
+    }
+}
+
+impl<T: Element> Routine for Put<T> {
+    fn scratch_bytes(&self) -> usize {
+        self.slab() * self.threads
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (from, to) = (self.from, self.to);
+        let (x, i) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut()));
+        let (y, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch));
+        in_ranges(pool, to.outer, from.numel() + to.numel(), &|range: Range<usize>, worker| {
+            let n = to.n * to.inner;
+            // SAFETY: each worker has its own slab, and a sum takes at most 8 bytes.
+            let sums =
+                unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
+            for outer in range {
+                sums.fill(T::zero());
+                for k in 0..from.n {
+                    for j in 0..from.inner {
+                        let at = (outer * from.n + k) * from.inner + j;
+                        // SAFETY: inside the operands.
+                        let (place, value) = unsafe { ((self.index)(i.at(0), at), *x.at(at)) };
+                        if let Ok(p) = usize::try_from(place)
+                            && p < to.n
+                        {
+                            let s = &mut sums[p * to.inner + j];
+                            *s = T::sum(*s, value.widen());
+                        }
+                    }
+                }
+                for (j, &s) in sums.iter().enumerate() {
+                    // SAFETY: this range's own part of the result.
+                    unsafe { *y.at(outer * n + j) = T::rounded(s) };
+                }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,290 @@
+//! Elements of every dtype that routines work on, with the arithmetic of the reference.
+
+use half::{bf16, f16};
+use ir::{DType, Scalar};
+
+/// An element of a tensor.
+pub(super) trait Element: Copy + Send + Sync + 'static {
+    /// What sums and products are kept in: f64 for floats, the type itself for integers.
+    type Sum: Copy + Send + Sync;
+    fn from_scalar(s: Scalar) -> Self;
+    fn widen(self) -> Self::Sum;
+    fn rounded(x: Self::Sum) -> Self;
+    fn sum(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    fn product(a: Self::Sum, b: Self::Sum) -> Self::Sum;
+    fn zero() -> Self::Sum;
+    fn one() -> Self::Sum;
+    fn larger(self, b: Self) -> Self;
+    fn smaller(self, b: Self) -> Self;
+    fn is_nan(self) -> bool;
+    fn less(self, b: Self) -> bool;
+    /// Bits that order as sorting does: NaN above all numbers, −0 equal to 0.
+    fn key(self) -> u64;
+
+    fn add(self, b: Self) -> Self {
+        Self::rounded(Self::sum(self.widen(), b.widen()))
+    }
+    fn mul(self, b: Self) -> Self {
+        Self::rounded(Self::product(self.widen(), b.widen()))
+    }
+    /// Whether this takes the place of `best` as the first extremum: NaN beats numbers, nothing beats its equal.
+    fn beats(self, best: Self, max: bool) -> bool {
+        !best.is_nan() && (self.is_nan() || if max { best.less(self) } else { self.less(best) })
+    }
+}
+
+macro_rules! floats {
+    ($($t:ty, $bits:ty, $x:ident => $wide:expr, $w:ident => $narrow:expr);*) => {$(
+        impl Element for $t {
+            type Sum = f64;
+            fn from_scalar(s: Scalar) -> Self {
+                Self::rounded(s.to_f64())
+            }
+            #[inline(always)]
+            fn widen(self) -> f64 {
+                let $x = self;
+                $wide
+            }
+            #[inline(always)]
+            fn rounded($w: f64) -> Self {
+                $narrow
+            }
+            #[inline(always)]
+            fn sum(a: f64, b: f64) -> f64 {
+                a + b
+            }
+            #[inline(always)]
+            fn product(a: f64, b: f64) -> f64 {
+                a * b
+            }
+            fn zero() -> f64 {
+                0.0
+            }
+            fn one() -> f64 {
+                1.0
+            }
+            #[inline(always)]
+            fn larger(self, b: Self) -> Self {
+                if self.is_nan() || self > b { self } else { b }
+            }
+            #[inline(always)]
+            fn smaller(self, b: Self) -> Self {
+                if self.is_nan() || self < b { self } else { b }
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                <$t>::is_nan(self)
+            }
+            #[inline(always)]
+            fn less(self, b: Self) -> bool {
+                self < b
+            }
+            #[inline(always)]
+            fn key(self) -> u64 {
+                let bits = self.to_bits();
+                let sign = 1 << (<$bits>::BITS - 1);
+                if self.is_nan() {
+                    <$bits>::MAX as u64
+                } else if bits & !sign == 0 {
+                    sign as u64
+                } else if bits & sign != 0 {
+                    !bits as u64
+                } else {
+                    (bits | sign) as u64
+                }
+            }
+        }
+    )*};
+}
+floats!(
+    f32, u32, x => x as f64, x => x as f32;
+    f64, u64, x => x, x => x;
+    f16, u16, x => x.to_f64(), x => f16::from_f64(x);
+    bf16, u16, x => x.to_f64(), x => bf16::from_f64(x)
+);
+
+macro_rules! integers {
+    ($($t:ty, $unsigned:ty, $flip:expr);*) => {$(
+        impl Element for $t {
+            type Sum = $t;
+            fn from_scalar(s: Scalar) -> Self {
+                s.bits() as $t
+            }
+            #[inline(always)]
+            fn widen(self) -> $t {
+                self
+            }
+            #[inline(always)]
+            fn rounded(x: $t) -> $t {
+                x
+            }
+            #[inline(always)]
+            fn sum(a: $t, b: $t) -> $t {
+                a.wrapping_add(b)
+            }
+            #[inline(always)]
+            fn product(a: $t, b: $t) -> $t {
+                a.wrapping_mul(b)
+            }
+            fn zero() -> $t {
+                0
+            }
+            fn one() -> $t {
+                1
+            }
+            #[inline(always)]
+            fn larger(self, b: Self) -> Self {
+                Ord::max(self, b)
+            }
+            #[inline(always)]
+            fn smaller(self, b: Self) -> Self {
+                Ord::min(self, b)
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                false
+            }
+            #[inline(always)]
+            fn less(self, b: Self) -> bool {
+                self < b
+            }
+            #[inline(always)]
+            fn key(self) -> u64 {
+                (self as $unsigned ^ $flip) as u64
+            }
+        }
+    )*};
+}
+integers!(
+    i8, u8, 1 << 7; i16, u16, 1 << 15; i32, u32, 1 << 31; i64, u64, 1 << 63;
+    u8, u8, 0; u16, u16, 0; u32, u32, 0; u64, u64, 0
+);
+
+/// A boolean: sums are `or`, products are `and`.
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+pub(super) struct Bool(u8);
+
+impl Element for Bool {
+    type Sum = u8;
+    fn from_scalar(s: Scalar) -> Self {
+        Bool(s.to_bool() as u8)
+    }
+    fn widen(self) -> u8 {
+        self.0
+    }
+    fn rounded(x: u8) -> Self {
+        Bool(x)
+    }
+    fn sum(a: u8, b: u8) -> u8 {
+        a | b
+    }
+    fn product(a: u8, b: u8) -> u8 {
+        a & b
+    }
+    fn zero() -> u8 {
+        0
+    }
+    fn one() -> u8 {
+        1
+    }
+    fn larger(self, b: Self) -> Self {
+        Bool(self.0 | b.0)
+    }
+    fn smaller(self, b: Self) -> Self {
+        Bool(self.0 & b.0)
+    }
+    fn is_nan(self) -> bool {
+        false
+    }
+    fn less(self, b: Self) -> bool {
+        self.0 < b.0
+    }
+    fn key(self) -> u64 {
+        self.0 as u64
+    }
+}
+
+/// A way of combining elements one after the other.
+pub(super) trait Fold<T: Element>: Send + Sync + 'static {
+    type State: Copy + Send + Sync;
+    fn step(state: Self::State, x: T) -> Self::State;
+    fn result(state: Self::State) -> T;
+    fn start(identity: T) -> Self::State;
+}
+
+macro_rules! folds {
+    ($($name:ident, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr);*) => {$(
+        pub(super) struct $name;
+        impl<T: Element> Fold<T> for $name {
+            type State = $state;
+            #[inline(always)]
+            fn step($s: $state, $x: T) -> $state {
+                $step
+            }
+            #[inline(always)]
+            fn result($r: $state) -> T {
+                $result
+            }
+            fn start($i: T) -> $state {
+                $start
+            }
+        }
+    )*};
+}
+folds!(
+    Sum, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen();
+    Product, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen();
+    Max, T, (s, x) => s.larger(x), s => s, i => i;
+    Min, T, (s, x) => s.smaller(x), s => s, i => i
+);
+
+/// Calls something generic over an element type with the type of a dtype; `None` for the 8-bit floats.
+macro_rules! by_dtype {
+    ($dtype:expr, $t:ident => $call:expr) => {
+        by_dtype!(@ $dtype, $t => $call, F32 f32, F64 f64, F16 half::f16, BF16 half::bf16, I8 i8, I16 i16, I32 i32,
+            I64 i64, U8 u8, U16 u16, U32 u32, U64 u64, Bool $crate::library::element::Bool)
+    };
+    (@ $dtype:expr, $t:ident => $call:expr, $($name:ident $ty:ty),*) => {
+        match $dtype {
+            $(ir::DType::$name => {
+                type $t = $ty;
+                Some($call)
+            })*
+            _ => None,
+        }
+    };
+}
+
+/// Calls something generic over an element type and a fold with those of a dtype and a kind.
+macro_rules! by_fold {
+    ($dtype:expr, $kind:expr, $t:ident, $f:ident => $call:expr) => {
+        by_dtype!($dtype, $t => match $kind {
+            ir::ops::ReduceKind::Sum => { type $f = $crate::library::element::Sum; $call }
+            ir::ops::ReduceKind::Prod => { type $f = $crate::library::element::Product; $call }
+            ir::ops::ReduceKind::Max | ir::ops::ReduceKind::Any => { type $f = $crate::library::element::Max; $call }
+            ir::ops::ReduceKind::Min | ir::ops::ReduceKind::All => { type $f = $crate::library::element::Min; $call }
+        })
+    };
+}
+pub(super) use {by_dtype, by_fold};
+
+/// Reads integers of a dtype as i64; a u64 beyond that is as large as can be.
+pub(super) type Index = unsafe fn(*const u8, usize) -> i64;
+
+/// The reader of an integer dtype.
+pub(super) fn index(dtype: DType) -> Index {
+    unsafe fn read<T: Copy + TryInto<i64>>(p: *const u8, i: usize) -> i64 {
+        // SAFETY: the caller vouches for element `i`.
+        unsafe { *p.cast::<T>().add(i) }.try_into().unwrap_or(i64::MAX)
+    }
+    match dtype {
+        DType::I8 => read::<i8>,
+        DType::I16 => read::<i16>,
+        DType::I32 => read::<i32>,
+        DType::U8 => read::<u8>,
+        DType::U16 => read::<u16>,
+        DType::U32 => read::<u32>,
+        DType::U64 => read::<u64>,
+        _ => read::<i64>,
+    }
+}

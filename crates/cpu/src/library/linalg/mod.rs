@@ -1,0 +1,225 @@
+//! Factorisations of matrices, each matrix of a batch for itself, in f64.
+//!
+//! The algorithms are the classical ones, written so that inner loops run along rows. `faer` would be faster on large
+//! matrices, but building it takes more than two minutes, four times this whole crate.
+
+mod factor;
+mod spectral;
+
+use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::{Eigh, Qr, Svd, TriangularSolve};
+use ir::{DType, Op, Type};
+use std::ops::Range;
+
+/// A factorisation of one matrix.
+#[derive(Clone, Copy)]
+enum Kind {
+    Cholesky,
+    Solve(TriangularSolve),
+    Lu,
+    Qr { columns: usize },
+    Eigh,
+    Svd { vectors: bool },
+}
+
+/// Rows and columns.
+type Size = (usize, usize);
+
+struct Factorisation {
+    kind: Kind,
+    dtype: DType,
+    /// Sizes of the operands' and results' matrices.
+    args: Vec<Size>,
+    outs: Vec<Size>,
+    batch: usize,
+    /// f64 of scratch for each worker.
+    each: usize,
+    threads: usize,
+}
+
+/// The routine of a factorisation.
+pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let a = &args[0];
+    let [.., m, n] = *a.shape else { return None };
+    let kind = match op {
+        Op::Cholesky(_) => Kind::Cholesky,
+        Op::TriangularSolve(t) => Kind::Solve(*t),
+        Op::Lu(_) => Kind::Lu,
+        Op::Qr(Qr { full }) => Kind::Qr { columns: if *full { m } else { m.min(n) } },
+        Op::Eigh(Eigh) => Kind::Eigh,
+        Op::Svd(Svd { vectors }) => Kind::Svd { vectors: *vectors },
+        _ => return None,
+    };
+    let batch: usize = a.shape[..a.rank() - 2].iter().product();
+    let size = |t: &Type| {
+        let own = &t.shape[a.rank() - 2..];
+        (own[0], own.get(1).copied().unwrap_or(1))
+    };
+    let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
+    let most = m.max(n);
+    let each = match kind {
+        Kind::Cholesky => n * n,
+        Kind::Solve(_) => n * n + args[1].0 * args[1].1,
+        Kind::Lu => m * n + m,
+        Kind::Qr { columns } => m * n + m * columns + 3 * most,
+        Kind::Eigh => n * n + 2 * n,
+        Kind::Svd { .. } => 2 * m * n + most * most.min(m.min(n)) + m.min(n) * m.min(n) + 2 * most,
+    };
+    Some(Box::new(Factorisation {
+        kind,
+        dtype: a.dtype,
+        args,
+        outs,
+        batch,
+        each: each.next_multiple_of(8),
+        threads: machine.threads,
+    }))
+}
+
+impl Factorisation {
+    /// Reads matrix `index` of an operand.
+    unsafe fn read(&self, p: *const u8, index: usize, to: &mut [f64]) {
+        let n = to.len();
+        for (i, x) in to.iter_mut().enumerate() {
+            // SAFETY: the caller vouches for the operand.
+            *x = unsafe {
+                match self.dtype {
+                    DType::F64 => *p.cast::<f64>().add(index * n + i),
+                    _ => *p.cast::<f32>().add(index * n + i) as f64,
+                }
+            };
+        }
+    }
+
+    /// Writes matrix `index` of a result.
+    unsafe fn write(&self, p: *mut u8, index: usize, n: usize, mut x: impl FnMut(usize) -> f64) {
+        for i in 0..n {
+            // SAFETY: the caller vouches for the result.
+            unsafe {
+                match self.dtype {
+                    DType::F64 => *p.cast::<f64>().add(index * n + i) = x(i),
+                    _ => *p.cast::<f32>().add(index * n + i) = x(i) as f32,
+                }
+            }
+        }
+    }
+
+    /// Factors one matrix of the batch.
+    unsafe fn one(&self, args: &[*const u8], outs: &[*mut u8], index: usize, work: &mut [f64]) {
+        let (m, n) = self.args[0];
+        let (a, rest) = work.split_at_mut(m * n);
+        // SAFETY: the caller vouches for operands and results, of which this matrix is nobody else's.
+        unsafe {
+            self.read(args[0], index, a);
+            match self.kind {
+                Kind::Cholesky => {
+                    factor::cholesky(a, n);
+                    self.write(outs[0], index, n * n, |i| a[i]);
+                }
+                Kind::Solve(op) => {
+                    let (rows, cols) = self.args[1];
+                    let b = &mut rest[..rows * cols];
+                    self.read(args[1], index, b);
+                    if op.left {
+                        factor::solve_left(a, op.lower, op.transpose, op.unit, b, cols);
+                    } else {
+                        factor::solve_right(a, op.lower, op.transpose, op.unit, b, cols);
+                    }
+                    self.write(outs[0], index, rows * cols, |i| b[i]);
+                }
+                Kind::Lu => {
+                    let permutation = &mut rest[..m];
+                    let pivots = outs[1].cast::<i32>().add(index * m.min(n));
+                    factor::lu(a, m, n, permutation, |k, p| *pivots.add(k) = p as i32);
+                    self.write(outs[0], index, m * n, |i| a[i]);
+                    let to = outs[2].cast::<i32>().add(index * m);
+                    permutation.iter().enumerate().for_each(|(i, &p)| *to.add(i) = p as i32);
+                }
+                Kind::Qr { columns } => {
+                    let (q, rest) = rest.split_at_mut(m * columns);
+                    factor::qr(a, m, n, q, columns, rest);
+                    self.write(outs[0], index, m * columns, |i| q[i]);
+                    let (rows, cols) = self.outs[1];
+                    self.write(outs[1], index, rows * cols, |i| if i / cols <= i % cols { a[i] } else { 0.0 });
+                }
+                Kind::Eigh => {
+                    let (d, e) = rest.split_at_mut(n);
+                    spectral::eigh(a, n, d, &mut e[..n]);
+                    self.write(outs[0], index, n, |i| d[i]);
+                    self.write(outs[1], index, n * n, |i| a[i]);
+                }
+                Kind::Svd { vectors } => self.svd(outs, index, a, rest, vectors),
+            }
+        }
+    }
+
+    /// Of the matrix, or of its transpose where that is the tall one. Columns are worked on as rows.
+    unsafe fn svd(&self, outs: &[*mut u8], index: usize, a: &[f64], rest: &mut [f64], vectors: bool) {
+        let (m, n) = self.args[0];
+        let (tall, short) = (m.max(n), m.min(n));
+        let (columns, rest) = rest.split_at_mut(m * n);
+        for j in 0..short {
+            for i in 0..tall {
+                columns[j * tall + i] = if m >= n { a[i * n + j] } else { a[j * n + i] };
+            }
+        }
+        let (v, rest) = rest.split_at_mut(short * short);
+        let s = &mut rest[..short];
+        spectral::svd(columns, tall, short, v, s);
+        // SAFETY: as in `one`.
+        unsafe {
+            if !vectors {
+                return self.write(outs[0], index, short, |i| s[i]);
+            }
+            self.write(outs[1], index, short, |i| s[i]);
+            // Rows of `columns` and of `v` are singular vectors of the tall matrix.
+            let (left, left_len, right, right_len) =
+                if m >= n { (&*columns, tall, &*v, short) } else { (&*v, short, &*columns, tall) };
+            self.write(outs[0], index, m * short, |i| left[i % short * left_len + i / short]);
+            self.write(outs[2], index, short * n, |i| right[i / n * right_len + i % n]);
+        }
+    }
+}
+
+impl Routine for Factorisation {
+    fn scratch_bytes(&self) -> usize {
+        self.each * 8 * self.threads
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let scratch = Raw(scratch.cast::<f64>());
+        let (args, outs) = (Pointers(args), Pointers(outs));
+        in_ranges(pool, self.batch, self.batch * self.each * 16, &|range: Range<usize>, worker| {
+            // SAFETY: each worker has its own scratch and its own matrices.
+            unsafe {
+                let work = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
+                range.for_each(|i| self.one(args.get(), outs.get(), i, work));
+            }
+        });
+        Ok(())
+    }
+}
+
+/// `y += f·x`.
+#[inline(always)]
+fn axpy(f: f64, x: &[f64], y: &mut [f64]) {
+    for (y, x) in y.iter_mut().zip(x) {
+        *y += f * x;
+    }
+}
+
+/// The sum of products, in eight chains.
+#[inline(always)]
+fn dot(x: &[f64], y: &[f64]) -> f64 {
+    let mut sums = [0.0; 8];
+    let (xs, ys) = (x.chunks_exact(8), y.chunks_exact(8));
+    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(a, b)| a * b).sum();
+    for (x, y) in xs.zip(ys) {
+        for i in 0..8 {
+            sums[i] += x[i] * y[i];
+        }
+    }
+    ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7])) + rest
+}

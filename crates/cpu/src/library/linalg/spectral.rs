@@ -1,0 +1,241 @@
+//! Eigenvalues by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), singular values by one-sided Jacobi.
+
+use super::{axpy, dot};
+
+/// Iterations for one eigenvalue, and sweeps of rotations, after which a result is taken as it is.
+const ITERATIONS: usize = 60;
+
+/// Eigenvalues to `d`, ascending, and eigenvectors as columns in place of `v`, whose lower triangle is read.
+pub(super) fn eigh(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
+    if n == 0 {
+        return;
+    }
+    for i in 0..n {
+        (0..i).for_each(|j| v[j * n + i] = v[i * n + j]);
+    }
+    if v.iter().any(|x| !x.is_finite()) {
+        v.fill(f64::NAN);
+        return d.fill(f64::NAN);
+    }
+    tridiagonal(v, n, d, e);
+    // Rows are rotated instead of columns.
+    transpose(v, n);
+    implicit_ql(v, n, d, e);
+    transpose(v, n);
+}
+
+fn transpose(v: &mut [f64], n: usize) {
+    for i in 0..n {
+        (0..i).for_each(|j| v.swap(i * n + j, j * n + i));
+    }
+}
+
+/// Householder reduction: diagonal to `d`, subdiagonal to `e[1..]`, the transformation in place.
+fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
+    d.copy_from_slice(&v[(n - 1) * n..]);
+    for i in (1..n).rev() {
+        let scale: f64 = d[..i].iter().map(|x| x.abs()).sum();
+        let mut h = 0.0;
+        if scale == 0.0 {
+            e[i] = d[i - 1];
+            for j in 0..i {
+                d[j] = v[(i - 1) * n + j];
+                v[i * n + j] = 0.0;
+                v[j * n + i] = 0.0;
+            }
+        } else {
+            for x in &mut d[..i] {
+                *x /= scale;
+                h += *x * *x;
+            }
+            let f = d[i - 1];
+            let g = -h.sqrt().copysign(f);
+            e[i] = scale * g;
+            h -= f * g;
+            d[i - 1] = f - g;
+            e[..i].fill(0.0);
+            for j in 0..i {
+                let f = d[j];
+                v[j * n + i] = f;
+                let mut g = e[j] + v[j * n + j] * f;
+                for k in j + 1..i {
+                    g += v[k * n + j] * d[k];
+                    e[k] += v[k * n + j] * f;
+                }
+                e[j] = g;
+            }
+            let mut f = 0.0;
+            for j in 0..i {
+                e[j] /= h;
+                f += e[j] * d[j];
+            }
+            let hh = f / (h + h);
+            for j in 0..i {
+                e[j] -= hh * d[j];
+            }
+            for j in 0..i {
+                let (f, g) = (d[j], e[j]);
+                for k in j..i {
+                    v[k * n + j] -= f * e[k] + g * d[k];
+                }
+                d[j] = v[(i - 1) * n + j];
+                v[i * n + j] = 0.0;
+            }
+        }
+        d[i] = h;
+    }
+    for i in 0..n - 1 {
+        v[(n - 1) * n + i] = v[i * n + i];
+        v[i * n + i] = 1.0;
+        let h = d[i + 1];
+        if h != 0.0 {
+            (0..=i).for_each(|k| d[k] = v[k * n + i + 1] / h);
+            for j in 0..=i {
+                let g: f64 = (0..=i).map(|k| v[k * n + i + 1] * v[k * n + j]).sum();
+                (0..=i).for_each(|k| v[k * n + j] -= g * d[k]);
+            }
+        }
+        (0..=i).for_each(|k| v[k * n + i + 1] = 0.0);
+    }
+    for j in 0..n {
+        d[j] = v[(n - 1) * n + j];
+        v[(n - 1) * n + j] = 0.0;
+    }
+    v[n * n - 1] = 1.0;
+    e[0] = 0.0;
+}
+
+/// Diagonalises a tridiagonal matrix; the rows of `v` become the eigenvectors.
+fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
+    e.copy_within(1.., 0);
+    e[n - 1] = 0.0;
+    let (mut f, mut largest) = (0.0, 0f64);
+    for l in 0..n {
+        largest = largest.max(d[l].abs() + e[l].abs());
+        let m = (l..n).find(|&m| e[m].abs() <= f64::EPSILON * largest).unwrap_or(n - 1);
+        if m > l {
+            for _ in 0..ITERATIONS {
+                let g = d[l];
+                let p = (d[l + 1] - g) / (2.0 * e[l]);
+                let r = p.hypot(1.0).copysign(p);
+                d[l] = e[l] / (p + r);
+                d[l + 1] = e[l] * (p + r);
+                let (first, h) = (d[l + 1], g - d[l]);
+                d[l + 2..].iter_mut().for_each(|x| *x -= h);
+                f += h;
+                let mut p = d[m];
+                let (mut c, mut c2, mut c3, mut s, mut s2) = (1.0, 1.0, 1.0, 0.0, 0.0);
+                let second = e[l + 1];
+                for i in (l..m).rev() {
+                    (c3, c2, s2) = (c2, c, s);
+                    let (g, h) = (c * e[i], c * p);
+                    let r = p.hypot(e[i]);
+                    e[i + 1] = s * r;
+                    (s, c) = (e[i] / r, p / r);
+                    p = c * d[i] - s * g;
+                    d[i + 1] = h + s * (c * g + s * d[i]);
+                    let (low, high) = v.split_at_mut((i + 1) * n);
+                    for (x, y) in low[i * n..].iter_mut().zip(&mut high[..n]) {
+                        let h = *y;
+                        *y = s * *x + c * h;
+                        *x = c * *x - s * h;
+                    }
+                }
+                p = -s * s2 * c3 * second * e[l] / first;
+                e[l] = s * p;
+                d[l] = c * p;
+                if e[l].abs() <= f64::EPSILON * largest {
+                    break;
+                }
+            }
+        }
+        d[l] += f;
+        e[l] = 0.0;
+    }
+    for i in 0..n {
+        let least = (i..n).fold(i, |k, j| if d[j] < d[k] { j } else { k });
+        if least != i {
+            d.swap(i, least);
+            (0..n).for_each(|j| v.swap(i * n + j, least * n + j));
+        }
+    }
+}
+
+/// Singular values of a tall matrix, given as `n` columns of `m` elements each, one after the other. The columns become
+/// the left vectors, the rows of `v` the right ones; values descend.
+pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64]) {
+    v.fill(0.0);
+    (0..n).for_each(|i| v[i * n + i] = 1.0);
+    if a.iter().any(|x| !x.is_finite()) {
+        (a.fill(f64::NAN), v.fill(f64::NAN));
+        return s.fill(f64::NAN);
+    }
+    for _ in 0..ITERATIONS {
+        let mut rotated = false;
+        for i in 0..n {
+            for j in i + 1..n {
+                let (low, high) = a.split_at_mut(j * m);
+                let (x, y) = (&mut low[i * m..(i + 1) * m], &mut high[..m]);
+                let (p, q, r) = (dot(x, x), dot(y, y), dot(x, y));
+                if r.abs() <= 1e-15 * (p * q).sqrt() || r.abs() < 1e-300 {
+                    continue;
+                }
+                rotated = true;
+                let theta = (q - p) / (2.0 * r);
+                let t = 1f64.copysign(theta) / (theta.abs() + theta.hypot(1.0));
+                let c = 1.0 / t.hypot(1.0);
+                rotate(x, y, c, t * c);
+                let (low, high) = v.split_at_mut(j * n);
+                rotate(&mut low[i * n..(i + 1) * n], &mut high[..n], c, t * c);
+            }
+        }
+        if !rotated {
+            break;
+        }
+    }
+    for j in 0..n {
+        s[j] = dot(&a[j * m..(j + 1) * m], &a[j * m..(j + 1) * m]).sqrt();
+    }
+    for i in 0..n {
+        let most = (i..n).fold(i, |k, j| if s[j] > s[k] { j } else { k });
+        if most != i {
+            s.swap(i, most);
+            (0..m).for_each(|r| a.swap(i * m + r, most * m + r));
+            (0..n).for_each(|r| v.swap(i * n + r, most * n + r));
+        }
+    }
+    let largest = s.first().copied().unwrap_or(0.0);
+    for k in 0..n {
+        let (before, rest) = a.split_at_mut(k * m);
+        let column = &mut rest[..m];
+        if s[k] > 1e-15 * largest {
+            column.iter_mut().for_each(|x| *x /= s[k]);
+        } else {
+            complement(before, column);
+        }
+    }
+}
+
+fn rotate(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
+    for (x, y) in x.iter_mut().zip(y) {
+        (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
+    }
+}
+
+/// A unit vector that is orthogonal to the ones before.
+fn complement(before: &[f64], to: &mut [f64]) {
+    let m = to.len();
+    // The axis that is farthest from their span.
+    let left = |i: usize| 1.0 - before.chunks_exact(m).map(|u| u[i] * u[i]).sum::<f64>();
+    let axis = (0..m).fold(0, |k, i| if left(i) > left(k) { i } else { k });
+    to.fill(0.0);
+    to[axis] = 1.0;
+    for _ in 0..2 {
+        for u in before.chunks_exact(m) {
+            let along = dot(u, to);
+            axpy(-along, u, to);
+        }
+        let length = dot(to, to).sqrt();
+        to.iter_mut().for_each(|x| *x /= length);
+    }
+}

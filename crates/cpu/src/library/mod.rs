@@ -1,0 +1,148 @@
+//! Steps that are no kernels: claimed composites and routines.
+//!
+//! A [`Routine`] is prepared once, when its shapes are known, and runs without allocating. An op that has no routine here
+//! runs in the reference interpreter, which does allocate.
+//!
+//! Laws: bits don't depend on the thread count, so what a part computes follows from shapes alone; and what a routine
+//! computes agrees with the op's `eval`.
+
+mod along;
+mod attention;
+mod conv;
+mod element;
+#[cfg(feature = "fft")]
+mod fourier;
+mod linalg;
+mod ragged;
+mod scatter;
+mod simd;
+mod sort;
+mod window;
+
+use crate::backend::Cpu;
+use crate::gemm::Isa;
+use crate::pool::Pool;
+use compiler::{Error, Result};
+use ir::ops::Composite;
+use ir::{Literal, Op, Type};
+
+/// An op ready to run on dense operands.
+pub(crate) trait Routine: Send + Sync {
+    /// Bytes that a run needs beside its operands, aligned to 64.
+    fn scratch_bytes(&self) -> usize {
+        0
+    }
+
+    /// Runs it.
+    ///
+    /// # Safety
+    /// Every pointer is good for the bytes of its type, `scratch` for [`Routine::scratch_bytes`], and neither results
+    /// nor scratch overlap anything else.
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()>;
+}
+
+/// What a routine is prepared for.
+#[derive(Clone, Copy)]
+struct Machine {
+    threads: usize,
+    isa: Isa,
+}
+
+/// Whether this backend runs a composite whole.
+pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
+    match composite.name.as_str() {
+        "attention" => attention::claims(composite, args, false),
+        "attention_backward" => attention::claims(composite, args, true),
+        _ => false,
+    }
+}
+
+/// The routine of an op on operands of these types.
+pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Box<dyn Routine>> {
+    let machine = Machine { threads: cpu.pool.threads(), isa: cpu.isa() };
+    let routine = match op {
+        Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
+        Op::Conv(c) => conv::prepare(c, args, outs, machine),
+        Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
+        Op::WindowGather(w) => window::gather(w, args, outs, machine),
+        Op::WindowScatter(w) => window::scatter(w, args, machine),
+        Op::Cumulative(c) => along::cumulative(c, args),
+        Op::ArgReduce(a) => along::arg_reduce(a, args),
+        Op::TakeAlong(t) => along::take(t, args),
+        Op::PutAlong(p) => along::put(p, args, outs, machine),
+        Op::Sort(s) => sort::sort(s, args, machine),
+        Op::TopK(t) => sort::top_k(t, args, machine),
+        Op::Scatter(s) => scatter::prepare(s, args, machine),
+        Op::RaggedDot(r) => ragged::prepare(r, args, outs, machine),
+        #[cfg(feature = "fft")]
+        Op::Fft(f) => fourier::prepare(f, args, outs, machine),
+        Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
+            linalg::prepare(op, args, outs, machine)
+        }
+        _ => None,
+    };
+    Ok(routine.unwrap_or_else(|| {
+        Box::new(Interpreted { op: op.clone(), args: args.to_vec(), outs: outs.to_vec() })
+    }))
+}
+
+/// An op that runs in the reference interpreter.
+struct Interpreted {
+    op: Op,
+    args: Vec<Type>,
+    outs: Vec<Type>,
+}
+
+impl Routine for Interpreted {
+    unsafe fn run(&self, _: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+        let mut inputs = Vec::with_capacity(args.len());
+        for (p, ty) in args.iter().zip(&self.args) {
+            // SAFETY: good for the type's bytes by the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(*p, ty.bytes()) };
+            inputs.push(Literal::from_bytes(ty.clone(), bytes).expect("the slice has the type's size"));
+        }
+        let results = ir::interp::eval(&self.op, &inputs, &self.outs).map_err(Error::Graph)?;
+        for (p, r) in outs.iter().zip(&results) {
+            // SAFETY: as above.
+            unsafe { std::ptr::copy_nonoverlapping(r.bytes().as_ptr(), *p, r.bytes().len()) };
+        }
+        Ok(())
+    }
+}
+
+/// A pointer that the parts of a job share; each writes only what is its own.
+#[derive(Clone, Copy)]
+struct Raw<T>(*mut T);
+
+// SAFETY: see the type's comment; the pool's call returns before what is pointed at goes away.
+unsafe impl<T> Sync for Raw<T> {}
+// SAFETY: as above.
+unsafe impl<T> Send for Raw<T> {}
+
+impl<T> Raw<T> {
+    fn at(&self, i: usize) -> *mut T {
+        self.0.wrapping_add(i)
+    }
+}
+
+/// A list of pointers that the parts of a job share.
+#[derive(Clone, Copy)]
+struct Pointers<'a, T>(&'a [T]);
+
+// SAFETY: as for `Raw`.
+unsafe impl<T> Sync for Pointers<'_, T> {}
+
+impl<'a, T> Pointers<'a, T> {
+    fn get(&self) -> &'a [T] {
+        self.0
+    }
+}
+
+/// Work below which waking another thread costs more than it saves.
+const PARALLEL_WORK: usize = 30_000;
+
+/// Shares `0..n` out in contiguous ranges, no more than there is work (or threads) for. Scratch may be indexed by worker.
+fn in_ranges(pool: &Pool, n: usize, work: usize, f: &(dyn Fn(std::ops::Range<usize>, usize) + Sync)) {
+    let parts = pool.threads().min(n).min(work / PARALLEL_WORK).max(1);
+    pool.run(parts, &|part, worker| f(crate::pool::share(n, parts, part), worker));
+}

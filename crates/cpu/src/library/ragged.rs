@@ -1,0 +1,225 @@
+//! Products in groups of rows whose sizes are known late: only the rows that are there are multiplied.
+//!
+//! Rows are taken in chunks of fixed heights, for each of which there is a plan; how a group falls into chunks depends on
+//! its size alone.
+
+use super::{Machine, Pointers, Raw, Routine};
+use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
+use crate::pool::Pool;
+use compiler::Result;
+use half::{bf16, f16};
+use ir::ops::{RaggedDot, RaggedMode};
+use ir::{DType, Type};
+
+/// The largest chunk of rows; the others are the smaller powers of two.
+const ROWS: usize = 64;
+/// The same for rows that are summed over.
+const DEPTH: usize = 256;
+/// Rows of a result of `Contract` that one part computes.
+const STRIP: usize = 96;
+
+/// A grouped product.
+struct Ragged {
+    mode: RaggedMode,
+    /// Plans by chunk: the largest first, each half of the one before. `Contract` has them for a strip and for the last.
+    plans: Vec<Plan>,
+    last: Vec<Plan>,
+    batch: usize,
+    rows: usize,
+    groups: usize,
+    offsets: super::element::Index,
+    /// Columns of the left operand and of the right one.
+    m: usize,
+    n: usize,
+    size: usize,
+    dtype: DType,
+    out: DType,
+    /// Bytes of scratch of a plan, and of a strip of sums that must still be rounded.
+    each: usize,
+    strip: usize,
+    threads: usize,
+}
+
+pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let (a, b, offsets, at) = (&args[0], &args[1], &args[2], op.batch);
+    let accumulator = if a.dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let floats = matches!(a.dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+    if !floats || b.dtype != a.dtype || (op.out != a.dtype && op.out != accumulator) {
+        return None;
+    }
+    let (rows, m) = (a.shape[at], a.shape[at + 1]);
+    let n = outs[0].shape[outs[0].rank() - 1];
+    let plan = |problem: Problem| Plan::with_isa(&problem, 1, machine.isa).ok();
+    let halves = |most: usize| std::iter::successors(Some(most), |c| (*c > 1).then_some(c / 2));
+    let contract = |m_strip: usize| -> Option<Vec<Plan>> {
+        halves(DEPTH)
+            .map(|k| {
+                plan(Problem {
+                    a: Source::Memory(Layout::row_major(m).transposed()),
+                    c: Target::Memory { dtype: accumulator, layout: Layout::row_major(n), accumulate: true },
+                    ..Problem::new(m_strip, k, n, a.dtype)
+                })
+            })
+            .collect()
+    };
+    let (plans, last) = match op.mode {
+        RaggedMode::Rows => {
+            let c = Target::Memory { dtype: op.out, layout: Layout::row_major(n), accumulate: false };
+            (halves(ROWS).map(|r| plan(Problem { c, ..Problem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?, vec![])
+        }
+        RaggedMode::Contract => (contract(STRIP.min(m))?, contract(m % STRIP)?),
+    };
+    let each = plans.iter().chain(&last).map(Plan::scratch_bytes).max()?.next_multiple_of(64);
+    let rounded = op.mode == RaggedMode::Contract && op.out != accumulator;
+    Some(Box::new(Ragged {
+        mode: op.mode,
+        plans,
+        last,
+        batch: a.shape[..at].iter().product(),
+        rows,
+        groups: offsets.shape[at].saturating_sub(1),
+        offsets: super::element::index(offsets.dtype),
+        m,
+        n,
+        size: a.dtype.size(),
+        dtype: a.dtype,
+        out: op.out,
+        each,
+        strip: if rounded { (STRIP * n * 4).next_multiple_of(64) } else { 0 },
+        threads: machine.threads,
+    }))
+}
+
+impl Ragged {
+    /// The rows of a group, risen within those there are.
+    unsafe fn bounds(&self, offsets: *const u8, batch: usize, group: usize) -> (usize, usize) {
+        let (mut last, mut before) = (0, 0);
+        for k in 0..=group + 1 {
+            before = last;
+            // SAFETY: the caller vouches for `groups + 1` offsets of each batch.
+            last = unsafe { (self.offsets)(offsets, batch * (self.groups + 1) + k) }.clamp(last, self.rows as i64);
+        }
+        (before as usize, last as usize)
+    }
+
+    /// Part `part` of the chunks of all groups: a group and its first row.
+    unsafe fn chunk(&self, offsets: *const u8, batch: usize, part: usize) -> Option<(usize, usize, usize)> {
+        let (mut left, mut last) = (part, 0i64);
+        for k in 0..=self.groups {
+            // SAFETY: as in `bounds`.
+            let next = unsafe { (self.offsets)(offsets, batch * (self.groups + 1) + k) }.clamp(last, self.rows as i64);
+            if k > 0 {
+                let chunks = ((next - last) as usize).div_ceil(ROWS);
+                if left < chunks {
+                    let row = last as usize + left * ROWS;
+                    return Some((k - 1, row, ROWS.min(next as usize - row)));
+                }
+                left -= chunks;
+            }
+            last = next;
+        }
+        None
+    }
+
+    unsafe fn rows(&self, pool: &Pool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
+        let (args, out, scratch) = (Pointers(args), Raw(out), Raw(scratch));
+        let size = self.out.size();
+        let parts = self.rows.div_ceil(ROWS) + self.groups;
+        pool.run(self.batch * parts, &|part, worker| {
+            let (args, batch) = (args.get(), part / parts);
+            // SAFETY: chunks are disjoint rows of operand and result; each worker has its own scratch.
+            unsafe {
+                let Some((group, mut row, mut left)) = self.chunk(args[2], batch, part % parts) else { return };
+                let b = args[1].add((batch * self.groups + group) * self.m * self.n * self.size);
+                for (i, plan) in self.plans.iter().enumerate() {
+                    let height = ROWS >> i;
+                    if left < height {
+                        continue;
+                    }
+                    let at = batch * self.rows + row;
+                    let a = args[0].add(at * self.m * self.size);
+                    let c = out.at(at * self.n * size);
+                    let scratch = scratch.at(worker * self.each);
+                    plan.run(pool, Operand::Memory(a), Operand::Memory(b), Output::Memory(c), scratch);
+                    (row, left) = (row + height, left - height);
+                }
+            }
+        });
+        // Rows before the first group and after the last are in none.
+        for batch in 0..self.batch {
+            // SAFETY: rows that no chunk wrote.
+            unsafe {
+                let (first, end) = self.start_and_end(args.get()[2], batch);
+                let base = out.at(batch * self.rows * self.n * size);
+                std::ptr::write_bytes(base, 0, first * self.n * size);
+                std::ptr::write_bytes(base.add(end * self.n * size), 0, (self.rows - end) * self.n * size);
+            }
+        }
+    }
+
+    unsafe fn start_and_end(&self, offsets: *const u8, batch: usize) -> (usize, usize) {
+        if self.groups == 0 {
+            return (0, 0);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { (self.bounds(offsets, batch, 0).0, self.bounds(offsets, batch, self.groups - 1).1) }
+    }
+
+    unsafe fn contract(&self, pool: &Pool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
+        let (args, out, scratch) = (Pointers(args), Raw(out), Raw(scratch));
+        let strips = self.m.div_ceil(STRIP);
+        pool.run(self.batch * self.groups * strips, &|part, worker| {
+            let args = args.get();
+            let (matrix, first) = (part / strips, part % strips * STRIP);
+            let (batch, group) = (matrix / self.groups, matrix % self.groups);
+            let height = STRIP.min(self.m - first);
+            let plans = if height == STRIP.min(self.m) { &self.plans } else { &self.last };
+            // SAFETY: strips are disjoint parts of the result; each worker has its own scratch.
+            unsafe {
+                let own = scratch.at(worker * (self.each + self.strip));
+                let to = out.at((matrix * self.m + first) * self.n * self.out.size());
+                let sums = if self.strip > 0 { own.add(self.each) } else { to };
+                let width = if self.dtype == DType::F64 { 8 } else { 4 };
+                std::ptr::write_bytes(sums, 0, height * self.n * width);
+                let (mut row, end) = self.bounds(args[2], batch, group);
+                for (i, plan) in plans.iter().enumerate() {
+                    let depth = DEPTH >> i;
+                    while end - row >= depth {
+                        let at = batch * self.rows + row;
+                        let a = args[0].add((at * self.m + first) * self.size);
+                        let b = args[1].add(at * self.n * self.size);
+                        plan.run(pool, Operand::Memory(a), Operand::Memory(b), Output::Memory(sums), own);
+                        row += depth;
+                    }
+                }
+                let sums = sums.cast::<f32>();
+                match self.out {
+                    DType::BF16 if self.strip > 0 => {
+                        (0..height * self.n).for_each(|i| *to.cast::<bf16>().add(i) = bf16::from_f32(*sums.add(i)));
+                    }
+                    DType::F16 if self.strip > 0 => {
+                        (0..height * self.n).for_each(|i| *to.cast::<f16>().add(i) = f16::from_f32(*sums.add(i)));
+                    }
+                    _ => {}
+                }
+            }
+        });
+    }
+}
+
+impl Routine for Ragged {
+    fn scratch_bytes(&self) -> usize {
+        (self.each + self.strip) * self.threads
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.mode {
+                RaggedMode::Rows => self.rows(pool, args, outs[0], scratch),
+                RaggedMode::Contract => self.contract(pool, args, outs[0], scratch),
+            }
+        }
+        Ok(())
+    }
+}

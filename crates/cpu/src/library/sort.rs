@@ -1,0 +1,181 @@
+//! Sorting and the largest elements: each line's keys become integers that order alike, packed with their places, so that
+//! an unstable sort in place keeps the order of equals.
+
+use super::along::Lines;
+use super::element::{Element, by_dtype};
+use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::{Sort, TopK};
+use ir::Type;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Reads the sort key of an element.
+type Key = unsafe fn(*const u8, usize) -> u64;
+
+fn key(ty: &Type) -> Option<Key> {
+    unsafe fn read<T: Element>(p: *const u8, i: usize) -> u64 {
+        // SAFETY: the caller vouches for element `i`.
+        unsafe { *p.cast::<T>().add(i) }.key()
+    }
+    by_dtype!(ty.dtype, T => read::<T> as Key)
+}
+
+/// A key and a place along the line.
+type Entry = (u64, u32);
+
+struct Sorting {
+    lines: Lines,
+    keys: SmallVec<[Key; 2]>,
+    /// Element size of each operand.
+    sizes: SmallVec<[usize; 4]>,
+    descending: bool,
+    threads: usize,
+}
+
+pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let lines = Lines::new(&args[0], op.axis);
+    let keys = args[..op.num_keys].iter().map(key).collect::<Option<SmallVec<_>>>()?;
+    if lines.n > u32::MAX as usize || keys.is_empty() {
+        return None;
+    }
+    let sizes = args.iter().map(|t| t.dtype.size()).collect();
+    Some(Box::new(Sorting { lines, keys, sizes, descending: op.descending, threads: machine.threads }))
+}
+
+/// Bytes of the entries of a line.
+fn entries(n: usize) -> usize {
+    (n * size_of::<Entry>()).next_multiple_of(64)
+}
+
+/// The entries of a line, in scratch.
+///
+/// # Safety
+/// `scratch` is good for [`entries`] and `p` for the line.
+unsafe fn fill<'a>(
+    scratch: *mut u8,
+    lines: &Lines,
+    line: usize,
+    key: Key,
+    p: *const u8,
+    descending: bool,
+) -> &'a mut [Entry] {
+    let base = line / lines.inner * lines.inner * lines.n + line % lines.inner;
+    // SAFETY: the caller's promise; every entry is written before the slice is made.
+    unsafe {
+        let at = scratch.cast::<Entry>();
+        for k in 0..lines.n {
+            let bits = key(p, base + k * lines.inner);
+            at.add(k).write((if descending { !bits } else { bits }, k as u32));
+        }
+        std::slice::from_raw_parts_mut(at, lines.n)
+    }
+}
+
+/// Copies an element.
+#[inline(always)]
+unsafe fn copy(size: usize, from: *const u8, i: usize, to: *mut u8, j: usize) {
+    // SAFETY: the caller vouches for both elements.
+    unsafe {
+        match size {
+            1 => *to.add(j) = *from.add(i),
+            2 => *to.cast::<u16>().add(j) = *from.cast::<u16>().add(i),
+            4 => *to.cast::<u32>().add(j) = *from.cast::<u32>().add(i),
+            _ => *to.cast::<u64>().add(j) = *from.cast::<u64>().add(i),
+        }
+    }
+}
+
+impl Routine for Sorting {
+    fn scratch_bytes(&self) -> usize {
+        entries(self.lines.n) * self.threads
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let l = self.lines;
+        let (args, outs, scratch) = (Pointers(args), Pointers(outs), Raw(scratch));
+        let work = l.outer * l.inner * l.n * 16;
+        in_ranges(pool, l.outer * l.inner, work, &|range: Range<usize>, worker| {
+            let (args, outs) = (args.get(), outs.get());
+            for line in range {
+                let base = line / l.inner * l.inner * l.n + line % l.inner;
+                // SAFETY: each worker has its own scratch; lines are inside the operands and the range's own.
+                unsafe {
+                    let at = scratch.at(worker * entries(l.n));
+                    let order = fill(at, &l, line, self.keys[0], args[0], self.descending);
+                    if self.keys.len() == 1 {
+                        order.sort_unstable();
+                    } else {
+                        order.sort_unstable_by(|a, b| {
+                            let further = || {
+                                self.keys.iter().zip(args).skip(1).map(|(key, p)| {
+                                    let of = |e: &Entry| key(*p, base + e.1 as usize * l.inner);
+                                    if self.descending { of(b).cmp(&of(a)) } else { of(a).cmp(&of(b)) }
+                                })
+                            };
+                            let by_keys = std::iter::once(a.0.cmp(&b.0)).chain(further()).find(|o| o.is_ne());
+                            by_keys.unwrap_or(a.1.cmp(&b.1))
+                        });
+                    }
+                    for (i, &size) in self.sizes.iter().enumerate() {
+                        for (k, e) in order.iter().enumerate() {
+                            copy(size, args[i], base + e.1 as usize * l.inner, outs[i], base + k * l.inner);
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+struct Largest {
+    lines: Lines,
+    k: usize,
+    key: Key,
+    size: usize,
+    threads: usize,
+}
+
+pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let lines = Lines::new(&args[0], op.axis);
+    if lines.n > i32::MAX as usize {
+        return None;
+    }
+    let (key, size) = (key(&args[0])?, args[0].dtype.size());
+    Some(Box::new(Largest { lines, k: op.k, key, size, threads: machine.threads }))
+}
+
+impl Routine for Largest {
+    fn scratch_bytes(&self) -> usize {
+        entries(self.lines.n) * self.threads
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (l, k) = (self.lines, self.k);
+        let (args, outs, scratch) = (Pointers(args), Pointers(outs), Raw(scratch));
+        in_ranges(pool, l.outer * l.inner, l.outer * l.inner * l.n * 4, &|range: Range<usize>, worker| {
+            let (args, outs) = (args.get(), outs.get());
+            for line in range {
+                let (outer, within) = (line / l.inner, line % l.inner);
+                // SAFETY: each worker has its own scratch; lines are inside the operand and the range's own.
+                unsafe {
+                    let order = fill(scratch.at(worker * entries(l.n)), &l, line, self.key, args[0], true);
+                    if 0 < k && k < l.n {
+                        order.select_nth_unstable(k - 1);
+                    }
+                    let best = &mut order[..k];
+                    best.sort_unstable();
+                    for (i, e) in best.iter().enumerate() {
+                        let from = (outer * l.n + e.1 as usize) * l.inner + within;
+                        let to = (outer * k + i) * l.inner + within;
+                        copy(self.size, args[0], from, outs[0], to);
+                        *outs[1].cast::<i32>().add(to) = e.1 as i32;
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! Pooling: reductions of windows, and the gathers and scatters at windows' extrema.
+//!
+//! A line of results (all axes but the last fixed) is computed at once: each row of the window passes over it, in the
+//! reference's order.
+
+use super::element::{Element, Fold, by_dtype, by_fold};
+use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
+use ir::{Shape, Type};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// The most axes.
+const AXES: usize = 8;
+
+#[derive(Clone, Copy)]
+struct Axis {
+    base: usize,
+    window: usize,
+    count: usize,
+    stride: i64,
+    low: i64,
+    base_dilation: i64,
+    window_dilation: i64,
+    /// Elements of the base from one index to the next.
+    step: usize,
+}
+
+impl Axis {
+    #[inline(always)]
+    fn source(&self, o: usize, k: usize) -> Option<usize> {
+        let place = o as i64 * self.stride + k as i64 * self.window_dilation - self.low;
+        if self.base_dilation == 1 {
+            return (place >= 0 && place < self.base as i64).then_some(place as usize);
+        }
+        let at = place.div_euclid(self.base_dilation);
+        let inside = place.rem_euclid(self.base_dilation) == 0 && at >= 0 && at < self.base as i64;
+        inside.then_some(at as usize)
+    }
+
+    /// Whether nothing slides along it.
+    fn plain(&self) -> bool {
+        self.window == 1 && self.stride == 1 && self.low == 0 && self.base_dilation == 1 && self.base == self.count
+    }
+}
+
+/// Windows over a dense tensor.
+struct Frame {
+    axes: Vec<Axis>,
+    last: Axis,
+    /// Rows of a window: all its axes but the last.
+    rows: usize,
+    lines: usize,
+    threads: usize,
+}
+
+impl Frame {
+    fn new(base: &Type, window: &Shape, windows: &Windows, count: &[usize], machine: Machine) -> Option<Frame> {
+        let rank = base.rank();
+        if rank == 0 || rank > AXES {
+            return None;
+        }
+        let strides = base.strides();
+        let mut axes = Vec::with_capacity(rank);
+        for i in 0..rank {
+            axes.push(Axis {
+                base: base.shape[i],
+                window: window[i],
+                count: count[i],
+                stride: i64::try_from(windows.strides[i]).ok()?,
+                low: windows.low[i],
+                base_dilation: i64::try_from(windows.base_dilation[i]).ok()?,
+                window_dilation: i64::try_from(windows.window_dilation[i]).ok()?,
+                step: strides[i],
+            });
+        }
+        let last = axes.pop()?;
+        Some(Frame {
+            rows: axes.iter().map(|a| a.window).product(),
+            lines: axes.iter().map(|a| a.count).product(),
+            axes,
+            last,
+            threads: machine.threads,
+        })
+    }
+
+    /// Calls `f` with each row of the windows of a line that meets the base: where that row of the base begins.
+    #[inline(always)]
+    fn rows(&self, line: usize, mut f: impl FnMut(usize)) {
+        let mut at = [0usize; AXES];
+        let mut rest = line;
+        for (a, axis) in self.axes.iter().enumerate().rev() {
+            at[a] = rest % axis.count;
+            rest /= axis.count;
+        }
+        let mut k = [0usize; AXES];
+        for _ in 0..self.rows {
+            let mut start = Some(0);
+            for (a, axis) in self.axes.iter().enumerate() {
+                let source = axis.source(at[a], k[a]);
+                start = start.zip(source).map(|(s, i)| s + i * axis.step);
+            }
+            if let Some(s) = start {
+                f(s);
+            }
+            for (a, axis) in self.axes.iter().enumerate().rev() {
+                k[a] += 1;
+                if k[a] < axis.window {
+                    break;
+                }
+                k[a] = 0;
+            }
+        }
+    }
+
+    /// Calls `f(o, i)` for every window `o` of a line and index `i` in a row of the base, one window element after the other.
+    #[inline(always)]
+    fn along(&self, mut f: impl FnMut(usize, usize)) {
+        let a = &self.last;
+        for k in 0..a.window {
+            if a.base_dilation != 1 {
+                (0..a.count).for_each(|o| if let Some(i) = a.source(o, k) { f(o, i) });
+                continue;
+            }
+            let first = k as i64 * a.window_dilation - a.low;
+            let begin = if first >= 0 { 0 } else { (-first + a.stride - 1) / a.stride };
+            let end = if first >= a.base as i64 { 0 } else { (a.base as i64 - first + a.stride - 1) / a.stride };
+            for o in begin..end.min(a.count as i64) {
+                f(o as usize, (first + o * a.stride) as usize);
+            }
+        }
+    }
+
+    fn work(&self) -> usize {
+        self.lines * self.last.count * self.rows * self.last.window
+    }
+}
+
+/// A reduction of windows.
+struct Reduction<T: Element, F: Fold<T>> {
+    frame: Frame,
+    identity: T,
+    fold: PhantomData<fn() -> F>,
+}
+
+pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
+    let identity = op.kind.identity(args[0].dtype);
+    by_fold!(args[0].dtype, op.kind, T, F => {
+        let identity = <T as Element>::from_scalar(identity);
+        Box::new(Reduction::<T, F> { frame, identity, fold: PhantomData }) as Box<dyn Routine>
+    })
+}
+
+impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
+    fn scratch_bytes(&self) -> usize {
+        (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let frame = &self.frame;
+        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
+        let scratch = Raw(scratch);
+        let n = frame.last.count;
+        in_ranges(pool, frame.lines, frame.work(), &|lines: Range<usize>, worker| {
+            let line_bytes = (n * 8).next_multiple_of(64);
+            // SAFETY: each worker has its own scratch, and a state takes at most 8 bytes.
+            let states =
+                unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * line_bytes).cast::<F::State>(), n) };
+            for line in lines {
+                states.fill(F::start(self.identity));
+                frame.rows(line, |start| {
+                    let row = x.at(start);
+                    // SAFETY: `along` gives indices inside the row, which is inside the operand.
+                    frame.along(|o, i| states[o] = F::step(states[o], unsafe { *row.add(i) }));
+                });
+                for (o, &s) in states.iter().enumerate() {
+                    // SAFETY: the line is this range's own.
+                    unsafe { *y.at(line * n + o) = F::result(s) };
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A gather or scatter at windows' extrema.
+struct Extrema<T: Element, U: Element, const SCATTER: bool> {
+    frame: Frame,
+    max: bool,
+    /// Leading axes along which nothing slides, and the elements of keys and results below them.
+    plain: usize,
+    base: usize,
+    types: PhantomData<fn() -> (T, U)>,
+}
+
+pub(super) fn gather(op: &WindowGather, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
+    extrema::<false>(frame, op.max, args)
+}
+
+pub(super) fn scatter(op: &WindowScatter, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let frame = Frame::new(&args[0], &op.window, &op.windows, &args[1].shape, machine)?;
+    extrema::<true>(frame, op.max, args)
+}
+
+fn extrema<const SCATTER: bool>(frame: Frame, max: bool, args: &[Type]) -> Option<Box<dyn Routine>> {
+    let plain: usize = frame.axes.iter().take_while(|a| a.plain()).map(|a| a.count).product();
+    let base = args[0].numel() / plain.max(1);
+    if args[0].dtype == args[1].dtype {
+        return by_dtype!(args[0].dtype, T => {
+            Box::new(Extrema::<T, T, SCATTER> { frame, max, plain, base, types: PhantomData }) as Box<dyn Routine>
+        });
+    }
+    None
+}
+
+impl<T: Element, U: Element, const SCATTER: bool> Routine for Extrema<T, U, SCATTER> {
+    fn scratch_bytes(&self) -> usize {
+        (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let frame = &self.frame;
+        let args = Pointers(args);
+        let (y, scratch) = (Raw(outs[0].cast::<U>()), Raw(scratch));
+        let n = frame.last.count;
+        // Windows of one block never meet the base of another.
+        let blocks = if SCATTER { self.plain } else { frame.lines };
+        let lines_each = if SCATTER { frame.lines / self.plain.max(1) } else { 1 };
+        in_ranges(pool, blocks, frame.work(), &|range: Range<usize>, worker| {
+            let (keys, x) = (args.get()[0].cast::<T>(), args.get()[1].cast::<U>());
+            let line_bytes = (n * 8).next_multiple_of(64);
+            // SAFETY: each worker has its own scratch.
+            let best = unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * line_bytes).cast::<usize>(), n) };
+            if SCATTER {
+                for i in range.start * self.base..range.end * self.base {
+                    // SAFETY: the range's own part of the result.
+                    unsafe { *y.at(i) = U::rounded(U::zero()) };
+                }
+            }
+            for line in range.start * lines_each..range.end * lines_each {
+                best.fill(usize::MAX);
+                frame.rows(line, |start| {
+                    frame.along(|o, i| {
+                        let at = start + i;
+                        // SAFETY: indices inside the keys.
+                        let wins = best[o] == usize::MAX || unsafe { (*keys.add(at)).beats(*keys.add(best[o]), self.max) };
+                        if wins {
+                            best[o] = at;
+                        }
+                    });
+                });
+                for (o, &at) in best.iter().enumerate() {
+                    let line_at = line * n + o;
+                    // SAFETY: results are the range's own; a winner is inside the base.
+                    unsafe {
+                        if SCATTER {
+                            if at != usize::MAX {
+                                *y.at(at) = (*y.at(at)).add(*x.add(line_at));
+                            }
+                        } else {
+                            *y.at(line_at) = if at == usize::MAX { U::rounded(U::zero()) } else { *x.add(at) };
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}

@@ -1,0 +1,210 @@
+//! Factorisations, transforms and grouped products against the interpreter, and the same bits at any thread count.
+
+mod harness;
+
+use cpu::Cpu;
+use harness::{Random, close, run, same};
+use ir::ops::*;
+use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type};
+
+fn graph(op: Op, types: &[Type]) -> Graph {
+    let mut b = Builder::new();
+    let args: Vec<_> = types.iter().map(|t| b.graph.input(t.clone())).collect();
+    let outs = b.emit(op, &args).unwrap();
+    b.finish(&outs)
+}
+
+/// Our results and the interpreter's.
+fn both(op: impl Into<Op>, inputs: &[Literal]) -> (String, Vec<Literal>, Vec<Literal>) {
+    let op = op.into();
+    let types: Vec<Type> = inputs.iter().map(|x| x.ty().clone()).collect();
+    let what = format!("{} of {types:?}", op.name());
+    let graph = graph(op, &types);
+    let one = run(&Cpu::new(1), &graph, inputs, true);
+    for threads in [2, 3] {
+        same(&what, &run(&Cpu::new(threads), &graph, inputs, true), &one);
+    }
+    (what, one, ir::interp::run(&graph, inputs).unwrap())
+}
+
+fn check(op: impl Into<Op>, inputs: &[Literal], tolerance: f64) {
+    let (what, got, want) = both(op, inputs);
+    close(&what, &got, &want, tolerance);
+}
+
+fn tolerance(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => 1e-12,
+        DType::F32 => 2e-5,
+        DType::F16 => 2e-3,
+        _ => 2e-2,
+    }
+}
+
+/// `A·Aᵀ + I` for every matrix of a batch.
+fn positive(random: &mut Random, dtype: DType, batch: usize, n: usize) -> Literal {
+    let x: Vec<f64> = (0..batch * n * n).map(|_| random.unit()).collect();
+    Literal::from_fn(Type::new(dtype, &[batch, n, n]), |at| {
+        let (b, i, j) = (at / (n * n), at / n % n, at % n);
+        let row = |i: usize| &x[(b * n + i) * n..(b * n + i + 1) * n];
+        let sum: f64 = row(i).iter().zip(row(j)).map(|(a, b)| a * b).sum();
+        Scalar::from_f64(dtype, sum + if i == j { 1.0 } else { 0.0 })
+    })
+}
+
+#[test]
+fn cholesky_lu_and_qr() {
+    let mut random = Random(21);
+    for dtype in [DType::F32, DType::F64] {
+        for (batch, n) in [(3, 1), (2, 5), (1, 40), (0, 3), (2, 0), (40, 12)] {
+            check(Cholesky, &[positive(&mut random, dtype, batch, n)], tolerance(dtype));
+        }
+        let indefinite = Literal::from_fn(Type::new(dtype, &[2, 2]), |i| Scalar::from_f64(dtype, [1.0, 0.0, 3.0, 2.0][i]));
+        check(Cholesky, &[indefinite], 0.0);
+        for (m, n) in [(1, 1), (5, 5), (7, 4), (4, 7), (30, 31), (0, 3), (3, 0)] {
+            let a = random.literal(&Type::new(dtype, &[2, m, n]));
+            check(Lu, &[a.clone()], 10.0 * tolerance(dtype));
+            for full in [false, true] {
+                check(Qr { full }, &[a.clone()], tolerance(dtype));
+            }
+        }
+        check(Lu, &[Literal::zeros(Type::new(dtype, &[3, 3]))], 0.0);
+        check(Qr { full: true }, &[Literal::zeros(Type::new(dtype, &[3, 2]))], 0.0);
+    }
+}
+
+#[test]
+fn triangular_solves() {
+    let mut random = Random(22);
+    for dtype in [DType::F32, DType::F64] {
+        for (n, other) in [(1, 1), (6, 4), (25, 9), (3, 0), (0, 2)] {
+            let a = positive(&mut random, dtype, 2, n);
+            for bits in 0..16 {
+                let [left, lower, transpose, unit] = [1, 2, 4, 8].map(|b| bits & b != 0);
+                let shape = if left { [2, n, other] } else { [2, other, n] };
+                let b = random.literal(&Type::new(dtype, &shape));
+                // A unit diagonal leaves large elements beside it: keep the system tame.
+                let scaled = Literal::from_fn(a.ty().clone(), |i| Scalar::from_f64(dtype, a.get(i).to_f64() * if unit { 0.02 } else { 1.0 }));
+                check(TriangularSolve { left, lower, transpose, unit }, &[scaled, b], 20.0 * tolerance(dtype));
+            }
+        }
+    }
+}
+
+/// `U·diag(s)·W`, and how far `Uᵀ·U` and `W·Wᵀ` are from the identity.
+fn recomposed(u: &[f64], s: &[f64], w: &[f64], m: usize, n: usize) -> (Vec<f64>, f64) {
+    let k = s.len();
+    let a = (0..m * n).map(|at| (0..k).map(|l| u[at / n * k + l] * s[l] * w[l * n + at % n]).sum()).collect();
+    let mut off = 0f64;
+    for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
+        let one = if i == j { 1.0 } else { 0.0 };
+        let left: f64 = (0..m).map(|r| u[r * k + i] * u[r * k + j]).sum();
+        let right: f64 = (0..n).map(|c| w[i * n + c] * w[j * n + c]).sum();
+        off = off.max((left - one).abs()).max((right - one).abs());
+    }
+    (a, off)
+}
+
+#[test]
+fn eigenvalues_and_singular_values() {
+    let mut random = Random(23);
+    for dtype in [DType::F32, DType::F64] {
+        let tolerance = 10.0 * tolerance(dtype);
+        for n in [1, 2, 7, 33] {
+            let x = random.literal(&Type::new(dtype, &[2, n, n]));
+            let (what, got, want) = both(Eigh, &[x.clone()]);
+            close(&what, &got[..1], &want[..1], tolerance);
+            for b in 0..2 {
+                let at = |i: usize, j: usize| x.get(b * n * n + i.max(j) * n + i.min(j)).to_f64();
+                let v: Vec<f64> = (0..n * n).map(|i| got[1].get(b * n * n + i).to_f64()).collect();
+                let vt: Vec<f64> = (0..n * n).map(|i| v[i % n * n + i / n]).collect();
+                let w: Vec<f64> = (0..n).map(|i| got[0].get(b * n + i).to_f64()).collect();
+                let (a, off) = recomposed(&v, &w, &vt, n, n);
+                assert!(off < tolerance, "{what}: {off}");
+                (0..n * n).for_each(|i| assert!((a[i] - at(i / n, i % n)).abs() < tolerance, "{what}"));
+            }
+        }
+        for (m, n) in [(1, 1), (6, 4), (4, 6), (20, 20), (30, 9)] {
+            for rank_one in [false, true] {
+                let x = random.literal(&Type::new(dtype, &[m, n]));
+                let x = Literal::from_fn(x.ty().clone(), |i| if rank_one { x.get(i / n) } else { x.get(i) });
+                let (what, got, want) = both(Svd { vectors: true }, &[x.clone()]);
+                close(&what, &got[1..2], &want[1..2], tolerance);
+                close(&what, &both(Svd { vectors: false }, &[x.clone()]).1, &want[1..2], tolerance);
+                let list = |k: usize| -> Vec<f64> { got[k].scalars().map(Scalar::to_f64).collect() };
+                let (a, off) = recomposed(&list(0), &list(1), &list(2), m, n);
+                assert!(off < tolerance, "{what}: {off}");
+                (0..m * n).for_each(|i| assert!((a[i] - x.get(i).to_f64()).abs() < tolerance, "{what}"));
+            }
+        }
+        for op in [Op::from(Eigh), Svd { vectors: true }.into()] {
+            let nan = Literal::full(&[3, 3], Scalar::from_f64(dtype, f64::NAN));
+            let outs = both(op.clone(), &[nan]).1;
+            assert!(outs.iter().all(|o| o.scalars().all(|x| x.to_f64().is_nan())), "{}", op.name());
+            both(op, &[Literal::zeros(Type::new(dtype, &[0, 3, 3]))]);
+        }
+    }
+}
+
+#[test]
+fn fourier() {
+    let mut random = Random(24);
+    for dtype in [DType::F32, DType::F64] {
+        for (shape, axes) in [
+            (&[8][..], &[0][..]),
+            (&[3, 15], &[1]),
+            (&[7, 4], &[0]),
+            (&[4, 6, 10], &[0, 2]),
+            (&[4, 6, 9], &[2, 1]),
+            (&[5, 1], &[1]),
+            (&[40, 128], &[1]),
+            (&[0, 4], &[1]),
+            (&[97], &[0]),
+        ] {
+            let axes: ir::Shape = axes.into();
+            let ty = Type::new(dtype, shape);
+            let (re, im) = (random.literal(&ty), random.literal(&ty));
+            let tolerance = 2.0 * tolerance(dtype);
+            let op = |kind| Fft { kind, axes: axes.clone() };
+            check(op(FftKind::Forward), &[re.clone(), im.clone()], tolerance);
+            check(op(FftKind::Inverse), &[re.clone(), im.clone()], tolerance);
+            check(op(FftKind::Real), &[re], tolerance);
+            let last = axes[axes.len() - 1];
+            for length in [2 * shape[last].max(1) - 2, 2 * shape[last].max(1) - 1] {
+                if length > 0 {
+                    let half = random.literal(&ty);
+                    check(op(FftKind::InverseReal { length }), &[half, im.clone()], tolerance);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn grouped_products() {
+    let mut random = Random(25);
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+        for (batch, rows, k, n, offsets) in [
+            (1, 10, 4, 5, &[0, 3, 3, 10][..]),
+            (1, 200, 33, 40, &[5, 70, 71, 150]),
+            (1, 700, 120, 20, &[0, 600, 700]),
+            (2, 6, 3, 2, &[0, 9, 4, -3, 6]),
+            (1, 0, 3, 2, &[0, 0]),
+            (1, 5, 0, 2, &[0, 5]),
+            (1, 5, 3, 2, &[1]),
+        ] {
+            let groups = offsets.len() - 1;
+            let ty = |own: &[usize]| Type::new(dtype, &[&[batch], own].concat());
+            let o = Literal::from_fn(Type::new(DType::I32, &[batch, groups + 1]), |i| {
+                Scalar::from_i64(DType::I32, offsets[i % (groups + 1)])
+            });
+            let a = random.literal(&ty(&[rows, k]));
+            let by_rows = RaggedDot { batch: 1, ..RaggedDot::rows(dtype) };
+            check(by_rows.clone(), &[a.clone(), random.literal(&ty(&[groups, k, n])), o.clone()], tolerance(dtype));
+            let contract = RaggedDot { mode: RaggedMode::Contract, ..by_rows };
+            let other = random.literal(&ty(&[rows, n]));
+            check(contract.clone(), &[a.clone(), other.clone(), o.clone()], tolerance(dtype));
+            check(RaggedDot { out: dtype.accumulator(), ..contract }, &[a, other, o], tolerance(dtype));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Every routine against the interpreter, and the same bits at any thread count.
+
+mod harness;
+
+use cpu::Cpu;
+use harness::{Random, close, run, same};
+use ir::ops::*;
+use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Shape, Type};
+
+const DTYPES: [DType; 9] = [
+    DType::F32,
+    DType::F64,
+    DType::F16,
+    DType::BF16,
+    DType::I32,
+    DType::I64,
+    DType::U8,
+    DType::U32,
+    DType::Bool,
+];
+
+fn graph(op: Op, types: &[Type]) -> Graph {
+    let mut b = Builder::new();
+    let args: Vec<_> = types.iter().map(|t| b.graph.input(t.clone())).collect();
+    let outs = b.emit(op, &args).unwrap();
+    b.finish(&outs)
+}
+
+/// Compares with the interpreter: bits unless there is a tolerance.
+fn check(op: impl Into<Op>, inputs: &[Literal], tolerance: f64) {
+    let op = op.into();
+    let types: Vec<Type> = inputs.iter().map(|x| x.ty().clone()).collect();
+    let what = format!("{} of {types:?}", op.name());
+    let graph = graph(op, &types);
+    let one = run(&Cpu::new(1), &graph, inputs, true);
+    let want = ir::interp::run(&graph, inputs).unwrap();
+    if tolerance == 0.0 { same(&what, &one, &want) } else { close(&what, &one, &want, tolerance) }
+    for threads in [2, 3] {
+        same(&what, &run(&Cpu::new(threads), &graph, inputs, true), &one);
+    }
+}
+
+/// Values with ties, and NaN and zeros of both signs among floats.
+fn tied(random: &mut Random, ty: &Type) -> Literal {
+    Literal::from_fn(ty.clone(), |_| {
+        let x = random.below(9) as i64 - 4;
+        match ty.dtype {
+            DType::Bool => Scalar::bool(x > 0),
+            d if !d.is_float() => Scalar::from_i64(d, if d.to_string().starts_with('u') { x.abs() } else { x }),
+            d => Scalar::from_f64(d, [x as f64, f64::NAN, -0.0, 0.0][if x == 4 { 1 } else { random.below(3).min(x.unsigned_abs() as usize * 4) }.min(3)]),
+        }
+    })
+}
+
+fn indices(random: &mut Random, ty: &Type, bound: usize) -> Literal {
+    let signed = ty.dtype.to_string().starts_with('i');
+    Literal::from_fn(ty.clone(), |_| {
+        Scalar::from_i64(ty.dtype, random.below(bound + 3) as i64 - if signed { 1 } else { 0 })
+    })
+}
+
+#[test]
+fn running_folds_and_extrema() {
+    let mut random = Random(3);
+    for dtype in DTYPES {
+        for shape in [&[7][..], &[3, 40, 5], &[2, 3], &[0, 4], &[4, 1, 37], &[20_000], &[3, 300, 70]] {
+            let x = tied(&mut random, &Type::new(dtype, shape));
+            for axis in 0..shape.len() {
+                let kinds: &[ReduceKind] = match dtype {
+                    DType::Bool => &[ReduceKind::Any, ReduceKind::All],
+                    _ => &[ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min],
+                };
+                for (i, &kind) in kinds.iter().enumerate() {
+                    check(Cumulative { kind, axis, reverse: i % 2 == 1 }, &[x.clone()], 0.0);
+                }
+                for (max, index) in [(true, DType::I32), (false, DType::I64)] {
+                    if dtype != DType::Bool && shape[axis] > 0 {
+                        check(ArgReduce { max, axis, index }, &[x.clone()], 0.0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sorting() {
+    let mut random = Random(4);
+    for dtype in DTYPES {
+        for shape in [&[9][..], &[3, 25, 4], &[0, 3], &[2, 0], &[1], &[4, 3000]] {
+            let ty = Type::new(dtype, shape);
+            let (x, y) = (tied(&mut random, &ty), tied(&mut random, &Type::new(DType::I32, shape)));
+            for axis in 0..shape.len() {
+                for descending in [false, true] {
+                    let sort = |num_keys| Sort { axis, num_keys, descending };
+                    check(sort(1), &[x.clone()], 0.0);
+                    check(sort(1), &[x.clone(), y.clone()], 0.0);
+                    check(sort(2), &[y.clone(), x.clone(), y.clone()], 0.0);
+                }
+                for k in [0, 1, shape[axis] / 2, shape[axis]] {
+                    check(TopK { k: k.min(shape[axis]), axis }, &[x.clone()], 0.0);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn taking_and_putting_along() {
+    let mut random = Random(5);
+    for dtype in DTYPES {
+        for (shape, axis, m) in [(&[6][..], 0, 9), (&[3, 7, 4], 1, 5), (&[2, 200, 300], 1, 150), (&[2, 0, 3], 1, 4)] {
+            let mut other = shape.to_vec();
+            other[axis] = m;
+            let index_dtype = if dtype == DType::F64 { DType::U64 } else { DType::I32 };
+            let index = indices(&mut random, &Type::new(index_dtype, &other), shape[axis]);
+            let x = tied(&mut random, &Type::new(dtype, shape));
+            check(TakeAlong { axis }, &[x, index.clone()], 0.0);
+            if dtype != DType::Bool {
+                let y = random.literal(&Type::new(dtype, &other));
+                check(PutAlong { axis, size: shape[axis] }, &[y, index], 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn windows() {
+    let mut random = Random(6);
+    let cases: &[(&[usize], &[usize], Windows)] = &[
+        (&[2, 3, 8, 8], &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
+        (&[2, 3, 9, 7], &[1, 1, 3, 3], Windows::strided(&[1, 1, 2, 2], &[0, 0, 1, 1])),
+        (&[11], &[4], Windows::strided(&[1], &[2])),
+        (&[3, 0, 4], &[1, 1, 2], Windows::strided(&[1, 1, 1], &[0, 0, 0])),
+        (&[16, 8, 40, 40], &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
+        (
+            &[2, 7, 6],
+            &[1, 2, 3],
+            Windows {
+                strides: [1, 2, 1][..].into(),
+                low: [0, 3, -1][..].into(),
+                high: [0, 2, 2][..].into(),
+                base_dilation: [1, 2, 1][..].into(),
+                window_dilation: [1, 1, 2][..].into(),
+            },
+        ),
+    ];
+    for dtype in DTYPES {
+        for (shape, window, windows) in cases {
+            let kinds: &[ReduceKind] = match dtype {
+                DType::Bool => &[ReduceKind::Any, ReduceKind::All],
+                _ => &[ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min],
+            };
+            let x = tied(&mut random, &Type::new(dtype, shape));
+            for &kind in kinds {
+                let op = ReduceWindow { kind, window: (*window).into(), windows: windows.clone() };
+                check(op, &[x.clone()], 0.0);
+            }
+            if !dtype.is_float() {
+                continue;
+            }
+            for max in [true, false] {
+                let (window, windows) = (Shape::from_slice(window), windows.clone());
+                let gather = WindowGather { max, window: window.clone(), windows: windows.clone() };
+                let values = random.literal(x.ty());
+                check(gather.clone(), &[x.clone(), values.clone()], 0.0);
+                let count = graph(gather.into(), &[x.ty().clone(), x.ty().clone()]).output_types()[0].clone();
+                check(WindowScatter { max, window, windows }, &[x.clone(), random.literal(&count)], 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn scattering() {
+    let mut random = Random(7);
+    let dims = |offset: &[usize], collapsed: &[usize], operand_batch: &[usize], index_batch: &[usize], map: &[usize]| {
+        SliceDims {
+            offset: offset.into(),
+            collapsed: collapsed.into(),
+            operand_batch: operand_batch.into(),
+            index_batch: index_batch.into(),
+            index_map: map.into(),
+        }
+    };
+    // dimensions, operand, indices, updates
+    let cases: &[(SliceDims, &[usize], &[usize], &[usize])] = &[
+        (SliceDims::take(2, 0, 1), &[50, 128], &[300, 1], &[300, 128]),
+        (SliceDims::take(2, 0, 1), &[5, 3], &[9, 1], &[9, 3]),
+        (SliceDims::take(2, 1, 1), &[5, 30], &[9, 1], &[5, 9]),
+        (SliceDims::take(1, 0, 2), &[40], &[70, 20, 1], &[70, 20]),
+        (SliceDims::take(1, 0, 1), &[400], &[200_000, 1], &[200_000]),
+        (SliceDims::leading(3, 2, 1), &[4, 5, 6], &[7, 2], &[7, 6]),
+        (SliceDims::along_axis(2, 1), &[3, 8], &[3, 5, 1], &[3, 5]),
+        (dims(&[1, 2], &[], &[], &[], &[0, 1]), &[9, 10], &[6, 2], &[6, 3, 4]),
+        (dims(&[0], &[], &[], &[], &[0]), &[9], &[1], &[4]),
+        (dims(&[0], &[], &[], &[], &[0]), &[9], &[6, 1], &[4, 6]),
+        (dims(&[1], &[1], &[0], &[0], &[1]), &[3, 6, 5], &[3, 1], &[3, 5]),
+        (SliceDims::take(2, 0, 1), &[0, 3], &[4, 1], &[4, 3]),
+        (SliceDims::take(2, 0, 1), &[5, 3], &[0, 1], &[0, 3]),
+        (dims(&[1], &[], &[], &[], &[0]), &[3], &[2, 1], &[2, 5]),
+    ];
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::I32, DType::U8, DType::Bool] {
+        for (dims, operand, index, updates) in cases {
+            for kind in ScatterKind::ALL {
+                for mode in [ScatterMode::Clip, ScatterMode::Drop] {
+                    let small = updates.iter().product::<usize>() < 10_000 || dtype == DType::F32;
+                    let op: Op = Scatter { kind, dims: dims.clone(), mode }.into();
+                    let index = indices(&mut random, &Type::new(DType::I32, index), operand[0].max(operand[operand.len() - 1]));
+                    let (x, u) = (Type::new(dtype, operand), Type::new(dtype, updates));
+                    let fits = ir::ops::Rules::infer(op.rules(), &[x.clone(), index.ty().clone(), u.clone()]).is_ok();
+                    if small && fits {
+                        let (x, u) = (tied(&mut random, &x), random.literal(&u));
+                        check(op, &[x, index, u], 0.0);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! Running a program allocates nothing, counted by the global allocator.
+
+use compiler::{Backend, Bindings, Options};
+use cpu::Cpu;
+use ir::composites::attention::{Attention, attention};
+use ir::composites::{norm, softmax};
+use ir::ops::Scan;
+use ir::{Build, Builder, DType, Graph, Type, Unary};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call is handed on to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const F: DType = DType::F32;
+
+/// A scan of a matmul and a norm, attention, a softmax and a reduction, with gradients.
+fn program() -> Graph {
+    let mut b = Builder::new();
+    let (w, g) = (b.input(F, &[16, 16]), b.input(F, &[16]));
+    let (h, x) = (b.input(F, &[8, 16]), b.input(F, &[8, 16]));
+    let s = b.add(h, x).unwrap();
+    let m = b.matmul(s, w).unwrap();
+    let t = b.unary(Unary::Tanh, m).unwrap();
+    let n = norm::rmsnorm(&Type::new(F, &[8, 16]), &Type::new(F, &[16]), 1e-6).unwrap();
+    let y = b.emit(n.into(), &[t, g]).unwrap()[0];
+    let body = b.finish(&[y, y]);
+    let mut b = Builder::new();
+    let (w, g) = (b.input(F, &[16, 16]), b.input(F, &[16]));
+    let (h, xs) = (b.input(F, &[8, 16]), b.input(F, &[6, 8, 16]));
+    let outs = b.emit(Scan::over(2, 1, 6, body).into(), &[w, g, h, xs]).unwrap();
+    let q = b.reshape(outs[1], &[6, 2, 8, 8]).unwrap();
+    let ty = b.ty(q);
+    let a = attention(&ty, &ty, &ty, &Attention { causal: true, ..Attention::default() }).unwrap();
+    let o = b.emit(a.into(), &[q, q, q]).unwrap()[0];
+    let soft = softmax::softmax(&b.ty(o)).unwrap();
+    let p = b.emit(soft.into(), &[o]).unwrap()[0];
+    let sq = b.mul(p, p).unwrap();
+    let l = b.sum_all(sq).unwrap();
+    transform::value_and_grad(&b.finish(&[l]), &[0, 1, 3]).unwrap()
+}
+
+#[test]
+fn run_allocates_nothing() {
+    let cpu = Cpu::new(2);
+    let exe = cpu.load(compiler::compile(&program(), &cpu, &Options::default()).unwrap()).unwrap();
+    let mut bindings = Bindings::for_program(exe.program(), &cpu).unwrap();
+    exe.run(&mut bindings).unwrap();
+    let before = COUNT.load(Ordering::Relaxed);
+    for _ in 0..20 {
+        exe.run(&mut bindings).unwrap();
+    }
+    assert_eq!(COUNT.load(Ordering::Relaxed) - before, 0, "{}", exe.program());
+}

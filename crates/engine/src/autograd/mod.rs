@@ -1,0 +1,348 @@
+//! Gradients (§9): leaves, `backward`, accumulation.
+
+mod region;
+pub(crate) mod tape;
+
+use crate::base::{BaseBinding, BaseEntry};
+use crate::context;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::event::{Effect, StoreKind};
+use crate::loc::{LocRole, Tombstone};
+use crate::node::{Node, Ref, Work};
+use crate::record::LazyBuild;
+use crate::state::State;
+use crate::tensor::{Handle, Kind, Lazy, Tensor};
+use ir::{Build, Loc};
+use rustc_hash::FxHashSet;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// What gradients are for.
+pub(crate) struct Leaf {
+    pub(crate) grad: Mutex<Option<Tensor>>,
+    /// The leaf's name for its value while that is pure.
+    alias: OnceLock<Ref>,
+}
+
+impl Leaf {
+    pub(crate) fn new() -> Arc<Leaf> {
+        Arc::new(Leaf { grad: Mutex::new(None), alias: OnceLock::new() })
+    }
+
+    pub(crate) fn alias(&self, make: impl FnOnce() -> Ref) -> Ref {
+        self.alias.get_or_init(make).clone()
+    }
+
+    pub(crate) fn grad(&self) -> Option<Tensor> {
+        self.grad.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    pub(crate) fn set_grad(&self, t: Option<Tensor>) -> Option<Tensor> {
+        std::mem::replace(&mut *self.grad.lock().unwrap_or_else(|e| e.into_inner()), t)
+    }
+}
+
+/// Choices about `backward`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Backward {
+    /// Keep what backward needs, so that it can run again.
+    pub retain_graph: bool,
+    /// Record the gradients' own computation, for second derivatives. Keeps the graph too.
+    pub create_graph: bool,
+}
+
+impl Tensor {
+    /// Makes this tensor a leaf that gradients are for.
+    #[track_caller]
+    pub fn requires_grad_(&self) -> Tensor {
+        let at = Loc::caller();
+        if self.invalid().is_some() {
+            return self.clone();
+        }
+        let fail = |reason: String| Tensor::failed(Error::Autograd { reason, at: at.clone() }, self.engine());
+        if !self.dtype().is_float() {
+            return fail(format!("{} can't have gradients, only floats can", self.ty()));
+        }
+        if self.0.leaf.get().is_some() {
+            return self.clone();
+        }
+        if self.requires_grad() {
+            return fail("this tensor has a history already; use retain_grad() to see its gradient".into());
+        }
+        let leaf = self.0.leaf.get_or_init(Leaf::new).clone();
+        if let Kind::Traced(t) = &self.0.kind {
+            t.trace.state().cells[t.cell].leaf = Some(leaf);
+        }
+        self.clone()
+    }
+
+    /// Whether gradients flow to or through this tensor.
+    pub fn requires_grad(&self) -> bool {
+        if self.0.reads_leaf().is_some() {
+            return true;
+        }
+        if self.0.detached {
+            return false;
+        }
+        match &self.0.kind {
+            Kind::Lazy(l) => match l.engine.shared.state().bases.get(l.base) {
+                Some(BaseEntry { binding: BaseBinding::Ssa(r), .. }) => r.node.tracked,
+                Some(b) => b.history.is_some(),
+                None => false,
+            },
+            Kind::Traced(_) | Kind::Invalid(_) => false,
+        }
+    }
+
+    /// Whether this is a leaf: made by the user rather than by an op on something that requires gradients.
+    pub fn is_leaf(&self) -> bool {
+        self.0.leaf.get().is_some() || !self.requires_grad()
+    }
+
+    /// The same memory, without history. Inside a traced function, which has no memory, the same value.
+    #[track_caller]
+    pub fn detach(&self) -> Tensor {
+        if context::trace().is_some_and(|t| !t.is_region()) {
+            return self.stop_gradient();
+        }
+        self.share(self.ty().clone(), self.0.view().cloned(), |h| {
+            h.through = None;
+            h.detached = true;
+        })
+    }
+
+    /// The accumulated gradient of a leaf.
+    pub fn grad(&self) -> Option<Tensor> {
+        let leaf = self.0.leaf.get().or(self.0.retained.get())?;
+        if let Some(trace) = context::trace()
+            && let Some(grad) = trace.grad(leaf)
+        {
+            return grad;
+        }
+        leaf.grad()
+    }
+
+    /// Takes the gradient away; handles on it become invalid (§9.5).
+    pub fn zero_grad(&self) {
+        let Some(leaf) = self.0.leaf.get().or(self.0.retained.get()) else {
+            return;
+        };
+        if let Some(trace) = context::trace()
+            && trace.is_region()
+        {
+            trace.set_grad(leaf, None);
+            return;
+        }
+        leaf.clear();
+    }
+
+    /// Sets the gradient to zeros, keeping its memory.
+    #[track_caller]
+    pub fn zero_grad_in_place(&self) {
+        if let Some(g) = self.grad() {
+            context::no_grad(|| g.zero_());
+        }
+    }
+
+    /// Schedules the computation of the gradients of this scalar; they run when something needs them or the step ends.
+    #[track_caller]
+    pub fn backward(&self) -> Result<()> {
+        self.backward_at(Backward::default(), &Loc::caller())
+    }
+
+    /// `backward` with choices.
+    #[track_caller]
+    pub fn backward_with(&self, options: Backward) -> Result<()> {
+        self.backward_at(options, &Loc::caller())
+    }
+
+    fn backward_at(&self, options: Backward, at: &Loc) -> Result<()> {
+        self.check_at(at)?;
+        if self.rank() != 0 || !self.dtype().is_float() {
+            let reason = format!("backward starts at a float of rank 0, not {}; sum or mean it first", self.ty());
+            return Err(Error::Autograd { reason, at: at.clone() });
+        }
+        if let Some(trace) = context::trace() {
+            return trace.backward(self, at);
+        }
+        let lazy = self.0.lazy().expect("tensors of traces have a trace");
+        lazy.engine.backward(self, options, at)
+    }
+
+    /// Keeps the gradient of a tensor that is no leaf; see [`Tensor::grad`].
+    #[track_caller]
+    pub fn retain_grad(&self) -> Result<()> {
+        match self.engine() {
+            Some(e) => e.retain_grad(self),
+            None => self.check_at(&Loc::caller()),
+        }
+    }
+}
+
+impl Leaf {
+    /// Takes the gradient away and leaves a tombstone in its loc.
+    pub(crate) fn clear(&self) {
+        if let Some(old) = self.set_grad(None)
+            && let Some(l) = old.0.lazy()
+        {
+            let mut state = l.engine.shared.state();
+            let loc = state.bases.get(l.base).and_then(BaseEntry::loc);
+            if let Some(entry) = loc.and_then(|loc| state.locs.get_mut(loc)) {
+                entry.tombstone = Some(Tombstone::GradInvalidated);
+            }
+        }
+    }
+}
+
+impl Engine {
+    fn backward(&self, loss: &Tensor, options: Backward, at: &Loc) -> Result<()> {
+        if let Some(cause) = &self.shared.state().poisoned {
+            return Err(Error::Poisoned(cause.clone()));
+        }
+        let run = || {
+            let mut state = self.shared.state();
+            let (root, one) = {
+                let mut b = LazyBuild::new(&mut state, at.clone());
+                let v = b.load(&loss.0)?;
+                let one = b.scalar(loss.dtype(), 1.0)?;
+                (b.get(v).clone(), b.get(one).clone())
+            };
+            if !root.node.tracked {
+                let reason =
+                    "nothing that this tensor depends on requires gradients; call requires_grad_() on a leaf".into();
+                return Err(Error::Autograd { reason, at: at.clone() });
+            }
+            let pulled = self.shared.pull(&mut state, vec![(root, one)], &FxHashSet::default(), at)?;
+            for (leaf, grad) in &pulled.leaves {
+                self.accumulate(&mut state, leaf, grad.clone(), at)?;
+            }
+            if !options.retain_graph && !options.create_graph {
+                pulled.nodes.iter().for_each(|n| free(n));
+            }
+            Ok(pulled)
+        };
+        let pulled = if options.create_graph { context::enable_grad(run) } else { context::no_grad(run) };
+        pulled.map(drop)
+    }
+
+    /// Gradients of a scalar with respect to tensors that it was computed from, as new tensors; leaves are not touched.
+    /// `None` where it does not depend on one. With `create_graph` the gradients have a history of their own.
+    #[track_caller]
+    pub fn gradients(&self, y: &Tensor, wrt: &[&Tensor], create_graph: bool) -> Result<Vec<Option<Tensor>>> {
+        let at = Loc::caller();
+        y.check_at(&at)?;
+        let run = || {
+            let mut state = self.shared.state();
+            let mut b = LazyBuild::new(&mut state, at.clone());
+            let v = b.load(&y.0)?;
+            let one = b.full_like(v, 1.0)?;
+            let (root, one) = (b.get(v).clone(), b.get(one).clone());
+            let mut cuts = FxHashSet::default();
+            let mut ids = Vec::new();
+            for t in wrt {
+                t.check_at(&at)?;
+                let v = b.load(&t.0)?;
+                let id = b.get(v).id();
+                cuts.insert(id);
+                ids.push(id);
+            }
+            if !root.node.tracked {
+                return Ok(vec![None; wrt.len()]);
+            }
+            let pulled = self.shared.pull(&mut state, vec![(root, one)], &cuts, &at)?;
+            let of = |(t, id): (&&Tensor, &tape::RefId)| {
+                let leaf = t.0.leaf.get().and_then(|l| pulled.leaves.iter().find(|(p, _)| Arc::ptr_eq(p, l)));
+                leaf.map(|(_, g)| g).or_else(|| pulled.cuts.get(id)).cloned()
+            };
+            let found: Vec<Option<Ref>> = wrt.iter().zip(&ids).map(of).collect();
+            Ok(found.into_iter().map(|g| g.map(|g| Tensor::fresh(self, &mut state, g))).collect())
+        };
+        if create_graph { context::enable_grad(run) } else { context::no_grad(run) }
+    }
+
+    /// Keeps the gradient of a tensor that is no leaf (§1.5).
+    #[track_caller]
+    pub fn retain_grad(&self, t: &Tensor) -> Result<()> {
+        let at = Loc::caller();
+        t.check_at(&at)?;
+        if t.0.leaf.get().is_some() {
+            return Ok(());
+        }
+        if !t.requires_grad() {
+            let reason = "a tensor that does not require gradients has none to keep".into();
+            return Err(Error::Autograd { reason, at });
+        }
+        let leaf = t.0.retained.get_or_init(Leaf::new).clone();
+        let Some(lazy) = t.0.lazy().filter(|l| l.view.is_none()) else {
+            return Ok(());
+        };
+        let state = self.shared.state();
+        let base = state.bases.get(lazy.base).expect("a handle keeps its base");
+        let value = match &base.binding {
+            BaseBinding::Ssa(r) => Some(r),
+            _ => base.history.as_ref(),
+        };
+        if let Some(r) = value {
+            r.node.slot().retained.push((r.out, Arc::downgrade(&leaf)));
+        }
+        Ok(())
+    }
+}
+
+/// Backward has used a node: what it kept may go (§9.7). Nodes that keep nothing stay, as in PyTorch.
+fn free(node: &Node) {
+    let keeps = match &node.work {
+        Work::Op(op) => {
+            let saves = op.rules().saves();
+            !saves.inputs.is_empty() || !saves.outputs.is_empty()
+        }
+        Work::Call(..) => true,
+        _ => false,
+    };
+    if !keeps {
+        return;
+    }
+    let mut slot = node.slot();
+    slot.freed = true;
+    slot.saved.clear();
+    if !slot.values.is_empty() {
+        let args = std::mem::take(&mut slot.args);
+        drop(slot);
+        drop(args);
+    }
+}
+
+impl Engine {
+    pub(crate) fn accumulate(&self, state: &mut State, leaf: &Arc<Leaf>, grad: Ref, at: &Loc) -> Result<()> {
+        match leaf.grad() {
+            Some(old) if old.0.lazy().is_some() => {
+                let base = old.0.lazy().expect("it was checked").base;
+                let mut b = LazyBuild::new(state, at.clone());
+                let x = b.load(&old.0)?;
+                let y = b.import(grad, None);
+                let sum = b.add(x, y)?;
+                let sum = b.get(sum).clone();
+                state.base_store(base, sum, LocRole::GradState, false, at)
+            }
+            _ => {
+                let t = self.state_tensor(state, grad, LocRole::GradState, at);
+                leaf.set_grad(Some(t));
+                Ok(())
+            }
+        }
+    }
+
+    /// A tensor whose base lives in a new loc from the start.
+    pub(crate) fn state_tensor(&self, state: &mut State, value: Ref, role: LocRole, at: &Loc) -> Tensor {
+        let ty = value.ty().clone();
+        let loc = state.new_loc(ty.clone(), role);
+        let history = value.node.tracked.then(|| value.clone());
+        let token = state.emit(Effect::LocStore { loc, value: value.clone(), kind: StoreKind::Semantic }, None, at);
+        let base = state.new_base(value.clone());
+        let entry = state.base_mut(base);
+        entry.rebind(BaseBinding::PendingLoc { loc, seed: value, init_tok: Some(token) });
+        entry.history = history;
+        let lazy = Lazy { engine: self.clone(), base, view: None };
+        Tensor::of(Handle::new(self.shared.handle_id(), ty, Kind::Lazy(lazy)))
+    }
+}

@@ -1,0 +1,73 @@
+//! Backward inside a compiled region: the gradient's ops join the same Graph (§9.2).
+
+use super::Leaf;
+use crate::context;
+use crate::error::{Error, Result};
+use crate::tensor::Tensor;
+use crate::trace::{Mode, Trace};
+use ir::{Build, Loc, Scalar, Value};
+use std::sync::Arc;
+
+impl Trace {
+    /// The gradient that the region has made or cleared for a leaf; `None` if it did neither.
+    pub(super) fn grad(self: &Arc<Trace>, leaf: &Arc<Leaf>) -> Option<Option<Tensor>> {
+        self.state().grads.iter().find(|(l, _)| Arc::ptr_eq(l, leaf)).map(|(_, g)| g.clone())
+    }
+
+    pub(crate) fn set_grad(&self, leaf: &Arc<Leaf>, grad: Option<Tensor>) {
+        let mut s = self.state();
+        match s.grads.iter_mut().find(|(l, _)| Arc::ptr_eq(l, leaf)) {
+            Some((_, g)) => *g = grad,
+            None => s.grads.push((leaf.clone(), grad)),
+        }
+    }
+
+    /// Adds the gradients of `loss` to the leaves that the region knows.
+    pub(super) fn backward(self: &Arc<Trace>, loss: &Tensor, at: &Loc) -> Result<()> {
+        let engine = match &self.mode {
+            Mode::Region(engine) => engine.clone(),
+            Mode::Checkpoint(_) => return Err(Error::CheckpointReentrancy { at: at.clone() }),
+            Mode::Function => {
+                let reason = "backward() changes leaves, which a traced function can't; use grad(..) instead".into();
+                return Err(Error::Autograd { reason, at: at.clone() });
+            }
+        };
+        let (leaves, grads) = {
+            let mut s = self.state();
+            s.b.loc = at.clone();
+            s.ran_backward = true;
+            let root = self.read(&mut s, loss)?;
+            let leaves: Vec<(Arc<Leaf>, Value)> =
+                s.cells.iter().filter_map(|c| Some((c.leaf.clone()?, c.value))).collect();
+            let wrt: Vec<Value> = leaves.iter().map(|(_, v)| *v).collect();
+            let part = crate::slice::between(&s.b.graph, &wrt, &[root])?;
+            let back = engine.shared.vjp(&part.graph, wrt.len())?;
+            let mut args = [wrt.as_slice(), &part.captured].concat();
+            let ty = s.b.ty(root);
+            args.push(s.b.full(&ty, Scalar::one(ty.dtype))?);
+            let outs = s.b.inline(&back, &args)?;
+            let used = part.graph.used_inputs();
+            let mut grads = Vec::new();
+            for (i, &g) in outs[1..].iter().enumerate() {
+                grads.push(if used[i] { Some(self.fresh(&mut s, g)) } else { None });
+            }
+            (leaves, grads)
+        };
+        if grads.iter().all(Option::is_none) {
+            let reason =
+                "nothing that this tensor depends on requires gradients; call requires_grad_() on a leaf".into();
+            return Err(Error::Autograd { reason, at: at.clone() });
+        }
+        context::no_grad(|| {
+            for ((leaf, _), grad) in leaves.iter().zip(grads) {
+                let Some(grad) = grad else { continue };
+                let old = self.grad(leaf).unwrap_or_else(|| leaf.grad());
+                match old {
+                    Some(old) => old.add_(&grad).check_at(at)?,
+                    None => self.set_grad(leaf, Some(grad)),
+                }
+            }
+            Ok(())
+        })
+    }
+}

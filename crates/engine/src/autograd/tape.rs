@@ -1,0 +1,327 @@
+//! The tape: the tracked part of the lazy graph, read backwards (§9).
+//!
+//! There is no tape at record time beyond the nodes themselves. Backward takes the nodes between a value and the places
+//! where gradients are wanted, makes a Graph of them, and records the ops of its `vjp`. Places in the middle (retained
+//! gradients, tensors that `gradients` was asked about) cut the graph: each piece is pulled back by itself, latest first.
+
+use super::Leaf;
+use crate::engine::Shared;
+use crate::error::{Error, Result};
+use crate::event::EventKey;
+use crate::lru::hash_of;
+use crate::node::{Node, Ref, Work};
+use crate::record::LazyBuild;
+use crate::state::State;
+use ir::{Build, Graph, Loc, Op, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Which result of which node.
+pub(crate) type RefId = (u64, u32, u32);
+
+/// A value and its cotangent.
+type Pending = BTreeMap<(EventKey, u32), (Ref, Ref)>;
+
+/// Part of the lazy graph, as a Graph.
+struct Piece {
+    graph: Graph,
+    /// The values that gradients are taken for, then captured values.
+    inputs: Vec<Ref>,
+    wrt: usize,
+    nodes: Vec<Arc<Node>>,
+}
+
+/// What a walk backwards found.
+#[derive(Default)]
+pub(crate) struct Pulled {
+    /// Gradients of leaves, in the order of recording.
+    pub(crate) leaves: Vec<(Arc<Leaf>, Ref)>,
+    /// Gradients at cuts.
+    pub(crate) cuts: FxHashMap<RefId, Ref>,
+    /// The nodes that backward went through.
+    pub(crate) nodes: Vec<Arc<Node>>,
+}
+
+impl Pulled {
+    fn add(&mut self, b: &mut LazyBuild<'_>, leaf: Arc<Leaf>, grad: Ref) -> Result<()> {
+        match self.leaves.iter_mut().find(|(l, _)| Arc::ptr_eq(l, &leaf)) {
+            Some((_, sum)) => *sum = plus(b, sum, &grad)?,
+            None => self.leaves.push((leaf, grad)),
+        }
+        Ok(())
+    }
+}
+
+fn plus(b: &mut LazyBuild<'_>, x: &Ref, y: &Ref) -> Result<Ref> {
+    let (x, y) = (b.import(x.clone(), None), b.import(y.clone(), None));
+    let sum = b.add(x, y)?;
+    Ok(b.get(sum).clone())
+}
+
+/// Adds a cotangent to what is pending for a value.
+fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result<()> {
+    let key = (r.node.key, r.out);
+    let sum = match pending.remove(&key) {
+        Some((_, old)) => plus(b, &old, &ct)?,
+        None => ct,
+    };
+    pending.insert(key, (r, sum));
+    Ok(())
+}
+
+/// The leaf whose gradient is retained at a value.
+fn retained(r: &Ref) -> Option<Arc<Leaf>> {
+    r.node.slot().retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
+}
+
+impl Shared {
+    /// Pulls cotangents back from values to leaves and cuts.
+    pub(crate) fn pull(
+        &self,
+        state: &mut State,
+        from: Vec<(Ref, Ref)>,
+        cuts: &FxHashSet<RefId>,
+        at: &Loc,
+    ) -> Result<Pulled> {
+        let mut pulled = Pulled::default();
+        let mut pending: Pending = from.into_iter().map(|(r, ct)| ((r.node.key, r.out), (r, ct))).collect();
+        let mut first = true;
+        while let Some((_, (root, ct))) = pending.pop_last() {
+            if let Some(leaf) = retained(&root) {
+                pulled.add(&mut LazyBuild::new(state, at.clone()), leaf, ct.clone())?;
+            }
+            if cuts.contains(&root.id()) {
+                pulled.cuts.insert(root.id(), ct.clone());
+            }
+            if root.node.leaf.is_some() {
+                if let Some(leaf) = root.node.leaf.as_ref().and_then(|l| l.upgrade()) {
+                    pulled.add(&mut LazyBuild::new(state, at.clone()), leaf, ct)?;
+                }
+                continue;
+            }
+            if root.node.straight {
+                let Some(source) = root.node.slot().args.first().cloned() else {
+                    continue;
+                };
+                let mut b = LazyBuild::new(state, at.clone());
+                join(&mut b, &mut pending, source, ct)?;
+                continue;
+            }
+            let piece = piece(state, &root, cuts)?;
+            // A cut that nothing behind it asks about ends here.
+            if piece.wrt == 0 {
+                debug_assert!(!first || !cuts.is_empty(), "a tracked value depends on a leaf");
+                continue;
+            }
+            first = false;
+            let grads = self.pull_piece(state, &piece, ct, at)?;
+            for (r, grad) in piece.inputs.iter().zip(grads) {
+                let mut b = LazyBuild::new(state, at.clone());
+                join(&mut b, &mut pending, r.clone(), grad)?;
+            }
+            pulled.nodes.extend(piece.nodes);
+        }
+        Ok(pulled)
+    }
+
+    /// The reverse-mode graph of a graph, from the cache if it was asked for before.
+    pub(crate) fn vjp(&self, graph: &Graph, wrt: usize) -> Result<Arc<Graph>> {
+        let hash = hash_of(&(graph.structural_hash(), wrt));
+        let found = self.vjps.lock().unwrap_or_else(|e| e.into_inner()).get(hash, |(g, n)| *n == wrt && g == graph);
+        if let Some(g) = found {
+            return Ok(g);
+        }
+        let back = Arc::new(transform::vjp(graph, &(0..wrt).collect::<Vec<_>>())?);
+        self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt), back.clone());
+        Ok(back)
+    }
+
+    /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
+    fn pull_piece(&self, state: &mut State, piece: &Piece, ct: Ref, at: &Loc) -> Result<Vec<Ref>> {
+        let back = self.vjp(&piece.graph, piece.wrt)?;
+        let mut known: FxHashMap<u64, Vec<&Arc<Node>>> = FxHashMap::default();
+        for node in &piece.nodes {
+            if let Work::Op(op) = &node.work {
+                let args: Vec<_> = node.slot().args.iter().map(origin).collect();
+                known.entry(hash_of(&(op, args))).or_default().push(node);
+            }
+        }
+        let mut b = LazyBuild::new(state, at.clone());
+        let mut args: Vec<Value> = piece.inputs.iter().map(|r| b.import(r.clone(), None)).collect();
+        args.push(b.import(ct, None));
+        let outs = back.inline_with(&args, |node, operands| {
+            let ids: Vec<_> = operands.iter().map(|v| origin(b.get(*v))).collect();
+            let same = |n: &&&Arc<Node>| {
+                matches!(&n.work, Work::Op(op) if **op == node.op)
+                    && n.slot().args.iter().map(origin).eq(ids.iter().copied())
+            };
+            if let Some(n) = known.get(&hash_of(&(&node.op, &ids))).and_then(|ns| ns.iter().find(same)) {
+                let n = (*n).clone();
+                return Ok((0..n.types.len() as u32).map(|out| b.import(Ref { node: n.clone(), out }, None)).collect());
+            }
+            b.at = node.loc.clone();
+            b.emit(node.op.clone(), operands)
+        })?;
+        Ok(outs[1..].iter().map(|v| b.get(*v).clone()).collect())
+    }
+}
+
+/// A value's identity behind aliases and loads of tracked values, which stand for their argument in the recorded graph.
+fn origin(r: &Ref) -> RefId {
+    let mut r = r.clone();
+    while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, Work::Alias | Work::Load { .. }) {
+        let Some(next) = r.node.slot().args.first().cloned() else {
+            break;
+        };
+        r = next;
+    }
+    r.id()
+}
+
+/// Refuses nodes that backward has freed, and kept tensors that were changed since (§9.3).
+fn check(state: &State, node: &Node) -> Result<()> {
+    let slot = node.slot();
+    if slot.freed {
+        return Err(Error::BackwardGraphFreed { op: node.name().to_string(), at: node.at.clone() });
+    }
+    for s in &slot.saved {
+        let found = state.bases.get(s.base).map_or(s.version, |b| b.scheduled_commits);
+        if found != s.version {
+            let (op, at) = (node.name().to_string(), node.at.clone());
+            return Err(Error::SavedTensorModified { op, at, kept: s.version, found });
+        }
+    }
+    Ok(())
+}
+
+/// The tracked part of the lazy graph behind `root`, up to leaves and cuts.
+fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
+    let is_cut = |r: &Ref| {
+        r.node.tracked
+            && r.id() != root.id()
+            && (r.node.leaf.is_some() || r.node.straight || cuts.contains(&r.id()) || retained(r).is_some())
+    };
+    let mut found: BTreeMap<EventKey, Arc<Node>> = BTreeMap::new();
+    let mut wrt: BTreeMap<(EventKey, u32), Ref> = BTreeMap::new();
+    let mut stack = vec![root.node.clone()];
+    while let Some(node) = stack.pop() {
+        if found.contains_key(&node.key) {
+            continue;
+        }
+        check(state, &node)?;
+        for a in node.slot().args.iter().filter(|a| a.node.tracked) {
+            if is_cut(a) {
+                wrt.insert((a.node.key, a.out), a.clone());
+            } else {
+                stack.push(a.node.clone());
+            }
+        }
+        found.insert(node.key, node);
+    }
+    let nodes: Vec<Arc<Node>> = found.into_values().collect();
+    let mut piece = Piece { graph: Graph::new(), inputs: wrt.into_values().collect(), wrt: 0, nodes };
+    piece.wrt = piece.inputs.len();
+    let mut map: FxHashMap<RefId, Value> = FxHashMap::default();
+    for r in &piece.inputs {
+        map.insert(r.id(), piece.graph.input(r.ty().clone()));
+    }
+    for node in &piece.nodes {
+        for a in &node.slot().args {
+            if !a.node.tracked && !map.contains_key(&a.id()) {
+                map.insert(a.id(), piece.graph.input(a.ty().clone()));
+                piece.inputs.push(a.clone());
+            }
+        }
+    }
+    for node in &piece.nodes {
+        let args: Vec<Value> = node.slot().args.iter().map(|a| map[&a.id()]).collect();
+        let op: Op = match &node.work {
+            Work::Op(op) => (**op).clone(),
+            Work::Call(call, _) => call.clone().into(),
+            // A load, an alias or a transfer is what its argument is.
+            _ => {
+                let r = Ref { node: node.clone(), out: 0 };
+                let Some(&v) = args.first() else {
+                    return Err(stale(node));
+                };
+                map.entry(r.id()).or_insert(v);
+                continue;
+            }
+        };
+        let outs = piece.graph.push(op, &args, node.at.clone())?;
+        for (out, v) in outs.into_iter().enumerate() {
+            map.entry(Ref { node: node.clone(), out: out as u32 }.id()).or_insert(v);
+        }
+    }
+    piece.graph.set_outputs(vec![map[&root.id()]]);
+    Ok(piece)
+}
+
+fn stale(node: &Node) -> Error {
+    let reason =
+        "a tensor with history was changed in place under no_grad, so its gradient is not defined; change a copy()"
+            .into();
+    Error::Autograd { reason, at: node.at.clone() }
+}
+
+/// The lazy graph between values, as a Graph of `wrt` and captured values.
+pub(crate) fn between(
+    state: &State,
+    outs: &[Ref],
+    wrt: &FxHashMap<RefId, usize>,
+    leaves: &[(Arc<Leaf>, usize)],
+    types: &[ir::Type],
+) -> Result<(Graph, Vec<Ref>)> {
+    let input = |r: &Ref| {
+        let leaf = r.node.leaf.as_ref().and_then(|l| l.upgrade());
+        let of_leaf = leaf.and_then(|l| leaves.iter().find(|(x, _)| Arc::ptr_eq(x, &l)));
+        wrt.get(&r.id()).copied().or(of_leaf.map(|(_, i)| *i))
+    };
+    let mut found: BTreeMap<EventKey, Arc<Node>> = BTreeMap::new();
+    let mut stack: Vec<Ref> = outs.to_vec();
+    while let Some(r) = stack.pop() {
+        if input(&r).is_some() || !r.node.tracked || found.contains_key(&r.node.key) {
+            continue;
+        }
+        check(state, &r.node)?;
+        if r.node.leaf.is_none() {
+            stack.extend(r.node.slot().args.iter().cloned());
+            found.insert(r.node.key, r.node.clone());
+        }
+    }
+    let mut graph = Graph::new();
+    let inputs: Vec<Value> = types.iter().map(|t| graph.input(t.clone())).collect();
+    let mut map: FxHashMap<RefId, Value> = FxHashMap::default();
+    let mut captured = Vec::new();
+    let mut value = |graph: &mut Graph, map: &mut FxHashMap<RefId, Value>, r: &Ref| -> Value {
+        if let Some(i) = input(r) {
+            return inputs[i];
+        }
+        *map.entry(r.id()).or_insert_with(|| {
+            captured.push(r.clone());
+            graph.input(r.ty().clone())
+        })
+    };
+    for node in found.values() {
+        let args = node.slot().args.clone();
+        let args: Vec<Value> = args.iter().map(|a| value(&mut graph, &mut map, a)).collect();
+        let op: Op = match &node.work {
+            Work::Op(op) => (**op).clone(),
+            Work::Call(call, _) => call.clone().into(),
+            _ => {
+                let Some(&v) = args.first() else {
+                    return Err(stale(node));
+                };
+                map.insert(Ref { node: node.clone(), out: 0 }.id(), v);
+                continue;
+            }
+        };
+        for (out, v) in graph.push(op, &args, node.at.clone())?.into_iter().enumerate() {
+            map.insert(Ref { node: node.clone(), out: out as u32 }.id(), v);
+        }
+    }
+    let outputs: Vec<Value> = outs.iter().map(|r| value(&mut graph, &mut map, r)).collect();
+    graph.set_outputs(outputs);
+    Ok((graph, captured))
+}

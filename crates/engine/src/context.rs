@@ -1,0 +1,132 @@
+//! What belongs to a thread: traces that are being recorded, tidy scopes, and whether gradients are on.
+
+use crate::tensor::Handle;
+use crate::trace::Trace;
+use ir::DType;
+use std::cell::{Cell, RefCell};
+use std::sync::{Arc, Weak};
+
+#[derive(Default)]
+struct Context {
+    traces: RefCell<Vec<Arc<Trace>>>,
+    scopes: RefCell<Vec<Vec<Weak<Handle>>>>,
+    no_grad: Cell<u32>,
+    autocast: Cell<Option<DType>>,
+    /// Nesting of scopes, to skip the lists when there are none.
+    tidy: Cell<u32>,
+    tracing: Cell<u32>,
+}
+
+thread_local! {
+    static CONTEXT: Context = Context::default();
+}
+
+/// The innermost trace.
+pub(crate) fn trace() -> Option<Arc<Trace>> {
+    CONTEXT.with(|c| if c.tracing.get() == 0 { None } else { c.traces.borrow().last().cloned() })
+}
+
+/// Whether a trace is being recorded here.
+pub(crate) fn is_active(trace: &Trace) -> bool {
+    CONTEXT.with(|c| c.traces.borrow().iter().any(|t| std::ptr::eq(&**t, trace)))
+}
+
+/// Runs `f` with a trace as the innermost one.
+pub(crate) fn with_trace<R>(trace: Arc<Trace>, f: impl FnOnce() -> R) -> R {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| {
+                c.tracing.set(c.tracing.get() - 1);
+                c.traces.borrow_mut().pop();
+            });
+        }
+    }
+    CONTEXT.with(|c| {
+        c.tracing.set(c.tracing.get() + 1);
+        c.traces.borrow_mut().push(trace);
+    });
+    let _leave = Leave;
+    f()
+}
+
+/// Whether ops are recorded for backward.
+pub fn is_grad_enabled() -> bool {
+    CONTEXT.with(|c| c.no_grad.get() == 0)
+}
+
+/// Runs `f` without recording for backward.
+///
+/// Inside, results don't require gradients and leaves may be changed in place.
+pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
+    struct Leave(u32);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.no_grad.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.no_grad.replace(c.no_grad.get() + 1)));
+    f()
+}
+
+/// Runs `f` with recording for backward on, also inside `no_grad`.
+pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
+    struct Leave(u32);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.no_grad.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.no_grad.replace(0)));
+    f()
+}
+
+/// The dtype that products are computed in, if it was chosen.
+pub(crate) fn autocast() -> Option<DType> {
+    CONTEXT.with(|c| c.autocast.get())
+}
+
+/// Runs `f` with another dtype for products.
+pub(crate) fn with_autocast<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
+    struct Leave(Option<DType>);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.autocast.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.autocast.replace(dtype)));
+    f()
+}
+
+/// Notes a new handle in the innermost tidy scope.
+pub(crate) fn note(handle: &Arc<Handle>) {
+    CONTEXT.with(|c| {
+        if c.tidy.get() > 0
+            && let Some(scope) = c.scopes.borrow_mut().last_mut()
+        {
+            scope.push(Arc::downgrade(handle));
+        }
+    });
+}
+
+/// Runs `f` in a tidy scope; gives its result and the handles made inside.
+pub(crate) fn scope<R>(f: impl FnOnce() -> R) -> (R, Vec<Weak<Handle>>) {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| {
+                c.tidy.set(c.tidy.get() - 1);
+                c.scopes.borrow_mut().pop();
+            });
+        }
+    }
+    CONTEXT.with(|c| {
+        c.tidy.set(c.tidy.get() + 1);
+        c.scopes.borrow_mut().push(Vec::new());
+    });
+    let leave = Leave;
+    let result = f();
+    let made = CONTEXT.with(|c| c.scopes.borrow_mut().last_mut().map(std::mem::take).unwrap_or_default());
+    drop(leave);
+    (result, made)
+}

@@ -1,0 +1,289 @@
+//! `Engine`: what owns the tables, the devices and the caches.
+
+use crate::base::BaseId;
+use crate::context;
+use crate::error::{Error, Result};
+use crate::kernels::Kernels;
+use crate::lock::{ExecGuard, ExecLock};
+use crate::lru::Lru;
+use crate::node::Node;
+use crate::plan::Roots;
+use crate::pool::Pool;
+use crate::record::{Number, Record, number_like, record};
+use crate::region::Variant;
+use crate::state::State;
+use crate::storage::Stored;
+use crate::tensor::Tensor;
+use crate::tree::Tree;
+use compiler::Backend;
+use ir::{DType, Element, Graph, Literal, Loc, Type, Values};
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Choices about an engine.
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// Refuse other threads while the engine executes, instead of letting them wait (§6.8).
+    pub strict: bool,
+    /// Bytes of free buffers that each device keeps for use again.
+    pub pool_bytes: usize,
+    /// Programs of compiled regions that are kept.
+    pub variants: usize,
+}
+
+impl Default for EngineOptions {
+    fn default() -> EngineOptions {
+        EngineOptions { strict: false, pool_bytes: 1 << 30, variants: 256 }
+    }
+}
+
+/// A backend with its buffers and kernels.
+pub(crate) struct Device {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) kernels: Kernels,
+}
+
+/// What a dropped handle leaves behind, for the engine to clean up (§1.4).
+pub(crate) struct Dropped {
+    pub(crate) base: BaseId,
+}
+
+/// What handles share.
+pub(crate) struct Shared {
+    state: Mutex<State>,
+    pub(crate) exec: ExecLock,
+    pub(crate) devices: Vec<Device>,
+    pub(crate) finalize: Sender<Dropped>,
+    queue: Mutex<Receiver<Dropped>>,
+    pub(crate) variants: Mutex<Lru<Arc<Graph>, Arc<Variant>>>,
+    pub(crate) vjps: Mutex<Lru<(Graph, usize), Arc<Graph>>>,
+    handles: AtomicU64,
+    /// Bytes copied between devices.
+    pub(crate) transferred: AtomicU64,
+}
+
+/// The lazy, stateful runtime. Cloning gives another name for the same engine.
+#[derive(Clone)]
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl Shared {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn handle_id(&self) -> u64 {
+        self.handles.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn flush_pools(&self) {
+        self.devices.iter().for_each(|d| d.pool.flush());
+    }
+
+    /// Cleans up after dropped handles; never plans or runs anything (§6.8.7).
+    pub(crate) fn drain_finalize_queue(&self) {
+        let Ok(queue) = self.queue.try_lock() else { return };
+        let mut dead = Vec::new();
+        // Dropping a base's value may drop handles inside it, which adds to the queue: go on until it is empty.
+        loop {
+            let mut any = false;
+            let mut state = self.state();
+            while let Ok(d) = queue.try_recv() {
+                any = true;
+                dead.extend(state.unpin(d.base));
+            }
+            drop(state);
+            dead.clear();
+            if !any {
+                return;
+            }
+        }
+    }
+
+    /// Entry of an execution-affecting call: the lock, the queue, and whether the engine still works.
+    pub(crate) fn enter(&self, what: &'static str) -> Result<Entered<'_>> {
+        let guard = self.exec.acquire(what)?;
+        self.drain_finalize_queue();
+        let entered = Entered { shared: self, guard };
+        let poisoned = self.state().poisoned.clone();
+        match poisoned {
+            Some(cause) => Err(Error::Poisoned(cause)),
+            None => Ok(entered),
+        }
+    }
+}
+
+/// An execution-affecting call; leaving it drains the queue again.
+pub(crate) struct Entered<'a> {
+    shared: &'a Shared,
+    pub(crate) guard: ExecGuard<'a>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.shared.drain_finalize_queue();
+    }
+}
+
+impl Engine {
+    /// An engine on one device.
+    pub fn new(backend: Arc<dyn Backend>) -> Engine {
+        Engine::with(vec![backend], &EngineOptions::default())
+    }
+
+    /// An engine on several devices; the first one is where tensors are made.
+    pub fn with(backends: Vec<Arc<dyn Backend>>, options: &EngineOptions) -> Engine {
+        let (finalize, queue) = mpsc::channel();
+        let device = |(i, backend)| Device {
+            pool: Arc::new(Pool::new(backend, i, options.pool_bytes)),
+            kernels: Kernels::new(),
+        };
+        let shared = Shared {
+            state: Mutex::default(),
+            exec: ExecLock::new(options.strict),
+            devices: backends.into_iter().enumerate().map(device).collect(),
+            finalize,
+            queue: Mutex::new(queue),
+            variants: Mutex::new(Lru::new(options.variants)),
+            vjps: Mutex::new(Lru::new(256)),
+            handles: AtomicU64::new(0),
+            transferred: AtomicU64::new(0),
+        };
+        Engine { shared: Arc::new(shared) }
+    }
+
+    pub(crate) fn same(&self, other: &Engine) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// A tensor from data in row-major order.
+    #[track_caller]
+    pub fn tensor<T: Element>(&self, data: &[T], shape: &[usize]) -> Tensor {
+        let at = Loc::caller();
+        let n = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+        if n != Some(data.len()) {
+            let reason = format!("{} elements don't fill shape {shape:?}", data.len());
+            return Tensor::failed(Error::call("tensor", reason, &at), Some(self));
+        }
+        self.literal_at(&Literal::new(shape, data), &at)
+    }
+
+    /// A tensor from a literal.
+    #[track_caller]
+    pub fn literal(&self, literal: &Literal) -> Tensor {
+        self.literal_at(literal, &Loc::caller())
+    }
+
+    pub(crate) fn literal_at(&self, literal: &Literal, at: &Loc) -> Tensor {
+        if context::trace().is_some() {
+            let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
+            return record(at, 1, Some(self), &[], f).swap_remove(0);
+        }
+        match self.upload(literal) {
+            Ok(value) => {
+                let mut state = self.shared.state();
+                let key = state.node_key();
+                let node = Arc::new(Node::data(key, value, literal.ty().clone(), at.clone()));
+                Tensor::fresh(self, &mut state, crate::node::Ref { node, out: 0 })
+            }
+            Err(e) => Tensor::failed(e.into(), Some(self)),
+        }
+    }
+
+    fn upload(&self, literal: &Literal) -> compiler::Result<Stored> {
+        let storage = self.shared.devices[0].pool.acquire(literal.bytes().len())?;
+        storage.buffer().write(0, literal.bytes())?;
+        Ok(Stored::dense(storage, literal.ty().clone()))
+    }
+
+    /// A tensor of one number.
+    #[track_caller]
+    pub fn full(&self, dtype: DType, shape: &[usize], x: impl Into<Number>) -> Tensor {
+        let (at, x) = (Loc::caller(), x.into());
+        let checked = Type::checked(dtype, shape);
+        let f = |b: &mut dyn Record, _: &[ir::Value]| {
+            checked.map_err(|p| ir::Error::Invalid(p.to_string()))?;
+            let v = number_like(b, dtype, x)?;
+            let v = b.cast(v, dtype)?;
+            Ok(Values::from_elem(b.splat(v, shape)?, 1))
+        };
+        record(&at, 1, Some(self), &[], f).swap_remove(0)
+    }
+
+    /// Zeros.
+    #[track_caller]
+    pub fn zeros(&self, dtype: DType, shape: &[usize]) -> Tensor {
+        self.full(dtype, shape, 0)
+    }
+
+    /// Ones.
+    #[track_caller]
+    pub fn ones(&self, dtype: DType, shape: &[usize]) -> Tensor {
+        self.full(dtype, shape, 1)
+    }
+
+    /// `0, 1, .., n - 1`.
+    #[track_caller]
+    pub fn arange(&self, dtype: DType, n: usize) -> Tensor {
+        let at = Loc::caller();
+        let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1));
+        record(&at, 1, Some(self), &[], f).swap_remove(0)
+    }
+
+    /// Makes the values of tensors exist, without reading them.
+    #[track_caller]
+    pub fn force(&self, tree: &impl Tree) -> Result<()> {
+        let at = Loc::caller();
+        let tensors = tree.leaves();
+        let entered = self.shared.enter("force")?;
+        let mut roots = Roots::default();
+        for t in &tensors {
+            t.check_at(&at)?;
+            roots.values.push(t.now(&at)?);
+        }
+        self.shared.force(&entered.guard, &roots)
+    }
+
+    /// Runs `f`; tensors made inside are disposed of unless they are returned or kept (§1.4).
+    pub fn tidy<R: Tree>(&self, f: impl FnOnce() -> R) -> R {
+        let (result, made) = context::scope(f);
+        result.visit(&mut |t| t.0.set_escapes());
+        for handle in made.iter().filter_map(|h| h.upgrade()) {
+            if handle.escapes() {
+                context::note(&handle);
+            } else {
+                handle.dispose();
+            }
+        }
+        self.shared.drain_finalize_queue();
+        result
+    }
+
+    /// Lets a tensor outlive all tidy scopes (§1.4).
+    pub fn keep(&self, t: &Tensor) {
+        t.0.set_escapes();
+    }
+
+    /// Disposes of a tensor; using it afterwards is an error. Works at any time, also on a busy or poisoned engine.
+    pub fn dispose(&self, t: &Tensor) {
+        t.dispose();
+    }
+}
+
+/// Reading a result's bytes.
+pub(crate) fn download(value: &Stored) -> compiler::Result<Literal> {
+    let mut bytes = vec![0; value.ty.bytes()];
+    value.storage.buffer().read(0, &mut bytes)?;
+    Literal::from_bytes(value.ty.clone(), &bytes)
+        .ok_or_else(|| compiler::Error::Internal("a buffer of another size than its type".into()))
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<String> = self.shared.devices.iter().map(|d| d.pool.backend.name()).collect();
+        write!(f, "Engine({})", names.join(", "))
+    }
+}

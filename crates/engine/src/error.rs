@@ -1,0 +1,255 @@
+//! Every error of the engine (§16), and what to do about it.
+
+use ir::{Loc, Shape};
+use std::sync::Arc;
+
+/// What can go wrong. The first line of each message says what happened, the rest how to mend it.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    // §16.1 staging and compilation.
+    /// A value was read while a region or a function was being staged.
+    #[error(
+        "{what} needs the value of a tensor while a function is being staged (at {at}); read it outside, or return it"
+    )]
+    HostReadInCompile {
+        /// What asked for the value.
+        what: &'static str,
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A future was awaited while staging.
+    #[error("reading asynchronously while a function is being staged (at {at}); return the tensor and await outside")]
+    AsyncInCompile {
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A tensor of a trace that has ended.
+    #[error(
+        "a tensor of a trace that has ended was used at {at}; return it from the traced function instead of keeping it"
+    )]
+    InvalidTraceTensorEscape {
+        /// The caller's line.
+        at: Loc,
+    },
+    /// Arguments don't fit what a program was compiled for.
+    #[error("arguments don't fit: {0}")]
+    InputSignatureMismatch(String),
+    /// State slots alias in another way than the variant assumes.
+    #[error("state slots alias in another way than the program was compiled for: {0}")]
+    StateSlotAliasMismatch(String),
+    /// A compiled call touched state outside its interface.
+    #[error("a compiled region touched state outside its interface: {0}")]
+    CompiledIllegalLocAccess(String),
+
+    // §16.2 misuse.
+    /// A tensor was used as a number.
+    #[error("a tensor is no number: read it with item() or to_vec()")]
+    TensorHostCoercion,
+    /// A tensor was used after it was disposed.
+    #[error("tensor {id} was disposed of and then used at {at}; return it from tidy, or keep() it")]
+    DisposedTensor {
+        /// The handle.
+        id: u64,
+        /// The caller's line.
+        at: Loc,
+    },
+
+    // §16.3 state.
+    /// State that was never given a value.
+    #[error("state {loc} has no value")]
+    MissingExternalState {
+        /// The loc.
+        loc: String,
+    },
+    /// State that is no more.
+    #[error("state {loc} was freed{}", at_place(at))]
+    InvalidatedLoc {
+        /// The loc.
+        loc: String,
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A gradient that `zero_grad` took away.
+    #[error("this gradient was cleared by zero_grad(){}; ask the tensor for grad() again", at_place(at))]
+    InvalidatedGrad {
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A tensor needed for backward was changed in place.
+    #[error(
+        "{op} at {at} keeps a tensor for backward that was changed in place since: version {found}, kept at version {kept}; \
+         change a clone() instead, or run backward first"
+    )]
+    SavedTensorModified {
+        /// The op that keeps it.
+        op: String,
+        /// Where the op was written.
+        at: Loc,
+        /// The version that was kept.
+        kept: u64,
+        /// The version now.
+        found: u64,
+    },
+    /// A state slot that is empty.
+    #[error("state slot {slot} of compiled function {function} is empty")]
+    NullStateSlot {
+        /// The compiled function.
+        function: u64,
+        /// The slot.
+        slot: usize,
+    },
+
+    // §16.4 checkpointing.
+    /// A checkpointed body had an effect.
+    #[error("a checkpointed function must be pure: {what} (at {at})")]
+    CheckpointImpureRegion {
+        /// What it did.
+        what: String,
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A recomputation was not what the forward pass was.
+    #[error("a checkpointed function computed something else when it ran again: {0}")]
+    CheckpointDeterminism(String),
+    /// A checkpoint inside a recomputation.
+    #[error("backward was called inside the recomputation of a checkpoint (at {at})")]
+    CheckpointReentrancy {
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A compiled region with effects was called while recomputing.
+    #[error("a compiled region that writes state was called inside a checkpoint (at {at}); call it outside")]
+    CheckpointCompiledNotPure {
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A compiled region would have had to externalise a tensor while recomputing.
+    #[error("a compiled region inside a checkpoint would make a tensor into state (at {at}); call it outside")]
+    CheckpointCompiledAutoExternalize {
+        /// The caller's line.
+        at: Loc,
+    },
+    /// State would have had to be initialised while recomputing.
+    #[error("state that has no value yet was read inside the recomputation of a checkpoint (at {at}); read it before")]
+    CheckpointPendingLocMaterialize {
+        /// The caller's line.
+        at: Loc,
+    },
+
+    // §16.5 autograd.
+    /// A second backward through a graph that the first one freed.
+    #[error(
+        "backward a second time through {op} at {at}, whose kept values were freed; call backward_with(retain_graph) first"
+    )]
+    BackwardGraphFreed {
+        /// The op.
+        op: String,
+        /// Where it was written.
+        at: Loc,
+    },
+    /// backward inside backward.
+    #[error("backward was called while another backward runs (at {at})")]
+    NonReentrantBackward {
+        /// The caller's line.
+        at: Loc,
+    },
+
+    // §16.6 execution.
+    /// A single op failed.
+    #[error("{op} failed{}: {cause}", at_place(at))]
+    KernelExecution {
+        /// The op.
+        op: String,
+        /// Where it was written.
+        at: Loc,
+        /// Why.
+        cause: compiler::Error,
+    },
+    /// A compiled region failed.
+    #[error("a compiled region failed{}: {cause}", at_place(at))]
+    CompiledExecution {
+        /// Where it was called.
+        at: Loc,
+        /// Why.
+        cause: compiler::Error,
+    },
+    /// The engine is running something already.
+    #[error("the engine is busy with {holder}; {wanted} must wait until it is done")]
+    EngineBusy {
+        /// Who holds it.
+        holder: &'static str,
+        /// Who asked.
+        wanted: &'static str,
+    },
+    /// An earlier execution failed.
+    #[error("the engine stopped after an earlier failure, and its state is not reliable any more: {0}")]
+    Poisoned(Arc<Error>),
+
+    // Our own.
+    /// An op does not fit its operands, or has no derivative.
+    #[error(transparent)]
+    Graph(#[from] ir::Error),
+    /// A rank other than the one asked for.
+    #[error("a tensor of rank {expected} was expected, got shape {:?}{}", got.as_slice(), at_place(at))]
+    Rank {
+        /// What was asked for.
+        expected: usize,
+        /// The shape.
+        got: Shape,
+        /// The caller's line.
+        at: Loc,
+    },
+    /// An in-place op that its destination does not allow.
+    #[error("{op}{}: {reason}", at_place(at))]
+    InPlace {
+        /// The op.
+        op: &'static str,
+        /// Why not, and the remedy.
+        reason: String,
+        /// The caller's line.
+        at: Loc,
+    },
+    /// Something about gradients.
+    #[error("{reason}{}", at_place(at))]
+    Autograd {
+        /// What, and the remedy.
+        reason: String,
+        /// The caller's line.
+        at: Loc,
+    },
+    /// A call that does not fit in words.
+    #[error("{op}{}: {reason}", at_place(at))]
+    Call {
+        /// What was called.
+        op: &'static str,
+        /// What is wrong, and the remedy.
+        reason: String,
+        /// The caller's line.
+        at: Loc,
+    },
+    /// Compilation or memory failed before anything ran.
+    #[error(transparent)]
+    Compile(#[from] compiler::Error),
+}
+
+fn at_place(at: &Loc) -> String {
+    if *at == Loc::Unknown { String::new() } else { format!(" (at {at})") }
+}
+
+impl Error {
+    /// A call that does not fit.
+    pub(crate) fn call(op: &'static str, reason: impl Into<String>, at: &Loc) -> Error {
+        Error::Call { op, reason: reason.into(), at: at.clone() }
+    }
+
+    /// The same error with a place, if it is one of `ir` and had none.
+    pub(crate) fn at(self, at: &Loc) -> Error {
+        match self {
+            Error::Graph(e) => Error::Graph(e.at(at)),
+            e => e,
+        }
+    }
+}
+
+/// Results of the engine.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,240 @@
+//! Running a plan and committing what it did (§3.5).
+
+use crate::base::BaseId;
+use crate::engine::Shared;
+use crate::error::{Error, Result};
+use crate::event::{Effect, Event, Token};
+use crate::inspect::PlanRecord;
+use crate::kernels;
+use crate::loc::LocId;
+use crate::lock::ExecGuard;
+use crate::node::{Node, Work};
+use crate::plan::{Item, Plan, Roots};
+use crate::storage::Stored;
+use crate::transfer::place;
+use ir::Op;
+use smallvec::SmallVec;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Nodes between two points where released buffers may be used again: each op has completed when it returns.
+const SEGMENT: usize = 16;
+/// A value with more views than this is made dense.
+const MAX_VIEWS: usize = 6;
+
+/// Planned state of a loc (§3.4).
+struct PlannedLoc {
+    storage: Option<Stored>,
+    has_value: bool,
+    version: u64,
+}
+
+/// Planned effects of a plan, written to the tables when all of it succeeded.
+#[derive(Default)]
+struct Planned {
+    locs: BTreeMap<LocId, PlannedLoc>,
+    commits: BTreeMap<BaseId, u64>,
+    done: Vec<Token>,
+    order: Vec<PlanRecord>,
+}
+
+impl Shared {
+    /// Makes the roots exist. Nothing runs twice, and nothing runs that they don't need.
+    pub(crate) fn force(&self, guard: &ExecGuard<'_>, roots: &Roots) -> Result<()> {
+        let _depth = guard.deeper();
+        if roots.tokens.is_empty() && roots.values.iter().all(|r| r.node.is_done()) {
+            return Ok(());
+        }
+        let plan = crate::plan::plan(&self.state(), roots);
+        match self.run_plan(&plan) {
+            Ok(planned) => {
+                self.commit(planned);
+                self.flush_pools();
+                Ok(())
+            }
+            Err(e) => {
+                self.poison(&e);
+                Err(e)
+            }
+        }
+    }
+
+    fn run_plan(&self, plan: &Plan) -> Result<Planned> {
+        let mut planned = Planned::default();
+        for (i, item) in plan.items.iter().enumerate() {
+            match item {
+                Item::Node(node) => {
+                    self.run_node(node)?;
+                    planned.order.extend(PlanRecord::beside(node));
+                }
+                Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), &mut planned)?,
+            }
+            if i % SEGMENT == SEGMENT - 1 {
+                self.flush_pools();
+            }
+        }
+        Ok(planned)
+    }
+
+    fn run_node(&self, node: &Arc<Node>) -> Result<()> {
+        let args: SmallVec<[Stored; 4]> = {
+            let slot = node.slot();
+            slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
+        };
+        let values = match &node.work {
+            Work::Alias => args.into_iter().collect(),
+            Work::Transfer => {
+                let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
+                vec![self.on_device(&args[0], place(node.device)).map_err(fail)?]
+            }
+            Work::Op(op) => self.run_op(node, op, &args)?,
+            Work::Call(_, exe) => {
+                let fail = |cause| Error::CompiledExecution { at: node.at.clone(), cause };
+                let mut dense = Vec::with_capacity(args.len());
+                for a in &args {
+                    let a = self.on_device(a, place(node.device)).map_err(fail)?;
+                    dense.push(self.dense(&a).map_err(fail)?);
+                }
+                let pool = &self.devices[place(node.device)].pool;
+                kernels::launch(&**exe, pool, &dense).map_err(fail)?
+            }
+            Work::Data | Work::Load { .. } => return Err(missing(node)),
+        };
+        node.finish(values);
+        Ok(())
+    }
+
+    fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {
+        let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
+        if let Op::Const(c) = op {
+            let pool = &self.devices[place(node.device)].pool;
+            let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
+            storage.buffer().write(0, c.0.bytes()).map_err(fail)?;
+            return Ok(vec![Stored::dense(storage, c.0.ty().clone())]);
+        }
+        if is_free_view(op) {
+            let value = args[0].clone();
+            let value = if value.views.len() >= MAX_VIEWS { self.dense(&value).map_err(fail)? } else { value };
+            return Ok(vec![value.viewed(op)]);
+        }
+        let device = &self.devices[place(node.device)];
+        if args.iter().all(|a| a.storage.pool().device == place(node.device)) {
+            return device.kernels.run(&device.pool, Some(op), args).map_err(fail);
+        }
+        let moved: compiler::Result<Vec<Stored>> = args.iter().map(|a| self.on_device(a, place(node.device))).collect();
+        device.kernels.run(&device.pool, Some(op), &moved.map_err(fail)?).map_err(fail)
+    }
+
+    /// The value without views.
+    pub(crate) fn dense(&self, value: &Stored) -> compiler::Result<Stored> {
+        if value.views.is_empty() {
+            return Ok(value.clone());
+        }
+        let pool = value.storage.pool();
+        let mut out = self.devices[pool.device].kernels.run(pool, None, std::slice::from_ref(value))?;
+        Ok(out.swap_remove(0))
+    }
+
+    fn run_event(&self, e: &Event, elided: bool, planned: &mut Planned) -> Result<()> {
+        let mut version = None;
+        match &e.effect {
+            Effect::LocLoad { loc, into } => {
+                let cell = self.planned_loc(planned, *loc)?;
+                match &cell.storage {
+                    Some(value) => into.finish(vec![value.clone()]),
+                    None => return Err(Error::MissingExternalState { loc: loc.to_string() }),
+                }
+                version = Some(cell.version);
+            }
+            Effect::LocStore { .. } if elided => {}
+            Effect::LocStore { loc, value, .. } => {
+                let value = value.value().ok_or_else(|| missing(&value.node))?;
+                let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };
+                let value = self.dense(&value).map_err(fail)?;
+                let cell = self.planned_loc(planned, *loc)?;
+                cell.storage = Some(value);
+                cell.has_value = true;
+                cell.version += 1;
+                version = Some(cell.version);
+            }
+            Effect::BaseCommit { base, .. } => {
+                let first = self.state().bases.get(*base).map_or(0, |b| b.commit_version);
+                let v = planned.commits.entry(*base).or_insert(first);
+                *v += 1;
+                version = Some(*v);
+            }
+            Effect::RngDraw { loc, .. } => {
+                let cell = self.planned_loc(planned, *loc)?;
+                cell.has_value = true;
+                cell.version += 1;
+                version = Some(cell.version);
+            }
+        }
+        planned.done.push(e.token);
+        planned.order.push(PlanRecord::of(e, elided, version));
+        Ok(())
+    }
+
+    fn planned_loc<'a>(&self, planned: &'a mut Planned, loc: LocId) -> Result<&'a mut PlannedLoc> {
+        if let std::collections::btree_map::Entry::Vacant(e) = planned.locs.entry(loc) {
+            let state = self.state();
+            let entry = state.locs.get(loc).ok_or_else(|| Error::MissingExternalState { loc: loc.to_string() })?;
+            e.insert(PlannedLoc { storage: entry.storage.clone(), has_value: entry.has_value, version: entry.version });
+        }
+        Ok(planned.locs.get_mut(&loc).expect("it was put there"))
+    }
+
+    fn commit(&self, planned: Planned) {
+        let mut released = Vec::new();
+        let mut state = self.state();
+        for (loc, p) in planned.locs {
+            if let Some(entry) = state.locs.get_mut(loc) {
+                released.extend(entry.storage.take());
+                entry.storage = p.storage;
+                entry.has_value = p.has_value;
+                entry.version = p.version;
+            }
+        }
+        for (base, version) in planned.commits {
+            if let Some(entry) = state.bases.get_mut(base) {
+                entry.commit_version = version;
+            }
+        }
+        let mut events = Vec::new();
+        for token in planned.done {
+            let Some(event) = state.events.finish(token) else {
+                continue;
+            };
+            if let Some(loc) = event.effect.loc() {
+                if let Some(entry) = state.locs.get_mut(loc) {
+                    entry.pending -= 1;
+                }
+                state.sweep_loc(loc);
+            }
+            events.push(event);
+        }
+        state.last_plan = planned.order;
+        drop(state);
+        drop((released, events));
+    }
+
+    /// A forced execution failed: token roots are dropped and nothing runs any more (§6.7).
+    pub(crate) fn poison(&self, error: &Error) {
+        let dropped = {
+            let mut state = self.state();
+            state.poisoned = Some(Arc::new(error.clone()));
+            state.tok_global = None;
+            state.events.clear()
+        };
+        drop(dropped);
+    }
+}
+
+fn missing(node: &Node) -> Error {
+    Error::MissingExternalState { loc: format!("of {} at {}", node.name(), node.at) }
+}
+
+/// Views that need no kernel: the consumer reads through them.
+pub(crate) fn is_free_view(op: &Op) -> bool {
+    matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Flip(_))
+}

@@ -1,0 +1,230 @@
+//! Looking into the engine, so that its laws can be tested from outside.
+
+use crate::base::{BaseBinding, BaseId};
+use crate::engine::Engine;
+use crate::event::{Effect, Event, EventKey, Origin, StoreKind, Token, Tokens};
+use crate::loc::{LocId, LocRole, Tombstone};
+use crate::node::{Node, Work};
+use crate::pool::PoolStats;
+use ir::{Op, Type};
+
+/// One semantic event of the last plan, in `PlanLinearOrder`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlanRecord {
+    /// Its identity.
+    pub key: EventKey,
+    /// `loc_load`, `loc_store_semantic`, `base_commit`, ..
+    pub kind: &'static str,
+    /// The loc it touched.
+    pub loc: Option<LocId>,
+    /// The base it committed, with the mutation's number.
+    pub commit: Option<(BaseId, u64)>,
+    /// Version after the event: of the loc or of the base.
+    pub version: Option<u64>,
+    /// A store that was left out because another one follows.
+    pub elided: bool,
+}
+
+impl PlanRecord {
+    /// The semantic event beside a node: that it kept values for backward, or that it is a checkpointed body.
+    pub(crate) fn beside(node: &Node) -> Option<PlanRecord> {
+        let kind = match &node.work {
+            Work::Op(op) if matches!(**op, Op::Remat(_)) => "checkpoint_boundary",
+            _ if !node.slot().saved.is_empty() => "publish_saved_slot",
+            _ => return None,
+        };
+        let origin = Origin::Synthetic { graph: 0, tag: kind };
+        let key = EventKey { origin, ..node.key };
+        Some(PlanRecord { key, kind, loc: None, commit: None, version: None, elided: false })
+    }
+
+    pub(crate) fn of(e: &Event, elided: bool, version: Option<u64>) -> PlanRecord {
+        PlanRecord {
+            key: e.key,
+            kind: e.effect.tag(),
+            loc: e.effect.loc(),
+            commit: match e.effect {
+                Effect::BaseCommit { base, mut_id } => Some((base, mut_id)),
+                _ => None,
+            },
+            version,
+            elided,
+        }
+    }
+}
+
+/// Where a base's truth lives.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Binding {
+    /// In a pure value.
+    Ssa,
+    /// In a loc that may have no value yet.
+    PendingLoc {
+        /// The loc.
+        loc: LocId,
+        /// The token of its initialising store.
+        init_tok: Option<Token>,
+    },
+    /// In a loc.
+    Loc(LocId),
+}
+
+/// A base as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BaseView {
+    /// Identity.
+    pub id: BaseId,
+    /// Where the truth lives.
+    pub binding: Binding,
+    /// Changes of the binding.
+    pub binding_version: u64,
+    /// Scheduled updates while a pure value.
+    pub logical_version: u64,
+    /// Committed mutations.
+    pub commit_version: u64,
+    /// Scheduled mutations.
+    pub scheduled_commits: u64,
+    /// Live handles.
+    pub pins: usize,
+    /// Mutated since the last step.
+    pub mutated_since_step: bool,
+}
+
+/// A loc as it is now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocView {
+    /// Identity.
+    pub id: LocId,
+    /// What it holds.
+    pub ty: Type,
+    /// What it is for.
+    pub role: LocRole,
+    /// Committed stores.
+    pub version: u64,
+    /// Scheduled stores.
+    pub logical_version: u64,
+    /// Whether it has a value.
+    pub has_value: bool,
+    /// Whether its storage is held.
+    pub retained: bool,
+    /// Why it is no more.
+    pub tombstone: Option<Tombstone>,
+    /// The last ordered access.
+    pub token: Option<Token>,
+    /// The step it was made in.
+    pub created_epoch: u64,
+    /// Its number among all locs.
+    pub created_alloc: u64,
+    /// In-place writes of its buffer.
+    pub storage_version: Option<u64>,
+    /// Its buffer's number.
+    pub storage_id: Option<u64>,
+}
+
+/// An event that has not run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EventView {
+    /// The token it produces.
+    pub token: Token,
+    /// The tokens it consumes.
+    pub after: Tokens,
+    /// Identity.
+    pub key: EventKey,
+    /// What it is.
+    pub kind: &'static str,
+    /// The loc it touches.
+    pub loc: Option<LocId>,
+    /// The kind of its store.
+    pub store: Option<StoreKind>,
+}
+
+/// Everything, copied at one moment.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// The base table.
+    pub bases: Vec<BaseView>,
+    /// The loc table.
+    pub locs: Vec<LocView>,
+    /// Events that have not run, in order.
+    pub pending: Vec<EventView>,
+    /// The end of the token chain.
+    pub tok_global: Option<Token>,
+    /// Steps so far.
+    pub epoch: u64,
+    /// Semantic events of the last plan, in order.
+    pub last_plan: Vec<PlanRecord>,
+    /// Who executes now, and how deep.
+    pub exec_lock: Option<(&'static str, usize)>,
+    /// Whether an execution failed.
+    pub poisoned: bool,
+    /// Buffers of each device.
+    pub pools: Vec<PoolStats>,
+    /// Bytes copied between devices.
+    pub transferred: u64,
+    /// Programs of single ops.
+    pub kernels: usize,
+    /// Variants of compiled regions: kept, found again, compiled.
+    pub variants: (usize, u64, u64),
+}
+
+impl Engine {
+    /// A copy of the engine's tables.
+    pub fn inspect(&self) -> Inspection {
+        let shared = &self.shared;
+        let state = shared.state();
+        let bases = state.bases.iter().map(|(id, b)| BaseView {
+            id,
+            binding: match &b.binding {
+                BaseBinding::Ssa(_) => Binding::Ssa,
+                BaseBinding::PendingLoc { loc, init_tok, .. } => Binding::PendingLoc { loc: *loc, init_tok: *init_tok },
+                BaseBinding::Loc(loc) => Binding::Loc(*loc),
+            },
+            binding_version: b.binding_version,
+            logical_version: b.logical_version,
+            commit_version: b.commit_version,
+            scheduled_commits: b.scheduled_commits,
+            pins: b.pins,
+            mutated_since_step: b.mutated_since_step,
+        });
+        let locs = state.locs.iter().map(|(id, l)| LocView {
+            id,
+            ty: l.ty.clone(),
+            role: l.role,
+            version: l.version,
+            logical_version: l.logical_version,
+            has_value: l.has_value,
+            retained: l.storage.is_some(),
+            tombstone: l.tombstone.clone(),
+            token: l.token,
+            created_epoch: l.created_epoch,
+            created_alloc: l.created_alloc,
+            storage_version: l.storage.as_ref().map(|s| s.storage.version()),
+            storage_id: l.storage.as_ref().map(|s| s.storage.id),
+        });
+        let pending = state.events.iter().map(|e| EventView {
+            token: e.token,
+            after: e.after.clone(),
+            key: e.key,
+            kind: e.effect.tag(),
+            loc: e.effect.loc(),
+            store: match e.effect {
+                Effect::LocStore { kind, .. } => Some(kind),
+                _ => None,
+            },
+        });
+        Inspection {
+            bases: bases.collect(),
+            locs: locs.collect(),
+            pending: pending.collect(),
+            tok_global: state.tok_global,
+            epoch: state.epoch,
+            last_plan: state.last_plan.clone(),
+            exec_lock: shared.exec.state(),
+            poisoned: state.poisoned.is_some(),
+            pools: shared.devices.iter().map(|d| d.pool.stats()).collect(),
+            transferred: shared.transferred.load(std::sync::atomic::Ordering::Relaxed),
+            kernels: shared.devices.iter().map(|d| d.kernels.len()).sum(),
+            variants: shared.variants(),
+        }
+    }
+}

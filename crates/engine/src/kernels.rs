@@ -1,0 +1,97 @@
+//! Single ops as programs: what runs outside compiled regions.
+//!
+//! The key is an op with its operands' dense types and views. A kernel that takes sizes and strides as arguments will
+//! replace the key by the op and ranks; see the crate's README.
+
+use crate::lru::{Lru, hash_of};
+use crate::pool::Pool;
+use crate::storage::{Stored, Views};
+use compiler::{Bindings, Executable, Options, Result};
+use ir::{Graph, Loc, Op, Type, Value};
+use smallvec::SmallVec;
+use std::sync::{Arc, Mutex};
+
+/// Programs kept.
+const CAPACITY: usize = 4096;
+
+struct Key {
+    op: Option<Op>,
+    args: SmallVec<[(Type, Views); 2]>,
+}
+
+/// The cache of one device.
+pub(crate) struct Kernels {
+    cache: Mutex<Lru<Key, Arc<dyn Executable>>>,
+}
+
+impl Kernels {
+    pub(crate) fn new() -> Kernels {
+        Kernels { cache: Mutex::new(Lru::new(CAPACITY)) }
+    }
+
+    /// How many programs there are.
+    pub(crate) fn len(&self) -> usize {
+        self.cache.lock().unwrap_or_else(|e| e.into_inner()).len()
+    }
+
+    /// Runs an op on values; no op makes its one operand dense.
+    pub(crate) fn run(&self, pool: &Arc<Pool>, op: Option<&Op>, args: &[Stored]) -> Result<Vec<Stored>> {
+        let exe = self.program(pool, op, args)?;
+        launch(&*exe, pool, args)
+    }
+
+    fn program(&self, pool: &Arc<Pool>, op: Option<&Op>, args: &[Stored]) -> Result<Arc<dyn Executable>> {
+        let mut hash = hash_of(&op);
+        for a in args {
+            hash = hash_of(&(hash, &a.ty, &a.views));
+        }
+        let same = |k: &Key| {
+            k.op.as_ref() == op
+                && k.args.len() == args.len()
+                && k.args.iter().zip(args).all(|(k, a)| k.0 == a.ty && k.1 == a.views)
+        };
+        if let Some(exe) = self.cache.lock().unwrap_or_else(|e| e.into_inner()).get(hash, same) {
+            return Ok(exe);
+        }
+        let graph = single(op, args)?;
+        let program = compiler::compile(&graph, &*pool.backend, &Options::default())?;
+        let exe = pool.backend.load(program)?;
+        let key = Key { op: op.cloned(), args: args.iter().map(|a| (a.ty.clone(), a.views.clone())).collect() };
+        self.cache.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, exe.clone());
+        Ok(exe)
+    }
+}
+
+/// The graph of one op whose operands are read through their views.
+fn single(op: Option<&Op>, args: &[Stored]) -> Result<Graph> {
+    let mut g = Graph::new();
+    let dense: Vec<Value> = args.iter().map(|a| g.input(a.ty.clone())).collect();
+    let mut operands = Vec::with_capacity(args.len());
+    for (a, mut v) in args.iter().zip(dense) {
+        for view in &a.views {
+            v = g.push(view.clone(), &[v], Loc::Unknown)?[0];
+        }
+        operands.push(v);
+    }
+    let outs = match op {
+        Some(op) => g.push(op.clone(), &operands, Loc::Unknown)?.to_vec(),
+        None => operands,
+    };
+    g.set_outputs(outs);
+    Ok(g)
+}
+
+/// Runs a program on dense operands into fresh memory.
+pub(crate) fn launch(exe: &dyn Executable, pool: &Arc<Pool>, args: &[Stored]) -> Result<Vec<Stored>> {
+    let types = &exe.program().outputs;
+    let mut outs = Vec::with_capacity(types.len());
+    for ty in types {
+        outs.push(Stored::dense(pool.acquire(ty.bytes())?, ty.clone()));
+    }
+    let mut bindings = Bindings {
+        inputs: args.iter().map(|a| a.storage.buffer().clone()).collect(),
+        outputs: outs.iter().map(|o| o.storage.buffer().clone()).collect(),
+    };
+    exe.run(&mut bindings)?;
+    Ok(outs)
+}

@@ -1,0 +1,51 @@
+//! The lazy, stateful runtime: tensors that record, bases that alias, locs that hold state, tokens that order effects.
+//!
+//! See the crate's README for the picture. Programs use it through `tensorloom`.
+
+mod amp;
+mod autograd;
+mod base;
+mod checkpoint;
+mod context;
+mod engine;
+mod error;
+mod event;
+mod execute;
+mod inspect;
+mod kernels;
+mod loc;
+mod lock;
+mod lru;
+mod node;
+mod plan;
+mod pool;
+mod record;
+mod region;
+mod rng;
+mod slab;
+mod slice;
+mod state;
+mod step;
+mod storage;
+mod tensor;
+pub mod trace;
+mod transfer;
+mod tree;
+mod view;
+
+pub use amp::{GradScaler, autocast};
+pub use autograd::Backward;
+pub use base::{BaseEntry, BaseId};
+pub use context::{enable_grad, is_grad_enabled, no_grad};
+pub use engine::{Engine, EngineOptions};
+pub use error::{Error, Result};
+pub use event::{EventKey, Origin, StoreKind, Token, Tokens, after_all};
+pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, PlanRecord};
+pub use loc::{LocEntry, LocId, LocRole, Tombstone};
+pub use pool::PoolStats;
+pub use record::Number;
+pub use region::Compiled;
+pub use slab::Key;
+pub use tensor::Tensor;
+pub use tree::Tree;
+pub use view::ViewMeta;

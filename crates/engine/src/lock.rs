@@ -1,0 +1,80 @@
+//! The execution lock (§6.8): one execution at a time, with an owner and a depth.
+
+use crate::error::{Error, Result};
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
+
+#[derive(Default)]
+struct Held {
+    owner: Option<(ThreadId, &'static str)>,
+    depth: usize,
+}
+
+/// Who may execute. A second entry from the owner's own thread is refused; another thread waits, unless the lock is strict.
+#[derive(Default)]
+pub(crate) struct ExecLock {
+    held: Mutex<Held>,
+    free: Condvar,
+    strict: bool,
+}
+
+/// Proof that the lock is held.
+pub(crate) struct ExecGuard<'a> {
+    lock: &'a ExecLock,
+}
+
+impl ExecLock {
+    pub(crate) fn new(strict: bool) -> ExecLock {
+        ExecLock { strict, ..ExecLock::default() }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Takes the lock for a public entry point.
+    pub(crate) fn acquire(&self, wanted: &'static str) -> Result<ExecGuard<'_>> {
+        let me = thread::current().id();
+        let mut held = self.held();
+        while let Some((owner, holder)) = held.owner {
+            if owner == me || self.strict {
+                return Err(Error::EngineBusy { holder, wanted });
+            }
+            held = self.free.wait(held).unwrap_or_else(|e| e.into_inner());
+        }
+        *held = Held { owner: Some((me, wanted)), depth: 1 };
+        Ok(ExecGuard { lock: self })
+    }
+
+    /// Owner's entry point and depth, for inspection.
+    pub(crate) fn state(&self) -> Option<(&'static str, usize)> {
+        let held = self.held();
+        held.owner.map(|(_, what)| (what, held.depth))
+    }
+}
+
+impl ExecGuard<'_> {
+    /// An entry from inside, by the holder itself.
+    pub(crate) fn deeper(&self) -> Depth<'_> {
+        self.lock.held().depth += 1;
+        Depth { lock: self.lock }
+    }
+}
+
+/// A nested entry; leaving it lessens the depth.
+pub(crate) struct Depth<'a> {
+    lock: &'a ExecLock,
+}
+
+impl Drop for Depth<'_> {
+    fn drop(&mut self) {
+        self.lock.held().depth -= 1;
+    }
+}
+
+impl Drop for ExecGuard<'_> {
+    fn drop(&mut self) {
+        *self.lock.held() = Held::default();
+        self.lock.free.notify_one();
+    }
+}

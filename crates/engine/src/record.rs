@@ -1,0 +1,287 @@
+//! Recording: one path for every op, into the engine's lazy graph or into the trace at hand.
+
+use crate::base::BaseId;
+use crate::context;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::execute::is_free_view;
+use crate::node::{Args, Node, Ref, Saved, Work};
+use crate::state::State;
+use crate::tensor::{Handle, Kind, Tensor};
+use crate::transfer::device_of;
+use crate::view;
+use ir::error::TypeError;
+use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
+use smallvec::SmallVec;
+use std::sync::{Arc, OnceLock};
+
+/// A builder that also takes numbers written by the user.
+pub(crate) trait Record: Build {
+    /// A rank-0 number of the program text. In a compiled region it becomes an input (so that a new value needs no new
+    /// program), elsewhere a constant.
+    fn number(&mut self, s: Scalar) -> ir::Result<Value> {
+        self.constant(Literal::scalar(s))
+    }
+}
+
+/// Tensors that one recording gives.
+pub(crate) type Tensors = SmallVec<[Tensor; 1]>;
+
+/// Records into the engine's lazy graph.
+pub(crate) struct LazyBuild<'a> {
+    pub(crate) state: &'a mut State,
+    pub(crate) at: Loc,
+    pub(crate) grad: bool,
+    refs: SmallVec<[Ref; 8]>,
+    /// The base that a value is or views, for mutation guards.
+    bases: SmallVec<[Option<BaseId>; 8]>,
+}
+
+impl<'a> LazyBuild<'a> {
+    pub(crate) fn new(state: &'a mut State, at: Loc) -> LazyBuild<'a> {
+        let grad = context::is_grad_enabled();
+        LazyBuild { state, at, grad, refs: SmallVec::new(), bases: SmallVec::new() }
+    }
+
+    /// Makes a recorded value usable.
+    pub(crate) fn import(&mut self, r: Ref, base: Option<BaseId>) -> Value {
+        self.refs.push(r);
+        self.bases.push(base);
+        Value(self.refs.len() as u32 - 1)
+    }
+
+    /// A tensor's value as of now.
+    pub(crate) fn load(&mut self, t: &Handle) -> Result<Value> {
+        let lazy = t.lazy().expect("only tensors of the engine come here");
+        let r = self.state.base_load(lazy.base, t.reads_leaf(), t.detached, &self.at)?;
+        let v = self.import(r, Some(lazy.base));
+        let Some(view) = &lazy.view else { return Ok(v) };
+        let v = view::get(self, v, &view.ops)?;
+        // A view is a new value at every use; a kept gradient is that of all its uses.
+        if let Some(leaf) = t.retained.get() {
+            let r = self.get(v).clone();
+            r.node.slot().retained.push((r.out, Arc::downgrade(leaf)));
+        }
+        Ok(v)
+    }
+
+    pub(crate) fn get(&self, v: Value) -> &Ref {
+        &self.refs[v.0 as usize]
+    }
+
+    /// The operands that PyTorch would keep, with their versions now (§9.3).
+    fn saved(&self, op: &Op, args: &[Value]) -> Vec<Saved> {
+        let kept = op.rules().saves().inputs;
+        let tracked = |i: usize| args.get(i).is_some_and(|v| self.refs[v.0 as usize].node.tracked);
+        let needed = |i: usize| match op {
+            // Linear in each operand: one is kept for the gradient of the others.
+            Op::Binary(Binary::Mul) | Op::Dot(_) | Op::Conv(_) | Op::RaggedDot(_) => {
+                (0..args.len()).any(|k| k != i && tracked(k))
+            }
+            Op::Binary(Binary::Div) => i == 1 || tracked(1),
+            _ => true,
+        };
+        let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.bases[args.get(i)?.0 as usize]);
+        bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
+    }
+
+    fn push(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
+        let types: SmallVec<[Type; 4]> = args.iter().map(|v| self.refs[v.0 as usize].ty().clone()).collect();
+        let outs = op.infer(&types).map_err(|problem| {
+            let (op, loc) = (op.name().to_string(), self.at.clone());
+            ir::Error::Type(Box::new(TypeError { op, operands: types.to_vec(), problem, loc }))
+        })?;
+        let refs: Args = args.iter().map(|v| self.refs[v.0 as usize].clone()).collect();
+        let device = device_of(&refs);
+        let tracked = self.grad
+            && refs.iter().any(|r| r.node.tracked)
+            && outs.iter().any(|t| t.dtype.is_float())
+            && !matches!(op, Op::StopGradient(_));
+        let base = if is_free_view(&op) { self.bases[args[0].0 as usize] } else { None };
+        let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
+        let key = self.state.node_key();
+        let mut node =
+            Node::new(key, Work::Op(shared_op(op)), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
+        node.device = device;
+        if !saved.is_empty() {
+            node.slot().saved = saved;
+        }
+        let node = Arc::new(node);
+        Ok((0..node.types.len() as u32).map(|out| self.import(Ref { node: node.clone(), out }, base)).collect())
+    }
+}
+
+impl Build for LazyBuild<'_> {
+    fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
+        self.push(op, args)
+    }
+
+    fn ty(&self, v: Value) -> Type {
+        self.refs[v.0 as usize].ty().clone()
+    }
+}
+
+impl Record for LazyBuild<'_> {}
+
+/// Where a recording goes.
+pub(crate) enum Target {
+    Trace(Arc<crate::trace::Trace>),
+    Lazy(Engine),
+}
+
+/// Decides where an op on these tensors is recorded: the innermost trace, else the tensors' engine.
+pub(crate) fn target(args: &[&Tensor], engine: Option<&Engine>, at: &Loc) -> Result<Target> {
+    for t in args {
+        match &t.0.kind {
+            Kind::Invalid(i) => return Err(i.error.clone()),
+            Kind::Traced(tr) if !context::is_active(&tr.trace) => {
+                return Err(Error::InvalidTraceTensorEscape { at: at.clone() });
+            }
+            _ => {}
+        }
+        t.alive(at)?;
+    }
+    if let Some(trace) = context::trace() {
+        return Ok(Target::Trace(trace));
+    }
+    let mut engines = args.iter().filter_map(|t| t.0.lazy()).map(|l| &l.engine).chain(engine);
+    let Some(first) = engines.next() else {
+        return Err(Error::call("an op", "it has no operands and no engine", at));
+    };
+    if engines.any(|e| !e.same(first)) {
+        return Err(Error::call(
+            "an op",
+            "its operands belong to two engines; read one and make it anew in the other",
+            at,
+        ));
+    }
+    Ok(Target::Lazy(first.clone()))
+}
+
+/// Records with `n` results. A failure gives `n` invalid tensors with one error among them.
+pub(crate) fn record(
+    at: &Loc,
+    n: usize,
+    engine: Option<&Engine>,
+    args: &[&Tensor],
+    f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
+) -> Tensors {
+    match try_record(at, engine, args, f) {
+        Ok(ts) => ts,
+        Err(e) => {
+            let invalid = args.iter().find_map(|t| t.invalid()).cloned().unwrap_or_else(|| {
+                let engine = engine.or_else(|| args.iter().find_map(|t| t.0.lazy()).map(|l| &l.engine));
+                Tensor::failed(e.at(at), engine)
+            });
+            (0..n.max(1)).map(|_| invalid.clone()).collect()
+        }
+    }
+}
+
+fn try_record(
+    at: &Loc,
+    engine: Option<&Engine>,
+    args: &[&Tensor],
+    f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
+) -> Result<Tensors> {
+    match target(args, engine, at)? {
+        Target::Trace(trace) => trace.record(at, args, f),
+        Target::Lazy(engine) => {
+            let mut state = engine.shared.state();
+            let mut b = LazyBuild::new(&mut state, at.clone());
+            let mut values: Values = Values::new();
+            for t in args {
+                values.push(b.load(&t.0)?);
+            }
+            let outs = f(&mut b, &values)?;
+            let refs: SmallVec<[Ref; 1]> = outs.iter().map(|v| b.get(*v).clone()).collect();
+            Ok(refs.into_iter().map(|r| Tensor::fresh(&engine, &mut state, r)).collect())
+        }
+    }
+}
+
+/// Records an op with one result.
+pub(crate) fn one(
+    at: &Loc,
+    args: &[&Tensor],
+    f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Value>,
+) -> Tensor {
+    record(at, 1, None, args, |b, v| Ok(Values::from_elem(f(b, v)?, 1))).swap_remove(0)
+}
+
+/// Casts two operands to their common dtype and broadcasts them to their common shape, as NumPy does.
+pub(crate) fn align(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> {
+    let (tx, ty) = (b.ty(x), b.ty(y));
+    let (mut x, mut y) = (x, y);
+    if tx.dtype != ty.dtype {
+        let Some(common) = tx.dtype.promote(ty.dtype) else {
+            return Ok((x, y));
+        };
+        (x, y) = (b.cast(x, common)?, b.cast(y, common)?);
+    }
+    if tx.shape != ty.shape
+        && let Some(shape) = broadcast_shapes(&tx.shape, &ty.shape)
+    {
+        (x, y) = (b.broadcast_to(x, &shape)?, b.broadcast_to(y, &shape)?);
+    }
+    Ok((x, y))
+}
+
+/// The shape that two shapes broadcast to.
+pub(crate) fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<ir::Shape> {
+    let rank = a.len().max(b.len());
+    let size = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |k| s[k]);
+    (0..rank)
+        .map(|i| match (size(a, i), size(b, i)) {
+            (m, n) if m == n => Some(m),
+            (1, n) => Some(n),
+            (m, 1) => Some(m),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A number as a value that can stand beside `like`: its dtype, or a float if only a float can hold it.
+pub(crate) fn number_like(b: &mut dyn Record, like: DType, n: Number) -> ir::Result<Value> {
+    let s = match n {
+        Number::Float(x) if like.is_float() => Scalar::from_f64(like, x),
+        Number::Float(x) => Scalar::from_f64(DType::F32, x),
+        Number::Int(x) if like.is_float() => Scalar::from_f64(like, x as f64),
+        Number::Int(x) if like == DType::Bool => Scalar::from_i64(DType::I64, x),
+        Number::Int(x) => Scalar::from_i64(like, x),
+    };
+    b.number(s)
+}
+
+/// A number in the program text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// A float.
+    Float(f64),
+    /// An integer.
+    Int(i64),
+}
+
+macro_rules! number {
+    ($($t:ty => $v:ident as $as:ty),*) => { $(
+        impl From<$t> for Number {
+            fn from(x: $t) -> Number { Number::$v(x as $as) }
+        }
+    )* };
+}
+number!(f64 => Float as f64, f32 => Float as f64, i64 => Int as i64, i32 => Int as i64, u32 => Int as i64, usize => Int as i64);
+
+/// Ops without parameters are shared: they are most of what is recorded, and an op is large.
+fn shared_op(op: Op) -> Arc<Op> {
+    static UNARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
+    static BINARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
+    match op {
+        Op::Unary(u) => {
+            UNARY.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[u as usize].clone()
+        }
+        Op::Binary(x) => {
+            BINARY.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[x as usize].clone()
+        }
+        op => Arc::new(op),
+    }
+}

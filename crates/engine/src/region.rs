@@ -1,0 +1,232 @@
+//! Compiled regions (§8): staged at every call, compiled once per variant.
+
+use crate::context;
+use crate::engine::{Engine, Shared};
+use crate::error::{Error, Result};
+use crate::loc::LocRole;
+use crate::lru::hash_of;
+use crate::node::{Args, Node, Ref, Work};
+use crate::record::LazyBuild;
+use crate::state::Schedule;
+use crate::tensor::{Kind, Tensor};
+use crate::trace::{Input, Mode, Trace, TraceState};
+use crate::tree::Tree;
+use compiler::{Executable, Options};
+use ir::ops::Call;
+use ir::{Graph, Loc, Value};
+use smallvec::SmallVec;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+/// A compiled graph.
+pub(crate) struct Variant {
+    pub(crate) graph: Arc<Graph>,
+    pub(crate) exe: Arc<dyn Executable>,
+}
+
+/// A function whose calls are staged, compiled as one program, and recorded lazily.
+///
+/// Every call runs the function on placeholders, so host control flow may differ from call to call; a program is compiled
+/// only for a Graph that was not seen before. Numbers in the function's text are inputs of the program.
+pub struct Compiled<A, R, F> {
+    engine: Engine,
+    f: F,
+    types: PhantomData<fn(A) -> R>,
+}
+
+impl Engine {
+    /// Makes a compiled region of a function of tensors. Tensors that it captures are state: in-place ops on them, and
+    /// gradients, are stored when the call's results are computed.
+    pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(&self, f: F) -> Compiled<A, R, F> {
+        Compiled { engine: self.clone(), f, types: PhantomData }
+    }
+}
+
+impl Shared {
+    /// Variants kept, found again, compiled.
+    pub(crate) fn variants(&self) -> (usize, u64, u64) {
+        let v = self.variants.lock().unwrap_or_else(|e| e.into_inner());
+        (v.len(), v.hits, v.misses)
+    }
+
+    fn variant(&self, graph: Graph) -> Result<Arc<Variant>> {
+        let hash = graph.structural_hash();
+        let find = |g: &Arc<Graph>| **g == graph;
+        if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
+            return Ok(v);
+        }
+        let backend = &self.devices[0].pool.backend;
+        let program = compiler::compile(&graph, &**backend, &Options::default())?;
+        let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph) });
+        let key = variant.graph.clone();
+        self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
+        Ok(variant)
+    }
+}
+
+/// What a staged call gives.
+enum Output {
+    /// A value of the program.
+    Value(usize),
+    /// A tensor from outside, or a view of one.
+    Outside(Tensor),
+}
+
+impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
+    /// Stages the function and records the call. Nothing is executed.
+    #[track_caller]
+    pub fn call(&self, args: A) -> Result<R> {
+        let at = Loc::caller();
+        // A region inside a trace is part of that trace.
+        if context::trace().is_some() {
+            let result = (self.f)(args);
+            for t in result.leaves() {
+                t.check_at(&at).map_err(|e| match e {
+                    Error::CheckpointImpureRegion { at, .. } => Error::CheckpointCompiledNotPure { at },
+                    e => e,
+                })?;
+            }
+            return Ok(result);
+        }
+        let entered = self.engine.shared.enter("a compiled call")?;
+        let trace = Trace::new(Mode::Region(self.engine.clone()));
+        let result = context::with_trace(trace.clone(), || {
+            for t in args.leaves() {
+                t.check_at(&at)?;
+            }
+            // Arguments are bases like everything else from outside, so two that alias are one cell (§8.3).
+            let result = (self.f)(args);
+            let mut s = trace.state();
+            let mut outputs = Vec::new();
+            let mut values = Vec::new();
+            for t in result.leaves() {
+                t.check_at(&at)?;
+                outputs.push(self.output(&trace, &mut s, &t, &mut values)?);
+            }
+            drop(s);
+            Ok::<_, Error>((result, outputs, values))
+        });
+        let (result, outputs, values) = result?;
+        let tensors = self.emit(&trace, outputs, values, &at)?;
+        drop(entered);
+        let mut tensors = tensors.into_iter();
+        Ok(result.rebuild(&mut || tensors.next().expect("one for each result")))
+    }
+
+    fn output(&self, trace: &Arc<Trace>, s: &mut TraceState, t: &Tensor, values: &mut Vec<Value>) -> Result<Output> {
+        let cell = trace.cell_of(s, t)?;
+        if let Some(root) = &s.cells[cell].outside {
+            // The region returns what it was given: the result is another handle on the same base.
+            let view = t.0.view().cloned();
+            let leaf = t.0.leaf.get().cloned();
+            return Ok(Output::Outside(match (&t.0.kind, leaf) {
+                (Kind::Lazy(_), _) => t.clone(),
+                _ => root.share(t.ty().clone(), view, |_| {}),
+            }));
+        }
+        values.push(trace.read(s, t)?);
+        Ok(Output::Value(values.len() - 1))
+    }
+
+    /// Compiles the staged graph and records loads, the call, stores and commits, in this order (§8.6.0, §8.11).
+    fn emit(&self, trace: &Arc<Trace>, outputs: Vec<Output>, mut values: Vec<Value>, at: &Loc) -> Result<Vec<Tensor>> {
+        let engine = &self.engine;
+        let shared = &engine.shared;
+        let mut s = trace.state();
+        let results = values.len();
+        let mut written = Vec::new();
+        for c in s.cells.iter().filter(|c| c.mutations > 0) {
+            if let Some(root) = &c.outside {
+                written.push((root.clone(), c.mutations));
+                values.push(c.value);
+            }
+        }
+        let stores = values.len();
+        let grads = std::mem::take(&mut s.grads);
+        let ran_backward = s.ran_backward;
+        let draws = std::mem::take(&mut s.draws);
+        let mut new_grads = Vec::new();
+        for (leaf, grad) in &grads {
+            if let Some(g) = grad
+                && g.0.lazy().is_none()
+            {
+                values.push(trace.read(&mut s, g)?);
+                new_grads.push(leaf.clone());
+            }
+        }
+        let mut graph = std::mem::take(&mut s.b.graph);
+        graph.set_outputs(values);
+        let (graph, used) = graph.without_dead_inputs();
+        let variant = shared.variant(graph)?;
+        let inputs = std::mem::take(&mut s.inputs);
+        drop(s);
+
+        let mut state = shared.state();
+        let instance = state.instance();
+        let hash = hash_of(&variant.graph.structural_hash());
+        state.schedule = Some(Schedule { instance, graph: hash, position: 0 });
+        let mut b = LazyBuild::new(&mut state, at.clone());
+        let mut args = Args::new();
+        for (input, _) in inputs.iter().zip(&used).filter(|(_, u)| **u) {
+            let v = match input {
+                Input::Capture(t) => b.load(&t.0),
+                Input::Number(l) => ir::Build::constant(&mut b, l.clone()).map_err(Error::from),
+                Input::Arg => Err(Error::call("a compiled call", "an argument was lost", at)),
+            };
+            let v = match v {
+                Ok(v) => v,
+                Err(e) => {
+                    state.schedule = None;
+                    return Err(e);
+                }
+            };
+            args.push(b.get(v).clone());
+        }
+        state.draws(&draws, at);
+        let types: SmallVec<[ir::Type; 1]> = variant.graph.output_types().into();
+        // A region that ran backward has used its history up.
+        let tracked = context::is_grad_enabled()
+            && !ran_backward
+            && args.iter().any(|a| a.node.tracked)
+            && types.iter().any(|t| t.dtype.is_float());
+        let call = Work::Call(Call { body: variant.graph.clone() }, variant.exe.clone());
+        let key = state.node_key();
+        let node = Arc::new(Node::new(key, call, args, types, at.clone()).tracked(tracked));
+        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
+        let mut done = Ok(());
+        for (k, (root, mutations)) in written.iter().enumerate() {
+            let base = root.0.lazy().expect("roots are of the engine").base;
+            let value = out(results + k);
+            let value = if root.0.through.is_some() { state.alias(value, None, at) } else { value };
+            done = done.and_then(|()| state.base_write(base, value, LocRole::TensorState, false, at));
+            if done.is_ok() {
+                (0..*mutations).for_each(|_| state.commit(base, at));
+            }
+        }
+        let mut made = Vec::new();
+        for (k, leaf) in new_grads.iter().enumerate() {
+            let value = state.alias(out(stores + k), None, at);
+            made.push((leaf.clone(), engine.state_tensor(&mut state, value, LocRole::GradState, at)));
+        }
+        state.schedule = None;
+        let tensors = outputs
+            .into_iter()
+            .map(|o| match o {
+                Output::Value(i) => Tensor::fresh(engine, &mut state, out(i)),
+                Output::Outside(t) => t,
+            })
+            .collect();
+        drop(state);
+        done?;
+        for (leaf, grad) in grads {
+            if grad.is_none() {
+                leaf.clear();
+            }
+        }
+        for (leaf, grad) in made {
+            leaf.clear();
+            leaf.set_grad(Some(grad));
+        }
+        Ok(tensors)
+    }
+}

@@ -1,0 +1,46 @@
+//! `mark_step`: the end of a step (§6).
+
+use crate::base::BaseBinding;
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::plan::Roots;
+
+impl Engine {
+    /// Runs everything that is pending, tidies the tables, and begins a new step. Gives the first error that a tensor
+    /// carried and nobody read.
+    pub fn mark_step(&self) -> Result<()> {
+        let shared = &self.shared;
+        let entered = shared.enter("mark_step")?;
+        // Step 0: all pending effects.
+        let tokens = shared.state().tok_global.into_iter().collect();
+        shared.force(&entered.guard, &Roots { values: Vec::new(), tokens })?;
+        {
+            let mut state = shared.state();
+            let state = &mut *state;
+            for (_, base) in state.bases.iter_mut() {
+                // Step 2: a pending loc that has a value is a loc.
+                if let BaseBinding::PendingLoc { loc, .. } = &base.binding
+                    && state.locs.get(*loc).is_some_and(|l| l.has_value)
+                {
+                    let loc = *loc;
+                    base.rebind(BaseBinding::Loc(loc));
+                }
+                base.mutated_since_step = false;
+            }
+        }
+        // Step 4: finalizers and fences.
+        shared.drain_finalize_queue();
+        shared.flush_pools();
+        // Step 5: tokens begin anew.
+        let mut state = shared.state();
+        state.tok_global = None;
+        for (_, loc) in state.locs.iter_mut() {
+            loc.token = None;
+        }
+        state.epoch += 1;
+        match state.first_unread() {
+            Some(e) => Err(e),
+            None => Ok(()),
+        }
+    }
+}

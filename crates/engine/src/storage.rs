@@ -1,0 +1,69 @@
+//! Realised values: a buffer, and views that have not been applied.
+
+use crate::pool::Pool;
+use compiler::DeviceBuffer;
+use ir::{Op, Type};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Memory of a value. It goes back to its pool when the last reference is dropped.
+pub(crate) struct Storage {
+    pub(crate) id: u64,
+    buffer: Option<Arc<dyn DeviceBuffer>>,
+    pool: Arc<Pool>,
+    /// Counts committed stores that changed the buffer in place (§5.3).
+    version: AtomicU64,
+}
+
+impl Storage {
+    pub(crate) fn new(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
+        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn buffer(&self) -> &Arc<dyn DeviceBuffer> {
+        self.buffer.as_ref().expect("only drop takes the buffer")
+    }
+
+    pub(crate) fn pool(&self) -> &Arc<Pool> {
+        &self.pool
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if let Some(buffer) = self.buffer.take() {
+            self.pool.release(buffer);
+        }
+    }
+}
+
+/// Views over a dense buffer, innermost first.
+pub(crate) type Views = Vec<Op>;
+
+/// A value: dense memory of type `ty`, seen through views.
+#[derive(Clone)]
+pub(crate) struct Stored {
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) ty: Type,
+    pub(crate) views: Views,
+}
+
+impl Stored {
+    pub(crate) fn dense(storage: Arc<Storage>, ty: Type) -> Stored {
+        Stored { storage, ty, views: Views::new() }
+    }
+
+    pub(crate) fn viewed(mut self, op: &Op) -> Stored {
+        // A dense value under another shape is a dense value of another type.
+        if let (Op::Reshape(r), true) = (op, self.views.is_empty()) {
+            self.ty = self.ty.with_shape(&r.shape);
+        } else {
+            self.views.push(op.clone());
+        }
+        self
+    }
+}

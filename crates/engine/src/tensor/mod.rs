@@ -1,0 +1,360 @@
+//! `Tensor`: the handle that programs hold.
+
+mod arith;
+mod inplace;
+mod nn;
+mod read;
+mod reduce;
+mod shape;
+
+use crate::autograd::Leaf;
+use crate::base::BaseId;
+use crate::context;
+use crate::engine::{Dropped, Engine};
+use crate::error::{Error, Result};
+use crate::node::{Ref, Saved, Work};
+use crate::record::LazyBuild;
+use crate::state::State;
+use crate::trace::{Mode, Trace};
+use crate::view::{View, ViewMeta};
+use ir::{DType, Loc, Shape, Type};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// An array that may not have been computed yet.
+///
+/// Ops return at once. An op on operands that don't fit gives an *invalid* tensor, which carries the error and the line
+/// that caused it; reading it, or [`Tensor::check`], returns that error. A tensor never turns into a number by itself:
+/// read it with [`Tensor::item`] or [`Tensor::to_vec`].
+#[derive(Clone)]
+pub struct Tensor(pub(crate) Arc<Handle>);
+
+/// An error that a tensor carries.
+pub(crate) struct Invalid {
+    pub(crate) error: Error,
+    pub(crate) read: AtomicBool,
+}
+
+/// A tensor of the engine.
+pub(crate) struct Lazy {
+    pub(crate) engine: Engine,
+    pub(crate) base: BaseId,
+    pub(crate) view: Option<Arc<View>>,
+}
+
+/// A tensor of a trace.
+pub(crate) struct Traced {
+    pub(crate) trace: Arc<Trace>,
+    pub(crate) cell: usize,
+    pub(crate) view: Option<Arc<View>>,
+}
+
+pub(crate) enum Kind {
+    Lazy(Lazy),
+    Traced(Traced),
+    Invalid(Arc<Invalid>),
+}
+
+/// What clones of a tensor share.
+pub(crate) struct Handle {
+    pub(crate) id: u64,
+    pub(crate) ty: Type,
+    pub(crate) kind: Kind,
+    /// Set if this tensor is a leaf that gradients are for, or if its gradient is retained.
+    pub(crate) leaf: OnceLock<Arc<Leaf>>,
+    /// Set if the gradient of this tensor, which is no leaf, is kept.
+    pub(crate) retained: OnceLock<Arc<Leaf>>,
+    /// The leaf that this view shows.
+    pub(crate) through: Option<Arc<Leaf>>,
+    /// Gradients don't pass.
+    pub(crate) detached: bool,
+    disposed: AtomicBool,
+    escapes: AtomicBool,
+}
+
+impl Handle {
+    pub(crate) fn new(id: u64, ty: Type, kind: Kind) -> Handle {
+        Handle {
+            id,
+            ty,
+            kind,
+            leaf: OnceLock::new(),
+            retained: OnceLock::new(),
+            through: None,
+            detached: false,
+            disposed: AtomicBool::new(false),
+            escapes: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn lazy(&self) -> Option<&Lazy> {
+        match &self.kind {
+            Kind::Lazy(l) => Some(l),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn view(&self) -> Option<&Arc<View>> {
+        match &self.kind {
+            Kind::Lazy(l) => l.view.as_ref(),
+            Kind::Traced(t) => t.view.as_ref(),
+            Kind::Invalid(_) => None,
+        }
+    }
+
+    /// The leaf whose value this tensor reads.
+    pub(crate) fn reads_leaf(&self) -> Option<&Arc<Leaf>> {
+        self.leaf.get().or(self.through.as_ref())
+    }
+
+    pub(crate) fn set_escapes(&self) {
+        self.escapes.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn escapes(&self) -> bool {
+        self.escapes.load(Ordering::Relaxed)
+    }
+
+    /// Logical disposal (§1.4): idempotent, and cleanup only.
+    pub(crate) fn dispose(&self) {
+        if !self.disposed.swap(true, Ordering::Relaxed) {
+            self.enqueue();
+        }
+    }
+
+    /// Leaves a record for the engine and does nothing else; a record for an engine that is gone is lost with it.
+    fn enqueue(&self) {
+        if let Kind::Lazy(l) = &self.kind {
+            let _ = l.engine.shared.finalize.send(Dropped { base: l.base });
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !*self.disposed.get_mut() {
+            self.enqueue();
+        }
+    }
+}
+
+impl Tensor {
+    pub(crate) fn of(handle: Handle) -> Tensor {
+        let handle = Arc::new(handle);
+        context::note(&handle);
+        Tensor(handle)
+    }
+
+    /// A tensor with a base of its own.
+    pub(crate) fn fresh(engine: &Engine, state: &mut State, value: Ref) -> Tensor {
+        let ty = value.ty().clone();
+        let out = value.out as usize;
+        let node = value.node.clone();
+        let base = state.new_base(value);
+        if node.tracked
+            && let Work::Op(op) = &node.work
+            && op.rules().saves().outputs.contains(&out)
+        {
+            node.slot().saved.push(Saved { base, version: 0 });
+        }
+        let lazy = Lazy { engine: engine.clone(), base, view: None };
+        Tensor::of(Handle::new(engine.shared.handle_id(), ty, Kind::Lazy(lazy)))
+    }
+
+    /// A tensor that carries an error. The engine remembers it until somebody reads it.
+    pub(crate) fn failed(error: Error, engine: Option<&Engine>) -> Tensor {
+        let invalid = Arc::new(Invalid { error, read: AtomicBool::new(false) });
+        let staging = context::trace();
+        let region = staging.as_ref().and_then(|t| match &t.mode {
+            Mode::Region(engine) | Mode::Checkpoint(engine) => Some(engine),
+            Mode::Function => None,
+        });
+        if let Some(engine) = engine.or(region) {
+            engine.shared.state().invalid.push(invalid.clone());
+        }
+        Tensor::of(Handle::new(u64::MAX, Type::scalar(DType::F32), Kind::Invalid(invalid)))
+    }
+
+    /// This tensor if it is invalid.
+    pub(crate) fn invalid(&self) -> Option<&Tensor> {
+        matches!(self.0.kind, Kind::Invalid(_)).then_some(self)
+    }
+
+    pub(crate) fn alive(&self, at: &Loc) -> Result<()> {
+        if self.0.disposed.load(Ordering::Relaxed) {
+            return Err(Error::DisposedTensor { id: self.0.id, at: at.clone() });
+        }
+        Ok(())
+    }
+
+    pub(crate) fn check_at(&self, at: &Loc) -> Result<()> {
+        match &self.0.kind {
+            Kind::Invalid(i) => {
+                i.read.store(true, Ordering::Relaxed);
+                Err(i.error.clone())
+            }
+            Kind::Traced(t) if !context::is_active(&t.trace) => Err(Error::InvalidTraceTensorEscape { at: at.clone() }),
+            _ => self.alive(at),
+        }
+    }
+
+    /// The error that this tensor carries, if any. Nothing is computed.
+    #[track_caller]
+    pub fn check(&self) -> Result<()> {
+        self.check_at(&Loc::caller())
+    }
+
+    /// The sizes of a tensor of rank `N`; an error for another rank or an invalid tensor.
+    ///
+    /// ```ignore
+    /// let [batch, time, channels] = x.dims()?;
+    /// ```
+    #[track_caller]
+    pub fn dims<const N: usize>(&self) -> Result<[usize; N]> {
+        let at = Loc::caller();
+        self.check_at(&at)?;
+        let rank = || Error::Rank { expected: N, got: self.0.ty.shape.clone(), at };
+        self.0.ty.shape.as_slice().try_into().map_err(|_| rank())
+    }
+
+    /// Shape; of an invalid tensor, that of a scalar.
+    pub fn shape(&self) -> &[usize] {
+        &self.0.ty.shape
+    }
+
+    /// Number of axes.
+    pub fn rank(&self) -> usize {
+        self.0.ty.rank()
+    }
+
+    /// Number of elements.
+    pub fn numel(&self) -> usize {
+        self.0.ty.numel()
+    }
+
+    /// Size of an axis, counted from the end if negative; 1 where there is no such axis.
+    pub fn size(&self, axis: isize) -> usize {
+        let i = if axis < 0 { axis + self.rank() as isize } else { axis };
+        usize::try_from(i).ok().and_then(|i| self.0.ty.shape.get(i).copied()).unwrap_or(1)
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.0.ty.dtype
+    }
+
+    /// Dtype and shape.
+    pub fn ty(&self) -> &Type {
+        &self.0.ty
+    }
+
+    /// The engine it belongs to, unless it belongs to a trace.
+    pub fn engine(&self) -> Option<&Engine> {
+        self.0.lazy().map(|l| &l.engine)
+    }
+
+    /// The base it shares with its views; tensors of a trace have none.
+    pub fn base_id(&self) -> Option<BaseId> {
+        self.0.lazy().map(|l| l.base)
+    }
+
+    /// Offset and strides over its base (§2.3).
+    pub fn view_meta(&self) -> ViewMeta {
+        match self.0.view() {
+            Some(v) => v.meta(),
+            None => View::whole(&self.0.ty).meta(),
+        }
+    }
+
+    /// Disposes of the tensor and all its clones; using them afterwards is an error (§1.4).
+    pub fn dispose(&self) {
+        self.0.dispose();
+    }
+
+    /// The value as of now in program order, not yet computed.
+    pub(crate) fn now(&self, at: &Loc) -> Result<Ref> {
+        let lazy = self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "force", at: at.clone() })?;
+        let mut state = lazy.engine.shared.state();
+        let mut b = LazyBuild::new(&mut state, at.clone());
+        b.grad = false;
+        let v = b.load(&self.0)?;
+        Ok(b.get(v).clone())
+    }
+
+    /// Another handle on the same base with its whole type.
+    pub(crate) fn root(&self, state: &mut State) -> Option<Tensor> {
+        let lazy = self.0.lazy()?;
+        let base = state.base_mut(lazy.base);
+        base.pins += 1;
+        let ty = base.ty.clone();
+        let kind = Kind::Lazy(Lazy { engine: lazy.engine.clone(), base: lazy.base, view: None });
+        let mut handle = Handle::new(lazy.engine.shared.handle_id(), ty, kind);
+        handle.through = self.0.reads_leaf().cloned();
+        handle.detached = self.0.detached;
+        Some(Tensor::of(handle))
+    }
+
+    /// Another handle on the same base.
+    pub(crate) fn share(&self, ty: Type, view: Option<Arc<View>>, change: impl FnOnce(&mut Handle)) -> Tensor {
+        let (id, kind) = match &self.0.kind {
+            Kind::Lazy(l) => {
+                l.engine.shared.state().base_mut(l.base).pins += 1;
+                let lazy = Lazy { engine: l.engine.clone(), base: l.base, view };
+                (l.engine.shared.handle_id(), Kind::Lazy(lazy))
+            }
+            Kind::Traced(t) => (self.0.id, Kind::Traced(Traced { trace: t.trace.clone(), cell: t.cell, view })),
+            Kind::Invalid(_) => return self.clone(),
+        };
+        let mut handle = Handle::new(id, ty, kind);
+        handle.through = self.0.reads_leaf().cloned();
+        handle.detached = self.0.detached;
+        change(&mut handle);
+        Tensor::of(handle)
+    }
+}
+
+/// Shows type and identity, never data (§1.3).
+impl fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0.kind {
+            Kind::Lazy(l) => write!(f, "Tensor({}, id {}, base {}", self.0.ty, self.0.id, l.base)?,
+            Kind::Traced(t) => write!(f, "Tensor({}, cell {} of trace {}", self.0.ty, t.cell, t.trace.id())?,
+            Kind::Invalid(i) => return write!(f, "Tensor(invalid: {})", i.error),
+        }
+        if self.0.view().is_some() {
+            f.write_str(", view")?;
+        }
+        if self.0.disposed.load(Ordering::Relaxed) {
+            f.write_str(", disposed")?;
+        }
+        f.write_str(")")
+    }
+}
+
+impl fmt::Display for Tensor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// An axis counted from the end if negative.
+pub(crate) fn axis_of(axis: isize, rank: usize) -> std::result::Result<usize, ir::Problem> {
+    let i = if axis < 0 { axis + rank as isize } else { axis };
+    usize::try_from(i).ok().filter(|&i| i < rank).ok_or(ir::Problem::Axis { axis: axis as i64, rank })
+}
+
+/// An `ir` error about operands.
+pub(crate) fn misfit(op: &str, operands: &[&Type], problem: ir::Problem) -> ir::Error {
+    ir::Error::Type(Box::new(ir::TypeError {
+        op: op.to_string(),
+        operands: operands.iter().map(|t| (*t).clone()).collect(),
+        problem,
+        loc: Loc::Unknown,
+    }))
+}
+
+/// A shape for messages and ops.
+pub(crate) fn shape_of(s: &[usize]) -> Shape {
+    Shape::from_slice(s)
+}

@@ -1,0 +1,75 @@
+//! Composites as methods: functions that people know by name.
+
+use super::Tensor;
+use crate::record::{Record, one, record};
+use ir::composites::{activation, norm, softmax};
+use ir::{Loc, Op};
+
+impl Tensor {
+    /// Any op of the Graph on tensors; gives its `n` results.
+    #[track_caller]
+    pub fn apply(op: impl Into<Op>, args: &[&Tensor], n: usize) -> Vec<Tensor> {
+        let op = op.into();
+        record(&Loc::caller(), n, None, args, |b: &mut dyn Record, v| b.emit(op, v)).into_vec()
+    }
+
+    /// `w · x / √(mean(x²) + eps)` over the last axis.
+    #[track_caller]
+    pub fn rmsnorm(&self, w: &Tensor, eps: f64) -> Tensor {
+        one(&Loc::caller(), &[self, w], |b, v| {
+            let op = norm::rmsnorm(&b.ty(v[0]), &b.ty(v[1]), eps)?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// Layer normalisation over the last axis.
+    #[track_caller]
+    pub fn layernorm(&self, w: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
+        one(&Loc::caller(), &[self, w, bias], |b, v| {
+            let op = norm::layernorm(&b.ty(v[0]), Some(&b.ty(v[1])), Some(&b.ty(v[2])), eps)?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// Softmax over the last axis.
+    #[track_caller]
+    pub fn softmax(&self) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let op = softmax::softmax(&b.ty(v[0]))?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// Logarithm of softmax over the last axis.
+    #[track_caller]
+    pub fn log_softmax(&self) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let op = softmax::log_softmax(&b.ty(v[0]))?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// `x · sigmoid(x)`.
+    #[track_caller]
+    pub fn silu(&self) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let op = activation::silu(&b.ty(v[0]))?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// The mean of squared differences.
+    #[track_caller]
+    pub fn mse_loss(&self, target: &Tensor) -> Tensor {
+        let at = Loc::caller();
+        one(&at, &[self, target], |b, v| {
+            let (x, y) = crate::record::align(b, v[0], v[1])?;
+            let d = b.sub(x, y)?;
+            let sq = b.mul(d, d)?;
+            let n = b.ty(sq).numel();
+            let s = b.sum_all(sq)?;
+            let n = b.full_like(s, n as f64)?;
+            b.div(s, n)
+        })
+    }
+}

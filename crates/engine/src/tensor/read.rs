@@ -1,0 +1,67 @@
+//! Reading values: the only places where a tensor becomes data.
+
+use super::{Kind, Tensor};
+use crate::context;
+use crate::engine::download;
+use crate::error::{Error, Result};
+use crate::plan::Roots;
+use ir::{Element, Literal, Loc};
+
+impl Tensor {
+    /// Computes what is needed and copies the elements to the host, converted to `T`.
+    #[track_caller]
+    pub fn to_vec<T: Element>(&self) -> Result<Vec<T>> {
+        Ok(self.fetch("to_vec", &Loc::caller())?.to_vec())
+    }
+
+    /// The value of a tensor with one element.
+    #[track_caller]
+    pub fn item<T: Element>(&self) -> Result<T> {
+        let at = Loc::caller();
+        self.check_at(&at)?;
+        if self.numel() != 1 {
+            let reason = format!("{} has {} elements; use to_vec", self.ty(), self.numel());
+            return Err(Error::call("item", reason, &at));
+        }
+        let literal = self.fetch("item", &at)?;
+        Ok(T::from_scalar(literal.get(0).cast(T::DTYPE)))
+    }
+
+    /// `to_vec` for async callers. On the CPU it is ready when it is first polled.
+    #[track_caller]
+    pub fn read<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> + use<T> {
+        let (t, at) = (self.clone(), Loc::caller());
+        let staging = context::trace().is_some();
+        async move {
+            if staging {
+                return Err(Error::AsyncInCompile { at });
+            }
+            Ok(t.fetch("read", &at)?.to_vec())
+        }
+    }
+
+    /// Computes what is needed and copies the tensor to the host.
+    #[track_caller]
+    pub fn to_literal(&self) -> Result<Literal> {
+        self.fetch("to_literal", &Loc::caller())
+    }
+
+    pub(crate) fn fetch(&self, what: &'static str, at: &Loc) -> Result<Literal> {
+        self.check_at(at)?;
+        let lazy = match &self.0.kind {
+            Kind::Lazy(l) => l,
+            _ => return Err(Error::HostReadInCompile { what, at: at.clone() }),
+        };
+        if context::trace().is_some_and(|t| t.is_region()) {
+            return Err(Error::HostReadInCompile { what, at: at.clone() });
+        }
+        let shared = &lazy.engine.shared;
+        let entered = shared.enter(what)?;
+        let value = self.now(at)?;
+        shared.force(&entered.guard, &Roots { values: vec![value.clone()], tokens: Vec::new() })?;
+        let stored = value.value().ok_or_else(|| Error::MissingExternalState { loc: format!("{self}") })?;
+        let dense = shared.dense(&stored)?;
+        shared.drain_finalize_queue();
+        Ok(download(&dense)?)
+    }
+}

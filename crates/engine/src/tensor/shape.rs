@@ -1,0 +1,286 @@
+//! Views, which share their base, and ops that rearrange elements.
+
+use super::{Kind, Tensor, axis_of, misfit, shape_of};
+use crate::error::Error;
+use crate::record::{Record, one, record};
+use crate::view::View;
+use ir::ops::{Broadcast, Permute, Reshape, Slice};
+use ir::{Loc, Op, Problem, Shape, Type, Values};
+use std::sync::Arc;
+
+impl Tensor {
+    /// A view of this tensor, or a copy where strides can't express it.
+    fn viewed(&self, op: Result<Op, Problem>, name: &str, at: &Loc, copy: bool) -> Tensor {
+        if self.invalid().is_some() {
+            return self.clone();
+        }
+        let fail = |e: Error| Tensor::failed(e.at(at), self.engine());
+        let op = match op {
+            Ok(op) => op,
+            Err(p) => return fail(misfit(name, &[self.ty()], p).into()),
+        };
+        if let Err(e) = self.alive(at) {
+            return fail(e);
+        }
+        let ty = match op.infer(std::slice::from_ref(self.ty())) {
+            Ok(types) => types[0].clone(),
+            Err(p) => return fail(misfit(op.name(), &[self.ty()], p).into()),
+        };
+        // A captured tensor is viewed in the engine: its view is captured in turn.
+        let whole;
+        let view = match self.0.view() {
+            Some(v) => &**v,
+            None => {
+                whole = View::whole(self.ty());
+                &whole
+            }
+        };
+        match view.then(op.clone(), ty.clone()) {
+            Some(view) => self.share(ty, Some(Arc::new(view)), |_| {}),
+            None if copy => one(at, &[self], |b, v| b.one(op, &[v[0]])),
+            None => {
+                let reason = format!(
+                    "{:?} can't be seen as {:?} without a copy; use reshape",
+                    self.shape(),
+                    ty.shape.as_slice()
+                );
+                fail(Error::call("view", reason, at))
+            }
+        }
+    }
+
+    /// The same elements under another shape; one size may be −1. Shares memory where strides allow it.
+    #[track_caller]
+    pub fn reshape(&self, shape: &[isize]) -> Tensor {
+        self.viewed(reshape(self.ty(), shape), "reshape", &Loc::caller(), true)
+    }
+
+    /// The same elements under another shape, sharing memory; an error where strides don't allow it.
+    #[track_caller]
+    pub fn view(&self, shape: &[isize]) -> Tensor {
+        self.viewed(reshape(self.ty(), shape), "view", &Loc::caller(), false)
+    }
+
+    /// One axis.
+    #[track_caller]
+    pub fn flatten(&self) -> Tensor {
+        self.viewed(reshape(self.ty(), &[-1]), "flatten", &Loc::caller(), true)
+    }
+
+    /// Reorders all axes: result axis `i` is axis `perm[i]`.
+    #[track_caller]
+    pub fn permute(&self, perm: &[isize]) -> Tensor {
+        let rank = self.rank();
+        let perm: Result<Shape, Problem> = perm.iter().map(|&a| axis_of(a, rank)).collect();
+        self.viewed(perm.map(|perm| Permute { perm }.into()), "permute", &Loc::caller(), false)
+    }
+
+    /// Exchanges two axes.
+    #[track_caller]
+    pub fn transpose(&self, a: isize, b: isize) -> Tensor {
+        let rank = self.rank();
+        let op = axis_of(a, rank).and_then(|a| {
+            let b = axis_of(b, rank)?;
+            let mut perm: Shape = (0..rank).collect();
+            perm.swap(a, b);
+            Ok(Permute { perm }.into())
+        });
+        self.viewed(op, "transpose", &Loc::caller(), false)
+    }
+
+    /// Exchanges the last two axes.
+    #[track_caller]
+    pub fn t(&self) -> Tensor {
+        self.transpose(-1, -2)
+    }
+
+    /// Repeats axes of size 1, and new axes in front, to a shape; −1 keeps a size. The result can't be written to.
+    #[track_caller]
+    pub fn expand(&self, shape: &[isize]) -> Tensor {
+        self.viewed(expand(self.ty(), shape), "expand", &Loc::caller(), false)
+    }
+
+    /// `start..end` of an axis with a step; negative numbers count from the end.
+    #[track_caller]
+    pub fn slice(&self, axis: isize, start: isize, end: isize, step: usize) -> Tensor {
+        self.viewed(slice(self.ty(), axis, start, end, step), "slice", &Loc::caller(), false)
+    }
+
+    /// `length` elements of an axis from `start`.
+    #[track_caller]
+    pub fn narrow(&self, axis: isize, start: usize, length: usize) -> Tensor {
+        let at = Loc::caller();
+        let op = axis_of(axis, self.rank()).and_then(|a| {
+            let n = self.shape()[a];
+            match start.checked_add(length) {
+                Some(end) if end <= n => slice(self.ty(), axis, start as isize, end as isize, 1),
+                _ => Err(Problem::other(format!("{start}..+{length} is outside an axis of {n}"))),
+            }
+        });
+        self.viewed(op, "narrow", &at, false)
+    }
+
+    /// One index of an axis, which disappears.
+    #[track_caller]
+    pub fn index(&self, axis: isize, i: isize) -> Tensor {
+        let at = Loc::caller();
+        let found = axis_of(axis, self.rank()).and_then(|a| {
+            let n = self.shape()[a] as isize;
+            let k = if i < 0 { i + n } else { i };
+            if (0..n).contains(&k) {
+                Ok((a, k))
+            } else {
+                Err(Problem::other(format!("index {i} is outside an axis of {n}")))
+            }
+        });
+        let (a, k) = match found {
+            Ok(x) => x,
+            Err(p) => return self.viewed(Err(p), "index", &at, false),
+        };
+        let row = self.viewed(slice(self.ty(), axis, k, k + 1, 1), "index", &at, false);
+        let mut shape = shape_of(self.shape());
+        shape.remove(a);
+        row.viewed(Ok(Reshape { shape }.into()), "index", &at, false)
+    }
+
+    /// A new axis of size 1.
+    #[track_caller]
+    pub fn unsqueeze(&self, axis: isize) -> Tensor {
+        let op = axis_of(axis, self.rank() + 1).map(|a| {
+            let mut shape = shape_of(self.shape());
+            shape.insert(a, 1);
+            Reshape { shape }.into()
+        });
+        self.viewed(op, "unsqueeze", &Loc::caller(), false)
+    }
+
+    /// Without an axis of size 1.
+    #[track_caller]
+    pub fn squeeze(&self, axis: isize) -> Tensor {
+        let op = axis_of(axis, self.rank()).and_then(|a| {
+            let mut shape = shape_of(self.shape());
+            match shape.remove(a) {
+                1 => Ok(Reshape { shape }.into()),
+                n => Err(Problem::other(format!("axis {a} has size {n}, not 1"))),
+            }
+        });
+        self.viewed(op, "squeeze", &Loc::caller(), false)
+    }
+
+    /// A copy with a base of its own.
+    #[track_caller]
+    pub fn copy(&self) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let shape = b.ty(v[0]).shape;
+            b.one(Reshape { shape }.into(), &[v[0]])
+        })
+    }
+
+    /// The same tensor, dense: itself if it is so already, else a copy.
+    #[track_caller]
+    pub fn contiguous(&self) -> Tensor {
+        if matches!(self.0.kind, Kind::Invalid(_)) || self.view_meta().is_contiguous {
+            return self.clone();
+        }
+        self.copy()
+    }
+
+    /// Reverses axes, as a copy.
+    #[track_caller]
+    pub fn flip(&self, axes: &[isize]) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let ty = b.ty(v[0]);
+            let axes: Result<Vec<usize>, Problem> = axes.iter().map(|&a| axis_of(a, ty.rank())).collect();
+            b.flip(v[0], &axes.map_err(|p| misfit("flip", &[&ty], p))?)
+        })
+    }
+
+    /// Joins tensors along an axis.
+    #[track_caller]
+    pub fn concat(tensors: &[&Tensor], axis: isize) -> Tensor {
+        let at = Loc::caller();
+        let f = |b: &mut dyn Record, v: &[ir::Value]| {
+            let rank = v.first().map_or(0, |&x| b.ty(x).rank());
+            let axis = axis_of(axis, rank).map_err(|p| misfit("concat", &[], p))?;
+            Ok(Values::from_elem(b.concat(v, axis)?, 1))
+        };
+        record(&at, 1, None, tensors, f).swap_remove(0)
+    }
+
+    /// Joins tensors along a new axis.
+    #[track_caller]
+    pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {
+        let at = Loc::caller();
+        let f = |b: &mut dyn Record, v: &[ir::Value]| {
+            let rank = v.first().map_or(0, |&x| b.ty(x).rank());
+            let axis = axis_of(axis, rank + 1).map_err(|p| misfit("stack", &[], p))?;
+            let mut wide = Values::new();
+            for &x in v {
+                let mut shape = b.ty(x).shape;
+                shape.insert(axis.min(shape.len()), 1);
+                wide.push(b.reshape(x, &shape)?);
+            }
+            Ok(Values::from_elem(b.concat(&wide, axis)?, 1))
+        };
+        record(&at, 1, None, tensors, f).swap_remove(0)
+    }
+}
+
+fn reshape(ty: &Type, shape: &[isize]) -> Result<Op, Problem> {
+    let mut known = 1usize;
+    let mut open = None;
+    let mut out = Shape::new();
+    for (i, &n) in shape.iter().enumerate() {
+        match (n, open) {
+            (-1, None) => open = Some(i),
+            (-1, Some(_)) => return Err(Problem::other("only one size may be -1")),
+            (n, _) if n < 0 => return Err(Problem::other(format!("size {n} is negative"))),
+            (n, _) => known = known.saturating_mul(n as usize),
+        }
+        out.push(n.max(0) as usize);
+    }
+    if let Some(i) = open {
+        if known == 0 || !ty.numel().is_multiple_of(known) {
+            let text = format!("{ty} has {} elements, which {shape:?} can't divide", ty.numel());
+            return Err(Problem::other(text));
+        }
+        out[i] = ty.numel() / known;
+    }
+    Ok(Reshape { shape: out }.into())
+}
+
+fn expand(ty: &Type, shape: &[isize]) -> Result<Op, Problem> {
+    let rank = ty.rank();
+    if shape.len() < rank {
+        return Err(Problem::other(format!("{ty} has more axes than {shape:?}")));
+    }
+    let first = shape.len() - rank;
+    let mut out = Shape::new();
+    for (i, &n) in shape.iter().enumerate() {
+        let own = i.checked_sub(first).map(|k| ty.shape[k]);
+        out.push(match (n, own) {
+            (-1, Some(n)) => n,
+            (n, Some(m)) if n >= 0 && (m == 1 || m == n as usize) => n as usize,
+            (n, None) if n >= 0 => n as usize,
+            _ => return Err(Problem::other(format!("{ty} does not expand to {shape:?}"))),
+        });
+    }
+    Ok(Broadcast { shape: out, dims: (first..shape.len()).collect() }.into())
+}
+
+fn slice(ty: &Type, axis: isize, start: isize, end: isize, step: usize) -> Result<Op, Problem> {
+    let a = axis_of(axis, ty.rank())?;
+    if step == 0 {
+        return Err(Problem::other("a slice needs a step of at least 1"));
+    }
+    let n = ty.shape[a] as isize;
+    let clip = |i: isize| (if i < 0 { i + n } else { i }).clamp(0, n) as usize;
+    let (start, end) = (clip(start), clip(end));
+    let mut op = Slice {
+        start: ty.shape.iter().map(|_| 0).collect(),
+        limit: ty.shape.clone(),
+        stride: ty.shape.iter().map(|_| 1).collect(),
+    };
+    (op.start[a], op.limit[a], op.stride[a]) = (start, end.max(start), step);
+    Ok(op.into())
+}

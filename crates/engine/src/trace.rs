@@ -1,0 +1,366 @@
+//! Traces: what a function does, recorded into an `ir::Graph`.
+//!
+//! While a trace is the innermost one of its thread, every op is recorded into it. Tensors from outside become inputs when
+//! they are first used. A tensor of a trace names a *cell*; an in-place op gives the cell another value, so the Graph
+//! stays pure (§8.10).
+//!
+//! ```ignore
+//! let traced = engine::trace::trace(&[Type::new(DType::F32, &[3])], |x| vec![x[0].tanh()])?;
+//! let y = engine::trace::inline(&traced.graph, &[&x]);
+//! ```
+
+use crate::autograd::Leaf;
+use crate::base::BaseId;
+use crate::context;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::record::{LazyBuild, Record, Tensors, record};
+use crate::tensor::{Handle, Kind, Tensor, Traced};
+use crate::view;
+use ir::ops::StopGradient;
+use ir::{Build, Builder, Graph, Literal, Loc, Op, Scalar, Type, Value, Values};
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// What a trace is for.
+pub(crate) enum Mode {
+    /// A pure function: what it captures can't be changed in place.
+    Function,
+    /// A compiled region of an engine: what it captures is state that it may change (§8).
+    Region(Engine),
+    /// A checkpointed body: pure, and its random draws count (§10).
+    Checkpoint(Engine),
+}
+
+/// Where an input of the traced Graph comes from.
+#[derive(Clone)]
+pub(crate) enum Input {
+    Arg,
+    /// A tensor from outside.
+    Capture(Tensor),
+    /// A number of the program text.
+    Number(Literal),
+}
+
+/// A mutable name for a value.
+pub(crate) struct Cell {
+    pub(crate) value: Value,
+    /// In-place ops so far.
+    pub(crate) mutations: u64,
+    /// The base outside that the cell stands for.
+    pub(crate) outside: Option<Tensor>,
+    /// The leaf that the value is, with the value that gradients are taken for.
+    pub(crate) leaf: Option<Arc<Leaf>>,
+    /// Captured by a function, so not writable.
+    captured: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct TraceState {
+    pub(crate) b: Builder,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) grads: Vec<(Arc<Leaf>, Option<Tensor>)>,
+    pub(crate) ran_backward: bool,
+    /// Nonces of random draws.
+    pub(crate) draws: Vec<u64>,
+    handles: FxHashMap<u64, usize>,
+    bases: FxHashMap<BaseId, usize>,
+}
+
+/// A Graph that is being recorded.
+pub struct Trace {
+    id: u64,
+    pub(crate) mode: Mode,
+    state: Mutex<TraceState>,
+}
+
+static TRACES: AtomicU64 = AtomicU64::new(0);
+
+/// Records into a trace.
+struct TraceBuild<'a> {
+    state: &'a mut TraceState,
+    lift: bool,
+}
+
+impl Build for TraceBuild<'_> {
+    fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
+        self.state.b.emit(op, args)
+    }
+
+    fn ty(&self, v: Value) -> Type {
+        self.state.b.ty(v)
+    }
+}
+
+impl Record for TraceBuild<'_> {
+    fn number(&mut self, s: Scalar) -> ir::Result<Value> {
+        if !self.lift {
+            return self.constant(Literal::scalar(s));
+        }
+        self.state.inputs.push(Input::Number(Literal::scalar(s)));
+        Ok(self.state.b.graph.input(Type::scalar(s.dtype())))
+    }
+}
+
+impl Trace {
+    pub(crate) fn new(mode: Mode) -> Arc<Trace> {
+        let id = TRACES.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Trace { id, mode, state: Mutex::default() })
+    }
+
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    pub(crate) fn is_region(&self) -> bool {
+        matches!(self.mode, Mode::Region(_))
+    }
+
+    pub(crate) fn state(&self) -> MutexGuard<'_, TraceState> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A tensor for a cell.
+    pub(crate) fn tensor(self: &Arc<Trace>, cell: usize, ty: Type) -> Tensor {
+        let traced = Traced { trace: self.clone(), cell, view: None };
+        Tensor::of(Handle::new(u64::MAX, ty, Kind::Traced(traced)))
+    }
+
+    /// A new cell with a value.
+    pub(crate) fn fresh(self: &Arc<Trace>, s: &mut TraceState, value: Value) -> Tensor {
+        let ty = s.b.ty(value);
+        let cell = s.cell(value, None);
+        self.tensor(cell, ty)
+    }
+
+    /// A new placeholder.
+    pub(crate) fn placeholder(self: &Arc<Trace>, ty: Type) -> Tensor {
+        let mut s = self.state();
+        s.inputs.push(Input::Arg);
+        let v = s.b.graph.input(ty.clone());
+        let cell = s.cell(v, None);
+        s.cells[cell].captured = true;
+        self.tensor(cell, ty)
+    }
+
+    /// The cell that a tensor names here, which may be a new one for a tensor from outside.
+    pub(crate) fn cell_of(&self, s: &mut TraceState, t: &Tensor) -> Result<usize> {
+        match (&t.0.kind, &self.mode) {
+            (Kind::Traced(tr), _) if std::ptr::eq(&*tr.trace, self) => Ok(tr.cell),
+            (Kind::Lazy(l), Mode::Region(engine)) if l.engine.same(engine) => {
+                if let Some(&cell) = s.bases.get(&l.base) {
+                    if let Some(leaf) = t.0.reads_leaf() {
+                        s.cells[cell].leaf.get_or_insert_with(|| leaf.clone());
+                    }
+                    return Ok(cell);
+                }
+                let root = t.root(&mut l.engine.shared.state()).expect("it is a tensor of the engine");
+                let cell = s.capture(root.clone());
+                s.cells[cell].leaf = t.0.reads_leaf().cloned();
+                s.cells[cell].outside = Some(root);
+                s.bases.insert(l.base, cell);
+                Ok(cell)
+            }
+            _ => {
+                // By handle; handles of other traces share one id, so those are told apart by cell and type.
+                let key = match &t.0.kind {
+                    Kind::Traced(tr) => (tr.trace.id << 32 | tr.cell as u64) | 1 << 63,
+                    _ => t.0.id,
+                };
+                let viewed = matches!(t.0.kind, Kind::Traced(_)) && t.0.view().is_some();
+                if let (Some(&cell), false) = (s.handles.get(&key), viewed) {
+                    return Ok(cell);
+                }
+                let cell = s.capture(t.clone());
+                s.cells[cell].captured = true;
+                s.handles.insert(key, cell);
+                Ok(cell)
+            }
+        }
+    }
+
+    /// A tensor's value here and now.
+    pub(crate) fn read(&self, s: &mut TraceState, t: &Tensor) -> Result<Value> {
+        let cell = self.cell_of(s, t)?;
+        let mut v = s.cells[cell].value;
+        let by_base =
+            s.cells[cell].outside.is_some() || matches!(&t.0.kind, Kind::Traced(tr) if std::ptr::eq(&*tr.trace, self));
+        if let (true, Some(view)) = (by_base, t.0.view()) {
+            v = view::get(&mut s.b, v, &view.ops)?;
+        }
+        if t.0.detached && t.0.leaf.get().is_none() {
+            v = s.b.one(StopGradient.into(), &[v])?;
+        }
+        Ok(v)
+    }
+
+    /// Records an op.
+    pub(crate) fn record(
+        self: &Arc<Trace>,
+        at: &Loc,
+        args: &[&Tensor],
+        f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
+    ) -> Result<Tensors> {
+        let mut s = self.state();
+        s.b.loc = at.clone();
+        let mut values = Values::new();
+        for t in args {
+            values.push(self.read(&mut s, t)?);
+        }
+        let outs = f(&mut TraceBuild { state: &mut s, lift: self.is_region() }, &values)?;
+        let grad = context::is_grad_enabled();
+        let mut tensors = Tensors::new();
+        for mut v in outs {
+            if !grad && s.b.ty(v).dtype.is_float() {
+                v = s.b.one(StopGradient.into(), &[v])?;
+            }
+            tensors.push(self.fresh(&mut s, v));
+        }
+        Ok(tensors)
+    }
+
+    fn captured(&self, op: &'static str, at: &Loc) -> Error {
+        if let Mode::Checkpoint(_) = self.mode {
+            let what = "it changes a tensor from outside in place".into();
+            return Error::CheckpointImpureRegion { what, at: at.clone() };
+        }
+        let reason = "a traced function can't change a tensor from outside; pass it in and return the new value".into();
+        Error::InPlace { op, reason, at: at.clone() }
+    }
+
+    /// Whether an in-place op may change a cell.
+    pub(crate) fn check_writable(&self, cell: usize, op: &'static str, at: &Loc) -> Result<()> {
+        if self.state().cells.get(cell).is_some_and(|c| c.captured) {
+            return Err(self.captured(op, at));
+        }
+        Ok(())
+    }
+
+    /// An in-place op: the cell gets another value.
+    pub(crate) fn mutate(
+        self: &Arc<Trace>,
+        at: &Loc,
+        destination: &Tensor,
+        others: &[&Tensor],
+        reads: bool,
+        f: impl FnOnce(&mut dyn Record, Option<Value>, &[Value]) -> Result<Value>,
+    ) -> Result<()> {
+        let mut s = self.state();
+        s.b.loc = at.clone();
+        let mut values = Values::new();
+        for t in others {
+            values.push(self.read(&mut s, t)?);
+        }
+        let cell = self.cell_of(&mut s, destination)?;
+        if s.cells[cell].captured {
+            return Err(self.captured("an in-place op", at));
+        }
+        let old = (reads || destination.0.view().is_some()).then(|| s.cells[cell].value);
+        let mut new = f(&mut TraceBuild { state: &mut s, lift: self.is_region() }, old, &values)?;
+        if !context::is_grad_enabled() && s.b.ty(new).dtype.is_float() {
+            new = s.b.one(StopGradient.into(), &[new])?;
+        }
+        s.cells[cell].value = new;
+        s.cells[cell].mutations += 1;
+        Ok(())
+    }
+}
+
+impl TraceState {
+    fn cell(&mut self, value: Value, outside: Option<Tensor>) -> usize {
+        self.cells.push(Cell { value, mutations: 0, outside, leaf: None, captured: false });
+        self.cells.len() - 1
+    }
+
+    fn capture(&mut self, t: Tensor) -> usize {
+        let ty = t.ty().clone();
+        self.inputs.push(Input::Capture(t));
+        let v = self.b.graph.input(ty);
+        self.cell(v, None)
+    }
+}
+
+/// A recorded function.
+pub struct TracedFn {
+    /// Inputs are the arguments, then the captured tensors; outputs are the results.
+    pub graph: Graph,
+    /// Tensors from outside that the function uses.
+    pub captures: Vec<Tensor>,
+}
+
+/// Records what `f` does with arguments of these types. A result that is invalid is an error; a host read inside is one too.
+#[track_caller]
+pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result<TracedFn> {
+    let at = Loc::caller();
+    let trace = Trace::new(Mode::Function);
+    let args: Vec<Tensor> = types.iter().map(|t| trace.placeholder(t.clone())).collect();
+    record_into(&trace, &at, || f(&args))
+}
+
+/// Records what `f` does into a trace, and ends the trace.
+pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<Tensor>) -> Result<TracedFn> {
+    let outs = context::with_trace(trace.clone(), || {
+        let outs = f();
+        outs.iter().try_for_each(|t| t.check_at(at))?;
+        let mut s = trace.state();
+        outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<Vec<Value>>>()
+    })?;
+    let mut s = trace.state();
+    let mut graph = std::mem::take(&mut s.b.graph);
+    graph.set_outputs(outs);
+    // Placeholders are made before the function runs, so captures follow them.
+    let captures = s.inputs.iter().filter_map(|i| match i {
+        Input::Capture(t) => Some(t.clone()),
+        _ => None,
+    });
+    Ok(TracedFn { graph, captures: captures.collect() })
+}
+
+/// The Graph that leads from `wrt` to `outs`, as it was recorded: lazily, or in the trace at hand. Only what requires
+/// gradients is part of it, so make `wrt` leaves before computing `outs`; all else is captured.
+#[track_caller]
+pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
+    let at = Loc::caller();
+    outs.iter().chain(wrt).try_for_each(|t| t.check_at(&at))?;
+    let types: Vec<Type> = wrt.iter().map(|t| t.ty().clone()).collect();
+    if let Some(trace) = context::trace() {
+        let mut s = trace.state();
+        let from: Vec<Value> = wrt.iter().map(|t| trace.read(&mut s, t)).collect::<Result<_>>()?;
+        let to: Vec<Value> = outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<_>>()?;
+        let part = crate::slice::between(&s.b.graph, &from, &to)?;
+        let captures = part.captured.iter().map(|&v| trace.fresh(&mut s, v)).collect();
+        return Ok(TracedFn { graph: part.graph, captures });
+    }
+    let Some(engine) = outs.iter().chain(wrt).find_map(|t| t.engine()) else {
+        return Err(Error::call("recorded", "there are no tensors", &at));
+    };
+    let mut state = engine.shared.state();
+    let mut b = LazyBuild::new(&mut state, at.clone());
+    let mut from: FxHashMap<_, usize> = FxHashMap::default();
+    let mut leaves = Vec::new();
+    for (i, t) in wrt.iter().enumerate() {
+        let v = b.load(&t.0)?;
+        from.insert(b.get(v).id(), i);
+        // A leaf in a loc has a new value node at every read.
+        if let Some(leaf) = t.0.leaf.get() {
+            leaves.push((leaf.clone(), i));
+        }
+    }
+    let mut to = Vec::new();
+    for t in outs {
+        let v = b.load(&t.0)?;
+        to.push(b.get(v).clone());
+    }
+    let (graph, captured) = crate::autograd::tape::between(&state, &to, &from, &leaves, &types)?;
+    let captures = captured.into_iter().map(|r| Tensor::fresh(engine, &mut state, r)).collect();
+    Ok(TracedFn { graph, captures })
+}
+
+/// Records a graph's ops on tensors: into the trace at hand, else lazily. Gives as many tensors as the graph has outputs.
+#[track_caller]
+pub fn inline(graph: &Graph, args: &[&Tensor]) -> Vec<Tensor> {
+    let n = graph.outputs().len();
+    record(&Loc::caller(), n, None, args, |b, v| Ok(Values::from_vec(b.inline(graph, v)?))).into_vec()
+}

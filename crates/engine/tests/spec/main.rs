@@ -1,0 +1,33 @@
+//! The laws of the engine, section by section.
+
+mod autograd;
+mod checkpoint;
+mod devices;
+mod lifetime;
+mod lock;
+mod mutation;
+mod precision;
+mod random;
+mod regions;
+mod step;
+mod tokens;
+mod views;
+
+use engine::{Engine, Tensor};
+use ir::DType;
+use std::sync::Arc;
+
+const F: DType = DType::F32;
+
+fn engine() -> Engine {
+    Engine::new(Arc::new(cpu::Cpu::new(1)))
+}
+
+fn vec1(e: &Engine, data: &[f32]) -> Tensor {
+    e.tensor(data, &[data.len()])
+}
+
+#[track_caller]
+fn is(t: &Tensor, expected: &[f32]) {
+    assert_eq!(t.to_vec::<f32>().unwrap(), expected);
+}

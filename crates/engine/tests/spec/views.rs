@@ -1,0 +1,108 @@
+use super::*;
+
+fn grid(e: &Engine) -> Tensor {
+    e.tensor(&(0..6).map(|i| i as f32).collect::<Vec<_>>(), &[2, 3])
+}
+
+#[test]
+fn s4_1_views_share_a_base_and_other_ops_do_not() {
+    let e = engine();
+    let x = grid(&e);
+    for v in [
+        x.t(),
+        x.permute(&[1, 0]),
+        x.reshape(&[6]),
+        x.view(&[3, 2]),
+        x.slice(1, 0, 2, 1),
+        x.index(0, 1),
+        x.unsqueeze(0),
+        x.detach(),
+    ] {
+        assert_eq!(v.base_id(), x.base_id(), "{v}");
+    }
+    for v in [x.tanh(), x.copy(), x.t().reshape(&[6]), x.flip(&[0])] {
+        assert_ne!(v.base_id(), x.base_id(), "{v}");
+    }
+}
+
+#[test]
+fn s2_3_view_metadata_is_offset_and_strides_in_bytes() {
+    let e = engine();
+    let x = grid(&e);
+    let m = x.t().view_meta();
+    assert_eq!((m.offset_bytes, m.strides_bytes.as_slice(), m.is_contiguous), (0, [4isize, 12].as_slice(), false));
+    let m = x.slice(1, 1, 3, 2).view_meta();
+    assert_eq!((m.offset_bytes, m.strides_bytes.as_slice(), m.is_contiguous), (4, [12isize, 8].as_slice(), false));
+    let m = x.index(0, 1).expand(&[4, 3]).view_meta();
+    assert_eq!((m.offset_bytes, m.strides_bytes.as_slice()), (12, [0isize, 4].as_slice()));
+    assert!(x.reshape(&[3, 2]).view_meta().is_contiguous);
+}
+
+#[test]
+fn s4_2_views_have_the_values_of_their_base_through_its_binding() {
+    let e = engine();
+    let x = grid(&e);
+    let (t, s) = (x.t(), x.slice(1, 0, 3, 2));
+    is(&t, &[0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    is(&s, &[0.0, 2.0, 3.0, 5.0]);
+    x.mul_scalar_(10);
+    is(&t, &[0.0, 30.0, 10.0, 40.0, 20.0, 50.0]);
+    is(&s, &[0.0, 20.0, 30.0, 50.0]);
+    e.mark_step().unwrap();
+    is(&t.t(), &[0.0, 10.0, 20.0, 30.0, 40.0, 50.0]);
+}
+
+#[test]
+fn s4_4_writes_through_views_of_views() {
+    let e = engine();
+    let x = grid(&e);
+    x.t().slice(0, 1, 3, 1).index(1, 0).copy_(&vec1(&e, &[-1.0, -2.0]));
+    is(&x, &[0.0, -1.0, -2.0, 3.0, 4.0, 5.0]);
+    x.slice(1, 0, 3, 2).add_scalar_(100);
+    is(&x, &[100.0, -1.0, 98.0, 103.0, 4.0, 105.0]);
+    x.reshape(&[6]).narrow(0, 2, 2).zero_();
+    is(&x, &[100.0, -1.0, 0.0, 0.0, 4.0, 105.0]);
+    x.permute(&[1, 0]).index(0, -1).mul_(&e.tensor(&[2.0f32], &[]));
+    is(&x, &[100.0, -1.0, 0.0, 0.0, 4.0, 210.0]);
+}
+
+#[test]
+fn s4_4_expanded_views_cannot_be_written() {
+    let e = engine();
+    let x = vec1(&e, &[1.0]);
+    let err = x.expand(&[3]).add_scalar_(1).check().unwrap_err().to_string();
+    assert!(err.contains("expanded") && err.contains("views.rs"), "{err}");
+    is(&x, &[1.0]);
+}
+
+#[test]
+fn s4_2_reshape_of_strided_views_copies_only_where_it_must() {
+    let e = engine();
+    let x = e.tensor(&(0..24).map(|i| i as f32).collect::<Vec<_>>(), &[2, 3, 4]);
+    assert_eq!(x.slice(2, 0, 2, 1).reshape(&[6, 2]).base_id(), x.base_id());
+    assert_ne!(x.slice(2, 0, 2, 1).reshape(&[12]).base_id(), x.base_id());
+    assert!(x.slice(2, 0, 2, 1).view(&[12]).check().is_err());
+    let y = x.transpose(0, 1).reshape(&[3, 8]);
+    assert_eq!(y.to_vec::<f32>().unwrap()[..8], [0.0, 1.0, 2.0, 3.0, 12.0, 13.0, 14.0, 15.0]);
+}
+
+#[test]
+fn broadcasting_and_promotion_are_numpys() {
+    let e = engine();
+    let x = grid(&e);
+    is(&(&x + &vec1(&e, &[10.0, 20.0, 30.0])), &[10.0, 21.0, 32.0, 13.0, 24.0, 35.0]);
+    let i = e.tensor(&[1i32, 2], &[2, 1]);
+    let y = &x * &i;
+    assert_eq!(y.dtype(), F);
+    is(&y, &[0.0, 1.0, 2.0, 6.0, 8.0, 10.0]);
+    assert_eq!((&i * 2).dtype(), DType::I32);
+    assert_eq!((&i * 2.5).dtype(), F);
+    is(&(1.0 - &x.index(0, 0)), &[1.0, 0.0, -1.0]);
+    is(&x.matmul(&vec1(&e, &[1.0, 1.0, 1.0])), &[3.0, 12.0]);
+    is(&x.matmul(&x.t()), &[5.0, 14.0, 14.0, 50.0]);
+    let b = e.ones(F, &[5, 3, 2]);
+    assert_eq!(x.matmul(&b).dims::<3>().unwrap(), [5, 2, 2]);
+    is(&x.sum_axes(&[-1], true), &[3.0, 12.0]);
+    is(&x.mean(), &[2.5]);
+    assert!(x.sum_axes(&[2], false).check().is_err());
+}

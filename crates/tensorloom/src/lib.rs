@@ -1,0 +1,83 @@
+//! Tensors, functions and compiled regions.
+//!
+//! ```
+//! use tensorloom::{no_grad, tensor};
+//!
+//! let w = tensor(&[1.0f32, 2.0, 3.0], &[3]).requires_grad_();
+//! let loss = (&w * &w).sum();
+//! loss.backward()?;
+//! no_grad(|| w.sub_(&(0.5 * w.grad().unwrap())));
+//! assert_eq!(w.to_vec::<f32>()?, [0.0, 0.0, 0.0]);
+//! # Ok::<(), tensorloom::Error>(())
+//! ```
+//!
+//! An op on operands that don't fit gives an invalid tensor; the error names the line when the tensor is read:
+//!
+//! ```
+//! use tensorloom::{tensor, zeros};
+//!
+//! let bad = tensor(&[1.0f32, 2.0], &[2]).matmul(&zeros(&[3]));
+//! let worse = bad.tanh().sum();
+//! assert!(worse.item::<f32>().is_err());
+//! ```
+//!
+//! A tensor is no number and never turns into one by itself (§1.3):
+//!
+//! ```compile_fail
+//! let x: f32 = tensorloom::zeros(&[]).into();
+//! ```
+
+use std::sync::{Arc, OnceLock};
+
+pub use engine::trace;
+pub use engine::{
+    Backward, Compiled, Engine, EngineOptions, Error, Number, Result, Tensor, Tree, enable_grad, is_grad_enabled,
+    no_grad,
+};
+pub use ir::{DType, Element, Literal, Type};
+
+/// The process's engine, on the CPU with all cores.
+pub fn engine() -> &'static Engine {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    ENGINE.get_or_init(|| Engine::new(Arc::new(cpu::Cpu::for_machine())))
+}
+
+/// A tensor from data in row-major order.
+#[track_caller]
+pub fn tensor<T: Element>(data: &[T], shape: &[usize]) -> Tensor {
+    engine().tensor(data, shape)
+}
+
+/// f32 zeros.
+#[track_caller]
+pub fn zeros(shape: &[usize]) -> Tensor {
+    engine().zeros(DType::F32, shape)
+}
+
+/// f32 ones.
+#[track_caller]
+pub fn ones(shape: &[usize]) -> Tensor {
+    engine().ones(DType::F32, shape)
+}
+
+/// An f32 tensor of one number.
+#[track_caller]
+pub fn full(shape: &[usize], x: impl Into<Number>) -> Tensor {
+    engine().full(DType::F32, shape, x)
+}
+
+/// `0, 1, .., n - 1` as i64.
+#[track_caller]
+pub fn arange(n: usize) -> Tensor {
+    engine().arange(DType::I64, n)
+}
+
+/// Runs everything that is pending and begins a new step.
+pub fn mark_step() -> Result<()> {
+    engine().mark_step()
+}
+
+/// Makes a compiled region of a function of tensors.
+pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(f: F) -> Compiled<A, R, F> {
+    engine().compile(f)
+}
