@@ -66,11 +66,7 @@ impl Backend {
     /// The processor with so many threads. Results don't depend on their number.
     pub fn cpu(threads: usize) -> Backend {
         let threads = threads.max(1);
-        Backend {
-            cpu: Arc::new(Cpu::new(threads)),
-            threads,
-            memory: None,
-        }
+        Backend { cpu: Arc::new(Cpu::new(threads)), threads, memory: None }
     }
 
     /// The backend of the per-op functions: every core of the machine.
@@ -92,14 +88,9 @@ impl Backend {
             && table.memcpy_d2h.is_some()
             && table.memset_zero.is_some();
         if !complete {
-            return Err(Error::arg(
-                "a memory table needs alloc, free, memcpy_h2d, memcpy_d2h and memset_zero",
-            ));
+            return Err(Error::arg("a memory table needs alloc, free, memcpy_h2d, memcpy_d2h and memset_zero"));
         }
-        Ok(Backend {
-            memory: Some(Arc::new(Memory { table, ctx })),
-            ..self.clone()
-        })
+        Ok(Backend { memory: Some(Arc::new(Memory { table, ctx })), ..self.clone() })
     }
 
     /// Threads that a run uses.
@@ -124,14 +115,9 @@ impl Backend {
         // SAFETY: by the promise of `with_memory`.
         let ptr = unsafe { alloc(size, ALIGN, memory.ctx) };
         let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(Error::OutOfMemory { bytes: size })?;
-        let block = Arc::new(Block {
-            memory: memory.clone(),
-            ptr,
-        });
+        let block = Arc::new(Block { memory: memory.clone(), ptr });
         if ptr.as_ptr().align_offset(ALIGN) != 0 {
-            return Err(Error::Backend(format!(
-                "alloc gave memory that isn't aligned to {ALIGN} bytes"
-            )));
+            return Err(Error::Backend(format!("alloc gave memory that isn't aligned to {ALIGN} bytes")));
         }
         // SAFETY: fresh memory of `size` bytes, by the promise of `with_memory`.
         let buffer = unsafe {

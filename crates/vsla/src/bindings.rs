@@ -3,7 +3,7 @@
 use crate::backend::Backend;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
-use crate::plan::{ArenaClass, Layout, Plan};
+use crate::plan::{ArenaClass, Layout};
 use crate::program::Program;
 use crate::tensor::Tensor;
 use compiler::DeviceBuffer;
@@ -19,41 +19,49 @@ pub struct Bindings {
     params: Arc<HostBuffer>,
 }
 
-/// Parts of one arena for the edges of a class, each at its planned offset.
-pub(crate) fn parts(layout: &Layout, arena: &Arc<HostBuffer>, edge: usize) -> Result<Arc<dyn DeviceBuffer>> {
+/// One arena for the edges of a class.
+pub(crate) fn edge_arena(layout: &Layout, class: ArenaClass, backend: &Backend) -> Result<Arc<HostBuffer>> {
+    let edges = layout.edges.iter().map(|&i| &layout.intervals[i]);
+    let end = edges.filter(|i| i.class == class).map(|i| i.offset + i.bytes).max();
+    backend.arena(end.unwrap_or(0))
+}
+
+/// The memory of an input or output (inputs count first) inside its arena.
+pub(crate) fn edge(layout: &Layout, arena: &Arc<HostBuffer>, edge: usize) -> Result<Arc<dyn DeviceBuffer>> {
     let i = &layout.intervals[layout.edges[edge]];
     Ok(Arc::new(HostBuffer::part(arena, i.offset, i.bytes)?))
 }
 
 impl Bindings {
-    pub(crate) fn new(plan: &Plan, share: Option<&Bindings>) -> Result<Bindings> {
-        let (layout, backend) = (&plan.layout, &plan.backend);
-        let sizes = layout.sizes;
+    pub(crate) fn new(
+        program: &Arc<Program>,
+        layout: &Layout,
+        backend: &Backend,
+        share: Option<&Bindings>,
+    ) -> Result<Bindings> {
         let params = match share {
-            None => backend.arena(sizes[ArenaClass::Params as usize])?,
+            None => edge_arena(layout, ArenaClass::Params, backend)?,
             Some(other) => {
-                same_params(&plan.program, &other.program)?;
+                same_params(program, &other.program)?;
                 other.params.clone()
             }
         };
-        let external = backend.arena(sizes[ArenaClass::External as usize])?;
-        let count = layout.executable.program().inputs.len();
+        let external = edge_arena(layout, ArenaClass::External, backend)?;
+        let kept = edge_arena(layout, ArenaClass::Activations, backend)?;
         let mut buffers = Vec::with_capacity(layout.edges.len());
-        for edge in 0..layout.edges.len() {
-            let arena = match layout.intervals[layout.edges[edge]].class {
+        for i in 0..layout.edges.len() {
+            let arena = match layout.intervals[layout.edges[i]].class {
                 ArenaClass::Params => &params,
+                ArenaClass::Activations => &kept,
                 _ => &external,
             };
-            buffers.push(parts(layout, arena, edge)?);
+            buffers.push(edge(layout, arena, i)?);
         }
-        let outputs = buffers.split_off(count);
+        let outputs = buffers.split_off(layout.executable.program().inputs.len());
         Ok(Bindings {
-            program: plan.program.clone(),
+            program: program.clone(),
             backend: backend.clone(),
-            inner: compiler::Bindings {
-                inputs: buffers,
-                outputs,
-            },
+            inner: compiler::Bindings { inputs: buffers, outputs },
             params,
         })
     }
@@ -74,10 +82,7 @@ impl Bindings {
         }
         match find(p.outputs()) {
             Some(i) => Ok(&self.inner.outputs[i]),
-            None => Err(Error::arg(format!(
-                "value {} is no input, parameter or output of this program",
-                v.0
-            ))),
+            None => Err(Error::arg(format!("value {} is no input, parameter or output of this program", v.0))),
         }
     }
 
@@ -149,16 +154,10 @@ fn check_len(needed: usize, got: usize) -> Result<()> {
 pub(crate) fn fits(wanted: &crate::Signature, t: &Tensor) -> Result<()> {
     let s = t.signature();
     if s.dtype != wanted.dtype {
-        return Err(Error::arg(format!(
-            "a tensor of {} where the program has {}",
-            s.dtype, wanted.dtype
-        )));
+        return Err(Error::arg(format!("a tensor of {} where the program has {}", s.dtype, wanted.dtype)));
     }
     if s.model != wanted.model {
-        return Err(Error::arg(format!(
-            "a tensor of model {:?} where the program has {:?}",
-            s.model, wanted.model
-        )));
+        return Err(Error::arg(format!("a tensor of model {:?} where the program has {:?}", s.model, wanted.model)));
     }
     if s.shape.len() != wanted.shape.len() || s.shape.iter().zip(&wanted.shape).any(|(a, b)| a > b) {
         return Err(Error::shape(
@@ -188,7 +187,5 @@ fn same_params(a: &Program, b: &Program) -> Result<()> {
     if list(a) == list(b) {
         return Ok(());
     }
-    Err(Error::arg(
-        "programs share parameters only if they declare the same ones in the same order",
-    ))
+    Err(Error::arg("programs share parameters only if they declare the same ones in the same order"))
 }

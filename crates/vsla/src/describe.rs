@@ -127,10 +127,7 @@ impl ProgramBuilder {
         crate::shape::check_dtype(name, dtype)?;
         crate::shape::check_size(name, dtype, shape)?;
         let model = self.model;
-        let signature = Signature {
-            model,
-            ..Signature::new(dtype, shape)
-        };
+        let signature = Signature { model, ..Signature::new(dtype, shape) };
         Ok(self.value(name, signature, tag))
     }
 
@@ -170,18 +167,11 @@ impl ProgramBuilder {
 
     /// Writes any op.
     pub fn op(&mut self, op: Op, args: &[ValueId]) -> Result<Vec<ValueId>> {
-        let types: Vec<Signature> = args
-            .iter()
-            .map(|&a| self.signature(a).cloned())
-            .collect::<Result<_>>()?;
+        let types: Vec<Signature> = args.iter().map(|&a| self.signature(a).cloned()).collect::<Result<_>>()?;
         let outs = infer(&op, &types)?;
         let inputs = args.iter().map(|a| a.0).collect();
         let outputs: Vec<ValueId> = outs.into_iter().map(|s| self.value("", s, Tag::Temp)).collect();
-        self.description.nodes.push(NodeDesc {
-            op,
-            inputs,
-            outputs: outputs.iter().map(|v| v.0).collect(),
-        });
+        self.description.nodes.push(NodeDesc { op, inputs, outputs: outputs.iter().map(|v| v.0).collect() });
         Ok(outputs)
     }
 

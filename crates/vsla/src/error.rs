@@ -206,10 +206,7 @@ impl Error {
 
     /// Shapes that don't fit an op.
     pub(crate) fn shape(op: impl Into<String>, text: impl Into<String>) -> Error {
-        Error::InvalidShape {
-            op: op.into(),
-            text: text.into(),
-        }
+        Error::InvalidShape { op: op.into(), text: text.into() }
     }
 
     /// An argument that is no good.

@@ -20,11 +20,7 @@ pub struct Signature {
 impl Signature {
     /// A signature of model A.
     pub fn new(dtype: DType, shape: &[usize]) -> Signature {
-        Signature {
-            dtype,
-            shape: shape.to_vec(),
-            model: Model::A,
-        }
+        Signature { dtype, shape: shape.to_vec(), model: Model::A }
     }
 
     /// The type of the dense value in a graph.
@@ -50,12 +46,7 @@ pub fn infer(op: &Op, args: &[Signature]) -> Result<Vec<Signature>> {
     let first = &args[0];
     for a in args {
         if a.dtype != first.dtype {
-            return Err(Fault::DTypes {
-                op: op.name(),
-                a: first.dtype,
-                b: a.dtype,
-            }
-            .into());
+            return Err(Fault::DTypes { op: op.name(), a: first.dtype, b: a.dtype }.into());
         }
         if a.model != first.model {
             return Err(models(op, "operands of model A and of model B"));
@@ -64,10 +55,7 @@ pub fn infer(op: &Op, args: &[Signature]) -> Result<Vec<Signature>> {
     if let Some(m) = op.model()
         && m != first.model
     {
-        return Err(models(
-            op,
-            &format!("is of model {m:?}, its operands of model {:?}", first.model),
-        ));
+        return Err(models(op, &format!("is of model {m:?}, its operands of model {:?}", first.model)));
     }
     let shapes = shapes(op, args)?;
     let mut outs = Vec::with_capacity(shapes.len());
@@ -79,11 +67,7 @@ pub fn infer(op: &Op, args: &[Signature]) -> Result<Vec<Signature>> {
 }
 
 fn models(op: &Op, text: &str) -> Error {
-    Fault::Models {
-        op: op.name(),
-        text: text.to_string(),
-    }
-    .into()
+    Fault::Models { op: op.name(), text: text.to_string() }.into()
 }
 
 fn arity(op: &Op, got: usize) -> Result<()> {
@@ -112,12 +96,8 @@ fn arity(op: &Op, got: usize) -> Result<()> {
 fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
     let x = &args[0].shape;
     let misfit = |text: String| Err(Error::shape(op.name(), text));
-    let overflow = |shape: &[usize]| {
-        Error::from(Fault::Overflow {
-            place: op.name().to_string(),
-            shape: shape.to_vec(),
-        })
-    };
+    let overflow =
+        |shape: &[usize]| Error::from(Fault::Overflow { place: op.name().to_string(), shape: shape.to_vec() });
     let one = |shape: Vec<usize>| Ok(vec![shape]);
     match op {
         Op::Relu | Op::Gelu(_) | Op::Sigmoid | Op::Tanh | Op::Exp | Op::Log | Op::Softmax => one(x.clone()),
@@ -153,10 +133,7 @@ fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
             let width = x[x.len() - 1];
             for w in &args[1..] {
                 if w.shape != [width] {
-                    return misfit(format!(
-                        "weights have shape {:?}, the last axis needs [{width}]",
-                        w.shape
-                    ));
+                    return misfit(format!("weights have shape {:?}, the last axis needs [{width}]", w.shape));
                 }
             }
             one(x.clone())
@@ -178,10 +155,7 @@ fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
                 return Err(Error::arg("a window needs a size and a stride of at least 1"));
             }
             let all: Vec<&[usize]> = args.iter().map(|a| &a.shape[..]).collect();
-            (0..=all.len() - size)
-                .step_by(*stride)
-                .map(|i| stacked(op, &all[i..i + size]))
-                .collect()
+            (0..=all.len() - size).step_by(*stride).map(|i| stacked(op, &all[i..i + size])).collect()
         }
         Op::Repeat { count } => one([&[*count], &x[..]].concat()),
         Op::Reshape { shape } => {
@@ -236,11 +210,7 @@ fn matmul(a: &[usize], b: &[usize]) -> Result<Vec<usize>> {
             format!("{a:?} and {b:?} need one rank of at least 2, or a right operand of rank 2"),
         ));
     }
-    let mut out = if ra == rb {
-        ambient("matmul", &[&a[..ra - 2], &b[..rb - 2]])?
-    } else {
-        a[..ra - 2].to_vec()
-    };
+    let mut out = if ra == rb { ambient("matmul", &[&a[..ra - 2], &b[..rb - 2]])? } else { a[..ra - 2].to_vec() };
     out.extend([a[ra - 2], b[rb - 1]]);
     Ok(out)
 }

@@ -46,42 +46,23 @@ pub fn to_safetensors(tensors: &[(&str, &Tensor)]) -> Result<Vec<u8>> {
 /// Reads a safetensors file, in the order of names. Tensors without our metadata are of model A, at their stored shape.
 pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
     let bad = |text: &str| Error::arg(format!("not a safetensors file: {text}"));
-    let (size, rest) = bytes
-        .split_first_chunk::<8>()
-        .ok_or_else(|| bad("it ends in its first 8 bytes"))?;
+    let (size, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| bad("it ends in its first 8 bytes"))?;
     let size = usize::try_from(u64::from_le_bytes(*size)).map_err(|_| bad("the header is too long"))?;
     if size > rest.len() {
         return Err(bad("the header is longer than the file"));
     }
     let (text, data) = rest.split_at(size);
     let header: Map<String, Value> = serde_json::from_slice(text).map_err(|e| bad(&e.to_string()))?;
-    let meta = header
-        .get("__metadata__")
-        .and_then(Value::as_object)
-        .cloned()
-        .unwrap_or_default();
+    let meta = header.get("__metadata__").and_then(Value::as_object).cloned().unwrap_or_default();
     let mut out = Vec::new();
     for (name, entry) in header.iter().filter(|(n, _)| *n != "__metadata__") {
-        let missing = || {
-            bad(&format!(
-                "{name:?} lacks a dtype of ours, a shape or offsets inside the file"
-            ))
-        };
+        let missing = || bad(&format!("{name:?} lacks a dtype of ours, a shape or offsets inside the file"));
         let numbers = |key: &str| -> Option<Vec<usize>> {
             let list = entry.get(key)?.as_array()?;
-            list.iter()
-                .map(|v| v.as_u64().and_then(|x| usize::try_from(x).ok()))
-                .collect()
+            list.iter().map(|v| v.as_u64().and_then(|x| usize::try_from(x).ok())).collect()
         };
-        let dtype = entry
-            .get("dtype")
-            .and_then(Value::as_str)
-            .and_then(dtype_of)
-            .ok_or_else(missing)?;
-        let (shape, at) = (
-            numbers("shape").ok_or_else(missing)?,
-            numbers("data_offsets").ok_or_else(missing)?,
-        );
+        let dtype = entry.get("dtype").and_then(Value::as_str).and_then(dtype_of).ok_or_else(missing)?;
+        let (shape, at) = (numbers("shape").ok_or_else(missing)?, numbers("data_offsets").ok_or_else(missing)?);
         let range = match at[..] {
             [a, b] if a <= b => data.get(a..b).ok_or_else(missing)?,
             _ => return Err(missing()),
@@ -97,10 +78,7 @@ pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
             let sizes: Option<Vec<usize>> = logical.split(',').map(|s| s.parse().ok()).collect();
             let sizes = sizes.ok_or_else(|| bad(&format!("{name}.shape is {logical:?}")))?;
             if sizes.len() != t.shape().len() || sizes.iter().zip(t.shape()).any(|(a, b)| a < b) {
-                return Err(bad(&format!(
-                    "{name}.shape {sizes:?} is less than the stored {:?}",
-                    t.shape()
-                )));
+                return Err(bad(&format!("{name}.shape {sizes:?} is less than the stored {:?}", t.shape())));
             }
             t.resize(&sizes)?;
         }
@@ -121,12 +99,8 @@ pub fn load(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     from_safetensors(&std::fs::read(path).map_err(|e| Error::arg(format!("{}: {e}", path.display())))?)
 }
 
-const NAMES: [(DType, &str); 4] = [
-    (DType::F32, "F32"),
-    (DType::F64, "F64"),
-    (DType::F16, "F16"),
-    (DType::BF16, "BF16"),
-];
+const NAMES: [(DType, &str); 4] =
+    [(DType::F32, "F32"), (DType::F64, "F64"), (DType::F16, "F16"), (DType::BF16, "BF16")];
 
 fn dtype_name(d: DType) -> &'static str {
     NAMES.iter().find(|(x, _)| *x == d).map_or("F64", |(_, n)| n)

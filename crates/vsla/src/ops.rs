@@ -26,10 +26,7 @@ struct Cache {
     clock: u64,
 }
 
-static CACHE: Mutex<Cache> = Mutex::new(Cache {
-    ready: BTreeMap::new(),
-    clock: 0,
-});
+static CACHE: Mutex<Cache> = Mutex::new(Cache { ready: BTreeMap::new(), clock: 0 });
 
 /// Runs any op on tensors. `seed` is for random ops.
 pub fn run(op: &Op, args: &[&Tensor], numerics: Numerics, seed: u64) -> Result<Vec<Tensor>> {
@@ -91,9 +88,7 @@ fn one(op: Op, args: &[&Tensor]) -> Result<Tensor> {
 }
 
 fn first(outs: Vec<Tensor>) -> Result<Tensor> {
-    outs.into_iter()
-        .next()
-        .ok_or_else(|| Error::Unknown("an op without a result".into()))
+    outs.into_iter().next().ok_or_else(|| Error::Unknown("an op without a result".into()))
 }
 
 macro_rules! methods {
@@ -173,10 +168,7 @@ impl Tensor {
 
     /// [`Op::Conv1d`] by a path of the caller's choice.
     pub fn conv1d_by(&self, other: &Tensor, path: crate::Path) -> Result<Tensor> {
-        let numerics = Numerics {
-            conv: Some(path),
-            ..Numerics::default()
-        };
+        let numerics = Numerics { conv: Some(path), ..Numerics::default() };
         first(run(&Op::Conv1d, &[self, other], numerics, 0)?)
     }
 }

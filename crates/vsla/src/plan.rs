@@ -28,13 +28,8 @@ pub enum ArenaClass {
 
 impl ArenaClass {
     /// Every class, in the order of `arena_sizes`.
-    pub const ALL: [ArenaClass; 5] = [
-        ArenaClass::Params,
-        ArenaClass::Activations,
-        ArenaClass::Workspace,
-        ArenaClass::Grads,
-        ArenaClass::External,
-    ];
+    pub const ALL: [ArenaClass; 5] =
+        [ArenaClass::Params, ArenaClass::Activations, ArenaClass::Workspace, ArenaClass::Grads, ArenaClass::External];
 
     /// The name in reports.
     pub fn name(self) -> &'static str {
@@ -111,10 +106,7 @@ impl Layout {
         let mut of_buffer = vec![None; program.buffers.len()];
         let mut edges = Vec::new();
         // Inputs and outputs one after another in their arenas: they live through every run.
-        let named = inputs
-            .iter()
-            .zip(&program.inputs)
-            .chain(outputs.iter().zip(&program.outputs));
+        let named = inputs.iter().zip(&program.inputs).chain(outputs.iter().zip(&program.outputs));
         for (label, ty) in named {
             let size = &mut sizes[label.class as usize];
             edges.push(intervals.len());
@@ -150,13 +142,7 @@ impl Layout {
         sizes[inner as usize] = padded(base, program.arena)?;
         sizes[ArenaClass::Workspace as usize] = scratch(&program.steps) * backend.threads();
         let segments = program.steps.iter().map(|s| segment(s, &of_buffer)).collect();
-        Ok(Layout {
-            executable,
-            intervals,
-            segments,
-            sizes,
-            edges,
-        })
+        Ok(Layout { executable, intervals, segments, sizes, edges })
     }
 
     /// Looks for two values of one arena that live together and overlap (§16): there must be none.
@@ -238,11 +224,7 @@ impl Plan {
     pub fn new(program: &Arc<Program>, backend: &Backend) -> Result<Plan> {
         let (inputs, outputs) = labels(program);
         let layout = Layout::new(program.graph(), &inputs, &outputs, ArenaClass::Activations, backend)?;
-        Ok(Plan {
-            program: program.clone(),
-            backend: backend.clone(),
-            layout: Arc::new(layout),
-        })
+        Ok(Plan { program: program.clone(), backend: backend.clone(), layout: Arc::new(layout) })
     }
 
     /// The program.
@@ -272,12 +254,12 @@ impl Plan {
 
     /// Memory for inputs, outputs and parameters, all zero.
     pub fn bind(&self) -> Result<Bindings> {
-        Bindings::new(self, None)
+        Bindings::new(&self.program, &self.layout, &self.backend, None)
     }
 
     /// Memory for inputs and outputs, with the parameters of other bindings: of another profile of one model (§6.3).
     pub fn bind_sharing(&self, params: &Bindings) -> Result<Bindings> {
-        Bindings::new(self, Some(params))
+        Bindings::new(&self.program, &self.layout, &self.backend, Some(params))
     }
 
     /// Runs the program: reads inputs and parameters from the bindings, writes the outputs there. Allocates nothing.
@@ -300,23 +282,12 @@ pub(crate) fn labels(program: &Program) -> (Vec<Label>, Vec<Label>) {
         },
         class,
     };
-    let mut inputs: Vec<Label> = program
-        .inputs()
-        .iter()
-        .map(|v| label(v, ArenaClass::External))
-        .collect();
+    let mut inputs: Vec<Label> = program.inputs().iter().map(|v| label(v, ArenaClass::External)).collect();
     inputs.extend(program.params().iter().map(|v| label(v, ArenaClass::Params)));
     if program.is_random() {
-        inputs.push(Label {
-            name: "seed".to_string(),
-            class: ArenaClass::External,
-        });
+        inputs.push(Label { name: "seed".to_string(), class: ArenaClass::External });
     }
-    let outputs = program
-        .outputs()
-        .iter()
-        .map(|v| label(v, ArenaClass::External))
-        .collect();
+    let outputs = program.outputs().iter().map(|v| label(v, ArenaClass::External)).collect();
     (inputs, outputs)
 }
 
@@ -361,9 +332,5 @@ fn human(bytes: usize) -> String {
         x /= 1024.0;
         unit += 1;
     }
-    if unit == 0 {
-        format!("{bytes} B")
-    } else {
-        format!("{x:.1} {}", units[unit])
-    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{x:.1} {}", units[unit]) }
 }

@@ -84,15 +84,7 @@ impl Program {
             ids.map(|i| ValueId(i as u32)).collect()
         };
         let (params, inputs) = (with_tag(Tag::Param), with_tag(Tag::Input));
-        let mut program = Program {
-            values,
-            nodes,
-            params,
-            inputs,
-            outputs,
-            numerics: d.numerics,
-            graph: Graph::new(),
-        };
+        let mut program = Program { values, nodes, params, inputs, outputs, numerics: d.numerics, graph: Graph::new() };
         for v in program.outputs.clone() {
             let tag = &mut program.values[v.0 as usize].tag;
             if *tag == Tag::Temp {
@@ -105,12 +97,7 @@ impl Program {
 
     /// Inputs of the graph: inputs, parameters, then the seed if a random op needs one.
     fn lower(&self) -> Result<Graph> {
-        let mut l = Lowering {
-            builder: Builder::new(),
-            numerics: self.numerics,
-            seed: None,
-            draws: 0,
-        };
+        let mut l = Lowering { builder: Builder::new(), numerics: self.numerics, seed: None, draws: 0 };
         let mut at: Vec<Option<ir::Value>> = vec![None; self.values.len()];
         for v in self.inputs.iter().chain(&self.params) {
             let ty = self.signature(*v).ty();
@@ -178,10 +165,7 @@ impl Program {
 
     /// The value with a name.
     pub fn find(&self, name: &str) -> Option<ValueId> {
-        self.values
-            .iter()
-            .position(|v| v.name == name)
-            .map(|i| ValueId(i as u32))
+        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
     }
 
     /// What runs: from inputs, parameters and seed to outputs.
@@ -267,17 +251,11 @@ fn declared(id: usize, v: &ValueDesc) -> Result<Option<Signature>> {
     }
     let place = place(id, v);
     let (Some(dtype), Some(shape)) = (v.dtype, &v.shape) else {
-        return Err(Error::arg(format!(
-            "{place} needs a dtype and a shape, since nothing computes it"
-        )));
+        return Err(Error::arg(format!("{place} needs a dtype and a shape, since nothing computes it")));
     };
     check_dtype(&place, dtype)?;
     check_size(&place, dtype, shape)?;
-    Ok(Some(Signature {
-        dtype,
-        shape: shape.clone(),
-        model: v.model,
-    }))
+    Ok(Some(Signature { dtype, shape: shape.clone(), model: v.model }))
 }
 
 fn place(id: usize, v: &ValueDesc) -> String {
@@ -321,11 +299,7 @@ fn node(n: &NodeDesc, values: &[ValueDesc], signatures: &mut [Option<Signature>]
         signatures[id as usize] = Some(s);
     }
     let ids = |list: &[u32]| list.iter().map(|&v| ValueId(v)).collect();
-    Ok(Node {
-        op: n.op.clone(),
-        inputs: ids(&n.inputs),
-        outputs: ids(&n.outputs),
-    })
+    Ok(Node { op: n.op.clone(), inputs: ids(&n.inputs), outputs: ids(&n.outputs) })
 }
 
 fn value(id: usize, v: &ValueDesc, signature: Signature) -> Result<Value> {
@@ -333,25 +307,14 @@ fn value(id: usize, v: &ValueDesc, signature: Signature) -> Result<Value> {
         Some(c) => {
             let enough = c.len() == signature.shape.len() && c.iter().zip(&signature.shape).all(|(c, s)| c >= s);
             if !enough {
-                return Err(Fault::Capacity {
-                    id: id as u32,
-                    capacity: c.clone(),
-                    shape: signature.shape,
-                }
-                .into());
+                return Err(Fault::Capacity { id: id as u32, capacity: c.clone(), shape: signature.shape }.into());
             }
             check_size(&place(id, v), signature.dtype, c)?;
             c.clone()
         }
         None => default_capacity(signature.dtype, &signature.shape),
     };
-    Ok(Value {
-        name: v.name.clone(),
-        signature,
-        capacity,
-        tag: v.tag,
-        checkpoint: v.checkpoint,
-    })
+    Ok(Value { name: v.name.clone(), signature, capacity, tag: v.tag, checkpoint: v.checkpoint })
 }
 
 impl fmt::Display for Program {
@@ -364,14 +327,7 @@ impl fmt::Display for Program {
         for n in &self.nodes {
             let list = |ids: &[ValueId]| ids.iter().map(|v| format!("v{}", v.0)).collect::<Vec<_>>().join(", ");
             let types: Vec<String> = n.outputs.iter().map(|v| self.signature(*v).to_string()).collect();
-            writeln!(
-                f,
-                "{} = {}({}) : {}",
-                list(&n.outputs),
-                n.op.name(),
-                list(&n.inputs),
-                types.join(", ")
-            )?;
+            writeln!(f, "{} = {}({}) : {}", list(&n.outputs), n.op.name(), list(&n.inputs), types.join(", "))?;
         }
         let outs: Vec<String> = self.outputs.iter().map(|v| format!("v{}", v.0)).collect();
         writeln!(f, "output {}", outs.join(", "))

@@ -25,11 +25,7 @@ pub(crate) fn check_size(place: &str, dtype: DType, shape: &[usize]) -> Result<(
     let bytes = (shape.iter()).try_fold(dtype.size(), |n, &d| n.checked_mul(d.max(1)));
     match bytes {
         Some(n) if n <= isize::MAX as usize => Ok(()),
-        _ => Err(Fault::Overflow {
-            place: place.to_string(),
-            shape: shape.to_vec(),
-        }
-        .into()),
+        _ => Err(Fault::Overflow { place: place.to_string(), shape: shape.to_vec() }.into()),
     }
 }
 
@@ -64,17 +60,12 @@ pub(crate) fn common(a: &[usize], b: &[usize]) -> Vec<usize> {
 
 /// The smallest power of two at least as large on every axis; 0 stays 0.
 pub fn next_pow2(shape: &[usize]) -> Option<Vec<usize>> {
-    shape
-        .iter()
-        .map(|&d| if d == 0 { Some(0) } else { d.checked_next_power_of_two() })
-        .collect()
+    shape.iter().map(|&d| if d == 0 { Some(0) } else { d.checked_next_power_of_two() }).collect()
 }
 
 /// The capacity that a shape gets when nobody says otherwise: powers of two where they can be had, else the shape.
 pub(crate) fn default_capacity(dtype: DType, shape: &[usize]) -> Vec<usize> {
-    next_pow2(shape)
-        .filter(|c| check_size("capacity", dtype, c).is_ok())
-        .unwrap_or_else(|| shape.to_vec())
+    next_pow2(shape).filter(|c| check_size("capacity", dtype, c).is_ok()).unwrap_or_else(|| shape.to_vec())
 }
 
 /// The axis a signed number names; negative ones count from the back.
@@ -83,9 +74,6 @@ pub(crate) fn axis(op: &str, axis: i64, rank: usize) -> Result<usize> {
     if (0..rank as i64).contains(&at) {
         Ok(at as usize)
     } else {
-        Err(Error::shape(
-            op,
-            format!("axis {axis} of a tensor of rank {rank}; axes are -{rank}..{rank}"),
-        ))
+        Err(Error::shape(op, format!("axis {axis} of a tensor of rank {rank}; axes are -{rank}..{rank}")))
     }
 }

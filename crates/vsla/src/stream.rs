@@ -31,12 +31,7 @@ impl Window {
         if size == 0 || stride == 0 {
             return Err(Error::arg("a window needs a size and a stride of at least 1"));
         }
-        Ok(Window {
-            size,
-            stride,
-            held: VecDeque::with_capacity(size),
-            skip: 0,
-        })
+        Ok(Window { size, stride, held: VecDeque::with_capacity(size), skip: 0 })
     }
 
     /// Takes the next tensor; gives a stack when a window is full.

@@ -40,10 +40,7 @@ impl Tensor {
     pub fn from_slice<T: Element>(shape: &[usize], data: &[T]) -> Result<Tensor> {
         let mut t = Tensor::zeros(T::DTYPE, shape)?;
         if shape.iter().product::<usize>() != data.len() {
-            return Err(Error::shape(
-                "from_slice",
-                format!("{} elements for shape {shape:?}", data.len()),
-            ));
+            return Err(Error::shape("from_slice", format!("{} elements for shape {shape:?}", data.len())));
         }
         let mut next = data.iter();
         t.each_mut(|s| *s = next.next().expect("as many as the shape says").to_scalar());
@@ -83,22 +80,14 @@ impl Tensor {
         check_dtype("a tensor", signature.dtype)?;
         check_size("a tensor", signature.dtype, &signature.shape)?;
         if capacity.len() != signature.shape.len() || capacity.iter().zip(&signature.shape).any(|(c, s)| c < s) {
-            return Err(Error::arg(format!(
-                "capacity {capacity:?} is less than shape {:?}",
-                signature.shape
-            )));
+            return Err(Error::arg(format!("capacity {capacity:?} is less than shape {:?}", signature.shape)));
         }
         check_size("a tensor's capacity", signature.dtype, capacity)?;
         let bytes = capacity.iter().product::<usize>() * signature.dtype.size();
         let mut data = Vec::new();
-        data.try_reserve_exact(bytes)
-            .map_err(|_| Error::OutOfMemory { bytes })?;
+        data.try_reserve_exact(bytes).map_err(|_| Error::OutOfMemory { bytes })?;
         data.resize(bytes, 0);
-        Ok(Tensor {
-            signature,
-            capacity: capacity.to_vec(),
-            data,
-        })
+        Ok(Tensor { signature, capacity: capacity.to_vec(), data })
     }
 
     /// The same tensor in a model.
@@ -183,10 +172,7 @@ impl Tensor {
     /// exceeded, and then to the next power of two.
     pub fn resize(&mut self, shape: &[usize]) -> Result<()> {
         if shape.len() != self.shape().len() {
-            return Err(Error::shape(
-                "resize",
-                format!("{shape:?} has another rank than {:?}", self.shape()),
-            ));
+            return Err(Error::shape("resize", format!("{shape:?} has another rank than {:?}", self.shape())));
         }
         check_size("a tensor", self.dtype(), shape)?;
         if shape.iter().zip(&self.capacity).any(|(s, c)| s > c) {
@@ -213,10 +199,7 @@ impl Tensor {
         if slice.shape().len() + 1 != self.shape().len() || slice.dtype() != self.dtype() {
             return Err(Error::shape(
                 "push",
-                format!(
-                    "{} onto {}; a slice has one axis less and the same dtype",
-                    slice.signature, self.signature
-                ),
+                format!("{} onto {}; a slice has one axis less and the same dtype", slice.signature, self.signature),
             ));
         }
         let row = self.shape()[0];
@@ -233,10 +216,7 @@ impl Tensor {
     }
 
     fn resized(&self, shape: &[usize], capacity: &[usize]) -> Result<Tensor> {
-        let signature = Signature {
-            shape: shape.to_vec(),
-            ..self.signature.clone()
-        };
+        let signature = Signature { shape: shape.to_vec(), ..self.signature.clone() };
         let mut t = Tensor::with_capacity(signature, capacity)?;
         let (size, to, from) = (self.dtype().size(), row_major(capacity), row_major(&self.capacity));
         let both = crate::shape::common(shape, self.shape());

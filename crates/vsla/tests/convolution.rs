@@ -16,11 +16,7 @@ fn numbers(v: &Value) -> Vec<f64> {
 }
 
 fn sizes(v: &Value) -> Vec<usize> {
-    v.as_array()
-        .unwrap()
-        .iter()
-        .map(|x| x.as_u64().unwrap() as usize)
-        .collect()
+    v.as_array().unwrap().iter().map(|x| x.as_u64().unwrap() as usize).collect()
 }
 
 #[test]
@@ -37,11 +33,7 @@ fn s16_convolution_equals_numpy_for_lengths_0_to_10000() {
             let y = y.unwrap_or_else(|e| panic!("{m}*{n} {path:?}: {e}")).to_vec::<f64>();
             assert_eq!(y.len() as u64, case["length"].as_u64().unwrap());
             for (at, expected) in sizes(&case["at"]).into_iter().zip(numbers(&case["values"])) {
-                assert!(
-                    close(y[at], expected, 1e-12, 1e-9),
-                    "{m}*{n} {path:?} [{at}]: {} {expected}",
-                    y[at]
-                );
+                assert!(close(y[at], expected, 1e-12, 1e-9), "{m}*{n} {path:?} [{at}]: {} {expected}", y[at]);
             }
         }
     }
@@ -54,9 +46,7 @@ fn s16_kronecker_equals_numpy_on_any_rank() {
             let data = Rng(seed).floats(shape.iter().product());
             Tensor::from_slice(&shape, &data).unwrap().in_model(Model::B)
         };
-        let y = make(sizes(&case["a"]), 7)
-            .kronecker(&make(sizes(&case["b"]), 9))
-            .unwrap();
+        let y = make(sizes(&case["a"]), 7).kronecker(&make(sizes(&case["b"]), 9)).unwrap();
         assert_eq!(y.shape(), sizes(&case["shape"]));
         assert_eq!(y.to_vec::<f64>(), numbers(&case["values"]));
     }
@@ -69,10 +59,7 @@ fn s16_paths_agree_on_batches_and_dtypes() {
         for _ in 0..4 {
             let (m, n) = (1 + rng.below(200), 1 + rng.below(200));
             let (a, b) = (rng.tensor(dtype, &[2, 1, m]), rng.tensor(dtype, &[2, 3, n]));
-            let (x, y) = (
-                a.conv1d_by(&b, Path::Direct).unwrap(),
-                a.conv1d_by(&b, Path::Fft).unwrap(),
-            );
+            let (x, y) = (a.conv1d_by(&b, Path::Direct).unwrap(), a.conv1d_by(&b, Path::Fft).unwrap());
             assert_eq!(x.shape(), [2, 3, m + n - 1]);
             let eps = match dtype {
                 DType::F64 => 1e-12,
@@ -96,8 +83,5 @@ fn s4_2_tables_of_a_length_are_made_once() {
     let made = plans_made();
     // Other shapes, so another plan, but a transform of the same 2048 points.
     a.conv1d_by(&c, Path::Fft).unwrap();
-    assert!(
-        plans_made() - made <= 8,
-        "other tests may add lengths, this one adds none"
-    );
+    assert!(plans_made() - made <= 8, "other tests may add lengths, this one adds none");
 }

@@ -40,10 +40,7 @@ fn s16_kronecker_does_not_commute() {
 
 #[test]
 fn s16_convolution_of_short_vectors_and_empty_operands() {
-    assert_eq!(
-        v(&[1., 2.]).conv1d(&v(&[3., 4., 5.])).unwrap().to_vec::<f64>(),
-        [3., 10., 13., 10.]
-    );
+    assert_eq!(v(&[1., 2.]).conv1d(&v(&[3., 4., 5.])).unwrap().to_vec::<f64>(), [3., 10., 13., 10.]);
     for path in [Path::Direct, Path::Fft] {
         for (m, n) in [(0, 0), (0, 3), (3, 0)] {
             let y = v(&vec![1.; m]).conv1d_by(&v(&vec![1.; n]), path).unwrap();
@@ -52,10 +49,7 @@ fn s16_convolution_of_short_vectors_and_empty_operands() {
         // L = 1, 2 and 4.
         assert_eq!(v(&[3.]).conv1d_by(&v(&[4.]), path).unwrap().to_vec::<f64>(), [12.]);
         assert_close(&v(&[3., 1.]).conv1d_by(&v(&[4.]), path).unwrap(), &v(&[12., 4.]));
-        assert_close(
-            &v(&[3., 1.]).conv1d_by(&v(&[4., 1.]), path).unwrap(),
-            &v(&[12., 7., 1.]),
-        );
+        assert_close(&v(&[3., 1.]).conv1d_by(&v(&[4., 1.]), path).unwrap(), &v(&[12., 7., 1.]));
     }
     // Trailing zeros of operands are trailing zeros of the result.
     let y = v(&[1., 2., 0.]).conv1d(&v(&[3., 0.])).unwrap();
@@ -97,24 +91,16 @@ fn s16_window_pyramid_of_a_power_of_two() {
 
 #[test]
 fn s14_2_a_window_of_4_over_100_tensors_gives_25() {
-    let stream: Vec<Tensor> = (0..100)
-        .map(|i| Tensor::from_slice(&[1, 2], &[i as f64, 1.]).unwrap())
-        .collect();
+    let stream: Vec<Tensor> = (0..100).map(|i| Tensor::from_slice(&[1, 2], &[i as f64, 1.]).unwrap()).collect();
     let levels = Pyramid::of(&[4], &stream).unwrap();
     assert_eq!(levels[1].len(), 25);
     assert_eq!(levels[1][24].shape(), [4, 1, 2]);
     assert_eq!(levels[1][24].get(&[3, 0, 0]), 99.);
     let mut overlapping = Window::new(3, 1).unwrap();
-    let full: Vec<bool> = stream[..5]
-        .iter()
-        .map(|t| overlapping.push(t.clone()).unwrap().is_some())
-        .collect();
+    let full: Vec<bool> = stream[..5].iter().map(|t| overlapping.push(t.clone()).unwrap().is_some()).collect();
     assert_eq!(full, [false, false, true, true, true]);
     let mut sparse = Window::new(2, 3).unwrap();
-    let full: Vec<bool> = stream[..8]
-        .iter()
-        .map(|t| sparse.push(t.clone()).unwrap().is_some())
-        .collect();
+    let full: Vec<bool> = stream[..8].iter().map(|t| sparse.push(t.clone()).unwrap().is_some()).collect();
     assert_eq!(full, [false, true, false, false, true, false, false, true]);
 }
 
@@ -126,16 +112,7 @@ fn s15_empty_operands_are_handled_by_every_op() {
     assert_eq!(x.sub(&e).unwrap(), x);
     assert_eq!(e.hadamard(&x).unwrap(), e);
     assert_eq!(e.add(&e).unwrap().shape(), [0]);
-    for y in [
-        e.relu(),
-        e.gelu(),
-        e.sigmoid(),
-        e.tanh(),
-        e.exp(),
-        e.log(),
-        e.softmax(),
-        e.mul_scalar(3.),
-    ] {
+    for y in [e.relu(), e.gelu(), e.sigmoid(), e.tanh(), e.exp(), e.log(), e.softmax(), e.mul_scalar(3.)] {
         assert_eq!(y.unwrap().shape(), [0]);
     }
     assert_eq!(e.sum(0).unwrap().to_vec::<f64>(), [0.]);
@@ -153,10 +130,7 @@ fn s15_empty_operands_are_handled_by_every_op() {
     assert_eq!(e.slice(&[0], &[2]).unwrap().to_vec::<f64>(), [0., 0.]);
     assert_eq!(e.gather(&[0, 1]).unwrap().to_vec::<f64>(), [0., 0.]);
     assert_eq!(e.scatter(&[], 2).unwrap().to_vec::<f64>(), [0., 0.]);
-    let (m, n) = (
-        Tensor::zeros(DType::F64, &[2, 0]).unwrap(),
-        Tensor::zeros(DType::F64, &[3, 2]).unwrap(),
-    );
+    let (m, n) = (Tensor::zeros(DType::F64, &[2, 0]).unwrap(), Tensor::zeros(DType::F64, &[3, 2]).unwrap());
     assert_eq!(m.matmul(&n).unwrap().to_vec::<f64>(), [0.; 4]);
     assert_eq!(m.sum(1).unwrap().to_vec::<f64>(), [0.; 2]);
     assert_eq!(m.sum(0).unwrap().shape(), [0]);
@@ -175,19 +149,13 @@ fn s4_3_higher_ranks() {
     assert_eq!(batch.matmul(&x).unwrap().to_vec::<f64>(), [1., 2., 3., 4.]);
     let single = Tensor::from_slice(&[1, 2, 2], &[1., 2., 3., 4.]).unwrap();
     let y = batch.matmul(&single).unwrap();
-    assert_eq!(
-        (y.shape(), y.to_vec::<f64>()),
-        (&[2usize, 1, 2][..], vec![1., 2., 0., 0.])
-    );
+    assert_eq!((y.shape(), y.to_vec::<f64>()), (&[2usize, 1, 2][..], vec![1., 2., 0., 0.]));
     let t = Tensor::from_slice(&[2, 1, 2], &[1., 2., 3., 4.]).unwrap();
     assert_eq!(t.sum(-1).unwrap().to_vec::<f64>(), [3., 7.]);
     assert_eq!(t.mean(0).unwrap().to_vec::<f64>(), [2., 3.]);
     assert_eq!(t.transpose(&[2, 0, 1]).unwrap().to_vec::<f64>(), [1., 3., 2., 4.]);
     assert_eq!(x.slice(&[1, 0], &[3, 1]).unwrap().to_vec::<f64>(), [3., 0.]);
-    assert_eq!(
-        x.gather(&[1, 1, 5, 0]).unwrap().to_vec::<f64>(),
-        [3., 4., 3., 4., 0., 0., 1., 2.]
-    );
+    assert_eq!(x.gather(&[1, 1, 5, 0]).unwrap().to_vec::<f64>(), [3., 4., 3., 4., 0., 0., 1., 2.]);
     assert_eq!(x.scatter(&[2, 2], 3).unwrap().to_vec::<f64>(), [0., 0., 0., 0., 4., 6.]);
 }
 
@@ -229,11 +197,7 @@ fn dropout_keeps_scaled_elements_and_repeats_by_seed() {
     let y = x.dropout(0.25, 7).unwrap();
     let kept = y.to_vec::<f32>().iter().filter(|x| **x != 0.).count();
     assert!((650..850).contains(&kept), "{kept}");
-    assert!(
-        y.to_vec::<f32>()
-            .iter()
-            .all(|x| *x == 0. || (*x - 4. / 3.).abs() < 1e-6)
-    );
+    assert!(y.to_vec::<f32>().iter().all(|x| *x == 0. || (*x - 4. / 3.).abs() < 1e-6));
     assert_eq!(y, x.dropout(0.25, 7).unwrap());
     assert_ne!(y, x.dropout(0.25, 8).unwrap());
     assert_eq!(x.dropout(0., 1).unwrap(), x);

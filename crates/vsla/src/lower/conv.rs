@@ -155,11 +155,7 @@ fn blocked(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
     let pieces = b.reshape(pieces, &[rows, q, p])?;
     let parts = b.one(Dot::batched_matmul(DType::F64, 1).into(), &[pieces, toeplitz])?;
     let blocks = width.div_ceil(p);
-    let sum = if blocks <= FEW_BLOCKS {
-        overlapped(b, parts, p)?
-    } else {
-        skewed(b, parts, blocks)?
-    };
+    let sum = if blocks <= FEW_BLOCKS { overlapped(b, parts, p)? } else { skewed(b, parts, blocks)? };
     cut(b, sum, &[rows, s + l - 1])
 }
 

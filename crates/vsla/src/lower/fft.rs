@@ -51,11 +51,7 @@ fn stages(n: usize) -> Vec<Stage> {
             let of = |f: fn(f64) -> f64| Literal::new(&[m], &(0..m).map(|p| f(angle(p))).collect::<Vec<f64>>());
             (of(f64::cos), of(f64::sin))
         };
-        let twiddles = if m == 1 {
-            Vec::new()
-        } else {
-            (1..radix).map(table).collect()
-        };
+        let twiddles = if m == 1 { Vec::new() } else { (1..radix).map(table).collect() };
         out.push(Stage { radix, twiddles });
         rest = m;
     }
@@ -114,18 +110,13 @@ fn transform(b: &mut Builder, z: Complex, n: usize, inverse: bool) -> Result<Com
         for j in 0..r {
             parts.push((line(b, wide_re, j)?, line(b, wide_im, j)?));
         }
-        let mut outs = if r == 4 {
-            butterfly4(b, &parts)?
-        } else {
-            butterfly2(b, &parts)?
-        };
+        let mut outs = if r == 4 { butterfly4(b, &parts)? } else { butterfly2(b, &parts)? };
         for (z, (cos, sin)) in outs[1..].iter_mut().zip(&stage.twiddles) {
             *z = turned(b, *z, cos, sin, &[rows, 1, m, s])?;
         }
         let mut gather = |pick: fn(&Complex) -> Value| -> Result<Value> {
-            let columns: Vec<Value> = (outs.iter().map(pick))
-                .map(|v| b.reshape(v, &[rows, m, 1, s]))
-                .collect::<ir::Result<_>>()?;
+            let columns: Vec<Value> =
+                (outs.iter().map(pick)).map(|v| b.reshape(v, &[rows, m, 1, s])).collect::<ir::Result<_>>()?;
             let joined = b.concat(&columns, 2)?;
             Ok(b.reshape(joined, &[rows, n])?)
         };
@@ -157,12 +148,7 @@ fn butterfly4(b: &mut Builder, x: &[Complex]) -> Result<Vec<Complex>> {
     let (odd, odd_gap) = (add(b, x[1], x[3])?, sub(b, x[1], x[3])?);
     // -i·z
     let turned = (odd_gap.1, b.neg(odd_gap.0)?);
-    Ok(vec![
-        add(b, even, odd)?,
-        add(b, even_gap, turned)?,
-        sub(b, even, odd)?,
-        sub(b, even_gap, turned)?,
-    ])
+    Ok(vec![add(b, even, odd)?, add(b, even_gap, turned)?, sub(b, even, odd)?, sub(b, even_gap, turned)?])
 }
 
 /// `z · (cos + i·sin)` along the third axis.

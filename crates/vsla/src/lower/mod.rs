@@ -139,47 +139,25 @@ impl Lowering {
 
     /// Absent rows and columns add no terms: the contraction runs over what both operands have, the rest is zero.
     fn matmul(&mut self, x: Value, y: Value, out: &Signature) -> Result<Value> {
-        let acc = if self.numerics.matmul_in_f64 {
-            DType::F64
-        } else {
-            out.dtype.accumulator()
-        };
+        let acc = if self.numerics.matmul_in_f64 { DType::F64 } else { out.dtype.accumulator() };
         let b = &mut self.builder;
         let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
         let (rx, ry) = (xs.len(), ys.len());
         let k = xs[rx - 1].min(ys[ry - 2]);
-        let batch = if rx == ry {
-            common(&xs[..rx - 2], &ys[..ry - 2])
-        } else {
-            xs[..rx - 2].to_vec()
-        };
+        let batch = if rx == ry { common(&xs[..rx - 2], &ys[..ry - 2]) } else { xs[..rx - 2].to_vec() };
         if k == 0 || batch.contains(&0) {
             return Ok(b.zeros(&out.ty())?);
         }
         let x = cut(b, x, &[&batch[..], &[xs[rx - 2], k]].concat())?;
         let shared = ry == 2 && rx > 2;
-        let y = cut(
-            b,
-            y,
-            &if shared {
-                vec![k, ys[1]]
-            } else {
-                [&batch[..], &[k, ys[ry - 1]]].concat()
-            },
-        )?;
+        let y = cut(b, y, &if shared { vec![k, ys[1]] } else { [&batch[..], &[k, ys[ry - 1]]].concat() })?;
         let v = if shared {
             let rows: usize = xs[..rx - 1].iter().product();
             let flat = b.reshape(x, &[rows, k])?;
-            let dot = Dot {
-                acc,
-                ..Dot::matmul(out.dtype)
-            };
+            let dot = Dot { acc, ..Dot::matmul(out.dtype) };
             b.one(dot.into(), &[flat, y])?
         } else {
-            let dot = Dot {
-                acc,
-                ..Dot::batched_matmul(out.dtype, batch.len())
-            };
+            let dot = Dot { acc, ..Dot::batched_matmul(out.dtype, batch.len()) };
             b.one(dot.into(), &[x, y])?
         };
         let v = b.reshape(v, &[&batch[..], &[xs[rx - 2], ys[ry - 1]]].concat())?;
@@ -217,11 +195,7 @@ pub(crate) fn promote(b: &mut Builder, x: Value, shape: &[usize]) -> Result<Valu
     if ty.shape.as_slice() == shape {
         return Ok(x);
     }
-    let high: Vec<i64> = shape
-        .iter()
-        .zip(&ty.shape)
-        .map(|(s, d)| *s as i64 - *d as i64)
-        .collect();
+    let high: Vec<i64> = shape.iter().zip(&ty.shape).map(|(s, d)| *s as i64 - *d as i64).collect();
     let zero = b.scalar(ty.dtype, 0.0)?;
     let none = vec![0; shape.len()];
     Ok(b.pad(x, zero, &vec![0; shape.len()], &high, &none)?)

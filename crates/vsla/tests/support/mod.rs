@@ -8,10 +8,7 @@ pub struct Rng(pub u64);
 
 impl Rng {
     pub fn next(&mut self) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         self.0 >> 33
     }
 
@@ -68,10 +65,7 @@ impl Rng {
 
 /// A tensor in another dtype.
 pub fn cast(t: &Tensor, dtype: DType) -> Tensor {
-    let signature = Signature {
-        dtype,
-        ..t.signature().clone()
-    };
+    let signature = Signature { dtype, ..t.signature().clone() };
     let mut bytes = Vec::new();
     for x in t.to_vec::<f64>() {
         let s = ir::Scalar::from_f64(dtype, x);
