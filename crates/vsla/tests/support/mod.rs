@@ -1,5 +1,5 @@
 //! What the tests share: a generator, random tensors, closeness as §15 defines it.
-#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(dead_code, unreachable_pub, reason = "each test file is a crate of its own and uses a part")]
 
 use vsla::{DType, Signature, Tensor};
 
