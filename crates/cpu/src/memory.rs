@@ -4,11 +4,14 @@ use compiler::{ALIGN, DeviceBuffer, Error, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-/// A zeroed block of host memory, aligned to 64 bytes.
+/// A zeroed block of host memory, aligned to 64 bytes; or a part of memory that something else owns.
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     bytes: usize,
+    /// Keeps memory that isn't ours alive; without it the block is ours to free.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: the block is owned; who may read and write it when is the business of those who run programs.
@@ -30,7 +33,34 @@ impl HostBuffer {
         Ok(HostBuffer {
             ptr: NonNull::new(ptr).ok_or_else(fail)?,
             bytes,
+            owner: None,
         })
+    }
+
+    /// A part of a block, which it keeps alive: how several values share one arena.
+    pub fn part(of: &Arc<HostBuffer>, offset: usize, bytes: usize) -> Result<HostBuffer> {
+        check(offset, bytes, of.bytes)?;
+        // SAFETY: the range was checked to lie inside the block.
+        let ptr = unsafe { of.ptr.add(offset) };
+        let owner: Arc<dyn Any + Send + Sync> = of.clone();
+        Ok(HostBuffer {
+            ptr,
+            bytes,
+            owner: Some(owner),
+        })
+    }
+
+    /// Memory of someone else, which lives as long as `owner`.
+    ///
+    /// # Safety
+    /// `ptr` is aligned to 64 bytes and good for reading and writing `bytes` bytes, initialised, until `owner` is
+    /// dropped, and nothing but buffers made from it uses that memory.
+    pub unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBuffer {
+        HostBuffer {
+            ptr,
+            bytes,
+            owner: Some(owner),
+        }
     }
 
     /// The address.
@@ -57,6 +87,9 @@ fn large_pages(ptr: *mut u8, bytes: usize) {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
+        if self.owner.is_some() {
+            return;
+        }
         let layout = Layout::from_size_align(self.bytes.max(1), ALIGN).expect("it was allocated with this layout");
         // SAFETY: allocated in `new` with the same layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout) }
