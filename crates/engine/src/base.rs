@@ -14,11 +14,7 @@ pub(crate) enum BaseBinding {
     /// In a pure value.
     Ssa(Ref),
     /// In a loc that may not be initialised yet; `seed` initialises it.
-    PendingLoc {
-        loc: LocId,
-        seed: Ref,
-        init_tok: Option<Token>,
-    },
+    PendingLoc { loc: LocId, seed: Ref, init_tok: Option<Token> },
     /// In a loc.
     Loc(LocId),
 }

@@ -21,13 +21,7 @@ thread_local! {
 
 /// The innermost trace.
 pub(crate) fn trace() -> Option<Arc<Trace>> {
-    CONTEXT.with(|c| {
-        if c.tracing.get() == 0 {
-            None
-        } else {
-            c.traces.borrow().last().cloned()
-        }
-    })
+    CONTEXT.with(|c| if c.tracing.get() == 0 { None } else { c.traces.borrow().last().cloned() })
 }
 
 /// Whether a trace is being recorded here.

@@ -35,11 +35,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions {
-            strict: false,
-            pool_bytes: 1 << 30,
-            variants: 256,
-        }
+        EngineOptions { strict: false, pool_bytes: 1 << 30, variants: 256 }
     }
 }
 
@@ -157,9 +153,7 @@ impl Engine {
             vjps: Mutex::new(Lru::new(256)),
             handles: AtomicU64::new(0),
         };
-        Engine {
-            shared: Arc::new(shared),
-        }
+        Engine { shared: Arc::new(shared) }
     }
 
     pub(crate) fn same(&self, other: &Engine) -> bool {

@@ -70,10 +70,7 @@ pub enum Error {
         at: Loc,
     },
     /// A gradient that `zero_grad` took away.
-    #[error(
-        "this gradient was cleared by zero_grad(){}; ask the tensor for grad() again",
-        at_place(at)
-    )]
+    #[error("this gradient was cleared by zero_grad(){}; ask the tensor for grad() again", at_place(at))]
     InvalidatedGrad {
         /// The caller's line.
         at: Loc,
@@ -236,21 +233,13 @@ pub enum Error {
 }
 
 fn at_place(at: &Loc) -> String {
-    if *at == Loc::Unknown {
-        String::new()
-    } else {
-        format!(" (at {at})")
-    }
+    if *at == Loc::Unknown { String::new() } else { format!(" (at {at})") }
 }
 
 impl Error {
     /// A call that does not fit.
     pub(crate) fn call(op: &'static str, reason: impl Into<String>, at: &Loc) -> Error {
-        Error::Call {
-            op,
-            reason: reason.into(),
-            at: at.clone(),
-        }
+        Error::Call { op, reason: reason.into(), at: at.clone() }
     }
 
     /// The same error with a place, if it is one of `ir` and had none.

@@ -77,14 +77,8 @@ impl Effect {
     pub(crate) fn tag(&self) -> &'static str {
         match self {
             Effect::LocLoad { .. } => "loc_load",
-            Effect::LocStore {
-                kind: StoreKind::Semantic,
-                ..
-            } => "loc_store_semantic",
-            Effect::LocStore {
-                kind: StoreKind::Materialize,
-                ..
-            } => "loc_store_materialize",
+            Effect::LocStore { kind: StoreKind::Semantic, .. } => "loc_store_semantic",
+            Effect::LocStore { kind: StoreKind::Materialize, .. } => "loc_store_materialize",
             Effect::BaseCommit { .. } => "base_commit",
             Effect::PublishSaved { .. } => "publish_saved_slot",
             Effect::Checkpoint { .. } => "checkpoint_boundary",

@@ -75,19 +75,13 @@ impl Shared {
     fn run_node(&self, node: &Arc<Node>) -> Result<()> {
         let args: SmallVec<[Stored; 4]> = {
             let slot = node.slot();
-            slot.args
-                .iter()
-                .map(|a| a.value().ok_or_else(|| missing(node)))
-                .collect::<Result<_>>()?
+            slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
         };
         let values = match &node.work {
             Work::Alias => args.into_iter().collect(),
             Work::Op(op) => self.run_op(node, op, &args)?,
             Work::Call(_, exe) => {
-                let fail = |cause| Error::CompiledExecution {
-                    at: node.at.clone(),
-                    cause,
-                };
+                let fail = |cause| Error::CompiledExecution { at: node.at.clone(), cause };
                 let mut dense = Vec::with_capacity(args.len());
                 for a in &args {
                     dense.push(self.dense(a).map_err(fail)?);
@@ -102,11 +96,7 @@ impl Shared {
     }
 
     fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {
-        let fail = |cause| Error::KernelExecution {
-            op: node.name().to_string(),
-            at: node.at.clone(),
-            cause,
-        };
+        let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
         if let Op::Const(c) = op {
             let pool = &self.devices[0].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
@@ -115,18 +105,11 @@ impl Shared {
         }
         if is_free_view(op) {
             let value = args[0].clone();
-            let value = if value.views.len() >= MAX_VIEWS {
-                self.dense(&value).map_err(fail)?
-            } else {
-                value
-            };
+            let value = if value.views.len() >= MAX_VIEWS { self.dense(&value).map_err(fail)? } else { value };
             return Ok(vec![value.viewed(op)]);
         }
         let pool = self.pool_of(args);
-        self.devices[pool.device]
-            .kernels
-            .run(&pool, Some(op), args)
-            .map_err(fail)
+        self.devices[pool.device].kernels.run(&pool, Some(op), args).map_err(fail)
     }
 
     /// The value without views.
@@ -135,9 +118,7 @@ impl Shared {
             return Ok(value.clone());
         }
         let pool = value.storage.pool();
-        let mut out = self.devices[pool.device]
-            .kernels
-            .run(pool, None, std::slice::from_ref(value))?;
+        let mut out = self.devices[pool.device].kernels.run(pool, None, std::slice::from_ref(value))?;
         Ok(out.swap_remove(0))
     }
 
@@ -155,11 +136,7 @@ impl Shared {
             Effect::LocStore { .. } if elided => {}
             Effect::LocStore { loc, value, .. } => {
                 let value = value.value().ok_or_else(|| missing(&value.node))?;
-                let fail = |cause| Error::KernelExecution {
-                    op: "store".into(),
-                    at: e.at.clone(),
-                    cause,
-                };
+                let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };
                 let value = self.dense(&value).map_err(fail)?;
                 let cell = self.planned_loc(planned, *loc)?;
                 cell.storage = Some(value);
@@ -183,15 +160,8 @@ impl Shared {
     fn planned_loc<'a>(&self, planned: &'a mut Planned, loc: LocId) -> Result<&'a mut PlannedLoc> {
         if let std::collections::btree_map::Entry::Vacant(e) = planned.locs.entry(loc) {
             let state = self.state();
-            let entry = state
-                .locs
-                .get(loc)
-                .ok_or_else(|| Error::MissingExternalState { loc: loc.to_string() })?;
-            e.insert(PlannedLoc {
-                storage: entry.storage.clone(),
-                has_value: entry.has_value,
-                version: entry.version,
-            });
+            let entry = state.locs.get(loc).ok_or_else(|| Error::MissingExternalState { loc: loc.to_string() })?;
+            e.insert(PlannedLoc { storage: entry.storage.clone(), has_value: entry.has_value, version: entry.version });
         }
         Ok(planned.locs.get_mut(&loc).expect("it was put there"))
     }
@@ -243,15 +213,10 @@ impl Shared {
 }
 
 fn missing(node: &Node) -> Error {
-    Error::MissingExternalState {
-        loc: format!("of {} at {}", node.name(), node.at),
-    }
+    Error::MissingExternalState { loc: format!("of {} at {}", node.name(), node.at) }
 }
 
 /// Views that need no kernel: the consumer reads through them.
 pub(crate) fn is_free_view(op: &Op) -> bool {
-    matches!(
-        op,
-        Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Flip(_)
-    )
+    matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Flip(_))
 }

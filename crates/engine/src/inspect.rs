@@ -158,10 +158,7 @@ impl Engine {
             id,
             binding: match &b.binding {
                 BaseBinding::Ssa(_) => Binding::Ssa,
-                BaseBinding::PendingLoc { loc, init_tok, .. } => Binding::PendingLoc {
-                    loc: *loc,
-                    init_tok: *init_tok,
-                },
+                BaseBinding::PendingLoc { loc, init_tok, .. } => Binding::PendingLoc { loc: *loc, init_tok: *init_tok },
                 BaseBinding::Loc(loc) => Binding::Loc(*loc),
             },
             binding_version: b.binding_version,

@@ -26,9 +26,7 @@ pub(crate) struct Kernels {
 
 impl Kernels {
     pub(crate) fn new() -> Kernels {
-        Kernels {
-            cache: Mutex::new(Lru::new(CAPACITY)),
-        }
+        Kernels { cache: Mutex::new(Lru::new(CAPACITY)) }
     }
 
     /// How many programs there are.
@@ -58,14 +56,8 @@ impl Kernels {
         let graph = single(op, args)?;
         let program = compiler::compile(&graph, &*pool.backend, &Options::default())?;
         let exe = pool.backend.load(program)?;
-        let key = Key {
-            op: op.cloned(),
-            args: args.iter().map(|a| (a.ty.clone(), a.views.clone())).collect(),
-        };
-        self.cache
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .insert(hash, key, exe.clone());
+        let key = Key { op: op.cloned(), args: args.iter().map(|a| (a.ty.clone(), a.views.clone())).collect() };
+        self.cache.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, exe.clone());
         Ok(exe)
     }
 }

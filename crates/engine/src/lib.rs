@@ -4,6 +4,7 @@
 
 mod autograd;
 mod base;
+pub mod compose;
 mod context;
 mod engine;
 mod error;
@@ -31,6 +32,7 @@ mod view;
 
 pub use autograd::Backward;
 pub use base::{BaseEntry, BaseId};
+pub use compose::Program;
 pub use context::{enable_grad, is_grad_enabled, no_grad};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};

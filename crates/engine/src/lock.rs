@@ -25,10 +25,7 @@ pub(crate) struct ExecGuard<'a> {
 
 impl ExecLock {
     pub(crate) fn new(strict: bool) -> ExecLock {
-        ExecLock {
-            strict,
-            ..ExecLock::default()
-        }
+        ExecLock { strict, ..ExecLock::default() }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -45,10 +42,7 @@ impl ExecLock {
             }
             held = self.free.wait(held).unwrap_or_else(|e| e.into_inner());
         }
-        *held = Held {
-            owner: Some((me, wanted)),
-            depth: 1,
-        };
+        *held = Held { owner: Some((me, wanted)), depth: 1 };
         Ok(ExecGuard { lock: self })
     }
 

@@ -28,22 +28,12 @@ pub(crate) fn hash_of(x: &impl Hash) -> u64 {
 
 impl<K, V: Clone> Lru<K, V> {
     pub(crate) fn new(capacity: usize) -> Lru<K, V> {
-        Lru {
-            buckets: FxHashMap::default(),
-            len: 0,
-            clock: 0,
-            capacity,
-            hits: 0,
-            misses: 0,
-        }
+        Lru { buckets: FxHashMap::default(), len: 0, clock: 0, capacity, hits: 0, misses: 0 }
     }
 
     pub(crate) fn get(&mut self, hash: u64, is: impl Fn(&K) -> bool) -> Option<V> {
         self.clock += 1;
-        let found = self
-            .buckets
-            .get_mut(&hash)
-            .and_then(|b| b.iter_mut().find(|e| is(&e.key)));
+        let found = self.buckets.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| is(&e.key)));
         match found {
             Some(e) => {
                 e.used = self.clock;
@@ -62,11 +52,7 @@ impl<K, V: Clone> Lru<K, V> {
             self.shrink();
         }
         self.len += 1;
-        self.buckets.entry(hash).or_default().push(Entry {
-            key,
-            value,
-            used: self.clock,
-        });
+        self.buckets.entry(hash).or_default().push(Entry { key, value, used: self.clock });
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -97,10 +97,7 @@ impl Node {
             leaf: None,
             tracked: false,
             straight: false,
-            slot: Mutex::new(Slot {
-                args,
-                ..Slot::default()
-            }),
+            slot: Mutex::new(Slot { args, ..Slot::default() }),
         }
     }
 
@@ -146,11 +143,7 @@ impl Node {
         let released = {
             let mut slot = self.slot();
             slot.values = values;
-            if self.tracked {
-                Args::new()
-            } else {
-                mem::take(&mut slot.args)
-            }
+            if self.tracked { Args::new() } else { mem::take(&mut slot.args) }
         };
         drop(released);
     }
@@ -163,9 +156,7 @@ impl Drop for Node {
             mem::take(&mut self.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args).into_vec();
         while let Some(r) = stack.pop() {
             if let Some(mut node) = Arc::into_inner(r.node) {
-                stack.extend(mem::take(
-                    &mut node.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args,
-                ));
+                stack.extend(mem::take(&mut node.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args));
             }
         }
     }

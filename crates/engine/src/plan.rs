@@ -85,18 +85,10 @@ fn elide(items: &[Item]) -> FxHashSet<Token> {
     for item in items {
         let Item::Event(e) = item else { continue };
         match &e.effect {
-            Effect::LocStore {
-                loc,
-                kind: StoreKind::Materialize,
-                ..
-            } => {
+            Effect::LocStore { loc, kind: StoreKind::Materialize, .. } => {
                 last.insert(*loc, e.token);
             }
-            Effect::LocStore {
-                loc,
-                kind: StoreKind::Semantic,
-                ..
-            } => elided.extend(last.remove(loc)),
+            Effect::LocStore { loc, kind: StoreKind::Semantic, .. } => elided.extend(last.remove(loc)),
             Effect::LocLoad { loc, .. } => {
                 last.remove(loc);
             }

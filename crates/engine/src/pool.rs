@@ -51,13 +51,7 @@ fn size_class(bytes: usize) -> usize {
 
 impl Pool {
     pub(crate) fn new(backend: Arc<dyn Backend>, device: usize, limit: usize) -> Pool {
-        Pool {
-            backend,
-            device,
-            shelves: Mutex::default(),
-            next_id: AtomicU64::new(0),
-            limit,
-        }
+        Pool { backend, device, shelves: Mutex::default(), next_id: AtomicU64::new(0), limit }
     }
 
     fn shelves(&self) -> MutexGuard<'_, Shelves> {

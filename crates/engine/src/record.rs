@@ -39,13 +39,7 @@ pub(crate) struct LazyBuild<'a> {
 impl<'a> LazyBuild<'a> {
     pub(crate) fn new(state: &'a mut State, at: Loc) -> LazyBuild<'a> {
         let grad = context::is_grad_enabled();
-        LazyBuild {
-            state,
-            at,
-            grad,
-            refs: SmallVec::new(),
-            bases: SmallVec::new(),
-        }
+        LazyBuild { state, at, grad, refs: SmallVec::new(), bases: SmallVec::new() }
     }
 
     /// Makes a recorded value usable.
@@ -86,66 +80,31 @@ impl<'a> LazyBuild<'a> {
             Op::Binary(Binary::Div) => i == 1 || tracked(1),
             _ => true,
         };
-        let bases = kept
-            .iter()
-            .filter(|&&i| needed(i))
-            .filter_map(|&i| self.bases[args.get(i)?.0 as usize]);
-        bases
-            .filter_map(|base| {
-                Some(Saved {
-                    base,
-                    version: self.state.bases.get(base)?.scheduled_commits,
-                })
-            })
-            .collect()
+        let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.bases[args.get(i)?.0 as usize]);
+        bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
     }
 
     fn push(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
         let types: SmallVec<[Type; 4]> = args.iter().map(|v| self.refs[v.0 as usize].ty().clone()).collect();
         let outs = op.infer(&types).map_err(|problem| {
             let (op, loc) = (op.name().to_string(), self.at.clone());
-            ir::Error::Type(Box::new(TypeError {
-                op,
-                operands: types.to_vec(),
-                problem,
-                loc,
-            }))
+            ir::Error::Type(Box::new(TypeError { op, operands: types.to_vec(), problem, loc }))
         })?;
         let refs: Args = args.iter().map(|v| self.refs[v.0 as usize].clone()).collect();
         let tracked = self.grad
             && refs.iter().any(|r| r.node.tracked)
             && outs.iter().any(|t| t.dtype.is_float())
             && !matches!(op, Op::StopGradient(_));
-        let base = if is_free_view(&op) {
-            self.bases[args[0].0 as usize]
-        } else {
-            None
-        };
+        let base = if is_free_view(&op) { self.bases[args[0].0 as usize] } else { None };
         let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
         let key = self.state.node_key();
-        let node = Node::new(
-            key,
-            Work::Op(shared_op(op)),
-            refs,
-            SmallVec::from_vec(outs),
-            self.at.clone(),
-        )
-        .tracked(tracked);
+        let node =
+            Node::new(key, Work::Op(shared_op(op)), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
         if !saved.is_empty() {
             node.slot().saved = saved;
         }
         let node = Arc::new(node);
-        Ok((0..node.types.len() as u32)
-            .map(|out| {
-                self.import(
-                    Ref {
-                        node: node.clone(),
-                        out,
-                    },
-                    base,
-                )
-            })
-            .collect())
+        Ok((0..node.types.len() as u32).map(|out| self.import(Ref { node: node.clone(), out }, base)).collect())
     }
 }
 
@@ -233,10 +192,7 @@ fn try_record(
             }
             let outs = f(&mut b, &values)?;
             let refs: SmallVec<[Ref; 1]> = outs.iter().map(|v| b.get(*v).clone()).collect();
-            Ok(refs
-                .into_iter()
-                .map(|r| Tensor::fresh(&engine, &mut state, r))
-                .collect())
+            Ok(refs.into_iter().map(|r| Tensor::fresh(&engine, &mut state, r)).collect())
         }
     }
 }

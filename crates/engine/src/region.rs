@@ -38,11 +38,7 @@ impl Engine {
     /// Makes a compiled region of a function of tensors. Tensors that it captures are state: in-place ops on them, and
     /// gradients, are stored when the call's results are computed.
     pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(&self, f: F) -> Compiled<A, R, F> {
-        Compiled {
-            engine: self.clone(),
-            f,
-            types: PhantomData,
-        }
+        Compiled { engine: self.clone(), f, types: PhantomData }
     }
 }
 
@@ -53,7 +49,7 @@ impl Shared {
         (v.len(), v.hits, v.misses)
     }
 
-    fn variant(&self, graph: Graph) -> Result<Arc<Variant>> {
+    pub(crate) fn variant(&self, graph: Graph) -> Result<Arc<Variant>> {
         let hash = graph.structural_hash();
         let find = |g: &Arc<Graph>| **g == graph;
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
@@ -61,15 +57,9 @@ impl Shared {
         }
         let backend = &self.devices[0].pool.backend;
         let program = compiler::compile(&graph, &**backend, &Options::default())?;
-        let variant = Arc::new(Variant {
-            exe: backend.load(program)?,
-            graph: Arc::new(graph),
-        });
+        let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph) });
         let key = variant.graph.clone();
-        self.variants
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .insert(hash, key, variant.clone());
+        self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
 }
@@ -166,11 +156,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let mut state = shared.state();
         let instance = state.instance();
         let hash = hash_of(&variant.graph.structural_hash());
-        state.schedule = Some(Schedule {
-            instance,
-            graph: hash,
-            position: 0,
-        });
+        state.schedule = Some(Schedule { instance, graph: hash, position: 0 });
         let mut b = LazyBuild::new(&mut state, at.clone());
         let mut args = Args::new();
         for (input, _) in inputs.iter().zip(&used).filter(|(_, u)| **u) {
@@ -194,27 +180,15 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             && !ran_backward
             && args.iter().any(|a| a.node.tracked)
             && types.iter().any(|t| t.dtype.is_float());
-        let call = Work::Call(
-            Call {
-                body: variant.graph.clone(),
-            },
-            variant.exe.clone(),
-        );
+        let call = Work::Call(Call { body: variant.graph.clone() }, variant.exe.clone());
         let key = state.node_key();
         let node = Arc::new(Node::new(key, call, args, types, at.clone()).tracked(tracked));
-        let out = |i: usize| Ref {
-            node: node.clone(),
-            out: i as u32,
-        };
+        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
         let mut done = Ok(());
         for (k, (root, mutations)) in written.iter().enumerate() {
             let base = root.0.lazy().expect("roots are of the engine").base;
             let value = out(results + k);
-            let value = if root.0.through.is_some() {
-                state.alias(value, None, at)
-            } else {
-                value
-            };
+            let value = if root.0.through.is_some() { state.alias(value, None, at) } else { value };
             done = done.and_then(|()| state.base_write(base, value, LocRole::TensorState, false, at));
             if done.is_ok() {
                 (0..*mutations).for_each(|_| state.commit(base, at));
@@ -223,10 +197,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let mut made = Vec::new();
         for (k, leaf) in new_grads.iter().enumerate() {
             let value = state.alias(out(stores + k), None, at);
-            made.push((
-                leaf.clone(),
-                engine.state_tensor(&mut state, value, LocRole::GradState, at),
-            ));
+            made.push((leaf.clone(), engine.state_tensor(&mut state, value, LocRole::GradState, at)));
         }
         state.schedule = None;
         let tensors = outputs

@@ -62,10 +62,7 @@ pub(crate) struct Slab<T> {
 
 impl<T> Default for Slab<T> {
     fn default() -> Slab<T> {
-        Slab {
-            places: Vec::new(),
-            free: Vec::new(),
-        }
+        Slab { places: Vec::new(), free: Vec::new() }
     }
 }
 
@@ -74,22 +71,11 @@ impl<T> Slab<T> {
         if let Some(slot) = self.free.pop() {
             let place = &mut self.places[slot as usize];
             place.entry = Some(entry);
-            return Key {
-                slot,
-                generation: place.generation,
-                of: PhantomData,
-            };
+            return Key { slot, generation: place.generation, of: PhantomData };
         }
         let slot = self.places.len() as u32;
-        self.places.push(Place {
-            generation: 0,
-            entry: Some(entry),
-        });
-        Key {
-            slot,
-            generation: 0,
-            of: PhantomData,
-        }
+        self.places.push(Place { generation: 0, entry: Some(entry) });
+        Key { slot, generation: 0, of: PhantomData }
     }
 
     pub(crate) fn get(&self, key: Key<T>) -> Option<&T> {
@@ -103,10 +89,7 @@ impl<T> Slab<T> {
     }
 
     pub(crate) fn remove(&mut self, key: Key<T>) -> Option<T> {
-        let place = self
-            .places
-            .get_mut(key.slot as usize)
-            .filter(|p| p.generation == key.generation)?;
+        let place = self.places.get_mut(key.slot as usize).filter(|p| p.generation == key.generation)?;
         let entry = place.entry.take()?;
         place.generation = place.generation.wrapping_add(1);
         self.free.push(key.slot);
@@ -116,11 +99,7 @@ impl<T> Slab<T> {
     /// Entries in the order of their slots.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key<T>, &T)> {
         self.places.iter().enumerate().filter_map(|(i, p)| {
-            let key = Key {
-                slot: i as u32,
-                generation: p.generation,
-                of: PhantomData,
-            };
+            let key = Key { slot: i as u32, generation: p.generation, of: PhantomData };
             p.entry.as_ref().map(|e| (key, e))
         })
     }
@@ -128,11 +107,7 @@ impl<T> Slab<T> {
     /// Entries in the order of their slots.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key<T>, &mut T)> {
         self.places.iter_mut().enumerate().filter_map(|(i, p)| {
-            let key = Key {
-                slot: i as u32,
-                generation: p.generation,
-                of: PhantomData,
-            };
+            let key = Key { slot: i as u32, generation: p.generation, of: PhantomData };
             p.entry.as_mut().map(|e| (key, e))
         })
     }

@@ -29,9 +29,7 @@ pub(crate) fn between(graph: &Graph, wrt: &[Value], outs: &[Value]) -> ir::Resul
         needed[v.0 as usize] = true;
     }
     let inside = |n: &ir::Node, needed: &[bool]| {
-        n.outs
-            .iter()
-            .any(|v| needed[v.0 as usize] && depends[v.0 as usize] && !cut.contains_key(v))
+        n.outs.iter().any(|v| needed[v.0 as usize] && depends[v.0 as usize] && !cut.contains_key(v))
     };
     for node in graph.nodes().iter().rev() {
         if inside(node, &needed) {
@@ -59,11 +57,7 @@ pub(crate) fn between(graph: &Graph, wrt: &[Value], outs: &[Value]) -> ir::Resul
             continue;
         }
         let args: Vec<Value> = node.args.iter().map(|a| map[a]).collect();
-        for (v, x) in node
-            .outs
-            .iter()
-            .zip(part.push(node.op.clone(), &args, node.loc.clone())?)
-        {
+        for (v, x) in node.outs.iter().zip(part.push(node.op.clone(), &args, node.loc.clone())?) {
             map.entry(*v).or_insert(x);
         }
     }

@@ -55,26 +55,15 @@ impl State {
         match &mut self.schedule {
             Some(s) => {
                 s.position += 1;
-                EventKey {
-                    instance: s.instance,
-                    position: s.position,
-                    origin,
-                }
+                EventKey { instance: s.instance, position: s.position, origin }
             }
-            None => EventKey {
-                instance: self.instance(),
-                position: 0,
-                origin,
-            },
+            None => EventKey { instance: self.instance(), position: 0, origin },
         }
     }
 
     fn event_key(&mut self, effect: &Effect) -> EventKey {
         let graph = self.schedule.as_ref().map_or(0, |s| s.graph);
-        self.key(Origin::Synthetic {
-            graph,
-            tag: effect.tag(),
-        })
+        self.key(Origin::Synthetic { graph, tag: effect.tag() })
     }
 
     /// Records an effect: the join rule (§3.3), a fresh token, and both `tok_global` and the loc's token advance (§3.2).
@@ -87,25 +76,12 @@ impl State {
         if let Some(entry) = loc.and_then(|l| self.locs.get_mut(l)) {
             entry.token = Some(token);
             entry.pending += 1;
-            if matches!(
-                effect,
-                Effect::LocStore {
-                    kind: StoreKind::Semantic,
-                    ..
-                }
-            ) {
+            if matches!(effect, Effect::LocStore { kind: StoreKind::Semantic, .. }) {
                 entry.logical_version += 1;
             }
         }
         self.tok_global = Some(token);
-        self.events.push(Event {
-            token,
-            after,
-            key,
-            effect,
-            at: at.clone(),
-            done: false,
-        });
+        self.events.push(Event { token, after, key, effect, at: at.clone(), done: false });
         token
     }
 
@@ -130,10 +106,7 @@ impl State {
 
     /// A new base with a pure value and one handle.
     pub(crate) fn new_base(&mut self, value: Ref) -> BaseId {
-        self.bases.insert(BaseEntry {
-            pins: 1,
-            ..BaseEntry::ssa(value)
-        })
+        self.bases.insert(BaseEntry { pins: 1, ..BaseEntry::ssa(value) })
     }
 
     fn base(&self, id: BaseId) -> &BaseEntry {
@@ -149,17 +122,10 @@ impl State {
         match self.locs.get(id).map(|l| &l.tombstone) {
             Some(None) => Ok(()),
             Some(Some(Tombstone::GradInvalidated)) => Err(Error::InvalidatedGrad { at: at.clone() }),
-            Some(Some(Tombstone::NullStateSlot {
-                compiled_fn,
-                state_slot,
-            })) => Err(Error::NullStateSlot {
-                function: *compiled_fn,
-                slot: *state_slot,
-            }),
-            Some(Some(_)) | None => Err(Error::InvalidatedLoc {
-                loc: id.to_string(),
-                at: at.clone(),
-            }),
+            Some(Some(Tombstone::NullStateSlot { compiled_fn, state_slot })) => {
+                Err(Error::NullStateSlot { function: *compiled_fn, slot: *state_slot })
+            }
+            Some(Some(_)) | None => Err(Error::InvalidatedLoc { loc: id.to_string(), at: at.clone() }),
         }
     }
 
@@ -174,11 +140,7 @@ impl State {
         if self.recompute {
             return Err(Error::CheckpointPendingLocMaterialize { at: at.clone() });
         }
-        let store = Effect::LocStore {
-            loc: *loc,
-            value: seed.clone(),
-            kind: StoreKind::Materialize,
-        };
+        let store = Effect::LocStore { loc: *loc, value: seed.clone(), kind: StoreKind::Materialize };
         let token = self.emit(store, None, at);
         if let BaseBinding::PendingLoc { init_tok, .. } = &mut self.base_mut(id).binding {
             *init_tok = Some(token);
@@ -212,14 +174,7 @@ impl State {
         let mut node = node.tracked(tracked).of_leaf(leaf);
         node.straight = straight;
         let node = Arc::new(node);
-        self.emit(
-            Effect::LocLoad {
-                loc,
-                into: node.clone(),
-            },
-            init,
-            at,
-        );
+        self.emit(Effect::LocLoad { loc, into: node.clone() }, init, at);
         Ok(Ref { node, out: 0 })
     }
 
@@ -227,21 +182,11 @@ impl State {
     pub(crate) fn alias(&mut self, value: Ref, leaf: Option<&Arc<Leaf>>, at: &Loc) -> Ref {
         let ty = SmallVec::from_buf([value.ty().clone()]);
         let done = value.value();
-        let node = Node::new(
-            self.node_key(),
-            Work::Alias,
-            SmallVec::from_iter([value]),
-            ty,
-            at.clone(),
-        )
-        .of_leaf(leaf);
+        let node = Node::new(self.node_key(), Work::Alias, SmallVec::from_iter([value]), ty, at.clone()).of_leaf(leaf);
         if let Some(v) = done {
             node.slot().values.push(v);
         }
-        Ref {
-            node: Arc::new(node),
-            out: 0,
-        }
+        Ref { node: Arc::new(node), out: 0 }
     }
 
     /// `base_store` (§3.7): an in-place mutation, with exactly one `base_commit` (§4.3).
@@ -282,11 +227,7 @@ impl State {
             let loc = self.new_loc(seed.ty().clone(), role);
             let base = self.base_mut(id);
             base.logical_version += 1;
-            base.rebind(BaseBinding::PendingLoc {
-                loc,
-                seed,
-                init_tok: None,
-            });
+            base.rebind(BaseBinding::PendingLoc { loc, seed, init_tok: None });
         }
         let init = self.ensure_initialized(id, at)?;
         let base = self.base_mut(id);
@@ -300,15 +241,7 @@ impl State {
             base.straight = true;
         }
         let loc = base.loc().expect("it is in a loc");
-        self.emit(
-            Effect::LocStore {
-                loc,
-                value,
-                kind: StoreKind::Semantic,
-            },
-            init,
-            at,
-        );
+        self.emit(Effect::LocStore { loc, value, kind: StoreKind::Semantic }, init, at);
         Ok(())
     }
 
@@ -349,11 +282,7 @@ impl State {
 
     /// The first error that nobody has read.
     pub(crate) fn first_unread(&mut self) -> Option<Error> {
-        let found = self
-            .invalid
-            .iter()
-            .find(|i| !i.read.swap(true, Ordering::Relaxed))
-            .map(|i| i.error.clone());
+        let found = self.invalid.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)).map(|i| i.error.clone());
         self.invalid.retain(|i| !i.read.load(Ordering::Relaxed));
         found
     }

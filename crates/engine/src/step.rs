@@ -13,13 +13,7 @@ impl Engine {
         let entered = shared.enter("mark_step")?;
         // Step 0: all pending effects.
         let tokens = shared.state().tok_global.into_iter().collect();
-        shared.force(
-            &entered.guard,
-            &Roots {
-                values: Vec::new(),
-                tokens,
-            },
-        )?;
+        shared.force(&entered.guard, &Roots { values: Vec::new(), tokens })?;
         {
             let mut state = shared.state();
             let state = &mut *state;

@@ -17,12 +17,7 @@ pub(crate) struct Storage {
 
 impl Storage {
     pub(crate) fn new(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
-        Storage {
-            id,
-            buffer: Some(buffer),
-            pool,
-            version: AtomicU64::new(0),
-        }
+        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0) }
     }
 
     pub(crate) fn buffer(&self) -> &Arc<dyn DeviceBuffer> {
@@ -59,11 +54,7 @@ pub(crate) struct Stored {
 
 impl Stored {
     pub(crate) fn dense(storage: Arc<Storage>, ty: Type) -> Stored {
-        Stored {
-            storage,
-            ty,
-            views: Views::new(),
-        }
+        Stored { storage, ty, views: Views::new() }
     }
 
     pub(crate) fn viewed(mut self, op: &Op) -> Stored {

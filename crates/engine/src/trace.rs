@@ -103,11 +103,7 @@ impl Record for TraceBuild<'_> {
 impl Trace {
     pub(crate) fn new(mode: Mode) -> Arc<Trace> {
         let id = TRACES.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Trace {
-            id,
-            mode,
-            state: Mutex::default(),
-        })
+        Arc::new(Trace { id, mode, state: Mutex::default() })
     }
 
     pub(crate) fn id(&self) -> u64 {
@@ -124,11 +120,7 @@ impl Trace {
 
     /// A tensor for a cell.
     pub(crate) fn tensor(self: &Arc<Trace>, cell: usize, ty: Type) -> Tensor {
-        let traced = Traced {
-            trace: self.clone(),
-            cell,
-            view: None,
-        };
+        let traced = Traced { trace: self.clone(), cell, view: None };
         Tensor::of(Handle::new(u64::MAX, ty, Kind::Traced(traced)))
     }
 
@@ -158,9 +150,7 @@ impl Trace {
                     }
                     return Ok(cell);
                 }
-                let root = t
-                    .root(&mut l.engine.shared.state())
-                    .expect("it is a tensor of the engine");
+                let root = t.root(&mut l.engine.shared.state()).expect("it is a tensor of the engine");
                 let cell = s.capture(root.clone());
                 s.cells[cell].leaf = t.0.reads_leaf().cloned();
                 s.cells[cell].outside = Some(root);
@@ -213,13 +203,7 @@ impl Trace {
         for t in args {
             values.push(self.read(&mut s, t)?);
         }
-        let outs = f(
-            &mut TraceBuild {
-                state: &mut s,
-                lift: self.is_region(),
-            },
-            &values,
-        )?;
+        let outs = f(&mut TraceBuild { state: &mut s, lift: self.is_region() }, &values)?;
         let grad = context::is_grad_enabled();
         let mut tensors = Tensors::new();
         for mut v in outs {
@@ -259,14 +243,7 @@ impl Trace {
             return Err(captured("an in-place op", at));
         }
         let old = (reads || destination.0.view().is_some()).then(|| s.cells[cell].value);
-        let mut new = f(
-            &mut TraceBuild {
-                state: &mut s,
-                lift: self.is_region(),
-            },
-            old,
-            &values,
-        )?;
+        let mut new = f(&mut TraceBuild { state: &mut s, lift: self.is_region() }, old, &values)?;
         if !context::is_grad_enabled() && s.b.ty(new).dtype.is_float() {
             new = s.b.one(StopGradient.into(), &[new])?;
         }
@@ -278,22 +255,12 @@ impl Trace {
 
 fn captured(op: &'static str, at: &Loc) -> Error {
     let reason = "a traced function can't change a tensor from outside; pass it in and return the new value".into();
-    Error::InPlace {
-        op,
-        reason,
-        at: at.clone(),
-    }
+    Error::InPlace { op, reason, at: at.clone() }
 }
 
 impl TraceState {
     fn cell(&mut self, value: Value, outside: Option<Tensor>) -> usize {
-        self.cells.push(Cell {
-            value,
-            mutations: 0,
-            outside,
-            leaf: None,
-            captured: false,
-        });
+        self.cells.push(Cell { value, mutations: 0, outside, leaf: None, captured: false });
         self.cells.len() - 1
     }
 
@@ -323,9 +290,7 @@ pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result
         let outs = f(&args);
         outs.iter().try_for_each(|t| t.check_at(&at))?;
         let mut s = trace.state();
-        outs.iter()
-            .map(|t| trace.read(&mut s, t))
-            .collect::<Result<Vec<Value>>>()
+        outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<Vec<Value>>>()
     })?;
     let mut s = trace.state();
     let mut graph = std::mem::take(&mut s.b.graph);
@@ -355,10 +320,7 @@ pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
         let to: Vec<Value> = outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<_>>()?;
         let part = crate::slice::between(&s.b.graph, &from, &to)?;
         let captures = part.captured.iter().map(|&v| trace.fresh(&mut s, v)).collect();
-        return Ok(TracedFn {
-            graph: part.graph,
-            captures,
-        });
+        return Ok(TracedFn { graph: part.graph, captures });
     }
     let Some(engine) = outs.iter().chain(wrt).find_map(|t| t.engine()) else {
         return Err(Error::call("recorded", "there are no tensors", &at));
@@ -381,10 +343,7 @@ pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
         to.push(b.get(v).clone());
     }
     let (graph, captured) = crate::autograd::tape::between(&state, &to, &from, &leaves, &types)?;
-    let captures = captured
-        .into_iter()
-        .map(|r| Tensor::fresh(engine, &mut state, r))
-        .collect();
+    let captures = captured.into_iter().map(|r| Tensor::fresh(engine, &mut state, r)).collect();
     Ok(TracedFn { graph, captures })
 }
 
@@ -392,8 +351,5 @@ pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
 #[track_caller]
 pub fn inline(graph: &Graph, args: &[&Tensor]) -> Vec<Tensor> {
     let n = graph.outputs().len();
-    record(&Loc::caller(), n, None, args, |b, v| {
-        Ok(Values::from_vec(b.inline(graph, v)?))
-    })
-    .into_vec()
+    record(&Loc::caller(), n, None, args, |b, v| Ok(Values::from_vec(b.inline(graph, v)?))).into_vec()
 }

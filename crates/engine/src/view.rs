@@ -35,22 +35,12 @@ impl View {
     /// The whole base.
     pub(crate) fn whole(ty: &Type) -> View {
         let strides = row_major(&ty.shape).iter().map(|&s| s as isize).collect();
-        View {
-            ops: Vec::new(),
-            ty: ty.clone(),
-            offset: 0,
-            strides,
-        }
+        View { ops: Vec::new(), ty: ty.clone(), offset: 0, strides }
     }
 
     /// One view op more; `None` if strides can't express the result. The op must fit.
     pub(crate) fn then(&self, op: Op, ty: Type) -> Option<View> {
-        let mut view = View {
-            ops: self.ops.clone(),
-            ty,
-            offset: self.offset,
-            strides: Strides::new(),
-        };
+        let mut view = View { ops: self.ops.clone(), ty, offset: self.offset, strides: Strides::new() };
         match &op {
             Op::Permute(p) => view.strides = p.perm.iter().map(|&a| self.strides[a]).collect(),
             Op::Broadcast(b) => {

@@ -26,10 +26,7 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     pub(crate) fn new() -> Arc<Leaf> {
-        Arc::new(Leaf {
-            grad: Mutex::new(None),
-            alias: OnceLock::new(),
-        })
+        Arc::new(Leaf { grad: Mutex::new(None), alias: OnceLock::new() })
     }
 
     pub(crate) fn alias(&self, make: impl FnOnce() -> Ref) -> Ref {
@@ -89,10 +86,7 @@ impl Tensor {
         }
         match &self.0.kind {
             Kind::Lazy(l) => match l.engine.shared.state().bases.get(l.base) {
-                Some(BaseEntry {
-                    binding: BaseBinding::Ssa(r),
-                    ..
-                }) => r.node.tracked,
+                Some(BaseEntry { binding: BaseBinding::Ssa(r), .. }) => r.node.tracked,
                 Some(b) => b.history.is_some(),
                 None => false,
             },
@@ -165,10 +159,7 @@ impl Tensor {
     fn backward_at(&self, options: Backward, at: &Loc) -> Result<()> {
         self.check_at(at)?;
         if self.rank() != 0 || !self.dtype().is_float() {
-            let reason = format!(
-                "backward starts at a float of rank 0, not {}; sum or mean it first",
-                self.ty()
-            );
+            let reason = format!("backward starts at a float of rank 0, not {}; sum or mean it first", self.ty());
             return Err(Error::Autograd { reason, at: at.clone() });
         }
         if let Some(trace) = context::trace() {
@@ -221,9 +212,7 @@ impl Engine {
                     "nothing that this tensor depends on requires gradients; call requires_grad_() on a leaf".into();
                 return Err(Error::Autograd { reason, at: at.clone() });
             }
-            let pulled = self
-                .shared
-                .pull(&mut state, vec![(root, one)], &FxHashSet::default(), at)?;
+            let pulled = self.shared.pull(&mut state, vec![(root, one)], &FxHashSet::default(), at)?;
             for (leaf, grad) in &pulled.leaves {
                 self.accumulate(&mut state, leaf, grad.clone(), at)?;
             }
@@ -232,11 +221,7 @@ impl Engine {
             }
             Ok(pulled)
         };
-        let pulled = if options.create_graph {
-            context::enable_grad(run)
-        } else {
-            context::no_grad(run)
-        };
+        let pulled = if options.create_graph { context::enable_grad(run) } else { context::no_grad(run) };
         pulled.map(drop)
     }
 
@@ -266,23 +251,13 @@ impl Engine {
             }
             let pulled = self.shared.pull(&mut state, vec![(root, one)], &cuts, &at)?;
             let of = |(t, id): (&&Tensor, &tape::RefId)| {
-                let leaf =
-                    t.0.leaf
-                        .get()
-                        .and_then(|l| pulled.leaves.iter().find(|(p, _)| Arc::ptr_eq(p, l)));
+                let leaf = t.0.leaf.get().and_then(|l| pulled.leaves.iter().find(|(p, _)| Arc::ptr_eq(p, l)));
                 leaf.map(|(_, g)| g).or_else(|| pulled.cuts.get(id)).cloned()
             };
             let found: Vec<Option<Ref>> = wrt.iter().zip(&ids).map(of).collect();
-            Ok(found
-                .into_iter()
-                .map(|g| g.map(|g| Tensor::fresh(self, &mut state, g)))
-                .collect())
+            Ok(found.into_iter().map(|g| g.map(|g| Tensor::fresh(self, &mut state, g))).collect())
         };
-        if create_graph {
-            context::enable_grad(run)
-        } else {
-            context::no_grad(run)
-        }
+        if create_graph { context::enable_grad(run) } else { context::no_grad(run) }
     }
 
     /// Keeps the gradient of a tensor that is no leaf (§1.5).
@@ -362,28 +337,12 @@ impl Engine {
         let ty = value.ty().clone();
         let loc = state.new_loc(ty.clone(), role);
         let history = value.node.tracked.then(|| value.clone());
-        let token = state.emit(
-            Effect::LocStore {
-                loc,
-                value: value.clone(),
-                kind: StoreKind::Semantic,
-            },
-            None,
-            at,
-        );
+        let token = state.emit(Effect::LocStore { loc, value: value.clone(), kind: StoreKind::Semantic }, None, at);
         let base = state.new_base(value.clone());
         let entry = state.base_mut(base);
-        entry.rebind(BaseBinding::PendingLoc {
-            loc,
-            seed: value,
-            init_tok: Some(token),
-        });
+        entry.rebind(BaseBinding::PendingLoc { loc, seed: value, init_tok: Some(token) });
         entry.history = history;
-        let lazy = Lazy {
-            engine: self.clone(),
-            base,
-            view: None,
-        };
+        let lazy = Lazy { engine: self.clone(), base, view: None };
         Tensor::of(Handle::new(self.shared.handle_id(), ty, Kind::Lazy(lazy)))
     }
 }

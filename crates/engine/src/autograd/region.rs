@@ -11,11 +11,7 @@ use std::sync::Arc;
 impl Trace {
     /// The gradient that the region has made or cleared for a leaf; `None` if it did neither.
     pub(super) fn grad(self: &Arc<Trace>, leaf: &Arc<Leaf>) -> Option<Option<Tensor>> {
-        self.state()
-            .grads
-            .iter()
-            .find(|(l, _)| Arc::ptr_eq(l, leaf))
-            .map(|(_, g)| g.clone())
+        self.state().grads.iter().find(|(l, _)| Arc::ptr_eq(l, leaf)).map(|(_, g)| g.clone())
     }
 
     pub(crate) fn set_grad(&self, leaf: &Arc<Leaf>, grad: Option<Tensor>) {
@@ -40,11 +36,8 @@ impl Trace {
             s.b.loc = at.clone();
             s.ran_backward = true;
             let root = self.read(&mut s, loss)?;
-            let leaves: Vec<(Arc<Leaf>, Value)> = s
-                .cells
-                .iter()
-                .filter_map(|c| Some((c.leaf.clone()?, c.value)))
-                .collect();
+            let leaves: Vec<(Arc<Leaf>, Value)> =
+                s.cells.iter().filter_map(|c| Some((c.leaf.clone()?, c.value))).collect();
             let wrt: Vec<Value> = leaves.iter().map(|(_, v)| *v).collect();
             let part = crate::slice::between(&s.b.graph, &wrt, &[root])?;
             let back = engine.shared.vjp(&part.graph, wrt.len())?;

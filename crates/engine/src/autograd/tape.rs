@@ -72,12 +72,7 @@ fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result
 
 /// The leaf whose gradient is retained at a value.
 fn retained(r: &Ref) -> Option<Arc<Leaf>> {
-    r.node
-        .slot()
-        .retained
-        .iter()
-        .find(|(out, _)| *out == r.out)
-        .and_then(|(_, leaf)| leaf.upgrade())
+    r.node.slot().retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
 }
 
 impl Shared {
@@ -133,19 +128,12 @@ impl Shared {
     /// The reverse-mode graph of a graph, from the cache if it was asked for before.
     pub(crate) fn vjp(&self, graph: &Graph, wrt: usize) -> Result<Arc<Graph>> {
         let hash = hash_of(&(graph.structural_hash(), wrt));
-        let found = self
-            .vjps
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .get(hash, |(g, n)| *n == wrt && g == graph);
+        let found = self.vjps.lock().unwrap_or_else(|e| e.into_inner()).get(hash, |(g, n)| *n == wrt && g == graph);
         if let Some(g) = found {
             return Ok(g);
         }
         let back = Arc::new(transform::vjp(graph, &(0..wrt).collect::<Vec<_>>())?);
-        self.vjps
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .insert(hash, (graph.clone(), wrt), back.clone());
+        self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt), back.clone());
         Ok(back)
     }
 
@@ -168,14 +156,9 @@ impl Shared {
                 matches!(&n.work, Work::Op(op) if **op == node.op)
                     && n.slot().args.iter().map(origin).eq(ids.iter().copied())
             };
-            if let Some(n) = known
-                .get(&hash_of(&(&node.op, &ids)))
-                .and_then(|ns| ns.iter().find(same))
-            {
+            if let Some(n) = known.get(&hash_of(&(&node.op, &ids))).and_then(|ns| ns.iter().find(same)) {
                 let n = (*n).clone();
-                return Ok((0..n.types.len() as u32)
-                    .map(|out| b.import(Ref { node: n.clone(), out }, None))
-                    .collect());
+                return Ok((0..n.types.len() as u32).map(|out| b.import(Ref { node: n.clone(), out }, None)).collect());
             }
             b.at = node.loc.clone();
             b.emit(node.op.clone(), operands)
@@ -200,21 +183,13 @@ fn origin(r: &Ref) -> RefId {
 fn check(state: &State, node: &Node) -> Result<()> {
     let slot = node.slot();
     if slot.freed {
-        return Err(Error::BackwardGraphFreed {
-            op: node.name().to_string(),
-            at: node.at.clone(),
-        });
+        return Err(Error::BackwardGraphFreed { op: node.name().to_string(), at: node.at.clone() });
     }
     for s in &slot.saved {
         let found = state.bases.get(s.base).map_or(s.version, |b| b.scheduled_commits);
         if found != s.version {
             let (op, at) = (node.name().to_string(), node.at.clone());
-            return Err(Error::SavedTensorModified {
-                op,
-                at,
-                kept: s.version,
-                found,
-            });
+            return Err(Error::SavedTensorModified { op, at, kept: s.version, found });
         }
     }
     Ok(())
@@ -245,12 +220,7 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
         found.insert(node.key, node);
     }
     let nodes: Vec<Arc<Node>> = found.into_values().collect();
-    let mut piece = Piece {
-        graph: Graph::new(),
-        inputs: wrt.into_values().collect(),
-        wrt: 0,
-        nodes,
-    };
+    let mut piece = Piece { graph: Graph::new(), inputs: wrt.into_values().collect(), wrt: 0, nodes };
     piece.wrt = piece.inputs.len();
     let mut map: FxHashMap<RefId, Value> = FxHashMap::default();
     for r in &piece.inputs {
@@ -271,10 +241,7 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
             Work::Call(call, _) => call.clone().into(),
             // A load, an alias or a transfer is what its argument is.
             _ => {
-                let r = Ref {
-                    node: node.clone(),
-                    out: 0,
-                };
+                let r = Ref { node: node.clone(), out: 0 };
                 let Some(&v) = args.first() else {
                     return Err(stale(node));
                 };
@@ -284,14 +251,7 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
         };
         let outs = piece.graph.push(op, &args, node.at.clone())?;
         for (out, v) in outs.into_iter().enumerate() {
-            map.entry(
-                Ref {
-                    node: node.clone(),
-                    out: out as u32,
-                }
-                .id(),
-            )
-            .or_insert(v);
+            map.entry(Ref { node: node.clone(), out: out as u32 }.id()).or_insert(v);
         }
     }
     piece.graph.set_outputs(vec![map[&root.id()]]);
@@ -302,10 +262,7 @@ fn stale(node: &Node) -> Error {
     let reason =
         "a tensor with history was changed in place under no_grad, so its gradient is not defined; change a copy()"
             .into();
-    Error::Autograd {
-        reason,
-        at: node.at.clone(),
-    }
+    Error::Autograd { reason, at: node.at.clone() }
 }
 
 /// The lazy graph between values, as a Graph of `wrt` and captured values.
@@ -356,26 +313,12 @@ pub(crate) fn between(
                 let Some(&v) = args.first() else {
                     return Err(stale(node));
                 };
-                map.insert(
-                    Ref {
-                        node: node.clone(),
-                        out: 0,
-                    }
-                    .id(),
-                    v,
-                );
+                map.insert(Ref { node: node.clone(), out: 0 }.id(), v);
                 continue;
             }
         };
         for (out, v) in graph.push(op, &args, node.at.clone())?.into_iter().enumerate() {
-            map.insert(
-                Ref {
-                    node: node.clone(),
-                    out: out as u32,
-                }
-                .id(),
-                v,
-            );
+            map.insert(Ref { node: node.clone(), out: out as u32 }.id(), v);
         }
     }
     let outputs: Vec<Value> = outs.iter().map(|r| value(&mut graph, &mut map, r)).collect();

@@ -273,20 +273,11 @@ fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
     let (bx, by) = (&sx[..sx.len() - 2], &sy[..sy.len() - 2]);
     let (k, k2) = (sx[sx.len() - 1], sy[sy.len() - 2]);
     if k != k2 {
-        return Err(bad(format!(
-            "the last axis of the left has {k} elements, the rows of the right {k2}"
-        )));
+        return Err(bad(format!("the last axis of the left has {k} elements, the rows of the right {k2}")));
     }
     let z = if by.is_empty() {
         // [.., m, k] · [k, n]: all leading axes are rows.
-        b.one(
-            Dot {
-                lhs_contract: [sx.len() - 1].into_iter().collect(),
-                ..Dot::matmul(common)
-            }
-            .into(),
-            &[x, y],
-        )?
+        b.one(Dot { lhs_contract: [sx.len() - 1].into_iter().collect(), ..Dot::matmul(common) }.into(), &[x, y])?
     } else {
         let Some(batch) = crate::record::broadcast_shapes(bx, by) else {
             return Err(bad(format!("leading axes {bx:?} and {by:?} don't broadcast")));

@@ -85,13 +85,7 @@ impl Tensor {
     }
 
     fn check_writable(&self, op: &'static str, at: &Loc) -> Result<()> {
-        let no = |reason: &str| {
-            Err(Error::InPlace {
-                op,
-                reason: reason.to_string(),
-                at: at.clone(),
-            })
-        };
+        let no = |reason: &str| Err(Error::InPlace { op, reason: reason.to_string(), at: at.clone() });
         if self.0.view().is_some_and(|v| v.overlaps()) {
             return no("the destination is expanded, several of its elements are one in memory; copy() it first");
         }

@@ -158,20 +158,13 @@ impl Tensor {
         {
             node.slot().saved.push(Saved { base, version: 0 });
         }
-        let lazy = Lazy {
-            engine: engine.clone(),
-            base,
-            view: None,
-        };
+        let lazy = Lazy { engine: engine.clone(), base, view: None };
         Tensor::of(Handle::new(engine.shared.handle_id(), ty, Kind::Lazy(lazy)))
     }
 
     /// A tensor that carries an error. The engine remembers it until somebody reads it.
     pub(crate) fn failed(error: Error, engine: Option<&Engine>) -> Tensor {
-        let invalid = Arc::new(Invalid {
-            error,
-            read: AtomicBool::new(false),
-        });
+        let invalid = Arc::new(Invalid { error, read: AtomicBool::new(false) });
         let staging = context::trace();
         let region = staging.as_ref().and_then(|t| match &t.mode {
             Mode::Region(engine) => Some(engine),
@@ -190,10 +183,7 @@ impl Tensor {
 
     pub(crate) fn alive(&self, at: &Loc) -> Result<()> {
         if self.0.disposed.load(Ordering::Relaxed) {
-            return Err(Error::DisposedTensor {
-                id: self.0.id,
-                at: at.clone(),
-            });
+            return Err(Error::DisposedTensor { id: self.0.id, at: at.clone() });
         }
         Ok(())
     }
@@ -224,11 +214,7 @@ impl Tensor {
     pub fn dims<const N: usize>(&self) -> Result<[usize; N]> {
         let at = Loc::caller();
         self.check_at(&at)?;
-        let rank = || Error::Rank {
-            expected: N,
-            got: self.0.ty.shape.clone(),
-            at,
-        };
+        let rank = || Error::Rank { expected: N, got: self.0.ty.shape.clone(), at };
         self.0.ty.shape.as_slice().try_into().map_err(|_| rank())
     }
 
@@ -250,10 +236,7 @@ impl Tensor {
     /// Size of an axis, counted from the end if negative; 1 where there is no such axis.
     pub fn size(&self, axis: isize) -> usize {
         let i = if axis < 0 { axis + self.rank() as isize } else { axis };
-        usize::try_from(i)
-            .ok()
-            .and_then(|i| self.0.ty.shape.get(i).copied())
-            .unwrap_or(1)
+        usize::try_from(i).ok().and_then(|i| self.0.ty.shape.get(i).copied()).unwrap_or(1)
     }
 
     /// Element type.
@@ -291,10 +274,7 @@ impl Tensor {
 
     /// The value as of now in program order, not yet computed.
     pub(crate) fn now(&self, at: &Loc) -> Result<Ref> {
-        let lazy = self.0.lazy().ok_or_else(|| Error::HostReadInCompile {
-            what: "force",
-            at: at.clone(),
-        })?;
+        let lazy = self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "force", at: at.clone() })?;
         let mut state = lazy.engine.shared.state();
         let mut b = LazyBuild::new(&mut state, at.clone());
         b.grad = false;
@@ -308,11 +288,7 @@ impl Tensor {
         let base = state.base_mut(lazy.base);
         base.pins += 1;
         let ty = base.ty.clone();
-        let kind = Kind::Lazy(Lazy {
-            engine: lazy.engine.clone(),
-            base: lazy.base,
-            view: None,
-        });
+        let kind = Kind::Lazy(Lazy { engine: lazy.engine.clone(), base: lazy.base, view: None });
         let mut handle = Handle::new(lazy.engine.shared.handle_id(), ty, kind);
         handle.through = self.0.reads_leaf().cloned();
         handle.detached = self.0.detached;
@@ -324,21 +300,10 @@ impl Tensor {
         let (id, kind) = match &self.0.kind {
             Kind::Lazy(l) => {
                 l.engine.shared.state().base_mut(l.base).pins += 1;
-                let lazy = Lazy {
-                    engine: l.engine.clone(),
-                    base: l.base,
-                    view,
-                };
+                let lazy = Lazy { engine: l.engine.clone(), base: l.base, view };
                 (l.engine.shared.handle_id(), Kind::Lazy(lazy))
             }
-            Kind::Traced(t) => (
-                self.0.id,
-                Kind::Traced(Traced {
-                    trace: t.trace.clone(),
-                    cell: t.cell,
-                    view,
-                }),
-            ),
+            Kind::Traced(t) => (self.0.id, Kind::Traced(Traced { trace: t.trace.clone(), cell: t.cell, view })),
             Kind::Invalid(_) => return self.clone(),
         };
         let mut handle = Handle::new(id, ty, kind);
@@ -376,10 +341,7 @@ impl fmt::Display for Tensor {
 /// An axis counted from the end if negative.
 pub(crate) fn axis_of(axis: isize, rank: usize) -> std::result::Result<usize, ir::Problem> {
     let i = if axis < 0 { axis + rank as isize } else { axis };
-    usize::try_from(i).ok().filter(|&i| i < rank).ok_or(ir::Problem::Axis {
-        axis: axis as i64,
-        rank,
-    })
+    usize::try_from(i).ok().filter(|&i| i < rank).ok_or(ir::Problem::Axis { axis: axis as i64, rank })
 }
 
 /// An `ir` error about operands.

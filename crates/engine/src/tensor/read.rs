@@ -45,16 +45,8 @@ impl Tensor {
         let shared = &lazy.engine.shared;
         let entered = shared.enter(what)?;
         let value = self.now(at)?;
-        shared.force(
-            &entered.guard,
-            &Roots {
-                values: vec![value.clone()],
-                tokens: Vec::new(),
-            },
-        )?;
-        let stored = value
-            .value()
-            .ok_or_else(|| Error::MissingExternalState { loc: format!("{self}") })?;
+        shared.force(&entered.guard, &Roots { values: vec![value.clone()], tokens: Vec::new() })?;
+        let stored = value.value().ok_or_else(|| Error::MissingExternalState { loc: format!("{self}") })?;
         let dense = shared.dense(&stored)?;
         shared.drain_finalize_queue();
         Ok(download(&dense)?)

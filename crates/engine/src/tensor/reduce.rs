@@ -13,19 +13,14 @@ fn reduce(b: &mut dyn Record, kind: ReduceKind, x: Value, axes: Option<&[isize]>
     if !keep {
         return Ok(y);
     }
-    let shape: Vec<usize> = (0..ty.rank())
-        .map(|i| if axes.contains(&i) { 1 } else { ty.shape[i] })
-        .collect();
+    let shape: Vec<usize> = (0..ty.rank()).map(|i| if axes.contains(&i) { 1 } else { ty.shape[i] }).collect();
     b.reshape(y, &shape)
 }
 
 fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Result<Vec<usize>> {
     match axes {
         None => Ok((0..ty.rank()).collect()),
-        Some(axes) => axes
-            .iter()
-            .map(|&a| axis_of(a, ty.rank()).map_err(|p| misfit(op, &[ty], p)))
-            .collect(),
+        Some(axes) => axes.iter().map(|&a| axis_of(a, ty.rank()).map_err(|p| misfit(op, &[ty], p))).collect(),
     }
 }
 
@@ -76,33 +71,25 @@ impl Tensor {
     /// The largest element.
     #[track_caller]
     pub fn max(&self) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            reduce(b, ReduceKind::Max, v[0], None, false)
-        })
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], None, false))
     }
 
     /// Largest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
     pub fn max_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            reduce(b, ReduceKind::Max, v[0], Some(axes), keep)
-        })
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], Some(axes), keep))
     }
 
     /// The smallest element.
     #[track_caller]
     pub fn min(&self) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            reduce(b, ReduceKind::Min, v[0], None, false)
-        })
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], None, false))
     }
 
     /// Smallest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
     pub fn min_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            reduce(b, ReduceKind::Min, v[0], Some(axes), keep)
-        })
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], Some(axes), keep))
     }
 
     /// The index of the first largest element along an axis, as i64.

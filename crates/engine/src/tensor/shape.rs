@@ -72,12 +72,7 @@ impl Tensor {
     pub fn permute(&self, perm: &[isize]) -> Tensor {
         let rank = self.rank();
         let perm: Result<Shape, Problem> = perm.iter().map(|&a| axis_of(a, rank)).collect();
-        self.viewed(
-            perm.map(|perm| Permute { perm }.into()),
-            "permute",
-            &Loc::caller(),
-            false,
-        )
+        self.viewed(perm.map(|perm| Permute { perm }.into()), "permute", &Loc::caller(), false)
     }
 
     /// Exchanges two axes.
@@ -270,11 +265,7 @@ fn expand(ty: &Type, shape: &[isize]) -> Result<Op, Problem> {
             _ => return Err(Problem::other(format!("{ty} does not expand to {shape:?}"))),
         });
     }
-    Ok(Broadcast {
-        shape: out,
-        dims: (first..shape.len()).collect(),
-    }
-    .into())
+    Ok(Broadcast { shape: out, dims: (first..shape.len()).collect() }.into())
 }
 
 fn slice(ty: &Type, axis: isize, start: isize, end: isize, step: usize) -> Result<Op, Problem> {

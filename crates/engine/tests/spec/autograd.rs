@@ -12,10 +12,7 @@ fn s9_1_backward_is_lazy_and_rooted_in_tok_global() {
     let loc = i.locs.iter().find(|l| l.role == LocRole::GradState).unwrap();
     assert!(!loc.has_value, "nothing has run");
     e.mark_step().unwrap();
-    assert!(
-        e.inspect().locs[0].has_value,
-        "the step ran backward though nobody read the gradient"
-    );
+    assert!(e.inspect().locs[0].has_value, "the step ran backward though nobody read the gradient");
     is(&w.grad().unwrap(), &[2.0, 4.0]);
 }
 
@@ -136,11 +133,7 @@ fn s9_7_a_second_backward_needs_retain_graph() {
     let e = engine();
     let w = vec1(&e, &[3.0]).requires_grad_();
     let y = (&w * &w).sum();
-    y.backward_with(Backward {
-        retain_graph: true,
-        ..Backward::default()
-    })
-    .unwrap();
+    y.backward_with(Backward { retain_graph: true, ..Backward::default() }).unwrap();
     y.backward().unwrap();
     is(&w.grad().unwrap(), &[12.0]);
     assert!(matches!(y.backward(), Err(Error::BackwardGraphFreed { .. })));
@@ -156,11 +149,7 @@ fn double_backward_with_create_graph() {
     let e = engine();
     let w = vec1(&e, &[2.0]).requires_grad_();
     let y = (&w * &w * &w).sum();
-    y.backward_with(Backward {
-        create_graph: true,
-        ..Backward::default()
-    })
-    .unwrap();
+    y.backward_with(Backward { create_graph: true, ..Backward::default() }).unwrap();
     let g = w.grad().unwrap();
     is(&g, &[12.0]);
     let y2 = (&g * 1.0).sum();

@@ -36,10 +36,7 @@ impl Backend for Strange {
     }
 
     fn load(&self, program: Program) -> compiler::Result<Arc<dyn Executable>> {
-        Ok(Arc::new(StrangeRun {
-            exe: self.cpu.load(program)?,
-            hook: self.hook.clone(),
-        }))
+        Ok(Arc::new(StrangeRun { exe: self.cpu.load(program)?, hook: self.hook.clone() }))
     }
 }
 
@@ -61,20 +58,8 @@ impl Executable for StrangeRun {
 
 fn strange(strict: bool) -> (Engine, Arc<Hook>) {
     let hook = Arc::new(Hook::default());
-    let backend = Strange {
-        cpu: cpu::Cpu::new(1),
-        hook: hook.clone(),
-    };
-    (
-        Engine::with(
-            vec![Arc::new(backend)],
-            &EngineOptions {
-                strict,
-                ..EngineOptions::default()
-            },
-        ),
-        hook,
-    )
+    let backend = Strange { cpu: cpu::Cpu::new(1), hook: hook.clone() };
+    (Engine::with(vec![Arc::new(backend)], &EngineOptions { strict, ..EngineOptions::default() }), hook)
 }
 
 #[test]
@@ -94,13 +79,7 @@ fn s6_8_execution_is_not_reentrant() {
     *hook.during.lock().unwrap() = None;
     let (lock, read, step) = result.lock().unwrap().take().unwrap();
     assert_eq!(lock, Some(("item", 2)), "an owner and a depth");
-    assert!(matches!(
-        read,
-        Err(Error::EngineBusy {
-            holder: "item",
-            wanted: "to_vec"
-        })
-    ));
+    assert!(matches!(read, Err(Error::EngineBusy { holder: "item", wanted: "to_vec" })));
     assert!(matches!(step, Err(Error::EngineBusy { .. })));
     assert!(x.check().is_err(), "cleanup works while the lock is held");
     assert_eq!(e.inspect().exec_lock, None);
@@ -147,15 +126,9 @@ fn s6_7_a_failed_execution_poisons_the_engine_and_cleanup_still_works() {
     hook.fail.store(false, Ordering::Relaxed);
     assert!(matches!(y.item::<f32>(), Err(Error::Poisoned(_))));
     assert!(matches!(e.mark_step(), Err(Error::Poisoned(_))));
-    assert!(matches!(
-        e.compile(|t: Tensor| t).call(x.clone()),
-        Err(Error::Poisoned(_))
-    ));
+    assert!(matches!(e.compile(|t: Tensor| t).call(x.clone()), Err(Error::Poisoned(_))));
     let i = e.inspect();
-    assert!(
-        i.poisoned && i.tok_global.is_none() && i.pending.is_empty(),
-        "token roots are dropped"
-    );
+    assert!(i.poisoned && i.tok_global.is_none() && i.pending.is_empty(), "token roots are dropped");
     drop((x, y));
     assert!(e.mark_step().is_err());
     assert_eq!(e.inspect().bases.len(), 0);

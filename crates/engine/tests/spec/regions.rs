@@ -37,10 +37,7 @@ fn s1_6_tensors_of_a_trace_do_not_escape() {
     });
     let y = f.call(x.clone()).unwrap();
     let stale = kept.lock().unwrap().take().unwrap();
-    assert!(matches!(
-        stale.to_vec::<f32>(),
-        Err(Error::InvalidTraceTensorEscape { .. })
-    ));
+    assert!(matches!(stale.to_vec::<f32>(), Err(Error::InvalidTraceTensorEscape { .. })));
     assert!((&stale + &x).check().is_err());
     is(&y, &[2.0]);
 }
@@ -97,30 +94,13 @@ fn s8_10_in_place_ops_in_a_region_are_functionalised_and_stored_at_exit() {
     });
     let y = f.call(vec1(&e, &[1.0, 1.0, 1.0])).unwrap();
     let pending: Vec<_> = e.inspect().pending.iter().map(|p| p.kind).collect();
-    assert_eq!(
-        pending,
-        [
-            "loc_store_materialize",
-            "loc_store_semantic",
-            "base_commit",
-            "base_commit",
-            "base_commit"
-        ]
-    );
+    assert_eq!(pending, ["loc_store_materialize", "loc_store_semantic", "base_commit", "base_commit", "base_commit"]);
     let keys: Vec<_> = e.inspect().pending.iter().map(|p| p.key.instance).collect();
     assert!(keys.iter().all(|k| *k == keys[0]), "8.6.0: one call, one schedule");
     is(&y, &[20.0, 3.0, 4.0]);
     is(&state, &[0.0, 0.0, 0.0]);
     e.mark_step().unwrap();
-    assert_eq!(
-        e.inspect()
-            .bases
-            .iter()
-            .find(|b| Some(b.id) == state.base_id())
-            .unwrap()
-            .commit_version,
-        3
-    );
+    assert_eq!(e.inspect().bases.iter().find(|b| Some(b.id) == state.base_id()).unwrap().commit_version, 3);
 }
 
 #[test]

@@ -9,10 +9,7 @@ fn kinds(e: &Engine) -> Vec<&'static str> {
 fn s3_1_after_all_is_associative_commutative_and_idempotent() {
     let t = [Token(3), Token(1), Token(2)];
     let ab = after_all([t[0], t[1]]);
-    assert_eq!(
-        after_all(ab.iter().copied().chain([t[2]])),
-        after_all([t[2], t[1], t[0]])
-    );
+    assert_eq!(after_all(ab.iter().copied().chain([t[2]])), after_all([t[2], t[1], t[0]]));
     assert_eq!(after_all([t[0], t[0]]), after_all([t[0]]));
 }
 
@@ -26,10 +23,7 @@ fn s3_2_effects_advance_tok_global_even_if_nobody_looks() {
     let after = e.inspect().tok_global;
     assert!(after > before);
     drop(x);
-    assert_eq!(
-        kinds(&e),
-        ["loc_store_materialize", "loc_store_semantic", "base_commit"]
-    );
+    assert_eq!(kinds(&e), ["loc_store_materialize", "loc_store_semantic", "base_commit"]);
 }
 
 #[test]
@@ -93,11 +87,7 @@ fn s3_4_plan_linear_order_is_by_event_key_and_respects_tokens() {
     let (a, b) = (run(), run());
     assert_eq!(a, b, "the same program gives the same plan");
     assert!(a.is_sorted_by_key(|p| p.key));
-    let stores: Vec<_> = a
-        .iter()
-        .filter(|p| p.kind == "loc_store_semantic")
-        .map(|p| p.version)
-        .collect();
+    let stores: Vec<_> = a.iter().filter(|p| p.kind == "loc_store_semantic").map(|p| p.version).collect();
     assert_eq!(stores, [Some(1), Some(1), Some(2)]);
 }
 
@@ -109,17 +99,11 @@ fn s3_5_versions_are_persisted_when_the_force_completes() {
     x.add_scalar_(1);
     let i = e.inspect();
     assert_eq!((i.bases[0].commit_version, i.bases[0].scheduled_commits), (0, 2));
-    assert_eq!(
-        (i.locs[0].version, i.locs[0].logical_version, i.locs[0].has_value),
-        (0, 2, false)
-    );
+    assert_eq!((i.locs[0].version, i.locs[0].logical_version, i.locs[0].has_value), (0, 2, false));
     e.mark_step().unwrap();
     let i = e.inspect();
     assert_eq!((i.bases[0].commit_version, i.bases[0].scheduled_commits), (2, 2));
-    assert_eq!(
-        (i.locs[0].version, i.locs[0].logical_version, i.locs[0].has_value),
-        (2, 2, true)
-    );
+    assert_eq!((i.locs[0].version, i.locs[0].logical_version, i.locs[0].has_value), (2, 2, true));
 }
 
 #[test]
@@ -137,15 +121,7 @@ fn s3_6_base_commit_is_unique() {
     assert!(commits.iter().all(|(base, _)| Some(*base) == x.base_id()));
     commits.dedup_by_key(|c| c.1);
     assert_eq!(commits.len(), 3, "every mutation has a number of its own");
-    assert_eq!(
-        e.inspect()
-            .bases
-            .iter()
-            .find(|b| Some(b.id) == x.base_id())
-            .unwrap()
-            .commit_version,
-        3
-    );
+    assert_eq!(e.inspect().bases.iter().find(|b| Some(b.id) == x.base_id()).unwrap().commit_version, 3);
 }
 
 #[test]
@@ -172,29 +148,16 @@ fn s3_7_mutation_rebinds_to_a_pending_loc_whose_initialiser_is_elided() {
     assert_eq!(e.inspect().bases[0].binding, Binding::Ssa);
     x.add_scalar_(1);
     let i = e.inspect();
-    let Binding::PendingLoc {
-        loc,
-        init_tok: Some(init),
-    } = i.bases[0].binding
-    else {
-        panic!("{:?}", i.bases[0])
-    };
+    let Binding::PendingLoc { loc, init_tok: Some(init) } = i.bases[0].binding else { panic!("{:?}", i.bases[0]) };
     assert_eq!((i.bases[0].binding_version, i.bases[0].logical_version), (1, 1));
     assert_eq!(i.pending[0].token, init);
     assert_eq!(i.pending[0].store, Some(StoreKind::Materialize));
-    assert!(
-        i.pending[1].after.contains(&init),
-        "the first access comes after the initialiser"
-    );
+    assert!(i.pending[1].after.contains(&init), "the first access comes after the initialiser");
     e.mark_step().unwrap();
     let i = e.inspect();
     assert!(i.last_plan[0].elided, "the semantic store makes it needless");
     assert_eq!(i.last_plan[1].version, Some(1));
-    assert_eq!(
-        i.bases[0].binding,
-        Binding::Loc(loc),
-        "6.3: a pending loc with a value is a loc"
-    );
+    assert_eq!(i.bases[0].binding, Binding::Loc(loc), "6.3: a pending loc with a value is a loc");
     assert_eq!(i.bases[0].binding_version, 2);
 }
 

@@ -30,20 +30,11 @@ fn s2_3_view_metadata_is_offset_and_strides_in_bytes() {
     let e = engine();
     let x = grid(&e);
     let m = x.t().view_meta();
-    assert_eq!(
-        (m.offset_bytes, m.strides_bytes.as_slice(), m.is_contiguous),
-        (0, [4isize, 12].as_slice(), false)
-    );
+    assert_eq!((m.offset_bytes, m.strides_bytes.as_slice(), m.is_contiguous), (0, [4isize, 12].as_slice(), false));
     let m = x.slice(1, 1, 3, 2).view_meta();
-    assert_eq!(
-        (m.offset_bytes, m.strides_bytes.as_slice(), m.is_contiguous),
-        (4, [12isize, 8].as_slice(), false)
-    );
+    assert_eq!((m.offset_bytes, m.strides_bytes.as_slice(), m.is_contiguous), (4, [12isize, 8].as_slice(), false));
     let m = x.index(0, 1).expand(&[4, 3]).view_meta();
-    assert_eq!(
-        (m.offset_bytes, m.strides_bytes.as_slice()),
-        (12, [0isize, 4].as_slice())
-    );
+    assert_eq!((m.offset_bytes, m.strides_bytes.as_slice()), (12, [0isize, 4].as_slice()));
     assert!(x.reshape(&[3, 2]).view_meta().is_contiguous);
 }
 
@@ -92,20 +83,14 @@ fn s4_2_reshape_of_strided_views_copies_only_where_it_must() {
     assert_ne!(x.slice(2, 0, 2, 1).reshape(&[12]).base_id(), x.base_id());
     assert!(x.slice(2, 0, 2, 1).view(&[12]).check().is_err());
     let y = x.transpose(0, 1).reshape(&[3, 8]);
-    assert_eq!(
-        y.to_vec::<f32>().unwrap()[..8],
-        [0.0, 1.0, 2.0, 3.0, 12.0, 13.0, 14.0, 15.0]
-    );
+    assert_eq!(y.to_vec::<f32>().unwrap()[..8], [0.0, 1.0, 2.0, 3.0, 12.0, 13.0, 14.0, 15.0]);
 }
 
 #[test]
 fn broadcasting_and_promotion_are_numpys() {
     let e = engine();
     let x = grid(&e);
-    is(
-        &(&x + &vec1(&e, &[10.0, 20.0, 30.0])),
-        &[10.0, 21.0, 32.0, 13.0, 24.0, 35.0],
-    );
+    is(&(&x + &vec1(&e, &[10.0, 20.0, 30.0])), &[10.0, 21.0, 32.0, 13.0, 24.0, 35.0]);
     let i = e.tensor(&[1i32, 2], &[2, 1]);
     let y = &x * &i;
     assert_eq!(y.dtype(), F);
