@@ -28,6 +28,8 @@
 //! ```
 
 mod function;
+pub mod lax;
+mod write;
 
 use std::sync::{Arc, OnceLock};
 
@@ -38,7 +40,7 @@ pub use engine::{
     no_grad,
 };
 pub use function::*;
-pub use ir::ops::RematPolicy;
+pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
 
 extern crate self as tensorloom;
