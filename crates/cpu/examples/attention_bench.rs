@@ -24,10 +24,7 @@ const CASES: [(&str, [usize; 6], bool, bool); 7] = [
 
 fn graph([b, h, hkv, tq, tk, d]: [usize; 6], causal: bool, grad: bool) -> Graph {
     let ty = |h: usize, t: usize| Type::new(DType::F32, &[b, h, t, d]);
-    let options = Attention {
-        causal,
-        ..Attention::default()
-    };
+    let options = Attention { causal, ..Attention::default() };
     let (q, k) = (ty(h, tq), ty(hkv, tk));
     let mut builder = Builder::new();
     let args = [&q, &k, &k].map(|t| builder.graph.input(t.clone()));
@@ -50,11 +47,7 @@ fn main() {
     let cpu = Cpu::new(threads);
     let mut peer = std::env::args().nth(1).map(|python| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/attention_bench.py");
-        let child = Command::new(python)
-            .arg(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
+        let child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("the interpreter starts");
         let stdin = child.stdin.take().expect("piped");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
@@ -76,7 +69,7 @@ fn main() {
                 .collect();
             b.write(0, &data).expect("fits");
         }
-        let [b, h, hkv, tq, tk, d] = sizes;
+        let [b, h, _, tq, tk, d] = sizes;
         let work = (b * h * tq * tk * d) as f64 * 4.0 * if grad { 3.5 } else { 1.0 } * if causal { 0.5 } else { 1.0 };
         let reps = (3e9 / work).clamp(3.0, 2000.0) as usize;
         let (mut ours, mut theirs) = (f64::MAX, f64::MAX);

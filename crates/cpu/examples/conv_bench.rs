@@ -23,34 +23,20 @@ const CASES: [(&str, usize, usize, bool, bool, &[usize]); 6] = [
 ];
 
 fn layer(b: &mut Builder, x: Value, w: Value, pool: bool) -> ir::Result<Value> {
-    let h = b.one(
-        Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])).into(),
-        &[x, w],
-    )?;
+    let h = b.one(Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])).into(), &[x, w])?;
     let zero = b.full_like(h, 0.0)?;
     let h = b.binary(Binary::Max, h, zero)?;
     if !pool {
         return Ok(h);
     }
     let windows = Windows::strided(&[1, 1, 2, 2], &[0; 4]);
-    b.one(
-        ReduceWindow {
-            kind: ReduceKind::Max,
-            window: [1, 1, 2, 2][..].into(),
-            windows,
-        }
-        .into(),
-        &[h],
-    )
+    b.one(ReduceWindow { kind: ReduceKind::Max, window: [1, 1, 2, 2][..].into(), windows }.into(), &[h])
 }
 
 fn graph(n: usize, size: usize, pool: bool, grad: bool, features: &[usize]) -> ir::Result<Graph> {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[n, features[0], size, size]);
-    let ws: Vec<Value> = features
-        .windows(2)
-        .map(|c| b.input(DType::F32, &[c[1], c[0], 3, 3]))
-        .collect();
+    let ws: Vec<Value> = features.windows(2).map(|c| b.input(DType::F32, &[c[1], c[0], 3, 3])).collect();
     let mut h = x;
     for &w in &ws {
         h = layer(&mut b, h, w, pool)?;
@@ -68,11 +54,7 @@ fn main() {
     let cpu = Cpu::new(threads);
     let mut peer = std::env::args().nth(1).map(|python| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/conv_bench.py");
-        let child = Command::new(python)
-            .arg(script)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn();
+        let child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.expect("the interpreter starts");
         let stdin = child.stdin.take().expect("piped");
         let lines = BufReader::new(child.stdout.take().expect("piped")).lines();

@@ -19,14 +19,7 @@ struct Case {
 
 impl Case {
     fn new(heads: (usize, usize), t: (usize, usize), d: (usize, usize)) -> Case {
-        Case {
-            batch: vec![2],
-            heads,
-            t,
-            d,
-            dtype: DType::F32,
-            options: Attention::default(),
-        }
+        Case { batch: vec![2], heads, t, d, dtype: DType::F32, options: Attention::default() }
     }
 
     fn with(mut self, f: impl FnOnce(&mut Attention)) -> Case {
@@ -47,10 +40,7 @@ impl Case {
     /// Outputs and, if asked for, gradients of a weighted sum of both outputs.
     fn graph(&self, gradients: bool) -> Graph {
         let ty = |own: &[usize]| Type::new(self.dtype, &[&self.batch[..], own].concat());
-        let (q, k) = (
-            ty(&[self.heads.0, self.t.0, self.d.0]),
-            ty(&[self.heads.1, self.t.1, self.d.0]),
-        );
+        let (q, k) = (ty(&[self.heads.0, self.t.0, self.d.0]), ty(&[self.heads.1, self.t.1, self.d.0]));
         let v = ty(&[self.heads.1, self.t.1, self.d.1]);
         let c = attention(&q, &k, &v, &self.options).unwrap();
         let backward = ir::composites::attention::attention_backward(&q, &k, &v, &self.options).unwrap();
@@ -79,9 +69,7 @@ impl Case {
                         && (integers > 0 || self.options.q_offset.is_none()) =>
                 {
                     integers += 1;
-                    Literal::from_fn(t.clone(), |_| {
-                        Scalar::from_i64(t.dtype, random.below(tk + 3) as i64 - 1)
-                    })
+                    Literal::from_fn(t.clone(), |_| Scalar::from_i64(t.dtype, random.below(tk + 3) as i64 - 1))
                 }
                 DType::I32 if t.rank() < 2 && self.options.q_offset.is_some() => {
                     integers += 1;
@@ -125,22 +113,13 @@ impl Case {
 
 fn claimed(graph: &Graph) -> usize {
     let program = compiler::compile(graph, &Cpu::new(1), &compiler::Options::default()).unwrap();
-    program
-        .steps
-        .iter()
-        .filter(|s| matches!(s, compiler::program::Step::Library { .. }))
-        .count()
+    program.steps.iter().filter(|s| matches!(s, compiler::program::Step::Library { .. })).count()
 }
 
 #[test]
 fn plain() {
-    for (t, d) in [
-        ((5, 7), (8, 8)),
-        ((40, 40), (16, 24)),
-        ((33, 70), (5, 3)),
-        ((130, 200), (32, 32)),
-        ((1, 9), (4, 4)),
-    ] {
+    for (t, d) in [((5, 7), (8, 8)), ((40, 40), (16, 24)), ((33, 70), (5, 3)), ((130, 200), (32, 32)), ((1, 9), (4, 4))]
+    {
         Case::new((2, 2), t, d).check(&format!("plain {t:?} {d:?}"));
     }
     assert_eq!(claimed(&Case::new((2, 2), (40, 40), (8, 8)).graph(true)), 2);
@@ -149,22 +128,14 @@ fn plain() {
 #[test]
 fn causal_windows_and_groups() {
     for t in [(20, 20), (65, 130), (130, 65), (97, 97)] {
-        Case::new((2, 1), t, (16, 16))
-            .with(|o| o.causal = true)
-            .check(&format!("causal {t:?}"));
+        Case::new((2, 1), t, (16, 16)).with(|o| o.causal = true).check(&format!("causal {t:?}"));
         let window = Case::new((3, 3), t, (8, 8)).with(|o| (o.causal, o.window) = (true, Some(9)));
         window.check(&format!("causal window {t:?}"));
-        Case::new((2, 2), t, (8, 8))
-            .with(|o| o.window = Some(30))
-            .check(&format!("window {t:?}"));
+        Case::new((2, 2), t, (8, 8)).with(|o| o.window = Some(30)).check(&format!("window {t:?}"));
     }
-    Case::new((6, 2), (37, 37), (16, 8))
-        .with(|o| o.causal = true)
-        .check("three heads a group");
+    Case::new((6, 2), (37, 37), (16, 8)).with(|o| o.causal = true).check("three heads a group");
     Case::new((4, 2), (50, 50), (16, 16)).batch(&[]).check("no batch");
-    Case::new((2, 2), (10, 10), (16, 16))
-        .batch(&[2, 3])
-        .check("two batch axes");
+    Case::new((2, 2), (10, 10), (16, 16)).batch(&[2, 3]).check("two batch axes");
 }
 
 #[test]
@@ -175,13 +146,9 @@ fn scale_cap_slopes_and_masks() {
     new().with(|o| o.scale = Some(0.7)).check("scale");
     new().with(|o| o.softcap = Some(0.8)).check("softcap");
     new().with(|o| o.slopes = f(&[4])).check("slopes");
-    new()
-        .with(|o| (o.slopes, o.causal) = (f(&[2, 4]), true))
-        .check("slopes by batch");
+    new().with(|o| (o.slopes, o.causal) = (f(&[2, 4]), true)).check("slopes by batch");
     new().with(|o| o.mask = bools(&[4, 30, 45])).check("bool mask");
-    new()
-        .with(|o| o.mask = bools(&[2, 1, 30, 45]))
-        .check("bool mask of all heads");
+    new().with(|o| o.mask = bools(&[2, 1, 30, 45])).check("bool mask of all heads");
     new().with(|o| o.mask = f(&[1, 30, 45])).check("added mask");
     new().with(|o| o.mask = f(&[1, 4, 1, 45])).check("added mask by key");
 }
@@ -193,9 +160,7 @@ fn lengths_offsets_and_segments() {
     new().with(|o| o.lengths = i(&[2])).check("lengths");
     new().with(|o| o.lengths = i(&[])).check("one length");
     new().with(|o| (o.q_offset, o.causal) = (i(&[2]), true)).check("offset");
-    new()
-        .with(|o| (o.q_offset, o.lengths, o.causal) = (i(&[]), i(&[2]), true))
-        .check("offset and lengths");
+    new().with(|o| (o.q_offset, o.lengths, o.causal) = (i(&[]), i(&[2]), true)).check("offset and lengths");
     for d in [DType::I32, DType::U8, DType::I64] {
         let (a, c) = (Type::new(d, &[2, 30]), Type::new(d, &[2, 45]));
         new().with(|o| o.segments = Some((a, c))).check("segments");
@@ -207,12 +172,8 @@ fn narrow_floats() {
     for dtype in [DType::BF16, DType::F16] {
         let new = || Case::new((4, 2), (70, 90), (16, 24)).dtype(dtype);
         new().check("narrow");
-        new()
-            .with(|o| (o.causal, o.softcap) = (true, Some(5.0)))
-            .check("narrow, causal, capped");
-        Case::new((4, 2), (1, 1200), (20, 40))
-            .dtype(dtype)
-            .check("narrow decoding");
+        new().with(|o| (o.causal, o.softcap) = (true, Some(5.0))).check("narrow, causal, capped");
+        Case::new((4, 2), (1, 1200), (20, 40)).dtype(dtype).check("narrow decoding");
     }
 }
 
@@ -222,24 +183,14 @@ fn decoding() {
     let f = |s: &[usize]| Some(Type::new(DType::F32, s));
     for tk in [1, 17, 512, 513, 1700] {
         Case::new((2, 2), (1, tk), (64, 64)).check(&format!("decode {tk}"));
-        Case::new((4, 2), (2, tk), (20, 70))
-            .with(|o| o.causal = true)
-            .check(&format!("decode two {tk}"));
+        Case::new((4, 2), (2, tk), (20, 70)).with(|o| o.causal = true).check(&format!("decode two {tk}"));
     }
     let new = || Case::new((4, 2), (1, 600), (16, 16));
-    new()
-        .with(|o| (o.q_offset, o.lengths, o.causal) = (i(&[2]), i(&[2]), true))
-        .check("decode with a cache");
-    new()
-        .with(|o| (o.slopes, o.softcap) = (f(&[4]), Some(1.5)))
-        .check_of("decode, slopes, cap", 2e-5, &[false]);
-    new()
-        .with(|o| o.mask = Some(Type::new(DType::Bool, &[4, 1, 600])))
-        .check("decode, mask");
+    new().with(|o| (o.q_offset, o.lengths, o.causal) = (i(&[2]), i(&[2]), true)).check("decode with a cache");
+    new().with(|o| (o.slopes, o.softcap) = (f(&[4]), Some(1.5))).check_of("decode, slopes, cap", 2e-5, &[false]);
+    new().with(|o| o.mask = Some(Type::new(DType::Bool, &[4, 1, 600]))).check("decode, mask");
     let (a, c) = (Type::new(DType::I32, &[2, 1]), Type::new(DType::I32, &[2, 600]));
-    new()
-        .with(|o| (o.segments, o.window) = (Some((a, c)), Some(300)))
-        .check("decode, segments, window");
+    new().with(|o| (o.segments, o.window) = (Some((a, c)), Some(300))).check("decode, segments, window");
 }
 
 #[test]
@@ -261,12 +212,7 @@ fn not_a_number() {
         i => Scalar::from_f64(DType::F32, (i % 5) as f64 * 0.1),
     });
     let cpu = Cpu::new(2);
-    close(
-        "NaN",
-        &run(&cpu, &graph, &inputs, true),
-        &run(&cpu, &graph, &inputs, false),
-        1e-5,
-    );
+    close("NaN", &run(&cpu, &graph, &inputs, true), &run(&cpu, &graph, &inputs, false), 1e-5);
 }
 
 #[test]
@@ -283,10 +229,5 @@ fn gradients_go_through_both_claims() {
     assert_eq!(claimed(&grad), 2);
     let inputs = case.inputs(&grad);
     let cpu = Cpu::new(2);
-    close(
-        "grad",
-        &run(&cpu, &grad, &inputs, true),
-        &run(&cpu, &grad, &inputs, false),
-        2e-5,
-    );
+    close("grad", &run(&cpu, &grad, &inputs, true), &run(&cpu, &grad, &inputs, false), 2e-5);
 }

@@ -23,11 +23,7 @@ fn check(conv: &Conv, x: &[usize], k: &[usize], dtype: DType) {
         _ => 1e-5,
     };
     let forward = graph(conv, x, k, dtype);
-    let both = if dtype.is_float() {
-        Some(transform::vjp(&forward, &[0, 1]).unwrap())
-    } else {
-        None
-    };
+    let both = if dtype.is_float() { Some(transform::vjp(&forward, &[0, 1]).unwrap()) } else { None };
     for graph in std::iter::once(forward).chain(both) {
         let mut random = Random(5);
         let inputs: Vec<_> = graph.input_types().iter().map(|t| random.literal(t)).collect();
@@ -44,12 +40,7 @@ fn two_axes() {
     let plain = Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1]));
     check(&plain, &[2, 3, 8, 8], &[5, 3, 3, 3], DType::F32);
     check(&plain, &[3, 4, 7, 9], &[2, 4, 3, 2], DType::F32);
-    check(
-        &Conv::new(DType::F32, Windows::plain(2)),
-        &[1, 2, 6, 5],
-        &[3, 2, 1, 1],
-        DType::F32,
-    );
+    check(&Conv::new(DType::F32, Windows::plain(2)), &[1, 2, 6, 5], &[3, 2, 1, 1], DType::F32);
     let strided = Conv::new(DType::F32, Windows::strided(&[2, 3], &[2, 0]));
     check(&strided, &[2, 3, 9, 11], &[4, 3, 3, 3], DType::F32);
     let mut dilated = strided;
@@ -61,42 +52,21 @@ fn two_axes() {
 
 #[test]
 fn groups() {
-    let grouped = |groups| Conv {
-        groups,
-        ..Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1]))
-    };
+    let grouped = |groups| Conv { groups, ..Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])) };
     check(&grouped(2), &[2, 4, 5, 6], &[6, 2, 3, 3], DType::F32);
     check(&grouped(4), &[3, 4, 6, 6], &[4, 1, 3, 3], DType::F32);
-    let batched = Conv {
-        batch_groups: 2,
-        ..Conv::new(DType::F32, Windows::plain(2))
-    };
+    let batched = Conv { batch_groups: 2, ..Conv::new(DType::F32, Windows::plain(2)) };
     check(&batched, &[4, 3, 5, 5], &[6, 3, 2, 2], DType::F32);
 }
 
 #[test]
 fn ranks_and_dtypes() {
-    check(
-        &Conv::new(DType::F32, Windows::strided(&[2], &[1])),
-        &[2, 3, 17],
-        &[4, 3, 5],
-        DType::F32,
-    );
+    check(&Conv::new(DType::F32, Windows::strided(&[2], &[1])), &[2, 3, 17], &[4, 3, 5], DType::F32);
     check(&Conv::new(DType::F32, Windows::plain(0)), &[3, 4], &[5, 4], DType::F32);
     let three = Windows::strided(&[1, 2, 1], &[1, 0, 1]);
-    check(
-        &Conv::new(DType::F32, three),
-        &[2, 2, 4, 5, 6],
-        &[3, 2, 2, 3, 2],
-        DType::F32,
-    );
+    check(&Conv::new(DType::F32, three), &[2, 2, 4, 5, 6], &[3, 2, 2, 3, 2], DType::F32);
     for dtype in [DType::F64, DType::BF16, DType::F16, DType::I32] {
-        check(
-            &Conv::new(dtype, Windows::strided(&[1, 1], &[1, 1])),
-            &[2, 3, 6, 6],
-            &[4, 3, 3, 3],
-            dtype,
-        );
+        check(&Conv::new(dtype, Windows::strided(&[1, 1], &[1, 1])), &[2, 3, 6, 6], &[4, 3, 3, 3], dtype);
     }
 }
 

@@ -36,24 +36,13 @@ fn runs_do_not_allocate() {
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
         for (m, k, n) in [(1, 300, 300), (300, 300, 1), (8, 8, 8), (300, 300, 300), (40, 300, 200)] {
             for b in [Layout::row_major(n), Layout::col_major(k)] {
-                let problem = Problem {
-                    b: Source::Memory(b),
-                    ..Problem::new(m, k, n, dtype)
-                };
+                let problem = Problem { b: Source::Memory(b), ..Problem::new(m, k, n, dtype) };
                 let plan = Plan::new(&problem, 2).unwrap();
                 assert!(plan.scratch_bytes() <= 31 << 20);
                 let operand = Operand::Memory(matrix.as_ptr().cast());
                 let before = ALLOCATIONS.load(Ordering::SeqCst);
                 // SAFETY: the buffers are large enough for every shape above.
-                unsafe {
-                    plan.run(
-                        &pool,
-                        operand,
-                        operand,
-                        Output::Memory(out.as_mut_ptr().cast()),
-                        aligned,
-                    )
-                };
+                unsafe { plan.run(&pool, operand, operand, Output::Memory(out.as_mut_ptr().cast()), aligned) };
                 assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), before, "{problem:?}");
             }
         }

@@ -44,87 +44,31 @@ fn graphs() -> Vec<Graph> {
     let window: ir::Shape = [1, 1, 2, 2][..].into();
     let images = f(&[4, 3, 16, 16]);
     let mut graphs = vec![
+        one(Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])), &[images.clone(), f(&[8, 3, 3, 3])]),
+        one(Conv::new(DType::F32, Windows::plain(2)), &[images.clone(), f(&[8, 3, 14, 14])]),
         one(
-            Conv::new(DType::F32, Windows::strided(&[1, 1], &[1, 1])),
-            &[images.clone(), f(&[8, 3, 3, 3])],
-        ),
-        one(
-            Conv::new(DType::F32, Windows::plain(2)),
-            &[images.clone(), f(&[8, 3, 14, 14])],
-        ),
-        one(
-            ReduceWindow {
-                kind: ReduceKind::Max,
-                window: window.clone(),
-                windows: windows.clone(),
-            },
+            ReduceWindow { kind: ReduceKind::Max, window: window.clone(), windows: windows.clone() },
             std::slice::from_ref(&images),
         ),
         one(
-            WindowGather {
-                max: true,
-                window: window.clone(),
-                windows: windows.clone(),
-            },
+            WindowGather { max: true, window: window.clone(), windows: windows.clone() },
             &[images.clone(), images.clone()],
         ),
-        one(
-            WindowScatter {
-                max: true,
-                window,
-                windows,
-            },
-            &[images, f(&[4, 3, 8, 8])],
-        ),
-        one(
-            Cumulative {
-                kind: ReduceKind::Sum,
-                axis: 1,
-                reverse: false,
-            },
-            &[f(&[300, 200])],
-        ),
-        one(
-            ArgReduce {
-                max: true,
-                axis: 1,
-                index: DType::I32,
-            },
-            &[f(&[300, 200])],
-        ),
+        one(WindowScatter { max: true, window, windows }, &[images, f(&[4, 3, 8, 8])]),
+        one(Cumulative { kind: ReduceKind::Sum, axis: 1, reverse: false }, &[f(&[300, 200])]),
+        one(ArgReduce { max: true, axis: 1, index: DType::I32 }, &[f(&[300, 200])]),
         one(TakeAlong { axis: 1 }, &[f(&[300, 200]), i(&[300, 200])]),
         one(PutAlong { axis: 1, size: 9 }, &[f(&[300, 200]), i(&[300, 200])]),
-        one(
-            Sort {
-                axis: 1,
-                num_keys: 1,
-                descending: false,
-            },
-            &[f(&[300, 200]), i(&[300, 200])],
-        ),
-        one(
-            Sort {
-                axis: 1,
-                num_keys: 2,
-                descending: true,
-            },
-            &[f(&[300, 200]), i(&[300, 200])],
-        ),
+        one(Sort { axis: 1, num_keys: 1, descending: false }, &[f(&[300, 200]), i(&[300, 200])]),
+        one(Sort { axis: 1, num_keys: 2, descending: true }, &[f(&[300, 200]), i(&[300, 200])]),
         one(TopK { k: 5, axis: 1 }, &[f(&[300, 200])]),
         one(
-            Scatter {
-                kind: ScatterKind::Add,
-                dims: SliceDims::take(2, 0, 1),
-                mode: ScatterMode::Drop,
-            },
+            Scatter { kind: ScatterKind::Add, dims: SliceDims::take(2, 0, 1), mode: ScatterMode::Drop },
             &[f(&[50, 128]), i(&[300, 1]), f(&[300, 128])],
         ),
         one(RaggedDot::rows(DType::F32), &[f(&[200, 30]), f(&[3, 30, 40]), i(&[4])]),
         one(
-            RaggedDot {
-                mode: RaggedMode::Contract,
-                ..RaggedDot::rows(DType::F32)
-            },
+            RaggedDot { mode: RaggedMode::Contract, ..RaggedDot::rows(DType::F32) },
             &[f(&[200, 30]), f(&[200, 40]), i(&[4])],
         ),
         one(Cholesky, &[f(&[20, 8, 8])]),
@@ -134,24 +78,12 @@ fn graphs() -> Vec<Graph> {
         one(Svd { vectors: true }, &[f(&[20, 8, 6])]),
     ];
     for n in [64, 60, 97] {
-        graphs.push(one(
-            Fft {
-                kind: FftKind::Real,
-                axes: [1, 0][..].into(),
-            },
-            &[f(&[n, n])],
-        ));
+        graphs.push(one(Fft { kind: FftKind::Real, axes: [1, 0][..].into() }, &[f(&[n, n])]));
     }
     for (dtype, tq) in [(DType::F32, 70), (DType::BF16, 70), (DType::F16, 1)] {
         let (q, k) = (Type::new(dtype, &[2, 4, tq, 16]), Type::new(dtype, &[2, 2, 90, 16]));
-        let options = Attention {
-            causal: true,
-            ..Attention::default()
-        };
-        graphs.push(one(
-            attention(&q, &k, &k, &options).unwrap(),
-            &[q.clone(), k.clone(), k.clone()],
-        ));
+        let options = Attention { causal: true, ..Attention::default() };
+        graphs.push(one(attention(&q, &k, &k, &options).unwrap(), &[q.clone(), k.clone(), k.clone()]));
         let backward = attention_backward(&q, &k, &k, &options).unwrap();
         let types = backward.body.input_types();
         graphs.push(one(backward, &types));

@@ -59,9 +59,8 @@ fn cholesky_lu_and_qr() {
         for (batch, n) in [(3, 1), (2, 5), (1, 40), (0, 3), (2, 0), (40, 12)] {
             check(Cholesky, &[positive(&mut random, dtype, batch, n)], tolerance(dtype));
         }
-        let indefinite = Literal::from_fn(Type::new(dtype, &[2, 2]), |i| {
-            Scalar::from_f64(dtype, [1.0, 0.0, 3.0, 2.0][i])
-        });
+        let indefinite =
+            Literal::from_fn(Type::new(dtype, &[2, 2]), |i| Scalar::from_f64(dtype, [1.0, 0.0, 3.0, 2.0][i]));
         check(Cholesky, &[indefinite], 0.0);
         for (m, n) in [(1, 1), (5, 5), (7, 4), (4, 7), (30, 31), (0, 3), (3, 0)] {
             let a = random.literal(&Type::new(dtype, &[2, m, n]));
@@ -89,16 +88,7 @@ fn triangular_solves() {
                 let scaled = Literal::from_fn(a.ty().clone(), |i| {
                     Scalar::from_f64(dtype, a.get(i).to_f64() * if unit { 0.02 } else { 1.0 })
                 });
-                check(
-                    TriangularSolve {
-                        left,
-                        lower,
-                        transpose,
-                        unit,
-                    },
-                    &[scaled, b],
-                    20.0 * tolerance(dtype),
-                );
+                check(TriangularSolve { left, lower, transpose, unit }, &[scaled, b], 20.0 * tolerance(dtype));
             }
         }
     }
@@ -107,9 +97,7 @@ fn triangular_solves() {
 /// `U·diag(s)·W`, and how far `Uᵀ·U` and `W·Wᵀ` are from the identity.
 fn recomposed(u: &[f64], s: &[f64], w: &[f64], m: usize, n: usize) -> (Vec<f64>, f64) {
     let k = s.len();
-    let a = (0..m * n)
-        .map(|at| (0..k).map(|l| u[at / n * k + l] * s[l] * w[l * n + at % n]).sum())
-        .collect();
+    let a = (0..m * n).map(|at| (0..k).map(|l| u[at / n * k + l] * s[l] * w[l * n + at % n]).sum()).collect();
     let mut off = 0f64;
     for (i, j) in (0..k).flat_map(|i| (0..k).map(move |j| (i, j))) {
         let one = if i == j { 1.0 } else { 0.0 };
@@ -145,12 +133,7 @@ fn eigenvalues_and_singular_values() {
                 let x = Literal::from_fn(x.ty().clone(), |i| if rank_one { x.get(i / n) } else { x.get(i) });
                 let (what, got, want) = both(Svd { vectors: true }, &[x.clone()]);
                 close(&what, &got[1..2], &want[1..2], tolerance);
-                close(
-                    &what,
-                    &both(Svd { vectors: false }, &[x.clone()]).1,
-                    &want[1..2],
-                    tolerance,
-                );
+                close(&what, &both(Svd { vectors: false }, &[x.clone()]).1, &want[1..2], tolerance);
                 let list = |k: usize| -> Vec<f64> { got[k].scalars().map(Scalar::to_f64).collect() };
                 let (a, off) = recomposed(&list(0), &list(1), &list(2), m, n);
                 assert!(off < tolerance, "{what}: {off}");
@@ -160,11 +143,7 @@ fn eigenvalues_and_singular_values() {
         for op in [Op::from(Eigh), Svd { vectors: true }.into()] {
             let nan = Literal::full(&[3, 3], Scalar::from_f64(dtype, f64::NAN));
             let outs = both(op.clone(), &[nan]).1;
-            assert!(
-                outs.iter().all(|o| o.scalars().all(|x| x.to_f64().is_nan())),
-                "{}",
-                op.name()
-            );
+            assert!(outs.iter().all(|o| o.scalars().all(|x| x.to_f64().is_nan())), "{}", op.name());
             both(op, &[Literal::zeros(Type::new(dtype, &[0, 3, 3]))]);
         }
     }
@@ -189,10 +168,7 @@ fn fourier() {
             let ty = Type::new(dtype, shape);
             let (re, im) = (random.literal(&ty), random.literal(&ty));
             let tolerance = 2.0 * tolerance(dtype);
-            let op = |kind| Fft {
-                kind,
-                axes: axes.clone(),
-            };
+            let op = |kind| Fft { kind, axes: axes.clone() };
             check(op(FftKind::Forward), &[re.clone(), im.clone()], tolerance);
             check(op(FftKind::Inverse), &[re.clone(), im.clone()], tolerance);
             check(op(FftKind::Real), &[re], tolerance);
@@ -226,33 +202,12 @@ fn grouped_products() {
                 Scalar::from_i64(DType::I32, offsets[i % (groups + 1)])
             });
             let a = random.literal(&ty(&[rows, k]));
-            let by_rows = RaggedDot {
-                batch: 1,
-                ..RaggedDot::rows(dtype)
-            };
-            check(
-                by_rows.clone(),
-                &[a.clone(), random.literal(&ty(&[groups, k, n])), o.clone()],
-                tolerance(dtype),
-            );
-            let contract = RaggedDot {
-                mode: RaggedMode::Contract,
-                ..by_rows
-            };
+            let by_rows = RaggedDot { batch: 1, ..RaggedDot::rows(dtype) };
+            check(by_rows.clone(), &[a.clone(), random.literal(&ty(&[groups, k, n])), o.clone()], tolerance(dtype));
+            let contract = RaggedDot { mode: RaggedMode::Contract, ..by_rows };
             let other = random.literal(&ty(&[rows, n]));
-            check(
-                contract.clone(),
-                &[a.clone(), other.clone(), o.clone()],
-                tolerance(dtype),
-            );
-            check(
-                RaggedDot {
-                    out: dtype.accumulator(),
-                    ..contract
-                },
-                &[a, other, o],
-                tolerance(dtype),
-            );
+            check(contract.clone(), &[a.clone(), other.clone(), o.clone()], tolerance(dtype));
+            check(RaggedDot { out: dtype.accumulator(), ..contract }, &[a, other, o], tolerance(dtype));
         }
     }
 }

@@ -7,17 +7,8 @@ use harness::{Random, close, run, same};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Shape, Type};
 
-const DTYPES: [DType; 9] = [
-    DType::F32,
-    DType::F64,
-    DType::F16,
-    DType::BF16,
-    DType::I32,
-    DType::I64,
-    DType::U8,
-    DType::U32,
-    DType::Bool,
-];
+const DTYPES: [DType; 9] =
+    [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::U32, DType::Bool];
 
 fn graph(op: Op, types: &[Type]) -> Graph {
     let mut b = Builder::new();
@@ -53,12 +44,8 @@ fn tied(random: &mut Random, ty: &Type) -> Literal {
             d if !d.is_float() => Scalar::from_i64(d, if d.to_string().starts_with('u') { x.abs() } else { x }),
             d => Scalar::from_f64(
                 d,
-                [x as f64, f64::NAN, -0.0, 0.0][if x == 4 {
-                    1
-                } else {
-                    random.below(3).min(x.unsigned_abs() as usize * 4)
-                }
-                .min(3)],
+                [x as f64, f64::NAN, -0.0, 0.0]
+                    [if x == 4 { 1 } else { random.below(3).min(x.unsigned_abs() as usize * 4) }.min(3)],
             ),
         }
     })
@@ -75,15 +62,7 @@ fn indices(random: &mut Random, ty: &Type, bound: usize) -> Literal {
 fn running_folds_and_extrema() {
     let mut random = Random(3);
     for dtype in DTYPES {
-        for shape in [
-            &[7][..],
-            &[3, 40, 5],
-            &[2, 3],
-            &[0, 4],
-            &[4, 1, 37],
-            &[20_000],
-            &[3, 300, 70],
-        ] {
+        for shape in [&[7][..], &[3, 40, 5], &[2, 3], &[0, 4], &[4, 1, 37], &[20_000], &[3, 300, 70]] {
             let x = tied(&mut random, &Type::new(dtype, shape));
             for axis in 0..shape.len() {
                 let kinds: &[ReduceKind] = match dtype {
@@ -91,15 +70,7 @@ fn running_folds_and_extrema() {
                     _ => &[ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min],
                 };
                 for (i, &kind) in kinds.iter().enumerate() {
-                    check(
-                        Cumulative {
-                            kind,
-                            axis,
-                            reverse: i % 2 == 1,
-                        },
-                        &[x.clone()],
-                        0.0,
-                    );
+                    check(Cumulative { kind, axis, reverse: i % 2 == 1 }, &[x.clone()], 0.0);
                 }
                 for (max, index) in [(true, DType::I32), (false, DType::I64)] {
                     if dtype != DType::Bool && shape[axis] > 0 {
@@ -120,24 +91,13 @@ fn sorting() {
             let (x, y) = (tied(&mut random, &ty), tied(&mut random, &Type::new(DType::I32, shape)));
             for axis in 0..shape.len() {
                 for descending in [false, true] {
-                    let sort = |num_keys| Sort {
-                        axis,
-                        num_keys,
-                        descending,
-                    };
+                    let sort = |num_keys| Sort { axis, num_keys, descending };
                     check(sort(1), &[x.clone()], 0.0);
                     check(sort(1), &[x.clone(), y.clone()], 0.0);
                     check(sort(2), &[y.clone(), x.clone(), y.clone()], 0.0);
                 }
                 for k in [0, 1, shape[axis] / 2, shape[axis]] {
-                    check(
-                        TopK {
-                            k: k.min(shape[axis]),
-                            axis,
-                        },
-                        &[x.clone()],
-                        0.0,
-                    );
+                    check(TopK { k: k.min(shape[axis]), axis }, &[x.clone()], 0.0);
                 }
             }
         }
@@ -148,12 +108,7 @@ fn sorting() {
 fn taking_and_putting_along() {
     let mut random = Random(5);
     for dtype in DTYPES {
-        for (shape, axis, m) in [
-            (&[6][..], 0, 9),
-            (&[3, 7, 4], 1, 5),
-            (&[2, 200, 300], 1, 150),
-            (&[2, 0, 3], 1, 4),
-        ] {
+        for (shape, axis, m) in [(&[6][..], 0, 9), (&[3, 7, 4], 1, 5), (&[2, 200, 300], 1, 150), (&[2, 0, 3], 1, 4)] {
             let mut other = shape.to_vec();
             other[axis] = m;
             let index_dtype = if dtype == DType::F64 { DType::U64 } else { DType::I32 };
@@ -162,14 +117,7 @@ fn taking_and_putting_along() {
             check(TakeAlong { axis }, &[x, index.clone()], 0.0);
             if dtype != DType::Bool {
                 let y = random.literal(&Type::new(dtype, &other));
-                check(
-                    PutAlong {
-                        axis,
-                        size: shape[axis],
-                    },
-                    &[y, index],
-                    0.0,
-                );
+                check(PutAlong { axis, size: shape[axis] }, &[y, index], 0.0);
             }
         }
     }
@@ -179,23 +127,11 @@ fn taking_and_putting_along() {
 fn windows() {
     let mut random = Random(6);
     let cases: &[(&[usize], &[usize], Windows)] = &[
-        (
-            &[2, 3, 8, 8],
-            &[1, 1, 2, 2],
-            Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0]),
-        ),
-        (
-            &[2, 3, 9, 7],
-            &[1, 1, 3, 3],
-            Windows::strided(&[1, 1, 2, 2], &[0, 0, 1, 1]),
-        ),
+        (&[2, 3, 8, 8], &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
+        (&[2, 3, 9, 7], &[1, 1, 3, 3], Windows::strided(&[1, 1, 2, 2], &[0, 0, 1, 1])),
         (&[11], &[4], Windows::strided(&[1], &[2])),
         (&[3, 0, 4], &[1, 1, 2], Windows::strided(&[1, 1, 1], &[0, 0, 0])),
-        (
-            &[16, 8, 40, 40],
-            &[1, 1, 2, 2],
-            Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0]),
-        ),
+        (&[16, 8, 40, 40], &[1, 1, 2, 2], Windows::strided(&[1, 1, 2, 2], &[0, 0, 0, 0])),
         (
             &[2, 7, 6],
             &[1, 2, 3],
@@ -216,11 +152,7 @@ fn windows() {
             };
             let x = tied(&mut random, &Type::new(dtype, shape));
             for &kind in kinds {
-                let op = ReduceWindow {
-                    kind,
-                    window: (*window).into(),
-                    windows: windows.clone(),
-                };
+                let op = ReduceWindow { kind, window: (*window).into(), windows: windows.clone() };
                 check(op, &[x.clone()], 0.0);
             }
             if !dtype.is_float() {
@@ -228,19 +160,11 @@ fn windows() {
             }
             for max in [true, false] {
                 let (window, windows) = (Shape::from_slice(window), windows.clone());
-                let gather = WindowGather {
-                    max,
-                    window: window.clone(),
-                    windows: windows.clone(),
-                };
+                let gather = WindowGather { max, window: window.clone(), windows: windows.clone() };
                 let values = random.literal(x.ty());
                 check(gather.clone(), &[x.clone(), values.clone()], 0.0);
                 let count = graph(gather.into(), &[x.ty().clone(), x.ty().clone()]).output_types()[0].clone();
-                check(
-                    WindowScatter { max, window, windows },
-                    &[x.clone(), random.literal(&count)],
-                    0.0,
-                );
+                check(WindowScatter { max, window, windows }, &[x.clone(), random.literal(&count)], 0.0);
             }
         }
     }
@@ -281,17 +205,9 @@ fn scattering() {
             for kind in ScatterKind::ALL {
                 for mode in [ScatterMode::Clip, ScatterMode::Drop] {
                     let small = updates.iter().product::<usize>() < 10_000 || dtype == DType::F32;
-                    let op: Op = Scatter {
-                        kind,
-                        dims: dims.clone(),
-                        mode,
-                    }
-                    .into();
-                    let index = indices(
-                        &mut random,
-                        &Type::new(DType::I32, index),
-                        operand[0].max(operand[operand.len() - 1]),
-                    );
+                    let op: Op = Scatter { kind, dims: dims.clone(), mode }.into();
+                    let index =
+                        indices(&mut random, &Type::new(DType::I32, index), operand[0].max(operand[operand.len() - 1]));
                     let (x, u) = (Type::new(dtype, operand), Type::new(dtype, updates));
                     let fits = ir::ops::Rules::infer(op.rules(), &[x.clone(), index.ty().clone(), u.clone()]).is_ok();
                     if small && fits {

@@ -144,12 +144,7 @@ pub(super) fn take(op: &TakeAlong, args: &[Type]) -> Option<Box<dyn Routine>> {
     let index = index(args[1].dtype);
     macro_rules! of {
         ($t:ty) => {
-            Some(Box::new(Take::<$t> {
-                from,
-                to,
-                index,
-                element: PhantomData,
-            }))
+            Some(Box::new(Take::<$t> { from, to, index, element: PhantomData }))
         };
     }
     match args[0].dtype.size() {
@@ -215,37 +210,31 @@ impl<T: Element> Routine for Put<T> {
         let (from, to) = (self.from, self.to);
         let (x, i) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut()));
         let (y, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch));
-        in_ranges(
-            pool,
-            to.outer,
-            from.numel() + to.numel(),
-            &|range: Range<usize>, worker| {
-                let n = to.n * to.inner;
-                // SAFETY: each worker has its own slab, and a sum takes at most 8 bytes.
-                let sums =
-                    unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
-                for outer in range {
-                    sums.fill(T::zero());
-                    for k in 0..from.n {
-                        for j in 0..from.inner {
-                            let at = (outer * from.n + k) * from.inner + j;
-                            // SAFETY: inside the operands.
-                            let (place, value) = unsafe { ((self.index)(i.at(0), at), *x.at(at)) };
-                            if let Ok(p) = usize::try_from(place)
-                                && p < to.n
-                            {
-                                let s = &mut sums[p * to.inner + j];
-                                *s = T::sum(*s, value.widen());
-                            }
+        in_ranges(pool, to.outer, from.numel() + to.numel(), &|range: Range<usize>, worker| {
+            let n = to.n * to.inner;
+            // SAFETY: each worker has its own slab, and a sum takes at most 8 bytes.
+            let sums = unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
+            for outer in range {
+                sums.fill(T::zero());
+                for k in 0..from.n {
+                    for j in 0..from.inner {
+                        let at = (outer * from.n + k) * from.inner + j;
+                        // SAFETY: inside the operands.
+                        let (place, value) = unsafe { ((self.index)(i.at(0), at), *x.at(at)) };
+                        if let Ok(p) = usize::try_from(place)
+                            && p < to.n
+                        {
+                            let s = &mut sums[p * to.inner + j];
+                            *s = T::sum(*s, value.widen());
                         }
                     }
-                    for (j, &s) in sums.iter().enumerate() {
-                        // SAFETY: this range's own part of the result.
-                        unsafe { *y.at(outer * n + j) = T::rounded(s) };
-                    }
                 }
-            },
-        );
+                for (j, &s) in sums.iter().enumerate() {
+                    // SAFETY: this range's own part of the result.
+                    unsafe { *y.at(outer * n + j) = T::rounded(s) };
+                }
+            }
+        });
         Ok(())
     }
 }

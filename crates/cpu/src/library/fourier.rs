@@ -55,22 +55,14 @@ impl<T: FftNum> Transform<T> {
         let mut planner = FftPlanner::<T>::new();
         let mut pass = |axis: usize| {
             let lines = Lines::new(full, axis);
-            let plan = if inverse {
-                planner.plan_fft_inverse(lines.n)
-            } else {
-                planner.plan_fft_forward(lines.n)
-            };
+            let plan = if inverse { planner.plan_fft_inverse(lines.n) } else { planner.plan_fft_forward(lines.n) };
             Pass { lines, plan }
         };
         let passes: Vec<Pass<T>> = op.axes.iter().map(|&a| pass(a)).collect();
         let points: f64 = op.axes.iter().map(|&a| full.shape[a] as f64).product();
         let factor = T::from_f64(if inverse { 1.0 / points } else { 1.0 }).expect("a finite number");
         let line = passes.iter().map(|p| p.lines.n).max().unwrap_or(0);
-        let scratch = passes
-            .iter()
-            .map(|p| p.plan.get_inplace_scratch_len())
-            .max()
-            .unwrap_or(0);
+        let scratch = passes.iter().map(|p| p.plan.get_inplace_scratch_len()).max().unwrap_or(0);
         Transform {
             kind: op.kind,
             passes,
@@ -87,31 +79,26 @@ impl<T: FftNum> Transform<T> {
     /// Transforms all lines of one axis.
     fn pass(&self, pool: &Pool, pass: &Pass<T>, work: Raw<Complex<T>>, scratch: Raw<Complex<T>>) {
         let l = pass.lines;
-        in_ranges(
-            pool,
-            l.outer * l.inner,
-            self.full * 8,
-            &|range: Range<usize>, worker| {
-                let own = scratch.at(worker * self.each);
-                let needs = pass.plan.get_inplace_scratch_len();
-                // SAFETY: each worker has its own scratch, and its lines for itself.
-                unsafe {
-                    let scratch = std::slice::from_raw_parts_mut(own.add(self.line), needs);
-                    for i in range {
-                        let base = i / l.inner * l.inner * l.n + i % l.inner;
-                        if l.inner == 1 {
-                            let line = std::slice::from_raw_parts_mut(work.at(base), l.n);
-                            pass.plan.process_with_scratch(line, scratch);
-                            continue;
-                        }
-                        let line = std::slice::from_raw_parts_mut(own, l.n);
-                        (0..l.n).for_each(|k| line[k] = *work.at(base + k * l.inner));
+        in_ranges(pool, l.outer * l.inner, self.full * 8, &|range: Range<usize>, worker| {
+            let own = scratch.at(worker * self.each);
+            let needs = pass.plan.get_inplace_scratch_len();
+            // SAFETY: each worker has its own scratch, and its lines for itself.
+            unsafe {
+                let scratch = std::slice::from_raw_parts_mut(own.add(self.line), needs);
+                for i in range {
+                    let base = i / l.inner * l.inner * l.n + i % l.inner;
+                    if l.inner == 1 {
+                        let line = std::slice::from_raw_parts_mut(work.at(base), l.n);
                         pass.plan.process_with_scratch(line, scratch);
-                        (0..l.n).for_each(|k| *work.at(base + k * l.inner) = line[k]);
+                        continue;
                     }
+                    let line = std::slice::from_raw_parts_mut(own, l.n);
+                    (0..l.n).for_each(|k| line[k] = *work.at(base + k * l.inner));
+                    pass.plan.process_with_scratch(line, scratch);
+                    (0..l.n).for_each(|k| *work.at(base + k * l.inner) = line[k]);
                 }
-            },
-        );
+            }
+        });
     }
 
     /// Fills the full tensor from the half spectrum along the halved axis; the other half is its conjugate, mirrored
@@ -156,17 +143,12 @@ impl<T: FftNum> Routine for Transform<T> {
         };
         // SAFETY: the operands and results are those of the transform; scratch is its own.
         unsafe {
-            let element = |i: usize| Complex {
-                re: re.map_or(T::zero(), |p| *p.add(i)),
-                im: im.map_or(T::zero(), |p| *p.add(i)),
-            };
+            let element =
+                |i: usize| Complex { re: re.map_or(T::zero(), |p| *p.add(i)), im: im.map_or(T::zero(), |p| *p.add(i)) };
             let (last, others) = self.passes.split_last().expect("at least one axis");
             if let FftKind::InverseReal { .. } = self.kind {
                 for i in 0..self.full {
-                    *work.at(i) = Complex {
-                        re: T::zero(),
-                        im: T::zero(),
-                    };
+                    *work.at(i) = Complex { re: T::zero(), im: T::zero() };
                 }
                 halved(&mut |i, at| *work.at(at) = element(i));
                 others.iter().for_each(|p| self.pass(pool, p, work, scratch));

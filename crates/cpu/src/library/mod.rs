@@ -59,10 +59,7 @@ pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
 
 /// The routine of an op on operands of these types.
 pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Box<dyn Routine>> {
-    let machine = Machine {
-        threads: cpu.pool.threads(),
-        isa: cpu.isa(),
-    };
+    let machine = Machine { threads: cpu.pool.threads(), isa: cpu.isa() };
     let routine = match op {
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
@@ -84,13 +81,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         }
         _ => None,
     };
-    Ok(routine.unwrap_or_else(|| {
-        Box::new(Interpreted {
-            op: op.clone(),
-            args: args.to_vec(),
-            outs: outs.to_vec(),
-        })
-    }))
+    Ok(routine.unwrap_or_else(|| Box::new(Interpreted { op: op.clone(), args: args.to_vec(), outs: outs.to_vec() })))
 }
 
 /// An op that runs in the reference interpreter.

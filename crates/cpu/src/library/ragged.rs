@@ -56,11 +56,7 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
             .map(|k| {
                 plan(Problem {
                     a: Source::Memory(Layout::row_major(m).transposed()),
-                    c: Target::Memory {
-                        dtype: accumulator,
-                        layout: Layout::row_major(n),
-                        accumulate: true,
-                    },
+                    c: Target::Memory { dtype: accumulator, layout: Layout::row_major(n), accumulate: true },
                     ..Problem::new(m_strip, k, n, a.dtype)
                 })
             })
@@ -68,31 +64,15 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
     };
     let (plans, last) = match op.mode {
         RaggedMode::Rows => {
-            let c = Target::Memory {
-                dtype: op.out,
-                layout: Layout::row_major(n),
-                accumulate: false,
-            };
+            let c = Target::Memory { dtype: op.out, layout: Layout::row_major(n), accumulate: false };
             (
-                halves(ROWS)
-                    .map(|r| {
-                        plan(Problem {
-                            c,
-                            ..Problem::new(r, m, n, a.dtype)
-                        })
-                    })
-                    .collect::<Option<_>>()?,
+                halves(ROWS).map(|r| plan(Problem { c, ..Problem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?,
                 vec![],
             )
         }
         RaggedMode::Contract => (contract(STRIP.min(m))?, contract(m % STRIP)?),
     };
-    let each = plans
-        .iter()
-        .chain(&last)
-        .map(Plan::scratch_bytes)
-        .max()?
-        .next_multiple_of(64);
+    let each = plans.iter().chain(&last).map(Plan::scratch_bytes).max()?.next_multiple_of(64);
     let rounded = op.mode == RaggedMode::Contract && op.out != accumulator;
     Some(Box::new(Ragged {
         mode: op.mode,
@@ -108,11 +88,7 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
         dtype: a.dtype,
         out: op.out,
         each,
-        strip: if rounded {
-            (STRIP * n * 4).next_multiple_of(64)
-        } else {
-            0
-        },
+        strip: if rounded { (STRIP * n * 4).next_multiple_of(64) } else { 0 },
         threads: machine.threads,
     }))
 }
@@ -191,12 +167,7 @@ impl Ragged {
             return (0, 0);
         }
         // SAFETY: the caller's promise.
-        unsafe {
-            (
-                self.bounds(offsets, batch, 0).0,
-                self.bounds(offsets, batch, self.groups - 1).1,
-            )
-        }
+        unsafe { (self.bounds(offsets, batch, 0).0, self.bounds(offsets, batch, self.groups - 1).1) }
     }
 
     unsafe fn contract(&self, pool: &Pool, args: &[*const u8], out: *mut u8, scratch: *mut u8) {
@@ -207,11 +178,7 @@ impl Ragged {
             let (matrix, first) = (part / strips, part % strips * STRIP);
             let (batch, group) = (matrix / self.groups, matrix % self.groups);
             let height = STRIP.min(self.m - first);
-            let plans = if height == STRIP.min(self.m) {
-                &self.plans
-            } else {
-                &self.last
-            };
+            let plans = if height == STRIP.min(self.m) { &self.plans } else { &self.last };
             // SAFETY: strips are disjoint parts of the result; each worker has its own scratch.
             unsafe {
                 let own = scratch.at(worker * (self.each + self.strip));

@@ -74,10 +74,7 @@ pub(super) fn prepare(op: &Scatter, args: &[Type], _: Machine) -> Option<Box<dyn
     let geometry = geometry(op, &args[0], &args[1], &args[2])?;
     macro_rules! of {
         ($t:ty, $c:ty) => {
-            Box::new(Scattering::<$t, $c> {
-                geometry,
-                types: PhantomData,
-            }) as Box<dyn Routine>
+            Box::new(Scattering::<$t, $c> { geometry, types: PhantomData }) as Box<dyn Routine>
         };
     }
     by_dtype!(args[0].dtype, T => match op.kind {
@@ -107,27 +104,15 @@ fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &Type) -> Opt
         .iter()
         .enumerate()
         .map(|(i, &d)| {
-            let along = dims
-                .index_batch
-                .iter()
-                .position(|&x| x == i)
-                .map_or(0, |p| strides[dims.operand_batch[p]]);
-            Walk {
-                size: updates.shape[d],
-                operand: along,
-                updates: update_strides[d],
-            }
+            let along = dims.index_batch.iter().position(|&x| x == i).map_or(0, |p| strides[dims.operand_batch[p]]);
+            Walk { size: updates.shape[d], operand: along, updates: update_strides[d] }
         })
         .collect();
     let inside = |a: &usize| !dims.collapsed.contains(a) && !dims.operand_batch.contains(a);
     let mut window: SmallVec<[Walk; 4]> = (0..rank)
         .filter(inside)
         .zip(&dims.offset)
-        .map(|(a, &d)| Walk {
-            size: sizes[a],
-            operand: strides[a],
-            updates: update_strides[d],
-        })
+        .map(|(a, &d)| Walk { size: sizes[a], operand: strides[a], updates: update_strides[d] })
         .collect();
     let mut run = 1;
     while let Some(w) = window.last()
@@ -139,17 +124,10 @@ fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &Type) -> Opt
     let components = dims
         .index_map
         .iter()
-        .map(|&a| Component {
-            room: operand.shape[a] as i64 - sizes[a] as i64,
-            stride: strides[a],
-        })
+        .map(|&a| Component { room: operand.shape[a] as i64 - sizes[a] as i64, stride: strides[a] })
         .collect();
     Some(Geometry {
-        slices: if fits {
-            outer.iter().map(|&d| updates.shape[d]).product()
-        } else {
-            0
-        },
+        slices: if fits { outer.iter().map(|&d| updates.shape[d]).product() } else { 0 },
         batch,
         components,
         rows: window.iter().map(|w| w.size).product(),
@@ -191,9 +169,7 @@ impl Geometry {
                 // SAFETY: the caller's promise.
                 let i = unsafe { (self.index)(indices, slice * self.components.len() + k) };
                 let inside = self.clip || (0..=c.room).contains(&i);
-                base = base
-                    .filter(|_| inside)
-                    .map(|b| b + i.clamp(0, c.room) as usize * c.stride);
+                base = base.filter(|_| inside).map(|b| b + i.clamp(0, c.room) as usize * c.stride);
             }
             if let Some(base) = base {
                 let (mut inner, mut to, mut source) = ([0; 16], base, from);
@@ -234,11 +210,7 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
             });
             return Ok(());
         }
-        let parts = if g.aligned {
-            pool.threads().min(work / (4 * super::PARALLEL_WORK)).max(1)
-        } else {
-            1
-        };
+        let parts = if g.aligned { pool.threads().min(work / (4 * super::PARALLEL_WORK)).max(1) } else { 1 };
         pool.run(parts, &|part, _| {
             let own = share(g.operand, parts, part);
             // SAFETY: as above; runs that begin at one place are one part's, and never overlap others.

@@ -32,21 +32,15 @@ impl<const N: usize> Wide for Lanes<f32, N> {
     }
     #[inline(always)]
     unsafe fn max(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(
-            |i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] },
-        ))
+        Lanes(std::array::from_fn(|i| if self.0[i] > b.0[i] { self.0[i] } else { b.0[i] }))
     }
     #[inline(always)]
     unsafe fn min(self, b: Self) -> Self {
-        Lanes(std::array::from_fn(
-            |i| if self.0[i] < b.0[i] { self.0[i] } else { b.0[i] },
-        ))
+        Lanes(std::array::from_fn(|i| if self.0[i] < b.0[i] { self.0[i] } else { b.0[i] }))
     }
     #[inline(always)]
     unsafe fn select_lt(a: Self, b: Self, yes: Self, no: Self) -> Self {
-        Lanes(std::array::from_fn(
-            |i| if a.0[i] < b.0[i] { yes.0[i] } else { no.0[i] },
-        ))
+        Lanes(std::array::from_fn(|i| if a.0[i] < b.0[i] { yes.0[i] } else { no.0[i] }))
     }
     #[inline(always)]
     unsafe fn round(self) -> Self {
@@ -223,12 +217,7 @@ mod tests {
             unsafe { tanh(V::splat(x * 0.1)).store(got.as_mut_ptr()) };
             bound = bound.max(ulps(got[0], ((x * 0.1) as f64).tanh()));
         }
-        for (x, want) in [
-            (f32::NEG_INFINITY, 0.0),
-            (-200.0, 0.0),
-            (0.0, 1.0),
-            (1e9, f32::INFINITY),
-        ] {
+        for (x, want) in [(f32::NEG_INFINITY, 0.0), (-200.0, 0.0), (0.0, 1.0), (1e9, f32::INFINITY)] {
             let mut got = [0f32; 16];
             // SAFETY: as above.
             unsafe { exp(V::splat(x)).store(got.as_mut_ptr()) };

@@ -41,13 +41,7 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
         return None;
     }
     let sizes = args.iter().map(|t| t.dtype.size()).collect();
-    Some(Box::new(Sorting {
-        lines,
-        keys,
-        sizes,
-        descending: op.descending,
-        threads: machine.threads,
-    }))
+    Some(Box::new(Sorting { lines, keys, sizes, descending: op.descending, threads: machine.threads }))
 }
 
 /// Bytes of the entries of a line.
@@ -117,11 +111,7 @@ impl Routine for Sorting {
                             let further = || {
                                 self.keys.iter().zip(args).skip(1).map(|(key, p)| {
                                     let of = |e: &Entry| key(*p, base + e.1 as usize * l.inner);
-                                    if self.descending {
-                                        of(b).cmp(&of(a))
-                                    } else {
-                                        of(a).cmp(&of(b))
-                                    }
+                                    if self.descending { of(b).cmp(&of(a)) } else { of(a).cmp(&of(b)) }
                                 })
                             };
                             let by_keys = std::iter::once(a.0.cmp(&b.0)).chain(further()).find(|o| o.is_ne());
@@ -130,13 +120,7 @@ impl Routine for Sorting {
                     }
                     for (i, &size) in self.sizes.iter().enumerate() {
                         for (k, e) in order.iter().enumerate() {
-                            copy(
-                                size,
-                                args[i],
-                                base + e.1 as usize * l.inner,
-                                outs[i],
-                                base + k * l.inner,
-                            );
+                            copy(size, args[i], base + e.1 as usize * l.inner, outs[i], base + k * l.inner);
                         }
                     }
                 }
@@ -160,13 +144,7 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dy
         return None;
     }
     let (key, size) = (key(&args[0])?, args[0].dtype.size());
-    Some(Box::new(Largest {
-        lines,
-        k: op.k,
-        key,
-        size,
-        threads: machine.threads,
-    }))
+    Some(Box::new(Largest { lines, k: op.k, key, size, threads: machine.threads }))
 }
 
 impl Routine for Largest {
@@ -177,32 +155,27 @@ impl Routine for Largest {
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let (l, k) = (self.lines, self.k);
         let (args, outs, scratch) = (Pointers(args), Pointers(outs), Raw(scratch));
-        in_ranges(
-            pool,
-            l.outer * l.inner,
-            l.outer * l.inner * l.n * 4,
-            &|range: Range<usize>, worker| {
-                let (args, outs) = (args.get(), outs.get());
-                for line in range {
-                    let (outer, within) = (line / l.inner, line % l.inner);
-                    // SAFETY: each worker has its own scratch; lines are inside the operand and the range's own.
-                    unsafe {
-                        let order = fill(scratch.at(worker * entries(l.n)), &l, line, self.key, args[0], true);
-                        if 0 < k && k < l.n {
-                            order.select_nth_unstable(k - 1);
-                        }
-                        let best = &mut order[..k];
-                        best.sort_unstable();
-                        for (i, e) in best.iter().enumerate() {
-                            let from = (outer * l.n + e.1 as usize) * l.inner + within;
-                            let to = (outer * k + i) * l.inner + within;
-                            copy(self.size, args[0], from, outs[0], to);
-                            *outs[1].cast::<i32>().add(to) = e.1 as i32;
-                        }
+        in_ranges(pool, l.outer * l.inner, l.outer * l.inner * l.n * 4, &|range: Range<usize>, worker| {
+            let (args, outs) = (args.get(), outs.get());
+            for line in range {
+                let (outer, within) = (line / l.inner, line % l.inner);
+                // SAFETY: each worker has its own scratch; lines are inside the operand and the range's own.
+                unsafe {
+                    let order = fill(scratch.at(worker * entries(l.n)), &l, line, self.key, args[0], true);
+                    if 0 < k && k < l.n {
+                        order.select_nth_unstable(k - 1);
+                    }
+                    let best = &mut order[..k];
+                    best.sort_unstable();
+                    for (i, e) in best.iter().enumerate() {
+                        let from = (outer * l.n + e.1 as usize) * l.inner + within;
+                        let to = (outer * k + i) * l.inner + within;
+                        copy(self.size, args[0], from, outs[0], to);
+                        *outs[1].cast::<i32>().add(to) = e.1 as i32;
                     }
                 }
-            },
-        );
+            }
+        });
         Ok(())
     }
 }

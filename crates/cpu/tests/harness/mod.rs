@@ -46,10 +46,7 @@ pub struct Random(pub u64);
 impl Random {
     /// The next 32 bits.
     pub fn bits(&mut self) -> u32 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 32) as u32
     }
 
@@ -68,10 +65,7 @@ impl Random {
         Literal::from_fn(ty.clone(), |_| match ty.dtype {
             DType::Bool => Scalar::bool(self.bits() & 1 == 1),
             d if d.is_float() => Scalar::from_f64(d, self.unit()),
-            d => Scalar::from_i64(
-                d,
-                self.below(7) as i64 - if d.to_string().starts_with("i") { 3 } else { 0 },
-            ),
+            d => Scalar::from_i64(d, self.below(7) as i64 - if d.to_string().starts_with("i") { 3 } else { 0 }),
         })
     }
 }
@@ -81,11 +75,7 @@ pub fn close(what: &str, got: &[Literal], want: &[Literal], tolerance: f64) {
     assert_eq!(got.len(), want.len(), "{what}");
     for (i, (a, b)) in got.iter().zip(want).enumerate() {
         assert_eq!(a.ty(), b.ty(), "{what}: result {i}");
-        let size = b
-            .scalars()
-            .map(|x| x.to_f64().abs())
-            .filter(|x| x.is_finite())
-            .fold(1e-3, f64::max);
+        let size = b.scalars().map(|x| x.to_f64().abs()).filter(|x| x.is_finite()).fold(1e-3, f64::max);
         for (j, (x, y)) in a.scalars().zip(b.scalars()).enumerate() {
             let (x, y) = (x.to_f64(), y.to_f64());
             let fits = x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= tolerance * size;
@@ -100,14 +90,8 @@ pub fn same(what: &str, got: &[Literal], want: &[Literal]) {
     for (i, (a, b)) in got.iter().zip(want).enumerate() {
         assert_eq!(a.ty(), b.ty(), "{what}: result {i}");
         if a.bytes() != b.bytes() {
-            let at = (0..a.ty().numel())
-                .find(|&j| a.get(j).bits() != b.get(j).bits())
-                .unwrap_or(0);
-            panic!(
-                "{what}: result {i}, element {at}: {:?} instead of {:?}",
-                a.get(at),
-                b.get(at)
-            );
+            let at = (0..a.ty().numel()).find(|&j| a.get(j).bits() != b.get(j).bits()).unwrap_or(0);
+            panic!("{what}: result {i}, element {at}: {:?} instead of {:?}", a.get(at), b.get(at));
         }
     }
 }

@@ -79,13 +79,7 @@ impl Backward {
             dk: pieces.take(narrow * kept * p.d),
             dv: pieces.take(narrow * kept * p.dv),
         };
-        Backward {
-            each: pieces.floats(),
-            blocks,
-            place,
-            threads,
-            whole,
-        }
+        Backward { each: pieces.floats(), blocks, place, threads, whole }
     }
 
     unsafe fn part(&self, args: &[*const u8], outs: &[*mut u8], part: &Part, scratch: *mut f32) {
@@ -96,10 +90,7 @@ impl Backward {
         // SAFETY: the operands and results are those of the problem and the scratch is this worker's.
         unsafe {
             let (dk, dv) = if b.is_f32() {
-                (
-                    outs[1].cast::<f32>().add(row * p.d),
-                    outs[2].cast::<f32>().add(row * p.dv),
-                )
+                (outs[1].cast::<f32>().add(row * p.d), outs[2].cast::<f32>().add(row * p.dv))
             } else {
                 (scratch.add(self.place.dk), scratch.add(self.place.dv))
             };
@@ -155,25 +146,13 @@ impl Backward {
                     row.0[i] = *results[3].cast::<f32>().add(first_row + i) - delta;
                 }
             }
-            let tanh = if p.softcap.is_some() {
-                at(self.place.tanh)
-            } else {
-                std::ptr::null_mut()
-            };
+            let tanh = if p.softcap.is_some() { at(self.place.tanh) } else { std::ptr::null_mut() };
             let mut begun = false;
             for block in met {
                 let first = (block * KEYS).max(q.keys.start);
                 let keys = ((block + 1) * KEYS).min(q.keys.end) - first;
-                let s = Scores {
-                    at: at(self.place.scores),
-                    keys,
-                    width: w,
-                    first,
-                };
-                let ds = Scores {
-                    at: at(self.place.ds),
-                    ..s
-                };
+                let s = Scores { at: at(self.place.scores), keys, width: w, first };
+                let ds = Scores { at: at(self.place.ds), ..s };
                 let row0 = q.head * p.tk + first;
                 let k = b.wide(args[1], row0 * p.d, keys * p.d, at(self.place.k));
                 let v = b.wide(args[2], row0 * p.dv, keys * p.dv, at(self.place.v));
@@ -215,13 +194,7 @@ impl Routine for Backward {
         let (args, outs) = (Pointers(args), Pointers(outs));
         let (heads, queries) = (self.blocks.problem.heads(), self.blocks.query_blocks());
         let keys = self.blocks.problem.tk.div_ceil(KEYS);
-        let all = |head| Part {
-            head,
-            key_blocks: 0..keys,
-            query_blocks: 0..queries,
-            keys: true,
-            queries: true,
-        };
+        let all = |head| Part { head, key_blocks: 0..keys, query_blocks: 0..queries, keys: true, queries: true };
         let one = |part: &Part, worker: usize| {
             // SAFETY: a part writes the cotangents of its own keys and queries; a worker has its own scratch.
             unsafe { self.part(args.get(), outs.get(), part, scratch.at(worker * self.each)) }
@@ -232,25 +205,11 @@ impl Routine for Backward {
         }
         pool.run(heads * keys, &|i, worker| {
             let block = balanced(i % keys, keys);
-            one(
-                &Part {
-                    key_blocks: block..block + 1,
-                    queries: false,
-                    ..all(i / keys)
-                },
-                worker,
-            );
+            one(&Part { key_blocks: block..block + 1, queries: false, ..all(i / keys) }, worker);
         });
         pool.run(heads * queries, &|i, worker| {
             let block = balanced(i % queries, queries);
-            one(
-                &Part {
-                    query_blocks: block..block + 1,
-                    keys: false,
-                    ..all(i / queries)
-                },
-                worker,
-            );
+            one(&Part { query_blocks: block..block + 1, keys: false, ..all(i / queries) }, worker);
         });
         Ok(())
     }

@@ -45,13 +45,7 @@ impl Blocks {
         let kernels = f32::kernels(isa);
         let needed = problem.rows().div_ceil(kernels.nr).max(1);
         let width = (panels.min(needed) * kernels.nr).min(MAX_WIDTH);
-        Blocks {
-            problem,
-            loops: loops(isa),
-            kernels,
-            width,
-            keys,
-        }
+        Blocks { problem, loops: loops(isa), kernels, width, keys }
     }
 
     /// Blocks of queries of a key head.
@@ -61,11 +55,7 @@ impl Blocks {
 
     /// The blocks of keys that a range meets.
     pub(super) fn key_blocks(&self, keys: &Range<usize>) -> Range<usize> {
-        if keys.is_empty() {
-            0..0
-        } else {
-            keys.start / self.keys..keys.end.div_ceil(self.keys)
-        }
+        if keys.is_empty() { 0..0 } else { keys.start / self.keys..keys.end.div_ceil(self.keys) }
     }
 
     /// A block of queries.
@@ -305,9 +295,7 @@ impl Blocks {
                 let base = of.entry(q.batch) * p.tk;
                 for i in 0..s.keys {
                     let segment = integer(args[of.arg], of.dtype, base + s.first + i);
-                    for (j, x) in std::slice::from_raw_parts_mut(s.at.add(i * s.width), s.width)
-                        .iter_mut()
-                        .enumerate()
+                    for (j, x) in std::slice::from_raw_parts_mut(s.at.add(i * s.width), s.width).iter_mut().enumerate()
                     {
                         *x = if q.segment[j] == segment { *x } else { f32::NEG_INFINITY };
                     }

@@ -172,9 +172,7 @@ impl Routine for Decode {
             }
         });
         // SAFETY: each row has its own partial results and its own result.
-        pool.run(p.heads() * p.rows(), &|row, _| unsafe {
-            self.join(outs.get(), row, partials.at(0))
-        });
+        pool.run(p.heads() * p.rows(), &|row, _| unsafe { self.join(outs.get(), row, partials.at(0)) });
         Ok(())
     }
 }

@@ -40,12 +40,7 @@ impl Forward {
             k: pieces.take(narrow * blocks.keys * p.d),
             v: pieces.take(narrow * blocks.keys * p.dv),
         };
-        Forward {
-            each: pieces.floats(),
-            blocks,
-            place,
-            threads: machine.threads,
-        }
+        Forward { each: pieces.floats(), blocks, place, threads: machine.threads }
     }
 
     unsafe fn block(&self, args: &[*const u8], outs: &[*mut u8], q: &Queries, scratch: *mut f32) {
@@ -67,26 +62,13 @@ impl Forward {
             for block in b.key_blocks(&q.keys) {
                 let first = (block * b.keys).max(q.keys.start);
                 let keys = ((block + 1) * b.keys).min(q.keys.end) - first;
-                let s = Scores {
-                    at: at(self.place.scores),
-                    keys,
-                    width: w,
-                    first,
-                };
+                let s = Scores { at: at(self.place.scores), keys, width: w, first };
                 let row = q.head * p.tk + first;
                 let k = b.wide(args[1], row * p.d, keys * p.d, at(self.place.k));
                 b.scores(args, q, (k, qt), s, std::ptr::null_mut());
                 (b.loops.softmax)(s, &mut state);
                 if begun && state.corrects {
-                    (b.loops.scale)(
-                        Scores {
-                            at: acc,
-                            keys: p.dv,
-                            width: w,
-                            first: 0,
-                        },
-                        &state.correction,
-                    );
+                    (b.loops.scale)(Scores { at: acc, keys: p.dv, width: w, first: 0 }, &state.correction);
                 }
                 let v = b.wide(args[2], row * p.dv, keys * p.dv, at(self.place.v));
                 b.gather(v, p.dv, s, acc, 1.0, begun);
@@ -102,21 +84,9 @@ impl Forward {
                 let sum = state.sum.0[i];
                 let seen = sum != 0.0;
                 inverse.0[i] = if seen { 1.0 / sum } else { 0.0 };
-                *lse.add(i) = if seen {
-                    state.max.0[i] + sum.ln()
-                } else {
-                    f32::NEG_INFINITY
-                };
+                *lse.add(i) = if seen { state.max.0[i] + sum.ln() } else { f32::NEG_INFINITY };
             }
-            (b.loops.scale)(
-                Scores {
-                    at: acc,
-                    keys: p.dv,
-                    width: w,
-                    first: 0,
-                },
-                &inverse,
-            );
+            (b.loops.scale)(Scores { at: acc, keys: p.dv, width: w, first: 0 }, &inverse);
             if b.is_f32() {
                 let to = outs[0].cast::<f32>().add(first_row * p.dv);
                 (b.loops.transpose)(to, p.dv, acc, w, p.dv, q.rows);

@@ -36,10 +36,7 @@ pub(super) struct Mask {
 impl Mask {
     /// Where a batch begins.
     pub(super) fn batch_offset(&self, batch: usize) -> usize {
-        self.batch
-            .iter()
-            .map(|(below, size, stride)| batch / below % size * stride)
-            .sum()
+        self.batch.iter().map(|(below, size, stride)| batch / below % size * stride).sum()
     }
 }
 
@@ -89,11 +86,7 @@ impl Problem {
             let t = args.get(at)?;
             at += 1;
             let every = lead[t.rank().checked_sub(own)?..].iter().product();
-            Some(Some(Shared {
-                arg: at - 1,
-                dtype: t.dtype,
-                every,
-            }))
+            Some(Some(Shared { arg: at - 1, dtype: t.dtype, every }))
         };
         let q_offset = shared(c.flag("q_offset"), 0)?;
         let lengths = shared(c.flag("lengths"), 0)?;
@@ -188,27 +181,9 @@ fn mask(arg: usize, t: &Type, lead: &[usize]) -> Option<Mask> {
     let p = t.rank().checked_sub(3)?;
     let strides = t.strides();
     let stride = |axis: usize| if t.shape[axis] == 1 { 0 } else { strides[axis] };
-    let batch = (0..p)
-        .map(|a| {
-            (
-                lead[a + 1..].iter().product::<usize>().max(1),
-                lead[a].max(1),
-                stride(a),
-            )
-        })
-        .collect();
-    let supported = matches!(
-        t.dtype,
-        DType::Bool | DType::F32 | DType::F64 | DType::BF16 | DType::F16
-    );
-    supported.then(|| Mask {
-        arg,
-        dtype: t.dtype,
-        batch,
-        head: stride(p),
-        query: stride(p + 1),
-        key: stride(p + 2),
-    })
+    let batch = (0..p).map(|a| (lead[a + 1..].iter().product::<usize>().max(1), lead[a].max(1), stride(a))).collect();
+    let supported = matches!(t.dtype, DType::Bool | DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+    supported.then(|| Mask { arg, dtype: t.dtype, batch, head: stride(p), query: stride(p + 1), key: stride(p + 2) })
 }
 
 /// An integer of any dtype as bits that are equal where the integers are.

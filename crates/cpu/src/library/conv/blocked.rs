@@ -111,11 +111,7 @@ impl Blocked {
         // SAFETY: the caller's promise.
         unsafe {
             if !plain || g.rank > 2 || g.axes[g.rank - 1].window > WIDTH {
-                let context = Context {
-                    geometry: g,
-                    x,
-                    out: std::ptr::null_mut(),
-                };
+                let context = Context { geometry: g, x, out: std::ptr::null_mut() };
                 let ctx = (&raw const context).cast::<c_void>();
                 return generate::<u32, false>(ctx, matrix, 0, first, self.depth, cols, panel.cast(), nr);
             }
@@ -136,26 +132,14 @@ impl Blocked {
     unsafe fn run_of_windows(&self, x: *const f32, at: usize, run: usize, to: *mut f32) {
         let (g, nr) = (&self.g, self.kernels.nr);
         let inner = g.axes[g.rank - 1];
-        let (high, wide) = if g.rank == 2 {
-            (g.axes[0].window, inner.window)
-        } else {
-            (1, inner.window)
-        };
+        let (high, wide) = if g.rank == 2 { (g.axes[0].window, inner.window) } else { (1, inner.window) };
         // Where each element of a window's line begins in the input's line, and which positions it is inside for.
         let mut spans = [(0i64, 0usize, 0usize); WIDTH];
         for (k, span) in spans[..wide].iter_mut().enumerate() {
             let place = (at % inner.count) as i64 * inner.stride + k as i64 * inner.window_dilation - inner.low;
             let (size, step) = (inner.base as i64, inner.stride);
-            let begin = if place >= 0 {
-                0
-            } else {
-                ((-place + step - 1) / step).min(run as i64)
-            };
-            let end = if place >= size {
-                0
-            } else {
-                ((size - place + step - 1) / step).min(run as i64)
-            };
+            let begin = if place >= 0 { 0 } else { ((-place + step - 1) / step).min(run as i64) };
+            let end = if place >= size { 0 } else { ((size - place + step - 1) / step).min(run as i64) };
             *span = (place, begin as usize, end.max(begin) as usize);
         }
         let mut to = to;
@@ -210,15 +194,11 @@ unsafe fn copy(from: *const f32, to: *mut f32, n: usize) {
         }
         let mut i = 0;
         while i + 8 <= n {
-            to.add(i)
-                .cast::<Chunk>()
-                .write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
+            to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
             i += 8;
         }
         let i = n - 8;
-        to.add(i)
-            .cast::<Chunk>()
-            .write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
+        to.add(i).cast::<Chunk>().write_unaligned(from.add(i).cast::<Chunk>().read_unaligned());
     }
 }
 

@@ -86,15 +86,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         return None;
     }
     let w = &conv.windows;
-    let unit = Axis {
-        base: 1,
-        window: 1,
-        count: 1,
-        stride: 1,
-        low: 0,
-        base_dilation: 1,
-        window_dilation: 1,
-    };
+    let unit = Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, base_dilation: 1, window_dilation: 1 };
     let mut axes = [unit; AXES];
     let rank = (x.rank() - 2).max(1);
     for (i, axis) in axes.iter_mut().enumerate().take(x.rank() - 2) {
@@ -121,11 +113,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         rank,
         plane,
         image,
-        group: if conv.batch_groups > 1 {
-            images * image
-        } else {
-            features * plane
-        },
+        group: if conv.batch_groups > 1 { images * image } else { features * plane },
         features,
         window,
         positions,
@@ -140,11 +128,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
     if blocked::suits(&geometry, wide) {
         return Some(Box::new(blocked::Blocked::new(geometry, machine)));
     }
-    let weights = Layout {
-        row: depth as isize,
-        col: 1,
-        batch: [0, (outs * depth) as isize, 0],
-    };
+    let weights = Layout { row: depth as isize, col: 1, batch: [0, (outs * depth) as isize, 0] };
     let problem = if wide {
         Problem {
             batch: [1, groups, 1],
@@ -161,20 +145,12 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         geometry.piece = positions / pieces;
         let (piece, positions) = (geometry.piece as isize, positions as isize);
         let out = (outs * groups) as isize;
-        let c = Layout {
-            row: positions,
-            col: 1,
-            batch: [out * positions, outs as isize * positions, piece],
-        };
+        let c = Layout { row: positions, col: 1, batch: [out * positions, outs as isize * positions, piece] };
         Problem {
             batch: [images, groups, pieces],
             a: Source::Memory(weights),
             b: Source::Generated { batched: true },
-            c: Target::Memory {
-                dtype: conv.out,
-                layout: c,
-                accumulate: false,
-            },
+            c: Target::Memory { dtype: conv.out, layout: c, accumulate: false },
             ..Problem::new(outs, depth, geometry.piece, dtype)
         }
     };
@@ -188,11 +164,7 @@ impl Routine for Convolution {
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let context = Context {
-            geometry: &self.geometry,
-            x: args[0],
-            out: outs[0],
-        };
+        let context = Context { geometry: &self.geometry, x: args[0], out: outs[0] };
         let ctx = (&raw const context).cast::<c_void>();
         let f = match (self.wide, self.geometry.size) {
             (true, 2) => generate::<u16, true>,
@@ -206,8 +178,7 @@ impl Routine for Convolution {
         // SAFETY: the plan was made for these shapes, and the context outlives the call.
         unsafe {
             if self.wide {
-                self.plan
-                    .run(pool, windows, kernel, Output::Epilogue { f: store, ctx }, scratch);
+                self.plan.run(pool, windows, kernel, Output::Epilogue { f: store, ctx }, scratch);
             } else {
                 self.plan.run(pool, kernel, windows, Output::Memory(outs[0]), scratch);
             }

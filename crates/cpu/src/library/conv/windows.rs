@@ -60,11 +60,7 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
         (0, batch, col0)
     } else {
         let pieces = g.positions / g.piece.max(1);
-        (
-            batch / (pieces * g.groups),
-            batch / pieces % g.groups,
-            batch % pieces * g.piece + col0,
-        )
+        (batch / (pieces * g.groups), batch / pieces % g.groups, batch % pieces * g.piece + col0)
     };
     let (row_sizes, col_sizes) = if WIDE { (&counts, &windows) } else { (&windows, &counts) };
     let mut row = Odometer::new(row0, row_sizes, g.rank);
@@ -85,9 +81,7 @@ pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
                 stride /= x.base.max(1);
                 let place = position.at[a] as i64 * x.stride + window.at[a] as i64 * x.window_dilation - x.low;
                 let inside = place >= 0 && place % x.base_dilation == 0 && place / x.base_dilation < x.base as i64;
-                line = line
-                    .filter(|_| inside)
-                    .map(|l| l + (place / x.base_dilation) as usize * stride);
+                line = line.filter(|_| inside).map(|l| l + (place / x.base_dilation) as usize * stride);
             }
             let place =
                 position.at[inner] as i64 * axis.stride + window.at[inner] as i64 * axis.window_dilation - axis.low;
@@ -127,16 +121,8 @@ unsafe fn copy_line<T: Copy + Default>(line: *const T, axis: &Axis, place: i64, 
             }
             return;
         }
-        let begin = if place >= 0 {
-            0
-        } else {
-            ((-place + step - 1) / step).min(n as i64)
-        };
-        let end = if place >= size {
-            0
-        } else {
-            ((size - place + step - 1) / step).min(n as i64)
-        };
+        let begin = if place >= 0 { 0 } else { ((-place + step - 1) / step).min(n as i64) };
+        let end = if place >= size { 0 } else { ((size - place + step - 1) / step).min(n as i64) };
         let (begin, end) = (begin as usize, end.max(begin) as usize);
         fill(to, begin);
         let from = line.wrapping_offset((place + begin as i64 * step) as isize);

@@ -152,10 +152,6 @@ fn reflect(
         axpy(v[i], &x[i * width + columns.start..i * width + columns.end], sums);
     }
     for i in rows {
-        axpy(
-            -tau * v[i],
-            sums,
-            &mut x[i * width + columns.start..i * width + columns.end],
-        );
+        axpy(-tau * v[i], sums, &mut x[i * width + columns.start..i * width + columns.end]);
     }
 }

@@ -47,9 +47,7 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
         Op::Cholesky(_) => Kind::Cholesky,
         Op::TriangularSolve(t) => Kind::Solve(*t),
         Op::Lu(_) => Kind::Lu,
-        Op::Qr(Qr { full }) => Kind::Qr {
-            columns: if *full { m } else { m.min(n) },
-        },
+        Op::Qr(Qr { full }) => Kind::Qr { columns: if *full { m } else { m.min(n) } },
         Op::Eigh(Eigh) => Kind::Eigh,
         Op::Svd(Svd { vectors }) => Kind::Svd { vectors: *vectors },
         _ => return None,
@@ -144,9 +142,7 @@ impl Factorisation {
                     factor::qr(a, m, n, q, columns, rest);
                     self.write(outs[0], index, m * columns, |i| q[i]);
                     let (rows, cols) = self.outs[1];
-                    self.write(outs[1], index, rows * cols, |i| {
-                        if i / cols <= i % cols { a[i] } else { 0.0 }
-                    });
+                    self.write(outs[1], index, rows * cols, |i| if i / cols <= i % cols { a[i] } else { 0.0 });
                 }
                 Kind::Eigh => {
                     let (d, e) = rest.split_at_mut(n);
@@ -179,11 +175,8 @@ impl Factorisation {
             }
             self.write(outs[1], index, short, |i| s[i]);
             // Rows of `columns` and of `v` are singular vectors of the tall matrix.
-            let (left, left_len, right, right_len) = if m >= n {
-                (&*columns, tall, &*v, short)
-            } else {
-                (&*v, short, &*columns, tall)
-            };
+            let (left, left_len, right, right_len) =
+                if m >= n { (&*columns, tall, &*v, short) } else { (&*v, short, &*columns, tall) };
             self.write(outs[0], index, m * short, |i| left[i % short * left_len + i / short]);
             self.write(outs[2], index, short * n, |i| right[i / n * right_len + i % n]);
         }
@@ -198,18 +191,13 @@ impl Routine for Factorisation {
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let scratch = Raw(scratch.cast::<f64>());
         let (args, outs) = (Pointers(args), Pointers(outs));
-        in_ranges(
-            pool,
-            self.batch,
-            self.batch * self.each * 16,
-            &|range: Range<usize>, worker| {
-                // SAFETY: each worker has its own scratch and its own matrices.
-                unsafe {
-                    let work = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
-                    range.for_each(|i| self.one(args.get(), outs.get(), i, work));
-                }
-            },
-        );
+        in_ranges(pool, self.batch, self.batch * self.each * 16, &|range: Range<usize>, worker| {
+            // SAFETY: each worker has its own scratch and its own matrices.
+            unsafe {
+                let work = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
+                range.for_each(|i| self.one(args.get(), outs.get(), i, work));
+            }
+        });
         Ok(())
     }
 }

@@ -145,16 +145,8 @@ impl Frame {
                 continue;
             }
             let first = k as i64 * a.window_dilation - a.low;
-            let begin = if first >= 0 {
-                0
-            } else {
-                (-first + a.stride - 1) / a.stride
-            };
-            let end = if first >= a.base as i64 {
-                0
-            } else {
-                (a.base as i64 - first + a.stride - 1) / a.stride
-            };
+            let begin = if first >= 0 { 0 } else { (-first + a.stride - 1) / a.stride };
+            let end = if first >= a.base as i64 { 0 } else { (a.base as i64 - first + a.stride - 1) / a.stride };
             for o in begin..end.min(a.count as i64) {
                 f(o as usize, (first + o * a.stride) as usize);
             }
@@ -200,11 +192,7 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
             for line in lines {
                 if frame.halves.is_some() {
                     let (top, bottom) = frame.pair(line);
-                    let pair = halving::Lines {
-                        top: x.at(top),
-                        bottom: x.at(bottom),
-                        windows: n,
-                    };
+                    let pair = halving::Lines { top: x.at(top), bottom: x.at(bottom), windows: n };
                     // SAFETY: both lines are inside the operand, and the results are the range's own.
                     unsafe { halving::reduce::<T, F>(frame.avx2, pair, self.identity, y.at(line * n)) };
                     continue;
@@ -279,11 +267,7 @@ impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
                     let (top, bottom) = frame.pair(line);
                     // SAFETY: both lines are inside the base, and the range's own.
                     unsafe {
-                        let pair = halving::Lines {
-                            top: keys.add(top),
-                            bottom: keys.add(bottom),
-                            windows: n,
-                        };
+                        let pair = halving::Lines { top: keys.add(top), bottom: keys.add(bottom), windows: n };
                         halving::spread(frame.avx2, pair, self.max, x.add(line * n), (y.at(top), y.at(bottom)));
                     }
                 }
@@ -317,11 +301,7 @@ impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
                                 *y.at(at) = (*y.at(at)).add(*x.add(line_at));
                             }
                         } else {
-                            *y.at(line_at) = if at == usize::MAX {
-                                T::rounded(T::zero())
-                            } else {
-                                *x.add(at)
-                            };
+                            *y.at(line_at) = if at == usize::MAX { T::rounded(T::zero()) } else { *x.add(at) };
                         }
                     }
                 }
