@@ -98,7 +98,14 @@ fn checkpoints_lower_the_planned_memory() {
 
 #[test]
 fn verify_backward_tells_right_from_wrong() {
-    let right = loom(&["verify-backward", "crates/lang/tests/modules/check/linear.module", "--model", "Twice", "--set", "width=4"]);
+    let right = loom(&[
+        "verify-backward",
+        "crates/lang/tests/modules/check/linear.module",
+        "--model",
+        "Twice",
+        "--set",
+        "width=4",
+    ]);
     assert_eq!(right.status.code(), Some(0), "{}", text(&right.stdout));
     let good = include_str!("../../lang/std/modules/linear.module");
     let broken = [

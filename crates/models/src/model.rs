@@ -62,14 +62,7 @@ impl Model {
             pieces.push(found);
         }
         reject_unused(&checkpoint, &pieces)?;
-        Ok(Model {
-            architecture,
-            params,
-            dtype,
-            weights,
-            pieces,
-            config: config.json,
-        })
+        Ok(Model { architecture, params, dtype, weights, pieces, config: config.json })
     }
 
     /// How many tokens the model knows, if its configuration says so.
@@ -91,10 +84,7 @@ fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
     let harmless = |name: &str| BUFFERS.iter().any(|end| name.ends_with(end)) || HEADS.contains(&name);
     let mut names = checkpoint.names();
     match names.find(|name| !used.contains(name) && !harmless(name)) {
-        Some(tensor) => Err(Error::UnusedTensor {
-            path: checkpoint.dir().to_path_buf(),
-            tensor: tensor.to_string(),
-        }),
+        Some(tensor) => Err(Error::UnusedTensor { path: checkpoint.dir().to_path_buf(), tensor: tensor.to_string() }),
         None => Ok(()),
     }
 }
@@ -207,16 +197,10 @@ impl Piece {
     pub(crate) fn take(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
         let (starts, length) = self.runs(whole);
         let values: Vec<f32> = starts.flat_map(|at| data[at..at + length].iter().copied()).collect();
-        if self.transposed {
-            transpose(&values, self.shape[1], self.shape[0])
-        } else {
-            values
-        }
+        if self.transposed { transpose(&values, self.shape[1], self.shape[0]) } else { values }
     }
 }
 
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    (0..columns)
-        .flat_map(|c| (0..rows).map(move |r| values[r * columns + c]))
-        .collect()
+    (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
 }

@@ -149,13 +149,7 @@ impl Lowerer<'_> {
     }
 
     /// `x -> Linear(weight) -> y`: tensors fill the module's parameters in order, sizes follow from them.
-    fn module_call(
-        &mut self,
-        call: &Call,
-        item: ItemRef,
-        operands: Vec<Operand>,
-        frame: &Frame,
-    ) -> Result<Vec<Value>> {
+    fn module_call(&mut self, call: &Call, item: ItemRef, operands: Vec<Operand>, frame: &Frame) -> Result<Vec<Value>> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return fail(Code::E002, call.span, "not a module", "");
         };
@@ -280,9 +274,8 @@ impl Lowerer<'_> {
                         None => self.options.dtype,
                     };
                     let scalar = ir::Build::scalar(&mut self.b, like, number);
-                    inputs.push(Operand::Tensor(
-                        scalar.map_err(|e| super::misfit(&e, arg.value.span, primitive.name))?,
-                    ));
+                    inputs
+                        .push(Operand::Tensor(scalar.map_err(|e| super::misfit(&e, arg.value.span, primitive.name))?));
                 }
                 Argument::Constant(value) => {
                     let Some(name) = attribute_names.get(next) else {
@@ -294,11 +287,7 @@ impl Lowerer<'_> {
             }
         }
         for param in &primitive.attributes {
-            if let Param::Named {
-                name,
-                default: Some(default),
-                ..
-            } = param
+            if let Param::Named { name, default: Some(default), .. } = param
                 && !p.attributes.contains_key(&name.name)
                 && name.name != "dtype"
             {
@@ -332,11 +321,7 @@ impl Lowerer<'_> {
         match &expr.kind {
             ExprKind::Paren(inner) => self.argument(inner, frame, tensor_first),
             ExprKind::None => Ok(Argument::Absent),
-            ExprKind::IfElse {
-                then,
-                condition,
-                otherwise,
-            } => {
+            ExprKind::IfElse { then, condition, otherwise } => {
                 let branch = if frame.condition(condition)? { then } else { otherwise };
                 self.argument(branch, frame, tensor_first)
             }
@@ -354,10 +339,12 @@ impl Lowerer<'_> {
                     },
                 }
             }
-            ExprKind::Attr(..) | ExprKind::Index(..) => match expr.as_path().and_then(|path| self.entry(&path, frame)) {
-                Some(Entry::Absent) => Ok(Argument::Absent),
-                _ => self.operand(expr, frame).map(Argument::Operand),
-            },
+            ExprKind::Attr(..) | ExprKind::Index(..) => {
+                match expr.as_path().and_then(|path| self.entry(&path, frame)) {
+                    Some(Entry::Absent) => Ok(Argument::Absent),
+                    _ => self.operand(expr, frame).map(Argument::Operand),
+                }
+            }
             _ => match frame.constant(expr)? {
                 Const::None => Ok(Argument::Absent),
                 value => Ok(Argument::Constant(value)),

@@ -42,9 +42,8 @@ impl Lowerer<'_> {
 
         let outer = std::mem::take(&mut self.b);
         let tables = std::mem::take(&mut self.tables);
-        let inside: BTreeMap<Value, Value> = (captured.iter().copied())
-            .zip(types.into_iter().map(|ty| self.b.graph.input(ty)))
-            .collect();
+        let inside: BTreeMap<Value, Value> =
+            (captured.iter().copied()).zip(types.into_iter().map(|ty| self.b.graph.input(ty))).collect();
         let mut inner = frame.clone();
         inner.entries.values_mut().for_each(|entry| *entry = renamed(entry, &inside));
         let given = operands.iter().map(|operand| match operand {
@@ -98,10 +97,8 @@ fn renamed(entry: &Entry, names: &BTreeMap<Value, Value>) -> Entry {
 /// The graph with only the inputs it reads, and which those are.
 fn without_unused(graph: &Graph) -> ir::Result<(Graph, Vec<usize>)> {
     let inputs = graph.inputs();
-    let read: BTreeSet<Value> = (graph.nodes().iter().flat_map(|node| node.args.iter()))
-        .chain(graph.outputs())
-        .copied()
-        .collect();
+    let read: BTreeSet<Value> =
+        (graph.nodes().iter().flat_map(|node| node.args.iter())).chain(graph.outputs()).copied().collect();
     let used: Vec<usize> = (0..inputs.len()).filter(|&i| read.contains(&inputs[i])).collect();
     let mut b = Builder::new();
     let kept: Vec<Value> = used.iter().map(|&i| b.graph.input(graph.ty(inputs[i]).clone())).collect();

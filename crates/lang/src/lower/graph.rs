@@ -144,9 +144,8 @@ impl Lowerer<'_> {
             while index < pending.len() {
                 let made: BTreeSet<String> = pending.iter().flat_map(|flow| names(flow)).collect();
                 let own = names(pending[index]);
-                let ready = graph_uses(pending[index])
-                    .iter()
-                    .all(|(name, _)| !made.contains(name) || own.contains(name));
+                let ready =
+                    graph_uses(pending[index]).iter().all(|(name, _)| !made.contains(name) || own.contains(name));
                 if ready {
                     let flow = pending.remove(index);
                     self.flow(flow, frame)?;
@@ -177,9 +176,8 @@ impl Lowerer<'_> {
             operands = self.steps(flow, operands, frame)?;
             self.checkpoint_blocks = false;
         } else if checkpoint {
-            operands = self.recomputed(frame, &operands, flow.span, |l, frame, operands| {
-                l.steps(flow, operands, frame)
-            })?;
+            operands =
+                self.recomputed(frame, &operands, flow.span, |l, frame, operands| l.steps(flow, operands, frame))?;
         } else {
             operands = self.steps(flow, operands, frame)?;
         }
