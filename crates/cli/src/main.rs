@@ -43,7 +43,7 @@ const COMMANDS: &[Command] = &[
         name: "explain",
         options: compile::EXPLAIN,
         run: compile::explain,
-        about: "loom explain FILE [--model NAME] [--set name=value].. [--batch 1] [--seq 16]: sizes, memory, annotations",
+        about: "loom explain FILE [--model NAME] [--set name=value].. [--batch 1] [--seq 16]: sizes and planned memory",
     },
     Command {
         name: "compile",

@@ -49,7 +49,7 @@ fn written_and_derived_backward_agree() {
     let mut gradients = Vec::new();
     for written_backward in [true, false] {
         let options = Options { dtype: DType::F64, written_backward, ..Options::default() };
-        let lowered = lower(&program, item, &given, &[ids.clone()], &options)
+        let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
         assert_eq!(lowered.params.len(), 3 + 2 * 6);
         assert_eq!(lowered.params[1].path, "blocks[0].norm1.weight");

@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::{Checkpoint, Model};
+use models::{Checkpoint, Model, NamedTensor, write_tensors};
 use safetensors::SafeTensors;
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,41 @@ fn check(name: &str) {
     let logits = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits;
     let worst = difference(&logits.floats(), &want("logits"));
     assert!(worst < 1e-4, "{name}: logits after export differ by {worst}");
+    let _ = std::fs::remove_dir_all(&out);
+}
+
+/// The same tensors in two shards with an index.
+#[test]
+fn shards_give_the_same_model() {
+    let dir = folder("qwen2");
+    let bytes = std::fs::read(dir.join("model.safetensors")).expect("the checkpoint");
+    let tensors = SafeTensors::deserialize(&bytes).expect("the checkpoint");
+    let out = std::env::temp_dir().join(format!("tensorloom-shards-{}", std::process::id()));
+    std::fs::create_dir_all(&out).expect("a folder");
+    std::fs::copy(dir.join("config.json"), out.join("config.json")).expect("a copy");
+    let mut map = serde_json::Map::new();
+    let mut shards = [Vec::new(), Vec::new()];
+    for (i, (name, view)) in tensors.tensors().into_iter().enumerate() {
+        map.insert(name.clone(), format!("part-{}.safetensors", i % 2).into());
+        shards[i % 2].push(NamedTensor {
+            name,
+            shape: view.shape().to_vec(),
+            dtype: DType::F32,
+            bytes: view.data().to_vec(),
+        });
+    }
+    for (i, shard) in shards.iter().enumerate() {
+        write_tensors(&out.join(format!("part-{i}.safetensors")), shard).expect("written");
+    }
+    let index = serde_json::json!({ "weight_map": map });
+    std::fs::write(out.join("model.safetensors.index.json"), index.to_string()).expect("written");
+    let cpu = Cpu::new(1);
+    let ids = [vec![1, 2, 3]];
+    let logits = |dir: &Path| {
+        let model = Model::load(dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+        model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits
+    };
+    assert_eq!(logits(&dir), logits(&out));
     let _ = std::fs::remove_dir_all(&out);
 }
 

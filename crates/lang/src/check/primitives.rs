@@ -18,6 +18,8 @@ pub enum Rule {
     Matmul,
     /// `A·B` per leading axes, which broadcast.
     BatchedMatmul,
+    /// Rows in groups, each with its group's matrix.
+    GroupedGemm,
     /// The operands' shapes broadcast.
     Broadcast,
     /// One result per size along an axis.
@@ -68,7 +70,7 @@ const TABLE: &[Row] = &[
     Row("matmul", "(A: [*, K], B: [*, N])", "C: [*, N]", MATMUL_ATTRIBUTES, &["A", "B"], Rule::Matmul),
     Row("batched_matmul", "(A: [*, M, K], B: [*, K, N])", "C: [*, M, N]", MATMUL_ATTRIBUTES, &["A", "B"], Rule::BatchedMatmul),
     Row("grouped_gemm", "(input: [n, K], weights: [G, N, K], offsets: [G + 1, int32])", "output: [n, N]",
-        "transpose: enum(NN, NT, TN, TT) = NT", &["input", "weights"], Rule::Signature),
+        "transpose: enum(NN, NT, TN, TT) = NT", &["input", "weights"], Rule::GroupedGemm),
     Row("grouped_gemm_weight_grad", "(input: [n, K], d_output: [n, N], offsets: [G + 1, int32])", "d_weights: [G, N, K]",
         "accumulate: bool = false", &[], Rule::Signature),
     // §6.2 normalisation

@@ -80,6 +80,7 @@ fn results(
                 batched_matmul(sizes, mode, a, b).map_err(|label| matmul_error(mode, label, a, b, batched_matmul));
             one(result.map(Some))
         }
+        (Rule::GroupedGemm, [x, w, _]) => one(grouped_gemm(sizes, word(attributes, "transpose"), x, w).map(Some)),
         (Rule::Broadcast, all) => {
             let mut result = (*all[0]).clone();
             for shape in &all[1..] {
@@ -216,6 +217,21 @@ fn batched_matmul(sizes: &Sizes, mode: &str, a: &Shape, b: &Shape) -> Result<Sha
     let mut lead = broadcast(sizes, &left, &right).map_err(|error| error.label)?;
     lead.dims.extend([m.clone(), n.clone()]);
     Ok(lead)
+}
+
+/// `[n, K]` by one matrix for each group: `[G, N, K]`, or `[G, K, N]` where it is not transposed.
+fn grouped_gemm(sizes: &Sizes, mode: Option<&str>, x: &Shape, w: &Shape) -> Result<Shape, ShapeError> {
+    let ([rows, k], [_, first, second]) = (&x.dims[..], &w.dims[..]) else {
+        return Err(ShapeError::new("needs an input [n, K] and weights of three dimensions"));
+    };
+    let (inner, n) = if mode == Some("NN") { (first, second) } else { (second, first) };
+    if !sizes.same(k, inner) {
+        let mut misfit = ShapeError::new(format!("the rows have {k} elements, the matrices take {inner}"));
+        let other = if mode == Some("NN") { "NT" } else { "NN" };
+        misfit.hint = sizes.same(k, n).then(|| format!("transpose={other} would fit"));
+        return Err(misfit);
+    }
+    Ok(Shape::fixed(vec![rows.clone(), n.clone()]))
 }
 
 /// Says which other way of transposing would fit, decided on the same symbols.

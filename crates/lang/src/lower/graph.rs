@@ -311,8 +311,12 @@ impl Lowerer<'_> {
             match item {
                 item if is_ellipsis(item) => axis += shape.len() - named,
                 IndexItem::At(expr) => {
-                    start[axis] = place(expr, shape[axis].saturating_sub(1))?;
+                    start[axis] = place(expr, shape[axis])?;
                     limit[axis] = start[axis] + 1;
+                    if limit[axis] > shape[axis] {
+                        let label = format!("the axis has {}", shape[axis]);
+                        return fail(Code::E004, expr.span, "index out of range", label);
+                    }
                     dropped.push(axis);
                     axis += 1;
                 }
