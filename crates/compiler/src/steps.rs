@@ -6,7 +6,7 @@ use crate::program::*;
 use crate::strided::{Strided, joined, strided};
 use crate::{Error, Result};
 use ir::ops::{Dot, Scan, While};
-use ir::{Graph, Literal, Meaning, Node, Op, Type, Value};
+use ir::{Graph, Literal, Node, Op, Type, Value};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -61,7 +61,7 @@ impl Lowering<'_> {
                     // A product whose only reader is the next unit hands its tiles over while they are hot.
                     if let (Op::Dot(dot), Some(Unit::Group(g))) = (&node.op, order.get(k + 1))
                         && !graph.outputs().contains(&node.outs[0])
-                        && only_reader(graph, &order, k + 1, node.outs[0], &base)
+                        && only_reader(graph, &order, &in_memory, k + 1, node.outs[0], &base)
                         && self.dot_with_epilogue(graph, dot, node, g, &in_memory, &mut places, steps)?
                     {
                         k += 2;
@@ -348,31 +348,36 @@ fn place_of(places: &[Option<Place>], v: Value) -> Result<Place> {
 }
 
 /// Whether only the unit at `at` reads a value.
-fn only_reader(graph: &Graph, order: &[Unit], at: usize, v: Value, base: &dyn Fn(&Node, usize) -> Value) -> bool {
+fn only_reader(
+    graph: &Graph,
+    order: &[Unit],
+    in_memory: &[bool],
+    at: usize,
+    v: Value,
+    base: &dyn Fn(&Node, usize) -> Value,
+) -> bool {
     let reads = |unit: &Unit| match unit {
         Unit::Anchor(k) => {
             let node = &graph.nodes()[*k];
             (0..node.args.len()).any(|i| base(node, i) == v)
         }
-        Unit::Group(g) => g.roots.iter().any(|r| depends_directly(graph, r.value, v)),
+        Unit::Group(g) => g.roots.iter().any(|r| depends_directly(graph, in_memory, r.value, v)),
     };
     order.iter().enumerate().skip(at).all(|(i, u)| reads(u) == (i == at))
 }
 
-/// Whether the inlined expression of a root reaches `v`.
-fn depends_directly(graph: &Graph, root: Value, v: Value) -> bool {
+/// Whether the inlined expression of a root reaches `v`: a value in memory is where inlining ends.
+fn depends_directly(graph: &Graph, in_memory: &[bool], root: Value, v: Value) -> bool {
     let mut stack = graph.node_of(root).map(|n| n.args.to_vec()).unwrap_or_default();
     let mut seen = rustc_hash::FxHashSet::default();
     while let Some(x) = stack.pop() {
         if x == v {
             return true;
         }
-        if x < v || !seen.insert(x) {
+        if x < v || in_memory[x.0 as usize] || !seen.insert(x) {
             continue;
         }
-        if let Some(n) = graph.node_of(x)
-            && matches!(n.op.meaning(), Meaning::Map(_) | Meaning::View(_) | Meaning::Reduce(..))
-        {
+        if let Some(n) = graph.node_of(x) {
             stack.extend(&n.args);
         }
     }

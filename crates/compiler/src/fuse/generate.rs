@@ -215,8 +215,11 @@ impl<'a> Generator<'a> {
                 let mut place = batch.clone();
                 place.push(Lin::constant(k as i64));
                 let Some(room) = operand.shape[a].checked_sub(g.slice_sizes[a]) else {
-                    // No slice fits into the operand, so every one is outside.
-                    let GatherMode::Fill(fill) = g.mode else { return Err(Fail::NotScalar) };
+                    // No slice fits into the operand: every one is outside, or has no elements.
+                    let fill = match g.mode {
+                        GatherMode::Fill(fill) => fill,
+                        GatherMode::Clip => Scalar::zero(operand.dtype),
+                    };
                     return Ok(self.exprs.constant(fill));
                 };
                 if let GatherMode::Fill(_) = g.mode {
