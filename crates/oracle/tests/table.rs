@@ -60,6 +60,18 @@ fn vmap_equals_a_loop() {
 }
 
 #[test]
+fn grad_of_vmap_equals_finite_differences() {
+    each(
+        "grad of vmap",
+        |r| r.smooth && !r.forward_only,
+        |row, rng| {
+            let (wide, inputs) = check::batched(&row.graph, &row.inputs, rng)?;
+            check::grads(&wide, &inputs, rng).map(|_| ())
+        },
+    );
+}
+
+#[test]
 fn vmap_of_grad_equals_a_loop() {
     each(
         "vmap of vjp",
