@@ -19,11 +19,7 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn parse(words: &[String], known: &[Flag], about: &'static str) -> Result<Args, Usage> {
-        let mut args = Args {
-            words: Vec::new(),
-            options: Vec::new(),
-            about,
-        };
+        let mut args = Args { words: Vec::new(), options: Vec::new(), about };
         let mut rest = words.iter();
         while let Some(word) = rest.next() {
             let Some(option) = word.strip_prefix("--") else {
@@ -70,8 +66,7 @@ impl Args {
 
     /// A value that must be there.
     pub(crate) fn required(&self, name: &str) -> Result<&str, Usage> {
-        self.value(name)
-            .ok_or_else(|| Usage(format!("`--{name}` is missing: {}", self.about)))
+        self.value(name).ok_or_else(|| Usage(format!("`--{name}` is missing: {}", self.about)))
     }
 
     pub(crate) fn number(&self, name: &str, default: usize) -> Result<usize, Usage> {

@@ -21,11 +21,7 @@ pub(crate) fn findings(program: &Program) -> Vec<Diagnostic> {
 
 /// Draws findings, with colours where a person is looking.
 pub(crate) fn draw(program: &Program, findings: &[Diagnostic]) {
-    let style = if std::io::stderr().is_terminal() {
-        Style::Ansi
-    } else {
-        Style::Plain
-    };
+    let style = if std::io::stderr().is_terminal() { Style::Ansi } else { Style::Plain };
     eprint!("{}", render_all(&program.sources, findings, style));
 }
 

@@ -13,22 +13,9 @@ use lang::resolve::{ItemRef, ModuleView, Program};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-pub(crate) const COMPILE: &[Flag] = &[
-    ("emit", true),
-    ("model", true),
-    ("set", true),
-    ("batch", true),
-    ("seq", true),
-    ("dtype", true),
-    ("json", false),
-];
-pub(crate) const EXPLAIN: &[Flag] = &[
-    ("model", true),
-    ("set", true),
-    ("batch", true),
-    ("seq", true),
-    ("dtype", true),
-];
+pub(crate) const COMPILE: &[Flag] =
+    &[("emit", true), ("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("json", false)];
+pub(crate) const EXPLAIN: &[Flag] = &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true)];
 
 /// A checked declaration with the sizes of the command line.
 struct Target {
@@ -74,12 +61,7 @@ fn target(args: &Args) -> Result<Option<Target>, Usage> {
         given.insert(name.trim().to_string(), value_of(value.trim()));
     }
     let inputs = input_types(args, &program, item, &given)?;
-    Ok(Some(Target {
-        program,
-        item,
-        given,
-        inputs,
-    }))
+    Ok(Some(Target { program, item, given, inputs }))
 }
 
 fn value_of(text: &str) -> Value {
@@ -106,11 +88,7 @@ fn input_types(
         .header
         .iter()
         .filter_map(|param| match param {
-            lang::ast::Param::Named {
-                name,
-                default: Some(default),
-                ..
-            } => match default.kind {
+            lang::ast::Param::Named { name, default: Some(default), .. } => match default.kind {
                 lang::ast::ExprKind::Int(n) => Some((name.name.as_str(), n)),
                 _ => None,
             },
@@ -157,11 +135,7 @@ fn input_types(
 
 impl Target {
     fn lower(&self, dtype: DType, written_backward: bool) -> Option<Lowered> {
-        let options = Options {
-            dtype,
-            written_backward,
-            ..Options::default()
-        };
+        let options = Options { dtype, written_backward, ..Options::default() };
         match lower(&self.program, self.item, &self.given, &self.inputs, &options) {
             Ok(lowered) => Some(lowered),
             Err(found) => {
@@ -183,7 +157,10 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
     match emit.as_str() {
         "graph" if args.has("json") => {
             let nodes = lowered.graph.to_string();
-            println!("{}", json!({ "params": schema(&lowered), "inputs": lowered.inputs, "outputs": lowered.outputs, "graph": nodes }));
+            println!(
+                "{}",
+                json!({ "params": schema(&lowered), "inputs": lowered.inputs, "outputs": lowered.outputs, "graph": nodes })
+            );
         }
         "graph" => println!("{}", lowered.graph),
         "schema" => println!("{:#}", json!(schema(&lowered))),
@@ -272,8 +249,13 @@ pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
         let outputs = ir::interp::run(&back, &inputs).map_err(|e| Usage(e.to_string()))?;
         results.push(outputs[lowered.graph.outputs().len()..].to_vec());
     }
+    let skipped = skipped(&target);
     let mut outcome = Outcome::Clean;
     for (name, (written, derived)) in names.iter().zip(results[0].iter().zip(&results[1])) {
+        if skipped.contains(name) {
+            println!("{:8} d_{name}: asked not to be computed", "skipped");
+            continue;
+        }
         let (a, b) = (written.to_vec::<f64>(), derived.to_vec::<f64>());
         let size = b.iter().fold(1e-12f64, |m, x| m.max(x.abs()));
         let worst = a.iter().zip(&b).fold(0f64, |m, (x, y)| m.max((x - y).abs())) / size;
@@ -287,10 +269,24 @@ pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
     Ok(outcome)
 }
 
+/// Inputs with `@gradient(skip)` and parameters with `@frozen`.
+fn skipped(target: &Target) -> Vec<String> {
+    let Some(view) = ModuleView::new(&target.program, target.item) else {
+        return Vec::new();
+    };
+    let marked = |notes: &[lang::ast::Annotation], name: &str| notes.iter().any(|note| note.name.name == name);
+    let inputs = view.forward.inputs.iter().filter(|t| marked(&t.annotations, "gradient"));
+    let inputs = inputs.map(|t| t.name.as_ref().map_or("in".to_string(), |n| n.name.clone()));
+    let params = view.params.iter().filter(|p| marked(&p.annotations, "frozen"));
+    let params = params.filter_map(|p| p.path.as_name()).map(|n| n.name.clone());
+    inputs.chain(params).collect()
+}
+
 /// Numbers between -0.5 and 0.5 that look random; ids stay small.
 fn sample(ty: &Type, seed: usize) -> Literal {
     Literal::from_fn(ty.clone(), |i| {
-        let mixed = (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (seed as u64 + 1).wrapping_mul(0xD1B5_4A32_D192_ED03);
+        let mixed =
+            (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (seed as u64 + 1).wrapping_mul(0xD1B5_4A32_D192_ED03);
         let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40;
         match ty.dtype.is_int() {
             true => Scalar::from_i64(ty.dtype, (mixed % 7) as i64),

@@ -7,21 +7,9 @@ use cpu::Cpu;
 use models::{Error, Model, NamedTensor};
 use std::path::Path;
 
-pub(crate) const EVAL: &[Flag] = &[
-    ("ids", true),
-    ("labels", true),
-    ("out", true),
-    ("dtype", true),
-    ("threads", true),
-];
-pub(crate) const GENERATE: &[Flag] = &[
-    ("ids", true),
-    ("max-new", true),
-    ("greedy", false),
-    ("json", false),
-    ("dtype", true),
-    ("threads", true),
-];
+pub(crate) const EVAL: &[Flag] = &[("ids", true), ("labels", true), ("out", true), ("dtype", true), ("threads", true)];
+pub(crate) const GENERATE: &[Flag] =
+    &[("ids", true), ("max-new", true), ("greedy", false), ("json", false), ("dtype", true), ("threads", true)];
 pub(crate) const EXPORT: &[Flag] = &[("out", true), ("dtype", true)];
 
 fn load(args: &Args) -> Result<Model, Usage> {

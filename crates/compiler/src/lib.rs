@@ -73,34 +73,17 @@ pub fn compile(graph: &Graph, backend: &dyn Backend, options: &Options) -> Resul
     let g = passes::simplify::simplify(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
 
-    let mut lowering = steps::Lowering {
-        backend,
-        buffers: Vec::new(),
-        levels: 0,
-    };
+    let mut lowering = steps::Lowering { backend, buffers: Vec::new(), levels: 0 };
     let (inputs, outputs) = (g.input_types(), g.output_types());
-    let ins: Vec<Place> = inputs
-        .iter()
-        .enumerate()
-        .map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i))))
-        .collect();
-    let outs: Vec<Place> = outputs
-        .iter()
-        .enumerate()
-        .map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Output(i))))
-        .collect();
+    let ins: Vec<Place> =
+        inputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i)))).collect();
+    let outs: Vec<Place> =
+        outputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Output(i)))).collect();
     let mut steps = Vec::new();
     lowering.graph(&g, &ins, &outs, 0, &mut steps)?;
     let levels = lowering.levels;
-    let mut program = Program {
-        buffers: lowering.buffers,
-        inputs,
-        outputs,
-        steps,
-        arena: 0,
-        levels,
-        donated: Vec::new(),
-    };
+    let mut program =
+        Program { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
     plan::plan(&mut program);
     program.donated = donate::donations(&program, &options.donate);
     Ok(program)

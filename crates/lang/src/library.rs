@@ -51,9 +51,7 @@ impl<L: Loader> Loader for WithLibrary<L> {
             return self.0.list(folder);
         }
         let inside = |path: &&str| {
-            path.strip_prefix(folder)
-                .and_then(|rest| rest.strip_prefix('/'))
-                .is_some_and(|rest| !rest.contains('/'))
+            path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')).is_some_and(|rest| !rest.contains('/'))
         };
         let paths = FILES.iter().map(|(path, _)| *path);
         paths.filter(inside).map(str::to_string).collect()

@@ -12,11 +12,7 @@ fn load(path: &str) -> Program {
     let program = Program::load(path, &WithLibrary(MemoryLoader::new()));
     let mut findings = program.diagnostics.clone();
     findings.extend(lang::check::check(&program).diagnostics);
-    assert!(
-        findings.is_empty(),
-        "{}",
-        render_all(&program.sources, &findings, Style::Plain)
-    );
+    assert!(findings.is_empty(), "{}", render_all(&program.sources, &findings, Style::Plain));
     program
 }
 
@@ -47,22 +43,12 @@ fn sample(ty: &Type, seed: usize) -> Literal {
 fn written_and_derived_backward_agree() {
     let program = load("std/models/llama");
     let item = program.export(0, "Llama").expect("the model");
-    let given = sizes(&[
-        ("vocab_size", 11),
-        ("d_model", 8),
-        ("n_layers", 2),
-        ("heads", 2),
-        ("kv_heads", 1),
-        ("d_ff", 12),
-    ]);
+    let given =
+        sizes(&[("vocab_size", 11), ("d_model", 8), ("n_layers", 2), ("heads", 2), ("kv_heads", 1), ("d_ff", 12)]);
     let ids = Type::new(DType::I32, &[2, 5]);
     let mut gradients = Vec::new();
     for written_backward in [true, false] {
-        let options = Options {
-            dtype: DType::F64,
-            written_backward,
-            ..Options::default()
-        };
+        let options = Options { dtype: DType::F64, written_backward, ..Options::default() };
         let lowered = lower(&program, item, &given, &[ids.clone()], &options)
             .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
         assert_eq!(lowered.params.len(), 3 + 2 * 6);

@@ -28,13 +28,9 @@ pub struct Architecture {
 impl Architecture {
     /// The model that a `config.json` asks for.
     pub(crate) fn of(config: &Config, path: &Path) -> Result<Architecture> {
-        let fault = |reason: String| Error::Config {
-            path: path.to_path_buf(),
-            reason,
-        };
-        let wanted = config
-            .architecture()
-            .ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
+        let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
+        let wanted =
+            config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
         let mut known = Vec::new();
         for file in models() {
             let program = Program::load(file, &WithLibrary(MemoryLoader::new()));
@@ -48,28 +44,16 @@ impl Architecture {
                 }
                 let given = given(entries, config);
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-                return Ok(Architecture {
-                    program,
-                    item,
-                    name,
-                    given,
-                });
+                return Ok(Architecture { program, item, name, given });
             }
         }
         known.sort();
-        Err(fault(format!(
-            "no model for architecture `{wanted}`; known are {}",
-            known.join(", ")
-        )))
+        Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))
     }
 
     /// The forward graph for a batch of sequences, or one step of decoding with caches.
     pub fn lower(&self, batch: usize, steps: usize, dtype: DType, decode: Option<usize>) -> Result<Lowered> {
-        let options = Options {
-            dtype,
-            decode,
-            ..Options::default()
-        };
+        let options = Options { dtype, decode, ..Options::default() };
         let ids = Type::new(DType::I32, &[batch, steps]);
         lower(&self.program, self.item, &self.given, &[ids], &options)
             .map_err(|found| Error::Language(render_all(&self.program.sources, &[*found], Style::Plain)))

@@ -38,11 +38,7 @@ impl Checkpoint {
         } else {
             return Err(fault(dir, "neither model.safetensors nor model.safetensors.index.json is there"));
         };
-        let mut checkpoint = Checkpoint {
-            dir: dir.to_path_buf(),
-            shards: Vec::new(),
-            places: BTreeMap::new(),
-        };
+        let mut checkpoint = Checkpoint { dir: dir.to_path_buf(), shards: Vec::new(), places: BTreeMap::new() };
         for path in paths {
             let map = File::open(&path)
                 .and_then(|file| {
@@ -52,7 +48,8 @@ impl Checkpoint {
                 })
                 .map_err(|e| fault(&path, e))?;
             let shard = checkpoint.shards.len();
-            let tensors = SafeTensors::deserialize(&map).map_err(|e| fault(&path, format!("not safetensors: {e:?}")))?;
+            let tensors =
+                SafeTensors::deserialize(&map).map_err(|e| fault(&path, format!("not safetensors: {e:?}")))?;
             for name in tensors.names() {
                 checkpoint.places.insert(name.to_string(), shard);
             }
@@ -79,12 +76,7 @@ impl Checkpoint {
         let (path, map) = &self.shards[shard];
         let tensors = SafeTensors::deserialize(map).map_err(|e| fault(path, format!("not safetensors: {e:?}")))?;
         let view = tensors.tensor(name).map_err(|e| fault(path, format!("{name}: {e:?}")))?;
-        Ok(Some(Stored {
-            path,
-            shape: view.shape().to_vec(),
-            dtype: view.dtype(),
-            bytes: view.data(),
-        }))
+        Ok(Some(Stored { path, shape: view.shape().to_vec(), dtype: view.dtype(), bytes: view.data() }))
     }
 }
 
@@ -134,10 +126,7 @@ pub(crate) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<f32> {
 }
 
 fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        reason: reason.to_string(),
-    }
+    Error::File { path: path.to_path_buf(), reason: reason.to_string() }
 }
 
 /// The files that an index names.

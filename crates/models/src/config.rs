@@ -14,19 +14,12 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) fn read(path: &Path) -> Result<Config> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::File {
-            path: path.to_path_buf(),
-            reason: e.to_string(),
-        })?;
-        let json: Json = serde_json::from_str(&text).map_err(|e| Error::Config {
-            path: path.to_path_buf(),
-            reason: format!("not valid JSON: {e}"),
-        })?;
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::File { path: path.to_path_buf(), reason: e.to_string() })?;
+        let json: Json = serde_json::from_str(&text)
+            .map_err(|e| Error::Config { path: path.to_path_buf(), reason: format!("not valid JSON: {e}") })?;
         if !json.is_object() {
-            return Err(Error::Config {
-                path: path.to_path_buf(),
-                reason: "expected an object of fields".into(),
-            });
+            return Err(Error::Config { path: path.to_path_buf(), reason: "expected an object of fields".into() });
         }
         Ok(Config { json })
     }
@@ -86,11 +79,7 @@ impl Config {
 
 /// A number without a fraction is an int.
 fn whole(x: f64) -> Value {
-    if x.fract() == 0.0 {
-        Value::int(x as i64)
-    } else {
-        Value::Float(Some(x))
-    }
+    if x.fract() == 0.0 { Value::int(x as i64) } else { Value::Float(Some(x)) }
 }
 
 fn constant(json: &Json) -> Option<Value> {

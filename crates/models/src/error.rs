@@ -33,6 +33,14 @@ pub enum Error {
         /// Shape of that parameter.
         expected: Vec<usize>,
     },
+    /// A tensor of the checkpoint that the model has no parameter for.
+    #[error("{}: tensor `{tensor}` belongs to no parameter of the model", path.display())]
+    UnusedTensor {
+        /// The directory.
+        path: PathBuf,
+        /// Its name.
+        tensor: String,
+    },
     /// A tensor does not have the shape or dtype that its parameter needs.
     #[error("{}: tensor `{tensor}` should be {expected}, found {found}", path.display())]
     Tensor {

@@ -65,19 +65,10 @@ impl Model {
         session.run()?;
         let named = |session: &Session, output: usize, name: &str| -> Result<NamedTensor> {
             let (ty, bytes) = session.read(output)?;
-            Ok(NamedTensor {
-                name: name.to_string(),
-                shape: ty.shape.to_vec(),
-                dtype: ty.dtype,
-                bytes,
-            })
+            Ok(NamedTensor { name: name.to_string(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes })
         };
         if labels.is_none() {
-            return Ok(Evaluation {
-                logits: named(&session, 0, "logits")?,
-                loss: None,
-                gradients: Vec::new(),
-            });
+            return Ok(Evaluation { logits: named(&session, 0, "logits")?, loss: None, gradients: Vec::new() });
         }
         let mut gradients = Vec::new();
         for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
@@ -93,11 +84,7 @@ impl Model {
             }
         }
         gradients.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Evaluation {
-            logits: named(&session, 1, "logits")?,
-            loss: Some(named(&session, 0, "loss")?),
-            gradients,
-        })
+        Ok(Evaluation { logits: named(&session, 1, "logits")?, loss: Some(named(&session, 0, "loss")?), gradients })
     }
 
     /// The common length of the sequences.
@@ -116,9 +103,7 @@ impl Model {
             return Err(Error::Input(format!("id {id} is not in the vocabulary of {vocabulary}")));
         }
         if let Some(most) = self.architecture.size("max_seq").filter(|most| steps > *most) {
-            return Err(Error::Input(format!(
-                "a sequence of {steps} ids: the model takes at most {most}"
-            )));
+            return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
         }
         Ok(steps)
     }
@@ -131,17 +116,13 @@ impl Model {
 
     fn check_labels(&self, labels: &[Vec<i32>], batch: usize, steps: usize) -> Result<()> {
         if labels.len() != batch || labels.iter().any(|row| row.len() != steps) {
-            return Err(Error::Input(format!(
-                "labels must be {batch} rows of {steps}, one for each id"
-            )));
+            return Err(Error::Input(format!("labels must be {batch} rows of {steps}, one for each id")));
         }
         if steps < 2 {
             return Err(Error::Input("a loss needs sequences of at least two ids".into()));
         }
-        let valid: Vec<Vec<i32>> = labels
-            .iter()
-            .map(|row| row.iter().copied().filter(|id| *id != -100).collect())
-            .collect();
+        let valid: Vec<Vec<i32>> =
+            labels.iter().map(|row| row.iter().copied().filter(|id| *id != -100).collect()).collect();
         match self.unknown_id(&valid) {
             Some(id) => Err(Error::Input(format!("label {id} is neither -100 nor in the vocabulary"))),
             None => Ok(()),

@@ -50,10 +50,7 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
             _ => Dtype::F32,
         };
         let view = TensorView::new(dtype, tensor.shape.clone(), &tensor.bytes);
-        views.push((
-            tensor.name.clone(),
-            view.map_err(|e| fault(path, format!("{}: {e:?}", tensor.name)))?,
-        ));
+        views.push((tensor.name.clone(), view.map_err(|e| fault(path, format!("{}: {e:?}", tensor.name)))?));
     }
     // transformers asks for the format before it reads.
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
@@ -63,8 +60,5 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
 }
 
 fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {
-    Error::File {
-        path: path.to_path_buf(),
-        reason: reason.to_string(),
-    }
+    Error::File { path: path.to_path_buf(), reason: reason.to_string() }
 }

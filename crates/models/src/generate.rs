@@ -63,11 +63,7 @@ impl Model {
     fn decoder(&self, steps: usize, capacity: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Decoder> {
         let lowered = self.architecture.lower(1, steps, self.dtype, Some(capacity))?;
         let session = Session::new(&lowered.graph, backend, params)?;
-        let decoder = Decoder {
-            session,
-            params: params.len(),
-            caches: lowered.caches.len(),
-        };
+        let decoder = Decoder { session, params: params.len(), caches: lowered.caches.len() };
         for (i, ty) in lowered.caches.iter().enumerate() {
             decoder.session.bindings.inputs[decoder.params + 2 + i].write(0, &vec![0; ty.bytes()])?;
         }
@@ -97,9 +93,12 @@ impl Decoder {
         let logits = from_bytes(&bytes, ty.dtype);
         let vocabulary = ty.shape.last().copied().unwrap_or(1);
         let last = &logits[logits.len() - vocabulary..];
-        let best = last.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (i, &x)| {
-            if x > best.1 { (i, x) } else { best }
-        });
+        let best = last.iter().enumerate().fold(
+            (0, f32::NEG_INFINITY),
+            |best, (i, &x)| {
+                if x > best.1 { (i, x) } else { best }
+            },
+        );
         Ok(best.0 as i32)
     }
 
@@ -107,10 +106,7 @@ impl Decoder {
     fn take_caches(&mut self, other: &mut Decoder) {
         for i in 0..self.caches {
             let (mine, theirs) = (self.params + 2 + i, other.params + 2 + i);
-            std::mem::swap(
-                &mut self.session.bindings.inputs[mine],
-                &mut other.session.bindings.inputs[theirs],
-            );
+            std::mem::swap(&mut self.session.bindings.inputs[mine], &mut other.session.bindings.inputs[theirs]);
         }
     }
 }

@@ -69,10 +69,7 @@ fn source(architecture: &Architecture, param: &Parameter) -> Result<Sources> {
             return Ok(found);
         }
     }
-    Err(Error::Unmapped {
-        model: architecture.name.clone(),
-        parameter: param.path.clone(),
-    })
+    Err(Error::Unmapped { model: architecture.name.clone(), parameter: param.path.clone() })
 }
 
 type Bindings = Vec<(String, usize)>;
@@ -118,30 +115,20 @@ fn slice(spec: &WeightSpec, values: &Bindings) -> Option<Slice> {
             .iter()
             .fold(text.to_string(), |text, (name, value)| text.replace(&format!("{{{name}}}"), &value.to_string()))
     };
-    let part = |text: &str, transposed: bool| Part {
-        tensor: fill(text),
-        transposed,
-    };
+    let part = |text: &str, transposed: bool| Part { tensor: fill(text), transposed };
     match spec {
-        WeightSpec::Direct(text) => Some(Slice {
-            parts: vec![part(&text.value, false)],
-            dim: 0,
-        }),
+        WeightSpec::Direct(text) => Some(Slice { parts: vec![part(&text.value, false)], dim: 0 }),
         WeightSpec::Fuse { parts, dim, .. } => {
             let dim = match dim.as_ref().map(|expr| &expr.kind) {
                 None => 0,
                 Some(ExprKind::Int(n)) => usize::try_from(*n).ok()?,
                 Some(_) => return None,
             };
-            Some(Slice {
-                parts: parts.iter().map(|text| part(&text.value, false)).collect(),
-                dim,
-            })
+            Some(Slice { parts: parts.iter().map(|text| part(&text.value, false)).collect(), dim })
         }
-        WeightSpec::Transform { source, function, .. } if function.name == "transpose" => Some(Slice {
-            parts: vec![part(&source.value, true)],
-            dim: 0,
-        }),
+        WeightSpec::Transform { source, function, .. } if function.name == "transpose" => {
+            Some(Slice { parts: vec![part(&source.value, true)], dim: 0 })
+        }
         WeightSpec::Transform { .. } | WeightSpec::Split { .. } | WeightSpec::TiedTo { .. } => None,
     }
 }

@@ -9,6 +9,7 @@ use ir::DType;
 use lang::lower::Parameter;
 use safetensors::Dtype;
 use serde_json::Value as Json;
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// A tensor of the checkpoint and its place in a parameter.
@@ -60,14 +61,8 @@ impl Model {
             weights.push(to_bytes(&data, dtype));
             pieces.push(found);
         }
-        Ok(Model {
-            architecture,
-            params,
-            dtype,
-            weights,
-            pieces,
-            config: config.json,
-        })
+        reject_unused(&checkpoint, &pieces)?;
+        Ok(Model { architecture, params, dtype, weights, pieces, config: config.json })
     }
 
     /// How many tokens the model knows, if its configuration says so.
@@ -78,6 +73,19 @@ impl Model {
     /// The number of elements of all parameters.
     pub fn parameter_count(&self) -> usize {
         self.params.iter().map(|p| p.ty.numel()).sum()
+    }
+}
+
+/// Tensors that no parameter is made of would be lost silently; buffers and tied heads are no loss.
+fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
+    const BUFFERS: &[&str] = &["inv_freq", ".attn.bias", ".masked_bias", ".attention.bias"];
+    const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
+    let used: BTreeSet<&str> = pieces.iter().flatten().map(|piece| &*piece.tensor).collect();
+    let harmless = |name: &str| BUFFERS.iter().any(|end| name.ends_with(end)) || HEADS.contains(&name);
+    let mut names = checkpoint.names();
+    match names.find(|name| !used.contains(name) && !harmless(name)) {
+        Some(tensor) => Err(Error::UnusedTensor { path: checkpoint.dir().to_path_buf(), tensor: tensor.to_string() }),
+        None => Ok(()),
     }
 }
 
@@ -189,16 +197,10 @@ impl Piece {
     pub(crate) fn take(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
         let (starts, length) = self.runs(whole);
         let values: Vec<f32> = starts.flat_map(|at| data[at..at + length].iter().copied()).collect();
-        if self.transposed {
-            transpose(&values, self.shape[1], self.shape[0])
-        } else {
-            values
-        }
+        if self.transposed { transpose(&values, self.shape[1], self.shape[0]) } else { values }
     }
 }
 
 fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
-    (0..columns)
-        .flat_map(|c| (0..rows).map(move |r| values[r * columns + c]))
-        .collect()
+    (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
 }

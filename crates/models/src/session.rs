@@ -27,11 +27,7 @@ impl Session {
             outputs: outputs.iter().map(|ty| backend.alloc(ty.bytes())).collect::<compiler::Result<_>>()?,
         };
         let outputs = outputs.clone();
-        Ok(Session {
-            executable,
-            bindings,
-            outputs,
-        })
+        Ok(Session { executable, bindings, outputs })
     }
 
     pub(crate) fn write_ints(&self, input: usize, values: impl Iterator<Item = i32>) -> Result<()> {

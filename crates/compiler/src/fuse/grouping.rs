@@ -202,7 +202,9 @@ impl Grouping<'_> {
     /// Adds what a unit reads to what it depends on.
     fn depend(&mut self, id: usize, reads: &[Value]) {
         for v in reads {
-            let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id && !self.deps[id].contains(&u)) else { continue };
+            let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id && !self.deps[id].contains(&u)) else {
+                continue;
+            };
             self.deps[id].push(u);
             self.users[u].push(id);
             let mut raise = vec![(id, self.latest[u])];
@@ -261,11 +263,9 @@ impl Grouping<'_> {
         let recent = self.units.len().saturating_sub(12);
         for u in (recent..self.units.len()).rev() {
             if let Unit::Group(g) = &self.units[u]
-                && g.roots.iter().any(|r| {
-                    self.reads[&r.value]
-                        .iter()
-                        .any(|x| reads.contains(x) && self.graph.ty(*x).rank() > 0)
-                })
+                && g.roots
+                    .iter()
+                    .any(|r| self.reads[&r.value].iter().any(|x| reads.contains(x) && self.graph.ty(*x).rank() > 0))
             {
                 candidates.push(u);
             }
@@ -300,19 +300,13 @@ impl Grouping<'_> {
             return None;
         }
         let mut g = group.clone();
-        let kept: Shape = (0..g.full.len())
-            .filter(|a| !g.red.contains(a))
-            .map(|a| g.full[a])
-            .collect();
+        let kept: Shape = (0..g.full.len()).filter(|a| !g.red.contains(a)).map(|a| g.full[a]).collect();
         let role = match &node.op {
             Op::Reduce(r) => {
                 let shape = &self.graph.ty(node.args[0]).shape;
                 let mut axes = r.axes.to_vec();
                 axes.sort_unstable();
-                let outer: Shape = (0..shape.len())
-                    .filter(|a| !axes.contains(a))
-                    .map(|a| shape[a])
-                    .collect();
+                let outer: Shape = (0..shape.len()).filter(|a| !axes.contains(a)).map(|a| shape[a]).collect();
                 if g.red.is_empty() && g.full == *shape && is_suffix(&axes, shape.len()) {
                     g.red = axes;
                 } else if g.red.is_empty() && g.full == outer && !axes.is_empty() {
@@ -335,11 +329,7 @@ impl Grouping<'_> {
                 }
             }
         };
-        g.roots.push(Root {
-            value: v,
-            role,
-            stored: true,
-        });
+        g.roots.push(Root { value: v, role, stored: true });
         Some(g)
     }
 
@@ -395,10 +385,7 @@ impl Grouping<'_> {
         }
         let order = self.topological();
         let mut units: Vec<Option<Unit>> = self.units.into_iter().map(Some).collect();
-        Units {
-            order: order.into_iter().filter_map(|u| units[u].take()).collect(),
-            in_memory,
-        }
+        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory }
     }
 
     /// Execution order: as the program was written, as far as dependencies allow.
@@ -410,10 +397,8 @@ impl Grouping<'_> {
         let n = self.units.len();
         let mut waiting: Vec<usize> = self.deps.iter().map(Vec::len).collect();
         let below = &self.users;
-        let mut ready: BinaryHeap<std::cmp::Reverse<(u32, usize)>> = (0..n)
-            .filter(|&u| waiting[u] == 0)
-            .map(|u| std::cmp::Reverse((last(u), u)))
-            .collect();
+        let mut ready: BinaryHeap<std::cmp::Reverse<(u32, usize)>> =
+            (0..n).filter(|&u| waiting[u] == 0).map(|u| std::cmp::Reverse((last(u), u))).collect();
         let mut order = Vec::with_capacity(n);
         while let Some(std::cmp::Reverse((_, u))) = ready.pop() {
             order.push(u);
@@ -440,27 +425,11 @@ fn alone(graph: &Graph, v: Value, node: &Node) -> Group {
             let mut red = r.axes.to_vec();
             red.sort_unstable();
             let full = graph.ty(node.args[0]).shape.clone();
-            Group {
-                full,
-                red,
-                roots: vec![Root {
-                    value: v,
-                    role: Role::Reduce(r.kind),
-                    stored: true,
-                }],
-            }
+            Group { full, red, roots: vec![Root { value: v, role: Role::Reduce(r.kind), stored: true }] }
         }
         _ => {
             let full = graph.ty(v).shape.clone();
-            Group {
-                full,
-                red: Vec::new(),
-                roots: vec![Root {
-                    value: v,
-                    role: Role::Full,
-                    stored: true,
-                }],
-            }
+            Group { full, red: Vec::new(), roots: vec![Root { value: v, role: Role::Full, stored: true }] }
         }
     }
 }
@@ -471,17 +440,9 @@ pub(crate) fn source(in_memory: &[bool], group: &Group, v: Value) -> Source {
     for r in &group.roots {
         let is_reduce = matches!(r.role, Role::Reduce(_));
         if r.value == v {
-            return if is_reduce {
-                Source::Reduced(reductions)
-            } else {
-                Source::Result
-            };
+            return if is_reduce { Source::Reduced(reductions) } else { Source::Result };
         }
         reductions += is_reduce as usize;
     }
-    if in_memory[v.0 as usize] {
-        Source::Memory { shift: None }
-    } else {
-        Source::Inline
-    }
+    if in_memory[v.0 as usize] { Source::Memory { shift: None } } else { Source::Inline }
 }

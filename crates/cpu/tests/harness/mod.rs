@@ -1,5 +1,5 @@
 //! Runs graphs on the CPU and compares results.
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;

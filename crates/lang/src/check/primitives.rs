@@ -57,14 +57,7 @@ pub struct Primitive {
     pub rule: Rule,
 }
 
-struct Row(
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static [&'static str],
-    Rule,
-);
+struct Row(&'static str, &'static str, &'static str, &'static str, &'static [&'static str], Rule);
 
 const MATMUL_ATTRIBUTES: &str =
     "transpose: enum(NN, NT, TN, TT) = NN, accumulate: bool = false, alpha: float = 1.0, beta: float = 0.0";
@@ -199,9 +192,7 @@ fn parse(&Row(name, inputs, outputs, attributes, saves, rule): &Row) -> Primitiv
     let text = format!("module p({attributes}):\n  forward:\n    in: {inputs}\n    out: {outputs}\n");
     let parsed = parser::parse(FileId::default(), &text);
     assert!(parsed.diagnostics.is_empty(), "{name}: {:?}", parsed.diagnostics);
-    let Some(Item::Decl(mut decl)) = parsed.file.items.into_iter().next() else {
-        panic!("{name} is a declaration")
-    };
+    let Some(Item::Decl(mut decl)) = parsed.file.items.into_iter().next() else { panic!("{name} is a declaration") };
     let Some(SectionKind::Forward(pass)) = decl.sections.pop().map(|section| section.kind) else {
         panic!("{name} has a forward section")
     };
@@ -231,12 +222,8 @@ mod tests {
     fn every_row_parses_and_saves_what_exists() {
         for name in names() {
             let primitive = find(name).unwrap();
-            let tensors: Vec<_> = primitive
-                .inputs
-                .iter()
-                .chain(&primitive.outputs)
-                .filter_map(|t| t.name.as_ref())
-                .collect();
+            let tensors: Vec<_> =
+                primitive.inputs.iter().chain(&primitive.outputs).filter_map(|t| t.name.as_ref()).collect();
             for saved in primitive.saves {
                 assert!(tensors.iter().any(|t| t.name == *saved), "{name} saves {saved}");
             }

@@ -91,13 +91,40 @@ impl Lowerer<'_> {
         }
         let mut results = values.len();
         for block in blocks {
-            let inputs = values.iter().copied().map(Some).collect();
-            let outputs = self.run_instance(block, inputs, call.span)?;
+            let outputs = match std::mem::take(&mut self.checkpoint_blocks) {
+                true => {
+                    let outputs = self.recomputed_block(block, &values, call)?;
+                    self.checkpoint_blocks = true;
+                    outputs
+                }
+                false => {
+                    let inputs = values.iter().copied().map(Some).collect();
+                    self.run_instance(block, inputs, call.span)?
+                }
+            };
             results = outputs.len().min(values.len());
             values.splice(..results, outputs);
         }
         values.truncate(results);
         Ok(values)
+    }
+
+    fn recomputed_block(&mut self, block: &Rc<Instance>, values: &[Value], call: &Call) -> Result<Vec<Value>> {
+        let mut frame = Frame::new(block.item.file, BTreeMap::new());
+        frame.entries.insert("block".to_string(), Entry::Instance(block.clone()));
+        let operands: Vec<Operand> = values.iter().copied().map(Operand::Tensor).collect();
+        let results = self.recomputed(&frame, &operands, call.span, |l, frame, operands| {
+            let mut inputs = Vec::new();
+            for operand in &operands {
+                inputs.push(Some(operand.tensor(call.span)?));
+            }
+            let outputs = match frame.entries.get("block").cloned() {
+                Some(Entry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
+                _ => Vec::new(),
+            };
+            Ok(outputs.into_iter().map(Operand::Tensor).collect())
+        })?;
+        results.iter().map(|result| result.tensor(call.span)).collect()
     }
 
     fn instance_call(
@@ -122,13 +149,7 @@ impl Lowerer<'_> {
     }
 
     /// `x -> Linear(weight) -> y`: tensors fill the module's parameters in order, sizes follow from them.
-    fn module_call(
-        &mut self,
-        call: &Call,
-        item: ItemRef,
-        operands: Vec<Operand>,
-        frame: &Frame,
-    ) -> Result<Vec<Value>> {
+    fn module_call(&mut self, call: &Call, item: ItemRef, operands: Vec<Operand>, frame: &Frame) -> Result<Vec<Value>> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return fail(Code::E002, call.span, "not a module", "");
         };
@@ -253,9 +274,8 @@ impl Lowerer<'_> {
                         None => self.options.dtype,
                     };
                     let scalar = ir::Build::scalar(&mut self.b, like, number);
-                    inputs.push(Operand::Tensor(
-                        scalar.map_err(|e| super::misfit(&e, arg.value.span, primitive.name))?,
-                    ));
+                    inputs
+                        .push(Operand::Tensor(scalar.map_err(|e| super::misfit(&e, arg.value.span, primitive.name))?));
                 }
                 Argument::Constant(value) => {
                     let Some(name) = attribute_names.get(next) else {
@@ -267,11 +287,7 @@ impl Lowerer<'_> {
             }
         }
         for param in &primitive.attributes {
-            if let Param::Named {
-                name,
-                default: Some(default),
-                ..
-            } = param
+            if let Param::Named { name, default: Some(default), .. } = param
                 && !p.attributes.contains_key(&name.name)
                 && name.name != "dtype"
             {
@@ -305,11 +321,7 @@ impl Lowerer<'_> {
         match &expr.kind {
             ExprKind::Paren(inner) => self.argument(inner, frame, tensor_first),
             ExprKind::None => Ok(Argument::Absent),
-            ExprKind::IfElse {
-                then,
-                condition,
-                otherwise,
-            } => {
+            ExprKind::IfElse { then, condition, otherwise } => {
                 let branch = if frame.condition(condition)? { then } else { otherwise };
                 self.argument(branch, frame, tensor_first)
             }
@@ -327,10 +339,12 @@ impl Lowerer<'_> {
                     },
                 }
             }
-            ExprKind::Attr(..) | ExprKind::Index(..) => match expr.as_path().and_then(|path| self.entry(&path, frame)) {
-                Some(Entry::Absent) => Ok(Argument::Absent),
-                _ => self.operand(expr, frame).map(Argument::Operand),
-            },
+            ExprKind::Attr(..) | ExprKind::Index(..) => {
+                match expr.as_path().and_then(|path| self.entry(&path, frame)) {
+                    Some(Entry::Absent) => Ok(Argument::Absent),
+                    _ => self.operand(expr, frame).map(Argument::Operand),
+                }
+            }
             _ => match frame.constant(expr)? {
                 Const::None => Ok(Argument::Absent),
                 value => Ok(Argument::Constant(value)),

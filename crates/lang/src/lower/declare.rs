@@ -28,16 +28,10 @@ impl Lowerer<'_> {
         }
         for constant in &view.constants {
             let table = RopeTable::of(&constant.value, &frame)?;
-            frame
-                .entries
-                .insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
+            frame.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
         }
         self.depth -= 1;
-        Ok(Instance {
-            item: view.item,
-            given: frame.constants,
-            entries: frame.entries,
-        })
+        Ok(Instance { item: view.item, given: frame.constants, entries: frame.entries })
     }
 
     fn declare_entry(&mut self, entry: &ParamEntry, frame: &Frame, path: &str) -> Result<Entry> {
@@ -58,11 +52,7 @@ impl Lowerer<'_> {
                     None => self.options.dtype,
                 };
                 let ty = Type::new(dtype, &frame.shape(ty)?);
-                self.params.push(Parameter {
-                    path: path.to_string(),
-                    ty: ty.clone(),
-                    trainable,
-                });
+                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable });
                 Ok(Entry::Tensor(self.b.graph.input(ty)))
             }
             TypeKind::Optional(inner) => self.declare_type(inner, frame, path, trainable),
@@ -116,13 +106,7 @@ impl Lowerer<'_> {
     }
 
     /// The constants that arguments give to a module's parameters.
-    fn given(
-        &self,
-        view: &ModuleView<'_>,
-        args: &[Arg],
-        frame: &Frame,
-        at: Span,
-    ) -> Result<BTreeMap<String, Const>> {
+    fn given(&self, view: &ModuleView<'_>, args: &[Arg], frame: &Frame, at: Span) -> Result<BTreeMap<String, Const>> {
         let header = header(view);
         let mut given = BTreeMap::new();
         for (index, arg) in args.iter().enumerate() {

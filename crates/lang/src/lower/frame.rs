@@ -57,11 +57,7 @@ impl Names for Frame {
 
 impl Frame {
     pub(super) fn new(file: usize, constants: BTreeMap<String, Const>) -> Frame {
-        Frame {
-            file,
-            constants,
-            ..Frame::default()
-        }
+        Frame { file, constants, ..Frame::default() }
     }
 
     /// The value of a constant expression.
@@ -96,12 +92,9 @@ impl Frame {
         let value = self.constant(expr)?;
         match value.as_int().map(usize::try_from) {
             Some(Ok(size)) => Ok(size),
-            _ => fail(
-                Code::E003,
-                expr.span,
-                "a size must be a number that is not negative",
-                format!("this is {value}"),
-            ),
+            _ => {
+                fail(Code::E003, expr.span, "a size must be a number that is not negative", format!("this is {value}"))
+            }
         }
     }
 

@@ -144,9 +144,8 @@ impl Lowerer<'_> {
             while index < pending.len() {
                 let made: BTreeSet<String> = pending.iter().flat_map(|flow| names(flow)).collect();
                 let own = names(pending[index]);
-                let ready = graph_uses(pending[index])
-                    .iter()
-                    .all(|(name, _)| !made.contains(name) || own.contains(name));
+                let ready =
+                    graph_uses(pending[index]).iter().all(|(name, _)| !made.contains(name) || own.contains(name));
                 if ready {
                     let flow = pending.remove(index);
                     self.flow(flow, frame)?;
@@ -171,12 +170,16 @@ impl Lowerer<'_> {
             Source::Call(call) => self.call_operands(call, Vec::new(), frame)?,
             Source::Elided(span) => return unsupported(*span, "a source left out with `...`"),
         };
-        for (index, step) in flow.steps.iter().enumerate() {
-            let concat = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "concat");
-            if index > 0 && !concat {
-                operands.truncate(1);
-            }
-            operands = self.step(step, operands, frame)?;
+        let checkpoint = self.options.decode.is_none() && super::checkpoint::wanted(flow.annotations.iter());
+        if checkpoint && is_stack(flow) {
+            self.checkpoint_blocks = true;
+            operands = self.steps(flow, operands, frame)?;
+            self.checkpoint_blocks = false;
+        } else if checkpoint {
+            operands =
+                self.recomputed(frame, &operands, flow.span, |l, frame, operands| l.steps(flow, operands, frame))?;
+        } else {
+            operands = self.steps(flow, operands, frame)?;
         }
         let accumulates = flow.steps.last().is_some_and(accumulates);
         for (index, item) in flow.dest.items.iter().enumerate() {
@@ -197,6 +200,18 @@ impl Lowerer<'_> {
             frame.entries.insert(path.to_string(), entry);
         }
         Ok(())
+    }
+
+    /// The steps of a flow, each on the results of the one before.
+    fn steps(&mut self, flow: &Flow, mut operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+        for (index, step) in flow.steps.iter().enumerate() {
+            let concat = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "concat");
+            if index > 0 && !concat {
+                operands.truncate(1);
+            }
+            operands = self.step(step, operands, frame)?;
+        }
+        Ok(operands)
     }
 
     /// `@dtype(x)` converts.
@@ -363,6 +378,11 @@ fn flatten<'s>(statements: &'s [Statement], frame: &Frame, flows: &mut Vec<&'s F
         }
     }
     Ok(())
+}
+
+/// Whether a flow is a stack of blocks and nothing else: a checkpoint there means one for each block.
+fn is_stack(flow: &Flow) -> bool {
+    matches!(&flow.steps[..], [Step { kind: StepKind::Call(call), .. }] if call.callee.path.to_string() == "StackedBlocks")
 }
 
 /// Whether a step adds to what its destination already holds.

@@ -9,6 +9,7 @@
 
 mod backward;
 mod call;
+mod checkpoint;
 mod declare;
 mod frame;
 mod graph;
@@ -39,11 +40,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options {
-            dtype: DType::F32,
-            decode: None,
-            written_backward: true,
-        }
+        Options { dtype: DType::F32, decode: None, written_backward: true }
     }
 }
 
@@ -102,6 +99,7 @@ pub fn lower(
         caches: Vec::new(),
         position: None,
         depth: 0,
+        checkpoint_blocks: false,
     };
     lowerer.run(&view, given, inputs)
 }
@@ -124,6 +122,8 @@ struct Lowerer<'a> {
     caches: Vec<(Value, Value)>,
     position: Option<Value>,
     depth: usize,
+    /// The next stack computes each block again in backward.
+    checkpoint_blocks: bool,
 }
 
 impl Lowerer<'_> {
@@ -157,11 +157,7 @@ impl Lowerer<'_> {
     fn at(&mut self, span: Span) {
         let file = self.program.sources.file(span.file);
         let place = file.line_column(span.start);
-        self.b.loc = Loc::File(Arc::new((
-            file.name().to_string(),
-            place.line as u32,
-            place.column as u32,
-        )));
+        self.b.loc = Loc::File(Arc::new((file.name().to_string(), place.line as u32, place.column as u32)));
     }
 
     fn enter(&mut self, span: Span) -> Result<()> {
@@ -184,12 +180,7 @@ fn misfit(error: &ir::Error, span: Span, what: &str) -> Box<Diagnostic> {
 }
 
 fn unsupported<T>(span: Span, what: impl std::fmt::Display) -> Result<T> {
-    fail(
-        Code::L001,
-        span,
-        format!("{what} is not supported yet"),
-        "cannot be lowered",
-    )
+    fail(Code::L001, span, format!("{what} is not supported yet"), "cannot be lowered")
 }
 
 /// The conditions of `constraint:` blocks, with what to say when they fail.

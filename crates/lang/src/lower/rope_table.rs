@@ -48,22 +48,13 @@ const ARGUMENTS: &[&str] = &[
 impl RopeTable {
     /// A plain table.
     pub(super) fn plain(dim: usize, theta: f64) -> RopeTable {
-        RopeTable {
-            dim,
-            theta,
-            scaling: Scaling::None,
-        }
+        RopeTable { dim, theta, scaling: Scaling::None }
     }
 
     /// The table that an entry of `constants:` computes.
     pub(super) fn of(expr: &Expr, frame: &Frame) -> Result<RopeTable> {
         let unknown = || {
-            fail(
-                Code::E014,
-                expr.span,
-                "no such table",
-                "precompute_rope_freqs and precompute_yarn_freqs are known",
-            )
+            fail(Code::E014, expr.span, "no such table", "precompute_rope_freqs and precompute_yarn_freqs are known")
         };
         let ExprKind::Call(callee, args) = &expr.peel().kind else {
             return unknown();
@@ -118,11 +109,7 @@ impl RopeTable {
             },
             Some(other) => return fail(Code::E003, expr.span, "scaling must be a word", format!("this is {other}")),
         };
-        Ok(RopeTable {
-            dim: dim as usize,
-            theta,
-            scaling,
-        })
+        Ok(RopeTable { dim: dim as usize, theta, scaling })
     }
 
     /// Frequencies for a sequence of this length.
@@ -139,13 +126,7 @@ impl RopeTable {
                 let theta = self.theta * stretch.powf(dim / (dim - 2.0));
                 all(&|i| plain(theta, i))
             }
-            Scaling::Yarn {
-                factor,
-                original,
-                fast,
-                slow,
-                ..
-            } => {
+            Scaling::Yarn { factor, original, fast, slow, .. } => {
                 let place = |turns: f64| dim * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln());
                 let low = place(fast).floor().max(0.0);
                 let mut high = place(slow).ceil().min(dim - 1.0);
@@ -157,12 +138,7 @@ impl RopeTable {
                     plain(self.theta, i) * (ramp / factor + 1.0 - ramp)
                 })
             }
-            Scaling::Llama3 {
-                factor,
-                original,
-                low,
-                high,
-            } => all(&|i| {
+            Scaling::Llama3 { factor, original, low, high } => all(&|i| {
                 let f = plain(self.theta, i);
                 let wavelength = 2.0 * PI / f;
                 if wavelength > original / low {

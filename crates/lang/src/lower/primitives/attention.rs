@@ -79,15 +79,8 @@ fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
             rows(l, &table, positions)?
         }
     };
-    let pairs = if p.flag("interleaved") {
-        Pairs::Interleaved
-    } else {
-        Pairs::Halves
-    };
-    let layout = Rope {
-        pairs,
-        heads_inside: false,
-    };
+    let pairs = if p.flag("interleaved") { Pairs::Interleaved } else { Pairs::Halves };
+    let layout = Rope { pairs, heads_inside: false };
     let mut rotated = Vec::new();
     for x in [q, k] {
         let composite = rope(&l.b.ty(x), &l.b.ty(cos), &l.b.ty(sin), layout)?;

@@ -87,10 +87,7 @@ fn cross_entropy(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
 const IGNORED: i64 = -100;
 
 fn cross_entropy_rows(b: &mut ir::Builder, logits: Value, labels: Value) -> ir::Result<Value> {
-    let options = loss::CrossEntropy {
-        ignore_index: Some(IGNORED),
-        ..loss::CrossEntropy::default()
-    };
+    let options = loss::CrossEntropy { ignore_index: Some(IGNORED), ..loss::CrossEntropy::default() };
     let c = loss::cross_entropy(&b.ty(logits), &b.ty(labels), options)?;
     Ok(b.emit(c.into(), &[logits, labels])?[0])
 }

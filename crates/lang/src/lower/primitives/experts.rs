@@ -44,11 +44,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
 }
 
 fn sort(num_keys: usize) -> Sort {
-    Sort {
-        axis: 0,
-        num_keys,
-        descending: false,
-    }
+    Sort { axis: 0, num_keys, descending: false }
 }
 
 /// (Token, choice) pairs in the order of their experts; pairs of one expert keep their order.

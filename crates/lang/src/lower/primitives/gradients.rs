@@ -87,11 +87,7 @@ fn reverse(
     let tables = std::mem::take(&mut l.tables);
     let inner: Vec<Value> = types.iter().map(|t| l.b.graph.input(t.clone())).collect();
     let slots = inner.iter().map(|v| Some(Operand::Tensor(*v)));
-    let call = Primitive {
-        name: forward,
-        slots: slots.chain(further.iter().cloned()).collect(),
-        ..p.clone()
-    };
+    let call = Primitive { name: forward, slots: slots.chain(further.iter().cloned()).collect(), ..p.clone() };
     let results = super::lower(l, &call);
     let builder = std::mem::replace(&mut l.b, outer);
     l.tables = tables;

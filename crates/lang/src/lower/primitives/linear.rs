@@ -23,10 +23,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             // One sum over the rows of each group: d_weights[g] = d_outputᵀ · input.
             let (x, dy, offsets) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
             let dtype = l.b.ty(x).dtype;
-            let op = RaggedDot {
-                mode: RaggedMode::Contract,
-                ..RaggedDot::rows(dtype)
-            };
+            let op = RaggedDot { mode: RaggedMode::Contract, ..RaggedDot::rows(dtype) };
             l.b.one(op.into(), &[dy, x, offsets])?
         }
     };
@@ -60,11 +57,7 @@ fn matmul(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> Lowering<Value
             return Ok(l.b.one(dot.into(), &[flat, b])?);
         }
     };
-    let dot = Dot {
-        lhs_contract: lhs,
-        rhs_contract: rhs,
-        ..Dot::matmul(ta.dtype)
-    };
+    let dot = Dot { lhs_contract: lhs, rhs_contract: rhs, ..Dot::matmul(ta.dtype) };
     Ok(l.b.one(dot.into(), &[a, b])?)
 }
 

@@ -84,13 +84,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Result<Vec<Value>> {
 
 impl Primitive {
     pub(super) fn new(name: &'static str, span: Span) -> Primitive {
-        Primitive {
-            name,
-            span,
-            slots: Vec::new(),
-            named: BTreeMap::new(),
-            attributes: BTreeMap::new(),
-        }
+        Primitive { name, span, slots: Vec::new(), named: BTreeMap::new(), attributes: BTreeMap::new() }
     }
 
     fn tensor(&self, slot: usize) -> Lowering<Value> {
