@@ -64,3 +64,11 @@ fn second_derivatives_equal_finite_differences() {
 fn vmap_equals_a_loop() {
     each(500, Options::ANY, |s, rng| check::vmap(&s.graph, &s.inputs, rng));
 }
+
+#[test]
+fn gradients_of_batches_equal_finite_differences() {
+    each(300, Options::SMOOTH, |s, rng| {
+        let (wide, inputs) = check::batched(&s.graph, &s.inputs, rng)?;
+        check::grads(&wide, &inputs, rng).map(|_| ())
+    });
+}

@@ -7,8 +7,9 @@ use oracle::{Rng, rows};
 fn each(what: &str, filter: impl Fn(&rows::Row) -> bool, f: impl Fn(&rows::Row, &mut Rng) -> Result<(), String>) {
     let seed = oracle::rng::run_seed();
     let mut failures = Vec::new();
-    for row in rows::all().iter().filter(|r| filter(r)) {
-        if let Err(e) = f(row, &mut Rng::new(seed)) {
+    for (k, row) in rows::all().iter().enumerate().filter(|(_, r)| filter(r)) {
+        // Each row draws its own axes and directions.
+        if let Err(e) = f(row, &mut Rng::new(seed.wrapping_add(k as u64))) {
             failures.push(format!("{}: {e}", row.name));
         }
     }
@@ -57,6 +58,18 @@ fn second_derivatives_equal_finite_differences() {
 #[test]
 fn vmap_equals_a_loop() {
     each("vmap", |_| true, |row, rng| check::vmap(&row.graph, &row.inputs, rng));
+}
+
+#[test]
+fn grad_of_vmap_equals_finite_differences() {
+    each(
+        "grad of vmap",
+        |r| r.smooth && !r.forward_only,
+        |row, rng| {
+            let (wide, inputs) = check::batched(&row.graph, &row.inputs, rng)?;
+            check::grads(&wide, &inputs, rng).map(|_| ())
+        },
+    );
 }
 
 #[test]

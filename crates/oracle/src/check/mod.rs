@@ -7,7 +7,7 @@ mod grad;
 mod vmap;
 
 pub use grad::{Verdict, grads, grads_with, second_order, second_order_with, tangents};
-pub use vmap::{stack, unstack, vmap, vmap_with};
+pub use vmap::{batched, stack, unstack, vmap, vmap_with};
 
 use ir::{Graph, Literal, Result, interp};
 

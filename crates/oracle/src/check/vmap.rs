@@ -72,6 +72,24 @@ fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: u
     Ok(())
 }
 
+/// A graph over a random batch of three equal samples, with some inputs shared: what a law of graphs is to hold for, too.
+pub fn batched(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Result<(Graph, Vec<Literal>), String> {
+    let lone = inputs.len() == 1;
+    let in_axes: Vec<Option<usize>> =
+        inputs.iter().map(|x| (lone || rng.chance(0.5)).then(|| rng.below(x.ty().rank() + 1))).collect();
+    let out_axes = vec![0; graph.outputs().len()];
+    let wide = transform::vmap_axes(graph, &in_axes, &out_axes, 3).map_err(|e| format!("vmap: {e}\n{graph}"))?;
+    let args = inputs
+        .iter()
+        .zip(in_axes)
+        .map(|(x, axis)| match axis {
+            Some(a) => stack(&[x.clone(), x.clone(), x.clone()], x.ty(), a),
+            None => x.clone(),
+        })
+        .collect();
+    Ok((wide, args))
+}
+
 /// Another sample from the same domain: the elements of `x` shifted round, or a scalar made smaller.
 fn varied(x: &Literal, k: usize) -> Literal {
     let n = x.ty().numel();
