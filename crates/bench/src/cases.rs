@@ -69,7 +69,9 @@ pub(crate) fn answer(cpu: &Cpu, case: &str, reps: usize, known: &mut BTreeMap<St
     if !known.contains_key(case) {
         let (graph, inner, classes) = graph(case).ok_or_else(|| fail("there is no such case; --list names them"))?;
         let (before, start) = (peak_mib(), std::time::Instant::now());
-        let mut ready = prepare(cpu, &graph, classes)?;
+        // A training step gives its loss, then every parameter and moment it was given.
+        let state = if case.starts_with("train_") { graph.outputs().len() - 1 } else { 0 };
+        let mut ready = prepare(cpu, &graph, classes, (0..state).map(|i| (i, i + 1)).collect())?;
         ready.run()?;
         let first_s = start.elapsed().as_secs_f64();
         known.insert(case.into(), Known { ready, inner, first_s, rss_mib: peak_mib() - before });

@@ -24,7 +24,9 @@ fn main() -> ExitCode {
             ("--reps", Some(Ok(n))) if n > 0 => reps = n,
             ("--threads", Some(Ok(n))) if n > 0 => threads = n,
             (other, _) => {
-                eprintln!("wrong argument {other:?}; usage: tensorloom-bench [--list] [--reps N] [--threads N] < cases");
+                eprintln!(
+                    "wrong argument {other:?}; usage: tensorloom-bench [--list] [--reps N] [--threads N] < cases"
+                );
                 return ExitCode::from(2);
             }
         }

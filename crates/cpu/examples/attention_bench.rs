@@ -69,7 +69,7 @@ fn main() {
                 .collect();
             b.write(0, &data).expect("fits");
         }
-        let [b, h, hkv, tq, tk, d] = sizes;
+        let [b, h, _, tq, tk, d] = sizes;
         let work = (b * h * tq * tk * d) as f64 * 4.0 * if grad { 3.5 } else { 1.0 } * if causal { 0.5 } else { 1.0 };
         let reps = (3e9 / work).clamp(3.0, 2000.0) as usize;
         let (mut ours, mut theirs) = (f64::MAX, f64::MAX);

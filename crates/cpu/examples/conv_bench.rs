@@ -61,7 +61,8 @@ fn main() {
         (stdin, lines)
     });
     println!("{}", cpu.name());
-    for (name, n, size, pool, grad, features) in CASES {
+    let wanted = std::env::var("CASE").unwrap_or_default();
+    for (name, n, size, pool, grad, features) in CASES.into_iter().filter(|c| c.0.contains(&wanted)) {
         let graph = graph(n, size, pool, grad, features).expect("fits");
         let program = compiler::compile(&graph, &cpu, &Options::default()).expect("compiles");
         if std::env::var_os("SHOW").is_some() {

@@ -31,3 +31,8 @@ pub mod pool;
 
 pub use backend::Cpu;
 pub use memory::HostBuffer;
+
+/// The README's example is compiled and run with the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

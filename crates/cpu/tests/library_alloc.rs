@@ -91,7 +91,6 @@ fn graphs() -> Vec<Graph> {
     graphs
 }
 
-#[test]
 fn runs_do_not_allocate() {
     let cpu = Cpu::new(2);
     for graph in graphs() {
@@ -104,4 +103,10 @@ fn runs_do_not_allocate() {
         exe.run(&mut b).unwrap();
         assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), before, "{graph}");
     }
+}
+
+/// No test harness: its threads allocate when they like, and the count is of the whole process.
+fn main() {
+    runs_do_not_allocate();
+    println!("1 passed, 0 failed");
 }

@@ -58,15 +58,23 @@ fn program() -> Graph {
     transform::value_and_grad(&b.finish(&[l]), &[0, 1, 3]).unwrap()
 }
 
-#[test]
 fn run_allocates_nothing() {
     let cpu = Cpu::new(2);
     let exe = cpu.load(compiler::compile(&program(), &cpu, &Options::default()).unwrap()).unwrap();
     let mut bindings = Bindings::for_program(exe.program(), &cpu).unwrap();
-    exe.run(&mut bindings).unwrap();
+    // Threads of the pool may begin their first share late; what they set up once is not a run's.
+    for _ in 0..500 {
+        exe.run(&mut bindings).unwrap();
+    }
     let before = COUNT.load(Ordering::Relaxed);
     for _ in 0..20 {
         exe.run(&mut bindings).unwrap();
     }
     assert_eq!(COUNT.load(Ordering::Relaxed) - before, 0, "{}", exe.program());
+}
+
+/// No test harness: its threads allocate when they like, and the count is of the whole process.
+fn main() {
+    run_allocates_nothing();
+    println!("1 passed, 0 failed");
 }

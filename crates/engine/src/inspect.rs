@@ -19,6 +19,8 @@ pub struct PlanRecord {
     pub loc: Option<LocId>,
     /// The base it committed, with the mutation's number.
     pub commit: Option<(BaseId, u64)>,
+    /// The nonce of a random draw.
+    pub nonce: Option<u64>,
     /// Version after the event: of the loc or of the base.
     pub version: Option<u64>,
     /// A store that was left out because another one follows.
@@ -35,7 +37,7 @@ impl PlanRecord {
         };
         let origin = Origin::Synthetic { graph: 0, tag: kind };
         let key = EventKey { origin, ..node.key };
-        Some(PlanRecord { key, kind, loc: None, commit: None, version: None, elided: false })
+        Some(PlanRecord { key, kind, loc: None, commit: None, nonce: None, version: None, elided: false })
     }
 
     pub(crate) fn of(e: &Event, elided: bool, version: Option<u64>) -> PlanRecord {
@@ -45,6 +47,10 @@ impl PlanRecord {
             loc: e.effect.loc(),
             commit: match e.effect {
                 Effect::BaseCommit { base, mut_id } => Some((base, mut_id)),
+                _ => None,
+            },
+            nonce: match e.effect {
+                Effect::RngDraw { nonce, .. } => Some(nonce),
                 _ => None,
             },
             version,

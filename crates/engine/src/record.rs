@@ -24,6 +24,9 @@ pub(crate) trait Record: Build {
     }
 }
 
+/// Handles between two cleanups of the finalizer queue by recording alone.
+const DRAIN_EVERY: u64 = 1024;
+
 /// Tensors that one recording gives.
 pub(crate) type Tensors = SmallVec<[Tensor; 1]>;
 
@@ -195,7 +198,13 @@ fn try_record(
             }
             let outs = f(&mut b, &values)?;
             let refs: SmallVec<[Ref; 1]> = outs.iter().map(|v| b.get(*v).clone()).collect();
-            Ok(refs.into_iter().map(|r| Tensor::fresh(&engine, &mut state, r)).collect())
+            let tensors: Tensors = refs.into_iter().map(|r| Tensor::fresh(&engine, &mut state, r)).collect();
+            drop(state);
+            // A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
+            if tensors.iter().any(|t| t.0.id % DRAIN_EVERY == 0) && engine.shared.exec.state().is_none() {
+                engine.shared.drain_finalize_queue();
+            }
+            Ok(tensors)
         }
     }
 }

@@ -49,7 +49,7 @@ impl Shared {
         (v.len(), v.hits, v.misses)
     }
 
-    fn variant(&self, graph: Graph) -> Result<Arc<Variant>> {
+    pub(crate) fn variant(&self, graph: Graph) -> Result<Arc<Variant>> {
         let hash = graph.structural_hash();
         let find = |g: &Arc<Graph>| **g == graph;
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {

@@ -1,6 +1,8 @@
 //! Trees: values that hold tensors.
 
 use crate::tensor::Tensor;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{Hash, Hasher};
 
 /// A value made of tensors: a tensor, or a structure of trees.
 ///
@@ -11,6 +13,14 @@ pub trait Tree: Sized {
 
     /// The same structure with other tensors.
     fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Self;
+
+    /// How many tensors each item at the top holds: a tuple has one item for each of its fields, anything else is one.
+    fn items(&self) -> Vec<usize> {
+        vec![self.leaves().len()]
+    }
+
+    /// What tells two trees apart beside their tensors: sizes, keys, static values. Programs are cached by it.
+    fn structure(&self, _into: &mut dyn Hasher) {}
 
     /// All tensors in order.
     fn leaves(&self) -> Vec<Tensor> {
@@ -44,6 +54,11 @@ impl<T: Tree> Tree for Vec<T> {
     fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Vec<T> {
         self.iter().map(|t| t.rebuild(next)).collect()
     }
+
+    fn structure(&self, into: &mut dyn Hasher) {
+        into.write_usize(self.len());
+        self.iter().for_each(|t| t.structure(into));
+    }
 }
 
 impl<T: Tree> Tree for Option<T> {
@@ -53,6 +68,11 @@ impl<T: Tree> Tree for Option<T> {
 
     fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Option<T> {
         self.as_ref().map(|t| t.rebuild(next))
+    }
+
+    fn structure(&self, into: &mut dyn Hasher) {
+        into.write_u8(self.is_some() as u8);
+        self.iter().for_each(|t| t.structure(into));
     }
 }
 
@@ -64,15 +84,73 @@ impl<T: Tree, const N: usize> Tree for [T; N] {
     fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> [T; N] {
         std::array::from_fn(|i| self[i].rebuild(next))
     }
+
+    fn items(&self) -> Vec<usize> {
+        self.iter().map(|t| t.leaves().len()).collect()
+    }
+
+    fn structure(&self, into: &mut dyn Hasher) {
+        self.iter().for_each(|t| t.structure(into));
+    }
 }
 
-impl<K: Ord + Clone, T: Tree> Tree for std::collections::BTreeMap<K, T> {
+impl<K: Ord + Clone + Hash, T: Tree> Tree for BTreeMap<K, T> {
     fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
         self.values().for_each(|t| t.visit(f));
     }
 
     fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Self {
         self.iter().map(|(k, t)| (k.clone(), t.rebuild(next))).collect()
+    }
+
+    fn structure(&self, mut into: &mut dyn Hasher) {
+        for (k, t) in self {
+            k.hash(&mut into);
+            t.structure(into);
+        }
+    }
+}
+
+/// In the order of the keys, so that the order of tensors never depends on hashing.
+impl<K: Ord + Clone + Hash, T: Tree> Tree for HashMap<K, T> {
+    fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
+        sorted(self).into_iter().for_each(|(_, t)| t.visit(f));
+    }
+
+    fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Self {
+        let new = |(k, t): (&K, &T)| (k.clone(), t.rebuild(next));
+        sorted(self).into_iter().map(new).collect()
+    }
+
+    fn structure(&self, mut into: &mut dyn Hasher) {
+        for (k, t) in sorted(self) {
+            k.hash(&mut into);
+            t.structure(into);
+        }
+    }
+}
+
+fn sorted<K: Ord, T>(map: &HashMap<K, T>) -> Vec<(&K, &T)> {
+    let mut all: Vec<(&K, &T)> = map.iter().collect();
+    all.sort_by(|a, b| a.0.cmp(b.0));
+    all
+}
+
+impl<T: Tree> Tree for Box<T> {
+    fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
+        (**self).visit(f);
+    }
+
+    fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Self {
+        Box::new((**self).rebuild(next))
+    }
+
+    fn items(&self) -> Vec<usize> {
+        (**self).items()
+    }
+
+    fn structure(&self, into: &mut dyn Hasher) {
+        (**self).structure(into);
     }
 }
 
@@ -89,6 +167,16 @@ macro_rules! tuples {
                 let ($($name,)*) = self;
                 ($($name.rebuild(_next),)*)
             }
+
+            fn items(&self) -> Vec<usize> {
+                let ($($name,)*) = self;
+                vec![$($name.leaves().len()),*]
+            }
+
+            fn structure(&self, _into: &mut dyn Hasher) {
+                let ($($name,)*) = self;
+                $($name.structure(_into);)*
+            }
         }
     };
 }
@@ -98,6 +186,8 @@ tuples!(A B C);
 tuples!(A B C D);
 tuples!(A B C D E);
 tuples!(A B C D E F);
+tuples!(A B C D E F G);
+tuples!(A B C D E F G H);
 
 impl Tree for () {
     fn visit(&self, _: &mut dyn FnMut(&Tensor)) {}

@@ -11,7 +11,7 @@ use oracle::{Rng, rows};
 
 /// What stands in place of a node: an op over operands, or just an operand.
 enum Instead {
-    Op(Op, Vec<Value>),
+    Op(Box<Op>, Vec<Value>),
     Value(Value),
 }
 
@@ -26,7 +26,7 @@ fn changed(b: &mut Builder, graph: &Graph, args: &[Value], change: Change) -> Ve
             Some(Instead::Op(op, operands)) => {
                 let have: Vec<ir::Type> = operands.iter().map(|&v| b.ty(v)).collect();
                 if op.infer(&have).is_ok_and(|t| t == types) {
-                    return b.emit(op, &operands);
+                    return b.emit(*op, &operands);
                 }
             }
             _ => {}
@@ -88,7 +88,7 @@ fn with_gradients(f: fn(&mut Builder, &mut [Value])) -> Transforms {
 }
 
 fn op(op: impl Into<Op>, args: &[Value]) -> Option<Instead> {
-    Some(Instead::Op(op.into(), args.to_vec()))
+    Some(Instead::Op(Box::new(op.into()), args.to_vec()))
 }
 
 fn replaced(from: Unary, to: Unary, found: &Op, x: &[Value]) -> Option<Instead> {

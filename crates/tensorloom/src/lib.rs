@@ -27,19 +27,33 @@
 //! let x: f32 = tensorloom::zeros(&[]).into();
 //! ```
 
+mod function;
+pub mod lax;
+mod write;
+
 use std::sync::{Arc, OnceLock};
 
+pub use derive::Tree;
 pub use engine::trace;
 pub use engine::{
-    Backward, Compiled, Engine, EngineOptions, Error, Number, Result, Tensor, Tree, enable_grad, is_grad_enabled,
-    no_grad,
+    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, Tensor, Tree, autocast, enable_grad,
+    is_grad_enabled, no_grad,
 };
-pub use ir::{DType, Element, Literal, Type};
+pub use function::*;
+pub use ir::ops::{ReduceKind, RematPolicy};
+pub use ir::{DType, Element, Graph, Literal, Type};
+
+extern crate self as tensorloom;
 
 /// The process's engine, on the CPU with all cores.
 pub fn engine() -> &'static Engine {
     static ENGINE: OnceLock<Engine> = OnceLock::new();
     ENGINE.get_or_init(|| Engine::new(Arc::new(cpu::Cpu::for_machine())))
+}
+
+/// The engine of a tensor, or the process's for a tensor of a trace.
+pub(crate) fn engine_of(t: &Tensor) -> &Engine {
+    t.engine().unwrap_or_else(|| engine())
 }
 
 /// A tensor from data in row-major order.

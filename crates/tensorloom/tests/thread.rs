@@ -18,22 +18,13 @@ fn engine() -> Engine {
 
 fn types() -> Vec<Type> {
     let t = |s: &[usize]| Type::new(F, s);
-    vec![
-        t(&[D, D]),
-        t(&[D]),
-        t(&[D]),
-        t(&[BATCH, D]),
-        t(&[LENGTH, BATCH, D]),
-        t(&[LENGTH, BATCH, D]),
-    ]
+    vec![t(&[D, D]), t(&[D]), t(&[D]), t(&[BATCH, D]), t(&[LENGTH, BATCH, D]), t(&[LENGTH, BATCH, D])]
 }
 
 fn data() -> Vec<Literal> {
     let mut state = 7u64;
     let next = |_| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         Scalar::from_f64(F, (state >> 33) as f64 / (1u64 << 31) as f64 - 0.5)
     };
     let mut next = next;
@@ -104,11 +95,7 @@ fn compiled() -> Trajectory {
         x[..3].iter().for_each(|p| out.push(p.to_vec().unwrap()));
     }
     let (_, hits, misses) = e.inspect().variants;
-    assert_eq!(
-        (hits, misses),
-        (STEPS as u64 - 1, 1),
-        "one program serves every learning rate"
-    );
+    assert_eq!((hits, misses), (STEPS as u64 - 1, 1), "one program serves every learning rate");
     out
 }
 
@@ -127,9 +114,7 @@ fn interpreted() -> Trajectory {
             let by = b.mul(lr, g).unwrap();
             let new = b.sub(w, by).unwrap();
             let update = b.finish(&[new]);
-            x[k] = interp::run(&update, &[x[k].clone(), got[1 + k].clone()])
-                .unwrap()
-                .swap_remove(0);
+            x[k] = interp::run(&update, &[x[k].clone(), got[1 + k].clone()]).unwrap().swap_remove(0);
             out.push(x[k].to_vec());
         }
     }

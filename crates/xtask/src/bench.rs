@@ -188,7 +188,11 @@ fn seconds(s: f64) -> String {
 
 fn page(rows: &[Row], o: &Options) -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = info.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or(": unknown").trim_start_matches([' ', '\t', ':']);
+    let model = info
+        .lines()
+        .find_map(|l| l.strip_prefix("model name"))
+        .unwrap_or(": unknown")
+        .trim_start_matches([' ', '\t', ':']);
     let wide = if info.contains("avx512f") { "AVX-512" } else { "AVX2" };
     let mut text = format!(
         "# CPU benchmarks\n\nWritten by `cargo xtask bench cpu --peers`: {model} ({wide}), 2 threads, median of {} rounds of {} \
@@ -209,7 +213,9 @@ fn page(rows: &[Row], o: &Options) -> String {
             peer("jax")
         );
     }
-    text.push_str("\n| case | compile | first step | extra resident memory | planned arena |\n| --- | --- | --- | --- | --- |\n");
+    text.push_str(
+        "\n| case | compile | first step | extra resident memory | planned arena |\n| --- | --- | --- | --- | --- |\n",
+    );
     for r in rows.iter().filter(|r| r.case.starts_with("train_")) {
         let e = |k: &str| r.extra[k].as_f64().unwrap_or(0.0);
         let _ = writeln!(

@@ -27,6 +27,8 @@ fn s11_2_draws_are_counted_in_the_generators_loc() {
     assert_eq!((loc(&e).version, loc(&e).logical_version), (0, 2));
     e.mark_step().unwrap();
     assert_eq!((loc(&e).version, loc(&e).logical_version), (2, 2));
+    let nonces: Vec<_> = e.inspect().last_plan.iter().filter_map(|p| p.nonce).collect();
+    assert_eq!(nonces, [0, 1]);
 }
 
 #[test]

@@ -88,7 +88,9 @@ fn forward(
         };
         for (i, (slope, doubt)) in slopes.into_iter().enumerate() {
             let got = tangents[k].get(i).to_f64();
-            if !((got - slope).abs() <= 1e-7 * (1.0 + slope.abs()) + doubt) {
+            // A NaN is never close.
+            let close = (got - slope).abs() <= 1e-7 * (1.0 + slope.abs()) + doubt;
+            if !close {
                 return Err(format!(
                     "jvp of output {k} ({}), element {i}: got {got}, finite differences give {slope} ± {doubt:e}\n{}",
                     y.ty(),

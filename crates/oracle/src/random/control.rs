@@ -223,7 +223,8 @@ fn library(g: &mut Gen) -> Option<()> {
     let row = ty.with_shape(&[last]);
     let rows = ty.with_shape(&ty.shape[..ty.rank() - 1]);
     let name = g.rng.pick(composites::FAMILIES).name;
-    let form = word("form", *g.rng.pick(&["erf", "tanh"]));
+    let form = word("form", if g.rng.chance(0.5) { "erf" } else { "tanh" });
+    let pairs = word("pairs", if g.rng.chance(0.5) { "halves" } else { "interleaved" });
     let (params, types): (Vec<(String, Attr)>, Vec<Type>) = match name {
         "relu" | "relu2" | "silu" | "softmax" | "log_softmax" | "logsumexp" => (vec![], vec![ty]),
         "gelu" => (vec![form], vec![ty]),
@@ -239,7 +240,7 @@ fn library(g: &mut Gen) -> Option<()> {
         "embedding" if ty.rank() == 2 => (vec![], vec![ty, Type::new(DType::I32, &[3])]),
         "rope" if ty.rank() >= 2 && last >= 2 => {
             let table = ty.with_shape(&[ty.shape[ty.rank() - 2], last / 2]);
-            (vec![word("pairs", *g.rng.pick(&["halves", "interleaved"]))], vec![ty, table.clone(), table])
+            (vec![pairs], vec![ty, table.clone(), table])
         }
         "attention" if ty.rank() == 3 => {
             let params = if g.rng.chance(0.5) { vec![yes("causal")] } else { vec![] };

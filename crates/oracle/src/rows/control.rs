@@ -239,8 +239,7 @@ fn composites(t: &mut Table) {
         let c = custom("vjp");
         let y = b.emit(c.clone().into(), &x[..2])?;
         let forward = graph_of(&["f64[3]"; 3], |b, v| {
-            let (s, c) = (b.unary(Unary::Sin, v[0])?, b.unary(Unary::Cos, v[0])?);
-            let _ = s;
+            let c = b.unary(Unary::Cos, v[0])?;
             let d = b.mul(c, v[2])?;
             Ok(vec![b.mul(d, v[1])?, d])
         });

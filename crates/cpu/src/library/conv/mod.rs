@@ -86,8 +86,7 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         return None;
     }
     let w = &conv.windows;
-    let unit =
-        Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, base_dilation: 1, window_dilation: 1 };
+    let unit = Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, base_dilation: 1, window_dilation: 1 };
     let mut axes = [unit; AXES];
     let rank = (x.rank() - 2).max(1);
     for (i, axis) in axes.iter_mut().enumerate().take(x.rank() - 2) {

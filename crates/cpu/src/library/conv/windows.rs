@@ -40,7 +40,6 @@ impl Odometer {
 }
 
 /// Writes a block of the windows: rows are window elements and columns positions, or (`WIDE`) the other way round.
-#[expect(clippy::too_many_arguments, reason = "the signature of a prologue")]
 pub(super) unsafe extern "C" fn generate<T: Copy + Default, const WIDE: bool>(
     ctx: *const c_void,
     batch: usize,
@@ -137,7 +136,6 @@ unsafe fn copy_line<T: Copy + Default>(line: *const T, axis: &Axis, place: i64, 
 }
 
 /// Stores a tile of `[images · positions, features]` as `[images, features, positions]`.
-#[expect(clippy::too_many_arguments, reason = "the signature of an epilogue")]
 pub(super) unsafe extern "C" fn store(
     ctx: *const c_void,
     group: usize,
@@ -160,7 +158,9 @@ pub(super) unsafe extern "C" fn store(
                 let from = i * stride + j;
                 match (g.dtype, g.out) {
                     (DType::F64, _) => *context.out.cast::<f64>().add(to) = *acc.cast::<f64>().add(from),
-                    (_, DType::BF16) => *context.out.cast::<bf16>().add(to) = bf16::from_f32(*acc.cast::<f32>().add(from)),
+                    (_, DType::BF16) => {
+                        *context.out.cast::<bf16>().add(to) = bf16::from_f32(*acc.cast::<f32>().add(from))
+                    }
                     (_, DType::F16) => *context.out.cast::<f16>().add(to) = f16::from_f32(*acc.cast::<f32>().add(from)),
                     _ => *context.out.cast::<f32>().add(to) = *acc.cast::<f32>().add(from),
                 }

@@ -1,0 +1,105 @@
+//! `#[derive(Tree)]`: a struct of trees is a tree.
+//!
+//! Fields marked `#[tree(skip)]` are not part of the tree: they are cloned when it is rebuilt. Fields marked
+//! `#[tree(fixed)]` are cloned too, and a function compiled for one value of them is compiled anew for another; they are
+//! `Hash`.
+
+use proc_macro::TokenStream;
+use quote::{format_ident, quote};
+use syn::{Data, DeriveInput, Error, Field, Fields, Index, Member, parse_macro_input};
+
+/// What becomes of a field.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Tree,
+    Skip,
+    Fixed,
+}
+
+/// Makes a struct a `tensorloom::Tree` whose leaves are those of its fields, in order.
+#[proc_macro_derive(Tree, attributes(tree))]
+pub fn derive_tree(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand(input).unwrap_or_else(|e| e.to_compile_error()).into()
+}
+
+fn role(field: &Field) -> Result<Role, Error> {
+    let mut role = Role::Tree;
+    for attr in field.attrs.iter().filter(|a| a.path().is_ident("tree")) {
+        attr.parse_nested_meta(|meta| {
+            if meta.path.is_ident("skip") {
+                role = Role::Skip;
+            } else if meta.path.is_ident("fixed") {
+                role = Role::Fixed;
+            } else {
+                return Err(meta.error("expected `skip` or `fixed`"));
+            }
+            Ok(())
+        })?;
+    }
+    Ok(role)
+}
+
+fn expand(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new_spanned(&input.ident, "Tree is derived for structs; hold an enum in a `fixed` field"));
+    };
+    let (members, fields): (Vec<Member>, Vec<&Field>) = match &data.fields {
+        Fields::Named(named) => {
+            (named.named.iter()).map(|f| (Member::Named(f.ident.clone().expect("it is named")), f)).unzip()
+        }
+        Fields::Unnamed(unnamed) => {
+            (unnamed.unnamed.iter().enumerate()).map(|(i, f)| (Member::Unnamed(Index::from(i)), f)).unzip()
+        }
+        Fields::Unit => (Vec::new(), Vec::new()),
+    };
+    let mut visits = Vec::new();
+    let mut builds = Vec::new();
+    let mut structures = Vec::new();
+    for (i, (member, field)) in members.iter().zip(&fields).enumerate() {
+        let part = format_ident!("part{i}");
+        match role(field)? {
+            Role::Tree => {
+                visits.push(quote! { ::tensorloom::Tree::visit(&self.#member, f); });
+                builds.push(quote! { let #part = ::tensorloom::Tree::rebuild(&self.#member, next); });
+                structures.push(quote! { ::tensorloom::Tree::structure(&self.#member, into); });
+            }
+            Role::Skip => builds.push(quote! { let #part = ::core::clone::Clone::clone(&self.#member); }),
+            Role::Fixed => {
+                builds.push(quote! { let #part = ::core::clone::Clone::clone(&self.#member); });
+                structures.push(quote! { ::core::hash::Hash::hash(&self.#member, &mut { &mut *into }); });
+            }
+        }
+    }
+    let assigns = members.iter().enumerate().map(|(i, m)| {
+        let part = format_ident!("part{i}");
+        quote! { #m: #part }
+    });
+    let name = &input.ident;
+    let mut generics = input.generics.clone();
+    for p in generics.type_params_mut() {
+        p.bounds.push(syn::parse_quote!(::tensorloom::Tree));
+    }
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let (_, ty_generics, _) = input.generics.split_for_impl();
+    Ok(quote! {
+        #[automatically_derived]
+        impl #impl_generics ::tensorloom::Tree for #name #ty_generics #where_clause {
+            fn visit(&self, f: &mut dyn FnMut(&::tensorloom::Tensor)) {
+                let _ = &f;
+                #(#visits)*
+            }
+
+            fn rebuild(&self, next: &mut dyn FnMut() -> ::tensorloom::Tensor) -> Self {
+                let _ = &next;
+                #(#builds)*
+                #name { #(#assigns),* }
+            }
+
+            fn structure(&self, into: &mut dyn ::core::hash::Hasher) {
+                let _ = &into;
+                #(#structures)*
+            }
+        }
+    })
+}

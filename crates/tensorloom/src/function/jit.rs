@@ -1,0 +1,180 @@
+//! `jit`: traced once per signature, compiled as one program.
+
+use super::{Function, placeholders};
+use crate::{Tensor, Tree, Type};
+use engine::Program;
+use ir::ops::Call;
+use ir::{Graph, Loc};
+use rustc_hash::FxHasher;
+use std::hash::Hasher;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// A function that is compiled. Made by [`jit`].
+pub struct Jit<A, F: Function<A>> {
+    f: F,
+    entries: Mutex<Vec<Arc<Entry<F::Out>>>>,
+    hits: AtomicU64,
+    misses: AtomicU64,
+    nanos: AtomicU64,
+}
+
+/// How often a compiled function was called, and what compiling cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JitStats {
+    /// Calls that found their signature.
+    pub hits: u64,
+    /// Calls that traced.
+    pub misses: u64,
+    /// Time spent on tracing and compiling.
+    pub compile_time: Duration,
+}
+
+/// What was made for one signature.
+struct Entry<R> {
+    types: Vec<Type>,
+    structure: u64,
+    graph: Arc<Graph>,
+    /// Which leaves of the arguments the graph uses.
+    used: Vec<bool>,
+    captures: Vec<Tensor>,
+    result: R,
+    program: OnceLock<crate::Result<Program>>,
+}
+
+/// Compiles a function: it is traced once for each signature (dtypes, shapes, structure), and its calls run one fused
+/// program. Tensors that it captures are inputs of the program, read anew at each call; numbers that it captures are
+/// part of the program.
+///
+/// ```
+/// use tensorloom::{Tensor, jit, tensor};
+///
+/// let w = tensor(&[2.0f32, 3.0], &[2]);
+/// let f = jit(|x: Tensor| (&x * &w).tanh().sum());
+/// let y = f.call(tensor(&[0.0f32, 0.0], &[2]));
+/// f.call(tensor(&[1.0f32, 1.0], &[2]));
+/// assert_eq!(y.item::<f32>()?, 0.0);
+/// assert_eq!((f.stats().hits, f.stats().misses), (1, 1));
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+pub fn jit<A: Tree, F: Function<A>>(f: F) -> Jit<A, F>
+where
+    F::Out: Tree,
+{
+    Jit { f, entries: Mutex::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0), nanos: AtomicU64::new(0) }
+}
+
+impl<A: Tree, F: Function<A>> Jit<A, F>
+where
+    F::Out: Tree,
+{
+    /// Calls the function. Nothing is executed before a result is read.
+    #[track_caller]
+    pub fn call(&self, args: A) -> F::Out {
+        let at = Loc::caller();
+        let mut hasher = FxHasher::default();
+        args.structure(&mut hasher);
+        let structure = hasher.finish();
+        let entry = match self.find(&args, structure) {
+            Some(e) => {
+                self.hits.fetch_add(1, Ordering::Relaxed);
+                e
+            }
+            None => match self.trace(&args, structure) {
+                Ok(e) => e,
+                Err(result) => return result,
+            },
+        };
+        let leaves = args.leaves();
+        let mut inputs: smallvec::SmallVec<[&Tensor; 8]> =
+            (leaves.iter().zip(&entry.used)).filter(|(_, u)| **u).map(|(t, _)| t).collect();
+        inputs.extend(&entry.captures);
+        let outs = if engine::compose::is_tracing() {
+            let body = entry.graph.clone();
+            Tensor::apply(Call { body }, &inputs, entry.graph.outputs().len())
+        } else {
+            match self.program(&entry, &inputs) {
+                Ok(p) => p.call(&at, &inputs),
+                Err(e) => return super::fail_like(&entry.result, e.clone()),
+            }
+        };
+        let mut outs = outs.into_iter();
+        entry.result.rebuild(&mut || outs.next().expect("one for each result"))
+    }
+
+    /// Hits, misses and the time spent on compiling so far.
+    pub fn stats(&self) -> JitStats {
+        JitStats {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            compile_time: Duration::from_nanos(self.nanos.load(Ordering::Relaxed)),
+        }
+    }
+
+    fn find(&self, args: &A, structure: u64) -> Option<Arc<Entry<F::Out>>> {
+        let entries = self.entries.lock().unwrap_or_else(|e| e.into_inner());
+        let same = |e: &&Arc<Entry<F::Out>>| {
+            let mut expected = e.types.iter();
+            let mut equal = e.structure == structure;
+            args.visit(&mut |t| equal = equal && expected.next() == Some(t.ty()) && t.error().is_none());
+            equal && expected.next().is_none()
+        };
+        entries.iter().find(same).cloned()
+    }
+
+    #[track_caller]
+    fn trace(&self, args: &A, structure: u64) -> Result<Arc<Entry<F::Out>>, F::Out> {
+        let start = Instant::now();
+        let leaves = args.leaves();
+        let types: Vec<Type> = leaves.iter().map(|t| t.ty().clone()).collect();
+        let staged = placeholders(&self.f, args, &types).map_err(|e| e.result)?;
+        let (graph, used) = staged.graph.without_dead_inputs();
+        let captures = (staged.inputs[leaves.len()..].iter())
+            .zip(&used[leaves.len()..])
+            .filter(|(_, u)| **u)
+            .map(|(t, _)| t.clone())
+            .collect();
+        let entry = Arc::new(Entry {
+            types,
+            structure,
+            graph: Arc::new(graph),
+            used: used[..leaves.len()].to_vec(),
+            captures,
+            result: staged.result,
+            program: OnceLock::new(),
+        });
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        self.spent(start);
+        let mut entries = self.entries.lock().unwrap_or_else(|e| e.into_inner());
+        entries.push(entry.clone());
+        Ok(entry)
+    }
+
+    fn program<'a>(&self, entry: &'a Entry<F::Out>, inputs: &[&Tensor]) -> Result<&'a Program, &'a crate::Error> {
+        let compile = || {
+            let start = Instant::now();
+            let engine = inputs.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
+            let program = engine.program((*entry.graph).clone());
+            self.spent(start);
+            program
+        };
+        entry.program.get_or_init(compile).as_ref()
+    }
+
+    fn spent(&self, start: Instant) {
+        self.nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+}
+
+impl<A: Tree, F: Function<A>> Function<A> for Jit<A, F>
+where
+    F::Out: Tree,
+{
+    type Out = F::Out;
+
+    #[track_caller]
+    fn apply(&self, args: A) -> F::Out {
+        self.call(args)
+    }
+}

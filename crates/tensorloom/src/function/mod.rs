@@ -1,0 +1,56 @@
+//! Functions of tensors and what is made of them: `jit`, `grad`, `vmap` and the others.
+//!
+//! Every transform takes a [`Function`]: a closure from one [`Tree`] to another, or the result of another transform; so
+//! they nest in any order. A transform traces its function into a Graph, rewrites the Graph, and records the result
+//! wherever it was called: on eager tensors, or inside another trace.
+//!
+//! ```
+//! use tensorloom::{Tensor, grad, tensor, vmap};
+//!
+//! let f = |x: Tensor| x.sin() * &x;
+//! let slope = vmap(grad(f)).call(tensor(&[0.0f64, 1.0], &[2]));
+//! let expected = 1f64.sin() + 1f64.cos();
+//! assert_eq!(slope.to_vec::<f64>()?, [0.0, expected]);
+//! # Ok::<(), tensorloom::Error>(())
+//! ```
+
+mod checkpoint;
+mod custom;
+mod forward;
+mod gradient;
+mod graph;
+mod jacobian;
+mod jit;
+mod reverse;
+mod select;
+mod stage;
+mod vmap;
+
+pub use checkpoint::{Checkpoint, checkpoint};
+pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
+pub use forward::{Linear, jvp, linearize};
+pub use gradient::{Grad, Plain, ValueAndGrad, WithAux, grad, value_and_grad};
+pub use graph::{eval_shape, make_graph};
+pub use jacobian::{JacFwd, JacRev, hessian, jacfwd, jacrev};
+pub use jit::{Jit, JitStats, jit};
+pub use reverse::{Vjp, vjp};
+pub use select::{All, Arg, Select};
+pub(crate) use stage::{Staged, fail_like, inline, placeholders, recorded};
+pub use vmap::{Axes, Vmap, vmap};
+
+/// A function of a tree: a closure, or what a transform made of one.
+pub trait Function<A> {
+    /// What it gives.
+    type Out;
+
+    /// Calls it.
+    fn apply(&self, args: A) -> Self::Out;
+}
+
+impl<A, R, F: Fn(A) -> R> Function<A> for F {
+    type Out = R;
+
+    fn apply(&self, args: A) -> R {
+        self(args)
+    }
+}

@@ -1,0 +1,103 @@
+//! How the library writes ops: builders on tensors, with the user's line.
+
+use crate::{Error, Number, Tensor, engine, engine_of};
+use ir::{Build, DType, Loc, Problem, Scalar, Shape, Type, TypeError, Value, Values};
+
+/// Records an op or a few with one result.
+#[track_caller]
+pub(crate) fn one(args: &[&Tensor], f: impl FnOnce(&mut dyn Build, &[Value]) -> ir::Result<Value>) -> Tensor {
+    many(1, args, |b, v| Ok(Values::from_elem(f(b, v)?, 1))).swap_remove(0)
+}
+
+/// Records ops with `n` results.
+#[track_caller]
+pub(crate) fn many(
+    n: usize,
+    args: &[&Tensor],
+    f: impl FnOnce(&mut dyn Build, &[Value]) -> ir::Result<Values>,
+) -> Vec<Tensor> {
+    let engine = args.iter().find(|t| t.engine().is_some()).map_or(engine(), |t| engine_of(t));
+    engine::compose::build(&Loc::caller(), n, engine, args, f)
+}
+
+/// An invalid tensor for a call that doesn't fit.
+#[track_caller]
+pub(crate) fn invalid(op: &'static str, reason: impl Into<String>) -> Tensor {
+    Tensor::from_error(error(op, reason))
+}
+
+/// An error of a call that doesn't fit.
+#[track_caller]
+pub(crate) fn error(op: &'static str, reason: impl Into<String>) -> Error {
+    Error::Call { op, reason: reason.into(), at: Loc::caller() }
+}
+
+/// An `ir` error about operands.
+pub(crate) fn misfit(op: &str, operands: &[Type], why: impl Into<String>) -> ir::Error {
+    problem(op, operands, Problem::other(why))
+}
+
+fn problem(op: &str, operands: &[Type], problem: Problem) -> ir::Error {
+    ir::Error::Type(Box::new(TypeError { op: op.to_string(), operands: operands.to_vec(), problem, loc: Loc::Unknown }))
+}
+
+/// An axis counted from the end if negative.
+pub(crate) fn axis(op: &str, ty: &Type, axis: isize) -> ir::Result<usize> {
+    let rank = ty.rank();
+    let i = if axis < 0 { axis + rank as isize } else { axis };
+    let bad = Problem::Axis { axis: axis as i64, rank };
+    (usize::try_from(i).ok().filter(|&i| i < rank)).ok_or_else(|| problem(op, std::slice::from_ref(ty), bad))
+}
+
+/// Axes counted from the end if negative; none means all.
+pub(crate) fn axes(op: &str, ty: &Type, axes: Option<&[isize]>) -> ir::Result<Vec<usize>> {
+    match axes {
+        None => Ok((0..ty.rank()).collect()),
+        Some(list) => list.iter().map(|&a| axis(op, ty, a)).collect(),
+    }
+}
+
+/// The shape that shapes broadcast to.
+pub(crate) fn broadcast(shapes: &[&[usize]]) -> Option<Shape> {
+    let rank = shapes.iter().map(|s| s.len()).max().unwrap_or(0);
+    let mut out = Shape::from_elem(1, rank);
+    for s in shapes {
+        for (i, &n) in s.iter().enumerate() {
+            let o = &mut out[rank - s.len() + i];
+            match (*o, n) {
+                (a, b) if a == b => {}
+                (1, b) => *o = b,
+                (_, 1) => {}
+                _ => return None,
+            }
+        }
+    }
+    Some(out)
+}
+
+/// Two operands with one dtype and one shape, as NumPy makes them.
+pub(crate) fn align(b: &mut dyn Build, op: &str, x: Value, y: Value) -> ir::Result<(Value, Value)> {
+    let (tx, ty) = (b.ty(x), b.ty(y));
+    let Some(dtype) = tx.dtype.promote(ty.dtype) else {
+        return Err(problem(op, &[tx.clone(), ty.clone()], Problem::DTypes(tx.dtype, ty.dtype)));
+    };
+    let Some(shape) = broadcast(&[&tx.shape, &ty.shape]) else {
+        return Err(problem(op, &[tx.clone(), ty.clone()], Problem::Shapes(tx.shape, ty.shape)));
+    };
+    let (x, y) = (b.cast(x, dtype)?, b.cast(y, dtype)?);
+    Ok((b.broadcast_to(x, &shape)?, b.broadcast_to(y, &shape)?))
+}
+
+/// The float dtype that a function of real numbers computes in.
+pub(crate) fn float_of(d: DType) -> DType {
+    if d.is_float() { d } else { DType::F32 }
+}
+
+/// A number of a dtype.
+pub(crate) fn scalar_of(dtype: DType, n: Number) -> Scalar {
+    match n {
+        Number::Float(x) => Scalar::from_f64(dtype, x),
+        Number::Int(x) if dtype.is_float() => Scalar::from_f64(dtype, x as f64),
+        Number::Int(x) => Scalar::from_i64(dtype, x),
+    }
+}
