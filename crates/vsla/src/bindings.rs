@@ -128,19 +128,31 @@ impl Bindings {
         }
     }
 
-    /// The memory of a value, for links.
-    pub(crate) fn buffer(&self, v: ValueId) -> Result<Arc<dyn DeviceBuffer>> {
-        self.place(v).cloned()
+    /// The memory of a value, for a link to another program.
+    pub fn export(&self, v: ValueId) -> Result<Exported> {
+        let signature = self.program.value(v)?.signature.clone();
+        let buffer = self.place(v)?.clone();
+        Ok(Exported { signature, buffer })
     }
 
     /// Takes the memory of another program's value as an input: nothing is copied (§10.1).
-    pub(crate) fn import(&mut self, input: ValueId, buffer: Arc<dyn DeviceBuffer>) -> Result<()> {
-        match self.program.inputs().iter().position(|x| *x == input) {
-            Some(i) => self.inner.inputs[i] = buffer,
-            None => return Err(Error::arg(format!("value {} is no input of the destination", input.0))),
+    pub fn accept(&mut self, input: ValueId, from: Exported) -> Result<()> {
+        let Some(i) = self.program.inputs().iter().position(|x| *x == input) else {
+            return Err(Error::arg(format!("value {} is no input of the destination", input.0)));
+        };
+        let wanted = self.program.signature(input);
+        if *wanted != from.signature {
+            return Err(Error::shape("link", format!("{} to {wanted}; both ends need one signature", from.signature)));
         }
+        self.inner.inputs[i] = from.buffer;
         Ok(())
     }
+}
+
+/// Memory of a program's value, on its way to another program.
+pub struct Exported {
+    signature: crate::Signature,
+    buffer: Arc<dyn DeviceBuffer>,
 }
 
 fn check_len(needed: usize, got: usize) -> Result<()> {

@@ -40,7 +40,7 @@ impl fmt::Display for Signature {
     }
 }
 
-/// Signatures of an op's results. `n_out` is how many results the caller has places for.
+/// Signatures of an op's results, or why its operands don't fit.
 pub fn infer(op: &Op, args: &[Signature]) -> Result<Vec<Signature>> {
     arity(op, args.len())?;
     let first = &args[0];

@@ -19,7 +19,7 @@ mod stream;
 mod tensor;
 
 pub use backend::{Backend, MemoryTable, Stream};
-pub use bindings::Bindings;
+pub use bindings::{Bindings, Exported};
 pub use describe::{Description, NodeDesc, ProgramBuilder, Tag, ValueDesc, ValueId};
 pub use error::{Error, ErrorCode, Fault, Result};
 pub use infer::{Signature, infer};

@@ -40,7 +40,7 @@ impl Link {
     /// Gives the destination's input the memory of the source's output. The caller runs the source first.
     pub fn connect(&self, source: &Bindings, destination: &mut Bindings) -> Result<()> {
         self.check(source.program(), destination.program())?;
-        destination.import(self.destination, source.buffer(self.source)?)
+        destination.accept(self.destination, source.export(self.source)?)
     }
 }
 

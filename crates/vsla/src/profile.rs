@@ -65,6 +65,11 @@ impl Profile {
         for (v, t) in program.inputs().iter().zip(inputs) {
             self.bindings.write(*v, t)?;
         }
+        self.execute(stream)
+    }
+
+    /// Runs with the inputs that are bound.
+    pub fn execute(&mut self, stream: &Stream) -> Result<()> {
         self.plan.execute(&mut self.bindings, stream)
     }
 }

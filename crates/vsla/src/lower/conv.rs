@@ -26,12 +26,11 @@ const BLOCK: usize = 64;
 const UNROLLED: usize = 4;
 /// Up to so many overlapping blocks are added as shifted lines.
 const FEW_BLOCKS: usize = 6;
-/// Nanoseconds for a multiplication and addition of the blocked product, and for one of the transform's `5·L·log₂ L`
-/// operations while its data is in the first caches and after. Measured by `examples/conv_threshold.rs`.
-const DIRECT_NS: f64 = 0.11;
-const FFT_NS: f64 = 0.16;
-const FFT_LARGE_NS: f64 = 0.30;
-const FFT_LARGE: usize = 8192;
+/// Nanoseconds for a product and sum of the blocked path, for an element that `skewed` adds, and for one of the
+/// `5·L·log₂ L` operations of a transform, as `examples/conv_threshold.rs` measures them.
+const DIRECT_NS: f64 = 0.045;
+const SKEW_NS: f64 = 1.0;
+const FFT_NS: f64 = 0.105;
 
 /// The cheaper path for lengths `m` and `n`, by a model of both costs fitted to measurements.
 pub fn conv_path(m: usize, n: usize) -> Path {
@@ -39,12 +38,15 @@ pub fn conv_path(m: usize, n: usize) -> Path {
     if short <= BLOCK {
         return Path::Direct;
     }
-    let rows = long.div_ceil(BLOCK) * BLOCK;
-    let direct = (rows * (short + BLOCK - 1)) as f64 * DIRECT_NS;
-    let points = fft::points(m + n - 1);
-    let each = if points >= FFT_LARGE { FFT_LARGE_NS } else { FFT_NS };
+    let (pieces, width) = (long.div_ceil(BLOCK) as f64, (short + BLOCK - 1) as f64);
+    let blocks = (short + BLOCK - 1).div_ceil(BLOCK);
+    let mut direct = pieces * BLOCK as f64 * width * DIRECT_NS;
+    if blocks > FEW_BLOCKS {
+        direct += pieces * (pieces + blocks as f64) * BLOCK as f64 * SKEW_NS;
+    }
+    let points = fft::points(m + n - 1) as f64;
     // Two complex transforms and a product of spectra.
-    let transform = 2.2 * 5.0 * points as f64 * (points as f64).log2() * each;
+    let transform = 2.2 * 5.0 * points * points.log2() * FFT_NS;
     if direct <= transform { Path::Direct } else { Path::Fft }
 }
 

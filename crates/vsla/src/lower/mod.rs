@@ -26,7 +26,7 @@ pub struct Numerics {
     pub conv: Option<Path>,
 }
 
-/// The program's random state while it is lowered.
+/// A program while it is lowered.
 pub(crate) struct Lowering {
     pub(crate) builder: Builder,
     pub(crate) numerics: Numerics,

@@ -126,7 +126,7 @@ fn one(op: &Op, args: &[&Array]) -> Array {
         Op::Gelu(Gelu::Tanh) => {
             map(x, |v| 0.5 * v * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (v + 0.044715 * v * v * v)).tanh()))
         }
-        Op::Gelu(Gelu::Erf) => map(x, |v| 0.5 * v * (1.0 + erf(v / 2f64.sqrt()))),
+        Op::Gelu(Gelu::Erf) => map(x, |v| 0.5 * v * (1.0 + libm::erf(v / 2f64.sqrt()))),
         Op::Sigmoid => map(x, |v| 1.0 / (1.0 + (-v).exp())),
         Op::Tanh => map(x, f64::tanh),
         Op::Exp => map(x, f64::exp),
@@ -170,14 +170,4 @@ fn one(op: &Op, args: &[&Array]) -> Array {
         }),
         Op::Dropout { .. } | Op::Window { .. } => unreachable!("not here"),
     }
-}
-
-/// The error function by its series, good for the small arguments of the tests.
-fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..80 {
-        term *= -x * x / n as f64;
-        sum += term / (2 * n + 1) as f64;
-    }
-    (sum * 2.0 / std::f64::consts::PI.sqrt()).clamp(-1.0, 1.0)
 }

@@ -1,0 +1,446 @@
+/* Variable-shape tensors: programs, plans, gradients.
+ *
+ * Made by cbindgen from crates/vsla-capi; don't edit.
+ *
+ * Every function that can fail returns a vsla_error_t; vsla_get_last_error_string() has the message. Results go through
+ * out-pointers, written on success alone. A pointer with a count must be good for so many elements, a plain pointer for
+ * one; nothing else may use what they point at during the call. Handles are opaque: null, destroyed or mistaken ones are
+ * VSLA_ERR_INVALID_ARG. Handles may be used from several threads; runs over one vsla_bindings_t take turns.
+ */
+
+#ifndef TENSORLOOM_VSLA_H
+#define TENSORLOOM_VSLA_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+
+// What a call came to.
+typedef enum vsla_error_t {
+  // It did what it says.
+  VSLA_ERR_OK = 0,
+  // Out of memory.
+  VSLA_ERR_OOM,
+  // An argument is null, freed, or out of range.
+  VSLA_ERR_INVALID_ARG,
+  // Shapes don't fit the operation.
+  VSLA_ERR_INVALID_SHAPE,
+  // The program breaks a rule of validation.
+  VSLA_ERR_INVALID_PROGRAM,
+  // No memory plan could be made.
+  VSLA_ERR_PLANNING_FAILED,
+  // The backend failed.
+  VSLA_ERR_BACKEND_ERROR,
+  // This backend can't do that.
+  VSLA_ERR_NOT_IMPLEMENTED,
+  // A fault of the library.
+  VSLA_ERR_UNKNOWN,
+} vsla_error_t;
+
+// Element types.
+typedef enum vsla_dtype_t {
+  // 32-bit float.
+  VSLA_F32 = 0,
+  // 64-bit float.
+  VSLA_F64,
+  // 16-bit float with 10 bits of fraction.
+  VSLA_F16,
+  // 16-bit float with 7 bits of fraction.
+  VSLA_BF16,
+} vsla_dtype_t;
+
+// Semirings.
+typedef enum vsla_model_t {
+  // Addition and convolution.
+  VSLA_MODEL_A = 0,
+  // Addition and Kronecker product.
+  VSLA_MODEL_B,
+} vsla_model_t;
+
+// Operations. The comment says which attributes each reads.
+typedef enum vsla_opkind_t {
+  // a + b.
+  VSLA_OP_ADD = 0,
+  // a - b.
+  VSLA_OP_SUB,
+  // a * b, elementwise.
+  VSLA_OP_HADAMARD,
+  // Convolution along the last axis; model A.
+  VSLA_OP_CONV1D,
+  // Kronecker product; model B.
+  VSLA_OP_KRONECKER,
+  // Softmax along the last axis.
+  VSLA_OP_SOFTMAX,
+  // x, gamma, beta; `value` is epsilon.
+  VSLA_OP_LAYERNORM,
+  // x, gamma; `value` is epsilon.
+  VSLA_OP_RMSNORM,
+  // Product over the last two axes.
+  VSLA_OP_MATMUL,
+  // max(0, x).
+  VSLA_OP_RELU,
+  // Gaussian error linear unit; `form` 1 is the tanh approximation.
+  VSLA_OP_GELU,
+  // 1 / (1 + exp(-x)).
+  VSLA_OP_SIGMOID,
+  // Hyperbolic tangent.
+  VSLA_OP_TANH,
+  // `value` is the rate.
+  VSLA_OP_DROPOUT,
+  // `axis`.
+  VSLA_OP_SUM,
+  // `axis`.
+  VSLA_OP_MEAN,
+  // Any number of operands of one rank.
+  VSLA_OP_STACK,
+  // `size` and `stride`; one result for each window.
+  VSLA_OP_WINDOW,
+  // `list` is the new shape.
+  VSLA_OP_RESHAPE,
+  // `list` is the order of the axes.
+  VSLA_OP_TRANSPOSE,
+  // `list` and `list2` are start and limit on each axis.
+  VSLA_OP_SLICE,
+  // `list` holds indices into the first axis.
+  VSLA_OP_GATHER,
+  // `list` holds indices into a first axis of `size`.
+  VSLA_OP_SCATTER,
+  // x * m, where m is constant.
+  VSLA_OP_MASK,
+  // exp(x).
+  VSLA_OP_EXP,
+  // log(x).
+  VSLA_OP_LOG,
+  // By `value`; or, with a second operand of shape [1], by that.
+  VSLA_OP_MUL_SCALAR,
+  // x stacked `size` times.
+  VSLA_OP_REPEAT,
+} vsla_opkind_t;
+
+// What a value is to its program.
+typedef enum vsla_valuetag_t {
+  // A weight.
+  VSLA_TENSOR_PARAM = 0,
+  // Given for each run.
+  VSLA_TENSOR_INPUT,
+} vsla_valuetag_t;
+
+// Classes of memory.
+typedef enum vsla_arenaclass_t {
+  // Weights.
+  VSLA_ARENA_PARAMS = 0,
+  // Values inside a forward run, and what it keeps for backward.
+  VSLA_ARENA_ACTIVATIONS,
+  // Scratch of single kernels.
+  VSLA_ARENA_WORKSPACE,
+  // Gradients.
+  VSLA_ARENA_GRADS,
+  // Inputs and outputs.
+  VSLA_ARENA_EXTERNAL,
+} vsla_arenaclass_t;
+
+// Memory that runs of a backward plan read and write.
+typedef struct vsla_ad_bindings_t vsla_ad_bindings_t;
+
+// Where programs run.
+typedef struct vsla_backend_t vsla_backend_t;
+
+// A planned backward program.
+typedef struct vsla_backward_plan_t vsla_backward_plan_t;
+
+// A backward program.
+typedef struct vsla_backward_t vsla_backward_t;
+
+// Memory that runs of a plan read and write.
+typedef struct vsla_bindings_t vsla_bindings_t;
+
+// A program under description.
+typedef struct vsla_graph_t vsla_graph_t;
+
+// A program's schedule and memory on a backend.
+typedef struct vsla_plan_t vsla_plan_t;
+
+// A program planned and bound for one family of shapes.
+typedef struct vsla_profile_t vsla_profile_t;
+
+// A validated program.
+typedef struct vsla_program_t vsla_program_t;
+
+// An order of execution.
+typedef struct vsla_stream_t vsla_stream_t;
+
+// An array up to trailing zeros. It doesn't change once it is made.
+typedef struct vsla_tensor_t vsla_tensor_t;
+
+// Dense row-major data of several values. `data[i]` holds `bytes[i]` bytes of value `values[i]`.
+typedef struct vsla_io_t {
+  // How many.
+  size_t count;
+  // Which values.
+  const uint32_t *values;
+  // Where their data is.
+  void *const *data;
+  // Sizes of the data.
+  const size_t *bytes;
+} vsla_io_t;
+
+// Functions of a caller's own backend. The first five supply memory that the processor can address; every one of them
+// is needed, and each may be called from any thread. The others are for devices that run segments themselves: they must
+// be null, or creating the backend gives `VSLA_ERR_NOT_IMPLEMENTED`.
+typedef struct vsla_backend_vtable_t {
+  // Memory of so many bytes at this alignment, or null.
+  void *(*alloc)(size_t bytes, size_t alignment, void *ctx);
+  // Gives memory back.
+  void (*free)(void *ptr, void *ctx);
+  // Copies from the host.
+  void (*memcpy_h2d)(void *dst, const void *src, size_t bytes, void *ctx);
+  // Copies to the host.
+  void (*memcpy_d2h)(void *dst, const void *src, size_t bytes, void *ctx);
+  // Fills with zeros.
+  void (*memset_zero)(void *dst, size_t bytes, void *ctx);
+  // Runs a segment. Not supported.
+  void (*launch_segment)(void *ctx);
+  // Records a graph. Not supported.
+  void (*record_graph)(void *ctx);
+  // Replays a graph. Not supported.
+  void (*replay_graph)(void *ctx);
+} vsla_backend_vtable_t;
+
+// Attributes of operations; those that an operation doesn't read may be anything. A null pointer is all zeros.
+typedef struct vsla_attrs_t {
+  // An axis; negative ones count from the back.
+  int64_t axis;
+  // A number.
+  double value;
+  // A size.
+  uint64_t size;
+  // A stride.
+  uint64_t stride;
+  // A list.
+  const uint64_t *list;
+  // Its length.
+  size_t list_len;
+  // A second list.
+  const uint64_t *list2;
+  // Its length.
+  size_t list2_len;
+  // A variant.
+  uint32_t form;
+} vsla_attrs_t;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+// Differentiates a program with respect to its parameters and, if `inputs` isn't 0, its inputs.
+enum vsla_error_t vsla_autograd_build_backward(const struct vsla_program_t *program,
+                                               uint32_t inputs,
+                                               struct vsla_backward_t **out);
+
+// Plans a backward program.
+enum vsla_error_t vsla_autograd_plan_backward(const struct vsla_backward_t *backward,
+                                              const struct vsla_backend_t *backend,
+                                              struct vsla_backward_plan_t **out);
+
+// Memory for forward, backward and gradients. With `params`, parameters are those of the forward program's bindings.
+enum vsla_error_t vsla_autograd_bind(const struct vsla_backward_plan_t *plan,
+                                     const struct vsla_bindings_t *params,
+                                     struct vsla_ad_bindings_t **out);
+
+// Sets inputs and parameters, runs forward, copies outputs, sets the outputs' cotangents, runs backward, copies the
+// gradients of the values listed. Any list may be null: what was set before stays. Allocates nothing.
+enum vsla_error_t vsla_autograd_execute(const struct vsla_backward_plan_t *plan,
+                                        const struct vsla_ad_bindings_t *bindings,
+                                        const struct vsla_io_t *inputs,
+                                        const struct vsla_io_t *outputs,
+                                        const struct vsla_io_t *loss_grads,
+                                        const struct vsla_io_t *param_grads,
+                                        const struct vsla_stream_t *stream);
+
+// The processor with so many threads; 0 takes one for each core. Results don't depend on the number.
+enum vsla_error_t vsla_backend_create_cpu(uint32_t threads, struct vsla_backend_t **out);
+
+// The processor with memory from the caller's functions, which get `ctx` as their last argument.
+enum vsla_error_t vsla_backend_create_custom(const struct vsla_backend_vtable_t *table,
+                                             void *ctx,
+                                             uint32_t threads,
+                                             struct vsla_backend_t **out);
+
+// A stream of a backend.
+enum vsla_error_t vsla_backend_create_stream(const struct vsla_backend_t *backend, struct vsla_stream_t **out);
+
+// Returns when all that was started on the stream has ended.
+enum vsla_error_t vsla_backend_synchronize(const struct vsla_stream_t *stream);
+
+// The message of the last failure on the calling thread; empty if there was none. It is valid until the next failing
+// call on the same thread.
+const char *vsla_get_last_error_string(void);
+
+// An empty graph.
+enum vsla_error_t vsla_graph_create(struct vsla_graph_t **out);
+
+// Declares a parameter or an input. `capacity` may be null; `name` may be null.
+enum vsla_error_t vsla_graph_value(const struct vsla_graph_t *graph,
+                                   uint32_t tag,
+                                   uint32_t dtype_,
+                                   uint32_t model_,
+                                   size_t rank,
+                                   const uint64_t *shape,
+                                   const uint64_t *capacity,
+                                   const char *name,
+                                   uint32_t *id);
+
+// Adds an operation. Writes the ids of its results, which exist from then on. Shapes are inferred when the program is
+// built.
+enum vsla_error_t vsla_graph_node(const struct vsla_graph_t *graph,
+                                  uint32_t kind,
+                                  const uint32_t *inputs,
+                                  size_t ninputs,
+                                  const struct vsla_attrs_t *attrs,
+                                  uint32_t *outputs,
+                                  size_t noutputs);
+
+// Marks a value as an output of the program.
+enum vsla_error_t vsla_graph_output(const struct vsla_graph_t *graph, uint32_t id);
+
+// Marks a value to be kept for backward; then values without a mark are computed again.
+enum vsla_error_t vsla_graph_checkpoint(const struct vsla_graph_t *graph, uint32_t id);
+
+// Validates a graph and freezes it as a program. The graph stays as it is.
+enum vsla_error_t vsla_program_build(const struct vsla_graph_t *graph, struct vsla_program_t **out);
+
+// Writes the rank of a value and, where there is room for it, its shape.
+enum vsla_error_t vsla_program_shape(const struct vsla_program_t *program,
+                                     uint32_t id,
+                                     size_t *rank,
+                                     uint64_t *shape,
+                                     size_t room);
+
+// Destroys any handle. What others still use lives on until they are destroyed too. Null is fine; a handle that was
+// destroyed before is `VSLA_ERR_INVALID_ARG`.
+enum vsla_error_t vsla_destroy(void *handle);
+
+// How many handles are alive, for leak checks.
+size_t vsla_live_handles(void);
+
+// Plans a program for a backend.
+enum vsla_error_t vsla_program_plan(const struct vsla_program_t *program,
+                                    const struct vsla_backend_t *backend,
+                                    struct vsla_plan_t **out);
+
+// The bytes of one arena.
+enum vsla_error_t vsla_plan_arena_size(const struct vsla_plan_t *plan, uint32_t class_, uint64_t *bytes);
+
+// Writes the memory report as text: `needed` gets its length with the final zero; `text` gets as much as there is room
+// for, always ended by a zero.
+enum vsla_error_t vsla_plan_report(const struct vsla_plan_t *plan, char *text, size_t room, size_t *needed);
+
+// Memory for a plan's inputs, outputs and parameters, all zero. With `params`, parameters are those of other bindings
+// of a program that declares the same ones.
+enum vsla_error_t vsla_program_bind(const struct vsla_plan_t *plan,
+                                    const struct vsla_bindings_t *params,
+                                    struct vsla_bindings_t **out);
+
+// Sets an input or parameter from dense data of exactly its size.
+enum vsla_error_t vsla_bindings_write(const struct vsla_bindings_t *bindings,
+                                      uint32_t id,
+                                      const void *data,
+                                      size_t bytes);
+
+// Copies an input, parameter or output to dense data of exactly its size.
+enum vsla_error_t vsla_bindings_read(const struct vsla_bindings_t *bindings, uint32_t id, void *data, size_t bytes);
+
+// Seeds the random operations of the next runs.
+enum vsla_error_t vsla_bindings_seed(const struct vsla_bindings_t *bindings, uint64_t seed);
+
+// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. Allocates nothing.
+enum vsla_error_t vsla_program_execute(const struct vsla_plan_t *plan,
+                                       const struct vsla_bindings_t *bindings,
+                                       const struct vsla_io_t *inputs,
+                                       const struct vsla_io_t *outputs,
+                                       const struct vsla_stream_t *stream);
+
+// Makes an input of one program the output of another: nothing is copied. The caller runs the source first.
+enum vsla_error_t vsla_link(const struct vsla_bindings_t *source,
+                            uint32_t source_value,
+                            const struct vsla_bindings_t *destination,
+                            uint32_t destination_value);
+
+// Plans and binds a program for repeated runs. With `params`, parameters are those of another profile.
+enum vsla_error_t vsla_profile_compile(const struct vsla_program_t *program,
+                                       const struct vsla_backend_t *backend,
+                                       const struct vsla_profile_t *params,
+                                       struct vsla_profile_t **out);
+
+// Runs a profile: sets the values listed (inputs, or parameters), runs, copies the outputs listed. Allocates nothing.
+// Data of another profile's size is `VSLA_ERR_INVALID_ARG`.
+enum vsla_error_t vsla_profile_run(const struct vsla_profile_t *profile,
+                                   const struct vsla_io_t *inputs,
+                                   const struct vsla_io_t *outputs,
+                                   const struct vsla_stream_t *stream);
+
+// A tensor from dense row-major data; null data is all zeros.
+enum vsla_error_t vsla_tensor_create(uint32_t dtype_,
+                                     uint32_t model_,
+                                     size_t rank,
+                                     const uint64_t *shape,
+                                     const void *data,
+                                     size_t bytes,
+                                     struct vsla_tensor_t **out);
+
+// Writes the rank of a tensor and, where there is room for it, its logical shape.
+enum vsla_error_t vsla_tensor_shape(const struct vsla_tensor_t *tensor, size_t *rank, uint64_t *shape, size_t room);
+
+// Copies the elements, dense in row-major order; `bytes` must be exactly their size.
+enum vsla_error_t vsla_tensor_read(const struct vsla_tensor_t *tensor, void *data, size_t bytes);
+
+// Whether two tensors are of one class: writes 1 or 0.
+enum vsla_error_t vsla_tensor_equal(const struct vsla_tensor_t *a, const struct vsla_tensor_t *b, uint32_t *equal);
+
+// a + b in the ambient shape.
+enum vsla_error_t vsla_add(const struct vsla_tensor_t *a, const struct vsla_tensor_t *b, struct vsla_tensor_t **out);
+
+// a - b in the ambient shape.
+enum vsla_error_t vsla_sub(const struct vsla_tensor_t *a, const struct vsla_tensor_t *b, struct vsla_tensor_t **out);
+
+// a * b, elementwise, in the ambient shape.
+enum vsla_error_t vsla_hadamard(const struct vsla_tensor_t *a,
+                                const struct vsla_tensor_t *b,
+                                struct vsla_tensor_t **out);
+
+// Convolution along the last axis; model A.
+enum vsla_error_t vsla_conv(const struct vsla_tensor_t *a, const struct vsla_tensor_t *b, struct vsla_tensor_t **out);
+
+// Kronecker product; model B.
+enum vsla_error_t vsla_kron(const struct vsla_tensor_t *a, const struct vsla_tensor_t *b, struct vsla_tensor_t **out);
+
+// Product over the last two axes.
+enum vsla_error_t vsla_matmul(const struct vsla_tensor_t *a, const struct vsla_tensor_t *b, struct vsla_tensor_t **out);
+
+// Tensors of one rank along a new first axis.
+enum vsla_error_t vsla_stack(const struct vsla_tensor_t *const *parts, size_t count, struct vsla_tensor_t **out);
+
+// The minimal representative. Nothing else shrinks.
+enum vsla_error_t vsla_shrink(const struct vsla_tensor_t *tensor, struct vsla_tensor_t **out);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* TENSORLOOM_VSLA_H */
+
+/* Typed names for vsla_destroy. */
+static inline vsla_error_t vsla_backend_destroy(vsla_backend_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_backend_destroy_stream(vsla_stream_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_graph_destroy(vsla_graph_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_program_destroy(vsla_program_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_plan_destroy(vsla_plan_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_bindings_destroy(vsla_bindings_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_profile_destroy(vsla_profile_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_backward_destroy(vsla_backward_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_backward_plan_destroy(vsla_backward_plan_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_ad_bindings_destroy(vsla_ad_bindings_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_tensor_destroy(vsla_tensor_t *x) { return vsla_destroy(x); }

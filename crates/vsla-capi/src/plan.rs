@@ -1,0 +1,290 @@
+//! Planning, binding, running, linking and profiles (§5, §6, §10, §12).
+
+use crate::backend::{vsla_backend_t, vsla_stream_t};
+use crate::error::{Code, guard};
+use crate::graph::vsla_program_t;
+use crate::handles::{Object, lock, put, want};
+use crate::pointers::{set, slice, slice_mut, writable};
+use std::ffi::{c_char, c_void};
+use std::sync::Mutex;
+use vsla::{ArenaClass, Bindings, Error, Link, Plan, Profile, Result, ValueId};
+
+/// A program's schedule and memory on a backend.
+#[expect(non_camel_case_types, reason = "the name in C")]
+pub struct vsla_plan_t;
+
+/// Memory that runs of a plan read and write.
+#[expect(non_camel_case_types, reason = "the name in C")]
+pub struct vsla_bindings_t;
+
+/// A program planned and bound for one family of shapes.
+#[expect(non_camel_case_types, reason = "the name in C")]
+pub struct vsla_profile_t;
+
+/// Classes of memory.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ArenaClassC {
+    /// Weights.
+    VslaArenaParams = 0,
+    /// Values inside a forward run, and what it keeps for backward.
+    VslaArenaActivations,
+    /// Scratch of single kernels.
+    VslaArenaWorkspace,
+    /// Gradients.
+    VslaArenaGrads,
+    /// Inputs and outputs.
+    VslaArenaExternal,
+}
+
+/// Dense row-major data of several values. `data[i]` holds `bytes[i]` bytes of value `values[i]`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct vsla_io_t {
+    /// How many.
+    pub count: usize,
+    /// Which values.
+    pub values: *const u32,
+    /// Where their data is.
+    pub data: *const *mut c_void,
+    /// Sizes of the data.
+    pub bytes: *const usize,
+}
+
+/// Calls `f` with each value and its data. Null is the empty list.
+pub(crate) unsafe fn each(
+    io: *const vsla_io_t,
+    mut f: impl FnMut(ValueId, *mut u8, usize) -> Result<()>,
+) -> Result<()> {
+    if io.is_null() {
+        return Ok(());
+    }
+    // SAFETY: not null, and the caller's promise.
+    let Some(io) = (unsafe { slice(io, 1, "the data list")?.first() }) else { return Ok(()) };
+    // SAFETY: the list's promise, which the header states.
+    let (values, data, bytes) = unsafe {
+        (slice(io.values, io.count, "values")?, slice(io.data, io.count, "data")?, slice(io.bytes, io.count, "bytes")?)
+    };
+    for ((v, d), n) in values.iter().zip(data).zip(bytes) {
+        f(ValueId(*v), d.cast(), *n)?;
+    }
+    Ok(())
+}
+
+/// Sets values from lists.
+pub(crate) unsafe fn write_all(io: *const vsla_io_t, b: &mut Bindings) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { each(io, |v, at, n| b.write_bytes(v, slice(at, n, "data")?)) }
+}
+
+/// Reads values into lists.
+pub(crate) unsafe fn read_all(io: *const vsla_io_t, b: &Bindings) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { each(io, |v, at, n| b.read_bytes(v, slice_mut(at, n, "data")?)) }
+}
+
+/// Plans a program for a backend.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_program_plan(
+    program: *const vsla_program_t,
+    backend: *const vsla_backend_t,
+    out: *mut *mut vsla_plan_t,
+) -> Code {
+    guard(|| {
+        writable(out)?;
+        want!(program, Program, program);
+        want!(backend, Backend, backend);
+        let plan = Plan::new(program, backend)?;
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::Plan(plan))) }
+    })
+}
+
+/// The bytes of one arena.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_plan_arena_size(plan: *const vsla_plan_t, class: u32, bytes: *mut u64) -> Code {
+    guard(|| {
+        want!(plan, Plan, plan);
+        if class as usize >= ArenaClass::ALL.len() {
+            return Err(Error::InvalidArg(format!("{class} is no class of memory")));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { set(bytes, plan.arena_sizes()[class as usize] as u64) }
+    })
+}
+
+/// Writes the memory report as text: `needed` gets its length with the final zero; `text` gets as much as there is room
+/// for, always ended by a zero.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_plan_report(
+    plan: *const vsla_plan_t,
+    text: *mut c_char,
+    room: usize,
+    needed: *mut usize,
+) -> Code {
+    guard(|| {
+        want!(plan, Plan, plan);
+        let report = plan.to_string();
+        // SAFETY: the caller's promise.
+        unsafe { set(needed, report.len() + 1)? };
+        // SAFETY: as above.
+        let to = unsafe { slice_mut(text.cast::<u8>(), room, "text")? };
+        if let Some(n) = room.checked_sub(1) {
+            let n = n.min(report.len());
+            to[..n].copy_from_slice(&report.as_bytes()[..n]);
+            to[n] = 0;
+        }
+        Ok(())
+    })
+}
+
+/// Memory for a plan's inputs, outputs and parameters, all zero. With `params`, parameters are those of other bindings
+/// of a program that declares the same ones.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_program_bind(
+    plan: *const vsla_plan_t,
+    params: *const vsla_bindings_t,
+    out: *mut *mut vsla_bindings_t,
+) -> Code {
+    guard(|| {
+        writable(out)?;
+        want!(plan, Plan, plan);
+        let bound = if params.is_null() {
+            plan.bind()?
+        } else {
+            want!(params, Bindings, params);
+            plan.bind_sharing(&lock(params))?
+        };
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::Bindings(Mutex::new(bound)))) }
+    })
+}
+
+/// Sets an input or parameter from dense data of exactly its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_bindings_write(
+    bindings: *const vsla_bindings_t,
+    id: u32,
+    data: *const c_void,
+    bytes: usize,
+) -> Code {
+    guard(|| {
+        want!(bindings, Bindings, bindings);
+        // SAFETY: the caller's promise.
+        let data = unsafe { slice(data.cast::<u8>(), bytes, "data")? };
+        lock(bindings).write_bytes(ValueId(id), data)
+    })
+}
+
+/// Copies an input, parameter or output to dense data of exactly its size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_bindings_read(
+    bindings: *const vsla_bindings_t,
+    id: u32,
+    data: *mut c_void,
+    bytes: usize,
+) -> Code {
+    guard(|| {
+        want!(bindings, Bindings, bindings);
+        // SAFETY: the caller's promise.
+        let data = unsafe { slice_mut(data.cast::<u8>(), bytes, "data")? };
+        lock(bindings).read_bytes(ValueId(id), data)
+    })
+}
+
+/// Seeds the random operations of the next runs.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_bindings_seed(bindings: *const vsla_bindings_t, seed: u64) -> Code {
+    guard(|| {
+        want!(bindings, Bindings, bindings);
+        lock(bindings).seed(seed)
+    })
+}
+
+/// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. Allocates nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_program_execute(
+    plan: *const vsla_plan_t,
+    bindings: *const vsla_bindings_t,
+    inputs: *const vsla_io_t,
+    outputs: *const vsla_io_t,
+    stream: *const vsla_stream_t,
+) -> Code {
+    guard(|| {
+        want!(plan, Plan, plan);
+        want!(bindings, Bindings, bindings);
+        want!(stream, Stream, stream);
+        let mut b = lock(bindings);
+        // SAFETY: the caller's promise.
+        unsafe { write_all(inputs, &mut b)? };
+        plan.execute(&mut b, stream)?;
+        // SAFETY: as above.
+        unsafe { read_all(outputs, &b) }
+    })
+}
+
+/// Makes an input of one program the output of another: nothing is copied. The caller runs the source first.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_link(
+    source: *const vsla_bindings_t,
+    source_value: u32,
+    destination: *const vsla_bindings_t,
+    destination_value: u32,
+) -> Code {
+    guard(|| {
+        if source.addr() == destination.addr() {
+            return Err(Error::InvalidArg("a program can't be linked to itself".into()));
+        }
+        want!(source, Bindings, source);
+        want!(destination, Bindings, destination);
+        let link = Link { source: ValueId(source_value), destination: ValueId(destination_value) };
+        link.check(lock(source).program(), lock(destination).program())?;
+        // One lock at a time: two threads that link in opposite directions don't wait for each other.
+        let from = lock(source).export(link.source)?;
+        lock(destination).accept(link.destination, from)
+    })
+}
+
+/// Plans and binds a program for repeated runs. With `params`, parameters are those of another profile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_profile_compile(
+    program: *const vsla_program_t,
+    backend: *const vsla_backend_t,
+    params: *const vsla_profile_t,
+    out: *mut *mut vsla_profile_t,
+) -> Code {
+    guard(|| {
+        writable(out)?;
+        want!(program, Program, program);
+        want!(backend, Backend, backend);
+        let profile = if params.is_null() {
+            Profile::compile(program, backend)?
+        } else {
+            want!(params, Profile, params);
+            Profile::compile_sharing(program, backend, &lock(params))?
+        };
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::Profile(Mutex::new(profile)))) }
+    })
+}
+
+/// Runs a profile: sets the values listed (inputs, or parameters), runs, copies the outputs listed. Allocates nothing.
+/// Data of another profile's size is `VSLA_ERR_INVALID_ARG`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_profile_run(
+    profile: *const vsla_profile_t,
+    inputs: *const vsla_io_t,
+    outputs: *const vsla_io_t,
+    stream: *const vsla_stream_t,
+) -> Code {
+    guard(|| {
+        want!(profile, Profile, profile);
+        want!(stream, Stream, stream);
+        let mut p = lock(profile);
+        // SAFETY: the caller's promise.
+        unsafe { write_all(inputs, p.bindings_mut())? };
+        p.execute(stream)?;
+        // SAFETY: as above.
+        unsafe { read_all(outputs, p.bindings()) }
+    })
+}

@@ -1,0 +1,123 @@
+//! C programs against the header and the library: they build without warnings, run, and are clean under valgrind.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where the libraries are: beside the test, or one folder up.
+fn library(name: &str) -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let deps = exe.parent().unwrap();
+    let places = [deps.join(name), deps.parent().unwrap().join(name)];
+    let newest = places.iter().filter(|p| p.exists()).max_by_key(|p| p.metadata().unwrap().modified().unwrap());
+    newest.unwrap_or_else(|| panic!("{name} is not in {}", deps.display())).clone()
+}
+
+fn run(what: &str, command: &mut Command) -> String {
+    let out = command.output().unwrap_or_else(|e| panic!("{what}: {e}"));
+    let text = format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success(), "{what}: {}\n{text}", out.status);
+    text
+}
+
+/// Compiles a C file, linked to the static or the shared library.
+fn build(source: &str, shared: bool) -> PathBuf {
+    let name = Path::new(source).file_stem().unwrap().to_str().unwrap();
+    let exe = std::env::temp_dir().join(format!("vsla-{name}-{shared}-{}", std::process::id()));
+    let lib = library(if shared { "libtensorloom_vsla.so" } else { "libtensorloom_vsla.a" });
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-I"]).arg(root().join("include"));
+    cc.arg(root().join(source)).arg(&lib).args(["-lm", "-lpthread", "-ldl", "-o"]).arg(&exe);
+    cc.arg(format!("-Wl,-rpath,{}", lib.parent().unwrap().display()));
+    run("cc", &mut cc);
+    exe
+}
+
+fn under_valgrind(exe: &Path) {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        eprintln!("valgrind is not here; the program ran without it");
+        return;
+    }
+    let mut v = Command::new("valgrind");
+    v.args([
+        "-q",
+        "--error-exitcode=9",
+        "--leak-check=full",
+        "--show-leak-kinds=definite",
+        "--errors-for-leak-kinds=definite",
+    ]);
+    let suppressions = root().join("tests/valgrind.supp");
+    v.arg(format!("--suppressions={}", suppressions.display())).arg(exe);
+    run("valgrind", &mut v);
+}
+
+#[test]
+fn the_header_is_valid_c99_and_cpp() {
+    let header = root().join("include/tensorloom_vsla.h");
+    for (compiler, args) in [("cc", ["-std=c99", "-xc"]), ("c++", ["-std=c++11", "-xc++"])] {
+        let mut c = Command::new(compiler);
+        c.args(args).args(["-Wall", "-Wextra", "-pedantic", "-Werror", "-Wno-unused-function", "-fsyntax-only"]);
+        run(compiler, c.arg(&header));
+    }
+}
+
+#[test]
+fn the_header_is_the_one_that_cbindgen_makes() {
+    let crate_dir = root();
+    let mut c = Command::new("cbindgen");
+    c.arg("--config").arg(crate_dir.join("cbindgen.toml")).arg(crate_dir);
+    let Ok(out) = c.output() else {
+        eprintln!("cbindgen is not here; `cargo install cbindgen` lets this test run");
+        return;
+    };
+    let made = String::from_utf8_lossy(&out.stdout).into_owned();
+    let kept = std::fs::read_to_string(crate_dir.join("include/tensorloom_vsla.h")).unwrap();
+    assert_eq!(made, kept, "run cbindgen as the first line of cbindgen.toml says");
+}
+
+/// Every exported function is in the header, and the header promises none that isn't exported.
+#[test]
+fn the_header_and_the_library_name_the_same_functions() {
+    let header = std::fs::read_to_string(root().join("include/tensorloom_vsla.h")).unwrap();
+    let mut exported = Vec::new();
+    for entry in std::fs::read_dir(root().join("src")).unwrap() {
+        let text = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        for part in text.split("#[unsafe(no_mangle)]").skip(1) {
+            let name = part.split("fn ").nth(1).unwrap().split('(').next().unwrap().to_string();
+            exported.push(name);
+        }
+    }
+    assert!(exported.len() > 35, "{exported:?}");
+    for name in &exported {
+        assert!(header.contains(&format!("{name}(")), "{name} is not in the header");
+    }
+    let symbols = run("nm", Command::new("nm").arg("-D").arg("--defined-only").arg(library("libtensorloom_vsla.so")));
+    for name in &exported {
+        assert!(symbols.lines().any(|l| l.ends_with(&format!(" {name}"))), "{name} is not exported");
+    }
+}
+
+#[test]
+fn s12_a_c_program_trains_a_model() {
+    for shared in [true, false] {
+        let exe = build("examples/train.c", shared);
+        let text = run("train", &mut Command::new(&exe));
+        assert!(text.contains("filter found within") && text.contains("0 handles left"), "{text}");
+        if shared {
+            under_valgrind(&exe);
+        }
+        std::fs::remove_file(exe).unwrap();
+    }
+}
+
+#[test]
+fn s13_misuse_raises_every_code_and_nothing_else() {
+    let exe = build("tests/misuse.c", true);
+    let text = run("misuse", &mut Command::new(&exe));
+    assert_eq!(text.trim(), "0 failures");
+    under_valgrind(&exe);
+    std::fs::remove_file(exe).unwrap();
+}

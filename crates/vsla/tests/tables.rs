@@ -1,0 +1,18 @@
+//! Tables of transforms are made once for each length (§4.2). Alone in its file, since it counts for the whole process.
+
+use vsla::{Path, Tensor, plans_made};
+
+#[test]
+fn s4_2_tables_of_a_length_are_made_once() {
+    let ones = |n: usize| Tensor::vector(&vec![1.0f64; n]);
+    let conv = |m: usize, n: usize| ones(m).conv1d_by(&ones(n), Path::Fft).unwrap();
+    assert_eq!(plans_made(), 0);
+    conv(700, 650);
+    assert_eq!(plans_made(), 1);
+    // Other shapes, so other plans, but the same 2048 points, also in the gradients that come with them.
+    conv(700, 640);
+    conv(690, 660);
+    assert_eq!(plans_made(), 1);
+    conv(3, 3);
+    assert_eq!(plans_made(), 2);
+}
