@@ -1,70 +1,90 @@
 //! The cases, by the names that the peers use.
 
-use crate::llama;
-use crate::measure::{Options, fail, peak_mib, prepare};
+use crate::measure::{Ready, fail, peak_mib, prepare};
+use crate::models;
 use compiler::Result;
 use cpu::Cpu;
 use ir::composites::{activation, norm, softmax};
 use ir::ops::Scan;
 use ir::{Build, Builder, DType, Graph, Type, Unary};
+use std::collections::BTreeMap;
 
 const F: DType = DType::F32;
 
-/// Runs every case that was asked for.
-pub(crate) fn run(options: &Options) -> Result<()> {
-    let cpu = Cpu::new(options.threads);
-    let mut known = Vec::new();
-    let mut case = |name: String, inner: usize, graph: &dyn Fn() -> Graph| -> Result<()> {
-        known.push(name.clone());
-        if options.wants(&name) {
-            let s = prepare(&cpu, &graph(), 10)?.median(options.reps, inner)?;
-            println!("{{\"case\": \"{name}\", \"s\": {s:e}}}");
-        }
-        Ok(())
-    };
-    for n in [256, 512, 1024, 2048] {
-        case(format!("matmul{n}"), (2048 / n).max(1), &|| matmul(n))?;
-    }
-    for p in [14, 20, 24] {
-        case(format!("chain2^{p}"), ((1 << 22) >> p).max(1), &|| chain(1 << p))?;
-    }
-    case("softmax4096x1024".into(), 1, &|| softmax_rows(4096, 1024))?;
-    case("layernorm4096x1024".into(), 1, &|| layernorm_rows(4096, 1024))?;
-    case("dispatch16".into(), 20_000, &increment)?;
-    for (name, shape) in [("scalar", &[][..]), ("n4", &[4]), ("n4096", &[4096])] {
-        case(format!("scan_cumsum_{name}_L1000"), if shape.is_empty() { 200 } else { 20 }, &|| cumsum(shape, 1000))?;
-    }
-    case("grad_scan_tanh64_L1000".into(), 20, &|| grad_tanh_scan(64, 1000))?;
-    case("encoder_fwd_4x128".into(), 1, &|| llama::encoder(4, 128, 384, 12, 1536, 6))?;
-    case("train_cnn_32x3x32x32".into(), 1, &llama::cnn_step)?;
-    for (name, c) in [("train_tiny", llama::TINY), ("train_small", llama::SMALL)] {
-        known.push(name.into());
-        if options.wants(name) {
-            train(&cpu, name, &c, options.reps)?;
-        }
-    }
-    match options.only.iter().find(|o| !known.contains(o)) {
-        Some(o) => Err(fail(&format!("there is no case {o:?}; cases are {}", known.join(", ")))),
-        None => Ok(()),
-    }
+/// Every case, by the names that the peers use too.
+pub(crate) const NAMES: &[&str] = &[
+    "matmul256",
+    "matmul512",
+    "matmul1024",
+    "matmul2048",
+    "chain2^14",
+    "chain2^20",
+    "chain2^24",
+    "softmax4096x1024",
+    "layernorm4096x1024",
+    "dispatch16",
+    "scan_cumsum_scalar_L1000",
+    "scan_cumsum_n4_L1000",
+    "scan_cumsum_n4096_L1000",
+    "grad_scan_tanh64_L1000",
+    "encoder_fwd_4x128",
+    "train_cnn_32x3x32x32",
+    "train_tiny",
+    "train_small",
+];
+
+/// The graph of a case, how many runs one timing takes, and how many classes its integer inputs have.
+fn graph(case: &str) -> Option<(Graph, usize, i64)> {
+    let number = |prefix: &str| case.strip_prefix(prefix)?.parse::<usize>().ok();
+    Some(match case {
+        "softmax4096x1024" => (softmax_rows(4096, 1024), 4, 1),
+        "layernorm4096x1024" => (layernorm_rows(4096, 1024), 4, 1),
+        "dispatch16" => (increment(), 20_000, 1),
+        "scan_cumsum_scalar_L1000" => (cumsum(&[], 1000), 500, 1),
+        "scan_cumsum_n4_L1000" => (cumsum(&[4], 1000), 500, 1),
+        "scan_cumsum_n4096_L1000" => (cumsum(&[4096], 1000), 5, 1),
+        "grad_scan_tanh64_L1000" => (grad_tanh_scan(64, 1000), 50, 1),
+        "encoder_fwd_4x128" => (models::encoder(4, 128, 384, 12, 1536, 6), 1, 1),
+        "train_cnn_32x3x32x32" => (models::cnn_step(), 1, 10),
+        "train_tiny" => (models::train_step(&models::TINY), 1, models::TINY.vocab as i64),
+        "train_small" => (models::train_step(&models::SMALL), 1, models::SMALL.vocab as i64),
+        _ => match (number("matmul"), number("chain2^")) {
+            (Some(n @ 1..=4096), _) => (matmul(n), (2048 / n).max(1), 1),
+            (_, Some(p @ 1..=26)) => (chain(1 << p), ((1 << 22) >> p).max(1), 1),
+            _ => return None,
+        },
+    })
 }
 
-fn train(cpu: &Cpu, name: &str, c: &llama::Config, reps: usize) -> Result<()> {
-    let graph = llama::train_step(c);
-    let before = peak_mib();
-    let start = std::time::Instant::now();
-    let mut ready = prepare(cpu, &graph, c.vocab as i64)?;
-    let compile_s = ready.compile_s;
-    ready.run()?;
-    let first_s = start.elapsed().as_secs_f64();
-    let s = ready.median(reps, 1)?;
-    let rss = peak_mib() - before;
-    let arena = ready.exe.program().arena >> 20;
-    println!(
-        "{{\"case\": \"{name}\", \"s\": {s:e}, \"tok_s\": {:.0}, \"compile_s\": {compile_s:.3}, \"first_s\": {first_s:.3}, \"rss_mib\": {rss:.0}, \"arena_mib\": {arena}}}",
-        (c.batch * c.seq) as f64 / s,
-    );
-    Ok(())
+/// A program that was compiled for an earlier question, with what its first use cost.
+pub(crate) struct Known {
+    ready: Ready,
+    inner: usize,
+    first_s: f64,
+    rss_mib: f64,
+}
+
+/// Times a case and writes the answer.
+pub(crate) fn answer(cpu: &Cpu, case: &str, reps: usize, known: &mut BTreeMap<String, Known>) -> Result<String> {
+    if !known.contains_key(case) {
+        let (graph, inner, classes) = graph(case).ok_or_else(|| fail("there is no such case; --list names them"))?;
+        let (before, start) = (peak_mib(), std::time::Instant::now());
+        // A training step gives its loss, then every parameter and moment it was given.
+        let state = if case.starts_with("train_") { graph.outputs().len() - 1 } else { 0 };
+        let mut ready = prepare(cpu, &graph, classes, (0..state).map(|i| (i, i + 1)).collect())?;
+        ready.run()?;
+        let first_s = start.elapsed().as_secs_f64();
+        known.insert(case.into(), Known { ready, inner, first_s, rss_mib: peak_mib() - before });
+    }
+    let k = known.get_mut(case).expect("just made");
+    let s = k.ready.median(reps, k.inner)?;
+    Ok(format!(
+        "{{\"case\": {case:?}, \"s\": {s:e}, \"compile_s\": {:.4}, \"first_s\": {:.4}, \"rss_mib\": {:.0}, \"arena_mib\": {}}}",
+        k.ready.compile_s,
+        k.first_s,
+        k.rss_mib,
+        k.ready.exe.program().arena >> 20
+    ))
 }
 
 fn build(f: impl FnOnce(&mut Builder) -> ir::Result<Vec<ir::Value>>) -> Graph {

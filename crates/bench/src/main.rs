@@ -1,34 +1,46 @@
-//! Our side of the CPU benchmarks: prints one JSON object a line, `{"case": .., "s": ..}`, with the median time of a run.
+//! Our side of the CPU benchmarks.
+//!
+//! Reads case names from standard input, one a line, and answers each with one JSON object: the median time of a run in
+//! seconds and what else the case measures. `cargo xtask bench cpu` drives it and the peers in turn.
 
 mod cases;
-mod llama;
 mod measure;
+mod models;
 
+use std::collections::BTreeMap;
+use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
-/// `--only a,b` picks cases, `--reps n` sets how many timings a median is of, `--threads n` the pool.
+/// `--list` names the cases; `--reps n` sets how many timings a median is of, `--threads n` the pool's size.
 fn main() -> ExitCode {
-    let mut options = measure::Options { only: Vec::new(), reps: 7, threads: 2 };
+    let (mut reps, mut threads) = (7, 2);
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
-        let value = args.next();
-        match (a.as_str(), value) {
-            ("--only", Some(v)) => options.only = v.split(',').map(str::to_string).collect(),
-            ("--reps", Some(v)) if v.parse::<usize>().is_ok_and(|n| n > 0) => options.reps = v.parse().unwrap_or(7),
-            ("--threads", Some(v)) if v.parse::<usize>().is_ok_and(|n| n > 0) => {
-                options.threads = v.parse().unwrap_or(2);
+        match (a.as_str(), args.next().map(|v| v.parse::<usize>())) {
+            ("--list", _) => {
+                cases::NAMES.iter().for_each(|n| println!("{n}"));
+                return ExitCode::SUCCESS;
             }
+            ("--reps", Some(Ok(n))) if n > 0 => reps = n,
+            ("--threads", Some(Ok(n))) if n > 0 => threads = n,
             (other, _) => {
-                eprintln!("wrong argument {other:?}; usage: [--only CASE,..] [--reps N] [--threads N]");
+                eprintln!(
+                    "wrong argument {other:?}; usage: tensorloom-bench [--list] [--reps N] [--threads N] < cases"
+                );
                 return ExitCode::from(2);
             }
         }
     }
-    match cases::run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("{e}");
-            ExitCode::FAILURE
+    let cpu = cpu::Cpu::new(threads);
+    let mut ready = BTreeMap::new();
+    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
+        match cases::answer(&cpu, line.trim(), reps, &mut ready) {
+            Ok(text) => println!("{text}"),
+            Err(e) => println!("{{\"case\": {:?}, \"error\": {:?}}}", line.trim(), e.to_string()),
+        }
+        if std::io::stdout().flush().is_err() {
+            break;
         }
     }
+    ExitCode::SUCCESS
 }

@@ -6,20 +6,6 @@ use ir::{DType, Graph, Literal, Scalar, Type};
 use std::sync::Arc;
 use std::time::Instant;
 
-/// What to run.
-pub(crate) struct Options {
-    pub(crate) only: Vec<String>,
-    pub(crate) reps: usize,
-    pub(crate) threads: usize,
-}
-
-impl Options {
-    /// Whether a case was asked for.
-    pub(crate) fn wants(&self, case: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|o| o == case)
-    }
-}
-
 /// A program with its inputs in place.
 pub(crate) struct Ready {
     pub(crate) exe: Arc<dyn Executable>,
@@ -28,15 +14,19 @@ pub(crate) struct Ready {
 }
 
 /// Compiles, and fills the inputs with small pseudo-random numbers (integers: below `classes`).
-pub(crate) fn prepare(cpu: &Cpu, graph: &Graph, classes: i64) -> Result<Ready> {
+pub(crate) fn prepare(cpu: &Cpu, graph: &Graph, classes: i64, donate: Vec<(usize, usize)>) -> Result<Ready> {
     let start = Instant::now();
-    let program = compiler::compile(graph, cpu, &compiler::Options::default())?;
+    let program = compiler::compile(graph, cpu, &compiler::Options { donate, ..Default::default() })?;
     if std::env::var_os("LOOM_SHOW").is_some() {
         eprintln!("{program}");
     }
     let exe = cpu.load(program)?;
     let compile_s = start.elapsed().as_secs_f64();
-    let bindings = Bindings::for_program(exe.program(), cpu)?;
+    let mut bindings = Bindings::for_program(exe.program(), cpu)?;
+    // State is updated in place where the program allows it.
+    for &(i, o) in &exe.program().donated {
+        bindings.outputs[o] = bindings.inputs[i].clone();
+    }
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for (b, ty) in bindings.inputs.iter().zip(&exe.program().inputs) {
         b.write(0, random(ty, classes, &mut state).bytes())?;

@@ -60,21 +60,14 @@ impl Bindings {
         let make = |types: &[Type]| -> Result<Vec<Arc<dyn DeviceBuffer>>> {
             types.iter().map(|t| backend.alloc(t.bytes())).collect()
         };
-        Ok(Bindings {
-            inputs: make(&program.inputs)?,
-            outputs: make(&program.outputs)?,
-        })
+        Ok(Bindings { inputs: make(&program.inputs)?, outputs: make(&program.outputs)? })
     }
 
     /// Checks number and sizes.
     pub fn check(&self, program: &Program) -> Result<()> {
         let fits = |buffers: &[Arc<dyn DeviceBuffer>], types: &[Type], what: &str| {
             if buffers.len() != types.len() {
-                return Err(Error::Bindings(format!(
-                    "{} {what}s given, {} needed",
-                    buffers.len(),
-                    types.len()
-                )));
+                return Err(Error::Bindings(format!("{} {what}s given, {} needed", buffers.len(), types.len())));
             }
             for (i, (b, t)) in buffers.iter().zip(types).enumerate() {
                 if b.bytes() < t.bytes() {

@@ -1,6 +1,7 @@
 //! `compile`: Graph → Program, and the kernel IR that every backend reads.
 
 pub mod backend;
+mod donate;
 pub mod fuse;
 pub mod loops;
 pub mod passes;
@@ -49,11 +50,13 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub struct Options {
     /// Let the backend take composites whole; otherwise all are inlined.
     pub claims: bool,
+    /// (input, output) pairs that the caller would like to bind to one buffer; [`Program::donated`] says which may be.
+    pub donate: Vec<(usize, usize)>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { claims: true }
+        Options { claims: true, donate: Vec::new() }
     }
 }
 
@@ -70,33 +73,18 @@ pub fn compile(graph: &Graph, backend: &dyn Backend, options: &Options) -> Resul
     let g = passes::simplify::simplify(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
 
-    let mut lowering = steps::Lowering {
-        backend,
-        buffers: Vec::new(),
-        levels: 0,
-    };
+    let mut lowering = steps::Lowering { backend, buffers: Vec::new(), levels: 0 };
     let (inputs, outputs) = (g.input_types(), g.output_types());
-    let ins: Vec<Place> = inputs
-        .iter()
-        .enumerate()
-        .map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i))))
-        .collect();
-    let outs: Vec<Place> = outputs
-        .iter()
-        .enumerate()
-        .map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Output(i))))
-        .collect();
+    let ins: Vec<Place> =
+        inputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i)))).collect();
+    let outs: Vec<Place> =
+        outputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Output(i)))).collect();
     let mut steps = Vec::new();
     lowering.graph(&g, &ins, &outs, 0, &mut steps)?;
     let levels = lowering.levels;
-    let mut program = Program {
-        buffers: lowering.buffers,
-        inputs,
-        outputs,
-        steps,
-        arena: 0,
-        levels,
-    };
+    let mut program =
+        Program { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
     plan::plan(&mut program);
+    program.donated = donate::donations(&program, &options.donate);
     Ok(program)
 }

@@ -8,10 +8,7 @@ pub const ALIGN: usize = 64;
 
 /// Gives every activation a place in the arena such that buffers alive together don't overlap.
 pub(crate) fn plan(program: &mut Program) {
-    let mut life = Lifetimes {
-        spans: vec![None; program.buffers.len()],
-        clock: 0,
-    };
+    let mut life = Lifetimes { spans: vec![None; program.buffers.len()], clock: 0 };
     for (i, step) in program.steps.iter().enumerate() {
         step.places(&mut |p, _| {
             for b in p.buffers() {
@@ -109,12 +106,7 @@ struct FreeList {
 impl FreeList {
     /// The smallest free range that fits, or new space at the top.
     fn take(&mut self, size: usize) -> usize {
-        let best = self
-            .free
-            .iter()
-            .filter(|(_, s)| **s >= size)
-            .min_by_key(|(o, s)| (**s, **o))
-            .map(|(o, s)| (*o, *s));
+        let best = self.free.iter().filter(|(_, s)| **s >= size).min_by_key(|(o, s)| (**s, **o)).map(|(o, s)| (*o, *s));
         if let Some((offset, found)) = best {
             self.free.remove(&offset);
             if found > size {

@@ -59,11 +59,7 @@ pub struct Place {
 impl Place {
     /// The start of a buffer.
     pub fn of(buffer: BufferId) -> Place {
-        Place {
-            slot: Slot::Fixed(buffer),
-            offset: 0,
-            strides: SmallVec::new(),
-        }
+        Place { slot: Slot::Fixed(buffer), offset: 0, strides: SmallVec::new() }
     }
 
     /// All buffers that it may mean.
@@ -234,6 +230,8 @@ pub struct Program {
     pub arena: usize,
     /// How deep loops nest.
     pub levels: usize,
+    /// (input, output) pairs that may be bound to one buffer.
+    pub donated: Vec<(usize, usize)>,
 }
 
 impl Step {
@@ -318,10 +316,7 @@ impl fmt::Display for Program {
             let live = b.live.map_or(String::new(), |(a, z)| format!(", steps {a}..={z}"));
             writeln!(f, "  b{i}: {} {class}{live}", b.ty)?;
         }
-        self.steps
-            .iter()
-            .enumerate()
-            .try_for_each(|(i, s)| show_step(f, s, i, 1))
+        self.steps.iter().enumerate().try_for_each(|(i, s)| show_step(f, s, i, 1))
     }
 }
 
@@ -343,13 +338,7 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
             }
             writeln!(f)
         }
-        Step::Matmul {
-            shape,
-            a,
-            b,
-            c,
-            epilogue,
-        } => {
+        Step::Matmul { shape, a, b, c, epilogue } => {
             write!(
                 f,
                 "{pad}{i}: matmul {} {}×[{}·{}·{}] {a} {b}",
@@ -378,10 +367,7 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
             writeln!(f, "{pad}{i}: branch {index}")?;
             branches.iter().enumerate().try_for_each(|(k, steps)| {
                 writeln!(f, "{pad}  case {k}")?;
-                steps
-                    .iter()
-                    .enumerate()
-                    .try_for_each(|(j, s)| show_step(f, s, j, depth + 2))
+                steps.iter().enumerate().try_for_each(|(j, s)| show_step(f, s, j, depth + 2))
             })
         }
         Step::Loop(l) => {
@@ -390,19 +376,9 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
                 Trip::Bounded { bound, count } => format!("min({bound}, {count})"),
                 Trip::While { flag, .. } => format!("while {flag}"),
             };
-            writeln!(
-                f,
-                "{pad}{i}: loop i{} {trip}{}",
-                l.level,
-                if l.reverse { " reverse" } else { "" }
-            )?;
-            l.body
-                .iter()
-                .enumerate()
-                .try_for_each(|(k, s)| show_step(f, s, k, depth + 1))?;
-            l.after
-                .iter()
-                .try_for_each(|(from, to, n)| writeln!(f, "{pad}  after: copy {n} {from} →{to}"))
+            writeln!(f, "{pad}{i}: loop i{} {trip}{}", l.level, if l.reverse { " reverse" } else { "" })?;
+            l.body.iter().enumerate().try_for_each(|(k, s)| show_step(f, s, k, depth + 1))?;
+            l.after.iter().try_for_each(|(from, to, n)| writeln!(f, "{pad}  after: copy {n} {from} →{to}"))
         }
     }
 }

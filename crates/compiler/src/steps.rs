@@ -19,12 +19,7 @@ pub(crate) struct Lowering<'a> {
 
 impl Lowering<'_> {
     pub(crate) fn buffer(&mut self, ty: Type, class: Class) -> BufferId {
-        self.buffers.push(Buffer {
-            ty,
-            class,
-            offset: 0,
-            live: None,
-        });
+        self.buffers.push(Buffer { ty, class, offset: 0, live: None });
         BufferId(self.buffers.len() as u32 - 1)
     }
 
@@ -80,11 +75,7 @@ impl Lowering<'_> {
         for (v, d) in graph.outputs().iter().zip(dests) {
             let from = place_of(&places, *v)?;
             if from != *d {
-                steps.push(Step::Copy {
-                    from,
-                    to: d.clone(),
-                    bytes: graph.ty(*v).bytes(),
-                });
+                steps.push(Step::Copy { from, to: d.clone(), bytes: graph.ty(*v).bytes() });
             }
         }
         Ok(())
@@ -124,19 +115,9 @@ impl Lowering<'_> {
         for r in group.roots.iter().filter(|r| r.stored) {
             self.make(graph, r.value, places);
         }
-        for Lowered {
-            kernel,
-            params,
-            parallel,
-            ..
-        } in lowered
-        {
+        for Lowered { kernel, params, parallel, .. } in lowered {
             let args = self.kernel_args(graph, &params, places)?;
-            steps.push(Step::Kernel {
-                kernel: Arc::new(kernel),
-                args,
-                parallel,
-            });
+            steps.push(Step::Kernel { kernel: Arc::new(kernel), args, parallel });
         }
         Ok(())
     }
@@ -163,23 +144,14 @@ impl Lowering<'_> {
             Op::Dot(dot) => {
                 let (shape, a, b) = matmul(graph, dot, node, places)?;
                 let c = self.make(graph, node.outs[0], places);
-                steps.push(Step::Matmul {
-                    shape: Box::new(shape),
-                    a,
-                    b,
-                    c: Some(c),
-                    epilogue: None,
-                });
+                steps.push(Step::Matmul { shape: Box::new(shape), a, b, c: Some(c), epilogue: None });
                 Ok(())
             }
             Op::Scan(scan) => self.scan(graph, scan, node, places, level, steps),
             Op::While(w) => self.while_loop(graph, w, node, places, level, steps),
             Op::Cond(c) => {
                 let index = place_of(places, node.args[0])?;
-                let inputs: Vec<Place> = node.args[1..]
-                    .iter()
-                    .map(|&a| place_of(places, a))
-                    .collect::<Result<_>>()?;
+                let inputs: Vec<Place> = node.args[1..].iter().map(|&a| place_of(places, a)).collect::<Result<_>>()?;
                 let dests: Vec<Place> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
                 let mut branches = Vec::with_capacity(c.branches.len());
                 for b in &c.branches {
@@ -195,16 +167,8 @@ impl Lowering<'_> {
                 for &a in &node.args {
                     args.push((place_of(places, a)?, graph.ty(a).clone()));
                 }
-                let outs = node
-                    .outs
-                    .iter()
-                    .map(|&v| (self.make(graph, v, places), graph.ty(v).clone()))
-                    .collect();
-                steps.push(Step::Library {
-                    op: Box::new(op.clone()),
-                    args,
-                    outs,
-                });
+                let outs = node.outs.iter().map(|&v| (self.make(graph, v, places), graph.ty(v).clone())).collect();
+                steps.push(Step::Library { op: Box::new(op.clone()), args, outs });
                 Ok(())
             }
         }
@@ -235,18 +199,8 @@ impl Lowering<'_> {
                 Param::Scratch(_) => return Ok(false),
             }
         }
-        let epilogue = Some(Epilogue {
-            kernel: Arc::new(lowered.kernel),
-            args,
-            whole_rows: !group.red.is_empty(),
-        });
-        steps.push(Step::Matmul {
-            shape: Box::new(shape),
-            a,
-            b,
-            c: None,
-            epilogue,
-        });
+        let epilogue = Some(Epilogue { kernel: Arc::new(lowered.kernel), args, whole_rows: !group.red.is_empty() });
+        steps.push(Step::Matmul { shape: Box::new(shape), a, b, c: None, epilogue });
         Ok(true)
     }
 
@@ -278,19 +232,13 @@ impl Lowering<'_> {
             inputs.push(p);
         }
         let trip = match scan.bounded {
-            true => Trip::Bounded {
-                bound: scan.length,
-                count: place_of(places, node.args[0])?,
-            },
+            true => Trip::Bounded { bound: scan.length, count: place_of(places, node.args[0])? },
             false => Trip::Exact(scan.length),
         };
         for &v in &node.outs[nk..] {
             let p = self.make(graph, v, places);
             if scan.bounded {
-                steps.push(Step::Zero {
-                    to: p.clone(),
-                    bytes: graph.ty(v).bytes(),
-                });
+                steps.push(Step::Zero { to: p.clone(), bytes: graph.ty(v).bytes() });
             }
             let mut slice = p;
             slice.strides.push((level, graph.ty(v).unbatched().bytes() as i64));
@@ -299,13 +247,7 @@ impl Lowering<'_> {
         self.levels = self.levels.max(level + 1);
         let mut body = Vec::new();
         self.graph(&scan.body, &inputs, &dests, level + 1, &mut body)?;
-        steps.push(Step::Loop(Box::new(LoopStep {
-            level,
-            trip,
-            reverse: scan.reverse,
-            body,
-            after: carried.after,
-        })));
+        steps.push(Step::Loop(Box::new(LoopStep { level, trip, reverse: scan.reverse, body, after: carried.after })));
         Ok(())
     }
 }
@@ -321,10 +263,7 @@ impl Lowering<'_> {
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let (nc, nb) = (w.cond_consts, w.body_consts);
-        let consts: Vec<Place> = node.args[..nc + nb]
-            .iter()
-            .map(|&a| place_of(places, a))
-            .collect::<Result<_>>()?;
+        let consts: Vec<Place> = node.args[..nc + nb].iter().map(|&a| place_of(places, a)).collect::<Result<_>>()?;
         let carried = self.carries(graph, &node.args[nc + nb..], &node.outs, places, level, steps)?;
         self.levels = self.levels.max(level + 1);
         let flag = Place::of(self.buffer(Type::scalar(ir::DType::Bool), Class::Activation));
@@ -335,13 +274,7 @@ impl Lowering<'_> {
         let inputs: Vec<Place> = consts[nc..].iter().chain(&carried.now).cloned().collect();
         self.graph(&w.body, &inputs, &carried.next, level + 1, &mut body)?;
         let trip = Trip::While { test, flag };
-        steps.push(Step::Loop(Box::new(LoopStep {
-            level,
-            trip,
-            reverse: false,
-            body,
-            after: carried.after,
-        })));
+        steps.push(Step::Loop(Box::new(LoopStep { level, trip, reverse: false, body, after: carried.after })));
         Ok(())
     }
 
@@ -355,31 +288,16 @@ impl Lowering<'_> {
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<Carries> {
-        let mut c = Carries {
-            now: Vec::new(),
-            next: Vec::new(),
-            after: Vec::new(),
-        };
+        let mut c = Carries { now: Vec::new(), next: Vec::new(), after: Vec::new() };
         for (&v, &out) in init.iter().zip(outs) {
             let ty = graph.ty(v).clone();
-            let (even, odd) = (
-                self.buffer(ty.clone(), Class::Activation),
-                self.buffer(ty.clone(), Class::Activation),
-            );
-            steps.push(Step::Copy {
-                from: place_of(places, v)?,
-                to: Place::of(even),
-                bytes: ty.bytes(),
-            });
-            let alternating = |a, b| Place {
-                slot: Slot::Alternating(level, a, b),
-                offset: 0,
-                strides: SmallVec::new(),
-            };
+            let (even, odd) = (self.buffer(ty.clone(), Class::Activation), self.buffer(ty.clone(), Class::Activation));
+            steps.push(Step::Copy { from: place_of(places, v)?, to: Place::of(even), bytes: ty.bytes() });
+            let alternating =
+                |a, b| Place { slot: Slot::Alternating(level, a, b), offset: 0, strides: SmallVec::new() };
             c.now.push(alternating(even, odd));
             c.next.push(alternating(odd, even));
-            c.after
-                .push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
+            c.after.push((alternating(even, odd), self.make(graph, out, places), ty.bytes()));
         }
         Ok(c)
     }
@@ -426,9 +344,7 @@ struct Carries {
 }
 
 fn place_of(places: &[Option<Place>], v: Value) -> Result<Place> {
-    places[v.0 as usize]
-        .clone()
-        .ok_or_else(|| Error::Internal(format!("%{} is read before it is computed", v.0)))
+    places[v.0 as usize].clone().ok_or_else(|| Error::Internal(format!("%{} is read before it is computed", v.0)))
 }
 
 /// Whether only the unit at `at` reads a value.

@@ -15,11 +15,7 @@ pub(crate) struct Strided {
 impl Strided {
     /// A value as it lies in memory.
     pub(crate) fn dense(graph: &Graph, v: Value) -> Strided {
-        Strided {
-            base: v,
-            offset: 0,
-            strides: graph.ty(v).strides().iter().map(|&s| s as i64).collect(),
-        }
+        Strided { base: v, offset: 0, strides: graph.ty(v).strides().iter().map(|&s| s as i64).collect() }
     }
 }
 
@@ -43,28 +39,15 @@ pub(crate) fn strided(graph: &Graph, v: Value) -> Strided {
             Some(s)
         }
         View::Slice(start, stride) => {
-            let offset = inner.offset
-                + start
-                    .iter()
-                    .zip(&inner.strides)
-                    .map(|(&s, k)| s as i64 * k)
-                    .sum::<i64>();
+            let offset = inner.offset + start.iter().zip(&inner.strides).map(|(&s, k)| s as i64 * k).sum::<i64>();
             let strides = stride.iter().zip(&inner.strides).map(|(&s, k)| s as i64 * k).collect();
-            return Strided {
-                base: inner.base,
-                offset,
-                strides,
-            };
+            return Strided { base: inner.base, offset, strides };
         }
         View::Reshape => reshaped(&inner.strides, from, to),
         View::Pad(..) | View::Flip(_) => None,
     };
     match strides {
-        Some(strides) => Strided {
-            base: inner.base,
-            offset: inner.offset,
-            strides,
-        },
+        Some(strides) => Strided { base: inner.base, offset: inner.offset, strides },
         None => own(),
     }
 }

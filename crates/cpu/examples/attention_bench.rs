@@ -1,4 +1,4 @@
-//! Attention against PyTorch's `scaled_dot_product_attention`, alternately, two threads each.
+//! Attention against PyTorch's `scaled_dot_product_attention`, alternately, each with `THREADS` threads (2), by the shortest of many runs.
 //!
 //! `cargo run --release -p tensorloom-cpu --example attention_bench -- <python with torch>`; without an argument it prints
 //! our times alone.
@@ -43,7 +43,8 @@ fn graph([b, h, hkv, tq, tk, d]: [usize; 6], causal: bool, grad: bool) -> Graph 
 }
 
 fn main() {
-    let cpu = Cpu::new(2);
+    let threads = std::env::var("THREADS").ok().and_then(|x| x.parse().ok()).unwrap_or(2);
+    let cpu = Cpu::new(threads);
     let mut peer = std::env::args().nth(1).map(|python| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/attention_bench.py");
         let child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -68,18 +69,18 @@ fn main() {
                 .collect();
             b.write(0, &data).expect("fits");
         }
-        let [b, h, hkv, tq, tk, d] = sizes;
+        let [b, h, _, tq, tk, d] = sizes;
         let work = (b * h * tq * tk * d) as f64 * 4.0 * if grad { 3.5 } else { 1.0 } * if causal { 0.5 } else { 1.0 };
         let reps = (3e9 / work).clamp(3.0, 2000.0) as usize;
         let (mut ours, mut theirs) = (f64::MAX, f64::MAX);
-        for _ in 0..3 {
-            for _ in 0..3 {
+        for _ in 0..7 {
+            for _ in 0..reps {
                 let start = Instant::now();
-                (0..reps).for_each(|_| exe.run(&mut bindings).expect("runs"));
-                ours = ours.min(start.elapsed().as_nanos() as f64 / reps as f64);
+                exe.run(&mut bindings).expect("runs");
+                ours = ours.min(start.elapsed().as_nanos() as f64);
             }
             if let Some((stdin, lines)) = &mut peer {
-                let flags = [usize::from(causal), usize::from(grad), reps.min(300)];
+                let flags = [usize::from(causal), usize::from(grad), reps, threads];
                 let words: Vec<String> = sizes.iter().chain(&flags).map(usize::to_string).collect();
                 writeln!(stdin, "{}", words.join(" ")).expect("the peer listens");
                 let line = lines.next().expect("the peer answers").expect("text");

@@ -1,4 +1,4 @@
-//! Convolutions against PyTorch, alternately, two threads each: layers of 3×3 convolution, relu and maybe 2×2 max pooling,
+//! Convolutions against PyTorch, alternately, each with `THREADS` threads (2), by the shortest of many runs: layers of 3×3 convolution, relu and maybe 2×2 max pooling,
 //! forward and as a training step (the gradients of all kernels).
 //!
 //! `cargo run --release -p tensorloom-cpu --example conv_bench -- <python with torch>`; without an argument it prints our
@@ -50,7 +50,8 @@ fn graph(n: usize, size: usize, pool: bool, grad: bool, features: &[usize]) -> i
 }
 
 fn main() {
-    let cpu = Cpu::new(2);
+    let threads = std::env::var("THREADS").ok().and_then(|x| x.parse().ok()).unwrap_or(2);
+    let cpu = Cpu::new(threads);
     let mut peer = std::env::args().nth(1).map(|python| {
         let script = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/conv_bench.py");
         let child = Command::new(python).arg(script).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -60,7 +61,8 @@ fn main() {
         (stdin, lines)
     });
     println!("{}", cpu.name());
-    for (name, n, size, pool, grad, features) in CASES {
+    let wanted = std::env::var("CASE").unwrap_or_default();
+    for (name, n, size, pool, grad, features) in CASES.into_iter().filter(|c| c.0.contains(&wanted)) {
         let graph = graph(n, size, pool, grad, features).expect("fits");
         let program = compiler::compile(&graph, &cpu, &Options::default()).expect("compiles");
         if std::env::var_os("SHOW").is_some() {
@@ -85,16 +87,16 @@ fn main() {
             area /= if pool { 4 } else { 1 };
         }
         work *= if grad { 3.0 } else { 1.0 };
-        let reps = (2e9 / work).clamp(1.0, 50.0) as usize;
+        let reps = (4e9 / work).clamp(2.0, 60.0) as usize;
         let (mut ours, mut theirs) = (f64::MAX, f64::MAX);
-        for _ in 0..3 {
-            for _ in 0..3 {
+        for _ in 0..7 {
+            for _ in 0..reps {
                 let start = Instant::now();
-                (0..reps).for_each(|_| exe.run(&mut bindings).expect("runs"));
-                ours = ours.min(start.elapsed().as_nanos() as f64 / reps as f64);
+                exe.run(&mut bindings).expect("runs");
+                ours = ours.min(start.elapsed().as_nanos() as f64);
             }
             if let Some((stdin, lines)) = &mut peer {
-                let words = [n, size, usize::from(pool), usize::from(grad), reps];
+                let words = [n, size, usize::from(pool), usize::from(grad), reps, threads];
                 let words: Vec<String> = words.iter().chain(features).map(usize::to_string).collect();
                 writeln!(stdin, "{}", words.join(" ")).expect("the peer listens");
                 let line = lines.next().expect("the peer answers").expect("text");

@@ -18,32 +18,17 @@ struct Case {
 
 fn case(m: usize, k: usize, n: usize, batch: usize, transpose: &str, dtype: DType) -> Case {
     let stride = |len: usize| if batch > 1 { [0, 0, len as isize] } else { [0; 3] };
-    let a = if transpose.starts_with('T') {
-        Layout::col_major(m)
-    } else {
-        Layout::row_major(k)
-    };
-    let b = if transpose.ends_with('T') {
-        Layout::col_major(k)
-    } else {
-        Layout::row_major(n)
-    };
+    let a = if transpose.starts_with('T') { Layout::col_major(m) } else { Layout::row_major(k) };
+    let b = if transpose.ends_with('T') { Layout::col_major(k) } else { Layout::row_major(n) };
     let c = Layout::row_major(n).batched(stride(m * n));
     let problem = Problem {
         batch: [1, 1, batch],
         a: Source::Memory(a.batched(stride(m * k))),
         b: Source::Memory(b.batched(stride(k * n))),
-        c: Target::Memory {
-            dtype,
-            layout: c,
-            accumulate: false,
-        },
+        c: Target::Memory { dtype, layout: c, accumulate: false },
         ..Problem::new(m, k, n, dtype)
     };
-    Case {
-        name: format!("{batch}x{m},{k},{n}{transpose}"),
-        problem,
-    }
+    Case { name: format!("{batch}x{m},{k},{n}{transpose}"), problem }
 }
 
 fn main() {
@@ -57,19 +42,12 @@ fn main() {
     };
     let pool = Pool::new(threads);
     if let Some(shape) = args.next() {
-        let sizes: Vec<usize> = shape
-            .split(|c: char| !c.is_ascii_digit())
-            .flat_map(str::parse)
-            .collect();
-        let &[batch, m, k, n] = &sizes[..] else {
-            panic!("a shape is like 1x64,64,64NN, not {shape}")
-        };
+        let sizes: Vec<usize> = shape.split(|c: char| !c.is_ascii_digit()).flat_map(str::parse).collect();
+        let &[batch, m, k, n] = &sizes[..] else { panic!("a shape is like 1x64,64,64NN, not {shape}") };
         return bench(&case(m, k, n, batch, &shape[shape.len() - 2..], dtype), &pool);
     }
     empty_round_trip(&pool);
-    let mut cases: Vec<Case> = [8, 16, 32, 64, 128, 256, 512, 1024, 2048]
-        .map(|n| case(n, n, n, 1, "NN", dtype))
-        .into();
+    let mut cases: Vec<Case> = [8, 16, 32, 64, 128, 256, 512, 1024, 2048].map(|n| case(n, n, n, 1, "NN", dtype)).into();
     for (m, k, n, t) in [
         (2048, 384, 1152, "NN"),
         (1024, 128, 384, "NN"),
@@ -122,11 +100,7 @@ fn bench(case: &Case, pool: &Pool) {
             _ => pack(values.map(|x| half::f16::from_f32(x).to_bits() as u64).collect(), 4),
         }
     };
-    let (a, b, mut c) = (
-        buffer(batches * m * k),
-        buffer(batches * k * n),
-        buffer(batches * m * n),
-    );
+    let (a, b, mut c) = (buffer(batches * m * k), buffer(batches * k * n), buffer(batches * m * n));
     let mut scratch = vec![0u8; plan.scratch_bytes() + 64];
     let aligned = scratch.as_mut_ptr().wrapping_add(scratch.as_ptr().align_offset(64));
     let mut run = || {
@@ -147,20 +121,11 @@ fn bench(case: &Case, pool: &Pool) {
     }
     times.sort_by(f64::total_cmp);
     let median = times[times.len() / 2];
-    println!(
-        "{} {:.2} {:.2} {:.1}",
-        case.name,
-        median * 1e6,
-        times[0] * 1e6,
-        flops / median / 1e9
-    );
+    println!("{} {:.2} {:.2} {:.1}", case.name, median * 1e6, times[0] * 1e6, flops / median / 1e9);
 }
 
 /// Puts `per` narrow values into each 64-bit word.
 fn pack(values: Vec<u64>, per: usize) -> Vec<u64> {
     let bits = 64 / per;
-    values
-        .chunks(per)
-        .map(|x| x.iter().enumerate().fold(0, |word, (i, v)| word | v << (i * bits)))
-        .collect()
+    values.chunks(per).map(|x| x.iter().enumerate().fold(0, |word, (i, v)| word | v << (i * bits))).collect()
 }

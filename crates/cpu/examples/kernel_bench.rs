@@ -73,11 +73,7 @@ fn softmax(rows: i64, n: i64) -> Kernel {
 
 fn layernorm(rows: i64, n: i64) -> Kernel {
     let mut b = Builder::new("layernorm");
-    let (x, g, c) = (
-        b.buffer(F, Mode::Read),
-        b.buffer(F, Mode::Read),
-        b.buffer(F, Mode::Read),
-    );
+    let (x, g, c) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read), b.buffer(F, Mode::Read));
     let y = b.buffer(F, Mode::Write);
     let e = || Extent::Exact(Size::Const(n));
     b.each(LoopKind::Parallel, Size::Const(rows), |b, r| {
@@ -117,21 +113,16 @@ fn cumsum(n: i64, len: i64) -> Kernel {
     let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
     let scan = |b: &mut Builder, i: Option<compiler::loops::Var>| {
         let zero = b.number(F, 0.0);
-        b.loop_(
-            LoopKind::Serial,
-            Extent::Exact(Size::Const(len)),
-            &[(zero, None)],
-            |b, t, p| {
-                let mut index = Index::default().term(Atom::Var(t), Size::Const(n));
-                if let Some(i) = i {
-                    index = index.plus(i, 1);
-                }
-                let v = b.load(x, index.clone());
-                let c = b.binary(Binary::Add, p[0], v);
-                b.store(y, index, c);
-                vec![c]
-            },
-        );
+        b.loop_(LoopKind::Serial, Extent::Exact(Size::Const(len)), &[(zero, None)], |b, t, p| {
+            let mut index = Index::default().term(Atom::Var(t), Size::Const(n));
+            if let Some(i) = i {
+                index = index.plus(i, 1);
+            }
+            let v = b.load(x, index.clone());
+            let c = b.binary(Binary::Add, p[0], v);
+            b.store(y, index, c);
+            vec![c]
+        });
     };
     if n == 1 {
         scan(&mut b, None);
@@ -144,26 +135,17 @@ fn cumsum(n: i64, len: i64) -> Kernel {
 /// `h = tanh(w h + x[t])` lane by lane.
 fn tanh_cell(n: i64, len: i64) -> Kernel {
     let mut b = Builder::new("tanh_cell");
-    let (x, w, y) = (
-        b.buffer(F, Mode::Read),
-        b.buffer(F, Mode::Read),
-        b.buffer(F, Mode::Write),
-    );
+    let (x, w, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
     b.each(LoopKind::Vector, Size::Const(n), |b, i| {
         let zero = b.number(F, 0.0);
         let weight = b.load(w, i);
-        b.loop_(
-            LoopKind::Serial,
-            Extent::Exact(Size::Const(len)),
-            &[(zero, None)],
-            |b, t, p| {
-                let v = b.load(x, at(t, n, i));
-                let h = b.fma(p[0], weight, v);
-                let h = b.unary(Unary::Tanh, h);
-                b.store(y, at(t, n, i), h);
-                vec![h]
-            },
-        );
+        b.loop_(LoopKind::Serial, Extent::Exact(Size::Const(len)), &[(zero, None)], |b, t, p| {
+            let v = b.load(x, at(t, n, i));
+            let h = b.fma(p[0], weight, v);
+            let h = b.unary(Unary::Tanh, h);
+            b.store(y, at(t, n, i), h);
+            vec![h]
+        });
     });
     b.finish()
 }
@@ -173,15 +155,10 @@ fn column_sum(rows: i64, n: i64) -> Kernel {
     let (x, y) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
     b.each(LoopKind::Vector, Size::Const(n), |b, i| {
         let zero = b.number(F, 0.0);
-        let s = b.loop_(
-            LoopKind::Serial,
-            Extent::Exact(Size::Const(rows)),
-            &[(zero, None)],
-            |b, r, p| {
-                let v = b.load(x, at(r, n, i));
-                vec![b.binary(Binary::Add, p[0], v)]
-            },
-        )[0];
+        let s = b.loop_(LoopKind::Serial, Extent::Exact(Size::Const(rows)), &[(zero, None)], |b, r, p| {
+            let v = b.load(x, at(r, n, i));
+            vec![b.binary(Binary::Add, p[0], v)]
+        })[0];
         b.store(y, i, s);
     });
     b.finish()
@@ -235,10 +212,8 @@ fn unary(op: Unary, n: i64) -> Kernel {
 
 /// The best time of many runs, in seconds.
 fn time(code: &CompiledKernel, lens: &[usize], sizes: &[i64], end: i64) -> f64 {
-    let mut bufs: Vec<Vec<f32>> = lens
-        .iter()
-        .map(|&n| (0..n).map(|i| (i % 613) as f32 / 100.0 - 3.0).collect())
-        .collect();
+    let mut bufs: Vec<Vec<f32>> =
+        lens.iter().map(|&n| (0..n).map(|i| (i % 613) as f32 / 100.0 - 3.0).collect()).collect();
     let pointers: Vec<*mut u8> = bufs.iter_mut().map(|b| b.as_mut_ptr().cast()).collect();
     let mut best = f64::MAX;
     let begin = Instant::now();
@@ -292,14 +267,7 @@ fn main() {
         };
         for log in [14, 20, 24] {
             let n = 1usize << log;
-            run(
-                &format!("chain 2^{log}"),
-                chain(n as i64),
-                &[n, n],
-                1,
-                n as f64,
-                "Gelem/s",
-            );
+            run(&format!("chain 2^{log}"), chain(n as i64), &[n, n], 1, n as f64, "Gelem/s");
         }
         let mut tiny = Builder::new("tiny");
         let (x, y) = (tiny.buffer(F, Mode::Read), tiny.buffer(F, Mode::Write));
@@ -312,70 +280,20 @@ fn main() {
         });
         run("2x+1 on 16", tiny.finish(), &[16, 16], 1, 1e3, "M calls/s");
         let n = 4096 * 1024;
-        run(
-            "softmax 4096x1024",
-            softmax(4096, 1024),
-            &[n, n],
-            4096,
-            n as f64,
-            "Gelem/s",
-        );
-        run(
-            "layernorm 4096x1024",
-            layernorm(4096, 1024),
-            &[n, 1024, 1024, n],
-            4096,
-            n as f64,
-            "Gelem/s",
-        );
+        run("softmax 4096x1024", softmax(4096, 1024), &[n, n], 4096, n as f64, "Gelem/s");
+        run("layernorm 4096x1024", layernorm(4096, 1024), &[n, 1024, 1024, n], 4096, n as f64, "Gelem/s");
         for lanes in [1usize, 4, 4096] {
             let k = cumsum(lanes as i64, 1000);
-            run(
-                &format!("cumsum n={lanes}"),
-                k,
-                &[1000 * lanes, 1000 * lanes],
-                1,
-                1e6,
-                "M iter/s",
-            );
+            run(&format!("cumsum n={lanes}"), k, &[1000 * lanes, 1000 * lanes], 1, 1e6, "M iter/s");
         }
-        run(
-            "tanh cell n=64",
-            tanh_cell(64, 1000),
-            &[64000, 64, 64000],
-            1,
-            1e6,
-            "M iter/s",
-        );
-        run(
-            "column sum 1024x1024",
-            column_sum(1024, 1024),
-            &[1 << 20, 1024],
-            1,
-            (1 << 20) as f64,
-            "Gelem/s",
-        );
+        run("tanh cell n=64", tanh_cell(64, 1000), &[64000, 64, 64000], 1, 1e6, "M iter/s");
+        run("column sum 1024x1024", column_sum(1024, 1024), &[1 << 20, 1024], 1, (1 << 20) as f64, "Gelem/s");
         for ops in [100, 1000, 4000] {
-            run(
-                &format!("long {ops}"),
-                long(ops),
-                &[4096, 4096],
-                1,
-                4096.0 * ops as f64,
-                "Gop/s",
-            );
+            run(&format!("long {ops}"), long(ops), &[4096, 4096], 1, 4096.0 * ops as f64, "Gop/s");
         }
         for strides in [[1, 1, 1], [1, 0, 1], [2, 1, 1], [1, 1, 2]] {
             let sizes = [4096, strides[0], strides[1], strides[2]];
-            run_with(
-                &format!("strided add {strides:?}"),
-                strided_add(),
-                &[8192; 3],
-                &sizes,
-                1,
-                4096.0,
-                "Gelem/s",
-            );
+            run_with(&format!("strided add {strides:?}"), strided_add(), &[8192; 3], &sizes, 1, 4096.0, "Gelem/s");
         }
         for op in [
             Unary::Exp,

@@ -29,11 +29,7 @@ impl Cpu {
 
     /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.
     pub fn with_target(threads: usize, target: Option<Target>) -> Cpu {
-        Cpu {
-            pool: Arc::new(Pool::new(threads)),
-            kernels: target.map(|t| KernelCache::new(t, CACHE)),
-            target,
-        }
+        Cpu { pool: Arc::new(Pool::new(threads)), kernels: target.map(|t| KernelCache::new(t, CACHE)), target }
     }
 
     /// The instruction set of kernels that are not generated.

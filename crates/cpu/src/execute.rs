@@ -67,24 +67,13 @@ impl Frame<'_> {
     /// Bytes from a place to the end of its buffer.
     fn bytes(&self, p: &Place, at: &Position) -> usize {
         let Some(buffer) = p.buffers().next() else { return 0 };
-        let start = p
-            .strides
-            .iter()
-            .fold(p.offset, |o, (level, s)| o + at.index[*level] * s);
-        self.loaded.program.buffers[buffer.0 as usize]
-            .ty
-            .bytes()
-            .saturating_sub(start as usize)
+        let start = p.strides.iter().fold(p.offset, |o, (level, s)| o + at.index[*level] * s);
+        self.loaded.program.buffers[buffer.0 as usize].ty.bytes().saturating_sub(start as usize)
     }
 
     fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
         match step {
-            Ready::Kernel {
-                code,
-                args,
-                parallel,
-                scratch,
-            } => self.kernel(code, args, *parallel, *scratch, at),
+            Ready::Kernel { code, args, parallel, scratch } => self.kernel(code, args, *parallel, *scratch, at),
             Ready::Matmul { plan, a, b, out } => {
                 let (a, b) = (self.address(a, at), self.address(b, at));
                 let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
@@ -108,13 +97,7 @@ impl Frame<'_> {
                         for (slot, p) in pointers[1..].iter_mut().zip(args) {
                             *slot = self.address(p, at);
                         }
-                        Tiles {
-                            code,
-                            pointers,
-                            args,
-                            frame: self,
-                            at: *at,
-                        }
+                        Tiles { code, pointers, args, frame: self, at: *at }
                     }
                 };
                 let ctx = (&raw const out).cast::<c_void>();
@@ -131,8 +114,7 @@ impl Frame<'_> {
                 Ok(())
             }
             Ready::Library { routine, args, outs } => {
-                let args: SmallVec<[*const u8; 32]> =
-                    args.iter().map(|p| self.address(p, at).cast_const()).collect();
+                let args: SmallVec<[*const u8; 32]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
                 let outs: SmallVec<[*mut u8; 32]> = outs.iter().map(|p| self.address(p, at)).collect();
                 let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
                 // SAFETY: the compiler gave dense buffers of these types that don't overlap, and the scratch was sized for it.
@@ -155,13 +137,7 @@ impl Frame<'_> {
                 let k = (k.max(0) as usize).min(branches.len().saturating_sub(1));
                 branches.get(k).map_or(Ok(()), |steps| self.steps(steps, at))
             }
-            Ready::Loop {
-                level,
-                trip,
-                reverse,
-                body,
-                after,
-            } => {
+            Ready::Loop { level, trip, reverse, body, after } => {
                 let most = match trip {
                     ReadyTrip::Exact(n) => *n,
                     ReadyTrip::Bounded { bound, count } => {
@@ -251,11 +227,8 @@ impl Frame<'_> {
         if scratch == 0 {
             return;
         }
-        let mut next = self
-            .arena
-            .memory
-            .as_ptr()
-            .wrapping_add(self.loaded.scratch_at + worker * self.loaded.scratch_each);
+        let mut next =
+            self.arena.memory.as_ptr().wrapping_add(self.loaded.scratch_at + worker * self.loaded.scratch_each);
         for (slot, a) in pointers.iter_mut().zip(args) {
             if let KernelArg::Scratch(n) = a {
                 *slot = next;

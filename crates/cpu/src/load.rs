@@ -191,36 +191,17 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
                 })
                 .sum();
             needs.kernel = needs.kernel.max(scratch);
-            Ready::Kernel {
-                code: code(cpu, kernel)?,
-                args: args.clone(),
-                parallel: *parallel,
-                scratch,
-            }
+            Ready::Kernel { code: code(cpu, kernel)?, args: args.clone(), parallel: *parallel, scratch }
         }
-        Step::Matmul {
-            shape,
-            a,
-            b,
-            c,
-            epilogue,
-        } => {
+        Step::Matmul { shape, a, b, c, epilogue } => {
             let plan = plan(cpu, shape, epilogue.as_ref().map(|e| e.whole_rows))?;
             needs.gemm = needs.gemm.max(plan.scratch_bytes());
             let out = match (c, epilogue) {
-                (_, Some(e)) => Product::Tiles {
-                    code: code(cpu, &e.kernel)?,
-                    args: e.args.clone(),
-                },
+                (_, Some(e)) => Product::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
                 (Some(c), None) => Product::Memory(c.clone()),
                 (None, None) => return Err(Error::Internal("a product without a destination".into())),
             };
-            Ready::Matmul {
-                plan: Box::new(plan),
-                a: a.clone(),
-                b: b.clone(),
-                out,
-            }
+            Ready::Matmul { plan: Box::new(plan), a: a.clone(), b: b.clone(), out }
         }
         Step::Library { op, args, outs } => {
             let split = |x: &[(Place, Type)]| -> (Vec<Place>, Vec<Type>) { x.iter().cloned().unzip() };
@@ -233,31 +214,18 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
         Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
         Step::Branch { index, branches } => Ready::Branch {
             index: index.clone(),
-            branches: branches
-                .iter()
-                .map(|b| load_steps(cpu, b, needs))
-                .collect::<Result<_>>()?,
+            branches: branches.iter().map(|b| load_steps(cpu, b, needs)).collect::<Result<_>>()?,
         },
         Step::Loop(l) => {
-            let LoopStep {
-                level,
-                trip,
-                reverse,
-                body,
-                after,
-            } = &**l;
+            let LoopStep { level, trip, reverse, body, after } = &**l;
             Ready::Loop {
                 level: *level,
                 trip: match trip {
                     Trip::Exact(n) => ReadyTrip::Exact(*n),
-                    Trip::Bounded { bound, count } => ReadyTrip::Bounded {
-                        bound: *bound,
-                        count: count.clone(),
-                    },
-                    Trip::While { test, flag } => ReadyTrip::While {
-                        test: load_steps(cpu, test, needs)?,
-                        flag: flag.clone(),
-                    },
+                    Trip::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
+                    Trip::While { test, flag } => {
+                        ReadyTrip::While { test: load_steps(cpu, test, needs)?, flag: flag.clone() }
+                    }
                 },
                 reverse: *reverse,
                 body: load_steps(cpu, body, needs)?,
@@ -269,30 +237,20 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
 
 fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
     match &cpu.kernels {
-        Some(cache) => Ok(Code::Machine(
-            cache.get(kernel).map_err(|e| Error::Backend(e.to_string()))?,
-        )),
+        Some(cache) => Ok(Code::Machine(cache.get(kernel).map_err(|e| Error::Backend(e.to_string()))?)),
         None => Ok(Code::Reference(kernel.clone())),
     }
 }
 
 fn plan(cpu: &Cpu, s: &Matmul, tiles: Option<bool>) -> Result<Plan> {
-    let layout = |x: [isize; 3]| Layout {
-        row: x[1],
-        col: x[2],
-        batch: [x[0], 0, 0],
-    };
+    let layout = |x: [isize; 3]| Layout { row: x[1], col: x[2], batch: [x[0], 0, 0] };
     let problem = Problem {
         batch: [s.batch, 1, 1],
         a: Source::Memory(layout(s.a)),
         b: Source::Memory(layout(s.b)),
         c: match tiles {
             Some(whole_rows) => Target::Epilogue { whole_rows },
-            None => Target::Memory {
-                dtype: s.out,
-                layout: layout(s.c),
-                accumulate: false,
-            },
+            None => Target::Memory { dtype: s.out, layout: layout(s.c), accumulate: false },
         },
         ..Problem::new(s.m, s.k, s.n, s.dtype)
     };

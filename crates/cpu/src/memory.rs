@@ -4,11 +4,14 @@ use compiler::{ALIGN, DeviceBuffer, Error, Result};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::any::Any;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-/// A zeroed block of host memory, aligned to 64 bytes.
+/// A zeroed block of host memory, aligned to 64 bytes; or a part of memory that something else owns.
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     bytes: usize,
+    /// Keeps memory that isn't ours alive; without it the block is ours to free.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
 // SAFETY: the block is owned; who may read and write it when is the business of those who run programs.
@@ -19,17 +22,30 @@ unsafe impl Sync for HostBuffer {}
 impl HostBuffer {
     /// Takes memory, or says how much could not be had.
     pub fn new(bytes: usize) -> Result<HostBuffer> {
-        let fail = || Error::OutOfMemory {
-            bytes,
-            hint: "; smaller shapes or a smaller batch need less",
-        };
+        let fail = || Error::OutOfMemory { bytes, hint: "; smaller shapes or a smaller batch need less" };
         let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| fail())?;
         // SAFETY: the layout's size is not zero.
         let ptr = unsafe { alloc_zeroed(layout) };
-        Ok(HostBuffer {
-            ptr: NonNull::new(ptr).ok_or_else(fail)?,
-            bytes,
-        })
+        large_pages(ptr, bytes);
+        Ok(HostBuffer { ptr: NonNull::new(ptr).ok_or_else(fail)?, bytes, owner: None })
+    }
+
+    /// A part of a block, which it keeps alive: how several values share one arena.
+    pub fn part(of: &Arc<HostBuffer>, offset: usize, bytes: usize) -> Result<HostBuffer> {
+        check(offset, bytes, of.bytes)?;
+        // SAFETY: the range was checked to lie inside the block.
+        let ptr = unsafe { of.ptr.add(offset) };
+        let owner: Arc<dyn Any + Send + Sync> = of.clone();
+        Ok(HostBuffer { ptr, bytes, owner: Some(owner) })
+    }
+
+    /// Memory of someone else, which lives as long as `owner`.
+    ///
+    /// # Safety
+    /// `ptr` is aligned to 64 bytes and good for reading and writing `bytes` bytes, initialised, until `owner` is
+    /// dropped, and nothing but buffers made from it uses that memory.
+    pub unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBuffer {
+        HostBuffer { ptr, bytes, owner: Some(owner) }
     }
 
     /// The address.
@@ -38,8 +54,27 @@ impl HostBuffer {
     }
 }
 
+/// Asks for large pages under a large block: fewer misses of the address cache. It is a hint; refusal is no fault.
+fn large_pages(ptr: *mut u8, bytes: usize) {
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    {
+        const PAGE: usize = 2 << 20;
+        let start = ptr.align_offset(PAGE);
+        if !ptr.is_null() && bytes >= start.saturating_add(PAGE) {
+            let len = (bytes - start) / PAGE * PAGE;
+            // SAFETY: the range lies inside the block, and the advice does not change its contents.
+            unsafe { libc::madvise(ptr.wrapping_add(start).cast(), len, libc::MADV_HUGEPAGE) };
+        }
+    }
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    let _ = (ptr, bytes);
+}
+
 impl Drop for HostBuffer {
     fn drop(&mut self) {
+        if self.owner.is_some() {
+            return;
+        }
         let layout = Layout::from_size_align(self.bytes.max(1), ALIGN).expect("it was allocated with this layout");
         // SAFETY: allocated in `new` with the same layout.
         unsafe { dealloc(self.ptr.as_ptr(), layout) }
@@ -73,8 +108,6 @@ impl DeviceBuffer for HostBuffer {
 fn check(offset: usize, len: usize, bytes: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= bytes => Ok(()),
-        _ => Err(Error::Bindings(format!(
-            "bytes {offset}..+{len} of a buffer of {bytes}"
-        ))),
+        _ => Err(Error::Bindings(format!("bytes {offset}..+{len} of a buffer of {bytes}"))),
     }
 }

@@ -63,7 +63,11 @@ impl Case {
         let mut integers = 0;
         (graph.input_types().iter())
             .map(|t| match t.dtype {
-                DType::I32 if t.rank() < 2 && self.options.lengths.is_some() && (integers > 0 || self.options.q_offset.is_none()) => {
+                DType::I32
+                    if t.rank() < 2
+                        && self.options.lengths.is_some()
+                        && (integers > 0 || self.options.q_offset.is_none()) =>
+                {
                     integers += 1;
                     Literal::from_fn(t.clone(), |_| Scalar::from_i64(t.dtype, random.below(tk + 3) as i64 - 1))
                 }
@@ -97,6 +101,8 @@ impl Case {
             for threads in [2, 3, 7] {
                 same(what, &run(&Cpu::new(threads), &graph, &inputs, true), &one);
             }
+            let portable = Cpu::with_target(2, None);
+            close(what, &run(&portable, &graph, &inputs, true), &want, tolerance);
             if Target::detect() == Some(Target::Avx512) {
                 let narrow = Cpu::with_target(2, Some(Target::Avx2));
                 close(what, &run(&narrow, &graph, &inputs, true), &want, tolerance);
@@ -112,7 +118,8 @@ fn claimed(graph: &Graph) -> usize {
 
 #[test]
 fn plain() {
-    for (t, d) in [((5, 7), (8, 8)), ((40, 40), (16, 24)), ((33, 70), (5, 3)), ((130, 200), (32, 32)), ((1, 9), (4, 4))] {
+    for (t, d) in [((5, 7), (8, 8)), ((40, 40), (16, 24)), ((33, 70), (5, 3)), ((130, 200), (32, 32)), ((1, 9), (4, 4))]
+    {
         Case::new((2, 2), t, d).check(&format!("plain {t:?} {d:?}"));
     }
     assert_eq!(claimed(&Case::new((2, 2), (40, 40), (8, 8)).graph(true)), 2);

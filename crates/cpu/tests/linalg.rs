@@ -59,7 +59,8 @@ fn cholesky_lu_and_qr() {
         for (batch, n) in [(3, 1), (2, 5), (1, 40), (0, 3), (2, 0), (40, 12)] {
             check(Cholesky, &[positive(&mut random, dtype, batch, n)], tolerance(dtype));
         }
-        let indefinite = Literal::from_fn(Type::new(dtype, &[2, 2]), |i| Scalar::from_f64(dtype, [1.0, 0.0, 3.0, 2.0][i]));
+        let indefinite =
+            Literal::from_fn(Type::new(dtype, &[2, 2]), |i| Scalar::from_f64(dtype, [1.0, 0.0, 3.0, 2.0][i]));
         check(Cholesky, &[indefinite], 0.0);
         for (m, n) in [(1, 1), (5, 5), (7, 4), (4, 7), (30, 31), (0, 3), (3, 0)] {
             let a = random.literal(&Type::new(dtype, &[2, m, n]));
@@ -84,7 +85,9 @@ fn triangular_solves() {
                 let shape = if left { [2, n, other] } else { [2, other, n] };
                 let b = random.literal(&Type::new(dtype, &shape));
                 // A unit diagonal leaves large elements beside it: keep the system tame.
-                let scaled = Literal::from_fn(a.ty().clone(), |i| Scalar::from_f64(dtype, a.get(i).to_f64() * if unit { 0.02 } else { 1.0 }));
+                let scaled = Literal::from_fn(a.ty().clone(), |i| {
+                    Scalar::from_f64(dtype, a.get(i).to_f64() * if unit { 0.02 } else { 1.0 })
+                });
                 check(TriangularSolve { left, lower, transpose, unit }, &[scaled, b], 20.0 * tolerance(dtype));
             }
         }

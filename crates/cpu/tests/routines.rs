@@ -7,17 +7,8 @@ use harness::{Random, close, run, same};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Shape, Type};
 
-const DTYPES: [DType; 9] = [
-    DType::F32,
-    DType::F64,
-    DType::F16,
-    DType::BF16,
-    DType::I32,
-    DType::I64,
-    DType::U8,
-    DType::U32,
-    DType::Bool,
-];
+const DTYPES: [DType; 9] =
+    [DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I64, DType::U8, DType::U32, DType::Bool];
 
 fn graph(op: Op, types: &[Type]) -> Graph {
     let mut b = Builder::new();
@@ -34,7 +25,11 @@ fn check(op: impl Into<Op>, inputs: &[Literal], tolerance: f64) {
     let graph = graph(op, &types);
     let one = run(&Cpu::new(1), &graph, inputs, true);
     let want = ir::interp::run(&graph, inputs).unwrap();
-    if tolerance == 0.0 { same(&what, &one, &want) } else { close(&what, &one, &want, tolerance) }
+    if tolerance == 0.0 {
+        same(&what, &one, &want)
+    } else {
+        close(&what, &one, &want, tolerance)
+    }
     for threads in [2, 3] {
         same(&what, &run(&Cpu::new(threads), &graph, inputs, true), &one);
     }
@@ -47,7 +42,11 @@ fn tied(random: &mut Random, ty: &Type) -> Literal {
         match ty.dtype {
             DType::Bool => Scalar::bool(x > 0),
             d if !d.is_float() => Scalar::from_i64(d, if d.to_string().starts_with('u') { x.abs() } else { x }),
-            d => Scalar::from_f64(d, [x as f64, f64::NAN, -0.0, 0.0][if x == 4 { 1 } else { random.below(3).min(x.unsigned_abs() as usize * 4) }.min(3)]),
+            d => Scalar::from_f64(
+                d,
+                [x as f64, f64::NAN, -0.0, 0.0]
+                    [if x == 4 { 1 } else { random.below(3).min(x.unsigned_abs() as usize * 4) }.min(3)],
+            ),
         }
     })
 }
@@ -174,15 +173,16 @@ fn windows() {
 #[test]
 fn scattering() {
     let mut random = Random(7);
-    let dims = |offset: &[usize], collapsed: &[usize], operand_batch: &[usize], index_batch: &[usize], map: &[usize]| {
-        SliceDims {
-            offset: offset.into(),
-            collapsed: collapsed.into(),
-            operand_batch: operand_batch.into(),
-            index_batch: index_batch.into(),
-            index_map: map.into(),
-        }
-    };
+    let dims =
+        |offset: &[usize], collapsed: &[usize], operand_batch: &[usize], index_batch: &[usize], map: &[usize]| {
+            SliceDims {
+                offset: offset.into(),
+                collapsed: collapsed.into(),
+                operand_batch: operand_batch.into(),
+                index_batch: index_batch.into(),
+                index_map: map.into(),
+            }
+        };
     // dimensions, operand, indices, updates
     let cases: &[(SliceDims, &[usize], &[usize], &[usize])] = &[
         (SliceDims::take(2, 0, 1), &[50, 128], &[300, 1], &[300, 128]),
@@ -206,7 +206,8 @@ fn scattering() {
                 for mode in [ScatterMode::Clip, ScatterMode::Drop] {
                     let small = updates.iter().product::<usize>() < 10_000 || dtype == DType::F32;
                     let op: Op = Scatter { kind, dims: dims.clone(), mode }.into();
-                    let index = indices(&mut random, &Type::new(DType::I32, index), operand[0].max(operand[operand.len() - 1]));
+                    let index =
+                        indices(&mut random, &Type::new(DType::I32, index), operand[0].max(operand[operand.len() - 1]));
                     let (x, u) = (Type::new(dtype, operand), Type::new(dtype, updates));
                     let fits = ir::ops::Rules::infer(op.rules(), &[x.clone(), index.ty().clone(), u.clone()]).is_ok();
                     if small && fits {

@@ -33,10 +33,7 @@ fn loss(batch: usize, d: usize, length: usize) -> Graph {
     let h0 = b.input(F, &[batch, d]);
     let xs = b.input(F, &[length, batch, d]);
     let target = b.input(F, &[length, batch, d]);
-    let scan = Scan {
-        bounded: true,
-        ..Scan::over(3, 1, length, body(batch, d))
-    };
+    let scan = Scan { bounded: true, ..Scan::over(3, 1, length, body(batch, d)) };
     let outs = b.emit(scan.into(), &[count, w, bias, g, h0, xs]).unwrap();
     let diff = b.sub(outs[1], target).unwrap();
     let sq = b.mul(diff, diff).unwrap();
@@ -52,22 +49,16 @@ fn inputs(graph: &Graph, count: i32) -> Vec<Literal> {
         .iter()
         .map(|t| {
             Literal::from_fn(t.clone(), |_| {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let u = (state >> 33) as f64 / (1u64 << 31) as f64;
-                if t.dtype == F {
-                    Scalar::from_f64(F, u - 0.5)
-                } else {
-                    Scalar::from_i64(t.dtype, count as i64)
-                }
+                if t.dtype == F { Scalar::from_f64(F, u - 0.5) } else { Scalar::from_i64(t.dtype, count as i64) }
             })
         })
         .collect()
 }
 
 fn load(cpu: &Cpu, graph: &Graph, claims: bool) -> Arc<dyn Executable> {
-    let program = compiler::compile(graph, cpu, &Options { claims }).unwrap();
+    let program = compiler::compile(graph, cpu, &Options { claims, ..Options::default() }).unwrap();
     cpu.load(program).unwrap()
 }
 
@@ -139,10 +130,7 @@ fn the_scan_holds_a_matmul_with_a_generated_epilogue() {
     let exe = load(&cpu, &loss(4, 24, 6), true);
     let has = |steps: &[Step]| {
         steps.iter().any(|s| match s {
-            Step::Loop(l) => l
-                .body
-                .iter()
-                .any(|s| matches!(s, Step::Matmul { epilogue: Some(_), .. })),
+            Step::Loop(l) => l.body.iter().any(|s| matches!(s, Step::Matmul { epilogue: Some(_), .. })),
             _ => false,
         })
     };

@@ -34,6 +34,8 @@ pub struct BaseEntry {
     pub(crate) ty: Type,
     /// Live handles.
     pub(crate) pins: usize,
+    /// Where it lives.
+    pub(crate) device: u8,
     /// Compaction's bookkeeping.
     pub(crate) mutated_since_step: bool,
     /// Where gradients of the current value go, if it is in a loc.
@@ -46,6 +48,7 @@ impl BaseEntry {
     pub(crate) fn ssa(value: Ref) -> BaseEntry {
         BaseEntry {
             ty: value.ty().clone(),
+            device: value.node.device,
             binding: BaseBinding::Ssa(value),
             binding_version: 0,
             logical_version: 0,

@@ -2,6 +2,7 @@
 
 use crate::tensor::Handle;
 use crate::trace::Trace;
+use ir::DType;
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Weak};
 
@@ -10,6 +11,7 @@ struct Context {
     traces: RefCell<Vec<Arc<Trace>>>,
     scopes: RefCell<Vec<Vec<Weak<Handle>>>>,
     no_grad: Cell<u32>,
+    autocast: Cell<Option<DType>>,
     /// Nesting of scopes, to skip the lists when there are none.
     tidy: Cell<u32>,
     tracing: Cell<u32>,
@@ -76,6 +78,23 @@ pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
         }
     }
     let _leave = CONTEXT.with(|c| Leave(c.no_grad.replace(0)));
+    f()
+}
+
+/// The dtype that products are computed in, if it was chosen.
+pub(crate) fn autocast() -> Option<DType> {
+    CONTEXT.with(|c| c.autocast.get())
+}
+
+/// Runs `f` with another dtype for products.
+pub(crate) fn with_autocast<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R {
+    struct Leave(Option<DType>);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.autocast.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.autocast.replace(dtype)));
     f()
 }
 

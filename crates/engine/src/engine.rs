@@ -60,6 +60,8 @@ pub(crate) struct Shared {
     pub(crate) variants: Mutex<Lru<Arc<Graph>, Arc<Variant>>>,
     pub(crate) vjps: Mutex<Lru<(Graph, usize), Arc<Graph>>>,
     handles: AtomicU64,
+    /// Bytes copied between devices.
+    pub(crate) transferred: AtomicU64,
 }
 
 /// The lazy, stateful runtime. Cloning gives another name for the same engine.
@@ -75,10 +77,6 @@ impl Shared {
 
     pub(crate) fn handle_id(&self) -> u64 {
         self.handles.fetch_add(1, Ordering::Relaxed)
-    }
-
-    pub(crate) fn pool_of(&self, args: &[Stored]) -> Arc<Pool> {
-        args.first().map_or(&self.devices[0].pool, |a| a.storage.pool()).clone()
     }
 
     pub(crate) fn flush_pools(&self) {
@@ -152,6 +150,7 @@ impl Engine {
             variants: Mutex::new(Lru::new(options.variants)),
             vjps: Mutex::new(Lru::new(256)),
             handles: AtomicU64::new(0),
+            transferred: AtomicU64::new(0),
         };
         Engine { shared: Arc::new(shared) }
     }

@@ -67,10 +67,8 @@ pub(crate) enum Effect {
     LocStore { loc: LocId, value: Ref, kind: StoreKind },
     /// Counts one in-place mutation of a base.
     BaseCommit { base: BaseId, mut_id: u64 },
-    /// Marks that values were kept for backward.
-    PublishSaved { count: usize },
-    /// Begin or end of a checkpointed body.
-    Checkpoint { enter: bool },
+    /// Counts a random draw.
+    RngDraw { loc: LocId, nonce: u64 },
 }
 
 impl Effect {
@@ -80,15 +78,14 @@ impl Effect {
             Effect::LocStore { kind: StoreKind::Semantic, .. } => "loc_store_semantic",
             Effect::LocStore { kind: StoreKind::Materialize, .. } => "loc_store_materialize",
             Effect::BaseCommit { .. } => "base_commit",
-            Effect::PublishSaved { .. } => "publish_saved_slot",
-            Effect::Checkpoint { .. } => "checkpoint_boundary",
+            Effect::RngDraw { .. } => "rng_draw",
         }
     }
 
     pub(crate) fn loc(&self) -> Option<LocId> {
         match self {
-            Effect::LocLoad { loc, .. } | Effect::LocStore { loc, .. } => Some(*loc),
-            _ => None,
+            Effect::LocLoad { loc, .. } | Effect::LocStore { loc, .. } | Effect::RngDraw { loc, .. } => Some(*loc),
+            Effect::BaseCommit { .. } => None,
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::lock::ExecGuard;
 use crate::node::{Node, Work};
 use crate::plan::{Item, Plan, Roots};
 use crate::storage::Stored;
+use crate::transfer::place;
 use ir::Op;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -62,7 +63,10 @@ impl Shared {
         let mut planned = Planned::default();
         for (i, item) in plan.items.iter().enumerate() {
             match item {
-                Item::Node(node) => self.run_node(node)?,
+                Item::Node(node) => {
+                    self.run_node(node)?;
+                    planned.order.extend(PlanRecord::beside(node));
+                }
                 Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), &mut planned)?,
             }
             if i % SEGMENT == SEGMENT - 1 {
@@ -79,15 +83,20 @@ impl Shared {
         };
         let values = match &node.work {
             Work::Alias => args.into_iter().collect(),
+            Work::Transfer => {
+                let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
+                vec![self.on_device(&args[0], place(node.device)).map_err(fail)?]
+            }
             Work::Op(op) => self.run_op(node, op, &args)?,
             Work::Call(_, exe) => {
                 let fail = |cause| Error::CompiledExecution { at: node.at.clone(), cause };
                 let mut dense = Vec::with_capacity(args.len());
                 for a in &args {
-                    dense.push(self.dense(a).map_err(fail)?);
+                    let a = self.on_device(a, place(node.device)).map_err(fail)?;
+                    dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let pool = self.pool_of(&args);
-                kernels::launch(&**exe, &pool, &dense).map_err(fail)?
+                let pool = &self.devices[place(node.device)].pool;
+                kernels::launch(&**exe, pool, &dense).map_err(fail)?
             }
             Work::Data | Work::Load { .. } => return Err(missing(node)),
         };
@@ -98,7 +107,7 @@ impl Shared {
     fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
         if let Op::Const(c) = op {
-            let pool = &self.devices[0].pool;
+            let pool = &self.devices[place(node.device)].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;
             return Ok(vec![Stored::dense(storage, c.0.ty().clone())]);
@@ -108,8 +117,12 @@ impl Shared {
             let value = if value.views.len() >= MAX_VIEWS { self.dense(&value).map_err(fail)? } else { value };
             return Ok(vec![value.viewed(op)]);
         }
-        let pool = self.pool_of(args);
-        self.devices[pool.device].kernels.run(&pool, Some(op), args).map_err(fail)
+        let device = &self.devices[place(node.device)];
+        if args.iter().all(|a| a.storage.pool().device == place(node.device)) {
+            return device.kernels.run(&device.pool, Some(op), args).map_err(fail);
+        }
+        let moved: compiler::Result<Vec<Stored>> = args.iter().map(|a| self.on_device(a, place(node.device))).collect();
+        device.kernels.run(&device.pool, Some(op), &moved.map_err(fail)?).map_err(fail)
     }
 
     /// The value without views.
@@ -150,7 +163,12 @@ impl Shared {
                 *v += 1;
                 version = Some(*v);
             }
-            Effect::PublishSaved { .. } | Effect::Checkpoint { .. } => {}
+            Effect::RngDraw { loc, .. } => {
+                let cell = self.planned_loc(planned, *loc)?;
+                cell.has_value = true;
+                cell.version += 1;
+                version = Some(cell.version);
+            }
         }
         planned.done.push(e.token);
         planned.order.push(PlanRecord::of(e, elided, version));

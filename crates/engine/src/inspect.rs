@@ -2,9 +2,11 @@
 
 use crate::base::{BaseBinding, BaseId};
 use crate::engine::Engine;
-use crate::event::{Effect, Event, EventKey, StoreKind, Token, Tokens};
+use crate::event::{Effect, Event, EventKey, Origin, StoreKind, Token, Tokens};
 use crate::loc::{LocId, LocRole, Tombstone};
+use crate::node::{Node, Work};
 use crate::pool::PoolStats;
+use ir::{Op, Type};
 
 /// One semantic event of the last plan, in `PlanLinearOrder`.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,6 +19,8 @@ pub struct PlanRecord {
     pub loc: Option<LocId>,
     /// The base it committed, with the mutation's number.
     pub commit: Option<(BaseId, u64)>,
+    /// The nonce of a random draw.
+    pub nonce: Option<u64>,
     /// Version after the event: of the loc or of the base.
     pub version: Option<u64>,
     /// A store that was left out because another one follows.
@@ -24,6 +28,18 @@ pub struct PlanRecord {
 }
 
 impl PlanRecord {
+    /// The semantic event beside a node: that it kept values for backward, or that it is a checkpointed body.
+    pub(crate) fn beside(node: &Node) -> Option<PlanRecord> {
+        let kind = match &node.work {
+            Work::Op(op) if matches!(**op, Op::Remat(_)) => "checkpoint_boundary",
+            _ if !node.slot().saved.is_empty() => "publish_saved_slot",
+            _ => return None,
+        };
+        let origin = Origin::Synthetic { graph: 0, tag: kind };
+        let key = EventKey { origin, ..node.key };
+        Some(PlanRecord { key, kind, loc: None, commit: None, nonce: None, version: None, elided: false })
+    }
+
     pub(crate) fn of(e: &Event, elided: bool, version: Option<u64>) -> PlanRecord {
         PlanRecord {
             key: e.key,
@@ -31,6 +47,10 @@ impl PlanRecord {
             loc: e.effect.loc(),
             commit: match e.effect {
                 Effect::BaseCommit { base, mut_id } => Some((base, mut_id)),
+                _ => None,
+            },
+            nonce: match e.effect {
+                Effect::RngDraw { nonce, .. } => Some(nonce),
                 _ => None,
             },
             version,
@@ -81,6 +101,8 @@ pub struct BaseView {
 pub struct LocView {
     /// Identity.
     pub id: LocId,
+    /// What it holds.
+    pub ty: Type,
     /// What it is for.
     pub role: LocRole,
     /// Committed stores.
@@ -143,6 +165,8 @@ pub struct Inspection {
     pub poisoned: bool,
     /// Buffers of each device.
     pub pools: Vec<PoolStats>,
+    /// Bytes copied between devices.
+    pub transferred: u64,
     /// Programs of single ops.
     pub kernels: usize,
     /// Variants of compiled regions: kept, found again, compiled.
@@ -170,6 +194,7 @@ impl Engine {
         });
         let locs = state.locs.iter().map(|(id, l)| LocView {
             id,
+            ty: l.ty.clone(),
             role: l.role,
             version: l.version,
             logical_version: l.logical_version,
@@ -203,6 +228,7 @@ impl Engine {
             exec_lock: shared.exec.state(),
             poisoned: state.poisoned.is_some(),
             pools: shared.devices.iter().map(|d| d.pool.stats()).collect(),
+            transferred: shared.transferred.load(std::sync::atomic::Ordering::Relaxed),
             kernels: shared.devices.iter().map(|d| d.kernels.len()).sum(),
             variants: shared.variants(),
         }

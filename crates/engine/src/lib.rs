@@ -2,8 +2,10 @@
 //!
 //! See the crate's README for the picture. Programs use it through `tensorloom`.
 
+mod amp;
 mod autograd;
 mod base;
+mod checkpoint;
 pub mod compose;
 mod context;
 mod engine;
@@ -20,6 +22,7 @@ mod plan;
 mod pool;
 mod record;
 mod region;
+mod rng;
 mod slab;
 mod slice;
 mod state;
@@ -27,9 +30,11 @@ mod step;
 mod storage;
 mod tensor;
 pub mod trace;
+mod transfer;
 mod tree;
 mod view;
 
+pub use amp::{GradScaler, autocast};
 pub use autograd::Backward;
 pub use base::{BaseEntry, BaseId};
 pub use compose::Program;

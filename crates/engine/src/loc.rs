@@ -52,6 +52,7 @@ pub enum Tombstone {
 
 /// One loc.
 pub struct LocEntry {
+    /// What it holds.
     pub(crate) ty: Type,
     pub(crate) role: LocRole,
     /// Committed stores, in token order.

@@ -64,10 +64,10 @@ impl<K, V: Clone> Lru<K, V> {
         let mut ages: Vec<u64> = self.buckets.values().flatten().map(|e| e.used).collect();
         ages.sort_unstable();
         let cut = ages.get(ages.len() / 2).copied().unwrap_or(0);
-        for bucket in self.buckets.values_mut() {
+        self.buckets.retain(|_, bucket| {
             bucket.retain(|e| e.used > cut);
-        }
-        self.buckets.retain(|_, b| !b.is_empty());
+            !bucket.is_empty()
+        });
         self.len = self.buckets.values().map(Vec::len).sum();
     }
 }

@@ -48,6 +48,8 @@ pub(crate) enum Work {
     Load { token: Token },
     /// The argument itself: a leaf's own name for its value, or a value whose gradients are cut off.
     Alias,
+    /// The argument on the node's device.
+    Transfer,
 }
 
 /// A base that backward needs unchanged, and its version when the op was recorded (§9.3).
@@ -84,6 +86,8 @@ pub(crate) struct Node {
     pub(crate) tracked: bool,
     /// Its value is not its argument's any more (that was changed without recording), but its gradient is.
     pub(crate) straight: bool,
+    /// Where it runs.
+    pub(crate) device: u8,
     slot: Mutex<Slot>,
 }
 
@@ -97,6 +101,7 @@ impl Node {
             leaf: None,
             tracked: false,
             straight: false,
+            device: 0,
             slot: Mutex::new(Slot { args, ..Slot::default() }),
         }
     }
@@ -135,6 +140,7 @@ impl Node {
             Work::Data => "data",
             Work::Load { .. } => "load",
             Work::Alias => "alias",
+            Work::Transfer => "transfer",
         }
     }
 

@@ -8,6 +8,7 @@ use crate::execute::is_free_view;
 use crate::node::{Args, Node, Ref, Saved, Work};
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
+use crate::transfer::device_of;
 use crate::view;
 use ir::error::TypeError;
 use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
@@ -22,6 +23,9 @@ pub(crate) trait Record: Build {
         self.constant(Literal::scalar(s))
     }
 }
+
+/// Handles between two cleanups of the finalizer queue by recording alone.
+const DRAIN_EVERY: u64 = 1024;
 
 /// Tensors that one recording gives.
 pub(crate) type Tensors = SmallVec<[Tensor; 1]>;
@@ -91,6 +95,7 @@ impl<'a> LazyBuild<'a> {
             ir::Error::Type(Box::new(TypeError { op, operands: types.to_vec(), problem, loc }))
         })?;
         let refs: Args = args.iter().map(|v| self.refs[v.0 as usize].clone()).collect();
+        let device = device_of(&refs);
         let tracked = self.grad
             && refs.iter().any(|r| r.node.tracked)
             && outs.iter().any(|t| t.dtype.is_float())
@@ -98,8 +103,9 @@ impl<'a> LazyBuild<'a> {
         let base = if is_free_view(&op) { self.bases[args[0].0 as usize] } else { None };
         let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
         let key = self.state.node_key();
-        let node =
+        let mut node =
             Node::new(key, Work::Op(shared_op(op)), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
+        node.device = device;
         if !saved.is_empty() {
             node.slot().saved = saved;
         }
@@ -192,7 +198,13 @@ fn try_record(
             }
             let outs = f(&mut b, &values)?;
             let refs: SmallVec<[Ref; 1]> = outs.iter().map(|v| b.get(*v).clone()).collect();
-            Ok(refs.into_iter().map(|r| Tensor::fresh(&engine, &mut state, r)).collect())
+            let tensors: Tensors = refs.into_iter().map(|r| Tensor::fresh(&engine, &mut state, r)).collect();
+            drop(state);
+            // A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
+            if tensors.iter().any(|t| t.0.id % DRAIN_EVERY == 0) && engine.shared.exec.state().is_none() {
+                engine.shared.drain_finalize_queue();
+            }
+            Ok(tensors)
         }
     }
 }

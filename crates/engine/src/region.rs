@@ -79,7 +79,14 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let at = Loc::caller();
         // A region inside a trace is part of that trace.
         if context::trace().is_some() {
-            return Ok((self.f)(args));
+            let result = (self.f)(args);
+            for t in result.leaves() {
+                t.check_at(&at).map_err(|e| match e {
+                    Error::CheckpointImpureRegion { at, .. } => Error::CheckpointCompiledNotPure { at },
+                    e => e,
+                })?;
+            }
+            return Ok(result);
         }
         let entered = self.engine.shared.enter("a compiled call")?;
         let trace = Trace::new(Mode::Region(self.engine.clone()));
@@ -137,6 +144,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let stores = values.len();
         let grads = std::mem::take(&mut s.grads);
         let ran_backward = s.ran_backward;
+        let draws = std::mem::take(&mut s.draws);
         let mut new_grads = Vec::new();
         for (leaf, grad) in &grads {
             if let Some(g) = grad
@@ -174,6 +182,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             };
             args.push(b.get(v).clone());
         }
+        state.draws(&draws, at);
         let types: SmallVec<[ir::Type; 1]> = variant.graph.output_types().into();
         // A region that ran backward has used its history up.
         let tracked = context::is_grad_enabled()

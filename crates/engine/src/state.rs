@@ -7,6 +7,7 @@ use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, To
 use crate::inspect::PlanRecord;
 use crate::loc::{LocEntry, LocId, LocRole, LocTable, Tombstone};
 use crate::node::{Args, Node, Ref, Work};
+use crate::rng::Rng;
 use crate::tensor::Invalid;
 use ir::Loc;
 use smallvec::SmallVec;
@@ -34,8 +35,7 @@ pub(crate) struct State {
     pub(crate) poisoned: Option<Arc<Error>>,
     pub(crate) invalid: Vec<Arc<Invalid>>,
     pub(crate) last_plan: Vec<PlanRecord>,
-    /// Set while a checkpointed body is computed again (§10.5).
-    pub(crate) recompute: bool,
+    pub(crate) rng: Rng,
     instances: u64,
 }
 
@@ -76,7 +76,7 @@ impl State {
         if let Some(entry) = loc.and_then(|l| self.locs.get_mut(l)) {
             entry.token = Some(token);
             entry.pending += 1;
-            if matches!(effect, Effect::LocStore { kind: StoreKind::Semantic, .. }) {
+            if matches!(effect, Effect::RngDraw { .. } | Effect::LocStore { kind: StoreKind::Semantic, .. }) {
                 entry.logical_version += 1;
             }
         }
@@ -137,9 +137,6 @@ impl State {
         if init_tok.is_some() {
             return Ok(*init_tok);
         }
-        if self.recompute {
-            return Err(Error::CheckpointPendingLocMaterialize { at: at.clone() });
-        }
         let store = Effect::LocStore { loc: *loc, value: seed.clone(), kind: StoreKind::Materialize };
         let token = self.emit(store, None, at);
         if let BaseBinding::PendingLoc { init_tok, .. } = &mut self.base_mut(id).binding {
@@ -165,7 +162,7 @@ impl State {
         let base = self.base(id);
         let history = base.history.clone().filter(|_| !detached && leaf.is_none());
         let straight = base.straight && history.is_some();
-        let ty = base.ty.clone();
+        let (ty, device) = (base.ty.clone(), base.device);
         let token = self.events.next_token();
         let key = self.node_key();
         let args: Args = history.into_iter().collect();
@@ -173,6 +170,7 @@ impl State {
         let node = Node::new(key, Work::Load { token }, args, SmallVec::from_buf([ty]), at.clone());
         let mut node = node.tracked(tracked).of_leaf(leaf);
         node.straight = straight;
+        node.device = device;
         let node = Arc::new(node);
         self.emit(Effect::LocLoad { loc, into: node.clone() }, init, at);
         Ok(Ref { node, out: 0 })
@@ -181,8 +179,10 @@ impl State {
     /// Another name for a value: a leaf's, or one that gradients don't pass.
     pub(crate) fn alias(&mut self, value: Ref, leaf: Option<&Arc<Leaf>>, at: &Loc) -> Ref {
         let ty = SmallVec::from_buf([value.ty().clone()]);
-        let done = value.value();
-        let node = Node::new(self.node_key(), Work::Alias, SmallVec::from_iter([value]), ty, at.clone()).of_leaf(leaf);
+        let (done, device) = (value.value(), value.node.device);
+        let mut node =
+            Node::new(self.node_key(), Work::Alias, SmallVec::from_iter([value]), ty, at.clone()).of_leaf(leaf);
+        node.device = device;
         if let Some(v) = done {
             node.slot().values.push(v);
         }
@@ -214,10 +214,6 @@ impl State {
     ) -> Result<()> {
         if let Some(loc) = self.base(id).loc() {
             self.check_loc(loc, at)?;
-        }
-        if self.recompute {
-            let what = "it changed a tensor in place while running again".to_string();
-            return Err(Error::CheckpointImpureRegion { what, at: at.clone() });
         }
         // Externalise on mutation (§4.3). The seed is the value before the rebinding, so it never loads the new loc.
         let mut before = None;

@@ -29,6 +29,8 @@ pub(crate) enum Mode {
     Function,
     /// A compiled region of an engine: what it captures is state that it may change (§8).
     Region(Engine),
+    /// A checkpointed body: pure, and its random draws count (§10).
+    Checkpoint(Engine),
 }
 
 /// Where an input of the traced Graph comes from.
@@ -61,6 +63,8 @@ pub(crate) struct TraceState {
     pub(crate) inputs: Vec<Input>,
     pub(crate) grads: Vec<(Arc<Leaf>, Option<Tensor>)>,
     pub(crate) ran_backward: bool,
+    /// Nonces of random draws.
+    pub(crate) draws: Vec<u64>,
     handles: FxHashMap<u64, usize>,
     bases: FxHashMap<BaseId, usize>,
 }
@@ -135,8 +139,10 @@ impl Trace {
     pub(crate) fn placeholder(self: &Arc<Trace>, ty: Type) -> Tensor {
         let mut s = self.state();
         s.inputs.push(Input::Arg);
-        let v = s.b.graph.input(ty);
-        self.fresh(&mut s, v)
+        let v = s.b.graph.input(ty.clone());
+        let cell = s.cell(v, None);
+        s.cells[cell].captured = true;
+        self.tensor(cell, ty)
     }
 
     /// The cell that a tensor names here, which may be a new one for a tensor from outside.
@@ -215,10 +221,19 @@ impl Trace {
         Ok(tensors)
     }
 
+    fn captured(&self, op: &'static str, at: &Loc) -> Error {
+        if let Mode::Checkpoint(_) = self.mode {
+            let what = "it changes a tensor from outside in place".into();
+            return Error::CheckpointImpureRegion { what, at: at.clone() };
+        }
+        let reason = "a traced function can't change a tensor from outside; pass it in and return the new value".into();
+        Error::InPlace { op, reason, at: at.clone() }
+    }
+
     /// Whether an in-place op may change a cell.
     pub(crate) fn check_writable(&self, cell: usize, op: &'static str, at: &Loc) -> Result<()> {
         if self.state().cells.get(cell).is_some_and(|c| c.captured) {
-            return Err(captured(op, at));
+            return Err(self.captured(op, at));
         }
         Ok(())
     }
@@ -240,7 +255,7 @@ impl Trace {
         }
         let cell = self.cell_of(&mut s, destination)?;
         if s.cells[cell].captured {
-            return Err(captured("an in-place op", at));
+            return Err(self.captured("an in-place op", at));
         }
         let old = (reads || destination.0.view().is_some()).then(|| s.cells[cell].value);
         let mut new = f(&mut TraceBuild { state: &mut s, lift: self.is_region() }, old, &values)?;
@@ -251,11 +266,6 @@ impl Trace {
         s.cells[cell].mutations += 1;
         Ok(())
     }
-}
-
-fn captured(op: &'static str, at: &Loc) -> Error {
-    let reason = "a traced function can't change a tensor from outside; pass it in and return the new value".into();
-    Error::InPlace { op, reason, at: at.clone() }
 }
 
 impl TraceState {
@@ -286,25 +296,26 @@ pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result
     let at = Loc::caller();
     let trace = Trace::new(Mode::Function);
     let args: Vec<Tensor> = types.iter().map(|t| trace.placeholder(t.clone())).collect();
+    record_into(&trace, &at, || f(&args))
+}
+
+/// Records what `f` does into a trace, and ends the trace.
+pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<Tensor>) -> Result<TracedFn> {
     let outs = context::with_trace(trace.clone(), || {
-        let outs = f(&args);
-        outs.iter().try_for_each(|t| t.check_at(&at))?;
+        let outs = f();
+        outs.iter().try_for_each(|t| t.check_at(at))?;
         let mut s = trace.state();
         outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<Vec<Value>>>()
     })?;
     let mut s = trace.state();
     let mut graph = std::mem::take(&mut s.b.graph);
     graph.set_outputs(outs);
-    // Captures are met on the way, so inputs are put in order: arguments first.
-    let captures: Vec<Tensor> = s
-        .inputs
-        .iter()
-        .filter_map(|i| match i {
-            Input::Capture(t) => Some(t.clone()),
-            _ => None,
-        })
-        .collect();
-    Ok(TracedFn { graph, captures })
+    // Placeholders are made before the function runs, so captures follow them.
+    let captures = s.inputs.iter().filter_map(|i| match i {
+        Input::Capture(t) => Some(t.clone()),
+        _ => None,
+    });
+    Ok(TracedFn { graph, captures: captures.collect() })
 }
 
 /// The Graph that leads from `wrt` to `outs`, as it was recorded: lazily, or in the trace at hand. Only what requires

@@ -104,9 +104,7 @@ impl AttrReader {
     }
 
     fn need<T>(&mut self, name: &str, kind: &str, f: impl FnOnce(Attr) -> Option<T>) -> AttrResult<T> {
-        let attr = self
-            .take(name)
-            .ok_or_else(|| format!("attribute `{name}` is missing"))?;
+        let attr = self.take(name).ok_or_else(|| format!("attribute `{name}` is missing"))?;
         f(attr).ok_or_else(|| format!("attribute `{name}` must be {kind}"))
     }
 

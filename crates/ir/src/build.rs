@@ -23,10 +23,7 @@ pub trait Build {
         let outs = self.emit(op, args)?;
         match outs.as_slice() {
             [v] => Ok(*v),
-            other => Err(Error::Invalid(format!(
-                "an op with {} results where one was expected",
-                other.len()
-            ))),
+            other => Err(Error::Invalid(format!("an op with {} results where one was expected", other.len()))),
         }
     }
 
@@ -59,11 +56,7 @@ pub trait Build {
 
     /// A rank-0 value repeated to a shape.
     fn splat(&mut self, v: Value, shape: &[usize]) -> Result<Value> {
-        if shape.is_empty() {
-            Ok(v)
-        } else {
-            self.broadcast(v, shape, &[])
-        }
+        if shape.is_empty() { Ok(v) } else { self.broadcast(v, shape, &[]) }
     }
 
     /// `f(x)`.
@@ -131,11 +124,7 @@ pub trait Build {
 
     /// Conversion; nothing if the dtype is right already.
     fn cast(&mut self, x: Value, dtype: DType) -> Result<Value> {
-        if self.ty(x).dtype == dtype {
-            Ok(x)
-        } else {
-            self.one(Cast(dtype).into(), &[x])
-        }
+        if self.ty(x).dtype == dtype { Ok(x) } else { self.one(Cast(dtype).into(), &[x]) }
     }
 
     /// Same elements, other shape; nothing if the shape is right already.
@@ -143,13 +132,7 @@ pub trait Build {
         if self.ty(x).shape.as_slice() == shape {
             return Ok(x);
         }
-        self.one(
-            Reshape {
-                shape: Shape::from_slice(shape),
-            }
-            .into(),
-            &[x],
-        )
+        self.one(Reshape { shape: Shape::from_slice(shape) }.into(), &[x])
     }
 
     /// Reorders axes: result axis `i` is operand axis `perm[i]`.
@@ -157,13 +140,7 @@ pub trait Build {
         if perm.iter().enumerate().all(|(i, &p)| i == p) && perm.len() == self.ty(x).rank() {
             return Ok(x);
         }
-        self.one(
-            Permute {
-                perm: Shape::from_slice(perm),
-            }
-            .into(),
-            &[x],
-        )
+        self.one(Permute { perm: Shape::from_slice(perm) }.into(), &[x])
     }
 
     /// Moves one axis to another place.
@@ -175,10 +152,7 @@ pub trait Build {
 
     /// Operand axis `i` becomes result axis `dims[i]`; the other axes repeat.
     fn broadcast(&mut self, x: Value, shape: &[usize], dims: &[usize]) -> Result<Value> {
-        let op = Broadcast {
-            shape: Shape::from_slice(shape),
-            dims: Shape::from_slice(dims),
-        };
+        let op = Broadcast { shape: Shape::from_slice(shape), dims: Shape::from_slice(dims) };
         self.one(op.into(), &[x])
     }
 
@@ -228,23 +202,13 @@ pub trait Build {
 
     /// Pads with a rank-0 value; negative amounts cut.
     fn pad(&mut self, x: Value, fill: Value, low: &[i64], high: &[i64], interior: &[usize]) -> Result<Value> {
-        let op = Pad {
-            low: low.into(),
-            high: high.into(),
-            interior: Shape::from_slice(interior),
-        };
+        let op = Pad { low: low.into(), high: high.into(), interior: Shape::from_slice(interior) };
         self.one(op.into(), &[x, fill])
     }
 
     /// Reverses axes.
     fn flip(&mut self, x: Value, axes: &[usize]) -> Result<Value> {
-        self.one(
-            Flip {
-                axes: Shape::from_slice(axes),
-            }
-            .into(),
-            &[x],
-        )
+        self.one(Flip { axes: Shape::from_slice(axes) }.into(), &[x])
     }
 
     /// Joins along an axis.
@@ -257,14 +221,7 @@ pub trait Build {
         if axes.is_empty() {
             return Ok(x);
         }
-        self.one(
-            Reduce {
-                kind,
-                axes: Shape::from_slice(axes),
-            }
-            .into(),
-            &[x],
-        )
+        self.one(Reduce { kind, axes: Shape::from_slice(axes) }.into(), &[x])
     }
 
     /// Sums over axes, which disappear.
@@ -290,24 +247,12 @@ pub trait Build {
 
     /// The index (of dtype `index`) of the first smallest element along an axis, which disappears.
     fn argmin(&mut self, x: Value, axis: usize, index: DType) -> Result<Value> {
-        self.one(
-            ArgReduce {
-                max: false,
-                axis,
-                index,
-            }
-            .into(),
-            &[x],
-        )
+        self.one(ArgReduce { max: false, axis, index }.into(), &[x])
     }
 
     /// Reduces sliding windows.
     fn reduce_window(&mut self, kind: ReduceKind, x: Value, window: &[usize], windows: Windows) -> Result<Value> {
-        let op = ReduceWindow {
-            kind,
-            window: Shape::from_slice(window),
-            windows,
-        };
+        let op = ReduceWindow { kind, window: Shape::from_slice(window), windows };
         self.one(op.into(), &[x])
     }
 
@@ -329,10 +274,7 @@ pub trait Build {
 
     /// A convolution of `[N, C, spatial..]` by `[O, C/groups, spatial..]`.
     fn conv(&mut self, x: Value, kernel: Value, windows: Windows, groups: usize) -> Result<Value> {
-        let conv = Conv {
-            groups,
-            ..Conv::new(self.ty(x).dtype, windows)
-        };
+        let conv = Conv { groups, ..Conv::new(self.ty(x).dtype, windows) };
         self.one(conv.into(), &[x, kernel])
     }
 
@@ -385,15 +327,7 @@ pub trait Build {
 
     /// The index along an axis.
     fn iota(&mut self, dtype: DType, shape: &[usize], axis: usize) -> Result<Value> {
-        self.one(
-            Iota {
-                dtype,
-                shape: Shape::from_slice(shape),
-                axis,
-            }
-            .into(),
-            &[],
-        )
+        self.one(Iota { dtype, shape: Shape::from_slice(shape), axis }.into(), &[])
     }
 
     /// Sums two optional cotangents.
@@ -486,20 +420,14 @@ impl SplitGraph {
     /// The same division, but with these outputs, which are known, given by the rest: as residuals that it hands on, or
     /// written again there if they are leaves and repeats.
     pub fn given_late(mut self, late: &[usize]) -> Result<SplitGraph> {
-        let late: Vec<usize> = (0..self.known_outs.len())
-            .filter(|o| self.known_outs[*o] && late.contains(o))
-            .collect();
+        let late: Vec<usize> = (0..self.known_outs.len()).filter(|o| self.known_outs[*o] && late.contains(o)).collect();
         if late.is_empty() {
             return Ok(self);
         }
         let known_at: Vec<Value> = {
             let mut known = self.known.outputs().iter();
             let value = |k: &bool| if *k { known.next().copied() } else { None };
-            self.known_outs
-                .iter()
-                .map(value)
-                .map(|v| v.unwrap_or(Value(u32::MAX)))
-                .collect()
+            self.known_outs.iter().map(value).map(|v| v.unwrap_or(Value(u32::MAX))).collect()
         };
         let n_known = self.known_outs.iter().filter(|k| **k).count();
         let types = self.rest.input_types();
@@ -534,8 +462,7 @@ impl SplitGraph {
         }
         self.residuals = kept.len();
         let early = (0..self.known_outs.len()).filter(|&o| self.known_outs[o]);
-        self.known
-            .set_outputs(early.map(|o| known_at[o]).chain(kept).collect::<Vec<_>>());
+        self.known.set_outputs(early.map(|o| known_at[o]).chain(kept).collect::<Vec<_>>());
         self.known = self.known.without_dead_nodes();
         self.rest = rest.finish(&outs);
         Ok(self)
@@ -553,8 +480,6 @@ fn copy_cheap(graph: &Graph, v: Value, into: &mut Builder) -> Result<Value> {
     let Some(node) = graph.node_of(v) else {
         return Err(Error::Invalid("an input is not a leaf".into()));
     };
-    let args: Vec<Value> = (node.args.iter())
-        .map(|&a| copy_cheap(graph, a, into))
-        .collect::<Result<_>>()?;
+    let args: Vec<Value> = (node.args.iter()).map(|&a| copy_cheap(graph, a, into)).collect::<Result<_>>()?;
     into.one(node.op.clone(), &args)
 }

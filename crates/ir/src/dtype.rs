@@ -41,9 +41,7 @@ use DType::*;
 
 impl DType {
     /// Every dtype, in the order of declaration.
-    pub const ALL: [DType; 15] = [
-        Bool, I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64,
-    ];
+    pub const ALL: [DType; 15] = [Bool, I8, I16, I32, I64, U8, U16, U32, U64, F8E4M3, F8E5M2, F16, BF16, F32, F64];
 
     /// Bytes that one element takes in memory.
     pub const fn size(self) -> usize {

@@ -133,22 +133,13 @@ pub enum Error {
 }
 
 fn at(loc: &Loc) -> String {
-    if *loc == Loc::Unknown {
-        String::new()
-    } else {
-        format!(" (at {loc})")
-    }
+    if *loc == Loc::Unknown { String::new() } else { format!(" (at {loc})") }
 }
 
 impl Error {
     /// A missing rule.
     pub fn no_rule(op: impl Into<String>, rule: &'static str, reason: impl Into<String>) -> Error {
-        Error::NoRule {
-            op: op.into(),
-            rule,
-            reason: reason.into(),
-            loc: Loc::Unknown,
-        }
+        Error::NoRule { op: op.into(), rule, reason: reason.into(), loc: Loc::Unknown }
     }
 
     /// The same error with a place, if it had none.

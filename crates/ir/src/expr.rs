@@ -61,10 +61,9 @@ impl Expr {
 pub fn fma(a: Scalar, b: Scalar, c: Scalar) -> Scalar {
     match a.dtype() {
         // f64's product of two f32 is exact, its sum is not: only a true fused operation rounds once.
-        DType::F32 => Scalar::from_f64(
-            DType::F32,
-            (a.to_f64() as f32).mul_add(b.to_f64() as f32, c.to_f64() as f32) as f64,
-        ),
+        DType::F32 => {
+            Scalar::from_f64(DType::F32, (a.to_f64() as f32).mul_add(b.to_f64() as f32, c.to_f64() as f32) as f64)
+        }
         d if d.is_float() => Scalar::from_f64(d, a.to_f64().mul_add(b.to_f64(), c.to_f64())),
         _ => Binary::Add.eval(Binary::Mul.eval(a, b), c),
     }

@@ -92,10 +92,7 @@ impl Graph {
     /// Adds an input.
     pub fn input(&mut self, ty: Type) -> Value {
         let v = Value(self.values.len() as u32);
-        self.values.push(ValueData {
-            ty,
-            def: Def::Input(self.inputs.len() as u32),
-        });
+        self.values.push(ValueData { ty, def: Def::Input(self.inputs.len() as u32) });
         self.inputs.push(v);
         v
     }
@@ -103,11 +100,7 @@ impl Graph {
     /// Adds a node after checking its operands.
     pub fn push(&mut self, op: Op, args: &[Value], loc: Loc) -> Result<Values> {
         if let Some(bad) = args.iter().find(|v| v.0 as usize >= self.values.len()) {
-            return Err(Error::Invalid(format!(
-                "{} uses %{}, which is not defined",
-                op.name(),
-                bad.0
-            )));
+            return Err(Error::Invalid(format!("{} uses %{}, which is not defined", op.name(), bad.0)));
         }
         let types: SmallVec<[Type; 4]> = args.iter().map(|&v| self.ty(v).clone()).collect();
         let outs = op.infer(&types).map_err(|problem| {
@@ -121,18 +114,10 @@ impl Graph {
         let node = self.nodes.len() as u32;
         let first = self.values.len() as u32;
         for (k, ty) in outs.into_iter().enumerate() {
-            self.values.push(ValueData {
-                ty,
-                def: Def::Node(node, k as u32),
-            });
+            self.values.push(ValueData { ty, def: Def::Node(node, k as u32) });
         }
         let outs: Values = (first..self.values.len() as u32).map(Value).collect();
-        self.nodes.push(Node {
-            op,
-            args: Values::from_slice(args),
-            outs: outs.clone(),
-            loc,
-        });
+        self.nodes.push(Node { op, args: Values::from_slice(args), outs: outs.clone(), loc });
         Ok(outs)
     }
 
@@ -144,12 +129,7 @@ impl Graph {
         inputs: Vec<Value>,
         outputs: Vec<Value>,
     ) -> Graph {
-        Graph {
-            values: values.into_iter().map(|(ty, def)| ValueData { ty, def }).collect(),
-            nodes,
-            inputs,
-            outputs,
-        }
+        Graph { values: values.into_iter().map(|(ty, def)| ValueData { ty, def }).collect(), nodes, inputs, outputs }
     }
 
     /// Sets the outputs.
@@ -230,9 +210,7 @@ impl Graph {
 
     /// Copies this graph's live nodes into `into`, with `args` for the inputs; gives the outputs.
     pub fn inline(&self, into: &mut Graph, args: &[Value]) -> Result<Vec<Value>> {
-        self.inline_with(args, |node, operands| {
-            into.push(node.op.clone(), operands, node.loc.clone())
-        })
+        self.inline_with(args, |node, operands| into.push(node.op.clone(), operands, node.loc.clone()))
     }
 
     /// Calls `emit` for every live node with its operands mapped; gives the mapped outputs.
@@ -281,13 +259,7 @@ impl Graph {
         let mut g = Graph::new();
         // A dead input is never looked at by `inline`, so any value may stand in for it.
         let args: Vec<Value> = (self.inputs.iter().zip(&used))
-            .map(|(&v, &u)| {
-                if u {
-                    g.input(self.ty(v).clone())
-                } else {
-                    Value(u32::MAX)
-                }
-            })
+            .map(|(&v, &u)| if u { g.input(self.ty(v).clone()) } else { Value(u32::MAX) })
             .collect();
         let outs = self.inline(&mut g, &args).expect("a valid graph stays valid");
         g.set_outputs(outs);
@@ -329,11 +301,7 @@ impl PartialEq for Graph {
             && self.outputs == other.outputs
             && self.values == other.values
             && self.nodes.len() == other.nodes.len()
-            && self
-                .nodes
-                .iter()
-                .zip(&other.nodes)
-                .all(|(a, b)| a.args == b.args && a.outs == b.outs && a.op == b.op)
+            && self.nodes.iter().zip(&other.nodes).all(|(a, b)| a.args == b.args && a.outs == b.outs && a.op == b.op)
     }
 }
 

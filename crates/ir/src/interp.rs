@@ -13,11 +13,7 @@ use crate::types::{Shape, Type, for_each_index, offset};
 /// Runs a graph on concrete inputs.
 pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
     if inputs.len() != graph.inputs().len() {
-        return Err(Error::Run(format!(
-            "the graph takes {} inputs, got {}",
-            graph.inputs().len(),
-            inputs.len()
-        )));
+        return Err(Error::Run(format!("the graph takes {} inputs, got {}", graph.inputs().len(), inputs.len())));
     }
     let live = graph.live();
     let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
@@ -31,28 +27,16 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
-        let args: Vec<Literal> = node
-            .args
-            .iter()
-            .map(|a| values[a.0 as usize].clone().expect("operands come first"))
-            .collect();
+        let args: Vec<Literal> =
+            node.args.iter().map(|a| values[a.0 as usize].clone().expect("operands come first")).collect();
         let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
         let outs = eval(&node.op, &args, &types).map_err(|e| e.at(&node.loc))?;
         for (&v, out) in node.outs.iter().zip(outs) {
-            debug_assert_eq!(
-                graph.ty(v),
-                out.ty(),
-                "{} gave another type than it inferred",
-                node.op.name()
-            );
+            debug_assert_eq!(graph.ty(v), out.ty(), "{} gave another type than it inferred", node.op.name());
             values[v.0 as usize] = Some(out);
         }
     }
-    Ok(graph
-        .outputs()
-        .iter()
-        .map(|v| values[v.0 as usize].clone().expect("outputs are live"))
-        .collect())
+    Ok(graph.outputs().iter().map(|v| values[v.0 as usize].clone().expect("outputs are live")).collect())
 }
 
 /// Results of one op.
@@ -81,9 +65,7 @@ fn leaf(op: &Op, ty: &Type) -> Result<Literal> {
         Op::Iota(iota) => {
             let inner: usize = ty.shape[iota.axis + 1..].iter().product();
             let size = ty.shape[iota.axis];
-            Ok(Literal::from_fn(ty.clone(), |i| {
-                Scalar::from_i64(ty.dtype, (i / inner.max(1) % size.max(1)) as i64)
-            }))
+            Ok(Literal::from_fn(ty.clone(), |i| Scalar::from_i64(ty.dtype, (i / inner.max(1) % size.max(1)) as i64)))
         }
         other => Err(Error::Run(format!("{} is not a leaf", other.name()))),
     }

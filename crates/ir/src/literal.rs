@@ -66,18 +66,12 @@ impl Literal {
             debug_assert_eq!(s.dtype(), ty.dtype);
             bytes.extend_from_slice(&s.bits().to_le_bytes()[..size]);
         }
-        Literal {
-            ty,
-            bytes: bytes.into(),
-        }
+        Literal { ty, bytes: bytes.into() }
     }
 
     /// A literal from little-endian bytes; `None` when their number does not fit the type.
     pub fn from_bytes(ty: Type, bytes: &[u8]) -> Option<Literal> {
-        (bytes.len() == ty.bytes()).then(|| Literal {
-            ty,
-            bytes: bytes.into(),
-        })
+        (bytes.len() == ty.bytes()).then(|| Literal { ty, bytes: bytes.into() })
     }
 
     /// A literal from elements; panics when their number does not fit the shape.
@@ -123,9 +117,7 @@ impl Literal {
 
     /// All elements as a Rust vector, converted by `cast` if the dtype differs.
     pub fn to_vec<T: Element>(&self) -> Vec<T> {
-        (0..self.ty.numel())
-            .map(|i| T::from_scalar(self.get(i).cast(T::DTYPE)))
-            .collect()
+        (0..self.ty.numel()).map(|i| T::from_scalar(self.get(i).cast(T::DTYPE))).collect()
     }
 
     /// All elements in row-major order.
@@ -137,18 +129,13 @@ impl Literal {
     pub fn reshaped(&self, shape: &[usize]) -> Literal {
         let ty = self.ty.with_shape(shape);
         debug_assert_eq!(ty.numel(), self.ty.numel());
-        Literal {
-            ty,
-            bytes: self.bytes.clone(),
-        }
+        Literal { ty, bytes: self.bytes.clone() }
     }
 }
 
 impl fmt::Debug for Literal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.ty)?;
-        f.debug_list()
-            .entries(self.scalars().take(32).map(|s| s.to_string()))
-            .finish()
+        f.debug_list().entries(self.scalars().take(32).map(|s| s.to_string())).finish()
     }
 }

@@ -49,20 +49,14 @@ impl Scalar {
     pub fn from_i64(dtype: DType, x: i64) -> Scalar {
         match dtype.class() {
             Class::Float => Scalar::from_f64(dtype, x as f64),
-            Class::Bool => Scalar {
-                dtype,
-                bits: (x != 0) as u64,
-            },
+            Class::Bool => Scalar { dtype, bits: (x != 0) as u64 },
             _ => Scalar::from_bits(dtype, x as u64),
         }
     }
 
     /// A boolean scalar.
     pub fn bool(x: bool) -> Scalar {
-        Scalar {
-            dtype: DType::Bool,
-            bits: x as u64,
-        }
+        Scalar { dtype: DType::Bool, bits: x as u64 }
     }
 
     /// The type.

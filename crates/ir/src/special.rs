@@ -85,15 +85,8 @@ pub fn digamma(x: f64) -> f64 {
     }
     // Asymptotic series with the Bernoulli numbers B₂ₖ / 2k.
     let z = 1.0 / (y * y);
-    const C: [f64; 7] = [
-        1.0 / 12.0,
-        -1.0 / 120.0,
-        1.0 / 252.0,
-        -1.0 / 240.0,
-        1.0 / 132.0,
-        -691.0 / 32760.0,
-        1.0 / 12.0,
-    ];
+    const C: [f64; 7] =
+        [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32760.0, 1.0 / 12.0];
     let series = C.iter().rev().fold(0.0, |acc, c| (acc + c) * z);
     shift + y.ln() - 0.5 / y - series
 }
@@ -167,11 +160,7 @@ pub fn erf_inv(y: f64) -> f64 {
     let mut x = ((t * t - ln / a).sqrt() - t).sqrt().copysign(y);
     for _ in 0..4 {
         // Residual through erfc in the tails, where erf has lost its digits.
-        let err = if y.abs() > 0.5 {
-            y.signum() * ((1.0 - y.abs()) - libm::erfc(x.abs()))
-        } else {
-            libm::erf(x) - y
-        };
+        let err = if y.abs() > 0.5 { y.signum() * ((1.0 - y.abs()) - libm::erfc(x.abs())) } else { libm::erf(x) - y };
         let slope = 2.0 / std::f64::consts::PI.sqrt() * (-x * x).exp();
         let step = err / slope;
         // Halley's correction: erf'' / erf' = -2x.

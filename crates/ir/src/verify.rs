@@ -33,10 +33,7 @@ pub fn verify(graph: &Graph) -> Result<()> {
         let name = node.op.name();
         for a in &node.args {
             if a.0 as usize >= n || !defined[a.0 as usize] {
-                return bad(format!(
-                    "node {k} ({name}) uses %{}, which is not defined before it",
-                    a.0
-                ));
+                return bad(format!("node {k} ({name}) uses %{}, which is not defined before it", a.0));
             }
         }
         let types: Vec<Type> = node.args.iter().map(|&a| graph.ty(a).clone()).collect();
@@ -45,18 +42,11 @@ pub fn verify(graph: &Graph) -> Result<()> {
             Err(p) => return bad(format!("node {k} ({name}): {p}")),
         };
         if inferred.len() != node.outs.len() {
-            return bad(format!(
-                "node {k} ({name}) has {} outputs, its op gives {}",
-                node.outs.len(),
-                inferred.len()
-            ));
+            return bad(format!("node {k} ({name}) has {} outputs, its op gives {}", node.outs.len(), inferred.len()));
         }
         for (j, (&v, ty)) in node.outs.iter().zip(&inferred).enumerate() {
             if v.0 as usize >= n || graph.def(v) != Def::Node(k as u32, j as u32) || defined[v.0 as usize] {
-                return bad(format!(
-                    "output {j} of node {k} ({name}) is %{}, which is defined otherwise",
-                    v.0
-                ));
+                return bad(format!("output {j} of node {k} ({name}) is %{}, which is defined otherwise", v.0));
             }
             if graph.ty(v) != ty {
                 return bad(format!("%{} is declared {}, but {name} gives {ty}", v.0, graph.ty(v)));
@@ -67,11 +57,7 @@ pub fn verify(graph: &Graph) -> Result<()> {
             verify_attr(&value).map_err(|e| Error::Invalid(format!("in `{attr}` of node {k} ({name}): {e}")))?;
         }
     }
-    if let Some(v) = graph
-        .outputs()
-        .iter()
-        .find(|v| v.0 as usize >= n || !defined[v.0 as usize])
-    {
+    if let Some(v) = graph.outputs().iter().find(|v| v.0 as usize >= n || !defined[v.0 as usize]) {
         return bad(format!("output %{} is not defined", v.0));
     }
     match defined.iter().position(|d| !d) {

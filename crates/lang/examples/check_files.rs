@@ -12,18 +12,13 @@ impl Loader for Disk {
     fn read(&self, path: &str, _major: Option<u32>) -> Option<Loaded> {
         let name = format!("{path}.module");
         let text = std::fs::read_to_string(&name).ok()?;
-        Some(Loaded {
-            name,
-            text,
-            version: "local".to_string(),
-        })
+        Some(Loaded { name, text, version: "local".to_string() })
     }
 
     fn list(&self, folder: &str) -> Vec<String> {
         let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut paths: Vec<String> = entries
-            .filter_map(|entry| Some(entry.path().to_str()?.strip_suffix(".module")?.to_string()))
-            .collect();
+        let mut paths: Vec<String> =
+            entries.filter_map(|entry| Some(entry.path().to_str()?.strip_suffix(".module")?.to_string())).collect();
         paths.sort();
         paths
     }

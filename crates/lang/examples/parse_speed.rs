@@ -45,9 +45,6 @@ fn main() {
     let file = lang::FileId::default();
     println!("{} lines, {} KiB", text.lines().count(), text.len() / 1024);
     println!("lex    {:7.2} ms", best_of(5, || drop(lang::lexer::lex(file, &text))));
-    println!(
-        "parse  {:7.2} ms",
-        best_of(5, || drop(lang::parser::parse(file, &text)))
-    );
+    println!("parse  {:7.2} ms", best_of(5, || drop(lang::parser::parse(file, &text))));
     println!("format {:7.2} ms", best_of(5, || drop(lang::fmt::format(&text))));
 }

@@ -9,6 +9,8 @@ pub mod diagnostic;
 pub mod dims;
 pub mod fmt;
 pub mod lexer;
+pub mod library;
+pub mod lower;
 pub mod parser;
 pub mod resolve;
 pub mod source;

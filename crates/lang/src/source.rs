@@ -23,14 +23,8 @@ impl SourceFile {
     /// Wraps a text under a display name.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Self {
         let text = text.into();
-        let line_starts = std::iter::once(0)
-            .chain(text.match_indices('\n').map(|(at, _)| at as u32 + 1))
-            .collect();
-        SourceFile {
-            name: name.into(),
-            text,
-            line_starts,
-        }
+        let line_starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at as u32 + 1)).collect();
+        SourceFile { name: name.into(), text, line_starts }
     }
 
     /// The display name, usually a path.
@@ -61,10 +55,7 @@ impl SourceFile {
     /// Text of line `index` (from 0) without its line end.
     pub fn line_text(&self, index: usize) -> &str {
         let start = self.line_starts[index] as usize;
-        let end = self
-            .line_starts
-            .get(index + 1)
-            .map_or(self.text.len(), |&next| next as usize);
+        let end = self.line_starts.get(index + 1).map_or(self.text.len(), |&next| next as usize);
         self.text[start..end].trim_end_matches(['\n', '\r'])
     }
 
@@ -76,10 +67,7 @@ impl SourceFile {
         }
         let line = self.line_index(offset as u32);
         let start = self.line_starts[line] as usize;
-        LineColumn {
-            line: line + 1,
-            column: self.text[start..offset].chars().count() + 1,
-        }
+        LineColumn { line: line + 1, column: self.text[start..offset].chars().count() + 1 }
     }
 }
 
@@ -113,10 +101,7 @@ impl Sources {
 
     /// All files with their ids.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &SourceFile)> {
-        self.files
-            .iter()
-            .enumerate()
-            .map(|(index, file)| (FileId(index as u32), file))
+        self.files.iter().enumerate().map(|(index, file)| (FileId(index as u32), file))
     }
 }
 

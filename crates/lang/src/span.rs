@@ -22,37 +22,23 @@ pub struct Span {
 impl Span {
     /// The range `start..end` of `file`.
     pub fn new(file: FileId, start: usize, end: usize) -> Self {
-        Span {
-            file,
-            start: start as u32,
-            end: end as u32,
-        }
+        Span { file, start: start as u32, end: end as u32 }
     }
 
     /// The smallest span that covers both; `other` must lie in the same file.
     pub fn to(self, other: Span) -> Span {
         debug_assert_eq!(self.file, other.file);
-        Span {
-            file: self.file,
-            start: self.start.min(other.start),
-            end: self.end.max(other.end),
-        }
+        Span { file: self.file, start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 
     /// The empty span at this span's start.
     pub fn at_start(self) -> Span {
-        Span {
-            end: self.start,
-            ..self
-        }
+        Span { end: self.start, ..self }
     }
 
     /// The empty span just past this span.
     pub fn at_end(self) -> Span {
-        Span {
-            start: self.end,
-            ..self
-        }
+        Span { start: self.end, ..self }
     }
 
     /// Whether `other` lies inside this span.

@@ -8,13 +8,7 @@ pub fn closest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     candidates
         .into_iter()
         .filter(|candidate| *candidate != name)
-        .map(|candidate| {
-            (
-                distance(name, candidate),
-                std::cmp::Reverse(shared(candidate)),
-                candidate,
-            )
-        })
+        .map(|candidate| (distance(name, candidate), std::cmp::Reverse(shared(candidate)), candidate))
         .filter(|(distance, ..)| *distance <= limit)
         .min()
         .map(|(_, _, candidate)| candidate)

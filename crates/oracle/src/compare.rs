@@ -14,10 +14,7 @@ pub struct Tolerance {
 
 impl Tolerance {
     /// The same value; also the same zero (`-0.0` is not `0.0`).
-    pub const EXACT: Tolerance = Tolerance {
-        relative: 0.0,
-        absolute: 0.0,
-    };
+    pub const EXACT: Tolerance = Tolerance { relative: 0.0, absolute: 0.0 };
 
     /// Any tolerance.
     pub const fn new(relative: f64, absolute: f64) -> Tolerance {
@@ -35,18 +32,12 @@ impl Tolerance {
             DType::F8E5M2 => 0.26,
             _ => 0.0,
         };
-        Tolerance {
-            relative,
-            absolute: relative * 0.1,
-        }
+        Tolerance { relative, absolute: relative * 0.1 }
     }
 
     /// A multiple of this tolerance.
     pub fn times(self, factor: f64) -> Tolerance {
-        Tolerance {
-            relative: self.relative * factor,
-            absolute: self.absolute * factor,
-        }
+        Tolerance { relative: self.relative * factor, absolute: self.absolute * factor }
     }
 
     /// Whether two scalars of one dtype are close.
@@ -82,14 +73,9 @@ pub fn compare(got: &Literal, want: &Literal, tolerance: Tolerance) -> Result<()
     if got.ty() != want.ty() {
         return Err(Mismatch(format!("got {}, want {}", got.ty(), want.ty())));
     }
-    let wrong: Vec<usize> = (0..got.ty().numel())
-        .filter(|&i| !tolerance.accepts(got.get(i), want.get(i)))
-        .collect();
+    let wrong: Vec<usize> = (0..got.ty().numel()).filter(|&i| !tolerance.accepts(got.get(i), want.get(i))).collect();
     let Some(&first) = wrong.first() else { return Ok(()) };
-    let worst = wrong
-        .iter()
-        .map(|&i| (got.get(i).to_f64() - want.get(i).to_f64()).abs())
-        .fold(0.0, f64::max);
+    let worst = wrong.iter().map(|&i| (got.get(i).to_f64() - want.get(i).to_f64()).abs()).fold(0.0, f64::max);
     Err(Mismatch(format!(
         "{} of {} elements of {} differ; first at {:?}: got {}, want {} (largest difference {worst:e}, allowed {:e} + {:e}·|want|)\n got {got:?}\nwant {want:?}",
         wrong.len(),
@@ -161,9 +147,6 @@ mod tests {
         let a = Literal::new(&[2, 2], &[1i32, 2, 3, 4]);
         let b = Literal::new(&[2, 2], &[1i32, 2, 5, 4]);
         let text = compare(&a, &b, Tolerance::EXACT).unwrap_err().to_string();
-        assert!(
-            text.contains("1 of 4") && text.contains("[1, 0]") && text.contains("got 3, want 5"),
-            "{text}"
-        );
+        assert!(text.contains("1 of 4") && text.contains("[1, 0]") && text.contains("got 3, want 5"), "{text}");
     }
 }

@@ -60,25 +60,8 @@ impl Fill {
             Fill::Ties => rng.range(-1, 2) as f64,
             Fill::Special => {
                 let max = ir::scalar::finite_max(dtype);
-                let rows = [
-                    0.0,
-                    -0.0,
-                    f64::INFINITY,
-                    f64::NEG_INFINITY,
-                    f64::NAN,
-                    max,
-                    -max,
-                    0.5,
-                    -0.5,
-                    1.5,
-                    2.5,
-                    1.0,
-                ];
-                if rng.chance(0.6) {
-                    *rng.pick(&rows)
-                } else {
-                    rng.between(-3.0, 3.0)
-                }
+                let rows = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, max, -max, 0.5, -0.5, 1.5, 2.5, 1.0];
+                if rng.chance(0.6) { *rng.pick(&rows) } else { rng.between(-3.0, 3.0) }
             }
             Fill::Index(n) => rng.below(n) as f64,
         }

@@ -40,10 +40,7 @@ pub fn files() -> std::io::Result<Vec<(String, String)>> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder())? {
         let path = entry?.path();
-        let stem = path
-            .file_stem()
-            .map(|s| s.to_string_lossy().into_owned())
-            .unwrap_or_default();
+        let stem = path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
         if path.extension().is_some_and(|e| e == "golden") && stem != "promotion" {
             files.push((stem, std::fs::read_to_string(&path)?));
         }
@@ -109,12 +106,7 @@ fn parse_case(chunk: &str) -> Result<Case, String> {
 
 fn parse_tolerance(text: &str) -> Result<(Tolerance, String), String> {
     let mut words = text.splitn(3, ' ');
-    let mut number = || {
-        words
-            .next()
-            .and_then(|w| w.parse().ok())
-            .ok_or("a tolerance is two numbers and a reason")
-    };
+    let mut number = || words.next().and_then(|w| w.parse().ok()).ok_or("a tolerance is two numbers and a reason");
     let tolerance = Tolerance::new(number()?, number()?);
     Ok((tolerance, words.next().unwrap_or_default().to_string()))
 }
@@ -130,10 +122,8 @@ fn tensor(text: &str) -> Result<Literal, String> {
     let ty = parse_type(ty)?;
     let digit = |b: u8| (b as char).to_digit(16).map(|d| d as u8).ok_or("not hex");
     let hex = hex.trim_start_matches('-').as_bytes();
-    let bytes: Result<Vec<u8>, &str> = hex
-        .chunks(2)
-        .map(|p| Ok(digit(p[0])? << 4 | digit(*p.get(1).ok_or("odd")?)?))
-        .collect();
+    let bytes: Result<Vec<u8>, &str> =
+        hex.chunks(2).map(|p| Ok(digit(p[0])? << 4 | digit(*p.get(1).ok_or("odd")?)?)).collect();
     Literal::from_bytes(ty.clone(), &bytes?).ok_or_else(|| format!("bytes don't fill {ty}"))
 }
 
@@ -142,15 +132,8 @@ pub fn parse_type(text: &str) -> Result<Type, String> {
     let bad = || format!("`{text}` is not a type");
     let (dtype, rest) = text.split_once('[').ok_or_else(bad)?;
     let sizes = rest.strip_suffix(']').ok_or_else(bad)?;
-    let shape: Result<Vec<usize>, _> = sizes
-        .split(',')
-        .filter(|s| !s.is_empty())
-        .map(|s| s.trim().parse())
-        .collect();
-    Ok(Type::new(
-        dtype.parse().map_err(|()| bad())?,
-        &shape.map_err(|_| bad())?,
-    ))
+    let shape: Result<Vec<usize>, _> = sizes.split(',').filter(|s| !s.is_empty()).map(|s| s.trim().parse()).collect();
+    Ok(Type::new(dtype.parse().map_err(|()| bad())?, &shape.map_err(|_| bad())?))
 }
 
 /// `name [[key, value], ..] (type, ..)`: a graph of one composite, with its public outputs.
@@ -203,12 +186,7 @@ impl Case {
         ir::verify::verify(&self.graph).map_err(err("verify"))?;
         let outs = interp::run(&self.graph, &self.inputs).map_err(err("run"))?;
         if outs.len() != self.outputs.len() {
-            return Err(format!(
-                "{}: {} outputs, want {}",
-                self.name,
-                outs.len(),
-                self.outputs.len()
-            ));
+            return Err(format!("{}: {} outputs, want {}", self.name, outs.len(), self.outputs.len()));
         }
         for (i, (got, want)) in outs.iter().zip(&self.outputs).enumerate() {
             self.check(&format!("output {i}"), got, want)?;
@@ -228,17 +206,10 @@ impl Case {
             }
         }
         if !self.tangents.is_empty() {
-            let active: Vec<bool> = (0..self.inputs.len())
-                .map(|i| self.tangents.iter().any(|t| t.0 == i))
-                .collect();
+            let active: Vec<bool> = (0..self.inputs.len()).map(|i| self.tangents.iter().any(|t| t.0 == i)).collect();
             let (forward, has) = transform::jvp(&self.graph, &active, &vec![true; outs.len()]).map_err(err("jvp"))?;
             ir::verify::verify(&forward).map_err(err("verify jvp"))?;
-            let args: Vec<Literal> = self
-                .inputs
-                .iter()
-                .chain(self.tangents.iter().map(|t| &t.1))
-                .cloned()
-                .collect();
+            let args: Vec<Literal> = self.inputs.iter().chain(self.tangents.iter().map(|t| &t.1)).cloned().collect();
             let got = interp::run(&forward, &args).map_err(err("run jvp"))?;
             for (k, want) in &self.output_tangents {
                 let at = outs.len() + has[..*k].iter().filter(|h| **h).count();

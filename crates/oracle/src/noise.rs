@@ -27,7 +27,9 @@ pub fn noisy(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir:
         let outs = match node.op.meaning() {
             ir::Meaning::Inline(body) => noisy(&body, &args, ulps, rng)?,
             ir::Meaning::View(_) | ir::Meaning::Leaf => interp::eval(&node.op, &args, &types)?,
-            ir::Meaning::Map(_) => interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect(),
+            ir::Meaning::Map(_) => {
+                interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect()
+            }
             // What adds up many numbers rounds on the way: errors of its terms stand for that.
             _ => {
                 let args: Vec<Literal> = args.iter().map(|l| shaken(l, 2, rng)).collect();
@@ -138,7 +140,9 @@ pub fn agrees(graph: &Graph, inputs: &[Literal], got: &[Literal], rng: &mut Rng)
             if undetermined || distance <= 4.0 * spread {
                 continue;
             }
-            return Err(format!("{first}\n(result {k} element {i}: noise moves it by {spread:e}, got is {distance:e} away)"));
+            return Err(format!(
+                "{first}\n(result {k} element {i}: noise moves it by {spread:e}, got is {distance:e} away)"
+            ));
         }
     }
     Ok(())

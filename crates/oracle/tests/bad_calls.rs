@@ -85,17 +85,10 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
                 Ok(outs) => outs,
             };
             for t in &outs {
-                assert!(
-                    Type::checked(t.dtype, &t.shape).is_ok(),
-                    "too large a result: {}",
-                    place()
-                );
+                assert!(Type::checked(t.dtype, &t.shape).is_ok(), "too large a result: {}", place());
             }
             // An axis of 2⁴⁰ beside one of 0 has no elements, but a contraction may still walk it.
-            let small = bad
-                .iter()
-                .chain(&outs)
-                .all(|t| t.shape.iter().map(|d| d.max(&1)).product::<usize>() <= 2_000);
+            let small = bad.iter().chain(&outs).all(|t| t.shape.iter().map(|d| d.max(&1)).product::<usize>() <= 2_000);
             if !small || matches!(op, Op::While(_)) {
                 continue;
             }
@@ -111,11 +104,7 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
     }
     names.sort();
     names.dedup();
-    println!(
-        "{} calls of {} ops disturbed: {ran} ran, refused {refused:?}",
-        calls.len(),
-        names.len()
-    );
+    println!("{} calls of {} ops disturbed: {ran} ran, refused {refused:?}", calls.len(), names.len());
     let spared: Vec<_> = names.iter().filter(|n| !refused.contains_key(*n)).collect();
     assert!(spared.is_empty(), "never refused: {spared:?}");
 }
@@ -151,11 +140,8 @@ fn bad_calls_say_what_is_wrong() {
         rhs_contract: shape(rc),
         ..Dot::matmul(DType::F32)
     };
-    let windows = |strides: usize, low: i64| Windows {
-        strides: shape(&[strides]),
-        low: [low][..].into(),
-        ..Windows::plain(1)
-    };
+    let windows =
+        |strides: usize, low: i64| Windows { strides: shape(&[strides]), low: [low][..].into(), ..Windows::plain(1) };
     let pad = |low: i64, high: i64, interior: usize| Pad {
         low: [low][..].into(),
         high: [high][..].into(),
@@ -264,9 +250,7 @@ fn bad_calls_say_what_is_wrong() {
         let mut graph = Graph::new();
         let args: Vec<ir::Value> = types.iter().map(|t| graph.input(ty(t))).collect();
         let found = graph.push(op.clone(), &args, ir::Loc::caller());
-        let Err(Error::Type(e)) = found else {
-            panic!("{} of {types:?} gives {found:?}", op.name())
-        };
+        let Err(Error::Type(e)) = found else { panic!("{} of {types:?} gives {found:?}", op.name()) };
         // The error carries what a person needs: the op, the operands' types and the place.
         assert_eq!(kind(&e.problem), want, "{e}");
         assert_eq!((e.op.as_str(), e.operands.len()), (op.name(), types.len()));
@@ -282,10 +266,7 @@ fn transforms_refuse_what_they_cannot_do() {
     let y = b.mul(x, x).unwrap();
     let g = b.finish(&[y, n]);
     assert!(transform::jvp(&g, &[true], &[]).is_err());
-    assert!(
-        transform::jvp(&g, &[true, true], &[]).is_err(),
-        "an integer has no tangent"
-    );
+    assert!(transform::jvp(&g, &[true, true], &[]).is_err(), "an integer has no tangent");
     assert!(transform::vjp(&g, &[1]).is_err(), "an integer has no gradient");
     assert!(transform::vjp(&g, &[7]).is_err());
     assert!(transform::grad(&g, &[0]).is_err(), "the gradient is of a scalar");
@@ -295,10 +276,7 @@ fn transforms_refuse_what_they_cannot_do() {
     assert!(transform::vmap_axes(&g, &[Some(0), None], &[0], 2).is_err());
     assert!(transform::split(&g, &[true]).is_err());
     assert!(transform::transpose(&g, &[true], &[true]).is_err());
-    assert!(
-        transform::transpose(&g, &[true, false], &[true, false]).is_err(),
-        "x² is not linear"
-    );
+    assert!(transform::transpose(&g, &[true, false], &[true, false]).is_err(), "x² is not linear");
     assert!(transform::vmap_axes(&g, &[Some(0), None], &[0, 0], usize::MAX).is_err());
     assert!(interp::run(&g, &[]).is_err());
     let wrong = [Literal::new(&[2], &[1f64, 2.0]), Literal::new(&[], &[1i32])];

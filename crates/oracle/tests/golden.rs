@@ -17,12 +17,7 @@ fn golden_cases() {
     }
     println!("{count} golden cases, {grads} with gradients, {tangents} with tangents");
     let names: Vec<&str> = failures.iter().filter_map(|f| f.split(' ').next()).collect();
-    assert!(
-        failures.is_empty(),
-        "{} of {count} cases fail: {names:?}\n{}",
-        failures.len(),
-        failures.join("\n\n")
-    );
+    assert!(failures.is_empty(), "{} of {count} cases fail: {names:?}\n{}", failures.len(), failures.join("\n\n"));
     assert!(count >= 1500, "only {count} cases");
 }
 

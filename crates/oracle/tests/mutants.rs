@@ -11,7 +11,7 @@ use oracle::{Rng, rows};
 
 /// What stands in place of a node: an op over operands, or just an operand.
 enum Instead {
-    Op(Op, Vec<Value>),
+    Op(Box<Op>, Vec<Value>),
     Value(Value),
 }
 
@@ -26,7 +26,7 @@ fn changed(b: &mut Builder, graph: &Graph, args: &[Value], change: Change) -> Ve
             Some(Instead::Op(op, operands)) => {
                 let have: Vec<ir::Type> = operands.iter().map(|&v| b.ty(v)).collect();
                 if op.infer(&have).is_ok_and(|t| t == types) {
-                    return b.emit(op, &operands);
+                    return b.emit(*op, &operands);
                 }
             }
             _ => {}
@@ -88,7 +88,7 @@ fn with_gradients(f: fn(&mut Builder, &mut [Value])) -> Transforms {
 }
 
 fn op(op: impl Into<Op>, args: &[Value]) -> Option<Instead> {
-    Some(Instead::Op(op.into(), args.to_vec()))
+    Some(Instead::Op(Box::new(op.into()), args.to_vec()))
 }
 
 fn replaced(from: Unary, to: Unary, found: &Op, x: &[Value]) -> Option<Instead> {
@@ -100,9 +100,7 @@ fn forget_minus(o: &Op, x: &[Value]) -> Option<Instead> {
 }
 
 fn add_for_sub(o: &Op, x: &[Value]) -> Option<Instead> {
-    matches!(o, Op::Binary(Binary::Sub))
-        .then(|| op(Binary::Add, x))
-        .flatten()
+    matches!(o, Op::Binary(Binary::Sub)).then(|| op(Binary::Add, x)).flatten()
 }
 
 fn lost_residual(o: &Op, x: &[Value]) -> Option<Instead> {
@@ -110,15 +108,11 @@ fn lost_residual(o: &Op, x: &[Value]) -> Option<Instead> {
 }
 
 fn wrong_residual(o: &Op, x: &[Value]) -> Option<Instead> {
-    matches!(o, Op::Binary(Binary::Mul))
-        .then(|| op(Binary::Mul, &[x[1], x[1]]))
-        .flatten()
+    matches!(o, Op::Binary(Binary::Mul)).then(|| op(Binary::Mul, &[x[1], x[1]])).flatten()
 }
 
 fn mul_for_div(o: &Op, x: &[Value]) -> Option<Instead> {
-    matches!(o, Op::Binary(Binary::Div))
-        .then(|| op(Binary::Mul, x))
-        .flatten()
+    matches!(o, Op::Binary(Binary::Div)).then(|| op(Binary::Mul, x)).flatten()
 }
 
 fn lost_sum(o: &Op, x: &[Value]) -> Option<Instead> {
@@ -142,14 +136,7 @@ fn forgotten_flip(o: &Op, x: &[Value]) -> Option<Instead> {
 
 fn low_for_high(o: &Op, x: &[Value]) -> Option<Instead> {
     let Op::Pad(p) = o else { return None };
-    op(
-        Pad {
-            low: p.high.clone(),
-            high: p.low.clone(),
-            ..p.clone()
-        },
-        x,
-    )
+    op(Pad { low: p.high.clone(), high: p.low.clone(), ..p.clone() }, x)
 }
 
 fn first_slice(o: &Op, x: &[Value]) -> Option<Instead> {
@@ -164,40 +151,20 @@ fn first_slice(o: &Op, x: &[Value]) -> Option<Instead> {
 
 fn max_for_sum(o: &Op, x: &[Value]) -> Option<Instead> {
     let Op::Reduce(r) = o else { return None };
-    (r.kind == ReduceKind::Sum)
-        .then(|| {
-            op(
-                Reduce {
-                    kind: ReduceKind::Max,
-                    axes: r.axes.clone(),
-                },
-                x,
-            )
-        })
-        .flatten()
+    (r.kind == ReduceKind::Sum).then(|| op(Reduce { kind: ReduceKind::Max, axes: r.axes.clone() }, x)).flatten()
 }
 
 fn wrong_axis(o: &Op, x: &[Value]) -> Option<Instead> {
     let Op::Reduce(r) = o else { return None };
-    op(
-        Reduce {
-            kind: r.kind,
-            axes: r.axes.iter().map(|a| a.saturating_sub(1)).collect(),
-        },
-        x,
-    )
+    op(Reduce { kind: r.kind, axes: r.axes.iter().map(|a| a.saturating_sub(1)).collect() }, x)
 }
 
 fn other_branch(o: &Op, x: &[Value]) -> Option<Instead> {
-    matches!(o, Op::Select(_))
-        .then(|| op(ir::ops::Select, &[x[0], x[2], x[1]]))
-        .flatten()
+    matches!(o, Op::Select(_)).then(|| op(ir::ops::Select, &[x[0], x[2], x[1]])).flatten()
 }
 
 fn wrong_comparison(o: &Op, x: &[Value]) -> Option<Instead> {
-    matches!(o, Op::Compare(Compare::Gt))
-        .then(|| op(Compare::Lt, x))
-        .flatten()
+    matches!(o, Op::Compare(Compare::Gt)).then(|| op(Compare::Lt, x)).flatten()
 }
 
 fn sine_for_cosine(o: &Op, x: &[Value]) -> Option<Instead> {
@@ -208,56 +175,26 @@ fn missing_factor(o: &Op, x: &[Value]) -> Option<Instead> {
     let Op::Const(c) = o else { return None };
     let ty = c.0.ty();
     (ty.dtype == ir::DType::F64 && ty.rank() == 0)
-        .then(|| {
-            op(
-                Const(Literal::scalar(Scalar::from_f64(ty.dtype, c.0.get(0).to_f64() * 2.0))),
-                x,
-            )
-        })
+        .then(|| op(Const(Literal::scalar(Scalar::from_f64(ty.dtype, c.0.get(0).to_f64() * 2.0))), x))
         .flatten()
 }
 
 fn same_direction(o: &Op, x: &[Value]) -> Option<Instead> {
     match o {
-        Op::Scan(s) => op(
-            Scan {
-                reverse: !s.reverse,
-                ..s.clone()
-            },
-            x,
-        ),
-        Op::Cumulative(c) => op(
-            Cumulative {
-                reverse: !c.reverse,
-                ..c.clone()
-            },
-            x,
-        ),
+        Op::Scan(s) => op(Scan { reverse: !s.reverse, ..s.clone() }, x),
+        Op::Cumulative(c) => op(Cumulative { reverse: !c.reverse, ..c.clone() }, x),
         _ => None,
     }
 }
 
 fn factors_exchanged(o: &Op, x: &[Value]) -> Option<Instead> {
     let Op::Dot(d) = o else { return None };
-    op(
-        Dot {
-            lhs_contract: d.rhs_contract.clone(),
-            rhs_contract: d.lhs_contract.clone(),
-            ..d.clone()
-        },
-        x,
-    )
+    op(Dot { lhs_contract: d.rhs_contract.clone(), rhs_contract: d.lhs_contract.clone(), ..d.clone() }, x)
 }
 
 fn overwritten_sum(o: &Op, x: &[Value]) -> Option<Instead> {
     let Op::Scatter(s) = o else { return None };
-    op(
-        ir::ops::Scatter {
-            kind: ir::ops::ScatterKind::Set,
-            ..s.clone()
-        },
-        x,
-    )
+    op(ir::ops::Scatter { kind: ir::ops::ScatterKind::Set, ..s.clone() }, x)
 }
 
 fn wrong_place(o: &Op, x: &[Value]) -> Option<Instead> {
@@ -269,12 +206,7 @@ fn wrong_place(o: &Op, x: &[Value]) -> Option<Instead> {
 
 fn flipped_batch(o: &Op, x: &[Value]) -> Option<Instead> {
     let Op::Flip(f) = o else { return None };
-    op(
-        Flip {
-            axes: f.axes.iter().map(|a| a.saturating_sub(1)).collect(),
-        },
-        x,
-    )
+    op(Flip { axes: f.axes.iter().map(|a| a.saturating_sub(1)).collect() }, x)
 }
 
 fn unclamped(o: &Op, x: &[Value]) -> Option<Instead> {
@@ -292,9 +224,7 @@ fn every_mutant_is_caught() {
         ("vjp: a quotient is a product", || in_vjp(mul_for_div)),
         ("vjp: one of two uses is lost", || in_vjp(lost_sum)),
         ("vjp: a transpose is forgotten", || in_vjp(forgotten_transpose)),
-        ("vjp: a permutation is not inverted", || {
-            in_vjp(permutation_not_inverted)
-        }),
+        ("vjp: a permutation is not inverted", || in_vjp(permutation_not_inverted)),
         ("vjp: a flip is forgotten", || in_vjp(forgotten_flip)),
         ("vjp: padding is on the other side", || in_vjp(low_for_high)),
         ("vjp: a slice starts at 0", || in_vjp(first_slice)),
@@ -305,9 +235,7 @@ fn every_mutant_is_caught() {
         ("vjp: contracted axes are exchanged", || in_vjp(factors_exchanged)),
         ("vjp: repeated indices overwrite", || in_vjp(overwritten_sum)),
         ("vjp: a constant factor is wrong", || in_vjp(missing_factor)),
-        ("vjp: gradients of two inputs are exchanged", || {
-            with_gradients(|_, g| g.reverse())
-        }),
+        ("vjp: gradients of two inputs are exchanged", || with_gradients(|_, g| g.reverse())),
         ("vjp: the last gradient is zero", || {
             with_gradients(|b, g| {
                 if let Some(last) = g.last_mut() {
@@ -340,16 +268,13 @@ fn every_mutant_is_caught() {
     for (name, make) in mutants {
         let t = make();
         let vmap = name.starts_with("vmap");
-        let caught = rows
-            .iter()
-            .filter(|r| vmap || (r.smooth && !r.forward_only))
-            .find(|row| {
-                let mut rng = Rng::new(5);
-                match vmap {
-                    true => check::vmap_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
-                    false => check::grads_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
-                }
-            });
+        let caught = rows.iter().filter(|r| vmap || (r.smooth && !r.forward_only)).find(|row| {
+            let mut rng = Rng::new(5);
+            match vmap {
+                true => check::vmap_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
+                false => check::grads_with(&t, &row.graph, &row.inputs, &mut rng).is_err(),
+            }
+        });
         match caught {
             Some(row) => println!("{name}: caught by {}", row.name),
             None => missed.push(name),

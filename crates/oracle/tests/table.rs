@@ -36,12 +36,7 @@ fn first_derivatives_equal_finite_differences() {
     each(
         "grad",
         |r| r.smooth,
-        |row, rng| match if row.forward_only {
-            check::tangents
-        } else {
-            check::grads
-        }(&row.graph, &row.inputs, rng)?
-        {
+        |row, rng| match if row.forward_only { check::tangents } else { check::grads }(&row.graph, &row.inputs, rng)? {
             Verdict::Inconclusive if row.inputs.iter().any(|x| x.ty().dtype == ir::DType::F64) => {
                 Err("finite differences don't settle".into())
             }
@@ -70,17 +65,12 @@ fn vmap_of_grad_equals_a_loop() {
         "vmap of vjp",
         |r| r.smooth && !r.forward_only,
         |row, rng| {
-            let wrt: Vec<usize> = (0..row.inputs.len())
-                .filter(|&i| row.inputs[i].ty().dtype == ir::DType::F64)
-                .collect();
+            let wrt: Vec<usize> =
+                (0..row.inputs.len()).filter(|&i| row.inputs[i].ty().dtype == ir::DType::F64).collect();
             let g = transform::vjp(&row.graph, &wrt).map_err(|e| e.to_string())?;
             let mut x = row.inputs.clone();
             x.extend(
-                row.graph
-                    .output_types()
-                    .iter()
-                    .filter(|t| t.dtype.is_float())
-                    .map(|t| oracle::Fill::Smooth.of(t, rng)),
+                row.graph.output_types().iter().filter(|t| t.dtype.is_float()).map(|t| oracle::Fill::Smooth.of(t, rng)),
             );
             check::text(&g)?;
             check::vmap(&g, &x, rng)
@@ -127,15 +117,7 @@ fn every_op_and_composite_has_rows() {
     let missing: Vec<&str> = kinds.filter(|k| !names.contains(*k)).collect();
     assert!(missing.is_empty(), "no rows for {missing:?}");
     let mut unique = BTreeSet::new();
-    let twice: Vec<&str> = rows
-        .iter()
-        .map(|r| r.name.as_str())
-        .filter(|n| !unique.insert(*n))
-        .collect();
+    let twice: Vec<&str> = rows.iter().map(|r| r.name.as_str()).filter(|n| !unique.insert(*n)).collect();
     assert!(twice.is_empty(), "named twice: {twice:?}");
-    println!(
-        "{} rows, {} of them smooth",
-        rows.len(),
-        rows.iter().filter(|r| r.smooth).count()
-    );
+    println!("{} rows, {} of them smooth", rows.len(), rows.iter().filter(|r| r.smooth).count());
 }

@@ -14,137 +14,33 @@ fn errors_point_at_line_and_column() {
         ("graph (%0: f33[2]) {\n  return %0\n}", 1, 12, "not a dtype"),
         ("graph (%0: f32[-2]) {\n  return %0\n}", 1, 16, "not an axis size"),
         ("graph (%0: f32[x]) {\n  return %0\n}", 1, 16, "axis size"),
-        (
-            "graph (%0: f32[2], %0: f32[2]) {\n  return %0\n}",
-            1,
-            20,
-            "defined twice",
-        ),
-        (
-            "graph (%0: f32[99999999999,99999999999]) {\n  return %0\n}",
-            1,
-            15,
-            "overflows",
-        ),
+        ("graph (%0: f32[2], %0: f32[2]) {\n  return %0\n}", 1, 20, "defined twice"),
+        ("graph (%0: f32[99999999999,99999999999]) {\n  return %0\n}", 1, 15, "overflows"),
         ("graph (%0: f32[2]) {\n  return %1\n}", 2, 10, "%1 is not defined"),
-        (
-            "graph (%0: f32[2]) {\n  %1 = frob(%0) : f32[2]\n  return %1\n}",
-            2,
-            8,
-            "no op `frob`",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = exp(%0) : f32[3]\n  return %1\n}",
-            2,
-            18,
-            "declared f32[3]",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = exp(%0)\n  return %1\n}",
-            3,
-            3,
-            "expected `:`",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = exp(%0, %0) : f32[2]\n  return %1\n}",
-            2,
-            8,
-            "takes 1 operands",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = exp(%2) : f32[2]\n  return %1\n}",
-            2,
-            12,
-            "%2 is not defined",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %0 = exp(%0) : f32[2]\n  return %0\n}",
-            2,
-            3,
-            "defined twice",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1, %2 = exp(%0) : f32[2]\n  return %1\n}",
-            2,
-            12,
-            "gives 1 results, 2 are named",
-        ),
-        (
-            "graph (%0: i32[2]) {\n  %1 = exp(%0) : i32[2]\n  return %1\n}",
-            2,
-            8,
-            "a float dtype",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = permute(%0) : f32[2]\n  return %1\n}",
-            2,
-            8,
-            "`perm` is missing",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = permute(%0) {perm=3} : f32[2]\n  return %1\n}",
-            2,
-            8,
-            "must be a list",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = permute(%0) {perm=[0], x=1} : f32[2]\n  return %1\n}",
-            2,
-            8,
-            "no attribute `x`",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = permute(%0) {perm=[0} : f32[2]\n  return %1\n}",
-            2,
-            28,
-            "expected",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = exp(%0) : f32[2]\n  return %1\n} more",
-            4,
-            3,
-            "after the end",
-        ),
+        ("graph (%0: f32[2]) {\n  %1 = frob(%0) : f32[2]\n  return %1\n}", 2, 8, "no op `frob`"),
+        ("graph (%0: f32[2]) {\n  %1 = exp(%0) : f32[3]\n  return %1\n}", 2, 18, "declared f32[3]"),
+        ("graph (%0: f32[2]) {\n  %1 = exp(%0)\n  return %1\n}", 3, 3, "expected `:`"),
+        ("graph (%0: f32[2]) {\n  %1 = exp(%0, %0) : f32[2]\n  return %1\n}", 2, 8, "takes 1 operands"),
+        ("graph (%0: f32[2]) {\n  %1 = exp(%2) : f32[2]\n  return %1\n}", 2, 12, "%2 is not defined"),
+        ("graph (%0: f32[2]) {\n  %0 = exp(%0) : f32[2]\n  return %0\n}", 2, 3, "defined twice"),
+        ("graph (%0: f32[2]) {\n  %1, %2 = exp(%0) : f32[2]\n  return %1\n}", 2, 12, "gives 1 results, 2 are named"),
+        ("graph (%0: i32[2]) {\n  %1 = exp(%0) : i32[2]\n  return %1\n}", 2, 8, "a float dtype"),
+        ("graph (%0: f32[2]) {\n  %1 = permute(%0) : f32[2]\n  return %1\n}", 2, 8, "`perm` is missing"),
+        ("graph (%0: f32[2]) {\n  %1 = permute(%0) {perm=3} : f32[2]\n  return %1\n}", 2, 8, "must be a list"),
+        ("graph (%0: f32[2]) {\n  %1 = permute(%0) {perm=[0], x=1} : f32[2]\n  return %1\n}", 2, 8, "no attribute `x`"),
+        ("graph (%0: f32[2]) {\n  %1 = permute(%0) {perm=[0} : f32[2]\n  return %1\n}", 2, 28, "expected"),
+        ("graph (%0: f32[2]) {\n  %1 = exp(%0) : f32[2]\n  return %1\n} more", 4, 3, "after the end"),
         ("graph (%0: f32[2]) {\n  %1 = exp(%0) : f32[2]\n", 3, 1, "the end"),
-        (
-            "graph () {\n  %0 = const() {value=f32[2] [1.0]} : f32[2]\n  return %0\n}",
-            2,
-            26,
-            "needs 2 elements",
-        ),
-        (
-            "graph () {\n  %0 = const() {value=i8[1] [300]} : i8[1]\n  return %0\n}",
-            2,
-            30,
-            "not a i8",
-        ),
-        (
-            "graph () {\n  %0 = const() {value=f32[1] [\"a\"]} : f32[1]\n  return %0\n}",
-            2,
-            31,
-            "expected a f32",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  % = exp(%0) : f32[2]\n  return %0\n}",
-            2,
-            3,
-            "must follow",
-        ),
-        (
-            "graph (%0: f32[2]) {\n  %1 = name(%0) {name=\"abc} : f32[2]\n",
-            2,
-            23,
-            "without its end",
-        ),
+        ("graph () {\n  %0 = const() {value=f32[2] [1.0]} : f32[2]\n  return %0\n}", 2, 26, "needs 2 elements"),
+        ("graph () {\n  %0 = const() {value=i8[1] [300]} : i8[1]\n  return %0\n}", 2, 30, "not a i8"),
+        ("graph () {\n  %0 = const() {value=f32[1] [\"a\"]} : f32[1]\n  return %0\n}", 2, 31, "expected a f32"),
+        ("graph (%0: f32[2]) {\n  % = exp(%0) : f32[2]\n  return %0\n}", 2, 3, "must follow"),
+        ("graph (%0: f32[2]) {\n  %1 = name(%0) {name=\"abc} : f32[2]\n", 2, 23, "without its end"),
         ("graph (%0: f32[2]) {\n  ; \n}", 2, 3, "unexpected character"),
     ];
     for (text, line, column, message) in rows {
         match parse(text) {
-            Err(Error::Parse {
-                line: l,
-                column: c,
-                message: m,
-            }) => {
+            Err(Error::Parse { line: l, column: c, message: m }) => {
                 assert!(m.contains(message), "{text:?}: {m}");
                 assert_eq!((l, c), (*line, *column), "{text:?}: {m}");
             }
@@ -156,19 +52,13 @@ fn errors_point_at_line_and_column() {
 #[test]
 fn an_error_inside_a_sub_graph_points_there() {
     let text = "graph (%0: f32[2]) {\n  %1 = call(%0) {body=graph (%0: f32[2]) {\n    %1 = exp(%7) : f32[2]\n    return %1\n  }} : f32[2]\n  return %1\n}";
-    let Err(Error::Parse { line, column, .. }) = parse(text) else {
-        panic!("it must not parse")
-    };
+    let Err(Error::Parse { line, column, .. }) = parse(text) else { panic!("it must not parse") };
     assert_eq!((line, column), (3, 14));
 }
 
 #[test]
 fn hostile_nesting_is_refused() {
-    let lists = format!(
-        "graph () {{\n  %0 = iota() {{shape={}{}}}",
-        "[".repeat(100_000),
-        "]".repeat(100_000)
-    );
+    let lists = format!("graph () {{\n  %0 = iota() {{shape={}{}}}", "[".repeat(100_000), "]".repeat(100_000));
     let graphs = "graph () { %0 = call() {body=".repeat(100_000);
     for text in [lists, graphs] {
         let error = parse(&text).unwrap_err().to_string();
@@ -231,15 +121,8 @@ fn mutated(text: &str, rng: &mut Rng) -> String {
                 // Another number in place of one: sizes, axes and attributes are where arithmetic can go wrong.
                 let digits: Vec<usize> = (0..chars.len()).filter(|&i| chars[i].is_ascii_digit()).collect();
                 if let Some(&i) = digits.get(rng.below(digits.len())) {
-                    let spice = *rng.pick(&[
-                        "0",
-                        "1",
-                        "7",
-                        "-1",
-                        "999999999",
-                        "9223372036854775807",
-                        "18446744073709551615",
-                    ]);
+                    let spice =
+                        *rng.pick(&["0", "1", "7", "-1", "999999999", "9223372036854775807", "18446744073709551615"]);
                     chars.splice(i..i + 1, spice.chars());
                 }
             }
@@ -272,11 +155,7 @@ fn affordable(graph: &ir::Graph, text: &str) -> bool {
 
 /// What type-checks also runs: on any data, without a panic.
 fn run_filled(graph: &ir::Graph, rng: &mut Rng) -> Result<(), String> {
-    let inputs: Vec<ir::Literal> = graph
-        .input_types()
-        .iter()
-        .map(|t| oracle::Fill::Special.of(t, rng))
-        .collect();
+    let inputs: Vec<ir::Literal> = graph.input_types().iter().map(|t| oracle::Fill::Special.of(t, rng)).collect();
     match std::panic::catch_unwind(|| ir::interp::run(graph, &inputs)) {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(e)) => Err(format!("it type-checks but does not run: {e}")),

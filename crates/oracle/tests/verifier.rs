@@ -25,11 +25,7 @@ fn node(op: impl Into<Op>, args: &[u32], outs: &[u32]) -> Node {
 fn parts() -> Parts {
     let ty = Type::new(DType::F32, &[2]);
     Parts {
-        values: vec![
-            (ty.clone(), Def::Input(0)),
-            (ty.clone(), Def::Node(0, 0)),
-            (ty, Def::Node(1, 0)),
-        ],
+        values: vec![(ty.clone(), Def::Input(0)), (ty.clone(), Def::Node(0, 0)), (ty, Def::Node(1, 0))],
         nodes: vec![node(Unary::Exp, &[0], &[1]), node(Unary::Neg, &[1], &[2])],
         inputs: vec![Value(0)],
         outputs: vec![Value(2)],
@@ -50,40 +46,16 @@ fn each_broken_invariant_is_found() {
     type Break = fn(&mut Parts);
     let rows: &[(&str, Break, &str)] = &[
         // 1. Operands exist and are defined before their use.
-        (
-            "operand that does not exist",
-            |p| p.nodes[0].args[0] = Value(9),
-            "uses %9",
-        ),
+        ("operand that does not exist", |p| p.nodes[0].args[0] = Value(9), "uses %9"),
         ("operand defined later", |p| p.nodes[0].args[0] = Value(2), "uses %2"),
-        (
-            "operand that is the node's own result",
-            |p| p.nodes[1].args[0] = Value(2),
-            "uses %2",
-        ),
+        ("operand that is the node's own result", |p| p.nodes[1].args[0] = Value(2), "uses %2"),
         // 2. Every value has exactly one definition.
         ("input that does not exist", |p| p.inputs[0] = Value(7), "input 0 is %7"),
         ("input listed twice", |p| p.inputs.push(Value(0)), "input 1"),
-        (
-            "input defined as a node's result",
-            |p| p.inputs[0] = Value(1),
-            "input 0",
-        ),
-        (
-            "input with another number",
-            |p| p.values[0].1 = Def::Input(3),
-            "input 0",
-        ),
-        (
-            "result defined by another node",
-            |p| p.values[2].1 = Def::Node(0, 0),
-            "defined otherwise",
-        ),
-        (
-            "result with another number",
-            |p| p.values[2].1 = Def::Node(1, 1),
-            "defined otherwise",
-        ),
+        ("input defined as a node's result", |p| p.inputs[0] = Value(1), "input 0"),
+        ("input with another number", |p| p.values[0].1 = Def::Input(3), "input 0"),
+        ("result defined by another node", |p| p.values[2].1 = Def::Node(0, 0), "defined otherwise"),
+        ("result with another number", |p| p.values[2].1 = Def::Node(1, 1), "defined otherwise"),
         ("result that does not exist", |p| p.nodes[1].outs[0] = Value(5), "%5"),
         ("one value for two results", |p| p.nodes[1].outs[0] = Value(1), "%1"),
         (
@@ -93,28 +65,12 @@ fn each_broken_invariant_is_found() {
         ),
         ("input that is not listed", |p| p.inputs.clear(), "uses %0"),
         // 3. Output types are what the op infers.
-        (
-            "another dtype than inferred",
-            |p| p.values[2].0.dtype = DType::F64,
-            "declared f64[2]",
-        ),
-        (
-            "another shape than inferred",
-            |p| p.values[2].0.shape[0] = 3,
-            "declared f32[3]",
-        ),
+        ("another dtype than inferred", |p| p.values[2].0.dtype = DType::F64, "declared f64[2]"),
+        ("another shape than inferred", |p| p.values[2].0.shape[0] = 3, "declared f32[3]"),
         ("too many results", |p| p.nodes[1].outs.push(Value(2)), "has 2 outputs"),
         ("too few results", |p| p.nodes[1].outs.clear(), "has 0 outputs"),
-        (
-            "operands that don't fit",
-            |p| p.nodes[1].op = Unary::Not.into(),
-            "needs an integer",
-        ),
-        (
-            "wrong number of operands",
-            |p| p.nodes[1].op = ir::Binary::Add.into(),
-            "takes 2 operands",
-        ),
+        ("operands that don't fit", |p| p.nodes[1].op = Unary::Not.into(), "needs an integer"),
+        ("wrong number of operands", |p| p.nodes[1].op = ir::Binary::Add.into(), "takes 2 operands"),
         // 4. Outputs are values of this graph.
         ("output that does not exist", |p| p.outputs[0] = Value(4), "output %4"),
     ];

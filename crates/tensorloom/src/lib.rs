@@ -37,8 +37,8 @@ use std::sync::{Arc, OnceLock};
 pub use derive::Tree;
 pub use engine::trace;
 pub use engine::{
-    Backward, Compiled, Engine, EngineOptions, Error, Number, Result, Tensor, Tree, enable_grad, is_grad_enabled,
-    no_grad,
+    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, Tensor, Tree, autocast, enable_grad,
+    is_grad_enabled, no_grad,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};

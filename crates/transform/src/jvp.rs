@@ -9,25 +9,14 @@ use ir::{Build, Error, Graph, Result, Type, Value};
 pub fn jvp(graph: &Graph, active: &[bool], want: &[bool]) -> Result<(Graph, Vec<bool>)> {
     let types = graph.input_types();
     if active.len() != types.len() {
-        return Err(Error::Invalid(format!(
-            "{} flags for {} inputs",
-            active.len(),
-            types.len()
-        )));
+        return Err(Error::Invalid(format!("{} flags for {} inputs", active.len(), types.len())));
     }
     if let Some(i) = (0..types.len()).find(|&i| active[i] && !types[i].dtype.is_float()) {
-        return Err(Error::Invalid(format!(
-            "input {i} is {}, and only floats have tangents",
-            types[i]
-        )));
+        return Err(Error::Invalid(format!("input {i} is {}, and only floats have tangents", types[i])));
     }
     let mut cx = Tx::new();
     let x: Vec<Value> = types.iter().map(|t| cx.input(t.clone())).collect();
-    let dx: Vec<Option<Value>> = types
-        .iter()
-        .zip(active)
-        .map(|(t, &a)| a.then(|| cx.input(t.clone())))
-        .collect();
+    let dx: Vec<Option<Value>> = types.iter().zip(active).map(|(t, &a)| a.then(|| cx.input(t.clone()))).collect();
     let (y, dy) = forward(&mut cx, graph, &x, &dx)?;
     let mut outputs = y.clone();
     let mut has = Vec::with_capacity(y.len());
@@ -84,8 +73,5 @@ fn forward(cx: &mut Tx, graph: &Graph, x: &[Value], dx: &[Option<Value>]) -> Res
         }
     }
     let outs = graph.outputs();
-    Ok((
-        outs.iter().map(|v| values[v.0 as usize]).collect(),
-        outs.iter().map(|v| tangents[v.0 as usize]).collect(),
-    ))
+    Ok((outs.iter().map(|v| values[v.0 as usize]).collect(), outs.iter().map(|v| tangents[v.0 as usize]).collect()))
 }

@@ -71,16 +71,9 @@ fn role(op: &Op, policy: &Policy) -> Role {
 /// Rewrites a graph to compute in mixed precision; inputs and outputs keep their types.
 pub fn precision(graph: &Graph, policy: &Policy) -> Result<Graph> {
     if !matches!(policy.compute, DType::F16 | DType::BF16) {
-        return Err(Error::Invalid(format!(
-            "mixed precision computes in bf16 or f16, not in {}",
-            policy.compute
-        )));
+        return Err(Error::Invalid(format!("mixed precision computes in bf16 or f16, not in {}", policy.compute)));
     }
-    let mut r = Rewriter {
-        b: Builder::new(),
-        policy,
-        slots: vec![None; graph.num_values()],
-    };
+    let mut r = Rewriter { b: Builder::new(), policy, slots: vec![None; graph.num_values()] };
     for &v in graph.inputs() {
         let own = r.b.graph.input(graph.ty(v).clone());
         r.set(v, own, false);
@@ -139,19 +132,14 @@ impl Rewriter<'_> {
             return Ok(other);
         }
         let other = self.b.cast(slot.own, dtype)?;
-        self.slots[old.0 as usize] = Some(Slot {
-            other: Some(other),
-            ..slot
-        });
+        self.slots[old.0 as usize] = Some(Slot { other: Some(other), ..slot });
         Ok(other)
     }
 
     fn node(&mut self, graph: &Graph, node: &Node) -> Result<()> {
         let types: Vec<Type> = node.args.iter().map(|&v| graph.ty(v).clone()).collect();
-        let wide: Vec<Value> = (0..types.len())
-            .filter(|&i| types[i].dtype == DType::F32)
-            .map(|i| node.args[i])
-            .collect();
+        let wide: Vec<Value> =
+            (0..types.len()).filter(|&i| types[i].dtype == DType::F32).map(|i| node.args[i]).collect();
         let strong: Vec<Value> = wide.iter().copied().filter(|&v| !self.slot(v).weak).collect();
         let narrow = match role(&node.op, self.policy) {
             Role::Narrow => !wide.is_empty(),
@@ -189,27 +177,12 @@ impl Rewriter<'_> {
     fn inside(&self, op: &Op) -> Result<Op> {
         let go = |g: &Arc<Graph>| -> Result<Arc<Graph>> { precision(g, self.policy).map(Arc::new) };
         Ok(match op {
-            Op::Scan(s) => Scan {
-                body: go(&s.body)?,
-                ..s.clone()
-            }
-            .into(),
-            Op::Cond(c) => Cond {
-                branches: c.branches.iter().map(go).collect::<Result<_>>()?,
-            }
-            .into(),
+            Op::Scan(s) => Scan { body: go(&s.body)?, ..s.clone() }.into(),
+            Op::Cond(c) => Cond { branches: c.branches.iter().map(go).collect::<Result<_>>()? }.into(),
             // The predicate stays: how long a loop runs must not depend on the precision of its body's products.
-            Op::While(w) => While {
-                body: go(&w.body)?,
-                ..w.clone()
-            }
-            .into(),
+            Op::While(w) => While { body: go(&w.body)?, ..w.clone() }.into(),
             Op::Call(c) => Call { body: go(&c.body)? }.into(),
-            Op::Remat(r) => Remat {
-                body: go(&r.body)?,
-                policy: r.policy.clone(),
-            }
-            .into(),
+            Op::Remat(r) => Remat { body: go(&r.body)?, policy: r.policy.clone() }.into(),
             other => other.clone(),
         })
     }

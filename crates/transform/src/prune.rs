@@ -83,9 +83,7 @@ enum From {
 fn plan(node: &Node, needed: &[bool]) -> Result<Plan> {
     match &node.op {
         Op::Call(c) => plan_branches(&[&c.body], 0, needed, |mut b| Call::new(b.remove(0)).into()),
-        Op::Remat(r) => plan_branches(&[&r.body], 0, needed, |mut b| {
-            Remat::with(b.remove(0), r.policy.clone()).into()
-        }),
+        Op::Remat(r) => plan_branches(&[&r.body], 0, needed, |mut b| Remat::with(b.remove(0), r.policy.clone()).into()),
         Op::Cond(c) => {
             let branches: Vec<&Arc<Graph>> = c.branches.iter().collect();
             plan_branches(&branches, 1, needed, |b| Cond::new(b).into())
@@ -153,22 +151,12 @@ fn plan_branches(
     if results == 0 {
         return Ok(Plan { op: None, outs });
     }
-    let parts = (whole.iter())
-        .map(|b| with_outputs(b, &computed))
-        .collect::<Result<Vec<_>>>()?;
+    let parts = (whole.iter()).map(|b| with_outputs(b, &computed)).collect::<Result<Vec<_>>>()?;
     let read: Vec<Vec<bool>> = parts.iter().map(Graph::used_inputs).collect();
-    let kept: Vec<usize> = (0..whole[0].inputs().len())
-        .filter(|&i| read.iter().any(|r| r[i]))
-        .collect();
-    let bodies = parts
-        .iter()
-        .map(|b| with_inputs(b, &kept))
-        .collect::<Result<Vec<_>>>()?;
+    let kept: Vec<usize> = (0..whole[0].inputs().len()).filter(|&i| read.iter().any(|r| r[i])).collect();
+    let bodies = parts.iter().map(|b| with_inputs(b, &kept)).collect::<Result<Vec<_>>>()?;
     let args = (0..first).chain(kept.iter().map(|i| first + i)).collect();
-    Ok(Plan {
-        op: Some((make(bodies), args)),
-        outs,
-    })
+    Ok(Plan { op: Some((make(bodies), args)), outs })
 }
 
 /// A loop's carries: which never change, and which are needed.
@@ -199,10 +187,7 @@ impl Carries {
 
     /// Carries that never change and that a graph reads as inputs from `first` on.
     fn fixed_in(&self, read: &[bool], first: usize) -> Vec<usize> {
-        marked(&self.fixed)
-            .filter(|&i| read[first + i])
-            .map(|i| first + i)
-            .collect()
+        marked(&self.fixed).filter(|&i| read[first + i]).map(|i| first + i).collect()
     }
 }
 
@@ -232,17 +217,9 @@ fn plan_scan(scan: &Scan, needed: &[bool]) -> Result<Plan> {
     order.extend(marked(&carries.kept).map(|i| nc + i));
     let kept = order.len() - consts;
     order.extend((nc + nk..read.len()).filter(|&i| read[i]));
-    let smaller = Scan {
-        body: Arc::new(with_inputs(&body, &order)?),
-        consts,
-        carries: kept,
-        ..scan.clone()
-    };
+    let smaller = Scan { body: Arc::new(with_inputs(&body, &order)?), consts, carries: kept, ..scan.clone() };
     let args = (0..first).chain(order.iter().map(|i| first + i)).collect();
-    Ok(Plan {
-        op: Some((smaller.into(), args)),
-        outs,
-    })
+    Ok(Plan { op: Some((smaller.into(), args)), outs })
 }
 
 fn plan_while(loop_: &While, needed: &[bool]) -> Result<Plan> {
@@ -276,14 +253,7 @@ fn plan_while(loop_: &While, needed: &[bool]) -> Result<Plan> {
         .collect();
     cond_order.extend(kept.iter().map(|i| nc + i));
     body_order.extend(kept.iter().map(|i| nb + i));
-    let smaller = While::new(
-        cond_consts,
-        body_consts,
-        with_inputs(&cond, &cond_order)?,
-        with_inputs(&body, &body_order)?,
-    );
-    Ok(Plan {
-        op: Some((smaller.into(), args)),
-        outs,
-    })
+    let smaller =
+        While::new(cond_consts, body_consts, with_inputs(&cond, &cond_order)?, with_inputs(&body, &body_order)?);
+    Ok(Plan { op: Some((smaller.into(), args)), outs })
 }

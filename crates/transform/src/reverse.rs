@@ -29,20 +29,10 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
         return Err(Error::Invalid(format!("output {i} was taken to depend on tangents")));
     }
     if s.known_outs[outs..].iter().all(|k| !*k) {
-        return Ok(Linearized {
-            known: s.known,
-            linear: s.rest,
-            residuals: s.residuals,
-            tangents,
-        });
+        return Ok(Linearized { known: s.known, linear: s.rest, residuals: s.residuals, tangents });
     }
     let mut known_graph = Graph::new();
-    let args: Vec<Value> = s
-        .known
-        .input_types()
-        .into_iter()
-        .map(|t| known_graph.input(t))
-        .collect();
+    let args: Vec<Value> = s.known.input_types().into_iter().map(|t| known_graph.input(t)).collect();
     let values = s.known.inline(&mut known_graph, &args)?;
     let n_known = s.known_outs.iter().filter(|k| **k).count();
     let mut outputs = values[..outs].to_vec();
@@ -65,12 +55,7 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
         .map(|&is_known| if is_known { k.next() } else { r.next() }.expect("one for each output"))
         .collect();
     linear.set_outputs(results);
-    Ok(Linearized {
-        known: known_graph,
-        linear,
-        residuals: s.residuals + extra,
-        tangents,
-    })
+    Ok(Linearized { known: known_graph, linear, residuals: s.residuals + extra, tangents })
 }
 
 /// Reverse mode: inputs are the function's inputs, then a cotangent for every float output; outputs are the function's
@@ -139,11 +124,7 @@ pub fn value_and_grad(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
     let mut cx = Tx::new();
     let mut args: Vec<Value> = graph.input_types().into_iter().map(|t| cx.input(t)).collect();
     for (i, t) in out_types.iter().enumerate().filter(|(_, t)| t.dtype.is_float()) {
-        let seed = if i == 0 {
-            Scalar::one(t.dtype)
-        } else {
-            Scalar::zero(t.dtype)
-        };
+        let seed = if i == 0 { Scalar::one(t.dtype) } else { Scalar::zero(t.dtype) };
         args.push(cx.full(t, seed)?);
     }
     let outs = cx.inline(&back, &args)?;

@@ -8,18 +8,9 @@ use std::collections::BTreeMap;
 /// Divides a graph by which inputs are known.
 pub fn split(graph: &Graph, known: &[bool]) -> Result<SplitGraph> {
     if known.len() != graph.inputs().len() {
-        return Err(Error::Invalid(format!(
-            "{} flags for {} inputs",
-            known.len(),
-            graph.inputs().len()
-        )));
+        return Err(Error::Invalid(format!("{} flags for {} inputs", known.len(), graph.inputs().len())));
     }
-    let mut s = Splitter {
-        known: Tx::new(),
-        rest: Tx::new(),
-        residuals: Vec::new(),
-        in_rest: BTreeMap::new(),
-    };
+    let mut s = Splitter { known: Tx::new(), rest: Tx::new(), residuals: Vec::new(), in_rest: BTreeMap::new() };
     let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
     let mut unknown_inputs = Vec::new();
     for (&v, &k) in graph.inputs().iter().zip(known) {
@@ -39,21 +30,13 @@ pub fn split(graph: &Graph, known: &[bool]) -> Result<SplitGraph> {
         }
         s.known.at(&node.loc);
         s.rest.at(&node.loc);
-        let args: Vec<Place> = node
-            .args
-            .iter()
-            .map(|a| places[a.0 as usize].expect("operands come first"))
-            .collect();
+        let args: Vec<Place> = node.args.iter().map(|a| places[a.0 as usize].expect("operands come first")).collect();
         let outs = s.node(&node.op, &args).map_err(|e| e.at(&node.loc))?;
         for (v, p) in node.outs.iter().zip(outs) {
             places[v.0 as usize] = Some(p);
         }
     }
-    let outs: Vec<Place> = graph
-        .outputs()
-        .iter()
-        .map(|v| places[v.0 as usize].expect("outputs are live"))
-        .collect();
+    let outs: Vec<Place> = graph.outputs().iter().map(|v| places[v.0 as usize].expect("outputs are live")).collect();
     s.finish(&outs, &unknown_inputs)
 }
 
@@ -77,12 +60,7 @@ impl Splitter {
         let flags: Vec<bool> = args.iter().map(|p| matches!(p, Place::Known(_))).collect();
         if flags.iter().all(|k| *k) {
             let args: Vec<Value> = args.iter().map(|p| self.known_value(*p)).collect::<Result<_>>()?;
-            return Ok(self
-                .known
-                .emit(op.clone(), &args)?
-                .into_iter()
-                .map(Place::Known)
-                .collect());
+            return Ok(self.known.emit(op.clone(), &args)?.into_iter().map(Place::Known).collect());
         }
         let types: Vec<Type> = args
             .iter()
@@ -94,12 +72,7 @@ impl Splitter {
         match op.rules().split(&mut self.known, &types, &flags)? {
             Split::Whole => {
                 let args: Vec<Value> = args.iter().map(|p| self.rest_value(*p)).collect::<Result<_>>()?;
-                Ok(self
-                    .rest
-                    .emit(op.clone(), &args)?
-                    .into_iter()
-                    .map(Place::Rest)
-                    .collect())
+                Ok(self.rest.emit(op.clone(), &args)?.into_iter().map(Place::Rest).collect())
             }
             Split::Parts(parts) => self.parts(parts, args),
         }
@@ -108,10 +81,7 @@ impl Splitter {
     fn parts(&mut self, parts: Parts, args: &[Place]) -> Result<Vec<Place>> {
         let known_outs = match parts.known {
             Some((op, places)) => {
-                let operands: Vec<Value> = places
-                    .iter()
-                    .map(|&i| self.known_value(args[i]))
-                    .collect::<Result<_>>()?;
+                let operands: Vec<Value> = places.iter().map(|&i| self.known_value(args[i])).collect::<Result<_>>()?;
                 self.known.emit(op, &operands)?.to_vec()
             }
             None => Vec::new(),
@@ -159,10 +129,7 @@ impl Splitter {
         let node = self.known.graph().node_of(v).map(|n| (n.op.clone(), n.args.clone()));
         let r = match node {
             Some((op @ (Op::Const(_) | Op::Iota(_) | Op::Broadcast(_)), args)) => {
-                let args: Vec<Value> = args
-                    .iter()
-                    .map(|&a| self.rest_value(Place::Known(a)))
-                    .collect::<Result<_>>()?;
+                let args: Vec<Value> = args.iter().map(|&a| self.rest_value(Place::Known(a))).collect::<Result<_>>()?;
                 self.rest.one(op, &args)?
             }
             _ => {
@@ -177,10 +144,8 @@ impl Splitter {
 
     fn finish(mut self, outs: &[Place], unknown_inputs: &[Value]) -> Result<SplitGraph> {
         let known_outs: Vec<bool> = outs.iter().map(|p| matches!(p, Place::Known(_))).collect();
-        let rest_outs: Vec<Value> = outs
-            .iter()
-            .filter_map(|p| if let Place::Rest(v) = p { Some(*v) } else { None })
-            .collect();
+        let rest_outs: Vec<Value> =
+            outs.iter().filter_map(|p| if let Place::Rest(v) = p { Some(*v) } else { None }).collect();
         // Only residuals that the live part of the rest reads are kept.
         let rest = {
             self.rest.at(&Loc::Unknown);
@@ -189,29 +154,17 @@ impl Splitter {
         let used = rest.used_inputs();
         // The rest's inputs were made in order of discovery; `finish` keeps their order.
         let position: BTreeMap<Value, usize> = {
-            let mut all: Vec<Value> = self
-                .residuals
-                .iter()
-                .map(|r| r.1)
-                .chain(unknown_inputs.iter().copied())
-                .collect();
+            let mut all: Vec<Value> =
+                self.residuals.iter().map(|r| r.1).chain(unknown_inputs.iter().copied()).collect();
             all.sort();
             all.into_iter().enumerate().map(|(i, v)| (v, i)).collect()
         };
-        let kept: Vec<(Value, usize)> = self
-            .residuals
-            .iter()
-            .map(|(k, r)| (*k, position[r]))
-            .filter(|(_, i)| used[*i])
-            .collect();
+        let kept: Vec<(Value, usize)> =
+            self.residuals.iter().map(|(k, r)| (*k, position[r])).filter(|(_, i)| used[*i]).collect();
         let mut ordered = Graph::new();
         let mut args = vec![Value(u32::MAX); rest.inputs().len()];
         let types = rest.input_types();
-        for &i in kept
-            .iter()
-            .map(|(_, i)| i)
-            .chain(unknown_inputs.iter().map(|v| &position[v]))
-        {
+        for &i in kept.iter().map(|(_, i)| i).chain(unknown_inputs.iter().map(|v| &position[v])) {
             args[i] = ordered.input(types[i].clone());
         }
         let outs_in_order = rest.inline(&mut ordered, &args)?;
@@ -223,10 +176,8 @@ impl Splitter {
                 Def::Node(..) => None,
             })
             .collect();
-        let mut known_outputs: Vec<Value> = outs
-            .iter()
-            .filter_map(|p| if let Place::Known(v) = p { Some(*v) } else { None })
-            .collect();
+        let mut known_outputs: Vec<Value> =
+            outs.iter().filter_map(|p| if let Place::Known(v) = p { Some(*v) } else { None }).collect();
         known_outputs.extend(kept.iter().map(|(k, _)| *k));
         Ok(SplitGraph {
             known: self.known.finish(&known_outputs),

@@ -9,9 +9,7 @@ use ir::{Build, Error, Graph, Result, Value};
 /// second result says (in the order of the linear inputs).
 pub fn transpose(graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, Vec<bool>)> {
     if linear.len() != graph.inputs().len() || ct.len() != graph.outputs().len() {
-        return Err(Error::Invalid(
-            "transpose needs a flag for each input and output".into(),
-        ));
+        return Err(Error::Invalid("transpose needs a flag for each input and output".into()));
     }
     let mut cx = Tx::new();
     let n = graph.num_values();
@@ -22,12 +20,8 @@ pub fn transpose(graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, 
         }
     }
     let mut cts: Vec<Option<Value>> = vec![None; n];
-    let out_cts: Vec<Option<Value>> = graph
-        .outputs()
-        .iter()
-        .zip(ct)
-        .map(|(&v, &c)| c.then(|| cx.input(graph.ty(v).clone())))
-        .collect();
+    let out_cts: Vec<Option<Value>> =
+        graph.outputs().iter().zip(ct).map(|(&v, &c)| c.then(|| cx.input(graph.ty(v).clone()))).collect();
     for (v, c) in graph.outputs().iter().zip(out_cts) {
         cts[v.0 as usize] = cx.add_opt(cts[v.0 as usize], c)?;
     }
@@ -64,11 +58,7 @@ pub fn transpose(graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, 
                 None => Arg::Linear(graph.ty(*a).clone()),
             })
             .collect();
-        let grads = node
-            .op
-            .rules()
-            .transpose(&mut cx, &args, &out_cts)
-            .map_err(|e| e.at(&node.loc))?;
+        let grads = node.op.rules().transpose(&mut cx, &args, &out_cts).map_err(|e| e.at(&node.loc))?;
         debug_assert_eq!(grads.len(), args.len(), "{} transposed", node.op.name());
         for ((a, arg), g) in node.args.iter().zip(&args).zip(grads) {
             if arg.is_linear() {

@@ -7,11 +7,7 @@ use ir::{Build, Error, Graph, Result, Value};
 /// the result, at least those marked in `want`.
 pub fn vmap(graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Result<(Graph, Vec<bool>)> {
     if batched.len() != graph.inputs().len() {
-        return Err(Error::Invalid(format!(
-            "{} flags for {} inputs",
-            batched.len(),
-            graph.inputs().len()
-        )));
+        return Err(Error::Invalid(format!("{} flags for {} inputs", batched.len(), graph.inputs().len())));
     }
     let mut cx = Tx::new();
     let mut values: Vec<Option<(Value, bool)>> = vec![None; graph.num_values()];
@@ -26,29 +22,19 @@ pub fn vmap(graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Resu
             continue;
         }
         cx.at(&node.loc);
-        let args: Vec<(Value, bool)> = node
-            .args
-            .iter()
-            .map(|a| values[a.0 as usize].expect("operands come first"))
-            .collect();
+        let args: Vec<(Value, bool)> =
+            node.args.iter().map(|a| values[a.0 as usize].expect("operands come first")).collect();
         let x: Vec<Value> = args.iter().map(|a| a.0).collect();
         let flags: Vec<bool> = args.iter().map(|a| a.1).collect();
         let outs: Vec<(Value, bool)> = if flags.iter().any(|b| *b) {
-            node.op
-                .rules()
-                .batch(&mut cx, &x, &flags, size)
-                .map_err(|e| e.at(&node.loc))?
+            node.op.rules().batch(&mut cx, &x, &flags, size).map_err(|e| e.at(&node.loc))?
         } else {
             cx.emit(node.op.clone(), &x)?.into_iter().map(|v| (v, false)).collect()
         };
         for (v, out) in node.outs.iter().zip(outs) {
             debug_assert_eq!(
                 cx.ty(out.0),
-                if out.1 {
-                    graph.ty(*v).batched(size)
-                } else {
-                    graph.ty(*v).clone()
-                },
+                if out.1 { graph.ty(*v).batched(size) } else { graph.ty(*v).clone() },
                 "{} batched",
                 node.op.name()
             );
@@ -76,11 +62,7 @@ pub fn vmap_axes(graph: &Graph, in_axes: &[Option<usize>], out_axes: &[usize], s
     let want = vec![true; graph.outputs().len()];
     let (inner, _) = vmap(graph, &batched, &want, size)?;
     if out_axes.len() != graph.outputs().len() {
-        return Err(Error::Invalid(format!(
-            "{} output axes for {} outputs",
-            out_axes.len(),
-            graph.outputs().len()
-        )));
+        return Err(Error::Invalid(format!("{} output axes for {} outputs", out_axes.len(), graph.outputs().len())));
     }
     let mut cx = Tx::new();
     let mut args = Vec::new();
@@ -88,10 +70,7 @@ pub fn vmap_axes(graph: &Graph, in_axes: &[Option<usize>], out_axes: &[usize], s
         args.push(match axis {
             None => cx.input(ty.clone()),
             Some(a) if *a > ty.rank() => {
-                return Err(Error::Invalid(format!(
-                    "batch axis {a} is out of range for {} with a batch",
-                    ty
-                )));
+                return Err(Error::Invalid(format!("batch axis {a} is out of range for {} with a batch", ty)));
             }
             Some(a) => {
                 let mut wide = ty.clone();
@@ -105,9 +84,7 @@ pub fn vmap_axes(graph: &Graph, in_axes: &[Option<usize>], out_axes: &[usize], s
     for (v, &a) in outs.iter_mut().zip(out_axes) {
         let rank = cx.ty(*v).rank();
         if a >= rank {
-            return Err(Error::Invalid(format!(
-                "output batch axis {a} is out of range for rank {rank}"
-            )));
+            return Err(Error::Invalid(format!("output batch axis {a} is out of range for rank {rank}")));
         }
         *v = cx.move_axis(*v, 0, a)?;
     }

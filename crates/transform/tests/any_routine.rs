@@ -10,10 +10,7 @@ struct Rng(u64);
 
 impl Rng {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 
@@ -49,23 +46,10 @@ impl Rng {
     fn op(&mut self, wild: bool, args: &[Type]) -> Op {
         let axis = self.size(wild);
         match self.below(14) {
-            0 => Sort {
-                axis,
-                num_keys: self.size(wild),
-                descending: self.flag(),
-            }
-            .into(),
-            1 => TopK {
-                k: self.size(wild),
-                axis,
-            }
-            .into(),
+            0 => Sort { axis, num_keys: self.size(wild), descending: self.flag() }.into(),
+            1 => TopK { k: self.size(wild), axis }.into(),
             2 => TakeAlong { axis }.into(),
-            3 => PutAlong {
-                axis,
-                size: self.size(wild),
-            }
-            .into(),
+            3 => PutAlong { axis, size: self.size(wild) }.into(),
             4 => {
                 let length = self.size(wild);
                 let inverse = FftKind::InverseReal { length };
@@ -76,13 +60,8 @@ impl Rng {
                 .into()
             }
             5 => Cholesky.into(),
-            6 => TriangularSolve {
-                left: self.flag(),
-                lower: self.flag(),
-                transpose: self.flag(),
-                unit: self.flag(),
-            }
-            .into(),
+            6 => TriangularSolve { left: self.flag(), lower: self.flag(), transpose: self.flag(), unit: self.flag() }
+                .into(),
             7 => Lu.into(),
             8 => Qr { full: self.flag() }.into(),
             9 => Eigh.into(),
@@ -115,9 +94,7 @@ fn inference_answers_whatever_it_is_asked() {
     let mut rng = Rng(7);
     for _ in 0..40_000 {
         let like = rng.ty(true);
-        let args: Vec<Type> = (0..rng.below(4))
-            .map(|_| if rng.flag() { like.clone() } else { rng.ty(true) })
-            .collect();
+        let args: Vec<Type> = (0..rng.below(4)).map(|_| if rng.flag() { like.clone() } else { rng.ty(true) }).collect();
         let op = rng.op(true, &args);
         if let Ok(outs) = op.infer(&args) {
             for t in outs {
@@ -133,9 +110,8 @@ fn what_is_accepted_runs_batches_and_differentiates() {
     let mut accepted = std::collections::BTreeMap::new();
     for round in 0..200_000u64 {
         let like = rng.ty(false);
-        let mut args: Vec<Type> = (0..rng.below(4))
-            .map(|_| if rng.below(4) > 0 { like.clone() } else { rng.ty(false) })
-            .collect();
+        let mut args: Vec<Type> =
+            (0..rng.below(4)).map(|_| if rng.below(4) > 0 { like.clone() } else { rng.ty(false) }).collect();
         if rng.below(4) == 0 {
             args.insert(0, Type::scalar(DType::I32));
         }
@@ -148,14 +124,8 @@ fn what_is_accepted_runs_batches_and_differentiates() {
         if accepted[op.name()] > 60 {
             continue;
         }
-        let x: Vec<Literal> = args
-            .iter()
-            .enumerate()
-            .map(|(i, t)| fill(t, round + i as u64))
-            .collect();
-        let g = graph(&x.iter().collect::<Vec<_>>(), |b, v| {
-            Ok(b.emit(op.clone(), v)?.to_vec())
-        });
+        let x: Vec<Literal> = args.iter().enumerate().map(|(i, t)| fill(t, round + i as u64)).collect();
+        let g = graph(&x.iter().collect::<Vec<_>>(), |b, v| Ok(b.emit(op.clone(), v)?.to_vec()));
         run(&g, &x);
         check_text(&g);
         let wrt: Vec<usize> = (0..x.len()).filter(|&i| args[i].dtype == F).collect();
@@ -163,27 +133,12 @@ fn what_is_accepted_runs_batches_and_differentiates() {
         verify::verify(&back).unwrap();
         run(&back, &x);
         let rows: Vec<Vec<Literal>> = (0..2)
-            .map(|k| {
-                args.iter()
-                    .enumerate()
-                    .map(|(i, t)| fill(t, round + 50 * k + i as u64))
-                    .collect()
-            })
+            .map(|k| args.iter().enumerate().map(|(i, t)| fill(t, round + 50 * k + i as u64)).collect())
             .collect();
         check_vmap(&g, &rows);
     }
-    for name in [
-        "sort",
-        "top_k",
-        "take_along",
-        "put_along",
-        "fft",
-        "ifft",
-        "rfft",
-        "irfft",
-        "cond",
-        "triangular_solve",
-    ] {
+    for name in ["sort", "top_k", "take_along", "put_along", "fft", "ifft", "rfft", "irfft", "cond", "triangular_solve"]
+    {
         assert!(accepted.get(name).is_some_and(|n| *n >= 5), "{name}: {accepted:?}");
     }
     assert!(accepted.len() >= 16, "{accepted:?}");

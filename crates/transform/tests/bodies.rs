@@ -18,12 +18,7 @@ fn overwritten() -> Graph {
 
 fn scan(checkpoint: Checkpoint, reverse: bool, bounded: bool) -> (Graph, Vec<Literal>) {
     let mut x = vec![random(&[2], 1), random(&[2], 2), random(&[4, 2], 3)];
-    let scan = Scan {
-        checkpoint,
-        reverse,
-        bounded,
-        ..Scan::over(0, 2, 4, overwritten())
-    };
+    let scan = Scan { checkpoint, reverse, bounded, ..Scan::over(0, 2, 4, overwritten()) };
     if bounded {
         x.push(ints(&[], &[3]));
     }

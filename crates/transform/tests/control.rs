@@ -35,18 +35,11 @@ fn branches() -> Vec<Graph> {
 
 fn switch() -> Graph {
     let (i, x, n) = (ints(&[], &[0]), random(&[3], 1), ints(&[], &[1]));
-    graph(&[&i, &x, &x, &n], |b, v| {
-        Ok(b.emit(Cond::new(branches()).into(), v)?.to_vec())
-    })
+    graph(&[&i, &x, &x, &n], |b, v| Ok(b.emit(Cond::new(branches()).into(), v)?.to_vec()))
 }
 
 fn operands(index: i32, seed: u64) -> Vec<Literal> {
-    vec![
-        ints(&[], &[index]),
-        random(&[3], seed),
-        random(&[3], seed + 1),
-        ints(&[], &[seed as i32]),
-    ]
+    vec![ints(&[], &[index]), random(&[3], seed), random(&[3], seed + 1), ints(&[], &[seed as i32])]
 }
 
 #[test]
@@ -69,10 +62,7 @@ fn cond_is_differentiable_in_both_modes_and_twice() {
 
 #[test]
 fn cond_over_a_batch_equals_a_loop() {
-    let rows: Vec<_> = [(1, 4), (0, 9), (5, 6), (-1, 2)]
-        .iter()
-        .map(|&(i, s)| operands(i, s))
-        .collect();
+    let rows: Vec<_> = [(1, 4), (0, 9), (5, 6), (-1, 2)].iter().map(|&(i, s)| operands(i, s)).collect();
     check_vmap(&switch(), &rows);
     check_vmap(&transform::grad(&loss(&switch()), &[1, 2]).unwrap(), &rows);
 }
@@ -87,9 +77,7 @@ fn residuals_of_branches_share_their_places() {
     let y = b.unary(Unary::Sin, x).unwrap();
     let pair = Cond::new([b.finish(&[y]), c.finish(&[z])]);
     let scalar = random(&[], 1);
-    let g = graph(&[&ints(&[], &[0]), &scalar], |b, v| {
-        Ok(b.emit(pair.into(), v)?.to_vec())
-    });
+    let g = graph(&[&ints(&[], &[0]), &scalar], |b, v| Ok(b.emit(pair.into(), v)?.to_vec()));
     check_grads(&g, &[ints(&[], &[0]), scalar], &[1], 1e-8);
 }
 
@@ -130,20 +118,12 @@ fn loop_graph() -> Graph {
     let j = b.add(i, one).unwrap();
     let body = b.finish(&[j, y, k]);
     let (n, v, k) = (ints(&[], &[0]), random(&[2], 1), random(&[], 2));
-    graph(&[&n, &v, &n, &v, &k], |b, x| {
-        Ok(b.emit(While::new(1, 1, cond, body).into(), x)?.to_vec())
-    })
+    graph(&[&n, &v, &n, &v, &k], |b, x| Ok(b.emit(While::new(1, 1, cond, body).into(), x)?.to_vec()))
 }
 
 fn loop_operands(limit: i32, seed: u64) -> Vec<Literal> {
     let v = |s| random(&[2], s);
-    vec![
-        ints(&[], &[limit]),
-        v(seed),
-        ints(&[], &[0]),
-        v(seed + 1),
-        random(&[], seed),
-    ]
+    vec![ints(&[], &[limit]), v(seed), ints(&[], &[0]), v(seed + 1), random(&[], seed)]
 }
 
 #[test]
@@ -154,11 +134,7 @@ fn while_runs_until_its_predicate_fails() {
         for _ in 0..limit.max(0) {
             v = v.iter().zip(&w).map(|(v, w)| v.sin() * w + v).collect();
         }
-        gives(
-            &loop_graph(),
-            &x,
-            &[ints(&[], &[limit.max(0)]), floats(&[2], &v), x[4].clone()],
-        );
+        gives(&loop_graph(), &x, &[ints(&[], &[limit.max(0)]), floats(&[2], &v), x[4].clone()]);
     }
 }
 
@@ -203,10 +179,7 @@ fn while_splits_off_the_carries_that_are_known() {
 
 #[test]
 fn while_over_a_batch_runs_each_element_to_its_own_end() {
-    let rows: Vec<_> = [(4, 3), (0, 5), (2, 7)]
-        .iter()
-        .map(|&(n, s)| loop_operands(n, s))
-        .collect();
+    let rows: Vec<_> = [(4, 3), (0, 5), (2, 7)].iter().map(|&(n, s)| loop_operands(n, s)).collect();
     check_vmap(&loop_graph(), &rows);
     let (empty, _) = transform::vmap(&loop_graph(), &[true; 5], &[true; 3], 0).unwrap();
     let none: Vec<Literal> = empty.input_types().into_iter().map(Literal::zeros).collect();

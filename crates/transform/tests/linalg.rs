@@ -78,18 +78,8 @@ fn lu_equals_jaxs() {
             ints(&[3], &[2, 2, 2]),
             ints(&[3], &[2, 0, 1]),
         ),
-        (
-            floats(&[3, 2], &TALL),
-            vec![4., 1., 0.5, 4.5, -0.25, 0.7222222222222222],
-            first.clone(),
-            second,
-        ),
-        (
-            floats(&[2, 3], &A[..6]),
-            vec![4., 1., -2., 0.5, 4.5, 1.5],
-            first.clone(),
-            first,
-        ),
+        (floats(&[3, 2], &TALL), vec![4., 1., 0.5, 4.5, -0.25, 0.7222222222222222], first.clone(), second),
+        (floats(&[2, 3], &A[..6]), vec![4., 1., -2., 0.5, 4.5, 1.5], first.clone(), first),
     ];
     for (x, packed, pivots, permutation) in rows {
         let packed = floats(&x.ty().shape, &packed);
@@ -110,12 +100,7 @@ fn qr_equals_numpys() {
         -0.6516852430153797,
         0.7264208810441354,
     ];
-    let thin: Vec<f64> = full
-        .iter()
-        .enumerate()
-        .filter(|(i, _)| i % 3 < 2)
-        .map(|(_, x)| *x)
-        .collect();
+    let thin: Vec<f64> = full.iter().enumerate().filter(|(i, _)| i % 3 < 2).map(|(_, x)| *x).collect();
     let r = [-4.58257569495584, -2.400396792595916, 0.0, -5.407226205560041, 0.0, 0.0];
     let x = floats(&[3, 2], &TALL);
     let expected = [floats(&[3, 3], &full), floats(&[3, 2], &r)];
@@ -124,30 +109,15 @@ fn qr_equals_numpys() {
     gives(&op(Qr { full: false }, &[&x]), &[x], &expected);
     let wide = floats(&[2, 3], &A[..6]);
     let (c, s) = (-0.8944271909999157, -0.4472135954999579);
-    let r = [
-        -4.47213595499958,
-        -3.1304951684997055,
-        1.5652475842498523,
-        0.0,
-        4.024922359499621,
-        1.3416407864998736,
-    ];
-    gives(
-        &op(Qr { full: false }, &[&wide]),
-        &[wide],
-        &[floats(&[2, 2], &[c, s, s, -c]), floats(&[2, 3], &r)],
-    );
+    let r = [-4.47213595499958, -3.1304951684997055, 1.5652475842498523, 0.0, 4.024922359499621, 1.3416407864998736];
+    gives(&op(Qr { full: false }, &[&wide]), &[wide], &[floats(&[2, 2], &[c, s, s, -c]), floats(&[2, 3], &r)]);
 }
 
 #[test]
 fn eigh_and_svd_equal_numpys_up_to_signs() {
     let s = floats(&[3, 3], &S);
     let got = run(&op(Eigh, &[&s]), &[s]);
-    close(
-        &got[0],
-        &floats(&[3], &[3.0495301999958944, 36.64787135940089, 56.55259844060322]),
-        1e-12,
-    );
+    close(&got[0], &floats(&[3], &[3.0495301999958944, 36.64787135940089, 56.55259844060322]), 1e-12);
     let v = [
         0.6954120229919546,
         0.6973146424850275,
@@ -205,9 +175,7 @@ fn factors_of_singular_matrices_are_orthogonal_and_multiply_back() {
             close(&got[0], &x, 1e-12);
             close(&got[3], &x, 1e-12);
             let k = m.min(n);
-            let one = Literal::from_fn(Type::new(F, &[k, k]), |i| {
-                Scalar::from_f64(F, (i % (k + 1) == 0) as u8 as f64)
-            });
+            let one = Literal::from_fn(Type::new(F, &[k, k]), |i| Scalar::from_f64(F, (i % (k + 1) == 0) as u8 as f64));
             close(&got[1], &one, 1e-12);
             close(&got[2], &one, 1e-12);
         }
@@ -238,20 +206,13 @@ fn factorisations_are_differentiable_twice() {
 }
 
 fn solves() -> impl Iterator<Item = TriangularSolve> {
-    (0..16).map(|k| TriangularSolve {
-        left: k & 1 != 0,
-        lower: k & 2 != 0,
-        transpose: k & 4 != 0,
-        unit: k & 8 != 0,
-    })
+    (0..16).map(|k| TriangularSolve { left: k & 1 != 0, lower: k & 2 != 0, transpose: k & 4 != 0, unit: k & 8 != 0 })
 }
 
 /// A well-conditioned matrix whose unread triangle is full of noise.
 fn triangular(seed: u64) -> Literal {
     let noise = random(&[3, 3], seed).to_vec::<f64>();
-    Literal::from_fn(Type::new(F, &[3, 3]), |i| {
-        Scalar::from_f64(F, noise[i] + if i % 4 == 0 { 2.0 } else { 0.0 })
-    })
+    Literal::from_fn(Type::new(F, &[3, 3]), |i| Scalar::from_f64(F, noise[i] + if i % 4 == 0 { 2.0 } else { 0.0 }))
 }
 
 #[test]
@@ -264,11 +225,7 @@ fn triangular_solve_solves_and_is_differentiable() {
         // Multiply back with the triangle that is read.
         let full = a.to_vec::<f64>();
         let read = Literal::from_fn(a.ty().clone(), |i| {
-            let (r, c) = if solve.transpose {
-                (i % 3, i / 3)
-            } else {
-                (i / 3, i % 3)
-            };
+            let (r, c) = if solve.transpose { (i % 3, i / 3) } else { (i / 3, i % 3) };
             let inside = if solve.lower { r > c } else { r < c };
             Scalar::from_f64(
                 F,
@@ -292,29 +249,17 @@ fn batches_are_leading_axes() {
     let (x, tall) = (random(&[3, 3], 3), random(&[4, 2], 5));
     let seeds = [11, 12, 13];
     let rows = |shape: &[usize]| -> Vec<Vec<Literal>> { seeds.iter().map(|&s| vec![random(shape, s)]).collect() };
-    for g in [
-        of_definite(Cholesky, &x),
-        of_definite(Eigh, &x),
-        op(Lu, &[&x]),
-        op(Svd { vectors: true }, &[&x]),
-    ] {
+    for g in [of_definite(Cholesky, &x), of_definite(Eigh, &x), op(Lu, &[&x]), op(Svd { vectors: true }, &[&x])] {
         check_vmap(&g, &rows(&[3, 3]));
         check_vmap(&transform::grad(&loss(&g), &[0]).unwrap(), &rows(&[3, 3]));
     }
-    for g in [
-        op(Qr { full: false }, &[&tall]),
-        op(Qr { full: true }, &[&tall]),
-        op(Svd { vectors: false }, &[&tall]),
-    ] {
+    for g in [op(Qr { full: false }, &[&tall]), op(Qr { full: true }, &[&tall]), op(Svd { vectors: false }, &[&tall])] {
         check_vmap(&g, &rows(&[4, 2]));
         check_vmap(&transform::grad(&loss(&g), &[0]).unwrap(), &rows(&[4, 2]));
     }
     for solve in solves().take(4) {
         let shape: &[usize] = if solve.left { &[3, 2] } else { &[2, 3] };
-        let rows: Vec<Vec<Literal>> = seeds
-            .iter()
-            .map(|&s| vec![triangular(s), random(shape, s + 9)])
-            .collect();
+        let rows: Vec<Vec<Literal>> = seeds.iter().map(|&s| vec![triangular(s), random(shape, s + 9)]).collect();
         let g = op(solve, &[&rows[0][0], &rows[0][1]]);
         check_vmap(&g, &rows);
         check_vmap(&transform::grad(&loss(&g), &[0, 1]).unwrap(), &rows);
@@ -339,12 +284,9 @@ fn empty_matrices_and_bad_operands() {
             let back = transform::grad(&loss(&g), &[0]).unwrap();
             assert_eq!(run(&back, std::slice::from_ref(&x))[0].ty(), x.ty(), "{}", o.name());
         }
-        for bad in [
-            Type::new(F, &[3]),
-            Type::new(F, &[]),
-            Type::new(DType::I32, &[2, 2]),
-            Type::new(DType::BF16, &[2, 2]),
-        ] {
+        for bad in
+            [Type::new(F, &[3]), Type::new(F, &[]), Type::new(DType::I32, &[2, 2]), Type::new(DType::BF16, &[2, 2])]
+        {
             assert!(o.infer(std::slice::from_ref(&bad)).is_err(), "{} of {bad}", o.name());
         }
         assert!(o.infer(&[]).is_err());
@@ -360,11 +302,7 @@ fn empty_matrices_and_bad_operands() {
         let o = Op::from(solve);
         let fits = Type::new(F, if solve.left { &[3, 0] } else { &[0, 3] });
         assert!(o.infer(&[square.clone(), fits]).is_ok());
-        for bad in [
-            Type::new(F, &[2, 2]),
-            Type::new(F, &[1, 3, 3]),
-            Type::new(DType::F32, &[3, 3]),
-        ] {
+        for bad in [Type::new(F, &[2, 2]), Type::new(F, &[1, 3, 3]), Type::new(DType::F32, &[3, 3])] {
             assert!(o.infer(&[square.clone(), bad]).is_err());
         }
     }

@@ -100,10 +100,7 @@ fn values_and_gradients_stay_close_and_gradients_are_f32() {
     let x = [values(&[4, 8], 1), values(&[8, 8], 2), values(&[8], 3)];
     let g = narrow(&f);
     near(&run(&g, &x), &run(&f, &x), 2e-2);
-    let (exact, got) = (
-        transform::grad(&f, &[0, 1, 2]).unwrap(),
-        transform::grad(&g, &[0, 1, 2]).unwrap(),
-    );
+    let (exact, got) = (transform::grad(&f, &[0, 1, 2]).unwrap(), transform::grad(&g, &[0, 1, 2]).unwrap());
     assert_eq!(got.output_types(), exact.output_types());
     assert!(ops(&got, "dot").iter().all(|d| d.iter().all(|d| *d == BF16)), "{got}");
     near(&run(&got, &x), &run(&exact, &x), 5e-2);
@@ -151,10 +148,7 @@ fn composites_are_narrow_only_where_the_policy_says() {
         Ok(vec![b.emit(norm.into(), v)?[0]])
     });
     assert_eq!(narrow(&f), f);
-    let policy = Policy {
-        narrow: vec!["rmsnorm".into()],
-        ..Policy::new(BF16)
-    };
+    let policy = Policy { narrow: vec!["rmsnorm".into()], ..Policy::new(BF16) };
     let g = precision(&f, &policy).unwrap();
     let Some(Op::Composite(c)) = g.nodes().iter().map(|n| &n.op).find(|o| o.name() == "composite") else {
         panic!("the composite stays one");
@@ -184,10 +178,7 @@ fn attention_is_narrow_activations_follow_and_norms_stay() {
         let ty = b.ty(v[0]);
         let norm = rmsnorm(&ty, &b.ty(v[1]), 1e-5)?;
         let h = b.emit(norm.into(), v)?[0];
-        let options = Attention {
-            causal: true,
-            ..Attention::default()
-        };
+        let options = Attention { causal: true, ..Attention::default() };
         let y = b.emit(attention(&ty, &ty, &ty, &options)?.into(), &[h, h, h])?[0];
         let after = b.one(silu(&ty)?.into(), &[y])?;
         let before = b.one(silu(&ty)?.into(), &[h])?;

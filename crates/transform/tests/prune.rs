@@ -40,9 +40,7 @@ fn body(inputs: usize, f: impl FnOnce(&mut Builder, &[Value]) -> Vec<Value>) -> 
 /// `alone` feeds itself from c1 and x1; outputs are the carries, then two stacked values.
 fn loop_body() -> Graph {
     body(8, |b, v| {
-        let [c0, c1, fixed, used, feeds, alone, x0, x1] = v[..] else {
-            unreachable!()
-        };
+        let [c0, c1, fixed, used, feeds, alone, x0, x1] = v[..] else { unreachable!() };
         let s = b.unary(Unary::Sin, feeds).unwrap();
         let t = b.mul(fixed, x0).unwrap();
         let u = b.add(used, s).unwrap();
@@ -55,10 +53,7 @@ fn loop_body() -> Graph {
 }
 
 fn scan(bounded: bool) -> Scan {
-    Scan {
-        bounded,
-        ..Scan::over(2, 4, 3, loop_body())
-    }
+    Scan { bounded, ..Scan::over(2, 4, 3, loop_body()) }
 }
 
 #[test]
@@ -93,11 +88,7 @@ fn a_scan_keeps_what_its_readers_need() {
                 }
                 let (op, args, outs) = only(&p);
                 let Op::Scan(s) = op else { panic!("{p}") };
-                assert_eq!(
-                    (args - bounded as usize, outs, s.carries),
-                    (operands, results, carries),
-                    "{p}"
-                );
+                assert_eq!((args - bounded as usize, outs, s.carries), (operands, results, carries), "{p}");
             }
         }
     }
@@ -116,9 +107,7 @@ fn pruning_goes_inside_and_comes_back_out() {
         vec![outs[0], v[1]]
     });
     let x = vectors(2);
-    let g = graph(&[&x[0], &x[1]], |b, v| {
-        Ok(vec![b.emit(Scan::over(0, 2, 2, outer).into(), v)?[0]])
-    });
+    let g = graph(&[&x[0], &x[1]], |b, v| Ok(vec![b.emit(Scan::over(0, 2, 2, outer).into(), v)?[0]]));
     let p = pruned(&g, &x);
     let (op, args, outs) = only(&p);
     assert_eq!((args, outs), (1, 1));
@@ -159,13 +148,8 @@ fn a_while_keeps_what_decides_and_what_is_read() {
         v[4].clone(),
     ];
     let refs: Vec<&Literal> = x.iter().collect();
-    let rows: [(&[usize], usize, usize); 5] = [
-        (&[0, 1, 2, 3, 4], 8, 3),
-        (&[2], 6, 2),
-        (&[0, 1], 3, 1),
-        (&[3], 5, 2),
-        (&[1, 4], 0, 0),
-    ];
+    let rows: [(&[usize], usize, usize); 5] =
+        [(&[0, 1, 2, 3, 4], 8, 3), (&[2], 6, 2), (&[0, 1], 3, 1), (&[3], 5, 2), (&[1, 4], 0, 0)];
     for (outs, operands, results) in rows {
         let g = graph(&refs, |b, v| {
             let all = b.emit(While::new(1, 2, cond.clone(), body.clone()).into(), v)?;
@@ -210,10 +194,7 @@ fn gradients_of_loops_get_smaller_and_stay_right() {
         let mut x = vectors(6);
         x.extend([random(&[3, 2], 9), random(&[3, 2], 10)]);
         let refs: Vec<&Literal> = x.iter().collect();
-        let scan = Scan {
-            checkpoint,
-            ..scan(false)
-        };
+        let scan = Scan { checkpoint, ..scan(false) };
         let g = graph(&refs, |b, v| Ok(vec![b.emit(scan.into(), v)?[1]]));
         let back = transform::grad(&loss(&g), &[0, 3, 6]).unwrap();
         let p = pruned(&back, &x);

@@ -55,12 +55,7 @@ fn each_policy_keeps_what_it_says() {
         let g = transform::remat(&layer(), policy.clone()).unwrap();
         let lin = transform::linearize(&g, &[true, true]).unwrap();
         assert_eq!(lin.residuals, residuals, "{policy:?}\n{}", lin.linear);
-        assert_eq!(
-            dots(&lin.linear),
-            dots(&plain.linear) + again,
-            "{policy:?}\n{}",
-            lin.linear
-        );
+        assert_eq!(dots(&lin.linear), dots(&plain.linear) + again, "{policy:?}\n{}", lin.linear);
     }
     let g = transform::remat(&layer(), RematPolicy::Everything).unwrap();
     let lin = transform::linearize(&g, &[true, true]).unwrap();
@@ -80,9 +75,7 @@ fn gradients_are_the_same_under_every_policy() {
             close(a, b, 1e-14);
         }
         check_grads(&g, &x, &[0, 1], 1e-7);
-        let rows: Vec<Vec<Literal>> = (0..3)
-            .map(|k| vec![random(&[2, 3], k + 5), random(&[3, 3], k + 9)])
-            .collect();
+        let rows: Vec<Vec<Literal>> = (0..3).map(|k| vec![random(&[2, 3], k + 5), random(&[3, 3], k + 9)]).collect();
         check_vmap(&transform::grad(&loss(&g), &[0, 1]).unwrap(), &rows);
     }
 }
@@ -102,10 +95,7 @@ fn a_remat_inside_a_scan_keeps_its_names_for_every_iteration() {
     let x = [random(&[3, 3], 1), random(&[2, 3], 2)];
     let stored = |policy: RematPolicy| -> usize {
         let lin = transform::linearize(&scan(policy), &[true, true]).unwrap();
-        lin.linear.input_types()[..lin.residuals]
-            .iter()
-            .map(|t| t.bytes())
-            .sum()
+        lin.linear.input_types()[..lin.residuals].iter().map(|t| t.bytes()).sum()
     };
     let step = 4 * 2 * 3 * DType::F64.size();
     assert_eq!(stored(names(&["hidden"])), stored(RematPolicy::Nothing) + step);
@@ -118,25 +108,14 @@ fn a_remat_inside_a_scan_keeps_its_names_for_every_iteration() {
 #[test]
 fn names_are_the_identity_and_print_any_text() {
     let x = random(&[2], 1);
-    for name in [
-        "plain",
-        "with \"quotes\" and \\",
-        "line\nbreak\ttab\r\0",
-        "π ≈ 3 \u{7f}\u{200b}",
-    ] {
+    for name in ["plain", "with \"quotes\" and \\", "line\nbreak\ttab\r\0", "π ≈ 3 \u{7f}\u{200b}"] {
         let g = graph(&[&x], |b, v| Ok(vec![b.one(Name::new(name).into(), &[v[0]])?]));
         gives(&g, std::slice::from_ref(&x), std::slice::from_ref(&x));
         check_grads(&g, std::slice::from_ref(&x), &[0], 1e-9);
         check_vmap(&g, &[vec![x.clone()], vec![random(&[2], 2)]]);
         assert_eq!(text::parse(&g.to_string()).unwrap(), g);
     }
-    for bad in [
-        "\"\\u{}\"",
-        "\"\\u{d800}\"",
-        "\"\\u{1234567}\"",
-        "\"\\u12\"",
-        "\"\\u{12",
-    ] {
+    for bad in ["\"\\u{}\"", "\"\\u{d800}\"", "\"\\u{1234567}\"", "\"\\u12\"", "\"\\u{12"] {
         let source = format!("graph (%0: f64[]) {{\n  %1 = name(%0) {{name={bad}}} : f64[]\n  return %1\n}}");
         assert!(text::parse(&source).is_err(), "{bad}");
     }

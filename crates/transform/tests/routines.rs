@@ -12,11 +12,7 @@ fn op(op: impl Into<Op>, like: &[&Literal]) -> Graph {
 }
 
 fn sort(axis: usize, num_keys: usize, descending: bool) -> Sort {
-    Sort {
-        axis,
-        num_keys,
-        descending,
-    }
+    Sort { axis, num_keys, descending }
 }
 
 /// Operands that must be refused, and none of them panics.
@@ -68,11 +64,7 @@ fn sort_orders_as_jax_does() {
         &[floats(&[2, 6], &[2., 1., -1., -0., -INF, 1., 3., 2., NAN, INF, 0., 2.])],
     );
     let order = graph(&[&table()], |b, x| Ok(vec![sort(1, 1, true).permutation(b, x)?]));
-    gives(
-        &order,
-        &[table()],
-        &[ints(&[2, 6], &[2, 0, 1, 5, 3, 4, 3, 0, 1, 5, 2, 4])],
-    );
+    gives(&order, &[table()], &[ints(&[2, 6], &[2, 0, 1, 5, 3, 4, 3, 0, 1, 5, 2, 4])]);
 }
 
 #[test]
@@ -80,10 +72,7 @@ fn top_k_takes_the_first_of_equals() {
     gives(
         &op(TopK { k: 4, axis: 1 }, &[&table()]),
         &[table()],
-        &[
-            floats(&[2, 4], &[NAN, 3., 1., 1., INF, 2., 2., 2.]),
-            ints(&[2, 4], &[2, 0, 1, 5, 3, 0, 1, 5]),
-        ],
+        &[floats(&[2, 4], &[NAN, 3., 1., 1., INF, 2., 2., 2.]), ints(&[2, 4], &[2, 0, 1, 5, 3, 0, 1, 5])],
     );
     let columns = floats(&[3, 2], &[1., 5., 3., 4., 2., 6.]);
     gives(
@@ -97,17 +86,9 @@ fn top_k_takes_the_first_of_equals() {
 fn places_outside_the_axis_read_zero_and_drop() {
     let x = floats(&[3], &[1., 2., 3.]);
     let i = ints(&[4], &[2, -1, 3, 2]);
-    gives(
-        &op(TakeAlong { axis: 0 }, &[&x, &i]),
-        &[x, i.clone()],
-        &[floats(&[4], &[3., 0., 0., 3.])],
-    );
+    gives(&op(TakeAlong { axis: 0 }, &[&x, &i]), &[x, i.clone()], &[floats(&[4], &[3., 0., 0., 3.])]);
     let u = floats(&[4], &[1., 2., 4., 8.]);
-    gives(
-        &op(PutAlong { axis: 0, size: 3 }, &[&u, &i]),
-        &[u, i],
-        &[floats(&[3], &[0., 0., 9.])],
-    );
+    gives(&op(PutAlong { axis: 0, size: 3 }, &[&u, &i]), &[u, i], &[floats(&[3], &[0., 0., 9.])]);
 }
 
 #[test]
@@ -142,10 +123,7 @@ fn sorting_is_differentiable_and_batches() {
 fn sorting_takes_empty_axes_and_every_dtype() {
     for shape in [&[0usize, 3][..], &[3, 0], &[0]] {
         let x = random(shape, 1);
-        assert_eq!(
-            run(&op(sort(0, 1, false), &[&x]), std::slice::from_ref(&x))[0].ty(),
-            x.ty()
-        );
+        assert_eq!(run(&op(sort(0, 1, false), &[&x]), std::slice::from_ref(&x))[0].ty(), x.ty());
         assert_eq!(run(&op(TopK { k: 0, axis: 0 }, &[&x]), &[x])[0].ty().shape[0], 0);
     }
     for dtype in DType::ALL {
@@ -169,23 +147,14 @@ fn bad_sorts_are_problems() {
     assert!(refused(TakeAlong { axis: 0 }, &[&x, &x]));
     assert!(refused(TakeAlong { axis: 0 }, &[&x, &ints(&[2, 4], &[0; 8])]));
     assert!(refused(TakeAlong { axis: 2 }, &[&x, &i]));
-    assert!(refused(
-        PutAlong {
-            axis: 0,
-            size: usize::MAX
-        },
-        &[&x, &i]
-    ));
+    assert!(refused(PutAlong { axis: 0, size: usize::MAX }, &[&x, &i]));
     assert!(refused(PutAlong { axis: 0, size: 1 }, &[&x, &ints(&[1, 3], &[0; 3])]));
     let mut b = Builder::new();
     assert!(sort(0, 1, false).permutation(&mut b, &[]).is_err());
 }
 
 fn fft(kind: FftKind, axes: &[usize]) -> Fft {
-    Fft {
-        kind,
-        axes: axes.iter().copied().collect(),
-    }
+    Fft { kind, axes: axes.iter().copied().collect() }
 }
 
 #[test]
@@ -201,51 +170,18 @@ fn transforms_equal_numpys() {
             fft(FftKind::Forward, &[0]),
             vec![re.clone(), im.clone()],
             vec![
-                floats(
-                    &[5],
-                    &[
-                        5.5,
-                        2.3485580759857423,
-                        -4.885381550722956,
-                        -1.513805387401466,
-                        3.5506288621386797,
-                    ],
-                ),
-                floats(
-                    &[5],
-                    &[
-                        2.25,
-                        -0.8260793341721899,
-                        0.6950142067557958,
-                        2.3726132510563103,
-                        -4.491548123639916,
-                    ],
-                ),
+                floats(&[5], &[5.5, 2.3485580759857423, -4.885381550722956, -1.513805387401466, 3.5506288621386797]),
+                floats(&[5], &[2.25, -0.8260793341721899, 0.6950142067557958, 2.3726132510563103, -4.491548123639916]),
             ],
         ),
         (
             fft(FftKind::Inverse, &[0]),
             vec![re.clone(), im],
             vec![
+                floats(&[5], &[1.1, 0.710125772427736, -0.30276107748029324, -0.9770763101445912, 0.4697116151971485]),
                 floats(
                     &[5],
-                    &[
-                        1.1,
-                        0.710125772427736,
-                        -0.30276107748029324,
-                        -0.9770763101445912,
-                        0.4697116151971485,
-                    ],
-                ),
-                floats(
-                    &[5],
-                    &[
-                        0.45,
-                        -0.8983096247279833,
-                        0.47452265021126205,
-                        0.13900284135115917,
-                        -0.165215866834438,
-                    ],
+                    &[0.45, -0.8983096247279833, 0.47452265021126205, 0.13900284135115917, -0.165215866834438],
                 ),
             ],
         ),
@@ -303,14 +239,7 @@ fn transforms_equal_numpys() {
                 floats(&[2, 3], &[9.5, -4.75, -4.75, 2.5, 1.75, 1.75]),
                 floats(
                     &[2, 3],
-                    &[
-                        0.0,
-                        3.8971143170299736,
-                        -3.8971143170299736,
-                        0.0,
-                        -2.1650635094610964,
-                        2.1650635094610964,
-                    ],
+                    &[0.0, 3.8971143170299736, -3.8971143170299736, 0.0, -2.1650635094610964, 2.1650635094610964],
                 ),
             ],
         ),

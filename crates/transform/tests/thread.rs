@@ -32,11 +32,7 @@ fn loss(batch: usize, d: usize, length: usize, bounded: bool, checkpoint: Checkp
     if bounded {
         args.insert(0, b.input(DType::I32, &[]));
     }
-    let scan = Scan {
-        bounded,
-        checkpoint,
-        ..Scan::over(3, 1, length, body(batch, d))
-    };
+    let scan = Scan { bounded, checkpoint, ..Scan::over(3, 1, length, body(batch, d)) };
     let outs = b.emit(scan.into(), &args).unwrap();
     let diff = b.sub(outs[1], target).unwrap();
     let sq = b.mul(diff, diff).unwrap();
@@ -52,9 +48,7 @@ fn inputs(graph: &Graph) -> Vec<Literal> {
         .iter()
         .map(|t| {
             Literal::from_fn(t.clone(), |_| {
-                state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 let u = (state >> 33) as f64 / (1u64 << 31) as f64;
                 if t.dtype == DType::I32 {
                     ir::Scalar::from_i64(DType::I32, 3)
@@ -92,12 +86,9 @@ fn finite_difference(graph: &Graph, x: &[Literal], wrt: usize) -> Literal {
 
 #[test]
 fn grad_through_scan_and_composite_equals_finite_differences() {
-    for (bounded, checkpoint) in [
-        (false, Checkpoint::All),
-        (true, Checkpoint::All),
-        (false, Checkpoint::Every(2)),
-        (true, Checkpoint::Every(2)),
-    ] {
+    for (bounded, checkpoint) in
+        [(false, Checkpoint::All), (true, Checkpoint::All), (false, Checkpoint::Every(2)), (true, Checkpoint::Every(2))]
+    {
         let f = loss(2, 3, 5, bounded, checkpoint);
         verify::verify(&f).unwrap();
         let x = inputs(&f);
@@ -183,13 +174,7 @@ fn jvp_equals_vjp_and_text_round_trips() {
     let dy = interp::run(&fwd, &x).unwrap()[1].get(0).to_f64();
     let grads = interp::run(&g, &x[..6]).unwrap();
     let dot: f64 = (0..5)
-        .map(|i| {
-            grads[i]
-                .scalars()
-                .zip(x[6 + i].scalars())
-                .map(|(a, b)| a.to_f64() * b.to_f64())
-                .sum::<f64>()
-        })
+        .map(|i| grads[i].scalars().zip(x[6 + i].scalars()).map(|(a, b)| a.to_f64() * b.to_f64()).sum::<f64>())
         .sum();
     assert!((dy - dot).abs() < 1e-12, "{dy} {dot}");
 }

@@ -88,8 +88,8 @@ impl<'a> Emitter<'a> {
         if let (Some(b), Some(v)) = (self.shape.block, self.shape.vector) {
             parallel = Some(parallel.unwrap_or(1) * (self.shape.extents[v] / b));
         }
-        self.hoist_all();
         match parallel {
+            // A parallel loop stands alone: what it does not change is computed once by each worker.
             Some(n) => {
                 let var = self.b.var();
                 self.b.begin();
@@ -107,16 +107,14 @@ impl<'a> Emitter<'a> {
                     body,
                 }));
             }
-            None => self.rows(0),
+            None => {
+                self.hoist_all();
+                self.rows(0);
+            }
         }
         let mut kernel = self.b.finish();
         kernel.name = kernel_name(group);
-        Lowered {
-            kernel,
-            params: self.params,
-            parallel,
-            work: self.shape.work,
-        }
+        Lowered { kernel, params: self.params, parallel, work: self.shape.work }
     }
 
     /// The loops over a tile, whose place and size are arguments; with reductions a tile has whole rows.
@@ -126,13 +124,7 @@ impl<'a> Emitter<'a> {
         self.params.push(Param::Value(tile));
         let args: Vec<Size> = (0..6).map(|_| self.b.size()).collect();
         let start = |b: &mut Builder, k: u32| {
-            b.let_(
-                DType::I64,
-                loops::Op::Index(loops::Index {
-                    offset_args: vec![k],
-                    ..loops::Index::default()
-                }),
-            )
+            b.let_(DType::I64, loops::Op::Index(loops::Index { offset_args: vec![k], ..loops::Index::default() }))
         };
         let (b0, r0, c0) = (start(&mut self.b, 0), start(&mut self.b, 1), start(&mut self.b, 2));
         if let Some(v) = batch {
@@ -148,13 +140,7 @@ impl<'a> Emitter<'a> {
         }
         self.hoist_all();
         let plain = |var, extent, kind, body| {
-            Stmt::Loop(loops::Loop {
-                var,
-                extent: Extent::Exact(extent),
-                kind,
-                carried: Vec::new(),
-                body,
-            })
+            Stmt::Loop(loops::Loop { var, extent: Extent::Exact(extent), kind, carried: Vec::new(), body })
         };
         if self.reductions.is_empty() {
             let cv = self.b.var();
@@ -178,12 +164,7 @@ impl<'a> Emitter<'a> {
         self.b.push(plain(rv, args[3], LoopKind::Serial, outer));
         let mut kernel = self.b.finish();
         kernel.name = format!("tile_{}", kernel_name(group));
-        Lowered {
-            kernel,
-            params: self.params,
-            parallel: None,
-            work: self.shape.work,
-        }
+        Lowered { kernel, params: self.params, parallel: None, work: self.shape.work }
     }
 
     /// Row variables, and the start of the vector's block, from the flat parallel variable.
@@ -258,27 +239,11 @@ impl<'a> Emitter<'a> {
         for (((init, combine), phi), next) in init.iter().zip(phis).zip(nexts) {
             let out = self.b.reg(self.b.dtype(*init));
             outs.push(out);
-            carried.push(Carried {
-                init: *init,
-                phi,
-                next,
-                out,
-                combine: *combine,
-            });
+            carried.push(Carried { init: *init, phi, next, out, combine: *combine });
         }
-        let count = self
-            .shape
-            .block
-            .filter(|_| start.is_some())
-            .unwrap_or(self.shape.extents[v]);
+        let count = self.shape.block.filter(|_| start.is_some()).unwrap_or(self.shape.extents[v]);
         let extent = Extent::Exact(Size::Const(count));
-        self.b.push(Stmt::Loop(loops::Loop {
-            var,
-            extent,
-            kind,
-            carried,
-            body: block,
-        }));
+        self.b.push(Stmt::Loop(loops::Loop { var, extent, kind, carried, body: block }));
         outs
     }
 
@@ -311,9 +276,7 @@ impl<'a> Emitter<'a> {
         self.level = 0;
         for level in 1..=levels {
             self.hoist_all();
-            let here: Vec<usize> = (0..self.reductions.len())
-                .filter(|&k| self.reductions[k].level == level)
-                .collect();
+            let here: Vec<usize> = (0..self.reductions.len()).filter(|&k| self.reductions[k].level == level).collect();
             let mut init = Vec::new();
             for &k in &here {
                 let r = &self.reductions[k];
@@ -322,20 +285,9 @@ impl<'a> Emitter<'a> {
             }
             let outs = self.reduce_loops(0, &init, &here);
             for (&k, out) in here.iter().zip(outs) {
-                let (result, dtype) = (
-                    self.reductions[k].result,
-                    self.g.exprs.info(self.reductions[k].result).dtype,
-                );
-                let out = if self.b.dtype(out) == dtype {
-                    out
-                } else {
-                    self.b.cast(dtype, out)
-                };
-                self.scopes
-                    .last_mut()
-                    .expect("a scope is open")
-                    .regs
-                    .insert(result, out);
+                let (result, dtype) = (self.reductions[k].result, self.g.exprs.info(self.reductions[k].result).dtype);
+                let out = if self.b.dtype(out) == dtype { out } else { self.b.cast(dtype, out) };
+                self.scopes.last_mut().expect("a scope is open").regs.insert(result, out);
             }
             self.level = level;
         }
@@ -351,11 +303,7 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn col_kind(&self, v: usize) -> LoopKind {
-        if self.shape.vector == Some(v) {
-            LoopKind::Vector
-        } else {
-            LoopKind::Serial
-        }
+        if self.shape.vector == Some(v) { LoopKind::Vector } else { LoopKind::Serial }
     }
 
     pub(super) fn reduce_loops(&mut self, k: usize, accs: &[(Reg, Binary)], here: &[usize]) -> Vec<Reg> {
@@ -364,21 +312,15 @@ impl<'a> Emitter<'a> {
             for (&r, &(acc, op)) in here.iter().zip(accs) {
                 let (operand, dtype) = (self.reductions[r].operand, self.reductions[r].acc);
                 let x = self.reg(operand);
-                let x = if self.b.dtype(x) == dtype {
-                    x
-                } else {
-                    self.b.cast(dtype, x)
-                };
+                let x = if self.b.dtype(x) == dtype { x } else { self.b.cast(dtype, x) };
                 next.push(self.b.binary(op, acc, x));
             }
             self.write_cache(here);
             return next;
         };
         let kind = self.col_kind(v);
-        let init: Vec<(Reg, Option<Binary>)> = accs
-            .iter()
-            .map(|&(r, op)| (r, (kind == LoopKind::Vector).then_some(op)))
-            .collect();
+        let init: Vec<(Reg, Option<Binary>)> =
+            accs.iter().map(|&(r, op)| (r, (kind == LoopKind::Vector).then_some(op))).collect();
         self.over(v, kind, &init, &mut |e, phis| {
             if k + 1 < e.shape.cols.len() {
                 e.hoist_all();
@@ -436,13 +378,7 @@ impl<'a> Emitter<'a> {
         }
         let col_vars = self.shape.cols.iter().fold(0u64, |m, v| m | 1 << v) | self.merged_into_cols();
         let mut phases: Vec<Vec<ExId>> = (1..=levels)
-            .map(|l| {
-                self.reductions
-                    .iter()
-                    .filter(|r| r.level == l)
-                    .map(|r| r.operand)
-                    .collect()
-            })
+            .map(|l| self.reductions.iter().filter(|r| r.level == l).map(|r| r.operand).collect())
             .collect();
         phases.push(self.stores.iter().filter(|s| s.1 == Role::Full).map(|s| s.2).collect());
         let mut first = FxHashMap::default();
@@ -601,22 +537,14 @@ impl<'a> Emitter<'a> {
                     index = index.plus(c, 1);
                 }
                 let acc = self.b.load(buf, index);
-                let out = if self.b.dtype(acc) == dtype {
-                    acc
-                } else {
-                    self.b.cast(dtype, acc)
-                };
+                let out = if self.b.dtype(acc) == dtype { acc } else { self.b.cast(dtype, acc) };
                 self.scopes.last_mut().expect("a scope is open").regs.insert(e, out);
                 return out;
             }
             Ex::Load { from, at, mask } => {
                 let mask = mask.map(|(m, s)| (self.reg(m), s));
                 let buf = self.buffer(from, dtype, Mode::Read);
-                loops::Op::Load {
-                    buf,
-                    index: self.index(&at),
-                    mask,
-                }
+                loops::Op::Load { buf, index: self.index(&at), mask }
             }
             Ex::Unary(op, a) => loops::Op::Unary(op, self.reg(a)),
             Ex::Binary(op, a, b) => loops::Op::Binary(op, self.reg(a), self.reg(b)),
@@ -653,20 +581,12 @@ impl<'a> Emitter<'a> {
                 let index = self.index(&l);
                 let x = self.b.let_(DType::I64, loops::Op::Index(index));
                 let n = self.b.constant(Scalar::from_i64(DType::I64, by));
-                let op = if matches!(self.g.atoms.get(a).kind, AtomKind::Div(..)) {
-                    Binary::Div
-                } else {
-                    Binary::Rem
-                };
+                let op = if matches!(self.g.atoms.get(a).kind, AtomKind::Div(..)) { Binary::Div } else { Binary::Rem };
                 self.b.binary(op, x, n)
             }
             AtomKind::Computed(e) => {
                 let r = self.reg(e);
-                if self.b.dtype(r) == DType::I64 {
-                    r
-                } else {
-                    self.b.cast(DType::I64, r)
-                }
+                if self.b.dtype(r) == DType::I64 { r } else { self.b.cast(DType::I64, r) }
             }
         };
         self.scopes.last_mut().expect("a scope is open").atoms.insert(a, r);
@@ -674,10 +594,7 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn index(&mut self, lin: &Lin) -> loops::Index {
-        let mut out = loops::Index {
-            offset: lin.c,
-            ..loops::Index::default()
-        };
+        let mut out = loops::Index { offset: lin.c, ..loops::Index::default() };
         for &(a, k) in &lin.terms {
             let atom = match self.g.atoms.get(a).kind {
                 AtomKind::Var(v) if self.shape.merged[v].is_some() => continue,

@@ -89,13 +89,7 @@ impl Exprs {
         if let Some(id) = self.known.get(&ex) {
             return *id;
         }
-        let mut info = Info {
-            dtype,
-            vars,
-            level,
-            cost: own_cost(&ex),
-            carried: matches!(ex, Ex::Carry(_)),
-        };
+        let mut info = Info { dtype, vars, level, cost: own_cost(&ex), carried: matches!(ex, Ex::Carry(_)) };
         for c in ex.children() {
             let child = self.info(c);
             info.vars |= child.vars;

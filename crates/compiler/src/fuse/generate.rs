@@ -199,12 +199,7 @@ impl<'a> Generator<'a> {
         let dims = &g.dims;
         let (mut batch, mut window) = (Index::new(), Index::new());
         for (a, i) in index.iter().enumerate() {
-            if dims.offset.contains(&a) {
-                &mut window
-            } else {
-                &mut batch
-            }
-            .push(i.clone());
+            if dims.offset.contains(&a) { &mut window } else { &mut batch }.push(i.clone());
         }
         let mut window = window.into_iter();
         let mut inside: Option<ExId> = None;
@@ -219,7 +214,11 @@ impl<'a> Generator<'a> {
             if let Some(k) = dims.index_map.iter().position(|&x| x == a) {
                 let mut place = batch.clone();
                 place.push(Lin::constant(k as i64));
-                let room = operand.shape[a].checked_sub(g.slice_sizes[a]).ok_or(Fail::NotScalar)?;
+                let Some(room) = operand.shape[a].checked_sub(g.slice_sizes[a]) else {
+                    // No slice fits into the operand, so every one is outside.
+                    let GatherMode::Fill(fill) = g.mode else { return Err(Fail::NotScalar) };
+                    return Ok(self.exprs.constant(fill));
+                };
                 if let GatherMode::Fill(_) = g.mode {
                     let raw = self.value(args[1], &place, mask)?;
                     let raw = self.exprs.cast(DType::I64, raw);
@@ -295,25 +294,13 @@ impl<'a> Generator<'a> {
                 inner
             }
             View::Broadcast(dims) => (dims.iter().enumerate())
-                .map(|(a, &d)| {
-                    if operand.shape[a] == 1 {
-                        Lin::default()
-                    } else {
-                        index[d].clone()
-                    }
-                })
+                .map(|(a, &d)| if operand.shape[a] == 1 { Lin::default() } else { index[d].clone() })
                 .collect(),
-            View::Slice(start, stride) => (index.iter().enumerate())
-                .map(|(a, i)| i.scale(stride[a] as i64).plus(start[a] as i64))
-                .collect(),
+            View::Slice(start, stride) => {
+                (index.iter().enumerate()).map(|(a, i)| i.scale(stride[a] as i64).plus(start[a] as i64)).collect()
+            }
             View::Flip(axes) => (index.iter().enumerate())
-                .map(|(a, i)| {
-                    if axes.contains(&a) {
-                        i.scale(-1).plus(operand.shape[a] as i64 - 1)
-                    } else {
-                        i.clone()
-                    }
-                })
+                .map(|(a, i)| if axes.contains(&a) { i.scale(-1).plus(operand.shape[a] as i64 - 1) } else { i.clone() })
                 .collect(),
             View::Pad(low, interior) => return self.pad(low, interior, args, &operand, index, mask),
         };

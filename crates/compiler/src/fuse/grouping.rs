@@ -66,8 +66,11 @@ struct Grouping<'a> {
     /// Unit of each needed value that a unit computes.
     unit_of: Vec<Option<usize>>,
     units: Vec<Unit>,
-    /// Units that each unit depends on, all the way up.
-    above: Vec<BTreeSet<usize>>,
+    /// Units that each unit reads from, and units that read from it.
+    deps: Vec<Vec<usize>>,
+    users: Vec<Vec<usize>>,
+    /// The latest unit among each unit and all that it depends on: what it can't reach needs no search.
+    latest: Vec<usize>,
     /// Needed values that each root reads.
     reads: BTreeMap<Value, Vec<Value>>,
 }
@@ -83,7 +86,9 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
         needed,
         unit_of: vec![None; n],
         units: Vec::new(),
-        above: Vec::new(),
+        deps: Vec::new(),
+        users: Vec::new(),
+        latest: Vec::new(),
         reads: BTreeMap::new(),
     };
     for (k, node) in graph.nodes().iter().enumerate() {
@@ -184,7 +189,9 @@ impl Grouping<'_> {
     fn new_unit(&mut self, unit: Unit, outs: &[Value], reads: &[Value]) -> usize {
         let id = self.units.len();
         self.units.push(unit);
-        self.above.push(BTreeSet::new());
+        self.deps.push(Vec::new());
+        self.users.push(Vec::new());
+        self.latest.push(id);
         for v in outs {
             self.unit_of[v.0 as usize] = Some(id);
         }
@@ -192,24 +199,37 @@ impl Grouping<'_> {
         id
     }
 
-    /// Adds what a unit reads to what it depends on, for it and all that depend on it.
+    /// Adds what a unit reads to what it depends on.
     fn depend(&mut self, id: usize, reads: &[Value]) {
-        let mut more = BTreeSet::new();
         for v in reads {
-            if let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id) {
-                more.insert(u);
-                more.extend(&self.above[u]);
+            let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id && !self.deps[id].contains(&u)) else {
+                continue;
+            };
+            self.deps[id].push(u);
+            self.users[u].push(id);
+            let mut raise = vec![(id, self.latest[u])];
+            while let Some((x, to)) = raise.pop() {
+                if self.latest[x] < to {
+                    self.latest[x] = to;
+                    raise.extend(self.users[x].iter().map(|&y| (y, to)));
+                }
             }
         }
-        if more.is_subset(&self.above[id]) {
-            return;
-        }
-        self.above[id].extend(&more);
-        for u in 0..self.above.len() {
-            if u != id && self.above[u].contains(&id) {
-                self.above[u].extend(&more);
+    }
+
+    /// Whether `from` depends on `to`, directly or not.
+    fn reaches(&self, from: usize, to: usize) -> bool {
+        let mut stack = vec![from];
+        let mut seen = FxHashSet::default();
+        while let Some(x) = stack.pop() {
+            if x == to {
+                return true;
+            }
+            if self.latest[x] >= to && seen.insert(x) {
+                stack.extend(&self.deps[x]);
             }
         }
+        false
     }
 
     /// Needed values that computing `v` reads.
@@ -243,11 +263,9 @@ impl Grouping<'_> {
         let recent = self.units.len().saturating_sub(12);
         for u in (recent..self.units.len()).rev() {
             if let Unit::Group(g) = &self.units[u]
-                && g.roots.iter().any(|r| {
-                    self.reads[&r.value]
-                        .iter()
-                        .any(|x| reads.contains(x) && self.graph.ty(*x).rank() > 0)
-                })
+                && g.roots
+                    .iter()
+                    .any(|r| self.reads[&r.value].iter().any(|x| reads.contains(x) && self.graph.ty(*x).rank() > 0))
             {
                 candidates.push(u);
             }
@@ -261,9 +279,7 @@ impl Grouping<'_> {
             let Some(joint) = self.join(group, v, node) else {
                 continue;
             };
-            let cycle = reads
-                .iter()
-                .any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.above[d].contains(&u)));
+            let cycle = reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
             if cycle || self.try_lower(&joint).is_err() {
                 continue;
             }
@@ -284,19 +300,13 @@ impl Grouping<'_> {
             return None;
         }
         let mut g = group.clone();
-        let kept: Shape = (0..g.full.len())
-            .filter(|a| !g.red.contains(a))
-            .map(|a| g.full[a])
-            .collect();
+        let kept: Shape = (0..g.full.len()).filter(|a| !g.red.contains(a)).map(|a| g.full[a]).collect();
         let role = match &node.op {
             Op::Reduce(r) => {
                 let shape = &self.graph.ty(node.args[0]).shape;
                 let mut axes = r.axes.to_vec();
                 axes.sort_unstable();
-                let outer: Shape = (0..shape.len())
-                    .filter(|a| !axes.contains(a))
-                    .map(|a| shape[a])
-                    .collect();
+                let outer: Shape = (0..shape.len()).filter(|a| !axes.contains(a)).map(|a| shape[a]).collect();
                 if g.red.is_empty() && g.full == *shape && is_suffix(&axes, shape.len()) {
                     g.red = axes;
                 } else if g.red.is_empty() && g.full == outer && !axes.is_empty() {
@@ -319,11 +329,7 @@ impl Grouping<'_> {
                 }
             }
         };
-        g.roots.push(Root {
-            value: v,
-            role,
-            stored: true,
-        });
+        g.roots.push(Root { value: v, role, stored: true });
         Some(g)
     }
 
@@ -379,10 +385,7 @@ impl Grouping<'_> {
         }
         let order = self.topological();
         let mut units: Vec<Option<Unit>> = self.units.into_iter().map(Some).collect();
-        Units {
-            order: order.into_iter().filter_map(|u| units[u].take()).collect(),
-            in_memory,
-        }
+        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory }
     }
 
     /// Execution order: as the program was written, as far as dependencies allow.
@@ -392,15 +395,10 @@ impl Grouping<'_> {
             Unit::Group(g) => g.roots.iter().map(|r| r.value.0).max().unwrap_or(0),
         };
         let n = self.units.len();
-        let mut waiting: Vec<usize> = self.above.iter().map(BTreeSet::len).collect();
-        let mut below: Vec<Vec<usize>> = vec![Vec::new(); n];
-        for (u, above) in self.above.iter().enumerate() {
-            above.iter().for_each(|&a| below[a].push(u));
-        }
-        let mut ready: BinaryHeap<std::cmp::Reverse<(u32, usize)>> = (0..n)
-            .filter(|&u| waiting[u] == 0)
-            .map(|u| std::cmp::Reverse((last(u), u)))
-            .collect();
+        let mut waiting: Vec<usize> = self.deps.iter().map(Vec::len).collect();
+        let below = &self.users;
+        let mut ready: BinaryHeap<std::cmp::Reverse<(u32, usize)>> =
+            (0..n).filter(|&u| waiting[u] == 0).map(|u| std::cmp::Reverse((last(u), u))).collect();
         let mut order = Vec::with_capacity(n);
         while let Some(std::cmp::Reverse((_, u))) = ready.pop() {
             order.push(u);
@@ -427,27 +425,11 @@ fn alone(graph: &Graph, v: Value, node: &Node) -> Group {
             let mut red = r.axes.to_vec();
             red.sort_unstable();
             let full = graph.ty(node.args[0]).shape.clone();
-            Group {
-                full,
-                red,
-                roots: vec![Root {
-                    value: v,
-                    role: Role::Reduce(r.kind),
-                    stored: true,
-                }],
-            }
+            Group { full, red, roots: vec![Root { value: v, role: Role::Reduce(r.kind), stored: true }] }
         }
         _ => {
             let full = graph.ty(v).shape.clone();
-            Group {
-                full,
-                red: Vec::new(),
-                roots: vec![Root {
-                    value: v,
-                    role: Role::Full,
-                    stored: true,
-                }],
-            }
+            Group { full, red: Vec::new(), roots: vec![Root { value: v, role: Role::Full, stored: true }] }
         }
     }
 }
@@ -458,17 +440,9 @@ pub(crate) fn source(in_memory: &[bool], group: &Group, v: Value) -> Source {
     for r in &group.roots {
         let is_reduce = matches!(r.role, Role::Reduce(_));
         if r.value == v {
-            return if is_reduce {
-                Source::Reduced(reductions)
-            } else {
-                Source::Result
-            };
+            return if is_reduce { Source::Reduced(reductions) } else { Source::Result };
         }
         reductions += is_reduce as usize;
     }
-    if in_memory[v.0 as usize] {
-        Source::Memory { shift: None }
-    } else {
-        Source::Inline
-    }
+    if in_memory[v.0 as usize] { Source::Memory { shift: None } } else { Source::Inline }
 }

@@ -58,24 +58,15 @@ pub(crate) enum Refine {
 
 impl Lin {
     pub(crate) fn constant(c: i64) -> Lin {
-        Lin {
-            c,
-            terms: SmallVec::new(),
-        }
+        Lin { c, terms: SmallVec::new() }
     }
 
     pub(crate) fn atom(a: AtomId) -> Lin {
-        Lin {
-            c: 0,
-            terms: SmallVec::from_slice(&[(a, 1)]),
-        }
+        Lin { c: 0, terms: SmallVec::from_slice(&[(a, 1)]) }
     }
 
     pub(crate) fn add(&self, other: &Lin) -> Lin {
-        let mut out = Lin {
-            c: self.c + other.c,
-            terms: SmallVec::new(),
-        };
+        let mut out = Lin { c: self.c + other.c, terms: SmallVec::new() };
         let (mut i, mut j) = (0, 0);
         while i < self.terms.len() || j < other.terms.len() {
             let a = self.terms.get(i);
@@ -108,20 +99,14 @@ impl Lin {
     }
 
     pub(crate) fn plus(&self, c: i64) -> Lin {
-        Lin {
-            c: self.c + c,
-            terms: self.terms.clone(),
-        }
+        Lin { c: self.c + c, terms: self.terms.clone() }
     }
 
     pub(crate) fn scale(&self, k: i64) -> Lin {
         if k == 0 {
             return Lin::default();
         }
-        Lin {
-            c: self.c * k,
-            terms: self.terms.iter().map(|&(a, x)| (a, x * k)).collect(),
-        }
+        Lin { c: self.c * k, terms: self.terms.iter().map(|&(a, x)| (a, x * k)).collect() }
     }
 
     /// Coefficient of an atom.
@@ -140,21 +125,11 @@ impl Atoms {
     }
 
     pub(crate) fn var(&mut self, var: usize, extent: i64) -> AtomId {
-        self.insert(Atom {
-            kind: AtomKind::Var(var),
-            lo: 0,
-            hi: (extent - 1).max(0),
-            vars: 1 << var,
-        })
+        self.insert(Atom { kind: AtomKind::Var(var), lo: 0, hi: (extent - 1).max(0), vars: 1 << var })
     }
 
     pub(crate) fn computed(&mut self, ex: ExId, lo: i64, hi: i64, vars: u64) -> AtomId {
-        self.insert(Atom {
-            kind: AtomKind::Computed(ex),
-            lo,
-            hi,
-            vars,
-        })
+        self.insert(Atom { kind: AtomKind::Computed(ex), lo, hi, vars })
     }
 
     fn insert(&mut self, atom: Atom) -> AtomId {
@@ -216,18 +191,8 @@ impl Atoms {
             return Err(Refine::Split { var, inner: by });
         }
         let vars = self.vars(&part);
-        let q = self.insert(Atom {
-            kind: AtomKind::Div(part.clone(), by),
-            lo: lo.max(0) / by,
-            hi: hi / by,
-            vars,
-        });
-        let r = self.insert(Atom {
-            kind: AtomKind::Mod(part, by),
-            lo: 0,
-            hi: by - 1,
-            vars,
-        });
+        let q = self.insert(Atom { kind: AtomKind::Div(part.clone(), by), lo: lo.max(0) / by, hi: hi / by, vars });
+        let r = self.insert(Atom { kind: AtomKind::Mod(part, by), lo: 0, hi: by - 1, vars });
         Ok((whole.add(&Lin::atom(q)), Lin::atom(r)))
     }
 
@@ -304,24 +269,12 @@ mod tests {
         // [4, 6] seen from [24]: the flat index of (a, b) comes apart again.
         let flat = reshape(&mut atoms, &[a.clone(), b.clone()], &[4, 6], &[24]).unwrap();
         assert_eq!(flat, [a.scale(6).add(&b)]);
-        assert_eq!(
-            reshape(&mut atoms, &flat, &[24], &[4, 6]).unwrap(),
-            [a.clone(), b.clone()]
-        );
-        assert_eq!(
-            reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(),
-            [a.clone(), Lin::default(), b.clone()]
-        );
+        assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 6]).unwrap(), [a.clone(), b.clone()]);
+        assert_eq!(reshape(&mut atoms, &flat, &[24], &[4, 1, 6]).unwrap(), [a.clone(), Lin::default(), b.clone()]);
         // [24] seen as [8, 3] from one variable of extent 24 asks for a split.
         let v = Lin::atom(atoms.var(2, 24));
-        assert_eq!(
-            reshape(&mut atoms, &[v], &[24], &[8, 3]),
-            Err(Refine::Split { var: 2, inner: 3 })
-        );
+        assert_eq!(reshape(&mut atoms, &[v], &[24], &[8, 3]), Err(Refine::Split { var: 2, inner: 3 }));
         // (a, b) of [4, 6] seen as [8, 3]: b splits by 3.
-        assert_eq!(
-            reshape(&mut atoms, &flat, &[24], &[8, 3]),
-            Err(Refine::Split { var: 1, inner: 3 })
-        );
+        assert_eq!(reshape(&mut atoms, &flat, &[24], &[8, 3]), Err(Refine::Split { var: 1, inner: 3 }));
     }
 }

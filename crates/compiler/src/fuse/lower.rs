@@ -84,10 +84,8 @@ pub(crate) fn lower(graph: &Graph, group: &Group, sources: &dyn Fn(Value) -> Sou
             return Err(Fail::NotScalar);
         }
         // Nothing to compute, unless a reduction over nothing must still give its identity.
-        let rows: i64 = (0..space.extents.len())
-            .filter(|v| space.reduced >> v & 1 == 0)
-            .map(|v| space.extents[v])
-            .product();
+        let rows: i64 =
+            (0..space.extents.len()).filter(|v| space.reduced >> v & 1 == 0).map(|v| space.extents[v]).product();
         if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == Role::Full)) {
             continue;
         }
@@ -146,18 +144,9 @@ fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Red
                 let level = g.exprs.info(operand).level + 1;
                 g.levels.push(level);
                 let result = g.value(root.value, &row, None)?;
-                let acc = if matches!(kind, ReduceKind::Sum | ReduceKind::Prod) {
-                    ty.dtype.accumulator()
-                } else {
-                    ty.dtype
-                };
-                reductions.push(Reduction {
-                    kind,
-                    operand,
-                    result,
-                    level,
-                    acc,
-                });
+                let acc =
+                    if matches!(kind, ReduceKind::Sum | ReduceKind::Prod) { ty.dtype.accumulator() } else { ty.dtype };
+                reductions.push(Reduction { kind, operand, result, level, acc });
                 result
             }
             _ => g.compute(root.value, index)?,
@@ -221,9 +210,7 @@ fn choose_loops(
     let var_atoms = var_atoms(g, n);
     let coefficient = |l: &Lin, v: usize| var_atoms[v].map_or(0, |a| l.coefficient(a));
     let all = forms(g, stores);
-    let (merged, extent_of) = merge(&all, &space.extents, &coefficient, &|v| {
-        (space.reduced >> v & 1) as usize
-    });
+    let (merged, extent_of) = merge(&all, &space.extents, &coefficient, &|v| (space.reduced >> v & 1) as usize);
     let alive: Vec<usize> = (0..n).filter(|&v| merged[v].is_none()).collect();
 
     // The vector runs where memory runs.
@@ -258,22 +245,11 @@ fn choose_loops(
         .max_by_key(|&v| (weight(v), v));
     let total: i64 = alive.iter().map(|&v| extent_of[v]).product();
     let cost: u64 = stores.iter().map(|s| g.exprs.info(s.2).cost as u64 + 2).sum::<u64>()
-        + reductions
-            .iter()
-            .map(|r| g.exprs.info(r.operand).cost as u64 + 1)
-            .sum::<u64>();
+        + reductions.iter().map(|r| g.exprs.info(r.operand).cost as u64 + 1).sum::<u64>();
     let work = total.max(0) as u64 * cost.max(1);
     let is_red = |v: usize| space.reduced >> v & 1 == 1;
-    let rows: Vec<usize> = alive
-        .iter()
-        .copied()
-        .filter(|&v| !is_red(v) && Some(v) != vector)
-        .collect();
-    let mut cols: Vec<usize> = alive
-        .iter()
-        .copied()
-        .filter(|&v| is_red(v) && Some(v) != vector)
-        .collect();
+    let rows: Vec<usize> = alive.iter().copied().filter(|&v| !is_red(v) && Some(v) != vector).collect();
+    let mut cols: Vec<usize> = alive.iter().copied().filter(|&v| is_red(v) && Some(v) != vector).collect();
     if let Some(v) = vector.filter(|&v| is_red(v)) {
         cols.push(v);
     }
@@ -287,25 +263,12 @@ fn choose_loops(
             let target = if cols.is_empty() { (n / 32).clamp(512, 8192) } else { 64 };
             block = if n >= 2 * target { divisor_near(n, target) } else { None };
             if block.is_none() && n >= 2 * target && space.extents[v] == n && cuttable {
-                return Err(Refine::Cut {
-                    var: v,
-                    at: n - n % target.max(64),
-                }
-                .into());
+                return Err(Refine::Cut { var: v, at: n - n % target.max(64) }.into());
             }
         }
         parallel_rows(&rows, &extent_of, total, &mut parallel, &mut serial);
     }
-    Ok(LoopShape {
-        parallel,
-        serial,
-        vector,
-        block,
-        cols,
-        merged,
-        extents: extent_of,
-        work,
-    })
+    Ok(LoopShape { parallel, serial, vector, block, cols, merged, extents: extent_of, work })
 }
 
 /// Merges neighbours: outer·extent + inner runs as one loop if every form says so and both are of one class. Gives what
@@ -319,11 +282,7 @@ pub(super) fn merge(
     let mut merged: Vec<Option<usize>> = vec![None; extents.len()];
     let mut joint = extents.to_vec();
     for v in 1..extents.len() {
-        if class(v) == class(v - 1)
-            && forms
-                .iter()
-                .all(|l| coefficient(l, v - 1) == coefficient(l, v) * extents[v])
-        {
+        if class(v) == class(v - 1) && forms.iter().all(|l| coefficient(l, v - 1) == coefficient(l, v) * extents[v]) {
             merged[v - 1] = Some(v);
             // Going inwards, the merged loop collects the extents of all that run in it.
             joint[v] *= joint[v - 1];
@@ -395,30 +354,14 @@ pub(crate) fn lower_epilogue(
         return Err(Fail::Mismatch);
     }
     let work = space.numel().max(0) as u64;
-    let cols = if reductions.is_empty() {
-        vec![]
-    } else {
-        c.into_iter().collect()
-    };
-    let loops = LoopShape {
-        parallel: vec![],
-        serial: vec![],
-        vector: c,
-        block: None,
-        cols,
-        merged,
-        extents,
-        work,
-    };
+    let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
+    let loops = LoopShape { parallel: vec![], serial: vec![], vector: c, block: None, cols, merged, extents, work };
     Ok(Emitter::new(g, &space, loops, reductions, stores).tile(group, tile, [b, r, c]))
 }
 
 /// The largest divisor of `n` up to `target` that is a multiple of 16 and not much smaller.
 pub(super) fn divisor_near(n: i64, target: i64) -> Option<i64> {
-    (target / 8 / 16..=target / 16)
-        .rev()
-        .map(|k| k * 16)
-        .find(|&d| d > 0 && n % d == 0)
+    (target / 8 / 16..=target / 16).rev().map(|k| k * 16).find(|&d| d > 0 && n % d == 0)
 }
 
 /// Puts enough outer rows into the parallel loop to feed many workers, with enough work left in each.

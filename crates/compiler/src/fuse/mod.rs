@@ -13,5 +13,5 @@ mod threefry;
 pub(crate) use generate::uniform;
 pub(crate) use grouping::{Unit, Units, source, units};
 pub(crate) use lower::{Group, lower, lower_epilogue};
-pub(crate) use scan::{ScanParam, lower_scan};
 pub use lower::{Lowered, Param};
+pub(crate) use scan::{ScanParam, lower_scan};

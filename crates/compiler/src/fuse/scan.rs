@@ -62,9 +62,7 @@ pub(crate) fn lower_scan(scan: &Scan) -> Result<(Lowered, Vec<ScanParam>), Fail>
     g.row = row;
     let at = step_index(&mut g, scan, time)?;
     let with_time = |v: Value| match inputs.iter().position(|&i| i == v) {
-        Some(i) if i >= nc + nk => {
-            Source::Memory { shift: Some(at.scale(body.ty(v).numel() as i64)) }
-        }
+        Some(i) if i >= nc + nk => Source::Memory { shift: Some(at.scale(body.ty(v).numel() as i64)) },
         _ => sources(v),
     };
     g.sources = &with_time;
@@ -79,7 +77,8 @@ pub(crate) fn lower_scan(scan: &Scan) -> Result<(Lowered, Vec<ScanParam>), Fail>
     }
     let numel: i64 = shape.iter().product::<usize>() as i64;
     let stacked = lane.add(&at.scale(numel));
-    let stores = outputs[nk..].iter().zip(&results[nk..]).map(|(&v, &e)| (v, super::lower::Role::Full, e, stacked.clone()));
+    let stores =
+        outputs[nk..].iter().zip(&results[nk..]).map(|(&v, &e)| (v, super::lower::Role::Full, e, stacked.clone()));
     let stores: Vec<super::lower::Store> = stores.collect();
 
     let mut extents = space.extents.clone();
@@ -96,16 +95,24 @@ pub(crate) fn lower_scan(scan: &Scan) -> Result<(Lowered, Vec<ScanParam>), Fail>
     let vector = alive.first().copied();
     let blocked = vector.is_some_and(|v| joint[v] > REGISTER_LANES);
     let block = match vector.filter(|_| blocked) {
-        Some(v) => Some(divisor_near(joint[v], 1024).or_else(|| divisor_near(joint[v], joint[v] / 2)).ok_or(Fail::Mismatch)?),
+        Some(v) => {
+            Some(divisor_near(joint[v], 1024).or_else(|| divisor_near(joint[v], joint[v] / 2)).ok_or(Fail::Mismatch)?)
+        }
         None => None,
     };
     let cost: u64 = results.iter().map(|&e| g.exprs.info(e).cost as u64 + 1).sum();
     let work = scan.length as u64 * numel as u64 * cost;
-    let shape = LoopShape { parallel: vec![], serial: vec![], vector, block, cols: vec![], merged, extents: joint, work };
+    let shape =
+        LoopShape { parallel: vec![], serial: vec![], vector, block, cols: vec![], merged, extents: joint, work };
     // The emitter's variables are the lanes and time.
     let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores);
     let mut writer = Writer { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };
-    let parallel = if blocked { Some(writer.blocked()) } else { writer.in_registers(); None };
+    let parallel = if blocked {
+        Some(writer.blocked())
+    } else {
+        writer.in_registers();
+        None
+    };
     let params = writer.params;
     let mut kernel = emit.b.finish();
     kernel.name = format!("scan{:?}x{}", body.ty(first).shape.as_slice(), scan.length);
@@ -303,7 +310,13 @@ impl Writer<'_, '_> {
         self.emit.scopes.pop();
         let body = self.emit.b.end();
         let extent = Extent::Exact(Size::Const(blocks));
-        self.emit.b.push(Stmt::Loop(loops::Loop { var: p, extent, kind: LoopKind::Parallel, carried: Vec::new(), body }));
+        self.emit.b.push(Stmt::Loop(loops::Loop {
+            var: p,
+            extent,
+            kind: LoopKind::Parallel,
+            carried: Vec::new(),
+            body,
+        }));
         blocks
     }
 

@@ -57,10 +57,7 @@ impl Space {
             }
             full.push(lin);
         }
-        let row = (full.iter().zip(&self.red_axes))
-            .filter(|(_, r)| !**r)
-            .map(|(l, _)| l.clone())
-            .collect();
+        let row = (full.iter().zip(&self.red_axes)).filter(|(_, r)| !**r).map(|(l, _)| l.clone()).collect();
         (full, row)
     }
 

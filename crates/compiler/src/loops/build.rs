@@ -28,28 +28,19 @@ pub struct Builder {
 
 impl From<Var> for Index {
     fn from(v: Var) -> Index {
-        Index {
-            terms: vec![(Atom::Var(v), Size::Const(1))],
-            ..Index::default()
-        }
+        Index { terms: vec![(Atom::Var(v), Size::Const(1))], ..Index::default() }
     }
 }
 
 impl From<Reg> for Index {
     fn from(r: Reg) -> Index {
-        Index {
-            terms: vec![(Atom::Reg(r), Size::Const(1))],
-            ..Index::default()
-        }
+        Index { terms: vec![(Atom::Reg(r), Size::Const(1))], ..Index::default() }
     }
 }
 
 impl From<i64> for Index {
     fn from(offset: i64) -> Index {
-        Index {
-            offset,
-            ..Index::default()
-        }
+        Index { offset, ..Index::default() }
     }
 }
 
@@ -72,18 +63,8 @@ impl Index {
 impl Builder {
     /// An empty kernel.
     pub fn new(name: &str) -> Builder {
-        let kernel = Kernel {
-            name: name.to_owned(),
-            buffers: vec![],
-            sizes: 0,
-            regs: vec![],
-            vars: 0,
-            body: vec![],
-        };
-        Builder {
-            kernel,
-            open: vec![vec![]],
-        }
+        let kernel = Kernel { name: name.to_owned(), buffers: vec![], sizes: 0, regs: vec![], vars: 0, body: vec![] };
+        Builder { kernel, open: vec![vec![]] }
     }
 
     /// The finished kernel.
@@ -154,47 +135,23 @@ impl Builder {
     /// `buf[index]`.
     pub fn load(&mut self, buf: Buf, index: impl Into<Index>) -> Reg {
         let dtype = self.kernel.buffers[buf.0 as usize].dtype;
-        self.let_(
-            dtype,
-            Op::Load {
-                buf,
-                index: index.into(),
-                mask: None,
-            },
-        )
+        self.let_(dtype, Op::Load { buf, index: index.into(), mask: None })
     }
 
     /// `mask ? buf[index] : other`.
     pub fn load_masked(&mut self, buf: Buf, index: impl Into<Index>, mask: Reg, other: Scalar) -> Reg {
         let dtype = self.kernel.buffers[buf.0 as usize].dtype;
-        self.let_(
-            dtype,
-            Op::Load {
-                buf,
-                index: index.into(),
-                mask: Some((mask, other)),
-            },
-        )
+        self.let_(dtype, Op::Load { buf, index: index.into(), mask: Some((mask, other)) })
     }
 
     /// `buf[index] = value`.
     pub fn store(&mut self, buf: Buf, index: impl Into<Index>, value: Reg) {
-        self.push(Stmt::Store {
-            buf,
-            index: index.into(),
-            value,
-            mask: None,
-        });
+        self.push(Stmt::Store { buf, index: index.into(), value, mask: None });
     }
 
     /// `if mask { buf[index] = value }`.
     pub fn store_masked(&mut self, buf: Buf, index: impl Into<Index>, value: Reg, mask: Reg) {
-        self.push(Stmt::Store {
-            buf,
-            index: index.into(),
-            value,
-            mask: Some(mask),
-        });
+        self.push(Stmt::Store { buf, index: index.into(), value, mask: Some(mask) });
     }
 
     /// A function of one value.
@@ -268,21 +225,9 @@ impl Builder {
         for ((&(init, combine), &phi), next) in init.iter().zip(&phis).zip(nexts) {
             let out = self.reg(self.dtype(init));
             outs.push(out);
-            carried.push(Carried {
-                init,
-                phi,
-                next,
-                out,
-                combine,
-            });
+            carried.push(Carried { init, phi, next, out, combine });
         }
-        self.push(Stmt::Loop(Loop {
-            var,
-            extent,
-            kind,
-            carried,
-            body: block,
-        }));
+        self.push(Stmt::Loop(Loop { var, extent, kind, carried, body: block }));
         outs
     }
 }

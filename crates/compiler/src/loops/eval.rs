@@ -11,11 +11,7 @@ pub enum EvalError {
     #[error("b{}[{index}] is outside a buffer of {len} elements", .buf.0)]
     OutOfBounds { buf: Buf, index: i64, len: usize },
     #[error("expected {expected} {what}, got {found}")]
-    Arguments {
-        what: &'static str,
-        expected: usize,
-        found: usize,
-    },
+    Arguments { what: &'static str, expected: usize, found: usize },
 }
 
 /// Runs a kernel over whole buffers, given as bytes in the order of its arguments.
@@ -26,23 +22,13 @@ pub fn eval(k: &Kernel, bufs: &mut [&mut [u8]], sizes: &[i64]) -> Result<(), Eva
 /// As [`eval`], but runs only the iterations `begin..end` of a top-level parallel loop.
 pub fn eval_range(k: &Kernel, bufs: &mut [&mut [u8]], sizes: &[i64], begin: i64, end: i64) -> Result<(), EvalError> {
     let arguments = |what, expected, found| {
-        if expected == found {
-            Ok(())
-        } else {
-            Err(EvalError::Arguments { what, expected, found })
-        }
+        if expected == found { Ok(()) } else { Err(EvalError::Arguments { what, expected, found }) }
     };
     arguments("buffers", k.buffers.len(), bufs.len())?;
     arguments("sizes", k.sizes as usize, sizes.len())?;
     let zero = Scalar::zero(DType::Bool);
-    let mut m = Machine {
-        k,
-        bufs,
-        sizes,
-        regs: vec![zero; k.regs.len()],
-        vars: vec![0; k.vars as usize],
-        range: (begin, end),
-    };
+    let mut m =
+        Machine { k, bufs, sizes, regs: vec![zero; k.regs.len()], vars: vec![0; k.vars as usize], range: (begin, end) };
     m.block(&k.body)
 }
 
@@ -60,12 +46,7 @@ impl Machine<'_, '_> {
         for s in body {
             match s {
                 Stmt::Let { dst, op } => self.regs[dst.0 as usize] = self.op(op)?,
-                Stmt::Store {
-                    buf,
-                    index,
-                    value,
-                    mask,
-                } => {
+                Stmt::Store { buf, index, value, mask } => {
                     if mask.is_none_or(|m| self.regs[m.0 as usize].to_bool()) {
                         let at = self.place(*buf, index)?;
                         let size = self.k.buffers[buf.0 as usize].dtype.size();
@@ -233,11 +214,7 @@ mod tests {
         let x = b.buffer(DType::F32, Mode::Read);
         let n = b.buffer(DType::I32, Mode::Read);
         let y = b.buffer(DType::F32, Mode::Write);
-        let e = Extent::Bounded {
-            bound: Size::Const(3),
-            buf: n,
-            index: Index::from(0),
-        };
+        let e = Extent::Bounded { bound: Size::Const(3), buf: n, index: Index::from(0) };
         b.loop_(LoopKind::Vector, e, &[], |b, i, _| {
             let v = b.load(x, i);
             b.store(y, i, v);
@@ -252,13 +229,6 @@ mod tests {
         }
         let mut short = bytes(&[1.0]);
         let err = eval(&k, &mut [&mut short, &mut 3i32.to_le_bytes(), &mut [0; 12]], &[]);
-        assert_eq!(
-            err,
-            Err(EvalError::OutOfBounds {
-                buf: Buf(0),
-                index: 1,
-                len: 1
-            })
-        );
+        assert_eq!(err, Err(EvalError::OutOfBounds { buf: Buf(0), index: 1, len: 1 }));
     }
 }

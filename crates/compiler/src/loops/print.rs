@@ -32,12 +32,7 @@ fn block(f: &mut Formatter<'_>, k: &Kernel, body: &[Stmt], depth: usize) -> fmt:
                 let dtype = k.regs.get(dst.0 as usize).map_or("?", |d| d.name());
                 writeln!(f, "{pad}r{}: {dtype} = {op}", dst.0)?;
             }
-            Stmt::Store {
-                buf,
-                index,
-                value,
-                mask,
-            } => {
+            Stmt::Store { buf, index, value, mask } => {
                 write!(f, "{pad}b{}[{index}] = r{}", buf.0, value.0)?;
                 match mask {
                     Some(m) => writeln!(f, " if r{}", m.0)?,
@@ -125,11 +120,7 @@ impl Display for Op {
             Op::Const(s) => write!(f, "{s}"),
             Op::Index(i) => write!(f, "index {i}"),
             Op::Load { buf, index, mask: None } => write!(f, "b{}[{index}]", buf.0),
-            Op::Load {
-                buf,
-                index,
-                mask: Some((m, other)),
-            } => {
+            Op::Load { buf, index, mask: Some((m, other)) } => {
                 write!(f, "b{}[{index}] if r{} else {other}", buf.0, m.0)
             }
             Op::Unary(op, x) => write!(f, "{} r{}", op.name(), x.0),

@@ -76,18 +76,9 @@ impl Verifier<'_> {
         for s in body {
             match s {
                 Stmt::Let { dst, op } => self.let_(*dst, op)?,
-                Stmt::Store {
-                    buf,
-                    index,
-                    value,
-                    mask,
-                } => {
+                Stmt::Store { buf, index, value, mask } => {
                     self.index(index)?;
-                    let b = self
-                        .k
-                        .buffers
-                        .get(buf.0 as usize)
-                        .ok_or(KernelError::UndefinedBuf(*buf))?;
+                    let b = self.k.buffers.get(buf.0 as usize).ok_or(KernelError::UndefinedBuf(*buf))?;
                     if b.mode == Mode::Read {
                         return Err(KernelError::StoreToRead(*buf));
                     }
@@ -124,11 +115,7 @@ impl Verifier<'_> {
             for r in [c.phi, c.next, c.out] {
                 let found = *self.k.regs.get(r.0 as usize).ok_or(KernelError::UndefinedReg(r))?;
                 if found != d {
-                    return Err(KernelError::DType {
-                        reg: r,
-                        found,
-                        expected: d,
-                    });
+                    return Err(KernelError::DType { reg: r, found, expected: d });
                 }
             }
             use Binary::*;
@@ -139,11 +126,7 @@ impl Verifier<'_> {
             if let Some(op) = op
                 && !op.domain().contains(d)
             {
-                return Err(KernelError::Domain {
-                    reg: c.phi,
-                    op: op.name(),
-                    dtype: d,
-                });
+                return Err(KernelError::Domain { reg: c.phi, op: op.name(), dtype: d });
             }
         }
         match self.vars.get(l.var.0 as usize) {
@@ -182,11 +165,7 @@ impl Verifier<'_> {
         let found = *self.k.regs.get(dst.0 as usize).ok_or(KernelError::UndefinedReg(dst))?;
         let mut varies = false;
         let domain = |ok: bool, op: &'static str, dtype: DType| {
-            if ok {
-                Ok(())
-            } else {
-                Err(KernelError::Domain { reg: dst, op, dtype })
-            }
+            if ok { Ok(()) } else { Err(KernelError::Domain { reg: dst, op, dtype }) }
         };
         let expected = match op {
             Op::Const(s) => s.dtype(),
@@ -203,11 +182,7 @@ impl Verifier<'_> {
                     self.expect(*m, DType::Bool)?;
                     varies |= self.varying[m.0 as usize];
                     if other.dtype() != d {
-                        return Err(KernelError::DType {
-                            reg: dst,
-                            found: other.dtype(),
-                            expected: d,
-                        });
+                        return Err(KernelError::DType { reg: dst, found: other.dtype(), expected: d });
                     }
                 }
                 d
@@ -247,20 +222,12 @@ impl Verifier<'_> {
             }
             Op::Bitcast(to, x) => {
                 let d = self.use_(*x)?;
-                domain(
-                    d.size() == to.size() && (d == DType::Bool) == (*to == DType::Bool),
-                    "bitcast",
-                    d,
-                )?;
+                domain(d.size() == to.size() && (d == DType::Bool) == (*to == DType::Bool), "bitcast", d)?;
                 *to
             }
         };
         if found != expected {
-            return Err(KernelError::DType {
-                reg: dst,
-                found,
-                expected,
-            });
+            return Err(KernelError::DType { reg: dst, found, expected });
         }
         for r in op.operands() {
             varies |= self.varying[r.0 as usize];
@@ -288,28 +255,12 @@ impl Verifier<'_> {
 
     fn expect(&self, r: Reg, expected: DType) -> Check {
         let found = self.use_(r)?;
-        if found == expected {
-            Ok(())
-        } else {
-            Err(KernelError::DType {
-                reg: r,
-                found,
-                expected,
-            })
-        }
+        if found == expected { Ok(()) } else { Err(KernelError::DType { reg: r, found, expected }) }
     }
 
     fn loads(&self, buf: Buf) -> Result<DType, KernelError> {
-        let b = self
-            .k
-            .buffers
-            .get(buf.0 as usize)
-            .ok_or(KernelError::UndefinedBuf(buf))?;
-        if b.mode == Mode::Write {
-            Err(KernelError::LoadFromWrite(buf))
-        } else {
-            Ok(b.dtype)
-        }
+        let b = self.k.buffers.get(buf.0 as usize).ok_or(KernelError::UndefinedBuf(buf))?;
+        if b.mode == Mode::Write { Err(KernelError::LoadFromWrite(buf)) } else { Ok(b.dtype) }
     }
 
     fn size(&self, s: Size) -> Check {
@@ -387,38 +338,21 @@ mod tests {
         });
         check(Err(KernelError::RegTwice(Reg(0))), |b, x, _| {
             let r = b.load(x, 0);
-            b.push(Stmt::Let {
-                dst: r,
-                op: Op::Const(ir::Scalar::one(DType::F32)),
-            });
+            b.push(Stmt::Let { dst: r, op: Op::Const(ir::Scalar::one(DType::F32)) });
         });
         check(Err(KernelError::UndefinedVar(Var(0))), |b, x, _| {
             let v = b.var();
             b.load(x, v);
         });
-        check(
-            Err(KernelError::DType {
-                reg: Reg(1),
-                found: DType::I32,
-                expected: DType::F32,
-            }),
-            |b, _, _| {
-                let a = b.number(DType::F32, 1.0);
-                let c = b.number(DType::I32, 1.0);
-                b.binary(Binary::Add, a, c);
-            },
-        );
-        check(
-            Err(KernelError::Domain {
-                reg: Reg(1),
-                op: "and",
-                dtype: DType::F32,
-            }),
-            |b, _, _| {
-                let a = b.number(DType::F32, 1.0);
-                b.binary(Binary::And, a, a);
-            },
-        );
+        check(Err(KernelError::DType { reg: Reg(1), found: DType::I32, expected: DType::F32 }), |b, _, _| {
+            let a = b.number(DType::F32, 1.0);
+            let c = b.number(DType::I32, 1.0);
+            b.binary(Binary::Add, a, c);
+        });
+        check(Err(KernelError::Domain { reg: Reg(1), op: "and", dtype: DType::F32 }), |b, _, _| {
+            let a = b.number(DType::F32, 1.0);
+            b.binary(Binary::And, a, a);
+        });
         check(Err(KernelError::Parallel(Var(0))), |b, _, _| {
             b.each(LoopKind::Parallel, n, |_, _| {});
             b.number(DType::F32, 1.0);
@@ -438,22 +372,12 @@ mod tests {
             b.load(y, 0);
         });
         check(Err(KernelError::UndefinedSize(0)), |b, x, _| {
-            b.load(
-                x,
-                Index {
-                    offset_args: vec![0],
-                    ..Index::default()
-                },
-            );
+            b.load(x, Index { offset_args: vec![0], ..Index::default() });
         });
         check(Err(KernelError::VaryingExtent(Var(1))), |b, _, _| {
             let lens = b.buffer(DType::I32, Mode::Read);
             b.each(LoopKind::Vector, n, |b, i| {
-                let e = Extent::Bounded {
-                    bound: n,
-                    buf: lens,
-                    index: i.into(),
-                };
+                let e = Extent::Bounded { bound: n, buf: lens, index: i.into() };
                 b.loop_(LoopKind::Serial, e, &[], |_, _, _| vec![]);
             });
         });

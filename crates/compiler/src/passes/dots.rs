@@ -17,22 +17,12 @@ pub fn dots(graph: &Graph) -> Result<Graph> {
                 // What the matrix kernels don't sum natively is converted first, or written as products and sums.
                 if dot.acc != dtype.accumulator() || !native(dtype) {
                     let (l, r) = (b.cast(operands[0], dot.acc)?, b.cast(operands[1], dot.acc)?);
-                    let wide = Dot {
-                        out: dot.acc,
-                        ..dot.clone()
-                    };
-                    let v = if native(dot.acc) {
-                        ordered(&mut b, &wide, l, r)?
-                    } else {
-                        as_sum(&mut b, &wide, l, r)?
-                    };
+                    let wide = Dot { out: dot.acc, ..dot.clone() };
+                    let v = if native(dot.acc) { ordered(&mut b, &wide, l, r)? } else { as_sum(&mut b, &wide, l, r)? };
                     return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
                 }
                 if dot.out != dtype && dot.out != dtype.accumulator() {
-                    let wide = Dot {
-                        out: dot.acc,
-                        ..dot.clone()
-                    };
+                    let wide = Dot { out: dot.acc, ..dot.clone() };
                     let v = ordered(&mut b, &wide, operands[0], operands[1])?;
                     return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
                 }
@@ -76,12 +66,7 @@ fn as_sum(b: &mut Builder, dot: &Dot, l: Value, r: Value) -> Result<Value> {
     let r = b.permute(r, &in_order(&dot.rhs_batch, rf.clone(), &dot.rhs_contract))?;
     let (nb, nl, nr, nc) = (dot.lhs_batch.len(), lf.len(), rf.len(), dot.lhs_contract.len());
     let (ls, rs) = (b.ty(l).shape, b.ty(r).shape);
-    let shape: Shape = ls[..nb + nl]
-        .iter()
-        .chain(&rs[nb..nb + nr])
-        .chain(&ls[nb + nl..])
-        .copied()
-        .collect();
+    let shape: Shape = ls[..nb + nl].iter().chain(&rs[nb..nb + nr]).chain(&ls[nb + nl..]).copied().collect();
     let inner = nb + nl + nr..nb + nl + nr + nc;
     let l_dims: Shape = (0..nb + nl).chain(inner.clone()).collect();
     let r_dims: Shape = (0..nb).chain(nb + nl..nb + nl + nr).chain(inner.clone()).collect();

@@ -10,10 +10,7 @@ pub(crate) fn is_vector(l: &Loop) -> bool {
 
 /// Whether each register varies by lane.
 pub(crate) fn varying(k: &Kernel) -> Vec<bool> {
-    let mut a = Analysis {
-        varying: vec![false; k.regs.len()],
-        vector: None,
-    };
+    let mut a = Analysis { varying: vec![false; k.regs.len()], vector: None };
     a.block(&k.body);
     a.varying
 }

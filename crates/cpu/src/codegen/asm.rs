@@ -32,11 +32,7 @@ impl W {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PMem {
     /// `[base + index * scale + disp]`; the index is a vector register in gathers.
-    At {
-        base: u8,
-        index: Option<(u8, u8)>,
-        disp: i32,
-    },
+    At { base: u8, index: Option<(u8, u8)>, disp: i32 },
     /// An entry of the constant pool, by byte offset.
     Pool(u32),
 }
@@ -165,9 +161,7 @@ impl Asm {
         let mut n = 1;
         if evex {
             let v_high = match rm {
-                PRm::M(PMem::At {
-                    index: Some((i, _)), ..
-                }) if x.vsib => (i >> 4) & 1,
+                PRm::M(PMem::At { index: Some((i, _)), .. }) if x.vsib => (i >> 4) & 1,
                 _ => (vvvv >> 4) & 1,
             };
             self.b(0x62);

@@ -43,11 +43,7 @@ fn same(a: &Kernel, b: &Kernel) -> bool {
 impl KernelCache {
     /// An empty cache for one target that keeps at most `limit` kernels.
     pub fn new(target: Target, limit: usize) -> KernelCache {
-        KernelCache {
-            target,
-            limit: limit.max(1),
-            inner: Mutex::default(),
-        }
+        KernelCache { target, limit: limit.max(1), inner: Mutex::default() }
     }
 
     /// The compiled kernel, from the cache or made now.
@@ -64,11 +60,7 @@ impl KernelCache {
         }
         inner.clock += 1;
         inner.len += 1;
-        let entry = Entry {
-            kernel: k.clone(),
-            code: code.clone(),
-            used: inner.clock,
-        };
+        let entry = Entry { kernel: k.clone(), code: code.clone(), used: inner.clock };
         inner.slots.entry(key).or_default().push(entry);
         if inner.len > self.limit {
             inner.drop_oldest();

@@ -60,18 +60,11 @@ const fn both(pp: u8, map: u8, op: u8, w: u8) -> Enc {
 }
 
 const fn evex(pp: u8, map: u8, op: u8, w: u8) -> Enc {
-    Enc {
-        kind: Kind::Evex,
-        ..both(pp, map, op, w)
-    }
+    Enc { kind: Kind::Evex, ..both(pp, map, op, w) }
 }
 
 const fn vex(pp: u8, map: u8, op: u8, vex_w: u8) -> Enc {
-    Enc {
-        kind: Kind::Vex,
-        vex_w,
-        ..both(pp, map, op, 0)
-    }
+    Enc { kind: Kind::Vex, vex_w, ..both(pp, map, op, 0) }
 }
 
 const fn part(e: Enc, tuple: Tuple) -> Enc {
@@ -85,12 +78,7 @@ const fn w_fixed(e: Enc) -> Enc {
 
 /// Works on one 128-bit register whatever the vector width.
 const fn scalar(e: Enc, bytes: u8) -> Enc {
-    Enc {
-        tuple: Tuple::Bytes(bytes),
-        vex_l: Some(0),
-        l_ignored: true,
-        ..e
-    }
+    Enc { tuple: Tuple::Bytes(bytes), vex_l: Some(0), l_ignored: true, ..e }
 }
 
 /// The register form writes to ModRM.rm.
@@ -103,10 +91,7 @@ const fn ext(e: Enc, n: u8) -> Enc {
 }
 
 const fn mask_op(op: u8) -> Enc {
-    Enc {
-        vex_l: Some(1),
-        ..vex(0, 1, op, 0)
-    }
+    Enc { vex_l: Some(1), ..vex(0, 1, op, 0) }
 }
 
 macro_rules! table {

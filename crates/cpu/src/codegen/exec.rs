@@ -39,11 +39,7 @@ impl Chunk {
             if write == libc::MAP_FAILED || run == libc::MAP_FAILED {
                 return Err(error);
             }
-            Ok(Chunk {
-                write: write.cast(),
-                run: run.cast(),
-                len,
-            })
+            Ok(Chunk { write: write.cast(), run: run.cast(), len })
         }
     }
 }

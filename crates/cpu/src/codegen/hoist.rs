@@ -7,22 +7,12 @@ use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Siz
 
 /// The kernel with invariants moved, or `None` if nothing moves.
 pub(crate) fn hoist(k: &Kernel) -> Option<Kernel> {
-    let mut depth = Depth {
-        regs: vec![0; k.regs.len()],
-        vars: vec![0; k.vars as usize],
-    };
+    let mut depth = Depth { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] };
     if !depth.finds(k, &k.body, 0) {
         return None;
     }
     let mut out = k.clone();
-    let mut h = Hoist {
-        k,
-        depth: Depth {
-            regs: vec![0; k.regs.len()],
-            vars: vec![0; k.vars as usize],
-        },
-        runs: vec![],
-    };
+    let mut h = Hoist { k, depth: Depth { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] }, runs: vec![] };
     let body = std::mem::take(&mut out.body);
     let mut pending = vec![];
     out.body = h.block(body, 0, &mut pending);

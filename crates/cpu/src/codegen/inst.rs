@@ -46,26 +46,15 @@ pub(crate) struct Mem {
 
 impl Mem {
     pub(crate) fn base(v: V, disp: i32) -> Mem {
-        Mem {
-            base: Base::Reg(v),
-            index: None,
-            disp,
-        }
+        Mem { base: Base::Reg(v), index: None, disp }
     }
 
     pub(crate) fn frame(disp: i32) -> Mem {
-        Mem {
-            base: Base::Frame,
-            index: None,
-            disp,
-        }
+        Mem { base: Base::Frame, index: None, disp }
     }
 
     pub(crate) fn plus(self, d: i32) -> Mem {
-        Mem {
-            disp: self.disp + d,
-            ..self
-        }
+        Mem { disp: self.disp + d, ..self }
     }
 }
 
@@ -308,9 +297,7 @@ impl Inst {
                     f(m, Role::Use);
                 }
             }
-            Inst::Gather {
-                dst, mask, base, index, ..
-            } => {
+            Inst::Gather { dst, mask, base, index, .. } => {
                 f(*base, Role::LateUse);
                 f(*index, Role::LateUse);
                 f(*mask, Role::LateUse);

@@ -140,11 +140,7 @@ pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, Codege
     let code = exec::Code::new(&bytes)?;
     // SAFETY: the code was made for this signature.
     let entry = unsafe { std::mem::transmute::<*const u8, Entry>(code.start()) };
-    Ok(CompiledKernel {
-        _code: code,
-        entry,
-        size: bytes.len(),
-    })
+    Ok(CompiledKernel { _code: code, entry, size: bytes.len() })
 }
 
 /// The bytes of a kernel's code, position independent.
@@ -156,14 +152,7 @@ fn assemble(kernel: &Kernel, target: Target) -> Result<Vec<u8>, CodegenError> {
     let kernel = hoisted.as_ref().unwrap_or(kernel);
     let code = lower::lower(kernel, target);
     let alloc = regalloc::allocate(&code.insts, &code.classes, &emit::files(target));
-    Ok(emit::emit(
-        &code.insts,
-        &code.classes,
-        &alloc,
-        &code.pool,
-        target,
-        code.labels,
-    ))
+    Ok(emit::emit(&code.insts, &code.classes, &alloc, &code.pool, target, code.labels))
 }
 
 /// Says that this machine has no code generator.

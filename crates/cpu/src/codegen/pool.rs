@@ -24,12 +24,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(broadcasts: bool) -> Pool {
-        Pool {
-            broadcasts,
-            ids: FxHashMap::default(),
-            entries: vec![],
-            bytes: vec![],
-        }
+        Pool { broadcasts, ids: FxHashMap::default(), entries: vec![], bytes: vec![] }
     }
 
     /// The number of a constant.
@@ -46,11 +41,7 @@ impl Pool {
         let align = if whole || !self.broadcasts { 32 } else { element.len() };
         let at = self.bytes.len().next_multiple_of(align);
         self.bytes.resize(at, 0);
-        let copies = if whole || self.broadcasts {
-            1
-        } else {
-            32 / element.len()
-        };
+        let copies = if whole || self.broadcasts { 1 } else { 32 / element.len() };
         for _ in 0..copies {
             self.bytes.extend_from_slice(element);
         }

@@ -115,11 +115,7 @@ pub(crate) fn allocate(insts: &[Inst], classes: &[Class], files: &Files<'_>) -> 
             gprs_used |= 1 << r;
         }
     }
-    Allocation {
-        loc,
-        slot_bytes,
-        gprs_used,
-    }
+    Allocation { loc, slot_bytes, gprs_used }
 }
 
 fn find(alias: &[u32], mut v: u32) -> u32 {
@@ -130,13 +126,7 @@ fn find(alias: &[u32], mut v: u32) -> u32 {
 }
 
 fn intervals(insts: &[Inst], n: usize) -> (Vec<Interval>, Vec<u32>) {
-    let empty = Interval {
-        start: UNSEEN,
-        end: 0,
-        last_use: 0,
-        weight: 0.0,
-        hint: V::NONE,
-    };
+    let empty = Interval { start: UNSEEN, end: 0, last_use: 0, weight: 0.0, hint: V::NONE };
     let mut all = vec![empty; n];
     // Loop ends by the index of their beginnings.
     let mut ends = vec![0u32; insts.len()];
@@ -220,11 +210,7 @@ fn merge_carried(insts: &[Inst], all: &mut [Interval], alias: &mut [u32]) {
         }
         inst.visit(|v, role| {
             if role != Role::Def {
-                last_use[v.0 as usize] = if role == Role::Use {
-                    2 * i as u32
-                } else {
-                    2 * i as u32 + 1
-                };
+                last_use[v.0 as usize] = if role == Role::Use { 2 * i as u32 } else { 2 * i as u32 + 1 };
             }
         });
     }

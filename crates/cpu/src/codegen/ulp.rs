@@ -40,11 +40,7 @@ pub fn kernel(op: Unary) -> Kernel {
 pub fn distance(got: f32, exact: f64) -> f64 {
     let rounded = exact as f32;
     if got.to_bits() == rounded.to_bits() || (got.is_nan() && exact.is_nan()) {
-        return if exact.is_finite() && rounded.is_finite() {
-            (got as f64 - exact).abs() / ulp(exact)
-        } else {
-            0.0
-        };
+        return if exact.is_finite() && rounded.is_finite() { (got as f64 - exact).abs() / ulp(exact) } else { 0.0 };
     }
     if got.is_nan() || exact.is_nan() || (exact == 0.0 && got == 0.0) {
         return f64::INFINITY;

@@ -79,11 +79,7 @@ impl<T: HasKernels> Run<'_, T> {
             let depth = plan.kc.min(k - k0);
             for i in (0..rows.len()).step_by(mr) {
                 let height = mr.min(rows.len() - i);
-                let c_at = if c.reused {
-                    c.at
-                } else {
-                    c.at.wrapping_offset(i as isize * c.row)
-                };
+                let c_at = if c.reused { c.at } else { c.at.wrapping_offset(i as isize * c.row) };
                 // SAFETY: the caller's promises; row and column indices are inside the block.
                 unsafe {
                     let (a, a_row, a_k) = if plan.pack_a {
@@ -107,15 +103,7 @@ impl<T: HasKernels> Run<'_, T> {
                     if plan.tiled && k0 + depth == k {
                         let (row0, col0) = (rows.start + i, cols.start);
                         let (acc, row_stride) = (c_at, c.row as usize);
-                        let tile = Finished {
-                            batch,
-                            row0,
-                            col0,
-                            rows: height,
-                            cols: cols.len(),
-                            acc,
-                            row_stride,
-                        };
+                        let tile = Finished { batch, row0, col0, rows: height, cols: cols.len(), acc, row_stride };
                         finish(plan, self.out, &tile);
                     }
                 }
@@ -172,12 +160,7 @@ impl<T: HasKernels> Run<'_, T> {
                     let offset = plan.problem.batch_offset(&layout, region.batch)
                         + rows.start as isize * layout.row
                         + cols.start as isize;
-                    Destination {
-                        at: c.cast::<T>().offset(offset),
-                        row: layout.row,
-                        accumulate,
-                        reused: false,
-                    }
+                    Destination { at: c.cast::<T>().offset(offset), row: layout.row, accumulate, reused: false }
                 }
                 _ => Destination {
                     at: self.part(region.part).add(plan.scratch.tile).cast(),

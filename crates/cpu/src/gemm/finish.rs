@@ -29,25 +29,9 @@ pub(super) unsafe fn finish<T: Float>(plan: &Plan, out: Output, tile: &Finished<
         // SAFETY: the caller vouches for the function and its context.
         (_, Output::Epilogue { f, ctx }) => unsafe {
             let (batch, row0, col0) = (tile.batch, tile.row0, tile.col0);
-            f(
-                ctx,
-                batch,
-                row0,
-                col0,
-                tile.rows,
-                tile.cols,
-                tile.acc.cast(),
-                tile.row_stride,
-            )
+            f(ctx, batch, row0, col0, tile.rows, tile.cols, tile.acc.cast(), tile.row_stride)
         },
-        (
-            Target::Memory {
-                dtype,
-                layout,
-                accumulate,
-            },
-            Output::Memory(c),
-        ) => {
+        (Target::Memory { dtype, layout, accumulate }, Output::Memory(c)) => {
             let base = problem.batch_offset(&layout, tile.batch)
                 + tile.row0 as isize * layout.row
                 + tile.col0 as isize * layout.col;
@@ -76,13 +60,7 @@ unsafe fn store<T: Float>(dtype: DType, c: *mut u8, stride: isize, acc: *const T
             DType::F16 => each(c.cast::<f16>(), stride, acc.cast::<f32>(), n, |old, x| {
                 f16::from_f32(if accumulate { old.to_f32() + x } else { x })
             }),
-            _ => each(
-                c.cast::<T>(),
-                stride,
-                acc,
-                n,
-                |old, x| if accumulate { old.add(x) } else { x },
-            ),
+            _ => each(c.cast::<T>(), stride, acc, n, |old, x| if accumulate { old.add(x) } else { x }),
         }
     }
 }

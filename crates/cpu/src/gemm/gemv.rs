@@ -1,9 +1,6 @@
 //! A vector times a matrix: no reuse of the matrix, so the aim is to stream it once.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "indices name registers, several arrays at a time"
-)]
+#![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 //!
 //! Two orders, by the matrix's unit stride:
 //! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1;
@@ -79,42 +76,14 @@ pub(crate) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team
         };
         let y = own.add(run.plan.scratch.tile).cast::<T>();
         let (matrix, n) = (matrix.offset(start as isize * along_y * size), end - start);
-        T::gemv(
-            run.plan.isa,
-            problem.dtype,
-            &Product {
-                x,
-                matrix,
-                along_k,
-                along_y,
-                y,
-                k,
-                n,
-            },
-        );
+        T::gemv(run.plan.isa, problem.dtype, &Product { x, matrix, along_k, along_y, y, k, n });
         if run.alpha != T::ONE {
             (0..n).for_each(|j| *y.add(j) = (*y.add(j)).mul(run.alpha));
         }
         let tile = if vector_left {
-            Finished {
-                batch,
-                row0: 0,
-                col0: start,
-                rows: 1,
-                cols: n,
-                acc: y,
-                row_stride: n,
-            }
+            Finished { batch, row0: 0, col0: start, rows: 1, cols: n, acc: y, row_stride: n }
         } else {
-            Finished {
-                batch,
-                row0: start,
-                col0: 0,
-                rows: n,
-                cols: 1,
-                acc: y,
-                row_stride: 1,
-            }
+            Finished { batch, row0: start, col0: 0, rows: n, cols: 1, acc: y, row_stride: 1 }
         };
         finish(run.plan, run.out, &tile);
     }
@@ -201,10 +170,7 @@ unsafe fn add_rows<V: Load<S>, S: Copy + Default, const R: usize>(
             let rest = n - whole;
             let mut acc = if first { zero } else { V::load_first(y.add(whole), rest) };
             for i in 0..R {
-                acc = xs[i].mul_add(
-                    V::load_first_from(matrix.offset(i as isize * stride).add(whole), rest),
-                    acc,
-                );
+                acc = xs[i].mul_add(V::load_first_from(matrix.offset(i as isize * stride).add(whole), rest), acc);
             }
             acc.store_first(y.add(whole), rest);
         }
@@ -270,17 +236,9 @@ products!(avx2_f32, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 products!(avx2_f64, std::arch::x86_64::__m256d, "avx2,fma");
 #[cfg(target_arch = "x86_64")]
-products!(
-    avx512_f32,
-    std::arch::x86_64::__m512,
-    "avx512f,avx512vl,avx512dq,avx512bw"
-);
+products!(avx512_f32, std::arch::x86_64::__m512, "avx512f,avx512vl,avx512dq,avx512bw");
 #[cfg(target_arch = "x86_64")]
-products!(
-    avx512_f64,
-    std::arch::x86_64::__m512d,
-    "avx512f,avx512vl,avx512dq,avx512bw"
-);
+products!(avx512_f64, std::arch::x86_64::__m512d, "avx512f,avx512vl,avx512dq,avx512bw");
 
 impl HasGemv for f32 {
     unsafe fn gemv(isa: Isa, dtype: DType, p: &Product<f32>) {

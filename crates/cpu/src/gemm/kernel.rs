@@ -1,9 +1,6 @@
 //! The micro-kernel: a tile of C held in registers while k runs.
 
-#![expect(
-    clippy::needless_range_loop,
-    reason = "indices name registers, several arrays at a time"
-)]
+#![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 //!
 //! The law that makes results independent of tiling: an element of C is `acc = 0`, then
 //! `acc = a·b + acc` (one rounding where the instruction set fuses) for each k of the block in
@@ -122,18 +119,10 @@ unsafe fn tile<V: Vector, const R: usize, const N: usize, const ADJACENT: bool>(
             for (j, &acc) in row.iter().enumerate() {
                 let c = c.add(j * V::LANES);
                 if j + 1 < N || last == V::LANES {
-                    let out = if t.add {
-                        acc.mul_add(alpha, V::load(c))
-                    } else {
-                        acc.mul(alpha)
-                    };
+                    let out = if t.add { acc.mul_add(alpha, V::load(c)) } else { acc.mul(alpha) };
                     out.store(c);
                 } else {
-                    let out = if t.add {
-                        acc.mul_add(alpha, V::load_first(c, last))
-                    } else {
-                        acc.mul(alpha)
-                    };
+                    let out = if t.add { acc.mul_add(alpha, V::load_first(c, last)) } else { acc.mul(alpha) };
                     out.store_first(c, last);
                 }
             }
@@ -155,11 +144,7 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bo
             let mut bv = [zero; N];
             for j in 0..N {
                 let p = b.add(j * V::LANES);
-                bv[j] = if WHOLE || j + 1 < N {
-                    V::load(p)
-                } else {
-                    V::load_first(p, last)
-                };
+                bv[j] = if WHOLE || j + 1 < N { V::load(p) } else { V::load_first(p, last) };
             }
             for i in 0..R {
                 let offset = if ADJACENT { i as isize } else { i as isize * t.a_row };

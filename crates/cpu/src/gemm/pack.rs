@@ -79,22 +79,14 @@ impl Feed {
                     if self.dtype != T::DTYPE {
                         widen(self.dtype, raw, 1, wide, rows * cols);
                     }
-                    View {
-                        at: wide,
-                        row: cols as isize,
-                        col: 1,
-                    }
+                    View { at: wide, row: cols as isize, col: 1 }
                 }
                 Operand::Memory(at) | Operand::Packed(at) => {
                     let Layout { row, col, .. } = self.layout;
                     let offset = problem.batch_offset(&self.layout, batch) + row0 as isize * row + col0 as isize * col;
                     let at = at.offset(offset * self.dtype.size() as isize);
                     if self.dtype == T::DTYPE {
-                        return View {
-                            at: at.cast(),
-                            row,
-                            col,
-                        };
+                        return View { at: at.cast(), row, col };
                     }
                     // Walk memory in its own order: along columns only if those are adjacent.
                     if row == 1 && col != 1 {
@@ -102,21 +94,13 @@ impl Feed {
                             let from = at.offset(j as isize * col * self.dtype.size() as isize);
                             widen(self.dtype, from, 1, wide.add(j * rows), rows);
                         }
-                        return View {
-                            at: wide,
-                            row: 1,
-                            col: rows as isize,
-                        };
+                        return View { at: wide, row: 1, col: rows as isize };
                     }
                     for i in 0..rows {
                         let from = at.offset(i as isize * row * self.dtype.size() as isize);
                         widen(self.dtype, from, col, wide.add(i * cols), cols);
                     }
-                    View {
-                        at: wide,
-                        row: cols as isize,
-                        col: 1,
-                    }
+                    View { at: wide, row: cols as isize, col: 1 }
                 }
             }
         }
@@ -171,9 +155,7 @@ pub(super) unsafe fn pack_panel<V: Vector>(
             let (whole, rest) = (valid / V::LANES * V::LANES, valid % V::LANES);
             for d in 0..depth {
                 let (to, from) = (dst.add(d * width), src.offset(d as isize * deep));
-                (0..whole)
-                    .step_by(V::LANES)
-                    .for_each(|w| V::load(from.add(w)).store(to.add(w)));
+                (0..whole).step_by(V::LANES).for_each(|w| V::load(from.add(w)).store(to.add(w)));
                 if rest > 0 {
                     V::load_first(from.add(whole), rest).store_first(to.add(whole), rest);
                 }

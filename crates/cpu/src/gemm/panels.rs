@@ -27,10 +27,7 @@ impl<T: HasKernels> Run<'_, T> {
             _ => {
                 // SAFETY: the caller of `Plan::run` vouches for B, which is in place if not packed.
                 let view = unsafe { self.b.view(&self.plan.problem, batch, 0, col0) };
-                Panels::Direct {
-                    at: view.at,
-                    row: view.row,
-                }
+                Panels::Direct { at: view.at, row: view.row }
             }
         }
     }
@@ -55,19 +52,13 @@ impl<T: HasKernels> Run<'_, T> {
         let depth = kc.min(problem.k - k0);
         let width = GROUP.min(cols - first);
         // Memory is packed in one go; what goes through `temp` in pieces that fit.
-        let step = if self.b.in_place::<T>() {
-            depth
-        } else {
-            (TEMP / GROUP).min(depth)
-        };
+        let step = if self.b.in_place::<T>() { depth } else { (TEMP / GROUP).min(depth) };
         // SAFETY: the caller vouches for the packed bytes, in which units are disjoint.
         unsafe {
             let block = packed.add(k0 * cols.next_multiple_of(nr) + first * depth);
             for d in (0..depth).step_by(step) {
                 let deep = step.min(depth - d);
-                let view = self
-                    .b
-                    .block::<T>(problem, batch, (k0 + d, deep), (col0 + first, width), temp);
+                let view = self.b.block::<T>(problem, batch, (k0 + d, deep), (col0 + first, width), temp);
                 for j in (0..width).step_by(nr) {
                     let dst = block.add(j * depth + d * nr);
                     let src = view.at.offset(j as isize * view.col);

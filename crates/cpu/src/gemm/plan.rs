@@ -90,10 +90,7 @@ impl Plan {
 
     /// Plans a problem for an instruction set, which must be one of [`Isa::available`].
     pub fn with_isa(problem: &Problem, threads: usize, isa: Isa) -> Result<Plan, PlanError> {
-        assert!(
-            Isa::available().contains(&isa),
-            "{isa:?} is not available on this machine"
-        );
+        assert!(Isa::available().contains(&isa), "{isa:?} is not available on this machine");
         check(problem)?;
         let (problem, swapped) = normalise(*problem);
         match problem.accumulator() {
@@ -141,10 +138,7 @@ fn check(problem: &Problem) -> Result<(), PlanError> {
         && dtype != problem.dtype
         && dtype != problem.accumulator()
     {
-        return Err(PlanError::Result {
-            operands: problem.dtype,
-            result: dtype,
-        });
+        return Err(PlanError::Result { operands: problem.dtype, result: dtype });
     }
     if problem.a == Source::Packed {
         return Err(PlanError::PackedLeft);
@@ -154,15 +148,7 @@ fn check(problem: &Problem) -> Result<(), PlanError> {
 
 /// Rewrites a problem on memory into one that the kernels like better.
 fn normalise(mut p: Problem) -> (Problem, bool) {
-    let (
-        Source::Memory(a),
-        Source::Memory(b),
-        Target::Memory {
-            dtype,
-            layout: c,
-            accumulate,
-        },
-    ) = (p.a, p.b, p.c)
+    let (Source::Memory(a), Source::Memory(b), Target::Memory { dtype, layout: c, accumulate }) = (p.a, p.b, p.c)
     else {
         return (p, false);
     };
@@ -187,11 +173,7 @@ fn normalise(mut p: Problem) -> (Problem, bool) {
     }
     p.a = Source::Memory(a);
     p.b = Source::Memory(b);
-    p.c = Target::Memory {
-        dtype,
-        layout: c,
-        accumulate,
-    };
+    p.c = Target::Memory { dtype, layout: c, accumulate };
     (p, swapped)
 }
 
@@ -222,17 +204,12 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     let kc = k.div_ceil(k_blocks).next_multiple_of(4);
     let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
     let n_padded = n.next_multiple_of(nr);
-    let nc = if whole_b {
-        n_padded
-    } else {
-        (PACKED_B_BYTES / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr))
-    };
+    let nc =
+        if whole_b { n_padded } else { (PACKED_B_BYTES / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr)) };
     let nb = if whole_rows { n_padded } else { NB.min(n_padded) };
     let rows_in = |bytes: usize, row: usize| (bytes / (row * size).max(1) / mr).max(1) * mr;
-    let mc = MC
-        .min(rows_in(PACKED_A_BYTES, k))
-        .min(if whole_rows { rows_in(1 << 19, n) } else { MC })
-        .next_multiple_of(mr);
+    let mc =
+        MC.min(rows_in(PACKED_A_BYTES, k)).min(if whole_rows { rows_in(1 << 19, n) } else { MC }).next_multiple_of(mr);
 
     let mut plan = Plan {
         problem,
@@ -316,37 +293,19 @@ fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
     if plan.path == Path::Gemv {
         // `b` holds the widened vector, `tile` the results.
         let (b, tile) = (take(k), take(m.max(n)));
-        return Scratch {
-            part: end,
-            b,
-            tile,
-            ..Scratch::default()
-        };
+        return Scratch { part: end, b, tile, ..Scratch::default() };
     }
     let packed_b = if plan.pack_b { plan.nc * k } else { 0 };
     let shared = matches!(plan.split, Split::Grid { .. });
     let rows = plan.mc.min(m.next_multiple_of(mr));
     let tile_rows = if k <= plan.kc { mr } else { rows };
     let widened = plan.problem.dtype != plan.problem.accumulator();
-    let generated = [plan.problem.a, plan.problem.b]
-        .iter()
-        .any(|x| matches!(x, Source::Generated { .. }));
+    let generated = [plan.problem.a, plan.problem.b].iter().any(|x| matches!(x, Source::Generated { .. }));
     debug_assert!(plan.kc * mr <= TEMP);
 
     let b = take(if shared { 0 } else { packed_b });
     let a = take(if plan.pack_a { rows * k } else { 0 });
     let tile = take(if plan.tiled { tile_rows * plan.nb } else { 0 });
-    let temp = take(if widened || generated {
-        TEMP_BYTES / size_of::<T>()
-    } else {
-        0
-    });
-    Scratch {
-        parts: if shared { bytes(packed_b) } else { 0 },
-        part: end,
-        b,
-        a,
-        tile,
-        temp,
-    }
+    let temp = take(if widened || generated { TEMP_BYTES / size_of::<T>() } else { 0 });
+    Scratch { parts: if shared { bytes(packed_b) } else { 0 }, part: end, b, a, tile, temp }
 }

@@ -22,20 +22,12 @@ pub struct Layout {
 impl Layout {
     /// A contiguous row-major matrix of `cols` columns; every batch entry is the same matrix.
     pub fn row_major(cols: usize) -> Layout {
-        Layout {
-            row: cols as isize,
-            col: 1,
-            batch: [0; BATCH_AXES],
-        }
+        Layout { row: cols as isize, col: 1, batch: [0; BATCH_AXES] }
     }
 
     /// A contiguous column-major matrix of `rows` rows: a row-major one, transposed.
     pub fn col_major(rows: usize) -> Layout {
-        Layout {
-            row: 1,
-            col: rows as isize,
-            batch: [0; BATCH_AXES],
-        }
+        Layout { row: 1, col: rows as isize, batch: [0; BATCH_AXES] }
     }
 
     /// The same matrix layout with batch strides.
@@ -45,11 +37,7 @@ impl Layout {
 
     /// The layout of the transposed matrix.
     pub fn transposed(self) -> Layout {
-        Layout {
-            row: self.col,
-            col: self.row,
-            batch: self.batch,
-        }
+        Layout { row: self.col, col: self.row, batch: self.batch }
     }
 }
 
@@ -118,22 +106,14 @@ impl Problem {
             dtype,
             a: Source::Memory(Layout::row_major(k)),
             b: Source::Memory(Layout::row_major(n)),
-            c: Target::Memory {
-                dtype,
-                layout: Layout::row_major(n),
-                accumulate: false,
-            },
+            c: Target::Memory { dtype, layout: Layout::row_major(n), accumulate: false },
             alpha: 1.0,
         }
     }
 
     /// The dtype in which products are summed: f64 for f64, else f32.
     pub fn accumulator(&self) -> DType {
-        if self.dtype == DType::F64 {
-            DType::F64
-        } else {
-            DType::F32
-        }
+        if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
     }
 
     /// The number of matrices.

@@ -42,11 +42,7 @@ impl Plan {
     /// # Panics
     /// When the plan's own B is not [`Source::Packed`].
     pub unsafe fn prepack_b(&self, pool: &Pool, b: *const u8, layout: &Layout, dst: *mut u8) {
-        assert_eq!(
-            self.problem.b,
-            Source::Packed,
-            "packing ahead needs a plan for a packed B"
-        );
+        assert_eq!(self.problem.b, Source::Packed, "packing ahead needs a plan for a packed B");
         // SAFETY: the caller's promises are the ones asked for.
         unsafe {
             match self.problem.accumulator() {
@@ -57,11 +53,7 @@ impl Plan {
     }
 
     unsafe fn prepack_b_as<T: HasKernels>(&self, pool: &Pool, b: *const u8, layout: &Layout, dst: *mut u8) {
-        let b = Feed {
-            operand: Operand::Memory(b),
-            layout: *layout,
-            dtype: self.problem.dtype,
-        };
+        let b = Feed { operand: Operand::Memory(b), layout: *layout, dtype: self.problem.dtype };
         let unused = Operand::Memory(std::ptr::null());
         let run = Run::<T> {
             plan: self,
@@ -151,10 +143,7 @@ impl<T: HasKernels> Run<'_, T> {
     /// The scratch of a part.
     pub(super) unsafe fn part(&self, part: usize) -> *mut u8 {
         // SAFETY: the caller of `Plan::run` vouches for scratch.
-        unsafe {
-            self.scratch
-                .add(self.plan.scratch.parts + part * self.plan.scratch.part)
-        }
+        unsafe { self.scratch.add(self.plan.scratch.parts + part * self.plan.scratch.part) }
     }
 
     /// The packed B that all parts read.
@@ -183,14 +172,7 @@ impl<T: HasKernels> Run<'_, T> {
                         held = Some((self.b_identity(batch), col0));
                     }
                     let b = self.panels(batch, (col0, cols), packed.cast());
-                    self.region(&Region {
-                        batch,
-                        b,
-                        rows: 0..m,
-                        cols: col0..col0 + cols,
-                        col_base: col0,
-                        part,
-                    });
+                    self.region(&Region { batch, b, rows: 0..m, cols: col0..col0 + cols, col_base: col0, part });
                 }
             }
         }
@@ -224,14 +206,7 @@ impl<T: HasKernels> Run<'_, T> {
                         let cols = col0 + across.start * nr..col0 + width.min(across.end * nr);
                         if !rows.is_empty() && !cols.is_empty() {
                             let b = self.panels(batch, (col0, width), self.shared_b());
-                            self.region(&Region {
-                                batch,
-                                b,
-                                rows,
-                                cols,
-                                col_base: col0,
-                                part,
-                            });
+                            self.region(&Region { batch, b, rows, cols, col_base: col0, part });
                         }
                     });
                 }

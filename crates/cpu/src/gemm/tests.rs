@@ -39,10 +39,7 @@ struct Memory {
 
 impl Memory {
     fn new(dtype: DType, len: usize) -> Memory {
-        Memory {
-            dtype,
-            bytes: vec![0; len + 1],
-        }
+        Memory { dtype, bytes: vec![0; len + 1] }
     }
     fn random(dtype: DType, len: usize, rng: &mut Rng) -> Memory {
         let mut memory = Memory::new(dtype, len);
@@ -156,17 +153,9 @@ fn layout(kind: usize, rows: usize, cols: usize, batch: [usize; 3], broadcast: b
         1 => (1, rows, rows * cols),
         _ => (3 * cols + 1, 3, rows * (3 * cols + 1)),
     };
-    let strides = if broadcast {
-        [0; 3]
-    } else {
-        [batch[1] * batch[2] * len, batch[2] * len, len]
-    };
+    let strides = if broadcast { [0; 3] } else { [batch[1] * batch[2] * len, batch[2] * len, len] };
     let batches: usize = if broadcast { 1 } else { batch.iter().product() };
-    let layout = Layout {
-        row: row as isize,
-        col: col as isize,
-        batch: strides.map(|s| s as isize),
-    };
+    let layout = Layout { row: row as isize, col: col as isize, batch: strides.map(|s| s as isize) };
     (layout, (batches * len).max(1))
 }
 
@@ -197,9 +186,7 @@ unsafe extern "C" fn generate(
     let ctx = unsafe { &*ctx.cast::<Context>() };
     for i in 0..rows {
         for j in 0..cols {
-            let x = ctx
-                .memory
-                .get(index(&ctx.layout, &ctx.problem, batch, row0 + i, col0 + j));
+            let x = ctx.memory.get(index(&ctx.layout, &ctx.problem, batch, row0 + i, col0 + j));
             // SAFETY: the block has these elements.
             unsafe { write(ctx.memory.dtype, dst, i * stride + j, x) };
         }
@@ -244,31 +231,15 @@ fn compute(case: &Case, a: &Memory, b: &Memory, c: &Memory, threads: usize, pool
     let (lc, _) = layout(case.layouts[2], m, n, batch, false);
     let source = |from, layout: Layout| match from {
         From::Memory => Source::Memory(layout),
-        From::Generated => Source::Generated {
-            batched: layout.batch != [0; 3],
-        },
+        From::Generated => Source::Generated { batched: layout.batch != [0; 3] },
         From::Packed => Source::Packed,
     };
     let target = match case.c {
-        To::Memory => Target::Memory {
-            dtype: case.out,
-            layout: lc,
-            accumulate: case.accumulate,
-        },
+        To::Memory => Target::Memory { dtype: case.out, layout: lc, accumulate: case.accumulate },
         To::Epilogue { whole_rows } => Target::Epilogue { whole_rows },
     };
     let (sa, sb) = (source(case.a, la), source(case.b, lb));
-    let problem = Problem {
-        m,
-        n,
-        k,
-        batch,
-        dtype: case.dtype,
-        a: sa,
-        b: sb,
-        c: target,
-        alpha: case.alpha,
-    };
+    let problem = Problem { m, n, k, batch, dtype: case.dtype, a: sa, b: sb, c: target, alpha: case.alpha };
     let plan = Plan::with_isa(&problem, threads, case.isa).unwrap();
     let mut packed = Scratch::new(plan.packed_b_bytes());
     let context = |memory: &Memory, layout: Layout, whole_rows: bool| Context {
@@ -288,20 +259,14 @@ fn compute(case: &Case, a: &Memory, b: &Memory, c: &Memory, threads: usize, pool
         }
         let operand = |from, memory: &Memory, context: &Context, packed: *mut u8| match from {
             From::Memory => Operand::Memory(memory.at()),
-            From::Generated => Operand::Generated {
-                f: generate,
-                ctx: (&raw const *context).cast(),
-            },
+            From::Generated => Operand::Generated { f: generate, ctx: (&raw const *context).cast() },
             From::Packed => Operand::Packed(packed),
         };
         let oa = operand(case.a, a, &contexts[0], std::ptr::null_mut());
         let ob = operand(case.b, b, &contexts[1], packed.at());
         let oc = match case.c {
             To::Memory => Output::Memory(contexts[2].memory.at_mut()),
-            To::Epilogue { .. } => Output::Epilogue {
-                f: epilogue,
-                ctx: (&raw const contexts[2]).cast(),
-            },
+            To::Epilogue { .. } => Output::Epilogue { f: epilogue, ctx: (&raw const contexts[2]).cast() },
         };
         plan.run(pool, oa, ob, oc, scratch.at());
     }
@@ -309,11 +274,7 @@ fn compute(case: &Case, a: &Memory, b: &Memory, c: &Memory, threads: usize, pool
         for batch in 0..problem.batches() {
             for (i, j) in (0..m).flat_map(|i| (0..n).map(move |j| (i, j))) {
                 let at = index(&lc, &problem, batch, i, j);
-                assert_eq!(
-                    contexts[2].counts[at].load(Ordering::Relaxed),
-                    1,
-                    "{case:?} at {batch} {i} {j}"
-                );
+                assert_eq!(contexts[2].counts[at].load(Ordering::Relaxed), 1, "{case:?} at {batch} {i} {j}");
             }
         }
     }
@@ -331,21 +292,12 @@ fn check(case: &Case, pools: &[Pool]) {
     let a = Memory::random(case.dtype, na, &mut rng);
     let b = Memory::random(case.dtype, nb, &mut rng);
     let c = Memory::random(out, nc, &mut rng);
-    let results: Vec<Memory> = pools
-        .iter()
-        .map(|pool| compute(case, &a, &b, &c, pool.threads(), pool))
-        .collect();
+    let results: Vec<Memory> = pools.iter().map(|pool| compute(case, &a, &b, &c, pool.threads(), pool)).collect();
     for result in &results[1..] {
-        assert_eq!(
-            result.bytes, results[0].bytes,
-            "bits differ between thread counts: {case:?}"
-        );
+        assert_eq!(result.bytes, results[0].bytes, "bits differ between thread counts: {case:?}");
     }
 
-    let problem = Problem {
-        batch: case.batch,
-        ..Problem::new(m, k, n, case.dtype)
-    };
+    let problem = Problem { batch: case.batch, ..Problem::new(m, k, n, case.dtype) };
     let mut expected = c.clone();
     let tolerance = match out {
         DType::BF16 => 1.0 / 128.0,
@@ -395,11 +347,7 @@ fn random_problems() {
         check(
             &Case {
                 shape: [rng.pick(&sizes), rng.pick(&sizes), rng.pick(&sizes)],
-                batch: if rng.below(4) == 0 {
-                    [rng.below(3), rng.below(3) + 1, rng.below(4) + 1]
-                } else {
-                    [1; 3]
-                },
+                batch: if rng.below(4) == 0 { [rng.below(3), rng.below(3) + 1, rng.below(4) + 1] } else { [1; 3] },
                 dtype,
                 out: rng.pick(&[dtype, accumulator]),
                 a: rng.pick(&[From::Memory, From::Memory, From::Memory, From::Generated]),
@@ -419,50 +367,15 @@ fn random_problems() {
 #[test]
 fn problems_of_several_blocks() {
     let pools = pools();
-    for (m, k, n) in [
-        (400, 130, 600),
-        (30, 900, 40),
-        (200, 770, 100),
-        (500, 40, 33),
-        (7, 1000, 530),
-    ] {
+    for (m, k, n) in [(400, 130, 600), (30, 900, 40), (200, 770, 100), (500, 40, 33), (7, 1000, 530)] {
         for layouts in [[0, 0, 0], [1, 1, 0], [2, 2, 1]] {
-            check(
-                &Case {
-                    layouts,
-                    ..Case::f32(m, k, n)
-                },
-                &pools,
-            );
+            check(&Case { layouts, ..Case::f32(m, k, n) }, &pools);
         }
         let c = To::Epilogue { whole_rows: false };
-        check(
-            &Case {
-                a: From::Generated,
-                b: From::Generated,
-                c,
-                ..Case::f32(m, k, n)
-            },
-            &pools,
-        );
+        check(&Case { a: From::Generated, b: From::Generated, c, ..Case::f32(m, k, n) }, &pools);
         let c = To::Epilogue { whole_rows: true };
-        check(
-            &Case {
-                b: From::Packed,
-                broadcast: [false, true],
-                c,
-                ..Case::f32(m, k, n)
-            },
-            &pools,
-        );
-        check(
-            &Case {
-                dtype: DType::BF16,
-                accumulate: true,
-                ..Case::f32(m, k, n)
-            },
-            &pools,
-        );
+        check(&Case { b: From::Packed, broadcast: [false, true], c, ..Case::f32(m, k, n) }, &pools);
+        check(&Case { dtype: DType::BF16, accumulate: true, ..Case::f32(m, k, n) }, &pools);
     }
 }
 
@@ -471,25 +384,9 @@ fn vectors() {
     let pools = pools();
     for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
         for isa in Isa::available() {
-            for (m, k, n) in [
-                (1, 300, 5000),
-                (1, 5000, 70),
-                (5000, 300, 1),
-                (70, 2100, 1),
-                (1, 7, 1),
-                (1, 1, 1),
-            ] {
+            for (m, k, n) in [(1, 300, 5000), (1, 5000, 70), (5000, 300, 1), (70, 2100, 1), (1, 7, 1), (1, 1, 1)] {
                 for layouts in [[0, 0, 0], [1, 1, 0], [2, 1, 2], [1, 2, 0]] {
-                    check(
-                        &Case {
-                            dtype,
-                            out: dtype,
-                            layouts,
-                            isa: *isa,
-                            ..Case::f32(m, k, n)
-                        },
-                        &pools,
-                    );
+                    check(&Case { dtype, out: dtype, layouts, isa: *isa, ..Case::f32(m, k, n) }, &pools);
                 }
             }
         }
@@ -501,24 +398,8 @@ fn batches() {
     let pools = pools();
     for batch in [[1, 1, 2], [1, 3, 1], [2, 2, 2], [1, 1, 12]] {
         for broadcast in [[false, false], [true, false], [false, true]] {
-            check(
-                &Case {
-                    batch,
-                    broadcast,
-                    ..Case::f32(70, 40, 50)
-                },
-                &pools,
-            );
-            check(
-                &Case {
-                    batch,
-                    broadcast,
-                    a: From::Generated,
-                    b: From::Generated,
-                    ..Case::f32(70, 40, 50)
-                },
-                &pools,
-            );
+            check(&Case { batch, broadcast, ..Case::f32(70, 40, 50) }, &pools);
+            check(&Case { batch, broadcast, a: From::Generated, b: From::Generated, ..Case::f32(70, 40, 50) }, &pools);
         }
     }
 }
@@ -528,10 +409,7 @@ fn infinities_and_nans_propagate() {
     let pool = Pool::new(2);
     for (m, k, n) in [(1, 20, 40), (5, 20, 40), (40, 20, 1), (64, 400, 64)] {
         for isa in Isa::available() {
-            let case = Case {
-                isa: *isa,
-                ..Case::f32(m, k, n)
-            };
+            let case = Case { isa: *isa, ..Case::f32(m, k, n) };
             let mut a = Memory::new(DType::F32, m * k);
             let mut b = Memory::new(DType::F32, k * n);
             (0..k * n).for_each(|i| b.set(i, 1.0));
@@ -553,24 +431,8 @@ fn infinities_and_nans_propagate() {
 fn what_cannot_be_planned() {
     let error = |problem: Problem| Plan::new(&problem, 1).unwrap_err().to_string();
     let f32 = Problem::new(2, 2, 2, DType::F32);
-    let target = Target::Memory {
-        dtype: DType::F16,
-        layout: Layout::row_major(2),
-        accumulate: false,
-    };
-    assert_eq!(
-        error(Problem::new(2, 2, 2, DType::I32)),
-        "matmul takes f32, f64, bf16 or f16 operands, not i32"
-    );
-    assert_eq!(
-        error(Problem { c: target, ..f32 }),
-        "matmul of f32 operands can't store f16"
-    );
-    assert_eq!(
-        error(Problem {
-            a: Source::Packed,
-            ..f32
-        }),
-        "only the right operand of a matmul can be packed ahead"
-    );
+    let target = Target::Memory { dtype: DType::F16, layout: Layout::row_major(2), accumulate: false };
+    assert_eq!(error(Problem::new(2, 2, 2, DType::I32)), "matmul takes f32, f64, bf16 or f16 operands, not i32");
+    assert_eq!(error(Problem { c: target, ..f32 }), "matmul of f32 operands can't store f16");
+    assert_eq!(error(Problem { a: Source::Packed, ..f32 }), "only the right operand of a matmul can be packed ahead");
 }

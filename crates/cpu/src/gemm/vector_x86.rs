@@ -165,11 +165,7 @@ impl Load<bf16> for __m512 {
     #[inline(always)]
     unsafe fn load_from(p: *const bf16) -> Self {
         // SAFETY: the caller vouches for 16 elements at `p` and for the target features.
-        unsafe {
-            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(
-                p.cast(),
-            ))))
-        }
+        unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast())))) }
     }
 }
 impl Load<f16> for __m512 {
@@ -183,11 +179,7 @@ impl Load<bf16> for __m256 {
     #[inline(always)]
     unsafe fn load_from(p: *const bf16) -> Self {
         // SAFETY: the caller vouches for 8 elements at `p` and for the target features.
-        unsafe {
-            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(
-                p.cast(),
-            ))))
-        }
+        unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(_mm_loadu_si128(p.cast())))) }
     }
 }
 impl Load<f16> for __m256 {

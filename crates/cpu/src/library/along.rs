@@ -213,8 +213,7 @@ impl<T: Element> Routine for Put<T> {
         in_ranges(pool, to.outer, from.numel() + to.numel(), &|range: Range<usize>, worker| {
             let n = to.n * to.inner;
             // SAFETY: each worker has its own slab, and a sum takes at most 8 bytes.
-            let sums =
-                unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
+            let sums = unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
             for outer in range {
                 sums.fill(T::zero());
                 for k in 0..from.n {

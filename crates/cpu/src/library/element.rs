@@ -13,7 +13,6 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
     fn sum(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     fn product(a: Self::Sum, b: Self::Sum) -> Self::Sum;
     fn zero() -> Self::Sum;
-    fn one() -> Self::Sum;
     fn larger(self, b: Self) -> Self;
     fn smaller(self, b: Self) -> Self;
     fn is_nan(self) -> bool;
@@ -29,7 +28,8 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
     }
     /// Whether this takes the place of `best` as the first extremum: NaN beats numbers, nothing beats its equal.
     fn beats(self, best: Self, max: bool) -> bool {
-        !best.is_nan() && (self.is_nan() || if max { best.less(self) } else { self.less(best) })
+        // Without branches, so that loops can be vectorised.
+        !best.is_nan() & (self.is_nan() | if max { best.less(self) } else { self.less(best) })
     }
 }
 
@@ -59,9 +59,6 @@ macro_rules! floats {
             }
             fn zero() -> f64 {
                 0.0
-            }
-            fn one() -> f64 {
-                1.0
             }
             #[inline(always)]
             fn larger(self, b: Self) -> Self {
@@ -129,9 +126,6 @@ macro_rules! integers {
             fn zero() -> $t {
                 0
             }
-            fn one() -> $t {
-                1
-            }
             #[inline(always)]
             fn larger(self, b: Self) -> Self {
                 Ord::max(self, b)
@@ -183,9 +177,6 @@ impl Element for Bool {
     }
     fn zero() -> u8 {
         0
-    }
-    fn one() -> u8 {
-        1
     }
     fn larger(self, b: Self) -> Self {
         Bool(self.0 | b.0)

@@ -143,10 +143,8 @@ impl<T: FftNum> Routine for Transform<T> {
         };
         // SAFETY: the operands and results are those of the transform; scratch is its own.
         unsafe {
-            let element = |i: usize| Complex {
-                re: re.map_or(T::zero(), |p| *p.add(i)),
-                im: im.map_or(T::zero(), |p| *p.add(i)),
-            };
+            let element =
+                |i: usize| Complex { re: re.map_or(T::zero(), |p| *p.add(i)), im: im.map_or(T::zero(), |p| *p.add(i)) };
             let (last, others) = self.passes.split_last().expect("at least one axis");
             if let FftKind::InverseReal { .. } = self.kind {
                 for i in 0..self.full {

@@ -81,9 +81,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         }
         _ => None,
     };
-    Ok(routine.unwrap_or_else(|| {
-        Box::new(Interpreted { op: op.clone(), args: args.to_vec(), outs: outs.to_vec() })
-    }))
+    Ok(routine.unwrap_or_else(|| Box::new(Interpreted { op: op.clone(), args: args.to_vec(), outs: outs.to_vec() })))
 }
 
 /// An op that runs in the reference interpreter.

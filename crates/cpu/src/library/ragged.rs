@@ -65,7 +65,10 @@ pub(super) fn prepare(op: &RaggedDot, args: &[Type], outs: &[Type], machine: Mac
     let (plans, last) = match op.mode {
         RaggedMode::Rows => {
             let c = Target::Memory { dtype: op.out, layout: Layout::row_major(n), accumulate: false };
-            (halves(ROWS).map(|r| plan(Problem { c, ..Problem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?, vec![])
+            (
+                halves(ROWS).map(|r| plan(Problem { c, ..Problem::new(r, m, n, a.dtype) })).collect::<Option<_>>()?,
+                vec![],
+            )
         }
         RaggedMode::Contract => (contract(STRIP.min(m))?, contract(m % STRIP)?),
     };
@@ -129,7 +132,9 @@ impl Ragged {
             let (args, batch) = (args.get(), part / parts);
             // SAFETY: chunks are disjoint rows of operand and result; each worker has its own scratch.
             unsafe {
-                let Some((group, mut row, mut left)) = self.chunk(args[2], batch, part % parts) else { return };
+                let Some((group, mut row, mut left)) = self.chunk(args[2], batch, part % parts) else {
+                    return;
+                };
                 let b = args[1].add((batch * self.groups + group) * self.m * self.n * self.size);
                 for (i, plan) in self.plans.iter().enumerate() {
                     let height = ROWS >> i;

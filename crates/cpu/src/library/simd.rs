@@ -98,9 +98,8 @@ mod x86 {
             unsafe {
                 let n = _mm256_cvtps_epi32(n);
                 let half = _mm256_srai_epi32::<1>(n);
-                let pow2 = |n| {
-                    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127))))
-                };
+                let pow2 =
+                    |n| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(n, _mm256_set1_epi32(127))));
                 _mm256_mul_ps(_mm256_mul_ps(self, pow2(half)), pow2(_mm256_sub_epi32(n, half)))
             }
         }
@@ -176,7 +175,7 @@ pub(super) unsafe fn tanh<V: Wide>(x: V) -> V {
         let far = one.sub(V::splat(2.0).div(e.add(one))).mul(sign);
         let z = x.mul(x);
         let mut p = V::splat(-5.704_988_7e-3);
-        for c in [2.063_908_9e-2, -5.373_971_6e-2, 0.133_314_42, -0.333_332_8] {
+        for c in [2.063_909e-2, -5.373_971_6e-2, 0.133_314_42, -0.333_332_8] {
             p = p.mul_add(z, V::splat(c));
         }
         let near = p.mul(z).mul_add(x, x);

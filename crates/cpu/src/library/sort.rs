@@ -6,8 +6,8 @@ use super::element::{Element, by_dtype};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::pool::Pool;
 use compiler::Result;
-use ir::ops::{Sort, TopK};
 use ir::Type;
+use ir::ops::{Sort, TopK};
 use smallvec::SmallVec;
 use std::ops::Range;
 

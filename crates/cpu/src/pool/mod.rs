@@ -122,14 +122,10 @@ impl Pool {
         for index in 1..threads.clamp(1, 1 << 15) {
             let flags = Arc::new(Flags::default());
             let (inner, own) = (shared.clone(), flags.clone());
-            let spawned = thread::Builder::new()
-                .name(format!("tensorloom-{index}"))
-                .spawn(move || inner.work(index, &own));
+            let spawned =
+                thread::Builder::new().name(format!("tensorloom-{index}")).spawn(move || inner.work(index, &own));
             match spawned {
-                Ok(handle) => workers.push(Worker {
-                    flags,
-                    handle: Some(handle),
-                }),
+                Ok(handle) => workers.push(Worker { flags, handle: Some(handle) }),
                 Err(_) => break,
             }
         }

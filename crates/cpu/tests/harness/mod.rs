@@ -1,5 +1,5 @@
 //! Runs graphs on the CPU and compares results.
-#![allow(dead_code, reason = "each test uses its part")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
 use compiler::{Backend, Bindings, Executable, Options};
 use cpu::Cpu;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// A program loaded on a backend.
 pub fn load(cpu: &Cpu, graph: &Graph, claims: bool) -> Arc<dyn Executable> {
-    let program = compiler::compile(graph, cpu, &Options { claims }).unwrap();
+    let program = compiler::compile(graph, cpu, &Options { claims, ..Options::default() }).unwrap();
     cpu.load(program).unwrap()
 }
 

@@ -26,6 +26,7 @@ impl Trace {
     pub(super) fn backward(self: &Arc<Trace>, loss: &Tensor, at: &Loc) -> Result<()> {
         let engine = match &self.mode {
             Mode::Region(engine) => engine.clone(),
+            Mode::Checkpoint(_) => return Err(Error::CheckpointReentrancy { at: at.clone() }),
             Mode::Function => {
                 let reason = "backward() changes leaves, which a traced function can't; use grad(..) instead".into();
                 return Err(Error::Autograd { reason, at: at.clone() });

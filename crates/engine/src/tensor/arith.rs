@@ -1,13 +1,21 @@
 //! Elementwise ops, comparisons, products, and the operators on `&Tensor`.
 
 use super::{Tensor, misfit};
+use crate::amp;
 use crate::record::{Number, Record, align, number_like, one};
 use ir::ops::{Clamp, Dot, StopGradient};
 use ir::{Binary, Compare, DType, Loc, Problem, Unary, Value};
 use std::ops;
 
 fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
-    one(&at, &[t], |b, v| b.unary(op, v[0]))
+    one(&at, &[t], |b, v| {
+        let x = if matches!(op, Unary::Exp | Unary::Log | Unary::Log1p | Unary::Rsqrt) {
+            amp::wide(b, v[0])?
+        } else {
+            v[0]
+        };
+        b.unary(op, x)
+    })
 }
 
 fn binary(x: &Tensor, y: &Tensor, op: Binary, at: Loc) -> Tensor {
@@ -252,7 +260,7 @@ fn spread(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> 
 }
 
 fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
-    let (mut x, mut y) = (x, y);
+    let (mut x, mut y) = (amp::narrow(b, x)?, amp::narrow(b, y)?);
     let (tx, ty) = (b.ty(x), b.ty(y));
     let bad = |why: String| misfit("matmul", &[&tx, &ty], Problem::other(why));
     if tx.rank() == 0 || ty.rank() == 0 {

@@ -167,7 +167,7 @@ impl Tensor {
         let invalid = Arc::new(Invalid { error, read: AtomicBool::new(false) });
         let staging = context::trace();
         let region = staging.as_ref().and_then(|t| match &t.mode {
-            Mode::Region(engine) => Some(engine),
+            Mode::Region(engine) | Mode::Checkpoint(engine) => Some(engine),
             Mode::Function => None,
         });
         if let Some(engine) = engine.or(region) {

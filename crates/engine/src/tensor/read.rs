@@ -27,6 +27,19 @@ impl Tensor {
         Ok(T::from_scalar(literal.get(0).cast(T::DTYPE)))
     }
 
+    /// `to_vec` for async callers. On the CPU it is ready when it is first polled.
+    #[track_caller]
+    pub fn read<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> + use<T> {
+        let (t, at) = (self.clone(), Loc::caller());
+        let staging = context::trace().is_some();
+        async move {
+            if staging {
+                return Err(Error::AsyncInCompile { at });
+            }
+            Ok(t.fetch("read", &at)?.to_vec())
+        }
+    }
+
     /// Computes what is needed and copies the tensor to the host.
     #[track_caller]
     pub fn to_literal(&self) -> Result<Literal> {

@@ -1,6 +1,7 @@
 //! Reductions.
 
 use super::{Tensor, axis_of, misfit};
+use crate::amp;
 use crate::record::{Record, one};
 use ir::ops::ReduceKind;
 use ir::{DType, Loc, Value};
@@ -30,11 +31,13 @@ fn sum_dtype(d: DType) -> DType {
 }
 
 fn sum(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+    let x = amp::wide(b, x)?;
     let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
     reduce(b, ReduceKind::Sum, x, axes, keep)
 }
 
 fn mean(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+    let x = amp::wide(b, x)?;
     let ty = b.ty(x);
     let x = if ty.dtype.is_float() { x } else { b.cast(x, DType::F32)? };
     let n: usize = resolve(&ty, "mean", axes)?.iter().map(|&a| ty.shape[a]).product();

@@ -101,3 +101,13 @@ fn tensors_are_send_and_sync() {
     check::<Tensor>();
     check::<Engine>();
 }
+
+#[test]
+fn s1_4_recording_and_dropping_without_reading_does_not_grow() {
+    let e = engine();
+    let x = vec1(&e, &[1.0]);
+    for _ in 0..10_000 {
+        drop(&x + 1.0);
+    }
+    assert!(e.inspect().bases.len() < 2_100, "{}", e.inspect().bases.len());
+}

@@ -1,9 +1,13 @@
 //! The laws of the engine, section by section.
 
 mod autograd;
+mod checkpoint;
+mod devices;
 mod lifetime;
 mod lock;
 mod mutation;
+mod precision;
+mod random;
 mod regions;
 mod step;
 mod tokens;

@@ -79,3 +79,14 @@ fn a_leaf_changes_in_place_only_without_gradients() {
     is(&w, &[3.0]);
     assert!(w.requires_grad() && w.is_leaf());
 }
+
+#[test]
+fn large_tensors_and_numbers() {
+    let e = engine();
+    let x = e.ones(F, &[512, 1024]);
+    x.mul_scalar_(3);
+    let y = &x * 2.0 - 1.0;
+    assert_eq!(y.sum().item::<f32>().unwrap(), 5.0 * 512.0 * 1024.0);
+    let f = e.compile(|x: Tensor| (&x * 0.5 + 1.0).mean());
+    is(&f.call(y).unwrap(), &[3.5]);
+}

@@ -250,11 +250,7 @@ fn check_pair(name: &str, gate: &Type, up: &Type) -> Result<()> {
 fn check_halves(name: &str, x: &Type) -> Result<()> {
     match x.shape.last() {
         Some(n) if n % 2 == 0 && x.dtype.is_float() => Ok(()),
-        _ => Err(misfit(
-            name,
-            &[x],
-            "needs a float operand whose last axis is gate and up in equal parts",
-        )),
+        _ => Err(misfit(name, &[x], "needs a float operand whose last axis is gate and up in equal parts")),
     }
 }
 

@@ -24,9 +24,7 @@ pub(super) const DROPOUT: Family = Family {
 /// `rate · 2³²`; a bool operand instead of bits says so directly.
 pub fn dropout(x: &Type, bits: &Type, rate: f64) -> Result<Composite> {
     if !(0.0..=1.0).contains(&rate) {
-        return Err(Error::Invalid(format!(
-            "dropout needs a rate between 0 and 1, got {rate}"
-        )));
+        return Err(Error::Invalid(format!("dropout needs a rate between 0 and 1, got {rate}")));
     }
     if !x.dtype.is_float() || bits.shape != x.shape || !matches!(bits.dtype, DType::U32 | DType::Bool) {
         let text = "needs a float operand, and u32 bits or a bool mask of the same shape";
@@ -58,11 +56,5 @@ pub fn dropout(x: &Type, bits: &Type, rate: f64) -> Result<Composite> {
     let (_y, g) = (b.graph.input(x.clone()), b.graph.input(x.clone()));
     let dx = drop(&mut b, g, bv)?;
     let vjp = b.finish(&[dx]);
-    Ok(composite(
-        "dropout",
-        vec![float_param("rate", rate)],
-        body,
-        1,
-        Some(vjp),
-    ))
+    Ok(composite("dropout", vec![float_param("rate", rate)], body, 1, Some(vjp)))
 }

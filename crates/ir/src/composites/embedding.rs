@@ -34,11 +34,7 @@ pub(super) const EMBEDDING: Family = Family {
 pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result<Composite> {
     const NAME: &str = "embedding";
     if table.rank() != 2 || !table.dtype.is_float() || !ids.dtype.is_int() {
-        return Err(misfit(
-            NAME,
-            &[table, ids],
-            "needs a float table [V, D] and integer ids",
-        ));
+        return Err(misfit(NAME, &[table, ids], "needs a float table [V, D] and integer ids"));
     }
     let rows = table.shape[0];
     if rows == 0 || padding_idx.is_some_and(|p| p >= rows) {

@@ -50,10 +50,7 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
     const NAME: &str = "cross_entropy";
     let axis = last_axis(NAME, logits)?;
     if !labels.dtype.is_int() || labels.shape[..] != logits.shape[..axis] {
-        let text = format!(
-            "needs integer labels of shape {:?}, got {labels}",
-            &logits.shape[..axis]
-        );
+        let text = format!("needs integer labels of shape {:?}, got {labels}", &logits.shape[..axis]);
         return Err(misfit(NAME, &[logits, labels], text));
     }
     let (smooth, z) = (options.label_smoothing, options.z_loss);

@@ -86,8 +86,7 @@ pub struct Params<'a> {
 impl Params<'_> {
     /// A float.
     pub fn float(&self, name: &str) -> Result<f64> {
-        self.float_opt(name)
-            .ok_or_else(|| Error::Invalid(format!("{} needs a float parameter `{name}`", self.name)))
+        self.float_opt(name).ok_or_else(|| Error::Invalid(format!("{} needs a float parameter `{name}`", self.name)))
     }
 
     /// A float, if given.
@@ -156,10 +155,7 @@ pub(crate) fn saves(name: &str, operands: usize) -> Saves {
     match family(name) {
         Some(f) => {
             let inputs: Vec<usize> = f.saves.0.iter().copied().filter(|&i| i < operands).collect();
-            Saves {
-                outputs: f.saves.1.iter().copied().collect(),
-                ..Saves::inputs(&inputs)
-            }
+            Saves { outputs: f.saves.1.iter().copied().collect(), ..Saves::inputs(&inputs) }
         }
         None => Saves::nothing(),
     }
@@ -194,9 +190,5 @@ fn misfit(name: &str, operands: &[&Type], expected: impl Into<String>) -> Error 
 /// The error of a wrong number of operands.
 fn misfit_arity(name: &str, operands: &[Type], expected: &str) -> Error {
     let found: Vec<&Type> = operands.iter().collect();
-    misfit(
-        name,
-        &found,
-        format!("takes {expected}, got {} operands", operands.len()),
-    )
+    misfit(name, &found, format!("takes {expected}, got {} operands", operands.len()))
 }

@@ -37,11 +37,7 @@ pub(super) const FUSED_RESIDUAL_RMSNORM: Family = Family {
     roles: |_| vec![Role::Rows, Role::Rows, Role::Shared],
     build: |p, types| match types {
         [r, x, w] => fused_residual_rmsnorm(r, x, w, p.float("eps")?),
-        _ => Err(misfit_arity(
-            "fused_residual_rmsnorm",
-            types,
-            "residual, x and a weight",
-        )),
+        _ => Err(misfit_arity("fused_residual_rmsnorm", types, "residual, x and a weight")),
     },
     saves: (&[2], &[0, 2]),
 };
@@ -159,11 +155,7 @@ pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> R
     let acc = x.dtype.accumulator();
     let operands = |b: &mut Builder| -> Result<(Value, Vec<Value>)> {
         let xv = b.graph.input(x.clone());
-        let params: Vec<Value> = [w, bias]
-            .into_iter()
-            .flatten()
-            .map(|t| b.graph.input(t.clone()))
-            .collect();
+        let params: Vec<Value> = [w, bias].into_iter().flatten().map(|t| b.graph.input(t.clone())).collect();
         let params = params.into_iter().map(|v| b.cast(v, acc)).collect::<Result<_>>()?;
         Ok((b.cast(xv, acc)?, params))
     };
@@ -210,13 +202,7 @@ pub fn layernorm(x: &Type, w: Option<&Type>, bias: Option<&Type>, eps: f64) -> R
         grads.push(b.cast(d, x.dtype)?);
     }
     let vjp = b.finish(&grads).without_dead_nodes();
-    Ok(composite(
-        "layernorm",
-        vec![float_param("eps", eps)],
-        body,
-        1,
-        Some(vjp),
-    ))
+    Ok(composite("layernorm", vec![float_param("eps", eps)], body, 1, Some(vjp)))
 }
 
 /// `(residual + x, rmsnorm(residual + x, w))`, the step between two blocks of a pre-norm transformer. The norm is of
@@ -225,19 +211,11 @@ pub fn fused_residual_rmsnorm(residual: &Type, x: &Type, w: &Type, eps: f64) -> 
     const NAME: &str = "fused_residual_rmsnorm";
     check_weight(NAME, "weight", x, w)?;
     if residual != x {
-        return Err(misfit(
-            NAME,
-            &[residual, x, w],
-            format!("needs a residual of {x}, got {residual}"),
-        ));
+        return Err(misfit(NAME, &[residual, x, w], format!("needs a residual of {x}, got {residual}")));
     }
     let acc = x.dtype.accumulator();
     let mut b = Builder::new();
-    let (rv, xv, wv) = (
-        b.graph.input(x.clone()),
-        b.graph.input(x.clone()),
-        b.graph.input(w.clone()),
-    );
+    let (rv, xv, wv) = (b.graph.input(x.clone()), b.graph.input(x.clone()), b.graph.input(w.clone()));
     let h = b.add(rv, xv)?;
     let (ha, wa) = (b.cast(h, acc)?, b.cast(wv, acc)?);
     let (y, rstd) = rms_forward(&mut b, ha, Some(wa), eps)?;
@@ -246,11 +224,7 @@ pub fn fused_residual_rmsnorm(residual: &Type, x: &Type, w: &Type, eps: f64) -> 
     let body = b.finish(&[h, y, rstd]);
 
     let mut b = Builder::new();
-    let (_r, _x, wv) = (
-        b.graph.input(x.clone()),
-        b.graph.input(x.clone()),
-        b.graph.input(w.clone()),
-    );
+    let (_r, _x, wv) = (b.graph.input(x.clone()), b.graph.input(x.clone()), b.graph.input(w.clone()));
     let (h, _y) = (b.graph.input(x.clone()), b.graph.input(x.clone()));
     let rstd = b.graph.input(stat);
     let (gh, gy) = (b.graph.input(x.clone()), b.graph.input(x.clone()));

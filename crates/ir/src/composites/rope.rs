@@ -50,10 +50,7 @@ impl Rope {
                 )));
             }
         };
-        Ok(Rope {
-            pairs,
-            heads_inside: p.flag("heads_inside"),
-        })
+        Ok(Rope { pairs, heads_inside: p.flag("heads_inside") })
     }
 }
 
@@ -125,12 +122,7 @@ impl<'a> Layout<'a> {
             }
         }
         match pairs.checked_mul(2) {
-            Some(rotated) if rotated <= x.shape[axis] => Ok(Layout {
-                x,
-                cos,
-                options,
-                rotated,
-            }),
+            Some(rotated) if rotated <= x.shape[axis] => Ok(Layout { x, cos, options, rotated }),
             _ => bad(format!("rotates 2·{} of {} features", pairs, x.shape[axis])),
         }
     }
@@ -140,10 +132,7 @@ impl<'a> Layout<'a> {
             Pairs::Halves => "halves",
             Pairs::Interleaved => "interleaved",
         };
-        vec![
-            ("pairs".into(), Attr::Word(word.into())),
-            ("heads_inside".into(), Attr::Bool(self.options.heads_inside)),
-        ]
+        vec![("pairs".into(), Attr::Word(word.into())), ("heads_inside".into(), Attr::Bool(self.options.heads_inside))]
     }
 
     /// Casts to the dtype of the arithmetic.

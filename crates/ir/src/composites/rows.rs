@@ -12,9 +12,7 @@ pub(super) fn last_axis(name: &str, x: &Type) -> Result<usize> {
     if !x.dtype.is_float() {
         return Err(misfit(name, &[x], "needs a float operand"));
     }
-    x.rank()
-        .checked_sub(1)
-        .ok_or_else(|| misfit(name, &[x], "works along the last axis and needs one"))
+    x.rank().checked_sub(1).ok_or_else(|| misfit(name, &[x], "works along the last axis and needs one"))
 }
 
 /// Repeats a row statistic along the last axis of `like`.

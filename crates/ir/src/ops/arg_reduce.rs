@@ -31,10 +31,7 @@ impl Rules for ArgReduce {
         check_axis(self.axis, x.rank())?;
         let n = x.shape[self.axis];
         if n == 0 {
-            return Err(Problem::other(format!(
-                "axis {} of {x} is empty and has no extremum",
-                self.axis
-            )));
+            return Err(Problem::other(format!("axis {} of {x} is empty and has no extremum", self.axis)));
         }
         if !matches!(self.index, DType::I32 | DType::I64) || (n as u64 - 1) > self.index.int_max() {
             return Err(Problem::other(format!(
@@ -52,10 +49,7 @@ impl Rules for ArgReduce {
     never_linear!();
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
-        let wide = ArgReduce {
-            axis: self.axis + 1,
-            ..self.clone()
-        };
+        let wide = ArgReduce { axis: self.axis + 1, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
@@ -85,12 +79,6 @@ impl Rules for ArgReduce {
             "argmin" => false,
             _ => return None,
         };
-        Some((|| {
-            Ok(ArgReduce {
-                max,
-                axis: attrs.usize("axis")?,
-                index: attrs.dtype("index")?,
-            })
-        })())
+        Some((|| Ok(ArgReduce { max, axis: attrs.usize("axis")?, index: attrs.dtype("index")? }))())
     }
 }

@@ -75,9 +75,7 @@ fn floats(types: &[Type]) -> Vec<usize> {
 
 fn check_graph(what: &str, graph: &Graph, ins: &[Type], outs: &[Type]) -> std::result::Result<(), Problem> {
     if graph.input_types() != ins || graph.output_types() != outs {
-        return Err(Problem::other(format!(
-            "its {what} graph does not fit its operands and results"
-        )));
+        return Err(Problem::other(format!("its {what} graph does not fit its operands and results")));
     }
     Ok(())
 }
@@ -99,11 +97,7 @@ impl Rules for Composite {
     }
 
     fn attrs(&self) -> Attrs {
-        let params = self
-            .params
-            .iter()
-            .map(|(n, a)| Attr::List(vec![Attr::Word(n.clone()), a.clone()]))
-            .collect();
+        let params = self.params.iter().map(|(n, a)| Attr::List(vec![Attr::Word(n.clone()), a.clone()])).collect();
         let mut attrs = vec![
             ("name", Attr::Word(self.name.clone())),
             ("params", Attr::List(params)),
@@ -193,11 +187,7 @@ impl Rules for Composite {
         if let Some(wanted) = composites::batch_axes(&self.name, &self.params, &narrow, batched) {
             let mut args = Vec::with_capacity(x.len());
             for (i, &v) in x.iter().enumerate() {
-                args.push(if wanted[i] && !batched[i] {
-                    cx.repeat_front(v, size)?
-                } else {
-                    v
-                });
+                args.push(if wanted[i] && !batched[i] { cx.repeat_front(v, size)? } else { v });
             }
             let types: Vec<Type> = args.iter().map(|&v| cx.ty(v)).collect();
             let wide = composites::build(&self.name, &self.params, &types)?;
@@ -342,10 +332,7 @@ impl CustomLinear {
             g.input(t.clone());
         });
         args.extend(types[n..].iter().map(|t| g.input(t.clone())));
-        let outs = self
-            .forward
-            .inline(&mut g, &args)
-            .expect("the forward graph was checked by infer");
+        let outs = self.forward.inline(&mut g, &args).expect("the forward graph was checked by infer");
         g.set_outputs(outs);
         g
     }
@@ -357,11 +344,8 @@ impl Rules for CustomLinear {
     }
 
     fn attrs(&self) -> Attrs {
-        let outputs = self
-            .outputs
-            .iter()
-            .map(|t| Attr::List(vec![t.dtype.into(), t.shape.as_slice().into()]))
-            .collect();
+        let outputs =
+            self.outputs.iter().map(|t| Attr::List(vec![t.dtype.into(), t.shape.as_slice().into()])).collect();
         vec![
             ("name", Attr::Word(self.name.clone())),
             ("outputs", Attr::List(outputs)),
@@ -384,19 +368,12 @@ impl Rules for CustomLinear {
             && args[n + self.outputs.len()..] == forward[n..]
             && active.iter().enumerate().all(|(k, &i)| forward[n + k] == forward[i]);
         if !fits {
-            return Err(Problem::other(
-                "operands must be the composite's inputs, outputs and tangents",
-            ));
+            return Err(Problem::other("operands must be the composite's inputs, outputs and tangents"));
         }
         let pick = |types: &[Type]| -> Vec<Type> { floats(types).into_iter().map(|i| types[i].clone()).collect() };
         let visible = pick(&self.outputs[..self.public]);
         check_graph("forward", &self.forward, &forward, &pick(&self.outputs))?;
-        check_graph(
-            "vjp",
-            &self.vjp,
-            &[&args[..n], &self.outputs, &visible].concat(),
-            &pick(&args[..n]),
-        )?;
+        check_graph("vjp", &self.vjp, &[&args[..n], &self.outputs, &visible].concat(), &pick(&args[..n]))?;
         Ok(self.forward.output_types())
     }
 
@@ -443,11 +420,7 @@ impl Rules for CustomLinear {
             let linear: Vec<bool> = (0..types.len()).map(|i| i >= n).collect();
             let has: Vec<bool> = (0..ct.len()).map(|i| i >= public && ct[i].is_some()).collect();
             let (back, gives) = cx.transpose_of(&self.forward, &linear, &has)?;
-            let known: Vec<Value> = operands[..n]
-                .iter()
-                .chain(ct[public..].iter().flatten())
-                .copied()
-                .collect();
+            let known: Vec<Value> = operands[..n].iter().chain(ct[public..].iter().flatten()).copied().collect();
             let mut extra = cx.inline(&back, &known)?.into_iter();
             for (slot, _) in (fixed..args.len()).zip(&gives).filter(|(_, g)| **g) {
                 let e = extra.next().filter(|_| args[slot].is_linear());
@@ -470,11 +443,7 @@ impl Rules for CustomLinear {
         flags[n..fixed].iter_mut().for_each(|f| *f = true);
         let mut args = Vec::with_capacity(x.len());
         for (i, &v) in x.iter().enumerate() {
-            args.push(if flags[i] && !batched[i] {
-                cx.repeat_front(v, size)?
-            } else {
-                v
-            });
+            args.push(if flags[i] && !batched[i] { cx.repeat_front(v, size)? } else { v });
         }
         let forward_flags: Vec<bool> = flags[..n].iter().chain(&flags[fixed..]).copied().collect();
         let want = vec![true; self.forward.outputs().len()];

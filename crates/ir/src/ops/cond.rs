@@ -20,9 +20,7 @@ pub struct Cond {
 impl Cond {
     /// A choice among branches.
     pub fn new(branches: impl IntoIterator<Item = Graph>) -> Cond {
-        Cond {
-            branches: branches.into_iter().map(Arc::new).collect(),
-        }
+        Cond { branches: branches.into_iter().map(Arc::new).collect() }
     }
 
     /// One result from every branch.
@@ -148,10 +146,7 @@ impl Rules for Cond {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some((index, operands)) = args.split_first() else {
-            return Err(Problem::Arity {
-                expected: "at least 1".into(),
-                got: 0,
-            });
+            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
         };
         if *index != Type::scalar(DType::I32) {
             return Err(Problem::other(format!("the index must be i32[], got {index}")));
@@ -199,10 +194,7 @@ impl Rules for Cond {
             .collect();
         let unknown_types: Vec<Type> = unknown_args.iter().map(|&i| args[i].clone()).collect();
         let now = divided.iter().map(|d| d.now(&slots)).collect::<Result<Vec<_>>>()?;
-        let later = divided
-            .iter()
-            .map(|d| d.later(&kept, &slots, &unknown_types))
-            .collect::<Result<Vec<_>>>()?;
+        let later = divided.iter().map(|d| d.later(&kept, &slots, &unknown_types)).collect::<Result<Vec<_>>>()?;
         let n_early = n - late.len();
         let rest_args: Vec<RestArg> = std::iter::once(RestArg::Arg(0))
             .chain(kept.iter().map(|(k, _)| RestArg::Arg(known_args[k + 1])))
@@ -244,11 +236,7 @@ impl Rules for Cond {
             }
             branches.push(b.finish(&outs));
         }
-        let operands: Vec<Value> = args
-            .iter()
-            .filter_map(Arg::known)
-            .chain(ct.iter().flatten().copied())
-            .collect();
+        let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(ct.iter().flatten().copied()).collect();
         let results = cx.emit(Cond::new(branches).into(), &operands)?;
         for (k, &v) in marked(&gives).zip(&results) {
             grads[targets[k]] = Some(v);
@@ -307,10 +295,6 @@ impl Rules for Cond {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Cond>> {
-        (name == "cond").then(|| {
-            Ok(Cond {
-                branches: attrs.graphs("branches")?,
-            })
-        })
+        (name == "cond").then(|| Ok(Cond { branches: attrs.graphs("branches")? }))
     }
 }

@@ -70,11 +70,7 @@ impl Rules for Iota {
     }
 
     fn attrs(&self) -> Attrs {
-        vec![
-            ("dtype", self.dtype.into()),
-            ("shape", self.shape.as_slice().into()),
-            ("axis", self.axis.into()),
-        ]
+        vec![("dtype", self.dtype.into()), ("shape", self.shape.as_slice().into()), ("axis", self.axis.into())]
     }
 
     fn infer(&self, args: &[Type]) -> Infer {
@@ -90,11 +86,7 @@ impl Rules for Iota {
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Iota>> {
         (name == "iota").then(|| {
-            Ok(Iota {
-                dtype: attrs.dtype("dtype")?,
-                shape: attrs.usizes("shape")?,
-                axis: attrs.usize("axis")?,
-            })
+            Ok(Iota { dtype: attrs.dtype("dtype")?, shape: attrs.usizes("shape")?, axis: attrs.usize("axis")? })
         })
     }
 }

@@ -6,16 +6,11 @@ use crate::build::SplitGraph;
 pub(crate) fn infer_body(body: &Graph, args: &[Type]) -> Infer {
     let ins = body.input_types();
     if args.len() != ins.len() {
-        return Err(Problem::Arity {
-            expected: ins.len().to_string(),
-            got: args.len(),
-        });
+        return Err(Problem::Arity { expected: ins.len().to_string(), got: args.len() });
     }
     for (i, (have, need)) in args.iter().zip(&ins).enumerate() {
         if have != need {
-            return Err(Problem::other(format!(
-                "operand {i} is {have}, but the body takes {need}"
-            )));
+            return Err(Problem::other(format!("operand {i} is {have}, but the body takes {need}")));
         }
     }
     Ok(body.output_types())
@@ -64,11 +59,7 @@ pub(crate) fn transpose_body(
     let linear: Vec<bool> = args.iter().map(Arg::is_linear).collect();
     let has: Vec<bool> = ct.iter().map(Option::is_some).collect();
     let (graph, gives) = cx.transpose_of(body, &linear, &has)?;
-    let operands: Vec<Value> = args
-        .iter()
-        .filter_map(Arg::known)
-        .chain(ct.iter().flatten().copied())
-        .collect();
+    let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(ct.iter().flatten().copied()).collect();
     let results = cx.emit(wrap(graph), &operands)?;
     let mut out = vec![None; args.len()];
     let mut results = results.into_iter();
@@ -182,10 +173,6 @@ impl Rules for Call {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Call>> {
-        (name == "call").then(|| {
-            Ok(Call {
-                body: attrs.graph("body")?,
-            })
-        })
+        (name == "call").then(|| Ok(Call { body: attrs.graph("body")? }))
     }
 }

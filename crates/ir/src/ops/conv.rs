@@ -27,13 +27,7 @@ pub struct Conv {
 impl Conv {
     /// A convolution without groups.
     pub fn new(dtype: DType, windows: Windows) -> Conv {
-        Conv {
-            windows,
-            groups: 1,
-            batch_groups: 1,
-            acc: dtype.accumulator(),
-            out: dtype,
-        }
+        Conv { windows, groups: 1, batch_groups: 1, acc: dtype.accumulator(), out: dtype }
     }
 
     /// How many parts the output features are divided into, by either kind of group.
@@ -46,11 +40,7 @@ impl Conv {
             return Err(Problem::DTypes(a, b));
         }
         if a == DType::Bool {
-            return Err(Problem::DType {
-                operand: 0,
-                expected: "a number dtype (not bool)",
-                got: a,
-            });
+            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: a });
         }
         if self.acc.is_float() != a.is_float() || self.out.is_float() != a.is_float() {
             return Err(Problem::other(format!(
@@ -71,13 +61,7 @@ impl Conv {
         let swapped = cx.move_axis(grouped, 2, 1)?;
         let swapped = cx.reshape(swapped, &with_tail(&[parts * ins, outs], &k.shape[2..]))?;
         let flipped = cx.flip(swapped, &spatial.collect::<Vec<_>>())?;
-        let back = Conv {
-            windows,
-            groups: parts,
-            batch_groups: 1,
-            acc: self.acc,
-            out: x.dtype,
-        };
+        let back = Conv { windows, groups: parts, batch_groups: 1, acc: self.acc, out: x.dtype };
         let v = cx.one(back.into(), &[ct, flipped])?;
         // Batch groups came out as feature groups: [N/b, b·C] to [b·N/b, C].
         let rows = x.shape[0] / self.batch_groups;
@@ -89,16 +73,9 @@ impl Conv {
     /// ∂kernel: the input under the cotangent as its kernel, batch and features exchanged.
     fn transpose_kernel(&self, cx: &mut dyn Cx, ct: Value, x: Value, kernel: &Type) -> Result<Value> {
         let (xt, y) = (cx.ty(x), cx.ty(ct));
-        let windows = self
-            .windows
-            .for_window(&xt.shape[2..], &kernel.shape[2..], &y.shape[2..])?;
-        let back = Conv {
-            windows,
-            groups: self.batch_groups,
-            batch_groups: self.groups,
-            acc: self.acc,
-            out: kernel.dtype,
-        };
+        let windows = self.windows.for_window(&xt.shape[2..], &kernel.shape[2..], &y.shape[2..])?;
+        let back =
+            Conv { windows, groups: self.batch_groups, batch_groups: self.groups, acc: self.acc, out: kernel.dtype };
         let (xs, cs) = (cx.move_axis(x, 0, 1)?, cx.move_axis(ct, 0, 1)?);
         let v = cx.one(back.into(), &[xs, cs])?;
         cx.move_axis(v, 0, 1)

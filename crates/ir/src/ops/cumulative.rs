@@ -38,10 +38,7 @@ impl Cumulative {
         let v: Vec<Value> = (0..4).map(|_| b.input(step.dtype, &step.shape)).collect();
         let outs = b.inline(&reduce::product_step(&step)?, &v)?;
         let body = b.finish(&[outs[0], outs[1], outs[1]]);
-        let scan = Scan {
-            reverse: self.reverse,
-            ..Scan::over(0, 2, ty.shape[0], body)
-        };
+        let scan = Scan { reverse: self.reverse, ..Scan::over(0, 2, ty.shape[0], body) };
         let (one, zero) = (cx.full(&step, Scalar::one(ty.dtype))?, cx.zeros(&step)?);
         let outs = cx.emit(scan.into(), &[one, zero, xs, ds])?;
         cx.move_axis(outs[2], 0, self.axis)
@@ -51,11 +48,7 @@ impl Cumulative {
     fn extremum_tangent(&self, cx: &mut dyn Cx, x: Value, d: Value, y: Value) -> Result<Value> {
         let ty = cx.ty(x);
         let n = ty.shape[self.axis];
-        let dtype = if i32::try_from(n).is_ok() {
-            DType::I32
-        } else {
-            DType::I64
-        };
+        let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
         let place = cx.iota(dtype, &ty.shape, self.axis)?;
         // A NaN is unequal to itself, reaches every later extremum, and counts where it stands.
         let equal = cx.compare(Compare::Eq, x, y)?;
@@ -64,10 +57,7 @@ impl Cumulative {
         let none = if self.reverse { n.saturating_sub(1) } else { 0 };
         let none = cx.full(&cx.ty(place), Scalar::from_i64(dtype, none as i64))?;
         let candidates = cx.select(reached, place, none)?;
-        let latest = Cumulative {
-            kind: if self.reverse { ReduceKind::Min } else { ReduceKind::Max },
-            ..self.clone()
-        };
+        let latest = Cumulative { kind: if self.reverse { ReduceKind::Min } else { ReduceKind::Max }, ..self.clone() };
         let last = cx.one(latest.into(), &[candidates])?;
         cx.take_along_axis(d, last, self.axis, GatherMode::Clip)
     }
@@ -108,27 +98,18 @@ impl Rules for Cumulative {
         if self.kind != ReduceKind::Sum || !args[0].is_linear() {
             return not_linear(self);
         }
-        let back = Cumulative {
-            reverse: !self.reverse,
-            ..self.clone()
-        };
+        let back = Cumulative { reverse: !self.reverse, ..self.clone() };
         Ok(vec![Some(cx.one(back.into(), &[c])?)])
     }
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
-        let wide = Cumulative {
-            axis: self.axis + 1,
-            ..self.clone()
-        };
+        let wide = Cumulative { axis: self.axis + 1, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
     fn saves(&self) -> Saves {
         match self.kind {
-            ReduceKind::Prod => Saves {
-                inputs: SmallVec::from_slice(&[0]),
-                outputs: SmallVec::from_slice(&[0]),
-            },
+            ReduceKind::Prod => Saves { inputs: SmallVec::from_slice(&[0]), outputs: SmallVec::from_slice(&[0]) },
             // PyTorch keeps the indices of the extrema, a result of its own.
             _ => Saves::nothing(),
         }
@@ -145,11 +126,7 @@ impl Rules for Cumulative {
         let (f, identity) = (self.kind.combine(), self.kind.identity(ty.dtype));
         // As in `reduce`: sums and products of floats are accumulated in f64.
         let wide = ty.dtype.is_float() && matches!(f, Binary::Add | Binary::Mul);
-        let start = if wide {
-            Scalar::from_f64(DType::F64, identity.to_f64())
-        } else {
-            identity
-        };
+        let start = if wide { Scalar::from_f64(DType::F64, identity.to_f64()) } else { identity };
         let mut items = vec![identity; ty.numel()];
         for line in 0..ty.numel() / n.max(1) {
             let base = line / inner * inner * n + line % inner;
@@ -165,12 +142,6 @@ impl Rules for Cumulative {
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Cumulative>> {
         let kind = ReduceKind::ALL.into_iter().find(|&k| cumulative_name(k) == name)?;
-        Some((|| {
-            Ok(Cumulative {
-                kind,
-                axis: attrs.usize("axis")?,
-                reverse: attrs.bool("reverse")?,
-            })
-        })())
+        Some((|| Ok(Cumulative { kind, axis: attrs.usize("axis")?, reverse: attrs.bool("reverse")? }))())
     }
 }

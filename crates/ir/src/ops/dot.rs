@@ -84,11 +84,7 @@ impl Dot {
         let my_free = free(of.rank(), batch, contract);
         let other_free = free(other_rank, other_batch, other_contract);
         let nb = batch.len();
-        let (my_at, other_at) = if left {
-            (nb, nb + my_free.len())
-        } else {
-            (nb + other_free.len(), nb)
-        };
+        let (my_at, other_at) = if left { (nb, nb + my_free.len()) } else { (nb + other_free.len(), nb) };
         let back = Dot {
             lhs_batch: (0..nb).collect(),
             rhs_batch: other_batch.clone(),
@@ -117,9 +113,7 @@ impl Dot {
 }
 
 fn free(rank: usize, batch: &Shape, contract: &Shape) -> Shape {
-    (0..rank)
-        .filter(|a| !batch.contains(a) && !contract.contains(a))
-        .collect()
+    (0..rank).filter(|a| !batch.contains(a) && !contract.contains(a)).collect()
 }
 
 impl Rules for Dot {
@@ -145,11 +139,7 @@ impl Rules for Dot {
             return Err(Problem::DTypes(a.dtype, b.dtype));
         }
         if a.dtype == DType::Bool {
-            return Err(Problem::DType {
-                operand: 0,
-                expected: "a number dtype (not bool)",
-                got: a.dtype,
-            });
+            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: a.dtype });
         }
         if self.acc.is_float() != a.dtype.is_float() || self.out.is_float() != a.dtype.is_float() {
             return Err(Problem::other(format!(
@@ -162,9 +152,7 @@ impl Rules for Dot {
         check_axes(&left, a.rank())?;
         check_axes(&right, b.rank())?;
         if self.lhs_batch.len() != self.rhs_batch.len() || self.lhs_contract.len() != self.rhs_contract.len() {
-            return Err(Problem::other(
-                "both operands must name as many batch and contraction axes",
-            ));
+            return Err(Problem::other("both operands must name as many batch and contraction axes"));
         }
         for (&i, &j) in left.iter().zip(&right) {
             if a.shape[i] != b.shape[j] {
@@ -219,20 +207,12 @@ impl Rules for Dot {
             }
             (true, false) => {
                 let s = dot.shifted();
-                dot = Dot {
-                    lhs_batch: s.lhs_batch,
-                    lhs_contract: s.lhs_contract,
-                    ..dot
-                };
+                dot = Dot { lhs_batch: s.lhs_batch, lhs_contract: s.lhs_contract, ..dot };
                 self.lhs_batch.len()
             }
             _ => {
                 let s = dot.shifted();
-                dot = Dot {
-                    rhs_batch: s.rhs_batch,
-                    rhs_contract: s.rhs_contract,
-                    ..dot
-                };
+                dot = Dot { rhs_batch: s.rhs_batch, rhs_contract: s.rhs_contract, ..dot };
                 self.lhs_batch.len() + self.lhs_free(cx.ty(x[0]).rank()).len()
             }
         };

@@ -16,11 +16,7 @@ fn check_starts(x: &Type, starts: &[Type], first: usize) -> std::result::Result<
     }
     for (i, s) in starts.iter().enumerate() {
         if !matches!(s.dtype, DType::I32 | DType::I64) {
-            return Err(Problem::DType {
-                operand: first + i,
-                expected: "i32 or i64",
-                got: s.dtype,
-            });
+            return Err(Problem::DType { operand: first + i, expected: "i32 or i64", got: s.dtype });
         }
         if s.rank() != 0 {
             return Err(Problem::other(format!("start index {i} must have rank 0, got {s}")));
@@ -38,9 +34,7 @@ fn check_fits(x: &Type, sizes: &[usize]) -> std::result::Result<(), Problem> {
 
 /// Where the slice starts in a tensor of `ty`.
 fn clamped(ty: &Type, sizes: &[usize], starts: &[Literal]) -> Shape {
-    (0..ty.rank())
-        .map(|a| starts[a].get(0).to_i64().clamp(0, (ty.shape[a] - sizes[a]) as i64) as usize)
-        .collect()
+    (0..ty.rank()).map(|a| starts[a].get(0).to_i64().clamp(0, (ty.shape[a] - sizes[a]) as i64) as usize).collect()
 }
 
 /// Starts of a batch as index vectors `[size, rank]`.
@@ -89,10 +83,7 @@ impl Rules for DynamicSlice {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some((x, starts)) = args.split_first() else {
-            return Err(Problem::Arity {
-                expected: "at least 1".into(),
-                got: 0,
-            });
+            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
         };
         check_starts(x, starts, 1)?;
         check_fits(x, &self.sizes)?;
@@ -126,11 +117,8 @@ impl Rules for DynamicSlice {
             if batched[0] {
                 sizes.insert(0, 1);
             }
-            let gather = Gather {
-                dims: batch_dims(self.sizes.len(), batched[0]),
-                slice_sizes: sizes,
-                mode: GatherMode::Clip,
-            };
+            let gather =
+                Gather { dims: batch_dims(self.sizes.len(), batched[0]), slice_sizes: sizes, mode: GatherMode::Clip };
             return Ok(vec![(cx.one(gather.into(), &[x[0], indices])?, true)]);
         }
         sizes.insert(0, size);
@@ -158,11 +146,7 @@ impl Rules for DynamicSlice {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<DynamicSlice>> {
-        (name == "dynamic_slice").then(|| {
-            Ok(DynamicSlice {
-                sizes: attrs.usizes("sizes")?,
-            })
-        })
+        (name == "dynamic_slice").then(|| Ok(DynamicSlice { sizes: attrs.usizes("sizes")? }))
     }
 }
 
@@ -177,10 +161,7 @@ impl Rules for DynamicUpdateSlice {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let [x, update, starts @ ..] = args else {
-            return Err(Problem::Arity {
-                expected: "at least 2".into(),
-                got: args.len(),
-            });
+            return Err(Problem::Arity { expected: "at least 2".into(), got: args.len() });
         };
         if x.dtype != update.dtype {
             return Err(Problem::DTypes(x.dtype, update.dtype));
@@ -226,11 +207,8 @@ impl Rules for DynamicUpdateSlice {
         let update = if batched[1] { x[1] } else { cx.repeat_front(x[1], size)? };
         if batched[2..].iter().any(|b| *b) {
             let indices = stacked_starts(cx, &x[2..], &batched[2..], size)?;
-            let scatter = Scatter {
-                kind: ScatterKind::Set,
-                dims: batch_dims(x.len() - 2, true),
-                mode: ScatterMode::Clip,
-            };
+            let scatter =
+                Scatter { kind: ScatterKind::Set, dims: batch_dims(x.len() - 2, true), mode: ScatterMode::Clip };
             return Ok(vec![(cx.one(scatter.into(), &[operand, indices, update])?, true)]);
         }
         let mut args = vec![operand, update, cx.scalar(DType::I32, 0.0)?];

@@ -9,15 +9,7 @@ use std::f64::consts::{LN_2, PI};
 
 fn check_domain(args: &[Type], operand: usize, domain: Domain) -> std::result::Result<(), Problem> {
     let got = args[operand].dtype;
-    if domain.contains(got) {
-        Ok(())
-    } else {
-        Err(Problem::DType {
-            operand,
-            expected: domain.describe(),
-            got,
-        })
-    }
+    if domain.contains(got) { Ok(()) } else { Err(Problem::DType { operand, expected: domain.describe(), got }) }
 }
 
 fn same_types(a: &Type, b: &Type) -> std::result::Result<(), Problem> {
@@ -258,10 +250,7 @@ impl Rules for Binary {
         use Binary::*;
         match self {
             Mul | Div | Rem | Max | Min | Atan2 | Zeta => Saves::inputs(&[0, 1]),
-            Pow => Saves {
-                inputs: SmallVec::from_slice(&[0, 1]),
-                outputs: SmallVec::from_slice(&[0]),
-            },
+            Pow => Saves { inputs: SmallVec::from_slice(&[0, 1]), outputs: SmallVec::from_slice(&[0]) },
             _ => Saves::nothing(),
         }
     }
@@ -300,11 +289,7 @@ fn binary_tangent_left(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Value
             cx.mul(d, s)?
         }
         Zeta => {
-            return Err(Error::no_rule(
-                "zeta",
-                "jvp",
-                "it is differentiable in its second operand only",
-            ));
+            return Err(Error::no_rule("zeta", "jvp", "it is differentiable in its second operand only"));
         }
         And | Or | Xor | Shl | Shr => y,
     })
@@ -412,11 +397,7 @@ impl Rules for Select {
     fn infer(&self, args: &[Type]) -> Infer {
         arity(args, 3)?;
         if args[0].dtype != DType::Bool {
-            return Err(Problem::DType {
-                operand: 0,
-                expected: "bool",
-                got: args[0].dtype,
-            });
+            return Err(Problem::DType { operand: 0, expected: "bool", got: args[0].dtype });
         }
         same_types(&args[1], &args[2])?;
         same_shapes(&args[0], &args[1])?;
@@ -437,23 +418,11 @@ impl Rules for Select {
 
     fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
         let (Some(c), Arg::Known(cond)) = (ct[0], &args[0]) else {
-            return if ct[0].is_none() {
-                Ok(vec![None; 3])
-            } else {
-                not_linear(self)
-            };
+            return if ct[0].is_none() { Ok(vec![None; 3]) } else { not_linear(self) };
         };
         let zero = cx.full_like(c, 0.0)?;
-        let a = if args[1].is_linear() {
-            Some(cx.select(*cond, c, zero)?)
-        } else {
-            None
-        };
-        let b = if args[2].is_linear() {
-            Some(cx.select(*cond, zero, c)?)
-        } else {
-            None
-        };
+        let a = if args[1].is_linear() { Some(cx.select(*cond, c, zero)?) } else { None };
+        let b = if args[2].is_linear() { Some(cx.select(*cond, zero, c)?) } else { None };
         Ok(vec![None, a, b])
     }
 

@@ -33,10 +33,7 @@ pub struct Fft {
 
 impl Fft {
     fn with_kind(&self, kind: FftKind) -> Fft {
-        Fft {
-            kind,
-            axes: self.axes.clone(),
-        }
+        Fft { kind, axes: self.axes.clone() }
     }
 
     /// Points of the transform, given the shape of its longer side.
@@ -87,16 +84,10 @@ impl Rules for Fft {
         arity(args, if self.kind == FftKind::Real { 1 } else { 2 })?;
         let x = &args[0];
         if !matches!(x.dtype, DType::F32 | DType::F64) {
-            return Err(Problem::DType {
-                operand: 0,
-                expected: "f32 or f64",
-                got: x.dtype,
-            });
+            return Err(Problem::DType { operand: 0, expected: "f32 or f64", got: x.dtype });
         }
         if let Some(im) = args.get(1).filter(|im| *im != x) {
-            return Err(Problem::other(format!(
-                "real and imaginary part need one type, got {x} and {im}"
-            )));
+            return Err(Problem::other(format!("real and imaginary part need one type, got {x} and {im}")));
         }
         check_axes(&self.axes, x.rank())?;
         let halved = |length: usize| -> std::result::Result<usize, Problem> {
@@ -189,18 +180,11 @@ impl Rules for Fft {
                 ]
             }
         };
-        Ok(grads
-            .into_iter()
-            .zip(args)
-            .map(|(g, a)| a.is_linear().then_some(g))
-            .collect())
+        Ok(grads.into_iter().zip(args).map(|(g, a)| a.is_linear().then_some(g)).collect())
     }
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
-        let wide = Fft {
-            kind: self.kind,
-            axes: self.axes.iter().map(|a| a + 1).collect(),
-        };
+        let wide = Fft { kind: self.kind, axes: self.axes.iter().map(|a| a + 1).collect() };
         batch_map(wide.into(), cx, x, batched, size)
     }
 
@@ -214,9 +198,7 @@ impl Rules for Fft {
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
-        let outs = self
-            .infer(&types)
-            .map_err(|p| Error::Run(format!("{}: {p}", self.name())))?;
+        let outs = self.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", self.name())))?;
         let mut z = Complex::of(args);
         let Some((&last, others)) = self.axes.split_last() else {
             return Ok(args.to_vec());
@@ -239,11 +221,7 @@ impl Rules for Fft {
                 z = z.transformed(a, sign);
             }
         }
-        let factor = if sign > 0.0 {
-            1.0 / self.points(&outs[0].shape)
-        } else {
-            1.0
-        };
+        let factor = if sign > 0.0 { 1.0 / self.points(&outs[0].shape) } else { 1.0 };
         let parts = [&z.re, &z.im];
         Ok(outs
             .iter()
@@ -264,9 +242,7 @@ impl Rules for Fft {
             Ok(Fft {
                 kind: match plain {
                     Some(kind) => kind,
-                    None => FftKind::InverseReal {
-                        length: attrs.usize("length")?,
-                    },
+                    None => FftKind::InverseReal { length: attrs.usize("length")? },
                 },
                 axes: attrs.usizes("axes")?,
             })
@@ -289,11 +265,7 @@ impl Complex {
             Some(im) => im.scalars().map(Scalar::to_f64).collect(),
             None => vec![0.0; re.len()],
         };
-        Complex {
-            shape: parts[0].ty().shape.clone(),
-            re,
-            im,
-        }
+        Complex { shape: parts[0].ty().shape.clone(), re, im }
     }
 
     /// Maps each line along an axis to one of another length.

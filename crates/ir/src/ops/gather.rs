@@ -50,20 +50,12 @@ impl Gather {
         if let Some(size) = slice_sizes.get_mut(axis) {
             *size = 1;
         }
-        Gather {
-            dims: SliceDims::take(operand.rank(), axis, index_rank),
-            slice_sizes,
-            mode,
-        }
+        Gather { dims: SliceDims::take(operand.rank(), axis, index_rank), slice_sizes, mode }
     }
 
     /// NumPy's `take_along_axis`; the indices' last axis holds vectors of one component.
     pub fn along_axis(rank: usize, axis: usize, mode: GatherMode) -> Gather {
-        Gather {
-            dims: SliceDims::along_axis(rank, axis),
-            slice_sizes: SmallVec::from_elem(1, rank),
-            mode,
-        }
+        Gather { dims: SliceDims::along_axis(rank, axis), slice_sizes: SmallVec::from_elem(1, rank), mode }
     }
 
     /// The linear map of tangents: what is not read has no tangent.
@@ -161,10 +153,9 @@ impl Rules for Gather {
             GatherMode::Fill(s) => (false, s),
         };
         let mut items = Vec::with_capacity(ty.numel());
-        self.dims
-            .walk(x.ty(), indices, &self.slice_sizes, &ty.shape, clip, |from| {
-                items.push(from.map_or(fill, |i| x.get(i)));
-            });
+        self.dims.walk(x.ty(), indices, &self.slice_sizes, &ty.shape, clip, |from| {
+            items.push(from.map_or(fill, |i| x.get(i)));
+        });
         Ok(vec![Literal::from_fn(ty, |i| items[i])])
     }
 

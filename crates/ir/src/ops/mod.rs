@@ -106,18 +106,12 @@ impl Saves {
 
     /// These operands are kept.
     pub fn inputs(inputs: &[usize]) -> Saves {
-        Saves {
-            inputs: SmallVec::from_slice(inputs),
-            outputs: SmallVec::new(),
-        }
+        Saves { inputs: SmallVec::from_slice(inputs), outputs: SmallVec::new() }
     }
 
     /// These results are kept.
     pub fn outputs(outputs: &[usize]) -> Saves {
-        Saves {
-            inputs: SmallVec::new(),
-            outputs: SmallVec::from_slice(outputs),
-        }
+        Saves { inputs: SmallVec::new(), outputs: SmallVec::from_slice(outputs) }
     }
 }
 
@@ -218,26 +212,12 @@ pub trait Rules {
 
 /// Checks the number of operands.
 pub(crate) fn arity(args: &[Type], n: usize) -> std::result::Result<(), Problem> {
-    if args.len() == n {
-        Ok(())
-    } else {
-        Err(Problem::Arity {
-            expected: n.to_string(),
-            got: args.len(),
-        })
-    }
+    if args.len() == n { Ok(()) } else { Err(Problem::Arity { expected: n.to_string(), got: args.len() }) }
 }
 
 /// Checks that an axis exists.
 pub(crate) fn check_axis(axis: usize, rank: usize) -> std::result::Result<(), Problem> {
-    if axis < rank {
-        Ok(())
-    } else {
-        Err(Problem::Axis {
-            axis: axis as i64,
-            rank,
-        })
-    }
+    if axis < rank { Ok(()) } else { Err(Problem::Axis { axis: axis as i64, rank }) }
 }
 
 /// Checks that axes exist and are named once.
@@ -259,11 +239,7 @@ pub(crate) fn eval_types(op: &dyn Rules, args: &[Literal]) -> Result<Vec<Type>> 
 
 /// The error of an op that is not linear in any operand.
 pub(crate) fn not_linear<T>(op: &dyn Rules) -> Result<T> {
-    Err(Error::no_rule(
-        op.name(),
-        "transpose",
-        "it is not linear in its operands",
-    ))
+    Err(Error::no_rule(op.name(), "transpose", "it is not linear in its operands"))
 }
 
 /// The usual `split`: all or nothing.

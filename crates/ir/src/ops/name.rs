@@ -55,10 +55,6 @@ impl Rules for Name {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Name>> {
-        (name == "name").then(|| {
-            Ok(Name {
-                name: attrs.string("name")?,
-            })
-        })
+        (name == "name").then(|| Ok(Name { name: attrs.string("name")? }))
     }
 }

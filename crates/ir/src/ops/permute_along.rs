@@ -11,17 +11,11 @@ use crate::scalar::{Binary, Scalar};
 fn check_along(axis: usize, data: &Type, index: &Type) -> std::result::Result<(), Problem> {
     check_axis(axis, data.rank())?;
     if !index.dtype.is_int() {
-        return Err(Problem::DType {
-            operand: 1,
-            expected: "an integer dtype",
-            got: index.dtype,
-        });
+        return Err(Problem::DType { operand: 1, expected: "an integer dtype", got: index.dtype });
     }
     let fits = data.rank() == index.rank() && (0..data.rank()).all(|i| i == axis || data.shape[i] == index.shape[i]);
     if !fits {
-        return Err(Problem::other(format!(
-            "indices {index} must have the shape of {data}, except along axis {axis}"
-        )));
+        return Err(Problem::other(format!("indices {index} must have the shape of {data}, except along axis {axis}")));
     }
     Ok(())
 }
@@ -71,10 +65,7 @@ impl Rules for TakeAlong {
         let Some(c) = ct[0] else { return Ok(vec![None, None]) };
         match (&args[0], &args[1]) {
             (Arg::Linear(ty), Arg::Known(index)) => {
-                let put = PutAlong {
-                    axis: self.axis,
-                    size: ty.shape[self.axis],
-                };
+                let put = PutAlong { axis: self.axis, size: ty.shape[self.axis] };
                 Ok(vec![Some(cx.one(put.into(), &[c, *index])?), None])
             }
             _ => not_linear(self),
@@ -97,20 +88,14 @@ impl Rules for TakeAlong {
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
         let (x, index) = (&args[0], &args[1]);
         let ty = index.ty().with_dtype(x.ty().dtype);
-        Ok(vec![Literal::from_fn(ty, |n| {
-            match place(self.axis, x.ty(), index, n) {
-                Some(from) => x.get(from),
-                None => Scalar::zero(x.ty().dtype),
-            }
+        Ok(vec![Literal::from_fn(ty, |n| match place(self.axis, x.ty(), index, n) {
+            Some(from) => x.get(from),
+            None => Scalar::zero(x.ty().dtype),
         })])
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<TakeAlong>> {
-        (name == "take_along").then(|| {
-            Ok(TakeAlong {
-                axis: attrs.usize("axis")?,
-            })
-        })
+        (name == "take_along").then(|| Ok(TakeAlong { axis: attrs.usize("axis")? }))
     }
 }
 
@@ -139,11 +124,7 @@ impl Rules for PutAlong {
             return Err(Problem::Shapes(args[0].shape.clone(), args[1].shape.clone()));
         }
         if args[0].dtype == DType::Bool {
-            return Err(Problem::DType {
-                operand: 0,
-                expected: "a number dtype (not bool)",
-                got: DType::Bool,
-            });
+            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: DType::Bool });
         }
         let mut shape = args[0].shape.clone();
         shape[self.axis] = self.size;
@@ -169,10 +150,7 @@ impl Rules for PutAlong {
     }
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
-        let wide = PutAlong {
-            axis: self.axis + 1,
-            size: self.size,
-        };
+        let wide = PutAlong { axis: self.axis + 1, size: self.size };
         batch_map(wide.into(), cx, x, batched, size)
     }
 
@@ -202,11 +180,6 @@ impl Rules for PutAlong {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<PutAlong>> {
-        (name == "put_along").then(|| {
-            Ok(PutAlong {
-                axis: attrs.usize("axis")?,
-                size: attrs.usize("size")?,
-            })
-        })
+        (name == "put_along").then(|| Ok(PutAlong { axis: attrs.usize("axis")?, size: attrs.usize("size")? }))
     }
 }

@@ -42,21 +42,11 @@ pub struct RaggedDot {
 impl RaggedDot {
     /// `[m, k] · [g, k, n]` by groups of rows.
     pub fn rows(dtype: DType) -> RaggedDot {
-        RaggedDot {
-            mode: RaggedMode::Rows,
-            batch: 0,
-            acc: dtype.accumulator(),
-            out: dtype,
-        }
+        RaggedDot { mode: RaggedMode::Rows, batch: 0, acc: dtype.accumulator(), out: dtype }
     }
 
     fn with(&self, mode: RaggedMode, out: DType) -> Op {
-        RaggedDot {
-            mode,
-            out,
-            ..self.clone()
-        }
-        .into()
+        RaggedDot { mode, out, ..self.clone() }.into()
     }
 }
 
@@ -105,11 +95,7 @@ impl Rules for RaggedDot {
             });
         }
         if !matches!(offsets.dtype, DType::I32 | DType::I64) {
-            return Err(Problem::DType {
-                operand: 2,
-                expected: "i32 or i64",
-                got: offsets.dtype,
-            });
+            return Err(Problem::DType { operand: 2, expected: "i32 or i64", got: offsets.dtype });
         }
         let n = self.batch;
         let matrices = match self.mode {
@@ -117,10 +103,7 @@ impl Rules for RaggedDot {
             RaggedMode::Contract => 2,
         };
         let ranks = [a.rank(), b.rank(), offsets.rank()];
-        let fits = [2, matrices, 1]
-            .iter()
-            .zip(ranks)
-            .all(|(r, have)| n.checked_add(*r) == Some(have))
+        let fits = [2, matrices, 1].iter().zip(ranks).all(|(r, have)| n.checked_add(*r) == Some(have))
             && a.shape[..n] == b.shape[..n]
             && a.shape[..n] == offsets.shape[..n];
         let (batch, groups) = match (fits, offsets.shape.last()) {
@@ -199,10 +182,7 @@ impl Rules for RaggedDot {
         for (&v, &b) in x.iter().zip(batched) {
             args.push(if b { v } else { cx.repeat_front(v, size)? });
         }
-        let wide = RaggedDot {
-            batch: self.batch + 1,
-            ..self.clone()
-        };
+        let wide = RaggedDot { batch: self.batch + 1, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), &args)?, true)])
     }
 
@@ -255,11 +235,8 @@ impl Rules for RaggedDot {
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<RaggedDot>> {
         (name == "ragged_dot").then(|| {
             Ok(RaggedDot {
-                mode: attrs.word("mode", |w| {
-                    [RaggedMode::Rows, RaggedMode::Contract]
-                        .into_iter()
-                        .find(|m| m.name() == w)
-                })?,
+                mode: attrs
+                    .word("mode", |w| [RaggedMode::Rows, RaggedMode::Contract].into_iter().find(|m| m.name() == w))?,
                 batch: attrs.usize("batch")?,
                 acc: attrs.dtype("acc")?,
                 out: attrs.dtype("out")?,

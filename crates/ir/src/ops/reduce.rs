@@ -18,14 +18,8 @@ pub enum ReduceKind {
 
 impl ReduceKind {
     /// Every kind.
-    pub const ALL: [ReduceKind; 6] = [
-        ReduceKind::Sum,
-        ReduceKind::Prod,
-        ReduceKind::Max,
-        ReduceKind::Min,
-        ReduceKind::Any,
-        ReduceKind::All,
-    ];
+    pub const ALL: [ReduceKind; 6] =
+        [ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min, ReduceKind::Any, ReduceKind::All];
 
     /// Name of the op.
     pub fn name(self) -> &'static str {
@@ -60,11 +54,7 @@ impl ReduceKind {
         };
         match fits {
             true => Ok(()),
-            false => Err(Problem::DType {
-                operand: 0,
-                expected,
-                got: dtype,
-            }),
+            false => Err(Problem::DType { operand: 0, expected, got: dtype }),
         }
     }
 
@@ -102,10 +92,7 @@ impl Rules for Reduce {
         let x = &args[0];
         check_axes(&self.axes, x.rank())?;
         self.kind.check_dtype(x.dtype)?;
-        let shape: Shape = (0..x.rank())
-            .filter(|a| !self.axes.contains(a))
-            .map(|a| x.shape[a])
-            .collect();
+        let shape: Shape = (0..x.rank()).filter(|a| !self.axes.contains(a)).map(|a| x.shape[a]).collect();
         Ok(vec![x.with_shape(&shape)])
     }
 
@@ -137,10 +124,7 @@ impl Rules for Reduce {
     fn saves(&self) -> Saves {
         match self.kind {
             ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => Saves::nothing(),
-            _ => Saves {
-                inputs: SmallVec::from_slice(&[0]),
-                outputs: SmallVec::from_slice(&[0]),
-            },
+            _ => Saves { inputs: SmallVec::from_slice(&[0]), outputs: SmallVec::from_slice(&[0]) },
         }
     }
 
@@ -173,9 +157,7 @@ pub(crate) fn product_tangent(cx: &mut dyn Cx, x: Value, d: Value, axes: &[usize
     let kept: Vec<usize> = (0..ty.rank()).filter(|a| !axes.contains(a)).collect();
     let perm: Vec<usize> = axes.iter().chain(&kept).copied().collect();
     let length: usize = axes.iter().map(|&a| ty.shape[a]).product();
-    let shape: Shape = std::iter::once(length)
-        .chain(kept.iter().map(|&a| ty.shape[a]))
-        .collect();
+    let shape: Shape = std::iter::once(length).chain(kept.iter().map(|&a| ty.shape[a])).collect();
     let front = |cx: &mut dyn Cx, v: Value| -> Result<Value> {
         let p = cx.permute(v, &perm)?;
         cx.reshape(p, &shape)

@@ -100,19 +100,13 @@ impl Rules for ReduceWindow {
             return Ok(vec![Some(cx.zeros(ty)?)]);
         }
         // The same windows, looked at from the base. All their weights are 1, so there is nothing to flip.
-        let back = ReduceWindow {
-            windows: self.windows.transposed(&ty.shape, &self.window, &count)?,
-            ..self.clone()
-        };
+        let back = ReduceWindow { windows: self.windows.transposed(&ty.shape, &self.window, &count)?, ..self.clone() };
         Ok(vec![Some(cx.one(back.into(), &[c])?)])
     }
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
-        let wide = ReduceWindow {
-            kind: self.kind,
-            window: with_front(&self.window),
-            windows: self.windows.with_front(),
-        };
+        let wide =
+            ReduceWindow { kind: self.kind, window: with_front(&self.window), windows: self.windows.with_front() };
         Ok(vec![(cx.one(wide.into(), x)?, true)])
     }
 
@@ -136,11 +130,7 @@ impl Rules for ReduceWindow {
         let mut items = Vec::with_capacity(ty.numel());
         for_each_index(&ty.shape, |o| {
             // As in `reduce`: sums and products of floats are rounded once.
-            let start = if wide {
-                Scalar::from_f64(DType::F64, identity.to_f64())
-            } else {
-                identity
-            };
+            let start = if wide { Scalar::from_f64(DType::F64, identity.to_f64()) } else { identity };
             let mut total = start;
             self.windows.visit(base, &self.window, o, |place, _| {
                 total = f.eval(total, x.get(offset(place, &strides)).cast(start.dtype()));
@@ -152,13 +142,7 @@ impl Rules for ReduceWindow {
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<ReduceWindow>> {
         let kind = ReduceKind::ALL.into_iter().find(|&k| window_name(k) == name)?;
-        Some((|| {
-            Ok(ReduceWindow {
-                kind,
-                window: attrs.usizes("window")?,
-                windows: Windows::parse(attrs)?,
-            })
-        })())
+        Some((|| Ok(ReduceWindow { kind, window: attrs.usizes("window")?, windows: Windows::parse(attrs)? }))())
     }
 }
 

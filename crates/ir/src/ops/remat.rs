@@ -67,10 +67,7 @@ impl Remat {
 
     /// A call that keeps what the policy says.
     pub fn with(body: Graph, policy: RematPolicy) -> Remat {
-        Remat {
-            body: Arc::new(body),
-            policy,
-        }
+        Remat { body: Arc::new(body), policy }
     }
 
     fn again(&self, body: Graph) -> Op {
@@ -179,11 +176,7 @@ impl Rules for Remat {
             back_args.push(b.graph.input(cx.ty(*c)));
         }
         let outs = b.inline(&back, &back_args)?;
-        let operands: Vec<Value> = args
-            .iter()
-            .filter_map(Arg::known)
-            .chain(cts.iter().flatten().copied())
-            .collect();
+        let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(cts.iter().flatten().copied()).collect();
         let mut results = cx.emit(self.again(b.finish(&outs)), &operands)?.into_iter();
         let mut grads = vec![None; args.len()];
         for (i, &g) in linear.into_iter().zip(&gives) {
@@ -223,10 +216,7 @@ impl Rules for Remat {
                 ),
                 _ => return Err("attribute `policy` is nothing, everything, dots or a list of names".into()),
             };
-            Ok(Remat {
-                body: attrs.graph("body")?,
-                policy,
-            })
+            Ok(Remat { body: attrs.graph("body")?, policy })
         })
     }
 }

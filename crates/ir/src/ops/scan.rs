@@ -85,13 +85,7 @@ impl Scan {
     }
 
     fn with_body(&self, consts: usize, carries: usize, body: Graph) -> Scan {
-        Scan {
-            body: Arc::new(body),
-            consts,
-            carries,
-            checkpoint: Checkpoint::All,
-            ..self.clone()
-        }
+        Scan { body: Arc::new(body), consts, carries, checkpoint: Checkpoint::All, ..self.clone() }
     }
 
     /// The same loop as an outer loop over chunks of `every` iterations whose inside is computed again in backward.
@@ -116,11 +110,7 @@ impl Scan {
             for &v in xs {
                 args.push(cx.slice_axis(v, 0, main_len, self.length)?);
             }
-            let inner = Scan {
-                length: tail,
-                checkpoint: Checkpoint::All,
-                ..self.clone()
-            };
+            let inner = Scan { length: tail, checkpoint: Checkpoint::All, ..self.clone() };
             remat_of(cx, inner.into(), &args)
         };
         let run_main = |cx: &mut Builder, carry: Vec<Value>| -> Result<Vec<Value>> {
@@ -143,10 +133,7 @@ impl Scan {
             for &v in xs {
                 let t = cx.ty(v);
                 let main = cx.slice_axis(v, 0, 0, main_len)?;
-                let shape: Shape = [chunks, every]
-                    .into_iter()
-                    .chain(t.shape[1..].iter().copied())
-                    .collect();
+                let shape: Shape = [chunks, every].into_iter().chain(t.shape[1..].iter().copied()).collect();
                 args.push(cx.reshape(main, &shape)?);
                 inner_args.push(b.input(t.dtype, &shape[1..]));
             }
@@ -154,11 +141,7 @@ impl Scan {
                 let step = b.scale(i, every as f64)?;
                 inner_args[0] = b.sub(inner_args[0], step)?;
             }
-            let inner = Scan {
-                length: every,
-                checkpoint: Checkpoint::All,
-                ..self.clone()
-            };
+            let inner = Scan { length: every, checkpoint: Checkpoint::All, ..self.clone() };
             let outs = remat_of(&mut b, inner.into(), &inner_args)?;
             let body = b.finish(&outs);
             let outer = Scan {
@@ -190,11 +173,7 @@ impl Scan {
             let last = run_tail(cx, main[..self.carries].to_vec())?;
             (main, last)
         };
-        let mut outs = if self.reverse {
-            main[..self.carries].to_vec()
-        } else {
-            last[..self.carries].to_vec()
-        };
+        let mut outs = if self.reverse { main[..self.carries].to_vec() } else { last[..self.carries].to_vec() };
         for k in self.carries..self.carries + ys {
             outs.push(cx.concat(&[main[k], last[k]], 0)?);
         }
@@ -280,10 +259,7 @@ impl Scan {
             if i < no {
                 values[i] = results[place];
             } else {
-                let k = out_at
-                    .iter()
-                    .position(|&a| a == Some(i))
-                    .expect("each tangent output has its primal");
+                let k = out_at.iter().position(|&a| a == Some(i)).expect("each tangent output has its primal");
                 tangents[k] = Some(results[place]);
             }
         }
@@ -329,10 +305,7 @@ fn batch_counts(
         let mask = b.splat(running, &ty.shape)?;
         kept.push(b.select(mask, new, old)?);
     }
-    let masked = Scan {
-        consts: nc + 1,
-        ..scan.with_body(nc + 1, nk, b.finish(&kept))
-    };
+    let masked = Scan { consts: nc + 1, ..scan.with_body(nc + 1, nk, b.finish(&kept)) };
     let longest = cx.reduce(ReduceKind::Max, x[0], &[0])?;
     let steps = cx.iota(DType::I32, &[scan.length], 0)?;
     let (mut args, mut flags) = (vec![longest, x[0]], vec![false, true]);
@@ -385,27 +358,20 @@ impl Rules for Scan {
 
     fn infer(&self, args: &[Type]) -> Infer {
         if self.bounded && args.first() != Some(&Type::scalar(DType::I32)) {
-            return Err(Problem::other(
-                "a bounded scan needs its count as an i32 of rank 0 in front",
-            ));
+            return Err(Problem::other("a bounded scan needs its count as an i32 of rank 0 in front"));
         }
         let args = args.get(self.first()..).unwrap_or_default();
         let (ins, outs) = (self.body.input_types(), self.body.output_types());
         let carried = self.consts.saturating_add(self.carries);
         if args.len() != ins.len() || carried > ins.len() || self.carries > outs.len() {
-            return Err(Problem::Arity {
-                expected: format!("{} after any count", ins.len()),
-                got: args.len(),
-            });
+            return Err(Problem::Arity { expected: format!("{} after any count", ins.len()), got: args.len() });
         }
         if self.checkpoint == Checkpoint::Every(0) {
             return Err(Problem::other("checkpoint every 0 iterations"));
         }
         for (i, (have, need)) in self.body_types(args)?.iter().zip(&ins).enumerate() {
             if have != need {
-                return Err(Problem::other(format!(
-                    "operand {i} gives the body {have}, but it takes {need}"
-                )));
+                return Err(Problem::other(format!("operand {i} gives the body {have}, but it takes {need}")));
             }
         }
         for i in 0..self.carries {
@@ -554,12 +520,7 @@ impl Rules for Scan {
         let outs = (0..split.known_outs.len())
             .map(|i| match known_out_index[i] {
                 Some(k) => OutFrom::Known(k),
-                None => OutFrom::Rest(
-                    unknown_outs
-                        .iter()
-                        .position(|&u| u == i)
-                        .expect("an output is known or not"),
-                ),
+                None => OutFrom::Rest(unknown_outs.iter().position(|&u| u == i).expect("an output is known or not")),
             })
             .collect();
         debug_assert!(n_known_outs <= known_outs.len());
@@ -579,9 +540,7 @@ impl Rules for Scan {
         let operands = &args[first..];
         let n = operands.len();
         // The body is linear in all carries, also in one that starts from a known value (a zero tangent).
-        let linear: Vec<bool> = (0..n)
-            .map(|i| operands[i].is_linear() || (nc..nc + nk).contains(&i))
-            .collect();
+        let linear: Vec<bool> = (0..n).map(|i| operands[i].is_linear() || (nc..nc + nk).contains(&i)).collect();
         let no = self.body.outputs().len();
         let ct_in: Vec<bool> = (0..no).map(|i| i < nk || ct[i].is_some()).collect();
         let (back, gives) = cx.transpose_of(&self.body, &linear, &ct_in)?;
@@ -593,18 +552,12 @@ impl Rules for Scan {
         let ct_xs: Vec<usize> = linear_list.iter().copied().filter(|&i| i >= nc + nk).collect();
         let body_ty = |i: usize| self.body.ty(self.body.inputs()[i]).clone();
         let mut b = Builder::new();
-        let known_consts: Vec<Value> = known_list
-            .iter()
-            .filter(|&&i| i < nc)
-            .map(|&i| b.graph.input(body_ty(i)))
-            .collect();
+        let known_consts: Vec<Value> =
+            known_list.iter().filter(|&&i| i < nc).map(|&i| b.graph.input(body_ty(i))).collect();
         let sums: Vec<Value> = ct_consts.iter().map(|&i| b.graph.input(body_ty(i))).collect();
         let carry_cts: Vec<Value> = (0..nk).map(|i| b.graph.input(body_ty(nc + i))).collect();
-        let known_xs: Vec<Value> = known_list
-            .iter()
-            .filter(|&&i| i >= nc + nk)
-            .map(|&i| b.graph.input(body_ty(i)))
-            .collect();
+        let known_xs: Vec<Value> =
+            known_list.iter().filter(|&&i| i >= nc + nk).map(|&i| b.graph.input(body_ty(i))).collect();
         let y_cts: Vec<Value> = (nk..no)
             .filter(|&i| ct_in[i])
             .map(|i| b.graph.input(self.body.ty(self.body.outputs()[i]).clone()))
@@ -639,11 +592,7 @@ impl Rules for Scan {
 
         let mut outer = Vec::new();
         if self.bounded {
-            outer.push(
-                args[0]
-                    .known()
-                    .ok_or_else(|| Error::Invalid("a scan's count is not linear".into()))?,
-            );
+            outer.push(args[0].known().ok_or_else(|| Error::Invalid("a scan's count is not linear".into()))?);
         }
         let known_value = |i: usize| operands[i].known().expect("not linear, so known");
         outer.extend(known_list.iter().filter(|&&i| i < nc).map(|&i| known_value(i)));
@@ -704,10 +653,7 @@ impl Rules for Scan {
                 v
             });
         }
-        let scan = Scan {
-            body: Arc::new(body),
-            ..self.clone()
-        };
+        let scan = Scan { body: Arc::new(body), ..self.clone() };
         let results = cx.emit(scan.into(), &args)?;
         let mut out = Vec::with_capacity(results.len());
         for (i, &v) in results.iter().enumerate() {

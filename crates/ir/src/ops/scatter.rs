@@ -20,13 +20,8 @@ pub enum ScatterKind {
 
 impl ScatterKind {
     /// Every kind.
-    pub const ALL: [ScatterKind; 5] = [
-        ScatterKind::Set,
-        ScatterKind::Add,
-        ScatterKind::Mul,
-        ScatterKind::Min,
-        ScatterKind::Max,
-    ];
+    pub const ALL: [ScatterKind; 5] =
+        [ScatterKind::Set, ScatterKind::Add, ScatterKind::Mul, ScatterKind::Min, ScatterKind::Max];
 
     /// The operator that combines the old element with an update; `Set` has none.
     pub fn combine(self) -> Option<Binary> {
@@ -94,11 +89,7 @@ impl Scatter {
     /// were not overwritten.
     fn survivors(&self, cx: &mut dyn Cx, operand: &Type, indices: Value, updates: &Type) -> Result<Value> {
         let n = updates.numel();
-        let dtype = if i32::try_from(n).is_ok() {
-            DType::I32
-        } else {
-            DType::I64
-        };
+        let dtype = if i32::try_from(n).is_ok() { DType::I32 } else { DType::I64 };
         let numbers = cx.iota(dtype, &[n], 0)?;
         let numbers = cx.reshape(numbers, &updates.shape)?;
         let nobody = cx.full(&operand.with_dtype(dtype), Scalar::from_i64(dtype, -1))?;
@@ -207,11 +198,7 @@ impl Rules for Scatter {
             return Err(Problem::DTypes(x.dtype, updates.dtype));
         }
         if matches!(self.kind, ScatterKind::Add | ScatterKind::Mul) && x.dtype == DType::Bool {
-            return Err(Problem::DType {
-                operand: 0,
-                expected: "a number dtype (not bool)",
-                got: x.dtype,
-            });
+            return Err(Problem::DType { operand: 0, expected: "a number dtype (not bool)", got: x.dtype });
         }
         let sizes = self.dims.slice_sizes(x.rank(), &updates.shape);
         let shape = self.dims.check(x, &args[1], &sizes, self.mode == ScatterMode::Clip)?;
@@ -285,11 +272,7 @@ impl Rules for Scatter {
         let operand = if batched[0] { x[0] } else { cx.repeat_front(x[0], size)? };
         let updates = if batched[2] { x[2] } else { cx.repeat_front(x[2], size)? };
         // Shared indices: the batch walks inside the slices. Else it goes along with the indices.
-        let dims = if batched[1] {
-            self.dims.batch_all()
-        } else {
-            self.dims.batch_operand()
-        };
+        let dims = if batched[1] { self.dims.batch_all() } else { self.dims.batch_operand() };
         let wide = Scatter { dims, ..self.clone() };
         Ok(vec![(cx.one(wide.into(), &[operand, x[1], updates])?, true)])
     }
@@ -297,10 +280,7 @@ impl Rules for Scatter {
     fn saves(&self) -> Saves {
         match self.kind {
             ScatterKind::Set | ScatterKind::Add => Saves::inputs(&[1]),
-            _ => Saves {
-                inputs: SmallVec::from_slice(&[0, 1, 2]),
-                outputs: SmallVec::from_slice(&[0]),
-            },
+            _ => Saves { inputs: SmallVec::from_slice(&[0, 1, 2]), outputs: SmallVec::from_slice(&[0]) },
         }
     }
 
@@ -315,12 +295,11 @@ impl Rules for Scatter {
         let mut items: Vec<Scalar> = x.scalars().collect();
         let mut news = updates.scalars();
         let clip = self.mode == ScatterMode::Clip;
-        self.dims
-            .walk(x.ty(), indices, &sizes, &updates.ty().shape, clip, |to| {
-                if let (Some(new), Some(i)) = (news.next(), to) {
-                    items[i] = self.kind.combine().map_or(new, |f| f.eval(items[i], new));
-                }
-            });
+        self.dims.walk(x.ty(), indices, &sizes, &updates.ty().shape, clip, |to| {
+            if let (Some(new), Some(i)) = (news.next(), to) {
+                items[i] = self.kind.combine().map_or(new, |f| f.eval(items[i], new));
+            }
+        });
         Ok(vec![Literal::from_fn(ty, |i| items[i])])
     }
 

@@ -84,11 +84,7 @@ impl SliceDims {
     ) -> std::result::Result<Shape, Problem> {
         let rank = operand.rank();
         if !indices.dtype.is_int() {
-            return Err(Problem::DType {
-                operand: 1,
-                expected: "an integer dtype",
-                got: indices.dtype,
-            });
+            return Err(Problem::DType { operand: 1, expected: "an integer dtype", got: indices.dtype });
         }
         let Some((&components, batch)) = indices.shape.split_last() else {
             return Err(Problem::other("indices need a last axis that holds index vectors"));
@@ -129,10 +125,7 @@ impl SliceDims {
         }
         let slices_rank = batch.len() + self.offset.len();
         if !self.offset.windows(2).all(|w| w[0] < w[1]) {
-            return Err(Problem::other(format!(
-                "slice axes {:?} must increase",
-                self.offset.as_slice()
-            )));
+            return Err(Problem::other(format!("slice axes {:?} must increase", self.offset.as_slice())));
         }
         check_axes(&self.offset, slices_rank)?;
         let mut window = (0..rank).filter(|&a| self.is_window(a)).map(|a| sizes[a]);
@@ -147,10 +140,7 @@ impl SliceDims {
             && !shape.contains(&0)
             && let Some(a) = (0..rank).find(|&a| sizes[a] > operand.shape[a])
         {
-            return Err(Problem::other(format!(
-                "a slice of {} does not fit axis {a} of {operand}",
-                sizes[a]
-            )));
+            return Err(Problem::other(format!("a slice of {} does not fit axis {a} of {operand}", sizes[a])));
         }
         Ok(shape)
     }
@@ -174,10 +164,7 @@ impl SliceDims {
             if !fits {
                 return f(None);
             }
-            let outer: Shape = (0..at.len())
-                .filter(|d| !self.offset.contains(d))
-                .map(|d| at[d])
-                .collect();
+            let outer: Shape = (0..at.len()).filter(|d| !self.offset.contains(d)).map(|d| at[d]).collect();
             let vector = offset(&outer, &index_strides);
             let mut place: Shape = operand.shape.iter().map(|_| 0).collect();
             for (k, &a) in self.index_map.iter().enumerate() {
@@ -211,11 +198,7 @@ impl SliceDims {
 
     /// The dimensions when indices and slices get a batch axis in front, and the operand doesn't.
     pub(crate) fn batch_indices(&self) -> SliceDims {
-        SliceDims {
-            offset: up(&self.offset).collect(),
-            index_batch: up(&self.index_batch).collect(),
-            ..self.clone()
-        }
+        SliceDims { offset: up(&self.offset).collect(), index_batch: up(&self.index_batch).collect(), ..self.clone() }
     }
 
     /// The dimensions when all three get a batch axis in front.
@@ -256,9 +239,5 @@ fn up(axes: &Shape) -> impl Iterator<Item = usize> + '_ {
 
 /// An index of any integer dtype; a u64 beyond i64 is outside of every axis, not negative.
 pub(crate) fn index_value(s: Scalar) -> i64 {
-    if s.dtype() == crate::dtype::DType::U64 {
-        i64::try_from(s.bits()).unwrap_or(i64::MAX)
-    } else {
-        s.to_i64()
-    }
+    if s.dtype() == crate::dtype::DType::U64 { i64::try_from(s.bits()).unwrap_or(i64::MAX) } else { s.to_i64() }
 }

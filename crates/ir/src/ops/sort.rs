@@ -30,10 +30,7 @@ impl Sort {
         let iota = b.iota(DType::I32, &ty.shape, self.axis)?;
         let mut args = keys.to_vec();
         args.push(iota);
-        let sort = Sort {
-            num_keys: keys.len(),
-            ..self.clone()
-        };
+        let sort = Sort { num_keys: keys.len(), ..self.clone() };
         Ok(b.emit(sort.into(), &args)?[keys.len()])
     }
 
@@ -85,19 +82,12 @@ impl Rules for Sort {
     }
 
     fn attrs(&self) -> Attrs {
-        vec![
-            ("axis", self.axis.into()),
-            ("num_keys", self.num_keys.into()),
-            ("descending", self.descending.into()),
-        ]
+        vec![("axis", self.axis.into()), ("num_keys", self.num_keys.into()), ("descending", self.descending.into())]
     }
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some(first) = args.first() else {
-            return Err(Problem::Arity {
-                expected: "at least 1".into(),
-                got: 0,
-            });
+            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
         };
         check_axis(self.axis, first.rank())?;
         if self.num_keys == 0 || self.num_keys > args.len() {
@@ -127,10 +117,7 @@ impl Rules for Sort {
     never_linear!();
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
-        let wide = Sort {
-            axis: self.axis + 1,
-            ..self.clone()
-        };
+        let wide = Sort { axis: self.axis + 1, ..self.clone() };
         batch_map(wide.into(), cx, x, batched, size)
     }
 
@@ -148,20 +135,14 @@ impl Rules for Sort {
             let mut order = line.to_vec();
             order.sort_by(|&i, &j| {
                 let keys = args[..self.num_keys].iter();
-                let by_keys = keys
-                    .map(|k| compare(k.get(i), k.get(j)))
-                    .find(|o| o.is_ne())
-                    .unwrap_or(Ordering::Equal);
+                let by_keys = keys.map(|k| compare(k.get(i), k.get(j))).find(|o| o.is_ne()).unwrap_or(Ordering::Equal);
                 if self.descending { by_keys.reverse() } else { by_keys }
             });
             for (&to, i) in line.iter().zip(order) {
                 from[to] = i;
             }
         });
-        Ok(args
-            .iter()
-            .map(|x| Literal::from_fn(x.ty().clone(), |i| x.get(from[i])))
-            .collect())
+        Ok(args.iter().map(|x| Literal::from_fn(x.ty().clone(), |i| x.get(from[i]))).collect())
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Sort>> {

@@ -38,11 +38,7 @@ impl Rules for Threefry2x32 {
         arity(args, 4)?;
         for (operand, t) in args.iter().enumerate() {
             if t.dtype != DType::U32 {
-                return Err(Problem::DType {
-                    operand,
-                    expected: "u32",
-                    got: t.dtype,
-                });
+                return Err(Problem::DType { operand, expected: "u32", got: t.dtype });
             }
             if t.shape != args[0].shape {
                 return Err(Problem::Shapes(args[0].shape.clone(), t.shape.clone()));
@@ -73,11 +69,7 @@ impl Rules for Threefry2x32 {
             let [k0, k1, x0, x1] = [0, 1, 2, 3].map(|n| u32::from_scalar(args[n].get(i)));
             threefry2x32([k0, k1], [x0, x1])
         };
-        Ok(types
-            .into_iter()
-            .enumerate()
-            .map(|(k, ty)| Literal::from_fn(ty, |i| block(i)[k].to_scalar()))
-            .collect())
+        Ok(types.into_iter().enumerate().map(|(k, ty)| Literal::from_fn(ty, |i| block(i)[k].to_scalar())).collect())
     }
 
     fn parse(name: &str, _: &mut AttrReader) -> Option<AttrResult<Threefry2x32>> {
@@ -96,11 +88,7 @@ mod tests {
         let rows = [
             ([0, 0], [0, 0], [0x6b20_0159, 0x99ba_4efe]),
             ([u32::MAX; 2], [u32::MAX; 2], [0x1cb9_96fc, 0xbb00_2be7]),
-            (
-                [0x1319_8a2e, 0x0370_7344],
-                [0x243f_6a88, 0x85a3_08d3],
-                [0xc492_3a9c, 0x483d_f7a0],
-            ),
+            ([0x1319_8a2e, 0x0370_7344], [0x243f_6a88, 0x85a3_08d3], [0xc492_3a9c, 0x483d_f7a0]),
             ([1, 2], [0, 3], [0x7a58_200f, 0x7011_cb50]),
             ([1, 2], [1, 4], [0xd0e5_f1df, 0x7220_8658]),
             ([1, 2], [2, 5], [0x3dea_a527, 0x3d36_ec0b]),

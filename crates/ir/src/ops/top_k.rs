@@ -50,10 +50,7 @@ impl Rules for TopK {
     never_linear!();
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], _: usize) -> Result<Vec<(Value, bool)>> {
-        let wide = TopK {
-            k: self.k,
-            axis: self.axis + 1,
-        };
+        let wide = TopK { k: self.k, axis: self.axis + 1 };
         Ok(cx.emit(wide.into(), x)?.into_iter().map(|v| (v, true)).collect())
     }
 
@@ -67,9 +64,7 @@ impl Rules for TopK {
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
         let x = &args[0];
-        let types = self
-            .infer(&[x.ty().clone()])
-            .map_err(|p| Error::Run(format!("top_k: {p}")))?;
+        let types = self.infer(&[x.ty().clone()]).map_err(|p| Error::Run(format!("top_k: {p}")))?;
         let mut best: Vec<Vec<(usize, usize)>> = Vec::new();
         for_each_line(x.ty(), self.axis, |line| {
             let mut order: Vec<(usize, usize)> = line.iter().copied().enumerate().collect();
@@ -91,11 +86,6 @@ impl Rules for TopK {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<TopK>> {
-        (name == "top_k").then(|| {
-            Ok(TopK {
-                k: attrs.usize("k")?,
-                axis: attrs.usize("axis")?,
-            })
-        })
+        (name == "top_k").then(|| Ok(TopK { k: attrs.usize("k")?, axis: attrs.usize("axis")? }))
     }
 }

@@ -81,11 +81,7 @@ impl Rules for Reshape {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Reshape>> {
-        (name == "reshape").then(|| {
-            Ok(Reshape {
-                shape: attrs.usizes("shape")?,
-            })
-        })
+        (name == "reshape").then(|| Ok(Reshape { shape: attrs.usizes("shape")? }))
     }
 }
 
@@ -144,11 +140,7 @@ impl Rules for Permute {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Permute>> {
-        (name == "permute").then(|| {
-            Ok(Permute {
-                perm: attrs.usizes("perm")?,
-            })
-        })
+        (name == "permute").then(|| Ok(Permute { perm: attrs.usizes("perm")? }))
     }
 }
 
@@ -167,10 +159,7 @@ impl Rules for Broadcast {
     }
 
     fn attrs(&self) -> Attrs {
-        vec![
-            ("shape", self.shape.as_slice().into()),
-            ("dims", self.dims.as_slice().into()),
-        ]
+        vec![("shape", self.shape.as_slice().into()), ("dims", self.dims.as_slice().into())]
     }
 
     fn infer(&self, args: &[Type]) -> Infer {
@@ -178,10 +167,7 @@ impl Rules for Broadcast {
         let x = &args[0];
         let ty = Type::checked(x.dtype, &self.shape)?;
         if self.dims.len() != x.rank() {
-            return Err(Problem::other(format!(
-                "dims {:?} must name each axis of {x}",
-                self.dims.as_slice()
-            )));
+            return Err(Problem::other(format!("dims {:?} must name each axis of {x}", self.dims.as_slice())));
         }
         if !self.dims.windows(2).all(|w| w[0] < w[1]) {
             return Err(Problem::other(format!("dims {:?} must increase", self.dims.as_slice())));
@@ -230,12 +216,7 @@ impl Rules for Broadcast {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Broadcast>> {
-        (name == "broadcast").then(|| {
-            Ok(Broadcast {
-                shape: attrs.usizes("shape")?,
-                dims: attrs.usizes("dims")?,
-            })
-        })
+        (name == "broadcast").then(|| Ok(Broadcast { shape: attrs.usizes("shape")?, dims: attrs.usizes("dims")? }))
     }
 }
 
@@ -268,9 +249,7 @@ impl Rules for Slice {
         let x = &args[0];
         let n = x.rank();
         if self.start.len() != n || self.limit.len() != n || self.stride.len() != n {
-            return Err(Problem::other(format!(
-                "start, limit and stride must name each of the {n} axes of {x}"
-            )));
+            return Err(Problem::other(format!("start, limit and stride must name each of the {n} axes of {x}")));
         }
         let mut shape = Shape::new();
         for i in 0..n {
@@ -306,12 +285,7 @@ impl Rules for Slice {
 
     fn batch(&self, cx: &mut dyn Cx, x: &[Value], _: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
         let front = |first: usize, s: &Shape| -> Shape { std::iter::once(first).chain(s.iter().copied()).collect() };
-        let v = cx.slice(
-            x[0],
-            &front(0, &self.start),
-            &front(size, &self.limit),
-            &front(1, &self.stride),
-        )?;
+        let v = cx.slice(x[0], &front(0, &self.start), &front(size, &self.limit), &front(1, &self.stride))?;
         Ok(vec![(v, true)])
     }
 
@@ -323,11 +297,7 @@ impl Rules for Slice {
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Slice>> {
         (name == "slice").then(|| {
-            Ok(Slice {
-                start: attrs.usizes("start")?,
-                limit: attrs.usizes("limit")?,
-                stride: attrs.usizes("stride")?,
-            })
+            Ok(Slice { start: attrs.usizes("start")?, limit: attrs.usizes("limit")?, stride: attrs.usizes("stride")? })
         })
     }
 }
@@ -377,16 +347,11 @@ impl Rules for Pad {
         }
         let n = x.rank();
         if self.low.len() != n || self.high.len() != n || self.interior.len() != n {
-            return Err(Problem::other(format!(
-                "low, high and interior must name each of the {n} axes of {x}"
-            )));
+            return Err(Problem::other(format!("low, high and interior must name each of the {n} axes of {x}")));
         }
         let mut shape = Shape::new();
         for i in 0..n {
-            let too_large = || Problem::TooLarge {
-                dtype: x.dtype,
-                shape: x.shape.clone(),
-            };
+            let too_large = || Problem::TooLarge { dtype: x.dtype, shape: x.shape.clone() };
             let size = x.shape[i] as i128;
             let spread = size + (size - 1).max(0) * self.interior[i] as i128;
             let padded = spread + self.low[i] as i128 + self.high[i] as i128;
@@ -469,11 +434,7 @@ impl Rules for Pad {
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Pad>> {
         (name == "pad").then(|| {
-            Ok(Pad {
-                low: attrs.ints("low")?,
-                high: attrs.ints("high")?,
-                interior: attrs.usizes("interior")?,
-            })
+            Ok(Pad { low: attrs.ints("low")?, high: attrs.ints("high")?, interior: attrs.usizes("interior")? })
         })
     }
 }
@@ -521,11 +482,7 @@ impl Rules for Flip {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Flip>> {
-        (name == "flip").then(|| {
-            Ok(Flip {
-                axes: attrs.usizes("axes")?,
-            })
-        })
+        (name == "flip").then(|| Ok(Flip { axes: attrs.usizes("axes")? }))
     }
 }
 
@@ -547,10 +504,7 @@ impl Rules for Concat {
 
     fn infer(&self, args: &[Type]) -> Infer {
         let Some(first) = args.first() else {
-            return Err(Problem::Arity {
-                expected: "at least 1".into(),
-                got: 0,
-            });
+            return Err(Problem::Arity { expected: "at least 1".into(), got: 0 });
         };
         check_axis(self.axis, first.rank())?;
         let mut total = 0usize;
@@ -563,10 +517,9 @@ impl Rules for Concat {
             if !fits {
                 return Err(Problem::Shapes(first.shape.clone(), t.shape.clone()));
             }
-            total = total.checked_add(t.shape[self.axis]).ok_or(Problem::TooLarge {
-                dtype: first.dtype,
-                shape: t.shape.clone(),
-            })?;
+            total = total
+                .checked_add(t.shape[self.axis])
+                .ok_or(Problem::TooLarge { dtype: first.dtype, shape: t.shape.clone() })?;
         }
         let mut shape = first.shape.clone();
         shape[self.axis] = total;
@@ -599,11 +552,7 @@ impl Rules for Concat {
                 Arg::Linear(t) => t.shape[self.axis],
                 Arg::Known(v) => cx.ty(*v).shape[self.axis],
             };
-            out.push(if a.is_linear() {
-                Some(cx.slice_axis(c, self.axis, at, at + size)?)
-            } else {
-                None
-            });
+            out.push(if a.is_linear() { Some(cx.slice_axis(c, self.axis, at, at + size)?) } else { None });
             at += size;
         }
         Ok(out)
@@ -640,10 +589,6 @@ impl Rules for Concat {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Concat>> {
-        (name == "concat").then(|| {
-            Ok(Concat {
-                axis: attrs.usize("axis")?,
-            })
-        })
+        (name == "concat").then(|| Ok(Concat { axis: attrs.usize("axis")? }))
     }
 }

@@ -28,12 +28,7 @@ pub struct While {
 impl While {
     /// A loop; the carries are what the body gives.
     pub fn new(cond_consts: usize, body_consts: usize, cond: Graph, body: Graph) -> While {
-        While {
-            cond: Arc::new(cond),
-            body: Arc::new(body),
-            cond_consts,
-            body_consts,
-        }
+        While { cond: Arc::new(cond), body: Arc::new(body), cond_consts, body_consts }
     }
 
     fn carries(&self) -> usize {
@@ -178,9 +173,7 @@ impl Rules for While {
         let known_cond = rewired(&self.cond, &cond_in, &[0])?;
         let count = |flags: &[bool]| flags.iter().filter(|k| **k).count();
         let half = While::new(count(&known[..nc]), count(&known[nc..nc + nb]), known_cond, known_body);
-        let known_args: Vec<usize> = marked(&known[..nc + nb])
-            .chain(kept.iter().map(|i| nc + nb + i))
-            .collect();
+        let known_args: Vec<usize> = marked(&known[..nc + nb]).chain(kept.iter().map(|i| nc + nb + i)).collect();
         let rest = (kept.len() < nk).then(|| (self.clone().into(), (0..known.len()).map(RestArg::Arg).collect()));
         let outs = (0..nk)
             .map(|i| match kept.iter().position(|&k| k == i) {
@@ -188,11 +181,7 @@ impl Rules for While {
                 None => OutFrom::Rest(i),
             })
             .collect();
-        Ok(Split::Parts(Parts {
-            known: Some((half.into(), known_args)),
-            rest,
-            outs,
-        }))
+        Ok(Split::Parts(Parts { known: Some((half.into(), known_args)), rest, outs }))
     }
 
     fn transpose(&self, _: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
@@ -222,17 +211,10 @@ impl Rules for While {
         let mut carries = Vec::with_capacity(nk);
         for i in 0..nk {
             let v = x[nc + nb + i];
-            carries.push(if carry[i] && !batched[nc + nb + i] {
-                cx.repeat_front(v, size)?
-            } else {
-                v
-            });
+            carries.push(if carry[i] && !batched[nc + nb + i] { cx.repeat_front(v, size)? } else { v });
         }
         let (op, args) = if each_its_own {
-            (
-                masked(&cond, &body, nc, nb)?,
-                [&x[..nc], &x[..nc + nb], &carries].concat(),
-            )
+            (masked(&cond, &body, nc, nb)?, [&x[..nc], &x[..nc + nb], &carries].concat())
         } else {
             (While::new(nc, nb, cond, body), [&x[..nc + nb], &carries].concat())
         };
@@ -284,9 +266,7 @@ fn masked(cond: &Graph, body: &Graph, cond_consts: usize, body_consts: usize) ->
 
     let mut b = Builder::new();
     let types = body.input_types();
-    let for_cond: Vec<Value> = (cond.input_types()[..cond_consts].iter())
-        .map(|t| b.graph.input(t.clone()))
-        .collect();
+    let for_cond: Vec<Value> = (cond.input_types()[..cond_consts].iter()).map(|t| b.graph.input(t.clone())).collect();
     let for_body: Vec<Value> = types[..body_consts].iter().map(|t| b.graph.input(t.clone())).collect();
     let carries: Vec<Value> = types[body_consts..].iter().map(|t| b.graph.input(t.clone())).collect();
     let running = b.inline(cond, &[&for_cond[..], &carries].concat())?[0];
@@ -297,10 +277,5 @@ fn masked(cond: &Graph, body: &Graph, cond_consts: usize, body_consts: usize) ->
         let mask = b.broadcast(running, &shape, &[0])?;
         kept.push(b.select(mask, new, old)?);
     }
-    Ok(While::new(
-        cond_consts,
-        cond_consts + body_consts,
-        some,
-        b.finish(&kept),
-    ))
+    Ok(While::new(cond_consts, cond_consts + body_consts, some, b.finish(&kept)))
 }

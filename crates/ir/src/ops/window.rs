@@ -23,11 +23,7 @@ pub struct Windows {
 }
 
 fn spread(n: usize, dilation: usize) -> i128 {
-    if n == 0 {
-        0
-    } else {
-        (n as i128 - 1) * dilation as i128 + 1
-    }
+    if n == 0 { 0 } else { (n as i128 - 1) * dilation as i128 + 1 }
 }
 
 fn narrow(x: i128) -> Result<i64> {
@@ -62,16 +58,12 @@ impl Windows {
         let lengths = [self.strides.len(), self.low.len(), self.high.len()];
         let lengths = [&lengths[..], &[self.base_dilation.len(), self.window_dilation.len()]].concat();
         if window.len() != n || lengths.iter().any(|&l| l != n) {
-            return Err(Problem::other(format!(
-                "window, strides, padding and dilations must name each of {n} axes"
-            )));
+            return Err(Problem::other(format!("window, strides, padding and dilations must name each of {n} axes")));
         }
         let mut shape = Shape::new();
         for i in 0..n {
             if self.strides[i] == 0 || self.base_dilation[i] == 0 || self.window_dilation[i] == 0 {
-                return Err(Problem::other(format!(
-                    "stride and dilation of window axis {i} must be at least 1"
-                )));
+                return Err(Problem::other(format!("stride and dilation of window axis {i} must be at least 1")));
             }
             let padded = spread(base[i], self.base_dilation[i]) + self.low[i] as i128 + self.high[i] as i128;
             if padded < 0 {
@@ -81,11 +73,7 @@ impl Windows {
                 )));
             }
             let room = padded - spread(window[i], self.window_dilation[i]);
-            let count = if room < 0 {
-                0
-            } else {
-                room / self.strides[i] as i128 + 1
-            };
+            let count = if room < 0 { 0 } else { room / self.strides[i] as i128 + 1 };
             shape.push(usize::try_from(count).map_err(|_| Problem::other(format!("{count} windows along axis {i}")))?);
         }
         Ok(shape)
@@ -112,18 +100,12 @@ impl Windows {
 
     /// The windows that lead back: over the spread results, with the window flipped, they give the base's shape.
     pub(crate) fn transposed(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<Windows> {
-        let mut back = Windows {
-            strides: self.base_dilation.clone(),
-            base_dilation: self.strides.clone(),
-            ..self.clone()
-        };
+        let mut back =
+            Windows { strides: self.base_dilation.clone(), base_dilation: self.strides.clone(), ..self.clone() };
         for i in 0..base.len() {
             let k = spread(window[i], self.window_dilation[i]);
             let low = k - self.low[i] as i128 - 1;
-            let (from, to) = (
-                spread(count[i], self.strides[i]),
-                spread(base[i], self.base_dilation[i]),
-            );
+            let (from, to) = (spread(count[i], self.strides[i]), spread(base[i], self.base_dilation[i]));
             back.low[i] = narrow(low)?;
             back.high[i] = narrow(to + k - 1 - from - low)?;
         }
@@ -132,17 +114,11 @@ impl Windows {
 
     /// The windows over the base in which the results are the window, and that give the window's shape.
     pub(crate) fn for_window(&self, base: &[usize], window: &[usize], count: &[usize]) -> Result<Windows> {
-        let mut back = Windows {
-            strides: self.window_dilation.clone(),
-            window_dilation: self.strides.clone(),
-            ..self.clone()
-        };
+        let mut back =
+            Windows { strides: self.window_dilation.clone(), window_dilation: self.strides.clone(), ..self.clone() };
         for i in 0..base.len() {
             let k = spread(window[i], self.window_dilation[i]);
-            let (from, to) = (
-                spread(base[i], self.base_dilation[i]),
-                spread(count[i], self.strides[i]),
-            );
+            let (from, to) = (spread(base[i], self.base_dilation[i]), spread(count[i], self.strides[i]));
             back.high[i] = narrow(to - from + k - self.low[i] as i128 - 1)?;
         }
         Ok(back)

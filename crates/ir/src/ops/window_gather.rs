@@ -92,19 +92,12 @@ window_op! {
 }
 
 fn repeat_unbatched(cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<Value>> {
-    x.iter()
-        .zip(batched)
-        .map(|(&v, &b)| if b { Ok(v) } else { cx.repeat_front(v, size) })
-        .collect()
+    x.iter().zip(batched).map(|(&v, &b)| if b { Ok(v) } else { cx.repeat_front(v, size) }).collect()
 }
 
 impl Rules for WindowGather {
     fn name(&self) -> &'static str {
-        if self.max {
-            "window_gather_max"
-        } else {
-            "window_gather_min"
-        }
+        if self.max { "window_gather_max" } else { "window_gather_min" }
     }
 
     fn attrs(&self) -> Attrs {
@@ -132,11 +125,7 @@ impl Rules for WindowGather {
         let (Arg::Known(keys), Arg::Linear(_)) = (&args[0], &args[1]) else {
             return not_linear(self);
         };
-        let back = WindowScatter {
-            max: self.max,
-            window: self.window.clone(),
-            windows: self.windows.clone(),
-        };
+        let back = WindowScatter { max: self.max, window: self.window.clone(), windows: self.windows.clone() };
         Ok(vec![None, Some(cx.one(back.into(), &[*keys, c])?)])
     }
 
@@ -157,9 +146,7 @@ impl Rules for WindowGather {
         let ty = eval_types(self, args)?.remove(0);
         let winners = self.winners(&args[0], &ty.shape);
         let zero = Scalar::zero(ty.dtype);
-        Ok(vec![Literal::from_fn(ty, |i| {
-            winners[i].map_or(zero, |at| args[1].get(at))
-        })])
+        Ok(vec![Literal::from_fn(ty, |i| winners[i].map_or(zero, |at| args[1].get(at)))])
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<WindowGather>> {
@@ -169,11 +156,7 @@ impl Rules for WindowGather {
 
 impl Rules for WindowScatter {
     fn name(&self) -> &'static str {
-        if self.max {
-            "window_scatter_max"
-        } else {
-            "window_scatter_min"
-        }
+        if self.max { "window_scatter_max" } else { "window_scatter_min" }
     }
 
     fn attrs(&self) -> Attrs {
@@ -192,11 +175,7 @@ impl Rules for WindowScatter {
             )));
         }
         if args[1].dtype == DType::Bool {
-            return Err(Problem::DType {
-                operand: 1,
-                expected: "a number dtype (not bool)",
-                got: DType::Bool,
-            });
+            return Err(Problem::DType { operand: 1, expected: "a number dtype (not bool)", got: DType::Bool });
         }
         Ok(vec![Type::checked(args[1].dtype, &args[0].shape)?])
     }
@@ -213,11 +192,7 @@ impl Rules for WindowScatter {
         let (Arg::Known(keys), Arg::Linear(_)) = (&args[0], &args[1]) else {
             return not_linear(self);
         };
-        let back = WindowGather {
-            max: self.max,
-            window: self.window.clone(),
-            windows: self.windows.clone(),
-        };
+        let back = WindowGather { max: self.max, window: self.window.clone(), windows: self.windows.clone() };
         Ok(vec![None, Some(cx.one(back.into(), &[*keys, c])?)])
     }
 

@@ -22,11 +22,7 @@ pub(super) struct Place {
 
 impl Place {
     pub(super) fn error<T>(self, message: impl Into<String>) -> Result<T> {
-        Err(Error::Parse {
-            line: self.line,
-            column: self.column,
-            message: message.into(),
-        })
+        Err(Error::Parse { line: self.line, column: self.column, message: message.into() })
     }
 }
 
@@ -39,12 +35,7 @@ pub(super) fn lex(text: &str) -> Result<Vec<(Token, Place)>> {
         let mut bump = |place: &mut Place| {
             let c = chars.next();
             match c {
-                Some('\n') => {
-                    *place = Place {
-                        line: place.line + 1,
-                        column: 1,
-                    }
-                }
+                Some('\n') => *place = Place { line: place.line + 1, column: 1 },
                 Some(_) => place.column += 1,
                 None => {}
             }

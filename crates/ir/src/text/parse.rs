@@ -17,11 +17,7 @@ const MAX_DEPTH: usize = 64;
 
 /// Reads a graph; errors point at line and column.
 pub fn parse(text: &str) -> Result<Graph> {
-    let mut p = Parser {
-        tokens: lex(text)?,
-        at: 0,
-        depth: 0,
-    };
+    let mut p = Parser { tokens: lex(text)?, at: 0, depth: 0 };
     let graph = p.graph()?;
     match p.peek() {
         Token::End => Ok(graph),
@@ -61,12 +57,7 @@ impl Parser {
     }
 
     fn expect(&mut self, c: char) -> Result<()> {
-        if self.eat(c) {
-            Ok(())
-        } else {
-            self.place()
-                .error(format!("expected `{c}`, found {}", show(self.peek())))
-        }
+        if self.eat(c) { Ok(()) } else { self.place().error(format!("expected `{c}`, found {}", show(self.peek()))) }
     }
 
     fn word(&mut self) -> Result<String> {
@@ -177,11 +168,7 @@ impl Parser {
             Err(e) => return place.error(e.to_string()),
         };
         if results.len() != outs.len() {
-            return place.error(format!(
-                "{name} gives {} results, {} are named",
-                results.len(),
-                outs.len()
-            ));
+            return place.error(format!("{name} gives {} results, {} are named", results.len(), outs.len()));
         }
         for (i, v) in results.iter().enumerate() {
             self.expect(if i == 0 { ':' } else { ',' })?;

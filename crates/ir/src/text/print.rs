@@ -38,12 +38,7 @@ fn print(graph: &Graph, depth: usize, out: &mut String) -> fmt::Result {
         for (i, v) in node.outs.iter().enumerate() {
             write!(out, "{}%{}", comma(i), name(v))?;
         }
-        write!(
-            out,
-            "{}{}(",
-            if node.outs.is_empty() { "" } else { " = " },
-            node.op.name()
-        )?;
+        write!(out, "{}{}(", if node.outs.is_empty() { "" } else { " = " }, node.op.name())?;
         for (i, a) in node.args.iter().enumerate() {
             write!(out, "{}%{}", comma(i), name(a))?;
         }

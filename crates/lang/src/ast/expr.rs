@@ -94,9 +94,7 @@ pub struct Arg {
 impl Arg {
     /// From name to value.
     pub fn span(&self) -> Span {
-        self.name
-            .as_ref()
-            .map_or(self.value.span, |name| name.span.to(self.value.span))
+        self.name.as_ref().map_or(self.value.span, |name| name.span.to(self.value.span))
     }
 }
 
@@ -202,12 +200,7 @@ impl Expr {
     /// The dotted path, if the expression is one.
     pub fn as_path(&self) -> Option<super::Path> {
         match &self.kind {
-            ExprKind::Name(name) => Some(super::Path {
-                parts: vec![Ident {
-                    name: name.clone(),
-                    span: self.span,
-                }],
-            }),
+            ExprKind::Name(name) => Some(super::Path { parts: vec![Ident { name: name.clone(), span: self.span }] }),
             ExprKind::Attr(base, name) => {
                 let mut path = base.as_path()?;
                 path.parts.push(name.clone());
@@ -240,17 +233,13 @@ impl Expr {
                 }
                 children
             }
-            ExprKind::Call(callee, args) => std::iter::once(&**callee)
-                .chain(args.iter().map(|arg| &arg.value))
-                .collect(),
+            ExprKind::Call(callee, args) => {
+                std::iter::once(&**callee).chain(args.iter().map(|arg| &arg.value)).collect()
+            }
             ExprKind::Unary(_, inner) | ExprKind::Paren(inner) | ExprKind::Spread(inner) => vec![inner],
             ExprKind::Binary(_, left, right) => vec![left, right],
             ExprKind::Compare(first, rest) => std::iter::once(&**first).chain(rest.iter().map(|(_, e)| e)).collect(),
-            ExprKind::IfElse {
-                then,
-                condition,
-                otherwise,
-            } => vec![then, condition, otherwise],
+            ExprKind::IfElse { then, condition, otherwise } => vec![then, condition, otherwise],
             ExprKind::Tuple(items) | ExprKind::List(items) => items.iter().collect(),
             ExprKind::Dict(entries) => entries.iter().flat_map(|(k, v)| [k, v]).collect(),
         }

@@ -243,10 +243,7 @@ impl NamePattern {
             match pattern.split_once('*') {
                 None => pattern == name,
                 Some((head, tail)) => name.strip_prefix(head).is_some_and(|rest| {
-                    rest.char_indices()
-                        .map(|(i, _)| i)
-                        .chain([rest.len()])
-                        .any(|i| fits(tail, &rest[i..]))
+                    rest.char_indices().map(|(i, _)| i).chain([rest.len()]).any(|i| fits(tail, &rest[i..]))
                 }),
             }
         }

@@ -86,6 +86,4 @@ impl DimExpr {
 }
 
 /// The element types of §3.3 and §7.4.1.
-pub const DTYPE_NAMES: &[&str] = &[
-    "bf16", "fp32", "fp16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "int8", "int4", "int32",
-];
+pub const DTYPE_NAMES: &[&str] = &["bf16", "fp32", "fp16", "fp8_e4m3", "fp8_e5m2", "fp4_e2m1", "int8", "int4", "int32"];

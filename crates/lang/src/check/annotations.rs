@@ -59,14 +59,8 @@ const TABLE: &[Row] = &[
 ];
 
 /// The fusions of §7.5.1.
-const FUSION_PATTERNS: &[&str] = &[
-    "residual_norm",
-    "norm_linear",
-    "gated_mlp",
-    "attention_softmax",
-    "bias_activation",
-    "linear_bias_act",
-];
+const FUSION_PATTERNS: &[&str] =
+    &["residual_norm", "norm_linear", "gated_mlp", "attention_softmax", "bias_activation", "linear_bias_act"];
 
 pub(super) fn check(annotations: &[Annotation], place: Place, found: &mut Vec<Diagnostic>) {
     for annotation in annotations {
@@ -77,12 +71,8 @@ pub(super) fn check(annotations: &[Annotation], place: Place, found: &mut Vec<Di
 fn check_one(annotation: &Annotation, place: Place, found: &mut Vec<Diagnostic>) {
     let name = &annotation.name.name;
     let Some(row) = TABLE.iter().find(|row| row.name == name) else {
-        let mut unknown = Diagnostic::new(
-            Code::E008,
-            annotation.name.span,
-            format!("unknown annotation `@{name}`"),
-        )
-        .label("no annotation has this name");
+        let mut unknown = Diagnostic::new(Code::E008, annotation.name.span, format!("unknown annotation `@{name}`"))
+            .label("no annotation has this name");
         if let Some(close) = closest(name, TABLE.iter().map(|row| row.name)) {
             unknown = unknown.hint(format!("did you mean `@{close}`?"));
         }
@@ -103,12 +93,9 @@ fn check_one(annotation: &Annotation, place: Place, found: &mut Vec<Diagnostic>)
     for (index, arg) in args.iter().enumerate() {
         match &arg.name {
             Some(key) if !row.keys.contains(&&*key.name) => {
-                let mut unknown = Diagnostic::new(
-                    Code::E008,
-                    key.span,
-                    format!("`@{name}` has no argument `{}`", key.name),
-                )
-                .label("unknown argument");
+                let mut unknown =
+                    Diagnostic::new(Code::E008, key.span, format!("`@{name}` has no argument `{}`", key.name))
+                        .label("unknown argument");
                 unknown = match closest(&key.name, row.keys.iter().copied()) {
                     Some(close) => unknown.hint(format!("did you mean `{close}`?")),
                     None if row.keys.is_empty() => unknown.hint("it takes no arguments"),
@@ -126,12 +113,9 @@ fn check_one(annotation: &Annotation, place: Place, found: &mut Vec<Diagnostic>)
                     _ => None,
                 };
                 if !given.is_some_and(|word| row.words.contains(&word)) {
-                    let mut wrong = Diagnostic::new(
-                        Code::E008,
-                        arg.value.span,
-                        format!("`@{name}` does not know this value"),
-                    )
-                    .label(format!("expected one of {}", row.words.join(", ")));
+                    let mut wrong =
+                        Diagnostic::new(Code::E008, arg.value.span, format!("`@{name}` does not know this value"))
+                            .label(format!("expected one of {}", row.words.join(", ")));
                     if let Some(close) = given.and_then(|word| closest(word, row.words.iter().copied())) {
                         wrong = wrong.hint(format!("did you mean `{close}`?"));
                     }
@@ -173,12 +157,7 @@ fn check_fuse(args: &[Arg], found: &mut Vec<Diagnostic>) {
         let key = arg.name.as_ref().map_or("pattern", |name| name.name.as_str());
         match (key, &arg.value.kind) {
             ("pattern", ExprKind::Name(name) | ExprKind::Str(name)) if !FUSION_PATTERNS.contains(&name.as_str()) => {
-                found.push(unknown(
-                    arg.value.span,
-                    name,
-                    "fusion pattern",
-                    &mut FUSION_PATTERNS.iter().copied(),
-                ));
+                found.push(unknown(arg.value.span, name, "fusion pattern", &mut FUSION_PATTERNS.iter().copied()));
             }
             ("ops", ExprKind::List(items)) => {
                 for item in items {
@@ -199,13 +178,9 @@ fn check_adapter(args: &[Arg], found: &mut Vec<Diagnostic>) {
         && let Some(kind @ ("prefix" | "prompt" | "adapter")) = value.as_name()
     {
         found.push(
-            Diagnostic::new(
-                Code::L001,
-                value.span,
-                format!("`{kind}` adapters are not supported yet"),
-            )
-            .label("only `lora` and `ia3` are")
-            .hint("use `@adapter(lora, ...)`"),
+            Diagnostic::new(Code::L001, value.span, format!("`{kind}` adapters are not supported yet"))
+                .label("only `lora` and `ia3` are")
+                .hint("use `@adapter(lora, ...)`"),
         );
     }
 }
@@ -227,9 +202,7 @@ pub(super) fn has(annotations: &[Annotation], name: &str) -> bool {
 /// The dtype that `@dtype` gives.
 pub(super) fn dtype(annotations: &[Annotation]) -> Option<String> {
     let annotation = annotations.iter().find(|annotation| annotation.name.name == "dtype")?;
-    argument(annotation.args.as_deref()?, "type")?
-        .as_name()
-        .map(str::to_string)
+    argument(annotation.args.as_deref()?, "type")?.as_name().map(str::to_string)
 }
 
 /// A checkpointed statement must lie in one pipeline stage (E025).

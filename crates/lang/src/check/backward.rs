@@ -43,24 +43,14 @@ pub(super) fn check(
     for output in &view.forward.outputs {
         let name = io_name(output, "out");
         let gradient = format!("d_{name}");
-        if let (
-            Some(Defined {
-                entry: Entry::Tensor(ty),
-                ..
-            }),
-            false,
-        ) = (forward.get(&name), explicit)
-        {
+        if let (Some(Defined { entry: Entry::Tensor(ty), .. }), false) = (forward.get(&name), explicit) {
             checker.define_quietly(&gradient, Entry::Tensor(ty.clone()), output.span);
         }
     }
     declared_gradients(checker, pass, &forward);
 
     checker.graph(&graph.statements, Code::E019)?;
-    let head = Span {
-        end: graph.span.start + 5,
-        ..graph.span
-    };
+    let head = Span { end: graph.span.start + 5, ..graph.span };
     gradient_shapes(checker, &forward);
     if !checker.elided {
         completeness(checker, view, pass, &forward, head);
@@ -72,10 +62,7 @@ pub(super) fn check(
 }
 
 fn io_name(tensor: &IoTensor, default: &str) -> String {
-    tensor
-        .name
-        .as_ref()
-        .map_or(default.to_string(), |name| name.name.clone())
+    tensor.name.as_ref().map_or(default.to_string(), |name| name.name.clone())
 }
 
 /// `d_x: [...]` must have the shape and a fitting dtype of `x` (E018, E020).
@@ -83,22 +70,12 @@ fn declared_gradients(checker: &mut GraphChecker<'_>, pass: &PassView<'_>, forwa
     for tensor in pass.gradients.iter().chain(&pass.outputs) {
         let name = io_name(tensor, "d_in");
         let declared = checker.scope.io_tensor(tensor);
-        let Some(Defined {
-            entry: Entry::Tensor(original),
-            span,
-        }) = name.strip_prefix("d_").and_then(|name| forward.get(name))
+        let Some(Defined { entry: Entry::Tensor(original), span }) =
+            name.strip_prefix("d_").and_then(|name| forward.get(name))
         else {
             continue;
         };
-        compare(
-            checker,
-            &name,
-            &declared,
-            original,
-            tensor.span,
-            *span,
-            !tensor.annotations.is_empty(),
-        );
+        compare(checker, &name, &declared, original, tensor.span, *span, !tensor.annotations.is_empty());
     }
 }
 
@@ -107,18 +84,13 @@ fn gradient_shapes(checker: &mut GraphChecker<'_>, forward: &BTreeMap<String, De
         .producers
         .keys()
         .filter_map(|name| match checker.entries.get(name) {
-            Some(Defined {
-                entry: Entry::Tensor(ty),
-                span,
-            }) => Some((name.clone(), ty.clone(), *span)),
+            Some(Defined { entry: Entry::Tensor(ty), span }) => Some((name.clone(), ty.clone(), *span)),
             _ => None,
         })
         .collect();
     for (name, ty, span) in made {
-        let Some(Defined {
-            entry: Entry::Tensor(original),
-            span: at,
-        }) = name.strip_prefix("d_").and_then(|name| forward.get(name))
+        let Some(Defined { entry: Entry::Tensor(original), span: at }) =
+            name.strip_prefix("d_").and_then(|name| forward.get(name))
         else {
             continue;
         };
@@ -150,9 +122,7 @@ fn compare(
         );
     }
     if let (Some(have), Some(want)) = (&gradient.dtype, &original.dtype) {
-        let narrower = float_bits(have)
-            .zip(float_bits(want))
-            .is_some_and(|(have, want)| have < want);
+        let narrower = float_bits(have).zip(float_bits(want)).is_some_and(|(have, want)| have < want);
         if !explicit && (is_integer(have) != is_integer(want) || narrower) {
             checker.diagnostics.push(
                 Diagnostic::new(Code::E020, at, format!("`{name}` cannot accumulate into {want}"))
@@ -196,13 +166,7 @@ fn completeness(
         let frozen = annotations::has(&entry.annotations, "frozen");
         let optional = matches!(&entry.ty.kind, TypeKind::Optional(_));
         let Some(name) = entry.path.as_name() else { continue };
-        let present = matches!(
-            forward.get(&name.name),
-            Some(Defined {
-                entry: Entry::Tensor(_),
-                ..
-            })
-        );
+        let present = matches!(forward.get(&name.name), Some(Defined { entry: Entry::Tensor(_), .. }));
         if tensor && !frozen && present && !optional {
             required.push((name.name.clone(), entry.span));
         }
@@ -226,21 +190,13 @@ fn completeness(
 
 fn unused_saves(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
     let Some(save) = view.forward.save else { return };
-    for item in save
-        .items
-        .iter()
-        .filter(|item| item.is_plain() && !item.pattern.contains('.'))
-    {
+    for item in save.items.iter().filter(|item| item.is_plain() && !item.pattern.contains('.')) {
         let known = checker.saved.contains_key(&item.pattern);
         if known && !checker.saved_used.contains(&item.pattern) {
             checker.diagnostics.push(
-                Diagnostic::new(
-                    Code::W004,
-                    item.span,
-                    format!("`{}` is saved but never used", item.pattern),
-                )
-                .label(format!("the backward graph has no `saved.{}`", item.pattern))
-                .hint("take it off the list to save memory"),
+                Diagnostic::new(Code::W004, item.span, format!("`{}` is saved but never used", item.pattern))
+                    .label(format!("the backward graph has no `saved.{}`", item.pattern))
+                    .hint("take it off the list to save memory"),
             );
         }
     }

@@ -38,11 +38,7 @@ pub(super) enum Argument {
 impl GraphChecker<'_> {
     fn target(&mut self, call: &Call) -> Target {
         let path = &call.callee.path;
-        match self
-            .entries
-            .get(&path.parts[0].name)
-            .map(|defined| defined.entry.clone())
-        {
+        match self.entries.get(&path.parts[0].name).map(|defined| defined.entry.clone()) {
             Some(Entry::Instances(instance, length)) if path.parts.len() == 1 => {
                 self.slice_in_range(call, length);
                 return Target::Instance(instance);
@@ -103,9 +99,7 @@ impl GraphChecker<'_> {
         for item in call.callee.index.iter().flatten() {
             let (last, span) = match item {
                 IndexItem::At(expr) => (self.scope.constant(expr).as_int().map(|n| n + 1), expr.span),
-                IndexItem::Slice {
-                    end: Some(end), span, ..
-                } => (self.scope.constant(end).as_int(), *span),
+                IndexItem::Slice { end: Some(end), span, .. } => (self.scope.constant(end).as_int(), *span),
                 IndexItem::Slice { .. } => continue,
             };
             if last.is_some_and(|last| last > length) {
@@ -128,26 +122,15 @@ impl GraphChecker<'_> {
 
     fn report_unknown(&mut self, call: &Call) {
         let name = call.callee.path.to_string();
-        let is_module = call
-            .callee
-            .path
-            .last()
-            .name
-            .starts_with(|c: char| c.is_ascii_uppercase());
+        let is_module = call.callee.path.last().name.starts_with(|c: char| c.is_ascii_uppercase());
         let (code, message) = match is_module {
             true => (Code::E002, format!("no module named `{name}`")),
             false => (Code::E014, format!("no operation named `{name}`")),
         };
         let own = self.program.files[self.file].scope.keys().chain(self.entries.keys());
         let own: Vec<&str> = own.map(String::as_str).collect();
-        let close = closest(&name, own)
-            .or_else(|| closest(&name, primitives::names()))
-            .map(str::to_string);
-        let label = if is_module {
-            "not declared and not imported"
-        } else {
-            "neither a primitive nor a module"
-        };
+        let close = closest(&name, own).or_else(|| closest(&name, primitives::names())).map(str::to_string);
+        let label = if is_module { "not declared and not imported" } else { "neither a primitive nor a module" };
         let mut found = Diagnostic::new(code, call.callee.span, message).label(label);
         if let Some(close) = close {
             found = found.hint(format!("did you mean `{close}`?"));
@@ -191,20 +174,14 @@ impl GraphChecker<'_> {
                 self.left_out(expr.span, "arguments");
                 return Ok(Argument::Absent);
             }
-            ExprKind::IfElse {
-                then,
-                condition,
-                otherwise,
-            } => {
+            ExprKind::IfElse { then, condition, otherwise } => {
                 let branch = if self.guard(condition)? { then } else { otherwise };
                 return self.argument(branch, tensor_first);
             }
             ExprKind::Name(name) => {
                 let tensor = self.entries.contains_key(name);
                 let constant = self.scope.has_constant(name);
-                if let Some(super::graph::Defined {
-                    entry: Entry::Absent, ..
-                }) = self.entries.get(name)
+                if let Some(super::graph::Defined { entry: Entry::Absent, .. }) = self.entries.get(name)
                     && !constant
                 {
                     return Ok(Argument::Absent);
@@ -222,23 +199,16 @@ impl GraphChecker<'_> {
             _ => {}
         }
         if let ExprKind::List(items) | ExprKind::Tuple(items) = &expr.kind
-            && items
-                .iter()
-                .all(|item| item.as_name().is_none_or(|name| !self.scope.has_constant(name)))
-            && items
-                .iter()
-                .any(|item| item.as_name().is_some_and(|name| self.entries.contains_key(name)))
+            && items.iter().all(|item| item.as_name().is_none_or(|name| !self.scope.has_constant(name)))
+            && items.iter().any(|item| item.as_name().is_some_and(|name| self.entries.contains_key(name)))
         {
             return Ok(Argument::Constant(Value::Unknown));
         }
         // Runtime dimensions such as B may stand in shapes given as arguments.
         let value = match &expr.kind {
-            ExprKind::List(items) => Value::List(
-                items
-                    .iter()
-                    .map(|item| self.scope.dim(item).map_or(Value::Unknown, Value::Int))
-                    .collect(),
-            ),
+            ExprKind::List(items) => {
+                Value::List(items.iter().map(|item| self.scope.dim(item).map_or(Value::Unknown, Value::Int)).collect())
+            }
             _ => self.scope.constant(expr),
         };
         Ok(Argument::Constant(value))
@@ -262,10 +232,7 @@ impl GraphChecker<'_> {
             }
         }
         self.note_exact(signature.unifier.exactness().to_vec());
-        let dtype = operands
-            .first()
-            .and_then(|operand| operand.ty.dtype.clone())
-            .filter(|dtype| !is_integer(dtype));
+        let dtype = operands.first().and_then(|operand| operand.ty.dtype.clone()).filter(|dtype| !is_integer(dtype));
         Some(
             signature
                 .outputs

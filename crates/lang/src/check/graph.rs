@@ -136,10 +136,7 @@ impl<'a> GraphChecker<'a> {
             Err(error) => {
                 let found = self.scope.explain(error, Code::E016);
                 let found = match found.code {
-                    Code::E016 => Diagnostic {
-                        message: "`if` guard must be a constant expression".into(),
-                        ..found
-                    },
+                    Code::E016 => Diagnostic { message: "`if` guard must be a constant expression".into(), ..found },
                     _ => found,
                 };
                 self.diagnostics.push(found);
@@ -162,9 +159,7 @@ impl<'a> GraphChecker<'a> {
             let before = waiting.len();
             let mut blocked = Vec::new();
             for (flow, replay) in waiting {
-                let ready = uses(flow)
-                    .iter()
-                    .all(|(name, _)| !made.contains(name) || self.entries.contains_key(name));
+                let ready = uses(flow).iter().all(|(name, _)| !made.contains(name) || self.entries.contains_key(name));
                 if ready {
                     self.flow(flow)?;
                 } else {
@@ -175,12 +170,8 @@ impl<'a> GraphChecker<'a> {
                 self.report_circle(&blocked, circle);
                 for (flow, _) in &blocked {
                     let names = uses(flow);
-                    self.saved_used.extend(
-                        names
-                            .iter()
-                            .filter_map(|(n, _)| n.strip_prefix("saved."))
-                            .map(String::from),
-                    );
+                    self.saved_used
+                        .extend(names.iter().filter_map(|(n, _)| n.strip_prefix("saved.")).map(String::from));
                     self.define(flow, None);
                 }
                 return Ok(());
@@ -217,10 +208,7 @@ impl<'a> GraphChecker<'a> {
         // Follow one unmet need after another until a statement comes up again.
         let maker = |name: &str| {
             blocked.iter().position(|(flow, _)| {
-                flow.dest
-                    .items
-                    .iter()
-                    .any(|item| item.name.as_ref().is_some_and(|path| path.to_string() == name))
+                flow.dest.items.iter().any(|item| item.name.as_ref().is_some_and(|path| path.to_string() == name))
             })
         };
         let mut visited: Vec<usize> = Vec::new();
@@ -229,9 +217,7 @@ impl<'a> GraphChecker<'a> {
         while !visited.contains(&at) {
             visited.push(at);
             let next = uses(blocked[at].0).into_iter().find_map(|(name, _)| {
-                (!self.entries.contains_key(&name))
-                    .then(|| maker(&name).map(|flow| (name, flow)))
-                    .flatten()
+                (!self.entries.contains_key(&name)).then(|| maker(&name).map(|flow| (name, flow))).flatten()
             });
             let Some((name, flow)) = next else { break };
             names.push(name);
@@ -239,11 +225,7 @@ impl<'a> GraphChecker<'a> {
         }
         let start = visited.iter().position(|flow| *flow == at).unwrap_or(0);
         let circle = &names[start.min(names.len())..];
-        let code = if blocked.iter().any(|(_, replay)| *replay) {
-            Code::E022
-        } else {
-            code
-        };
+        let code = if blocked.iter().any(|(_, replay)| *replay) { Code::E022 } else { code };
         let mut shown: Vec<&str> = circle.iter().map(|s| &**s).collect();
         if let Some(first) = shown.first().copied() {
             shown.push(first);
@@ -258,10 +240,8 @@ impl<'a> GraphChecker<'a> {
     }
 
     fn flow(&mut self, flow: &Flow) -> Result<(), Undecided> {
-        self.current = Producer {
-            reads: uses(flow).into_iter().map(|(name, _)| name).collect(),
-            primitives: Vec::new(),
-        };
+        self.current =
+            Producer { reads: uses(flow).into_iter().map(|(name, _)| name).collect(), primitives: Vec::new() };
         annotations::check(&flow.annotations, Place::Output, &mut self.diagnostics);
         annotations::check_stages(flow, &mut self.diagnostics);
         let mut operands = match &flow.source {
@@ -283,10 +263,7 @@ impl<'a> GraphChecker<'a> {
             }
             operands = self.step(step, operands)?;
         }
-        self.define(
-            flow,
-            operands.map(|operands| operands.into_iter().map(|o| o.ty).collect()),
-        );
+        self.define(flow, operands.map(|operands| operands.into_iter().map(|o| o.ty).collect()));
         Ok(())
     }
 
@@ -338,11 +315,7 @@ impl<'a> GraphChecker<'a> {
             annotations::check(&item.annotations, Place::Output, &mut self.diagnostics);
             let Some(path) = &item.name else { continue };
             let name = path.to_string();
-            let mut ty = types
-                .as_ref()
-                .and_then(|types| types.get(index))
-                .cloned()
-                .unwrap_or_default();
+            let mut ty = types.as_ref().and_then(|types| types.get(index)).cloned().unwrap_or_default();
             let notes: Vec<Annotation> = flow.annotations.iter().chain(&item.annotations).cloned().collect();
             ty.dtype = annotations::dtype(&notes).or(ty.dtype);
             if let Some(earlier) = self.entries.get(&name) {
@@ -390,14 +363,7 @@ impl<'a> GraphChecker<'a> {
 }
 
 fn as_operands(types: &[TensorType], span: Span) -> Vec<Operand> {
-    types
-        .iter()
-        .map(|ty| Operand {
-            text: "the result before".to_string(),
-            ty: ty.clone(),
-            span,
-        })
-        .collect()
+    types.iter().map(|ty| Operand { text: "the result before".to_string(), ty: ty.clone(), span }).collect()
 }
 
 fn is_concat(step: &Step) -> bool {
@@ -415,7 +381,7 @@ fn accumulates(step: &Step) -> bool {
 }
 
 /// The names that a flow reads, wherever they stand.
-pub(super) fn uses(flow: &Flow) -> Vec<(String, Span)> {
+pub(crate) fn uses(flow: &Flow) -> Vec<(String, Span)> {
     fn collect(expr: &Expr, names: &mut Vec<(String, Span)>) {
         if let Some(path) = expr.as_path() {
             names.push((path.parts[0].name.clone(), expr.span));

@@ -36,11 +36,7 @@ pub(super) fn check(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
         }
     }
     for name in &saved {
-        if let Some(super::graph::Defined {
-            entry: Entry::Tensor(ty),
-            ..
-        }) = checker.entries.get(name)
-        {
+        if let Some(super::graph::Defined { entry: Entry::Tensor(ty), .. }) = checker.entries.get(name) {
             checker.saved.insert(name.clone(), ty.clone());
         }
     }
@@ -50,10 +46,7 @@ pub(super) fn check(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
 }
 
 fn is_tensor(checker: &GraphChecker<'_>, name: &str) -> bool {
-    checker
-        .entries
-        .get(name)
-        .is_some_and(|defined| matches!(defined.entry, Entry::Tensor(_)))
+    checker.entries.get(name).is_some_and(|defined| matches!(defined.entry, Entry::Tensor(_)))
 }
 
 /// The tensors that a list or a `@memory` annotation keeps; the annotation wins over the list (§7.2.0).
@@ -99,24 +92,15 @@ fn derived_needs(checker: &mut GraphChecker<'_>, saved: &BTreeSet<String>, recom
                 continue;
             };
             for (slot, operand) in primitive.inputs.iter().zip(operands) {
-                let needed = slot
-                    .name
-                    .as_ref()
-                    .is_some_and(|slot| primitive.saves.contains(&slot.name.as_str()));
+                let needed = slot.name.as_ref().is_some_and(|slot| primitive.saves.contains(&slot.name.as_str()));
                 let kept = saved.contains(operand) || recomputed.contains(operand) || checker.params.contains(operand);
                 let Some(defined) = checker.entries.get(operand).filter(|_| needed && !kept) else {
                     continue;
                 };
                 found.push(
-                    Diagnostic::new(
-                        Code::W003,
-                        defined.span,
-                        format!("the derived backward needs `{operand}`"),
-                    )
-                    .label(format!("`{name}` needs it, and it is not saved"))
-                    .hint(format!(
-                        "add `{operand}` to the save list, or to the recompute list to choose so"
-                    )),
+                    Diagnostic::new(Code::W003, defined.span, format!("the derived backward needs `{operand}`"))
+                        .label(format!("`{name}` needs it, and it is not saved"))
+                        .hint(format!("add `{operand}` to the save list, or to the recompute list to choose so")),
                 );
             }
         }

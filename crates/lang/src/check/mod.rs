@@ -19,6 +19,7 @@ mod signature;
 mod types;
 mod weights;
 
+pub(crate) use graph::uses as graph_uses;
 pub use types::{Shape, TensorType};
 
 use crate::diagnostic::{Diagnostic, sort_and_dedup};
@@ -74,9 +75,7 @@ pub fn check(program: &Program) -> Report {
             if view.decl.kind == crate::ast::DeclKind::Primitive {
                 continue;
             }
-            report
-                .modules
-                .push(check_module(program, &view, &mut report.diagnostics));
+            report.modules.push(check_module(program, &view, &mut report.diagnostics));
             weights::check(program, &view, &mut report.diagnostics);
         }
     }
@@ -102,9 +101,5 @@ fn check_module(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagno
             }
         }
     }
-    CheckedModule {
-        item: view.item,
-        name: view.decl.name.name.clone(),
-        variants,
-    }
+    CheckedModule { item: view.item, name: view.decl.name.name.clone(), variants }
 }

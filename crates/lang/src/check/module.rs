@@ -55,12 +55,7 @@ pub(super) fn check_variant(
     let exact = std::mem::take(&mut checker.exact);
     found.append(&mut checker.scope.diagnostics);
     found.append(&mut checker.diagnostics);
-    Ok(Variant {
-        assumptions,
-        forward,
-        backward,
-        exact,
-    })
+    Ok(Variant { assumptions, forward, backward, exact })
 }
 
 impl GraphChecker<'_> {
@@ -70,10 +65,7 @@ impl GraphChecker<'_> {
             let Some(arg) = annotation.args.iter().flatten().next() else {
                 continue;
             };
-            let entity = arg
-                .value
-                .as_path()
-                .and_then(|path| self.program.lookup(self.file, &path));
+            let entity = arg.value.as_path().and_then(|path| self.program.lookup(self.file, &path));
             let known = matches!(entity, Some(Entity::Item(item)) if self.program.recipe(item).is_some());
             if !known {
                 let name = self.program.sources.slice(arg.value.span);
@@ -122,13 +114,7 @@ impl GraphChecker<'_> {
     /// Defaults must be of their parameter's type.
     fn defaults(&mut self, view: &ModuleView<'_>) {
         for param in &view.header {
-            if let Param::Named {
-                name,
-                ty: Some(ty),
-                default: Some(default),
-                ..
-            } = param
-            {
+            if let Param::Named { name, ty: Some(ty), default: Some(default), .. } = param {
                 let value = self.scope.constant(default);
                 self.check_kind(&name.name, ty, &value, default.span);
             }
@@ -169,16 +155,9 @@ impl GraphChecker<'_> {
             TypeKind::Tensor { .. } => "a list".to_string(),
             _ => return true,
         };
-        self.diagnostics.push(
-            Diagnostic::new(Code::E003, span, format!("`{name}` must be {expected}")).label(format!(
-                "this is {}",
-                if let Value::Word(w) = value {
-                    format!("`{w}`")
-                } else {
-                    value.kind().to_string()
-                }
-            )),
-        );
+        self.diagnostics.push(Diagnostic::new(Code::E003, span, format!("`{name}` must be {expected}")).label(
+            format!("this is {}", if let Value::Word(w) = value { format!("`{w}`") } else { value.kind().to_string() }),
+        ));
         false
     }
 
@@ -288,13 +267,7 @@ impl GraphChecker<'_> {
                 None if !elided => self.diagnostics.push(
                     Diagnostic::new(Code::E002, tensor.span, format!("output `{name}` is never computed"))
                         .label("declared here")
-                        .also(
-                            Span {
-                                end: graph.start + 5,
-                                ..graph
-                            },
-                            "not a destination of this graph",
-                        ),
+                        .also(Span { end: graph.start + 5, ..graph }, "not a destination of this graph"),
                 ),
                 None => {}
             }
@@ -320,9 +293,7 @@ impl GraphChecker<'_> {
                 Diagnostic::new(Code::W005, made, format!("`{name}` is rounded from {have} to {want}"))
                     .label(format!("computed in {have}"))
                     .also(at, format!("declared as {want}"))
-                    .hint(format!(
-                        "write `@dtype({want})` behind the destination to say that this is meant"
-                    )),
+                    .hint(format!("write `@dtype({want})` behind the destination to say that this is meant")),
             );
         }
     }

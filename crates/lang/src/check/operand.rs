@@ -24,11 +24,7 @@ impl GraphChecker<'_> {
                 None => TensorType::default(),
             },
         };
-        Operand {
-            text,
-            ty,
-            span: expr.span,
-        }
+        Operand { text, ty, span: expr.span }
     }
 
     fn path_tensor(&mut self, path: &Path) -> TensorType {
@@ -63,13 +59,9 @@ impl GraphChecker<'_> {
                 let message = format!("`saved.{name}` is not available");
                 let found = Diagnostic::new(Code::E006, span, message);
                 self.diagnostics.push(if self.in_backward {
-                    found
-                        .label("the forward pass does not save it")
-                        .hint(format!("add `{name}` to the save list"))
+                    found.label("the forward pass does not save it").hint(format!("add `{name}` to the save list"))
                 } else {
-                    found
-                        .label("only the backward pass reads saved tensors")
-                        .hint(format!("write `{name}`"))
+                    found.label("only the backward pass reads saved tensors").hint(format!("write `{name}`"))
                 });
                 TensorType::default()
             }
@@ -93,20 +85,9 @@ impl GraphChecker<'_> {
 
     fn indexed(&mut self, base: TensorType, items: &[IndexItem], span: Span) -> TensorType {
         let dtype = base.dtype.clone();
-        let unknown = TensorType {
-            shape: None,
-            dtype: dtype.clone(),
-        };
+        let unknown = TensorType { shape: None, dtype: dtype.clone() };
         let Some(shape) = base.shape else { return unknown };
-        let ellipsis = |item: &IndexItem| {
-            matches!(
-                item,
-                IndexItem::At(Expr {
-                    kind: ExprKind::Ellipsis,
-                    ..
-                })
-            )
-        };
+        let ellipsis = |item: &IndexItem| matches!(item, IndexItem::At(Expr { kind: ExprKind::Ellipsis, .. }));
         let named = items.iter().filter(|item| !ellipsis(item)).count();
         if shape.lead.is_some() && !items.iter().any(ellipsis) {
             return unknown;
@@ -118,10 +99,7 @@ impl GraphChecker<'_> {
             );
             return unknown;
         }
-        let mut result = Shape {
-            lead: shape.lead.clone(),
-            dims: Vec::new(),
-        };
+        let mut result = Shape { lead: shape.lead.clone(), dims: Vec::new() };
         let mut axis = 0;
         for item in items {
             match item {
@@ -152,12 +130,7 @@ impl GraphChecker<'_> {
                 }
             }
         }
-        result
-            .dims
-            .extend(shape.dims[axis.min(shape.dims.len())..].iter().cloned());
-        TensorType {
-            shape: Some(result),
-            dtype,
-        }
+        result.dims.extend(shape.dims[axis.min(shape.dims.len())..].iter().cloned());
+        TensorType { shape: Some(result), dtype }
     }
 }

@@ -55,20 +55,12 @@ impl GraphChecker<'_> {
                 Argument::Constant(Value::Int(_) | Value::Float(_)) if primitive.rule == Rule::Broadcast => {
                     let text = self.program.sources.slice(arg.value.span).to_string();
                     let shape = Shape::fixed(Vec::new());
-                    inputs.push(Operand {
-                        text,
-                        ty: TensorType::of(shape),
-                        span: arg.value.span,
-                    });
+                    inputs.push(Operand { text, ty: TensorType::of(shape), span: arg.value.span });
                 }
                 // A word that names nothing, while a tensor is still missing, was meant to be one.
                 Argument::Constant(Value::Word(word)) if inputs.len() < required(primitive) => {
                     self.undefined(arg.value.span, &word, "no tensor");
-                    inputs.push(Operand {
-                        text: word,
-                        ty: TensorType::default(),
-                        span: arg.value.span,
-                    });
+                    inputs.push(Operand { text: word, ty: TensorType::default(), span: arg.value.span });
                 }
                 Argument::Constant(value) => match primitive.attributes.get(next) {
                     Some(Param::Named { name, ty, .. }) => {
@@ -103,10 +95,7 @@ impl GraphChecker<'_> {
                     Some(types)
                 }
                 Err(error) => {
-                    let misfit = Misfit {
-                        expected: String::new(),
-                        label: error.label,
-                    };
+                    let misfit = Misfit { expected: String::new(), label: error.label };
                     self.shape_error(call.span, misfit, &operands, error.hint);
                     None
                 }
@@ -149,22 +138,14 @@ impl GraphChecker<'_> {
         if complete && inputs.next().is_none() {
             return Some(filled);
         }
-        let names: Vec<&str> = primitive
-            .inputs
-            .iter()
-            .filter_map(|slot| slot.name.as_ref())
-            .map(|name| &*name.name)
-            .collect();
+        let names: Vec<&str> =
+            primitive.inputs.iter().filter_map(|slot| slot.name.as_ref()).map(|name| &*name.name).collect();
         let needed = primitive.inputs.len();
         let plural = if needed == 1 { "" } else { "s" };
         self.diagnostics.push(
-            Diagnostic::new(
-                Code::E003,
-                call.span,
-                format!("wrong number of tensors for `{}`", primitive.name),
-            )
-            .label(format!("takes {needed} tensor{plural}, got {given}"))
-            .note(format!("inputs: {}", names.join(", "))),
+            Diagnostic::new(Code::E003, call.span, format!("wrong number of tensors for `{}`", primitive.name))
+                .label(format!("takes {needed} tensor{plural}, got {given}"))
+                .note(format!("inputs: {}", names.join(", "))),
         );
         None
     }
@@ -200,13 +181,9 @@ impl GraphChecker<'_> {
                 _ => continue,
             };
             self.diagnostics.push(
-                Diagnostic::new(
-                    Code::E015,
-                    call.span,
-                    format!("`{}` cannot take {dtype} here", primitive.name),
-                )
-                .label(words)
-                .also(operand.span, format!("this is {dtype}")),
+                Diagnostic::new(Code::E015, call.span, format!("`{}` cannot take {dtype} here", primitive.name))
+                    .label(words)
+                    .also(operand.span, format!("this is {dtype}")),
             );
         }
     }
@@ -223,11 +200,7 @@ impl GraphChecker<'_> {
                 return Value::Unknown;
             }
         }
-        if self.check_kind(name, ty, &value, span) {
-            value
-        } else {
-            Value::Unknown
-        }
+        if self.check_kind(name, ty, &value, span) { value } else { Value::Unknown }
     }
 
     /// Puts in the defaults; whether an attribute without one is missing.
@@ -251,12 +224,8 @@ impl GraphChecker<'_> {
                 None => {
                     missing = true;
                     self.diagnostics.push(
-                        Diagnostic::new(
-                            Code::E012,
-                            call.span,
-                            format!("`{}` needs `{}`", primitive.name, name.name),
-                        )
-                        .label("it has no default"),
+                        Diagnostic::new(Code::E012, call.span, format!("`{}` needs `{}`", primitive.name, name.name))
+                            .label("it has no default"),
                     );
                 }
             }
@@ -269,12 +238,8 @@ impl GraphChecker<'_> {
             Param::Named { name, .. } => Some(name.name.as_str()),
             Param::Elided(_) => None,
         });
-        let mut found = Diagnostic::new(
-            Code::E003,
-            span,
-            format!("`{}` has no argument `{name}`", primitive.name),
-        )
-        .label("unknown argument");
+        let mut found = Diagnostic::new(Code::E003, span, format!("`{}` has no argument `{name}`", primitive.name))
+            .label("unknown argument");
         if let Some(close) = closest(name, known) {
             found = found.hint(format!("did you mean `{close}`?"));
         }
@@ -284,12 +249,7 @@ impl GraphChecker<'_> {
 
 fn attribute<'a>(primitive: &'a Primitive, wanted: &str) -> Option<(&'a TypeExpr, Span)> {
     primitive.attributes.iter().find_map(|param| match param {
-        Param::Named {
-            name,
-            ty: Some(ty),
-            span,
-            ..
-        } if name.name == wanted => Some((ty, *span)),
+        Param::Named { name, ty: Some(ty), span, .. } if name.name == wanted => Some((ty, *span)),
         _ => None,
     })
 }
@@ -297,16 +257,9 @@ fn attribute<'a>(primitive: &'a Primitive, wanted: &str) -> Option<(&'a TypeExpr
 /// How many tensors a primitive cannot do without.
 fn required(primitive: &Primitive) -> usize {
     let optional = |slot: &&IoTensor| matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
-    primitive
-        .inputs
-        .iter()
-        .filter(|slot| !optional(slot) && !slot.variadic)
-        .count()
+    primitive.inputs.iter().filter(|slot| !optional(slot) && !slot.variadic).count()
 }
 
 fn slot_exists(primitive: &Primitive, wanted: &str) -> bool {
-    primitive
-        .inputs
-        .iter()
-        .any(|slot| slot.name.as_ref().is_some_and(|name| name.name == wanted))
+    primitive.inputs.iter().any(|slot| slot.name.as_ref().is_some_and(|name| name.name == wanted))
 }

@@ -57,14 +57,7 @@ pub struct Primitive {
     pub rule: Rule,
 }
 
-struct Row(
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static str,
-    &'static [&'static str],
-    Rule,
-);
+struct Row(&'static str, &'static str, &'static str, &'static str, &'static [&'static str], Rule);
 
 const MATMUL_ATTRIBUTES: &str =
     "transpose: enum(NN, NT, TN, TT) = NN, accumulate: bool = false, alpha: float = 1.0, beta: float = 0.0";
@@ -110,7 +103,7 @@ const TABLE: &[Row] = &[
     Row("softmax_backward", "(d_out: [*], out: [*])", "d_x: [*]", "dim: int = -1", &[], Rule::Signature),
     // §6.4 attention
     Row("flash_attention", "(q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D])", "(out: [B, Hq, T, D], lse: [B, Hq, T])",
-        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None",
+        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None, softcap: float? = None",
         &["q", "k", "v", "out", "lse"], Rule::Signature),
     Row("flash_attention_backward", "(d_out: [B, Hq, T, D], q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D], out: [B, Hq, T, D], lse: [B, Hq, T])",
         "(d_q: [B, Hq, T, D], d_k: [B, Hkv, S, D], d_v: [B, Hkv, S, D])",
@@ -172,6 +165,7 @@ const TABLE: &[Row] = &[
     Row("ones", "()", "out", "shape: [int], dtype: dtype = bf16", &[], Rule::Filled),
     Row("fill", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
     Row("full", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
+    Row("positions", "()", "out", "shape: [int], dtype: dtype = int32", &[], Rule::Filled),
     Row("copy", "x: [*]", "out: [*]", "", &[], Rule::Signature),
     Row("quantize", "x: [*]", "out: [*]", "dtype: dtype = fp8_e4m3", &[], Rule::Signature),
     Row("dequantize", "x: [*]", "out: [*]", "dtype: dtype = bf16", &[], Rule::Signature),
@@ -198,9 +192,7 @@ fn parse(&Row(name, inputs, outputs, attributes, saves, rule): &Row) -> Primitiv
     let text = format!("module p({attributes}):\n  forward:\n    in: {inputs}\n    out: {outputs}\n");
     let parsed = parser::parse(FileId::default(), &text);
     assert!(parsed.diagnostics.is_empty(), "{name}: {:?}", parsed.diagnostics);
-    let Some(Item::Decl(mut decl)) = parsed.file.items.into_iter().next() else {
-        panic!("{name} is a declaration")
-    };
+    let Some(Item::Decl(mut decl)) = parsed.file.items.into_iter().next() else { panic!("{name} is a declaration") };
     let Some(SectionKind::Forward(pass)) = decl.sections.pop().map(|section| section.kind) else {
         panic!("{name} has a forward section")
     };
@@ -230,12 +222,8 @@ mod tests {
     fn every_row_parses_and_saves_what_exists() {
         for name in names() {
             let primitive = find(name).unwrap();
-            let tensors: Vec<_> = primitive
-                .inputs
-                .iter()
-                .chain(&primitive.outputs)
-                .filter_map(|t| t.name.as_ref())
-                .collect();
+            let tensors: Vec<_> =
+                primitive.inputs.iter().chain(&primitive.outputs).filter_map(|t| t.name.as_ref()).collect();
             for saved in primitive.saves {
                 assert!(tensors.iter().any(|t| t.name == *saved), "{name} saves {saved}");
             }

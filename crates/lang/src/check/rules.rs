@@ -26,10 +26,7 @@ pub(super) struct ShapeError {
 
 impl ShapeError {
     fn new(label: impl Into<String>) -> ShapeError {
-        ShapeError {
-            label: label.into(),
-            hint: None,
-        }
+        ShapeError { label: label.into(), hint: None }
     }
 }
 
@@ -54,38 +51,19 @@ fn results(
 ) -> Result<Vec<TensorType>, ShapeError> {
     let shapes: Option<Vec<&Shape>> = inputs.iter().map(|input| input.ty.shape.as_ref()).collect();
     let dtype = inputs.first().and_then(|input| input.ty.dtype.clone());
-    let typed = |shape: Shape| TensorType {
-        shape: Some(shape),
-        dtype: dtype.clone(),
-    };
-    let one = |shape: Result<Option<Shape>, ShapeError>| {
-        shape.map(|shape| {
-            vec![TensorType {
-                shape,
-                dtype: dtype.clone(),
-            }]
-        })
-    };
+    let typed = |shape: Shape| TensorType { shape: Some(shape), dtype: dtype.clone() };
+    let one =
+        |shape: Result<Option<Shape>, ShapeError>| shape.map(|shape| vec![TensorType { shape, dtype: dtype.clone() }]);
     let count = match rule {
         Rule::Split => list(attributes, "sizes").map_or(0, <[Value]>::len),
-        Rule::Fork => attributes
-            .get("count")
-            .and_then(Value::as_int)
-            .unwrap_or(0)
-            .clamp(0, 64) as usize,
+        Rule::Fork => attributes.get("count").and_then(Value::as_int).unwrap_or(0).clamp(0, 64) as usize,
         _ => 1,
     };
     if rule == Rule::Filled {
         return Ok(vec![filled(attributes)]);
     }
     let Some(shapes) = shapes else {
-        return Ok(vec![
-            TensorType {
-                shape: None,
-                dtype: dtype.clone()
-            };
-            count.max(1)
-        ]);
+        return Ok(vec![TensorType { shape: None, dtype: dtype.clone() }; count.max(1)]);
     };
     match (rule, &shapes[..]) {
         (Rule::Matmul | Rule::BatchedMatmul, _) if attributes.get("transpose") == Some(&Value::Unknown) => {
@@ -111,13 +89,7 @@ fn results(
         }
         (Rule::Split, [x]) => split(sizes, x, attributes).map(|shapes| match shapes {
             Some(shapes) => shapes.into_iter().map(typed).collect(),
-            None => vec![
-                TensorType {
-                    shape: None,
-                    dtype: dtype.clone()
-                };
-                count
-            ],
+            None => vec![TensorType { shape: None, dtype: dtype.clone() }; count],
         }),
         (Rule::Concat, all) => one(concat(sizes, all, attributes).map(Some)),
         (Rule::View, [x]) => one(view(sizes, x, attributes)),
@@ -126,17 +98,8 @@ fn results(
         (Rule::Reduce, [x]) => {
             let shape = reduce(x, attributes)?;
             // The second result holds indices, of the same shape.
-            let indices = TensorType {
-                shape: shape.clone(),
-                dtype: Some("int32".to_string()),
-            };
-            Ok(vec![
-                TensorType {
-                    shape,
-                    dtype: dtype.clone(),
-                },
-                indices,
-            ])
+            let indices = TensorType { shape: shape.clone(), dtype: Some("int32".to_string()) };
+            Ok(vec![TensorType { shape, dtype: dtype.clone() }, indices])
         }
         (Rule::Fork, [x]) => Ok(vec![typed((*x).clone()); count]),
         _ => Ok(vec![TensorType::default(); count]),
@@ -195,10 +158,7 @@ fn matmul(sizes: &Sizes, mode: &str, a: &Shape, b: &Shape) -> Result<Shape, Stri
     let (Some((m, a_rows)), Some((n, b_rows))) = (a.dims.split_last(), b.dims.split_last()) else {
         return Err("needs matrices".to_string());
     };
-    let a_lead = || Shape {
-        lead: a.lead.clone(),
-        dims: a_rows.to_vec(),
-    };
+    let a_lead = || Shape { lead: a.lead.clone(), dims: a_rows.to_vec() };
     let matrix = || match b_rows {
         [rows] if b.lead.is_none() => Ok(rows),
         _ => Err(format!("the second operand must be a matrix, got {b}")),
@@ -223,10 +183,7 @@ fn matmul(sizes: &Sizes, mode: &str, a: &Shape, b: &Shape) -> Result<Shape, Stri
             Ok(with(a_lead(), rows))
         }
         "TN" => {
-            let b_lead = Shape {
-                lead: b.lead.clone(),
-                dims: b_rows.to_vec(),
-            };
+            let b_lead = Shape { lead: b.lead.clone(), dims: b_rows.to_vec() };
             if !sizes.same_shape(&a_lead(), &b_lead) {
                 let show = |shape: &Shape| shape.to_string().trim_matches(['[', ']']).replace(", ", "·");
                 let (left, right) = (show(&a_lead()), show(&b_lead));
@@ -238,9 +195,7 @@ fn matmul(sizes: &Sizes, mode: &str, a: &Shape, b: &Shape) -> Result<Shape, Stri
             let rows = matrix()?;
             let k = a_lead().elements();
             if !sizes.same(&k, n) {
-                return Err(format!(
-                    "A[k,m]·B[n,k] needs A's first axis equal to B's last, got {k} and {n}"
-                ));
+                return Err(format!("A[k,m]·B[n,k] needs A's first axis equal to B's last, got {k} and {n}"));
             }
             Ok(Shape::fixed(vec![m.clone(), rows.clone()]))
         }
@@ -256,14 +211,8 @@ fn batched_matmul(sizes: &Sizes, mode: &str, a: &Shape, b: &Shape) -> Result<Sha
     if !sizes.same(k, inner) {
         return Err(format!("transpose={mode} needs equal inner axes, got {k} and {inner}"));
     }
-    let left = Shape {
-        lead: a.lead.clone(),
-        dims: a_lead.to_vec(),
-    };
-    let right = Shape {
-        lead: b.lead.clone(),
-        dims: b_lead.to_vec(),
-    };
+    let left = Shape { lead: a.lead.clone(), dims: a_lead.to_vec() };
+    let right = Shape { lead: b.lead.clone(), dims: b_lead.to_vec() };
     let mut lead = broadcast(sizes, &left, &right).map_err(|error| error.label)?;
     lead.dims.extend([m.clone(), n.clone()]);
     Ok(lead)
@@ -292,9 +241,7 @@ fn broadcast(sizes: &Sizes, a: &Shape, b: &Shape) -> Result<Shape, ShapeError> {
         (x, y) if x == y => x.clone(),
         (Some(lead), None) => Some(lead.clone()),
         (None, Some(_)) if long.dims.len() > short.dims.len() => {
-            return Err(ShapeError::new(format!(
-                "{a} and {b} do not broadcast: `*` may stand for anything"
-            )));
+            return Err(ShapeError::new(format!("{a} and {b} do not broadcast: `*` may stand for anything")));
         }
         (_, lead) => lead.clone(),
     };
@@ -314,9 +261,7 @@ fn broadcast(sizes: &Sizes, a: &Shape, b: &Shape) -> Result<Shape, ShapeError> {
 
 fn axis(shape: &Shape, attributes: &Attributes, name: &str, default: i64) -> Result<usize, ShapeError> {
     let number = attributes.get(name).and_then(Value::as_int).unwrap_or(default);
-    shape
-        .axis(number)
-        .ok_or_else(|| ShapeError::new(format!("{shape} has no axis {number}")))
+    shape.axis(number).ok_or_else(|| ShapeError::new(format!("{shape} has no axis {number}")))
 }
 
 fn split(sizes: &Sizes, x: &Shape, attributes: &Attributes) -> Result<Option<Vec<Shape>>, ShapeError> {
@@ -326,10 +271,7 @@ fn split(sizes: &Sizes, x: &Shape, attributes: &Attributes) -> Result<Option<Vec
     };
     let sum = parts.iter().cloned().fold(Dim::default(), |sum, size| sum + size);
     if !sizes.same(&sum, &x.dims[axis]) {
-        return Err(ShapeError::new(format!(
-            "the sizes add up to {sum}, the axis has {}",
-            x.dims[axis]
-        )));
+        return Err(ShapeError::new(format!("the sizes add up to {sum}, the axis has {}", x.dims[axis])));
     }
     let part = |size: Dim| {
         let mut part = x.clone();
@@ -350,9 +292,7 @@ fn concat(sizes: &Sizes, all: &[&Shape], attributes: &Attributes) -> Result<Shap
             && shape.dims.len() == result.dims.len()
             && (0..result.dims.len()).all(|i| i == axis || sizes.same(&shape.dims[i], &result.dims[i]));
         if !fits {
-            return Err(ShapeError::new(format!(
-                "{first} and {shape} differ outside axis {axis}"
-            )));
+            return Err(ShapeError::new(format!("{first} and {shape} differ outside axis {axis}")));
         }
         result.dims[axis] = result.dims[axis].clone() + shape.dims[axis].clone();
     }
@@ -363,9 +303,7 @@ fn view(sizes: &Sizes, x: &Shape, attributes: &Attributes) -> Result<Option<Shap
     let Some(mut target) = dims(attributes, "shape") else {
         return Ok(None);
     };
-    let inferred: Vec<usize> = (0..target.len())
-        .filter(|i| target[*i].as_constant() == Some(-1))
-        .collect();
+    let inferred: Vec<usize> = (0..target.len()).filter(|i| target[*i].as_constant() == Some(-1)).collect();
     let elements = x.elements();
     match inferred[..] {
         [] => {}
@@ -379,9 +317,7 @@ fn view(sizes: &Sizes, x: &Shape, attributes: &Attributes) -> Result<Option<Shap
     let target = Shape::fixed(target);
     let new = target.elements();
     if inferred.is_empty() && !sizes.same(&elements, &new) {
-        return Err(ShapeError::new(format!(
-            "{x} has {elements} elements, {target} has {new}"
-        )));
+        return Err(ShapeError::new(format!("{x} has {elements} elements, {target} has {new}")));
     }
     Ok(Some(target))
 }
@@ -400,15 +336,10 @@ fn permute(x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeErr
     let axes: Option<Vec<usize>> = order.iter().map(|value| x.axis(value.as_int()?)).collect();
     let complete = |axes: &Vec<usize>| (0..x.dims.len()).all(|i| axes.contains(&i)) && axes.len() == x.dims.len();
     match axes.filter(complete) {
-        Some(axes) => Ok(Some(Shape::fixed(
-            axes.into_iter().map(|i| x.dims[i].clone()).collect(),
-        ))),
+        Some(axes) => Ok(Some(Shape::fixed(axes.into_iter().map(|i| x.dims[i].clone()).collect()))),
         None => {
             let order: Vec<String> = order.iter().map(Value::to_string).collect();
-            Err(ShapeError::new(format!(
-                "[{}] does not reorder the axes of {x}",
-                order.join(", ")
-            )))
+            Err(ShapeError::new(format!("[{}] does not reorder the axes of {x}", order.join(", "))))
         }
     }
 }
@@ -425,16 +356,10 @@ fn reduce(x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeErro
     }
     let mut axes = Vec::new();
     for number in numbers {
-        axes.push(
-            x.axis(number)
-                .ok_or_else(|| ShapeError::new(format!("{x} has no axis {number}")))?,
-        );
+        axes.push(x.axis(number).ok_or_else(|| ShapeError::new(format!("{x} has no axis {number}")))?);
     }
     let keep = matches!(attributes.get("keepdim"), Some(Value::Bool(Truth::Known(true))));
-    let mut result = Shape {
-        lead: x.lead.clone(),
-        dims: Vec::new(),
-    };
+    let mut result = Shape { lead: x.lead.clone(), dims: Vec::new() };
     for (index, dim) in x.dims.iter().enumerate() {
         match (axes.contains(&index), keep) {
             (false, _) => result.dims.push(dim.clone()),
@@ -447,8 +372,5 @@ fn reduce(x: &Shape, attributes: &Attributes) -> Result<Option<Shape>, ShapeErro
 
 fn filled(attributes: &Attributes) -> TensorType {
     let dtype = word(attributes, "dtype").map(str::to_string);
-    TensorType {
-        shape: dims(attributes, "shape").map(Shape::fixed),
-        dtype,
-    }
+    TensorType { shape: dims(attributes, "shape").map(Shape::fixed), dtype }
 }

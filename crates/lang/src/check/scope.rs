@@ -30,11 +30,7 @@ pub(super) struct Scope {
 
 impl Names for Scope {
     fn value(&self, name: &str) -> Option<Value> {
-        let symbol = || {
-            self.symbols
-                .get(name)
-                .map(|symbol| Value::Int(Dim::symbol(symbol.clone())))
-        };
+        let symbol = || self.symbols.get(name).map(|symbol| Value::Int(Dim::symbol(symbol.clone())));
         self.constants.get(name).cloned().or_else(symbol)
     }
 
@@ -67,10 +63,7 @@ impl Scope {
 
     /// An empty scope with some constants.
     pub(super) fn with_constants(id: u32, constants: BTreeMap<String, Value>) -> Scope {
-        Scope {
-            constants,
-            ..Scope::empty(id)
-        }
+        Scope { constants, ..Scope::empty(id) }
     }
 
     /// The scope of a declaration with some parameters given; the others are symbols.
@@ -80,11 +73,7 @@ impl Scope {
         given: BTreeMap<String, Value>,
         assumptions: BTreeMap<String, bool>,
     ) -> Scope {
-        let mut scope = Scope {
-            constants: given,
-            assumptions,
-            ..Scope::empty(id)
-        };
+        let mut scope = Scope { constants: given, assumptions, ..Scope::empty(id) };
         for param in &view.header {
             let Param::Named { name, ty, default, .. } = param else {
                 continue;
@@ -95,19 +84,10 @@ impl Scope {
             let value = scope.open_value(&name.name, ty.as_ref(), default.as_ref());
             scope.constants.insert(name.name.clone(), value);
         }
-        scope.tensors.extend(
-            view.params
-                .iter()
-                .filter_map(|entry| entry.path.as_name())
-                .map(|n| n.name.clone()),
-        );
-        scope
-            .tensors
-            .extend(view.constants.iter().map(|entry| entry.name.name.clone()));
+        scope.tensors.extend(view.params.iter().filter_map(|entry| entry.path.as_name()).map(|n| n.name.clone()));
+        scope.tensors.extend(view.constants.iter().map(|entry| entry.name.name.clone()));
         let io = view.forward.inputs.iter().chain(&view.forward.outputs);
-        scope
-            .tensors
-            .extend(io.filter_map(|t| t.name.as_ref()).map(|name| name.name.clone()));
+        scope.tensors.extend(io.filter_map(|t| t.name.as_ref()).map(|name| name.name.clone()));
         scope.tensors.extend(["in".to_string(), "out".to_string()]);
         for item in &view.lets {
             match item {
@@ -139,11 +119,7 @@ impl Scope {
         match word {
             Some("int") => {
                 let rank = PARAMETER_RANK + self.symbols.len() as u32;
-                let symbol = Symbol {
-                    scope: self.id,
-                    rank,
-                    name: name.into(),
-                };
+                let symbol = Symbol { scope: self.id, rank, name: name.into() };
                 self.symbols.insert(name.to_string(), symbol.clone());
                 Value::Int(Dim::symbol(symbol))
             }
@@ -158,11 +134,7 @@ impl Scope {
         if let Some(symbol) = self.symbols.get(name) {
             return symbol.clone();
         }
-        let symbol = Symbol {
-            scope: self.id,
-            rank: self.dimensions,
-            name: name.into(),
-        };
+        let symbol = Symbol { scope: self.id, rank: self.dimensions, name: name.into() };
         self.dimensions += 1;
         self.symbols.insert(name.to_string(), symbol.clone());
         symbol
@@ -231,12 +203,8 @@ impl Scope {
             Value::Unknown => None,
             other => {
                 self.diagnostics.push(
-                    Diagnostic::new(
-                        Code::E003,
-                        expr.span,
-                        format!("a size must be an int, found {}", other.kind()),
-                    )
-                    .label(format!("this is {other}")),
+                    Diagnostic::new(Code::E003, expr.span, format!("a size must be an int, found {}", other.kind()))
+                        .label(format!("this is {other}")),
                 );
                 None
             }
@@ -284,10 +252,7 @@ impl Scope {
                         },
                     }
                 }
-                Some(TensorType {
-                    shape,
-                    dtype: dtype.as_ref().map(|name| name.name.clone()),
-                })
+                Some(TensorType { shape, dtype: dtype.as_ref().map(|name| name.name.clone()) })
             }
             TypeKind::Optional(inner) => self.tensor(inner),
             TypeKind::Named { path, args: None } if path.as_name().is_some_and(|n| n.name == "scalar") => {

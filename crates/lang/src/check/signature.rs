@@ -33,19 +33,9 @@ pub(super) fn slots(tensors: &[&IoTensor], scope: &mut Scope, default_name: &str
         .iter()
         .map(|tensor| {
             let optional = tensor.optional
-                || matches!(
-                    tensor.ty.as_ref().map(|ty| &ty.kind),
-                    Some(crate::ast::TypeKind::Optional(_))
-                );
-            let name = tensor
-                .name
-                .as_ref()
-                .map_or(default_name.to_string(), |name| name.name.clone());
-            Slot {
-                name,
-                ty: scope.io_tensor(tensor),
-                optional,
-            }
+                || matches!(tensor.ty.as_ref().map(|ty| &ty.kind), Some(crate::ast::TypeKind::Optional(_)));
+            let name = tensor.name.as_ref().map_or(default_name.to_string(), |name| name.name.clone());
+            Slot { name, ty: scope.io_tensor(tensor), optional }
         })
         .collect()
 }
@@ -65,10 +55,7 @@ impl Signature {
         let (Some(pattern), Some(shape)) = (&slot.shape, &found.shape) else {
             return Ok(());
         };
-        let misfit = |this: &Self, label: String| Misfit {
-            expected: this.show(pattern),
-            label,
-        };
+        let misfit = |this: &Self, label: String| Misfit { expected: this.show(pattern), label };
         let extra = shape.dims.len().checked_sub(pattern.dims.len());
         match (&pattern.lead, extra) {
             (None, Some(0)) if shape.lead.is_none() => {}
@@ -77,17 +64,11 @@ impl Signature {
                 let rank = pattern.dims.len();
                 let words = if pattern.lead.is_some() { "at least " } else { "" };
                 let plural = if rank == 1 { "" } else { "s" };
-                return Err(misfit(
-                    self,
-                    format!("needs {words}{rank} dimension{plural}, got {shape}"),
-                ));
+                return Err(misfit(self, format!("needs {words}{rank} dimension{plural}, got {shape}")));
             }
         }
         if let Some(pack) = &pattern.lead {
-            let head = Shape {
-                lead: shape.lead.clone(),
-                dims: shape.dims[..extra.unwrap_or(0)].to_vec(),
-            };
+            let head = Shape { lead: shape.lead.clone(), dims: shape.dims[..extra.unwrap_or(0)].to_vec() };
             match self.packs.get(pack) {
                 None => {
                     self.packs.insert(pack.clone(), head);
@@ -124,10 +105,7 @@ impl Signature {
             }
             Some(solved)
         });
-        TensorType {
-            shape,
-            dtype: ty.dtype.clone(),
-        }
+        TensorType { shape, dtype: ty.dtype.clone() }
     }
 
     /// A slot's shape for messages: known sizes put in, unknown ones by their name.

@@ -43,12 +43,8 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let dims: Vec<String> = self
-            .lead
-            .iter()
-            .map(|_| "*".to_string())
-            .chain(self.dims.iter().map(Dim::to_string))
-            .collect();
+        let dims: Vec<String> =
+            self.lead.iter().map(|_| "*".to_string()).chain(self.dims.iter().map(Dim::to_string)).collect();
         write!(f, "[{}]", dims.join(", "))
     }
 }
@@ -65,10 +61,7 @@ pub struct TensorType {
 impl TensorType {
     /// A tensor of a known shape.
     pub fn of(shape: Shape) -> TensorType {
-        TensorType {
-            shape: Some(shape),
-            dtype: None,
-        }
+        TensorType { shape: Some(shape), dtype: None }
     }
 }
 

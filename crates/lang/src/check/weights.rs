@@ -54,11 +54,7 @@ fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<
             continue;
         }
         let owner = &view.decl.name.name;
-        let mut missing = invalid(
-            key.span,
-            format!("`{owner}` has no parameter `{}`", key.name),
-            "not a parameter",
-        );
+        let mut missing = invalid(key.span, format!("`{owner}` has no parameter `{}`", key.name), "not a parameter");
         if let Some(close) = closest(&key.name, header()) {
             missing = missing.hint(format!("did you mean `{close}`?"));
         }
@@ -78,18 +74,11 @@ fn check_path(program: &Program, view: &ModuleView<'_>, path: &WeightPath, found
         let WeightPart::Field(name) = part else { continue };
         let named = |entry: &&&ParamEntry| entry.path.as_name().is_some_and(|n| n.name == name.name);
         let Some(entry) = current.params.iter().find(named) else {
-            let names: Vec<&str> = current
-                .params
-                .iter()
-                .filter_map(|e| e.path.as_name())
-                .map(|n| n.name.as_str())
-                .collect();
+            let names: Vec<&str> =
+                current.params.iter().filter_map(|e| e.path.as_name()).map(|n| n.name.as_str()).collect();
             let owner = &current.decl.name.name;
-            let mut missing = invalid(
-                name.span,
-                format!("`{owner}` has no parameter `{}`", name.name),
-                "not a parameter",
-            );
+            let mut missing =
+                invalid(name.span, format!("`{owner}` has no parameter `{}`", name.name), "not a parameter");
             if let Some(close) = closest(&name.name, names) {
                 missing = missing.hint(format!("did you mean `{close}`?"));
             }
@@ -97,7 +86,9 @@ fn check_path(program: &Program, view: &ModuleView<'_>, path: &WeightPath, found
         };
         let indexed = matches!(parts.peek(), Some(WeightPart::Index(_) | WeightPart::Placeholder(_)));
         let is_array = matches!(entry.ty.kind, TypeKind::Array { .. });
-        if indexed != is_array {
+        // An index behind a tensor is a slice along its first dimension, such as one expert's weight.
+        let is_tensor = matches!(entry.ty.kind, TypeKind::Tensor { .. });
+        if indexed != is_array && !(indexed && is_tensor) {
             let (message, label) = if is_array {
                 (format!("`{}` is an array", name.name), "add `[{layer}]`")
             } else {
@@ -139,21 +130,13 @@ fn check_spec(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
         WeightSpec::Direct(text) => vec![text],
         WeightSpec::Fuse { parts, span, .. } => {
             if parts.len() < 2 {
-                found.push(invalid(
-                    *span,
-                    "`fuse` joins at least two tensors".into(),
-                    "only one is named",
-                ));
+                found.push(invalid(*span, "`fuse` joins at least two tensors".into(), "only one is named"));
             }
             parts.iter().collect()
         }
         WeightSpec::Split { parts, span, .. } => {
             if parts.len() < 2 {
-                found.push(invalid(
-                    *span,
-                    "`split` makes at least two tensors".into(),
-                    "only one is named",
-                ));
+                found.push(invalid(*span, "`split` makes at least two tensors".into(), "only one is named"));
             }
             parts.iter().map(|(text, _)| text).collect()
         }
@@ -170,21 +153,12 @@ fn check_spec(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
         })
         .collect();
     for text in texts {
-        let used: Vec<&str> = text
-            .value
-            .split('{')
-            .skip(1)
-            .filter_map(|rest| rest.split_once('}'))
-            .map(|(name, _)| name)
-            .collect();
+        let used: Vec<&str> =
+            text.value.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect();
         if let Some(free) = used.iter().find(|name| !bound.contains(name)) {
             found.push(
-                invalid(
-                    text.span,
-                    format!("placeholder `{{{free}}}` is not bound"),
-                    "nothing gives it a value",
-                )
-                .also(mapping.path.span, "the parameter has no such placeholder"),
+                invalid(text.span, format!("placeholder `{{{free}}}` is not bound"), "nothing gives it a value")
+                    .also(mapping.path.span, "the parameter has no such placeholder"),
             );
         }
         if let Some(lost) = bound.iter().find(|name| !used.contains(name)) {

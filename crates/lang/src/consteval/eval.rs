@@ -70,15 +70,12 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
             None => fail(EvalErrorKind::Undefined(name.clone())),
         },
         ExprKind::Paren(inner) => eval(inner, names),
-        ExprKind::Tuple(items) | ExprKind::List(items) => Ok(Value::List(
-            items.iter().map(|item| eval(item, names)).collect::<Result<_, _>>()?,
-        )),
+        ExprKind::Tuple(items) | ExprKind::List(items) => {
+            Ok(Value::List(items.iter().map(|item| eval(item, names)).collect::<Result<_, _>>()?))
+        }
         ExprKind::Unary(op, inner) => {
             let value = eval(inner, names)?;
-            unary(*op, value).map_err(|words| EvalError {
-                span: expr.span,
-                kind: EvalErrorKind::Type(words),
-            })
+            unary(*op, value).map_err(|words| EvalError { span: expr.span, kind: EvalErrorKind::Type(words) })
         }
         ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), left, right) => logic(*op, left, right, names),
         ExprKind::Binary(op, left, right) => {
@@ -90,10 +87,8 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
             let mut result = Truth::Known(true);
             for (op, right) in rest {
                 let right_value = eval(right, names)?;
-                let truth = compare(*op, &left, &right_value, names).map_err(|words| EvalError {
-                    span: expr.span,
-                    kind: EvalErrorKind::Type(words),
-                })?;
+                let truth = compare(*op, &left, &right_value, names)
+                    .map_err(|words| EvalError { span: expr.span, kind: EvalErrorKind::Type(words) })?;
                 match truth {
                     Truth::Known(true) => {}
                     Truth::Known(false) => return Ok(Value::bool(false)),
@@ -104,11 +99,7 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
             }
             Ok(Value::Bool(result))
         }
-        ExprKind::IfElse {
-            then,
-            condition,
-            otherwise,
-        } => match truth(condition, names)? {
+        ExprKind::IfElse { then, condition, otherwise } => match truth(condition, names)? {
             Truth::Known(true) => eval(then, names),
             Truth::Known(false) => eval(otherwise, names),
             Truth::Open(open) => {
@@ -124,10 +115,7 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
             if !INTRINSICS.contains(&name) {
                 return fail(EvalErrorKind::NotAFunction(name.to_string()));
             }
-            let values = args
-                .iter()
-                .map(|arg| eval(&arg.value, names))
-                .collect::<Result<Vec<_>, _>>()?;
+            let values = args.iter().map(|arg| eval(&arg.value, names)).collect::<Result<Vec<_>, _>>()?;
             intrinsic(name, values).map_err(|kind| EvalError { span: expr.span, kind })
         }
         ExprKind::Attr(base, _) | ExprKind::Index(base, _) => match root(base) {
@@ -233,12 +221,7 @@ fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> 
             };
             Ok(Value::Float(x.zip(y).map(|(x, y)| apply(x, y))))
         }
-        _ => Err(EvalErrorKind::Type(format!(
-            "`{}` does not fit {} and {}",
-            op.symbol(),
-            a.kind(),
-            b.kind()
-        ))),
+        _ => Err(EvalErrorKind::Type(format!("`{}` does not fit {} and {}", op.symbol(), a.kind(), b.kind()))),
     }
 }
 
@@ -270,29 +253,23 @@ fn compare(op: CompareOp, a: &Value, b: &Value, names: &dyn Names) -> Result<Tru
     let same = |same: bool| Ok(Truth::Known(same == (op == CompareOp::Eq)));
     match (a, b) {
         (Value::Unknown, _) | (_, Value::Unknown) => Ok(open()),
-        (Value::Int(x), Value::Int(y)) => Ok((x.clone() - y.clone())
-            .as_constant()
-            .map_or_else(open, |difference| test(Some(difference.cmp(&0))))),
+        (Value::Int(x), Value::Int(y)) => {
+            Ok((x.clone() - y.clone()).as_constant().map_or_else(open, |difference| test(Some(difference.cmp(&0)))))
+        }
         (Value::Float(x), Value::Float(y)) => Ok(x.zip(*y).map_or_else(open, |(x, y)| test(x.partial_cmp(&y)))),
-        (Value::Int(x), Value::Float(y)) => Ok(x
-            .as_constant()
-            .zip(*y)
-            .map_or_else(open, |(x, y)| test((x as f64).partial_cmp(&y)))),
-        (Value::Float(x), Value::Int(y)) => Ok(x
-            .zip(y.as_constant())
-            .map_or_else(open, |(x, y)| test(x.partial_cmp(&(y as f64))))),
+        (Value::Int(x), Value::Float(y)) => {
+            Ok(x.as_constant().zip(*y).map_or_else(open, |(x, y)| test((x as f64).partial_cmp(&y))))
+        }
+        (Value::Float(x), Value::Int(y)) => {
+            Ok(x.zip(y.as_constant()).map_or_else(open, |(x, y)| test(x.partial_cmp(&(y as f64)))))
+        }
         (Value::None, Value::None) if equality => same(true),
         (Value::None, _) | (_, Value::None) if equality => same(false),
         (Value::Bool(Truth::Known(x)), Value::Bool(Truth::Known(y))) if equality => same(x == y),
         (Value::Bool(_), Value::Bool(_)) if equality => Ok(open()),
         (Value::Str(x) | Value::Word(x), Value::Str(y) | Value::Word(y)) if equality => same(x == y),
         (Value::List(x), Value::List(y)) if equality => same(x == y),
-        _ => Err(format!(
-            "`{}` cannot compare {} with {}",
-            op.symbol(),
-            a.kind(),
-            b.kind()
-        )),
+        _ => Err(format!("`{}` cannot compare {} with {}", op.symbol(), a.kind(), b.kind())),
     }
 }
 
@@ -311,14 +288,12 @@ fn intrinsic(name: &str, values: Vec<Value>) -> Result<Value, EvalErrorKind> {
             Some(quotient) => Ok(Value::Int(quotient)),
             None => Ok(Value::Int((a.clone() + b.clone() - Dim::constant(1)).floor_div(b))),
         },
-        ("min" | "max", [Value::Int(a), Value::Int(b)]) => Ok(Value::Int(if name == "min" {
-            a.clone().min(b.clone())
-        } else {
-            a.clone().max(b.clone())
-        })),
-        ("min" | "max", [Value::Float(a), Value::Float(b)]) => Ok(Value::Float(
-            a.zip(*b).map(|(a, b)| if name == "min" { a.min(b) } else { a.max(b) }),
-        )),
+        ("min" | "max", [Value::Int(a), Value::Int(b)]) => {
+            Ok(Value::Int(if name == "min" { a.clone().min(b.clone()) } else { a.clone().max(b.clone()) }))
+        }
+        ("min" | "max", [Value::Float(a), Value::Float(b)]) => {
+            Ok(Value::Float(a.zip(*b).map(|(a, b)| if name == "min" { a.min(b) } else { a.max(b) })))
+        }
         _ => Err(wrong()),
     }
 }
@@ -335,13 +310,7 @@ mod tests {
 
     impl Names for Given {
         fn value(&self, name: &str) -> Option<Value> {
-            let symbol = |rank| {
-                Value::Int(Dim::symbol(Symbol {
-                    scope: 0,
-                    rank,
-                    name: name.into(),
-                }))
-            };
+            let symbol = |rank| Value::Int(Dim::symbol(Symbol { scope: 0, rank, name: name.into() }));
             Some(match name {
                 "n" => symbol(0),
                 "m" => symbol(1),
@@ -362,15 +331,9 @@ mod tests {
 
     fn value(text: &str) -> String {
         let file = crate::parser::parse(FileId::default(), &format!("module M():\n  let:\n    v = {text}\n")).file;
-        let Item::Decl(decl) = &file.items[0] else {
-            panic!("{text}")
-        };
-        let SectionKind::Let(items) = &decl.sections[0].kind else {
-            panic!("{text}")
-        };
-        let LetItem::Bind { value, .. } = &items[0] else {
-            panic!("{text}")
-        };
+        let Item::Decl(decl) = &file.items[0] else { panic!("{text}") };
+        let SectionKind::Let(items) = &decl.sections[0].kind else { panic!("{text}") };
+        let LetItem::Bind { value, .. } = &items[0] else { panic!("{text}") };
         match eval(value, &Given) {
             Ok(value) => value.to_string(),
             Err(error) => format!("{:?}", error.kind),

@@ -42,10 +42,7 @@ impl Diagnostic {
         Diagnostic {
             code,
             message: message.into(),
-            primary: Label {
-                span,
-                text: String::new(),
-            },
+            primary: Label { span, text: String::new() },
             secondary: Vec::new(),
             notes: Vec::new(),
             hint: None,
@@ -60,10 +57,7 @@ impl Diagnostic {
 
     /// Points at another place.
     pub fn also(mut self, span: Span, text: impl Into<String>) -> Self {
-        self.secondary.push(Label {
-            span,
-            text: text.into(),
-        });
+        self.secondary.push(Label { span, text: text.into() });
         self
     }
 

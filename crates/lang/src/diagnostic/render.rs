@@ -44,26 +44,14 @@ pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: Style) -> Strin
         Severity::Warning => BOLD_YELLOW,
     };
     let labels = labels_by_line(sources, diagnostic);
-    let gutter = labels
-        .iter()
-        .map(|l| (l.line + 1).to_string().len())
-        .max()
-        .unwrap_or(1)
-        .max(2);
+    let gutter = labels.iter().map(|l| (l.line + 1).to_string().len()).max().unwrap_or(1).max(2);
     let blank = " ".repeat(gutter);
 
     let mut out = String::new();
     let head = format!("{}[{}]", diagnostic.severity(), diagnostic.code);
     let _ = writeln!(out, "{}: {}", style.paint(accent, &head), diagnostic.message);
     let place = file.line_column(diagnostic.primary.span.start);
-    let _ = writeln!(
-        out,
-        "{blank}{} {}:{}:{}",
-        style.paint(BLUE, "┌─"),
-        file.name(),
-        place.line,
-        place.column
-    );
+    let _ = writeln!(out, "{blank}{} {}:{}:{}", style.paint(BLUE, "┌─"), file.name(), place.line, place.column);
 
     let bar = style.paint(BLUE, "│");
     let mut previous: Option<(&str, usize)> = None;
@@ -72,14 +60,7 @@ pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: Style) -> Strin
         if let Some(before) = previous {
             if before.0 != here.0 {
                 let place = label.file.line_column(label.label.span.start);
-                let _ = writeln!(
-                    out,
-                    "{blank}{} {}:{}:{}",
-                    style.paint(BLUE, "├─"),
-                    here.0,
-                    place.line,
-                    place.column
-                );
+                let _ = writeln!(out, "{blank}{} {}:{}:{}", style.paint(BLUE, "├─"), here.0, place.line, place.column);
             } else if here.1 > before.1 + 1 {
                 let _ = writeln!(out, "{blank}{}", style.paint(BLUE, "·"));
             }
@@ -93,17 +74,8 @@ pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: Style) -> Strin
         let (pad, width) = caret(label);
         let (mark, colour) = if label.primary { ('^', accent) } else { ('-', BLUE) };
         let marks = std::iter::repeat_n(mark, width).collect::<String>();
-        let words = if label.label.text.is_empty() {
-            String::new()
-        } else {
-            format!(" {}", label.label.text)
-        };
-        let _ = writeln!(
-            out,
-            "{blank}{bar} {}{}",
-            " ".repeat(pad),
-            style.paint(colour, &format!("{marks}{words}"))
-        );
+        let words = if label.label.text.is_empty() { String::new() } else { format!(" {}", label.label.text) };
+        let _ = writeln!(out, "{blank}{bar} {}{}", " ".repeat(pad), style.paint(colour, &format!("{marks}{words}")));
     }
     for note in &diagnostic.notes {
         let _ = writeln!(out, "{blank}{} {note}", style.paint(BLUE, "="));
@@ -116,11 +88,7 @@ pub fn render(sources: &Sources, diagnostic: &Diagnostic, style: Style) -> Strin
 
 /// Draws all findings with a blank line between them.
 pub fn render_all(sources: &Sources, diagnostics: &[Diagnostic], style: Style) -> String {
-    diagnostics
-        .iter()
-        .map(|d| render(sources, d, style))
-        .collect::<Vec<_>>()
-        .join("\n")
+    diagnostics.iter().map(|d| render(sources, d, style)).collect::<Vec<_>>().join("\n")
 }
 
 struct PlacedLabel<'a> {
@@ -138,12 +106,7 @@ fn labels_by_line<'a>(sources: &'a Sources, diagnostic: &'a Diagnostic) -> Vec<P
         .map(|(label, primary)| {
             let file = sources.file(label.span.file);
             let end = file.text().len() as u32;
-            PlacedLabel {
-                file,
-                line: file.line_index(label.span.start.min(end)),
-                label,
-                primary,
-            }
+            PlacedLabel { file, line: file.line_index(label.span.start.min(end)), label, primary }
         })
         .collect();
     labels.sort_by_key(|l| (l.label.span.file != home, l.label.span.file, l.line, l.label.span.start));
@@ -156,18 +119,10 @@ fn caret(label: &PlacedLabel<'_>) -> (usize, usize) {
     let start = label.file.line_column(label.label.span.start).column - 1;
     let line_end = label.file.line_start(label.line) + text.len() as u32;
     let end = label.label.span.end.min(line_end);
-    let end = if end > label.label.span.start {
-        label.file.line_column(end).column - 1
-    } else {
-        start
-    };
+    let end = if end > label.label.span.start { label.file.line_column(end).column - 1 } else { start };
     (start, end.saturating_sub(start).max(1))
 }
 
 fn space_if(text: &str) -> String {
-    if text.is_empty() {
-        String::new()
-    } else {
-        format!(" {text}")
-    }
+    if text.is_empty() { String::new() } else { format!(" {text}") }
 }

@@ -57,14 +57,7 @@ impl Dim {
             let mut cleared = Dim::default();
             for (monomial, coefficient) in &difference.terms {
                 let power = degree(monomial);
-                let rest = Monomial(
-                    monomial
-                        .0
-                        .iter()
-                        .filter(|(atom, _)| *atom != quotient)
-                        .cloned()
-                        .collect(),
-                );
+                let rest = Monomial(monomial.0.iter().filter(|(atom, _)| *atom != quotient).cloned().collect());
                 cleared = cleared + Dim::term(rest, *coefficient) * a.pow(power) * b.pow(highest - power);
             }
             exact.push((a, b));
@@ -83,11 +76,7 @@ impl Dim {
 
 fn floor_div(a: i64, b: i64) -> i64 {
     let quotient = a.wrapping_div(b);
-    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) {
-        quotient - 1
-    } else {
-        quotient
-    }
+    if a.wrapping_rem(b) != 0 && (a < 0) != (b < 0) { quotient - 1 } else { quotient }
 }
 
 fn divide_monomial(dividend: &Monomial, divisor: &Monomial) -> Option<Monomial> {

@@ -88,21 +88,12 @@ impl Dim {
     }
 
     pub(super) fn term(monomial: Monomial, coefficient: i64) -> Dim {
-        let terms = if coefficient == 0 {
-            BTreeMap::new()
-        } else {
-            BTreeMap::from([(monomial, coefficient)])
-        };
+        let terms = if coefficient == 0 { BTreeMap::new() } else { BTreeMap::from([(monomial, coefficient)]) };
         Dim { terms }
     }
 
     fn add_term(&mut self, monomial: Monomial, coefficient: i64) {
-        let sum = self
-            .terms
-            .get(&monomial)
-            .copied()
-            .unwrap_or(0)
-            .saturating_add(coefficient);
+        let sum = self.terms.get(&monomial).copied().unwrap_or(0).saturating_add(coefficient);
         if sum == 0 {
             self.terms.remove(&monomial);
         } else {
@@ -190,19 +181,16 @@ impl Dim {
     pub fn substitute(&self, replace: &dyn Fn(&Symbol) -> Option<Dim>) -> Dim {
         let mut sum = Dim::default();
         for (monomial, coefficient) in &self.terms {
-            let product = monomial
-                .0
-                .iter()
-                .fold(Dim::constant(*coefficient), |product, (atom, exponent)| {
-                    let value = match atom {
-                        Atom::Symbol(symbol) => replace(symbol).unwrap_or_else(|| Dim::symbol(symbol.clone())),
-                        Atom::FloorDiv(a, b) => a.substitute(replace).floor_div(&b.substitute(replace)),
-                        Atom::Mod(a, b) => a.substitute(replace).modulo(&b.substitute(replace)),
-                        Atom::Min(a, b) => a.substitute(replace).min(b.substitute(replace)),
-                        Atom::Max(a, b) => a.substitute(replace).max(b.substitute(replace)),
-                    };
-                    product * value.pow(*exponent)
-                });
+            let product = monomial.0.iter().fold(Dim::constant(*coefficient), |product, (atom, exponent)| {
+                let value = match atom {
+                    Atom::Symbol(symbol) => replace(symbol).unwrap_or_else(|| Dim::symbol(symbol.clone())),
+                    Atom::FloorDiv(a, b) => a.substitute(replace).floor_div(&b.substitute(replace)),
+                    Atom::Mod(a, b) => a.substitute(replace).modulo(&b.substitute(replace)),
+                    Atom::Min(a, b) => a.substitute(replace).min(b.substitute(replace)),
+                    Atom::Max(a, b) => a.substitute(replace).max(b.substitute(replace)),
+                };
+                product * value.pow(*exponent)
+            });
             sum = sum + product;
         }
         sum
@@ -214,12 +202,7 @@ impl Add for Dim {
 
     fn add(mut self, other: Dim) -> Dim {
         for (monomial, coefficient) in other.terms {
-            let sum = self
-                .terms
-                .get(&monomial)
-                .copied()
-                .unwrap_or(0)
-                .saturating_add(coefficient);
+            let sum = self.terms.get(&monomial).copied().unwrap_or(0).saturating_add(coefficient);
             if sum == 0 {
                 self.terms.remove(&monomial);
             } else {

@@ -7,10 +7,7 @@ impl fmt::Display for Dim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.terms.len() > 1 {
             let common = self.common_factor();
-            let content = self
-                .terms
-                .values()
-                .fold(0u64, |gcd, n| greatest_common_divisor(gcd, n.unsigned_abs()));
+            let content = self.terms.values().fold(0u64, |gcd, n| greatest_common_divisor(gcd, n.unsigned_abs()));
             if content > 1 || !common.0.is_empty() {
                 let factor = Dim::term(common.clone(), content.max(1) as i64);
                 if let Some(rest) = self.divide_exactly(&factor) {
@@ -18,11 +15,7 @@ impl fmt::Display for Dim {
                         write!(f, "{content}·")?;
                     }
                     write!(f, "({rest})")?;
-                    return if common.0.is_empty() {
-                        Ok(())
-                    } else {
-                        write!(f, "·{}", Product(&common, true))
-                    };
+                    return if common.0.is_empty() { Ok(()) } else { write!(f, "·{}", Product(&common, true)) };
                 }
             }
         }
@@ -54,11 +47,7 @@ impl Dim {
         let mut common = monomials.next().cloned().unwrap_or_default();
         for monomial in monomials {
             for (atom, exponent) in &mut common.0 {
-                let here = monomial
-                    .0
-                    .iter()
-                    .find(|(other, _)| other == atom)
-                    .map_or(0, |(_, n)| *n);
+                let here = monomial.0.iter().find(|(other, _)| other == atom).map_or(0, |(_, n)| *n);
                 *exponent = (*exponent).min(here);
             }
             common.0.retain(|(_, n)| *n > 0);
@@ -100,11 +89,7 @@ struct Operand<'a>(&'a Dim);
 impl fmt::Display for Operand<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let simple = self.0.as_symbol().is_some() || self.0.as_constant().is_some();
-        if simple {
-            write!(f, "{}", self.0)
-        } else {
-            write!(f, "({})", self.0)
-        }
+        if simple { write!(f, "{}", self.0) } else { write!(f, "({})", self.0) }
     }
 }
 
@@ -120,11 +105,7 @@ mod tests {
         let mut rank = 0;
         names.map(|name| {
             rank += 1;
-            Dim::symbol(Symbol {
-                scope: 0,
-                rank,
-                name: name.into(),
-            })
+            Dim::symbol(Symbol { scope: 0, rank, name: name.into() })
         })
     }
 
@@ -136,18 +117,12 @@ mod tests {
         assert_eq!(qkv.to_string(), "(Hq + 2·Hkv)·D");
         assert_eq!((b.clone() * t.clone()).to_string(), "B·T");
         assert_eq!((t.clone() * b.clone() - Dim::constant(1)).to_string(), "B·T - 1");
-        assert_eq!(
-            (two.clone() * b.clone() + two.clone() * t.clone()).to_string(),
-            "2·(B + T)"
-        );
+        assert_eq!((two.clone() * b.clone() + two.clone() * t.clone()).to_string(), "2·(B + T)");
         assert_eq!(qkv.floor_div(&d).to_string(), "Hq + 2·Hkv");
         assert_eq!(qkv.floor_div(&b).to_string(), "((Hq + 2·Hkv)·D) // B");
         assert_eq!((hq.clone() * d.floor_div(&hq)).to_string(), "Hq·(D // Hq)");
         let head = d.floor_div(&hq);
-        assert_eq!(
-            (hkv * head.clone() + b.clone() * head.clone()).to_string(),
-            "(Hkv + B)·(D // Hq)"
-        );
+        assert_eq!((hkv * head.clone() + b.clone() * head.clone()).to_string(), "(Hkv + B)·(D // Hq)");
         assert_eq!((two * head).to_string(), "2·(D // Hq)");
         assert_eq!(b.pow(2).to_string(), "B^2");
         assert_eq!((b - t).to_string(), "B - T");

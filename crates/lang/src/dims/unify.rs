@@ -26,12 +26,7 @@ pub struct Unifier {
 impl Unifier {
     /// Solves for the symbols of `scope`.
     pub fn new(scope: u32) -> Self {
-        Unifier {
-            scope,
-            values: BTreeMap::new(),
-            waiting: Vec::new(),
-            exact: Vec::new(),
-        }
+        Unifier { scope, values: BTreeMap::new(), waiting: Vec::new(), exact: Vec::new() }
     }
 
     /// Gives a symbol its value.
@@ -51,32 +46,20 @@ impl Unifier {
 
     /// The first symbol of the signature in `dim` that has no value.
     pub fn unsolved(&self, dim: &Dim) -> Option<Symbol> {
-        self.apply(dim)
-            .symbols()
-            .into_iter()
-            .find(|s| s.scope == self.scope)
-            .cloned()
+        self.apply(dim).symbols().into_iter().find(|s| s.scope == self.scope).cloned()
     }
 
     /// Makes a size of the signature equal to a given one.
     pub fn unify(&mut self, pattern: &Dim, found: &Dim) -> Result<(), Mismatch> {
         let expected = self.apply(pattern);
-        let unknown: Vec<Symbol> = expected
-            .symbols()
-            .into_iter()
-            .filter(|s| s.scope == self.scope)
-            .cloned()
-            .collect();
+        let unknown: Vec<Symbol> = expected.symbols().into_iter().filter(|s| s.scope == self.scope).cloned().collect();
         match &unknown[..] {
             [] => match expected.equal(found) {
                 Some(exact) => {
                     self.exact.extend(exact);
                     Ok(())
                 }
-                None => Err(Mismatch {
-                    expected,
-                    found: found.clone(),
-                }),
+                None => Err(Mismatch { expected, found: found.clone() }),
             },
             [symbol] => match solve(&expected, symbol, found) {
                 Some(value) => {
@@ -125,11 +108,7 @@ mod tests {
     use super::*;
 
     fn symbol(scope: u32, name: &str) -> Dim {
-        Dim::symbol(Symbol {
-            scope,
-            rank: 0,
-            name: name.into(),
-        })
+        Dim::symbol(Symbol { scope, rank: 0, name: name.into() })
     }
 
     #[test]
@@ -137,9 +116,7 @@ mod tests {
         let mut unifier = Unifier::new(1);
         let (n, d, e) = (symbol(1, "n"), symbol(1, "d"), symbol(0, "E"));
         let half = d.floor_div(&Dim::constant(2));
-        unifier
-            .unify(&half, &symbol(0, "F").floor_div(&Dim::constant(2)))
-            .unwrap();
+        unifier.unify(&half, &symbol(0, "F").floor_div(&Dim::constant(2))).unwrap();
         unifier
             .unify(
                 &(Dim::constant(2) * n.clone() + Dim::constant(1)),
@@ -149,9 +126,6 @@ mod tests {
         assert_eq!(unifier.apply(&n), Dim::constant(2) * e.clone());
         unifier.unify(&d, &symbol(0, "F")).unwrap();
         let wrong = unifier.unify(&d, &e).unwrap_err();
-        assert_eq!(
-            (wrong.expected.to_string(), wrong.found.to_string()),
-            ("F".into(), "E".into())
-        );
+        assert_eq!((wrong.expected.to_string(), wrong.found.to_string()), ("F".into(), "E".into()));
     }
 }

@@ -50,9 +50,7 @@ impl Printer<'_> {
                 ImportNames::Path { alias: Some(alias) } => Doc::text(format!("import {path} as {}", alias.name)),
                 ImportNames::Star(_) => Doc::text(format!("import {path}.*")),
                 ImportNames::Braces(items) => {
-                    let list = p.list(("{", "}"), items, import.span.end, span_of, |_, found| {
-                        Doc::text(item(found))
-                    });
+                    let list = p.list(("{", "}"), items, import.span.end, span_of, |_, found| Doc::text(item(found)));
                     Doc::Seq(vec![Doc::text(format!("import {path}.")), list])
                 }
                 ImportNames::From(items) => {
@@ -64,17 +62,11 @@ impl Printer<'_> {
     }
 
     fn decl(&mut self, decl: &Decl) {
-        let body = decl
-            .sections
-            .first()
-            .map_or(decl.span.end, |section| section.span.start);
+        let body = decl.sections.first().map_or(decl.span.end, |section| section.span.start);
         // The header ends at its colon; a comment behind that is left for the end of the line.
         let last = [
             Some(decl.name.span.end),
-            decl.params
-                .as_ref()
-                .and_then(|params| params.last())
-                .map(|param| param.span().end),
+            decl.params.as_ref().and_then(|params| params.last()).map(|param| param.span().end),
             decl.extends.as_ref().map(|path| path.span().end),
         ];
         let last = last.into_iter().flatten().max().unwrap_or(body);
@@ -92,9 +84,7 @@ impl Printer<'_> {
             parts.push(Doc::text(":"));
             Doc::Seq(parts)
         };
-        self.block(head, build, |p| {
-            decl.sections.iter().for_each(|section| p.section(section))
-        });
+        self.block(head, build, |p| decl.sections.iter().for_each(|section| p.section(section)));
     }
 
     fn param(&mut self, param: &Param) -> Doc {

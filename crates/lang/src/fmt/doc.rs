@@ -39,25 +39,14 @@ impl Doc {
     pub(super) fn flat(&self) -> Option<String> {
         match self {
             Doc::Text(text) => Some(text.clone()),
-            Doc::Seq(parts) => parts
-                .iter()
-                .map(Doc::flat)
-                .collect::<Option<Vec<_>>>()
-                .map(|parts| parts.concat()),
+            Doc::Seq(parts) => parts.iter().map(Doc::flat).collect::<Option<Vec<_>>>().map(|parts| parts.concat()),
             Doc::List(list) => {
                 let plain = list.tail.is_empty()
-                    && list
-                        .items
-                        .iter()
-                        .all(|item| item.before.is_empty() && item.after.is_none());
+                    && list.items.iter().all(|item| item.before.is_empty() && item.after.is_none());
                 if !plain {
                     return None;
                 }
-                let items = list
-                    .items
-                    .iter()
-                    .map(|item| item.doc.flat())
-                    .collect::<Option<Vec<_>>>()?;
+                let items = list.items.iter().map(|item| item.doc.flat()).collect::<Option<Vec<_>>>()?;
                 let comma = if list.comma { "," } else { "" };
                 Some(format!("{}{}{comma}{}", list.open, items.join(", "), list.close))
             }

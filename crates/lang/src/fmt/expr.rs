@@ -24,13 +24,7 @@ impl Printer<'_> {
             built.push(ListItem { before, doc, after });
         }
         let tail = self.own_lines(end);
-        Doc::List(List {
-            open: brackets.0,
-            items: built,
-            tail,
-            close: brackets.1,
-            comma: false,
-        })
+        Doc::List(List { open: brackets.0, items: built, tail, close: brackets.1, comma: false })
     }
 
     fn own_lines(&mut self, end: u32) -> Vec<String> {
@@ -92,11 +86,7 @@ impl Printer<'_> {
                 }
                 Doc::Seq(parts)
             }
-            ExprKind::IfElse {
-                then,
-                condition,
-                otherwise,
-            } => {
+            ExprKind::IfElse { then, condition, otherwise } => {
                 let then = self.expr(then);
                 let condition = self.expr(condition);
                 let otherwise = self.expr(otherwise);
@@ -148,18 +138,12 @@ impl Printer<'_> {
                 // The dtype is the last element as written; a name stands for it so that its comments find it.
                 let mut elements: Vec<DimOrDtype<'_>> = dims.iter().map(DimOrDtype::Dim).collect();
                 elements.extend(dtype.as_ref().map(DimOrDtype::Dtype));
-                let list = self.list(
-                    ("[", "]"),
-                    &elements,
-                    end,
-                    DimOrDtype::span,
-                    |p, element| match element {
-                        DimOrDtype::Dim(DimExpr::Variadic(_)) => Doc::text("*"),
-                        DimOrDtype::Dim(DimExpr::Elided(_)) => Doc::text("..."),
-                        DimOrDtype::Dim(DimExpr::Size(expr)) => p.expr(expr),
-                        DimOrDtype::Dtype(name) => Doc::text(&name.name),
-                    },
-                );
+                let list = self.list(("[", "]"), &elements, end, DimOrDtype::span, |p, element| match element {
+                    DimOrDtype::Dim(DimExpr::Variadic(_)) => Doc::text("*"),
+                    DimOrDtype::Dim(DimExpr::Elided(_)) => Doc::text("..."),
+                    DimOrDtype::Dim(DimExpr::Size(expr)) => p.expr(expr),
+                    DimOrDtype::Dtype(name) => Doc::text(&name.name),
+                });
                 match spelling {
                     TensorSpelling::Brackets => list,
                     TensorSpelling::Explicit => Doc::Seq(vec![Doc::text("Tensor<"), list, Doc::text(">")]),
@@ -180,34 +164,20 @@ impl Printer<'_> {
             TypeKind::Each { element, index, range } => {
                 let element = self.type_expr(element);
                 let counting = Doc::text(format!(" for {} in ", index.name));
-                Doc::Seq(vec![
-                    Doc::text("tuple("),
-                    element,
-                    counting,
-                    self.expr(range),
-                    Doc::text(")"),
-                ])
+                Doc::Seq(vec![Doc::text("tuple("), element, counting, self.expr(range), Doc::text(")")])
             }
         }
     }
 
     pub(super) fn annotation(&mut self, annotation: &Annotation) -> Doc {
         let mut parts = vec![Doc::text(format!("@{}", annotation.name.name))];
-        parts.extend(
-            annotation
-                .args
-                .as_ref()
-                .map(|args| self.args(args, annotation.span.end)),
-        );
+        parts.extend(annotation.args.as_ref().map(|args| self.args(args, annotation.span.end)));
         Doc::Seq(parts)
     }
 
     /// ` @a @b`, each with a blank before it.
     pub(super) fn annotations(&mut self, annotations: &[Annotation]) -> Doc {
-        let parts = annotations
-            .iter()
-            .flat_map(|a| [Doc::text(" "), self.annotation(a)])
-            .collect();
+        let parts = annotations.iter().flat_map(|a| [Doc::text(" "), self.annotation(a)]).collect();
         Doc::Seq(parts)
     }
 }

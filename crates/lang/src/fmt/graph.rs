@@ -27,28 +27,18 @@ impl Printer<'_> {
             Statement::Flow(flow) => self.flow(flow),
             Statement::If(cond) => {
                 let column = cond.span;
-                let head = Span {
-                    end: cond.guard.span.end,
-                    ..cond.span
-                };
+                let head = Span { end: cond.guard.span.end, ..cond.span };
                 let build = |p: &mut Self| Doc::Seq(vec![Doc::text("if "), p.expr(&cond.guard), Doc::text(":")]);
                 self.block(head, build, |p| p.statements(&cond.then));
                 let Some(otherwise) = &cond.otherwise else { return };
                 // `else` has no span of its own: it stands before its first statement, in the column of `if`.
                 let start = otherwise.first().map_or(cond.span.end, |s| s.span().start);
                 let word = self.text[..start as usize].rfind("else").map_or(start, |n| n as u32);
-                let head = Span {
-                    start: word,
-                    end: word + 4,
-                    ..column
-                };
+                let head = Span { start: word, end: word + 4, ..column };
                 self.block(head, |_| Doc::text("else:"), |p| p.statements(otherwise));
             }
             Statement::Recompute { body, span } => {
-                let head = Span {
-                    end: span.start + "recompute".len() as u32,
-                    ..*span
-                };
+                let head = Span { end: span.start + "recompute".len() as u32, ..*span };
                 self.block(head, |_| Doc::text("recompute:"), |p| p.statements(body));
             }
             Statement::Elided(span) => self.line(*span, |_| Doc::text("...")),
@@ -63,11 +53,7 @@ impl Printer<'_> {
                 nodes.push(p.segment(step.span, |p| p.step(step)));
             }
             nodes.push(p.segment(flow.dest.span, |p| p.dest(&flow.dest)));
-            let annotations: Vec<_> = flow
-                .annotations
-                .iter()
-                .map(|a| p.segment(a.span, |p| p.annotation(a)))
-                .collect();
+            let annotations: Vec<_> = flow.annotations.iter().map(|a| p.segment(a.span, |p| p.annotation(a))).collect();
             lay_out(indent, nodes, annotations)
         });
     }
@@ -79,20 +65,14 @@ impl Printer<'_> {
         while let Some(comment) = self.take_comment(span.start as usize) {
             before.push(self.comment_text(&comment));
         }
-        Segment {
-            behind_previous,
-            before,
-            doc: build(self),
-        }
+        Segment { behind_previous, before, doc: build(self) }
     }
 
     fn source(&mut self, source: &Source) -> Doc {
         match source {
-            Source::Tensors {
-                items,
-                tuple: true,
-                span,
-            } => self.list(("(", ")"), items, span.end, |item| item.span, |p, item| p.expr(item)),
+            Source::Tensors { items, tuple: true, span } => {
+                self.list(("(", ")"), items, span.end, |item| item.span, |p, item| p.expr(item))
+            }
             Source::Tensors { items, .. } => self.expr(&items[0]),
             Source::Call(call) => self.call(call),
             Source::Elided(_) => Doc::text("..."),
@@ -109,12 +89,7 @@ impl Printer<'_> {
 
     fn call(&mut self, call: &Call) -> Doc {
         let mut parts = vec![Doc::text(call.callee.path.to_string())];
-        parts.extend(
-            call.callee
-                .index
-                .as_ref()
-                .map(|items| self.index(items, call.callee.span.end)),
-        );
+        parts.extend(call.callee.index.as_ref().map(|items| self.index(items, call.callee.span.end)));
         parts.extend(call.args.as_ref().map(|args| self.args(args, call.span.end)));
         Doc::Seq(parts)
     }
@@ -135,20 +110,14 @@ impl Printer<'_> {
 /// All on one line if that fits; else the annotations on lines of their own; else every arrow on its own line.
 fn lay_out(indent: usize, nodes: Vec<Segment>, annotations: Vec<Segment>) -> Doc {
     let flat = |segments: &[Segment], separator: &str| -> Option<String> {
-        let plain = segments
-            .iter()
-            .all(|s| s.before.is_empty() && s.behind_previous.is_none());
+        let plain = segments.iter().all(|s| s.before.is_empty() && s.behind_previous.is_none());
         let texts = segments.iter().map(|s| s.doc.flat()).collect::<Option<Vec<_>>>()?;
         plain.then(|| texts.join(separator))
     };
     let flow = flat(&nodes, " -> ");
     let fits = |text: &str| indent + text.chars().count() <= WIDTH;
     if let (Some(flow), Some(notes)) = (&flow, flat(&annotations, " ")) {
-        let line = if notes.is_empty() {
-            flow.clone()
-        } else {
-            format!("{flow} {notes}")
-        };
+        let line = if notes.is_empty() { flow.clone() } else { format!("{flow} {notes}") };
         if fits(&line) {
             return Doc::text(line);
         }
@@ -158,12 +127,7 @@ fn lay_out(indent: usize, nodes: Vec<Segment>, annotations: Vec<Segment>) -> Doc
     let mut pending = Vec::new();
     match flow {
         Some(flow) if fits(&flow) && !annotations.is_empty() => out.push_str(&flow),
-        _ => pending.extend(
-            nodes
-                .into_iter()
-                .enumerate()
-                .map(|(n, s)| (if n == 0 { "" } else { "-> " }, s)),
-        ),
+        _ => pending.extend(nodes.into_iter().enumerate().map(|(n, s)| (if n == 0 { "" } else { "-> " }, s))),
     }
     pending.extend(annotations.into_iter().map(|s| ("", s)));
     for (arrow, segment) in pending {

@@ -22,15 +22,7 @@ pub(super) struct Printer<'a> {
 impl<'a> Printer<'a> {
     pub(super) fn new(text: &'a str, comments: Vec<Comment>) -> Self {
         let comments = comments.into();
-        Printer {
-            text,
-            out: String::new(),
-            indent: 0,
-            comments,
-            last_end: 0,
-            first: true,
-            commented: true,
-        }
+        Printer { text, out: String::new(), indent: 0, comments, last_end: 0, first: true, commented: true }
     }
 
     pub(super) fn finish(mut self) -> String {
@@ -113,11 +105,7 @@ impl<'a> Printer<'a> {
     /// The next comment, if it starts before `end`.
     pub(super) fn take_comment(&mut self, end: usize) -> Option<Comment> {
         let next = self.comments.front()?;
-        if (next.span.start as usize) < end {
-            self.comments.pop_front()
-        } else {
-            None
-        }
+        if (next.span.start as usize) < end { self.comments.pop_front() } else { None }
     }
 
     /// The next comment before `end`, if it stands behind something on its line.

@@ -21,9 +21,7 @@ impl Printer<'_> {
             }),
             SectionKind::Let(items) => self.titled(span, "let", |p| items.iter().for_each(|item| p.let_item(item))),
             SectionKind::Params(entries) => {
-                self.titled(span, "params", |p| {
-                    entries.iter().for_each(|entry| p.param_entry(entry))
-                });
+                self.titled(span, "params", |p| entries.iter().for_each(|entry| p.param_entry(entry)));
             }
             SectionKind::Constants(entries) => self.titled(span, "constants", |p| {
                 for entry in entries {
@@ -66,19 +64,14 @@ impl Printer<'_> {
 
     /// `name:` and a block.
     fn titled(&mut self, span: Span, name: &str, body: impl FnOnce(&mut Self)) {
-        let head = Span {
-            end: span.start + name.len() as u32,
-            ..span
-        };
+        let head = Span { end: span.start + name.len() as u32, ..span };
         self.block(head, |_| Doc::text(format!("{name}:")), body);
     }
 
     /// Remarks have no nodes of their own, so comments inside them move above.
     fn remarks(&mut self, span: Span, name: &Ident, lines: &[String]) {
         let inner = " ".repeat(self.indent + 2);
-        let text = lines
-            .iter()
-            .fold(format!("{}:", name.name), |text, line| format!("{text}\n{inner}{line}"));
+        let text = lines.iter().fold(format!("{}:", name.name), |text, line| format!("{text}\n{inner}{line}"));
         self.line(span, |_| Doc::text(text));
     }
 
@@ -97,9 +90,9 @@ impl Printer<'_> {
 
     fn let_item(&mut self, item: &LetItem) {
         match item {
-            LetItem::Bind { name, value } => self.line(item.span(), |p| {
-                Doc::Seq(vec![Doc::text(format!("{} = ", name.name)), p.expr(value)])
-            }),
+            LetItem::Bind { name, value } => {
+                self.line(item.span(), |p| Doc::Seq(vec![Doc::text(format!("{} = ", name.name)), p.expr(value)]))
+            }
             LetItem::Dim { name, role } => {
                 self.line(item.span(), |_| Doc::text(format!("{}: {}", name.name, role.name)));
             }
@@ -121,12 +114,7 @@ impl Printer<'_> {
     fn param_entry(&mut self, entry: &ParamEntry) {
         self.line(entry.span, |p| {
             let plus = if entry.adds { "+" } else { "" };
-            let mut parts = vec![
-                Doc::text(plus),
-                p.weight_path(&entry.path),
-                Doc::text(": "),
-                p.type_expr(&entry.ty),
-            ];
+            let mut parts = vec![Doc::text(plus), p.weight_path(&entry.path), Doc::text(": "), p.type_expr(&entry.ty)];
             if let Some(default) = &entry.default {
                 parts.extend([Doc::text(" = "), p.expr(default)]);
             }
@@ -178,9 +166,9 @@ impl Printer<'_> {
             PassItemKind::Save(names) => self.line(span, |p| p.name_list("save", names)),
             PassItemKind::Recompute(names) => self.line(span, |p| p.name_list("recompute", names)),
             PassItemKind::Impl(kernel) => self.impl_section(span, kernel),
-            PassItemKind::Rule { name, value } => self.line(span, |p| {
-                Doc::Seq(vec![Doc::text(format!("{} = ", name.name)), p.expr(value)])
-            }),
+            PassItemKind::Rule { name, value } => {
+                self.line(span, |p| Doc::Seq(vec![Doc::text(format!("{} = ", name.name)), p.expr(value)]))
+            }
             PassItemKind::Elided => self.line(span, |_| Doc::text("...")),
         }
     }
@@ -254,11 +242,7 @@ impl Printer<'_> {
                 }
                 let start = pattern.kind.span.end as usize;
                 let word = p.text[start..].find("sublayers").map_or(start, |n| start + n);
-                let head = Span {
-                    start: word as u32,
-                    end: word as u32 + 9,
-                    ..span
-                };
+                let head = Span { start: word as u32, end: word as u32 + 9, ..span };
                 p.block(
                     head,
                     |_| Doc::text("sublayers:"),
@@ -315,21 +299,12 @@ impl Printer<'_> {
         }
         let (name, mut elements, dim, span) = match spec {
             WeightSpec::Direct(text) => return self.str_lit(text),
-            WeightSpec::Fuse { parts, dim, span } => (
-                "fuse",
-                parts.iter().map(|part| Element::Part(part, None)).collect::<Vec<_>>(),
-                dim,
-                span,
-            ),
-            WeightSpec::Split { parts, dim, span } => (
-                "split",
-                parts
-                    .iter()
-                    .map(|(name, range)| Element::Part(name, Some(range)))
-                    .collect(),
-                dim,
-                span,
-            ),
+            WeightSpec::Fuse { parts, dim, span } => {
+                ("fuse", parts.iter().map(|part| Element::Part(part, None)).collect::<Vec<_>>(), dim, span)
+            }
+            WeightSpec::Split { parts, dim, span } => {
+                ("split", parts.iter().map(|(name, range)| Element::Part(name, Some(range))).collect(), dim, span)
+            }
             WeightSpec::Transform { source, function, .. } => {
                 let source = self.slice(source.span);
                 return Doc::text(format!("transform({source}, fn: {})", function.name));

@@ -56,11 +56,7 @@ pub(super) fn lay_out(file: FileId, text: &str, scanned: Scanned) -> Lexed {
     let end = Span::new(file, text.len(), text.len());
     layout.finish(end);
     layout.diagnostics.sort_by_key(|d| d.primary.span.start);
-    Lexed {
-        tokens: layout.out,
-        comments: scanned.comments,
-        diagnostics: layout.diagnostics,
-    }
+    Lexed { tokens: layout.out, comments: scanned.comments, diagnostics: layout.diagnostics }
 }
 
 impl Layout<'_> {
@@ -91,10 +87,7 @@ impl Layout<'_> {
         }
         if self.out.last().is_some_and(|t| !matches!(t.kind, TokenKind::Newline)) {
             let end = self.out.last().expect("checked").span.at_end();
-            self.out.push(Token {
-                kind: TokenKind::Newline,
-                span: end,
-            });
+            self.out.push(Token { kind: TokenKind::Newline, span: end });
         }
         self.line_indent = width;
         self.indent_to(width, first.span.at_start());
@@ -114,18 +107,12 @@ impl Layout<'_> {
         let current = *self.indents.last().expect("never empty");
         if width > current {
             self.indents.push(width);
-            self.out.push(Token {
-                kind: TokenKind::Indent,
-                span: at,
-            });
+            self.out.push(Token { kind: TokenKind::Indent, span: at });
             return;
         }
         while width < *self.indents.last().expect("never empty") {
             self.indents.pop();
-            self.out.push(Token {
-                kind: TokenKind::Dedent,
-                span: at,
-            });
+            self.out.push(Token { kind: TokenKind::Dedent, span: at });
         }
         let landed = *self.indents.last().expect("never empty");
         if width != landed && !self.mixed_reported {
@@ -157,10 +144,7 @@ impl Layout<'_> {
 
     fn push(&mut self, token: Token) {
         if token.kind.closer().is_some() {
-            self.brackets.push(OpenBracket {
-                token,
-                line_indent: self.line_indent,
-            });
+            self.brackets.push(OpenBracket { token, line_indent: self.line_indent });
         } else if token.kind.is_closer() {
             match self.brackets.last() {
                 Some(open) if open.token.kind.closer() == Some(token.kind) => {
@@ -173,10 +157,7 @@ impl Layout<'_> {
                             .label(format!("{} closes nothing here", token.kind.describe()))
                             .also(open.token.span, "this one is open"),
                     );
-                    let matching = self
-                        .brackets
-                        .iter()
-                        .rposition(|o| o.token.kind.closer() == Some(token.kind));
+                    let matching = self.brackets.iter().rposition(|o| o.token.kind.closer() == Some(token.kind));
                     let Some(index) = matching else { return };
                     while self.brackets.len() > index {
                         let open = self.brackets.pop().expect("longer than index");
@@ -217,21 +198,12 @@ impl Layout<'_> {
         self.report_unclosed(None);
         if self.out.last().is_some_and(|t| t.kind != TokenKind::Newline) {
             let at = self.out.last().expect("checked").span.at_end();
-            self.out.push(Token {
-                kind: TokenKind::Newline,
-                span: at,
-            });
+            self.out.push(Token { kind: TokenKind::Newline, span: at });
         }
         while self.indents.len() > 1 {
             self.indents.pop();
-            self.out.push(Token {
-                kind: TokenKind::Dedent,
-                span: end,
-            });
+            self.out.push(Token { kind: TokenKind::Dedent, span: end });
         }
-        self.out.push(Token {
-            kind: TokenKind::Eof,
-            span: end,
-        });
+        self.out.push(Token { kind: TokenKind::Eof, span: end });
     }
 }

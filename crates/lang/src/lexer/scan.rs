@@ -54,11 +54,7 @@ pub(super) fn scan(file: FileId, text: &str) -> Scanned {
         text,
         bytes: text.as_bytes(),
         at: 0,
-        out: Scanned {
-            tokens: Vec::with_capacity(text.len() / 4),
-            comments: Vec::new(),
-            diagnostics: Vec::new(),
-        },
+        out: Scanned { tokens: Vec::with_capacity(text.len() / 4), comments: Vec::new(), diagnostics: Vec::new() },
     };
     if text.starts_with('\u{feff}') {
         scanner.at = '\u{feff}'.len_utf8();
@@ -109,17 +105,12 @@ impl Scanner<'_> {
     }
 
     fn report(&mut self, span: Span, message: &str, label: &str) -> &mut Diagnostic {
-        self.out
-            .diagnostics
-            .push(Diagnostic::new(Code::E001, span, message).label(label));
+        self.out.diagnostics.push(Diagnostic::new(Code::E001, span, message).label(label));
         self.out.diagnostics.last_mut().expect("just pushed")
     }
 
     fn end_of_word(&self, from: usize) -> usize {
-        from + self.bytes[from..]
-            .iter()
-            .take_while(|b| b.is_ascii_alphanumeric() || **b == b'_')
-            .count()
+        from + self.bytes[from..].iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'_').count()
     }
 
     fn end_of_line(&self, from: usize) -> usize {
@@ -130,14 +121,8 @@ impl Scanner<'_> {
         let end = self.end_of_line(self.at);
         let trimmed = self.at + self.text[self.at..end].trim_end().len();
         let line_start = self.text[..self.at].rfind('\n').map_or(0, |n| n + 1);
-        let own_line = self.text[line_start..self.at]
-            .trim_start_matches('\u{feff}')
-            .trim()
-            .is_empty();
-        self.out.comments.push(Comment {
-            span: self.span(self.at, trimmed),
-            own_line,
-        });
+        let own_line = self.text[line_start..self.at].trim_start_matches('\u{feff}').trim().is_empty();
+        self.out.comments.push(Comment { span: self.span(self.at, trimmed), own_line });
         self.at = end;
     }
 
@@ -171,46 +156,28 @@ impl Scanner<'_> {
             }
         }
         let end = start + self.text[start..line_end].trim_end().len();
-        self.report(
-            self.span(start, end),
-            "string is not closed",
-            "no closing quote on this line",
-        );
+        self.report(self.span(start, end), "string is not closed", "no closing quote on this line");
         self.push(TokenKind::Str, end);
     }
 
     fn single_quoted(&mut self) {
         let start = self.at;
-        let closed = self.text[start + 1..self.end_of_line(start)]
-            .find('\'')
-            .map(|n| start + n + 2);
+        let closed = self.text[start + 1..self.end_of_line(start)].find('\'').map(|n| start + n + 2);
         let Some(end) = closed else {
-            self.report(
-                self.span(start, start + 1),
-                "unexpected character",
-                "`'` means nothing here",
-            );
+            self.report(self.span(start, start + 1), "unexpected character", "`'` means nothing here");
             self.at += 1;
             return;
         };
-        self.report(
-            self.span(start, end),
-            "strings are written with double quotes",
-            "use `\"` here",
-        )
-        .hint = Some(format!("write \"{}\"", &self.text[start + 1..end - 1]));
+        self.report(self.span(start, end), "strings are written with double quotes", "use `\"` here").hint =
+            Some(format!("write \"{}\"", &self.text[start + 1..end - 1]));
         self.push(TokenKind::Str, end);
     }
 
     /// `12`, `25_000_000`, `0.5`, `1e-6`. A dot counts only with a digit after it: `blocks[0].w` has no float.
     fn number(&mut self) {
         let start = self.at;
-        let digits = |from: usize| {
-            from + self.bytes[from..]
-                .iter()
-                .take_while(|b| b.is_ascii_digit() || **b == b'_')
-                .count()
-        };
+        let digits =
+            |from: usize| from + self.bytes[from..].iter().take_while(|b| b.is_ascii_digit() || **b == b'_').count();
         let digit_at = |at: usize| self.bytes.get(at).is_some_and(u8::is_ascii_digit);
         let mut end = digits(start);
         let mut kind = TokenKind::Int;
@@ -227,11 +194,7 @@ impl Scanner<'_> {
         }
         let word_end = self.end_of_word(end);
         if word_end > end {
-            self.report(
-                self.span(start, word_end),
-                "malformed number",
-                "letters follow the digits",
-            );
+            self.report(self.span(start, word_end), "malformed number", "letters follow the digits");
             end = word_end;
         }
         self.push(kind, end);
@@ -266,12 +229,8 @@ impl Scanner<'_> {
             _ => None,
         };
         let span = self.span(self.at, run);
-        self.report(
-            span,
-            "unexpected character",
-            &format!("`{}` means nothing here", found.escape_debug()),
-        )
-        .hint = remedy.map(str::to_string);
+        self.report(span, "unexpected character", &format!("`{}` means nothing here", found.escape_debug())).hint =
+            remedy.map(str::to_string);
         self.at = run;
     }
 }

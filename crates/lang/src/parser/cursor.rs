@@ -51,11 +51,7 @@ impl Parser<'_> {
     }
 
     pub(super) fn expect(&mut self, kind: TokenKind) -> PResult<Token> {
-        if self.is(kind) {
-            Ok(self.bump())
-        } else {
-            Err(self.expected(kind.describe()))
-        }
+        if self.is(kind) { Ok(self.bump()) } else { Err(self.expected(kind.describe())) }
     }
 
     pub(super) fn ident(&mut self, what: &str) -> PResult<Ident> {
@@ -68,10 +64,7 @@ impl Parser<'_> {
     /// Takes an identifier that is known to be next.
     pub(super) fn take_ident(&mut self) -> Ident {
         let token = self.bump();
-        Ident {
-            name: self.text_of(token.span).to_string(),
-            span: token.span,
-        }
+        Ident { name: self.text_of(token.span).to_string(), span: token.span }
     }
 
     pub(super) fn path(&mut self, what: &str) -> PResult<Path> {
@@ -89,11 +82,7 @@ impl Parser<'_> {
             last -= 1;
             let token = self.tokens[last];
             if !matches!(token.kind, TokenKind::Newline | TokenKind::Indent | TokenKind::Dedent) {
-                return if token.span.end > start.start {
-                    start.to(token.span)
-                } else {
-                    start
-                };
+                return if token.span.end > start.start { start.to(token.span) } else { start };
             }
         }
         start
@@ -106,11 +95,7 @@ impl Parser<'_> {
             TokenKind::Ident | TokenKind::Int | TokenKind::Float => format!("`{}`", self.text_of(found.span)),
             kind => kind.describe().to_string(),
         };
-        self.error(
-            found.span,
-            format!("expected {what}, found {shown}"),
-            format!("expected {what}"),
-        )
+        self.error(found.span, format!("expected {what}, found {shown}"), format!("expected {what}"))
     }
 
     pub(super) fn error(&mut self, span: Span, message: impl Into<String>, label: impl Into<String>) -> Reported {
@@ -120,11 +105,9 @@ impl Parser<'_> {
     /// Reports a finding, unless its line already has one.
     pub(super) fn report(&mut self, diagnostic: Diagnostic) -> Reported {
         let text = self.text;
-        let starts = self.line_starts.get_or_insert_with(|| {
-            std::iter::once(0)
-                .chain(text.match_indices('\n').map(|(n, _)| n + 1))
-                .collect()
-        });
+        let starts = self
+            .line_starts
+            .get_or_insert_with(|| std::iter::once(0).chain(text.match_indices('\n').map(|(n, _)| n + 1)).collect());
         let line = starts.partition_point(|&start| start <= diagnostic.primary.span.start as usize) - 1;
         if !diagnostic.is_error() || self.bad_lines.insert(line) {
             self.diagnostics.push(diagnostic);
@@ -158,10 +141,7 @@ impl Parser<'_> {
 
     /// Skips the rest of the line and the block under it, if it has one.
     pub(super) fn skip_line(&mut self) {
-        while !matches!(
-            self.kind(),
-            TokenKind::Newline | TokenKind::Indent | TokenKind::Dedent | TokenKind::Eof
-        ) {
+        while !matches!(self.kind(), TokenKind::Newline | TokenKind::Indent | TokenKind::Dedent | TokenKind::Eof) {
             self.bump();
         }
         self.eat(TokenKind::Newline);

@@ -10,16 +10,7 @@ use crate::lexer::TokenKind;
 use crate::span::Span;
 use crate::suggest::closest;
 
-const ITEMS: &[&str] = &[
-    "import",
-    "from",
-    "module",
-    "abstract",
-    "block",
-    "model",
-    "primitive",
-    "recipe",
-];
+const ITEMS: &[&str] = &["import", "from", "module", "abstract", "block", "model", "primitive", "recipe"];
 
 /// Name, parameters and parent of a declaration.
 struct Header {
@@ -60,11 +51,7 @@ impl Parser<'_> {
                 self.bump();
             }
         }
-        File {
-            id: self.file,
-            doc,
-            items,
-        }
+        File { id: self.file, doc, items }
     }
 
     fn item(&mut self) -> PResult<Option<Item>> {
@@ -115,23 +102,12 @@ impl Parser<'_> {
         let Ok(header) = header else { return Ok(None) };
         if sections.is_empty() {
             self.report(
-                Diagnostic::new(
-                    Code::E001,
-                    body_span,
-                    format!("{} `{}` is empty", kind.keyword(), header.name.name),
-                )
-                .label("expected an indented body"),
+                Diagnostic::new(Code::E001, body_span, format!("{} `{}` is empty", kind.keyword(), header.name.name))
+                    .label("expected an indented body"),
             );
         }
         let Header { name, params, extends } = header;
-        Ok(Some(Item::Decl(Decl {
-            kind,
-            name,
-            params,
-            extends,
-            sections,
-            span: self.since(start),
-        })))
+        Ok(Some(Item::Decl(Decl { kind, name, params, extends, sections, span: self.since(start) })))
     }
 
     fn header(&mut self, kind: DeclKind) -> PResult<Header> {
@@ -143,11 +119,7 @@ impl Parser<'_> {
                 Some(self.list(TokenKind::RParen, Self::param)?)
             }
         };
-        let extends = if self.eat_word("extends").is_some() {
-            Some(self.path("the module to extend")?)
-        } else {
-            None
-        };
+        let extends = if self.eat_word("extends").is_some() { Some(self.path("the module to extend")?) } else { None };
         self.expect(TokenKind::Colon)?;
         Ok(Header { name, params, extends })
     }
@@ -161,22 +133,9 @@ impl Parser<'_> {
         if self.eat(TokenKind::Ellipsis).is_some() {
             return Ok(Param::Elided(self.since(start)));
         }
-        let ty = if self.eat(TokenKind::Colon).is_some() {
-            Some(self.type_expr()?)
-        } else {
-            None
-        };
-        let default = if self.eat(TokenKind::Assign).is_some() {
-            Some(self.expr()?)
-        } else {
-            None
-        };
-        Ok(Param::Named {
-            name,
-            ty,
-            default,
-            span: self.since(start),
-        })
+        let ty = if self.eat(TokenKind::Colon).is_some() { Some(self.type_expr()?) } else { None };
+        let default = if self.eat(TokenKind::Assign).is_some() { Some(self.expr()?) } else { None };
+        Ok(Param::Named { name, ty, default, span: self.since(start) })
     }
 
     fn report_repeated(&mut self, sections: &[Section]) {
@@ -186,19 +145,13 @@ impl Parser<'_> {
             };
             let earlier = sections[..index].iter().find(|s| section_name(&s.kind) == Some(name));
             if let Some(earlier) = earlier {
-                let head = |span: Span| Span {
-                    end: span.start + (name.len() as u32).min(span.end - span.start),
-                    ..span
-                };
+                let head =
+                    |span: Span| Span { end: span.start + (name.len() as u32).min(span.end - span.start), ..span };
                 self.report(
-                    Diagnostic::new(
-                        Code::E001,
-                        head(section.span),
-                        format!("section `{name}` appears twice"),
-                    )
-                    .label("second one")
-                    .also(head(earlier.span), "first one")
-                    .hint("put both under one heading"),
+                    Diagnostic::new(Code::E001, head(section.span), format!("section `{name}` appears twice"))
+                        .label("second one")
+                        .also(head(earlier.span), "first one")
+                        .hint("put both under one heading"),
                 );
             }
         }
@@ -220,12 +173,7 @@ impl Parser<'_> {
         };
         let span = self.since(start);
         self.end_line()?;
-        Ok(Import {
-            path,
-            version,
-            names,
-            span,
-        })
+        Ok(Import { path, version, names, span })
     }
 
     fn selective_import(&mut self, start: Span) -> PResult<Import> {
@@ -240,28 +188,16 @@ impl Parser<'_> {
         }
         let span = self.since(start);
         self.end_line()?;
-        Ok(Import {
-            path,
-            version,
-            names: ImportNames::From(items),
-            span,
-        })
+        Ok(Import { path, version, names: ImportNames::From(items), span })
     }
 
     fn import_item(&mut self) -> PResult<ImportItem> {
         let name = self.ident("a name to import")?;
-        Ok(ImportItem {
-            name,
-            alias: self.alias()?,
-        })
+        Ok(ImportItem { name, alias: self.alias()? })
     }
 
     fn alias(&mut self) -> PResult<Option<Ident>> {
-        if self.eat_word("as").is_some() {
-            Ok(Some(self.ident("a name after `as`")?))
-        } else {
-            Ok(None)
-        }
+        if self.eat_word("as").is_some() { Ok(Some(self.ident("a name after `as`")?)) } else { Ok(None) }
     }
 
     /// A dotted path; a last part such as `v2` is its version.
@@ -302,11 +238,6 @@ impl Parser<'_> {
             Ok(Some((key, value)))
         })?;
         let entries = entries.into_iter().flatten().collect();
-        Ok(Some(Item::Recipe(Recipe {
-            name,
-            doc,
-            entries,
-            span: self.since(start),
-        })))
+        Ok(Some(Item::Recipe(Recipe { name, doc, entries, span: self.since(start) })))
     }
 }

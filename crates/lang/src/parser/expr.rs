@@ -26,14 +26,7 @@ impl Parser<'_> {
             }
             let otherwise = Box::new(p.expr()?);
             let span = then.span.to(otherwise.span);
-            Ok(Expr {
-                kind: ExprKind::IfElse {
-                    then: Box::new(then),
-                    condition,
-                    otherwise,
-                },
-                span,
-            })
+            Ok(Expr { kind: ExprKind::IfElse { then: Box::new(then), condition, otherwise }, span })
         })
     }
 
@@ -88,10 +81,7 @@ impl Parser<'_> {
             self.bump();
             let right = self.binary(level + 1)?;
             let span = left.span.to(right.span);
-            left = Expr {
-                kind: ExprKind::Binary(op, Box::new(left), Box::new(right)),
-                span,
-            };
+            left = Expr { kind: ExprKind::Binary(op, Box::new(left), Box::new(right)), span };
         }
         Ok(left)
     }
@@ -112,10 +102,7 @@ impl Parser<'_> {
         };
         let inner = self.nested(Self::not)?;
         let span = token.span.to(inner.span);
-        Ok(Expr {
-            kind: ExprKind::Unary(UnaryOp::Not, Box::new(inner)),
-            span,
-        })
+        Ok(Expr { kind: ExprKind::Unary(UnaryOp::Not, Box::new(inner)), span })
     }
 
     fn compare(&mut self) -> PResult<Expr> {
@@ -127,10 +114,7 @@ impl Parser<'_> {
         }
         let Some((_, last)) = rest.last() else { return Ok(first) };
         let span = first.span.to(last.span);
-        Ok(Expr {
-            kind: ExprKind::Compare(Box::new(first), rest),
-            span,
-        })
+        Ok(Expr { kind: ExprKind::Compare(Box::new(first), rest), span })
     }
 
     fn unary(&mut self) -> PResult<Expr> {
@@ -142,10 +126,7 @@ impl Parser<'_> {
         let token = self.bump();
         let inner = self.nested(Self::unary)?;
         let span = token.span.to(inner.span);
-        Ok(Expr {
-            kind: ExprKind::Unary(op, Box::new(inner)),
-            span,
-        })
+        Ok(Expr { kind: ExprKind::Unary(op, Box::new(inner)), span })
     }
 
     fn power(&mut self) -> PResult<Expr> {
@@ -155,10 +136,7 @@ impl Parser<'_> {
         }
         let exponent = self.nested(Self::unary)?;
         let span = base.span.to(exponent.span);
-        Ok(Expr {
-            kind: ExprKind::Binary(BinaryOp::Pow, Box::new(base), Box::new(exponent)),
-            span,
-        })
+        Ok(Expr { kind: ExprKind::Binary(BinaryOp::Pow, Box::new(base), Box::new(exponent)), span })
     }
 
     /// An atom with members, indices and calls after it.
@@ -186,30 +164,19 @@ impl Parser<'_> {
                 _ => return Ok(expr),
             };
             self.count_link(&mut links)?;
-            expr = Expr {
-                kind,
-                span: self.since(start),
-            };
+            expr = Expr { kind, span: self.since(start) };
         }
     }
 
     fn index_item(&mut self) -> PResult<IndexItem> {
         let start_token = self.peek().span;
-        let start = if self.is(TokenKind::Colon) {
-            None
-        } else {
-            Some(self.expr()?)
-        };
+        let start = if self.is(TokenKind::Colon) { None } else { Some(self.expr()?) };
         if self.eat(TokenKind::Colon).is_none() {
             return Ok(IndexItem::At(start.expect("only a colon leaves it out")));
         }
         let ends = matches!(self.kind(), TokenKind::Comma | TokenKind::RBracket);
         let end = if ends { None } else { Some(self.expr()?) };
-        Ok(IndexItem::Slice {
-            start,
-            end,
-            span: self.since(start_token),
-        })
+        Ok(IndexItem::Slice { start, end, span: self.since(start_token) })
     }
 
     /// `(a, name=b)`.
@@ -262,10 +229,7 @@ impl Parser<'_> {
             },
             _ => return Err(self.expected("an expression")),
         };
-        Ok(Expr {
-            kind,
-            span: self.since(token.span),
-        })
+        Ok(Expr { kind, span: self.since(token.span) })
     }
 
     fn word(&mut self, kind: ExprKind) -> ExprKind {
@@ -307,10 +271,7 @@ impl Parser<'_> {
                 c => value.push(c),
             }
         }
-        Ok(StrLit {
-            value,
-            span: token.span,
-        })
+        Ok(StrLit { value, span: token.span })
     }
 
     fn parenthesised(&mut self) -> PResult<Expr> {

@@ -42,17 +42,10 @@ impl Parser<'_> {
             self.bump();
             self.bump();
             let body = self.statements()?;
-            return Ok(Statement::Recompute {
-                body,
-                span: self.since(start),
-            });
+            return Ok(Statement::Recompute { body, span: self.since(start) });
         }
         if self.is_word("else") && self.kind_at(1) == TokenKind::Colon {
-            return Err(self.error(
-                start,
-                "`else` without `if`",
-                "no `if` at this indentation stands before it",
-            ));
+            return Err(self.error(start, "`else` without `if`", "no `if` at this indentation stands before it"));
         }
         let flow = self.flow(start)?;
         self.end_line()?;
@@ -70,12 +63,7 @@ impl Parser<'_> {
             self.bump();
             otherwise = Some(self.statements()?);
         }
-        Ok(Statement::If(If {
-            guard,
-            then,
-            otherwise,
-            span: self.since(start),
-        }))
+        Ok(Statement::If(If { guard, then, otherwise, span: self.since(start) }))
     }
 
     fn flow(&mut self, start: Span) -> PResult<Flow> {
@@ -100,13 +88,7 @@ impl Parser<'_> {
         let source = self.source(source)?;
         let steps = nodes.map(|node| self.step(node)).collect::<PResult<Vec<_>>>()?;
         let (dest, annotations) = self.dest(last)?;
-        Ok(Flow {
-            source,
-            steps,
-            dest,
-            annotations,
-            span,
-        })
+        Ok(Flow { source, steps, dest, annotations, span })
     }
 
     fn not_an_arrow(&mut self) -> Reported {
@@ -131,11 +113,7 @@ impl Parser<'_> {
             NodeKind::Single(self.postfix()?)
         };
         let span = self.since(start);
-        Ok(Node {
-            kind,
-            annotations: self.annotations()?,
-            span,
-        })
+        Ok(Node { kind, annotations: self.annotations()?, span })
     }
 
     fn source(&mut self, node: Node) -> PResult<Source> {
@@ -147,24 +125,13 @@ impl Parser<'_> {
                 if let Some(annotation) = items.iter().flat_map(|(_, annotations)| annotations).next() {
                     return Err(self.misplaced_annotation(annotation.span));
                 }
-                let items = items
-                    .into_iter()
-                    .map(|(item, _)| self.operand(item))
-                    .collect::<PResult<Vec<_>>>()?;
-                Ok(Source::Tensors {
-                    items,
-                    tuple: true,
-                    span: node.span,
-                })
+                let items = items.into_iter().map(|(item, _)| self.operand(item)).collect::<PResult<Vec<_>>>()?;
+                Ok(Source::Tensors { items, tuple: true, span: node.span })
             }
             NodeKind::Single(expr) => match expr.kind {
                 ExprKind::Ellipsis => Ok(Source::Elided(node.span)),
                 ExprKind::Call(..) => Ok(Source::Call(self.call(expr)?)),
-                _ => Ok(Source::Tensors {
-                    items: vec![self.operand(expr)?],
-                    tuple: false,
-                    span: node.span,
-                }),
+                _ => Ok(Source::Tensors { items: vec![self.operand(expr)?], tuple: false, span: node.span }),
             },
         }
     }
@@ -186,19 +153,12 @@ impl Parser<'_> {
         if fine {
             return Ok(expr);
         }
-        Err(self.error(
-            expr.span,
-            "expected a tensor",
-            "name a tensor, an index of one, or `saved.name`",
-        ))
+        Err(self.error(expr.span, "expected a tensor", "name a tensor, an index of one, or `saved.name`"))
     }
 
     fn step(&mut self, node: Node) -> PResult<Step> {
         let kind = match node.kind {
-            NodeKind::Single(Expr {
-                kind: ExprKind::List(dims),
-                ..
-            }) => StepKind::Shape(dims),
+            NodeKind::Single(Expr { kind: ExprKind::List(dims), .. }) => StepKind::Shape(dims),
             NodeKind::Single(expr) => StepKind::Call(self.call(expr)?),
             NodeKind::Tuple(_) => {
                 return Err(self.report(
@@ -208,11 +168,7 @@ impl Parser<'_> {
                 ));
             }
         };
-        Ok(Step {
-            kind,
-            annotations: node.annotations,
-            span: node.span,
-        })
+        Ok(Step { kind, annotations: node.annotations, span: node.span })
     }
 
     /// `matmul(w)`, `attention`, `blocks[0:8]()`, `mlp.backward()`.
@@ -228,20 +184,8 @@ impl Parser<'_> {
             _ => (callee.as_path(), None),
         };
         match path {
-            Some(path) => Ok(Call {
-                callee: Callee {
-                    path,
-                    index,
-                    span: callee_span,
-                },
-                args,
-                span,
-            }),
-            None => Err(self.error(
-                callee_span,
-                "expected an operation",
-                "call a primitive, a module or an instance",
-            )),
+            Some(path) => Ok(Call { callee: Callee { path, index, span: callee_span }, args, span }),
+            None => Err(self.error(callee_span, "expected an operation", "call a primitive, a module or an instance")),
         }
     }
 
@@ -258,21 +202,10 @@ impl Parser<'_> {
                     return Err(self.not_a_name(&expr));
                 };
                 let ignored = path.as_name().is_some_and(|name| name.name == "_");
-                Ok(DestItem {
-                    name: (!ignored).then_some(path),
-                    annotations,
-                    span,
-                })
+                Ok(DestItem { name: (!ignored).then_some(path), annotations, span })
             })
             .collect::<PResult<Vec<_>>>()?;
-        Ok((
-            Dest {
-                items,
-                tuple,
-                span: node.span,
-            },
-            node.annotations,
-        ))
+        Ok((Dest { items, tuple, span: node.span }, node.annotations))
     }
 
     fn not_a_name(&mut self, expr: &Expr) -> Reported {

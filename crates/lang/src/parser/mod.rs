@@ -45,11 +45,7 @@ pub struct Parsed {
 pub fn parse(file: FileId, text: &str) -> Parsed {
     let lexed = lexer::lex(file, text);
     // One finding per line: what follows a bad character on its line is guesswork.
-    let bad_lines = lexed
-        .diagnostics
-        .iter()
-        .map(|d| line_of(text, d.primary.span.start))
-        .collect();
+    let bad_lines = lexed.diagnostics.iter().map(|d| line_of(text, d.primary.span.start)).collect();
     let mut parser = Parser {
         file,
         text,
@@ -63,11 +59,7 @@ pub fn parse(file: FileId, text: &str) -> Parsed {
     let file = parser.file();
     let mut diagnostics = parser.diagnostics;
     diagnostics.sort_by_key(|d| d.primary.span.start);
-    Parsed {
-        file,
-        comments: lexed.comments,
-        diagnostics,
-    }
+    Parsed { file, comments: lexed.comments, diagnostics }
 }
 
 /// Proof that a diagnostic was issued.
@@ -89,8 +81,5 @@ struct Parser<'a> {
 }
 
 fn line_of(text: &str, offset: u32) -> usize {
-    text.as_bytes()[..(offset as usize).min(text.len())]
-        .iter()
-        .filter(|b| **b == b'\n')
-        .count()
+    text.as_bytes()[..(offset as usize).min(text.len())].iter().filter(|b| **b == b'\n').count()
 }

@@ -14,28 +14,20 @@ const PASS_WORDS: &[&str] = &["in", "out", "inputs", "outputs", "graph", "save",
 impl Parser<'_> {
     /// After `forward:` or `backward:`.
     pub(super) fn pass(&mut self) -> PResult<Pass> {
-        Ok(Pass {
-            items: self.block(Self::pass_item)?,
-        })
+        Ok(Pass { items: self.block(Self::pass_item)? })
     }
 
     fn pass_item(&mut self) -> PResult<PassItem> {
         let start = self.peek().span;
         if self.eat(TokenKind::Ellipsis).is_some() {
             self.end_line()?;
-            return Ok(PassItem {
-                kind: PassItemKind::Elided,
-                span: start,
-            });
+            return Ok(PassItem { kind: PassItemKind::Elided, span: start });
         }
         let word = self.ident("a part such as `in:`, `out:` or `graph:`")?;
         if self.eat(TokenKind::Assign).is_some() {
             let value = self.expr()?;
             self.end_line()?;
-            return Ok(PassItem {
-                kind: PassItemKind::Rule { name: word, value },
-                span: self.since(start),
-            });
+            return Ok(PassItem { kind: PassItemKind::Rule { name: word, value }, span: self.since(start) });
         }
         self.expect(TokenKind::Colon)?;
         let kind = match &*word.name {
@@ -45,10 +37,7 @@ impl Parser<'_> {
             "outputs" => PassItemKind::Outputs(self.io_block()?),
             "graph" => {
                 let statements = self.statements()?;
-                PassItemKind::Graph(Graph {
-                    statements,
-                    span: self.since(start),
-                })
+                PassItemKind::Graph(Graph { statements, span: self.since(start) })
             }
             "save" => PassItemKind::Save(self.name_list_line()?),
             "recompute" => PassItemKind::Recompute(self.name_list_line()?),
@@ -70,10 +59,7 @@ impl Parser<'_> {
                 return Err(self.report(found));
             }
         };
-        Ok(PassItem {
-            kind,
-            span: self.since(start),
-        })
+        Ok(PassItem { kind, span: self.since(start) })
     }
 
     fn io_line(&mut self) -> PResult<IoSpec> {
@@ -84,16 +70,8 @@ impl Parser<'_> {
 
     fn io_spec(&mut self) -> PResult<IoSpec> {
         let tuple = self.eat(TokenKind::LParen).is_some();
-        let tensors = if tuple {
-            self.list(TokenKind::RParen, Self::io_tensor)?
-        } else {
-            vec![self.io_tensor()?]
-        };
-        let value = if self.eat(TokenKind::Assign).is_some() {
-            Some(self.expr()?)
-        } else {
-            None
-        };
+        let tensors = if tuple { self.list(TokenKind::RParen, Self::io_tensor)? } else { vec![self.io_tensor()?] };
+        let value = if self.eat(TokenKind::Assign).is_some() { Some(self.expr()?) } else { None };
         Ok(IoSpec { tensors, tuple, value })
     }
 
@@ -123,14 +101,7 @@ impl Parser<'_> {
             let ty = Some(self.type_expr()?);
             let annotations = self.annotations()?;
             let span = self.since(start);
-            return Ok(IoTensor {
-                name: None,
-                ty,
-                optional: false,
-                variadic: false,
-                annotations,
-                span,
-            });
+            return Ok(IoTensor { name: None, ty, optional: false, variadic: false, annotations, span });
         }
         let name = self.take_ident();
         if self.eat(TokenKind::Colon).is_some() {
@@ -140,14 +111,7 @@ impl Parser<'_> {
         let variadic = self.eat(TokenKind::Ellipsis).is_some();
         let annotations = self.annotations()?;
         let span = self.since(start);
-        Ok(IoTensor {
-            name: Some(name),
-            ty: None,
-            optional,
-            variadic,
-            annotations,
-            span,
-        })
+        Ok(IoTensor { name: Some(name), ty: None, optional, variadic, annotations, span })
     }
 
     /// The rest of `name: type @annotations`; the colon is taken.
@@ -156,14 +120,7 @@ impl Parser<'_> {
         let ty = Some(self.type_expr()?);
         let annotations = self.annotations()?;
         let span = self.since(start);
-        Ok(IoTensor {
-            name: Some(name),
-            ty,
-            optional: false,
-            variadic: false,
-            annotations,
-            span,
-        })
+        Ok(IoTensor { name: Some(name), ty, optional: false, variadic: false, annotations, span })
     }
 
     pub(super) fn name_list_line(&mut self) -> PResult<NameList> {
@@ -176,19 +133,14 @@ impl Parser<'_> {
     pub(super) fn name_list(&mut self) -> PResult<NameList> {
         let open = self.expect(TokenKind::LBracket)?;
         let items = self.list(TokenKind::RBracket, Self::name_pattern)?;
-        Ok(NameList {
-            items,
-            span: self.since(open.span),
-        })
+        Ok(NameList { items, span: self.since(open.span) })
     }
 
     fn name_pattern(&mut self) -> PResult<NamePattern> {
         let start = self.peek().span;
         let mut end = start.start;
-        while matches!(
-            self.kind(),
-            TokenKind::Ident | TokenKind::Star | TokenKind::StarStar | TokenKind::Dot
-        ) && (self.peek().span.start == end)
+        while matches!(self.kind(), TokenKind::Ident | TokenKind::Star | TokenKind::StarStar | TokenKind::Dot)
+            && (self.peek().span.start == end)
         {
             end = self.bump().span.end;
         }
@@ -200,11 +152,7 @@ impl Parser<'_> {
         if pattern.is_empty() && !spread {
             return Err(self.expected("the name of a tensor"));
         }
-        Ok(NamePattern {
-            pattern,
-            spread,
-            span: self.since(start),
-        })
+        Ok(NamePattern { pattern, spread, span: self.since(start) })
     }
 
     /// `impl: kernel`, or `impl:` with `forward:` and `backward:` lines.
@@ -223,10 +171,7 @@ impl Parser<'_> {
     /// The rest of the line as written, with runs of blanks made one.
     pub(super) fn words(&mut self) -> PResult<String> {
         let start = self.peek().span;
-        while !matches!(
-            self.kind(),
-            TokenKind::Newline | TokenKind::Eof | TokenKind::Dedent | TokenKind::Indent
-        ) {
+        while !matches!(self.kind(), TokenKind::Newline | TokenKind::Eof | TokenKind::Dedent | TokenKind::Indent) {
             self.bump();
         }
         let span = self.since(start);

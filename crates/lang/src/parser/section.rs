@@ -48,10 +48,7 @@ impl Parser<'_> {
             }
             _ => self.keyword_section()?,
         };
-        Ok(Section {
-            kind,
-            span: self.since(start),
-        })
+        Ok(Section { kind, span: self.since(start) })
     }
 
     fn keyword_section(&mut self) -> PResult<SectionKind> {
@@ -84,10 +81,7 @@ impl Parser<'_> {
             "save" => SectionKind::Save(self.name_list_line()?),
             "impl" => SectionKind::Impl(self.impl_section()?),
             "invariants" => SectionKind::Invariants(self.block(Self::invariant)?),
-            _ => SectionKind::Remarks {
-                name: word,
-                lines: self.remark_lines()?,
-            },
+            _ => SectionKind::Remarks { name: word, lines: self.remark_lines()? },
         })
     }
 
@@ -97,10 +91,7 @@ impl Parser<'_> {
         let raw = self.text_of(token.span);
         let inner = raw.strip_prefix("\"\"\"").unwrap_or(raw);
         let inner = inner.strip_suffix("\"\"\"").unwrap_or(inner);
-        DocString {
-            text: without_indentation(inner),
-            span: token.span,
-        }
+        DocString { text: without_indentation(inner), span: token.span }
     }
 
     fn let_item(&mut self) -> PResult<LetItem> {
@@ -114,17 +105,11 @@ impl Parser<'_> {
         let item = match self.kind() {
             TokenKind::Assign => {
                 self.bump();
-                LetItem::Bind {
-                    name,
-                    value: self.expr()?,
-                }
+                LetItem::Bind { name, value: self.expr()? }
             }
             TokenKind::Colon => {
                 self.bump();
-                LetItem::Dim {
-                    name,
-                    role: self.ident("a dimension such as `batch_dim`")?,
-                }
+                LetItem::Dim { name, role: self.ident("a dimension such as `batch_dim`")? }
             }
             _ => return Err(self.expected("`=` or `:`")),
         };
@@ -153,28 +138,12 @@ impl Parser<'_> {
         let path = self.weight_path()?;
         self.expect(TokenKind::Colon)?;
         let ty = self.type_expr()?;
-        let default = if self.eat(TokenKind::Assign).is_some() {
-            Some(self.expr()?)
-        } else {
-            None
-        };
-        let condition = if self.eat_word("if").is_some() {
-            Some(self.condition()?)
-        } else {
-            None
-        };
+        let default = if self.eat(TokenKind::Assign).is_some() { Some(self.expr()?) } else { None };
+        let condition = if self.eat_word("if").is_some() { Some(self.condition()?) } else { None };
         let annotations = self.annotations()?;
         let span: Span = self.since(start);
         self.end_line()?;
-        Ok(ParamEntry {
-            adds,
-            path,
-            ty,
-            default,
-            condition,
-            annotations,
-            span,
-        })
+        Ok(ParamEntry { adds, path, ty, default, condition, annotations, span })
     }
 
     fn constant(&mut self) -> PResult<ConstantEntry> {
@@ -183,11 +152,7 @@ impl Parser<'_> {
         let value = self.expr()?;
         let annotations = self.annotations()?;
         self.end_line()?;
-        Ok(ConstantEntry {
-            name,
-            value,
-            annotations,
-        })
+        Ok(ConstantEntry { name, value, annotations })
     }
 
     fn pattern(&mut self) -> PResult<Pattern> {
@@ -208,10 +173,7 @@ impl Parser<'_> {
                 Ok(names)
             })
         })?;
-        Ok(Pattern {
-            kind,
-            sublayers: parts.into_iter().flatten().collect(),
-        })
+        Ok(Pattern { kind, sublayers: parts.into_iter().flatten().collect() })
     }
 
     fn invariant(&mut self) -> PResult<Invariant> {
@@ -258,24 +220,12 @@ impl Parser<'_> {
 fn without_indentation(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
     let indent = |line: &str| line.chars().take_while(|c| c.is_whitespace()).count();
-    let common = lines
-        .iter()
-        .skip(1)
-        .filter(|l| !l.is_empty())
-        .map(|l| indent(l))
-        .min()
-        .unwrap_or(0);
+    let common = lines.iter().skip(1).filter(|l| !l.is_empty()).map(|l| indent(l)).min().unwrap_or(0);
     let strip = |line: &str, n: usize| line.chars().skip(n).collect::<String>();
     let stripped: Vec<String> = lines
         .iter()
         .enumerate()
-        .map(|(index, line)| {
-            if index == 0 {
-                line.trim_start().to_string()
-            } else {
-                strip(line, common)
-            }
-        })
+        .map(|(index, line)| if index == 0 { line.trim_start().to_string() } else { strip(line, common) })
         .collect();
     let first = stripped.iter().position(|l| !l.is_empty()).unwrap_or(stripped.len());
     let last = stripped.iter().rposition(|l| !l.is_empty()).map_or(first, |n| n + 1);

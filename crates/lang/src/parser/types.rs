@@ -12,10 +12,7 @@ impl Parser<'_> {
             let start = p.peek().span;
             let mut ty = p.type_atom()?;
             if p.eat(TokenKind::Question).is_some() {
-                ty = TypeExpr {
-                    kind: TypeKind::Optional(Box::new(ty)),
-                    span: p.since(start),
-                };
+                ty = TypeExpr { kind: TypeKind::Optional(Box::new(ty)), span: p.since(start) };
             }
             Ok(ty)
         })
@@ -37,46 +34,29 @@ impl Parser<'_> {
                 ("tuple", TokenKind::LParen) => self.each()?,
                 _ => {
                     let path = self.path("a type")?;
-                    let args = if self.is(TokenKind::LParen) {
-                        Some(self.args()?)
-                    } else {
-                        None
-                    };
+                    let args = if self.is(TokenKind::LParen) { Some(self.args()?) } else { None };
                     TypeKind::Named { path, args }
                 }
             },
             _ => return Err(self.expected("a type such as `[B, T, C]`")),
         };
-        Ok(TypeExpr {
-            kind,
-            span: self.since(start),
-        })
+        Ok(TypeExpr { kind, span: self.since(start) })
     }
 
     fn tensor_or_array(&mut self) -> PResult<TypeKind> {
         let (dims, dtype) = self.dims()?;
         let times = self.is(TokenKind::Times)
             || (self.is_word("x")
-                && matches!(
-                    self.kind_at(1),
-                    TokenKind::Ident | TokenKind::LBracket | TokenKind::LParen
-                ));
+                && matches!(self.kind_at(1), TokenKind::Ident | TokenKind::LBracket | TokenKind::LParen));
         if !times {
-            return Ok(TypeKind::Tensor {
-                dims,
-                dtype,
-                spelling: TensorSpelling::Brackets,
-            });
+            return Ok(TypeKind::Tensor { dims, dtype, spelling: TensorSpelling::Brackets });
         }
         let times = self.bump();
         let mut dims = dims;
         match (dims.pop(), dims.is_empty(), dtype) {
             (Some(DimExpr::Size(length)), true, None) => {
                 let element = Box::new(self.type_expr()?);
-                Ok(TypeKind::Array {
-                    length: Box::new(length),
-                    element,
-                })
+                Ok(TypeKind::Array { length: Box::new(length), element })
             }
             _ => Err(self.error(times.span, "an array has one length", "write `[n] x Module(...)`")),
         }
@@ -101,13 +81,9 @@ impl Parser<'_> {
             }
         })?;
         let dtype = match dims.last() {
-            Some(DimExpr::Size(Expr {
-                kind: ExprKind::Name(name),
-                span,
-            })) if DTYPE_NAMES.contains(&&**name) => Some(Ident {
-                name: name.clone(),
-                span: *span,
-            }),
+            Some(DimExpr::Size(Expr { kind: ExprKind::Name(name), span })) if DTYPE_NAMES.contains(&&**name) => {
+                Some(Ident { name: name.clone(), span: *span })
+            }
             _ => None,
         };
         if dtype.is_some() {
@@ -121,11 +97,7 @@ impl Parser<'_> {
         self.expect(TokenKind::Lt)?;
         let (dims, dtype) = self.dims()?;
         self.expect(TokenKind::Gt)?;
-        Ok(TypeKind::Tensor {
-            dims,
-            dtype,
-            spelling: TensorSpelling::Explicit,
-        })
+        Ok(TypeKind::Tensor { dims, dtype, spelling: TensorSpelling::Explicit })
     }
 
     /// `Tensor[B, T]`, which the formatter turns into `[B, T]`.
@@ -137,11 +109,7 @@ impl Parser<'_> {
                 .label("not needed")
                 .hint("write the brackets alone, or `Tensor<[...]>` where that is unclear"),
         );
-        Ok(TypeKind::Tensor {
-            dims,
-            dtype,
-            spelling: TensorSpelling::Brackets,
-        })
+        Ok(TypeKind::Tensor { dims, dtype, spelling: TensorSpelling::Brackets })
     }
 
     fn generic_array(&mut self) -> PResult<TypeKind> {
@@ -184,11 +152,7 @@ impl Parser<'_> {
         while self.is(TokenKind::At) {
             let at = self.bump();
             let name = self.ident("an annotation's name")?;
-            let args = if self.is(TokenKind::LParen) {
-                Some(self.args()?)
-            } else {
-                None
-            };
+            let args = if self.is(TokenKind::LParen) { Some(self.args()?) } else { None };
             let span: Span = self.since(at.span);
             annotations.push(Annotation { name, args, span });
         }

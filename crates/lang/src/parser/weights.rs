@@ -34,11 +34,7 @@ impl Parser<'_> {
             }
         }
         let optional = self.eat(TokenKind::Question).is_some();
-        Ok(WeightPath {
-            parts,
-            optional,
-            span: self.since(start),
-        })
+        Ok(WeightPath { parts, optional, span: self.since(start) })
     }
 
     /// After `hf_mapping:`.
@@ -62,11 +58,7 @@ impl Parser<'_> {
         match &*word.name {
             "fuse" => {
                 let (parts, dim) = self.weight_parts(Self::string)?;
-                Ok(WeightSpec::Fuse {
-                    parts,
-                    dim,
-                    span: self.since(start),
-                })
+                Ok(WeightSpec::Fuse { parts, dim, span: self.since(start) })
             }
             "split" => {
                 let (parts, dim) = self.weight_parts(|p| {
@@ -74,11 +66,7 @@ impl Parser<'_> {
                     p.expect(TokenKind::Colon)?;
                     Ok((name, p.expr()?))
                 })?;
-                Ok(WeightSpec::Split {
-                    parts,
-                    dim,
-                    span: self.since(start),
-                })
+                Ok(WeightSpec::Split { parts, dim, span: self.since(start) })
             }
             "transform" => {
                 self.expect(TokenKind::LParen)?;
@@ -93,20 +81,13 @@ impl Parser<'_> {
                 let function = self.ident("a function's name")?;
                 self.eat(TokenKind::Comma);
                 self.expect(TokenKind::RParen)?;
-                Ok(WeightSpec::Transform {
-                    source,
-                    function,
-                    span: self.since(start),
-                })
+                Ok(WeightSpec::Transform { source, function, span: self.since(start) })
             }
             "tied_to" => {
                 self.expect(TokenKind::LParen)?;
                 let target = self.weight_path()?;
                 self.expect(TokenKind::RParen)?;
-                Ok(WeightSpec::TiedTo {
-                    target,
-                    span: self.since(start),
-                })
+                Ok(WeightSpec::TiedTo { target, span: self.since(start) })
             }
             other => Err(self.report(
                 Diagnostic::new(Code::E001, start, format!("unknown weight mapping `{other}`"))

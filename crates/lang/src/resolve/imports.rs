@@ -26,13 +26,8 @@ enum Target {
 
 pub(super) fn load(path: &str, loader: &dyn Loader) -> Program {
     let pinned = loader.lock().map(|text| Lock::parse(&text)).unwrap_or_default();
-    let mut resolver = Resolver {
-        loader,
-        pinned,
-        program: Program::default(),
-        by_path: BTreeMap::new(),
-        open: Vec::new(),
-    };
+    let mut resolver =
+        Resolver { loader, pinned, program: Program::default(), by_path: BTreeMap::new(), open: Vec::new() };
     if resolver.file(path, None).is_none() {
         let id = resolver.program.sources.add(format!("{path}.module"), "");
         let missing = Diagnostic::new(Code::L002, Span::new(id, 0, 0), format!("no file `{path}.module`"));
@@ -78,12 +73,7 @@ impl Resolver<'_> {
                 _ => None,
             })
             .collect();
-        let file = ResolvedFile {
-            id,
-            path: path.to_string(),
-            ast: parsed.file,
-            scope: BTreeMap::new(),
-        };
+        let file = ResolvedFile { id, path: path.to_string(), ast: parsed.file, scope: BTreeMap::new() };
         self.program.files.push(file);
         if index > 0 {
             self.program.lock.modules.insert(path.replace('/', "."), loaded.version);
@@ -121,10 +111,7 @@ impl Resolver<'_> {
                 self.check_target(file, import, &target);
                 if let Target::File(other) = target {
                     for (name, item) in self.exports(other) {
-                        let name = Ident {
-                            name,
-                            span: import.span,
-                        };
+                        let name = Ident { name, span: import.span };
                         self.bind(file, &name, false, Target::Item(item), bound);
                     }
                 }
@@ -146,9 +133,7 @@ impl Resolver<'_> {
     }
 
     fn not_found(&mut self, import: &Import, span: Span, path: &str) {
-        let version = import
-            .version
-            .map_or(String::new(), |v| format!(" in version {}", v.major));
+        let version = import.version.map_or(String::new(), |v| format!(" in version {}", v.major));
         let mut found = Diagnostic::new(Code::L002, span, format!("nothing named `{path}`{version}"))
             .label("neither the standard library nor the project has it");
         if import.version.is_some() {
@@ -184,17 +169,11 @@ impl Resolver<'_> {
         };
         if self.open.contains(&other) {
             let start = self.open.iter().position(|f| *f == other).unwrap_or(0);
-            let circle: Vec<String> = self.open[start..]
-                .iter()
-                .map(|f| self.program.files[*f].path.clone())
-                .collect();
+            let circle: Vec<String> = self.open[start..].iter().map(|f| self.program.files[*f].path.clone()).collect();
             let (message, hint) = if other == file {
                 ("file imports itself", "remove the import: its names are here already")
             } else {
-                (
-                    "files import one another in a circle",
-                    "move what both need into a third file",
-                )
+                ("files import one another in a circle", "move what both need into a third file")
             };
             let back = &self.program.files[other].path;
             let note = format!("{} -> {back}", circle.join(" -> "));
@@ -211,14 +190,10 @@ impl Resolver<'_> {
         if let Some(pinned) = self.pinned.modules.get(&path)
             && *pinned != resolved
         {
-            let found = Diagnostic::new(
-                Code::L004,
-                import.span,
-                format!("`{path}` is locked to another version"),
-            )
-            .label(format!("resolves to {resolved}"))
-            .note(format!("module.lock says {pinned}"))
-            .hint("update module.lock, or import the locked version");
+            let found = Diagnostic::new(Code::L004, import.span, format!("`{path}` is locked to another version"))
+                .label(format!("resolves to {resolved}"))
+                .note(format!("module.lock says {pinned}"))
+                .hint("update module.lock, or import the locked version");
             self.report(found);
         }
     }
@@ -234,11 +209,7 @@ impl Resolver<'_> {
         {
             return Some(Target::Primitive((*name).to_string()));
         }
-        let folder = self.program.files[file]
-            .path
-            .rsplit_once('/')
-            .map_or("", |(folder, _)| folder)
-            .to_string();
+        let folder = self.program.files[file].path.rsplit_once('/').map_or("", |(folder, _)| folder).to_string();
         let path = parts.join("/");
         let mut places = vec![path.clone()];
         if parts[0] != "std" && !folder.is_empty() {
@@ -310,25 +281,17 @@ impl Resolver<'_> {
         });
         if alias && let Some(span) = earlier.or(declared) {
             return self.report(
-                Diagnostic::new(
-                    Code::E024,
-                    name.span,
-                    format!("alias `{}` shadows an existing name", name.name),
-                )
-                .label("already taken")
-                .also(span, "taken here")
-                .hint("choose another name after `as`"),
+                Diagnostic::new(Code::E024, name.span, format!("alias `{}` shadows an existing name", name.name))
+                    .label("already taken")
+                    .also(span, "taken here")
+                    .hint("choose another name after `as`"),
             );
         }
         if alias && primitives::find(&name.name).is_some() {
             return self.report(
-                Diagnostic::new(
-                    Code::E024,
-                    name.span,
-                    format!("alias `{}` shadows a primitive", name.name),
-                )
-                .label("already the name of a primitive")
-                .hint("choose another name after `as`"),
+                Diagnostic::new(Code::E024, name.span, format!("alias `{}` shadows a primitive", name.name))
+                    .label("already the name of a primitive")
+                    .hint("choose another name after `as`"),
             );
         }
         if let Some(span) = earlier

@@ -61,8 +61,7 @@ impl<'a> ModuleView<'a> {
                 view.item = item;
                 // Parents' parameters of the same name are the child's; the others keep their defaults.
                 let own: Vec<&str> = decl.params.iter().flatten().filter_map(param_name).collect();
-                view.header
-                    .retain(|param| param_name(param).is_some_and(|name| !own.contains(&name)));
+                view.header.retain(|param| param_name(param).is_some_and(|name| !own.contains(&name)));
                 view
             }
             _ => ModuleView {
@@ -85,8 +84,7 @@ impl<'a> ModuleView<'a> {
                 SectionKind::Params(entries) => {
                     for entry in entries {
                         let name = entry.path.as_name().map(|name| &name.name);
-                        view.params
-                            .retain(|old| name.is_none() || old.path.as_name().map(|n| &n.name) != name);
+                        view.params.retain(|old| name.is_none() || old.path.as_name().map(|n| &n.name) != name);
                         view.params.push(entry);
                     }
                 }
@@ -170,13 +168,8 @@ pub(super) fn check(program: &Program, item: ItemRef, decl: &Decl, found: &mut V
     }
     let fits = matches!(
         (decl.kind, parent_decl.kind),
-        (
-            DeclKind::Module | DeclKind::AbstractModule,
-            DeclKind::Module | DeclKind::AbstractModule
-        ) | (
-            DeclKind::Block,
-            DeclKind::Block | DeclKind::Module | DeclKind::AbstractModule
-        )
+        (DeclKind::Module | DeclKind::AbstractModule, DeclKind::Module | DeclKind::AbstractModule)
+            | (DeclKind::Block, DeclKind::Block | DeclKind::Module | DeclKind::AbstractModule)
     );
     if !fits {
         let (child, parent) = (decl.kind.keyword(), parent_decl.kind.keyword());
@@ -213,25 +206,12 @@ fn check_params(program: &Program, decl: &Decl, parent: &ModuleView<'_>, found: 
     });
     for entry in entries.flatten() {
         let Some(name) = entry.path.as_name() else { continue };
-        let inherited = parent
-            .params
-            .iter()
-            .find(|old| old.path.as_name().is_some_and(|n| n.name == name.name));
-        let text = |entry: &ParamEntry| {
-            program
-                .sources
-                .slice(entry.ty.span)
-                .split_whitespace()
-                .collect::<String>()
-        };
+        let inherited = parent.params.iter().find(|old| old.path.as_name().is_some_and(|n| n.name == name.name));
+        let text = |entry: &ParamEntry| program.sources.slice(entry.ty.span).split_whitespace().collect::<String>();
         match inherited {
             Some(old) if entry.adds || text(old) != text(entry) => {
                 let message = format!("`{}` is inherited with another type", name.name);
-                let message = if entry.adds {
-                    format!("`+{}` is inherited already", name.name)
-                } else {
-                    message
-                };
+                let message = if entry.adds { format!("`+{}` is inherited already", name.name) } else { message };
                 found.push(
                     Diagnostic::new(Code::E011, entry.span, message)
                         .label("redefined here")

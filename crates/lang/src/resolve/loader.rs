@@ -40,11 +40,7 @@ impl MemoryLoader {
 
     /// Adds a file under a path without extension; a later version of the same path comes later.
     pub fn with(mut self, path: &str, version: &str, text: &str) -> Self {
-        let loaded = Loaded {
-            name: format!("{path}.module"),
-            text: text.to_string(),
-            version: version.to_string(),
-        };
+        let loaded = Loaded { name: format!("{path}.module"), text: text.to_string(), version: version.to_string() };
         self.files.entry(path.to_string()).or_default().push(loaded);
         self
     }
@@ -61,19 +57,13 @@ impl Loader for MemoryLoader {
         let versions = self.files.get(path)?;
         match major {
             None => versions.last().cloned(),
-            Some(major) => versions
-                .iter()
-                .rev()
-                .find(|file| major_of(&file.version) == Some(major))
-                .cloned(),
+            Some(major) => versions.iter().rev().find(|file| major_of(&file.version) == Some(major)).cloned(),
         }
     }
 
     fn list(&self, folder: &str) -> Vec<String> {
         let inside = |path: &&String| {
-            path.strip_prefix(folder)
-                .and_then(|rest| rest.strip_prefix('/'))
-                .is_some_and(|rest| !rest.contains('/'))
+            path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')).is_some_and(|rest| !rest.contains('/'))
         };
         self.files.keys().filter(inside).cloned().collect()
     }

@@ -95,12 +95,8 @@ fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
 fn reserved(name: &Ident, found: &mut Vec<Diagnostic>) {
     if RESERVED.contains(&&*name.name) {
         found.push(
-            Diagnostic::new(
-                Code::L006,
-                name.span,
-                format!("`{}` is a name of the language", name.name),
-            )
-            .label("choose another name"),
+            Diagnostic::new(Code::L006, name.span, format!("`{}` is a name of the language", name.name))
+                .label("choose another name"),
         );
     }
 }
@@ -129,11 +125,7 @@ fn check_decl(decl: &Decl, found: &mut Vec<Diagnostic>) {
     for section in &decl.sections {
         match &section.kind {
             SectionKind::Params(entries) => {
-                distinct(
-                    entries.iter().filter_map(|entry| entry.path.as_name()),
-                    "parameter",
-                    found,
-                );
+                distinct(entries.iter().filter_map(|entry| entry.path.as_name()), "parameter", found);
             }
             SectionKind::Let(items) => {
                 let names = items.iter().filter_map(|item| match item {

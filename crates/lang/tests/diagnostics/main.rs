@@ -23,12 +23,10 @@ fn loader(text: &str) -> MemoryLoader {
             }
         }
     }
-    parts.iter().fold(MemoryLoader::new(), |loader, (head, body)| {
-        match head.split(' ').collect::<Vec<_>>()[..] {
-            ["file", path, version] => loader.with(path, version, body),
-            ["lock"] => loader.with_lock(body),
-            _ => panic!("unknown heading `{head}`"),
-        }
+    parts.iter().fold(MemoryLoader::new(), |loader, (head, body)| match head.split(' ').collect::<Vec<_>>()[..] {
+        ["file", path, version] => loader.with(path, version, body),
+        ["lock"] => loader.with_lock(body),
+        _ => panic!("unknown heading `{head}`"),
     })
 }
 
@@ -46,10 +44,7 @@ fn compare(name: &str, drawn: &str) {
         return std::fs::write(path, drawn).unwrap();
     }
     let expected = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        drawn == expected,
-        "{name} differs (BLESS=1 accepts):\n--- expected\n{expected}\n--- drawn\n{drawn}"
-    );
+    assert!(drawn == expected, "{name} differs (BLESS=1 accepts):\n--- expected\n{expected}\n--- drawn\n{drawn}");
 }
 
 #[test]
@@ -60,11 +55,7 @@ fn every_code_has_a_case_that_raises_it() {
         let text = std::fs::read_to_string(&path).unwrap_or_else(|_| panic!("no case for {code}"));
         let (program, found) = findings(&text);
         let drawn = render_all(&program.sources, &found, Style::Plain);
-        let strangers: Vec<_> = found
-            .iter()
-            .filter(|d| d.code != *code)
-            .map(|d| d.code.name())
-            .collect();
+        let strangers: Vec<_> = found.iter().filter(|d| d.code != *code).map(|d| d.code.name()).collect();
         if !found.iter().any(|d| d.code == *code) || !strangers.is_empty() {
             wrong.push(format!("the case for {code} should raise it alone:\n{drawn}"));
         } else {
@@ -77,10 +68,7 @@ fn every_code_has_a_case_that_raises_it() {
 #[test]
 fn good_files_have_no_findings() {
     let folder = here("modules/check");
-    let mut paths: Vec<_> = std::fs::read_dir(&folder)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .collect();
+    let mut paths: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     let mut loader = MemoryLoader::new();
     let mut names = Vec::new();
@@ -93,11 +81,7 @@ fn good_files_have_no_findings() {
         let program = Program::load(&name, &loader);
         let mut found = program.diagnostics.clone();
         found.extend(lang::check::check(&program).diagnostics);
-        assert!(
-            found.is_empty(),
-            "{}",
-            render_all(&program.sources, &found, Style::Plain)
-        );
+        assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
     }
 }
 
@@ -105,9 +89,7 @@ fn good_files_have_no_findings() {
 fn types_of_every_variant() {
     let text = |name: &str| std::fs::read_to_string(here("modules/check").join(format!("{name}.module"))).unwrap();
     let loader =
-        MemoryLoader::new()
-            .with("linear", "local", &text("linear"))
-            .with("attention", "local", &text("attention"));
+        MemoryLoader::new().with("linear", "local", &text("linear")).with("attention", "local", &text("attention"));
     let program = Program::load("attention", &loader);
     let mut page = String::new();
     for module in lang::check::check(&program).modules {
@@ -137,14 +119,7 @@ fn findings_as_json() {
 fn codes_explain_themselves() {
     let page: String = Code::ALL
         .iter()
-        .map(|code| {
-            format!(
-                "{code} ({}): {}\n    {}\n",
-                code.severity(),
-                code.title(),
-                code.explanation()
-            )
-        })
+        .map(|code| format!("{code} ({}): {}\n    {}\n", code.severity(), code.title(), code.explanation()))
         .collect();
     compare("codes.txt", &page);
 }

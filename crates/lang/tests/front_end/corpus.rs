@@ -23,10 +23,7 @@ pub(crate) fn tree_without_spans(text: &str) -> String {
         let line = line.strip_prefix("span: ").unwrap_or(line);
         line.strip_prefix('@').is_some_and(|rest| rest.contains(".."))
     };
-    tree.lines()
-        .filter(|line| !is_span(line))
-        .collect::<Vec<_>>()
-        .join("\n")
+    tree.lines().filter(|line| !is_span(line)).collect::<Vec<_>>().join("\n")
 }
 
 /// The comments' words, sorted.
@@ -46,19 +43,9 @@ pub(crate) fn check_formatting(name: &str, text: &str) {
     let Ok(once) = lang::fmt::format(text) else { return };
     let twice =
         lang::fmt::format(&once).unwrap_or_else(|d| panic!("{name}: broken: {d:#?}\n--- from\n{text}\n--- to\n{once}"));
-    assert!(
-        once == twice,
-        "{name}: not settled\n--- from\n{text}\n--- once\n{once}\n--- twice\n{twice}"
-    );
+    assert!(once == twice, "{name}: not settled\n--- from\n{text}\n--- once\n{once}\n--- twice\n{twice}");
     let (before, after) = (tree_without_spans(text), tree_without_spans(&once));
     let changed = before.lines().zip(after.lines()).find(|(a, b)| a != b);
-    assert!(
-        before == after,
-        "{name}: the tree changed: {changed:?}\n--- from\n{text}\n--- to\n{once}"
-    );
-    assert_eq!(
-        comments(text),
-        comments(&once),
-        "{name}: comments changed\n--- from\n{text}\n--- to\n{once}"
-    );
+    assert!(before == after, "{name}: the tree changed: {changed:?}\n--- from\n{text}\n--- to\n{once}");
+    assert_eq!(comments(text), comments(&once), "{name}: comments changed\n--- from\n{text}\n--- to\n{once}");
 }

@@ -99,14 +99,8 @@ fn mutate(text: &str, random: &mut Random) -> String {
 
 #[test]
 fn damaged_files_never_panic_and_format_consistently() {
-    let corpus: Vec<String> = module_files()
-        .iter()
-        .map(|path| std::fs::read_to_string(path).unwrap())
-        .collect();
-    let rounds = std::env::var("FUZZ_ROUNDS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(2500);
+    let corpus: Vec<String> = module_files().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
+    let rounds = std::env::var("FUZZ_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2500);
     let mut random = Random(1);
     for round in 0..rounds {
         let text = mutate(&corpus[round % corpus.len()], &mut random);
@@ -122,26 +116,14 @@ fn damaged_files_never_panic_and_format_consistently() {
 fn damaged_files_never_panic_the_checker() {
     let corpus: Vec<(String, String)> = module_files()
         .iter()
-        .map(|path| {
-            (
-                path.file_stem().unwrap().to_str().unwrap().to_string(),
-                std::fs::read_to_string(path).unwrap(),
-            )
-        })
+        .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_string(), std::fs::read_to_string(path).unwrap()))
         .collect();
-    let rounds = std::env::var("FUZZ_ROUNDS")
-        .ok()
-        .and_then(|n| n.parse().ok())
-        .unwrap_or(800);
+    let rounds = std::env::var("FUZZ_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(800);
     let mut random = Random(2);
     for round in 0..rounds {
         let (damaged, _) = &corpus[round % corpus.len()];
         let loader = corpus.iter().fold(MemoryLoader::new(), |loader, (name, text)| {
-            let text = if name == damaged {
-                mutate(text, &mut random)
-            } else {
-                text.clone()
-            };
+            let text = if name == damaged { mutate(text, &mut random) } else { text.clone() };
             loader.with(name, "local", &text)
         });
         let program = Program::load(damaged, &loader);

@@ -30,9 +30,6 @@ foo Second():
     let lines: Vec<_> = found.lines().filter(|line| line.contains("a.module:")).collect();
     assert_eq!(lines.len(), 7, "{found}");
     for line in [1, 2, 4, 6, 8, 9, 11] {
-        assert!(
-            lines.iter().any(|l| l.contains(&format!("a.module:{line}:"))),
-            "line {line}\n{found}"
-        );
+        assert!(lines.iter().any(|l| l.contains(&format!("a.module:{line}:"))), "line {line}\n{found}");
     }
 }

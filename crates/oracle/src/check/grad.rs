@@ -29,9 +29,7 @@ pub fn tangents(graph: &Graph, inputs: &[Literal], rng: &mut Rng) -> Judged {
 }
 
 fn f64_inputs(inputs: &[Literal]) -> Vec<usize> {
-    (0..inputs.len())
-        .filter(|&i| inputs[i].ty().dtype == DType::F64)
-        .collect()
+    (0..inputs.len()).filter(|&i| inputs[i].ty().dtype == DType::F64).collect()
 }
 
 /// Numbers of size 0.2 to 1, of either sign.
@@ -90,7 +88,9 @@ fn forward(
         };
         for (i, (slope, doubt)) in slopes.into_iter().enumerate() {
             let got = tangents[k].get(i).to_f64();
-            if !((got - slope).abs() <= 1e-7 * (1.0 + slope.abs()) + doubt) {
+            // A NaN is never close.
+            let close = (got - slope).abs() <= 1e-7 * (1.0 + slope.abs()) + doubt;
+            if !close {
                 return Err(format!(
                     "jvp of output {k} ({}), element {i}: got {got}, finite differences give {slope} ± {doubt:e}\n{}",
                     y.ty(),
@@ -204,9 +204,7 @@ pub fn second_order_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng:
     let backward = (t.vjp)(graph, &wrt).map_err(|e| format!("vjp: {e}\n{graph}"))?;
     let mut args = inputs.to_vec();
     for ty in graph.output_types().iter().filter(|t| t.dtype.is_float()) {
-        args.push(Literal::from_fn(ty.clone(), |_| {
-            Scalar::from_f64(ty.dtype, rng.between(0.3, 1.0))
-        }));
+        args.push(Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, rng.between(0.3, 1.0))));
     }
     let mut gradients = backward.clone();
     gradients.set_outputs(backward.outputs()[graph.outputs().len()..].to_vec());

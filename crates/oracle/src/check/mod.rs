@@ -49,9 +49,7 @@ pub fn text(graph: &Graph) -> Check {
     let parsed = ir::text::parse(&printed).map_err(|e| format!("does not parse: {e}\n{printed}"))?;
     let again = parsed.to_string();
     if again != printed {
-        return Err(format!(
-            "printed, parsed and printed again it differs:\n{printed}\n{again}"
-        ));
+        return Err(format!("printed, parsed and printed again it differs:\n{printed}\n{again}"));
     }
     if parsed.structural_hash() != graph.structural_hash() {
         return Err(format!("parsing changed the structure:\n{printed}"));
@@ -64,10 +62,7 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> std::result::Result<Vec<Literal
     let outs = interp::run(graph, inputs).map_err(|e| format!("does not run: {e}\n{graph}"))?;
     for (i, (t, y)) in graph.output_types().iter().zip(&outs).enumerate() {
         if t != y.ty() {
-            return Err(format!(
-                "output {i} is declared {t} but evaluates to {}\n{graph}",
-                y.ty()
-            ));
+            return Err(format!("output {i} is declared {t} but evaluates to {}\n{graph}", y.ty()));
         }
     }
     Ok(outs)

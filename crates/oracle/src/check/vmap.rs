@@ -33,19 +33,12 @@ pub fn vmap_with(t: &Transforms, graph: &Graph, inputs: &[Literal], rng: &mut Rn
         };
         one_mix(t, graph, inputs, mask, size, rng)?;
     }
-    if n > 0 {
-        one_mix(t, graph, inputs, all, 0, rng)
-    } else {
-        Ok(())
-    }
+    if n > 0 { one_mix(t, graph, inputs, all, 0, rng) } else { Ok(()) }
 }
 
 fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: usize, rng: &mut Rng) -> Check {
-    let in_axes: Vec<Option<usize>> = inputs
-        .iter()
-        .enumerate()
-        .map(|(i, x)| (mask >> i & 1 == 1).then(|| rng.below(x.ty().rank() + 1)))
-        .collect();
+    let in_axes: Vec<Option<usize>> =
+        inputs.iter().enumerate().map(|(i, x)| (mask >> i & 1 == 1).then(|| rng.below(x.ty().rank() + 1))).collect();
     let out_types = graph.output_types();
     let out_axes: Vec<usize> = out_types.iter().map(|t| rng.below(t.rank() + 1)).collect();
     let place = || format!("vmap over {in_axes:?} to {out_axes:?} with {size}");
@@ -55,8 +48,7 @@ fn one_mix(t: &Transforms, graph: &Graph, inputs: &[Literal], mask: u32, size: u
     let batch: Vec<Vec<Literal>> = (0..size)
         .map(|k| {
             let one = inputs.iter().zip(&in_axes);
-            one.map(|(x, a)| if a.is_some() { varied(x, k) } else { x.clone() })
-                .collect()
+            one.map(|(x, a)| if a.is_some() { varied(x, k) } else { x.clone() }).collect()
         })
         .collect();
     let args: Vec<Literal> = (0..inputs.len())

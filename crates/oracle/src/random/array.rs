@@ -38,12 +38,7 @@ fn reshape(g: &mut Gen) -> Option<()> {
             shape.insert(at, 2);
         }
     }
-    g.one(
-        Reshape {
-            shape: shape.into_iter().collect(),
-        },
-        &[x],
-    )?;
+    g.one(Reshape { shape: shape.into_iter().collect() }, &[x])?;
     Some(())
 }
 
@@ -64,11 +59,7 @@ fn broadcast(g: &mut Gen) -> Option<()> {
             shape.push(*g.rng.pick(&[1, 2, 3]));
         }
         dims.push(shape.len());
-        shape.push(if d == 1 && g.rng.chance(0.7) {
-            *g.rng.pick(&[2, 3])
-        } else {
-            d
-        });
+        shape.push(if d == 1 && g.rng.chance(0.7) { *g.rng.pick(&[2, 3]) } else { d });
     }
     if g.rng.chance(0.3) {
         shape.push(if g.smooth() { 2 } else { *g.rng.pick(&[0, 1, 2]) });
@@ -83,11 +74,7 @@ fn slice(g: &mut Gen) -> Option<()> {
     for &d in &g.ty(x).shape {
         let a = g.rng.below(d + 1);
         let b = g.rng.below(d + 1);
-        let (lo, hi) = if g.smooth() && d > 0 && a == b {
-            (0, d)
-        } else {
-            (a.min(b), a.max(b))
-        };
+        let (lo, hi) = if g.smooth() && d > 0 && a == b { (0, d) } else { (a.min(b), a.max(b)) };
         start.push(lo);
         limit.push(hi);
         stride.push(1 + g.rng.below(3));
@@ -132,10 +119,7 @@ fn concat(g: &mut Gen) -> Option<()> {
 fn reduce(g: &mut Gen) -> Option<()> {
     let kind = *g.rng.pick(&ReduceKind::ALL);
     let x = g.pick(|t| {
-        let op = Reduce {
-            kind,
-            axes: Shape::new(),
-        };
+        let op = Reduce { kind, axes: Shape::new() };
         ir::Rules::infer(&op, std::slice::from_ref(t)).is_ok()
     })?;
     let rank = g.ty(x).rank();
@@ -179,14 +163,7 @@ fn dot(g: &mut Gen) -> Option<()> {
     let b = g.like(&Type::new(ty.dtype, &shape))?;
     let acc = ty.dtype.accumulator();
     let out = if g.rng.chance(0.8) { ty.dtype } else { acc };
-    let op = Dot {
-        lhs_batch,
-        rhs_batch,
-        lhs_contract,
-        rhs_contract,
-        acc,
-        out,
-    };
+    let op = Dot { lhs_batch, rhs_batch, lhs_contract, rhs_contract, acc, out };
     g.one(op, &[a, b])?;
     Some(())
 }

@@ -1,6 +1,6 @@
 //! Where ops are smooth.
 
-use ir::ops::{Op, ReduceKind};
+use ir::ops::{Op, ReduceKind, ScatterKind};
 use ir::{Binary, DType, Literal, Unary};
 
 /// How far from a kink or a pole a value must be.
@@ -8,10 +8,7 @@ const MARGIN: f64 = 0.05;
 
 /// All floats are finite and of moderate size.
 pub(super) fn tame(results: &[Literal]) -> bool {
-    results
-        .iter()
-        .filter(|y| y.ty().dtype.is_float())
-        .all(|y| y.scalars().all(|s| s.to_f64().abs() <= 50.0))
+    results.iter().filter(|y| y.ty().dtype.is_float()).all(|y| y.scalars().all(|s| s.to_f64().abs() <= 50.0))
 }
 
 /// Whether the op is smooth around these operands; `inner` asks for smoothness everywhere.
@@ -20,11 +17,8 @@ pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], in
     if !args.iter().any(float) {
         return true;
     }
-    let apart = |a: &Literal, b: &Literal| {
-        a.scalars()
-            .zip(b.scalars())
-            .all(|(p, q)| (p.to_f64() - q.to_f64()).abs() > MARGIN)
-    };
+    let apart =
+        |a: &Literal, b: &Literal| a.scalars().zip(b.scalars()).all(|(p, q)| (p.to_f64() - q.to_f64()).abs() > MARGIN);
     let within = |lo: f64, hi: f64| args[0].scalars().all(|s| (lo..hi).contains(&s.to_f64()));
     let fraction = |at: f64| {
         args[0].scalars().all(|s| {
@@ -60,19 +54,62 @@ pub(super) fn away_from_kinks(op: &Op, args: &[Literal], results: &[Literal], in
         Op::Compare(_) => !inner && apart(&args[0], &args[1]),
         Op::Clamp(_) => !inner && apart(&args[0], &args[1]) && apart(&args[0], &args[2]) && apart(&args[1], &args[2]),
         Op::Reduce(r) => match r.kind {
-            ReduceKind::Max | ReduceKind::Min => !inner && alone(&args[0], &results[0]),
+            ReduceKind::Max | ReduceKind::Min => !inner && alone(&args[0]),
             ReduceKind::Sum | ReduceKind::Prod => true,
             ReduceKind::Any | ReduceKind::All => true,
         },
+        // What depends on the order of elements is smooth where no two are close.
+        Op::Sort(_) | Op::TopK(_) | Op::ArgReduce(_) => !inner && alone(&args[0]),
+        Op::WindowGather(_) | Op::WindowScatter(_) => !inner && alone(&args[0]),
+        Op::Cumulative(c) => !extremum(c.kind) || (!inner && alone(&args[0])),
+        Op::ReduceWindow(r) => !extremum(r.kind) || (!inner && alone(&args[0])),
+        Op::Scatter(s) => match s.kind {
+            ScatterKind::Min | ScatterKind::Max => !inner && alone_together(&args[0], &args[2]),
+            ScatterKind::Mul => args[2].scalars().all(|s| s.to_f64().abs() > MARGIN),
+            _ => true,
+        },
+        // Equal eigenvalues have no eigenvectors of their own; singular values have a kink at 0.
+        Op::Eigh(_) => !inner && alone_in_rows(&results[0]),
+        Op::Svd(svd) => {
+            let s = &results[svd.vectors as usize];
+            !inner && alone_in_rows(s) && s.scalars().all(|x| x.to_f64() > 4.0 * MARGIN)
+        }
+        // Pivots and reflections change where columns do.
+        Op::Lu(_) | Op::Qr(_) | Op::Cholesky(_) | Op::TriangularSolve(_) => !inner,
+        Op::Composite(c) if matches!(c.name.as_str(), "relu" | "relu2") => {
+            !inner && args[0].scalars().all(|s| s.to_f64().abs() > MARGIN)
+        }
         Op::StopGradient(_) | Op::Quantize(_) | Op::Bitcast(_) => false,
         Op::Cast(c) => c.0 == DType::F64,
         _ => true,
     }
 }
 
-/// Whether no two elements of `x` are close to each other or to a result.
-fn alone(x: &Literal, _y: &Literal) -> bool {
-    let mut values: Vec<f64> = x.scalars().map(|s| s.to_f64()).collect();
+fn extremum(kind: ReduceKind) -> bool {
+    matches!(kind, ReduceKind::Max | ReduceKind::Min)
+}
+
+/// Whether no two elements are close to each other.
+fn alone(x: &Literal) -> bool {
+    apart_from_each_other(x.scalars().map(|s| s.to_f64()).collect()) && !x.ty().shape.contains(&0)
+}
+
+fn alone_together(x: &Literal, y: &Literal) -> bool {
+    apart_from_each_other(x.scalars().chain(y.scalars()).map(|s| s.to_f64()).collect())
+}
+
+/// Whether no two elements of one row along the last axis are close to each other.
+fn alone_in_rows(x: &Literal) -> bool {
+    let n = x.ty().shape.last().copied().unwrap_or(1).max(1);
+    let all: Vec<f64> = x.scalars().map(|s| s.to_f64()).collect();
+    all.chunks(n).all(|row| {
+        let mut row = row.to_vec();
+        row.sort_by(f64::total_cmp);
+        row.windows(2).all(|w| w[1] - w[0] > 4.0 * MARGIN)
+    })
+}
+
+fn apart_from_each_other(mut values: Vec<f64>) -> bool {
     values.sort_by(f64::total_cmp);
-    values.windows(2).all(|w| w[1] - w[0] > MARGIN) && !x.ty().shape.contains(&0)
+    values.windows(2).all(|w| w[1] - w[0] > MARGIN)
 }

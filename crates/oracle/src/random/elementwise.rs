@@ -133,22 +133,11 @@ fn stop_gradient(g: &mut Gen) -> Option<()> {
 }
 
 fn leaf(g: &mut Gen) -> Option<()> {
-    let dtype = if g.smooth() {
-        DType::F64
-    } else {
-        *g.rng.pick(&DType::ALL)
-    };
+    let dtype = if g.smooth() { DType::F64 } else { *g.rng.pick(&DType::ALL) };
     let shape = super::random_shape(&mut g.rng, g.options);
     if g.rng.chance(0.5) {
         let axis = g.axis(shape.len())?;
-        g.one(
-            Iota {
-                dtype,
-                shape: shape.into_iter().collect(),
-                axis,
-            },
-            &[],
-        )?;
+        g.one(Iota { dtype, shape: shape.into_iter().collect(), axis }, &[])?;
     } else {
         let fill = if g.smooth() { Fill::Smooth } else { Fill::Special };
         let literal = fill.of(&Type::new(dtype, &shape), &mut g.rng);

@@ -9,6 +9,8 @@ mod array;
 mod control;
 mod domain;
 mod elementwise;
+mod indexing;
+mod routines;
 mod shrink;
 
 pub use shrink::shrink;
@@ -32,19 +34,9 @@ pub struct Options {
 
 impl Options {
     /// All ops, all dtypes.
-    pub const ANY: Options = Options {
-        steps: 10,
-        smooth: false,
-        max_numel: 48,
-        depth: 2,
-    };
+    pub const ANY: Options = Options { steps: 10, smooth: false, max_numel: 48, depth: 2 };
     /// For finite differences.
-    pub const SMOOTH: Options = Options {
-        steps: 9,
-        smooth: true,
-        max_numel: 24,
-        depth: 2,
-    };
+    pub const SMOOTH: Options = Options { steps: 9, smooth: true, max_numel: 24, depth: 2 };
 }
 
 /// A random graph with inputs.
@@ -83,11 +75,7 @@ pub fn sample(seed: u64, options: &Options) -> Sample {
     let mut g = Gen::new(inputs.clone(), rng, options, options.depth);
     g.grow(options.steps);
     let outs = g.outputs();
-    Sample {
-        seed,
-        graph: g.b.finish(&outs),
-        inputs,
-    }
+    Sample { seed, graph: g.b.finish(&outs), inputs }
 }
 
 fn input_dtype(rng: &mut Rng, options: &Options, index: usize) -> DType {
@@ -102,13 +90,7 @@ fn input_dtype(rng: &mut Rng, options: &Options, index: usize) -> DType {
 fn random_shape(rng: &mut Rng, options: &Options) -> Vec<usize> {
     let rank = *rng.pick(&[0, 1, 1, 2, 2, 2, 3]);
     let mut shape: Vec<usize> = (0..rank)
-        .map(|_| {
-            *rng.pick(if options.smooth {
-                &[1, 2, 2, 3, 3]
-            } else {
-                &[0, 1, 1, 2, 2, 3, 3, 4]
-            })
-        })
+        .map(|_| *rng.pick(if options.smooth { &[1, 2, 2, 3, 3] } else { &[0, 1, 1, 2, 2, 3, 3, 4] }))
         .collect();
     if options.smooth && rng.chance(0.02) && rank > 0 {
         shape[0] = 0;
@@ -139,19 +121,11 @@ impl<'a> Gen<'a> {
         for x in &inputs {
             b.graph.input(x.ty().clone());
         }
-        Gen {
-            b,
-            data: inputs,
-            private: Vec::new(),
-            rng,
-            options,
-            depth,
-            inner: depth < options.depth,
-        }
+        Gen { b, data: inputs, private: Vec::new(), rng, options, depth, inner: depth < options.depth }
     }
 
     fn grow(&mut self, steps: usize) {
-        let moves: Vec<Move> = [elementwise::MOVES, array::MOVES, control::MOVES]
+        let moves: Vec<Move> = [elementwise::MOVES, array::MOVES, indexing::MOVES, routines::MOVES, control::MOVES]
             .concat()
             .into_iter()
             .filter(|m| m.1 || !self.options.smooth)
@@ -250,11 +224,8 @@ impl<'a> Gen<'a> {
         {
             return Some(v);
         }
-        let fill = if self.smooth() {
-            Fill::Smooth
-        } else {
-            *self.rng.pick(&[Fill::Smooth, Fill::Special, Fill::Ties])
-        };
+        let fill =
+            if self.smooth() { Fill::Smooth } else { *self.rng.pick(&[Fill::Smooth, Fill::Special, Fill::Ties]) };
         let literal = fill.of(ty, &mut self.rng);
         self.constant(literal)
     }
@@ -274,12 +245,7 @@ impl<'a> Gen<'a> {
             return Some(v);
         }
         if have.numel() == ty.numel() {
-            return self.one(
-                ir::ops::Reshape {
-                    shape: ty.shape.clone(),
-                },
-                &[v],
-            );
+            return self.one(ir::ops::Reshape { shape: ty.shape.clone() }, &[v]);
         }
         let shift = ty.rank().checked_sub(have.rank());
         let fits = shift.is_some_and(|s| {
@@ -289,32 +255,14 @@ impl<'a> Gen<'a> {
         if fits {
             let s = shift?;
             let dims = (s..ty.rank()).collect();
-            return self.one(
-                ir::ops::Broadcast {
-                    shape: ty.shape.clone(),
-                    dims,
-                },
-                &[v],
-            );
+            return self.one(ir::ops::Broadcast { shape: ty.shape.clone(), dims }, &[v]);
         }
         if have.dtype == DType::Bool {
             return None;
         }
         let axes = (0..have.rank()).collect();
-        let total = self.one(
-            ir::ops::Reduce {
-                kind: ReduceKind::Sum,
-                axes,
-            },
-            &[v],
-        )?;
-        self.one(
-            ir::ops::Broadcast {
-                shape: ty.shape.clone(),
-                dims: Default::default(),
-            },
-            &[total],
-        )
+        let total = self.one(ir::ops::Reduce { kind: ReduceKind::Sum, axes }, &[v])?;
+        self.one(ir::ops::Broadcast { shape: ty.shape.clone(), dims: Default::default() }, &[total])
     }
 
     /// Values for the outputs: the latest that matter.
@@ -364,12 +312,6 @@ impl<'a> Gen<'a> {
     fn full(&mut self, like: Value, x: f64) -> Option<Value> {
         let ty = self.ty(like);
         let c = self.constant(Literal::scalar(Scalar::from_f64(ty.dtype, x)))?;
-        self.one(
-            ir::ops::Broadcast {
-                shape: ty.shape,
-                dims: Default::default(),
-            },
-            &[c],
-        )
+        self.one(ir::ops::Broadcast { shape: ty.shape, dims: Default::default() }, &[c])
     }
 }

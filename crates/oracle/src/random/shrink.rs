@@ -73,15 +73,6 @@ fn starting_after(s: &Sample, k: usize) -> Option<Sample> {
 
 fn trimmed(s: &Sample, graph: Graph, inputs: &[Literal]) -> Option<Sample> {
     let (graph, used) = graph.without_dead_inputs();
-    let inputs: Vec<Literal> = inputs
-        .iter()
-        .zip(&used)
-        .filter(|(_, u)| **u)
-        .map(|(x, _)| x.clone())
-        .collect();
-    (!inputs.is_empty()).then_some(Sample {
-        seed: s.seed,
-        graph,
-        inputs,
-    })
+    let inputs: Vec<Literal> = inputs.iter().zip(&used).filter(|(_, u)| **u).map(|(x, _)| x.clone()).collect();
+    (!inputs.is_empty()).then_some(Sample { seed: s.seed, graph, inputs })
 }

@@ -26,9 +26,7 @@ fn row(t: &mut Table, name: &str, text: &str, types: &[&str], fills: &[Fill], sm
     let operands: Vec<Type> = types.iter().map(|t| parse_type(t)).collect();
     let op = composites::build(family, &params(text), &operands).unwrap_or_else(|e| panic!("row {name}: {e}"));
     let public = op.public;
-    t.graph(name, types, fills, smooth, |b, x| {
-        Ok(b.emit(op.into(), x)?[..public].to_vec())
-    });
+    t.graph(name, types, fills, smooth, |b, x| Ok(b.emit(op.into(), x)?[..public].to_vec()));
 }
 
 pub(super) fn rows(t: &mut Table) {
@@ -41,22 +39,8 @@ pub(super) fn rows(t: &mut Table) {
         row(t, &format!("layernorm/plain{k}"), "eps=0.001", &[x], s, true);
         for form in ["erf", "tanh"] {
             row(t, &format!("gelu/{form}{k}"), &format!("form={form}"), &[x], s, true);
-            row(
-                t,
-                &format!("geglu/{form}{k}"),
-                &format!("form={form}"),
-                &[x, x],
-                s,
-                true,
-            );
-            row(
-                t,
-                &format!("geglu/fused_{form}{k}"),
-                &format!("form={form}"),
-                &[x],
-                s,
-                true,
-            );
+            row(t, &format!("geglu/{form}{k}"), &format!("form={form}"), &[x, x], s, true);
+            row(t, &format!("geglu/fused_{form}{k}"), &format!("form={form}"), &[x], s, true);
         }
         row(t, &format!("swiglu/{k}"), "", &[x, x], s, true);
         row(t, &format!("swiglu/fused{k}"), "", &[x], s, true);
@@ -65,60 +49,24 @@ pub(super) fn rows(t: &mut Table) {
         row(t, &format!("rmsnorm/{k}"), "eps=0.001", &[x, &w], s, true);
         row(t, &format!("layernorm/weight{k}"), "eps=0.001", &[x, &w], s, true);
         row(t, &format!("layernorm/bias{k}"), "eps=0.001", &[x, &w, &w], s, true);
-        row(
-            t,
-            &format!("fused_residual_rmsnorm/{k}"),
-            "eps=0.001",
-            &[x, x, &w],
-            s,
-            true,
-        );
+        row(t, &format!("fused_residual_rmsnorm/{k}"), "eps=0.001", &[x, x, &w], s, true);
         row(t, &format!("qk_norm/{k}"), "eps=0.001", &[x, x, &w, &w], s, true);
-        let (bits, mask) = (
-            ty.with_dtype(DType::U32).to_string(),
-            ty.with_dtype(DType::Bool).to_string(),
-        );
-        row(
-            t,
-            &format!("dropout/bits{k}"),
-            "rate=0.25",
-            &[x, &bits],
-            &[Fill::Smooth, Fill::Special],
-            true,
-        );
+        let (bits, mask) = (ty.with_dtype(DType::U32).to_string(), ty.with_dtype(DType::Bool).to_string());
+        row(t, &format!("dropout/bits{k}"), "rate=0.25", &[x, &bits], &[Fill::Smooth, Fill::Special], true);
         row(t, &format!("dropout/mask{k}"), "rate=0.5", &[x, &mask], s, true);
     }
-    for (name, text) in [
-        ("relu", ""),
-        ("silu", ""),
-        ("gelu", "form=erf"),
-        ("softmax", ""),
-        ("log_softmax", ""),
-        ("logsumexp", ""),
-    ] {
+    for (name, text) in
+        [("relu", ""), ("silu", ""), ("gelu", "form=erf"), ("softmax", ""), ("log_softmax", ""), ("logsumexp", "")]
+    {
         for d in ["f32", "f16", "bf16"] {
-            row(
-                t,
-                &format!("{name}/{d}"),
-                text,
-                &[&format!("{d}[2,5]")],
-                &[Fill::Special],
-                false,
-            );
+            row(t, &format!("{name}/{d}"), text, &[&format!("{d}[2,5]")], &[Fill::Special], false);
         }
     }
     for d in ["f32", "f16", "bf16"] {
         let (x, w) = (format!("{d}[2,4]"), format!("{d}[4]"));
         row(t, &format!("rmsnorm/{d}"), "eps=1e-6", &[&x, &w], s, false);
         row(t, &format!("layernorm/{d}"), "eps=1e-6", &[&x, &w, &w], s, false);
-        row(
-            t,
-            &format!("fused_residual_rmsnorm/{d}"),
-            "eps=1e-6",
-            &[&x, &x, &w],
-            s,
-            false,
-        );
+        row(t, &format!("fused_residual_rmsnorm/{d}"), "eps=1e-6", &[&x, &x, &w], s, false);
     }
     rope(t);
     attention(t);
@@ -129,101 +77,31 @@ fn rope(t: &mut Table) {
     let s = &[Fill::Smooth];
     for pairs in ["halves", "interleaved"] {
         let p = format!("pairs={pairs}");
-        row(
-            t,
-            &format!("rope/{pairs}"),
-            &p,
-            &["f64[2,3,4]", "f64[3,2]", "f64[3,2]"],
-            s,
-            true,
-        );
-        row(
-            t,
-            &format!("rope/{pairs}_partial"),
-            &p,
-            &["f64[2,3,4]", "f64[3,1]", "f64[3,1]"],
-            s,
-            true,
-        );
-        row(
-            t,
-            &format!("rope/{pairs}_positions"),
-            &p,
-            &["f64[2,3,4]", "f64[2,3,2]", "f64[2,3,2]"],
-            s,
-            true,
-        );
+        row(t, &format!("rope/{pairs}"), &p, &["f64[2,3,4]", "f64[3,2]", "f64[3,2]"], s, true);
+        row(t, &format!("rope/{pairs}_partial"), &p, &["f64[2,3,4]", "f64[3,1]", "f64[3,1]"], s, true);
+        row(t, &format!("rope/{pairs}_positions"), &p, &["f64[2,3,4]", "f64[2,3,2]", "f64[2,3,2]"], s, true);
         let p = format!("pairs={pairs} heads_inside");
-        row(
-            t,
-            &format!("rope/{pairs}_heads"),
-            &p,
-            &["f64[2,3,2,4]", "f64[3,2]", "f64[3,2]"],
-            s,
-            true,
-        );
-        row(
-            t,
-            &format!("rope/{pairs}_bf16"),
-            &p,
-            &["bf16[3,2,4]", "f32[3,2]", "f32[3,2]"],
-            s,
-            false,
-        );
+        row(t, &format!("rope/{pairs}_heads"), &p, &["f64[2,3,2,4]", "f64[3,2]", "f64[3,2]"], s, true);
+        row(t, &format!("rope/{pairs}_bf16"), &p, &["bf16[3,2,4]", "f32[3,2]", "f32[3,2]"], s, false);
     }
 }
 
 fn attention(t: &mut Table) {
     let s = &[Fill::Smooth];
     let qkv = ["f64[2,3,2]", "f64[2,4,2]", "f64[2,4,3]"];
-    for (k, text) in [
-        "",
-        "causal",
-        "window=2",
-        "causal window=2 scale=0.7",
-        "softcap=1.5",
-        "causal softcap=2.5",
-    ]
-    .into_iter()
-    .enumerate()
+    for (k, text) in ["", "causal", "window=2", "causal window=2 scale=0.7", "softcap=1.5", "causal softcap=2.5"]
+        .into_iter()
+        .enumerate()
     {
         row(t, &format!("attention/{k}"), text, &qkv, s, true);
     }
-    row(
-        t,
-        "attention/grouped",
-        "causal",
-        &["f64[4,2,2]", "f64[2,3,2]", "f64[2,3,2]"],
-        s,
-        true,
-    );
-    row(
-        t,
-        "attention/batched",
-        "causal",
-        &["f64[2,2,2,2]", "f64[2,1,3,2]", "f64[2,1,3,2]"],
-        s,
-        true,
-    );
+    row(t, "attention/grouped", "causal", &["f64[4,2,2]", "f64[2,3,2]", "f64[2,3,2]"], s, true);
+    row(t, "attention/batched", "causal", &["f64[2,2,2,2]", "f64[2,1,3,2]", "f64[2,1,3,2]"], s, true);
     let with = |extra: &[&'static str]| -> Vec<&'static str> { qkv.iter().chain(extra).copied().collect() };
     let index = |n| [Fill::Smooth, Fill::Smooth, Fill::Smooth, Fill::Index(n)];
-    row(
-        t,
-        "attention/q_offset",
-        "causal q_offset",
-        &with(&["i32[]"]),
-        &index(4),
-        true,
-    );
+    row(t, "attention/q_offset", "causal q_offset", &with(&["i32[]"]), &index(4), true);
     row(t, "attention/lengths", "lengths", &with(&["i32[]"]), &index(5), true);
-    row(
-        t,
-        "attention/segments",
-        "segments",
-        &with(&["i32[3]", "i32[4]"]),
-        &index(2),
-        true,
-    );
+    row(t, "attention/segments", "segments", &with(&["i32[3]", "i32[4]"]), &index(2), true);
     row(t, "attention/slopes", "slopes", &with(&["f64[2]"]), s, true);
     row(t, "attention/mask", "mask=bool", &with(&["bool[1,3,4]"]), s, true);
     row(t, "attention/bias", "mask=add", &with(&["f64[2,1,4]"]), s, true);
@@ -245,18 +123,8 @@ fn attention(t: &mut Table) {
         &[Fill::Smooth, Fill::Smooth, Fill::Smooth, Fill::Index(1)],
         true,
     );
-    row(
-        t,
-        "attention/bf16",
-        "causal",
-        &["bf16[2,3,2]", "bf16[2,4,2]", "bf16[2,4,3]"],
-        s,
-        false,
-    );
-    let back: Vec<&str> = qkv
-        .into_iter()
-        .chain(["f64[2,3,3]", "f64[2,3]", "f64[2,3,3]", "f64[2,3]"])
-        .collect();
+    row(t, "attention/bf16", "causal", &["bf16[2,3,2]", "bf16[2,4,2]", "bf16[2,4,3]"], s, false);
+    let back: Vec<&str> = qkv.into_iter().chain(["f64[2,3,3]", "f64[2,3]", "f64[2,3,3]", "f64[2,3]"]).collect();
     row(t, "attention_backward/0", "causal scale=0.7", &back, s, true);
     row(t, "attention_backward/softcap", "softcap=1.5 scale=0.7", &back, s, true);
 }
@@ -265,32 +133,13 @@ fn lookups(t: &mut Table) {
     let fills = &[Fill::Smooth, Fill::Index(3)];
     for (k, ids) in ["i32[2,2]", "i64[]", "u8[4]", "i32[0]"].into_iter().enumerate() {
         row(t, &format!("embedding/{k}"), "", &["f64[3,2]", ids], fills, true);
-        row(
-            t,
-            &format!("embedding/clipped{k}"),
-            "",
-            &["f64[3,2]", ids],
-            &[Fill::Smooth],
-            true,
-        );
+        row(t, &format!("embedding/clipped{k}"), "", &["f64[3,2]", ids], &[Fill::Smooth], true);
         // The padding row has no gradient, so finite differences don't apply.
-        row(
-            t,
-            &format!("embedding/padding{k}"),
-            "padding_idx=1",
-            &["f64[3,2]", ids],
-            fills,
-            false,
-        );
+        row(t, &format!("embedding/padding{k}"), "padding_idx=1", &["f64[3,2]", ids], fills, false);
     }
-    for (k, (x, y)) in [
-        ("f64[2,3]", "i32[2]"),
-        ("f64[3]", "i64[]"),
-        ("f64[2,2,3]", "u8[2,2]"),
-        ("f64[0,3]", "i32[0]"),
-    ]
-    .into_iter()
-    .enumerate()
+    for (k, (x, y)) in [("f64[2,3]", "i32[2]"), ("f64[3]", "i64[]"), ("f64[2,2,3]", "u8[2,2]"), ("f64[0,3]", "i32[0]")]
+        .into_iter()
+        .enumerate()
     {
         for (word, text) in [
             ("plain", ""),

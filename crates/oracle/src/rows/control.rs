@@ -43,39 +43,21 @@ fn scans(t: &mut Table) {
         (false, Checkpoint::Every(7)),
     ] {
         let name = format!("reverse={reverse}_{checkpoint:?}");
-        let scan = Scan {
-            reverse,
-            checkpoint,
-            ..Scan::over(1, 1, 5, cell())
-        };
+        let scan = Scan { reverse, checkpoint, ..Scan::over(1, 1, 5, cell()) };
         t.smooth(&format!("scan/{name}"), scan.clone(), &types, Fill::Smooth);
         let bounded = Scan { bounded: true, ..scan };
         let fills = [Fill::Index(6), Fill::Smooth];
-        t.graph(
-            &format!("scan/bounded_{name}"),
-            &["i32[]", types[0], types[1], types[2]],
-            &fills,
-            true,
-            |b, x| Ok(b.emit(bounded.into(), x)?.to_vec()),
-        );
+        t.graph(&format!("scan/bounded_{name}"), &["i32[]", types[0], types[1], types[2]], &fills, true, |b, x| {
+            Ok(b.emit(bounded.into(), x)?.to_vec())
+        });
     }
-    t.smooth(
-        "scan/empty",
-        Scan::over(1, 1, 0, cell()),
-        &["f64[2,2]", "f64[2]", "f64[0,2]"],
-        Fill::Smooth,
-    );
+    t.smooth("scan/empty", Scan::over(1, 1, 0, cell()), &["f64[2,2]", "f64[2]", "f64[0,2]"], Fill::Smooth);
     // No scanned operands, no stacked outputs: a plain loop.
     let body = graph_of(&["f64[]"], |b, v| Ok(vec![b.unary(Unary::Sin, v[0])?]));
     t.smooth("scan/loop", Scan::over(0, 1, 4, body), &["f64[]"], Fill::Smooth);
     // No carries: a map.
     let body = graph_of(&["f64[2]", "f64[2]"], |b, v| Ok(vec![b.mul(v[0], v[1])?]));
-    t.smooth(
-        "scan/map",
-        Scan::over(1, 0, 3, body),
-        &["f64[2]", "f64[3,2]"],
-        Fill::Smooth,
-    );
+    t.smooth("scan/map", Scan::over(1, 0, 3, body), &["f64[2]", "f64[3,2]"], Fill::Smooth);
     // An integer carry beside a float one; one stacked output is a constant.
     let body = graph_of(&["i32[]", "f64[2]", "f64[2]"], |b, v| {
         let one = b.full_like(v[0], 1.0)?;
@@ -87,34 +69,19 @@ fn scans(t: &mut Table) {
         let y = b.unary(Unary::Tanh, s)?;
         Ok(vec![n, y, f, v[1]])
     });
-    t.graph(
-        "scan/counter",
-        &["i32[]", "f64[2]", "f64[4,2]"],
-        &[Fill::Smooth],
-        true,
-        |b, x| Ok(b.emit(Scan::over(0, 2, 4, body).into(), x)?.to_vec()),
-    );
+    t.graph("scan/counter", &["i32[]", "f64[2]", "f64[4,2]"], &[Fill::Smooth], true, |b, x| {
+        Ok(b.emit(Scan::over(0, 2, 4, body).into(), x)?.to_vec())
+    });
     // Carries that swap, so that a tangent reaches the second only in the second iteration.
     let body = graph_of(&["f64[2]", "f64[2]", "f64[2]"], |b, v| {
         let y = b.mul(v[1], v[2])?;
         Ok(vec![v[1], b.unary(Unary::Sin, v[0])?, y])
     });
-    t.smooth(
-        "scan/swap",
-        Scan::over(0, 2, 3, body.clone()),
-        &["f64[2]", "f64[2]", "f64[3,2]"],
-        Fill::Smooth,
-    );
-    t.graph(
-        "scan/swap_from_constant",
-        &["f64[2]", "f64[3,2]"],
-        &[Fill::Smooth],
-        true,
-        |b, x| {
-            let c = b.full_like(x[0], 0.7)?;
-            Ok(b.emit(Scan::over(0, 2, 3, body).into(), &[c, x[0], x[1]])?.to_vec())
-        },
-    );
+    t.smooth("scan/swap", Scan::over(0, 2, 3, body.clone()), &["f64[2]", "f64[2]", "f64[3,2]"], Fill::Smooth);
+    t.graph("scan/swap_from_constant", &["f64[2]", "f64[3,2]"], &[Fill::Smooth], true, |b, x| {
+        let c = b.full_like(x[0], 0.7)?;
+        Ok(b.emit(Scan::over(0, 2, 3, body).into(), &[c, x[0], x[1]])?.to_vec())
+    });
     // A scan inside a scan.
     let inner = Scan::over(
         0,
@@ -132,19 +99,9 @@ fn scans(t: &mut Table) {
         let y = b.sum(outs[1], &[0])?;
         Ok(vec![next, y])
     });
-    t.smooth(
-        "scan/nested",
-        Scan::over(1, 1, 2, body),
-        &["f64[3,2]", "f64[2]", "f64[2]"],
-        Fill::Smooth,
-    );
+    t.smooth("scan/nested", Scan::over(1, 1, 2, body), &["f64[3,2]", "f64[2]", "f64[2]"], Fill::Smooth);
     let f32_body = graph_of(&["f32[2]", "f32[2]"], |b, v| Ok(vec![b.add(v[0], v[1])?, v[0]]));
-    t.plain(
-        "scan/f32",
-        Scan::over(0, 1, 3, f32_body),
-        &["f32[2]", "f32[3,2]"],
-        &[Fill::Smooth],
-    );
+    t.plain("scan/f32", Scan::over(0, 1, 3, f32_body), &["f32[2]", "f32[3,2]"], &[Fill::Smooth]);
 }
 
 fn branches(t: &mut Table) {
@@ -163,44 +120,25 @@ fn branches(t: &mut Table) {
             Ok(vec![c, v[1]])
         })
     };
-    for (k, op) in [
-        Cond::new([sum()]),
-        Cond::new([sum(), product()]),
-        Cond::new([constant(), product(), sum()]),
-    ]
-    .into_iter()
-    .enumerate()
+    for (k, op) in [Cond::new([sum()]), Cond::new([sum(), product()]), Cond::new([constant(), product(), sum()])]
+        .into_iter()
+        .enumerate()
     {
         for n in [0, 1, 4] {
             let fills = [Fill::Between(0.0, 1.0), Fill::Smooth, Fill::Smooth];
             let op = op.clone();
-            t.graph(
-                &format!("cond/{k}_{n}"),
-                &["i32[]", "f64[2]", "f64[2]"],
-                &fills,
-                true,
-                |b, x| {
-                    let n = b.full_like(x[0], n as f64)?;
-                    Ok(b.emit(op.into(), &[n, x[1], x[2]])?.to_vec())
-                },
-            );
+            t.graph(&format!("cond/{k}_{n}"), &["i32[]", "f64[2]", "f64[2]"], &fills, true, |b, x| {
+                let n = b.full_like(x[0], n as f64)?;
+                Ok(b.emit(op.into(), &[n, x[1], x[2]])?.to_vec())
+            });
         }
-        t.plain(
-            &format!("cond/index{k}"),
-            op,
-            &["i32[]", "f64[2]", "f64[2]"],
-            &[Fill::Index(3), Fill::Smooth],
-        );
+        t.plain(&format!("cond/index{k}"), op, &["i32[]", "f64[2]", "f64[2]"], &[Fill::Index(3), Fill::Smooth]);
     }
 }
 
 fn loops(t: &mut Table) {
     // While the first carry is below a bound: x ← x·1.5 + c, y ← sin(x)·y.
-    let cond = || {
-        graph_of(&["f64[]", "f64[]", "f64[2]"], |b, v| {
-            Ok(vec![b.compare(Compare::Lt, v[1], v[0])?])
-        })
-    };
+    let cond = || graph_of(&["f64[]", "f64[]", "f64[2]"], |b, v| Ok(vec![b.compare(Compare::Lt, v[1], v[0])?]));
     let body = || {
         graph_of(&["f64[2]", "f64[]", "f64[2]"], |b, v| {
             let grown = b.scale(v[1], 1.5)?;
@@ -209,33 +147,17 @@ fn loops(t: &mut Table) {
             Ok(vec![x, b.mul(s, v[0])?])
         })
     };
-    let fills = [
-        Fill::Between(5.0, 5.1),
-        Fill::Smooth,
-        Fill::Between(0.3, 0.4),
-        Fill::Smooth,
-    ];
-    t.graph(
-        "while/smooth",
-        &["f64[]", "f64[2]", "f64[]", "f64[2]"],
-        &fills,
-        true,
-        |b, x| Ok(b.emit(While::new(1, 1, cond(), body()).into(), x)?.to_vec()),
-    );
-    t.forward_only();
-    let cond = graph_of(&["i32[]", "i32[]"], |b, v| {
-        Ok(vec![b.compare(Compare::Lt, v[0], v[1])?])
+    let fills = [Fill::Between(5.0, 5.1), Fill::Smooth, Fill::Between(0.3, 0.4), Fill::Smooth];
+    t.graph("while/smooth", &["f64[]", "f64[2]", "f64[]", "f64[2]"], &fills, true, |b, x| {
+        Ok(b.emit(While::new(1, 1, cond(), body()).into(), x)?.to_vec())
     });
+    t.forward_only();
+    let cond = graph_of(&["i32[]", "i32[]"], |b, v| Ok(vec![b.compare(Compare::Lt, v[0], v[1])?]));
     let body = graph_of(&["i32[]", "i32[]"], |b, v| {
         let one = b.full_like(v[0], 1.0)?;
         Ok(vec![b.add(v[0], one)?, b.binary(Binary::Max, v[1], v[0])?])
     });
-    t.plain(
-        "while/count",
-        While::new(0, 0, cond, body),
-        &["i32[]", "i32[]"],
-        &[Fill::Smooth],
-    );
+    t.plain("while/count", While::new(0, 0, cond, body), &["i32[]", "i32[]"], &[Fill::Smooth]);
 }
 
 fn calls(t: &mut Table) {
@@ -250,11 +172,7 @@ fn calls(t: &mut Table) {
     let types = ["f64[2,3]", "f64[3]", "i32[3]"];
     t.smooth("call/smooth", Call::new(body()), &types, Fill::Smooth);
     t.smooth("remat/smooth", Remat::new(body()), &types, Fill::Smooth);
-    for policy in [
-        RematPolicy::Everything,
-        RematPolicy::Dots,
-        RematPolicy::Names(vec!["h".into(), "unused".into()]),
-    ] {
+    for policy in [RematPolicy::Everything, RematPolicy::Dots, RematPolicy::Names(vec!["h".into(), "unused".into()])] {
         let name = format!("remat/{policy:?}");
         let body = graph_of(&["f64[2,2]", "f64[2,2]"], |b, v| {
             let m = b.matmul(v[0], v[1])?;
@@ -263,12 +181,7 @@ fn calls(t: &mut Table) {
             let m = b.matmul(h, v[1])?;
             Ok(vec![b.unary(Unary::Tanh, m)?, h])
         });
-        t.smooth(
-            &name,
-            Remat::with(body, policy),
-            &["f64[2,2]", "f64[2,2]"],
-            Fill::Smooth,
-        );
+        t.smooth(&name, Remat::with(body, policy), &["f64[2,2]", "f64[2,2]"], Fill::Smooth);
     }
     let nothing = graph_of(&["f64[2]"], |_, v| Ok(vec![v[0], v[0]]));
     t.smooth("call/identity", Call::new(nothing.clone()), &["f64[2]"], Fill::Smooth);
@@ -279,24 +192,18 @@ fn calls(t: &mut Table) {
     });
     t.smooth("call/constant", Call::new(constant.clone()), &["f64[2]"], Fill::Smooth);
     t.smooth("remat/constant", Remat::new(constant), &["f64[2]"], Fill::Smooth);
-    t.graph(
-        "remat/in_remat",
-        &["f64[2]", "f64[2]"],
-        &[Fill::Smooth],
-        true,
-        |b, x| {
-            let inner = Remat::new(graph_of(&["f64[2]"], |b, v| {
-                let s = b.unary(Unary::Sin, v[0])?;
-                Ok(vec![b.unary(Unary::Exp, s)?])
-            }));
-            let outer = graph_of(&["f64[2]", "f64[2]"], |b, v| {
-                let y = b.one(inner.into(), &[v[0]])?;
-                let z = b.mul(y, v[1])?;
-                Ok(vec![b.unary(Unary::Tanh, z)?, y])
-            });
-            Ok(b.emit(Remat::new(outer).into(), x)?.to_vec())
-        },
-    );
+    t.graph("remat/in_remat", &["f64[2]", "f64[2]"], &[Fill::Smooth], true, |b, x| {
+        let inner = Remat::new(graph_of(&["f64[2]"], |b, v| {
+            let s = b.unary(Unary::Sin, v[0])?;
+            Ok(vec![b.unary(Unary::Exp, s)?])
+        }));
+        let outer = graph_of(&["f64[2]", "f64[2]"], |b, v| {
+            let y = b.one(inner.into(), &[v[0]])?;
+            let z = b.mul(y, v[1])?;
+            Ok(vec![b.unary(Unary::Tanh, z)?, y])
+        });
+        Ok(b.emit(Remat::new(outer).into(), x)?.to_vec())
+    });
 }
 
 /// `f(x, y) = sin(x)·y` with its own derivative.
@@ -319,51 +226,32 @@ fn custom(kind: &str) -> Composite {
         }))),
         _ => Derivative::Body,
     };
-    Composite {
-        name: format!("sample_{kind}"),
-        params: Vec::new(),
-        body: Arc::new(body),
-        public: 1,
-        derivative,
-    }
+    Composite { name: format!("sample_{kind}"), params: Vec::new(), body: Arc::new(body), public: 1, derivative }
 }
 
 fn composites(t: &mut Table) {
     for kind in ["body", "vjp", "jvp"] {
-        t.graph(
-            &format!("composite/{kind}"),
-            &["f64[3]", "f64[3]"],
-            &[Fill::Smooth],
-            true,
-            |b, x| Ok(vec![b.emit(custom(kind).into(), x)?[0]]),
-        );
+        t.graph(&format!("composite/{kind}"), &["f64[3]", "f64[3]"], &[Fill::Smooth], true, |b, x| {
+            Ok(vec![b.emit(custom(kind).into(), x)?[0]])
+        });
     }
-    t.graph(
-        "custom_linear/forward",
-        &["f64[3]", "f64[3]", "f64[3]"],
-        &[Fill::Smooth],
-        true,
-        |b, x| {
-            let c = custom("vjp");
-            let y = b.emit(c.clone().into(), &x[..2])?;
-            let forward = graph_of(&["f64[3]"; 3], |b, v| {
-                let (s, c) = (b.unary(Unary::Sin, v[0])?, b.unary(Unary::Cos, v[0])?);
-                let _ = s;
-                let d = b.mul(c, v[2])?;
-                Ok(vec![b.mul(d, v[1])?, d])
-            });
-            let Derivative::Vjp(vjp) = &c.derivative else {
-                unreachable!("built with a vjp")
-            };
-            let op = CustomLinear {
-                name: c.name.clone(),
-                forward: Arc::new(forward),
-                vjp: vjp.clone(),
-                outputs: c.body.output_types(),
-                public: 1,
-                active: vec![true, false],
-            };
-            Ok(vec![b.emit(op.into(), &[x[0], x[1], y[0], y[1], x[2]])?[0]])
-        },
-    );
+    t.graph("custom_linear/forward", &["f64[3]", "f64[3]", "f64[3]"], &[Fill::Smooth], true, |b, x| {
+        let c = custom("vjp");
+        let y = b.emit(c.clone().into(), &x[..2])?;
+        let forward = graph_of(&["f64[3]"; 3], |b, v| {
+            let c = b.unary(Unary::Cos, v[0])?;
+            let d = b.mul(c, v[2])?;
+            Ok(vec![b.mul(d, v[1])?, d])
+        });
+        let Derivative::Vjp(vjp) = &c.derivative else { unreachable!("built with a vjp") };
+        let op = CustomLinear {
+            name: c.name.clone(),
+            forward: Arc::new(forward),
+            vjp: vjp.clone(),
+            outputs: c.body.output_types(),
+            public: 1,
+            active: vec![true, false],
+        };
+        Ok(vec![b.emit(op.into(), &[x[0], x[1], y[0], y[1], x[2]])?[0]])
+    });
 }

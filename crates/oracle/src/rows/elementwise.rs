@@ -39,12 +39,7 @@ fn unary(t: &mut Table, op: Unary) {
             t.smooth(&format!("{name}/smooth{k}"), op, &[ty], domain(op));
         }
         for d in FLOATS {
-            t.plain(
-                &format!("{name}/special_{d}"),
-                op,
-                &[&format!("{d}[16]")],
-                &[Fill::Special],
-            );
+            t.plain(&format!("{name}/special_{d}"), op, &[&format!("{d}[16]")], &[Fill::Special]);
         }
     }
     for d in INTS.into_iter().filter(|&d| op.domain().contains(d)) {
@@ -67,32 +62,20 @@ fn binary(t: &mut Table, op: Binary) {
         };
         if op == Zeta {
             // Differentiable in its second operand alone.
-            t.graph(
-                "zeta/smooth",
-                &["f64[2,3]"],
-                &[Fill::Between(0.5, 4.0)],
-                true,
-                |b, x| {
-                    let s = b.full_like(x[0], 2.5)?;
-                    Ok(vec![b.binary(Zeta, s, x[0])?])
-                },
-            );
+            t.graph("zeta/smooth", &["f64[2,3]"], &[Fill::Between(0.5, 4.0)], true, |b, x| {
+                let s = b.full_like(x[0], 2.5)?;
+                Ok(vec![b.binary(Zeta, s, x[0])?])
+            });
         } else {
             for (k, ty) in ["f64[2,3]", "f64[]", "f64[3,0]"].iter().enumerate() {
                 t.graph(&format!("{name}/smooth{k}"), &[ty, ty], &fills, true, |b, x| {
                     Ok(vec![b.binary(op, x[0], x[1])?])
                 });
             }
-            t.graph(
-                &format!("{name}/broadcast"),
-                &["f64[2,1,3]", "f64[4,1]"],
-                &fills,
-                true,
-                |b, x| {
-                    let (p, q) = (b.broadcast_to(x[0], &[2, 4, 3])?, b.broadcast_to(x[1], &[2, 4, 3])?);
-                    Ok(vec![b.binary(op, p, q)?])
-                },
-            );
+            t.graph(&format!("{name}/broadcast"), &["f64[2,1,3]", "f64[4,1]"], &fills, true, |b, x| {
+                let (p, q) = (b.broadcast_to(x[0], &[2, 4, 3])?, b.broadcast_to(x[1], &[2, 4, 3])?);
+                Ok(vec![b.binary(op, p, q)?])
+            });
             t.graph(
                 &format!("{name}/same"),
                 &["f64[3]"],
@@ -123,21 +106,11 @@ fn compare(t: &mut Table, op: Compare) {
         t.plain(&format!("{}/{d}", op.name()), op, &[&ty, &ty], &[Fill::Special]);
     }
     t.plain(&format!("{}/rank0", op.name()), op, &["i32[]", "i32[]"], &[Fill::Ties]);
-    t.plain(
-        &format!("{}/empty", op.name()),
-        op,
-        &["f32[0]", "f32[0]"],
-        &[Fill::Ties],
-    );
+    t.plain(&format!("{}/empty", op.name()), op, &["f32[0]", "f32[0]"], &[Fill::Ties]);
 }
 
 fn select_clamp_fma(t: &mut Table) {
-    t.smooth(
-        "select/smooth",
-        Select,
-        &["bool[2,3]", "f64[2,3]", "f64[2,3]"],
-        Fill::Smooth,
-    );
+    t.smooth("select/smooth", Select, &["bool[2,3]", "f64[2,3]", "f64[2,3]"], Fill::Smooth);
     t.smooth("select/rank0", Select, &["bool[]", "f64[]", "f64[]"], Fill::Smooth);
     for d in DType::ALL {
         let ty = format!("{d}[6]");
@@ -147,12 +120,7 @@ fn select_clamp_fma(t: &mut Table) {
         let (lo, hi) = (b.full_like(x[0], -1.0)?, b.full_like(x[0], 1.0)?);
         Ok(vec![b.one(Clamp.into(), &[x[0], lo, hi])?])
     });
-    t.smooth(
-        "clamp/bounds_move",
-        Clamp,
-        &["f64[8]", "f64[8]", "f64[8]"],
-        Fill::Smooth,
-    );
+    t.smooth("clamp/bounds_move", Clamp, &["f64[8]", "f64[8]", "f64[8]"], Fill::Smooth);
     for d in DType::ALL.into_iter().filter(|&d| Domain::Number.contains(d)) {
         let ty = format!("{d}[12]");
         t.plain(&format!("clamp/{d}"), Clamp, &[&ty, &ty, &ty], &[Fill::Special]);
@@ -160,17 +128,11 @@ fn select_clamp_fma(t: &mut Table) {
     }
     t.smooth("fma/smooth", Fma, &["f64[2,3]", "f64[2,3]", "f64[2,3]"], Fill::Smooth);
     t.smooth("stop_gradient/none", StopGradient, &["f32[3]"], Fill::Smooth);
-    t.graph(
-        "stop_gradient/beside",
-        &["f64[3]", "i32[2]"],
-        &[Fill::Smooth],
-        false,
-        |b, x| {
-            let s = b.one(StopGradient.into(), &[x[0]])?;
-            let i = b.one(StopGradient.into(), &[x[1]])?;
-            Ok(vec![b.mul(s, x[0])?, i])
-        },
-    );
+    t.graph("stop_gradient/beside", &["f64[3]", "i32[2]"], &[Fill::Smooth], false, |b, x| {
+        let s = b.one(StopGradient.into(), &[x[0]])?;
+        let i = b.one(StopGradient.into(), &[x[1]])?;
+        Ok(vec![b.mul(s, x[0])?, i])
+    });
 }
 
 fn conversions(t: &mut Table) {
@@ -179,20 +141,10 @@ fn conversions(t: &mut Table) {
             let ty = format!("{from}[24]");
             t.plain(&format!("cast/{from}_to_{to}"), Cast(to), &[&ty], &[Fill::Special]);
             if from.is_float() {
-                t.plain(
-                    &format!("quantize/{from}_to_{to}"),
-                    Quantize(to),
-                    &[&ty],
-                    &[Fill::Special],
-                );
+                t.plain(&format!("quantize/{from}_to_{to}"), Quantize(to), &[&ty], &[Fill::Special]);
             }
             if from.size() == to.size() && (from == DType::Bool) == (to == DType::Bool) {
-                t.plain(
-                    &format!("bitcast/{from}_to_{to}"),
-                    Bitcast(to),
-                    &[&ty],
-                    &[Fill::Special],
-                );
+                t.plain(&format!("bitcast/{from}_to_{to}"), Bitcast(to), &[&ty], &[Fill::Special]);
             }
         }
     }

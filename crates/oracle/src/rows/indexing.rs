@@ -25,17 +25,9 @@ type Layout = (&'static str, &'static str, SliceDims, Vec<usize>);
 
 fn layouts() -> Vec<Layout> {
     let along = SliceDims::along_axis(2, 1);
-    let window = SliceDims {
-        offset: shape(&[1, 2]),
-        index_map: shape(&[1]),
-        ..SliceDims::default()
-    };
-    let inner = SliceDims {
-        offset: shape(&[0, 2]),
-        collapsed: shape(&[1]),
-        index_map: shape(&[1]),
-        ..SliceDims::default()
-    };
+    let window = SliceDims { offset: shape(&[1, 2]), index_map: shape(&[1]), ..SliceDims::default() };
+    let inner =
+        SliceDims { offset: shape(&[0, 2]), collapsed: shape(&[1]), index_map: shape(&[1]), ..SliceDims::default() };
     vec![
         ("f64[4,3]", "i32[2,1]", SliceDims::take(2, 0, 1), vec![1, 3]),
         ("f64[4,3]", "i32[2,2,1]", SliceDims::take(2, 1, 2), vec![4, 1]),
@@ -50,39 +42,24 @@ fn layouts() -> Vec<Layout> {
 
 fn gathers(t: &mut Table) {
     for (k, (x, i, dims, sizes)) in layouts().into_iter().enumerate() {
-        for (mode, word) in [
-            (GatherMode::Clip, "clip"),
-            (GatherMode::fill(DType::F64), "nan"),
-            (GatherMode::zero(DType::F64), "zero"),
-        ] {
-            let op = Gather {
-                dims: dims.clone(),
-                slice_sizes: shape(&sizes),
-                mode,
-            };
+        for (mode, word) in
+            [(GatherMode::Clip, "clip"), (GatherMode::fill(DType::F64), "nan"), (GatherMode::zero(DType::F64), "zero")]
+        {
+            let op = Gather { dims: dims.clone(), slice_sizes: shape(&sizes), mode };
             let inside = [Fill::Smooth, Fill::Index(2)];
             t.graph(&format!("gather/{word}{k}"), &[x, i], &inside, true, |b, v| {
                 Ok(ir::Build::emit(b, op.clone().into(), v)?.to_vec())
             });
             // Outside on both sides, where it must be clipped, filled or left out.
-            t.graph(
-                &format!("gather/{word}_outside{k}"),
-                &[x, i],
-                &[Fill::Smooth],
-                word == "clip",
-                |b, v| Ok(ir::Build::emit(b, op.into(), v)?.to_vec()),
-            );
+            t.graph(&format!("gather/{word}_outside{k}"), &[x, i], &[Fill::Smooth], word == "clip", |b, v| {
+                Ok(ir::Build::emit(b, op.into(), v)?.to_vec())
+            });
         }
     }
     for d in DType::ALL {
         let x = parse_type(&format!("{d}[4,3]"));
         let op = Gather::take(&x, 0, 1, GatherMode::fill(d));
-        t.plain(
-            &format!("gather/{d}"),
-            op,
-            &[&x.to_string(), "i32[6,1]"],
-            &[Fill::Special, Fill::Smooth],
-        );
+        t.plain(&format!("gather/{d}"), op, &[&x.to_string(), "i32[6,1]"], &[Fill::Special, Fill::Smooth]);
     }
 }
 
@@ -91,60 +68,33 @@ fn scatters(t: &mut Table) {
         let name = kind.name();
         for (k, (x, i, dims, sizes)) in layouts().into_iter().enumerate() {
             let types = [parse_type(x), parse_type(i)];
-            let gather = Gather {
-                dims: dims.clone(),
-                slice_sizes: shape(&sizes),
-                mode: GatherMode::zero(DType::F64),
-            };
+            let gather = Gather { dims: dims.clone(), slice_sizes: shape(&sizes), mode: GatherMode::zero(DType::F64) };
             let updates = ir::Rules::infer(&gather, &types).expect("a layout of the table fits")[0].to_string();
             for (mode, word) in [(ScatterMode::Clip, "clip"), (ScatterMode::Drop, "drop")] {
-                let op = Scatter {
-                    kind,
-                    dims: dims.clone(),
-                    mode,
-                };
+                let op = Scatter { kind, dims: dims.clone(), mode };
                 let fills = [Fill::Smooth, Fill::Index(3), Fill::Smooth];
                 t.graph(&format!("{name}/{word}{k}"), &[x, i, &updates], &fills, true, |b, v| {
                     Ok(ir::Build::emit(b, op.clone().into(), v)?.to_vec())
                 });
-                t.graph(
-                    &format!("{name}/{word}_outside{k}"),
-                    &[x, i, &updates],
-                    &[Fill::Smooth],
-                    true,
-                    |b, v| Ok(ir::Build::emit(b, op.into(), v)?.to_vec()),
-                );
+                t.graph(&format!("{name}/{word}_outside{k}"), &[x, i, &updates], &[Fill::Smooth], true, |b, v| {
+                    Ok(ir::Build::emit(b, op.into(), v)?.to_vec())
+                });
             }
         }
         for d in DType::ALL {
             if d == DType::Bool && matches!(kind, ScatterKind::Add | ScatterKind::Mul) {
                 continue;
             }
-            let op = Scatter {
-                kind,
-                dims: SliceDims::take(2, 0, 1),
-                mode: ScatterMode::Drop,
-            };
+            let op = Scatter { kind, dims: SliceDims::take(2, 0, 1), mode: ScatterMode::Drop };
             let (x, u) = (format!("{d}[4,3]"), format!("{d}[6,3]"));
-            t.plain(
-                &format!("{name}/{d}"),
-                op,
-                &[&x, "i32[6,1]", &u],
-                &[Fill::Special, Fill::Smooth, Fill::Special],
-            );
+            t.plain(&format!("{name}/{d}"), op, &[&x, "i32[6,1]", &u], &[Fill::Special, Fill::Smooth, Fill::Special]);
         }
     }
 }
 
 fn dynamic(t: &mut Table) {
-    for (k, (x, sizes)) in [
-        ("f64[4,3]", &[2usize, 2][..]),
-        ("f64[]", &[]),
-        ("f64[3]", &[3]),
-        ("f64[3]", &[0]),
-    ]
-    .into_iter()
-    .enumerate()
+    for (k, (x, sizes)) in
+        [("f64[4,3]", &[2usize, 2][..]), ("f64[]", &[]), ("f64[3]", &[3]), ("f64[3]", &[0])].into_iter().enumerate()
     {
         let rank = sizes.len();
         for index in ["i32[]", "i64[]"] {
@@ -155,23 +105,13 @@ fn dynamic(t: &mut Table) {
             let update = parse_type(x).with_shape(sizes).to_string();
             let mut types = vec![x, &update];
             types.extend(vec![index; rank]);
-            t.smooth(
-                &format!("dynamic_update_slice/{index}{k}"),
-                DynamicUpdateSlice,
-                &types,
-                Fill::Smooth,
-            );
+            t.smooth(&format!("dynamic_update_slice/{index}{k}"), DynamicUpdateSlice, &types, Fill::Smooth);
         }
     }
     for d in DType::ALL {
         let x = format!("{d}[4,3]");
         let op = DynamicSlice { sizes: shape(&[2, 1]) };
-        t.plain(
-            &format!("dynamic_slice/{d}"),
-            op,
-            &[&x, "i32[]", "i32[]"],
-            &[Fill::Special, Fill::Index(4)],
-        );
+        t.plain(&format!("dynamic_slice/{d}"), op, &[&x, "i32[]", "i32[]"], &[Fill::Special, Fill::Index(4)]);
         let u = format!("{d}[2,2]");
         t.plain(
             &format!("dynamic_update_slice/{d}"),
@@ -180,13 +120,8 @@ fn dynamic(t: &mut Table) {
             &[Fill::Special, Fill::Special, Fill::Index(4)],
         );
     }
-    for (k, (x, i, axis)) in [
-        ("f64[4,3]", "i32[2,3]", 0),
-        ("f64[2,3]", "u8[2,5]", 1),
-        ("f64[3]", "i64[0]", 0),
-    ]
-    .into_iter()
-    .enumerate()
+    for (k, (x, i, axis)) in
+        [("f64[4,3]", "i32[2,3]", 0), ("f64[2,3]", "u8[2,5]", 1), ("f64[3]", "i64[0]", 0)].into_iter().enumerate()
     {
         let fills = [Fill::Smooth, Fill::Index(4)];
         t.graph(&format!("take_along/{k}"), &[x, i], &fills, true, |b, v| {
@@ -200,12 +135,7 @@ fn dynamic(t: &mut Table) {
     }
     for d in DType::ALL {
         let x = format!("{d}[2,3]");
-        t.plain(
-            &format!("take_along/{d}"),
-            TakeAlong { axis: 1 },
-            &[&x, "i32[2,4]"],
-            &[Fill::Special, Fill::Index(4)],
-        );
+        t.plain(&format!("take_along/{d}"), TakeAlong { axis: 1 }, &[&x, "i32[2,4]"], &[Fill::Special, Fill::Index(4)]);
         if d != DType::Bool {
             t.plain(
                 &format!("put_along/{d}"),
@@ -219,55 +149,16 @@ fn dynamic(t: &mut Table) {
 
 fn ordered(t: &mut Table) {
     for descending in [false, true] {
-        let sort = |axis, num_keys| Sort {
-            axis,
-            num_keys,
-            descending,
-        };
-        t.smooth(
-            &format!("sort/smooth_{descending}"),
-            sort(1, 1),
-            &["f64[2,4]"],
-            Fill::Smooth,
-        );
-        t.smooth(
-            &format!("sort/front_{descending}"),
-            sort(0, 1),
-            &["f64[3,2]"],
-            Fill::Smooth,
-        );
-        t.smooth(
-            &format!("sort/values_{descending}"),
-            sort(0, 1),
-            &["f64[4]", "f64[4]", "i32[4]"],
-            Fill::Smooth,
-        );
-        t.plain(
-            &format!("sort/two_keys_{descending}"),
-            sort(0, 2),
-            &["i32[8]", "f64[8]", "f64[8]"],
-            &[Fill::Ties],
-        );
-        t.plain(
-            &format!("sort/ties_{descending}"),
-            sort(1, 1),
-            &["f64[2,6]", "i32[2,6]"],
-            &[Fill::Ties],
-        );
-        t.smooth(
-            &format!("sort/empty_{descending}"),
-            sort(0, 1),
-            &["f64[0,2]"],
-            Fill::Smooth,
-        );
+        let sort = |axis, num_keys| Sort { axis, num_keys, descending };
+        t.smooth(&format!("sort/smooth_{descending}"), sort(1, 1), &["f64[2,4]"], Fill::Smooth);
+        t.smooth(&format!("sort/front_{descending}"), sort(0, 1), &["f64[3,2]"], Fill::Smooth);
+        t.smooth(&format!("sort/values_{descending}"), sort(0, 1), &["f64[4]", "f64[4]", "i32[4]"], Fill::Smooth);
+        t.plain(&format!("sort/two_keys_{descending}"), sort(0, 2), &["i32[8]", "f64[8]", "f64[8]"], &[Fill::Ties]);
+        t.plain(&format!("sort/ties_{descending}"), sort(1, 1), &["f64[2,6]", "i32[2,6]"], &[Fill::Ties]);
+        t.smooth(&format!("sort/empty_{descending}"), sort(0, 1), &["f64[0,2]"], Fill::Smooth);
         for d in DType::ALL {
             let x = format!("{d}[12]");
-            t.plain(
-                &format!("sort/{d}_{descending}"),
-                sort(0, 1),
-                &[&x, "i32[12]"],
-                &[Fill::Special],
-            );
+            t.plain(&format!("sort/{d}_{descending}"), sort(0, 1), &[&x, "i32[12]"], &[Fill::Special]);
         }
     }
     t.smooth("top_k/smooth", TopK { k: 2, axis: 1 }, &["f64[2,4]"], Fill::Smooth);
@@ -275,16 +166,7 @@ fn ordered(t: &mut Table) {
     t.smooth("top_k/none", TopK { k: 0, axis: 0 }, &["f64[3]"], Fill::Smooth);
     t.plain("top_k/ties", TopK { k: 4, axis: 1 }, &["f64[2,6]"], &[Fill::Ties]);
     for d in DType::ALL {
-        t.plain(
-            &format!("top_k/{d}"),
-            TopK { k: 5, axis: 0 },
-            &[&format!("{d}[12]")],
-            &[Fill::Special],
-        );
+        t.plain(&format!("top_k/{d}"), TopK { k: 5, axis: 0 }, &[&format!("{d}[12]")], &[Fill::Special]);
     }
-    t.with(
-        "top_k/nan",
-        TopK { k: 2, axis: 0 },
-        vec![Literal::new(&[4], &[1f32, f32::NAN, 3.0, f32::INFINITY])],
-    );
+    t.with("top_k/nan", TopK { k: 2, axis: 0 }, vec![Literal::new(&[4], &[1f32, f32::NAN, 3.0, f32::INFINITY])]);
 }

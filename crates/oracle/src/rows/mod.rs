@@ -60,10 +60,7 @@ pub struct Table {
 
 impl Table {
     fn new() -> Table {
-        Table {
-            rows: Vec::new(),
-            rng: Rng::new(0x07ac1e),
-        }
+        Table { rows: Vec::new(), rng: Rng::new(0x07ac1e) }
     }
 
     /// A row whose graph `build` writes; the last fill repeats for further inputs.
@@ -76,21 +73,12 @@ impl Table {
         build: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Vec<Value>>,
     ) {
         let types: Vec<Type> = types.iter().map(|t| parse_type(t)).collect();
-        let inputs = types
-            .iter()
-            .enumerate()
-            .map(|(i, t)| fills[i.min(fills.len() - 1)].of(t, &mut self.rng))
-            .collect();
+        let inputs =
+            types.iter().enumerate().map(|(i, t)| fills[i.min(fills.len() - 1)].of(t, &mut self.rng)).collect();
         let mut b = Builder::new();
         let args: Vec<Value> = types.into_iter().map(|t| b.graph.input(t)).collect();
         let outs = build(&mut b, &args).unwrap_or_else(|e| panic!("row {name}: {e}"));
-        self.rows.push(Row {
-            name: name.to_string(),
-            graph: b.finish(&outs),
-            inputs,
-            smooth,
-            forward_only: false,
-        });
+        self.rows.push(Row { name: name.to_string(), graph: b.finish(&outs), inputs, smooth, forward_only: false });
     }
 
     /// The last row has forward mode alone.
@@ -129,33 +117,10 @@ impl Table {
 
 /// `f32[2,3]`.
 fn parse_type(text: &str) -> Type {
-    let (dtype, shape) = text
-        .trim_end_matches(']')
-        .split_once('[')
-        .expect("a type is dtype[sizes]");
-    let shape: Vec<usize> = shape
-        .split(',')
-        .filter(|s| !s.is_empty())
-        .map(|s| s.parse().expect("a size"))
-        .collect();
+    let (dtype, shape) = text.trim_end_matches(']').split_once('[').expect("a type is dtype[sizes]");
+    let shape: Vec<usize> = shape.split(',').filter(|s| !s.is_empty()).map(|s| s.parse().expect("a size")).collect();
     Type::new(dtype.parse().expect("a dtype"), &shape)
 }
 
-const FLOATS: [DType; 6] = [
-    DType::F64,
-    DType::F32,
-    DType::F16,
-    DType::BF16,
-    DType::F8E4M3,
-    DType::F8E5M2,
-];
-const INTS: [DType; 8] = [
-    DType::I8,
-    DType::I16,
-    DType::I32,
-    DType::I64,
-    DType::U8,
-    DType::U16,
-    DType::U32,
-    DType::U64,
-];
+const FLOATS: [DType; 6] = [DType::F64, DType::F32, DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2];
+const INTS: [DType; 8] = [DType::I8, DType::I16, DType::I32, DType::I64, DType::U8, DType::U16, DType::U32, DType::U64];

@@ -32,11 +32,7 @@ fn convolutions(t: &mut Table) {
         ("f64[1,2,5]", "f64[2,2,2]", windows(&[2], &[1], &[2], &[1], &[2])),
         ("f64[1,1,4]", "f64[1,1,3]", windows(&[1], &[-1], &[2], &[2], &[1])),
         ("f64[1,1,6]", "f64[1,1,2]", windows(&[3], &[0], &[-1], &[1], &[3])),
-        (
-            "f64[1,2,3,4]",
-            "f64[2,2,2,3]",
-            windows(&[1, 2], &[1, 0], &[0, 1], &[1, 1], &[1, 1]),
-        ),
+        ("f64[1,2,3,4]", "f64[2,2,2,3]", windows(&[1, 2], &[1, 0], &[0, 1], &[1, 1], &[1, 1])),
         ("f64[2,3]", "f64[4,3]", Windows::plain(0)),
         ("f64[1,1,2]", "f64[1,1,4]", Windows::plain(1)),
         ("f64[0,1,3]", "f64[2,1,2]", Windows::plain(1)),
@@ -47,29 +43,15 @@ fn convolutions(t: &mut Table) {
     {
         t.smooth(&format!("conv/{k}"), one(w), &[x, kernel], s);
     }
-    let grouped = Conv {
-        groups: 2,
-        ..one(windows(&[1], &[1], &[1], &[1], &[1]))
-    };
+    let grouped = Conv { groups: 2, ..one(windows(&[1], &[1], &[1], &[1], &[1])) };
     t.smooth("conv/groups", grouped, &["f64[2,4,4]", "f64[6,2,3]"], s);
-    let depthwise = Conv {
-        groups: 3,
-        ..one(windows(&[2], &[0], &[1], &[1], &[1]))
-    };
+    let depthwise = Conv { groups: 3, ..one(windows(&[2], &[0], &[1], &[1], &[1])) };
     t.smooth("conv/depthwise", depthwise, &["f64[1,3,5]", "f64[3,1,2]"], s);
-    let batched = Conv {
-        batch_groups: 2,
-        ..one(Windows::plain(1))
-    };
+    let batched = Conv { batch_groups: 2, ..one(Windows::plain(1)) };
     t.smooth("conv/batch_groups", batched, &["f64[4,2,4]", "f64[4,2,2]"], s);
     for d in FLOATS.into_iter().chain(INTS) {
         let (x, k) = (format!("{d}[1,2,4]"), format!("{d}[2,2,3]"));
-        t.plain(
-            &format!("conv/{d}"),
-            Conv::new(d, Windows::strided(&[1], &[1])),
-            &[&x, &k],
-            &[s],
-        );
+        t.plain(&format!("conv/{d}"), Conv::new(d, Windows::strided(&[1], &[1])), &[&x, &k], &[s]);
     }
 }
 
@@ -77,50 +59,17 @@ fn pools(t: &mut Table) {
     for kind in ReduceKind::ALL {
         let boolean = matches!(kind, ReduceKind::Any | ReduceKind::All);
         let name = format!("reduce_window_{}", kind.name().trim_start_matches("reduce_"));
-        let pool = |window: &[usize], windows: Windows| ReduceWindow {
-            kind,
-            window: Shape::from_slice(window),
-            windows,
-        };
+        let pool =
+            |window: &[usize], windows: Windows| ReduceWindow { kind, window: Shape::from_slice(window), windows };
         if boolean {
-            t.plain(
-                &format!("{name}/bool"),
-                pool(&[2], Windows::strided(&[1], &[1])),
-                &["bool[5]"],
-                &[Fill::Smooth],
-            );
+            t.plain(&format!("{name}/bool"), pool(&[2], Windows::strided(&[1], &[1])), &["bool[5]"], &[Fill::Smooth]);
             continue;
         }
-        t.smooth(
-            &format!("{name}/0"),
-            pool(&[3], Windows::plain(1)),
-            &["f64[5]"],
-            Fill::Smooth,
-        );
-        t.smooth(
-            &format!("{name}/1"),
-            pool(&[2, 2], Windows::strided(&[2, 1], &[1, 0])),
-            &["f64[3,4]"],
-            Fill::Smooth,
-        );
-        t.smooth(
-            &format!("{name}/2"),
-            pool(&[2], windows(&[1], &[1], &[0], &[2], &[2])),
-            &["f64[4]"],
-            Fill::Smooth,
-        );
-        t.smooth(
-            &format!("{name}/empty"),
-            pool(&[4], Windows::plain(1)),
-            &["f64[2]"],
-            Fill::Smooth,
-        );
-        t.plain(
-            &format!("{name}/ties"),
-            pool(&[3], Windows::strided(&[1], &[1])),
-            &["f64[8]"],
-            &[Fill::Ties],
-        );
+        t.smooth(&format!("{name}/0"), pool(&[3], Windows::plain(1)), &["f64[5]"], Fill::Smooth);
+        t.smooth(&format!("{name}/1"), pool(&[2, 2], Windows::strided(&[2, 1], &[1, 0])), &["f64[3,4]"], Fill::Smooth);
+        t.smooth(&format!("{name}/2"), pool(&[2], windows(&[1], &[1], &[0], &[2], &[2])), &["f64[4]"], Fill::Smooth);
+        t.smooth(&format!("{name}/empty"), pool(&[4], Windows::plain(1)), &["f64[2]"], Fill::Smooth);
+        t.plain(&format!("{name}/ties"), pool(&[3], Windows::strided(&[1], &[1])), &["f64[8]"], &[Fill::Ties]);
         for d in FLOATS.into_iter().chain(INTS) {
             t.plain(
                 &format!("{name}/{d}"),
@@ -133,40 +82,12 @@ fn pools(t: &mut Table) {
     for max in [true, false] {
         let word = if max { "max" } else { "min" };
         let w = windows(&[1], &[1], &[1], &[1], &[1]);
-        let gather = WindowGather {
-            max,
-            window: Shape::from_slice(&[2]),
-            windows: w.clone(),
-        };
-        t.smooth(
-            &format!("window_gather_{word}/smooth"),
-            gather.clone(),
-            &["f64[4]", "f64[4]"],
-            Fill::Smooth,
-        );
-        t.plain(
-            &format!("window_gather_{word}/ties"),
-            gather,
-            &["i32[6]", "f32[6]"],
-            &[Fill::Ties, Fill::Special],
-        );
-        let scatter = WindowScatter {
-            max,
-            window: Shape::from_slice(&[2]),
-            windows: w,
-        };
-        t.smooth(
-            &format!("window_scatter_{word}/smooth"),
-            scatter.clone(),
-            &["f64[4]", "f64[5]"],
-            Fill::Smooth,
-        );
-        t.plain(
-            &format!("window_scatter_{word}/ties"),
-            scatter,
-            &["f32[6]", "i32[7]"],
-            &[Fill::Ties],
-        );
+        let gather = WindowGather { max, window: Shape::from_slice(&[2]), windows: w.clone() };
+        t.smooth(&format!("window_gather_{word}/smooth"), gather.clone(), &["f64[4]", "f64[4]"], Fill::Smooth);
+        t.plain(&format!("window_gather_{word}/ties"), gather, &["i32[6]", "f32[6]"], &[Fill::Ties, Fill::Special]);
+        let scatter = WindowScatter { max, window: Shape::from_slice(&[2]), windows: w };
+        t.smooth(&format!("window_scatter_{word}/smooth"), scatter.clone(), &["f64[4]", "f64[5]"], Fill::Smooth);
+        t.plain(&format!("window_scatter_{word}/ties"), scatter, &["f32[6]", "i32[7]"], &[Fill::Ties]);
     }
 }
 
@@ -184,12 +105,7 @@ fn running(t: &mut Table) {
             t.smooth(&format!("{name}/empty_{reverse}"), op(0), &["f64[0,2]"], Fill::Smooth);
             t.plain(&format!("{name}/ties_{reverse}"), op(0), &["f64[8]"], &[Fill::Ties]);
             for d in FLOATS.into_iter().chain(INTS) {
-                t.plain(
-                    &format!("{name}/{d}_{reverse}"),
-                    op(0),
-                    &[&format!("{d}[6]")],
-                    &[Fill::Special],
-                );
+                t.plain(&format!("{name}/{d}_{reverse}"), op(0), &[&format!("{d}[6]")], &[Fill::Special]);
             }
         }
     }
@@ -212,11 +128,7 @@ fn places(t: &mut Table) {
         for d in DType::ALL {
             t.plain(
                 &format!("{name}/{d}"),
-                ArgReduce {
-                    max,
-                    axis: 1,
-                    index: DType::I32,
-                },
+                ArgReduce { max, axis: 1, index: DType::I32 },
                 &[&format!("{d}[3,8]")],
                 &[Fill::Special],
             );

@@ -10,9 +10,7 @@ pub(crate) const F: DType = DType::F64;
 pub(crate) fn random(shape: &[usize], seed: u64) -> Literal {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Literal::from_fn(Type::new(F, shape), |_| {
-        state = state
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         Scalar::from_f64(F, (state >> 33) as f64 / (1u64 << 30) as f64 - 1.0)
     })
 }
@@ -123,38 +121,22 @@ pub(crate) fn check_grads(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
 #[track_caller]
 pub(crate) fn check_modes(g: &Graph, x: &[Literal], wrt: &[usize]) {
     let active: Vec<bool> = (0..x.len()).map(|i| wrt.contains(&i)).collect();
-    let dx: Vec<Literal> = (0..x.len())
-        .filter(|i| active[*i])
-        .map(|i| random(&x[i].ty().shape, 500 + i as u64))
-        .collect();
+    let dx: Vec<Literal> =
+        (0..x.len()).filter(|i| active[*i]).map(|i| random(&x[i].ty().shape, 500 + i as u64)).collect();
     let outs = g.outputs().len();
     let (fwd, _) = transform::jvp(g, &active, &vec![true; outs]).unwrap();
     verify::verify(&fwd).unwrap();
     let dy = run(&fwd, &[x, &dx].concat()).split_off(outs);
-    let cts: Vec<Literal> = dy
-        .iter()
-        .enumerate()
-        .map(|(k, d)| random(&d.ty().shape, 900 + k as u64))
-        .collect();
+    let cts: Vec<Literal> = dy.iter().enumerate().map(|(k, d)| random(&d.ty().shape, 900 + k as u64)).collect();
     let order: Vec<usize> = (0..x.len()).filter(|i| active[*i]).collect();
     let back = transform::vjp(g, &order).unwrap();
     let grads = run(&back, &[x, &cts].concat()).split_off(outs);
     let dot = |a: &[Literal], b: &[Literal]| -> f64 {
         let pairs = a.iter().zip(b);
-        pairs
-            .map(|(a, b)| {
-                a.scalars()
-                    .zip(b.scalars())
-                    .map(|(p, q)| p.to_f64() * q.to_f64())
-                    .sum::<f64>()
-            })
-            .sum()
+        pairs.map(|(a, b)| a.scalars().zip(b.scalars()).map(|(p, q)| p.to_f64() * q.to_f64()).sum::<f64>()).sum()
     };
     let (forward, backward) = (dot(&cts, &dy), dot(&grads, &dx));
-    assert!(
-        (forward - backward).abs() <= 1e-9 * (1.0 + forward.abs()),
-        "{forward} {backward}"
-    );
+    assert!((forward - backward).abs() <= 1e-9 * (1.0 + forward.abs()), "{forward} {backward}");
 }
 
 /// Forward mode against finite differences along one direction, for what has no reverse mode.
@@ -174,12 +156,7 @@ pub(crate) fn check_jvp(g: &Graph, x: &[Literal], wrt: &[usize], tol: f64) {
                 Scalar::from_f64(F, x[i].get(j).to_f64() + by * dx[i].get(j).to_f64())
             })
         };
-        run(
-            g,
-            &(0..x.len())
-                .map(|i| if active[i] { shift(i) } else { x[i].clone() })
-                .collect::<Vec<_>>(),
-        )
+        run(g, &(0..x.len()).map(|i| if active[i] { shift(i) } else { x[i].clone() }).collect::<Vec<_>>())
     };
     let (up, down) = (moved(eps), moved(-eps));
     for (at, k) in (outs..).zip((0..outs).filter(|&k| has[k])) {
@@ -222,9 +199,8 @@ pub(crate) fn check_vmap(g: &Graph, rows: &[Vec<Literal>]) {
             .collect();
         let got = run(&wide, &x);
         for (k, row) in rows.iter().enumerate() {
-            let one: Vec<Literal> = (0..n)
-                .map(|i| if batched[i] { row[i].clone() } else { rows[0][i].clone() })
-                .collect();
+            let one: Vec<Literal> =
+                (0..n).map(|i| if batched[i] { row[i].clone() } else { rows[0][i].clone() }).collect();
             for (a, e) in got.iter().zip(run(g, &one)) {
                 let t = e.ty();
                 let part = &a.bytes()[k * t.bytes()..(k + 1) * t.bytes()];

@@ -5,22 +5,8 @@ use ir::composites::activation::*;
 use ir::{DType, Literal, Type};
 use std::slice::from_ref;
 
-const RELU: [f64; 6] = [
-    1.288435374475382,
-    1.9708994599769203,
-    1.7264187332977479,
-    0.6699763003118102,
-    0.0,
-    0.0,
-];
-const RELU2: [f64; 6] = [
-    1.6600657141995179,
-    3.884444681337316,
-    2.9805216426814,
-    0.4488682429795009,
-    0.0,
-    0.0,
-];
+const RELU: [f64; 6] = [1.288435374475382, 1.9708994599769203, 1.7264187332977479, 0.6699763003118102, 0.0, 0.0];
+const RELU2: [f64; 6] = [1.6600657141995179, 3.884444681337316, 2.9805216426814, 0.4488682429795009, 0.0, 0.0];
 const GELU_ERF: [f64; 6] = [
     1.1611415339228857,
     1.9228731959491896,
@@ -85,10 +71,9 @@ fn fused_halves_equal_two_operands() {
     let x = Numbers::new(1).fill(&[3, 8]);
     let t = Type::new(F, &[3, 4]);
     let half = |k: usize| Literal::from_fn(t.clone(), |i| x.get(i / 4 * 8 + i % 4 + 4 * k));
-    for (one, two) in [
-        (swiglu_fused(x.ty()), swiglu(&t, &t)),
-        (geglu_fused(x.ty(), Gelu::Tanh), geglu(&t, &t, Gelu::Tanh)),
-    ] {
+    for (one, two) in
+        [(swiglu_fused(x.ty()), swiglu(&t, &t)), (geglu_fused(x.ty(), Gelu::Tanh), geglu(&t, &t, Gelu::Tanh))]
+    {
         let expected = run(&two.unwrap(), &[half(0), half(1)]);
         close(&run(&one.unwrap(), from_ref(&x))[0], &expected[0], 0.0);
     }

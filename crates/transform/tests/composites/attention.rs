@@ -198,20 +198,9 @@ const DV: [f64; 12] = [
     1.3791433482531108,
     1.5865472175898745,
 ];
-const DSLOPES: [f64; 4] = [
-    -2.9162613033849527,
-    0.7686218657612376,
-    -1.3708343389297657,
-    0.022350516650519625,
-];
-const DBIAS: [f64; 6] = [
-    0.7430619194759833,
-    4.388424091038944,
-    0.0,
-    0.8511386322217214,
-    1.0507840759835354,
-    2.7661147539239397,
-];
+const DSLOPES: [f64; 4] = [-2.9162613033849527, 0.7686218657612376, -1.3708343389297657, 0.022350516650519625];
+const DBIAS: [f64; 6] =
+    [0.7430619194759833, 4.388424091038944, 0.0, 0.8511386322217214, 1.0507840759835354, 2.7661147539239397];
 
 fn qkv() -> [Literal; 3] {
     [wave(&[4, 2, 4], 0.7), wave(&[2, 3, 4], 0.3), wave(&[2, 3, 2], 1.1)]
@@ -222,10 +211,7 @@ fn build(x: &[Literal], options: Attention) -> Composite {
 }
 
 fn causal() -> Attention {
-    Attention {
-        causal: true,
-        ..Attention::default()
-    }
+    Attention { causal: true, ..Attention::default() }
 }
 
 fn ints(shape: &[usize], x: &[i32]) -> Literal {
@@ -240,39 +226,10 @@ fn forward_equals_pytorch() {
     let rows: [(Attention, Vec<Literal>, &[f64]); 6] = [
         (Attention::default(), with(&[]), &GQA),
         (causal(), with(&[]), &CAUSAL),
-        (
-            Attention {
-                window: Some(2),
-                ..causal()
-            },
-            with(&[]),
-            &WINDOW,
-        ),
-        (
-            Attention {
-                slopes: Some(slopes.ty().clone()),
-                ..causal()
-            },
-            with(&[&slopes]),
-            &ALIBI,
-        ),
-        (
-            Attention {
-                softcap: Some(3.0),
-                scale: Some(0.8),
-                ..causal()
-            },
-            with(&[]),
-            &SOFTCAP,
-        ),
-        (
-            Attention {
-                mask: Some(bias.ty().clone()),
-                ..Attention::default()
-            },
-            with(&[&bias]),
-            &BIAS,
-        ),
+        (Attention { window: Some(2), ..causal() }, with(&[]), &WINDOW),
+        (Attention { slopes: Some(slopes.ty().clone()), ..causal() }, with(&[&slopes]), &ALIBI),
+        (Attention { softcap: Some(3.0), scale: Some(0.8), ..causal() }, with(&[]), &SOFTCAP),
+        (Attention { mask: Some(bias.ty().clone()), ..Attention::default() }, with(&[&bias]), &BIAS),
     ];
     for (options, args, expected) in rows {
         close_to(&run(&build(&args, options), &args)[0], expected, 1e-12);
@@ -285,12 +242,7 @@ fn gradients_equal_pytorch() {
     let (slopes, bias) = (wave(&[4], 0.2), wave(&[1, 2, 3], 0.6));
     let c = build(
         &qkv(),
-        Attention {
-            softcap: Some(3.0),
-            slopes: Some(slopes.ty().clone()),
-            mask: Some(bias.ty().clone()),
-            ..causal()
-        },
+        Attention { softcap: Some(3.0), slopes: Some(slopes.ty().clone()), mask: Some(bias.ty().clone()), ..causal() },
     );
     let g = transform::vjp(&graph_of(&c), &[0, 1, 2, 3, 4]).unwrap();
     assert!(holds(&g, "attention") && holds(&g, "attention_backward"), "{g}");
@@ -317,38 +269,10 @@ fn options() -> Vec<(Attention, Vec<Literal>)> {
     let bools = Literal::new(&[1, 2, 3], &[true, false, true, false, true, true]);
     vec![
         (none.clone(), vec![]),
-        (
-            Attention {
-                causal: true,
-                softcap: Some(2.0),
-                ..none.clone()
-            },
-            vec![],
-        ),
-        (
-            Attention {
-                window: Some(2),
-                q_offset: ty(&offset),
-                ..causal()
-            },
-            vec![offset.clone()],
-        ),
-        (
-            Attention {
-                window: Some(1),
-                lengths: ty(&length),
-                ..none.clone()
-            },
-            vec![length.clone()],
-        ),
-        (
-            Attention {
-                segments: ty(&sq).zip(ty(&sk)),
-                scale: Some(0.7),
-                ..none.clone()
-            },
-            vec![sq, sk],
-        ),
+        (Attention { causal: true, softcap: Some(2.0), ..none.clone() }, vec![]),
+        (Attention { window: Some(2), q_offset: ty(&offset), ..causal() }, vec![offset.clone()]),
+        (Attention { window: Some(1), lengths: ty(&length), ..none.clone() }, vec![length.clone()]),
+        (Attention { segments: ty(&sq).zip(ty(&sk)), scale: Some(0.7), ..none.clone() }, vec![sq, sk]),
         (
             Attention {
                 segments: ty(&one_segment.0).zip(ty(&one_segment.1)),
@@ -358,36 +282,10 @@ fn options() -> Vec<(Attention, Vec<Literal>)> {
             },
             vec![one_segment.0, one_segment.1, slopes.clone()],
         ),
-        (
-            Attention {
-                mask: ty(&bias),
-                ..none.clone()
-            },
-            vec![bias],
-        ),
-        (
-            Attention {
-                mask: ty(&shared_bias),
-                ..causal()
-            },
-            vec![shared_bias],
-        ),
-        (
-            Attention {
-                mask: ty(&bools),
-                slopes: ty(&slopes),
-                ..none
-            },
-            vec![slopes, bools],
-        ),
-        (
-            Attention {
-                q_offset: ty(&offset),
-                lengths: ty(&length),
-                ..causal()
-            },
-            vec![offset, length],
-        ),
+        (Attention { mask: ty(&bias), ..none.clone() }, vec![bias]),
+        (Attention { mask: ty(&shared_bias), ..causal() }, vec![shared_bias]),
+        (Attention { mask: ty(&bools), slopes: ty(&slopes), ..none }, vec![slopes, bools]),
+        (Attention { q_offset: ty(&offset), lengths: ty(&length), ..causal() }, vec![offset, length]),
     ]
 }
 
@@ -421,10 +319,7 @@ fn vmap_of_grad_keeps_forward_and_backward_claimable() {
     let g = transform::vjp(&graph_of(&build(&x, o)), &[0, 1, 2]).unwrap();
     let n = g.inputs().len();
     let (wide, _) = transform::vmap(&g, &vec![true; n], &vec![true; g.outputs().len()], 3).unwrap();
-    assert!(
-        holds(&wide, "attention") && holds(&wide, "attention_backward"),
-        "{wide}"
-    );
+    assert!(holds(&wide, "attention") && holds(&wide, "attention_backward"), "{wide}");
     assert!(!holds(&wide, "vmapped"), "{wide}");
 }
 
@@ -432,19 +327,8 @@ fn vmap_of_grad_keeps_forward_and_backward_claimable() {
 fn a_row_that_sees_nothing_gives_zero_and_gradient_zero() {
     // Two queries before the first key, and one sequence without keys.
     let mut n = Numbers::new(22);
-    let x = [
-        n.fill(&[2, 1, 3, 2]),
-        n.fill(&[2, 1, 2, 2]),
-        n.fill(&[2, 1, 2, 2]),
-        ints(&[2], &[2, 0]),
-    ];
-    let c = build(
-        &x,
-        Attention {
-            lengths: Some(x[3].ty().clone()),
-            ..causal()
-        },
-    );
+    let x = [n.fill(&[2, 1, 3, 2]), n.fill(&[2, 1, 2, 2]), n.fill(&[2, 1, 2, 2]), ints(&[2], &[2, 0])];
+    let c = build(&x, Attention { lengths: Some(x[3].ty().clone()), ..causal() });
     let outs = run(&c, &x);
     let (o, lse) = (outs[0].to_vec::<f64>(), outs[1].to_vec::<f64>());
     assert!(o[..2].iter().chain(&o[6..]).all(|&v| v == 0.0), "{o:?}");
@@ -453,18 +337,9 @@ fn a_row_that_sees_nothing_gives_zero_and_gradient_zero() {
     check_grads(&c, &x);
     // The same by a mask of -inf.
     let inf = f64::NEG_INFINITY;
-    let mask = Literal::new(
-        &[2, 1, 3, 2],
-        &[inf, inf, 0.0, inf, 0.0, 0.0, inf, inf, inf, inf, inf, inf],
-    );
+    let mask = Literal::new(&[2, 1, 3, 2], &[inf, inf, 0.0, inf, 0.0, 0.0, inf, inf, inf, inf, inf, inf]);
     let y = [x[0].clone(), x[1].clone(), x[2].clone(), mask];
-    let d = build(
-        &y,
-        Attention {
-            mask: Some(y[3].ty().clone()),
-            ..Attention::default()
-        },
-    );
+    let d = build(&y, Attention { mask: Some(y[3].ty().clone()), ..Attention::default() });
     for (a, b) in run(&d, &y).iter().zip(&outs) {
         close(a, b, 1e-15);
     }
@@ -474,29 +349,12 @@ fn a_row_that_sees_nothing_gives_zero_and_gradient_zero() {
 #[test]
 fn keys_beyond_the_length_are_never_read() {
     let mut n = Numbers::new(23);
-    let clean = [
-        n.fill(&[1, 2, 2]),
-        n.fill(&[1, 3, 2]),
-        n.fill(&[1, 3, 2]),
-        ints(&[], &[2]),
-    ];
+    let clean = [n.fill(&[1, 2, 2]), n.fill(&[1, 3, 2]), n.fill(&[1, 3, 2]), ints(&[], &[2])];
     let spoil = |x: &Literal| {
-        Literal::from_fn(x.ty().clone(), |i| {
-            if i >= 4 {
-                Scalar::from_f64(F, f64::NAN)
-            } else {
-                x.get(i)
-            }
-        })
+        Literal::from_fn(x.ty().clone(), |i| if i >= 4 { Scalar::from_f64(F, f64::NAN) } else { x.get(i) })
     };
     let dirty = [clean[0].clone(), spoil(&clean[1]), spoil(&clean[2]), clean[3].clone()];
-    let c = build(
-        &clean,
-        Attention {
-            lengths: Some(Type::scalar(DType::I32)),
-            ..Attention::default()
-        },
-    );
+    let c = build(&clean, Attention { lengths: Some(Type::scalar(DType::I32)), ..Attention::default() });
     let g = transform::vjp(&graph_of(&c), &[0, 1, 2]).unwrap();
     let cts = [n.fill(&[1, 2, 2]), n.fill(&[1, 2])];
     let expected = interp::run(&g, &[&clean[..], &cts].concat()).unwrap();
@@ -513,22 +371,9 @@ fn decoding_with_an_offset_equals_the_last_rows_of_the_whole() {
     let whole = run(&build(&x, causal()), &x);
     for at in 0..5 {
         let q = Literal::from_fn(Type::new(F, &[2, 1, 4]), |i| x[0].get(i / 4 * 20 + at * 4 + i % 4));
-        let step = [
-            q,
-            x[1].clone(),
-            x[2].clone(),
-            ints(&[], &[at as i32]),
-            ints(&[], &[at as i32 + 1]),
-        ];
+        let step = [q, x[1].clone(), x[2].clone(), ints(&[], &[at as i32]), ints(&[], &[at as i32 + 1])];
         let scalar = Some(Type::scalar(DType::I32));
-        let c = build(
-            &step,
-            Attention {
-                q_offset: scalar.clone(),
-                lengths: scalar,
-                ..causal()
-            },
-        );
+        let c = build(&step, Attention { q_offset: scalar.clone(), lengths: scalar, ..causal() });
         let expected = Literal::from_fn(Type::new(F, &[2, 1, 4]), |i| whole[0].get(i / 4 * 20 + at * 4 + i % 4));
         close(&run(&c, &step)[0], &expected, 1e-14);
     }

@@ -14,10 +14,7 @@ impl Numbers {
     }
 
     pub(crate) fn next(&mut self) -> f64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as f64 / (1u64 << 30) as f64 - 1.0
     }
 
@@ -29,9 +26,7 @@ impl Numbers {
 /// The f64 literal with `value(i)` at place `i`: what the expected values were computed from, on the other side as
 /// well.
 pub(crate) fn wave(shape: &[usize], step: f64) -> Literal {
-    Literal::from_fn(Type::new(F, shape), |i| {
-        Scalar::from_f64(F, (i as f64 * step + step).sin() * 2.0)
-    })
+    Literal::from_fn(Type::new(F, shape), |i| Scalar::from_f64(F, (i as f64 * step + step).sin() * 2.0))
 }
 
 pub(crate) fn types(x: &[Literal]) -> Vec<Type> {
@@ -92,10 +87,7 @@ fn loss_of(c: &Composite) -> Graph {
 }
 
 fn through_body(c: &Composite) -> Composite {
-    Composite {
-        derivative: Derivative::Body,
-        ..c.clone()
-    }
+    Composite { derivative: Derivative::Body, ..c.clone() }
 }
 
 fn float_inputs(g: &Graph) -> Vec<usize> {
@@ -173,21 +165,14 @@ pub(crate) fn check_grads(c: &Composite, x: &[Literal]) {
     let dot: f64 = got
         .iter()
         .zip(&args[x.len()..])
-        .flat_map(|(g, d)| {
-            g.scalars()
-                .zip(d.scalars())
-                .map(|(a, b)| a.to_f64() * b.to_f64())
-                .collect::<Vec<_>>()
-        })
+        .flat_map(|(g, d)| g.scalars().zip(d.scalars()).map(|(a, b)| a.to_f64() * b.to_f64()).collect::<Vec<_>>())
         .sum();
     assert!((dy - dot).abs() <= 1e-10 * (1.0 + dot.abs()), "jvp {dy}, vjp {dot}");
 }
 
 /// Whether a composite of this name stands in the graph itself, where a backend can claim it.
 pub(crate) fn holds(g: &Graph, name: &str) -> bool {
-    g.nodes()
-        .iter()
-        .any(|n| matches!(&n.op, Op::Composite(c) if c.name == name))
+    g.nodes().iter().any(|n| matches!(&n.op, Op::Composite(c) if c.name == name))
 }
 
 fn part(x: &Literal, k: usize) -> Literal {
@@ -223,9 +208,7 @@ pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
             continue;
         }
         let batched: Vec<bool> = (0..n).map(|i| mask >> i & 1 == 1).collect();
-        let args: Vec<Literal> = (0..n)
-            .map(|i| if batched[i] { stacked(&x[i], size) } else { x[i].clone() })
-            .collect();
+        let args: Vec<Literal> = (0..n).map(|i| if batched[i] { stacked(&x[i], size) } else { x[i].clone() }).collect();
         for graph in [&f, &g] {
             let (wide, outs) = transform::vmap(graph, &batched, &vec![true; graph.outputs().len()], size).unwrap();
             verify::verify(&wide).unwrap();
@@ -236,9 +219,8 @@ pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
             }
             let got = interp::run(&wide, &args).unwrap();
             for k in 0..size {
-                let one: Vec<Literal> = (0..n)
-                    .map(|i| if batched[i] { part(&args[i], k) } else { args[i].clone() })
-                    .collect();
+                let one: Vec<Literal> =
+                    (0..n).map(|i| if batched[i] { part(&args[i], k) } else { args[i].clone() }).collect();
                 let expected = interp::run(graph, &one).unwrap();
                 for (a, e) in got.iter().zip(&expected) {
                     close(&part(a, k), e, 1e-10);
@@ -251,11 +233,7 @@ pub(crate) fn check_vmap(c: &Composite, x: &[Literal], shared: &[usize]) {
 /// bf16 operands against f64 of the same values: results and gradients to within bf16's rounding.
 pub(crate) fn check_bf16(c: &Composite, x: &[Literal], tol: f64) {
     let cast = |x: &Literal, to: DType| {
-        if x.ty().dtype.is_float() {
-            Literal::from_fn(x.ty().with_dtype(to), |i| x.get(i).cast(to))
-        } else {
-            x.clone()
-        }
+        if x.ty().dtype.is_float() { Literal::from_fn(x.ty().with_dtype(to), |i| x.get(i).cast(to)) } else { x.clone() }
     };
     let narrow: Vec<Literal> = x.iter().map(|l| cast(l, DType::BF16)).collect();
     let wide: Vec<Literal> = narrow.iter().map(|l| cast(l, F)).collect();
@@ -265,10 +243,7 @@ pub(crate) fn check_bf16(c: &Composite, x: &[Literal], tol: f64) {
     }
     let floats = float_inputs(&c.body);
     let (back, exact) = (graph_of(&small), graph_of(c));
-    let (back, exact) = (
-        transform::vjp(&back, &floats).unwrap(),
-        transform::vjp(&exact, &floats).unwrap(),
-    );
+    let (back, exact) = (transform::vjp(&back, &floats).unwrap(), transform::vjp(&exact, &floats).unwrap());
     let mut numbers = Numbers::new(9);
     let cts: Vec<Literal> = back.input_types()[x.len()..]
         .iter()

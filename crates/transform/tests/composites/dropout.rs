@@ -9,11 +9,7 @@ fn bits_below_the_rate_are_dropped_and_the_rest_scaled() {
     let x = Literal::new(&[4], &[1.0, 2.0, 3.0, 4.0]);
     let quarter = 1u32 << 30;
     let bits = Literal::new(&[4], &[0u32, quarter - 1, quarter, u32::MAX]);
-    for (rate, expected) in [
-        (0.0, [1.0, 2.0, 3.0, 4.0]),
-        (0.25, [0.0, 0.0, 4.0, 16.0 / 3.0]),
-        (1.0, [0.0; 4]),
-    ] {
+    for (rate, expected) in [(0.0, [1.0, 2.0, 3.0, 4.0]), (0.25, [0.0, 0.0, 4.0, 16.0 / 3.0]), (1.0, [0.0; 4])] {
         let c = dropout(x.ty(), bits.ty(), rate).unwrap();
         close_to(&run(&c, &[x.clone(), bits.clone()])[0], &expected, 1e-15);
     }

@@ -19,11 +19,7 @@ fn rows_are_read_and_ids_outside_are_clipped() {
 fn derivatives_batching_text_and_bf16() {
     let table = Numbers::new(30).fill(&[4, 3]);
     let ids = Literal::new(&[2, 3], &[2i64, 0, 2, 9, 1, 2]);
-    check_all(
-        &embedding(table.ty(), ids.ty(), None).unwrap(),
-        &[table.clone(), ids],
-        &[0],
-    );
+    check_all(&embedding(table.ty(), ids.ty(), None).unwrap(), &[table.clone(), ids], &[0]);
     let one = Literal::new(&[], &[3u8]);
     check_all(&embedding(table.ty(), one.ty(), None).unwrap(), &[table, one], &[0]);
 }
@@ -32,11 +28,7 @@ fn derivatives_batching_text_and_bf16() {
 fn the_padding_row_has_no_gradient() {
     let table = Numbers::new(31).fill(&[3, 1]);
     let ids = Literal::new(&[5], &[0i32, 2, 1, 9, 0]);
-    for (padding, expected) in [
-        (None, [5.0, 3.0, 6.0]),
-        (Some(2), [5.0, 3.0, 0.0]),
-        (Some(0), [0.0, 3.0, 6.0]),
-    ] {
+    for (padding, expected) in [(None, [5.0, 3.0, 6.0]), (Some(2), [5.0, 3.0, 0.0]), (Some(0), [0.0, 3.0, 6.0])] {
         let c = embedding(table.ty(), ids.ty(), padding).unwrap();
         check_vmap(&c, &[table.clone(), ids.clone()], &[0]);
         let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
@@ -60,11 +52,7 @@ fn a_bf16_gradient_is_summed_in_f32() {
     let c = embedding(&table, &ids, None).unwrap();
     let g = transform::vjp(&graph_of(&c), &[0]).unwrap();
     let one = ir::Scalar::one(DType::BF16);
-    let args = [
-        Literal::full(&[1, 1], one),
-        Literal::zeros(ids),
-        Literal::full(&[1000, 1], one),
-    ];
+    let args = [Literal::full(&[1, 1], one), Literal::zeros(ids), Literal::full(&[1000, 1], one)];
     close_to(&interp::run(&g, &args).unwrap()[1], &[1000.0], 0.0);
 }
 
@@ -72,10 +60,7 @@ fn a_bf16_gradient_is_summed_in_f32() {
 fn misfits_name_what_was_found() {
     let (t, ids) = (Type::new(F, &[3, 2]), Type::new(DType::I32, &[2]));
     let text = |r: ir::Result<_>| r.map(|_: ir::ops::Composite| ()).unwrap_err().to_string();
-    assert_eq!(
-        text(embedding(&t, &ids, Some(3))),
-        "embedding(f64[3,2], i32[2]): has no row 3 for padding"
-    );
+    assert_eq!(text(embedding(&t, &ids, Some(3))), "embedding(f64[3,2], i32[2]): has no row 3 for padding");
     assert!(text(embedding(&t, &Type::new(F, &[2]), None)).contains("integer ids"));
     assert!(text(embedding(&Type::new(F, &[3]), &ids, None)).contains("[V, D]"));
     assert!(text(embedding(&Type::new(F, &[0, 2]), &ids, None)).contains("with a row"));

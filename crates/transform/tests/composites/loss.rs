@@ -30,17 +30,10 @@ const SMOOTH_GRAD: [f64; 20] = [
     0.0025833446906301273,
 ];
 
-const PYTORCH: CrossEntropy = CrossEntropy {
-    ignore_index: Some(-100),
-    label_smoothing: 0.0,
-    z_loss: 0.0,
-};
+const PYTORCH: CrossEntropy = CrossEntropy { ignore_index: Some(-100), label_smoothing: 0.0, z_loss: 0.0 };
 
 fn smooth(label_smoothing: f64) -> CrossEntropy {
-    CrossEntropy {
-        label_smoothing,
-        ..PYTORCH
-    }
+    CrossEntropy { label_smoothing, ..PYTORCH }
 }
 
 fn z_loss(z_loss: f64) -> CrossEntropy {
@@ -106,10 +99,7 @@ fn a_wrong_label_gives_nan_and_many_classes_fit_a_small_label() {
 fn misfits_name_what_was_found() {
     let x = Type::new(F, &[2, 3]);
     let e = cross_entropy(&x, &Type::new(DType::I32, &[3]), PYTORCH).unwrap_err();
-    assert_eq!(
-        e.to_string(),
-        "cross_entropy(f64[2,3], i32[3]): needs integer labels of shape [2], got i32[3]"
-    );
+    assert_eq!(e.to_string(), "cross_entropy(f64[2,3], i32[3]): needs integer labels of shape [2], got i32[3]");
     assert!(cross_entropy(&x, &Type::new(F, &[2]), PYTORCH).is_err());
     assert!(cross_entropy(&x, &Type::new(DType::I32, &[2]), smooth(2.0)).is_err());
 }

@@ -66,18 +66,10 @@ fn forward_equals_pytorch() {
     close_to(&first(rmsnorm_plain(tx, EPS), from_ref(&x)), &RMSNORM_PLAIN, 1e-12);
     let full = layernorm(tx, Some(tw), Some(tw), EPS);
     close_to(&first(full, &[x.clone(), w.clone(), c]), &LAYERNORM, 1e-12);
-    close_to(
-        &first(layernorm(tx, None, None, EPS), from_ref(&x)),
-        &LAYERNORM_PLAIN,
-        1e-12,
-    );
+    close_to(&first(layernorm(tx, None, None, EPS), from_ref(&x)), &LAYERNORM_PLAIN, 1e-12);
     let fused = fused_residual_rmsnorm(tx, tx, tw, EPS).unwrap();
     let outs = run(&fused, &[r.clone(), x.clone(), w.clone()]);
-    let sum: Vec<f64> = x
-        .scalars()
-        .zip(r.scalars())
-        .map(|(a, b)| a.to_f64() + b.to_f64())
-        .collect();
+    let sum: Vec<f64> = x.scalars().zip(r.scalars()).map(|(a, b)| a.to_f64() + b.to_f64()).collect();
     close_to(&outs[0], &sum, 0.0);
     close_to(&outs[1], &RESIDUAL_NORM, 1e-12);
     let both = qk_norm(tx, tx, tw, tw, EPS).unwrap();
@@ -94,11 +86,7 @@ fn derivatives_batching_text_and_bf16() {
     check_all(&rmsnorm(tx, tw, EPS).unwrap(), &[x.clone(), w.clone()], &[1]);
     check_all(&rmsnorm_plain(tx, EPS).unwrap(), from_ref(&x), &[]);
     check_all(&layernorm(tx, None, None, EPS).unwrap(), from_ref(&x), &[]);
-    check_all(
-        &layernorm(tx, Some(tw), None, EPS).unwrap(),
-        &[x.clone(), w.clone()],
-        &[1],
-    );
+    check_all(&layernorm(tx, Some(tw), None, EPS).unwrap(), &[x.clone(), w.clone()], &[1]);
     let full = layernorm(tx, Some(tw), Some(tw), EPS).unwrap();
     check_all(&full, &[x.clone(), w.clone(), c.clone()], &[1, 2]);
     let fused = fused_residual_rmsnorm(tx, tx, tw, EPS).unwrap();
@@ -115,18 +103,8 @@ fn misfits_name_what_was_found() {
         rmsnorm(&x, &w, EPS).unwrap_err().to_string(),
         "rmsnorm(f64[2,4], f64[3]): needs a weight of f64[4], got f64[3]"
     );
-    assert!(
-        layernorm(&x, None, Some(&w), EPS)
-            .unwrap_err()
-            .to_string()
-            .contains("after a weight")
-    );
-    assert!(
-        rmsnorm_plain(&Type::scalar(F), EPS)
-            .unwrap_err()
-            .to_string()
-            .contains("last axis")
-    );
+    assert!(layernorm(&x, None, Some(&w), EPS).unwrap_err().to_string().contains("after a weight"));
+    assert!(rmsnorm_plain(&Type::scalar(F), EPS).unwrap_err().to_string().contains("last axis"));
     assert!(rmsnorm_plain(&Type::new(DType::I32, &[2]), EPS).is_err());
     assert!(fused_residual_rmsnorm(&w, &x, &Type::new(F, &[4]), EPS).is_err());
     assert!(qk_norm(&x, &x, &w, &w, EPS).is_err());

@@ -4,22 +4,8 @@ use super::check::*;
 use ir::composites::rope::*;
 use ir::{DType, Literal, Type, interp};
 
-const COS: [f64; 6] = [
-    1.0,
-    1.0,
-    0.5403023058681398,
-    0.9999500004166653,
-    -0.4161468365471424,
-    0.9998000066665778,
-];
-const SIN: [f64; 6] = [
-    0.0,
-    0.0,
-    0.8414709848078965,
-    0.009999833334166664,
-    0.9092974268256817,
-    0.01999866669333308,
-];
+const COS: [f64; 6] = [1.0, 1.0, 0.5403023058681398, 0.9999500004166653, -0.4161468365471424, 0.9998000066665778];
+const SIN: [f64; 6] = [0.0, 0.0, 0.8414709848078965, 0.009999833334166664, 0.9092974268256817, 0.01999866669333308];
 const HALVES: [f64; 18] = [
     0.958851077208406,
     1.682941969615793,
@@ -61,20 +47,11 @@ const INTERLEAVED: [f64; 18] = [
     0.8242369704835132,
 ];
 
-const HALF: Rope = Rope {
-    pairs: Pairs::Halves,
-    heads_inside: false,
-};
-const INTER: Rope = Rope {
-    pairs: Pairs::Interleaved,
-    heads_inside: false,
-};
+const HALF: Rope = Rope { pairs: Pairs::Halves, heads_inside: false };
+const INTER: Rope = Rope { pairs: Pairs::Interleaved, heads_inside: false };
 
 fn inside(r: Rope) -> Rope {
-    Rope {
-        heads_inside: true,
-        ..r
-    }
+    Rope { heads_inside: true, ..r }
 }
 
 #[test]
@@ -96,12 +73,7 @@ fn derivatives_batching_text_and_bf16() {
     let mut n = Numbers::new(10);
     let (cos, sin) = (n.fill(&[2, 2]), n.fill(&[2, 2]));
     let (flat, heads) = (n.fill(&[2, 2, 5]), n.fill(&[1, 2, 2, 4]));
-    for (x, options) in [
-        (&flat, HALF),
-        (&flat, INTER),
-        (&heads, inside(HALF)),
-        (&heads, inside(INTER)),
-    ] {
+    for (x, options) in [(&flat, HALF), (&flat, INTER), (&heads, inside(HALF)), (&heads, inside(INTER))] {
         let c = rope(x.ty(), cos.ty(), sin.ty(), options).unwrap();
         check_all(&c, &[x.clone(), cos.clone(), sin.clone()], &[]);
     }
@@ -137,24 +109,12 @@ fn tables_may_be_wider_than_x() {
 #[test]
 fn misfits_name_what_was_found() {
     let x = Type::new(F, &[2, 3, 4]);
-    let bad = |shape: &[usize], o| {
-        rope(&x, &Type::new(F, shape), &Type::new(F, shape), o)
-            .unwrap_err()
-            .to_string()
-    };
+    let bad = |shape: &[usize], o| rope(&x, &Type::new(F, shape), &Type::new(F, shape), o).unwrap_err().to_string();
     assert!(bad(&[3, 3], HALF).contains("rotates 2·3 of 4 features"));
     assert!(bad(&[2, 2], HALF).contains("needs cos and sin of [3, R/2]"));
     assert!(bad(&[3, 3, 2], HALF).contains("axes [2] in front"));
     assert!(bad(&[2], HALF).contains("[3, R/2]"));
-    assert!(
-        rope(
-            &Type::new(F, &[4]),
-            &Type::new(F, &[1, 2]),
-            &Type::new(F, &[1, 2]),
-            HALF
-        )
-        .is_err()
-    );
+    assert!(rope(&Type::new(F, &[4]), &Type::new(F, &[1, 2]), &Type::new(F, &[1, 2]), HALF).is_err());
 }
 
 #[test]

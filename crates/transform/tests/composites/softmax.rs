@@ -26,11 +26,9 @@ const LOGSUMEXP: [f64; 2] = [2.64999074596958, -0.2646789339494855];
 #[test]
 fn forward_equals_pytorch() {
     let x = wave(&[2, 3], 0.9);
-    for (c, expected) in [
-        (softmax(x.ty()), &SOFTMAX[..]),
-        (log_softmax(x.ty()), &LOG_SOFTMAX),
-        (logsumexp(x.ty()), &LOGSUMEXP),
-    ] {
+    for (c, expected) in
+        [(softmax(x.ty()), &SOFTMAX[..]), (log_softmax(x.ty()), &LOG_SOFTMAX), (logsumexp(x.ty()), &LOGSUMEXP)]
+    {
         close_to(&run(&c.unwrap(), from_ref(&x))[0], expected, 1e-12);
     }
 }
@@ -49,17 +47,9 @@ fn infinities_and_large_numbers_as_in_pytorch() {
     let x = Literal::new(&[4, 2], &[-inf, -inf, -inf, 1.0, 1000.0, 1000.0, inf, 0.0]);
     let half = 0.5f64.ln();
     let c = softmax(x.ty()).unwrap();
-    close_to(
-        &run(&c, from_ref(&x))[0],
-        &[nan, nan, 0.0, 1.0, 0.5, 0.5, nan, nan],
-        0.0,
-    );
+    close_to(&run(&c, from_ref(&x))[0], &[nan, nan, 0.0, 1.0, 0.5, 0.5, nan, nan], 0.0);
     let c = log_softmax(x.ty()).unwrap();
-    close_to(
-        &run(&c, from_ref(&x))[0],
-        &[nan, nan, -inf, 0.0, half, half, nan, nan],
-        1e-15,
-    );
+    close_to(&run(&c, from_ref(&x))[0], &[nan, nan, -inf, 0.0, half, half, nan, nan], 1e-15);
     let c = logsumexp(x.ty()).unwrap();
     close_to(&run(&c, from_ref(&x))[0], &[-inf, 1.0, 1000.0 - half, inf], 1e-15);
     let g = transform::vjp(&graph_of(&c), &[0]).unwrap();

@@ -57,16 +57,8 @@ fn random_operands_never_panic() {
     for round in 0..FAMILIES.len() * 1500 {
         let family = &FAMILIES[round % FAMILIES.len()];
         let params = params(&mut dice);
-        let dtypes = [
-            DType::F32,
-            DType::F32,
-            DType::F32,
-            DType::BF16,
-            DType::F8E4M3,
-            DType::I32,
-            DType::U32,
-            DType::Bool,
-        ];
+        let dtypes =
+            [DType::F32, DType::F32, DType::F32, DType::BF16, DType::F8E4M3, DType::I32, DType::U32, DType::Bool];
         // Most operands share a base shape or a part of it, or nothing would ever fit.
         let base: Vec<usize> = (0..2 + dice.below(3)).map(|_| dice.pick(&[0, 1, 2, 2, 2, 2])).collect();
         let float = dice.pick(&[DType::F32, DType::BF16, DType::F16]);
@@ -89,39 +81,22 @@ fn random_operands_never_panic() {
         interp::run(&f, &x).unwrap();
         let floats: Vec<usize> = (0..types.len()).filter(|&i| types[i].dtype.is_float()).collect();
         let g = transform::vjp(&f, &floats).unwrap();
-        let cts: Vec<Literal> = g.input_types()[x.len()..]
-            .iter()
-            .map(|t| Literal::zeros(t.clone()))
-            .collect();
+        let cts: Vec<Literal> = g.input_types()[x.len()..].iter().map(|t| Literal::zeros(t.clone())).collect();
         interp::run(&g, &[&x[..], &cts].concat()).unwrap();
         let batched: Vec<bool> = types.iter().map(|_| dice.below(2) == 1).collect();
         transform::vmap(&f, &batched, &[], 2).unwrap();
         transform::vmap(&g, &vec![true; g.inputs().len()], &[], 0).unwrap();
     }
     for (f, n) in FAMILIES.iter().zip(&built) {
-        assert!(
-            *n > 0 || f.name == "attention_backward",
-            "{} was never built: {built:?}",
-            f.name
-        );
+        assert!(*n > 0 || f.name == "attention_backward", "{} was never built: {built:?}", f.name);
     }
 }
 
 #[test]
 fn an_unknown_name_and_a_missing_parameter_are_errors() {
     let t = [Type::new(F, &[2])];
-    assert!(
-        build("nothing", &[], &t)
-            .unwrap_err()
-            .to_string()
-            .contains("no composite `nothing`")
-    );
-    assert!(
-        build("rmsnorm", &[], &t)
-            .unwrap_err()
-            .to_string()
-            .contains("float parameter `eps`")
-    );
+    assert!(build("nothing", &[], &t).unwrap_err().to_string().contains("no composite `nothing`"));
+    assert!(build("rmsnorm", &[], &t).unwrap_err().to_string().contains("float parameter `eps`"));
     assert!(build("gelu", &[], &t).unwrap_err().to_string().contains("`form`"));
     for f in FAMILIES {
         assert!(build(f.name, &[], &[]).is_err(), "{}", f.name);

@@ -8,10 +8,7 @@ struct Rng(u64);
 
 impl Rng {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % n
     }
 
@@ -81,47 +78,16 @@ impl Rng {
                 mode: self.pick(&[ScatterMode::Clip, ScatterMode::Drop]),
             }
             .into(),
-            2 => DynamicSlice {
-                sizes: self.wild_shape(),
-            }
-            .into(),
+            2 => DynamicSlice { sizes: self.wild_shape() }.into(),
             3 => DynamicUpdateSlice.into(),
-            4 => Conv {
-                groups: self.wild(),
-                batch_groups: self.wild(),
-                ..Conv::new(dtype, self.wild_windows())
+            4 => {
+                Conv { groups: self.wild(), batch_groups: self.wild(), ..Conv::new(dtype, self.wild_windows()) }.into()
             }
-            .into(),
-            5 => ReduceWindow {
-                kind,
-                window: self.wild_shape(),
-                windows: self.wild_windows(),
-            }
-            .into(),
-            6 => WindowGather {
-                max,
-                window: self.wild_shape(),
-                windows: self.wild_windows(),
-            }
-            .into(),
-            7 => WindowScatter {
-                max,
-                window: self.wild_shape(),
-                windows: self.wild_windows(),
-            }
-            .into(),
-            8 => Cumulative {
-                kind,
-                axis: self.wild(),
-                reverse,
-            }
-            .into(),
-            9 => ArgReduce {
-                max,
-                axis: self.wild(),
-                index: dtype,
-            }
-            .into(),
+            5 => ReduceWindow { kind, window: self.wild_shape(), windows: self.wild_windows() }.into(),
+            6 => WindowGather { max, window: self.wild_shape(), windows: self.wild_windows() }.into(),
+            7 => WindowScatter { max, window: self.wild_shape(), windows: self.wild_windows() }.into(),
+            8 => Cumulative { kind, axis: self.wild(), reverse }.into(),
+            9 => ArgReduce { max, axis: self.wild(), index: dtype }.into(),
             _ => RaggedDot {
                 mode: self.pick(&[RaggedMode::Rows, RaggedMode::Contract]),
                 batch: self.wild(),
@@ -190,11 +156,7 @@ fn any_convolution_and_window_keeps_every_law() {
         let (c, o, n) = (rng.below(3), g * b * rng.below(3), b * rng.below(3));
         let x = [&[n, g * c], &space[..]].concat();
         let kernel = [&[o, c], &window[..]].concat();
-        let conv = Conv {
-            groups: g,
-            batch_groups: b,
-            ..Conv::new(DType::F64, windows.clone())
-        };
+        let conv = Conv { groups: g, batch_groups: b, ..Conv::new(DType::F64, windows.clone()) };
         convs += check_if_valid(conv.into(), &[random(&x, seed), random(&kernel, seed + 1)]) as usize;
         let pool = ReduceWindow {
             kind: rng.pick(&[ReduceKind::Sum, ReduceKind::Prod, ReduceKind::Max, ReduceKind::Min]),
@@ -236,18 +198,10 @@ fn any_gather_and_scatter_keeps_every_law() {
                 false => 1,
             })
             .collect();
-        let dims = SliceDims {
-            offset: offset.into(),
-            collapsed,
-            operand_batch,
-            index_batch,
-            index_map,
-        };
+        let dims = SliceDims { offset: offset.into(), collapsed, operand_batch, index_batch, index_map };
         let shape = [&batch[..], &[dims.index_map.len()]].concat();
         let dtype = rng.pick(&[DType::I8, DType::U16, DType::I32, DType::I64, DType::U64]);
-        let indices = Literal::from_fn(Type::new(dtype, &shape), |_| {
-            Scalar::from_i64(dtype, rng.below(5) as i64 - 1)
-        });
+        let indices = Literal::from_fn(Type::new(dtype, &shape), |_| Scalar::from_i64(dtype, rng.below(5) as i64 - 1));
         let x = random(&operand, seed);
         let gather = Gather {
             dims: dims.clone(),
@@ -265,8 +219,5 @@ fn any_gather_and_scatter_keeps_every_law() {
         gathers += check_if_valid(gather.into(), &[x.clone(), indices.clone()]) as usize;
         scatters += check_if_valid(scatter.into(), &[x, indices, updates]) as usize;
     }
-    assert!(
-        gathers > 100 && scatters > 100,
-        "{gathers} gathers, {scatters} scatters"
-    );
+    assert!(gathers > 100 && scatters > 100, "{gathers} gathers, {scatters} scatters");
 }

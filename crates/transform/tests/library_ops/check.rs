@@ -17,9 +17,7 @@ pub(crate) fn graph(inputs: &[Literal], f: impl FnOnce(&mut Builder, &[Value]) -
 pub(crate) fn random(shape: &[usize], seed: u64) -> Literal {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     Literal::from_fn(Type::new(F, shape), |_| {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         Scalar::from_f64(F, (state >> 33) as f64 / (1u64 << 30) as f64 - 1.0)
     })
 }

@@ -27,11 +27,7 @@ impl Case {
             base_dilation: self.base.into(),
             window_dilation: self.dilation.into(),
         };
-        Conv {
-            groups: self.groups.0,
-            batch_groups: self.groups.1,
-            ..Conv::new(dtype, windows)
-        }
+        Conv { groups: self.groups.0, batch_groups: self.groups.1, ..Conv::new(dtype, windows) }
     }
 }
 
@@ -102,9 +98,7 @@ const CASES: [Case; 6] = [
         dilation: &[1],
         groups: (1, 2),
         shape: &[2, 2, 5],
-        values: &[
-            30, 0, -9, -8, 7, -6, -13, 2, 15, -12, -17, -4, -1, -12, 15, -2, -21, 6, 7, -8,
-        ],
+        values: &[30, 0, -9, -8, 7, -6, -13, 2, 15, -12, -17, -4, -1, -12, 15, -2, -21, 6, 7, -8],
     },
     Case {
         name: "pointwise",
@@ -129,9 +123,7 @@ fn ramp(shape: &[usize], step: usize) -> Literal {
 #[test]
 fn values_are_those_of_jax() {
     for c in &CASES {
-        let y = value(&[ramp(c.x, 7), ramp(c.kernel, 3)], |b, v| {
-            b.one(c.conv(DType::I32).into(), v)
-        });
+        let y = value(&[ramp(c.x, 7), ramp(c.kernel, 3)], |b, v| b.one(c.conv(DType::I32).into(), v));
         close(c.name, &y, &Literal::new(c.shape, c.values), 0.0);
     }
 }
@@ -139,9 +131,7 @@ fn values_are_those_of_jax() {
 #[test]
 fn every_law_holds() {
     for c in &CASES {
-        check(c.name, &[random(c.x, 1), random(c.kernel, 2)], |b, v| {
-            b.one(c.conv(DType::F64).into(), v)
-        });
+        check(c.name, &[random(c.x, 1), random(c.kernel, 2)], |b, v| b.one(c.conv(DType::F64).into(), v));
     }
     // Depthwise, two outputs a channel; features that a stride leaves unread; more windows than batches.
     let rows: [(&[usize], &[usize], Windows, usize); 6] = [
@@ -155,8 +145,6 @@ fn every_law_holds() {
     for (i, (x, kernel, windows, groups)) in rows.into_iter().enumerate() {
         let mut x = x.to_vec();
         x[1] = kernel[1] * groups;
-        check(&format!("row {i}"), &[random(&x, 1), random(kernel, 2)], |b, v| {
-            b.conv(v[0], v[1], windows, groups)
-        });
+        check(&format!("row {i}"), &[random(&x, 1), random(kernel, 2)], |b, v| b.conv(v[0], v[1], windows, groups));
     }
 }

@@ -28,11 +28,7 @@ fn same(what: &str, got: &Literal, shape: &[usize], expected: &[f64]) {
 #[test]
 fn gather_reads_what_jax_reads() {
     let (x, at) = (ramp(&[3, 4]), Literal::new(&[3, 2], &[0i32, 2, 2, 5, -1, 1]));
-    let rows = |mode| Gather {
-        dims: dims(&[1], &[0], &[0, 1]),
-        slice_sizes: [1, 2].into_iter().collect(),
-        mode,
-    };
+    let rows = |mode| Gather { dims: dims(&[1], &[0], &[0, 1]), slice_sizes: [1, 2].into_iter().collect(), mode };
     let cases = [
         (GatherMode::Clip, [2.0, 3.0, 10.0, 11.0, 1.0, 2.0]),
         (GatherMode::fill(F), [2.0, 3.0, NAN, NAN, NAN, NAN]),
@@ -42,18 +38,12 @@ fn gather_reads_what_jax_reads() {
         let y = value(&[x.clone(), at.clone()], |b, v| b.one(rows(mode).into(), v));
         same("rows", &y, &[3, 2], &expected);
     }
-    let windows = Gather {
-        dims: dims(&[0, 2], &[], &[1]),
-        slice_sizes: [2, 2].into_iter().collect(),
-        mode: GatherMode::Clip,
-    };
-    let y = value(&[x.clone(), Literal::new(&[2, 1], &[1u8, 3])], |b, v| {
-        b.one(windows.into(), v)
-    });
+    let windows =
+        Gather { dims: dims(&[0, 2], &[], &[1]), slice_sizes: [2, 2].into_iter().collect(), mode: GatherMode::Clip };
+    let y = value(&[x.clone(), Literal::new(&[2, 1], &[1u8, 3])], |b, v| b.one(windows.into(), v));
     same("windows", &y, &[2, 2, 2], &[1.0, 2.0, 2.0, 3.0, 5.0, 6.0, 6.0, 7.0]);
-    let y = value(&[x.clone(), Literal::new(&[2, 2], &[3i64, 0, 1, 9])], |b, v| {
-        b.take(v[0], v[1], 1, GatherMode::fill(F))
-    });
+    let y =
+        value(&[x.clone(), Literal::new(&[2, 2], &[3i64, 0, 1, 9])], |b, v| b.take(v[0], v[1], 1, GatherMode::fill(F)));
     let expected = [3.0, 0.0, 1.0, NAN, 7.0, 4.0, 5.0, NAN, 11.0, 8.0, 9.0, NAN];
     same("take", &y, &[3, 2, 2], &expected);
     let y = value(&[x, Literal::new(&[3, 1], &[3u64, 0, u64::MAX])], |b, v| {
@@ -111,39 +101,19 @@ fn gather_keeps_every_law() {
     let x = random(&[3, 4], 1);
     let at = Literal::new(&[3, 2], &[0i32, 2, 2, 5, -1, 1]);
     for mode in [GatherMode::Clip, GatherMode::zero(F)] {
-        let op = Gather {
-            dims: dims(&[1], &[0], &[0, 1]),
-            slice_sizes: [1, 2].into_iter().collect(),
-            mode,
-        };
+        let op = Gather { dims: dims(&[1], &[0], &[0, 1]), slice_sizes: [1, 2].into_iter().collect(), mode };
         check("rows", &[x.clone(), at.clone()], |b, v| b.one(op.into(), v));
         let indices = Literal::new(&[2, 2], &[3i64, 0, 1, 9]);
         check("take", &[x.clone(), indices], |b, v| b.take(v[0], v[1], 1, mode));
         let indices = Literal::new(&[2, 4], &[2u8, 0, 2, 1, 0, 7, 1, 1]);
-        check("along", &[x.clone(), indices], |b, v| {
-            b.take_along_axis(v[0], v[1], 0, mode)
+        check("along", &[x.clone(), indices], |b, v| b.take_along_axis(v[0], v[1], 0, mode));
+        check("rank 0", &[random(&[], 2), Literal::new::<i32>(&[2, 0], &[])], |b, v| {
+            let op = Gather { dims: SliceDims::default(), slice_sizes: [].into_iter().collect(), mode };
+            b.one(op.into(), v)
         });
-        check(
-            "rank 0",
-            &[random(&[], 2), Literal::new::<i32>(&[2, 0], &[])],
-            |b, v| {
-                let op = Gather {
-                    dims: SliceDims::default(),
-                    slice_sizes: [].into_iter().collect(),
-                    mode,
-                };
-                b.one(op.into(), v)
-            },
-        );
-        check(
-            "nothing",
-            &[random(&[3, 0], 2), Literal::new(&[2], &[0i32, 1])],
-            |b, v| b.take(v[0], v[1], 0, mode),
-        );
+        check("nothing", &[random(&[3, 0], 2), Literal::new(&[2], &[0i32, 1])], |b, v| b.take(v[0], v[1], 0, mode));
         let none = Literal::new::<i32>(&[0], &[]);
-        check("of nothing", &[random(&[0, 2], 2), none], |b, v| {
-            b.take(v[0], v[1], 0, mode)
-        });
+        check("of nothing", &[random(&[0, 2], 2), none], |b, v| b.take(v[0], v[1], 0, mode));
     }
 }
 
@@ -155,9 +125,7 @@ fn scatter_keeps_every_law() {
             // Repeated, outside, and overlapping after a clip.
             let at = Literal::new(&[4, 2], &[0i32, 2, 2, 5, -1, 1, 0, 2]);
             let inputs = [random(&[3, 4], 1), at, random(&[4, 2], 2)];
-            check(&name, &inputs, |b, v| {
-                b.scatter(kind, dims(&[1], &[0], &[0, 1]), mode, v[0], v[1], v[2])
-            });
+            check(&name, &inputs, |b, v| b.scatter(kind, dims(&[1], &[0], &[0, 1]), mode, v[0], v[1], v[2]));
             let at = Literal::new(&[2, 3, 1], &[1i64, 0, 3, 1, 1, 0]);
             let inputs = [random(&[3, 3], 3), at, random(&[2, 3], 4)];
             let along = SliceDims {
@@ -165,9 +133,7 @@ fn scatter_keeps_every_law() {
                 index_batch: [1].into_iter().collect(),
                 ..dims(&[], &[0], &[0])
             };
-            check(&format!("{name} along"), &inputs, |b, v| {
-                b.scatter(kind, along, mode, v[0], v[1], v[2])
-            });
+            check(&format!("{name} along"), &inputs, |b, v| b.scatter(kind, along, mode, v[0], v[1], v[2]));
             let inputs = [random(&[2, 3], 3), Literal::new(&[2, 1], &[1u8, 0]), random(&[2, 2], 4)];
             check(&format!("{name} index_add"), &inputs, |b, v| {
                 b.scatter(kind, SliceDims::take(2, 1, 1), mode, v[0], v[1], v[2])
@@ -179,11 +145,7 @@ fn scatter_keeps_every_law() {
 #[test]
 fn scatter_mul_has_the_right_slope_at_zeros() {
     // x·u₀·u₁ with u₀ = 0: only u₀'s slope is not 0, and it is x·u₁.
-    let inputs = [
-        Literal::new(&[1], &[3.0f64]),
-        Literal::new(&[2, 1], &[0i32, 0]),
-        Literal::new(&[2], &[0.0f64, 5.0]),
-    ];
+    let inputs = [Literal::new(&[1], &[3.0f64]), Literal::new(&[2, 1], &[0i32, 0]), Literal::new(&[2], &[0.0f64, 5.0])];
     let g = crate::check::graph(&inputs, |b, v| {
         let dims = SliceDims::take(1, 0, 1);
         let y = b.scatter(ScatterKind::Mul, dims, ScatterMode::Clip, v[0], v[1], v[2])?;
@@ -216,7 +178,5 @@ fn dynamic_slices_are_moved_inside_and_keep_every_law() {
         check("update", &inputs, |b, v| b.dynamic_update_slice(v[0], v[1], &v[2..]));
     }
     check("rank 0", &[random(&[], 1)], |b, v| b.dynamic_slice(v[0], &[], &[]));
-    check("rank 0", &[random(&[], 1), random(&[], 2)], |b, v| {
-        b.dynamic_update_slice(v[0], v[1], &[])
-    });
+    check("rank 0", &[random(&[], 1), random(&[], 2)], |b, v| b.dynamic_update_slice(v[0], v[1], &[]));
 }

@@ -24,9 +24,7 @@ fn rows_meet_their_groups_matrix() {
     for (offsets, from, to) in rows {
         let inputs = [lhs.clone(), rhs.clone(), Literal::new(&[4], &offsets)];
         let y = value(&inputs, |b, v| b.ragged_dot(v[0], v[1], v[2]));
-        let expected: Vec<f64> = (0..10)
-            .map(|i| if (from..to).contains(&(i / 2)) { all[i] } else { 0.0 })
-            .collect();
+        let expected: Vec<f64> = (0..10).map(|i| if (from..to).contains(&(i / 2)) { all[i] } else { 0.0 }).collect();
         close(&format!("{offsets:?}"), &y, &Literal::new(&[5, 2], &expected), 0.0);
     }
     let far = [lhs, rhs, Literal::new(&[4], &[0i32, i32::MAX, 2, 4])];
@@ -58,10 +56,7 @@ fn every_law_holds() {
         let offsets = Literal::new(&[4], &offsets);
         let inputs = [random(&[5, 2], 1), random(&[3, 2, 3], 2), offsets.clone()];
         check("rows", &inputs, |b, v| b.ragged_dot(v[0], v[1], v[2]));
-        let contract = RaggedDot {
-            mode: RaggedMode::Contract,
-            ..RaggedDot::rows(DType::F64)
-        };
+        let contract = RaggedDot { mode: RaggedMode::Contract, ..RaggedDot::rows(DType::F64) };
         let inputs = [random(&[5, 2], 1), random(&[5, 3], 2), offsets];
         check("contract", &inputs, |b, v| b.one(contract.into(), v));
     }
@@ -69,18 +64,10 @@ fn every_law_holds() {
     for (m, k, n) in [(0, 2, 3), (4, 0, 3), (4, 2, 0)] {
         let inputs = [random(&[m, k], 1), random(&[0, k, n], 2), none.clone()];
         check("no groups", &inputs, |b, v| b.ragged_dot(v[0], v[1], v[2]));
-        let inputs = [
-            random(&[m, k], 1),
-            random(&[2, k, n], 2),
-            Literal::new(&[3], &[0i32, 1, 3]),
-        ];
+        let inputs = [random(&[m, k], 1), random(&[2, k, n], 2), Literal::new(&[3], &[0i32, 1, 3])];
         check("empty", &inputs, |b, v| b.ragged_dot(v[0], v[1], v[2]));
     }
     let mut b = ir::Builder::new();
-    let (x, w, o) = (
-        b.input(DType::F32, &[4, 2]),
-        b.input(DType::F32, &[3, 2, 1]),
-        b.input(DType::I32, &[3]),
-    );
+    let (x, w, o) = (b.input(DType::F32, &[4, 2]), b.input(DType::F32, &[3, 2, 1]), b.input(DType::I32, &[3]));
     assert!(b.ragged_dot(x, w, o).is_err());
 }

@@ -24,13 +24,7 @@ fn windows(strides: &[usize], padding: &[(i64, i64)], base: &[usize], dilation: 
 }
 
 /// Shape, window, geometry and result shape, with the values of `lax.reduce_window` for sum, product, maximum and minimum.
-type Case = (
-    &'static [usize],
-    &'static [usize],
-    Windows,
-    &'static [usize],
-    [&'static [f64]; 4],
-);
+type Case = (&'static [usize], &'static [usize], Windows, &'static [usize], [&'static [f64]; 4]);
 
 fn cases() -> Vec<Case> {
     vec![
@@ -80,9 +74,7 @@ fn windows_reduce_as_in_jax_and_keep_every_law() {
             let what = format!("{kind:?} {shape:?}");
             let y = value(&[ramp(shape)], |b, v| b.reduce_window(kind, v[0], window, w.clone()));
             close(&what, &y, &Literal::new(out, expected), 0.0);
-            check(&what, &[random(shape, 3)], |b, v| {
-                b.reduce_window(kind, v[0], window, w.clone())
-            });
+            check(&what, &[random(shape, 3)], |b, v| b.reduce_window(kind, v[0], window, w.clone()));
         }
     }
     let rows: [(&[usize], &[usize], Windows); 5] = [
@@ -159,19 +151,14 @@ fn running_reductions_give_numpys_values_and_keep_every_law() {
         for reverse in [false, true] {
             for (shape, axis) in [(&[3, 4][..], 1), (&[3, 2, 2], 0), (&[3], 0), (&[2, 0], 1), (&[0, 2], 1)] {
                 let what = format!("{kind:?} {shape:?} {axis} {reverse}");
-                check(&what, &[random(shape, 6)], |b, v| {
-                    b.cumulative(kind, v[0], axis, reverse)
-                });
+                check(&what, &[random(shape, 6)], |b, v| b.cumulative(kind, v[0], axis, reverse));
             }
         }
     }
     let nan = Literal::new(&[3], &[1.0f64, f64::NAN, 2.0]);
     let running = value(std::slice::from_ref(&nan), |b, v| b.cumulative(Max, v[0], 0, false)).to_vec::<f64>();
     assert!(running[0] == 1.0 && running[1].is_nan() && running[2].is_nan());
-    assert_eq!(
-        weighted_grad(&nan, |b, v| b.cumulative(Max, v, 0, false)),
-        [1.0, 5.0, 0.0]
-    );
+    assert_eq!(weighted_grad(&nan, |b, v| b.cumulative(Max, v, 0, false)), [1.0, 5.0, 0.0]);
 }
 
 #[test]
@@ -184,9 +171,7 @@ fn extrema_are_found_where_numpy_finds_them() {
         });
         assert_eq!(y[0].to_vec::<i64>(), expected);
     }
-    let y = check("first axis", &[Literal::new(&[2, 2], &[5u8, 1, 5, 200])], |b, v| {
-        b.argmax(v[0], 0, DType::I32)
-    });
+    let y = check("first axis", &[Literal::new(&[2, 2], &[5u8, 1, 5, 200])], |b, v| b.argmax(v[0], 0, DType::I32));
     assert_eq!(y[0].to_vec::<i32>(), [0, 1]);
     check("no rows", &[random(&[0, 3], 1)], |b, v| b.argmin(v[0], 1, DType::I32));
     let mut b = ir::Builder::new();

@@ -31,18 +31,8 @@ const K_SCRATCH: u8 = 7;
 /// The registers that may be given out on a target.
 pub(crate) fn files(t: Target) -> Files<'static> {
     match t {
-        Target::Avx512 => Files {
-            gpr: &GPRS,
-            vec: &LOW,
-            mask: &[1, 2, 3, 4, 5, 6],
-            vec_bytes: 64,
-        },
-        Target::Avx2 => Files {
-            gpr: &GPRS,
-            vec: LOW.split_at(14).0,
-            mask: &[],
-            vec_bytes: 32,
-        },
+        Target::Avx512 => Files { gpr: &GPRS, vec: &LOW, mask: &[1, 2, 3, 4, 5, 6], vec_bytes: 64 },
+        Target::Avx2 => Files { gpr: &GPRS, vec: LOW.split_at(14).0, mask: &[], vec_bytes: 32 },
     }
 }
 
@@ -78,23 +68,11 @@ pub(crate) fn emit(
     e.asm.mov(RAX, RSP);
     e.asm.alu_imm(Alu::Sub, RSP, frame as i32);
     e.asm.alu_imm(Alu::And, RSP, -64);
-    let old_rsp = PMem::At {
-        base: RSP,
-        index: None,
-        disp: frame as i32 - 64,
-    };
+    let old_rsp = PMem::At { base: RSP, index: None, disp: frame as i32 - 64 };
     e.asm.store(RAX, old_rsp, 8);
     // The four arguments arrive in rdi, rsi, rdx, rcx; the first instructions fetch them from the transfer area.
     for (i, r) in [RDI, RSI, RDX, RCX].into_iter().enumerate() {
-        e.asm.store(
-            r,
-            PMem::At {
-                base: RSP,
-                index: None,
-                disp: 8 * i as i32,
-            },
-            8,
-        );
+        e.asm.store(r, PMem::At { base: RSP, index: None, disp: 8 * i as i32 }, 8);
     }
     for i in insts {
         e.inst(i);
@@ -128,15 +106,7 @@ impl Emitter<'_> {
     fn inst(&mut self, i: &Inst) {
         let [s0, s1] = self.scratch;
         match *i {
-            Inst::Vec {
-                enc: e,
-                w,
-                dst,
-                a,
-                b,
-                imm,
-                mask,
-            } => {
+            Inst::Vec { enc: e, w, dst, a, b, imm, mask } => {
                 let a = a.some().map_or(0, |a| self.vreg(a, s1));
                 let (rm, broadcast) = self.rm(e, b, s0);
                 let mask = mask.some().map_or(0, |m| self.vreg(m, K_SCRATCH));
@@ -159,27 +129,12 @@ impl Emitter<'_> {
                 }
                 self.write_back(dst, d, slot);
             }
-            Inst::Fma {
-                kind,
-                wide,
-                w,
-                dst,
-                a,
-                b,
-                c,
-            } => {
+            Inst::Fma { kind, wide, w, dst, a, b, c } => {
                 let (d, slot) = self.dst(dst, s0);
                 self.fma(kind, wide, w, d, a, b, c);
                 self.write_back(dst, d, slot);
             }
-            Inst::Blendv {
-                wide,
-                w,
-                dst,
-                a,
-                b,
-                mask,
-            } => {
+            Inst::Blendv { wide, w, dst, a, b, mask } => {
                 let e = if wide { &enc::BLENDVPD } else { &enc::BLENDVPS };
                 let a = self.vreg(a, s1);
                 let (rm, _) = self.rm(e, b, s0);
@@ -188,74 +143,30 @@ impl Emitter<'_> {
                 self.asm.vec(e, w, d, a, rm, Some(mask_reg << 4), Evex::default());
                 self.write_back(dst, d, slot);
             }
-            Inst::Blendm {
-                enc: e,
-                w,
-                dst,
-                a,
-                b,
-                mask,
-            } => {
+            Inst::Blendm { enc: e, w, dst, a, b, mask } => {
                 let a = self.vreg(a, s1);
                 let (rm, broadcast) = self.rm(e, b, s0);
                 let mask = self.vreg(mask, K_SCRATCH);
                 let (d, slot) = self.dst(dst, s0);
-                self.asm.vec(
-                    e,
-                    w,
-                    d,
-                    a,
-                    rm,
-                    None,
-                    Evex {
-                        mask,
-                        broadcast,
-                        ..Evex::default()
-                    },
-                );
+                self.asm.vec(e, w, d, a, rm, None, Evex { mask, broadcast, ..Evex::default() });
                 self.write_back(dst, d, slot);
             }
-            Inst::Store {
-                enc: e,
-                w,
-                src,
-                mem,
-                mask,
-                imm,
-            } => {
+            Inst::Store { enc: e, w, src, mem, mask, imm } => {
                 let r = self.vreg(src, s0);
                 let m = self.mem(mem);
                 let vex_mask = e.kind == enc::Kind::Vex && mask != V::NONE;
-                let mask = mask
-                    .some()
-                    .map_or(0, |m| self.vreg(m, if vex_mask { s1 } else { K_SCRATCH }));
+                let mask = mask.some().map_or(0, |m| self.vreg(m, if vex_mask { s1 } else { K_SCRATCH }));
                 if vex_mask {
                     self.asm.vec(e, w, r, mask, PRm::M(m), imm, Evex::default());
                 } else {
-                    let x = Evex {
-                        mask,
-                        ..Evex::default()
-                    };
+                    let x = Evex { mask, ..Evex::default() };
                     self.asm.vec(e, w, r, 0, PRm::M(m), imm, x);
                 }
             }
-            Inst::Gather {
-                enc: e,
-                w,
-                dst,
-                mask,
-                base,
-                disp,
-                index,
-                scale,
-            } => {
+            Inst::Gather { enc: e, w, dst, mask, base, disp, index, scale } => {
                 let base = self.gpr(base, RAX);
                 let index = self.vreg(index, s0);
-                let rm = PRm::M(PMem::At {
-                    base,
-                    index: Some((index, scale)),
-                    disp,
-                });
+                let rm = PRm::M(PMem::At { base, index: Some((index, scale)), disp });
                 let (d, slot) = match self.loc(dst) {
                     Loc::Slot(off) => {
                         self.plain(&enc::MOVUPS, self.full, s1, 0, PRm::M(Self::slot(off)));
@@ -269,11 +180,7 @@ impl Emitter<'_> {
                     if m != K_SCRATCH {
                         self.plain(&enc::KMOVW, W::X, K_SCRATCH, 0, PRm::R(m));
                     }
-                    let x = Evex {
-                        mask: K_SCRATCH,
-                        vsib: true,
-                        ..Evex::default()
-                    };
+                    let x = Evex { mask: K_SCRATCH, vsib: true, ..Evex::default() };
                     self.asm.vec(e, w, d, 0, rm, None, x);
                 } else {
                     // The mask is used up, so it is a copy; if index and destination took both scratch registers, it
@@ -283,11 +190,7 @@ impl Emitter<'_> {
                         (true, false) => s1,
                         (true, true) => s0 - 1,
                     };
-                    let borrowed = PRm::M(PMem::At {
-                        base: RSP,
-                        index: None,
-                        disp: AREA as i32 - 64,
-                    });
+                    let borrowed = PRm::M(PMem::At { base: RSP, index: None, disp: AREA as i32 - 64 });
                     if m == s0 - 1 {
                         self.plain(&enc::MOVUPS_ST, self.full, m, 0, borrowed);
                     }
@@ -297,18 +200,7 @@ impl Emitter<'_> {
                             self.vreg(mask, m);
                         }
                     }
-                    self.asm.vec(
-                        e,
-                        w,
-                        d,
-                        m,
-                        rm,
-                        None,
-                        Evex {
-                            vsib: true,
-                            ..Evex::default()
-                        },
-                    );
+                    self.asm.vec(e, w, d, m, rm, None, Evex { vsib: true, ..Evex::default() });
                     if m == s0 - 1 {
                         self.plain(&enc::MOVUPS, self.full, m, 0, borrowed);
                     }

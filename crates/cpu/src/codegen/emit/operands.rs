@@ -12,11 +12,7 @@ impl Emitter<'_> {
     }
 
     pub(super) fn slot(off: u32) -> PMem {
-        PMem::At {
-            base: RSP,
-            index: None,
-            disp: (AREA + off) as i32,
-        }
+        PMem::At { base: RSP, index: None, disp: (AREA + off) as i32 }
     }
 
     /// A general register holding `v`; a spilled one is loaded into `scratch`.
@@ -82,11 +78,7 @@ impl Emitter<'_> {
             Base::Frame => RSP,
         };
         let index = m.index.map(|(v, s)| (self.gpr(v, RCX), s));
-        PMem::At {
-            base,
-            index,
-            disp: m.disp,
-        }
+        PMem::At { base, index, disp: m.disp }
     }
 
     /// The operand and whether it is an element to broadcast.

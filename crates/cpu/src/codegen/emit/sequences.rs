@@ -21,10 +21,7 @@ impl Emitter<'_> {
         let a = self.vreg(a, s1);
         let (b, b_broadcast) = self.rm(e231, b, s1);
         let (c, c_broadcast) = self.rm(e231, c, s1);
-        let x = |broadcast| Evex {
-            broadcast,
-            ..Evex::default()
-        };
+        let x = |broadcast| Evex { broadcast, ..Evex::default() };
         match (b, c) {
             (PRm::R(b), PRm::R(c)) if d == c => self.asm.vec(e231, w, d, a, PRm::R(b), None, x(false)),
             (PRm::R(b), _) if d == a => self.asm.vec(e213, w, d, b, c, None, x(c_broadcast)),
@@ -95,11 +92,7 @@ impl Emitter<'_> {
         let masks = n as i32 * step;
         self.asm.alu_imm(Alu::Sub, RSP, masks + 128);
         self.asm.alu_imm(Alu::And, RSP, -64);
-        let at = |disp| PMem::At {
-            base: RSP,
-            index: None,
-            disp,
-        };
+        let at = |disp| PMem::At { base: RSP, index: None, disp };
         for r in 0..n {
             self.plain(&enc::MOVUPS_ST, self.full, r, 0, PRm::M(at(r as i32 * step)));
         }
@@ -108,14 +101,7 @@ impl Emitter<'_> {
                 self.plain(&enc::KMOVW_ST, W::X, k, 0, PRm::M(at(masks + 8 * k as i32)));
             }
         }
-        self.asm.lea(
-            RDI,
-            PMem::At {
-                base: RBP,
-                index: None,
-                disp: 16,
-            },
-        );
+        self.asm.lea(RDI, PMem::At { base: RBP, index: None, disp: 16 });
         self.asm.mov(RSI, RAX);
         self.asm.vzeroupper();
         self.asm.mov_imm(RAX, helper::lanes as *const () as i64);
@@ -128,14 +114,7 @@ impl Emitter<'_> {
                 self.plain(&enc::KMOVW, W::X, k, 0, PRm::M(at(masks + 8 * k as i32)));
             }
         }
-        self.asm.lea(
-            RSP,
-            PMem::At {
-                base: RBP,
-                index: None,
-                disp: -48,
-            },
-        );
+        self.asm.lea(RSP, PMem::At { base: RBP, index: None, disp: -48 });
         for r in CALLER_SAVED.into_iter().rev() {
             self.asm.pop(r);
         }

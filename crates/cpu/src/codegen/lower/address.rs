@@ -35,11 +35,7 @@ impl Lower<'_> {
         let esize = buf.map_or(1, |b| self.k.buffers[b.0 as usize].dtype.size());
         let cur = self.cur();
         let offset = index.offset.wrapping_mul(esize as i64);
-        let (disp, big) = if offset.abs() < SMALL {
-            (offset as i32, 0)
-        } else {
-            (0, offset)
-        };
+        let (disp, big) = if offset.abs() < SMALL { (offset as i32, 0) } else { (0, offset) };
         let base = match cur {
             0 => self.root(buf, index, big, esize),
             _ => self.base_at(cur - 1, buf, index, big, esize),
@@ -78,12 +74,7 @@ impl Lower<'_> {
     /// Buffer pointer plus what no loop changes.
     fn root(&mut self, buf: Option<Buf>, index: &Index, big: i64, esize: usize) -> V {
         let plain = index.offset_args.is_empty() && big == 0;
-        let key = BaseKey {
-            buf,
-            terms: vec![],
-            args: index.offset_args.clone(),
-            offset: big,
-        };
+        let key = BaseKey { buf, terms: vec![], args: index.offset_args.clone(), offset: big };
         if let Some(&v) = self.loops[0].bases.get(&key) {
             return v;
         }
@@ -92,12 +83,7 @@ impl Lower<'_> {
         match buf {
             Some(b) if plain => {
                 let mem = Mem::base(self.args[0], 8 * b.0 as i32);
-                code.push(Inst::Load {
-                    dst: v,
-                    mem,
-                    size: 8,
-                    signed: false,
-                });
+                code.push(Inst::Load { dst: v, mem, size: 8, signed: false });
             }
             Some(_) => {
                 let src = self.root(buf, &Index::default(), 0, esize);
@@ -108,19 +94,11 @@ impl Lower<'_> {
         if big != 0 {
             let t = self.gpr();
             code.push(Inst::Imm { dst: t, imm: big });
-            code.push(Inst::Alu {
-                op: Alu::Add,
-                dst: v,
-                src: Src::R(t),
-            });
+            code.push(Inst::Alu { op: Alu::Add, dst: v, src: Src::R(t) });
         }
         for &a in &index.offset_args {
             let s = self.size_arg(a, esize);
-            code.push(Inst::Alu {
-                op: Alu::Add,
-                dst: v,
-                src: Src::R(s),
-            });
+            code.push(Inst::Alu { op: Alu::Add, dst: v, src: Src::R(s) });
         }
         self.loops[0].pre.extend(code);
         self.loops[0].bases.insert(key, v);
@@ -145,12 +123,7 @@ impl Lower<'_> {
             .copied()
             .filter(|&(a, s)| self.atom_level(a) <= level && !self.is_lane_term(a) && s != Size::Const(0))
             .collect();
-        let key = BaseKey {
-            buf,
-            terms,
-            args: index.offset_args.clone(),
-            offset: big,
-        };
+        let key = BaseKey { buf, terms, args: index.offset_args.clone(), offset: big };
         if let Some(&v) = self.loops[level + 1].bases.get(&key) {
             return v;
         }
@@ -183,11 +156,7 @@ impl Lower<'_> {
             Size::Arg(_) => 0,
         };
         if let 1 | 2 | 4 | 8 = bytes {
-            let mem = Mem {
-                base: Base::Reg(sum),
-                index: Some((x, bytes as u8)),
-                disp: 0,
-            };
+            let mem = Mem { base: Base::Reg(sum), index: Some((x, bytes as u8)), disp: 0 };
             self.lea(sum, mem);
             return;
         }
@@ -228,18 +197,9 @@ impl Lower<'_> {
         let dst = self.gpr();
         let mem = Mem::base(self.args[1], 8 * a as i32);
         let pre = &mut self.loops[0].pre;
-        pre.push(Inst::Load {
-            dst,
-            mem,
-            size: 8,
-            signed: false,
-        });
+        pre.push(Inst::Load { dst, mem, size: 8, signed: false });
         if esize > 1 {
-            pre.push(Inst::Shift {
-                op: 4,
-                dst,
-                imm: esize.trailing_zeros() as u8,
-            });
+            pre.push(Inst::Shift { op: 4, dst, imm: esize.trailing_zeros() as u8 });
         }
         self.sizes.insert((a, esize), dst);
         dst

@@ -96,13 +96,7 @@ impl Lower<'_> {
     fn divide_scalar(&mut self, dst: Reg, d: DType, a: Reg, b: Reg, rem: bool) -> V {
         let (a, b) = (self.gpr_of(a), self.gpr_of(b));
         let g = self.gpr();
-        self.emit(Inst::DivRem {
-            dst: g,
-            a,
-            b,
-            signed: d == DType::I64,
-            rem,
-        });
+        self.emit(Inst::DivRem { dst: g, a, b, signed: d == DType::I64, rem });
         self.note_gpr(dst, g);
         self.v2(&enc::MOVQ_FROM, super::W::X, g)
     }
@@ -124,11 +118,7 @@ impl Lower<'_> {
                     Binary::Max | Binary::Min => {
                         // `a` where it is NaN; the instruction gives `b` where either is.
                         let max = op == Binary::Max;
-                        let enc = if max {
-                            pick(&enc::MAXPS, &enc::MAXPD)
-                        } else {
-                            pick(&enc::MINPS, &enc::MINPD)
-                        };
+                        let enc = if max { pick(&enc::MAXPS, &enc::MAXPD) } else { pick(&enc::MINPS, &enc::MINPD) };
                         let r = self.v3(enc, w, a, b);
                         let nan = self.cmp_float(held(d) == Held::F64, 3, a, a);
                         return self.select(d, nan, a, r);
@@ -168,11 +158,8 @@ impl Lower<'_> {
         let wide = held(d) == Held::F64;
         let w = self.w(d);
         let pick = |s, x| if wide { x } else { s };
-        let (sign, magnitude) = if wide {
-            (self.c64(1 << 63), self.c64(!(1 << 63)))
-        } else {
-            (self.c32(1 << 31), self.c32(!(1 << 31)))
-        };
+        let (sign, magnitude) =
+            if wide { (self.c64(1 << 63), self.c64(!(1 << 63))) } else { (self.c32(1 << 31), self.c32(!(1 << 31))) };
         let rounding = match op {
             Unary::Round => 8,
             Unary::Floor => 9,
@@ -184,11 +171,7 @@ impl Lower<'_> {
             Unary::Abs => self.v3(pick(&enc::PANDD, &enc::PANDQ), w, v, magnitude),
             Unary::Sign => {
                 let s = self.v3(pick(&enc::PANDD, &enc::PANDQ), w, v, sign);
-                let one = if wide {
-                    self.c64(1f64.to_bits())
-                } else {
-                    self.c32(1f32.to_bits())
-                };
+                let one = if wide { self.c64(1f64.to_bits()) } else { self.c32(1f32.to_bits()) };
                 let s = self.v3(pick(&enc::PORD, &enc::PORQ), w, s, one);
                 let zero = if wide { self.c64(0) } else { self.c32(0) };
                 // Equal to zero, or NaN.
@@ -206,37 +189,21 @@ impl Lower<'_> {
             }
             Unary::IsFinite => {
                 let a = self.v3(pick(&enc::PANDD, &enc::PANDQ), w, v, magnitude);
-                let inf = if wide {
-                    self.c64(f64::INFINITY.to_bits())
-                } else {
-                    self.c32(f32::INFINITY.to_bits())
-                };
+                let inf = if wide { self.c64(f64::INFINITY.to_bits()) } else { self.c32(f32::INFINITY.to_bits()) };
                 self.cmp_float(wide, 0x11, a, inf)
             }
             Unary::Sqrt | Unary::Rsqrt | Unary::Reciprocal => {
-                let x = if op == Unary::Reciprocal {
-                    v
-                } else {
-                    self.v2(pick(&enc::SQRTPS, &enc::SQRTPD), w, v)
-                };
+                let x = if op == Unary::Reciprocal { v } else { self.v2(pick(&enc::SQRTPS, &enc::SQRTPD), w, v) };
                 let r = if op == Unary::Sqrt {
                     x
                 } else {
-                    let one = if wide {
-                        self.r64(1f64.to_bits())
-                    } else {
-                        self.r32(1f32.to_bits())
-                    };
+                    let one = if wide { self.r64(1f64.to_bits()) } else { self.r32(1f32.to_bits()) };
                     self.v3(pick(&enc::DIVPS, &enc::DIVPD), w, one, x)
                 };
                 self.round_to(d, r)
             }
             _ => {
-                let r = if wide {
-                    math::unary_f64(self, op, v)?
-                } else {
-                    math::unary_f32(self, op, v)?
-                };
+                let r = if wide { math::unary_f64(self, op, v)? } else { math::unary_f32(self, op, v)? };
                 self.round_to(d, r)
             }
         })
@@ -286,10 +253,6 @@ impl Lower<'_> {
             self.emit(Inst::Call { code });
         }
         let out = self.v2(&enc::MOVUPS, self.w(to), Rm::M(Mem::frame(helper::OUT as i32)));
-        if to == DType::Bool {
-            self.lanes_to_mask(out)
-        } else {
-            out
-        }
+        if to == DType::Bool { self.lanes_to_mask(out) } else { out }
     }
 }

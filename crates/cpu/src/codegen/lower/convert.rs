@@ -89,11 +89,7 @@ impl Lower<'_> {
                 let wide = held(from) == Held::F64;
                 let enc = if wide { &enc::CVTTPD2QQ } else { &enc::CVTTPS2QQ };
                 let t = self.v2(enc, self.w64(), v);
-                let limit = if wide {
-                    self.c64(2f64.powi(63).to_bits())
-                } else {
-                    self.c32(2f32.powi(63).to_bits())
-                };
+                let limit = if wide { self.c64(2f64.powi(63).to_bits()) } else { self.c32(2f32.powi(63).to_bits()) };
                 let over = self.cmp_float(wide, 0x1d, v, limit);
                 let max = self.c64(i64::MAX as u64);
                 let t = self.select(to, over, max, t);
@@ -130,15 +126,7 @@ impl Lower<'_> {
         if self.wide_target() {
             let dst = self.vec();
             let enc = if wide { &enc::MOVUPD } else { &enc::MOVUPS };
-            self.emit(Inst::Vec {
-                enc,
-                w,
-                dst,
-                a: V::NONE,
-                b: Rm::R(one),
-                imm: None,
-                mask: m,
-            });
+            self.emit(Inst::Vec { enc, w, dst, a: V::NONE, b: Rm::R(one), imm: None, mask: m });
             return dst;
         }
         let lanes = if wide { self.widen_mask(m) } else { m };

@@ -46,11 +46,7 @@ impl Lower<'_> {
 
     fn divide_half(&mut self, unsigned: bool, a: V, b: V) -> V {
         let w = self.w64();
-        let (to, from) = if unsigned {
-            (&enc::CVTUDQ2PD, &enc::CVTTPD2UDQ)
-        } else {
-            (&enc::CVTDQ2PD, &enc::CVTTPD2DQ)
-        };
+        let (to, from) = if unsigned { (&enc::CVTUDQ2PD, &enc::CVTTPD2UDQ) } else { (&enc::CVTDQ2PD, &enc::CVTTPD2DQ) };
         let (x, y) = (self.v2(to, w, a), self.v2(to, w, b));
         let q = self.v3(&enc::DIVPD, w, x, y);
         self.v2(from, w, q)
@@ -59,11 +55,7 @@ impl Lower<'_> {
     /// The upper half of 32-bit lanes that fill a register.
     pub(crate) fn high_half(&mut self, v: V) -> V {
         let w = self.w32();
-        let enc = if w == W::Z {
-            &enc::EXTRACTF32X8
-        } else {
-            &enc::EXTRACTF128
-        };
+        let enc = if w == W::Z { &enc::EXTRACTF32X8 } else { &enc::EXTRACTF128 };
         self.v2i(enc, w, v, 1)
     }
 
@@ -95,17 +87,9 @@ impl Lower<'_> {
         let x = self.v3(&enc::SUBPD, w, x, magic);
         let divisor = self.c64((b as f64).to_bits());
         let q = self.v3(&enc::DIVPD, w, x, divisor);
-        let enc = if self.wide_target() {
-            &enc::RNDSCALEPD
-        } else {
-            &enc::ROUNDPD
-        };
+        let enc = if self.wide_target() { &enc::RNDSCALEPD } else { &enc::ROUNDPD };
         let q = self.v2i(enc, w, q, 11);
-        let r = if rem {
-            self.fma_kind(super::super::inst::FmaKind::Neg, true, q, divisor, x)
-        } else {
-            q
-        };
+        let r = if rem { self.fma_kind(super::super::inst::FmaKind::Neg, true, q, divisor, x) } else { q };
         let r = self.v3(&enc::ADDPD, w, r, magic);
         self.to(out, &enc::PSUBQ, w, r, bits);
         self.jump(done);
@@ -128,13 +112,7 @@ impl Lower<'_> {
             let (x, y, q) = (self.gpr(), self.gpr(), self.gpr());
             self.load_gpr(x, Mem::frame(8 * lane), 8);
             self.load_gpr(y, Mem::frame(64 + 8 * lane), 8);
-            self.emit(Inst::DivRem {
-                dst: q,
-                a: x,
-                b: y,
-                signed,
-                rem,
-            });
+            self.emit(Inst::DivRem { dst: q, a: x, b: y, signed, rem });
             self.store_gpr(q, Mem::frame(8 * lane), 8);
         }
         self.v2(&enc::MOVUPS, w, Rm::M(Mem::frame(0)))

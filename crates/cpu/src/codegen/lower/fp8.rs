@@ -17,18 +17,8 @@ struct Format {
 
 fn format(d: DType) -> Format {
     match d {
-        DType::F8E4M3 => Format {
-            mantissa: 3,
-            least: -6,
-            max: 448.0,
-            over: f32::NAN,
-        },
-        _ => Format {
-            mantissa: 2,
-            least: -14,
-            max: 57344.0,
-            over: f32::INFINITY,
-        },
+        DType::F8E4M3 => Format { mantissa: 3, least: -6, max: 448.0, over: f32::NAN },
+        _ => Format { mantissa: 2, least: -14, max: 57344.0, over: f32::INFINITY },
     }
 }
 

@@ -23,15 +23,7 @@ impl Lower<'_> {
     pub(crate) fn v3i(&mut self, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>, imm: u8) -> V {
         let (dst, b) = (self.vec(), b.into());
         let (imm, mask) = (Some(imm), V::NONE);
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b,
-            imm,
-            mask,
-        });
+        self.emit(Inst::Vec { enc, w, dst, a, b, imm, mask });
         dst
     }
 
@@ -43,15 +35,7 @@ impl Lower<'_> {
     /// An instruction with a destination of any class.
     pub(crate) fn to(&mut self, dst: V, enc: &'static Enc, w: W, a: V, b: impl Into<Rm>) {
         let (b, imm, mask) = (b.into(), None, V::NONE);
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b,
-            imm,
-            mask,
-        });
+        self.emit(Inst::Vec { enc, w, dst, a, b, imm, mask });
     }
 
     /// `a * b + c` on f32 or f64 lanes.
@@ -63,29 +47,14 @@ impl Lower<'_> {
     pub(crate) fn fma_kind(&mut self, kind: FmaKind, wide: bool, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
         let w = if wide { self.w64() } else { self.w32() };
         let (dst, b, c) = (self.vec(), b.into(), c.into());
-        self.emit(Inst::Fma {
-            kind,
-            wide,
-            w,
-            dst,
-            a,
-            b,
-            c,
-        });
+        self.emit(Inst::Fma { kind, wide, w, dst, a, b, c });
         dst
     }
 
     /// `mem = src`.
     pub(crate) fn store_vec(&mut self, enc: &'static Enc, w: W, src: V, mem: Mem) {
         let (mask, imm) = (V::NONE, None);
-        self.emit(Inst::Store {
-            enc,
-            w,
-            src,
-            mem,
-            mask,
-            imm,
-        });
+        self.emit(Inst::Store { enc, w, src, mem, mask, imm });
     }
 }
 

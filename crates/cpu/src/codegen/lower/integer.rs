@@ -135,11 +135,7 @@ impl Lower<'_> {
             Unary::Sign => {
                 let (one, minus) = (self.c32(1), self.c32(u32::MAX));
                 let r = self.v3(if unsigned { &enc::PMINUD } else { &enc::PMINSD }, w, v, one);
-                return if unsigned {
-                    r
-                } else {
-                    self.v3(&enc::PMAXSD, w, r, minus)
-                };
+                return if unsigned { r } else { self.v3(&enc::PMAXSD, w, r, minus) };
             }
             Unary::Not => {
                 let ones = self.c32(u32::MAX);

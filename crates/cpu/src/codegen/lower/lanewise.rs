@@ -62,22 +62,13 @@ impl Lower<'_> {
         let outside = match step {
             Step::Lanes(_) => {
                 let off = self.gpr();
-                let mem = Mem {
-                    index: Some((lane, 8)),
-                    ..Mem::frame(OFFSETS)
-                };
+                let mem = Mem { index: Some((lane, 8)), ..Mem::frame(OFFSETS) };
                 self.load_gpr(off, mem, 8);
-                Mem {
-                    index: Some((off, 1)),
-                    ..Mem::base(p, 0)
-                }
+                Mem { index: Some((off, 1)), ..Mem::base(p, 0) }
             }
             _ => Mem::base(at, 0),
         };
-        let inside = Mem {
-            index: Some((lane, esize)),
-            ..Mem::frame(DATA)
-        };
+        let inside = Mem { index: Some((lane, esize)), ..Mem::frame(DATA) };
         let (from, to) = if load { (outside, inside) } else { (inside, outside) };
         let t = self.gpr();
         self.load_gpr(t, from, esize);

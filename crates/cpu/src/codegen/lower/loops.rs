@@ -21,12 +21,7 @@ impl Lower<'_> {
                 self.l = 1;
                 let mem = self.address(Some(*buf), index);
                 let (n, limit) = (self.gpr(), self.gpr());
-                self.emit(Inst::Load {
-                    dst: n,
-                    mem,
-                    size: 4,
-                    signed: true,
-                });
+                self.emit(Inst::Load { dst: n, mem, size: 4, signed: true });
                 match bound {
                     Size::Const(b) => self.imm(limit, *b),
                     Size::Arg(a) => {
@@ -35,11 +30,7 @@ impl Lower<'_> {
                     }
                 }
                 self.alu(Alu::Cmp, n, Src::R(limit));
-                self.emit(Inst::Cmov {
-                    cc: Cc::G,
-                    dst: n,
-                    src: limit,
-                });
+                self.emit(Inst::Cmov { cc: Cc::G, dst: n, src: limit });
                 // A negative count is no iteration, as the loops' entry tests find.
                 Count::Reg(n)
             }
@@ -76,11 +67,7 @@ impl Lower<'_> {
                 Count::Reg(r) => r,
             };
             self.alu(Alu::Cmp, end, Src::R(limit));
-            self.emit(Inst::Cmov {
-                cc: Cc::G,
-                dst: end,
-                src: limit,
-            });
+            self.emit(Inst::Cmov { cc: Cc::G, dst: end, src: limit });
             n = Count::Reg(end);
         }
         let outer_level = self.cur() as u32;

@@ -16,11 +16,7 @@ impl Lower<'_> {
     /// One bit per lane in a general register (bits above the lanes are undefined).
     pub(crate) fn mask_bits(&mut self, m: V) -> V {
         let g = self.gpr();
-        let (enc, w) = if self.wide_target() {
-            (&enc::KMOVW_TO, W::X)
-        } else {
-            (&enc::MOVMSKPS, self.w32())
-        };
+        let (enc, w) = if self.wide_target() { (&enc::KMOVW_TO, W::X) } else { (&enc::MOVMSKPS, self.w32()) };
         self.to(g, enc, w, V::NONE, m);
         g
     }
@@ -28,21 +24,13 @@ impl Lower<'_> {
     /// Not zero if the mask is on in any lane.
     pub(crate) fn any(&mut self, m: V) -> V {
         let bits = self.mask_bits(m);
-        self.emit(Inst::Alu {
-            op: Alu::And,
-            dst: bits,
-            src: Src::I((1 << self.l) - 1),
-        });
+        self.emit(Inst::Alu { op: Alu::And, dst: bits, src: Src::I((1 << self.l) - 1) });
         bits
     }
 
     /// A mask as all-ones 32-bit lanes.
     pub(crate) fn mask_to_lanes(&mut self, m: V) -> V {
-        if self.wide_target() {
-            self.v2(&enc::PMOVM2D, self.w32(), m)
-        } else {
-            m
-        }
+        if self.wide_target() { self.v2(&enc::PMOVM2D, self.w32(), m) } else { m }
     }
 
     /// 32-bit lanes that are zero or all ones as a mask.
@@ -110,24 +98,10 @@ impl Lower<'_> {
         let dst = self.vec();
         if self.wide_target() {
             let enc = if wide { &enc::BLENDMPD } else { &enc::BLENDMPS };
-            self.emit(Inst::Blendm {
-                enc,
-                w,
-                dst,
-                a: b,
-                b: a,
-                mask: m,
-            });
+            self.emit(Inst::Blendm { enc, w, dst, a: b, b: a, mask: m });
         } else {
             let mask = if wide { self.widen_mask(m) } else { m };
-            self.emit(Inst::Blendv {
-                wide,
-                w,
-                dst,
-                a: b,
-                b: a,
-                mask,
-            });
+            self.emit(Inst::Blendv { wide, w, dst, a: b, b: a, mask });
         }
         dst
     }
@@ -142,20 +116,8 @@ impl Lower<'_> {
             (true, false) => &enc::CMPPD,
         };
         let dst = self.fresh_mask();
-        self.emit(Inst::Vec {
-            enc,
-            w,
-            dst,
-            a,
-            b: b.into(),
-            imm: Some(predicate),
-            mask: V::NONE,
-        });
-        if wide && !self.wide_target() {
-            self.narrow_mask(dst)
-        } else {
-            dst
-        }
+        self.emit(Inst::Vec { enc, w, dst, a, b: b.into(), imm: Some(predicate), mask: V::NONE });
+        if wide && !self.wide_target() { self.narrow_mask(dst) } else { dst }
     }
 
     /// Compares integer lanes.
@@ -177,30 +139,14 @@ impl Lower<'_> {
                 (true, true) => &enc::PCMPUQ,
             };
             let dst = self.fresh_mask();
-            self.emit(Inst::Vec {
-                enc,
-                w,
-                dst,
-                a,
-                b,
-                imm: Some(predicate),
-                mask: V::NONE,
-            });
+            self.emit(Inst::Vec { enc, w, dst, a, b, imm: Some(predicate), mask: V::NONE });
             return dst;
         }
-        let (eq, gt) = if wide {
-            (&enc::PCMPEQQ, &enc::PCMPGTQ)
-        } else {
-            (&enc::PCMPEQD, &enc::PCMPGTD)
-        };
+        let (eq, gt) = if wide { (&enc::PCMPEQQ, &enc::PCMPGTQ) } else { (&enc::PCMPEQD, &enc::PCMPGTD) };
         // Unsigned order is signed order with the top bits flipped.
         let flip = |lo: &mut Self, x: Rm| {
             let (x, bit) = (lo.rm_reg(x, wide), if wide { lo.c64(1 << 63) } else { lo.c32(1 << 31) });
-            if unsigned {
-                lo.v3(if wide { &enc::PXORQ } else { &enc::PXORD }, w, x, bit)
-            } else {
-                x
-            }
+            if unsigned { lo.v3(if wide { &enc::PXORQ } else { &enc::PXORD }, w, x, bit) } else { x }
         };
         let dst = match op {
             Compare::Eq | Compare::Ne => self.v3(eq, w, a, b),

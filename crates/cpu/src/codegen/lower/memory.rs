@@ -68,11 +68,7 @@ impl Lower<'_> {
         let v = self.lane_load(d, buf, index, on, u);
         match user {
             Some(m) if other.bits() != 0 => {
-                let other = if d == DType::Bool {
-                    self.scalar_const(other)
-                } else {
-                    self.const_reg(lane_const(other))
-                };
+                let other = if d == DType::Bool { self.scalar_const(other) } else { self.const_reg(lane_const(other)) };
                 self.select(d, m, v, other)
             }
             _ => v,
@@ -90,11 +86,7 @@ impl Lower<'_> {
     fn skip_unless(&mut self, m: V) -> u32 {
         let bits = self.mask_bits(m);
         let skip = self.label();
-        self.emit(Inst::Shift {
-            op: 4,
-            dst: bits,
-            imm: 63,
-        });
+        self.emit(Inst::Shift { op: 4, dst: bits, imm: 63 });
         self.test(bits);
         self.branch(Cc::E, skip);
         skip
@@ -130,11 +122,7 @@ impl Lower<'_> {
             Access::Runtime(a) => {
                 let p = self.pointer(mem);
                 let (s, bytes) = (self.size_arg(a, 1), self.size_arg(a, esize as usize));
-                let out = if d == DType::Bool {
-                    self.fresh_mask()
-                } else {
-                    self.vec()
-                };
+                let out = if d == DType::Bool { self.fresh_mask() } else { self.vec() };
                 let (strided, end) = (self.label(), self.label());
                 let native = self.masks_natively(d) || on.is_none();
                 if native {
@@ -152,21 +140,14 @@ impl Lower<'_> {
                     let lanes = std::mem::replace(&mut self.l, 1);
                     let v = self.scalar_load(d, Mem::base(p, 0));
                     self.l = lanes;
-                    let enc = if esize == 8 {
-                        &enc::PBROADCASTQ
-                    } else {
-                        &enc::PBROADCASTD
-                    };
+                    let enc = if esize == 8 { &enc::PBROADCASTQ } else { &enc::PBROADCASTD };
                     self.to(out, enc, self.w(d), V::NONE, v);
                     self.jump(end);
                     self.bind(other);
                 }
                 let first = self.gpr();
                 self.mov(first, bytes);
-                self.emit(Inst::Imul {
-                    dst: first,
-                    src: Src::I((u * self.lanes) as i32),
-                });
+                self.emit(Inst::Imul { dst: first, src: Src::I((u * self.lanes) as i32) });
                 self.alu(Alu::Add, first, Src::R(p));
                 let v = self.load_by_lane(d, first, Step::Reg(bytes), on);
                 self.mov(out, v);
@@ -240,10 +221,7 @@ impl Lower<'_> {
                 }
                 let first = self.gpr();
                 self.mov(first, bytes);
-                self.emit(Inst::Imul {
-                    dst: first,
-                    src: Src::I((u * self.lanes) as i32),
-                });
+                self.emit(Inst::Imul { dst: first, src: Src::I((u * self.lanes) as i32) });
                 self.alu(Alu::Add, first, Src::R(p));
                 self.store_by_lane(d, v, first, Step::Reg(bytes), on);
                 self.bind(end);
@@ -286,21 +264,8 @@ impl Lower<'_> {
             None => self.r64(u64::MAX),
         };
         // A gather of 32-bit data by 64-bit indices is as wide as its indices.
-        let w = if std::ptr::eq(enc, &enc::GATHERQPS) {
-            self.w64()
-        } else {
-            w
-        };
-        self.emit(Inst::Gather {
-            enc,
-            w,
-            dst,
-            mask,
-            base: p,
-            disp: 0,
-            index,
-            scale: d.size() as u8,
-        });
+        let w = if std::ptr::eq(enc, &enc::GATHERQPS) { self.w64() } else { w };
+        self.emit(Inst::Gather { enc, w, dst, mask, base: p, disp: 0, index, scale: d.size() as u8 });
         dst
     }
 

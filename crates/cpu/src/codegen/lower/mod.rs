@@ -71,23 +71,13 @@ pub(crate) fn lower(k: &Kernel, target: Target) -> Code {
     for i in 0..4 {
         lo.args[i] = lo.fresh(Class::Gpr);
         let dst = lo.args[i];
-        lo.loops[0].pre.push(Inst::Load {
-            dst,
-            mem: Mem::frame(8 * i as i32),
-            size: 8,
-            signed: false,
-        });
+        lo.loops[0].pre.push(Inst::Load { dst, mem: Mem::frame(8 * i as i32), size: 8, signed: false });
     }
     lo.block(&k.body);
     let entry = std::mem::replace(&mut lo.loops[0], LoopCx::new(V::NONE));
     let mut insts = entry.pre;
     insts.extend(entry.body);
-    Code {
-        insts,
-        classes: lo.classes,
-        pool: lo.pool,
-        labels: lo.labels,
-    }
+    Code { insts, classes: lo.classes, pool: lo.pool, labels: lo.labels }
 }
 
 /// A loop being lowered; the first is the kernel itself.
@@ -267,12 +257,7 @@ impl Lower<'_> {
                         self.interleave(&marks[..=copies]);
                     }
                 }
-                Stmt::Store {
-                    buf,
-                    index,
-                    value,
-                    mask,
-                } => self.store(*buf, index, *value, *mask),
+                Stmt::Store { buf, index, value, mask } => self.store(*buf, index, *value, *mask),
                 Stmt::Loop(l) if analyse::is_vector(l) => self.vector_loop(l),
                 Stmt::Loop(l) => self.serial_loop(l),
             }
@@ -288,10 +273,7 @@ impl Lower<'_> {
         let (start, n) = (marks[0].0, marks[1].0 - marks[0].0);
         let even = marks.windows(2).all(|m| m[1].0 - m[0].0 == n);
         let straight = |i: &Inst| {
-            !matches!(
-                i,
-                Inst::Label { .. } | Inst::LoopBegin { .. } | Inst::Store { .. } | Inst::StoreG { .. }
-            )
+            !matches!(i, Inst::Label { .. } | Inst::LoopBegin { .. } | Inst::Store { .. } | Inst::StoreG { .. })
         };
         if n < 2 || !even || !body[start..].iter().all(straight) {
             return;

@@ -25,27 +25,11 @@ impl Lower<'_> {
                 let wide = d.size() == 8;
                 let m = if wide { self.widen_mask(m) } else { m };
                 let enc = if wide { &enc::MASKMOVPD } else { &enc::MASKMOVPS };
-                self.emit(Inst::Vec {
-                    enc,
-                    w,
-                    dst: v,
-                    a: m,
-                    b: super::Rm::M(mem),
-                    imm: None,
-                    mask: V::NONE,
-                });
+                self.emit(Inst::Vec { enc, w, dst: v, a: m, b: super::Rm::M(mem), imm: None, mask: V::NONE });
             }
             on => {
                 let mask = on.unwrap_or(V::NONE);
-                self.emit(Inst::Vec {
-                    enc,
-                    w,
-                    dst: v,
-                    a: V::NONE,
-                    b: super::Rm::M(mem),
-                    imm: None,
-                    mask,
-                });
+                self.emit(Inst::Vec { enc, w, dst: v, a: V::NONE, b: super::Rm::M(mem), imm: None, mask });
             }
         }
         self.unpack(d, v)
@@ -124,38 +108,15 @@ impl Lower<'_> {
     pub(super) fn unit_store(&mut self, d: DType, v: V, mem: Mem, on: Option<V>) {
         let w = self.w(d);
         let mask = on.unwrap_or(V::NONE);
-        let store = |lo: &mut Self, enc, w, src, mask, imm| {
-            lo.emit(Inst::Store {
-                enc,
-                w,
-                src,
-                mem,
-                mask,
-                imm,
-            })
-        };
+        let store = |lo: &mut Self, enc, w, src, mask, imm| lo.emit(Inst::Store { enc, w, src, mem, mask, imm });
         if d.size() >= 4 {
             let wide = d.size() == 8;
             return match on {
                 Some(m) if !self.wide_target() => {
                     let m = if wide { self.widen_mask(m) } else { m };
-                    store(
-                        self,
-                        if wide { &enc::MASKMOVPD_ST } else { &enc::MASKMOVPS_ST },
-                        w,
-                        v,
-                        m,
-                        None,
-                    );
+                    store(self, if wide { &enc::MASKMOVPD_ST } else { &enc::MASKMOVPS_ST }, w, v, m, None);
                 }
-                _ => store(
-                    self,
-                    if wide { &enc::MOVUPD_ST } else { &enc::MOVUPS_ST },
-                    w,
-                    v,
-                    mask,
-                    None,
-                ),
+                _ => store(self, if wide { &enc::MOVUPD_ST } else { &enc::MOVUPS_ST }, w, v, mask, None),
             };
         }
         if d == DType::F16 {
@@ -167,11 +128,8 @@ impl Lower<'_> {
             return store(self, enc, w, v, mask, None);
         }
         // Gather the low bytes of each 128-bit half, then join the halves.
-        let order: [u8; 8] = if d.size() == 1 {
-            [0, 4, 8, 12, 0x80, 0x80, 0x80, 0x80]
-        } else {
-            [0, 1, 4, 5, 8, 9, 12, 13]
-        };
+        let order: [u8; 8] =
+            if d.size() == 1 { [0, 4, 8, 12, 0x80, 0x80, 0x80, 0x80] } else { [0, 1, 4, 5, 8, 9, 12, 13] };
         let mut b = [0x80u8; 64];
         for half in 0..4 {
             b[16 * half..16 * half + 8].copy_from_slice(&order);

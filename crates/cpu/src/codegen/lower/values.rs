@@ -46,10 +46,7 @@ impl Lower<'_> {
     pub(crate) fn scalar_const(&mut self, s: Scalar) -> V {
         if s.dtype() == DType::Bool && self.wide_target() {
             let g = self.gpr();
-            self.emit(Inst::Imm {
-                dst: g,
-                imm: -(s.bits() as i64),
-            });
+            self.emit(Inst::Imm { dst: g, imm: -(s.bits() as i64) });
             let dst = self.fresh(Class::Mask);
             self.to(dst, &enc::KMOVW_FROM, W::X, V::NONE, g);
             return dst;
@@ -72,15 +69,7 @@ impl Lower<'_> {
             _ => &enc::MOVUPS,
         };
         let b = Rm::C(self.pool.id(c.clone()));
-        self.loops[home].pre.push(Inst::Vec {
-            enc,
-            w: full,
-            dst: v,
-            a: V::NONE,
-            b,
-            imm: None,
-            mask: V::NONE,
-        });
+        self.loops[home].pre.push(Inst::Vec { enc, w: full, dst: v, a: V::NONE, b, imm: None, mask: V::NONE });
         self.loops[home].consts.insert(c, v);
         v
     }
@@ -128,11 +117,7 @@ impl Lower<'_> {
             self.to(dst, &enc::KMOVW_FROM, W::X, V::NONE, n);
             return dst;
         }
-        let enc = if d.size() == 8 {
-            &enc::PBROADCASTQ
-        } else {
-            &enc::PBROADCASTD
-        };
+        let enc = if d.size() == 8 { &enc::PBROADCASTQ } else { &enc::PBROADCASTD };
         self.v2(enc, w, v)
     }
 
@@ -146,25 +131,13 @@ impl Lower<'_> {
         let made = self.reg_level[r.0 as usize] as usize;
         let cur = self.cur();
         let (home, outer) = if made < cur { (made + 1, true) } else { (cur, false) };
-        let copies = if outer {
-            &self.loops[home].outer
-        } else {
-            &self.loops[home].local
-        };
+        let copies = if outer { &self.loops[home].outer } else { &self.loops[home].local };
         if let Some(&g) = copies.gpr.get(&r) {
             return g;
         }
         let v = self.vals[r.0 as usize][0];
         let dst = self.gpr();
-        let i = Inst::Vec {
-            enc: &enc::MOVQ_TO,
-            w: W::X,
-            dst,
-            a: V::NONE,
-            b: Rm::R(v),
-            imm: None,
-            mask: V::NONE,
-        };
+        let i = Inst::Vec { enc: &enc::MOVQ_TO, w: W::X, dst, a: V::NONE, b: Rm::R(v), imm: None, mask: V::NONE };
         if outer {
             self.loops[home].pre.push(i);
             self.loops[home].outer.gpr.insert(r, dst);

@@ -17,10 +17,7 @@ impl Lower<'_> {
         let weight = weight(&l.body, self.k);
         // Enough independent chains to hide latencies, few enough to stay in registers. A scan's or column's serial
         // loop inside is one long chain per lane, and wide rows please the prefetcher.
-        let chained = l
-            .body
-            .iter()
-            .any(|s| matches!(s, Stmt::Loop(inner) if !inner.carried.is_empty()));
+        let chained = l.body.iter().any(|s| matches!(s, Stmt::Loop(inner) if !inner.carried.is_empty()));
         let mut unroll = match weight {
             0..=10 if chained => 8,
             0..=16 => 4,
@@ -204,13 +201,7 @@ impl Lower<'_> {
         while acc.len() > 1 {
             acc = acc
                 .chunks(2)
-                .map(|p| {
-                    if p.len() == 2 {
-                        self.binary(op, dtype, p[0], p[1].into())
-                    } else {
-                        p[0]
-                    }
-                })
+                .map(|p| if p.len() == 2 { self.binary(op, dtype, p[0], p[1].into()) } else { p[0] })
                 .collect();
         }
         let mut v = acc[0];

@@ -13,17 +13,8 @@ pub(super) fn erf(lo: &mut Lower<'_>, x: V) -> V {
     let t = lo.clamp(a, None, Some(4.0));
     let s = lo.mul(t, t);
     // Near zero.
-    let p = lo.poly(
-        s,
-        &[
-            -5.967_617e-4,
-            4.991_194_2e-3,
-            -2.676_813_5e-2,
-            1.128_199_25e-1,
-            -3.761_253_4e-1,
-            1.283_791_7e-1,
-        ],
-    );
+    let p =
+        lo.poly(s, &[-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_25e-1, -3.761_253_4e-1, 1.283_791_7e-1]);
     let near = lo.mad(p, t, t);
     // Beyond.
     let (c1, c0) = (lo.k(-1.728_534_7e-5), lo.k(3.831_971_3e-4));

@@ -15,14 +15,7 @@ const MAGIC: f32 = 12_582_912.0;
 /// (eʳ - 1 - r) / r².
 const EXP: [f32; 5] = [0.001_392_637_6, 0.008_363_333_5, 0.041_666_552, 0.166_665_76, 0.5];
 /// (2ʳ - 1) / r.
-const EXP2: [f32; 6] = [
-    0.000_154_533_61,
-    0.001_339_109_4,
-    0.009_618_082,
-    0.055_503_566,
-    0.240_226_5,
-    LN2,
-];
+const EXP2: [f32; 6] = [0.000_154_533_61, 0.001_339_109_4, 0.009_618_082, 0.055_503_566, 0.240_226_5, LN2];
 
 /// A reduced argument: `shifted` holds n in its low bits, `n` is it as a float.
 struct Reduced {
@@ -161,10 +154,7 @@ pub(super) fn tanh(lo: &mut Lower<'_>, given: V) -> V {
     // t, and t / (t + 1) grows less and less.
     let hi = lo.k(LN2 / 2.0);
     let h = lo.nmad(n, hi, a);
-    let q = lo.poly(
-        h,
-        &[EXP[0] * 32.0, EXP[1] * 16.0, EXP[2] * 8.0, EXP[3] * 4.0, EXP[4] * 2.0],
-    );
+    let q = lo.poly(h, &[EXP[0] * 32.0, EXP[1] * 16.0, EXP[2] * 8.0, EXP[3] * 4.0, EXP[4] * 2.0]);
     let s = lo.mul(h, h);
     // (eʳ - 1) / 2
     let p = lo.mad(s, q, h);

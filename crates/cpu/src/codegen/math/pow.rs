@@ -54,14 +54,7 @@ pub(crate) fn pow(lo: &mut Lower<'_>, x: V, y: V) -> V {
 }
 
 fn is_whole(lo: &mut Lower<'_>, y: V) -> V {
-    let (enc, w) = (
-        if lo.wide_target() {
-            &enc::RNDSCALEPS
-        } else {
-            &enc::ROUNDPS
-        },
-        lo.w32(),
-    );
+    let (enc, w) = (if lo.wide_target() { &enc::RNDSCALEPS } else { &enc::ROUNDPS }, lo.w32());
     let rounded = lo.v2i(enc, w, y, 11);
     lo.compare(Compare::Eq, F, y, Rm::R(rounded))
 }

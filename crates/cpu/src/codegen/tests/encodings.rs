@@ -20,11 +20,7 @@ pub(super) fn text(bytes: &[u8]) -> Vec<String> {
 
 #[test]
 fn every_entry_is_the_instruction_of_its_name() {
-    let base = PRm::M(PMem::At {
-        base: 13,
-        index: Some((10, 4)),
-        disp: 0x100,
-    });
+    let base = PRm::M(PMem::At { base: 13, index: Some((10, 4)), disp: 0x100 });
     for (name, e) in enc::ALL {
         for w in [W::X, W::Y, W::Z] {
             let narrow_only = e.vex_l.is_some() && w != W::X;
@@ -38,22 +34,11 @@ fn every_entry_is_the_instruction_of_its_name() {
             if bad {
                 continue;
             }
-            let memory_only = ["MASKMOV", "GATHER", "MOVSS", "MOVSD"]
+            let memory_only =
+                ["MASKMOV", "GATHER", "MOVSS", "MOVSD"].iter().any(|p| name.starts_with(p)) || name.ends_with("_ST");
+            let no_memory = ["PMOVM2", "KAND", "KOR", "KX", "KNOT", "KMOVW_FROM", "KMOVW_TO", "MOVMSK"]
                 .iter()
-                .any(|p| name.starts_with(p))
-                || name.ends_with("_ST");
-            let no_memory = [
-                "PMOVM2",
-                "KAND",
-                "KOR",
-                "KX",
-                "KNOT",
-                "KMOVW_FROM",
-                "KMOVW_TO",
-                "MOVMSK",
-            ]
-            .iter()
-            .any(|p| name.starts_with(p));
+                .any(|p| name.starts_with(p));
             let imm = [
                 "CMP",
                 "KCMP",
@@ -96,11 +81,7 @@ fn every_entry_is_the_instruction_of_its_name() {
                 };
                 let mut asm = Asm::default();
                 let rm = if memory { base } else { PRm::R(3) };
-                let x = Evex {
-                    vsib: gather,
-                    mask: if evex_gather { 1 } else { 0 },
-                    ..Evex::default()
-                };
+                let x = Evex { vsib: gather, mask: if evex_gather { 1 } else { 0 }, ..Evex::default() };
                 asm.vec(e, w, e.ext.unwrap_or(1), vvvv, rm, imm.then_some(1), x);
                 let got = text(&asm.buf);
                 let stem = name
@@ -109,11 +90,7 @@ fn every_entry_is_the_instruction_of_its_name() {
                     .trim_end_matches("_FROM")
                     .trim_end_matches("_TO")
                     .to_lowercase();
-                let stem = stem
-                    .strip_prefix('k')
-                    .filter(|s| s.starts_with("cmp"))
-                    .unwrap_or(&stem)
-                    .to_owned();
+                let stem = stem.strip_prefix('k').filter(|s| s.starts_with("cmp")).unwrap_or(&stem).to_owned();
                 let ok = got.len() == 1 && {
                     let op = got[0].split(' ').next().unwrap().trim_start_matches('v').to_owned();
                     let fits = |a: &str| {

@@ -97,21 +97,12 @@ fn every_binary_and_comparison_of_every_dtype() {
                 };
                 for &op in Binary::ALL {
                     if op.domain().contains(d) {
-                        let how = if op == Binary::Pow && d.is_float() {
-                            rounding(d)
-                        } else {
-                            Match::Exact
-                        };
+                        let how = if op == Binary::Pow && d.is_float() { rounding(d) } else { Match::Exact };
                         check(&kernel(d, &|b, v, w| b.binary(op, v, w)), &data, &[], how);
                     }
                 }
                 for &op in Compare::ALL {
-                    check(
-                        &kernel(DType::Bool, &|b, v, w| b.compare(op, v, w)),
-                        &data,
-                        &[],
-                        Match::Exact,
-                    );
+                    check(&kernel(DType::Bool, &|b, v, w| b.compare(op, v, w)), &data, &[], Match::Exact);
                 }
             }
         }
@@ -155,22 +146,14 @@ fn runtime_strides_of_one_zero_and_more() {
                 let (size, sx, sy) = (b.size(), b.size(), b.size());
                 let Size::Arg(offset) = b.size() else { unreachable!() };
                 b.each(LoopKind::Vector, size, |b, i| {
-                    let index = Index {
-                        offset_args: vec![offset],
-                        ..Index::default().term(Atom::Var(i), sx)
-                    };
+                    let index = Index { offset_args: vec![offset], ..Index::default().term(Atom::Var(i), sx) };
                     let v = b.load(x, index);
                     b.store(y, Index::default().term(Atom::Var(i), sy), v);
                 });
                 let mut rng = Rng(9);
                 let data = [samples(&mut rng, d, 2 * n), vec![0; 3 * n * d.size()]];
                 let offset = if stride < 0 { n as i64 } else { 0 };
-                check(
-                    &b.finish(),
-                    &data,
-                    &[n as i64, stride, out_stride, offset],
-                    Match::Exact,
-                );
+                check(&b.finish(), &data, &[n as i64, stride, out_stride, offset], Match::Exact);
             }
         }
     }
@@ -189,9 +172,7 @@ fn sums_come_near_and_repeat_exactly() {
             vec![b.binary(Binary::Add, p[0], v)]
         });
         b.store(y, 0, s[0]);
-        let values: Vec<Scalar> = (0..n)
-            .map(|i| Scalar::from_f64(F, (i * 7919 % 1000) as f64 / 1000.0))
-            .collect();
+        let values: Vec<Scalar> = (0..n).map(|i| Scalar::from_f64(F, (i * 7919 % 1000) as f64 / 1000.0)).collect();
         check(&b.finish(), &[bytes_of(&values), vec![0; 4]], &[], Match::Near(1e-5));
     }
 }
@@ -218,11 +199,7 @@ fn scans_keep_lanes_in_registers() {
             b.store(last, i, s);
         });
         let mut rng = Rng(n as u64);
-        let data = [
-            samples(&mut rng, F, 9 * n as usize),
-            vec![0; 36 * n as usize],
-            vec![0; 4 * n as usize],
-        ];
+        let data = [samples(&mut rng, F, 9 * n as usize), vec![0; 36 * n as usize], vec![0; 4 * n as usize]];
         check(&b.finish(), &data, &[], Match::Exact);
     }
 }
@@ -240,24 +217,12 @@ fn scratch_and_in_place_buffers() {
             b.store(t, i, v);
         });
         b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
-            let v = b.load(
-                t,
-                Index {
-                    offset: n as i64 - 1,
-                    ..Index::default()
-                }
-                .plus(i, -1),
-            );
+            let v = b.load(t, Index { offset: n as i64 - 1, ..Index::default() }.plus(i, -1));
             b.store(x, Index::from(i).plus(r, n as i64), v);
         });
     });
     let mut rng = Rng(4);
-    check(
-        &b.finish(),
-        &[samples(&mut rng, F, 3 * n), vec![0; 4 * n]],
-        &[],
-        Match::Exact,
-    );
+    check(&b.finish(), &[samples(&mut rng, F, 3 * n), vec![0; 4 * n]], &[], Match::Exact);
 }
 
 /// Scatters to one place: the last iteration wins, as in order.
@@ -292,10 +257,7 @@ impl Guarded {
             let prot = libc::PROT_READ | libc::PROT_WRITE;
             let p = libc::mmap(std::ptr::null_mut(), 2 * PAGE, prot, flags, -1, 0);
             assert_ne!(p, libc::MAP_FAILED);
-            assert_eq!(
-                libc::mprotect(p.cast::<u8>().add(PAGE).cast(), PAGE, libc::PROT_NONE),
-                0
-            );
+            assert_eq!(libc::mprotect(p.cast::<u8>().add(PAGE).cast(), PAGE, libc::PROT_NONE), 0);
             Guarded { start: p.cast() }
         }
     }
@@ -326,10 +288,7 @@ fn masked_and_partial_vectors_do_not_touch_memory_beyond() {
                 let size = b.size();
                 b.each(LoopKind::Vector, Size::Const(64), |b, i| {
                     let at = b.index(i);
-                    let limit = b.index(Index {
-                        offset_args: vec![0],
-                        ..Index::default()
-                    });
+                    let limit = b.index(Index { offset_args: vec![0], ..Index::default() });
                     let on = b.compare(Compare::Lt, at, limit);
                     let index = Index::default().plus(i, stride);
                     let v = b.load_masked(x, index.clone(), on, Scalar::one(d));
@@ -390,22 +349,14 @@ fn the_cache_knows_structure_and_forgets_the_oldest() {
 
 #[test]
 fn powers_of_special_numbers() {
-    let special = [
-        0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5, 1e30, -1e30, 1e-30, 16777217.0, 1e-42,
-    ];
+    let special =
+        [0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5, 1e30, -1e30, 1e-30, 16777217.0, 1e-42];
     let more = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let values: Vec<f64> = special.into_iter().chain(more).collect();
-    let pairs: Vec<(f64, f64)> = values
-        .iter()
-        .flat_map(|&x| values.iter().map(move |&y| (x, y)))
-        .collect();
+    let pairs: Vec<(f64, f64)> = values.iter().flat_map(|&x| values.iter().map(move |&y| (x, y))).collect();
     let n = pairs.len();
     let mut b = Builder::new("pow");
-    let (x, y, z) = (
-        b.buffer(F, Mode::Read),
-        b.buffer(F, Mode::Read),
-        b.buffer(F, Mode::Write),
-    );
+    let (x, y, z) = (b.buffer(F, Mode::Read), b.buffer(F, Mode::Read), b.buffer(F, Mode::Write));
     b.each(LoopKind::Vector, Size::Const(n as i64), |b, i| {
         let (v, w) = (b.load(x, i), b.load(y, i));
         let r = b.binary(Binary::Pow, v, w);
@@ -414,12 +365,7 @@ fn powers_of_special_numbers() {
     let column = |f: &dyn Fn(&(f64, f64)) -> f64| -> Vec<u8> {
         bytes_of(&pairs.iter().map(|p| Scalar::from_f64(F, f(p))).collect::<Vec<_>>())
     };
-    check(
-        &b.finish(),
-        &[column(&|p| p.0), column(&|p| p.1), vec![0; 4 * n]],
-        &[],
-        Match::Exact,
-    );
+    check(&b.finish(), &[column(&|p| p.0), column(&|p| p.1), vec![0; 4 * n]], &[], Match::Exact);
 }
 
 #[test]
@@ -454,22 +400,13 @@ fn offsets_and_strides_beyond_32_bits() {
     let far = 1i64 << 40;
     b.each(LoopKind::Serial, Size::Const(1), |b, t| {
         b.each(LoopKind::Vector, Size::Const(21), |b, i| {
-            let index = Index {
-                offset: far,
-                offset_args: vec![back],
-                terms: vec![],
-            };
+            let index = Index { offset: far, offset_args: vec![back], terms: vec![] };
             let v = b.load(x, index.plus(i, 1).plus(t, far));
             b.store(y, i, v);
         });
     });
     let mut rng = Rng(6);
-    check(
-        &b.finish(),
-        &[samples(&mut rng, F, 21), vec![0; 84]],
-        &[-far],
-        Match::Exact,
-    );
+    check(&b.finish(), &[samples(&mut rng, F, 21), vec![0; 84]], &[-far], Match::Exact);
 }
 
 #[test]
@@ -496,9 +433,7 @@ fn eight_bit_floats_round_as_the_reference() {
             }
         }
         let n = values.len();
-        for k in map(F, d, n, |b, v| b.cast(d, v))
-            .into_iter()
-            .chain(map(F, d, n, |b, v| b.let_(d, Op::Quantize(d, v))))
+        for k in map(F, d, n, |b, v| b.cast(d, v)).into_iter().chain(map(F, d, n, |b, v| b.let_(d, Op::Quantize(d, v))))
         {
             check(&k, &[bytes_of(&values), vec![0; n]], &[], Match::Exact);
         }

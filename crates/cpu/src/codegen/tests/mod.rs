@@ -108,10 +108,7 @@ fn check(k: &Kernel, bufs: &[Vec<u8>], sizes: &[i64], how: Match) {
                     continue;
                 }
                 for i in 0..got[b].len() / buffer.dtype.size() {
-                    let (x, y) = (
-                        element(&expected[b], buffer.dtype, i),
-                        element(&got[b], buffer.dtype, i),
-                    );
+                    let (x, y) = (element(&expected[b], buffer.dtype, i), element(&got[b], buffer.dtype, i));
                     assert!(
                         same(buffer.dtype, x, y, how),
                         "{target:?}: b{b}[{i}] is {y}, expected {x}; sizes {sizes:?}\n{k}"
@@ -123,36 +120,20 @@ fn check(k: &Kernel, bufs: &[Vec<u8>], sizes: &[i64], how: Match) {
 }
 
 fn bytes_of(values: &[Scalar]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|s| s.bits().to_le_bytes()[..s.dtype().size()].to_vec())
-        .collect()
+    values.iter().flat_map(|s| s.bits().to_le_bytes()[..s.dtype().size()].to_vec()).collect()
 }
 
 /// Values of a dtype with the awkward ones among them.
 fn sample(rng: &mut Rng, d: DType) -> Scalar {
     match rng.below(8) {
         0 if d.is_float() => {
-            let specials = [
-                0.0,
-                -0.0,
-                1.0,
-                -1.0,
-                f64::INFINITY,
-                f64::NEG_INFINITY,
-                f64::NAN,
-                0.5,
-                1e-40,
-                3e9,
-                -3e9,
-                1e20,
-            ];
+            let specials =
+                [0.0, -0.0, 1.0, -1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.5, 1e-40, 3e9, -3e9, 1e20];
             Scalar::from_f64(d, rng.pick(&specials))
         }
-        0 | 1 if d.is_int() => Scalar::from_i64(
-            d,
-            rng.pick(&[0, 1, -1, 2, d.int_min(), d.int_max() as i64, 31, 32, 33, 63, 64]),
-        ),
+        0 | 1 if d.is_int() => {
+            Scalar::from_i64(d, rng.pick(&[0, 1, -1, 2, d.int_min(), d.int_max() as i64, 31, 32, 33, 63, 64]))
+        }
         2 => Scalar::from_bits(d, rng.next()),
         _ if d.is_float() => Scalar::from_f64(d, (rng.next() as i64 >> 40) as f64 / 65536.0),
         _ => Scalar::from_i64(d, rng.next() as i64 >> (40 + rng.below(22))),

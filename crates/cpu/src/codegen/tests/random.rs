@@ -7,10 +7,7 @@ use ir::{Binary, Compare, Unary};
 /// Ops whose inline form differs from the reference in the last place.
 pub(super) fn inexact(u: Unary) -> bool {
     use Unary::*;
-    !matches!(
-        u,
-        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Sqrt | Reciprocal | Not | IsFinite | PopulationCount
-    )
+    !matches!(u, Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Sqrt | Reciprocal | Not | IsFinite | PopulationCount)
 }
 
 struct Gen {
@@ -66,12 +63,7 @@ impl Gen {
         }
         if !distinct && self.rng.below(4) == 0 {
             // A loaded index in 0..8.
-            let wide: Vec<Reg> = self
-                .values
-                .iter()
-                .copied()
-                .filter(|&r| self.b.dtype(r) == DType::I64)
-                .collect();
+            let wide: Vec<Reg> = self.values.iter().copied().filter(|&r| self.b.dtype(r) == DType::I64).collect();
             if !wide.is_empty() {
                 let r = self.rng.pick(&wide);
                 let seven = self.b.number(DType::I64, 7.0);
@@ -124,11 +116,8 @@ impl Gen {
                 }
             }
             2 | 3 => {
-                let ops: Vec<Unary> = Unary::ALL
-                    .iter()
-                    .copied()
-                    .filter(|u| u.domain().contains(d) && !inexact(*u))
-                    .collect();
+                let ops: Vec<Unary> =
+                    Unary::ALL.iter().copied().filter(|u| u.domain().contains(d) && !inexact(*u)).collect();
                 if ops.is_empty() {
                     return;
                 }
@@ -160,11 +149,7 @@ impl Gen {
             10 => {
                 let x = self.value(d);
                 let to = self.rng.pick(&self.dtypes.clone());
-                if self.rng.below(2) == 0 {
-                    self.b.cast(to, x)
-                } else {
-                    self.b.let_(to, Op::Quantize(to, x))
-                }
+                if self.rng.below(2) == 0 { self.b.cast(to, x) } else { self.b.let_(to, Op::Quantize(to, x)) }
             }
             _ => {
                 let x = self.value(d);
@@ -207,11 +192,7 @@ impl Gen {
         let given = (n + self.rng.pick(&[0, 5])) as i32;
         *self.data.last_mut().unwrap() = given.to_le_bytes().to_vec();
         let bound = self.size(bound);
-        Extent::Bounded {
-            bound,
-            buf,
-            index: Index::from(0),
-        }
+        Extent::Bounded { bound, buf, index: Index::from(0) }
     }
 
     fn body(&mut self, depth: usize) {
@@ -239,15 +220,7 @@ impl Gen {
             let d = self.rng.pick(&self.dtypes.clone());
             let r = self.value(d);
             let combine = vector.then(|| {
-                let ops = [
-                    Binary::Add,
-                    Binary::Mul,
-                    Binary::Max,
-                    Binary::Min,
-                    Binary::And,
-                    Binary::Or,
-                    Binary::Xor,
-                ];
+                let ops = [Binary::Add, Binary::Mul, Binary::Max, Binary::Min, Binary::And, Binary::Or, Binary::Xor];
                 let fit: Vec<Binary> = ops
                     .into_iter()
                     .filter(|o| o.domain().contains(d))
@@ -330,42 +303,21 @@ fn run(seed: u64) {
     } else {
         g.body(0);
     }
-    let Gen {
-        b,
-        bufs,
-        data,
-        sizes,
-        float_reduction,
-        ..
-    } = g;
+    let Gen { b, bufs, data, sizes, float_reduction, .. } = g;
     let k = b.finish();
     let mut rng = Rng(seed ^ 0x5555);
     let data: Vec<Vec<u8>> = data
         .into_iter()
         .zip(&bufs)
-        .map(|(bytes, &(d, n))| {
-            if bytes.is_empty() {
-                samples(&mut rng, d, n.max(1))
-            } else {
-                bytes
-            }
-        })
+        .map(|(bytes, &(d, n))| if bytes.is_empty() { samples(&mut rng, d, n.max(1)) } else { bytes })
         .collect();
-    check(
-        &k,
-        &data,
-        &sizes,
-        if float_reduction { Match::Zeros } else { Match::Exact },
-    );
+    check(&k, &data, &sizes, if float_reduction { Match::Zeros } else { Match::Exact });
 }
 
 #[test]
 fn random_kernels_agree_with_the_evaluator() {
     let only = std::env::var("LOOM_SEED").ok().and_then(|s| s.parse().ok());
-    let count = std::env::var("LOOM_COUNT")
-        .ok()
-        .and_then(|s| s.parse().ok())
-        .unwrap_or(4000u64);
+    let count = std::env::var("LOOM_COUNT").ok().and_then(|s| s.parse().ok()).unwrap_or(4000u64);
     // These found faults once: unrolled copies that shared an address were put side by side; a conversion that does
     // nothing hid that two carried values change places.
     let found = [21215, 57898];

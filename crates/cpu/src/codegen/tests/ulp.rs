@@ -50,11 +50,7 @@ fn inline_functions_keep_their_bounds() {
                 eprintln!("{target:?} {op:?}: {d}");
                 continue;
             }
-            assert!(
-                d <= bound,
-                "{target:?} {op:?}({x:e}) = {y:e}: {d} ulp; exact {:e}",
-                unary_f64(op, x as f64)
-            );
+            assert!(d <= bound, "{target:?} {op:?}({x:e}) = {y:e}: {d} ulp; exact {:e}", unary_f64(op, x as f64));
         }
     }
 }
@@ -70,19 +66,7 @@ fn f64_functions_stay_within_three_ulp() {
         .collect();
     inputs.extend((0..20_000).map(|_| rng.next() as i64 as f64 / (1u64 << 57) as f64));
     inputs.extend((0..20_000).map(|_| rng.next() as i64 as f64 / (1u64 << 53) as f64));
-    inputs.extend([
-        0.0,
-        -0.0,
-        1.0,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        f64::NAN,
-        5e-324,
-        709.78,
-        709.79,
-        -745.1,
-        -745.2,
-    ]);
+    inputs.extend([0.0, -0.0, 1.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 5e-324, 709.78, 709.79, -745.1, -745.2]);
     let mut out = vec![0f64; inputs.len()];
     for target in targets() {
         for op in [Unary::Exp, Unary::Expm1, Unary::Log, Unary::Tanh, Unary::Logistic] {
@@ -103,10 +87,7 @@ fn f64_functions_stay_within_three_ulp() {
                 let exact = unary_f64(op, x);
                 // The order of bit patterns of one sign is that of the numbers.
                 let near = (y.to_bits() as i64).abs_diff(exact.to_bits() as i64) <= 4;
-                assert!(
-                    near || (y.is_nan() && exact.is_nan()),
-                    "{target:?} {op:?}({x:e}) = {y:e}, not {exact:e}"
-                );
+                assert!(near || (y.is_nan() && exact.is_nan()), "{target:?} {op:?}({x:e}) = {y:e}, not {exact:e}");
             }
         }
     }

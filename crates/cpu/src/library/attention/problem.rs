@@ -1,7 +1,7 @@
 //! What an attention is: its sizes, its options, and where its optional operands are.
 
-use ir::ops::Composite;
 use ir::attr::Attr;
+use ir::ops::Composite;
 use ir::{DType, Type};
 
 /// An operand that several batches may share.
@@ -183,14 +183,7 @@ fn mask(arg: usize, t: &Type, lead: &[usize]) -> Option<Mask> {
     let stride = |axis: usize| if t.shape[axis] == 1 { 0 } else { strides[axis] };
     let batch = (0..p).map(|a| (lead[a + 1..].iter().product::<usize>().max(1), lead[a].max(1), stride(a))).collect();
     let supported = matches!(t.dtype, DType::Bool | DType::F32 | DType::F64 | DType::BF16 | DType::F16);
-    supported.then(|| Mask {
-        arg,
-        dtype: t.dtype,
-        batch,
-        head: stride(p),
-        query: stride(p + 1),
-        key: stride(p + 2),
-    })
+    supported.then(|| Mask { arg, dtype: t.dtype, batch, head: stride(p), query: stride(p + 1), key: stride(p + 2) })
 }
 
 /// An integer of any dtype as bits that are equal where the integers are.

@@ -1,7 +1,7 @@
 //! Factorisations of matrices, each matrix of a batch for itself, in f64.
 //!
 //! The algorithms are the classical ones, written so that inner loops run along rows. `faer` would be faster on large
-//! matrices, but building it takes more than two minutes, four times this whole crate.
+//! matrices, but it takes more than two minutes to build, and everybody would wait for it.
 
 mod factor;
 mod spectral;

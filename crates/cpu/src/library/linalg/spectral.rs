@@ -167,7 +167,8 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
     v.fill(0.0);
     (0..n).for_each(|i| v[i * n + i] = 1.0);
     if a.iter().any(|x| !x.is_finite()) {
-        (a.fill(f64::NAN), v.fill(f64::NAN));
+        a.fill(f64::NAN);
+        v.fill(f64::NAN);
         return s.fill(f64::NAN);
     }
     for _ in 0..ITERATIONS {
@@ -205,11 +206,11 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
         }
     }
     let largest = s.first().copied().unwrap_or(0.0);
-    for k in 0..n {
+    for (k, &length) in s.iter().enumerate() {
         let (before, rest) = a.split_at_mut(k * m);
         let column = &mut rest[..m];
-        if s[k] > 1e-15 * largest {
-            column.iter_mut().for_each(|x| *x /= s[k]);
+        if length > 1e-15 * largest {
+            column.iter_mut().for_each(|x| *x /= length);
         } else {
             complement(before, column);
         }

@@ -37,11 +37,7 @@ pub(super) const ATTENTION_BACKWARD: Family = Family {
         let c = attention_backward(&qkv[0], &qkv[1], &qkv[2], &options)?;
         if c.body.input_types() != types {
             let found: Vec<&Type> = results.iter().collect();
-            return Err(misfit(
-                "attention_backward",
-                &found,
-                "needs out, lse and the cotangents of both",
-            ));
+            return Err(misfit("attention_backward", &found, "needs out, lse and the cotangents of both"));
         }
         Ok(c)
     },
@@ -102,11 +98,7 @@ impl Attention {
         let segments = self.segments.as_ref().map(|(q, k)| [q, k]);
         let [offset, lengths, slopes, mask] =
             [&self.q_offset, &self.lengths, &self.slopes, &self.mask].map(Option::as_ref);
-        (offset.into_iter().chain(lengths))
-            .chain(segments.into_iter().flatten())
-            .chain(slopes)
-            .chain(mask)
-            .collect()
+        (offset.into_iter().chain(lengths)).chain(segments.into_iter().flatten()).chain(slopes).chain(mask).collect()
     }
 
     fn of<'a>(name: &str, p: &Params<'_>, types: &'a [Type]) -> Result<(&'a [Type], Attention)> {
@@ -128,11 +120,7 @@ impl Attention {
             mask: next(p.word("mask").is_some()),
         };
         if types.len() != at {
-            return Err(misfit_arity(
-                name,
-                types,
-                "q, k, v and the operands that its parameters name",
-            ));
+            return Err(misfit_arity(name, types, "q, k, v and the operands that its parameters name"));
         }
         Ok((&types[..3], options))
     }
@@ -172,12 +160,7 @@ pub fn attention(q: &Type, k: &Type, v: &Type, options: &Attention) -> Result<Co
     let backward = attention_backward(q, k, v, options)?;
     let body = forward(&sizes, options)?;
     let mut b = Builder::new();
-    let args: Vec<Value> = backward
-        .body
-        .input_types()
-        .into_iter()
-        .map(|t| b.graph.input(t))
-        .collect();
+    let args: Vec<Value> = backward.body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let params = backward.params.clone();
     let grads = b.emit(backward.into(), &args)?;
     let vjp = b.finish(&grads);
@@ -263,13 +246,7 @@ pub fn attention_backward(q: &Type, k: &Type, v: &Type, options: &Attention) -> 
     grads.extend(added);
     let public = grads.len();
     let body = b.finish(&grads);
-    Ok(composite(
-        "attention_backward",
-        options.params(sizes.scale),
-        body,
-        public,
-        None,
-    ))
+    Ok(composite("attention_backward", options.params(sizes.scale), body, public, None))
 }
 
 /// The integer dtype of positions.

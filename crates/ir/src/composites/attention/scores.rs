@@ -135,15 +135,7 @@ impl<'a> Scores<'a> {
             }
             None => s,
         };
-        Ok(Scores {
-            sizes,
-            q,
-            k,
-            v,
-            masked,
-            tanh,
-            added,
-        })
+        Ok(Scores { sizes, q, k, v, masked, tanh, added })
     }
 
     /// Cotangents of the operands that were added to the scores.
@@ -217,12 +209,7 @@ fn add_to(
     if let Some(f) = factor {
         wide = b.mul(wide, f)?;
     }
-    added.push(Added {
-        ty,
-        divided,
-        axes,
-        factor,
-    });
+    added.push(Added { ty, divided, axes, factor });
     b.add(s, wide)
 }
 

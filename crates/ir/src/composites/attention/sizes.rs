@@ -39,9 +39,7 @@ impl<'a> Sizes<'a> {
         }
         let (heads, groups) = (q.shape[batch], k.shape[batch]);
         if groups == 0 || heads % groups != 0 {
-            return bad(format!(
-                "needs a number of query heads that {groups} key heads divide, got {heads}"
-            ));
+            return bad(format!("needs a number of query heads that {groups} key heads divide, got {heads}"));
         }
         let (d, dk) = (q.shape[batch + 2], k.shape[batch + 2]);
         if d != dk {
@@ -68,17 +66,13 @@ impl<'a> Sizes<'a> {
         let lead = &self.q.shape[..n];
         // An operand of `own` sizes behind the first batch axes.
         let prefixed = |t: &Type, own: &[usize]| {
-            t.rank()
-                .checked_sub(own.len())
-                .is_some_and(|p| t.shape[p..] == *own && lead.starts_with(&t.shape[..p]))
+            t.rank().checked_sub(own.len()).is_some_and(|p| t.shape[p..] == *own && lead.starts_with(&t.shape[..p]))
         };
         for (name, t) in [("q_offset", &options.q_offset), ("lengths", &options.lengths)] {
             if let Some(t) = t
                 && (t.dtype != POSITION || !prefixed(t, &[]))
             {
-                return Some(format!(
-                    "needs {name} of i32 with the first of the axes {lead:?}, got {t}"
-                ));
+                return Some(format!("needs {name} of i32 with the first of the axes {lead:?}, got {t}"));
             }
         }
         if let Some((a, c)) = &options.segments
@@ -97,9 +91,7 @@ impl<'a> Sizes<'a> {
             let fits = t.rank() >= 3
                 && p <= n
                 && (t.dtype.is_float() || t.dtype == DType::Bool)
-                && (t.shape.iter())
-                    .zip(lead[..p].iter().chain(&own))
-                    .all(|(&a, &s)| a == s || a == 1);
+                && (t.shape.iter()).zip(lead[..p].iter().chain(&own)).all(|(&a, &s)| a == s || a == 1);
             if !fits {
                 return Some(format!(
                     "needs a bool or float mask of {own:?} (or 1 instead) with the first of the axes {lead:?}, got {t}"

@@ -25,17 +25,8 @@ impl Rules for Cholesky {
         let Some(d) = dx[0] else { return Ok(vec![None]) };
         let l = y[0];
         let d = symmetrized(cx, d)?;
-        let right = TriangularSolve {
-            left: false,
-            lower: true,
-            transpose: true,
-            unit: false,
-        };
-        let left = TriangularSolve {
-            left: true,
-            transpose: false,
-            ..right
-        };
+        let right = TriangularSolve { left: false, lower: true, transpose: true, unit: false };
+        let left = TriangularSolve { left: true, transpose: false, ..right };
         let half = cx.one(right.into(), &[l, d])?;
         let inner = cx.one(left.into(), &[l, half])?;
         let low = tril(cx, inner, 0)?;

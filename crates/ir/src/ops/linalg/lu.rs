@@ -15,11 +15,7 @@ impl Rules for Lu {
     fn infer(&self, args: &[Type]) -> Infer {
         arity(args, 1)?;
         let (batch, m, n) = matrix(args, 0)?;
-        Ok(vec![
-            args[0].clone(),
-            shaped(DType::I32, batch, &[m.min(n)])?,
-            shaped(DType::I32, batch, &[m])?,
-        ])
+        Ok(vec![args[0].clone(), shaped(DType::I32, batch, &[m.min(n)])?, shaped(DType::I32, batch, &[m])?])
     }
 
     /// `L⁻¹·L' + U'·U⁻¹ = L⁻¹·(P·A')·U⁻¹`: its strict lower part is the first term, the rest the second (de Hoog,
@@ -57,18 +53,8 @@ impl Rules for Lu {
             let extra = cx.keep_where(beyond, one)?;
             cx.add(up, extra)?
         };
-        let left = TriangularSolve {
-            left: true,
-            lower: true,
-            transpose: false,
-            unit: true,
-        };
-        let right = TriangularSolve {
-            left: false,
-            lower: false,
-            transpose: false,
-            unit: false,
-        };
+        let left = TriangularSolve { left: true, lower: true, transpose: false, unit: true };
+        let right = TriangularSolve { left: false, lower: false, transpose: false, unit: false };
         let la = cx.one(left.into(), &[l, d])?;
         let lau = cx.one(right.into(), &[u, la])?;
         let (below, above) = (tril(cx, lau, -1)?, triu(cx, lau, 0)?);

@@ -25,11 +25,7 @@ pub use triangular_solve::TriangularSolve;
 fn matrix(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize, usize), Problem> {
     let t = &args[operand];
     if !matches!(t.dtype, DType::F32 | DType::F64) {
-        return Err(Problem::DType {
-            operand,
-            expected: "f32 or f64",
-            got: t.dtype,
-        });
+        return Err(Problem::DType { operand, expected: "f32 or f64", got: t.dtype });
     }
     match t.shape.as_slice() {
         [batch @ .., m, n] => Ok((batch, *m, *n)),
@@ -41,10 +37,7 @@ fn matrix(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize
 fn square(args: &[Type], operand: usize) -> std::result::Result<(&[usize], usize), Problem> {
     match matrix(args, operand)? {
         (batch, m, n) if m == n => Ok((batch, n)),
-        _ => Err(Problem::other(format!(
-            "operand {operand} must be square, got {}",
-            args[operand]
-        ))),
+        _ => Err(Problem::other(format!("operand {operand} must be square, got {}", args[operand]))),
     }
 }
 
@@ -126,9 +119,7 @@ fn diagonal(cx: &mut dyn Cx, x: Value) -> Result<Value> {
 /// Vectors as rows (`axis` last) or columns of matrices of a shape.
 fn spread(cx: &mut dyn Cx, v: Value, shape: &[usize], as_rows: bool) -> Result<Value> {
     let rank = shape.len();
-    let dims: Vec<usize> = (0..rank - 2)
-        .chain([if as_rows { rank - 1 } else { rank - 2 }])
-        .collect();
+    let dims: Vec<usize> = (0..rank - 2).chain([if as_rows { rank - 1 } else { rank - 2 }]).collect();
     cx.broadcast(v, shape, &dims)
 }
 
@@ -154,11 +145,7 @@ struct Matrix {
 
 impl Matrix {
     fn zeros(m: usize, n: usize) -> Matrix {
-        Matrix {
-            m,
-            n,
-            data: vec![0.0; m * n],
-        }
+        Matrix { m, n, data: vec![0.0; m * n] }
     }
 
     fn identity(n: usize) -> Matrix {
@@ -207,13 +194,7 @@ fn matrices(x: &Literal) -> Vec<Matrix> {
     let shape = &x.ty().shape;
     let (m, n) = (shape[shape.len() - 2], shape[shape.len() - 1]);
     let count: usize = shape[..shape.len() - 2].iter().product();
-    (0..count)
-        .map(|k| Matrix {
-            m,
-            n,
-            data: (0..m * n).map(|i| x.get(k * m * n + i).to_f64()).collect(),
-        })
-        .collect()
+    (0..count).map(|k| Matrix { m, n, data: (0..m * n).map(|i| x.get(k * m * n + i).to_f64()).collect() }).collect()
 }
 
 /// Collects what a routine gives for each matrix of a batch into the op's results.
@@ -226,9 +207,7 @@ impl Results {
     /// Empty results of the types that an op infers.
     fn of(op: &dyn Rules, args: &[Literal]) -> Result<Results> {
         let types: Vec<Type> = args.iter().map(|a| a.ty().clone()).collect();
-        let types = op
-            .infer(&types)
-            .map_err(|p| Error::Run(format!("{}: {p}", op.name())))?;
+        let types = op.infer(&types).map_err(|p| Error::Run(format!("{}: {p}", op.name())))?;
         let data = types.iter().map(|_| Vec::new()).collect();
         Ok(Results { types, data })
     }

@@ -82,23 +82,14 @@ impl Rules for Qr {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Qr>> {
-        (name == "qr").then(|| {
-            Ok(Qr {
-                full: attrs.bool("full")?,
-            })
-        })
+        (name == "qr").then(|| Ok(Qr { full: attrs.bool("full")? }))
     }
 }
 
 /// Tangents of a thin factorisation, `A` with at least as many rows as columns: with `B = Qᵀ·A'·R⁻¹` and Ω the skew
 /// matrix of B's strict lower part, `Q' = Q·(Ω - B) + A'·R⁻¹` and `R' = (B - Ω)·R` (Townsend).
 fn thin(cx: &mut dyn Cx, q: Value, r: Value, d: Value) -> Result<(Value, Value)> {
-    let solve = TriangularSolve {
-        left: false,
-        lower: false,
-        transpose: false,
-        unit: false,
-    };
+    let solve = TriangularSolve { left: false, lower: false, transpose: false, unit: false };
     let dri = cx.one(solve.into(), &[r, d])?;
     let qt = mt(cx, q)?;
     let b = mm(cx, qt, dri)?;
@@ -123,21 +114,13 @@ fn completion(cx: &mut dyn Cx, q: Value, dq1: Value, m: usize, n: usize) -> Resu
     // Z·(Q₁₁ - I) = Q₂₁ with P·(Q₁₁ - I) = L·U: Y = Q₂₁·U⁻¹·L⁻¹, and column i of Y is column permutation[i] of Z.
     let lu = cx.emit(Lu.into(), &[shifted])?;
     let (packed, permutation) = (lu[0], lu[2]);
-    let by = |lower: bool| TriangularSolve {
-        left: false,
-        lower,
-        transpose: false,
-        unit: lower,
-    };
+    let by = |lower: bool| TriangularSolve { left: false, lower, transpose: false, unit: lower };
     let y = cx.one(by(false).into(), &[packed, q21])?;
     let y = cx.one(by(true).into(), &[packed, y])?;
     let y_ty = cx.ty(y);
     let rank = y_ty.rank();
     let columns = spread(cx, permutation, &y_ty.shape, true)?;
-    let put = PutAlong {
-        axis: rank - 1,
-        size: n,
-    };
+    let put = PutAlong { axis: rank - 1, size: n };
     let z = cx.one(put.into(), &[y, columns])?;
 
     let zt = mt(cx, z)?;

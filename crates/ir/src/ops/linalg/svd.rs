@@ -120,11 +120,7 @@ impl Rules for Svd {
     }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Svd>> {
-        (name == "svd").then(|| {
-            Ok(Svd {
-                vectors: attrs.bool("vectors")?,
-            })
-        })
+        (name == "svd").then(|| Ok(Svd { vectors: attrs.bool("vectors")? }))
     }
 }
 

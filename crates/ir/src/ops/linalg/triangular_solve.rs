@@ -52,17 +52,9 @@ impl Rules for TriangularSolve {
         let mut right_side = dx[1];
         if let Some(da) = dx[0] {
             let k = self.unit as i64;
-            let da = if self.lower {
-                tril(cx, da, -k)?
-            } else {
-                triu(cx, da, k)?
-            };
+            let da = if self.lower { tril(cx, da, -k)? } else { triu(cx, da, k)? };
             let da = if self.transpose { mt(cx, da)? } else { da };
-            let moved = if self.left {
-                mm(cx, da, y[0])?
-            } else {
-                mm(cx, y[0], da)?
-            };
+            let moved = if self.left { mm(cx, da, y[0])? } else { mm(cx, y[0], da)? };
             let moved = cx.neg(moved)?;
             right_side = cx.add_opt(right_side, Some(moved))?;
         }
@@ -77,20 +69,14 @@ impl Rules for TriangularSolve {
         let Arg::Known(a) = args[0] else {
             return not_linear(self);
         };
-        let turned = TriangularSolve {
-            transpose: !self.transpose,
-            ..*self
-        };
+        let turned = TriangularSolve { transpose: !self.transpose, ..*self };
         Ok(vec![None, Some(cx.one(turned.into(), &[a, c])?)])
     }
 
     batch_leading!();
 
     fn saves(&self) -> Saves {
-        Saves {
-            outputs: SmallVec::from_slice(&[0]),
-            ..Saves::inputs(&[0])
-        }
+        Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) }
     }
 
     fn meaning(&self) -> Meaning {

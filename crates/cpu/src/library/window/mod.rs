@@ -3,8 +3,11 @@
 //! A line of results (all axes but the last fixed) is computed at once: each row of the window passes over it, in the
 //! reference's order.
 
+mod halving;
+
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
 use compiler::Result;
 use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
@@ -54,6 +57,9 @@ struct Frame {
     rows: usize,
     lines: usize,
     threads: usize,
+    avx2: bool,
+    /// Lines of windows in a matrix, where windows of 2×2 tile matrices.
+    halves: Option<usize>,
 }
 
 impl Frame {
@@ -77,13 +83,23 @@ impl Frame {
             });
         }
         let last = axes.pop()?;
-        Some(Frame {
+        let mut frame = Frame {
             rows: axes.iter().map(|a| a.window).product(),
             lines: axes.iter().map(|a| a.count).product(),
             axes,
             last,
             threads: machine.threads,
-        })
+            avx2: machine.isa != Isa::Portable,
+            halves: None,
+        };
+        frame.halves = halving::halves(&frame);
+        Some(frame)
+    }
+
+    /// Where the two lines of the base under a line of windows begin, for windows of 2×2.
+    fn pair(&self, line: usize) -> (usize, usize) {
+        let top = 2 * line * self.last.base;
+        (top, top + self.last.base)
     }
 
     /// Calls `f` with each row of the windows of a line that meets the base: where that row of the base begins.
@@ -121,7 +137,11 @@ impl Frame {
         let a = &self.last;
         for k in 0..a.window {
             if a.base_dilation != 1 {
-                (0..a.count).for_each(|o| if let Some(i) = a.source(o, k) { f(o, i) });
+                (0..a.count).for_each(|o| {
+                    if let Some(i) = a.source(o, k) {
+                        f(o, i)
+                    }
+                });
                 continue;
             }
             let first = k as i64 * a.window_dilation - a.low;
@@ -170,6 +190,13 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
             let states =
                 unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * line_bytes).cast::<F::State>(), n) };
             for line in lines {
+                if frame.halves.is_some() {
+                    let (top, bottom) = frame.pair(line);
+                    let pair = halving::Lines { top: x.at(top), bottom: x.at(bottom), windows: n };
+                    // SAFETY: both lines are inside the operand, and the results are the range's own.
+                    unsafe { halving::reduce::<T, F>(frame.avx2, pair, self.identity, y.at(line * n)) };
+                    continue;
+                }
                 states.fill(F::start(self.identity));
                 frame.rows(line, |start| {
                     let row = x.at(start);
@@ -187,13 +214,13 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
 }
 
 /// A gather or scatter at windows' extrema.
-struct Extrema<T: Element, U: Element, const SCATTER: bool> {
+struct Extrema<T: Element, const SCATTER: bool> {
     frame: Frame,
     max: bool,
     /// Leading axes along which nothing slides, and the elements of keys and results below them.
     plain: usize,
     base: usize,
-    types: PhantomData<fn() -> (T, U)>,
+    element: PhantomData<fn() -> T>,
 }
 
 pub(super) fn gather(op: &WindowGather, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
@@ -211,13 +238,13 @@ fn extrema<const SCATTER: bool>(frame: Frame, max: bool, args: &[Type]) -> Optio
     let base = args[0].numel() / plain.max(1);
     if args[0].dtype == args[1].dtype {
         return by_dtype!(args[0].dtype, T => {
-            Box::new(Extrema::<T, T, SCATTER> { frame, max, plain, base, types: PhantomData }) as Box<dyn Routine>
+            Box::new(Extrema::<T, SCATTER> { frame, max, plain, base, element: PhantomData }) as Box<dyn Routine>
         });
     }
     None
 }
 
-impl<T: Element, U: Element, const SCATTER: bool> Routine for Extrema<T, U, SCATTER> {
+impl<T: Element, const SCATTER: bool> Routine for Extrema<T, SCATTER> {
     fn scratch_bytes(&self) -> usize {
         (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
     }
@@ -225,20 +252,31 @@ impl<T: Element, U: Element, const SCATTER: bool> Routine for Extrema<T, U, SCAT
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let frame = &self.frame;
         let args = Pointers(args);
-        let (y, scratch) = (Raw(outs[0].cast::<U>()), Raw(scratch));
+        let (y, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch));
         let n = frame.last.count;
         // Windows of one block never meet the base of another.
         let blocks = if SCATTER { self.plain } else { frame.lines };
         let lines_each = if SCATTER { frame.lines / self.plain.max(1) } else { 1 };
         in_ranges(pool, blocks, frame.work(), &|range: Range<usize>, worker| {
-            let (keys, x) = (args.get()[0].cast::<T>(), args.get()[1].cast::<U>());
+            let (keys, x) = (args.get()[0].cast::<T>(), args.get()[1].cast::<T>());
             let line_bytes = (n * 8).next_multiple_of(64);
             // SAFETY: each worker has its own scratch.
             let best = unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * line_bytes).cast::<usize>(), n) };
+            if SCATTER && frame.halves.is_some() {
+                for line in range.start * lines_each..range.end * lines_each {
+                    let (top, bottom) = frame.pair(line);
+                    // SAFETY: both lines are inside the base, and the range's own.
+                    unsafe {
+                        let pair = halving::Lines { top: keys.add(top), bottom: keys.add(bottom), windows: n };
+                        halving::spread(frame.avx2, pair, self.max, x.add(line * n), (y.at(top), y.at(bottom)));
+                    }
+                }
+                return;
+            }
             if SCATTER {
                 for i in range.start * self.base..range.end * self.base {
                     // SAFETY: the range's own part of the result.
-                    unsafe { *y.at(i) = U::rounded(U::zero()) };
+                    unsafe { *y.at(i) = T::rounded(T::zero()) };
                 }
             }
             for line in range.start * lines_each..range.end * lines_each {
@@ -247,7 +285,8 @@ impl<T: Element, U: Element, const SCATTER: bool> Routine for Extrema<T, U, SCAT
                     frame.along(|o, i| {
                         let at = start + i;
                         // SAFETY: indices inside the keys.
-                        let wins = best[o] == usize::MAX || unsafe { (*keys.add(at)).beats(*keys.add(best[o]), self.max) };
+                        let wins =
+                            best[o] == usize::MAX || unsafe { (*keys.add(at)).beats(*keys.add(best[o]), self.max) };
                         if wins {
                             best[o] = at;
                         }
@@ -262,7 +301,7 @@ impl<T: Element, U: Element, const SCATTER: bool> Routine for Extrema<T, U, SCAT
                                 *y.at(at) = (*y.at(at)).add(*x.add(line_at));
                             }
                         } else {
-                            *y.at(line_at) = if at == usize::MAX { U::rounded(U::zero()) } else { *x.add(at) };
+                            *y.at(line_at) = if at == usize::MAX { T::rounded(T::zero()) } else { *x.add(at) };
                         }
                     }
                 }

@@ -20,8 +20,7 @@ pub(crate) struct Config {
     pub(crate) seq: usize,
 }
 
-pub(crate) const TINY: Config =
-    Config { vocab: 512, width: 128, layers: 4, heads: 4, hidden: 352, batch: 8, seq: 128 };
+pub(crate) const TINY: Config = Config { vocab: 512, width: 128, layers: 4, heads: 4, hidden: 352, batch: 8, seq: 128 };
 pub(crate) const SMALL: Config =
     Config { vocab: 4096, width: 384, layers: 6, heads: 6, hidden: 1024, batch: 8, seq: 256 };
 

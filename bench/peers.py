@@ -1,0 +1,272 @@
+"""PyTorch and JAX on the cases of `crates/bench`, under the same names.
+
+Usage: python peers.py {torch_eager|torch_compile|jax} [REPS]. Case names come on standard input, one a line; each is
+answered by one JSON object with the median seconds of a run. A peer that has no such case answers `"s": null`.
+"""
+
+import json
+import os
+import sys
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads=2")
+import numpy as np
+
+LLAMAS = {  # vocabulary, width, layers, heads, hidden, batch, sequence
+    "train_tiny": (512, 128, 4, 4, 352, 8, 128),
+    "train_small": (4096, 384, 6, 6, 1024, 8, 256),
+}
+
+
+def median_seconds(run, reps, inner):
+    run()
+    run()
+    times = []
+    for _ in range(reps):
+        start = time.perf_counter()
+        for _ in range(inner):
+            run()
+        times.append((time.perf_counter() - start) / inner)
+    return sorted(times)[reps // 2]
+
+
+def suffix(case, prefix):
+    return int(case[len(prefix):]) if case.startswith(prefix) else None
+
+
+class Torch:
+    def __init__(self, compiled):
+        import torch
+
+        torch.set_num_threads(2)
+        torch.manual_seed(0)
+        self.torch = torch
+        self.wrap = torch.compile if compiled else (lambda f: f)
+
+    def case(self, name):
+        torch, wrap = self.torch, self.wrap
+        F = torch.nn.functional
+        randn = torch.randn
+        n, p = suffix(name, "matmul"), suffix(name, "chain2^")
+        if n:
+            a, b = randn(n, n), randn(n, n)
+            return self.no_grad(lambda: a @ b), max(1, 2048 // n)
+        if p:
+            f = wrap(lambda x: F.gelu(x * 1.5 + 0.5, approximate="tanh") * torch.sigmoid(x) + x)
+            x = randn(2**p)
+            return self.no_grad(lambda: f(x)), max(1, 2**22 >> p)
+        if name == "softmax4096x1024":
+            f, x = wrap(lambda x: torch.softmax(x, -1)), randn(4096, 1024)
+            return self.no_grad(lambda: f(x)), 4
+        if name == "layernorm4096x1024":
+            w, b, x = torch.ones(1024), torch.zeros(1024), randn(4096, 1024)
+            f = wrap(lambda x: F.layer_norm(x, (1024,), w, b))
+            return self.no_grad(lambda: f(x)), 4
+        if name == "dispatch16":
+            f, x = wrap(lambda x: x * 2 + 1), randn(16)
+            return self.no_grad(lambda: f(x)), 2000
+        if name == "encoder_fwd_4x128":
+            layer = torch.nn.TransformerEncoderLayer(384, 12, 1536, activation="gelu", batch_first=True, dropout=0.0)
+            f = wrap(torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False).eval())
+            x = randn(4, 128, 384)
+            return self.no_grad(lambda: f(x)), 1
+        if name == "train_cnn_32x3x32x32":
+            return self.cnn(), 1
+        if name in LLAMAS:
+            return self.llama(*LLAMAS[name]), 1
+        return None
+
+    def no_grad(self, run):
+        def inner():
+            with self.torch.no_grad():
+                return run()
+
+        return inner
+
+    def cnn(self):
+        torch, nn = self.torch, self.torch.nn
+
+        def block(i, o):
+            return [nn.Conv2d(i, o, 3, padding=1), nn.ReLU()]
+
+        net = nn.Sequential(
+            *block(3, 32), nn.MaxPool2d(2), *block(32, 64), nn.MaxPool2d(2), *block(64, 128),
+            nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10),
+        )
+        f, opt = self.wrap(net), torch.optim.SGD(net.parameters(), lr=1e-2)
+        x, y = torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,))
+
+        def step():
+            nn.functional.cross_entropy(f(x), y).backward()
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+
+        return step
+
+    def llama(self, vocab, width, layers, heads, hidden, batch, seq):
+        torch, nn, F = self.torch, self.torch.nn, self.torch.nn.functional
+        dim = width // heads
+        angles = torch.outer(torch.arange(seq).float(), 10000 ** (-torch.arange(0, dim, 2).float() / dim))
+        cos, sin = angles.cos(), angles.sin()
+
+        def rotate(t):
+            a, b = t.chunk(2, -1)
+            return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
+
+        class Layer(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm1, self.norm2 = nn.RMSNorm(width, 1e-6), nn.RMSNorm(width, 1e-6)
+                self.qkv, self.out = nn.Linear(width, 3 * width, bias=False), nn.Linear(width, width, bias=False)
+                self.up, self.down = nn.Linear(width, 2 * hidden, bias=False), nn.Linear(hidden, width, bias=False)
+
+            def forward(self, x):
+                parts = self.qkv(self.norm1(x)).view(batch, seq, 3, heads, dim).permute(2, 0, 3, 1, 4)
+                q, k, v = rotate(parts[0]), rotate(parts[1]), parts[2]
+                mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+                x = x + self.out(mixed.transpose(1, 2).reshape(batch, seq, width))
+                gate, up = self.up(self.norm2(x)).chunk(2, -1)
+                return x + self.down(F.silu(gate) * up)
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed = nn.Embedding(vocab, width)
+                nn.init.normal_(self.embed.weight, std=0.02)
+                self.layers = nn.ModuleList(Layer() for _ in range(layers))
+                self.norm = nn.RMSNorm(width, 1e-6)
+
+            def forward(self, ids, targets):
+                x = self.embed(ids)
+                for layer in self.layers:
+                    x = layer(x)
+                logits = F.linear(self.norm(x), self.embed.weight)
+                return F.cross_entropy(logits.view(-1, vocab), targets.view(-1))
+
+        model = Model()
+        f, opt = self.wrap(model), torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+        ids, targets = torch.randint(0, vocab, (batch, seq)), torch.randint(0, vocab, (batch, seq))
+
+        def step():
+            f(ids, targets).backward()
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+
+        return step
+
+
+class Jax:
+    def __init__(self):
+        import jax
+
+        self.jax = jax
+
+    def case(self, name):
+        jax, jnp, lax = self.jax, self.jax.numpy, self.jax.lax
+
+        def normal(*shape):
+            return jnp.asarray(np.random.randn(*shape).astype(np.float32))
+
+        def ready(f, *args):
+            g = jax.jit(f)
+            return lambda: jax.block_until_ready(g(*args))
+
+        n, p = suffix(name, "matmul"), suffix(name, "chain2^")
+        if n:
+            return ready(lambda a, b: a @ b, normal(n, n), normal(n, n)), max(1, 2048 // n)
+        if p:
+            return ready(lambda x: jax.nn.gelu(x * 1.5 + 0.5) * jax.nn.sigmoid(x) + x, normal(2**p)), max(1, 2**22 >> p)
+        if name == "softmax4096x1024":
+            return ready(jax.nn.softmax, normal(4096, 1024)), 4
+        if name == "layernorm4096x1024":
+            w, b = jnp.ones(1024), jnp.zeros(1024)
+
+            def layernorm(x):
+                mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+                return (x - mean) * lax.rsqrt(var + 1e-5) * w + b
+
+            return ready(layernorm, normal(4096, 1024)), 4
+        if name == "dispatch16":
+            return ready(lambda x: x * 2 + 1, normal(16)), 2000
+        if name.startswith("scan_cumsum_"):
+            shape = {"scalar": (), "n4": (4,), "n4096": (4096,)}[name.split("_")[2]]
+            return ready(lambda xs: lax.scan(lambda c, x: (c + x, c + x), jnp.zeros(shape), xs), normal(1000, *shape)), 5
+        if name == "grad_scan_tanh64_L1000":
+            cell = lambda c, x: (jnp.tanh(c * 0.9 + x), None)
+            return ready(jax.grad(lambda xs: lax.scan(cell, jnp.zeros(64), xs)[0].sum()), normal(1000, 64)), 5
+        if name in LLAMAS:
+            return self.llama(normal, *LLAMAS[name]), 1
+        return None
+
+    def llama(self, normal, vocab, width, layers, heads, hidden, batch, seq):
+        jax, jnp, lax = self.jax, self.jax.numpy, self.jax.lax
+        dim = width // heads
+        angles = jnp.outer(jnp.arange(seq), 10000.0 ** (-jnp.arange(0, dim, 2) / dim))
+        cos, sin, mask = jnp.cos(angles), jnp.sin(angles), jnp.tril(jnp.ones((seq, seq), bool))
+
+        def norm(x, w):
+            return x * lax.rsqrt((x * x).mean(-1, keepdims=True) + 1e-6) * w
+
+        def rotate(t):
+            a, b = jnp.split(t, 2, -1)
+            return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], -1)
+
+        def loss(params, ids, targets):
+            x = params["embed"][ids]
+            for p in params["layers"]:
+                q, k, v = (norm(x, p["n1"]) @ p["qkv"]).reshape(batch, seq, 3, heads, dim).transpose(2, 0, 3, 1, 4)
+                scores = jnp.where(mask, rotate(q) @ rotate(k).swapaxes(-1, -2) / dim**0.5, -1e30)
+                mixed = (jax.nn.softmax(scores) @ v).transpose(0, 2, 1, 3).reshape(x.shape)
+                x = x + mixed @ p["out"]
+                gate, up = jnp.split(norm(x, p["n2"]) @ p["up"], 2, -1)
+                x = x + (jax.nn.silu(gate) * up) @ p["down"]
+            logs = jax.nn.log_softmax(norm(x, params["norm"]) @ params["embed"].T)
+            return -jnp.take_along_axis(logs, targets[..., None], -1).mean()
+
+        w = lambda *s: normal(*s) * 0.02
+        layer = lambda: dict(n1=jnp.ones(width), n2=jnp.ones(width), qkv=w(width, 3 * width), out=w(width, width),
+                             up=w(width, 2 * hidden), down=w(hidden, width))
+        params = dict(embed=w(vocab, width), norm=jnp.ones(width), layers=[layer() for _ in range(layers)])
+        zeros = lambda: jax.tree.map(jnp.zeros_like, params)
+
+        def step(p, m, v, ids, targets):
+            g = jax.grad(loss)(p, ids, targets)
+            m = jax.tree.map(lambda m, g: 0.9 * m + 0.1 * g, m, g)
+            v = jax.tree.map(lambda v, g: 0.999 * v + 0.001 * g * g, v, g)
+            p = jax.tree.map(lambda p, m, v: p * 0.99999 - 1e-3 * m / (jnp.sqrt(v) + 1e-8), p, m, v)
+            return p, m, v
+
+        jitted = jax.jit(step, donate_argnums=(0, 1, 2))
+        state = [params, zeros(), zeros()]
+        ids = jnp.asarray(np.random.randint(0, vocab, (batch, seq)))
+        targets = jnp.asarray(np.random.randint(0, vocab, (batch, seq)))
+
+        def run():
+            state[:] = jitted(*state, ids, targets)
+            jax.block_until_ready(state)
+
+        return run
+
+
+def main():
+    which, reps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    peer = Jax() if which == "jax" else Torch(which == "torch_compile")
+    known = {}
+    for line in sys.stdin:
+        name = line.strip()
+        first = None
+        if name not in known:
+            start = time.perf_counter()
+            known[name] = peer.case(name)
+            if known[name]:
+                known[name][0]()
+            first = time.perf_counter() - start
+        answer = {"case": name, "s": None}
+        if known[name]:
+            run, inner = known[name]
+            answer = {"case": name, "s": median_seconds(run, reps, inner), "first_s": first}
+        print(json.dumps(answer), flush=True)
+
+
+main()

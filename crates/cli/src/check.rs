@@ -1,0 +1,76 @@
+//! `loom check` and `loom fmt`.
+
+use crate::Outcome;
+use crate::args::{Args, Flag, Usage};
+use crate::disk::load;
+use lang::Diagnostic;
+use lang::diagnostic::{Style, render_all, sort_and_dedup, to_json};
+use lang::resolve::Program;
+use std::io::IsTerminal;
+
+pub(crate) const CHECK: &[Flag] = &[("json", false)];
+pub(crate) const FMT: &[Flag] = &[("check", false)];
+
+/// All findings about a program.
+pub(crate) fn findings(program: &Program) -> Vec<Diagnostic> {
+    let mut findings = program.diagnostics.clone();
+    findings.extend(lang::check::check(program).diagnostics);
+    sort_and_dedup(&mut findings);
+    findings
+}
+
+/// Draws findings, with colours where a person is looking.
+pub(crate) fn draw(program: &Program, findings: &[Diagnostic]) {
+    let style = if std::io::stderr().is_terminal() { Style::Ansi } else { Style::Plain };
+    eprint!("{}", render_all(&program.sources, findings, style));
+}
+
+pub(crate) fn check(args: &Args) -> Result<Outcome, Usage> {
+    if args.words.is_empty() {
+        return Err(Usage("no file given: loom check FILE.module ..".into()));
+    }
+    let mut outcome = Outcome::Clean;
+    let mut json = Vec::new();
+    for file in &args.words {
+        let program = load(file)?;
+        let findings = findings(&program);
+        if findings.iter().any(Diagnostic::is_error) {
+            outcome = Outcome::Mistakes;
+        }
+        if args.has("json") {
+            let text = to_json(&program.sources, &findings);
+            let list = text.trim().trim_start_matches('[').trim_end_matches(']').trim();
+            json.extend((!list.is_empty()).then(|| list.to_string()));
+        } else {
+            draw(&program, &findings);
+        }
+    }
+    if args.has("json") {
+        println!("[{}]", json.join(",\n"));
+    }
+    Ok(outcome)
+}
+
+pub(crate) fn fmt(args: &Args) -> Result<Outcome, Usage> {
+    if args.words.is_empty() {
+        return Err(Usage("no file given: loom fmt FILE.module ..".into()));
+    }
+    let mut outcome = Outcome::Clean;
+    for file in &args.words {
+        let text = std::fs::read_to_string(file).map_err(|e| Usage(format!("{file}: {e}")))?;
+        match lang::fmt::format(&text) {
+            Ok(tidy) if tidy == text => {}
+            Ok(_) if args.has("check") => {
+                println!("{file}: not formatted");
+                outcome = Outcome::Mistakes;
+            }
+            Ok(tidy) => std::fs::write(file, tidy).map_err(|e| Usage(format!("{file}: {e}")))?,
+            Err(findings) => {
+                let program = load(file)?;
+                draw(&program, &findings);
+                outcome = Outcome::Mistakes;
+            }
+        }
+    }
+    Ok(outcome)
+}

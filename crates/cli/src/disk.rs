@@ -1,0 +1,52 @@
+//! Files of the language on disk, behind the standard library.
+
+use crate::args::Usage;
+use lang::library::WithLibrary;
+use lang::resolve::{Loaded, Loader, Program};
+use std::path::Path;
+
+/// Files on disk, by path without extension.
+pub(crate) struct Disk;
+
+impl Loader for Disk {
+    fn read(&self, path: &str, _major: Option<u32>) -> Option<Loaded> {
+        let name = format!("{path}.module");
+        let text = std::fs::read_to_string(&name).ok()?;
+        Some(Loaded { name, text, version: "local".to_string() })
+    }
+
+    fn list(&self, folder: &str) -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut paths: Vec<String> =
+            entries.filter_map(|entry| Some(entry.path().to_str()?.strip_suffix(".module")?.to_string())).collect();
+        paths.sort();
+        paths
+    }
+
+    fn lock(&self) -> Option<String> {
+        std::fs::read_to_string("module.lock").ok()
+    }
+}
+
+/// Loads a file, or a file of the library by its path or a model's name: `std/models/llama`, `llama`.
+pub(crate) fn load(name: &str) -> Result<Program, Usage> {
+    let path = name.strip_suffix(".module").unwrap_or(name);
+    let file = format!("{path}.module");
+    let path = if Path::new(&file).is_file() || path.starts_with("std/") {
+        path.to_string()
+    } else {
+        let model = format!("std/models/{path}");
+        match lang::library::models().find(|known| *known == model) {
+            Some(_) => model,
+            None => return Err(unreadable(&file)),
+        }
+    };
+    Ok(Program::load(&path, &WithLibrary(Disk)))
+}
+
+pub(crate) fn unreadable(file: &str) -> Usage {
+    match std::fs::read_to_string(file) {
+        Ok(_) => Usage(format!("{file}: expected a .module file")),
+        Err(error) => Usage(format!("{file}: {error}; give a .module file or a model of the library, such as llama")),
+    }
+}

@@ -1,0 +1,188 @@
+//! Convolutions as matrix products whose one operand, the windows of the input, is generated while it is packed.
+//!
+//! Where windows are narrower than results (forward, and ∂input), a product is `kernel [O, C·K] · windows [C·K, P]` for
+//! each image and group, cut into pieces whose packed windows stay in cache; f32 has loops of its own for it
+//! ([`blocked`]), which pack the kernel once and generate windows where they are multiplied. Where they are wider (∂kernel: the window is
+//! a whole image), it is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. Either way elements are generated in runs along the
+//! innermost axis that is the longer one.
+
+mod blocked;
+mod windows;
+
+use super::{Machine, Routine};
+use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::Conv;
+use ir::{DType, Type};
+use std::ffi::c_void;
+use windows::{generate, store};
+
+/// The most spatial axes.
+const AXES: usize = 4;
+/// Bytes of generated windows that stay in the L2 cache.
+const PIECE_BYTES: usize = 600 << 10;
+
+/// One spatial axis.
+#[derive(Clone, Copy, Debug)]
+struct Axis {
+    base: usize,
+    window: usize,
+    count: usize,
+    stride: i64,
+    low: i64,
+    base_dilation: i64,
+    window_dilation: i64,
+}
+
+/// The geometry that the generator needs.
+#[derive(Clone, Debug)]
+struct Geometry {
+    axes: [Axis; AXES],
+    rank: usize,
+    /// Elements of one feature and one image of the input.
+    plane: usize,
+    image: usize,
+    /// From one group's features or images to the next group's.
+    group: usize,
+    /// Features of a group.
+    features: usize,
+    /// Elements of a window of one feature, and windows of an image.
+    window: usize,
+    positions: usize,
+    images: usize,
+    groups: usize,
+    /// Windows in each piece of an image.
+    piece: usize,
+    /// Output features of a group.
+    outs: usize,
+    size: usize,
+    dtype: DType,
+    out: DType,
+}
+
+/// A convolution ready to run.
+pub(super) struct Convolution {
+    geometry: Geometry,
+    plan: Plan,
+    /// Windows are the left operand.
+    wide: bool,
+}
+
+/// What the generator and the epilogue are called with.
+struct Context<'a> {
+    geometry: &'a Geometry,
+    x: *const u8,
+    out: *mut u8,
+}
+
+/// The routine of a convolution of floats.
+pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let (x, k, y) = (&args[0], &args[1], &outs[0]);
+    let dtype = x.dtype;
+    let accumulator = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let floats = matches!(dtype, DType::F32 | DType::F64 | DType::BF16 | DType::F16);
+    if !floats || (conv.out != dtype && conv.out != accumulator) || x.rank() > 2 + AXES {
+        return None;
+    }
+    let w = &conv.windows;
+    let unit = Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, base_dilation: 1, window_dilation: 1 };
+    let mut axes = [unit; AXES];
+    let rank = (x.rank() - 2).max(1);
+    for (i, axis) in axes.iter_mut().enumerate().take(x.rank() - 2) {
+        *axis = Axis {
+            base: x.shape[2 + i],
+            window: k.shape[2 + i],
+            count: y.shape[2 + i],
+            stride: i64::try_from(w.strides[i]).ok()?,
+            low: w.low[i],
+            base_dilation: i64::try_from(w.base_dilation[i]).ok()?,
+            window_dilation: i64::try_from(w.window_dilation[i]).ok()?,
+        };
+    }
+    let product = |f: fn(&Axis) -> usize| axes.iter().map(f).product::<usize>();
+    let (plane, window, positions) = (product(|a| a.base), product(|a| a.window), product(|a| a.count));
+    let image = plane * x.shape[1];
+    let (groups, images, features) = (conv.groups * conv.batch_groups, y.shape[0], k.shape[1]);
+    let outs = k.shape[0] / groups;
+    let depth = features * window;
+    let last = &axes[rank - 1];
+    let wide = last.window > last.count;
+    let mut geometry = Geometry {
+        axes,
+        rank,
+        plane,
+        image,
+        group: if conv.batch_groups > 1 { images * image } else { features * plane },
+        features,
+        window,
+        positions,
+        images,
+        groups,
+        piece: positions,
+        outs,
+        size: dtype.size(),
+        dtype,
+        out: conv.out,
+    };
+    if blocked::suits(&geometry, wide) {
+        return Some(Box::new(blocked::Blocked::new(geometry, machine)));
+    }
+    let weights = Layout { row: depth as isize, col: 1, batch: [0, (outs * depth) as isize, 0] };
+    let problem = if wide {
+        Problem {
+            batch: [1, groups, 1],
+            a: Source::Generated { batched: true },
+            b: Source::Memory(weights.transposed()),
+            c: Target::Epilogue { whole_rows: false },
+            ..Problem::new(images * positions, depth, outs, dtype)
+        }
+    } else {
+        // Pieces of whole lines of the result, as many as divide it evenly.
+        let lines = positions / last.count.max(1);
+        let fits = |n: &usize| lines.is_multiple_of(*n) && depth * (positions / n) * 4 <= PIECE_BYTES;
+        let pieces = (1..=lines.max(1)).find(fits).unwrap_or(1);
+        geometry.piece = positions / pieces;
+        let (piece, positions) = (geometry.piece as isize, positions as isize);
+        let out = (outs * groups) as isize;
+        let c = Layout { row: positions, col: 1, batch: [out * positions, outs as isize * positions, piece] };
+        Problem {
+            batch: [images, groups, pieces],
+            a: Source::Memory(weights),
+            b: Source::Generated { batched: true },
+            c: Target::Memory { dtype: conv.out, layout: c, accumulate: false },
+            ..Problem::new(outs, depth, geometry.piece, dtype)
+        }
+    };
+    let plan = Plan::with_isa(&problem, machine.threads, machine.isa).ok()?;
+    Some(Box::new(Convolution { geometry, plan, wide }))
+}
+
+impl Routine for Convolution {
+    fn scratch_bytes(&self) -> usize {
+        self.plan.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let context = Context { geometry: &self.geometry, x: args[0], out: outs[0] };
+        let ctx = (&raw const context).cast::<c_void>();
+        let f = match (self.wide, self.geometry.size) {
+            (true, 2) => generate::<u16, true>,
+            (true, 4) => generate::<u32, true>,
+            (true, _) => generate::<u64, true>,
+            (false, 2) => generate::<u16, false>,
+            (false, 4) => generate::<u32, false>,
+            (false, _) => generate::<u64, false>,
+        };
+        let (kernel, windows) = (Operand::Memory(args[1]), Operand::Generated { f, ctx });
+        // SAFETY: the plan was made for these shapes, and the context outlives the call.
+        unsafe {
+            if self.wide {
+                self.plan.run(pool, windows, kernel, Output::Epilogue { f: store, ctx }, scratch);
+            } else {
+                self.plan.run(pool, kernel, windows, Output::Memory(outs[0]), scratch);
+            }
+        }
+        Ok(())
+    }
+}

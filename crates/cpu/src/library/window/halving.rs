@@ -1,0 +1,121 @@
+//! Pooling by windows of 2×2 that tile the last two axes: the hot case, in straight loops that the compiler vectorises.
+
+use super::super::element::{Element, Fold};
+use super::Frame;
+
+/// Two lines of the base and the line of windows over them.
+#[derive(Clone, Copy)]
+pub(super) struct Lines<T> {
+    pub(super) top: *const T,
+    pub(super) bottom: *const T,
+    pub(super) windows: usize,
+}
+
+/// The number of lines of windows in each matrix, if windows are 2×2 and tile the last two axes.
+pub(super) fn halves(frame: &Frame) -> Option<usize> {
+    let (column, rest) = frame.axes.split_last()?;
+    let half = |a: &super::Axis| {
+        (a.window, a.stride, a.low, a.base_dilation, a.window_dilation) == (2, 2, 0, 1, 1) && a.base == 2 * a.count
+    };
+    (half(&frame.last) && half(column) && rest.iter().all(super::Axis::plain)).then_some(column.count)
+}
+
+/// Compiles a loop for AVX2 too, and calls the one that the machine has.
+macro_rules! with_avx2 {
+    ($avx2:expr, $name:ident::<$($g:ty),*>($($arg:expr),*), <$($p:ident: $bound:path),*>, ($($x:ident: $t:ty),*)) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2,fma")]
+            unsafe fn wide<$($p: $bound),*>($($x: $t),*) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { $name::<$($p),*>($($x),*) }
+            }
+            // SAFETY: the caller's promise, and the machine has AVX2.
+            unsafe { if $avx2 { wide::<$($g),*>($($arg),*) } else { $name::<$($g),*>($($arg),*) } }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        // SAFETY: the caller's promise.
+        unsafe { let _ = $avx2; $name::<$($g),*>($($arg),*) }
+    }};
+}
+
+#[inline(always)]
+unsafe fn fold<T: Element, F: Fold<T>>(lines: Lines<T>, identity: T, to: *mut T) {
+    for o in 0..lines.windows {
+        // SAFETY: the caller vouches for two lines of twice as many elements, and for the results.
+        unsafe {
+            let (top, bottom) = (lines.top.add(2 * o), lines.bottom.add(2 * o));
+            let s = F::step(F::step(F::start(identity), *top), *top.add(1));
+            *to.add(o) = F::result(F::step(F::step(s, *bottom), *bottom.add(1)));
+        }
+    }
+}
+
+/// Which of a window's four elements is its first extremum.
+#[inline(always)]
+fn winner<T: Element>(k: [T; 4], max: bool) -> u32 {
+    let (mut best, mut at) = (k[0], 0);
+    for (i, &x) in k.iter().enumerate().skip(1) {
+        let wins = x.beats(best, max);
+        best = if wins { x } else { best };
+        at = if wins { i as u32 } else { at };
+    }
+    at
+}
+
+/// Windows that are taken together, from and to arrays of their own, so that the compiler sees that nothing overlaps.
+const TOGETHER: usize = 8;
+
+#[inline(always)]
+unsafe fn scatter<T: Element>(keys: Lines<T>, max: bool, from: *const T, top: *mut T, bottom: *mut T) {
+    let zero = T::rounded(T::zero());
+    let mut o = 0;
+    while o < keys.windows {
+        let n = TOGETHER.min(keys.windows - o);
+        let (mut k, mut x) = ([[zero; 2 * TOGETHER]; 2], [zero; TOGETHER]);
+        // SAFETY: as in `fold`, for keys, elements and results.
+        unsafe {
+            std::ptr::copy_nonoverlapping(keys.top.add(2 * o), k[0].as_mut_ptr(), 2 * n);
+            std::ptr::copy_nonoverlapping(keys.bottom.add(2 * o), k[1].as_mut_ptr(), 2 * n);
+            std::ptr::copy_nonoverlapping(from.add(o), x.as_mut_ptr(), n);
+        }
+        let mut out = [[zero; 2 * TOGETHER]; 2];
+        for i in 0..TOGETHER {
+            let at = winner([k[0][2 * i], k[0][2 * i + 1], k[1][2 * i], k[1][2 * i + 1]], max);
+            let x = zero.add(x[i]);
+            for (j, row) in out.iter_mut().enumerate() {
+                row[2 * i] = if at == 2 * j as u32 { x } else { zero };
+                row[2 * i + 1] = if at == 2 * j as u32 + 1 { x } else { zero };
+            }
+        }
+        // SAFETY: as above.
+        unsafe {
+            std::ptr::copy_nonoverlapping(out[0].as_ptr(), top.add(2 * o), 2 * n);
+            std::ptr::copy_nonoverlapping(out[1].as_ptr(), bottom.add(2 * o), 2 * n);
+        }
+        o += n;
+    }
+}
+
+/// Reduces each window of a line.
+///
+/// # Safety
+/// The lines are good for twice as many elements as there are windows, `to` for one each; `avx2` is the machine's.
+pub(super) unsafe fn reduce<T: Element, F: Fold<T>>(avx2: bool, lines: Lines<T>, identity: T, to: *mut T) {
+    with_avx2!(avx2, fold::<T, F>(lines, identity, to), <A: Element, B: Fold<A>>, (x: Lines<A>, i: A, y: *mut A))
+}
+
+/// Puts an element for each window at its extremum, and zeros beside it.
+///
+/// # Safety
+/// As for [`reduce`]; `top` and `bottom` are lines of results.
+pub(super) unsafe fn spread<T: Element>(
+    avx2: bool,
+    keys: Lines<T>,
+    max: bool,
+    from: *const T,
+    (top, bottom): (*mut T, *mut T),
+) {
+    with_avx2!(avx2, scatter::<T>(keys, max, from, top, bottom), <A: Element>,
+        (k: Lines<A>, m: bool, x: *const A, t: *mut A, b: *mut A))
+}

@@ -1,0 +1,133 @@
+//! Mixed precision (§12): narrow products, wide reductions, and updates that happen only if gradients are finite.
+
+use crate::context;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::tensor::Tensor;
+use ir::{DType, Loc, Value};
+
+/// Runs `f` so that matrix products take and give `dtype` (f16 or bf16, accumulated in f32), and sums, means,
+/// exponentials, logarithms, norms and losses are computed in f32.
+pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
+    context::with_autocast(Some(dtype), f)
+}
+
+/// An operand of a product.
+pub(crate) fn narrow(b: &mut dyn Record, v: Value) -> ir::Result<Value> {
+    match context::autocast() {
+        Some(d) if b.ty(v).dtype == DType::F32 => b.cast(v, d),
+        _ => Ok(v),
+    }
+}
+
+/// An operand of something that needs range or precision.
+pub(crate) fn wide(b: &mut dyn Record, v: Value) -> ir::Result<Value> {
+    match context::autocast() {
+        Some(_) if matches!(b.ty(v).dtype, DType::F16 | DType::BF16) => b.cast(v, DType::F32),
+        _ => Ok(v),
+    }
+}
+
+/// Scales losses so that narrow gradients don't vanish, and skips steps whose gradients overflowed.
+///
+/// Everything is tensors: inside a compiled region the whole step, with its condition, is one program.
+///
+/// ```ignore
+/// scaler.scale(&loss).backward()?;
+/// let finite = scaler.unscale_(&params)?;
+/// no_grad(|| params.iter().for_each(|p| { p.copy_where_(&finite, &(p - lr * p.grad().unwrap())); }));
+/// scaler.update_(&finite);
+/// ```
+pub struct GradScaler {
+    scale: Tensor,
+    steps: Tensor,
+    growth: f64,
+    backoff: f64,
+    interval: f64,
+}
+
+impl GradScaler {
+    /// Begins at 2¹⁶, doubles after 2000 good steps, halves after a bad one.
+    pub fn new(engine: &Engine) -> GradScaler {
+        GradScaler::with(engine, 65536.0, 2.0, 0.5, 2000)
+    }
+
+    /// With numbers of one's own.
+    pub fn with(engine: &Engine, scale: f64, growth: f64, backoff: f64, interval: usize) -> GradScaler {
+        GradScaler {
+            scale: engine.full(DType::F32, &[], scale),
+            steps: engine.zeros(DType::F32, &[]),
+            growth,
+            backoff,
+            interval: interval as f64,
+        }
+    }
+
+    /// The loss times the scale.
+    #[track_caller]
+    pub fn scale(&self, loss: &Tensor) -> Tensor {
+        loss * &self.scale
+    }
+
+    /// The scale now.
+    pub fn current(&self) -> &Tensor {
+        &self.scale
+    }
+
+    /// Divides gradients by the scale; gives whether all of them are finite, as a bool scalar.
+    #[track_caller]
+    pub fn unscale_(&self, params: &[Tensor]) -> Result<Tensor> {
+        let at = Loc::caller();
+        context::no_grad(|| {
+            let inverse = self.scale.reciprocal();
+            let mut finite: Option<Tensor> = None;
+            for p in params {
+                let Some(g) = p.grad() else { continue };
+                g.mul_(&inverse).check_at(&at)?;
+                let ok = g.is_finite().cast(DType::F32).min();
+                finite = Some(finite.map_or(ok.clone(), |f| f.minimum(&ok)));
+            }
+            match finite {
+                Some(f) => Ok(f.cast(DType::Bool)),
+                None => Err(Error::Autograd { reason: "none of these tensors has a gradient".into(), at }),
+            }
+        })
+    }
+
+    /// Adjusts the scale after a step.
+    #[track_caller]
+    pub fn update_(&self, finite: &Tensor) {
+        context::no_grad(|| {
+            let steps = &self.steps + 1.0;
+            let full = steps.ge(&self.steps.full_like(self.interval));
+            let grown = full.select(&(&self.scale * self.growth), &self.scale);
+            let next = finite.select(&grown, &(&self.scale * self.backoff));
+            let zero = self.steps.full_like(0.0);
+            let count = finite.select(&full.select(&zero, &steps), &zero);
+            self.scale.copy_(&next);
+            self.steps.copy_(&count);
+        });
+    }
+}
+
+impl Tensor {
+    /// A number in the shape and dtype of this tensor.
+    #[track_caller]
+    pub fn full_like(&self, x: impl Into<crate::Number>) -> Tensor {
+        let (at, x) = (Loc::caller(), x.into());
+        crate::record::one(&at, &[self], |b, v| {
+            let ty = b.ty(v[0]);
+            let x = crate::record::number_like(b, ty.dtype, x)?;
+            let x = b.cast(x, ty.dtype)?;
+            b.splat(x, &ty.shape)
+        })
+    }
+
+    /// Copies `other` if the bool scalar `cond` is true, else leaves the elements: a select-gated commit.
+    #[track_caller]
+    pub fn copy_where_(&self, cond: &Tensor, other: &Tensor) -> Tensor {
+        let new = cond.select(other, &self.detach());
+        self.copy_(&new)
+    }
+}

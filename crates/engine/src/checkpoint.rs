@@ -1,0 +1,53 @@
+//! Checkpointing (§10): a body whose inside is not kept for backward but computed again.
+//!
+//! The body is recorded once, as a Graph, and enters the program as one `remat` op. Replaying the recorded Graph is
+//! replaying the whole body: it draws the same random numbers and can have no effects, because a Graph has none. What would
+//! be an effect is refused while the body is recorded.
+
+use crate::engine::Engine;
+use crate::error::Result;
+use crate::tensor::Tensor;
+use crate::trace::{Mode, Trace, record_into};
+use crate::tree::Tree;
+use ir::Loc;
+use ir::ops::{Remat, RematPolicy};
+
+impl Engine {
+    /// Runs `f` so that backward computes its inside again instead of keeping it. `f` must be pure: it may not change
+    /// tensors from outside, read values or run backward.
+    #[track_caller]
+    pub fn checkpoint<A: Tree, R: Tree>(&self, args: &A, f: impl FnOnce(A) -> R) -> Result<R> {
+        self.checkpoint_with(args, RematPolicy::Nothing, f)
+    }
+
+    /// `checkpoint` with a policy about what is kept after all.
+    #[track_caller]
+    pub fn checkpoint_with<A: Tree, R: Tree>(
+        &self,
+        args: &A,
+        policy: RematPolicy,
+        f: impl FnOnce(A) -> R,
+    ) -> Result<R> {
+        let at = Loc::caller();
+        let outer = args.leaves();
+        outer.iter().try_for_each(|t| t.check_at(&at))?;
+        let trace = Trace::new(Mode::Checkpoint(self.clone()));
+        let inner: Vec<Tensor> = outer.iter().map(|t| trace.placeholder(t.ty().clone())).collect();
+        let mut next = inner.iter();
+        let inside = args.rebuild(&mut || next.next().expect("one for each leaf").clone());
+        let mut result = None;
+        let traced = record_into(&trace, &at, || {
+            let r = f(inside);
+            let leaves = r.leaves();
+            result = Some(r);
+            leaves
+        })?;
+        let result = result.expect("it was just set");
+        let n = traced.graph.outputs().len();
+        let all: Vec<&Tensor> = outer.iter().chain(&traced.captures).collect();
+        let remat = Remat::with(traced.graph, policy);
+        let outs = crate::record::record(&at, n, Some(self), &all, |b, v| b.emit(remat.into(), v));
+        let mut outs = outs.into_iter();
+        Ok(result.rebuild(&mut || outs.next().expect("one for each result")))
+    }
+}

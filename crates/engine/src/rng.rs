@@ -1,0 +1,215 @@
+//! Randomness (§11): keyed, with a nonce for each draw.
+//!
+//! `samples = Threefry(seed ⊕ op nonce, (draw nonce, index))`. A draw takes its nonce when it is recorded, which is its
+//! place in program order; the generator's loc counts committed draws. A recomputation finds the nonces in the recorded
+//! graph, so it never advances the generator again (§11.7).
+
+use crate::context;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::event::Effect;
+use crate::loc::{LocId, LocRole};
+use crate::record::{Record, Tensors, record};
+use crate::state::State;
+use crate::tensor::Tensor;
+use crate::trace::Mode;
+use ir::composites::dropout;
+use ir::ops::{Bitcast, Call, Threefry2x32};
+use ir::{Binary, Build, Builder, Compare, DType, Loc, Scalar, Type, Unary, Value, Values};
+use std::sync::Arc;
+
+/// The generator's basis and how many draws were scheduled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rng {
+    seed: u64,
+    next: u64,
+    loc: Option<LocId>,
+}
+
+/// The stable nonce of each kind of op.
+#[derive(Clone, Copy)]
+enum OpNonce {
+    Uniform = 1,
+    Normal = 2,
+    Integer = 3,
+    Bernoulli = 4,
+    Dropout = 5,
+}
+
+impl State {
+    /// The next draw's nonce.
+    fn reserve(&mut self) -> u64 {
+        self.rng.next += 1;
+        self.rng.next - 1
+    }
+
+    /// Records that draws happen here in program order.
+    pub(crate) fn draws(&mut self, nonces: &[u64], at: &Loc) {
+        for &nonce in nonces {
+            let loc = match self.rng.loc {
+                Some(loc) => loc,
+                None => self.new_loc(Type::new(DType::U32, &[4]), LocRole::RngState),
+            };
+            self.rng.loc = Some(loc);
+            self.emit(Effect::RngDraw { loc, nonce }, None, at);
+        }
+    }
+}
+
+/// Threefry without its second word, which nobody needs here.
+fn first_word(n: usize) -> ir::Result<Call> {
+    let mut b = Builder::new();
+    let args: Vec<Value> = (0..4).map(|_| b.input(DType::U32, &[n])).collect();
+    let out = b.emit(Threefry2x32.into(), &args)?[0];
+    Ok(Call { body: Arc::new(b.finish(&[out])) })
+}
+
+/// Uniform bits.
+fn bits(b: &mut dyn Record, seed: u64, nonce: u64, op: OpNonce, shape: &[usize]) -> ir::Result<Value> {
+    let n: usize = shape.iter().product();
+    let word = |b: &mut dyn Record, x: u64| {
+        let v = b.number(Scalar::from_bits(DType::U32, x & 0xffff_ffff))?;
+        b.splat(v, &[n])
+    };
+    let k0 = word(b, seed ^ op as u64)?;
+    let k1 = word(b, (seed >> 32) ^ (nonce >> 32))?;
+    let x0 = word(b, nonce)?;
+    let x1 = b.iota(DType::U32, &[n], 0)?;
+    let out = b.one(first_word(n)?.into(), &[k0, k1, x0, x1])?;
+    b.reshape(out, shape)
+}
+
+/// f32 in `0..1` from bits: 23 of them as a mantissa.
+fn uniform(b: &mut dyn Record, bits: Value) -> ir::Result<Value> {
+    let shape = b.ty(bits).shape;
+    let ty = Type::new(DType::U32, &shape);
+    let nine = b.full(&ty, Scalar::from_i64(DType::U32, 9))?;
+    let one = b.full(&ty, Scalar::from_i64(DType::U32, 0x3f80_0000))?;
+    let mantissa = b.binary(Binary::Shr, bits, nine)?;
+    let x = b.binary(Binary::Or, mantissa, one)?;
+    let x = b.one(Bitcast(DType::F32).into(), &[x])?;
+    b.offset(x, -1.0)
+}
+
+impl Engine {
+    /// Begins the random sequence anew.
+    pub fn manual_seed(&self, seed: u64) {
+        let mut state = self.shared.state();
+        state.rng.seed = seed;
+        state.rng.next = 0;
+    }
+
+    fn draw(
+        &self,
+        args: &[&Tensor],
+        shape: &[usize],
+        op: OpNonce,
+        at: &Loc,
+        f: impl FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value>,
+    ) -> Tensor {
+        let trace = context::trace();
+        let (seed, nonce) = {
+            let mut state = self.shared.state();
+            let nonce = state.reserve();
+            (state.rng.seed, nonce)
+        };
+        match trace.as_ref().map(|t| &t.mode) {
+            Some(Mode::Function) => {
+                let reason =
+                    "a traced function would draw the same numbers at every call; pass a key or the numbers in";
+                return Tensor::failed(Error::call("a random op", reason, at), Some(self));
+            }
+            // The region's call records its draws when it is emitted.
+            Some(Mode::Region(_)) => trace.iter().for_each(|t| t.state().draws.push(nonce)),
+            Some(Mode::Checkpoint(_)) | None => self.shared.state().draws(&[nonce], at),
+        }
+        let g = |b: &mut dyn Record, v: &[Value]| {
+            let bits = bits(b, seed, nonce, op, shape)?;
+            Ok(Values::from_elem(f(b, bits, v)?, 1))
+        };
+        let mut out: Tensors = record(at, 1, Some(self), args, g);
+        out.swap_remove(0)
+    }
+
+    /// Uniform f32 in `0..1`.
+    #[track_caller]
+    pub fn rand(&self, shape: &[usize]) -> Tensor {
+        self.draw(&[], shape, OpNonce::Uniform, &Loc::caller(), |b, bits, _| uniform(b, bits))
+    }
+
+    /// Normal f32 with mean 0 and deviation 1.
+    #[track_caller]
+    pub fn randn(&self, shape: &[usize]) -> Tensor {
+        self.draw(&[], shape, OpNonce::Normal, &Loc::caller(), |b, bits, _| {
+            let u = uniform(b, bits)?;
+            // −1 itself would give −∞.
+            let low = -1.0f32.next_up() as f64;
+            let u = b.scale(u, 2.0)?;
+            let u = b.offset(u, low)?;
+            let least = b.full_like(u, low)?;
+            let u = b.binary(Binary::Max, u, least)?;
+            let z = b.unary(Unary::ErfInv, u)?;
+            b.scale(z, std::f64::consts::SQRT_2)
+        })
+    }
+
+    /// i64 in `low..high`.
+    #[track_caller]
+    pub fn randint(&self, low: i64, high: i64, shape: &[usize]) -> Tensor {
+        let at = Loc::caller();
+        let Some(span) = high.checked_sub(low).filter(|s| (1..=u32::MAX as i64).contains(s)) else {
+            let reason = format!("{low}..{high} must hold between 1 and 2³² - 1 integers");
+            return Tensor::failed(Error::call("randint", reason, &at), Some(self));
+        };
+        self.draw(&[], shape, OpNonce::Integer, &at, |b, bits, _| {
+            let x = b.cast(bits, DType::I64)?;
+            let span = b.full(&b.ty(x), Scalar::from_i64(DType::I64, span))?;
+            let x = b.binary(Binary::Rem, x, span)?;
+            let low = b.full(&b.ty(x), Scalar::from_i64(DType::I64, low))?;
+            b.add(x, low)
+        })
+    }
+
+    /// True with probability `p`.
+    #[track_caller]
+    pub fn bernoulli(&self, p: f64, shape: &[usize]) -> Tensor {
+        self.draw(&[], shape, OpNonce::Bernoulli, &Loc::caller(), |b, bits, _| {
+            let u = uniform(b, bits)?;
+            let p = b.full_like(u, p)?;
+            b.compare(Compare::Lt, u, p)
+        })
+    }
+}
+
+impl Tensor {
+    /// Sets elements to zero with probability `rate` and scales the others by `1/(1 - rate)`.
+    #[track_caller]
+    pub fn dropout(&self, rate: f64) -> Tensor {
+        let at = Loc::caller();
+        if self.invalid().is_some() {
+            return self.clone();
+        }
+        match self.any_engine(&at) {
+            Ok(engine) => engine.draw(&[self], self.shape(), OpNonce::Dropout, &at, |b, bits, v| {
+                let op = dropout::dropout(&b.ty(v[0]), &b.ty(bits), rate)?;
+                Ok(b.emit(op.into(), &[v[0], bits])?[0])
+            }),
+            Err(e) => Tensor::failed(e, None),
+        }
+    }
+
+    /// The engine that randomness comes from: the tensor's, or the region's.
+    fn any_engine(&self, at: &Loc) -> Result<Engine> {
+        if let Some(e) = self.engine() {
+            return Ok(e.clone());
+        }
+        match context::trace().as_ref().map(|t| &t.mode) {
+            Some(Mode::Region(e) | Mode::Checkpoint(e)) => Ok(e.clone()),
+            _ => {
+                let reason =
+                    "a traced function would draw the same numbers at every call; pass a key or the numbers in";
+                Err(Error::call("dropout", reason, at))
+            }
+        }
+    }
+}

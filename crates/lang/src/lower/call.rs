@@ -1,0 +1,375 @@
+//! Calls: tensors bind to inputs and parameters, constants to attributes and to a module's own parameters.
+
+use super::declare::header;
+use super::frame::{Entry, Frame, Instance};
+use super::graph::Operand;
+use super::primitives::Primitive;
+use super::{Lowerer, Result, fail, primitives, unsupported};
+use crate::ast::{Arg, Call, DeclKind, Expr, ExprKind, IndexItem, Param, TypeKind};
+use crate::check::primitives as table;
+use crate::consteval::Value as Const;
+use crate::diagnostic::Code;
+use crate::resolve::{Entity, ItemRef, ModuleView};
+use ir::Value;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// An argument once its kind is known.
+enum Argument {
+    Operand(Operand),
+    Constant(Const),
+    Absent,
+}
+
+impl Lowerer<'_> {
+    /// The results of a call.
+    pub(super) fn call(&mut self, call: &Call, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Value>> {
+        let path = &call.callee.path;
+        let args = call.args.as_deref().unwrap_or_default();
+        match self.entry(path, frame) {
+            Some(Entry::Instance(instance)) => return self.instance_call(call, &instance, operands, frame),
+            Some(Entry::Array(instances)) => {
+                let chosen = self.chosen(call, &instances, frame)?;
+                return self.stack(call, &chosen, operands);
+            }
+            _ => {}
+        }
+        let name = path.to_string();
+        let item = match self.program.lookup(frame.file, path) {
+            Some(Entity::Item(item)) => Some(item),
+            _ => None,
+        };
+        if let Some(item) = item
+            && self.program.decl(item).is_some_and(|decl| decl.kind != DeclKind::Primitive)
+        {
+            return self.module_call(call, item, operands, frame);
+        }
+        if let Some(primitive) = table::find(&path.last().name).filter(|_| item.is_some() || path.parts.len() == 1) {
+            return self.primitive_call(call, primitive, operands, frame);
+        }
+        if name == "StackedBlocks" {
+            let array = args.first().and_then(|arg| arg.value.as_path());
+            let Some(Entry::Array(instances)) = array.and_then(|path| self.entry(&path, frame)) else {
+                return fail(Code::E003, call.span, "`StackedBlocks` needs an array of blocks", "");
+            };
+            return self.stack(call, &instances, operands);
+        }
+        unsupported(call.callee.span, format!("`{name}`"))
+    }
+
+    /// `blocks[0:8]` or `blocks[i]`.
+    fn chosen(&self, call: &Call, all: &[Rc<Instance>], frame: &Frame) -> Result<Vec<Rc<Instance>>> {
+        let bound = |expr: &Option<Expr>, default: usize| match expr {
+            Some(expr) => frame.size(expr),
+            None => Ok(default),
+        };
+        let (start, end) = match call.callee.index.as_deref() {
+            None => (0, all.len()),
+            Some([IndexItem::At(expr)]) => {
+                let index = frame.size(expr)?;
+                (index, index + 1)
+            }
+            Some([IndexItem::Slice { start, end, .. }]) => (bound(start, 0)?, bound(end, all.len())?),
+            Some(_) => return unsupported(call.callee.span, "more than one index of an array"),
+        };
+        match all.get(start..end) {
+            Some(chosen) => Ok(chosen.to_vec()),
+            None => fail(
+                Code::E004,
+                call.callee.span,
+                "index past the end of the array",
+                format!("there are {} elements", all.len()),
+            ),
+        }
+    }
+
+    /// Each block takes the results of the one before; inputs beyond the results go to every block unchanged.
+    fn stack(&mut self, call: &Call, blocks: &[Rc<Instance>], operands: Vec<Operand>) -> Result<Vec<Value>> {
+        let mut values = Vec::new();
+        for operand in &operands {
+            values.push(operand.tensor(call.span)?);
+        }
+        let mut results = values.len();
+        for block in blocks {
+            let outputs = match std::mem::take(&mut self.checkpoint_blocks) {
+                true => {
+                    let outputs = self.recomputed_block(block, &values, call)?;
+                    self.checkpoint_blocks = true;
+                    outputs
+                }
+                false => {
+                    let inputs = values.iter().copied().map(Some).collect();
+                    self.run_instance(block, inputs, call.span)?
+                }
+            };
+            results = outputs.len().min(values.len());
+            values.splice(..results, outputs);
+        }
+        values.truncate(results);
+        Ok(values)
+    }
+
+    fn recomputed_block(&mut self, block: &Rc<Instance>, values: &[Value], call: &Call) -> Result<Vec<Value>> {
+        let mut frame = Frame::new(block.item.file, BTreeMap::new());
+        frame.entries.insert("block".to_string(), Entry::Instance(block.clone()));
+        let operands: Vec<Operand> = values.iter().copied().map(Operand::Tensor).collect();
+        let results = self.recomputed(&frame, &operands, call.span, |l, frame, operands| {
+            let mut inputs = Vec::new();
+            for operand in &operands {
+                inputs.push(Some(operand.tensor(call.span)?));
+            }
+            let outputs = match frame.entries.get("block").cloned() {
+                Some(Entry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
+                _ => Vec::new(),
+            };
+            Ok(outputs.into_iter().map(Operand::Tensor).collect())
+        })?;
+        results.iter().map(|result| result.tensor(call.span)).collect()
+    }
+
+    fn instance_call(
+        &mut self,
+        call: &Call,
+        instance: &Instance,
+        operands: Vec<Operand>,
+        frame: &Frame,
+    ) -> Result<Vec<Value>> {
+        let mut inputs = Vec::new();
+        for operand in &operands {
+            inputs.push(Some(operand.tensor(call.span)?));
+        }
+        for arg in call.args.iter().flatten() {
+            match self.argument(&arg.value, frame, true)? {
+                Argument::Operand(operand) => inputs.push(Some(operand.tensor(arg.value.span)?)),
+                Argument::Absent => inputs.push(None),
+                Argument::Constant(_) => return unsupported(arg.value.span, "a constant given to an instance"),
+            }
+        }
+        self.run_instance(instance, inputs, call.span)
+    }
+
+    /// `x -> Linear(weight) -> y`: tensors fill the module's parameters in order, sizes follow from them.
+    fn module_call(&mut self, call: &Call, item: ItemRef, operands: Vec<Operand>, frame: &Frame) -> Result<Vec<Value>> {
+        let Some(view) = ModuleView::new(self.program, item) else {
+            return fail(Code::E002, call.span, "not a module", "");
+        };
+        let header = header(&view);
+        let named = view.params.iter().filter_map(|e| e.path.as_name());
+        let params: Vec<String> = named.map(|n| n.name.clone()).collect();
+        let mut given: BTreeMap<String, Const> = BTreeMap::new();
+        let mut weights: BTreeMap<String, Value> = BTreeMap::new();
+        let (mut next_weight, mut next_constant) = (0, 0);
+        for arg in call.args.iter().flatten() {
+            let key = arg.name.as_ref().map(|name| name.name.clone());
+            let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key));
+            let too_many = || fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", call.callee.path), "");
+            match self.argument(&arg.value, frame, tensor_first)? {
+                Argument::Operand(operand) => {
+                    let name = key.clone().or_else(|| params.get(next_weight).cloned());
+                    next_weight += usize::from(key.is_none());
+                    match name.filter(|name| params.contains(name)) {
+                        Some(name) => weights.insert(name, operand.tensor(arg.value.span)?),
+                        None => return too_many(),
+                    };
+                }
+                Argument::Constant(value) => {
+                    let name = key.clone().or_else(|| header.get(next_constant).cloned());
+                    next_constant += usize::from(key.is_none());
+                    match name.filter(|name| header.contains(name)) {
+                        Some(name) => given.insert(name, value),
+                        None => return too_many(),
+                    };
+                }
+                Argument::Absent => {}
+            }
+        }
+        let mut inner = Frame::new(item.file, given);
+        for entry in &view.params {
+            let Some(weight) = entry.path.as_name().and_then(|name| weights.get(&name.name)) else {
+                continue;
+            };
+            inner.learn(&entry.ty, &self.b.graph.ty(*weight).shape);
+            // A tensor for a conditional parameter decides the condition, where that is a flag of the module.
+            if let Some(flag) = entry.condition.as_ref().and_then(Expr::as_name)
+                && header.iter().any(|name| name == flag)
+            {
+                inner.constants.insert(flag.to_string(), Const::bool(true));
+            }
+        }
+        let mut inputs = Vec::new();
+        for (operand, slot) in operands.iter().zip(&view.forward.inputs) {
+            let value = operand.tensor(call.span)?;
+            if let Some(ty) = &slot.ty {
+                inner.learn(ty, &self.b.graph.ty(value).shape);
+            }
+            inputs.push(Some(value));
+        }
+        inner.defaults(&view, call.span)?;
+        inner.lets(&view, false)?;
+        // Sizes of the call's own tensors are learnt again inside; only constants and parameters go along.
+        inner.lead = None;
+        for entry in &view.params {
+            let Some(name) = entry.path.as_name() else { continue };
+            let value = match weights.get(&name.name) {
+                Some(weight) => {
+                    inner.expect(&name.name, &entry.ty, &self.b.graph.ty(*weight).shape, call.span)?;
+                    Entry::Tensor(*weight)
+                }
+                None => match &entry.condition {
+                    Some(condition) if !inner.condition(condition)? => Entry::Absent,
+                    _ if matches!(entry.ty.kind, TypeKind::Optional(_)) => Entry::Absent,
+                    _ => {
+                        let message = format!("`{}` needs its parameter `{}`", call.callee.path, name.name);
+                        return fail(Code::E012, call.span, message, "not given");
+                    }
+                },
+            };
+            inner.entries.insert(name.name.clone(), value);
+        }
+        for constant in &view.constants {
+            let table = super::rope_table::RopeTable::of(&constant.value, &inner)?;
+            inner.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
+        }
+        self.run_module(&view, inner, inputs, call.span)
+    }
+
+    fn primitive_call(
+        &mut self,
+        call: &Call,
+        primitive: &'static table::Primitive,
+        operands: Vec<Operand>,
+        frame: &Frame,
+    ) -> Result<Vec<Value>> {
+        let mut p = Primitive::new(primitive.name, call.span);
+        let mut inputs = operands;
+        let mut named: BTreeMap<String, Operand> = BTreeMap::new();
+        let attribute_names: Vec<&str> = primitive.attributes.iter().filter_map(param_name).collect();
+        let mut next = 0;
+        for arg in call.args.iter().flatten() {
+            if let Some(name) = &arg.name {
+                let is_attribute = attribute_names.contains(&name.name.as_str());
+                match self.argument(&arg.value, frame, !is_attribute)? {
+                    Argument::Constant(value) => {
+                        p.attributes.insert(name.name.clone(), value);
+                    }
+                    Argument::Operand(operand) => {
+                        named.insert(name.name.clone(), operand);
+                    }
+                    Argument::Absent => {
+                        p.attributes.insert(name.name.clone(), Const::None);
+                    }
+                }
+                continue;
+            }
+            match self.argument(&arg.value, frame, true)? {
+                Argument::Operand(operand) => inputs.push(operand),
+                Argument::Absent => {}
+                Argument::Constant(value) if primitive.rule == table::Rule::Broadcast => {
+                    let number = match value {
+                        Const::Float(Some(x)) => x,
+                        ref other => other.as_int().map_or(f64::NAN, |n| n as f64),
+                    };
+                    let like = match inputs.first() {
+                        Some(operand) => self.b.graph.ty(operand.tensor(arg.value.span)?).dtype,
+                        None => self.options.dtype,
+                    };
+                    let scalar = ir::Build::scalar(&mut self.b, like, number);
+                    inputs
+                        .push(Operand::Tensor(scalar.map_err(|e| super::misfit(&e, arg.value.span, primitive.name))?));
+                }
+                Argument::Constant(value) => {
+                    let Some(name) = attribute_names.get(next) else {
+                        return fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", primitive.name), "");
+                    };
+                    next += 1;
+                    p.attributes.insert((*name).to_string(), value);
+                }
+            }
+        }
+        for param in &primitive.attributes {
+            if let Param::Named { name, default: Some(default), .. } = param
+                && !p.attributes.contains_key(&name.name)
+                && name.name != "dtype"
+            {
+                let value = match default.as_name() {
+                    Some(word) => Const::Word(word.to_string()),
+                    None => frame.constant(default)?,
+                };
+                p.attributes.insert(name.name.clone(), value);
+            }
+        }
+        if primitive.inputs.iter().any(|slot| slot.variadic) {
+            p.slots = inputs.into_iter().map(Some).collect();
+        } else {
+            let mut inputs = inputs.into_iter();
+            for slot in &primitive.inputs {
+                let name = slot.name.as_ref().map_or("", |name| &name.name);
+                p.slots.push(named.remove(name).or_else(|| inputs.next()));
+            }
+            if inputs.next().is_some() {
+                let label = format!("takes {} tensors", primitive.inputs.len());
+                return fail(Code::E003, call.span, format!("too many tensors for `{}`", p.name), label);
+            }
+        }
+        p.named = named;
+        self.at(call.span);
+        primitives::lower(self, &p)
+    }
+
+    /// Whether an argument is a tensor or a constant; a name that is both is what `tensor_first` says.
+    fn argument(&mut self, expr: &Expr, frame: &Frame, tensor_first: bool) -> Result<Argument> {
+        match &expr.kind {
+            ExprKind::Paren(inner) => self.argument(inner, frame, tensor_first),
+            ExprKind::None => Ok(Argument::Absent),
+            ExprKind::IfElse { then, condition, otherwise } => {
+                let branch = if frame.condition(condition)? { then } else { otherwise };
+                self.argument(branch, frame, tensor_first)
+            }
+            ExprKind::Name(name) => {
+                let constant = frame.constants.get(name);
+                match frame.entries.get(name) {
+                    Some(Entry::Absent) if constant.is_none() => Ok(Argument::Absent),
+                    Some(Entry::Tensor(_) | Entry::Table(_)) if tensor_first || constant.is_none() => {
+                        self.operand(expr, frame).map(Argument::Operand)
+                    }
+                    _ => match constant {
+                        Some(Const::None) => Ok(Argument::Absent),
+                        Some(value) => Ok(Argument::Constant(value.clone())),
+                        None => Ok(Argument::Constant(Const::Word(name.clone()))),
+                    },
+                }
+            }
+            ExprKind::Attr(..) | ExprKind::Index(..) => {
+                match expr.as_path().and_then(|path| self.entry(&path, frame)) {
+                    Some(Entry::Absent) => Ok(Argument::Absent),
+                    _ => self.operand(expr, frame).map(Argument::Operand),
+                }
+            }
+            _ => match frame.constant(expr)? {
+                Const::None => Ok(Argument::Absent),
+                value => Ok(Argument::Constant(value)),
+            },
+        }
+    }
+}
+
+fn param_name(param: &Param) -> Option<&str> {
+    match param {
+        Param::Named { name, .. } => Some(&name.name),
+        Param::Elided(_) => None,
+    }
+}
+
+/// Arguments as the tables of rotations read them: by name, or by place.
+pub(super) fn constant_arguments(args: &[Arg], names: &[&str], frame: &Frame) -> Result<BTreeMap<String, Const>> {
+    let mut values = BTreeMap::new();
+    for (index, arg) in args.iter().enumerate() {
+        let name = match (&arg.name, names.get(index)) {
+            (Some(name), _) if names.contains(&name.name.as_str()) => name.name.as_str(),
+            (None, Some(name)) => name,
+            _ => return fail(Code::E003, arg.span(), "unknown argument", format!("known are {}", names.join(", "))),
+        };
+        values.insert(name.to_string(), frame.constant(&arg.value)?);
+    }
+    Ok(values)
+}

@@ -1,0 +1,213 @@
+//! What names mean while one module is lowered: constants with their values, tensors, instances.
+
+use super::rope_table::RopeTable;
+use super::{Result, constraints, fail};
+use crate::ast::{DimExpr, Expr, IoTensor, LetItem, Param, TypeExpr, TypeKind};
+use crate::consteval::{EvalErrorKind, Names, Truth, Value as Const, eval};
+use crate::diagnostic::{Code, Diagnostic};
+use crate::resolve::{ItemRef, ModuleView};
+use crate::span::Span;
+use ir::Value;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// What a name stands for.
+#[derive(Clone, Debug)]
+pub(super) enum Entry {
+    Tensor(Value),
+    /// A table of rotations, made when the number of positions is known.
+    Table(Rc<RopeTable>),
+    Instance(Rc<Instance>),
+    Array(Vec<Rc<Instance>>),
+    /// An optional parameter or input that is not there.
+    Absent,
+}
+
+/// A module with its constants given and its parameters declared.
+#[derive(Clone, Debug)]
+pub(super) struct Instance {
+    pub(super) item: ItemRef,
+    pub(super) given: BTreeMap<String, Const>,
+    pub(super) entries: BTreeMap<String, Entry>,
+}
+
+/// The names of one module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Frame {
+    pub(super) file: usize,
+    pub(super) constants: BTreeMap<String, Const>,
+    /// What `*` stands for.
+    pub(super) lead: Option<Vec<usize>>,
+    pub(super) entries: BTreeMap<String, Entry>,
+}
+
+impl Names for Frame {
+    fn value(&self, name: &str) -> Option<Const> {
+        self.constants.get(name).cloned()
+    }
+
+    fn is_tensor(&self, name: &str) -> bool {
+        self.entries.contains_key(name)
+    }
+
+    fn assumed(&self, _condition: &str) -> Option<bool> {
+        None
+    }
+}
+
+impl Frame {
+    pub(super) fn new(file: usize, constants: BTreeMap<String, Const>) -> Frame {
+        Frame { file, constants, ..Frame::default() }
+    }
+
+    /// The value of a constant expression.
+    pub(super) fn constant(&self, expr: &Expr) -> Result<Const> {
+        match eval(expr, self) {
+            Ok(Const::Unknown) => fail(Code::E003, expr.span, "a value is not known", "cannot be computed"),
+            Ok(value) => Ok(value),
+            Err(error) => {
+                let (code, message) = match error.kind {
+                    EvalErrorKind::Undefined(name) => (Code::E002, format!("no value named `{name}`")),
+                    EvalErrorKind::Runtime(name) => (Code::E003, format!("`{name}` is a tensor, not a constant")),
+                    EvalErrorKind::Type(words) => (Code::E003, words),
+                    EvalErrorKind::ZeroDivision => (Code::E003, "division by zero".to_string()),
+                    EvalErrorKind::NotAFunction(name) => {
+                        (Code::E003, format!("`{name}` is not a function of constants"))
+                    }
+                };
+                fail(code, error.span, message, "")
+            }
+        }
+    }
+
+    pub(super) fn condition(&self, expr: &Expr) -> Result<bool> {
+        match self.constant(expr)? {
+            Const::Bool(Truth::Known(value)) => Ok(value),
+            other => fail(Code::E016, expr.span, "expected a condition", format!("this is {other}")),
+        }
+    }
+
+    /// A size that is a number by now.
+    pub(super) fn size(&self, expr: &Expr) -> Result<usize> {
+        let value = self.constant(expr)?;
+        match value.as_int().map(usize::try_from) {
+            Some(Ok(size)) => Ok(size),
+            _ => {
+                fail(Code::E003, expr.span, "a size must be a number that is not negative", format!("this is {value}"))
+            }
+        }
+    }
+
+    /// Parameters that were not given take their default (E012 without one).
+    pub(super) fn defaults(&mut self, view: &ModuleView<'_>, at: Span) -> Result<()> {
+        for param in &view.header {
+            let Param::Named { name, default, .. } = param else {
+                continue;
+            };
+            if self.constants.contains_key(&name.name) {
+                continue;
+            }
+            let Some(default) = default else {
+                let owner = &view.decl.name.name;
+                let missing = Diagnostic::new(Code::E012, at, format!("`{owner}` needs `{}`", name.name))
+                    .label("not given, and nothing decides it")
+                    .also(name.span, "declared here");
+                return Err(Box::new(missing));
+            };
+            let value = match default.as_name() {
+                Some(word) if self.value(word).is_none() => Const::Word(word.to_string()),
+                _ => self.constant(default)?,
+            };
+            self.constants.insert(name.name.clone(), value);
+        }
+        Ok(())
+    }
+
+    /// Evaluates `let:`. Before inputs are known, what depends on their sizes is left for the second time (`last`).
+    pub(super) fn lets(&mut self, view: &ModuleView<'_>, last: bool) -> Result<()> {
+        for item in &view.lets {
+            if let LetItem::Bind { name, value } = item {
+                match self.constant(value) {
+                    Ok(value) => {
+                        self.constants.insert(name.name.clone(), value);
+                    }
+                    Err(found) if last => return Err(found),
+                    Err(_) => {}
+                }
+            }
+        }
+        for (condition, message) in constraints(view) {
+            if matches!(eval(condition, self), Ok(Const::Bool(Truth::Known(false)))) {
+                return fail(Code::E027, condition.span, message, "does not hold for these sizes");
+            }
+        }
+        Ok(())
+    }
+
+    /// The shape that a tensor type has with the constants known so far.
+    pub(super) fn shape(&self, ty: &TypeExpr) -> Result<Vec<usize>> {
+        let dims = match &ty.kind {
+            TypeKind::Tensor { dims, .. } => dims,
+            TypeKind::Optional(inner) => return self.shape(inner),
+            TypeKind::Named { path, args: None } if path.to_string() == "scalar" => return Ok(Vec::new()),
+            _ => return fail(Code::E003, ty.span, "expected the type of a tensor", ""),
+        };
+        let mut shape = Vec::new();
+        for dim in dims {
+            match dim {
+                DimExpr::Size(expr) => shape.push(self.size(expr)?),
+                DimExpr::Variadic(span) => match &self.lead {
+                    Some(lead) => shape.extend(lead),
+                    None => return fail(Code::E003, *span, "`*` has no meaning here", "nothing decides it"),
+                },
+                DimExpr::Elided(span) => return fail(Code::L001, *span, "a shape left out with `...`", ""),
+            }
+        }
+        Ok(shape)
+    }
+
+    /// Reads sizes off a tensor: plain names that mean nothing yet get the size that stands at their place.
+    pub(super) fn learn(&mut self, ty: &TypeExpr, shape: &[usize]) {
+        let dims = match &ty.kind {
+            TypeKind::Tensor { dims, .. } => dims,
+            TypeKind::Optional(inner) => return self.learn(inner, shape),
+            _ => return,
+        };
+        let (skip, dims) = match dims.first() {
+            Some(DimExpr::Variadic(_)) => {
+                let skip = shape.len().saturating_sub(dims.len() - 1);
+                self.lead.get_or_insert_with(|| shape[..skip].to_vec());
+                (skip, &dims[1..])
+            }
+            _ => (0, &dims[..]),
+        };
+        for (dim, size) in dims.iter().zip(&shape[skip..]) {
+            if let DimExpr::Size(expr) = dim
+                && let Some(name) = expr.as_name()
+                && !self.constants.contains_key(name)
+            {
+                self.constants.insert(name.to_string(), Const::int(*size as i64));
+            }
+        }
+    }
+
+    /// Whether a tensor has its declared shape (E004).
+    pub(super) fn expect(&self, name: &str, ty: &TypeExpr, shape: &[usize], at: Span) -> Result<()> {
+        if matches!(ty.kind, TypeKind::Tuple(_) | TypeKind::Each { .. } | TypeKind::Named { .. }) {
+            return Ok(());
+        }
+        let want = self.shape(ty)?;
+        if want == shape {
+            return Ok(());
+        }
+        let found = Diagnostic::new(Code::E004, at, format!("`{name}` does not have its declared shape"))
+            .label(format!("this is {shape:?}"))
+            .also(ty.span, format!("declared as {want:?}"));
+        Err(Box::new(found))
+    }
+}
+
+/// The name of an input or output.
+pub(super) fn io_name(tensor: &IoTensor, default: &str) -> String {
+    tensor.name.as_ref().map_or(default, |name| &name.name).to_string()
+}

@@ -1,0 +1,397 @@
+//! Graphs of one module: statements in the order of their data, operands, indices, results.
+
+use super::frame::{Entry, Frame, Instance, io_name};
+use super::rope_table::RopeTable;
+use super::{Lowerer, Result, fail, misfit, unsupported};
+use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, IndexItem, Path, Pattern, Source, Statement, Step, StepKind};
+use crate::check::graph_uses;
+use crate::diagnostic::Code;
+use crate::resolve::ModuleView;
+use crate::span::Span;
+use ir::{Build, Value};
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Something given to an operation.
+#[derive(Clone, Debug)]
+pub(super) enum Operand {
+    Tensor(Value),
+    Table(Rc<RopeTable>),
+}
+
+impl Operand {
+    pub(super) fn tensor(&self, span: Span) -> Result<Value> {
+        match self {
+            Operand::Tensor(value) => Ok(*value),
+            Operand::Table(_) => unsupported(span, "a table of rotations outside of `rope`"),
+        }
+    }
+}
+
+impl Lowerer<'_> {
+    /// Runs an instance on its inputs; an input may be missing if it is optional.
+    pub(super) fn run_instance(
+        &mut self,
+        instance: &Instance,
+        inputs: Vec<Option<Value>>,
+        at: Span,
+    ) -> Result<Vec<Value>> {
+        let Some(view) = ModuleView::new(self.program, instance.item) else {
+            return fail(Code::E002, at, "not a module", "");
+        };
+        let mut frame = Frame::new(instance.item.file, instance.given.clone());
+        frame.entries = instance.entries.clone();
+        self.run_module(&view, frame, inputs, at)
+    }
+
+    /// Runs a module: as a composite where its backward is written, else inline.
+    pub(super) fn run_module(
+        &mut self,
+        view: &ModuleView<'_>,
+        mut frame: Frame,
+        inputs: Vec<Option<Value>>,
+        at: Span,
+    ) -> Result<Vec<Value>> {
+        self.enter(at)?;
+        self.bind_inputs(view, &mut frame, &inputs, at)?;
+        let outputs = if self.options.written_backward && self.options.decode.is_none() && view.backward.is_some() {
+            self.with_written_backward(view, &frame, &inputs, at)
+        } else {
+            self.run_body(view, &mut frame)
+        };
+        self.depth -= 1;
+        outputs
+    }
+
+    fn bind_inputs(
+        &mut self,
+        view: &ModuleView<'_>,
+        frame: &mut Frame,
+        inputs: &[Option<Value>],
+        at: Span,
+    ) -> Result<()> {
+        if view.pattern.is_some() && view.forward.inputs.is_empty() {
+            if let [Some(x)] = inputs {
+                frame.entries.insert("in".to_string(), Entry::Tensor(*x));
+            }
+            return frame.lets(view, true);
+        }
+        let optional = |i: usize| {
+            let slot = view.forward.inputs[i];
+            slot.optional || matches!(slot.ty.as_ref().map(|t| &t.kind), Some(crate::ast::TypeKind::Optional(_)))
+        };
+        let needed = (0..view.forward.inputs.len()).filter(|&i| !optional(i)).count();
+        if inputs.len() > view.forward.inputs.len() || inputs.len() < needed {
+            let name = &view.decl.name.name;
+            let (want, got) = (view.forward.inputs.len(), inputs.len());
+            let label = format!("takes {want} tensors, got {got}");
+            return fail(Code::E003, at, format!("wrong number of inputs for `{name}`"), label);
+        }
+        for (index, slot) in view.forward.inputs.iter().enumerate() {
+            let value = inputs.get(index).copied().flatten();
+            if let (Some(value), Some(ty)) = (value, &slot.ty) {
+                frame.learn(ty, &self.b.graph.ty(value).shape);
+            }
+            let entry = value.map_or(Entry::Absent, Entry::Tensor);
+            frame.entries.insert(io_name(slot, "in"), entry);
+        }
+        frame.defaults(view, at)?;
+        frame.lets(view, true)?;
+        for (slot, value) in view.forward.inputs.iter().zip(inputs) {
+            if let (Some(ty), Some(value)) = (&slot.ty, value) {
+                frame.expect(&io_name(slot, "in"), ty, &self.b.graph.ty(*value).shape, at)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Lowers the forward graph into the current builder; names stay in the frame.
+    pub(super) fn run_body(&mut self, view: &ModuleView<'_>, frame: &mut Frame) -> Result<Vec<Value>> {
+        if let Some(pattern) = view.pattern
+            && view.forward.graph.is_none()
+        {
+            return self.residual_pattern(pattern, frame);
+        }
+        let Some(graph) = view.forward.graph else {
+            let name = &view.decl.name.name;
+            return fail(Code::L007, view.decl.name.span, format!("`{name}` has no graph to run"), "");
+        };
+        self.statements(&graph.statements, frame)?;
+        let mut outputs = Vec::new();
+        for slot in &view.forward.outputs {
+            let name = io_name(slot, "out");
+            match frame.entries.get(&name) {
+                Some(Entry::Tensor(value)) => outputs.push(*value),
+                _ => return fail(Code::E002, slot.span, format!("output `{name}` is never computed"), ""),
+            }
+        }
+        Ok(outputs)
+    }
+
+    /// Runs statements as soon as what they read is there.
+    pub(super) fn statements(&mut self, statements: &[Statement], frame: &mut Frame) -> Result<()> {
+        let mut flows = Vec::new();
+        flatten(statements, frame, &mut flows)?;
+        let names = |flow: &Flow| -> Vec<String> {
+            let items = flow.dest.items.iter();
+            items.filter_map(|item| item.name.as_ref()).map(Path::to_string).collect()
+        };
+        // A gradient may be written several times; whoever reads it waits for all contributions.
+        let mut pending: Vec<&Flow> = flows;
+        while !pending.is_empty() {
+            let before = pending.len();
+            let mut index = 0;
+            while index < pending.len() {
+                let made: BTreeSet<String> = pending.iter().flat_map(|flow| names(flow)).collect();
+                let own = names(pending[index]);
+                let ready =
+                    graph_uses(pending[index]).iter().all(|(name, _)| !made.contains(name) || own.contains(name));
+                if ready {
+                    let flow = pending.remove(index);
+                    self.flow(flow, frame)?;
+                } else {
+                    index += 1;
+                }
+            }
+            if pending.len() == before {
+                return fail(Code::E007, pending[0].span, "statements wait for one another", "");
+            }
+        }
+        Ok(())
+    }
+
+    fn flow(&mut self, flow: &Flow, frame: &mut Frame) -> Result<()> {
+        self.at(flow.span);
+        let mut operands = match &flow.source {
+            Source::Tensors { items, .. } => {
+                let read = items.iter().map(|item| self.operand(item, frame));
+                read.collect::<Result<Vec<_>>>()?
+            }
+            Source::Call(call) => self.call_operands(call, Vec::new(), frame)?,
+            Source::Elided(span) => return unsupported(*span, "a source left out with `...`"),
+        };
+        let checkpoint = self.options.decode.is_none() && super::checkpoint::wanted(flow.annotations.iter());
+        if checkpoint && is_stack(flow) {
+            self.checkpoint_blocks = true;
+            operands = self.steps(flow, operands, frame)?;
+            self.checkpoint_blocks = false;
+        } else if checkpoint {
+            operands =
+                self.recomputed(frame, &operands, flow.span, |l, frame, operands| l.steps(flow, operands, frame))?;
+        } else {
+            operands = self.steps(flow, operands, frame)?;
+        }
+        let accumulates = flow.steps.last().is_some_and(accumulates);
+        for (index, item) in flow.dest.items.iter().enumerate() {
+            let Some(path) = &item.name else { continue };
+            let Some(operand) = operands.get(index) else {
+                return fail(Code::E003, item.span, "more names than results", "nothing is left for this");
+            };
+            let entry = match operand {
+                Operand::Table(table) => Entry::Table(table.clone()),
+                Operand::Tensor(value) => {
+                    let mut value = self.annotated(*value, flow.annotations.iter().chain(&item.annotations))?;
+                    if accumulates && let Some(Entry::Tensor(sum)) = frame.entries.get(&path.to_string()) {
+                        value = (self.b.add(*sum, value)).map_err(|e| misfit(&e, item.span, "accumulate"))?;
+                    }
+                    Entry::Tensor(value)
+                }
+            };
+            frame.entries.insert(path.to_string(), entry);
+        }
+        Ok(())
+    }
+
+    /// The steps of a flow, each on the results of the one before.
+    fn steps(&mut self, flow: &Flow, mut operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+        for (index, step) in flow.steps.iter().enumerate() {
+            let concat = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "concat");
+            if index > 0 && !concat {
+                operands.truncate(1);
+            }
+            operands = self.step(step, operands, frame)?;
+        }
+        Ok(operands)
+    }
+
+    /// `@dtype(x)` converts.
+    fn annotated<'n>(&mut self, value: Value, notes: impl Iterator<Item = &'n Annotation>) -> Result<Value> {
+        let mut value = value;
+        for note in notes.filter(|note| note.name.name == "dtype") {
+            let Some(name) = note.args.iter().flatten().next().and_then(|arg| arg.value.as_name()) else {
+                continue;
+            };
+            let dtype = super::declare::dtype_named(name, note.name.span)?;
+            value = (self.b.cast(value, dtype)).map_err(|e| misfit(&e, note.name.span, "@dtype"))?;
+        }
+        Ok(value)
+    }
+
+    fn step(&mut self, step: &Step, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+        let results = match &step.kind {
+            StepKind::Call(call) => self.call_operands(call, operands, frame)?,
+            StepKind::Shape(dims) => {
+                let want = dims.iter().map(|dim| frame.size(dim)).collect::<Result<Vec<_>>>()?;
+                if let Some(Operand::Tensor(value)) = operands.first() {
+                    let found = self.b.graph.ty(*value).shape.to_vec();
+                    if found != want {
+                        let label = format!("the tensor here is {found:?}");
+                        return fail(Code::E004, step.span, format!("shape is not {want:?} as stated"), label);
+                    }
+                }
+                operands
+            }
+        };
+        match results.as_slice() {
+            [Operand::Tensor(value)] => {
+                let value = self.annotated(*value, step.annotations.iter())?;
+                Ok(vec![Operand::Tensor(value)])
+            }
+            _ => Ok(results),
+        }
+    }
+
+    fn call_operands(&mut self, call: &Call, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+        let values = self.call(call, operands, frame)?;
+        Ok(values.into_iter().map(Operand::Tensor).collect())
+    }
+
+    /// A tensor as it is written: a name, a member of an instance, an index.
+    pub(super) fn operand(&mut self, expr: &Expr, frame: &Frame) -> Result<Operand> {
+        if let ExprKind::Index(base, items) = &expr.kind {
+            let base = self.operand(base, frame)?.tensor(expr.span)?;
+            return self.indexed(base, items, frame, expr.span).map(Operand::Tensor);
+        }
+        let Some(path) = expr.peel().as_path() else {
+            return unsupported(expr.span, "this operand");
+        };
+        match self.entry(&path, frame) {
+            Some(Entry::Tensor(value)) => Ok(Operand::Tensor(value)),
+            Some(Entry::Table(table)) => Ok(Operand::Table(table)),
+            Some(Entry::Absent) => fail(Code::E003, expr.span, format!("`{path}` is None here"), ""),
+            Some(Entry::Instance(_) | Entry::Array(_)) => unsupported(expr.span, "a module given as a tensor"),
+            None => fail(Code::E002, expr.span, format!("no tensor named `{path}`"), "not defined here"),
+        }
+    }
+
+    /// What a dotted name stands for.
+    pub(super) fn entry(&self, path: &Path, frame: &Frame) -> Option<Entry> {
+        if let Some(entry) = frame.entries.get(&path.to_string()) {
+            return Some(entry.clone());
+        }
+        let mut parts = path.parts.iter();
+        let mut entry = frame.entries.get(&parts.next()?.name)?.clone();
+        for part in parts {
+            entry = match entry {
+                Entry::Instance(instance) => instance.entries.get(&part.name)?.clone(),
+                _ => return None,
+            };
+        }
+        Some(entry)
+    }
+
+    fn indexed(&mut self, base: Value, items: &[IndexItem], frame: &Frame, span: Span) -> Result<Value> {
+        let shape = self.b.graph.ty(base).shape.to_vec();
+        let (mut start, mut limit) = (vec![0; shape.len()], shape.clone());
+        let is_ellipsis = |item: &IndexItem| matches!(item, IndexItem::At(e) if e.kind == ExprKind::Ellipsis);
+        let named = items.iter().filter(|item| !is_ellipsis(item)).count();
+        if named > shape.len() {
+            return fail(Code::E004, span, "more indices than dimensions", format!("the tensor is {shape:?}"));
+        }
+        let place = |expr: &Expr, size: usize| -> Result<usize> {
+            let index = frame.constant(expr)?.as_int().unwrap_or(i64::MAX);
+            let index = if index < 0 { index + size as i64 } else { index };
+            match usize::try_from(index) {
+                Ok(index) if index <= size => Ok(index),
+                _ => fail(Code::E004, expr.span, "index out of range", format!("the axis has {size}")),
+            }
+        };
+        let (mut axis, mut dropped) = (0, Vec::new());
+        for item in items {
+            match item {
+                item if is_ellipsis(item) => axis += shape.len() - named,
+                IndexItem::At(expr) => {
+                    start[axis] = place(expr, shape[axis].saturating_sub(1))?;
+                    limit[axis] = start[axis] + 1;
+                    dropped.push(axis);
+                    axis += 1;
+                }
+                IndexItem::Slice { start: from, end, .. } => {
+                    if let Some(from) = from {
+                        start[axis] = place(from, shape[axis])?;
+                    }
+                    if let Some(end) = end {
+                        limit[axis] = place(end, shape[axis])?;
+                    }
+                    axis += 1;
+                }
+            }
+        }
+        let kept: Vec<usize> = (0..shape.len())
+            .filter(|axis| !dropped.contains(axis))
+            .map(|axis| limit[axis].saturating_sub(start[axis]))
+            .collect();
+        (self.b.slice(base, &start, &limit, &vec![1; shape.len()]))
+            .and_then(|v| self.b.reshape(v, &kept))
+            .map_err(|e| misfit(&e, span, "index"))
+    }
+
+    /// `x + f(norm(x))` one after the other, or all from the same `x`.
+    fn residual_pattern(&mut self, pattern: &Pattern, frame: &Frame) -> Result<Vec<Value>> {
+        let span = pattern.kind.span;
+        let Some(Entry::Tensor(mut x)) = frame.entries.get("in").cloned() else {
+            return fail(Code::E003, span, "a residual pattern takes one tensor", "");
+        };
+        let parallel = pattern.kind.name == "parallel_residual";
+        let first = x;
+        for sublayer in &pattern.sublayers {
+            let mut y = if parallel { first } else { x };
+            for path in sublayer {
+                let Some(Entry::Instance(instance)) = self.entry(path, frame) else {
+                    return fail(Code::E002, path.span(), format!("`{path}` is not a module here"), "");
+                };
+                let results = self.run_instance(&instance, vec![Some(y)], path.span())?;
+                match results.first() {
+                    Some(result) => y = *result,
+                    None => return fail(Code::E003, path.span(), format!("`{path}` has no result"), ""),
+                }
+            }
+            x = (self.b.add(x, y)).map_err(|e| misfit(&e, span, "residual addition"))?;
+        }
+        Ok(vec![x])
+    }
+}
+
+fn flatten<'s>(statements: &'s [Statement], frame: &Frame, flows: &mut Vec<&'s Flow>) -> Result<()> {
+    for statement in statements {
+        match statement {
+            Statement::Flow(flow) => flows.push(flow),
+            Statement::If(branch) => {
+                if frame.condition(&branch.guard)? {
+                    flatten(&branch.then, frame, flows)?;
+                } else if let Some(otherwise) = &branch.otherwise {
+                    flatten(otherwise, frame, flows)?;
+                }
+            }
+            Statement::Recompute { body, .. } => flatten(body, frame, flows)?,
+            Statement::Elided(span) => return unsupported(*span, "a part left out with `...`"),
+        }
+    }
+    Ok(())
+}
+
+/// Whether a flow is a stack of blocks and nothing else: a checkpoint there means one for each block.
+fn is_stack(flow: &Flow) -> bool {
+    matches!(&flow.steps[..], [Step { kind: StepKind::Call(call), .. }] if call.callee.path.to_string() == "StackedBlocks")
+}
+
+/// Whether a step adds to what its destination already holds.
+fn accumulates(step: &Step) -> bool {
+    let StepKind::Call(Call { args: Some(args), .. }) = &step.kind else {
+        return false;
+    };
+    args.iter().any(|arg| {
+        arg.name.as_ref().is_some_and(|name| name.name == "accumulate")
+            && matches!(arg.value.peel().kind, ExprKind::Bool(true))
+    })
+}

@@ -1,0 +1,108 @@
+//! §6.4: attention and rotary positions, with caches when one step of decoding is lowered.
+
+use super::{Fault, Lowerer, Lowering, Primitive};
+use crate::lower::graph::Operand;
+use crate::lower::rope_table::RopeTable;
+use ir::composites::attention::{Attention, attention};
+use ir::composites::rope::{Pairs, Rope, rope};
+use ir::{Build, DType, Type, Value};
+
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    match p.name {
+        "rope" => rotate(l, p),
+        _ => attend(l, p),
+    }
+}
+
+fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let (q, mut k, mut v) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
+    let mut options = Attention {
+        causal: p.flag("causal"),
+        window: p.int("window_size").and_then(|w| usize::try_from(w).ok()).filter(|w| *w > 0),
+        scale: p.float("softmax_scale"),
+        softcap: p.float("softcap").filter(|c| *c > 0.0),
+        ..Attention::default()
+    };
+    let mut further = Vec::new();
+    if let (Some(position), Some(capacity)) = (l.position, l.options.decode) {
+        if !options.causal {
+            return Err(Fault::Later("decoding with attention that is not causal".into()));
+        }
+        let steps = l.b.ty(k).shape[2];
+        (k, v) = (append(l, k, position, capacity)?, append(l, v, position, capacity)?);
+        let scalar = Type::new(DType::I32, &[]);
+        options.q_offset = Some(scalar.clone());
+        options.lengths = Some(scalar);
+        further = vec![position, l.b.offset(position, steps as f64)?];
+    }
+    if let Some(slopes) = p.named.get("alibi_slopes") {
+        let slopes = slopes.tensor(p.span)?;
+        options.slopes = Some(l.b.ty(slopes));
+        further.push(slopes);
+    }
+    let composite = attention(&l.b.ty(q), &l.b.ty(k), &l.b.ty(v), &options)?;
+    let args: Vec<Value> = [q, k, v].into_iter().chain(further).collect();
+    Ok(l.b.emit(composite.into(), &args)?.to_vec())
+}
+
+/// Writes the new positions of `[B, H, T, D]` into a cache, which is given back.
+fn append(l: &mut Lowerer<'_>, x: Value, position: Value, capacity: usize) -> Lowering<Value> {
+    let mut ty = l.b.ty(x);
+    ty.shape[2] = capacity;
+    let cache = l.b.graph.input(ty);
+    let zero = l.b.scalar(DType::I32, 0.0)?;
+    let filled = l.b.dynamic_update_slice(cache, x, &[zero, zero, position, zero])?;
+    l.caches.push((cache, filled));
+    Ok(filled)
+}
+
+fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let (q, k) = (p.tensor(0)?, p.tensor(1)?);
+    let ty = l.b.ty(q);
+    let [.., positions, dim] = ty.shape[..] else {
+        return Err(Fault::Given("needs [B, H, T, D]".into()));
+    };
+    let (cos, sin) = match p.slots.get(2) {
+        Some(Some(Operand::Table(table))) => rows(l, table, positions)?,
+        Some(Some(Operand::Tensor(freqs))) => {
+            // [S, D/2, 2]: cosines and sines side by side.
+            let half = l.b.ty(*freqs).shape.get(1).copied().unwrap_or(0);
+            let mut part = |i: usize| -> Lowering<Value> {
+                let x = l.b.slice_axis(*freqs, 0, 0, positions)?;
+                let x = l.b.slice_axis(x, 2, i, i + 1)?;
+                Ok(l.b.reshape(x, &[positions, half])?)
+            };
+            (part(0)?, part(1)?)
+        }
+        _ => {
+            let table = RopeTable::plain(dim, p.float("theta").unwrap_or(10000.0));
+            rows(l, &table, positions)?
+        }
+    };
+    let pairs = if p.flag("interleaved") { Pairs::Interleaved } else { Pairs::Halves };
+    let layout = Rope { pairs, heads_inside: false };
+    let mut rotated = Vec::new();
+    for x in [q, k] {
+        let composite = rope(&l.b.ty(x), &l.b.ty(cos), &l.b.ty(sin), layout)?;
+        rotated.push(l.b.emit(composite.into(), &[x, cos, sin])?[0]);
+    }
+    Ok(rotated)
+}
+
+/// Cosines and sines of the positions that are being lowered; made once for all layers.
+fn rows(l: &mut Lowerer<'_>, table: &RopeTable, positions: usize) -> Lowering<(Value, Value)> {
+    let held = l.tables.iter().find(|(t, n, _)| t == table && *n == positions);
+    if let Some((_, _, rows)) = held {
+        return Ok(*rows);
+    }
+    let (cos, sin) = table.rows(l.options.decode.unwrap_or(positions));
+    let (mut cos, mut sin) = (l.b.constant(cos)?, l.b.constant(sin)?);
+    if let Some(position) = l.position {
+        let zero = l.b.scalar(DType::I32, 0.0)?;
+        let sizes = [positions, table.dim / 2];
+        cos = l.b.dynamic_slice(cos, &[position, zero], &sizes)?;
+        sin = l.b.dynamic_slice(sin, &[position, zero], &sizes)?;
+    }
+    l.tables.push((table.clone(), positions, (cos, sin)));
+    Ok((cos, sin))
+}

@@ -1,0 +1,110 @@
+//! §6.3 activations, §6.6 elementwise arithmetic, §6.8 embedding, and the loss.
+
+use super::shape::{broadcast_shape, stretch};
+use super::{Fault, Lowerer, Lowering, Primitive, types};
+use ir::composites::activation::{self, Gelu};
+use ir::composites::{embedding, loss, softmax};
+use ir::{Binary, Build, DType, Unary, Value};
+
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let gelu = if p.flag("approximate") { Gelu::Tanh } else { Gelu::Erf };
+    let binary = match p.name {
+        "add" | "bias_add" => Some(Binary::Add),
+        "sub" => Some(Binary::Sub),
+        "mul" => Some(Binary::Mul),
+        "div" => Some(Binary::Div),
+        _ => None,
+    };
+    if let Some(op) = binary {
+        return Ok(vec![arithmetic(l, op, p.tensor(0)?, p.tensor(1)?)?]);
+    }
+    let x = p.tensor(0)?;
+    let ty = l.b.ty(x);
+    let composite = match p.name {
+        "swiglu" | "silu_mul" => activation::swiglu(&ty, &l.b.ty(p.tensor(1)?))?,
+        "geglu" => activation::geglu(&ty, &l.b.ty(p.tensor(1)?), gelu)?,
+        "silu" => activation::silu(&ty)?,
+        "relu" => activation::relu(&ty)?,
+        "relu2" => activation::relu2(&ty)?,
+        "gelu" => activation::gelu(&ty, gelu)?,
+        "softmax" => return soft_max(l, p, x),
+        "embedding" => {
+            let (ids, table) = (x, p.tensor(1)?);
+            let c = embedding::embedding(&l.b.ty(table), &l.b.ty(ids), None)?;
+            return Ok(l.b.emit(c.into(), &[table, ids])?.to_vec());
+        }
+        "cross_entropy" => return cross_entropy(l, p),
+        "add3" => {
+            let sum = arithmetic(l, Binary::Add, x, p.tensor(1)?)?;
+            return Ok(vec![arithmetic(l, Binary::Add, sum, p.tensor(2)?)?]);
+        }
+        "scale" => {
+            let factor = p.float("factor").ok_or_else(|| Fault::Given("needs a factor".into()))?;
+            return Ok(vec![l.b.scale(x, factor)?]);
+        }
+        "sigmoid" => return Ok(vec![l.b.unary(Unary::Logistic, x)?]),
+        "tanh" => return Ok(vec![l.b.unary(Unary::Tanh, x)?]),
+        "sqrt" => return Ok(vec![l.b.unary(Unary::Sqrt, x)?]),
+        "exp" => return Ok(vec![l.b.unary(Unary::Exp, x)?]),
+        "exp_neg" => {
+            let e = l.b.unary(Unary::Exp, x)?;
+            return Ok(vec![l.b.neg(e)?]);
+        }
+        name => return Err(Fault::Later(format!("`{name}`"))),
+    };
+    Ok(l.b.emit(composite.into(), &p.tensors()?)?.to_vec())
+}
+
+/// Elementwise on operands that broadcast; of two float dtypes the first one's counts.
+fn arithmetic(l: &mut Lowerer<'_>, op: Binary, a: Value, b: Value) -> Lowering<Value> {
+    let t = types(l, &[a, b]);
+    let shape = broadcast_shape(&t[0].shape, &t[1].shape)?;
+    let b = l.b.cast(b, t[0].dtype)?;
+    let (a, b) = (stretch(l, a, &shape)?, stretch(l, b, &shape)?);
+    Ok(l.b.binary(op, a, b)?)
+}
+
+fn soft_max(l: &mut Lowerer<'_>, p: &Primitive, x: Value) -> Lowering<Vec<Value>> {
+    let rank = l.b.ty(x).rank();
+    let axis = p.axis(p.int("dim").unwrap_or(-1), rank)?;
+    let last = l.b.move_axis(x, axis, rank - 1)?;
+    let c = softmax::softmax(&l.b.ty(last))?;
+    let y = l.b.emit(c.into(), &[last])?[0];
+    Ok(vec![l.b.move_axis(y, rank - 1, axis)?])
+}
+
+/// Labels of -100 do not count, as in PyTorch; the mean is over those that do.
+fn cross_entropy(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let (logits, labels) = (p.tensor(0)?, p.tensor(1)?);
+    let rows = cross_entropy_rows(&mut l.b, logits, labels)?;
+    Ok(vec![match p.word("reduction") {
+        Some("none") => rows,
+        Some("sum") => l.b.sum_all(rows)?,
+        _ => cross_entropy_mean(&mut l.b, rows, labels)?,
+    }])
+}
+
+const IGNORED: i64 = -100;
+
+fn cross_entropy_rows(b: &mut ir::Builder, logits: Value, labels: Value) -> ir::Result<Value> {
+    let options = loss::CrossEntropy { ignore_index: Some(IGNORED), ..loss::CrossEntropy::default() };
+    let c = loss::cross_entropy(&b.ty(logits), &b.ty(labels), options)?;
+    Ok(b.emit(c.into(), &[logits, labels])?[0])
+}
+
+fn cross_entropy_mean(b: &mut ir::Builder, rows: Value, labels: Value) -> ir::Result<Value> {
+    let sum = b.sum_all(rows)?;
+    let ignored = b.full_like(labels, IGNORED as f64)?;
+    let counts = b.compare(ir::Compare::Ne, labels, ignored)?;
+    let counts = b.cast(counts, DType::F32)?;
+    let count = b.sum_all(counts)?;
+    let dtype = b.ty(sum).dtype;
+    let count = b.cast(count, dtype)?;
+    b.div(sum, count)
+}
+
+/// The mean cross-entropy of `logits` for `labels`, where labels of -100 do not count.
+pub fn mean_cross_entropy(b: &mut ir::Builder, logits: Value, labels: Value) -> ir::Result<Value> {
+    let rows = cross_entropy_rows(b, logits, labels)?;
+    cross_entropy_mean(b, rows, labels)
+}

@@ -1,0 +1,107 @@
+//! §6.9: routing tokens to experts and back. Products of experts are `grouped_gemm`, over the tokens that are there.
+
+use super::{Fault, Lowerer, Lowering, Primitive};
+use ir::composites::softmax;
+use ir::ops::gather::GatherMode;
+use ir::ops::{Dot, ReduceKind, Sort, TopK};
+use ir::{Binary, Build, Compare, DType, Unary, Value};
+
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    match p.name {
+        "moe_router" => router(l, p),
+        "moe_compute_offsets" => {
+            let experts = p.int("num_experts").and_then(|n| usize::try_from(n).ok());
+            let experts = experts.ok_or_else(|| Fault::Given("needs num_experts".into()))?;
+            offsets(l, p.tensor(0)?, experts).map(|v| vec![v])
+        }
+        "moe_permute" => {
+            let (x, indices) = (p.tensor(0)?, p.tensor(1)?);
+            let order = order(l, indices)?;
+            let k = l.b.ty(indices).shape[1];
+            let k = l.b.full_like(order, k as f64)?;
+            let token = l.b.binary(Binary::Div, order, k)?;
+            let permuted = l.b.take(x, token, 0, GatherMode::Clip)?;
+            Ok(vec![permuted, order])
+        }
+        _ => {
+            // Each (token, choice) finds its row by the inverse permutation; choices are summed with their weights.
+            let (rows, weights, order) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
+            let inverse = sort(1).permutation(&mut l.b, &[order])?;
+            let chosen = l.b.take(rows, inverse, 0, GatherMode::Clip)?;
+            let (tokens, k) = match l.b.ty(weights).shape[..] {
+                [tokens, k] => (tokens, k),
+                _ => return Err(Fault::Given("needs weights [n, k]".into())),
+            };
+            let width = l.b.ty(rows).shape[1];
+            let chosen = l.b.reshape(chosen, &[tokens, k, width])?;
+            let dtype = l.b.ty(chosen).dtype;
+            let weights = l.b.cast(weights, dtype)?;
+            let weights = l.b.broadcast(weights, &[tokens, k, width], &[0, 1])?;
+            let weighted = l.b.mul(chosen, weights)?;
+            Ok(vec![l.b.sum(weighted, &[1])?])
+        }
+    }
+}
+
+fn sort(num_keys: usize) -> Sort {
+    Sort { axis: 0, num_keys, descending: false }
+}
+
+/// (Token, choice) pairs in the order of their experts; pairs of one expert keep their order.
+fn order(l: &mut Lowerer<'_>, indices: Value) -> Lowering<Value> {
+    let n = l.b.ty(indices).numel();
+    let flat = l.b.reshape(indices, &[n])?;
+    Ok(sort(1).permutation(&mut l.b, &[flat])?)
+}
+
+/// Where each expert's rows begin: the number of choices of experts before it.
+fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> Lowering<Value> {
+    let n = l.b.ty(indices).numel();
+    let flat = l.b.reshape(indices, &[n])?;
+    let shape = [experts + 1, n];
+    let choice = l.b.broadcast(flat, &shape, &[1])?;
+    let dtype = l.b.ty(choice).dtype;
+    let expert = l.b.iota(dtype, &shape, 0)?;
+    let before = l.b.compare(Compare::Lt, choice, expert)?;
+    let before = l.b.cast(before, DType::I32)?;
+    Ok(l.b.reduce(ReduceKind::Sum, before, &[1])?)
+}
+
+/// Probabilities in f32, the `top_k` largest, normalised to 1 if asked, and the load-balancing loss.
+fn router(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let (x, gate) = (p.tensor(0)?, p.tensor(1)?);
+    let (dtype, experts) = (l.b.ty(x).dtype, l.b.ty(gate).shape[0]);
+    let k = p.int("top_k").and_then(|k| usize::try_from(k).ok());
+    let k = k.ok_or_else(|| Fault::Given("needs top_k".into()))?;
+    let logits = l.b.one(Dot::last_axes(dtype, 2, 2).into(), &[x, gate])?;
+    let logits = l.b.cast(logits, DType::F32)?;
+    let probs = if p.flag("use_sigmoid") {
+        l.b.unary(Unary::Logistic, logits)?
+    } else {
+        let c = softmax::softmax(&l.b.ty(logits))?;
+        l.b.emit(c.into(), &[logits])?[0]
+    };
+    let chosen = l.b.emit(TopK { k, axis: 1 }.into(), &[probs])?;
+    let (mut weights, indices) = (chosen[0], chosen[1]);
+    let shape = l.b.ty(weights).shape;
+    if p.flag("normalize") {
+        let sum = l.b.sum(weights, &[1])?;
+        let sum = l.b.unreduce(sum, &shape, &[1])?;
+        weights = l.b.div(weights, sum)?;
+    }
+    // Σ share of choices · mean probability, times the number of experts (Switch Transformer).
+    let tokens = shape[0] as f64;
+    let hot_shape = [shape[0], k, experts];
+    let wide = l.b.broadcast(indices, &hot_shape, &[0, 1])?;
+    let expert = l.b.iota(DType::I32, &hot_shape, 2)?;
+    let hot = l.b.compare(Compare::Eq, wide, expert)?;
+    let hot = l.b.cast(hot, DType::F32)?;
+    let share = l.b.sum(hot, &[0, 1])?;
+    let mean = l.b.sum(probs, &[0])?;
+    let product = l.b.mul(share, mean)?;
+    let total = l.b.sum_all(product)?;
+    let coefficient = p.float("aux_loss_coef").unwrap_or(0.01);
+    let aux = l.b.scale(total, coefficient * experts as f64 / (tokens * tokens))?;
+    let weights = l.b.cast(weights, dtype)?;
+    Ok(vec![weights, indices, aux])
+}

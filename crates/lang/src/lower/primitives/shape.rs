@@ -1,0 +1,160 @@
+//! §6.5 tensor manipulation, §6.7 reductions, §6.11 tensors made of nothing.
+
+use super::{Fault, Lowerer, Lowering, Primitive};
+use crate::lower::declare::dtype_named;
+use ir::ops::ReduceKind;
+use ir::{Build, DType, Scalar, Type, Value};
+
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    match p.name {
+        "split" => split(l, p),
+        "concat" => {
+            let xs = p.tensors()?;
+            let rank = xs.first().map_or(0, |x| l.b.ty(*x).rank());
+            let axis = p.axis(p.int("dim").unwrap_or(-1), rank)?;
+            Ok(vec![l.b.concat(&xs, axis)?])
+        }
+        "view" | "reshape" => {
+            let x = p.tensor(0)?;
+            let shape = view_shape(p, l.b.ty(x).numel())?;
+            Ok(vec![l.b.reshape(x, &shape)?])
+        }
+        "transpose" => {
+            let x = p.tensor(0)?;
+            let rank = l.b.ty(x).rank();
+            let mut order: Vec<usize> = (0..rank).collect();
+            let (a, b) = (p.int("dim0").unwrap_or(0), p.int("dim1").unwrap_or(1));
+            order.swap(p.axis(a, rank)?, p.axis(b, rank)?);
+            Ok(vec![l.b.permute(x, &order)?])
+        }
+        "permute" => {
+            let x = p.tensor(0)?;
+            let rank = l.b.ty(x).rank();
+            let dims = p.ints("dims").unwrap_or_default();
+            let order = dims.iter().map(|&d| p.axis(d, rank)).collect::<Lowering<Vec<_>>>()?;
+            Ok(vec![l.b.permute(x, &order)?])
+        }
+        "contiguous" | "copy" => Ok(vec![p.tensor(0)?]),
+        "fork" => {
+            let count = p.int("count").unwrap_or(1).clamp(0, 64) as usize;
+            Ok(vec![p.tensor(0)?; count])
+        }
+        "positions" => {
+            let shape = view_shape(p, 0)?;
+            let last = shape.len().saturating_sub(1);
+            let mut ids = l.b.iota(DType::I32, &shape, last)?;
+            if let Some(position) = l.position {
+                let start = l.b.splat(position, &shape)?;
+                ids = l.b.add(ids, start)?;
+            }
+            Ok(vec![ids])
+        }
+        "reduce_sum" | "reduce_mean" | "reduce_max" => reduce(l, p),
+        _ => {
+            let dtype = match p.word("dtype") {
+                Some(name) => dtype_named(name, p.span)?,
+                None => l.options.dtype,
+            };
+            let value = match p.name {
+                "zeros" => 0.0,
+                "ones" => 1.0,
+                _ => p.float("value").unwrap_or(0.0),
+            };
+            let ty = Type::new(dtype, &view_shape(p, 0)?);
+            Ok(vec![l.b.full(&ty, Scalar::from_f64(dtype, value))?])
+        }
+    }
+}
+
+/// The attribute `shape`, with one -1 solved for.
+fn view_shape(p: &Primitive, elements: usize) -> Lowering<Vec<usize>> {
+    let dims = p.ints("shape").ok_or_else(|| Fault::Given("needs a shape of numbers".into()))?;
+    let known: i64 = dims.iter().filter(|d| **d >= 0).product();
+    dims.iter()
+        .map(|&d| match (usize::try_from(d), d) {
+            (Ok(d), _) => Ok(d),
+            (_, -1) if known > 0 => Ok(elements / known as usize),
+            _ => Err(Fault::Given(format!("cannot take the size {d}"))),
+        })
+        .collect()
+}
+
+fn split(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let x = p.tensor(0)?;
+    let ty = l.b.ty(x);
+    let axis = p.axis(p.int("dim").unwrap_or(-1), ty.rank())?;
+    let sizes = p.ints("sizes").ok_or_else(|| Fault::Given("needs sizes".into()))?;
+    let total: i64 = sizes.iter().sum();
+    if sizes.iter().any(|s| *s < 0) || total != ty.shape[axis] as i64 {
+        let words = format!("has sizes that add up to {total}, the axis has {}", ty.shape[axis]);
+        return Err(Fault::Given(words));
+    }
+    let mut start = 0;
+    let mut parts = Vec::new();
+    for size in sizes {
+        let end = start + size as usize;
+        parts.push(l.b.slice_axis(x, axis, start, end)?);
+        start = end;
+    }
+    Ok(parts)
+}
+
+fn reduce(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let x = p.tensor(0)?;
+    let ty = l.b.ty(x);
+    let numbers = p.ints("dims").or_else(|| p.ints("dim"));
+    let mut axes = match numbers {
+        Some(numbers) => (numbers.iter().map(|&n| p.axis(n, ty.rank()))).collect::<Lowering<Vec<_>>>()?,
+        None => (0..ty.rank()).collect(),
+    };
+    axes.sort_unstable();
+    axes.dedup();
+    let count: usize = axes.iter().map(|&a| ty.shape[a]).product();
+    let keep = |l: &mut Lowerer<'_>, y: Value| -> Lowering<Value> {
+        if !p.flag("keepdim") {
+            return Ok(y);
+        }
+        let mut shape = ty.shape.to_vec();
+        axes.iter().for_each(|&a| shape[a] = 1);
+        Ok(l.b.reshape(y, &shape)?)
+    };
+    if p.name == "reduce_max" {
+        let y = l.b.reduce(ReduceKind::Max, x, &axes)?;
+        let place = l.b.argmax(x, axes.first().copied().unwrap_or(0), DType::I32)?;
+        return Ok(vec![keep(l, y)?, keep(l, place)?]);
+    }
+    let wide = l.b.cast(x, ty.dtype.accumulator())?;
+    let mut y = l.b.sum(wide, &axes)?;
+    if p.name == "reduce_mean" {
+        y = l.b.scale(y, 1.0 / count as f64)?;
+    }
+    let y = l.b.cast(y, ty.dtype)?;
+    Ok(vec![keep(l, y)?])
+}
+
+/// The shape that two shapes broadcast to.
+pub(super) fn broadcast_shape(a: &[usize], b: &[usize]) -> Lowering<Vec<usize>> {
+    let rank = a.len().max(b.len());
+    let at = |s: &[usize], i: usize| (i + s.len()).checked_sub(rank).map_or(1, |i| s[i]);
+    (0..rank)
+        .map(|i| match (at(a, i), at(b, i)) {
+            (x, y) if x == y || y == 1 => Ok(x),
+            (1, y) => Ok(y),
+            _ => Err(Fault::Given(format!("cannot broadcast {a:?} with {b:?}"))),
+        })
+        .collect()
+}
+
+/// Stretches axes of size 1, and missing ones, to a shape.
+pub(super) fn stretch(l: &mut Lowerer<'_>, x: Value, shape: &[usize]) -> Lowering<Value> {
+    let from = l.b.ty(x).shape;
+    let skip = shape.len().saturating_sub(from.len());
+    let kept: Vec<usize> = (0..from.len()).filter(|&i| from[i] == shape[i + skip]).collect();
+    if kept.len() == from.len() {
+        return Ok(l.b.broadcast_to(x, shape)?);
+    }
+    let narrow: Vec<usize> = kept.iter().map(|&i| from[i]).collect();
+    let dims: Vec<usize> = kept.iter().map(|&i| i + skip).collect();
+    let x = l.b.reshape(x, &narrow)?;
+    Ok(l.b.broadcast(x, shape, &dims)?)
+}

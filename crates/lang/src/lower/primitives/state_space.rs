@@ -1,0 +1,126 @@
+//! §6.10: the causal convolution and the selective scan of Mamba, with their state when one step is decoded.
+
+use super::{Fault, Lowerer, Lowering, Primitive};
+use ir::composites::activation;
+use ir::ops::Scan;
+use ir::{Build, Builder, Type, Unary, Value};
+
+pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    match p.name {
+        "mamba_conv1d" => conv(l, p),
+        _ => scan(l, p),
+    }
+}
+
+/// A state given by the caller, kept between steps of decoding, or zero.
+fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> Lowering<(Value, bool)> {
+    match given {
+        Some(state) => Ok((state, false)),
+        None if l.options.decode.is_some() => Ok((l.b.graph.input(ty.clone()), true)),
+        None => Ok((l.b.zeros(ty)?, false)),
+    }
+}
+
+/// Depthwise and causal: each channel's last K values, its own weights. A sum of K shifted products fuses into one loop.
+fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let (x, w) = (p.tensor(0)?, p.tensor(1)?);
+    let ty = l.b.ty(x);
+    let ([batch, channels, steps], [_, _, width]) = (&ty.shape[..], &l.b.ty(w).shape[..]) else {
+        return Err(Fault::Given("needs x [B, D, T] and weight [D, 1, K]".into()));
+    };
+    let (batch, channels, steps, width) = (*batch, *channels, *steps, *width);
+    let before = Type::new(ty.dtype, &[batch, channels, width - 1]);
+    let (past, cached) = state(l, p.optional(3)?, &before)?;
+    let padded = l.b.concat(&[past, x], 2)?;
+    let next = l.b.slice_axis(padded, 2, steps, steps + width - 1)?;
+    if cached {
+        l.caches.push((past, next));
+    }
+    let w = l.b.reshape(w, &[channels, width])?;
+    let mut y: Option<Value> = None;
+    for i in 0..width {
+        let shifted = l.b.slice_axis(padded, 2, i, i + steps)?;
+        let wi = l.b.slice_axis(w, 1, i, i + 1)?;
+        let wi = l.b.reshape(wi, &[channels])?;
+        let wi = l.b.broadcast(wi, &ty.shape, &[1])?;
+        let term = l.b.mul(shifted, wi)?;
+        y = l.b.add_opt(y, Some(term))?;
+    }
+    let mut y = y.ok_or_else(|| Fault::Given("needs a kernel of at least one place".into()))?;
+    if let Some(bias) = p.optional(2)? {
+        let bias = l.b.broadcast(bias, &ty.shape, &[1])?;
+        y = l.b.add(y, bias)?;
+    }
+    if p.word("activation") != Some("none") && p.flag("silu") {
+        let c = activation::silu(&l.b.ty(y))?;
+        y = l.b.emit(c.into(), &[y])?[0];
+    }
+    Ok(vec![y, next])
+}
+
+/// `h ← exp(Δ·A)·h + Δ·B·u`, `y = C·h + D·u`, with `Δ = softplus(delta + dt_bias)`.
+fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let (u, delta, a, d, dt_bias) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?, p.tensor(5)?, p.tensor(6)?);
+    let ty = l.b.ty(u);
+    let [batch, width, steps] = ty.shape[..] else {
+        return Err(Fault::Given("needs u [B, D, T]".into()));
+    };
+    let n = l.b.ty(a).shape[1];
+    let acc = ty.dtype.accumulator();
+    let wide = |l: &mut Lowerer<'_>, x: Value| l.b.cast(x, acc);
+    let (uw, dw, a, d, dt_bias) = (wide(l, u)?, wide(l, delta)?, wide(l, a)?, wide(l, d)?, wide(l, dt_bias)?);
+    let bias = l.b.broadcast(dt_bias, &ty.shape, &[1])?;
+    let raw = l.b.add(dw, bias)?;
+    let step = softplus(&mut l.b, raw)?;
+    // B and C are shared by the channels of a group.
+    let mut by_step = |x: Value| -> Lowering<Value> {
+        let x = l.b.cast(x, acc)?;
+        let groups = l.b.ty(x).shape[1];
+        let x = l.b.permute(x, &[3, 0, 1, 2])?;
+        let x = l.b.broadcast(x, &[steps, batch, groups, width / groups.max(1), n], &[0, 1, 2, 4])?;
+        Ok(l.b.reshape(x, &[steps, batch, width, n])?)
+    };
+    let (bs, cs) = (by_step(p.tensor(3)?)?, by_step(p.tensor(4)?)?);
+    let (us, ds) = (l.b.permute(uw, &[2, 0, 1])?, l.b.permute(step, &[2, 0, 1])?);
+
+    let full = [batch, width, n];
+    let mut body = Builder::new();
+    let av = body.input(acc, &[width, n]);
+    let h = body.input(acc, &full);
+    let (uv, dv) = (body.input(acc, &[batch, width]), body.input(acc, &[batch, width]));
+    let (bv, cv) = (body.input(acc, &full), body.input(acc, &full));
+    let d_wide = body.broadcast(dv, &full, &[0, 1])?;
+    let a_wide = body.broadcast(av, &full, &[1, 2])?;
+    let decay = body.mul(d_wide, a_wide)?;
+    let decay = body.unary(Unary::Exp, decay)?;
+    let kept = body.mul(decay, h)?;
+    let du = body.mul(dv, uv)?;
+    let du = body.broadcast(du, &full, &[0, 1])?;
+    let new = body.mul(du, bv)?;
+    let h = body.add(kept, new)?;
+    let seen = body.mul(h, cv)?;
+    let y = body.sum(seen, &[2])?;
+    let body = body.finish(&[h, y]);
+
+    let (start, cached) = state(l, p.optional(7)?, &Type::new(acc, &full))?;
+    let outs = l.b.emit(Scan::over(1, 1, steps, body).into(), &[a, start, us, ds, bs, cs])?;
+    if cached {
+        l.caches.push((start, outs[0]));
+    }
+    let y = l.b.permute(outs[1], &[1, 2, 0])?;
+    let d = l.b.broadcast(d, &ty.shape, &[1])?;
+    let skip = l.b.mul(d, uw)?;
+    let y = l.b.add(y, skip)?;
+    Ok(vec![l.b.cast(y, ty.dtype)?, outs[0]])
+}
+
+/// `log(1 + eˣ)` without overflow: `max(x, 0) + log1p(exp(-|x|))`.
+fn softplus(b: &mut Builder, x: Value) -> ir::Result<Value> {
+    let zero = b.full_like(x, 0.0)?;
+    let top = b.binary(ir::Binary::Max, x, zero)?;
+    let size = b.unary(Unary::Abs, x)?;
+    let down = b.neg(size)?;
+    let e = b.unary(Unary::Exp, down)?;
+    let rest = b.unary(Unary::Log1p, e)?;
+    b.add(top, rest)
+}

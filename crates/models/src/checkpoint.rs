@@ -1,0 +1,143 @@
+//! Tensors of a directory: one safetensors file or shards with an index, memory-mapped.
+
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+use ir::DType;
+use memmap2::Mmap;
+use safetensors::{Dtype, SafeTensors};
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// The open files of a checkpoint.
+pub struct Checkpoint {
+    dir: PathBuf,
+    shards: Vec<(PathBuf, Mmap)>,
+    /// Which shard holds a tensor.
+    places: BTreeMap<String, usize>,
+}
+
+/// One tensor as it is stored.
+pub(crate) struct Stored<'a> {
+    pub(crate) path: &'a Path,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) dtype: Dtype,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl Checkpoint {
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+    pub fn open(dir: &Path) -> Result<Checkpoint> {
+        let single = dir.join("model.safetensors");
+        let index = dir.join("model.safetensors.index.json");
+        let paths: Vec<PathBuf> = if single.exists() {
+            vec![single]
+        } else if index.exists() {
+            shard_names(&index)?.into_iter().map(|name| dir.join(name)).collect()
+        } else {
+            return Err(fault(dir, "neither model.safetensors nor model.safetensors.index.json is there"));
+        };
+        let mut checkpoint = Checkpoint { dir: dir.to_path_buf(), shards: Vec::new(), places: BTreeMap::new() };
+        for path in paths {
+            let map = File::open(&path)
+                .and_then(|file| {
+                    // SAFETY: the file is only read; whoever changes it while it is mapped changes what is read, and
+                    // every access is bounds-checked against the mapped length.
+                    unsafe { Mmap::map(&file) }
+                })
+                .map_err(|e| fault(&path, e))?;
+            let shard = checkpoint.shards.len();
+            let tensors =
+                SafeTensors::deserialize(&map).map_err(|e| fault(&path, format!("not safetensors: {e:?}")))?;
+            for name in tensors.names() {
+                checkpoint.places.insert(name.to_string(), shard);
+            }
+            checkpoint.shards.push((path, map));
+        }
+        Ok(checkpoint)
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The names of all tensors, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// A tensor by name.
+    pub(crate) fn get(&self, name: &str) -> Result<Option<Stored<'_>>> {
+        let Some(&shard) = self.places.get(name) else {
+            return Ok(None);
+        };
+        let (path, map) = &self.shards[shard];
+        let tensors = SafeTensors::deserialize(map).map_err(|e| fault(path, format!("not safetensors: {e:?}")))?;
+        let view = tensors.tensor(name).map_err(|e| fault(path, format!("{name}: {e:?}")))?;
+        Ok(Some(Stored { path, shape: view.shape().to_vec(), dtype: view.dtype(), bytes: view.data() }))
+    }
+}
+
+impl Stored<'_> {
+    /// The elements as f32.
+    pub(crate) fn floats(&self, name: &str) -> Result<Vec<f32>> {
+        let pairs = || self.bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+        Ok(match self.dtype {
+            Dtype::F32 => {
+                let words = self.bytes.chunks_exact(4);
+                words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+            }
+            Dtype::BF16 => pairs().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+            Dtype::F16 => pairs().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+            other => {
+                return Err(Error::Tensor {
+                    path: self.path.to_path_buf(),
+                    tensor: name.to_string(),
+                    expected: "F32, BF16 or F16".into(),
+                    found: format!("{other:?}"),
+                });
+            }
+        })
+    }
+}
+
+/// Floats as bytes of a dtype.
+pub(crate) fn to_bytes(values: &[f32], dtype: DType) -> Vec<u8> {
+    match dtype {
+        DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+        DType::F16 => values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+        _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+    }
+}
+
+/// Bytes of a dtype as floats.
+pub(crate) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<f32> {
+    let pairs = || bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+    match dtype {
+        DType::BF16 => pairs().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
+        DType::F16 => pairs().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+        _ => {
+            let words = bytes.chunks_exact(4);
+            words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        }
+    }
+}
+
+fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {
+    Error::File { path: path.to_path_buf(), reason: reason.to_string() }
+}
+
+/// The files that an index names.
+fn shard_names(index: &Path) -> Result<BTreeSet<String>> {
+    let text = std::fs::read_to_string(index).map_err(|e| fault(index, e))?;
+    let json: Json = serde_json::from_str(&text).map_err(|e| fault(index, format!("not valid JSON: {e}")))?;
+    let map = json.get("weight_map").and_then(Json::as_object);
+    let map = map.ok_or_else(|| fault(index, "no `weight_map`"))?;
+    let names: BTreeSet<String> = map.values().filter_map(Json::as_str).map(String::from).collect();
+    match names.iter().find(|name| name.contains('/') || name.contains("..")) {
+        Some(name) => Err(fault(index, format!("the shard `{name}` is outside of the directory"))),
+        None => Ok(names),
+    }
+}

@@ -1,0 +1,95 @@
+//! Reading `config.json`: fields by the dotted names that `param_mapping` uses.
+
+use crate::error::{Error, Result};
+use lang::ast::{Expr, ExprKind};
+use lang::consteval::Value;
+use serde_json::{Map, Value as Json};
+use std::path::Path;
+
+/// A configuration, with older spellings brought to the newest.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    pub(crate) json: Json,
+}
+
+impl Config {
+    pub(crate) fn read(path: &Path) -> Result<Config> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::File { path: path.to_path_buf(), reason: e.to_string() })?;
+        let json: Json = serde_json::from_str(&text)
+            .map_err(|e| Error::Config { path: path.to_path_buf(), reason: format!("not valid JSON: {e}") })?;
+        if !json.is_object() {
+            return Err(Error::Config { path: path.to_path_buf(), reason: "expected an object of fields".into() });
+        }
+        Ok(Config { json })
+    }
+
+    /// `architectures`, of which the first counts.
+    pub(crate) fn architecture(&self) -> Option<&str> {
+        self.json.get("architectures")?.get(0)?.as_str()
+    }
+
+    /// The value that an expression of `param_mapping` has: a field, a literal, or the first field that is there in
+    /// `first(a, b)`.
+    pub(crate) fn value(&self, expr: &Expr) -> Option<Value> {
+        match &expr.peel().kind {
+            ExprKind::Int(n) => Some(Value::int(*n)),
+            ExprKind::Float(x) => Some(Value::Float(Some(*x))),
+            ExprKind::Str(text) => Some(Value::Str(text.clone())),
+            ExprKind::Bool(value) => Some(Value::bool(*value)),
+            ExprKind::Call(callee, args) if callee.as_name() == Some("first") => {
+                args.iter().find_map(|arg| self.value(&arg.value))
+            }
+            ExprKind::Binary(op, a, b) => {
+                let (a, b) = (self.number(a)?, self.number(b)?);
+                use lang::ast::BinaryOp;
+                Some(match op {
+                    BinaryOp::Mul => whole(a * b),
+                    BinaryOp::Add => whole(a + b),
+                    BinaryOp::FloorDiv => whole((a / b).floor()),
+                    _ => return None,
+                })
+            }
+            _ => constant(self.field(&expr.as_path()?.to_string())?),
+        }
+    }
+
+    fn number(&self, expr: &Expr) -> Option<f64> {
+        match self.value(expr)? {
+            Value::Float(x) => x,
+            other => other.as_int().map(|n| n as f64),
+        }
+    }
+
+    /// A field by its dotted name; null is as good as absent.
+    fn field(&self, path: &str) -> Option<&Json> {
+        let direct = path.split('.').try_fold(&self.json, |json, part| json.get(part));
+        let found = direct.or_else(|| {
+            // Before transformers 5, `rope_theta` stood beside `rope_scaling`, whose kind was once called `type`.
+            let name = path.strip_prefix("rope_parameters.")?;
+            let scaling = self.json.get("rope_scaling").and_then(Json::as_object);
+            let inside = |name: &str| scaling.and_then(|map: &Map<String, Json>| map.get(name));
+            inside(name)
+                .or_else(|| (name == "rope_type").then(|| inside("type")).flatten())
+                .or_else(|| self.json.get(name))
+        })?;
+        (!found.is_null()).then_some(found)
+    }
+}
+
+/// A number without a fraction is an int.
+fn whole(x: f64) -> Value {
+    if x.fract() == 0.0 { Value::int(x as i64) } else { Value::Float(Some(x)) }
+}
+
+fn constant(json: &Json) -> Option<Value> {
+    match json {
+        Json::Bool(value) => Some(Value::bool(*value)),
+        Json::Number(number) => match number.as_i64() {
+            Some(n) => Some(Value::int(n)),
+            None => number.as_f64().map(|x| Value::Float(Some(x))),
+        },
+        Json::String(text) => Some(Value::Str(text.clone())),
+        _ => None,
+    }
+}

@@ -1,0 +1,79 @@
+//! What can go wrong, with what a person needs to mend it.
+
+use std::path::PathBuf;
+
+/// Errors of this crate.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{}: {reason}", path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// The configuration does not describe a model of the library.
+    #[error("{}: {reason}", path.display())]
+    Config {
+        /// `config.json`.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A tensor that a parameter is made of is not in the checkpoint.
+    #[error("{}: no tensor `{tensor}`, which parameter `{parameter}` needs with shape {expected:?}", path.display())]
+    MissingTensor {
+        /// The file or directory searched.
+        path: PathBuf,
+        /// Its name.
+        tensor: String,
+        /// The parameter that needs it.
+        parameter: String,
+        /// Shape of that parameter.
+        expected: Vec<usize>,
+    },
+    /// A tensor of the checkpoint that the model has no parameter for.
+    #[error("{}: tensor `{tensor}` belongs to no parameter of the model", path.display())]
+    UnusedTensor {
+        /// The directory.
+        path: PathBuf,
+        /// Its name.
+        tensor: String,
+    },
+    /// A tensor does not have the shape or dtype that its parameter needs.
+    #[error("{}: tensor `{tensor}` should be {expected}, found {found}", path.display())]
+    Tensor {
+        /// The file.
+        path: PathBuf,
+        /// The tensor.
+        tensor: String,
+        /// What was expected.
+        expected: String,
+        /// What is there.
+        found: String,
+    },
+    /// A parameter that the model's mapping does not mention.
+    #[error("{model}: `hf_mapping` says nothing about parameter `{parameter}`")]
+    Unmapped {
+        /// The model.
+        model: String,
+        /// The parameter.
+        parameter: String,
+    },
+    /// The model's file has mistakes; the text is drawn for people.
+    #[error("{0}")]
+    Language(String),
+    /// Ids, labels or lengths that the model cannot take.
+    #[error("{0}")]
+    Input(String),
+    /// The compiler or the backend failed.
+    #[error(transparent)]
+    Run(#[from] compiler::Error),
+    /// A graph could not be built or transformed.
+    #[error(transparent)]
+    Graph(#[from] ir::Error),
+}
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,146 @@
+//! Logits, loss and gradients of a batch.
+
+use crate::checkpoint::{from_bytes, to_bytes};
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::session::{Session, upload};
+use compiler::Backend;
+use ir::{Build, Builder, DType, Graph, Type, Value};
+use lang::lower::mean_cross_entropy;
+
+/// A tensor with a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NamedTensor {
+    /// Its name.
+    pub name: String,
+    /// Its shape.
+    pub shape: Vec<usize>,
+    /// Its dtype.
+    pub dtype: DType,
+    /// Its elements, little-endian.
+    pub bytes: Vec<u8>,
+}
+
+impl NamedTensor {
+    /// The elements of a float tensor.
+    pub fn floats(&self) -> Vec<f32> {
+        from_bytes(&self.bytes, self.dtype)
+    }
+}
+
+/// What an evaluation gives.
+#[derive(Clone, Debug)]
+pub struct Evaluation {
+    /// `[batch, T, vocabulary]`.
+    pub logits: NamedTensor,
+    /// The mean loss, if labels were given.
+    pub loss: Option<NamedTensor>,
+    /// `grad.<HuggingFace name>` for every tensor of the checkpoint, if labels were given.
+    pub gradients: Vec<NamedTensor>,
+}
+
+impl Model {
+    /// Runs a batch of sequences of one length. With labels (as many as ids, shifted here as HuggingFace does: position
+    /// `t` predicts label `t + 1`; -100 does not count) also the loss and its gradients.
+    pub fn evaluate(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Evaluation> {
+        let steps = self.check_ids(ids)?;
+        if let Some(labels) = labels {
+            self.check_labels(labels, ids.len(), steps)?;
+        }
+        let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
+        let n = self.params.len();
+        let graph = match labels {
+            None => lowered.graph,
+            Some(_) => {
+                let loss = with_loss(&lowered.graph, n, ids.len(), steps)?;
+                transform::value_and_grad(&loss, &(0..n).collect::<Vec<_>>())?
+            }
+        };
+        let params = upload(backend, &self.weights)?;
+        let mut session = Session::new(&graph, backend, &params)?;
+        session.write_ints(n, ids.iter().flatten().copied())?;
+        if let Some(labels) = labels {
+            session.write_ints(n + 1, labels.iter().flatten().copied())?;
+        }
+        session.run()?;
+        let named = |session: &Session, output: usize, name: &str| -> Result<NamedTensor> {
+            let (ty, bytes) = session.read(output)?;
+            Ok(NamedTensor { name: name.to_string(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes })
+        };
+        if labels.is_none() {
+            return Ok(Evaluation { logits: named(&session, 0, "logits")?, loss: None, gradients: Vec::new() });
+        }
+        let mut gradients = Vec::new();
+        for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
+            let (ty, bytes) = session.read(2 + i)?;
+            let values = from_bytes(&bytes, ty.dtype);
+            for piece in pieces {
+                gradients.push(NamedTensor {
+                    name: format!("grad.{}", piece.tensor),
+                    shape: piece.shape.clone(),
+                    dtype: ty.dtype,
+                    bytes: to_bytes(&piece.take(&param.ty.shape, &values), ty.dtype),
+                });
+            }
+        }
+        gradients.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(Evaluation { logits: named(&session, 1, "logits")?, loss: Some(named(&session, 0, "loss")?), gradients })
+    }
+
+    /// The common length of the sequences.
+    pub(crate) fn check_ids(&self, ids: &[Vec<i32>]) -> Result<usize> {
+        let steps = ids.first().map_or(0, Vec::len);
+        if steps == 0 {
+            return Err(Error::Input("no ids given: a sequence needs at least one".into()));
+        }
+        if let Some(other) = ids.iter().find(|row| row.len() != steps) {
+            return Err(Error::Input(format!(
+                "sequences of {steps} and {} ids in one batch: give sequences of equal length",
+                other.len()
+            )));
+        }
+        if let (Some(vocabulary), Some(id)) = (self.vocabulary(), self.unknown_id(ids)) {
+            return Err(Error::Input(format!("id {id} is not in the vocabulary of {vocabulary}")));
+        }
+        if let Some(most) = self.architecture.size("max_seq").filter(|most| steps > *most) {
+            return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
+        }
+        Ok(steps)
+    }
+
+    fn unknown_id(&self, ids: &[Vec<i32>]) -> Option<i32> {
+        let vocabulary = self.vocabulary()?;
+        let known = |id: i32| usize::try_from(id).is_ok_and(|id| id < vocabulary);
+        ids.iter().flatten().copied().find(|id| !known(*id))
+    }
+
+    fn check_labels(&self, labels: &[Vec<i32>], batch: usize, steps: usize) -> Result<()> {
+        if labels.len() != batch || labels.iter().any(|row| row.len() != steps) {
+            return Err(Error::Input(format!("labels must be {batch} rows of {steps}, one for each id")));
+        }
+        if steps < 2 {
+            return Err(Error::Input("a loss needs sequences of at least two ids".into()));
+        }
+        let valid: Vec<Vec<i32>> =
+            labels.iter().map(|row| row.iter().copied().filter(|id| *id != -100).collect()).collect();
+        match self.unknown_id(&valid) {
+            Some(id) => Err(Error::Input(format!("label {id} is neither -100 nor in the vocabulary"))),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Loss and logits from parameters, ids and labels: each position predicts the next one's label.
+pub(crate) fn with_loss(forward: &Graph, params: usize, batch: usize, steps: usize) -> ir::Result<Graph> {
+    let mut b = Builder::new();
+    let types = forward.input_types();
+    let inputs: Vec<Value> = types[..=params].iter().map(|t| b.graph.input(t.clone())).collect();
+    let labels = b.graph.input(Type::new(DType::I32, &[batch, steps]));
+    let logits = b.inline(forward, &inputs)?[0];
+    let scored = b.slice_axis(logits, 1, 0, steps - 1)?;
+    let dtype = b.ty(scored).dtype.accumulator();
+    let scored = b.cast(scored, dtype)?;
+    let next = b.slice_axis(labels, 1, 1, steps)?;
+    let loss = mean_cross_entropy(&mut b, scored, next)?;
+    Ok(b.finish(&[loss, logits]))
+}

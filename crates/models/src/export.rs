@@ -1,0 +1,64 @@
+//! Writing a HuggingFace directory: the tensors under their names, in the dtypes they came in.
+
+use crate::checkpoint::{from_bytes, to_bytes};
+use crate::error::{Error, Result};
+use crate::evaluate::NamedTensor;
+use crate::model::Model;
+use ir::DType;
+use safetensors::Dtype;
+use safetensors::tensor::TensorView;
+use std::collections::HashMap;
+use std::path::Path;
+
+impl Model {
+    /// Writes `config.json` and `model.safetensors` into a directory, which is made if need be.
+    pub fn export(&self, dir: &Path) -> Result<()> {
+        std::fs::create_dir_all(dir).map_err(|e| fault(dir, e))?;
+        let mut tensors = Vec::new();
+        for ((param, pieces), bytes) in self.params.iter().zip(&self.pieces).zip(&self.weights) {
+            let values = from_bytes(bytes, self.dtype);
+            for piece in pieces {
+                let dtype = match piece.stored {
+                    Dtype::BF16 => DType::BF16,
+                    Dtype::F16 => DType::F16,
+                    _ => DType::F32,
+                };
+                tensors.push(NamedTensor {
+                    name: piece.tensor.clone(),
+                    shape: piece.shape.clone(),
+                    dtype,
+                    bytes: to_bytes(&piece.take(&param.ty.shape, &values), dtype),
+                });
+            }
+        }
+        write_tensors(&dir.join("model.safetensors"), &tensors)?;
+        let path = dir.join("config.json");
+        let text = serde_json::to_string_pretty(&self.config).map_err(|e| fault(&path, e))?;
+        std::fs::write(&path, text + "\n").map_err(|e| fault(&path, e))
+    }
+}
+
+/// Writes tensors as one safetensors file, whole or not at all: under another name first, then moved.
+pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
+    let mut views = Vec::new();
+    for tensor in tensors {
+        let dtype = match tensor.dtype {
+            DType::BF16 => Dtype::BF16,
+            DType::F16 => Dtype::F16,
+            DType::I32 => Dtype::I32,
+            DType::F64 => Dtype::F64,
+            _ => Dtype::F32,
+        };
+        let view = TensorView::new(dtype, tensor.shape.clone(), &tensor.bytes);
+        views.push((tensor.name.clone(), view.map_err(|e| fault(path, format!("{}: {e:?}", tensor.name)))?));
+    }
+    // transformers asks for the format before it reads.
+    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
+    let partial = path.with_extension("safetensors.partial");
+    safetensors::serialize_to_file(views, Some(metadata), &partial).map_err(|e| fault(&partial, format!("{e:?}")))?;
+    std::fs::rename(&partial, path).map_err(|e| fault(path, e))
+}
+
+fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {
+    Error::File { path: path.to_path_buf(), reason: reason.to_string() }
+}

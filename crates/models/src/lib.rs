@@ -1,0 +1,25 @@
+//! HuggingFace directories in and out.
+//!
+//! `config.json` chooses a model of the language's standard library and its sizes; the model's own `hf_mapping` says
+//! which tensors of the checkpoint make up which parameter. Evaluation, gradients and generation run the lowered graph
+//! through `transform`, `compiler` and a backend; export writes the parameters back under their HuggingFace names.
+
+mod architecture;
+mod checkpoint;
+mod config;
+mod error;
+mod evaluate;
+mod export;
+mod generate;
+mod mapping;
+mod model;
+mod session;
+
+pub use architecture::Architecture;
+pub use checkpoint::Checkpoint;
+pub use error::{Error, Result};
+pub use evaluate::{Evaluation, NamedTensor};
+pub use export::write_tensors;
+pub use generate::Generation;
+pub use mapping::{Part, Slice, Sources};
+pub use model::Model;

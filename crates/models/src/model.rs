@@ -1,0 +1,206 @@
+//! A model with its weights in memory.
+
+use crate::architecture::Architecture;
+use crate::checkpoint::{Checkpoint, to_bytes};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::mapping::{Slice, sources};
+use ir::DType;
+use lang::lower::Parameter;
+use safetensors::Dtype;
+use serde_json::Value as Json;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// A tensor of the checkpoint and its place in a parameter.
+#[derive(Clone, Debug)]
+pub(crate) struct Piece {
+    /// HuggingFace name.
+    pub(crate) tensor: String,
+    /// HuggingFace shape.
+    pub(crate) shape: Vec<usize>,
+    /// The dtype that it was stored in.
+    pub(crate) stored: Dtype,
+    transposed: bool,
+    /// The index of the first dimension that it belongs to, for stacked parameters.
+    index: Option<usize>,
+    dim: usize,
+    start: usize,
+}
+
+/// A model of the library with the weights of a HuggingFace directory.
+pub struct Model {
+    /// Which model, of which sizes.
+    pub architecture: Architecture,
+    /// Its parameters in order.
+    pub params: Vec<Parameter>,
+    /// The dtype of parameters and activations.
+    pub dtype: DType,
+    pub(crate) weights: Vec<Vec<u8>>,
+    pub(crate) pieces: Vec<Vec<Piece>>,
+    pub(crate) config: Json,
+}
+
+impl Model {
+    /// Reads a directory; either everything fits, or nothing is loaded.
+    pub fn load(dir: &Path, dtype: DType) -> Result<Model> {
+        let path = dir.join("config.json");
+        let config = Config::read(&path)?;
+        let architecture = Architecture::of(&config, &path)?;
+        let params = architecture.lower(1, 1, dtype, None)?.params;
+        let sources = sources(&architecture, &params)?;
+        let checkpoint = Checkpoint::open(dir)?;
+        let (mut weights, mut pieces) = (Vec::new(), Vec::new());
+        for (param, sources) in params.iter().zip(&sources) {
+            let stacked = matches!(sources, crate::mapping::Sources::Stacked(_));
+            let mut data = vec![0f32; param.ty.numel()];
+            let mut found = Vec::new();
+            for (i, slice) in sources.slices().iter().enumerate() {
+                read_slice(&checkpoint, param, stacked.then_some(i), slice, &mut data, &mut found)?;
+            }
+            weights.push(to_bytes(&data, dtype));
+            pieces.push(found);
+        }
+        reject_unused(&checkpoint, &pieces)?;
+        Ok(Model { architecture, params, dtype, weights, pieces, config: config.json })
+    }
+
+    /// How many tokens the model knows, if its configuration says so.
+    pub fn vocabulary(&self) -> Option<usize> {
+        self.architecture.size("vocab_size")
+    }
+
+    /// The number of elements of all parameters.
+    pub fn parameter_count(&self) -> usize {
+        self.params.iter().map(|p| p.ty.numel()).sum()
+    }
+}
+
+/// Tensors that no parameter is made of would be lost silently; buffers and tied heads are no loss.
+fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
+    const BUFFERS: &[&str] = &["inv_freq", ".attn.bias", ".masked_bias", ".attention.bias"];
+    const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
+    let used: BTreeSet<&str> = pieces.iter().flatten().map(|piece| &*piece.tensor).collect();
+    let harmless = |name: &str| BUFFERS.iter().any(|end| name.ends_with(end)) || HEADS.contains(&name);
+    let mut names = checkpoint.names();
+    match names.find(|name| !used.contains(name) && !harmless(name)) {
+        Some(tensor) => Err(Error::UnusedTensor { path: checkpoint.dir().to_path_buf(), tensor: tensor.to_string() }),
+        None => Ok(()),
+    }
+}
+
+/// Reads the tensors of one slice of a parameter into their place.
+fn read_slice(
+    checkpoint: &Checkpoint,
+    param: &Parameter,
+    index: Option<usize>,
+    slice: &Slice,
+    data: &mut [f32],
+    found: &mut Vec<Piece>,
+) -> Result<()> {
+    let whole = &param.ty.shape[usize::from(index.is_some())..];
+    let mut start = 0;
+    let mut path = checkpoint.dir().to_path_buf();
+    for part in &slice.parts {
+        let Some(stored) = checkpoint.get(&part.tensor)? else {
+            return Err(Error::MissingTensor {
+                path: checkpoint.dir().to_path_buf(),
+                tensor: part.tensor.clone(),
+                parameter: param.path.clone(),
+                expected: whole.to_vec(),
+            });
+        };
+        path = stored.path.to_path_buf();
+        let mut shape = stored.shape.clone();
+        if part.transposed {
+            shape.reverse();
+        }
+        let last = slice.parts.len() == 1;
+        let fits = shape.len() == whole.len()
+            && (0..shape.len()).all(|d| d == slice.dim && !last || shape[d] == whole[d])
+            && (shape.is_empty() || start + shape[slice.dim] <= whole[slice.dim]);
+        if !fits {
+            let mut expected: Vec<String> = whole.iter().map(usize::to_string).collect();
+            if !last {
+                expected[slice.dim] = format!("at most {}", whole[slice.dim] - start);
+            }
+            if part.transposed {
+                expected.reverse();
+            }
+            return Err(Error::Tensor {
+                path,
+                tensor: part.tensor.clone(),
+                expected: format!("[{}] (parameter `{}`)", expected.join(", "), param.path),
+                found: format!("{:?}", stored.shape),
+            });
+        }
+        let piece = Piece {
+            tensor: part.tensor.clone(),
+            shape: stored.shape.clone(),
+            stored: stored.dtype,
+            transposed: part.transposed,
+            index,
+            dim: slice.dim,
+            start,
+        };
+        let values = stored.floats(&part.tensor)?;
+        piece.place(&param.ty.shape, data, &values);
+        start += shape.get(slice.dim).copied().unwrap_or(0);
+        found.push(piece);
+    }
+    match whole.get(slice.dim) {
+        Some(&size) if size != start => Err(Error::Tensor {
+            path,
+            tensor: slice.parts.iter().map(|p| &*p.tensor).collect::<Vec<_>>().join(" + "),
+            expected: format!("{size} along dimension {} (parameter `{}`)", slice.dim, param.path),
+            found: format!("{start}"),
+        }),
+        _ => Ok(()),
+    }
+}
+
+impl Piece {
+    /// Runs of elements that are consecutive both in the parameter and in the piece: start of each, length.
+    fn runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
+        let (offset, whole) = match self.index {
+            Some(i) => (i * whole[1..].iter().product::<usize>(), &whole[1..]),
+            None => (0, whole),
+        };
+        let size = match (self.transposed, self.dim) {
+            (true, dim) => self.shape[self.shape.len() - 1 - dim],
+            (false, dim) => self.shape.get(dim).copied().unwrap_or(1),
+        };
+        let inner: usize = whole.iter().skip(self.dim + 1).product();
+        let outer: usize = whole[..self.dim.min(whole.len())].iter().product();
+        let axis = whole.get(self.dim).copied().unwrap_or(1);
+        let start = self.start;
+        let starts = (0..outer).map(move |o| offset + (o * axis + start) * inner);
+        (starts, size * inner)
+    }
+
+    /// Writes the piece's elements into the parameter's.
+    fn place(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
+        let turned;
+        let values = if self.transposed {
+            turned = transpose(values, self.shape[0], self.shape[1]);
+            &turned
+        } else {
+            values
+        };
+        let (starts, length) = self.runs(whole);
+        for (at, from) in starts.zip(values.chunks_exact(length.max(1))) {
+            data[at..at + length].copy_from_slice(from);
+        }
+    }
+
+    /// The piece's elements, out of the parameter's, in HuggingFace's layout.
+    pub(crate) fn take(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
+        let (starts, length) = self.runs(whole);
+        let values: Vec<f32> = starts.flat_map(|at| data[at..at + length].iter().copied()).collect();
+        if self.transposed { transpose(&values, self.shape[1], self.shape[0]) } else { values }
+    }
+}
+
+fn transpose(values: &[f32], rows: usize, columns: usize) -> Vec<f32> {
+    (0..columns).flat_map(|c| (0..rows).map(move |r| values[r * columns + c])).collect()
+}

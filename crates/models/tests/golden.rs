@@ -1,0 +1,85 @@
+//! Every model of the library against what transformers computes: logits, loss, gradients, greedy tokens, export.
+//!
+//! `golden/hf.py` makes the data.
+
+use cpu::Cpu;
+use ir::DType;
+use models::{Checkpoint, Model};
+use safetensors::SafeTensors;
+use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let words = bytes.chunks_exact(4);
+    words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn ints(json: &Json) -> Vec<i32> {
+    let items = json.as_array().expect("a list").iter();
+    items.map(|n| n.as_i64().expect("an int") as i32).collect()
+}
+
+fn largest(values: &[f32]) -> f32 {
+    values.iter().fold(0f32, |m, x| m.max(x.abs()))
+}
+
+fn difference(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    a.iter().zip(b).fold(0f32, |m, (x, y)| {
+        assert!(x.is_finite() && y.is_finite());
+        m.max((x - y).abs())
+    })
+}
+
+fn check(name: &str) {
+    let dir = folder(name);
+    let expected = std::fs::read(dir.join("expected.safetensors")).expect("golden tensors");
+    let expected = SafeTensors::deserialize(&expected).expect("golden tensors");
+    let want = |name: &str| floats(expected.tensor(name).unwrap_or_else(|_| panic!("{name}")).data());
+    let json: Json = serde_json::from_str(&std::fs::read_to_string(dir.join("expected.json")).expect("golden ids"))
+        .expect("golden ids");
+    let ids: Vec<Vec<i32>> = json["ids"].as_array().expect("rows").iter().map(ints).collect();
+    let cpu = Cpu::new(2);
+
+    let model = Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    let found = model.evaluate(&ids, Some(&ids), &cpu).unwrap_or_else(|e| panic!("{e}"));
+    let worst = difference(&found.logits.floats(), &want("logits"));
+    assert!(worst < 1e-4, "{name}: logits differ by {worst}");
+    let loss = found.loss.expect("labels were given").floats();
+    assert!(difference(&loss, &want("loss")) < 1e-5, "{name}: {loss:?}");
+    let names: Vec<&str> = found.gradients.iter().map(|g| &*g.name).collect();
+    let mut wanted: Vec<&str> = expected.names().into_iter().filter(|n| n.starts_with("grad.")).collect();
+    wanted.sort_unstable();
+    assert_eq!(names, wanted);
+    for gradient in &found.gradients {
+        let want = want(&gradient.name);
+        let worst = difference(&gradient.floats(), &want) / largest(&want).max(1e-6);
+        assert!(worst < 1e-3, "{name}: {} differs by {worst} of its largest", gradient.name);
+    }
+
+    let prompt = ints(&json["prompt"]);
+    let tokens = ints(&json["tokens"]);
+    let generated = model.generate(&prompt, tokens.len(), &cpu).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(generated.ids, tokens, "{name}");
+
+    let out = std::env::temp_dir().join(format!("tensorloom-export-{name}-{}", std::process::id()));
+    model.export(&out).unwrap_or_else(|e| panic!("{e}"));
+    let (before, after) = (Checkpoint::open(&dir), Checkpoint::open(&out));
+    let (before, after) = (before.expect("opens"), after.expect("opens"));
+    assert_eq!(before.names().collect::<Vec<_>>(), after.names().collect::<Vec<_>>());
+    let again = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    let logits = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits;
+    let worst = difference(&logits.floats(), &want("logits"));
+    assert!(worst < 1e-4, "{name}: logits after export differ by {worst}");
+    let _ = std::fs::remove_dir_all(&out);
+}
+
+macro_rules! models {
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
+}
+
+models!(llama, llama3, qwen2, mistral, qwen3, gemma, gpt2, phi3, gpt_neox, mixtral, mamba);

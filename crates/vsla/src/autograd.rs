@@ -1,0 +1,381 @@
+//! Reverse mode (§9): a backward program from the same transforms that every other face uses.
+//!
+//! The derivative is split into a forward graph, which also gives the values that backward needs, and a backward graph
+//! from those and the outputs' cotangents to gradients. Both are compiled and planned: gradients inside backward share
+//! memory by liveness, nothing is set aside for a worst case, and what backward needs unchanged (inputs, parameters,
+//! outputs) isn't copied.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use vsla::autograd::{self, AdOptions};
+//! use vsla::{Backend, DType, ProgramBuilder, Stream, Tensor};
+//!
+//! let mut b = ProgramBuilder::new();
+//! let x = b.input("x", DType::F64, &[3])?;
+//! let w = b.param("w", DType::F64, &[2])?;
+//! let y = b.conv1d(x, w)?;
+//! let loss = b.sum(y, 0)?;
+//! b.output(loss)?;
+//! let program = Arc::new(b.build()?);
+//!
+//! let backward = autograd::build_backward(&program, &AdOptions::default())?;
+//! let plan = autograd::plan_backward(&backward, &Backend::cpu(1))?;
+//! let mut bound = plan.bind()?;
+//! bound.values_mut().write(x, &Tensor::vector(&[1.0f64, 2.0, 3.0]))?;
+//! bound.write_cotangent(loss, &Tensor::vector(&[1.0f64]))?;
+//! autograd::execute(&plan, &mut bound, &Stream::default())?;
+//! assert_eq!(bound.read_gradient(w)?, Tensor::vector(&[6.0f64, 6.0]));
+//! # Ok::<(), vsla::Error>(())
+//! ```
+
+use crate::backend::{Backend, Stream};
+use crate::bindings::{Bindings, edge, edge_arena, fits, zero};
+use crate::describe::{Tag, ValueId};
+use crate::error::{Error, Result};
+use crate::plan::{ArenaClass, Interval, Label, Layout, labels, report};
+use crate::program::Program;
+use crate::tensor::Tensor;
+use compiler::DeviceBuffer;
+use ir::ops::RematPolicy;
+use ir::{Build, Builder, Def, Graph, Value};
+use std::fmt;
+use std::sync::Arc;
+
+/// What to differentiate.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AdOptions {
+    /// Gradients of the inputs too, after those of the parameters.
+    pub inputs: bool,
+}
+
+/// Where an input of the backward graph comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// The n-th input of the forward graph.
+    Input(usize),
+    /// The n-th result of the forward graph: an output of the program, or a value kept after those.
+    Result(usize),
+    /// The cotangent of the n-th output.
+    Cotangent(usize),
+}
+
+/// A backward program: both halves of the derivative, before planning.
+#[derive(Clone, Debug)]
+pub struct Backward {
+    program: Arc<Program>,
+    forward: Graph,
+    backward: Graph,
+    sources: Vec<Source>,
+    wrt: Vec<ValueId>,
+}
+
+impl Backward {
+    /// The forward program.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    /// Values whose gradients it gives, in order.
+    pub fn wrt(&self) -> &[ValueId] {
+        &self.wrt
+    }
+
+    /// From inputs, parameters and seed to outputs, then what is kept.
+    pub fn forward_graph(&self) -> &Graph {
+        &self.forward
+    }
+
+    /// From what backward reads to the gradients.
+    pub fn backward_graph(&self) -> &Graph {
+        &self.backward
+    }
+
+    /// Bytes that forward keeps for backward alone.
+    pub fn kept_bytes(&self) -> usize {
+        let outs = self.program.outputs().len();
+        self.forward.output_types()[outs..].iter().map(ir::Type::bytes).sum()
+    }
+}
+
+/// Differentiates a program (§9.1).
+///
+/// Without checkpoints, forward keeps all that backward needs. With some, it keeps those alone, and backward computes
+/// the rest again from them and from the inputs (§9.2).
+pub fn build_backward(program: &Arc<Program>, options: &AdOptions) -> Result<Backward> {
+    let mut wrt = program.params().to_vec();
+    if options.inputs {
+        wrt.extend(program.inputs());
+    }
+    if wrt.is_empty() {
+        return Err(Error::arg("nothing to differentiate: the program has no parameters; ask for gradients of inputs"));
+    }
+    let checkpoints = program.checkpoints();
+    let graph = if checkpoints.is_empty() {
+        program.graph().clone()
+    } else {
+        transform::remat(program.graph(), RematPolicy::Names(checkpoints))?
+    };
+    let given: Vec<ValueId> = program.inputs().iter().chain(program.params()).copied().collect();
+    let place = |v: &ValueId| given.iter().position(|g| g == v).expect("it is an input or parameter");
+    let mut active = vec![false; graph.inputs().len()];
+    wrt.iter().for_each(|v| active[place(v)] = true);
+
+    let lin = transform::linearize(&graph, &active)?;
+    let outs = graph.outputs().len();
+    let n_active = active.iter().filter(|a| **a).count();
+    let linear: Vec<bool> = (0..lin.residuals + n_active).map(|i| i >= lin.residuals).collect();
+    let tangents: Vec<usize> = (0..outs).filter(|&i| lin.tangents[i]).collect();
+    let (back, gives) = transform::transpose(&lin.linear, &linear, &vec![true; tangents.len()])?;
+
+    // What is kept: each residual once, and none that is an input or an output anyway.
+    let mut results: Vec<Value> = lin.known.outputs()[..outs].to_vec();
+    let mut sources = Vec::with_capacity(lin.residuals + tangents.len());
+    let (back, used) = back.without_dead_inputs();
+    for &v in &lin.known.outputs()[outs..] {
+        let at = used[sources.len()];
+        sources.push(match lin.known.def(v) {
+            Def::Input(i) => Source::Input(i as usize),
+            _ if !at => Source::Input(0),
+            _ => Source::Result(results.iter().position(|r| *r == v).unwrap_or_else(|| {
+                results.push(v);
+                results.len() - 1
+            })),
+        });
+    }
+    sources.extend(tangents.into_iter().map(Source::Cotangent));
+    let sources: Vec<Source> = sources.into_iter().zip(&used).filter(|(_, u)| **u).map(|(s, _)| s).collect();
+    let mut forward = lin.known.clone();
+    forward.set_outputs(results);
+
+    // One gradient for each value asked for; one that nothing depends on is zero.
+    let mut b = Builder::new();
+    let args: Vec<Value> = back.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let mut found = b.inline(&back, &args)?.into_iter();
+    let mut by_place = vec![None; active.len()];
+    let places = (0..active.len()).filter(|&i| active[i]);
+    for (i, &g) in places.zip(&gives) {
+        by_place[i] = if g { found.next() } else { None };
+    }
+    let mut grads = Vec::with_capacity(wrt.len());
+    for v in &wrt {
+        grads.push(match by_place[place(v)] {
+            Some(g) => g,
+            None => b.zeros(&program.signature(*v).ty())?,
+        });
+    }
+    Ok(Backward {
+        program: program.clone(),
+        forward: forward.without_dead_nodes(),
+        backward: b.finish(&grads),
+        sources,
+        wrt,
+    })
+}
+
+/// A planned pair of forward and backward.
+#[derive(Clone)]
+pub struct BackwardPlan {
+    backward: Arc<Backward>,
+    backend: Backend,
+    first: Arc<Layout>,
+    second: Arc<Layout>,
+}
+
+/// Plans both halves (§9.3): parameters are shared with the forward program, kept values lie in ACTIVATIONS, gradients
+/// in GRADS.
+pub fn plan_backward(backward: &Backward, backend: &Backend) -> Result<BackwardPlan> {
+    let program = &backward.program;
+    let name = |v: &ValueId| match program.values()[v.0 as usize].name.as_str() {
+        "" => format!("v{}", v.0),
+        name => name.to_string(),
+    };
+    let (inputs, mut outputs) = labels(program);
+    for k in outputs.len()..backward.forward.outputs().len() {
+        outputs.push(Label { name: format!("kept {}", k - program.outputs().len()), class: ArenaClass::Activations });
+    }
+    let first = Layout::new(&backward.forward, &inputs, &outputs, ArenaClass::Activations, backend)?;
+    let read: Vec<Label> = (backward.sources.iter())
+        .map(|s| match s {
+            Source::Input(i) => inputs[*i].clone(),
+            Source::Result(k) => outputs[*k].clone(),
+            Source::Cotangent(k) => {
+                Label { name: format!("d {}", name(&program.outputs()[*k])), class: ArenaClass::External }
+            }
+        })
+        .collect();
+    let grads: Vec<Label> =
+        (backward.wrt.iter()).map(|v| Label { name: format!("grad {}", name(v)), class: ArenaClass::Grads }).collect();
+    let second = Layout::new(&backward.backward, &read, &grads, ArenaClass::Grads, backend)?;
+    Ok(BackwardPlan {
+        backward: Arc::new(backward.clone()),
+        backend: backend.clone(),
+        first: Arc::new(first),
+        second: Arc::new(second),
+    })
+}
+
+/// Runs forward, then backward. Allocates nothing.
+pub fn execute(plan: &BackwardPlan, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
+    plan.forward(bindings, stream)?;
+    plan.backward(bindings, stream)
+}
+
+impl BackwardPlan {
+    /// What is planned.
+    pub fn program(&self) -> &Arc<Backward> {
+        &self.backward
+    }
+
+    /// Bytes of the arenas of forward and of backward, in the order of [`ArenaClass::ALL`].
+    pub fn arena_sizes(&self) -> [[usize; 5]; 2] {
+        [self.first.sizes, self.second.sizes]
+    }
+
+    /// Where the values of backward lie.
+    pub fn intervals(&self) -> &[Interval] {
+        &self.second.intervals
+    }
+
+    /// Two values that overlap although they live together; a plan has none.
+    pub fn overlap(&self) -> Option<(&Interval, &Interval)> {
+        self.first.overlap().or_else(|| self.second.overlap())
+    }
+
+    /// Memory for both halves.
+    pub fn bind(&self) -> Result<AdBindings> {
+        self.bind_to(None)
+    }
+
+    /// Memory for both halves, with the parameters of other bindings.
+    pub fn bind_sharing(&self, params: &Bindings) -> Result<AdBindings> {
+        self.bind_to(Some(params))
+    }
+
+    fn bind_to(&self, share: Option<&Bindings>) -> Result<AdBindings> {
+        let b = &*self.backward;
+        let values = Bindings::new(&b.program, &self.first, &self.backend, share)?;
+        let external = edge_arena(&self.second, ArenaClass::External, &self.backend)?;
+        let grads = edge_arena(&self.second, ArenaClass::Grads, &self.backend)?;
+        let mut cotangents = vec![None; b.program.outputs().len()];
+        let mut inputs = Vec::with_capacity(b.sources.len());
+        for (i, s) in b.sources.iter().enumerate() {
+            inputs.push(match s {
+                Source::Input(n) => values.inner.inputs[*n].clone(),
+                Source::Result(n) => values.inner.outputs[*n].clone(),
+                Source::Cotangent(n) => {
+                    let buffer = edge(&self.second, &external, i)?;
+                    cotangents[*n] = Some(buffer.clone());
+                    buffer
+                }
+            });
+        }
+        let count = b.sources.len();
+        let outputs = (0..b.wrt.len()).map(|i| edge(&self.second, &grads, count + i)).collect::<Result<_>>()?;
+        Ok(AdBindings {
+            backward: self.backward.clone(),
+            values,
+            inner: compiler::Bindings { inputs, outputs },
+            cotangents,
+        })
+    }
+
+    fn check(&self, bindings: &AdBindings) -> Result<()> {
+        if Arc::ptr_eq(&bindings.backward, &self.backward) {
+            return Ok(());
+        }
+        Err(Error::arg("these bindings belong to another backward plan; bind them with this one"))
+    }
+
+    /// Runs forward: writes outputs and what backward needs.
+    pub fn forward(&self, bindings: &mut AdBindings, _stream: &Stream) -> Result<()> {
+        self.check(bindings)?;
+        Ok(self.first.executable.run(&mut bindings.values.inner)?)
+    }
+
+    /// Runs backward after forward: writes the gradients.
+    pub fn backward(&self, bindings: &mut AdBindings, _stream: &Stream) -> Result<()> {
+        self.check(bindings)?;
+        Ok(self.second.executable.run(&mut bindings.inner)?)
+    }
+}
+
+/// The memory report of §14.1 for training: arenas, then both schedules.
+impl fmt::Display for BackwardPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "forward and backward plan for {}", self.backend.name())?;
+        report(f, &[&self.first, &self.second])
+    }
+}
+
+/// Memory that runs of one backward plan read and write.
+pub struct AdBindings {
+    backward: Arc<Backward>,
+    values: Bindings,
+    inner: compiler::Bindings,
+    /// Of each output; none where no gradient depends on it.
+    cotangents: Vec<Option<Arc<dyn DeviceBuffer>>>,
+}
+
+impl AdBindings {
+    /// Inputs, parameters and outputs of the forward program.
+    pub fn values(&self) -> &Bindings {
+        &self.values
+    }
+
+    /// Inputs, parameters and outputs of the forward program.
+    pub fn values_mut(&mut self) -> &mut Bindings {
+        &mut self.values
+    }
+
+    /// Sets the cotangent of an output: what the loss changes by when it does. Smaller shapes are promoted.
+    pub fn write_cotangent(&mut self, output: ValueId, t: &Tensor) -> Result<()> {
+        let program = &self.backward.program;
+        let signature = program.signature(self.output(output).map(|i| program.outputs()[i])?);
+        fits(signature, t)?;
+        let Some(buffer) = &self.cotangents[self.output(output)?] else { return Ok(()) };
+        if signature.shape != t.shape() {
+            zero(&self.values.backend, &**buffer, signature.bytes())?;
+        }
+        t.rows_in(&signature.shape, |at, row| self.values.backend.write(&**buffer, at, row))
+    }
+
+    /// Sets the cotangent of an output from dense little-endian bytes.
+    pub fn write_cotangent_bytes(&mut self, output: ValueId, bytes: &[u8]) -> Result<()> {
+        let at = self.output(output)?;
+        let needed = self.backward.program.signature(output).bytes();
+        if needed != bytes.len() {
+            return Err(Error::arg(format!("{} bytes were given, the cotangent has {needed}", bytes.len())));
+        }
+        match &self.cotangents[at] {
+            Some(b) => self.values.backend.write(&**b, 0, bytes),
+            None => Ok(()),
+        }
+    }
+
+    fn output(&self, v: ValueId) -> Result<usize> {
+        let found = self.backward.program.outputs().iter().position(|o| *o == v);
+        found.ok_or_else(|| Error::arg(format!("value {} is no output of this program", v.0)))
+    }
+
+    /// The gradient of a parameter or, if asked for, of an input.
+    pub fn read_gradient(&self, v: ValueId) -> Result<Tensor> {
+        let signature = self.backward.program.value(v)?.signature.clone();
+        let mut bytes = vec![0; signature.bytes()];
+        self.read_gradient_bytes(v, &mut bytes)?;
+        Tensor::from_bytes(signature, &bytes)
+    }
+
+    /// Copies a gradient as dense little-endian bytes.
+    pub fn read_gradient_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
+        let Some(at) = self.backward.wrt.iter().position(|w| *w == v) else {
+            let is_input = self.backward.program.value(v)?.tag == Tag::Input;
+            let remedy = if is_input { "; ask for gradients of inputs" } else { "" };
+            return Err(Error::arg(format!("value {} has no gradient here{remedy}", v.0)));
+        };
+        let needed = self.backward.program.signature(v).bytes();
+        if needed != to.len() {
+            return Err(Error::arg(format!("room for {} bytes was given, the gradient has {needed}", to.len())));
+        }
+        self.values.backend.read(&*self.inner.outputs[at], 0, to)
+    }
+}

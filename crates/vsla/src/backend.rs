@@ -1,0 +1,198 @@
+//! Backend handles (§11): the processor, with memory from the system or from a table of functions the caller supplies.
+
+use crate::error::{Error, Result};
+use compiler::{ALIGN, Backend as _, DeviceBuffer, Executable};
+use cpu::{Cpu, HostBuffer};
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::{Arc, OnceLock};
+
+/// Memory functions of a caller (§11). Each gets the caller's `ctx` last.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct MemoryTable {
+    /// Memory of so many bytes at this alignment, or null.
+    pub alloc: Option<unsafe extern "C" fn(bytes: usize, alignment: usize, ctx: *mut c_void) -> *mut c_void>,
+    /// Gives memory back.
+    pub free: Option<unsafe extern "C" fn(ptr: *mut c_void, ctx: *mut c_void)>,
+    /// Copies from the host.
+    pub memcpy_h2d: Option<unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, bytes: usize, ctx: *mut c_void)>,
+    /// Copies to the host.
+    pub memcpy_d2h: Option<unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, bytes: usize, ctx: *mut c_void)>,
+    /// Fills with zeros.
+    pub memset_zero: Option<unsafe extern "C" fn(dst: *mut c_void, bytes: usize, ctx: *mut c_void)>,
+}
+
+/// A table with its context.
+struct Memory {
+    table: MemoryTable,
+    ctx: *mut c_void,
+}
+
+// SAFETY: whoever makes a backend from a table promises that its functions may be called from any thread.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
+/// A block from a table; gives itself back.
+struct Block {
+    memory: Arc<Memory>,
+    ptr: NonNull<u8>,
+}
+
+// SAFETY: the block is plain memory, used under the rules of `HostBuffer`; see `Memory` for the functions.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(free) = self.memory.table.free {
+            // SAFETY: the pointer came from this table's `alloc` and is given back once.
+            unsafe { free(self.ptr.as_ptr().cast(), self.memory.ctx) }
+        }
+    }
+}
+
+/// Where programs run. Cloning shares threads, kernels and memory functions.
+#[derive(Clone)]
+pub struct Backend {
+    cpu: Arc<Cpu>,
+    threads: usize,
+    memory: Option<Arc<Memory>>,
+}
+
+impl Backend {
+    /// The processor with so many threads. Results don't depend on their number.
+    pub fn cpu(threads: usize) -> Backend {
+        let threads = threads.max(1);
+        Backend { cpu: Arc::new(Cpu::new(threads)), threads, memory: None }
+    }
+
+    /// The backend of the per-op functions: every core of the machine.
+    pub fn shared() -> &'static Backend {
+        static SHARED: OnceLock<Backend> = OnceLock::new();
+        SHARED.get_or_init(|| Backend::cpu(std::thread::available_parallelism().map_or(1, |n| n.get())))
+    }
+
+    /// The same processor with memory for values from a caller's functions.
+    ///
+    /// # Safety
+    /// `alloc` gives null or memory aligned as asked that nothing else uses until `free` gets it, all functions do what
+    /// their names say, and they may be called from any thread while this backend or anything made by it lives. Memory
+    /// is read and written directly by the processor.
+    pub unsafe fn with_memory(&self, table: MemoryTable, ctx: *mut c_void) -> Result<Backend> {
+        let complete = table.alloc.is_some()
+            && table.free.is_some()
+            && table.memcpy_h2d.is_some()
+            && table.memcpy_d2h.is_some()
+            && table.memset_zero.is_some();
+        if !complete {
+            return Err(Error::arg("a memory table needs alloc, free, memcpy_h2d, memcpy_d2h and memset_zero"));
+        }
+        Ok(Backend { memory: Some(Arc::new(Memory { table, ctx })), ..self.clone() })
+    }
+
+    /// Threads that a run uses.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// For people.
+    pub fn name(&self) -> String {
+        self.cpu.name()
+    }
+
+    /// A zeroed arena.
+    pub(crate) fn arena(&self, bytes: usize) -> Result<Arc<HostBuffer>> {
+        let Some(memory) = &self.memory else {
+            return Ok(Arc::new(HostBuffer::new(bytes)?));
+        };
+        let size = bytes.next_multiple_of(ALIGN).max(ALIGN);
+        let (Some(alloc), Some(zero)) = (memory.table.alloc, memory.table.memset_zero) else {
+            return Err(Error::Unknown("an incomplete memory table".into()));
+        };
+        // SAFETY: by the promise of `with_memory`.
+        let ptr = unsafe { alloc(size, ALIGN, memory.ctx) };
+        let ptr = NonNull::new(ptr.cast::<u8>()).ok_or(Error::OutOfMemory { bytes: size })?;
+        let block = Arc::new(Block { memory: memory.clone(), ptr });
+        if ptr.as_ptr().align_offset(ALIGN) != 0 {
+            return Err(Error::Backend(format!("alloc gave memory that isn't aligned to {ALIGN} bytes")));
+        }
+        // SAFETY: fresh memory of `size` bytes, by the promise of `with_memory`.
+        let buffer = unsafe {
+            zero(ptr.as_ptr().cast(), size, memory.ctx);
+            HostBuffer::from_raw(ptr, bytes, block)
+        };
+        Ok(Arc::new(buffer))
+    }
+
+    /// Copies from the host to a value's memory.
+    pub(crate) fn write(&self, to: &dyn DeviceBuffer, offset: usize, from: &[u8]) -> Result<()> {
+        match (&self.memory, to.as_any().downcast_ref::<HostBuffer>()) {
+            (Some(m), Some(host)) if offset + from.len() <= to.bytes() => {
+                if let Some(copy) = m.table.memcpy_h2d {
+                    let dst = host.as_ptr().wrapping_add(offset);
+                    // SAFETY: the range was checked; the function is the caller's promise.
+                    unsafe { copy(dst.cast(), from.as_ptr().cast(), from.len(), m.ctx) };
+                }
+                Ok(())
+            }
+            _ => Ok(to.write(offset, from)?),
+        }
+    }
+
+    /// Copies from a value's memory to the host.
+    pub(crate) fn read(&self, from: &dyn DeviceBuffer, offset: usize, to: &mut [u8]) -> Result<()> {
+        match (&self.memory, from.as_any().downcast_ref::<HostBuffer>()) {
+            (Some(m), Some(host)) if offset + to.len() <= from.bytes() => {
+                if let Some(copy) = m.table.memcpy_d2h {
+                    let src = host.as_ptr().wrapping_add(offset);
+                    // SAFETY: the range was checked; the function is the caller's promise.
+                    unsafe { copy(to.as_mut_ptr().cast(), src.cast(), to.len(), m.ctx) };
+                }
+                Ok(())
+            }
+            _ => Ok(from.read(offset, to)?),
+        }
+    }
+}
+
+impl compiler::Backend for Backend {
+    fn name(&self) -> String {
+        self.cpu.name()
+    }
+
+    fn claims(&self, composite: &ir::ops::Composite, args: &[ir::Type]) -> bool {
+        self.cpu.claims(composite, args)
+    }
+
+    fn alloc(&self, bytes: usize) -> compiler::Result<Arc<dyn DeviceBuffer>> {
+        match self.arena(bytes) {
+            Ok(b) => Ok(b),
+            Err(Error::OutOfMemory { bytes }) => Err(compiler::Error::OutOfMemory { bytes, hint: "" }),
+            Err(e) => Err(compiler::Error::Backend(e.to_string())),
+        }
+    }
+
+    fn load(&self, program: compiler::Program) -> compiler::Result<Arc<dyn Executable>> {
+        self.cpu.load(program)
+    }
+}
+
+/// An order of execution (§7.4). On the processor a run has ended when `execute` returns, so a stream is always
+/// synchronised; it exists so that callers are written for devices where it isn't.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stream(());
+
+impl Stream {
+    /// A stream of a backend.
+    pub fn new(_backend: &Backend) -> Stream {
+        Stream(())
+    }
+
+    /// Returns when all that was started on the stream has ended.
+    pub fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+}

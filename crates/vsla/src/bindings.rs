@@ -1,0 +1,191 @@
+//! Bindings: the memory of a program's inputs, outputs and parameters.
+
+use crate::backend::Backend;
+use crate::describe::ValueId;
+use crate::error::{Error, Result};
+use crate::plan::{ArenaClass, Layout};
+use crate::program::Program;
+use crate::tensor::Tensor;
+use compiler::DeviceBuffer;
+use cpu::HostBuffer;
+use std::sync::Arc;
+
+/// Memory that runs of one plan read and write. Filled and read between runs; neither allocates.
+pub struct Bindings {
+    pub(crate) program: Arc<Program>,
+    pub(crate) backend: Backend,
+    pub(crate) inner: compiler::Bindings,
+    /// The whole of the PARAMS arena.
+    params: Arc<HostBuffer>,
+}
+
+/// One arena for the edges of a class.
+pub(crate) fn edge_arena(layout: &Layout, class: ArenaClass, backend: &Backend) -> Result<Arc<HostBuffer>> {
+    let edges = layout.edges.iter().map(|&i| &layout.intervals[i]);
+    let end = edges.filter(|i| i.class == class).map(|i| i.offset + i.bytes).max();
+    backend.arena(end.unwrap_or(0))
+}
+
+/// The memory of an input or output (inputs count first) inside its arena.
+pub(crate) fn edge(layout: &Layout, arena: &Arc<HostBuffer>, edge: usize) -> Result<Arc<dyn DeviceBuffer>> {
+    let i = &layout.intervals[layout.edges[edge]];
+    Ok(Arc::new(HostBuffer::part(arena, i.offset, i.bytes)?))
+}
+
+impl Bindings {
+    pub(crate) fn new(
+        program: &Arc<Program>,
+        layout: &Layout,
+        backend: &Backend,
+        share: Option<&Bindings>,
+    ) -> Result<Bindings> {
+        let params = match share {
+            None => edge_arena(layout, ArenaClass::Params, backend)?,
+            Some(other) => {
+                same_params(program, &other.program)?;
+                other.params.clone()
+            }
+        };
+        let external = edge_arena(layout, ArenaClass::External, backend)?;
+        let kept = edge_arena(layout, ArenaClass::Activations, backend)?;
+        let mut buffers = Vec::with_capacity(layout.edges.len());
+        for i in 0..layout.edges.len() {
+            let arena = match layout.intervals[layout.edges[i]].class {
+                ArenaClass::Params => &params,
+                ArenaClass::Activations => &kept,
+                _ => &external,
+            };
+            buffers.push(edge(layout, arena, i)?);
+        }
+        let outputs = buffers.split_off(layout.executable.program().inputs.len());
+        Ok(Bindings {
+            program: program.clone(),
+            backend: backend.clone(),
+            inner: compiler::Bindings { inputs: buffers, outputs },
+            params,
+        })
+    }
+
+    /// The program they are for.
+    pub fn program(&self) -> &Arc<Program> {
+        &self.program
+    }
+
+    fn place(&self, v: ValueId) -> Result<&Arc<dyn DeviceBuffer>> {
+        let p = &self.program;
+        let find = |list: &[ValueId]| list.iter().position(|x| *x == v);
+        if let Some(i) = find(p.inputs()) {
+            return Ok(&self.inner.inputs[i]);
+        }
+        if let Some(i) = find(p.params()) {
+            return Ok(&self.inner.inputs[p.inputs().len() + i]);
+        }
+        match find(p.outputs()) {
+            Some(i) => Ok(&self.inner.outputs[i]),
+            None => Err(Error::arg(format!("value {} is no input, parameter or output of this program", v.0))),
+        }
+    }
+
+    /// Sets an input or parameter. A tensor of smaller shape is promoted: the rest is zero.
+    pub fn write(&mut self, v: ValueId, t: &Tensor) -> Result<()> {
+        let buffer = self.place(v)?;
+        let wanted = self.program.signature(v);
+        fits(wanted, t)?;
+        if wanted.shape != t.shape() {
+            zero(&self.backend, &**buffer, wanted.bytes())?;
+        }
+        t.rows_in(&wanted.shape, |at, row| self.backend.write(&**buffer, at, row))
+    }
+
+    /// Sets an input or parameter from dense little-endian bytes of exactly its shape.
+    pub fn write_bytes(&mut self, v: ValueId, bytes: &[u8]) -> Result<()> {
+        let buffer = self.place(v)?;
+        check_len(self.program.signature(v).bytes(), bytes.len())?;
+        self.backend.write(&**buffer, 0, bytes)
+    }
+
+    /// The value of an input, parameter or output.
+    pub fn read(&self, v: ValueId) -> Result<Tensor> {
+        let signature = self.program.value(v)?.signature.clone();
+        let mut bytes = vec![0; signature.bytes()];
+        self.read_bytes(v, &mut bytes)?;
+        Tensor::from_bytes(signature, &bytes)
+    }
+
+    /// Copies the value of an input, parameter or output as dense little-endian bytes.
+    pub fn read_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
+        let buffer = self.place(v)?;
+        check_len(self.program.signature(v).bytes(), to.len())?;
+        self.backend.read(&**buffer, 0, to)
+    }
+
+    /// Seeds the random ops of the next runs; the same seed gives the same masks.
+    pub fn seed(&mut self, seed: u64) -> Result<()> {
+        let at = self.program.inputs().len() + self.program.params().len();
+        match self.inner.inputs.get(at) {
+            Some(b) => self.backend.write(&**b, 0, &seed.to_le_bytes()),
+            None => Err(Error::arg("this program has no random op, and so no seed")),
+        }
+    }
+
+    /// The memory of a value, for links.
+    pub(crate) fn buffer(&self, v: ValueId) -> Result<Arc<dyn DeviceBuffer>> {
+        self.place(v).cloned()
+    }
+
+    /// Takes the memory of another program's value as an input: nothing is copied (§10.1).
+    pub(crate) fn import(&mut self, input: ValueId, buffer: Arc<dyn DeviceBuffer>) -> Result<()> {
+        match self.program.inputs().iter().position(|x| *x == input) {
+            Some(i) => self.inner.inputs[i] = buffer,
+            None => return Err(Error::arg(format!("value {} is no input of the destination", input.0))),
+        }
+        Ok(())
+    }
+}
+
+fn check_len(needed: usize, got: usize) -> Result<()> {
+    if needed == got {
+        return Ok(());
+    }
+    Err(Error::arg(format!("{got} bytes were given, the value has {needed}")))
+}
+
+/// Whether a tensor is a representative that a value of this signature can hold.
+pub(crate) fn fits(wanted: &crate::Signature, t: &Tensor) -> Result<()> {
+    let s = t.signature();
+    if s.dtype != wanted.dtype {
+        return Err(Error::arg(format!("a tensor of {} where the program has {}", s.dtype, wanted.dtype)));
+    }
+    if s.model != wanted.model {
+        return Err(Error::arg(format!("a tensor of model {:?} where the program has {:?}", s.model, wanted.model)));
+    }
+    if s.shape.len() != wanted.shape.len() || s.shape.iter().zip(&wanted.shape).any(|(a, b)| a > b) {
+        return Err(Error::shape(
+            "write",
+            format!(
+                "shape {:?} doesn't fit into {:?}; use a larger profile, or shrink the tensor",
+                s.shape, wanted.shape
+            ),
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn zero(backend: &Backend, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
+    static ZEROS: [u8; 4096] = [0; 4096];
+    let mut at = 0;
+    while at < bytes {
+        let n = (bytes - at).min(ZEROS.len());
+        backend.write(to, at, &ZEROS[..n])?;
+        at += n;
+    }
+    Ok(())
+}
+
+fn same_params(a: &Program, b: &Program) -> Result<()> {
+    let list = |p: &Program| -> Vec<crate::Signature> { p.params().iter().map(|v| p.signature(*v).clone()).collect() };
+    if list(a) == list(b) {
+        return Ok(());
+    }
+    Err(Error::arg("programs share parameters only if they declare the same ones in the same order"))
+}

@@ -1,0 +1,271 @@
+//! Descriptions of programs (§3.1): values and nodes as plain data, in any order, and a builder that writes them.
+//!
+//! A description may be wrong in every way that §3.2 lists; [`Program::build`](crate::Program::build) says how.
+
+use crate::error::{Error, Result};
+use crate::infer::{Signature, infer};
+use crate::lower::Numerics;
+use crate::op::{Model, Op};
+use crate::program::Program;
+use ir::DType;
+
+/// Index of a value of a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(pub u32);
+
+/// What a value is to its program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub enum Tag {
+    /// A weight.
+    Param = 0,
+    /// Given for each run.
+    Input,
+    /// Given back by each run.
+    Output,
+    /// Inside.
+    Temp,
+}
+
+/// A value as described.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValueDesc {
+    /// For people and reports.
+    pub name: String,
+    /// Element type; of computed values it may be left out.
+    pub dtype: Option<DType>,
+    /// Logical shape; of computed values it may be left out.
+    pub shape: Option<Vec<usize>>,
+    /// Physical sizes; left out, they are powers of two.
+    pub capacity: Option<Vec<usize>>,
+    /// What the value is.
+    pub tag: Tag,
+    /// Semiring of an input or parameter.
+    pub model: Model,
+    /// Kept for backward, while values without this mark are computed again (§9.2).
+    pub checkpoint: bool,
+}
+
+/// A node as described.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NodeDesc {
+    /// What it computes.
+    pub op: Op,
+    /// Operands.
+    pub inputs: Vec<u32>,
+    /// Results.
+    pub outputs: Vec<u32>,
+}
+
+/// A program before validation.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Description {
+    /// Values; their ids are their places.
+    pub values: Vec<ValueDesc>,
+    /// Nodes in any order.
+    pub nodes: Vec<NodeDesc>,
+    /// Results of the program, in order.
+    pub outputs: Vec<u32>,
+    /// Choices for the whole program.
+    pub numerics: Numerics,
+}
+
+/// Writes a description op by op. An op that doesn't fit fails where it is written.
+///
+/// ```
+/// use vsla::{DType, ProgramBuilder};
+///
+/// let mut b = ProgramBuilder::new();
+/// let x = b.input("x", DType::F64, &[3])?;
+/// let w = b.param("w", DType::F64, &[2])?;
+/// let y = b.conv1d(x, w)?;
+/// b.output(y)?;
+/// let program = b.build()?;
+/// assert_eq!(program.signature(y).shape, [4]);
+/// # Ok::<(), vsla::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct ProgramBuilder {
+    description: Description,
+    signatures: Vec<Signature>,
+    model: Model,
+}
+
+impl ProgramBuilder {
+    /// An empty program whose inputs are of model A.
+    pub fn new() -> ProgramBuilder {
+        ProgramBuilder::default()
+    }
+
+    /// The model of inputs and parameters declared from here on.
+    pub fn model(&mut self, model: Model) -> &mut ProgramBuilder {
+        self.model = model;
+        self
+    }
+
+    /// Choices for the whole program.
+    pub fn numerics(&mut self, numerics: Numerics) -> &mut ProgramBuilder {
+        self.description.numerics = numerics;
+        self
+    }
+
+    fn value(&mut self, name: &str, signature: Signature, tag: Tag) -> ValueId {
+        self.description.values.push(ValueDesc {
+            name: name.to_string(),
+            dtype: Some(signature.dtype),
+            shape: Some(signature.shape.clone()),
+            capacity: None,
+            tag,
+            model: signature.model,
+            checkpoint: false,
+        });
+        self.signatures.push(signature);
+        ValueId(self.signatures.len() as u32 - 1)
+    }
+
+    fn given(&mut self, name: &str, dtype: DType, shape: &[usize], tag: Tag) -> Result<ValueId> {
+        crate::shape::check_dtype(name, dtype)?;
+        crate::shape::check_size(name, dtype, shape)?;
+        let model = self.model;
+        let signature = Signature { model, ..Signature::new(dtype, shape) };
+        Ok(self.value(name, signature, tag))
+    }
+
+    /// Something given for each run.
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<ValueId> {
+        self.given(name, dtype, shape, Tag::Input)
+    }
+
+    /// A weight.
+    pub fn param(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<ValueId> {
+        self.given(name, dtype, shape, Tag::Param)
+    }
+
+    /// Marks a value as a result of the program.
+    pub fn output(&mut self, v: ValueId) -> Result<()> {
+        self.signature(v)?;
+        self.description.outputs.push(v.0);
+        let value = &mut self.description.values[v.0 as usize];
+        if value.tag == Tag::Temp {
+            value.tag = Tag::Output;
+        }
+        Ok(())
+    }
+
+    /// Marks a value to be kept for backward; with one such mark, what has none is computed again (§9.2).
+    pub fn checkpoint(&mut self, v: ValueId) -> Result<()> {
+        self.signature(v)?;
+        self.description.values[v.0 as usize].checkpoint = true;
+        Ok(())
+    }
+
+    /// Dtype, shape and model of a value.
+    pub fn signature(&self, v: ValueId) -> Result<&Signature> {
+        let found = self.signatures.get(v.0 as usize);
+        found.ok_or_else(|| Error::arg(format!("value {} belongs to another program", v.0)))
+    }
+
+    /// Writes any op.
+    pub fn op(&mut self, op: Op, args: &[ValueId]) -> Result<Vec<ValueId>> {
+        let types: Vec<Signature> = args.iter().map(|&a| self.signature(a).cloned()).collect::<Result<_>>()?;
+        let outs = infer(&op, &types)?;
+        let inputs = args.iter().map(|a| a.0).collect();
+        let outputs: Vec<ValueId> = outs.into_iter().map(|s| self.value("", s, Tag::Temp)).collect();
+        self.description.nodes.push(NodeDesc { op, inputs, outputs: outputs.iter().map(|v| v.0).collect() });
+        Ok(outputs)
+    }
+
+    fn one(&mut self, op: Op, args: &[ValueId]) -> Result<ValueId> {
+        Ok(self.op(op, args)?[0])
+    }
+
+    /// Ends: validates and freezes.
+    pub fn build(self) -> Result<Program> {
+        Program::build(&self.description)
+    }
+
+    /// The description so far.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+}
+
+macro_rules! writes {
+    ($($(#[$doc:meta])* $name:ident($($arg:ident),* $(; $($attr:ident: $ty:ty),*)?) => $op:expr;)*) => {
+        impl ProgramBuilder { $(
+            $(#[$doc])*
+            pub fn $name(&mut self, $($arg: ValueId,)* $($($attr: $ty),*)?) -> Result<ValueId> {
+                self.one($op, &[$($arg),*])
+            }
+        )* }
+    };
+}
+
+writes! {
+    /// [`Op::Add`].
+    add(a, b) => Op::Add;
+    /// [`Op::Sub`].
+    sub(a, b) => Op::Sub;
+    /// [`Op::Hadamard`].
+    hadamard(a, b) => Op::Hadamard;
+    /// [`Op::Conv1d`].
+    conv1d(a, b) => Op::Conv1d;
+    /// [`Op::Kronecker`].
+    kronecker(a, b) => Op::Kronecker;
+    /// [`Op::Matmul`].
+    matmul(a, b) => Op::Matmul;
+    /// [`Op::Mask`].
+    mask(x, m) => Op::Mask;
+    /// [`Op::Softmax`].
+    softmax(x) => Op::Softmax;
+    /// [`Op::LayerNorm`].
+    layernorm(x, gamma, beta; eps: f64) => Op::LayerNorm { eps };
+    /// [`Op::RmsNorm`].
+    rmsnorm(x, gamma; eps: f64) => Op::RmsNorm { eps };
+    /// [`Op::Relu`].
+    relu(x) => Op::Relu;
+    /// [`Op::Gelu`] by the error function.
+    gelu(x) => Op::Gelu(crate::op::Gelu::Erf);
+    /// [`Op::Sigmoid`].
+    sigmoid(x) => Op::Sigmoid;
+    /// [`Op::Tanh`].
+    tanh(x) => Op::Tanh;
+    /// [`Op::Exp`].
+    exp(x) => Op::Exp;
+    /// [`Op::Log`].
+    log(x) => Op::Log;
+    /// [`Op::Dropout`].
+    dropout(x; rate: f64) => Op::Dropout { rate };
+    /// [`Op::Sum`].
+    sum(x; axis: i64) => Op::Sum { axis };
+    /// [`Op::Mean`].
+    mean(x; axis: i64) => Op::Mean { axis };
+    /// [`Op::MulScalar`] by a number.
+    mul_scalar(x; value: f64) => Op::MulScalar { value: Some(value) };
+    /// [`Op::MulScalar`] by a value of shape `[1]`.
+    scale_by(x, s) => Op::MulScalar { value: None };
+    /// [`Op::Repeat`].
+    repeat(x; count: usize) => Op::Repeat { count };
+    /// [`Op::Reshape`].
+    reshape(x; shape: &[usize]) => Op::Reshape { shape: shape.to_vec() };
+    /// [`Op::Transpose`].
+    transpose(x; permutation: &[usize]) => Op::Transpose { permutation: permutation.to_vec() };
+    /// [`Op::Slice`].
+    slice(x; start: &[usize], limit: &[usize]) => Op::Slice { start: start.to_vec(), limit: limit.to_vec() };
+    /// [`Op::Gather`].
+    gather(x; indices: &[usize]) => Op::Gather { indices: indices.to_vec() };
+    /// [`Op::Scatter`].
+    scatter(x; indices: &[usize], size: usize) => Op::Scatter { indices: indices.to_vec(), size };
+}
+
+impl ProgramBuilder {
+    /// [`Op::Stack`].
+    pub fn stack(&mut self, xs: &[ValueId]) -> Result<ValueId> {
+        self.one(Op::Stack, xs)
+    }
+
+    /// [`Op::Window`]: the stream of stacks of `size` neighbours.
+    pub fn window(&mut self, xs: &[ValueId], size: usize, stride: usize) -> Result<Vec<ValueId>> {
+        self.op(Op::Window { size, stride }, xs)
+    }
+}

@@ -1,0 +1,192 @@
+//! Convolution along the last axis, by blocks of a Toeplitz product or through a Fourier transform.
+//!
+//! Both paths compute in f64 and give `y[k] = Σ a[i]·b[k - i]`. The gradient of either operand is the cotangent
+//! correlated with the other, which is again a convolution, with the other operand reversed.
+
+use super::{Lowering, cut, fft, promote};
+use crate::error::Result;
+use crate::infer::Signature;
+use crate::shape::common;
+use ir::ops::{Composite, Derivative, Dot};
+use ir::{Build, Builder, DType, Graph, Type, Value};
+use std::sync::Arc;
+
+/// How a convolution is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Path {
+    /// Sums of products.
+    Direct,
+    /// Through a Fourier transform.
+    Fft,
+}
+
+/// Rows of a Toeplitz block; the longer operand is cut into pieces of this length.
+const BLOCK: usize = 64;
+/// Lengths of the shorter operand that are written out as shifted products.
+const UNROLLED: usize = 4;
+/// Up to so many overlapping blocks are added as shifted lines.
+const FEW_BLOCKS: usize = 6;
+/// Nanoseconds for a multiplication and addition of the blocked product, and for one of the transform's `5·L·log₂ L`
+/// operations while its data is in the first caches and after. Measured by `examples/conv_threshold.rs`.
+const DIRECT_NS: f64 = 0.11;
+const FFT_NS: f64 = 0.16;
+const FFT_LARGE_NS: f64 = 0.30;
+const FFT_LARGE: usize = 8192;
+
+/// The cheaper path for lengths `m` and `n`, by a model of both costs fitted to measurements.
+pub fn conv_path(m: usize, n: usize) -> Path {
+    let (short, long) = (m.min(n), m.max(n));
+    if short <= BLOCK {
+        return Path::Direct;
+    }
+    let rows = long.div_ceil(BLOCK) * BLOCK;
+    let direct = (rows * (short + BLOCK - 1)) as f64 * DIRECT_NS;
+    let points = fft::points(m + n - 1);
+    let each = if points >= FFT_LARGE { FFT_LARGE_NS } else { FFT_NS };
+    // Two complex transforms and a product of spectra.
+    let transform = 2.2 * 5.0 * points as f64 * (points as f64).log2() * each;
+    if direct <= transform { Path::Direct } else { Path::Fft }
+}
+
+impl Lowering {
+    pub(super) fn conv(&mut self, x: Value, y: Value, out: &Signature) -> Result<Value> {
+        let b = &mut self.builder;
+        let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
+        let last = xs.len() - 1;
+        // A batch that one operand lacks is a convolution with zero.
+        let batch = common(&xs[..last], &ys[..last]);
+        if batch.contains(&0) {
+            return Ok(b.zeros(&out.ty())?);
+        }
+        let rows: usize = batch.iter().product();
+        let (m, n) = (xs[last], ys[last]);
+        let x = cut(b, x, &[&batch[..], &[m]].concat())?;
+        let x = b.reshape(x, &[rows, m])?;
+        let y = cut(b, y, &[&batch[..], &[n]].concat())?;
+        let y = b.reshape(y, &[rows, n])?;
+        let op = composite(out.dtype, rows, m, n, self.numerics.conv)?;
+        let v = b.one(op.into(), &[x, y])?;
+        let v = b.reshape(v, &[&batch[..], &[m + n - 1]].concat())?;
+        promote(b, v, &out.shape)
+    }
+}
+
+/// `[rows, m] * [rows, n] -> [rows, m + n - 1]` with its gradient.
+fn composite(dtype: DType, rows: usize, m: usize, n: usize, path: Option<Path>) -> Result<Composite> {
+    let (xt, yt) = (Type::new(dtype, &[rows, m]), Type::new(dtype, &[rows, n]));
+    let zt = Type::new(dtype, &[rows, m + n - 1]);
+    let mut b = Builder::new();
+    let (x, y) = (b.graph.input(xt.clone()), b.graph.input(yt.clone()));
+    let z = product(&mut b, x, y, path)?;
+    let body = b.finish(&[z]);
+
+    let mut b = Builder::new();
+    let (x, y) = (b.graph.input(xt), b.graph.input(yt));
+    let (_z, g) = (b.graph.input(zt.clone()), b.graph.input(zt));
+    // corr(g, y)[i] = Σ g[i + j]·y[j] = (g * reversed y)[i + n - 1].
+    let dx = correlate(&mut b, g, y, m, path)?;
+    let dy = correlate(&mut b, g, x, n, path)?;
+    let vjp = b.finish(&[dx, dy]);
+    Ok(named(body, vjp))
+}
+
+fn named(body: Graph, vjp: Graph) -> Composite {
+    Composite {
+        name: "vsla.conv1d".to_string(),
+        params: Vec::new(),
+        body: Arc::new(body),
+        public: 1,
+        derivative: Derivative::Vjp(Arc::new(vjp)),
+    }
+}
+
+/// The `keep` elements of the correlation of `g` with `y` that have all of `y` under `g`.
+fn correlate(b: &mut Builder, g: Value, y: Value, keep: usize, path: Option<Path>) -> Result<Value> {
+    let n = b.ty(y).shape[1];
+    let reversed = b.flip(y, &[1])?;
+    let full = product(b, g, reversed, path)?;
+    Ok(b.slice_axis(full, 1, n - 1, n - 1 + keep)?)
+}
+
+fn product(b: &mut Builder, x: Value, y: Value, path: Option<Path>) -> Result<Value> {
+    let dtype = b.ty(x).dtype;
+    let (m, n) = (b.ty(x).shape[1], b.ty(y).shape[1]);
+    let (x, y) = (b.cast(x, DType::F64)?, b.cast(y, DType::F64)?);
+    let (short, long) = if m <= n { (x, y) } else { (y, x) };
+    let z = match path.unwrap_or_else(|| conv_path(m, n)) {
+        Path::Fft => fft::convolve(b, x, y)?,
+        Path::Direct if m.min(n) <= UNROLLED => unrolled(b, short, long)?,
+        Path::Direct => blocked(b, short, long)?,
+    };
+    Ok(b.cast(z, dtype)?)
+}
+
+/// `Σ short[i] · (long shifted by i)`.
+fn unrolled(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
+    let (s, l) = (b.ty(short).shape[1], b.ty(long).shape[1]);
+    let rows = b.ty(short).shape[0];
+    let shape = [rows, s + l - 1];
+    let zero = b.scalar(DType::F64, 0.0)?;
+    let mut sum: Option<Value> = None;
+    for i in 0..s {
+        let c = b.slice_axis(short, 1, i, i + 1)?;
+        let c = b.broadcast(c, &shape, &[0, 1])?;
+        let shifted = b.pad(long, zero, &[0, i as i64], &[0, (s - 1 - i) as i64], &[0, 0])?;
+        let term = b.mul(c, shifted)?;
+        sum = b.add_opt(sum, Some(term))?;
+    }
+    Ok(sum.expect("the shorter operand is not empty"))
+}
+
+/// The longer operand in pieces of `BLOCK`, each times one Toeplitz matrix of the shorter; pieces overlap and add.
+fn blocked(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
+    let (rows, s) = (b.ty(short).shape[0], b.ty(short).shape[1]);
+    let l = b.ty(long).shape[1];
+    let p = BLOCK.min(l.next_multiple_of(8));
+    let q = l.div_ceil(p);
+    let width = s + p - 1;
+    // T[i, k] = short[k - i]: rows of `short` and p zeros, read with a row length that is one less.
+    let padded = promote(b, short, &[rows, s + p])?;
+    let many = b.broadcast(padded, &[rows, p, s + p], &[0, 2])?;
+    let flat = b.reshape(many, &[rows, p * (s + p)])?;
+    let flat = cut(b, flat, &[rows, p * width])?;
+    let toeplitz = b.reshape(flat, &[rows, p, width])?;
+    let pieces = promote(b, long, &[rows, q * p])?;
+    let pieces = b.reshape(pieces, &[rows, q, p])?;
+    let parts = b.one(Dot::batched_matmul(DType::F64, 1).into(), &[pieces, toeplitz])?;
+    let blocks = width.div_ceil(p);
+    let sum = if blocks <= FEW_BLOCKS { overlapped(b, parts, p)? } else { skewed(b, parts, blocks)? };
+    cut(b, sum, &[rows, s + l - 1])
+}
+
+/// Column block `c` of piece `k` belongs at `(k + c)·p`: a sum of shifted lines.
+fn overlapped(b: &mut Builder, parts: Value, p: usize) -> Result<Value> {
+    let shape = b.ty(parts).shape;
+    let (rows, q, width) = (shape[0], shape[1], shape[2]);
+    let blocks = width.div_ceil(p);
+    let zero = b.scalar(DType::F64, 0.0)?;
+    let mut sum: Option<Value> = None;
+    for c in 0..blocks {
+        let limit = ((c + 1) * p).min(width);
+        let block = b.slice_axis(parts, 2, c * p, limit)?;
+        let block = promote(b, block, &[rows, q, p])?;
+        let line = b.reshape(block, &[rows, q * p])?;
+        let high = ((blocks - 1 - c) * p) as i64;
+        let line = b.pad(line, zero, &[0, (c * p) as i64], &[0, high], &[0, 0])?;
+        sum = b.add_opt(sum, Some(line))?;
+    }
+    Ok(sum.expect("a matrix has columns"))
+}
+
+/// The same for many blocks: rows read with a length that is one block less stand under each other, and are summed.
+fn skewed(b: &mut Builder, parts: Value, blocks: usize) -> Result<Value> {
+    let shape = b.ty(parts).shape;
+    let (rows, q) = (shape[0], shape[1]);
+    let wide = q + blocks;
+    let padded = promote(b, parts, &[rows, q, wide * BLOCK])?;
+    let flat = b.reshape(padded, &[rows, q * wide, BLOCK])?;
+    let flat = cut(b, flat, &[rows, q * (wide - 1), BLOCK])?;
+    let stacked = b.reshape(flat, &[rows, q, wide - 1, BLOCK])?;
+    let sum = b.sum(stacked, &[1])?;
+    Ok(b.reshape(sum, &[rows, (wide - 1) * BLOCK])?)
+}

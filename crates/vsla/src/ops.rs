@@ -1,0 +1,174 @@
+//! Ops on tensors (§18): each is a program of one op, planned once for its shapes and kept.
+
+use crate::backend::{Backend, Stream};
+use crate::bindings::Bindings;
+use crate::describe::{ProgramBuilder, ValueId};
+use crate::error::{Error, Result};
+use crate::infer::Signature;
+use crate::lower::Numerics;
+use crate::op::Op;
+use crate::plan::Plan;
+use crate::tensor::Tensor;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// One-op programs kept ready.
+const KEPT: usize = 256;
+
+struct Ready {
+    plan: Plan,
+    bindings: Bindings,
+}
+
+#[derive(Default)]
+struct Cache {
+    ready: BTreeMap<String, (u64, Ready)>,
+    clock: u64,
+}
+
+static CACHE: Mutex<Cache> = Mutex::new(Cache { ready: BTreeMap::new(), clock: 0 });
+
+/// Runs any op on tensors. `seed` is for random ops.
+pub fn run(op: &Op, args: &[&Tensor], numerics: Numerics, seed: u64) -> Result<Vec<Tensor>> {
+    let signatures: Vec<Signature> = args.iter().map(|t| t.signature().clone()).collect();
+    let key = format!("{op:?} {signatures:?} {numerics:?}");
+    let taken = lock().ready.remove(&key);
+    let mut ready = match taken {
+        Some((_, r)) => r,
+        None => prepare(op, &signatures, numerics)?,
+    };
+    let program = ready.plan.program().clone();
+    for (v, t) in program.inputs().iter().zip(args) {
+        ready.bindings.write(*v, t)?;
+    }
+    if program.is_random() {
+        ready.bindings.seed(seed)?;
+    }
+    ready.plan.execute(&mut ready.bindings, &Stream::default())?;
+    let outs = program.outputs().iter().map(|v| ready.bindings.read(*v)).collect();
+    keep(key, ready);
+    outs
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Cache> {
+    CACHE.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+fn prepare(op: &Op, signatures: &[Signature], numerics: Numerics) -> Result<Ready> {
+    let mut b = ProgramBuilder::new();
+    b.numerics(numerics);
+    let mut inputs: Vec<ValueId> = Vec::with_capacity(signatures.len());
+    for s in signatures {
+        b.model(s.model);
+        inputs.push(b.input("", s.dtype, &s.shape)?);
+    }
+    for v in b.op(op.clone(), &inputs)? {
+        b.output(v)?;
+    }
+    let plan = Plan::new(&Arc::new(b.build()?), Backend::shared())?;
+    let bindings = plan.bind()?;
+    Ok(Ready { plan, bindings })
+}
+
+fn keep(key: String, ready: Ready) {
+    let mut cache = lock();
+    cache.clock += 1;
+    let now = cache.clock;
+    cache.ready.insert(key, (now, ready));
+    if cache.ready.len() > KEPT {
+        let oldest = cache.ready.iter().min_by_key(|(_, (t, _))| *t).map(|(k, _)| k.clone());
+        if let Some(k) = oldest {
+            cache.ready.remove(&k);
+        }
+    }
+}
+
+fn one(op: Op, args: &[&Tensor]) -> Result<Tensor> {
+    first(run(&op, args, Numerics::default(), 0)?)
+}
+
+fn first(outs: Vec<Tensor>) -> Result<Tensor> {
+    outs.into_iter().next().ok_or_else(|| Error::Unknown("an op without a result".into()))
+}
+
+macro_rules! methods {
+    ($($(#[$doc:meta])* $name:ident(self $(, $arg:ident)* $(; $($attr:ident: $ty:ty),*)?) => $op:expr;)*) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            pub fn $name(&self, $($arg: &Tensor,)* $($($attr: $ty),*)?) -> Result<Tensor> {
+                one($op, &[self $(, $arg)*])
+            }
+        )* }
+    };
+}
+
+methods! {
+    /// [`Op::Add`].
+    add(self, other) => Op::Add;
+    /// [`Op::Sub`].
+    sub(self, other) => Op::Sub;
+    /// [`Op::Hadamard`].
+    hadamard(self, other) => Op::Hadamard;
+    /// [`Op::Conv1d`].
+    conv1d(self, other) => Op::Conv1d;
+    /// [`Op::Kronecker`].
+    kronecker(self, other) => Op::Kronecker;
+    /// [`Op::Matmul`].
+    matmul(self, other) => Op::Matmul;
+    /// [`Op::Mask`].
+    mask(self, m) => Op::Mask;
+    /// [`Op::Softmax`].
+    softmax(self) => Op::Softmax;
+    /// [`Op::LayerNorm`].
+    layernorm(self, gamma, beta; eps: f64) => Op::LayerNorm { eps };
+    /// [`Op::RmsNorm`].
+    rmsnorm(self, gamma; eps: f64) => Op::RmsNorm { eps };
+    /// [`Op::Relu`].
+    relu(self) => Op::Relu;
+    /// [`Op::Gelu`] by the error function.
+    gelu(self) => Op::Gelu(crate::op::Gelu::Erf);
+    /// [`Op::Sigmoid`].
+    sigmoid(self) => Op::Sigmoid;
+    /// [`Op::Tanh`].
+    tanh(self) => Op::Tanh;
+    /// [`Op::Exp`].
+    exp(self) => Op::Exp;
+    /// [`Op::Log`].
+    log(self) => Op::Log;
+    /// [`Op::Sum`].
+    sum(self; axis: i64) => Op::Sum { axis };
+    /// [`Op::Mean`].
+    mean(self; axis: i64) => Op::Mean { axis };
+    /// [`Op::MulScalar`] by a number.
+    mul_scalar(self; value: f64) => Op::MulScalar { value: Some(value) };
+    /// [`Op::Repeat`].
+    repeat(self; count: usize) => Op::Repeat { count };
+    /// [`Op::Reshape`].
+    reshape(self; shape: &[usize]) => Op::Reshape { shape: shape.to_vec() };
+    /// [`Op::Transpose`].
+    transpose(self; permutation: &[usize]) => Op::Transpose { permutation: permutation.to_vec() };
+    /// [`Op::Slice`].
+    slice(self; start: &[usize], limit: &[usize]) => Op::Slice { start: start.to_vec(), limit: limit.to_vec() };
+    /// [`Op::Gather`].
+    gather(self; indices: &[usize]) => Op::Gather { indices: indices.to_vec() };
+    /// [`Op::Scatter`].
+    scatter(self; indices: &[usize], size: usize) => Op::Scatter { indices: indices.to_vec(), size };
+}
+
+impl Tensor {
+    /// [`Op::Dropout`] with a mask from a seed.
+    pub fn dropout(&self, rate: f64, seed: u64) -> Result<Tensor> {
+        first(run(&Op::Dropout { rate }, &[self], Numerics::default(), seed)?)
+    }
+
+    /// [`Op::Stack`].
+    pub fn stack(parts: &[&Tensor]) -> Result<Tensor> {
+        one(Op::Stack, parts)
+    }
+
+    /// [`Op::Conv1d`] by a path of the caller's choice.
+    pub fn conv1d_by(&self, other: &Tensor, path: crate::Path) -> Result<Tensor> {
+        let numerics = Numerics { conv: Some(path), ..Numerics::default() };
+        first(run(&Op::Conv1d, &[self, other], numerics, 0)?)
+    }
+}

@@ -1,0 +1,148 @@
+//! Profiles (§6.3): a program compiled and bound for each of a few sizes, and a router that picks the smallest that fits.
+//!
+//! Nothing is compiled, planned or allocated when another bucket is chosen, and no size is forced on all.
+
+use crate::backend::{Backend, Stream};
+use crate::bindings::{Bindings, fits};
+use crate::error::{Error, Result};
+use crate::plan::Plan;
+use crate::program::Program;
+use crate::tensor::Tensor;
+use std::sync::Arc;
+
+/// A program ready to run for one family of shapes.
+pub struct Profile {
+    plan: Plan,
+    bindings: Bindings,
+}
+
+impl Profile {
+    /// Plans and binds a program.
+    pub fn compile(program: &Arc<Program>, backend: &Backend) -> Result<Profile> {
+        let plan = Plan::new(program, backend)?;
+        let bindings = plan.bind()?;
+        Ok(Profile { plan, bindings })
+    }
+
+    /// Plans and binds a program with the parameters of another profile.
+    pub fn compile_sharing(program: &Arc<Program>, backend: &Backend, other: &Profile) -> Result<Profile> {
+        let plan = Plan::new(program, backend)?;
+        let bindings = plan.bind_sharing(&other.bindings)?;
+        Ok(Profile { plan, bindings })
+    }
+
+    /// The plan.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// Inputs, outputs and parameters.
+    pub fn bindings(&self) -> &Bindings {
+        &self.bindings
+    }
+
+    /// Inputs, outputs and parameters.
+    pub fn bindings_mut(&mut self) -> &mut Bindings {
+        &mut self.bindings
+    }
+
+    /// Whether these tensors are inputs of this profile, after promotion.
+    pub fn takes(&self, inputs: &[&Tensor]) -> bool {
+        let program = self.plan.program();
+        inputs.len() == program.inputs().len()
+            && (program.inputs().iter().zip(inputs)).all(|(v, t)| holds(program.signature(*v), t))
+    }
+
+    /// Sets the inputs, in order, and runs. Allocates nothing.
+    pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<()> {
+        let program = self.plan.program();
+        if inputs.len() != program.inputs().len() {
+            return Err(Error::arg(format!("{} inputs, the program has {}", inputs.len(), program.inputs().len())));
+        }
+        for (v, t) in program.inputs().iter().zip(inputs) {
+            fits(program.signature(*v), t)?;
+        }
+        for (v, t) in program.inputs().iter().zip(inputs) {
+            self.bindings.write(*v, t)?;
+        }
+        self.plan.execute(&mut self.bindings, stream)
+    }
+}
+
+/// `fits` without a message, which would allocate.
+fn holds(wanted: &crate::Signature, t: &Tensor) -> bool {
+    let s = t.signature();
+    (s.dtype, s.model, s.shape.len()) == (wanted.dtype, wanted.model, wanted.shape.len())
+        && s.shape.iter().zip(&wanted.shape).all(|(a, b)| a <= b)
+}
+
+/// Profiles of one model, smallest first, with one set of parameters.
+pub struct Router {
+    profiles: Vec<Profile>,
+}
+
+impl Router {
+    /// Compiles a profile for each bucket. Programs declare the same parameters; they share one PARAMS arena.
+    ///
+    /// ```
+    /// use vsla::{Backend, DType, ProgramBuilder, Router, Stream, Tensor};
+    ///
+    /// let mut router = Router::compile(&[4, 16], &Backend::cpu(1), |n| {
+    ///     let mut b = ProgramBuilder::new();
+    ///     let x = b.input("x", DType::F64, &[n])?;
+    ///     let w = b.param("w", DType::F64, &[2])?;
+    ///     let y = b.conv1d(x, w)?;
+    ///     b.output(y)?;
+    ///     b.build()
+    /// })?;
+    /// assert_eq!(router.route(&[&Tensor::vector(&[1.0f64; 5])])?, 1);
+    /// # Ok::<(), vsla::Error>(())
+    /// ```
+    pub fn compile(
+        buckets: &[usize],
+        backend: &Backend,
+        mut build: impl FnMut(usize) -> Result<Program>,
+    ) -> Result<Router> {
+        let mut sizes = buckets.to_vec();
+        sizes.sort_unstable();
+        sizes.dedup();
+        let mut profiles: Vec<Profile> = Vec::with_capacity(sizes.len());
+        for n in sizes {
+            let program = Arc::new(build(n)?);
+            profiles.push(match profiles.first() {
+                None => Profile::compile(&program, backend)?,
+                Some(first) => Profile::compile_sharing(&program, backend, first)?,
+            });
+        }
+        if profiles.is_empty() {
+            return Err(Error::arg("a router needs at least one bucket"));
+        }
+        Ok(Router { profiles })
+    }
+
+    /// The profiles, smallest first.
+    pub fn profiles(&self) -> &[Profile] {
+        &self.profiles
+    }
+
+    /// A profile to set parameters of; all share them.
+    pub fn profile_mut(&mut self, i: usize) -> Option<&mut Profile> {
+        self.profiles.get_mut(i)
+    }
+
+    /// The smallest profile that takes these inputs.
+    pub fn route(&self, inputs: &[&Tensor]) -> Result<usize> {
+        self.profiles.iter().position(|p| p.takes(inputs)).ok_or_else(|| {
+            let shapes: Vec<String> = inputs.iter().map(|t| t.signature().to_string()).collect();
+            Error::shape("route", format!("no profile takes inputs ({}); add a larger bucket", shapes.join(", ")))
+        })
+    }
+
+    /// Runs the smallest profile that takes these inputs, and gives it, with its outputs bound. Allocates nothing.
+    pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<&Profile> {
+        let at = self.route(inputs)?;
+        let profile = &mut self.profiles[at];
+        profile.run(inputs, stream)?;
+        Ok(profile)
+    }
+}

@@ -1,0 +1,335 @@
+//! Programs: validated, frozen, with their graph (§3.2).
+//!
+//! # What validation guarantees
+//!
+//! 1. Nodes stand in a topological order; there is no cycle.
+//! 2. Every id names a value, and every value has exactly one source.
+//! 3. Dtypes are f32, f64, f16 or bf16, and alike where an op needs that.
+//! 4. Models don't meet; convolution is of model A, the Kronecker product of model B.
+//! 5. No value has rank 0.
+//! 6. Every shape is known, and is what inference says.
+//! 7. Capacity is at least the shape on every axis.
+//! 8. No product of sizes overflows, neither of shapes nor of capacities.
+
+use crate::describe::{Description, NodeDesc, Tag, ValueDesc, ValueId};
+use crate::error::{Error, Fault, Result};
+use crate::infer::{Signature, infer};
+use crate::lower::{Lowering, Numerics};
+use crate::op::Op;
+use crate::shape::{check_dtype, check_size, default_capacity};
+use ir::ops::Name;
+use ir::{Build, Builder, DType, Graph};
+use std::fmt;
+
+/// A validated value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// For people and reports.
+    pub name: String,
+    /// Dtype, logical shape, model.
+    pub signature: Signature,
+    /// Physical sizes before planning, at least the shape.
+    pub capacity: Vec<usize>,
+    /// What it is to the program.
+    pub tag: Tag,
+    /// Kept for backward.
+    pub checkpoint: bool,
+}
+
+/// A validated node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What it computes.
+    pub op: Op,
+    /// Operands.
+    pub inputs: Vec<ValueId>,
+    /// Results.
+    pub outputs: Vec<ValueId>,
+}
+
+/// A frozen program.
+#[derive(Clone, Debug)]
+pub struct Program {
+    values: Vec<Value>,
+    nodes: Vec<Node>,
+    params: Vec<ValueId>,
+    inputs: Vec<ValueId>,
+    outputs: Vec<ValueId>,
+    numerics: Numerics,
+    graph: Graph,
+}
+
+impl Program {
+    /// Validates a description.
+    pub fn build(d: &Description) -> Result<Program> {
+        let order = topological(d)?;
+        let mut signatures: Vec<Option<Signature>> = Vec::with_capacity(d.values.len());
+        for (i, v) in d.values.iter().enumerate() {
+            signatures.push(declared(i, v)?);
+        }
+        let mut nodes = Vec::with_capacity(d.nodes.len());
+        for &k in &order {
+            nodes.push(node(&d.nodes[k], &d.values, &mut signatures)?);
+        }
+        let mut values = Vec::with_capacity(d.values.len());
+        for (i, (v, s)) in d.values.iter().zip(signatures).enumerate() {
+            values.push(value(i, v, s.ok_or(Fault::NoProducer { id: i as u32 })?)?);
+        }
+        if d.outputs.is_empty() {
+            return Err(Fault::NoOutputs.into());
+        }
+        let outputs: Vec<ValueId> = d.outputs.iter().map(|&v| ValueId(v)).collect();
+        let with_tag = |tag: Tag| -> Vec<ValueId> {
+            let ids = (0..values.len()).filter(|&i| d.values[i].tag == tag);
+            ids.map(|i| ValueId(i as u32)).collect()
+        };
+        let (params, inputs) = (with_tag(Tag::Param), with_tag(Tag::Input));
+        let mut program = Program { values, nodes, params, inputs, outputs, numerics: d.numerics, graph: Graph::new() };
+        for v in program.outputs.clone() {
+            let tag = &mut program.values[v.0 as usize].tag;
+            if *tag == Tag::Temp {
+                *tag = Tag::Output;
+            }
+        }
+        program.graph = program.lower()?;
+        Ok(program)
+    }
+
+    /// Inputs of the graph: inputs, parameters, then the seed if a random op needs one.
+    fn lower(&self) -> Result<Graph> {
+        let mut l = Lowering { builder: Builder::new(), numerics: self.numerics, seed: None, draws: 0 };
+        let mut at: Vec<Option<ir::Value>> = vec![None; self.values.len()];
+        for v in self.inputs.iter().chain(&self.params) {
+            let ty = self.signature(*v).ty();
+            at[v.0 as usize] = Some(l.builder.graph.input(ty));
+        }
+        if self.is_random() {
+            l.seed = Some(l.builder.input(DType::U32, &[2]));
+        }
+        let missing = || Error::Unknown("a node before its operands".into());
+        for n in &self.nodes {
+            let args: Option<Vec<ir::Value>> = n.inputs.iter().map(|v| at[v.0 as usize]).collect();
+            let outs: Vec<Signature> = n.outputs.iter().map(|v| self.signature(*v).clone()).collect();
+            let results = l.op(&n.op, &args.ok_or_else(missing)?, &outs)?;
+            for (v, mut r) in n.outputs.iter().zip(results) {
+                if self.values[v.0 as usize].checkpoint {
+                    r = l.builder.one(Name::new(checkpoint_name(*v)).into(), &[r])?;
+                }
+                at[v.0 as usize] = Some(r);
+            }
+        }
+        let outs: Option<Vec<ir::Value>> = self.outputs.iter().map(|v| at[v.0 as usize]).collect();
+        Ok(l.builder.finish(&outs.ok_or_else(missing)?))
+    }
+
+    /// Whether it has random ops, and so a seed.
+    pub fn is_random(&self) -> bool {
+        self.nodes.iter().any(|n| matches!(n.op, Op::Dropout { .. }))
+    }
+
+    /// The values, by id.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// The nodes in execution order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// Inputs in the order they were declared.
+    pub fn inputs(&self) -> &[ValueId] {
+        &self.inputs
+    }
+
+    /// Parameters in the order they were declared.
+    pub fn params(&self) -> &[ValueId] {
+        &self.params
+    }
+
+    /// Outputs in order.
+    pub fn outputs(&self) -> &[ValueId] {
+        &self.outputs
+    }
+
+    /// A value.
+    pub fn value(&self, v: ValueId) -> Result<&Value> {
+        let found = self.values.get(v.0 as usize);
+        found.ok_or_else(|| Error::arg(format!("there is no value {} in this program", v.0)))
+    }
+
+    /// Dtype, shape and model of a value of this program; panics for a value of another.
+    pub fn signature(&self, v: ValueId) -> &Signature {
+        &self.values[v.0 as usize].signature
+    }
+
+    /// The value with a name.
+    pub fn find(&self, name: &str) -> Option<ValueId> {
+        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
+    }
+
+    /// What runs: from inputs, parameters and seed to outputs.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The names of checkpointed values in the graph.
+    pub(crate) fn checkpoints(&self) -> Vec<String> {
+        let marked = (0..self.values.len()).filter(|&i| self.values[i].checkpoint);
+        marked.map(|i| checkpoint_name(ValueId(i as u32))).collect()
+    }
+}
+
+fn checkpoint_name(v: ValueId) -> String {
+    format!("vsla.{}", v.0)
+}
+
+/// The order in which nodes can run, or who waits for whom.
+fn topological(d: &Description) -> Result<Vec<usize>> {
+    let count = d.values.len();
+    let check = |place: &dyn Fn() -> String, id: u32| -> Result<()> {
+        if (id as usize) < count {
+            return Ok(());
+        }
+        let place = place();
+        Err(Fault::MissingValue { place, id, count }.into())
+    };
+    let given = |id: u32| matches!(d.values[id as usize].tag, Tag::Param | Tag::Input);
+    let mut source: Vec<Option<usize>> = vec![None; count];
+    for (k, n) in d.nodes.iter().enumerate() {
+        for &id in n.inputs.iter().chain(&n.outputs) {
+            check(&|| format!("node {k} ({})", n.op.name()), id)?;
+        }
+        for &id in &n.outputs {
+            if given(id) || source[id as usize].replace(k).is_some() {
+                return Err(Fault::Producers { id }.into());
+            }
+        }
+    }
+    for &id in &d.outputs {
+        check(&|| "the list of outputs".to_string(), id)?;
+    }
+    let mut waits: Vec<usize> = Vec::with_capacity(d.nodes.len());
+    let mut readers: Vec<Vec<usize>> = vec![Vec::new(); d.nodes.len()];
+    for (k, n) in d.nodes.iter().enumerate() {
+        let mut count = 0;
+        for &id in &n.inputs {
+            match source[id as usize] {
+                Some(s) => {
+                    readers[s].push(k);
+                    count += 1;
+                }
+                None if given(id) => {}
+                None => return Err(Fault::NoProducer { id }.into()),
+            }
+        }
+        waits.push(count);
+    }
+    // Ready nodes by their number: a description that is in order stays in order.
+    let mut ready: std::collections::BTreeSet<usize> = (0..waits.len()).filter(|&k| waits[k] == 0).collect();
+    let mut order = Vec::with_capacity(waits.len());
+    while let Some(k) = ready.pop_first() {
+        order.push(k);
+        for &r in &readers[k] {
+            waits[r] -= 1;
+            if waits[r] == 0 {
+                ready.insert(r);
+            }
+        }
+    }
+    if order.len() < waits.len() {
+        let nodes = (0..waits.len()).filter(|&k| waits[k] > 0).collect();
+        return Err(Fault::Cycle { nodes }.into());
+    }
+    Ok(order)
+}
+
+/// The signature of a given value; of a computed one, nothing yet.
+fn declared(id: usize, v: &ValueDesc) -> Result<Option<Signature>> {
+    if !matches!(v.tag, Tag::Param | Tag::Input) {
+        return Ok(None);
+    }
+    let place = place(id, v);
+    let (Some(dtype), Some(shape)) = (v.dtype, &v.shape) else {
+        return Err(Error::arg(format!("{place} needs a dtype and a shape, since nothing computes it")));
+    };
+    check_dtype(&place, dtype)?;
+    check_size(&place, dtype, shape)?;
+    Ok(Some(Signature { dtype, shape: shape.clone(), model: v.model }))
+}
+
+fn place(id: usize, v: &ValueDesc) -> String {
+    match v.name.as_str() {
+        "" => format!("value {id}"),
+        name => format!("value {id} ({name})"),
+    }
+}
+
+fn node(n: &NodeDesc, values: &[ValueDesc], signatures: &mut [Option<Signature>]) -> Result<Node> {
+    let known = |&id: &u32| signatures[id as usize].clone().ok_or(Fault::NoProducer { id });
+    let args = n.inputs.iter().map(known).collect::<std::result::Result<Vec<_>, _>>()?;
+    let outs = infer(&n.op, &args)?;
+    if outs.len() != n.outputs.len() {
+        return Err(Fault::Arity {
+            op: n.op.name(),
+            expected: format!("{} results", outs.len()),
+            got: n.outputs.len(),
+        }
+        .into());
+    }
+    for (&id, s) in n.outputs.iter().zip(outs) {
+        let v = &values[id as usize];
+        if let Some(dtype) = v.dtype {
+            check_dtype(&place(id as usize, v), dtype)?;
+        }
+        if v.shape.as_ref().is_some_and(|d| d.is_empty()) {
+            let place = place(id as usize, v);
+            return Err(Fault::RankZero { place }.into());
+        }
+        let (dtype, shape) = (v.dtype.unwrap_or(s.dtype), v.shape.as_ref().unwrap_or(&s.shape));
+        if dtype != s.dtype || *shape != s.shape {
+            return Err(Fault::Declared {
+                id,
+                op: n.op.name(),
+                declared: Signature::new(dtype, shape).to_string(),
+                inferred: s.to_string(),
+            }
+            .into());
+        }
+        signatures[id as usize] = Some(s);
+    }
+    let ids = |list: &[u32]| list.iter().map(|&v| ValueId(v)).collect();
+    Ok(Node { op: n.op.clone(), inputs: ids(&n.inputs), outputs: ids(&n.outputs) })
+}
+
+fn value(id: usize, v: &ValueDesc, signature: Signature) -> Result<Value> {
+    let capacity = match &v.capacity {
+        Some(c) => {
+            let enough = c.len() == signature.shape.len() && c.iter().zip(&signature.shape).all(|(c, s)| c >= s);
+            if !enough {
+                return Err(Fault::Capacity { id: id as u32, capacity: c.clone(), shape: signature.shape }.into());
+            }
+            check_size(&place(id, v), signature.dtype, c)?;
+            c.clone()
+        }
+        None => default_capacity(signature.dtype, &signature.shape),
+    };
+    Ok(Value { name: v.name.clone(), signature, capacity, tag: v.tag, checkpoint: v.checkpoint })
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for v in self.inputs.iter().chain(&self.params) {
+            let value = &self.values[v.0 as usize];
+            let kind = if value.tag == Tag::Param { "param" } else { "input" };
+            writeln!(f, "{kind} v{} {} \"{}\"", v.0, value.signature, value.name)?;
+        }
+        for n in &self.nodes {
+            let list = |ids: &[ValueId]| ids.iter().map(|v| format!("v{}", v.0)).collect::<Vec<_>>().join(", ");
+            let types: Vec<String> = n.outputs.iter().map(|v| self.signature(*v).to_string()).collect();
+            writeln!(f, "{} = {}({}) : {}", list(&n.outputs), n.op.name(), list(&n.inputs), types.join(", "))?;
+        }
+        let outs: Vec<String> = self.outputs.iter().map(|v| format!("v{}", v.0)).collect();
+        writeln!(f, "output {}", outs.join(", "))
+    }
+}

@@ -1,0 +1,79 @@
+//! Shapes as data: ambient shapes, capacities, sizes that can't overflow.
+
+use crate::error::{Error, Fault, Result};
+use ir::DType;
+
+/// The element types of variable-shape tensors.
+pub const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
+
+/// Checks that tensors may have this dtype.
+pub(crate) fn check_dtype(place: &str, dtype: DType) -> Result<()> {
+    if DTYPES.contains(&dtype) {
+        return Ok(());
+    }
+    let place = place.to_string();
+    Err(Fault::DType { place, dtype }.into())
+}
+
+/// Checks that a tensor has an axis and that its bytes fit an address space, also at its capacity.
+pub(crate) fn check_size(place: &str, dtype: DType, shape: &[usize]) -> Result<()> {
+    if shape.is_empty() {
+        let place = place.to_string();
+        return Err(Fault::RankZero { place }.into());
+    }
+    // An empty axis doesn't excuse the others: a later stack or product would multiply them.
+    let bytes = (shape.iter()).try_fold(dtype.size(), |n, &d| n.checked_mul(d.max(1)));
+    match bytes {
+        Some(n) if n <= isize::MAX as usize => Ok(()),
+        _ => Err(Fault::Overflow { place: place.to_string(), shape: shape.to_vec() }.into()),
+    }
+}
+
+/// The elementwise maximum of shapes of one rank (§4.1).
+pub fn ambient(op: &str, shapes: &[&[usize]]) -> Result<Vec<usize>> {
+    let Some((first, others)) = shapes.split_first() else {
+        return Err(Error::shape(op, "needs at least one operand"));
+    };
+    let mut out = first.to_vec();
+    for s in others {
+        if s.len() != out.len() {
+            return Err(Error::shape(
+                op,
+                format!(
+                    "operands have ranks {} and {} (shapes {first:?} and {s:?}); reshape one, since only sizes are promoted",
+                    out.len(),
+                    s.len()
+                ),
+            ));
+        }
+        for (a, &b) in out.iter_mut().zip(*s) {
+            *a = (*a).max(b);
+        }
+    }
+    Ok(out)
+}
+
+/// The elementwise minimum of two shapes of one rank.
+pub(crate) fn common(a: &[usize], b: &[usize]) -> Vec<usize> {
+    a.iter().zip(b).map(|(a, b)| *a.min(b)).collect()
+}
+
+/// The smallest power of two at least as large on every axis; 0 stays 0.
+pub fn next_pow2(shape: &[usize]) -> Option<Vec<usize>> {
+    shape.iter().map(|&d| if d == 0 { Some(0) } else { d.checked_next_power_of_two() }).collect()
+}
+
+/// The capacity that a shape gets when nobody says otherwise: powers of two where they can be had, else the shape.
+pub(crate) fn default_capacity(dtype: DType, shape: &[usize]) -> Vec<usize> {
+    next_pow2(shape).filter(|c| check_size("capacity", dtype, c).is_ok()).unwrap_or_else(|| shape.to_vec())
+}
+
+/// The axis a signed number names; negative ones count from the back.
+pub(crate) fn axis(op: &str, axis: i64, rank: usize) -> Result<usize> {
+    let at = if axis < 0 { axis + rank as i64 } else { axis };
+    if (0..rank as i64).contains(&at) {
+        Ok(at as usize)
+    } else {
+        Err(Error::shape(op, format!("axis {axis} of a tensor of rank {rank}; axes are -{rank}..{rank}")))
+    }
+}

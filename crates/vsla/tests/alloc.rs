@@ -1,0 +1,150 @@
+//! Nothing is allocated while programs run: forward, backward, or through the router (§2, §16).
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vsla::autograd::{self, AdOptions};
+use vsla::{Backend, DType, Model, Numerics, Path, Plan, ProgramBuilder, Router, Stream, Tensor};
+
+struct Counting;
+
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: forwards to the system's allocator.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        COUNT.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.alloc(layout) }
+    }
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        COUNT.fetch_add(1, Ordering::SeqCst);
+        // SAFETY: the caller's promise is the same.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[track_caller]
+fn quiet(what: &str, mut f: impl FnMut()) {
+    // The first run may start threads.
+    f();
+    let before = COUNT.load(Ordering::SeqCst);
+    for _ in 0..3 {
+        f();
+    }
+    assert_eq!(COUNT.load(Ordering::SeqCst) - before, 0, "{what} allocated or freed");
+}
+
+/// Every op of the crate in one program of model A.
+fn everything(dtype: DType, path: Path) -> vsla::Result<vsla::Program> {
+    let mut b = ProgramBuilder::new();
+    b.numerics(Numerics { conv: Some(path), ..Numerics::default() });
+    let x = b.input("x", dtype, &[6, 90])?;
+    let y = b.input("y", dtype, &[4, 100])?;
+    let w = b.param("w", dtype, &[100, 100])?;
+    let (g, h) = (b.param("g", dtype, &[100])?, b.param("h", dtype, &[100])?);
+    let s = b.param("s", dtype, &[1])?;
+    let c = b.conv1d(x, y)?;
+    let c = b.slice(c, &[0, 0], &[6, 100])?;
+    let n = b.layernorm(c, g, h, 1e-3)?;
+    let n = b.rmsnorm(n, g, 1e-3)?;
+    let m = b.matmul(n, w)?;
+    let parts = [b.relu(m)?, b.gelu(m)?, b.sigmoid(m)?, b.tanh(m)?, b.softmax(m)?];
+    let stack = b.stack(&parts)?;
+    let windows = b.window(&parts, 2, 2)?;
+    let both = b.add(windows[0], windows[1])?;
+    let wide = b.add(stack, both)?;
+    let wide = b.dropout(wide, 0.3)?;
+    let wide = b.mul_scalar(wide, 0.1)?;
+    let wide = b.scale_by(wide, s)?;
+    let e = b.exp(wide)?;
+    let l = b.log(e)?;
+    let t = b.transpose(l, &[1, 0, 2])?;
+    let t = b.reshape(t, &[30, 100])?;
+    let t = b.gather(t, &[3, 3, 29, 0, 50])?;
+    let t = b.scatter(t, &[1, 0, 1, 6, 2], 8)?;
+    let t = b.sub(t, x)?;
+    let t = b.mask(t, y)?;
+    let t = b.hadamard(t, x)?;
+    let t = b.mean(t, 0)?;
+    let t = b.repeat(t, 2)?;
+    let t = b.sum(t, 1)?;
+    let t = b.sum(t, 0)?;
+    b.output(t)?;
+    b.build()
+}
+
+#[test]
+fn s2_execute_never_allocates() {
+    let before = COUNT.load(Ordering::SeqCst);
+    drop(std::hint::black_box(Box::new(1)));
+    assert_eq!(COUNT.load(Ordering::SeqCst) - before, 2, "the allocator counts");
+    let backend = Backend::cpu(2);
+    let stream = Stream::new(&backend);
+    for dtype in vsla::shape::DTYPES {
+        for path in [Path::Direct, Path::Fft] {
+            let program = Arc::new(everything(dtype, path).unwrap());
+            let plan = Plan::new(&program, &backend).unwrap();
+            let mut bindings = plan.bind().unwrap();
+            let x = Tensor::zeros(dtype, &[5, 80]).unwrap();
+            let mut out = vec![0; dtype.size()];
+            quiet(&format!("forward {dtype} {path:?}\n{plan}"), || {
+                bindings.write(program.inputs()[0], &x).unwrap();
+                bindings.seed(3).unwrap();
+                plan.execute(&mut bindings, &stream).unwrap();
+                bindings.read_bytes(program.outputs()[0], &mut out).unwrap();
+            });
+            let back = autograd::build_backward(&program, &AdOptions { inputs: true }).unwrap();
+            let plan = autograd::plan_backward(&back, &backend).unwrap();
+            let mut bound = plan.bind().unwrap();
+            let one = Tensor::zeros(dtype, &[1]).unwrap();
+            let mut grad = vec![0; 100 * 100 * dtype.size()];
+            quiet(&format!("backward {dtype} {path:?}\n{plan}"), || {
+                bound.values_mut().write(program.inputs()[0], &x).unwrap();
+                bound.write_cotangent(program.outputs()[0], &one).unwrap();
+                autograd::execute(&plan, &mut bound, &stream).unwrap();
+                bound.read_gradient_bytes(program.params()[0], &mut grad).unwrap();
+            });
+        }
+    }
+    kronecker(&backend);
+    profiles(&backend);
+}
+
+fn kronecker(backend: &Backend) {
+    let mut b = ProgramBuilder::new();
+    b.model(Model::B);
+    let x = b.param("x", DType::F64, &[3, 4]).unwrap();
+    let y = b.param("y", DType::F64, &[5, 2]).unwrap();
+    let k = b.kronecker(x, y).unwrap();
+    b.output(k).unwrap();
+    let program = Arc::new(b.build().unwrap());
+    let back = autograd::build_backward(&program, &AdOptions::default()).unwrap();
+    let plan = autograd::plan_backward(&back, backend).unwrap();
+    let mut bound = plan.bind().unwrap();
+    quiet("kronecker", || autograd::execute(&plan, &mut bound, &Stream::default()).unwrap());
+}
+
+/// §16: choosing another bucket plans and allocates nothing.
+fn profiles(backend: &Backend) {
+    let mut router = Router::compile(&[16, 64, 256], backend, |n| {
+        let mut b = ProgramBuilder::new();
+        let x = b.input("x", DType::F32, &[n, 8])?;
+        let w = b.param("w", DType::F32, &[8, 8])?;
+        let y = b.matmul(x, w)?;
+        let y = b.softmax(y)?;
+        b.output(y)?;
+        b.build()
+    })
+    .unwrap();
+    let inputs: Vec<Tensor> =
+        [3, 64, 200, 16, 17].iter().map(|n| Tensor::zeros(DType::F32, &[*n, 8]).unwrap()).collect();
+    quiet("routing", || {
+        for t in &inputs {
+            router.run(&[t], &Stream::default()).unwrap();
+        }
+    });
+}

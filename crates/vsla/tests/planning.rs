@@ -1,0 +1,249 @@
+//! Plans, bindings, profiles and links (§5, §6, §10, §16).
+
+mod support;
+
+use std::sync::Arc;
+use support::Rng;
+use vsla::{
+    ArenaClass, Backend, DType, Error, ErrorCode, Link, Model, Plan, Profile, Program, ProgramBuilder, Router,
+    SharedArena, StageLink, Stream, Tensor, ValueId,
+};
+
+/// A block of attention and feed-forward over `[seq, width]`.
+fn block(seq: usize, width: usize) -> vsla::Result<Program> {
+    let mut b = ProgramBuilder::new();
+    let d = DType::F32;
+    let x = b.input("x", d, &[seq, width])?;
+    let mut w = |name: &str, shape: &[usize]| b.param(name, d, shape);
+    let (wq, wk, wv) = (w("wq", &[width, width])?, w("wk", &[width, width])?, w("wv", &[width, width])?);
+    let (up, down) = (w("up", &[width, 4 * width])?, w("down", &[4 * width, width])?);
+    let gain = w("gain", &[width])?;
+    let n = b.rmsnorm(x, gain, 1e-6)?;
+    let (q, k, v) = (b.matmul(n, wq)?, b.matmul(n, wk)?, b.matmul(n, wv)?);
+    let kt = b.transpose(k, &[1, 0])?;
+    let scores = b.matmul(q, kt)?;
+    let scores = b.mul_scalar(scores, 1.0 / (width as f64).sqrt())?;
+    let p = b.softmax(scores)?;
+    let a = b.matmul(p, v)?;
+    let h = b.add(x, a)?;
+    let u = b.matmul(h, up)?;
+    let u = b.gelu(u)?;
+    let o = b.matmul(u, down)?;
+    let y = b.add(h, o)?;
+    b.output(y)?;
+    b.build()
+}
+
+fn fill(plan: &Plan, bindings: &mut vsla::Bindings, seed: u64) {
+    let mut rng = Rng(seed);
+    let p = plan.program().clone();
+    for v in p.inputs().iter().chain(p.params()) {
+        let s = p.signature(*v);
+        let t = rng.tensor(s.dtype, &s.shape).in_model(s.model);
+        bindings.write(*v, &t).unwrap();
+    }
+}
+
+#[test]
+fn s16_no_overlap_aligned_and_stable() {
+    let program = Arc::new(block(24, 16).unwrap());
+    let backend = Backend::cpu(2);
+    let plan = Plan::new(&program, &backend).unwrap();
+    assert!(plan.overlap().is_none());
+    assert!(plan.intervals().iter().all(|i| i.offset.is_multiple_of(64)));
+    for i in plan.intervals() {
+        assert!(i.offset + i.bytes <= plan.arena_sizes()[i.class as usize], "{i:?}");
+    }
+    let again = Plan::new(&program, &backend).unwrap();
+    assert_eq!(plan.arena_sizes(), again.arena_sizes());
+    assert_eq!(plan.intervals(), again.intervals());
+    assert_eq!(plan.segments(), again.segments());
+    let params: usize = program.params().iter().map(|v| program.signature(*v).bytes()).sum();
+    assert!(plan.arena_sizes()[ArenaClass::Params as usize] >= params);
+}
+
+#[test]
+fn s5_activations_share_memory_by_liveness() {
+    let mut b = ProgramBuilder::new();
+    let mut x = b.input("x", DType::F32, &[32, 32]).unwrap();
+    for i in 0..10 {
+        let w = b.param(&format!("w{i}"), DType::F32, &[32, 32]).unwrap();
+        x = b.matmul(x, w).unwrap();
+    }
+    b.output(x).unwrap();
+    let plan = Plan::new(&Arc::new(b.build().unwrap()), &Backend::cpu(1)).unwrap();
+    let inner: Vec<_> = plan.intervals().iter().filter(|i| i.class == ArenaClass::Activations).collect();
+    assert_eq!(inner.len(), 9);
+    assert_eq!(plan.arena_sizes()[ArenaClass::Activations as usize], 2 * 32 * 32 * 4);
+}
+
+#[test]
+fn s7_3_elementwise_chains_fuse_and_promotion_is_a_view() {
+    let mut b = ProgramBuilder::new();
+    let x = b.input("x", DType::F32, &[1000]).unwrap();
+    let y = b.input("y", DType::F32, &[700]).unwrap();
+    let s = b.add(x, y).unwrap();
+    let s = b.mul_scalar(s, 3.0).unwrap();
+    let s = b.relu(s).unwrap();
+    let m = b.mask(s, y).unwrap();
+    let e = b.exp(m).unwrap();
+    b.output(e).unwrap();
+    let plan = Plan::new(&Arc::new(b.build().unwrap()), &Backend::cpu(2)).unwrap();
+    // One kernel, or one for each range between the sizes; no value in between, so no zero was written for `y`.
+    assert!(plan.segments().iter().all(|s| s.fused) && plan.segments().len() <= 2, "{plan}");
+    assert_eq!(plan.arena_sizes()[ArenaClass::Activations as usize], 0, "{plan}");
+    assert_eq!(plan.arena_sizes()[ArenaClass::Workspace as usize], 0, "{plan}");
+}
+
+#[test]
+fn s14_1_the_memory_report_names_every_arena() {
+    let plan = Plan::new(&Arc::new(block(24, 16).unwrap()), &Backend::cpu(1)).unwrap();
+    let text = plan.to_string();
+    for class in ArenaClass::ALL {
+        assert!(text.contains(class.name()), "{text}");
+    }
+    assert!(text.contains("schedule of") && text.contains("matmul"), "{text}");
+}
+
+#[test]
+fn s16_identical_runs_are_equal_bit_for_bit_at_any_thread_count() {
+    let program = Arc::new(block(40, 32).unwrap());
+    let out = program.outputs()[0];
+    let mut first: Option<Vec<u8>> = None;
+    for threads in [1, 2, 3] {
+        let plan = Plan::new(&program, &Backend::cpu(threads)).unwrap();
+        let mut bindings = plan.bind().unwrap();
+        fill(&plan, &mut bindings, 8);
+        for _ in 0..5 {
+            plan.execute(&mut bindings, &Stream::default()).unwrap();
+            let bytes = bindings.read(out).unwrap().to_bytes();
+            assert_eq!(*first.get_or_insert_with(|| bytes.clone()), bytes);
+        }
+    }
+}
+
+#[test]
+fn bindings_refuse_what_does_not_fit() {
+    let program = Arc::new(block(8, 4).unwrap());
+    let plan = Plan::new(&program, Backend::shared()).unwrap();
+    let mut b = plan.bind().unwrap();
+    let x = program.inputs()[0];
+    let code = |r: vsla::Result<()>| r.unwrap_err().code();
+    let zeros = |d: DType, s: &[usize]| Tensor::zeros(d, s).unwrap();
+    assert_eq!(code(b.write(x, &zeros(DType::F64, &[8, 4]))), ErrorCode::InvalidArg);
+    assert_eq!(code(b.write(x, &zeros(DType::F32, &[9, 4]))), ErrorCode::InvalidShape);
+    assert_eq!(code(b.write(x, &zeros(DType::F32, &[8]))), ErrorCode::InvalidShape);
+    assert_eq!(code(b.write(x, &zeros(DType::F32, &[8, 4]).in_model(Model::B))), ErrorCode::InvalidArg);
+    assert_eq!(code(b.write(ValueId(999), &zeros(DType::F32, &[1]))), ErrorCode::InvalidArg);
+    assert_eq!(code(b.write_bytes(x, &[0; 5])), ErrorCode::InvalidArg);
+    assert_eq!(code(b.read_bytes(x, &mut [0; 5])), ErrorCode::InvalidArg);
+    assert_eq!(code(b.seed(1)), ErrorCode::InvalidArg);
+    let temp = program.nodes()[0].outputs[0];
+    assert!(b.read(temp).is_err());
+    // Bindings of an equal program are still not this plan's.
+    let other = Plan::new(&Arc::new(block(8, 4).unwrap()), Backend::shared()).unwrap();
+    assert_eq!(code(other.execute(&mut b, &Stream::default())), ErrorCode::InvalidArg);
+    // A smaller tensor is promoted, and leaves nothing of what was there before.
+    b.write(x, &Tensor::from_slice(&[8, 4], &[1.0f32; 32]).unwrap()).unwrap();
+    b.write(x, &Tensor::from_slice(&[1, 2], &[5.0f32, 6.0]).unwrap()).unwrap();
+    assert_eq!(b.read(x).unwrap(), Tensor::from_slice(&[1, 2], &[5.0f32, 6.0]).unwrap());
+}
+
+#[test]
+fn s6_3_the_smallest_profile_is_chosen_and_parameters_are_shared() {
+    let build = |n: usize| {
+        let mut b = ProgramBuilder::new();
+        let x = b.input("x", DType::F64, &[n])?;
+        let w = b.param("w", DType::F64, &[3])?;
+        let y = b.conv1d(x, w)?;
+        b.output(y)?;
+        b.build()
+    };
+    let mut router = Router::compile(&[64, 8, 512], Backend::shared(), build).unwrap();
+    let kernel = Tensor::vector(&[1.0f64, -2.0, 1.0]);
+    let w = router.profiles()[0].plan().program().params()[0];
+    router.profile_mut(0).unwrap().bindings_mut().write(w, &kernel).unwrap();
+    let mut rng = Rng(2);
+    for (length, bucket) in [(1, 0), (8, 0), (9, 1), (64, 1), (65, 2), (512, 2), (0, 0)] {
+        let x = Tensor::vector(&rng.floats(length));
+        assert_eq!(router.route(&[&x]).unwrap(), bucket, "{length}");
+        let profile = router.run(&[&x], &Stream::default()).unwrap();
+        let y = profile.bindings().read(profile.plan().program().outputs()[0]).unwrap();
+        let mut expected = x.conv1d(&kernel).unwrap();
+        expected.resize(y.shape()).unwrap();
+        support::assert_close(&y, &expected);
+    }
+    let long = Tensor::vector(&rng.floats(513));
+    assert!(matches!(router.route(&[&long]), Err(Error::InvalidShape { .. })));
+    assert!(router.run(&[&long, &long], &Stream::default()).is_err());
+    assert!(Router::compile(&[], Backend::shared(), build).is_err());
+    let other = Profile::compile(&Arc::new(block(4, 4).unwrap()), Backend::shared()).unwrap();
+    let program = Arc::new(build(8).unwrap());
+    assert!(Profile::compile_sharing(&program, Backend::shared(), &other).is_err());
+}
+
+fn stage(n: usize, gain: f64) -> Arc<Program> {
+    let mut b = ProgramBuilder::new();
+    let x = b.input("x", DType::F64, &[n]).unwrap();
+    let y = b.mul_scalar(x, gain).unwrap();
+    b.output(y).unwrap();
+    Arc::new(b.build().unwrap())
+}
+
+#[test]
+fn s10_1_a_link_hands_memory_over() {
+    let (a, b) = (stage(5, 2.0), stage(5, 10.0));
+    let (pa, pb) = (Plan::new(&a, Backend::shared()).unwrap(), Plan::new(&b, Backend::shared()).unwrap());
+    let (mut ba, mut bb) = (pa.bind().unwrap(), pb.bind().unwrap());
+    let link = Link { source: a.outputs()[0], destination: b.inputs()[0] };
+    link.connect(&ba, &mut bb).unwrap();
+    for i in 0..3 {
+        ba.write(a.inputs()[0], &Tensor::vector(&[i as f64, 1.0])).unwrap();
+        pa.execute(&mut ba, &Stream::default()).unwrap();
+        pb.execute(&mut bb, &Stream::default()).unwrap();
+        assert_eq!(bb.read(b.outputs()[0]).unwrap(), Tensor::vector(&[20.0 * i as f64, 20.0]));
+    }
+    let small = stage(4, 1.0);
+    let mut bs = Plan::new(&small, Backend::shared()).unwrap().bind().unwrap();
+    let to = |d: &Arc<Program>| Link { source: a.outputs()[0], destination: d.inputs()[0] };
+    assert!(matches!(to(&small).connect(&ba, &mut bs), Err(Error::InvalidShape { .. })));
+    let backwards = Link { source: a.inputs()[0], destination: b.inputs()[0] };
+    assert!(backwards.connect(&ba, &mut bb).is_err());
+    let onto_output = Link { source: a.outputs()[0], destination: b.outputs()[0] };
+    assert!(onto_output.connect(&ba, &mut bb).is_err());
+}
+
+#[test]
+fn s10_2_one_arena_holds_a_chain_of_programs() {
+    let programs: Vec<Arc<Program>> = (0..6).map(|i| stage(100, 1.0 + i as f64)).collect();
+    let plans: Vec<Plan> = programs.iter().map(|p| Plan::new(p, Backend::shared()).unwrap()).collect();
+    let stages: Vec<&Plan> = plans.iter().collect();
+    let links: Vec<StageLink> = (0..5)
+        .map(|k| StageLink {
+            from: k,
+            to: k + 1,
+            link: Link { source: programs[k].outputs()[0], destination: programs[k + 1].inputs()[0] },
+        })
+        .collect();
+    let arena = SharedArena::plan(&stages, &links).unwrap();
+    // Seven values, of which at most two live together.
+    assert_eq!(arena.placed().len(), 7);
+    assert_eq!(arena.bytes(), 2 * 832);
+    for (i, a) in arena.placed().iter().enumerate() {
+        assert!(a.offset.is_multiple_of(64));
+        for b in &arena.placed()[i + 1..] {
+            let together = a.live.0 <= b.live.1 && b.live.0 <= a.live.1;
+            assert!(!together || a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset);
+        }
+    }
+    let mut bound = arena.bind(&stages, Backend::shared()).unwrap();
+    let x = Tensor::vector(&Rng(1).floats(100));
+    bound[0].write(programs[0].inputs()[0], &x).unwrap();
+    for (p, b) in plans.iter().zip(&mut bound) {
+        p.execute(b, &Stream::default()).unwrap();
+    }
+    let y = bound[5].read(programs[5].outputs()[0]).unwrap();
+    support::assert_close(&y, &x.mul_scalar(720.0).unwrap());
+    let bad = StageLink { from: 3, to: 3, ..links[0] };
+    assert!(SharedArena::plan(&stages, &[bad]).is_err());
+}

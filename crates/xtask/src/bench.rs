@@ -1,0 +1,246 @@
+//! `bench cpu`: our benchmark program and the peers, case by case in turn, and the table of ratios.
+
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// What was asked for.
+pub(crate) struct Options {
+    peers: bool,
+    only: Vec<String>,
+    reps: usize,
+    rounds: usize,
+    json: Option<PathBuf>,
+}
+
+impl Options {
+    /// Reads the command line.
+    pub(crate) fn parse(words: &[&str]) -> Result<Options, String> {
+        let mut o = Options { peers: false, only: Vec::new(), reps: 5, rounds: 3, json: None };
+        let mut words = words.iter();
+        while let Some(w) = words.next() {
+            let mut value = || words.next().ok_or(format!("{w} needs a value"));
+            match *w {
+                "--peers" => o.peers = true,
+                "--only" => o.only = value()?.split(',').map(str::to_string).collect(),
+                "--reps" => o.reps = value()?.parse().ok().filter(|n| *n > 0).ok_or("--reps needs a number")?,
+                "--rounds" => o.rounds = value()?.parse().ok().filter(|n| *n > 0).ok_or("--rounds needs a number")?,
+                "--json" => o.json = Some(value()?.into()),
+                other => return Err(format!("unknown option {other}")),
+            }
+        }
+        Ok(o)
+    }
+}
+
+const PEERS: [&str; 3] = ["torch_eager", "torch_compile", "jax"];
+
+/// A program that answers case names with JSON lines.
+struct Server {
+    child: Child,
+    stdin: ChildStdin,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Server {
+    fn start(command: &mut Command) -> Result<Server, String> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(|e| format!("{command:?} can't be started: {e}"))?;
+        let stdin = child.stdin.take().ok_or("no standard input")?;
+        let stdout = BufReader::new(child.stdout.take().ok_or("no standard output")?);
+        Ok(Server { child, stdin, stdout })
+    }
+
+    /// The answer to a case; `None` when the program has no such case or died.
+    fn ask(&mut self, case: &str) -> Option<Value> {
+        writeln!(self.stdin, "{case}").ok()?;
+        self.stdin.flush().ok()?;
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).ok()?;
+        serde_json::from_str(&line).ok()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs the cases in turn and prints, for each, the median ratio of the best peer's time to ours.
+pub(crate) fn cpu(root: &Path, o: &Options) -> Result<(), String> {
+    crate::run("cargo", &["build", "--release", "-p", "tensorloom-bench"])?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let ours = target.join("release/tensorloom-bench");
+    let listed = Command::new(&ours).arg("--list").output().map_err(|e| e.to_string())?;
+    let all: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_string).collect();
+    if let Some(bad) = o.only.iter().find(|c| !all.contains(c)) {
+        return Err(format!("there is no case {bad:?}; cases are {}", all.join(", ")));
+    }
+    let cases: Vec<String> = all.into_iter().filter(|c| o.only.is_empty() || o.only.contains(c)).collect();
+
+    let mut peers: Vec<(&str, Server)> = Vec::new();
+    if o.peers {
+        let python = environment(root, &target)?;
+        for peer in PEERS {
+            let mut command = Command::new(&python);
+            command.arg(root.join("bench/peers.py")).arg(peer).arg(o.reps.to_string());
+            peers.push((peer, Server::start(&mut command)?));
+        }
+    }
+    let mut rows = Vec::new();
+    for case in &cases {
+        let row = measure(case, &ours, &mut peers, o)?;
+        println!("{}", show(&row));
+        rows.push(row);
+    }
+    if let Some(path) = &o.json {
+        let text: String = rows.iter().map(|r| format!("{}\n", to_json(r))).collect();
+        std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    if o.peers && o.only.is_empty() {
+        let path = root.join("docs/bench/cpu.md");
+        std::fs::write(&path, page(&rows, o)).map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("wrote {}", path.display());
+    }
+    Ok(())
+}
+
+struct Row {
+    case: String,
+    /// Seconds of each round.
+    ours: Vec<f64>,
+    peers: BTreeMap<String, Vec<f64>>,
+    extra: Value,
+}
+
+impl Row {
+    /// Best peer's seconds over ours, round by round; the median.
+    fn ratio(&self) -> Option<f64> {
+        let rounds: Vec<f64> = (0..self.ours.len())
+            .filter_map(|i| {
+                let best = self.peers.values().filter_map(|p| p.get(i)).copied().reduce(f64::min)?;
+                Some(best / self.ours[i])
+            })
+            .collect();
+        (!rounds.is_empty()).then(|| median(&rounds))
+    }
+}
+
+fn median(x: &[f64]) -> f64 {
+    let mut x = x.to_vec();
+    x.sort_by(f64::total_cmp);
+    x[x.len() / 2]
+}
+
+fn measure(case: &str, ours: &Path, peers: &mut [(&str, Server)], o: &Options) -> Result<Row, String> {
+    // A process of its own for each case: memory and first-use times are those of the case alone.
+    let mut server = Server::start(Command::new(ours).args(["--reps", &o.reps.to_string()]))?;
+    let mut row = Row { case: case.into(), ours: Vec::new(), peers: BTreeMap::new(), extra: Value::Null };
+    for round in 0..o.rounds {
+        let answer = server.ask(case).ok_or(format!("our program did not answer {case}"))?;
+        let s = answer["s"].as_f64().ok_or(format!("{case}: {answer}"))?;
+        row.ours.push(s);
+        for (name, peer) in peers.iter_mut() {
+            if let Some(s) = peer.ask(case).and_then(|a| a["s"].as_f64()) {
+                row.peers.entry(name.to_string()).or_default().push(s);
+            }
+        }
+        if round == 0 {
+            row.extra = answer;
+        }
+    }
+    Ok(row)
+}
+
+fn to_json(r: &Row) -> Value {
+    let peers: BTreeMap<&String, f64> = r.peers.iter().map(|(k, v)| (k, median(v))).collect();
+    json!({"case": r.case, "ours_s": median(&r.ours), "peers": peers, "ratio": r.ratio()})
+}
+
+fn show(r: &Row) -> String {
+    let mut line = format!("{:28} ours {:>10}", r.case, seconds(median(&r.ours)));
+    for (name, s) in &r.peers {
+        let _ = write!(line, "  {name} {:>10}", seconds(median(s)));
+    }
+    if let Some(ratio) = r.ratio() {
+        let _ = write!(line, "  ratio {ratio:.2}");
+    }
+    line
+}
+
+fn seconds(s: f64) -> String {
+    match s {
+        s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
+        s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.2} ms", s * 1e3),
+        s => format!("{s:.2} s"),
+    }
+}
+
+fn page(rows: &[Row], o: &Options) -> String {
+    let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = info
+        .lines()
+        .find_map(|l| l.strip_prefix("model name"))
+        .unwrap_or(": unknown")
+        .trim_start_matches([' ', '\t', ':']);
+    let wide = if info.contains("avx512f") { "AVX-512" } else { "AVX2" };
+    let mut text = format!(
+        "# CPU benchmarks\n\nWritten by `cargo xtask bench cpu --peers`: {model} ({wide}), 2 threads, median of {} rounds of {} \
+         timings; our program and the peers take turns, case by case. A ratio is the best peer's time over ours: above 1, \
+         ours is faster.\n\n| case | ours | PyTorch eager | torch.compile | JAX jit | ratio |\n| --- | --- | --- | --- | --- | --- |\n",
+        o.rounds, o.reps
+    );
+    for r in rows {
+        let peer = |name: &str| r.peers.get(name).map_or("–".to_string(), |s| seconds(median(s)));
+        let ratio = r.ratio().map_or("–".to_string(), |x| format!("{x:.2}"));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {ratio} |",
+            r.case,
+            seconds(median(&r.ours)),
+            peer("torch_eager"),
+            peer("torch_compile"),
+            peer("jax")
+        );
+    }
+    text.push_str(
+        "\n| case | compile | first step | extra resident memory | planned arena |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for r in rows.iter().filter(|r| r.case.starts_with("train_")) {
+        let e = |k: &str| r.extra[k].as_f64().unwrap_or(0.0);
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} MiB | {} MiB |",
+            r.case,
+            seconds(e("compile_s")),
+            seconds(e("first_s")),
+            e("rss_mib"),
+            e("arena_mib")
+        );
+    }
+    text
+}
+
+/// A private Python environment with the peers in it, made on first use.
+fn environment(root: &Path, target: &Path) -> Result<PathBuf, String> {
+    let folder = target.join("bench-peers");
+    let python = folder.join("bin/python");
+    if !folder.join("ready").exists() {
+        println!("making a Python environment with PyTorch and JAX in {} (some gigabytes)", folder.display());
+        crate::run("python3", &["-m", "venv", &folder.to_string_lossy()])?;
+        let requirements = root.join("bench/requirements.txt");
+        crate::run(&python.to_string_lossy(), &["-m", "pip", "install", "-q", "-r", &requirements.to_string_lossy()])?;
+        std::fs::write(folder.join("ready"), "").map_err(|e| e.to_string())?;
+    }
+    Ok(python)
+}

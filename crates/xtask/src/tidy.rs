@@ -1,0 +1,99 @@
+//! What the compiler doesn't check: edges between crates, names of files.
+
+use std::fs;
+use std::path::Path;
+
+/// What each crate may use of this workspace. `ARCHITECTURE.md` says why.
+const EDGES: &[(&str, &[&str])] = &[
+    ("ir", &[]),
+    ("transform", &["ir"]),
+    ("compiler", &["ir"]),
+    ("cpu", &["ir", "compiler"]),
+    ("engine", &["ir", "transform", "compiler"]),
+    ("tensorloom", &["ir", "transform", "compiler", "cpu", "engine", "derive"]),
+    ("derive", &[]),
+    ("vsla", &["ir", "transform", "compiler", "cpu"]),
+    ("vsla-capi", &["vsla", "ir", "compiler", "cpu"]),
+    ("lang", &["ir", "transform", "compiler"]),
+    ("models", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang"]),
+    ("cli", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
+    ("oracle", &["ir", "transform"]),
+    ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
+    ("xtask", &[]),
+];
+
+/// File names that don't say what is inside.
+const VAGUE: &[&str] = &["utils", "util", "helpers", "misc", "common"];
+
+/// Checks everything and reports all that is wrong.
+pub(crate) fn tidy(root: &Path) -> Result<(), String> {
+    let mut wrong = Vec::new();
+    let crates = root.join("crates");
+    let mut folders: Vec<_> = fs::read_dir(&crates).map_err(|e| e.to_string())?.filter_map(Result::ok).collect();
+    folders.sort_by_key(|f| f.file_name());
+    for folder in folders {
+        let name = folder.file_name().to_string_lossy().to_string();
+        if let Ok(manifest) = fs::read_to_string(folder.path().join("Cargo.toml")) {
+            check_edges(&name, &manifest, &mut wrong);
+        }
+        check_names(&folder.path().join("src"), &mut wrong);
+    }
+    if wrong.is_empty() {
+        println!("tidy");
+        return Ok(());
+    }
+    Err(wrong.join("\n"))
+}
+
+fn check_edges(name: &str, manifest: &str, wrong: &mut Vec<String>) {
+    let Some((_, allowed)) = EDGES.iter().find(|(n, _)| *n == name) else {
+        wrong.push(format!("crates/{name} is not in the list of crates in xtask's tidy.rs and ARCHITECTURE.md"));
+        return;
+    };
+    let mut section = "";
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line.trim();
+        }
+        // Tests may use anything.
+        if section.contains("dev-dependencies") || !section.contains("dependencies") {
+            continue;
+        }
+        let key = line.split(['=', '.', ' ']).next().unwrap_or_default();
+        if EDGES.iter().any(|(n, _)| *n == key) && !allowed.contains(&key) {
+            wrong.push(format!("crates/{name} must not use crates/{key}"));
+        }
+    }
+}
+
+fn check_names(folder: &Path, wrong: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        if VAGUE.contains(&&*stem) {
+            wrong.push(format!("{}: the name does not say what is inside", path.display()));
+        }
+        if path.is_dir() {
+            check_names(&path, wrong);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_that_must_not_be_is_found() {
+        let check = |name: &str, manifest: &str| {
+            let mut wrong = Vec::new();
+            check_edges(name, manifest, &mut wrong);
+            wrong.len()
+        };
+        assert_eq!(check("ir", "[dependencies]\ncompiler.workspace = true\n"), 1);
+        assert_eq!(check("ir", "[dev-dependencies]\ncompiler.workspace = true\n"), 0);
+        assert_eq!(check("cpu", "[dependencies]\nir.workspace = true\ncompiler.workspace = true\n"), 0);
+        assert_eq!(check("nobody", ""), 1);
+    }
+}
