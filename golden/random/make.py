@@ -30,8 +30,11 @@ DTYPES = {v: jnp.dtype(k) for k, v in NAMES.items()}
 lines = []
 
 
-def add(name, seed, shape, dtype, params, f):
-    x = np.asarray(f(jax.random.PRNGKey(seed)))
+def add(name, seed, shape, dtype, params, f, x64=True):
+    """With `x64` off where JAX's default dtype decides which bits are drawn: those lines are JAX as it comes."""
+    key = jax.random.PRNGKey(seed)
+    with jax.enable_x64(x64):
+        x = np.asarray(f(key))
     kind = f"{NAMES[str(x.dtype)]}[{','.join(map(str, x.shape))}]"
     text = "x".join(map(str, shape)) or "-"
     numbers = ",".join(repr(p) for p in params) or "-"
@@ -80,18 +83,12 @@ for i, seed in enumerate(SEEDS):
             add("truncated_normal", seed, shape, kind, [-1.0, 2.0], lambda k: R.truncated_normal(k, -1.0, 2.0, shape, d))
             add("lognormal", seed, shape, kind, [0.5], lambda k: R.lognormal(k, 0.5, shape, d))
             add("maxwell", seed, shape, kind, [], lambda k: R.maxwell(k, shape, d))
-            add("rademacher", seed, shape, kind, [], lambda k: R.rademacher(k, shape, d))
-            if shape:
-                add("double_sided_maxwell", seed, shape, kind, [1.0, 2.0],
-                    lambda k: R.double_sided_maxwell(k, 1.0, 2.0, shape, d))
             for a in [0.3, 1.0, 4.5]:
                 add("gamma", seed, shape, kind, [a], lambda k: R.gamma(k, a, shape, d))
                 add("loggamma", seed, shape, kind, [a], lambda k: R.loggamma(k, a, shape, d))
             add("beta", seed, shape, kind, [0.5, 2.0], lambda k: R.beta(k, 0.5, 2.0, shape, d))
             add("chisquare", seed, shape, kind, [3.0], lambda k: R.chisquare(k, 3.0, shape=shape, dtype=d))
             add("t", seed, shape, kind, [3.0], lambda k: R.t(k, 3.0, shape, d))
-            add("generalized_normal", seed, shape, kind, [1.5], lambda k: R.generalized_normal(k, 1.5, shape, d))
-            add("ball", seed, shape, kind, [3, 1.5], lambda k: R.ball(k, 3, 1.5, shape, d))
             logits = jnp.array([0.1, -0.4, 1.2, 0.7], d)
             add("categorical", seed, shape, kind, [0.1, -0.4, 1.2, 0.7],
                 lambda k: R.categorical(k, logits, shape=shape).astype("int32"))
@@ -103,11 +100,17 @@ for i, seed in enumerate(SEEDS):
         add("geometric", seed, shape, "i32", [0.3], lambda k: R.geometric(k, jnp.float32(0.3), shape, "int32"))
         p = jnp.array([0.1, 0.2, 0.3, 0.4], "float32")
         a = jnp.arange(4, dtype="float32") * 10
-        with jax.enable_x64(False):  # the dtype of indices decides which bits are drawn
-            add("choice", seed, shape, "f32", [1, 0], lambda k: R.choice(k, a, shape))
-        add("choice", seed, shape, "f32", [1, 1], lambda k: R.choice(k, a, shape, p=p))
-    add("choice", seed, (3,), "f32", [0, 0], lambda k: R.choice(k, a, (3,), replace=False))
-    add("choice", seed, (3,), "f32", [0, 1], lambda k: R.choice(k, a, (3,), replace=False, p=p))
+        d = jnp.dtype("float32")
+        add("choice", seed, shape, "f32", [1, 0], lambda k: R.choice(k, a, shape), False)
+        add("choice", seed, shape, "f32", [1, 1], lambda k: R.choice(k, a, shape, p=p), False)
+        add("rademacher", seed, shape, "f32", [], lambda k: R.rademacher(k, shape, d), False)
+        add("generalized_normal", seed, shape, "f32", [1.5], lambda k: R.generalized_normal(k, 1.5, shape, d), False)
+        add("ball", seed, shape, "f32", [3, 1.5], lambda k: R.ball(k, 3, 1.5, shape, d), False)
+        if shape:
+            add("double_sided_maxwell", seed, shape, "f32", [1.0, 2.0],
+                lambda k: R.double_sided_maxwell(k, 1.0, 2.0, shape, d), False)
+    add("choice", seed, (3,), "f32", [0, 0], lambda k: R.choice(k, a, (3,), replace=False), False)
+    add("choice", seed, (3,), "f32", [0, 1], lambda k: R.choice(k, a, (3,), replace=False, p=p), False)
 
 path = pathlib.Path(__file__).parent / "random.golden"
 path.write_text("\n".join(lines) + "\n")

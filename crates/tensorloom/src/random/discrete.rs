@@ -16,6 +16,13 @@ use ir::{Binary, Compare, Scalar, Type, Unary};
 /// ```
 #[track_caller]
 pub fn randint(key: &Tensor, shape: &[usize], dtype: DType, minval: i64, maxval: i64) -> Tensor {
+    if dtype.bits() < 32 && !dtype.is_float() && dtype != DType::Bool {
+        // Narrow integers are drawn in 32 bits, so that the remainder hardly favours any.
+        let (least, most) = range(dtype);
+        let clip = |x: i64, most: i128| i128::from(x).clamp(least, most) as i64;
+        let wide = randint(key, shape, DType::I32, clip(minval, most), clip(maxval, most + 1));
+        return wide.cast(dtype);
+    }
     let keys = super::split(key, 2);
     write::one(&[&keys], |b, v| {
         if dtype.is_float() || dtype == DType::Bool {
@@ -58,7 +65,7 @@ pub fn randint(key: &Tensor, shape: &[usize], dtype: DType, minval: i64, maxval:
 
 /// The least and the largest value of an integer dtype.
 pub(crate) fn range(dtype: DType) -> (i128, i128) {
-    let bits = dtype.bits() as u32;
+    let bits = dtype.bits();
     if matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64) {
         (0, (1 << bits) - 1)
     } else {

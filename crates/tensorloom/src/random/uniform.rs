@@ -2,7 +2,7 @@
 
 use super::bits::{draw, unsigned};
 use crate::{DType, Operand, Tensor, write};
-use ir::ops::Bitcast;
+use ir::ops::{Bitcast, Fma};
 use ir::{Binary, Build, Scalar, Type, Unary, Value};
 
 /// Bits of the mantissa.
@@ -48,8 +48,8 @@ pub(super) fn unit(b: &mut dyn Build, key: Value, shape: &[usize], dtype: DType)
 /// Uniform in `[low, high)` for bounds that broadcast to the shape.
 pub(super) fn between(b: &mut dyn Build, x: Value, low: Value, high: Value) -> ir::Result<Value> {
     let span = b.sub(high, low)?;
-    let scaled = b.mul(x, span)?;
-    let moved = b.add(scaled, low)?;
+    // With one rounding, as XLA's CPU code does it.
+    let moved = b.one(Fma.into(), &[x, span, low])?;
     b.binary(Binary::Max, low, moved)
 }
 
