@@ -29,6 +29,7 @@
 
 mod function;
 pub mod lax;
+pub mod random;
 mod write;
 
 use std::sync::{Arc, OnceLock};
@@ -42,6 +43,7 @@ pub use engine::{
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
+pub use write::Operand;
 
 extern crate self as tensorloom;
 

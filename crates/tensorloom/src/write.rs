@@ -101,3 +101,60 @@ pub(crate) fn scalar_of(dtype: DType, n: Number) -> Scalar {
         Number::Int(x) => Scalar::from_i64(dtype, x),
     }
 }
+
+/// A number or a tensor, where either may stand.
+#[derive(Clone, Debug)]
+pub enum Operand {
+    /// A number of the program text.
+    Number(Number),
+    /// A tensor.
+    Tensor(Tensor),
+}
+
+impl Operand {
+    pub(crate) fn tensor(&self) -> Option<&Tensor> {
+        match self {
+            Operand::Tensor(t) => Some(t),
+            Operand::Number(_) => None,
+        }
+    }
+
+    /// As a tensor beside another: a number takes its dtype, or a float dtype if only that can hold it.
+    #[track_caller]
+    pub(crate) fn of(&self, like: &Tensor) -> Tensor {
+        match self {
+            Operand::Tensor(t) => t.clone(),
+            Operand::Number(n) => {
+                let dtype = match n {
+                    Number::Float(_) => float_of(like.dtype()),
+                    Number::Int(_) if like.dtype() == DType::Bool => DType::I64,
+                    Number::Int(_) => like.dtype(),
+                };
+                engine_of(like).full(dtype, &[], *n)
+            }
+        }
+    }
+}
+
+impl From<&Tensor> for Operand {
+    fn from(t: &Tensor) -> Operand {
+        Operand::Tensor(t.clone())
+    }
+}
+
+impl From<Tensor> for Operand {
+    fn from(t: Tensor) -> Operand {
+        Operand::Tensor(t)
+    }
+}
+
+macro_rules! numbers {
+    ($($t:ty),*) => { $(
+        impl From<$t> for Operand {
+            fn from(x: $t) -> Operand {
+                Operand::Number(x.into())
+            }
+        }
+    )* };
+}
+numbers!(f64, f32, i64, i32, usize);
