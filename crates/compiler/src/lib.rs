@@ -4,13 +4,14 @@ pub mod backend;
 mod donate;
 pub mod fuse;
 pub mod loops;
+mod overwrite;
 pub mod passes;
 mod plan;
 pub mod program;
 mod steps;
 mod strided;
 
-pub use backend::{Backend, Bindings, DeviceBuffer, Executable};
+pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Timing};
 pub use plan::ALIGN;
 pub use program::Program;
 
@@ -71,9 +72,10 @@ pub fn compile(graph: &Graph, backend: &dyn Backend, options: &Options) -> Resul
     let g = passes::simplify::simplify(&g)?;
     let g = passes::dots::dots(&g)?;
     let g = passes::simplify::simplify(&g)?;
+    let g = steps::recompute(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
 
-    let mut lowering = steps::Lowering { backend, buffers: Vec::new(), levels: 0 };
+    let mut lowering = steps::Lowering { buffers: Vec::new(), levels: 0 };
     let (inputs, outputs) = (g.input_types(), g.output_types());
     let ins: Vec<Place> =
         inputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i)))).collect();

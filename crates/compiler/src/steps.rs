@@ -1,6 +1,5 @@
 //! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
 
-use crate::backend::Backend;
 use crate::fuse::{self, Group, Lowered, Param, ScanParam, Unit, Units};
 use crate::program::*;
 use crate::strided::{Strided, joined, strided};
@@ -11,13 +10,12 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Collects the buffers and steps of one program.
-pub(crate) struct Lowering<'a> {
-    pub(crate) backend: &'a dyn Backend,
+pub(crate) struct Lowering {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
 }
 
-impl Lowering<'_> {
+impl Lowering {
     pub(crate) fn buffer(&mut self, ty: Type, class: Class) -> BufferId {
         self.buffers.push(Buffer { ty, class, offset: 0, live: None });
         BufferId(self.buffers.len() as u32 - 1)
@@ -252,7 +250,7 @@ impl Lowering<'_> {
     }
 }
 
-impl Lowering<'_> {
+impl Lowering {
     fn while_loop(
         &mut self,
         graph: &Graph,
@@ -303,7 +301,7 @@ impl Lowering<'_> {
     }
 }
 
-impl Lowering<'_> {
+impl Lowering {
     /// A scan as one kernel, where its body is elementwise.
     fn scan_kernel(
         &mut self,
@@ -334,6 +332,13 @@ impl Lowering<'_> {
         steps.push(Step::Kernel { kernel: Arc::new(lowered.kernel), args, parallel: lowered.parallel });
         Ok(true)
     }
+}
+
+/// The graph with cheap values computed anew for distant readers, by what fusion would keep in memory.
+pub(crate) fn recompute(graph: &Graph) -> Result<Graph> {
+    let base = |node: &Node, i: usize| operand(graph, node, i).base;
+    let kept = fuse::kept(graph, &graph.live(), &base);
+    Ok(crate::passes::recompute::recompute(graph, &kept, &fuse::is_anchor, &base)?)
 }
 
 /// Where a loop's carried values are, where their next values go, and where the last ones are copied.

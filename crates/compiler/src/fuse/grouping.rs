@@ -9,6 +9,7 @@ use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
 use ir::{Graph, Meaning, Node, Op, Shape, Value};
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Recomputing a value of this cost in several places costs more than keeping it.
@@ -60,6 +61,11 @@ fn kind(node: &Node) -> Kind {
     }
 }
 
+/// Whether a node is a step of its own.
+pub(crate) fn is_anchor(node: &Node) -> bool {
+    kind(node) == Kind::Anchor
+}
+
 struct Grouping<'a> {
     graph: &'a Graph,
     needed: Vec<bool>,
@@ -79,7 +85,7 @@ struct Grouping<'a> {
 /// operand (the operand itself, or what it is a strided view of).
 pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
     let live = graph.live();
-    let needed = needed(graph, &live, operand_base);
+    let (needed, _) = kept(graph, &live, operand_base);
     let n = graph.num_values();
     let mut g = Grouping {
         graph,
@@ -113,7 +119,12 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
     g.finish(operand_base)
 }
 
-fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> Value) -> Vec<bool> {
+/// Which values are kept in memory, and what computing each other one where it is used costs.
+pub(crate) fn kept(
+    graph: &Graph,
+    live: &[bool],
+    operand_base: &dyn Fn(&Node, usize) -> Value,
+) -> (Vec<bool>, Vec<u32>) {
     let n = graph.num_values();
     let mut needed = vec![false; n];
     let mut uses = vec![0u32; n];
@@ -142,6 +153,7 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
         node.args.iter().for_each(|a| uses[a.0 as usize] += 1);
     }
     let (mut cost, mut depth) = (vec![1u32; n], vec![0u32; n]);
+    let mut leaves: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     for node in graph.nodes() {
         if kind(node) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
@@ -156,9 +168,25 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
             _ => 1,
         };
         let mut deep = 0;
-        for a in &node.args {
-            let a = a.0 as usize;
-            own = own.saturating_add(if needed[a] { 1 } else { cost[a] });
+        let mut large: SmallVec<[Value; 4]> = SmallVec::new();
+        let size = graph.ty(node.outs[0]).numel();
+        for &leaf in node.args.iter() {
+            let own = [leaf];
+            let below = if needed[leaf.0 as usize] { &own[..] } else { &leaves[leaf.0 as usize] };
+            for x in below {
+                if large.len() < 4 && !large.contains(x) && 2 * graph.ty(*x).numel() >= size {
+                    large.push(*x);
+                }
+            }
+        }
+        for &v in &node.args {
+            let a = v.0 as usize;
+            // What a broadcast repeats is computed once for all its repeats.
+            let repeats = match node.op {
+                Op::Broadcast(_) => (size / graph.ty(v).numel().max(1)).clamp(1, u32::MAX as usize) as u32,
+                _ => 1,
+            };
+            own = own.saturating_add(if needed[a] { 1 } else { cost[a] / repeats });
             deep = deep.max(if needed[a] { 0 } else { depth[a] + 1 });
         }
         for o in &node.outs {
@@ -166,7 +194,11 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
             depth[o.0 as usize] = deep;
         }
         for o in &node.outs {
-            let many = uses[o.0 as usize] >= 2 && own >= COSTLY;
+            let uses = uses[o.0 as usize];
+            // A value computed from several others of its size is read back for less than it is computed for.
+            let wide = (large.len() >= 3 && uses >= 2) || (large.len() >= 2 && uses >= 3);
+            leaves[o.0 as usize] = large.clone();
+            let many = wide || (uses >= 2 && own >= COSTLY);
             if many || deep > MAX_DEPTH || own > MAX_COST {
                 needed[o.0 as usize] = true;
             }
@@ -182,7 +214,7 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
             }
         }
     }
-    needed
+    (needed, cost)
 }
 
 impl Grouping<'_> {

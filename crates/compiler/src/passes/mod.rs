@@ -3,6 +3,7 @@
 pub mod cse;
 pub mod dots;
 pub mod inline;
+pub mod recompute;
 pub mod simplify;
 
 use ir::{Graph, Op, Result};
