@@ -32,6 +32,41 @@ pub(crate) enum Unit {
 pub(crate) struct Units {
     pub(crate) order: Vec<Unit>,
     pub(crate) in_memory: Vec<bool>,
+    /// Why a value is not computed in the unit of another that it reads, or that reads what it reads.
+    pub(crate) apart: Vec<Apart>,
+}
+
+/// A value that did not join a unit.
+#[derive(Clone, Debug)]
+pub(crate) struct Apart {
+    pub(crate) value: Value,
+    /// A value of that unit.
+    pub(crate) other: Value,
+    pub(crate) why: Why,
+}
+
+/// Why a value did not join a unit.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    Full,
+    Domain,
+    Circle,
+    Kernel(Fail),
+    Buffers,
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Why::Full => "a kernel has at most 24 results",
+            Why::Domain => "they run over different elements",
+            Why::Circle => "a step between them needs one and gives the other",
+            Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
+            Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
+            Why::Kernel(Fail::NotScalar) => "an op on the way is no scalar expression",
+            Why::Buffers => "a kernel has at most 40 buffers",
+        })
+    }
 }
 
 /// How a node takes part in fusion.
@@ -79,6 +114,7 @@ struct Grouping<'a> {
     latest: Vec<usize>,
     /// Needed values that each root reads.
     reads: BTreeMap<Value, Vec<Value>>,
+    apart: Vec<Apart>,
 }
 
 /// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
@@ -96,6 +132,7 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
         users: Vec::new(),
         latest: Vec::new(),
         reads: BTreeMap::new(),
+        apart: Vec::new(),
     };
     for (k, node) in graph.nodes().iter().enumerate() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
@@ -308,13 +345,20 @@ impl Grouping<'_> {
                 continue;
             }
             let Unit::Group(group) = &self.units[u] else { continue };
-            let Some(joint) = self.join(group, v, node) else {
-                continue;
+            let other = group.roots[0].value;
+            let circle =
+                || reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
+            let joint = self.join(group, v, node).and_then(|joint| match circle() {
+                true => Err(Why::Circle),
+                false => self.try_lower(&joint).map(|()| joint),
+            });
+            let joint = match joint {
+                Ok(joint) => joint,
+                Err(why) => {
+                    self.apart.push(Apart { value: v, other, why });
+                    continue;
+                }
             };
-            let cycle = reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
-            if cycle || self.try_lower(&joint).is_err() {
-                continue;
-            }
             self.units[u] = Unit::Group(joint);
             self.unit_of[v.0 as usize] = Some(u);
             self.depend(u, &reads);
@@ -327,9 +371,9 @@ impl Grouping<'_> {
     }
 
     /// The group with one more root, if the domains fit.
-    fn join(&self, group: &Group, v: Value, node: &Node) -> Option<Group> {
+    fn join(&self, group: &Group, v: Value, node: &Node) -> Result<Group, Why> {
         if group.roots.len() >= MAX_ROOTS {
-            return None;
+            return Err(Why::Full);
         }
         let mut g = group.clone();
         let kept: Shape = (0..g.full.len()).filter(|a| !g.red.contains(a)).map(|a| g.full[a]).collect();
@@ -346,7 +390,7 @@ impl Grouping<'_> {
                     g.red = axes;
                     g.roots.iter_mut().for_each(|r| r.role = Role::Row);
                 } else if g.full != *shape || g.red != axes {
-                    return None;
+                    return Err(Why::Domain);
                 }
                 Role::Reduce(r.kind)
             }
@@ -357,18 +401,18 @@ impl Grouping<'_> {
                 } else if !g.red.is_empty() && kept == *shape {
                     Role::Row
                 } else {
-                    return None;
+                    return Err(Why::Domain);
                 }
             }
         };
         g.roots.push(Root { value: v, role, stored: true });
-        Some(g)
+        Ok(g)
     }
 
-    fn try_lower(&self, group: &Group) -> Result<(), Fail> {
-        let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v))?;
+    fn try_lower(&self, group: &Group) -> Result<(), Why> {
+        let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v)).map_err(Why::Kernel)?;
         let buffers = lowered.iter().map(|l| l.params.len()).max().unwrap_or(0);
-        if buffers > 40 { Err(Fail::NotScalar) } else { Ok(()) }
+        if buffers > 40 { Err(Why::Buffers) } else { Ok(()) }
     }
 
     fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
@@ -417,7 +461,7 @@ impl Grouping<'_> {
         }
         let order = self.topological();
         let mut units: Vec<Option<Unit>> = self.units.into_iter().map(Some).collect();
-        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory }
+        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory, apart: self.apart }
     }
 
     /// Execution order: as the program was written, as far as dependencies allow.
