@@ -29,6 +29,7 @@
 
 mod function;
 pub mod lax;
+pub mod np;
 pub mod random;
 mod write;
 
