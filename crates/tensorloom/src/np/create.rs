@@ -297,3 +297,30 @@ pub fn astype(x: &Tensor, dtype: DType) -> Tensor {
 pub fn asarray(x: impl Into<Operand>) -> Tensor {
     x.into().of(&crate::zeros(&[]))
 }
+
+/// Kaiser's window with a shape parameter.
+#[track_caller]
+pub fn kaiser(n: usize, beta: f64) -> Tensor {
+    // The series of I₀ in f64; its terms fall fast for any useful beta.
+    let i0 = |x: f64| {
+        let q = x * x / 4.0;
+        let (mut term, mut sum, mut k) = (1.0, 1.0, 1.0);
+        while term > sum * 1e-17 {
+            term *= q / (k * k);
+            sum += term;
+            k += 1.0;
+        }
+        sum
+    };
+    let at = |i: usize| 2.0 * i as f64 / (n.max(2) - 1) as f64 - 1.0;
+    host(DType::F32, n, |i| if n == 1 { 1.0 } else { i0(beta * (1.0 - at(i) * at(i)).max(0.0).sqrt()) / i0(beta) })
+}
+
+/// A vector from the bytes of its elements, little-endian.
+#[track_caller]
+pub fn frombuffer(bytes: &[u8], dtype: DType) -> Tensor {
+    match ir::Literal::from_bytes(Type::new(dtype, &[bytes.len() / dtype.size()]), bytes) {
+        Some(l) => engine().literal(&l),
+        None => write::invalid("frombuffer", format!("{} bytes are no elements of {dtype}", bytes.len())),
+    }
+}

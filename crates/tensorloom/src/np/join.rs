@@ -182,3 +182,10 @@ pub fn repeat(x: &Tensor, n: usize, axis: Option<isize>) -> Tensor {
     out[a as usize] *= n as isize;
     x.unsqueeze(a + 1).expand(&wide).reshape(&out)
 }
+
+/// A matrix of blocks: rows joined along the last axis, then below each other.
+#[track_caller]
+pub fn block(rows: &[&[&Tensor]]) -> Tensor {
+    let rows: Vec<Tensor> = rows.iter().map(|r| concatenate(&refs(&each(r, |x| at_least(x, 2))), -1)).collect();
+    concatenate(&refs(&rows), -2)
+}

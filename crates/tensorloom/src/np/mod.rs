@@ -15,29 +15,41 @@
 //! ```
 
 mod binary;
+mod choose;
 mod create;
+mod edit;
 mod einsum;
+mod histogram;
 mod index;
+mod integer;
 mod join;
 mod logic;
 mod matrix;
+mod nan;
 mod ordering;
 mod poly;
 mod reduce;
 mod shape;
 mod signal;
 mod stats;
-mod unary;
+pub(crate) mod unary;
 
+pub(crate) use binary::pair;
 pub use binary::*;
+pub use choose::*;
 pub use create::*;
+pub use edit::*;
 pub use einsum::{einsum, tensordot};
+pub use histogram::*;
 pub use index::*;
+pub use integer::*;
 pub use join::*;
 pub use logic::*;
 pub use matrix::*;
+pub use nan::*;
 pub use ordering::*;
 pub use poly::*;
+pub(crate) use reduce::over;
 pub use reduce::*;
 pub use shape::*;
 pub use signal::*;

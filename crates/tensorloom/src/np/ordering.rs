@@ -65,3 +65,18 @@ pub fn searchsorted(sorted: &Tensor, values: &Tensor, right: bool) -> Tensor {
     let before = if right { sorted.le(&v) } else { sorted.lt(&v) };
     super::sum(&before, -1)
 }
+
+/// The indices that sort by several keys along an axis, the last key first.
+#[track_caller]
+pub fn lexsort(keys: &[&Tensor], axis: isize) -> Tensor {
+    let keys: Vec<&Tensor> = keys.iter().rev().copied().collect();
+    write::one(&keys, |b, v| {
+        let Some(&first) = v.first() else {
+            return Err(write::misfit("lexsort", &[], "there is no key to sort by"));
+        };
+        let axis = write::axis("lexsort", &b.ty(first), axis)?;
+        let op = Sort { axis, num_keys: v.len(), descending: false };
+        let p = op.permutation(b, v)?;
+        b.cast(p, DType::I64)
+    })
+}

@@ -63,3 +63,48 @@ pub fn polyint(p: &Tensor, m: usize) -> Tensor {
         super::concatenate(&[&divided, &engine_of(&p).zeros(divided.dtype(), &[1])], 0)
     })
 }
+
+/// The monic polynomial with these roots.
+#[track_caller]
+pub fn poly(roots: &Tensor) -> Tensor {
+    let one = engine_of(roots).ones(write::float_of(roots.dtype()), &[1]);
+    (0..roots.numel()).fold(one.clone(), |p, i| {
+        let factor = super::concatenate(&[&one, &(-roots.index(0, i as isize)).unsqueeze(0)], 0);
+        polymul(&p, &factor)
+    })
+}
+
+/// Quotient and remainder of two polynomials; the remainder has as many coefficients as the dividend.
+#[track_caller]
+pub fn polydiv(u: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
+    let (m, n) = (u.numel(), v.numel());
+    if n == 0 || m == 0 || u.rank() != 1 || v.rank() != 1 {
+        let bad = write::invalid("polydiv", format!("{} and {} are no lists of coefficients", u.ty(), v.ty()));
+        return (bad.clone(), bad);
+    }
+    let (u, v) = (u.cast(write::float_of(u.dtype())), v.cast(write::float_of(v.dtype())));
+    if m < n {
+        return (engine_of(&u).zeros(u.dtype(), &[1]), u);
+    }
+    let lead = v.index(0, 0);
+    let mut rest = u;
+    let mut quotient = Vec::new();
+    for k in 0..=m - n {
+        let d = rest.index(0, k as isize) / &lead;
+        let pad = [(k, m - n - k)];
+        rest = &rest - super::pad(&(&d * &v), &pad, super::PadMode::Constant(0.0.into()));
+        quotient.push(d);
+    }
+    (Tensor::stack(&quotient.iter().collect::<Vec<_>>(), 0), rest)
+}
+
+/// The polynomial of a degree that fits points best, by least squares.
+#[track_caller]
+pub fn polyfit(x: &Tensor, y: &Tensor, degree: usize) -> Tensor {
+    let x = x.cast(write::float_of(x.dtype()));
+    let powers = super::vander(&x, Some(degree + 1), false);
+    // Columns of one length make the problem as well conditioned as scaling can.
+    let scale = super::sum(&powers.square(), 0).sqrt();
+    let (c, ..) = crate::linalg::lstsq(&(&powers / &scale), &y.cast(x.dtype()), None);
+    if y.rank() == 1 { c / scale } else { c / scale.unsqueeze(-1) }
+}

@@ -99,3 +99,20 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
     let y = x.lt(&xp.index(0, 0)).select(&fp.index(0, 0), &y);
     x.gt(&xp.index(0, n - 1)).select(&fp.index(0, n - 1), &y)
 }
+
+/// Slopes by central differences, and one-sided ones at the ends, of samples `step` apart along an axis.
+#[track_caller]
+pub fn gradient(x: &Tensor, step: f64, axis: isize) -> Tensor {
+    if let Some(e) = need_rank("gradient", x, 1) {
+        return e;
+    }
+    let n = x.size(axis) as isize;
+    if n < 2 {
+        return write::invalid("gradient", format!("{} has fewer than 2 samples along axis {axis}", x.ty()));
+    }
+    let x = x.cast(write::float_of(x.dtype()));
+    let part = |a: isize, b: isize| x.slice(axis, a, b, 1);
+    let inner = (part(2, n) - part(0, n - 2)) * 0.5;
+    let (first, last) = (part(1, 2) - part(0, 1), part(n - 1, n) - part(n - 2, n - 1));
+    Tensor::concat(&[&first, &inner, &last], axis) / step
+}
