@@ -147,8 +147,8 @@ pub fn pinv(a: &Tensor, rcond: Option<f64>) -> Tensor {
     (t(&vt) * inverses(&s, &counts).unsqueeze(-2)).matmul(&t(&u))
 }
 
-/// Least squares: the `x` of least size that makes `‖A·x − b‖` smallest, the squared residuals of the columns (empty
-/// unless `A` has full rank and more rows than columns), the rank, and the singular values.
+/// Least squares: the `x` of least size that makes `‖A·x − b‖` smallest, the squared residuals of the columns, the rank,
+/// and the singular values.
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Tensor, Tensor) {
     let a = matrix("lstsq", a);
@@ -167,9 +167,8 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Ten
     let counts = counted(&a, &s, rcond, m.max(n) as f64);
     let c = inverses(&s, &counts).unsqueeze(-1) * u.t().matmul(&b);
     let x = vt.t().matmul(&c);
-    let rest = np::sum(&(a.matmul(&x) - &b).square(), 0);
-    let residuals = if m > n { rest } else { engine_of(&a).zeros(a.dtype(), &[0]) };
-    let rank = np::sum(&counts, ()).cast(DType::I32);
+    let residuals = np::sum(&(a.matmul(&x) - &b).square(), 0);
+    let rank = np::sum(&counts, ());
     (if flat { x.squeeze(-1) } else { x }, residuals, rank, s)
 }
 

@@ -19,10 +19,11 @@ pub fn relu(x: &Tensor) -> Tensor {
     })
 }
 
-/// `min(max(x, 0), 6)`.
+/// `min(max(x, 0), 6)`; the gradient is 0 at both ends.
 #[track_caller]
 pub fn relu6(x: &Tensor) -> Tensor {
-    np::minimum(np::maximum(x, 0.0), 6.0)
+    let y = relu(x);
+    np::where_(&np::greater_equal(&y, 6.0), 6.0, &y)
 }
 
 /// `1/(1 + e⁻ˣ)`.
