@@ -34,7 +34,7 @@ jax.config.update("jax_enable_x64", True)
 import jax.numpy as jnp
 
 HERE = pathlib.Path(__file__).parent
-FILES = ["np", "nn", "special", "linalg", "fft", "lax"]
+FILES = ["np", "nn", "special", "linalg", "fft", "lax", "optim", "compose"]
 NAMES = {
     "float32": "f32", "float64": "f64", "bool": "bool", "float16": "f16", "bfloat16": "bf16",
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",

@@ -33,6 +33,7 @@ pub mod lax;
 pub mod linalg;
 pub mod nn;
 pub mod np;
+pub mod optim;
 pub mod random;
 pub mod special;
 mod write;

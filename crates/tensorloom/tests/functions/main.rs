@@ -6,6 +6,7 @@ mod names;
 mod table_lax;
 mod table_more;
 mod table_np;
+mod table_optim;
 
 use ir::Literal;
 use line::Line;
@@ -112,4 +113,9 @@ fn fft_equals_jax() {
 #[test]
 fn lax_equals_jax() {
     run("lax", table_lax::call);
+}
+
+#[test]
+fn optim_equals_optax() {
+    run("optim", table_optim::call);
 }
