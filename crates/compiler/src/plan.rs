@@ -1,6 +1,9 @@
 //! Memory planning: lifetimes and places in the arena.
 
-use crate::program::{BufferId, Class, Program, Step};
+use crate::donate::argument;
+use crate::loops::Mode;
+use crate::overwrite::may_overwrite;
+use crate::program::{BufferId, Class, KernelArg, Place, Program, Slot, Step};
 use std::collections::BTreeMap;
 
 /// Alignment of every buffer.
@@ -8,7 +11,6 @@ pub const ALIGN: usize = 64;
 
 /// Gives every activation a place in the arena such that buffers alive together don't overlap.
 pub(crate) fn plan(program: &mut Program) {
-    let mut life = Lifetimes { spans: vec![None; program.buffers.len()], clock: 0 };
     for (i, step) in program.steps.iter().enumerate() {
         step.places(&mut |p, _| {
             for b in p.buffers() {
@@ -17,16 +19,19 @@ pub(crate) fn plan(program: &mut Program) {
             }
         });
     }
+    let mut life = Lifetimes { spans: vec![None; program.buffers.len()], clock: 0, kernels: Vec::new() };
     life.walk(&program.steps);
+    let heirs = heirs(program, &life);
+    let spans = life.spans;
     let mut order: Vec<usize> = (0..program.buffers.len())
-        .filter(|&i| program.buffers[i].class == Class::Activation && life.spans[i].is_some())
+        .filter(|&i| program.buffers[i].class == Class::Activation && spans[i].is_some())
         .collect();
-    order.sort_by_key(|&i| (life.spans[i], i));
+    order.sort_by_key(|&i| (spans[i], i));
     let mut heap = FreeList::default();
     // Buffers by the time they end.
     let mut ends: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for i in order {
-        let (start, end) = life.spans[i].expect("filtered");
+        let (start, end) = spans[i].expect("filtered");
         while let Some(entry) = ends.first_entry() {
             if *entry.key() >= start {
                 break;
@@ -36,26 +41,67 @@ pub(crate) fn plan(program: &mut Program) {
             }
         }
         let size = program.buffers[i].ty.bytes().next_multiple_of(ALIGN).max(ALIGN);
-        let offset = heap.take(size);
+        let inherited = heirs.get(&i).and_then(|&from| {
+            let ending = ends.get_mut(&start)?;
+            let at = ending.iter().position(|&(offset, _)| offset == program.buffers[from].offset)?;
+            Some(ending.swap_remove(at).0)
+        });
+        let offset = inherited.unwrap_or_else(|| heap.take(size));
         program.buffers[i].offset = offset;
         ends.entry(end).or_default().push((offset, size));
     }
     program.arena = heap.top;
 }
 
-struct Lifetimes {
+/// Buffers that a kernel may write over one of its operands, which nobody reads afterwards: result → operand.
+fn heirs(program: &Program, life: &Lifetimes) -> BTreeMap<usize, usize> {
+    let mut heirs = BTreeMap::new();
+    for (at, step) in &life.kernels {
+        let Step::Kernel { kernel, args, .. } = step else { continue };
+        let mut given = Vec::new();
+        for (arg, to) in args.iter().zip(&kernel.buffers) {
+            let KernelArg::Place(Place { slot: Slot::Fixed(to_id), .. }) = arg else { continue };
+            let new = &program.buffers[to_id.0 as usize];
+            let begins = life.spans[to_id.0 as usize].is_some_and(|(start, _)| start == *at);
+            if to.mode != Mode::Write || new.class != Class::Activation || !begins {
+                continue;
+            }
+            for (arg, from) in args.iter().zip(&kernel.buffers) {
+                let KernelArg::Place(Place { slot: Slot::Fixed(id), .. }) = arg else { continue };
+                let old = &program.buffers[id.0 as usize];
+                let ends = life.spans[id.0 as usize].is_some_and(|(start, end)| end == *at && start < end);
+                let fits = old.ty.numel() == new.ty.numel() && old.ty.dtype.size() == new.ty.dtype.size();
+                if from.mode != Mode::Read || old.class != Class::Activation || !ends || !fits || given.contains(id) {
+                    continue;
+                }
+                if let (Some(read), Some(write)) = (argument(args, *id), argument(args, *to_id))
+                    && may_overwrite(kernel, read, write, new.ty.numel())
+                {
+                    given.push(*id);
+                    heirs.insert(to_id.0 as usize, id.0 as usize);
+                    break;
+                }
+            }
+        }
+    }
+    heirs
+}
+
+struct Lifetimes<'a> {
     /// First and last moment of each buffer.
     spans: Vec<Option<(usize, usize)>>,
     clock: usize,
+    /// Kernels and the moments they run at.
+    kernels: Vec<(usize, &'a Step)>,
 }
 
-impl Lifetimes {
+impl<'a> Lifetimes<'a> {
     fn touch(&mut self, b: BufferId, at: usize) {
         let s = &mut self.spans[b.0 as usize];
         *s = Some(s.map_or((at, at), |(a, z)| (a.min(at), z.max(at))));
     }
 
-    fn walk(&mut self, steps: &[Step]) {
+    fn walk(&mut self, steps: &'a [Step]) {
         for step in steps {
             if let Step::Loop(l) = step {
                 let start = self.clock;
@@ -89,6 +135,9 @@ impl Lifetimes {
                 self.clock += 1;
             } else {
                 let at = self.clock;
+                if matches!(step, Step::Kernel { .. }) {
+                    self.kernels.push((at, step));
+                }
                 step.places(&mut |p, _| p.buffers().for_each(|b| self.touch(b, at)));
                 self.clock += 1;
             }
