@@ -10,7 +10,7 @@ pub mod program;
 mod steps;
 mod strided;
 
-pub use backend::{Backend, Bindings, DeviceBuffer, Executable};
+pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Timing};
 pub use plan::ALIGN;
 pub use program::Program;
 

@@ -383,6 +383,25 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
     }
 }
 
+impl Step {
+    /// What the step is, in a few words for tables of times.
+    pub fn label(&self) -> String {
+        match self {
+            Step::Kernel { kernel, .. } => kernel.name.clone(),
+            Step::Matmul { shape, epilogue, .. } => {
+                let batch = if shape.batch > 1 { format!("{}×", shape.batch) } else { String::new() };
+                let then = if epilogue.is_some() { ", fused" } else { "" };
+                format!("matmul {} {batch}[{}·{}·{}]{then}", shape.dtype, shape.m, shape.k, shape.n)
+            }
+            Step::Library { op, .. } => library_name(op).to_string(),
+            Step::Copy { .. } => "copy".into(),
+            Step::Zero { .. } => "zero".into(),
+            Step::Loop(_) => "loop".into(),
+            Step::Branch { .. } => "branch".into(),
+        }
+    }
+}
+
 /// The name of a library step: a composite's own name rather than `composite`.
 pub fn library_name(op: &Op) -> &str {
     match op {
