@@ -67,6 +67,11 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
+    /// All bytes of the first file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.shards.first().map_or(&[], |(_, map)| &map[..])
+    }
+
     /// The directory.
     pub fn dir(&self) -> &Path {
         &self.dir

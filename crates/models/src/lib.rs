@@ -7,6 +7,7 @@
 mod architecture;
 mod checkpoint;
 mod config;
+mod disk;
 mod error;
 mod evaluate;
 mod export;
@@ -23,6 +24,7 @@ pub mod train;
 
 pub use architecture::Architecture;
 pub use checkpoint::Checkpoint;
+pub use disk::load_program;
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, NamedTensor};
 pub use export::{write_file, write_tensors};

@@ -83,6 +83,16 @@ impl Model {
         }
     }
 
+    /// Names the token that ends a text in the configuration, unless it names one already.
+    pub(crate) fn set_end(&mut self, end: Option<i32>) {
+        if let (Some(fields), Some(end)) = (self.config.as_object_mut(), end) {
+            let named = fields.get("eos_token_id").is_some_and(|id| !id.is_null());
+            if !named {
+                fields.insert("eos_token_id".into(), end.into());
+            }
+        }
+    }
+
     /// How many tokens the model knows, if its configuration says so.
     pub fn vocabulary(&self) -> Option<usize> {
         self.architecture.size("vocab_size")
