@@ -23,14 +23,9 @@ impl Model {
         for param in &params {
             weights.push(to_bytes(&draw(&architecture, param, layers, &mut random), dtype));
         }
-        let pieces = match architecture.mappings().is_empty() {
-            true => params.iter().map(|param| vec![whole(param)]).collect(),
-            false => {
-                let found = sources(&architecture, &params)?;
-                let pairs = params.iter().zip(&found);
-                pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?
-            }
-        };
+        let found = sources(&architecture, &params)?;
+        let pairs = params.iter().zip(&found);
+        let pieces = pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?;
         let config = architecture.to_config();
         Ok(Model { architecture, params, dtype, weights, pieces, config })
     }
@@ -60,11 +55,6 @@ fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &
         }
         _ => (0..n).map(|_| (DEVIATION * random.normal()) as f32).collect(),
     }
-}
-
-fn whole(param: &Parameter) -> Piece {
-    let (tensor, shape) = (param.path.clone(), param.ty.shape.to_vec());
-    Piece { tensor, shape, stored: Dtype::F32, transposed: false, index: None, dim: 0, start: 0 }
 }
 
 /// The HuggingFace tensors of a parameter, with the shapes that they will have.

@@ -64,6 +64,12 @@ impl LoraOptions {
     }
 }
 
+impl std::fmt::Display for LoraOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank={},alpha={},targets={}", self.rank, self.alpha, self.targets.join(","))
+    }
+}
+
 /// One adapted matrix.
 #[derive(Clone, Debug)]
 pub(crate) struct Pair {
@@ -330,6 +336,7 @@ mod tests {
     fn options_are_read_as_written() {
         let options = LoraOptions::parse("rank=4,alpha=32,targets=q,v_proj").expect("valid");
         assert_eq!(options, LoraOptions { rank: 4, alpha: 32.0, targets: vec!["q".into(), "v_proj".into()] });
+        assert_eq!(options.to_string(), "rank=4,alpha=32,targets=q,v_proj");
         assert!(options.wants("model.layers.0.self_attn.q_proj") && options.wants("x.v_proj"));
         assert!(!options.wants("x.k_proj") && !options.wants("x.qkv_proj"));
         for wrong in ["rank=0", "rank=x", "alpha=y", "depth=3", "q"] {

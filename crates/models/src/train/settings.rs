@@ -67,8 +67,6 @@ pub struct Settings {
     pub threads: usize,
     /// An adapter to train instead of the model.
     pub lora: Option<LoraOptions>,
-    /// The text that the adapter was given as.
-    lora_text: String,
 }
 
 impl Default for Settings {
@@ -102,7 +100,6 @@ impl Default for Settings {
             seed: 1,
             threads: 0,
             lora: None,
-            lora_text: String::new(),
         }
     }
 }
@@ -171,10 +168,7 @@ impl Settings {
             "prompt" => self.prompt = text.into(),
             "seed" => self.seed = count(name, text)? as u64,
             "threads" => self.threads = count(name, text)?,
-            "lora" => {
-                self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?;
-                self.lora_text = text.into();
-            }
+            "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
             "device" if matches!(text, "cpu" | "") => {}
             "device" => return Err(Error::Input(format!("no device `{text}`: only cpu is supported yet"))),
             _ => {
@@ -217,7 +211,7 @@ impl Settings {
             "prompt" => self.prompt.clone(),
             "seed" => self.seed.to_string(),
             "threads" => self.threads.to_string(),
-            "lora" => self.lora_text.clone(),
+            "lora" => self.lora.as_ref().map_or(String::new(), LoraOptions::to_string),
             "device" => "cpu".into(),
             _ => String::new(),
         }
