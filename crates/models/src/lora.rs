@@ -197,6 +197,12 @@ impl Adapter {
                 return Err(fault(format!("`{field}` is not supported yet")));
             }
         }
+        if config.get("bias").and_then(Json::as_str).is_some_and(|bias| bias != "none") {
+            return Err(fault("adapters with trained biases are not supported yet".into()));
+        }
+        if config.get("modules_to_save").is_some_and(|modules| !modules.is_null()) {
+            return Err(fault("adapters that hold whole modules (`modules_to_save`) are not supported yet".into()));
+        }
         let rank = config.get("r").and_then(Json::as_u64).filter(|rank| *rank > 0);
         let rank = rank.ok_or_else(|| fault("no rank `r`".into()))? as usize;
         let alpha = config.get("lora_alpha").and_then(Json::as_f64).ok_or_else(|| fault("no `lora_alpha`".into()))?;
