@@ -10,9 +10,6 @@ use ir::DType;
 use lang::lower::Parameter;
 use safetensors::Dtype;
 
-/// Deviation of fresh weights, as most language models have it.
-const DEVIATION: f64 = 0.02;
-
 impl Model {
     /// A model with random parameters.
     pub fn fresh(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
@@ -48,12 +45,16 @@ fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &
         ("weight", 1) if owner.contains("norm") && architecture.name == "Gemma" => vec![0.0; n],
         ("weight", 1) => vec![1.0; n],
         (_, 0 | 1) => vec![0.0; n],
-        // What is added to the residual stream starts smaller the deeper the model is.
-        ("out_weight" | "down_weight", _) => {
-            let deviation = DEVIATION / (2.0 * layers as f64).sqrt();
+        _ => {
+            // The deviation that PyTorch's linear layers begin with: the 0.02 of larger models at a width of 768.
+            let width = param.ty.shape.last().copied().unwrap_or(1).max(1) as f64;
+            let mut deviation = 1.0 / (3.0 * width).sqrt();
+            // What is added to the residual stream starts smaller the deeper the model is.
+            if matches!(last, "out_weight" | "down_weight") {
+                deviation /= (2.0 * layers as f64).sqrt();
+            }
             (0..n).map(|_| (deviation * random.normal()) as f32).collect()
         }
-        _ => (0..n).map(|_| (DEVIATION * random.normal()) as f32).collect(),
     }
 }
 
