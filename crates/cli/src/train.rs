@@ -58,7 +58,7 @@ pub(crate) fn train(args: &Args) -> Result<Outcome, Usage> {
             read_file(&mut settings, path, &text, &mut given)?;
         }
         // A model or data of one's own has little to do with the default's sizes.
-        None if args.has("model") || args.has("resume") => {}
+        None if args.has("model") => {}
         None => read_file(&mut settings, "the default", DEFAULT, &mut Vec::new())?,
     }
     for (name, takes_value) in TRAIN {
