@@ -123,6 +123,9 @@ fn adopt(settings: &Settings, saved: &Saved, given: &[String]) -> Result<Setting
         }
         // The folder may have been moved, and machines differ in threads.
         if !is_given && !matches!(*name, "out" | "threads") {
+            if *name == "set" {
+                merged.set.clear();
+            }
             merged.set(name, before)?;
         }
     }

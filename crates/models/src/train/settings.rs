@@ -138,11 +138,11 @@ pub const NAMES: &[(&str, bool, &str)] = &[
 ];
 
 impl Settings {
-    /// Sets one value by its name.
+    /// Sets one value by its name; parameters of the model are added to those that are there.
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
         match name {
             "model" => self.model = text.into(),
-            "set" => self.set = assignments(text)?,
+            "set" => self.set.extend(assignments(text)?),
             "data" => self.data = (!text.is_empty()).then(|| text.into()),
             "stories" => self.stories = positive(name, text)?,
             "tokenizer" => self.tokenizer = (!text.is_empty()).then(|| text.into()),
