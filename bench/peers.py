@@ -6,6 +6,7 @@ answered by one JSON object with the median seconds of a run. A peer that has no
 
 import json
 import os
+import resource
 import sys
 import time
 
@@ -253,19 +254,23 @@ def main():
     which, reps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
     peer = Jax() if which == "jax" else Torch(which == "torch_compile")
     known = {}
+    rss = None
     for line in sys.stdin:
         name = line.strip()
         first = None
         if name not in known:
             start = time.perf_counter()
             known[name] = peer.case(name)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             if known[name]:
                 known[name][0]()
+                known[name][0]()
+            rss = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
             first = time.perf_counter() - start
         answer = {"case": name, "s": None}
         if known[name]:
             run, inner = known[name]
-            answer = {"case": name, "s": median_seconds(run, reps, inner), "first_s": first}
+            answer = {"case": name, "s": median_seconds(run, reps, inner), "first_s": first, "rss_mib": rss}
         print(json.dumps(answer), flush=True)
 
 

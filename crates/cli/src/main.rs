@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod compile;
 mod doctor;
+mod graph;
 mod progress;
 mod run;
 mod train;
@@ -66,6 +67,13 @@ const COMMANDS: &[Command] = &[
         options: compile::EXPLAIN,
         run: compile::verify_backward,
         about: "loom verify-backward FILE [--model NAME] [--set name=value]..: written against derived gradients",
+    },
+    Command {
+        name: "run",
+        options: graph::RUN,
+        run: graph::run,
+        about: "loom run FILE.ir --in inputs.safetensors --out outputs.safetensors [--transform jvp|vjp|vmap:AXIS] \
+                [--device interp|cpu] [--threads N] [--bench N] [--emit graph|explain|program|loops|asm]: a graph in its text form",
     },
     Command {
         name: "eval",

@@ -72,12 +72,14 @@ pub struct Bindings {
 }
 
 impl Bindings {
-    /// Fresh memory for every input and output of a program.
+    /// Fresh memory for every input and output of a program; where an input was donated, its output shares the memory.
     pub fn for_program(program: &Program, backend: &dyn Backend) -> Result<Bindings> {
-        let make = |types: &[Type]| -> Result<Vec<Arc<dyn DeviceBuffer>>> {
-            types.iter().map(|t| backend.alloc(t.bytes())).collect()
-        };
-        Ok(Bindings { inputs: make(&program.inputs)?, outputs: make(&program.outputs)? })
+        let make = |t: &Type| backend.alloc(t.bytes());
+        let inputs = program.inputs.iter().map(make).collect::<Result<Vec<_>>>()?;
+        let shared = |o: usize| program.donated.iter().find(|(_, to)| *to == o).map(|(from, _)| inputs[*from].clone());
+        let outputs = program.outputs.iter().enumerate().map(|(o, t)| shared(o).map_or_else(|| make(t), Ok));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        Ok(Bindings { inputs, outputs })
     }
 
     /// Checks number and sizes.

@@ -107,6 +107,15 @@ impl CompiledKernel {
         self.size
     }
 
+    /// The code, followed by its constants.
+    pub fn bytes(&self) -> &[u8] {
+        #[cfg(all(unix, target_arch = "x86_64"))]
+        // SAFETY: the mapping holds so many bytes, is readable, and is not written again.
+        return unsafe { std::slice::from_raw_parts(self._code.start(), self.size) };
+        #[cfg(not(all(unix, target_arch = "x86_64")))]
+        &[]
+    }
+
     /// The address to call.
     pub fn entry(&self) -> Entry {
         self.entry
