@@ -112,6 +112,8 @@ fn s9_4_every_row_of_the_vjp_table() {
         ("matmul of other sizes", vec![M, &[2, 4]], |b, p| b.matmul(p[0], p[1])),
         ("matmul of batches", vec![&[2, 2, 3], &[1, 3, 2]], |b, p| b.matmul(p[0], p[1])),
         ("matmul by one matrix", vec![&[2, 2, 3], &[3, 2]], |b, p| b.matmul(p[0], p[1])),
+        ("attention", vec![&[5, 4], &[5, 4], &[5, 4]], |b, p| b.attention(p[0], p[1], p[2], 2, &[2, 0, 3])),
+        ("attention of one", vec![&[4, 3]], |b, p| b.attention(p[0], p[0], p[0], 1, &[1, 3])),
         ("softmax", vec![M], |b, p| b.softmax(p[0])),
         ("conv1d", vec![V, W], |b, p| b.conv1d(p[0], p[1])),
         ("conv1d of batches", vec![&[2, 6], &[3, 7]], |b, p| b.conv1d(p[0], p[1])),

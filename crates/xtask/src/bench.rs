@@ -150,7 +150,8 @@ fn measure(case: &str, ours: &Path, peers: &mut [(&str, Server)], o: &Options) -
         let s = answer["s"].as_f64().ok_or(format!("{case}: {answer}"))?;
         row.ours.push(s);
         for (name, peer) in peers.iter_mut() {
-            let answer = peer.ask(case).ok_or(format!("{name} stopped at {case}; bench/peers.py says why when run by hand"))?;
+            let answer =
+                peer.ask(case).ok_or(format!("{name} stopped at {case}; bench/peers.py says why when run by hand"))?;
             if let Some(s) = answer["s"].as_f64() {
                 row.peers.entry(name.to_string()).or_default().push(s);
             }
