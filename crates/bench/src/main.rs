@@ -6,6 +6,8 @@
 mod cases;
 mod measure;
 mod models;
+#[path = "../../vsla/examples/ragged/encoder.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with examples and a test")]
 mod ragged;
 mod variable;
 

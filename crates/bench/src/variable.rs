@@ -1,6 +1,6 @@
 //! Cases of variable shapes: convolutions by both paths, and a ragged batch.
 
-use crate::ragged;
+use crate::ragged::{self, MEASURED};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
@@ -129,18 +129,23 @@ pub(crate) fn answer(backend: &Backend, case: &str, reps: usize) -> Result<Strin
 /// The encoder's time, work, and for each sequence two elements of its last token, for comparison with the peers.
 fn ragged_encoder(backend: &Backend, reps: usize) -> Result<String> {
     let lengths = ragged::lengths();
-    let mut ready = Ready::new(ragged::encoder(&lengths)?, backend)?;
+    let mut ready = Ready::new(ragged::encoder(&MEASURED, &lengths)?, backend)?;
     let s = ready.median(reps)?;
     let out = ready.bindings.read(ready.plan.program().outputs()[0])?.to_vec::<f64>();
     let mut sample = String::new();
     let mut end = 0;
     for n in &lengths {
         end += n;
-        let row = &out[(end - 1) * ragged::WIDTH..end * ragged::WIDTH];
-        let _ =
-            write!(sample, "{}{:.7}, {:.7}", if sample.is_empty() { "" } else { ", " }, row[0], row[ragged::WIDTH - 1]);
+        let row = &out[(end - 1) * MEASURED.width..end * MEASURED.width];
+        let _ = write!(
+            sample,
+            "{}{:.7}, {:.7}",
+            if sample.is_empty() { "" } else { ", " },
+            row[0],
+            row[MEASURED.width - 1]
+        );
     }
-    let (real, padded) = ragged::flop(&lengths);
+    let (real, padded) = ragged::flop(&MEASURED, &lengths);
     let tokens: usize = lengths.iter().sum();
     Ok(format!(
         "{{\"case\": \"ragged_encoder\", \"s\": {s:e}, \"tokens\": {tokens}, \"real_flop\": {real:e}, \"padded_flop\": {padded:e}, \

@@ -1,6 +1,7 @@
 //! Chores of this repository: `cargo xtask {tidy|test|bench}`.
 
 mod bench;
+mod bench_vsla;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -8,7 +9,7 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask test
-       cargo xtask bench cpu [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]";
+       cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -16,8 +17,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["tidy"] => tidy::tidy(&root()),
         ["test"] => test(),
-        ["bench", "cpu", rest @ ..] => match bench::Options::parse(rest) {
-            Ok(o) => bench::cpu(&root(), &o),
+        ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
+            Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
         },
         _ => return wrong_use("there is no such chore"),

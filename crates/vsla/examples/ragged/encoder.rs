@@ -2,22 +2,33 @@
 
 use vsla::{DType, Program, ProgramBuilder, Result, ValueId};
 
-/// Lengths of the sequences, from a long-tailed distribution (`exp` of a normal); the peers read the same file.
-const LENGTHS: &str = include_str!("../../../bench/ragged.json");
-
-pub(crate) const WIDTH: usize = 256;
-const HEADS: usize = 4;
-const HIDDEN: usize = 1024;
-const LAYERS: usize = 4;
+/// Lengths of 64 sequences from a long-tailed distribution (`exp` of a normal).
+const LENGTHS: &str = include_str!("../../../../bench/ragged.json");
 
 /// Tokens of each sequence.
-pub(crate) fn lengths() -> Vec<usize> {
+pub fn lengths() -> Vec<usize> {
     LENGTHS.trim().trim_matches(['[', ']']).split(',').filter_map(|n| n.trim().parse().ok()).collect()
 }
 
+/// Sizes of an encoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Features of a token.
+    pub width: usize,
+    /// Heads that share them.
+    pub heads: usize,
+    /// Features between the two layers of the feed-forward part.
+    pub hidden: usize,
+    /// Layers.
+    pub layers: usize,
+}
+
+/// The sizes that are measured.
+pub const MEASURED: Sizes = Sizes { width: 256, heads: 4, hidden: 1024, layers: 4 };
+
 /// Shapes of a layer's parameters, in order.
-fn shapes() -> [Vec<usize>; 12] {
-    let (d, h) = (WIDTH, HIDDEN);
+fn shapes(sizes: &Sizes) -> [Vec<usize>; 12] {
+    let (d, h) = (sizes.width, sizes.hidden);
     [
         vec![d, 3 * d],
         vec![3 * d],
@@ -34,14 +45,28 @@ fn shapes() -> [Vec<usize>; 12] {
     ]
 }
 
+/// Elements of all parameters (§14.1.1, with biases, without a vocabulary).
+pub fn parameters(sizes: &Sizes) -> usize {
+    shapes(sizes).iter().map(|s| s.iter().product::<usize>()).sum::<usize>() * sizes.layers
+}
+
 /// The encoder: post-norm layers with gelu, as PyTorch's `TransformerEncoderLayer`.
-pub(crate) fn encoder(lengths: &[usize]) -> Result<Program> {
-    let tokens = lengths.iter().sum();
+pub fn encoder(sizes: &Sizes, lengths: &[usize]) -> Result<Program> {
+    build(sizes, lengths, false)
+}
+
+/// The same with a checkpoint after each layer: backward computes what lies between again.
+pub fn checkpointed(sizes: &Sizes, lengths: &[usize]) -> Result<Program> {
+    build(sizes, lengths, true)
+}
+
+fn build(sizes: &Sizes, lengths: &[usize], marks: bool) -> Result<Program> {
+    let (width, tokens) = (sizes.width, lengths.iter().sum());
     let mut b = ProgramBuilder::new();
-    let mut x = b.input("x", DType::F32, &[tokens, WIDTH])?;
-    for layer in 0..LAYERS {
+    let mut x = b.input("x", DType::F32, &[tokens, width])?;
+    for layer in 0..sizes.layers {
         let mut p = Vec::new();
-        for (i, s) in shapes().iter().enumerate() {
+        for (i, s) in shapes(sizes).iter().enumerate() {
             p.push(b.param(&format!("{layer}.{i}"), DType::F32, s)?);
         }
         let affine = |b: &mut ProgramBuilder, x: ValueId, w: ValueId, bias: ValueId| {
@@ -50,9 +75,9 @@ pub(crate) fn encoder(lengths: &[usize]) -> Result<Program> {
             b.add(y, bias)
         };
         let qkv = affine(&mut b, x, p[0], p[1])?;
-        let part = |b: &mut ProgramBuilder, i: usize| b.slice(qkv, &[0, i * WIDTH], &[tokens, (i + 1) * WIDTH]);
+        let part = |b: &mut ProgramBuilder, i: usize| b.slice(qkv, &[0, i * width], &[tokens, (i + 1) * width]);
         let (q, k, v) = (part(&mut b, 0)?, part(&mut b, 1)?, part(&mut b, 2)?);
-        let a = b.attention(q, k, v, HEADS, lengths)?;
+        let a = b.attention(q, k, v, sizes.heads, lengths)?;
         let a = affine(&mut b, a, p[2], p[3])?;
         let r = b.add(x, a)?;
         x = b.layernorm(r, p[4], p[5], 1e-5)?;
@@ -61,6 +86,9 @@ pub(crate) fn encoder(lengths: &[usize]) -> Result<Program> {
         let down = affine(&mut b, up, p[8], p[9])?;
         let r = b.add(x, down)?;
         x = b.layernorm(r, p[10], p[11], 1e-5)?;
+        if marks && layer + 1 < sizes.layers {
+            b.checkpoint(x)?;
+        }
     }
     b.output(x)?;
     b.build()
@@ -77,7 +105,7 @@ fn number(seed: u32, i: usize) -> f32 {
 
 /// The values of an input (seed 0) or of the `k`-th parameter (from 1): matrices are scaled by their width, norms lie
 /// around 1.
-pub(crate) fn values(k: usize, shape: &[usize]) -> Vec<f32> {
+pub fn values(k: usize, shape: &[usize]) -> Vec<f32> {
     let place = if k == 0 { 0 } else { (k - 1) % 12 };
     let (scale, offset) = match (k, place) {
         (0, _) => (1.0, 0.0),
@@ -89,10 +117,11 @@ pub(crate) fn values(k: usize, shape: &[usize]) -> Vec<f32> {
 }
 
 /// Floating-point operations of the products: over the tokens that there are, and over padded ones.
-pub(crate) fn flop(lengths: &[usize]) -> (f64, f64) {
-    let linear = 2.0 * (4 * WIDTH * WIDTH + 2 * WIDTH * HIDDEN) as f64;
-    let sequence = |n: usize| (n as f64) * linear + 4.0 * (n * n * WIDTH) as f64;
+pub fn flop(sizes: &Sizes, lengths: &[usize]) -> (f64, f64) {
+    let (d, layers) = (sizes.width, sizes.layers);
+    let linear = 2.0 * (4 * d * d + 2 * d * sizes.hidden) as f64;
+    let sequence = |n: usize| (n as f64) * linear + 4.0 * (n * n * d) as f64;
     let real: f64 = lengths.iter().map(|&n| sequence(n)).sum();
     let longest = lengths.iter().copied().max().unwrap_or(0);
-    (real * LAYERS as f64, sequence(longest) * (lengths.len() * LAYERS) as f64)
+    (real * layers as f64, sequence(longest) * (lengths.len() * layers) as f64)
 }
