@@ -118,6 +118,8 @@ typedef enum vsla_opkind_t {
   VSLA_OP_MUL_SCALAR,
   // x stacked `size` times.
   VSLA_OP_REPEAT,
+  // q, k, v of shape [tokens, width]; `size` is the number of heads, `list` the lengths of the packed sequences.
+  VSLA_OP_ATTENTION,
 } vsla_opkind_t;
 
 // What a value is to its program.

@@ -1,7 +1,8 @@
-//! Chores of this repository: `cargo xtask {tidy|test|bench}`.
+//! Chores of this repository: `cargo xtask {tidy|test|bench|install-c}`.
 
 mod bench;
 mod bench_vsla;
+mod install;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +10,8 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask test
-       cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]";
+       cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
+       cargo xtask install-c PREFIX";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -21,6 +23,7 @@ fn main() -> ExitCode {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
         },
+        ["install-c", prefix] => install::install(&root(), prefix),
         _ => return wrong_use("there is no such chore"),
     };
     match result {
