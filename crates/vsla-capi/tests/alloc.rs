@@ -95,6 +95,10 @@ fn s12_execute_never_allocates() {
         unsafe {
             ok(vsla_program_execute(plan, bound, &inputs, &outputs, stream));
             ok(vsla_profile_run(profile, &inputs, &outputs, stream));
+            let (mut at, some) = (9, 200u64);
+            ok(vsla_profile_route([profile.cast_const()].as_ptr(), 1, x, 1, &some, &mut at));
+            ok(vsla_profile_write(profile, x, 1, &some, in_data[0].cast_const(), 1600));
+            ok(vsla_profile_run(profile, null(), &outputs, stream));
             ok(vsla_autograd_execute(back_plan, ad, &inputs, &outputs, &cotangents, &grads, stream));
         }
         ok(vsla_backend_synchronize(stream));
