@@ -49,9 +49,7 @@ fn under_valgrind(exe: &Path) {
         "--show-leak-kinds=definite",
         "--errors-for-leak-kinds=definite",
     ]);
-    let suppressions = root().join("tests/valgrind.supp");
-    v.arg(format!("--suppressions={}", suppressions.display())).arg(exe);
-    run("valgrind", &mut v);
+    run("valgrind", v.arg(exe));
 }
 
 #[test]
