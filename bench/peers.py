@@ -7,6 +7,7 @@ answers `"s": null`.
 
 import json
 import os
+import resource
 import sys
 import time
 
@@ -287,7 +288,7 @@ class Ragged:
         self.lengths = json.load(open(os.path.join(folder, "ragged.json")))
 
     def number(self, seed, shape):
-        """The numbers of `crates/bench/src/ragged.rs`."""
+        """The numbers of `crates/vsla/examples/ragged/encoder.rs`."""
         mask = np.uint64(0xFFFFFFFF)
         i = np.arange(np.prod(shape), dtype=np.uint64)
         h = (i * np.uint64(0x9E3779B1) + np.uint64(seed * 0x85EBCA6B & 0xFFFFFFFF)) & mask
@@ -395,19 +396,23 @@ def main():
     }
     peer = peers[which]()
     known = {}
+    rss = None
     for line in sys.stdin:
         name = line.strip()
         first = None
         if name not in known:
             start = time.perf_counter()
             known[name] = peer.case(name)
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             if known[name]:
                 known[name][0]()
+                known[name][0]()
+            rss = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
             first = time.perf_counter() - start
         answer = {"case": name, "s": None}
         if known[name]:
             run, inner = known[name]
-            answer = {"case": name, "s": median_seconds(run, reps, inner), "first_s": first}
+            answer = {"case": name, "s": median_seconds(run, reps, inner), "first_s": first, "rss_mib": rss}
             if hasattr(peer, "sample"):
                 answer["sample"] = peer.sample
         print(json.dumps(answer), flush=True)

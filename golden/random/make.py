@@ -64,6 +64,11 @@ for i, seed in enumerate(SEEDS):
         add("bernoulli", seed, shape, "f32", [p], lambda k: R.bernoulli(k, jnp.float32(p), shape))
     for n in [1, 2, 5]:
         add("split", seed, (n,), "u32", [], lambda k: R.split(k, n))
+    add("split2", seed, (2,), "u32", [], lambda k: R.split(k))
+    for n in [4, 9]:
+        table = jnp.arange(2 * n, dtype="float32").reshape(n, 2)
+        add("shuffle", seed, (n, 2), "f32", [0], lambda k: R.permutation(k, table))
+        add("shuffle", seed, (n, 2), "f32", [1], lambda k: R.permutation(k, table, axis=1))
     for n in [0, 1, 99, 2**32 - 1]:
         add("fold_in", seed, (), "u32", [n], lambda k: R.fold_in(k, np.uint32(n)))
     for n in [1, 2, 10, 1000]:

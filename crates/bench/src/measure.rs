@@ -22,11 +22,7 @@ pub(crate) fn prepare(cpu: &Cpu, graph: &Graph, classes: i64, donate: Vec<(usize
     }
     let exe = cpu.load(program)?;
     let compile_s = start.elapsed().as_secs_f64();
-    let mut bindings = Bindings::for_program(exe.program(), cpu)?;
-    // State is updated in place where the program allows it.
-    for &(i, o) in &exe.program().donated {
-        bindings.outputs[o] = bindings.inputs[i].clone();
-    }
+    let bindings = Bindings::for_program(exe.program(), cpu)?;
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for (b, ty) in bindings.inputs.iter().zip(&exe.program().inputs) {
         b.write(0, random(ty, classes, &mut state).bytes())?;

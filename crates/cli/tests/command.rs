@@ -125,3 +125,75 @@ fn verify_backward_tells_right_from_wrong() {
         assert!(text(&output.stdout).contains("DIFFERS"), "{to}");
     }
 }
+
+/// Writes a safetensors file of f32 tensors named 0, 1, ….
+fn write_inputs(path: &Path, tensors: &[(&[usize], &[f32])]) {
+    let data: Vec<Vec<u8>> = tensors.iter().map(|(_, x)| x.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+    let views = tensors.iter().zip(&data).enumerate().map(|(i, ((shape, _), bytes))| {
+        let view =
+            safetensors::tensor::TensorView::new(safetensors::Dtype::F32, shape.to_vec(), bytes).expect("sizes fit");
+        (i.to_string(), view)
+    });
+    safetensors::serialize_to_file(views, None, path).expect("it can be written");
+}
+
+fn read_output(path: &Path, name: &str) -> (Vec<usize>, Vec<f32>) {
+    let bytes = std::fs::read(path).expect("outputs were written");
+    let all = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    let t = all.tensor(name).expect("the output is there");
+    let values = t.data().chunks(4).map(|c| f32::from_le_bytes(c.try_into().expect("four bytes"))).collect();
+    (t.shape().to_vec(), values)
+}
+
+#[test]
+fn run_takes_a_graph_through_every_transform_on_both_devices() {
+    let (ir, input, output) = (temporary("square.ir"), temporary("in.safetensors"), temporary("out.safetensors"));
+    std::fs::write(&ir, "graph (%x: f32[3], %i: i32[]) {\n  %y = mul(%x, %x) : f32[3]\n  return %y, %i\n}\n").unwrap();
+    let [ir, out] = [&ir, &output].map(|p| p.to_str().unwrap());
+    // The integer has neither tangent nor cotangent.
+    let x: (&[usize], &[f32]) = (&[3], &[1.0, -2.0, 3.0]);
+    let bad = temporary("bad.safetensors");
+    write_inputs(&bad, &[x, (&[], &[0.0])]);
+    refused(&["run", ir, "--in", bad.to_str().unwrap(), "--out", out], &["input 1 is i32[]", "f32[]"]);
+
+    let plain = temporary("plain.ir");
+    std::fs::write(&plain, "graph (%x: f32[3]) {\n  %y = mul(%x, %x) : f32[3]\n  return %y\n}\n").unwrap();
+    let plain = plain.to_str().unwrap();
+    for device in ["interp", "cpu"] {
+        let go = |tensors: &[(&[usize], &[f32])], more: &[&str]| {
+            write_inputs(&input, tensors);
+            let words = ["run", plain, "--in", input.to_str().unwrap(), "--out", out, "--device", device];
+            let output = loom(&[&words[..], more].concat());
+            assert!(output.status.success(), "{}", text(&output.stderr));
+            output
+        };
+        go(&[x], &[]);
+        assert_eq!(read_output(&output, "0"), (vec![3], vec![1.0, 4.0, 9.0]));
+        go(&[x, (&[3], &[1.0, 1.0, 0.5])], &["--transform", "jvp"]);
+        assert_eq!(read_output(&output, "1"), (vec![3], vec![2.0, -4.0, 3.0]));
+        go(&[x, (&[3], &[1.0, 0.0, 2.0])], &["--transform", "vjp"]);
+        assert_eq!(read_output(&output, "1"), (vec![3], vec![2.0, 0.0, 12.0]));
+        let batch: (&[usize], &[f32]) = (&[3, 2], &[1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        go(&[batch], &["--transform", "vmap:1"]);
+        assert_eq!(read_output(&output, "0"), (vec![2, 3], vec![1.0, 4.0, 9.0, 16.0, 25.0, 36.0]));
+        let timed = go(&[x], &["--bench", "3", "--threads", "1"]);
+        let times: serde_json::Value = serde_json::from_slice(&timed.stdout).expect("JSON");
+        assert!(times["median_s"].as_f64().is_some_and(|s| s > 0.0) && times["compile_s"].is_number());
+    }
+    for (what, word) in
+        [("graph", "mul("), ("program", "arena"), ("loops", "vector"), ("explain", "kernel over"), ("asm", "ret")]
+    {
+        let output = loom(&["run", plain, "--emit", what]);
+        assert!(output.status.success() && text(&output.stdout).contains(word), "{what}: {}", text(&output.stderr));
+    }
+    let file = input.to_str().unwrap();
+    refused(&["run", plain], &["--in"]);
+    refused(&["run", plain, "--in", file], &["--out"]);
+    refused(&["run", plain, "--in", plain, "--out", out], &["safetensors"]);
+    refused(&["run", plain, "--in", file, "--out", out, "--transform", "vmap:7"], &["axis 7"]);
+    refused(&["run", plain, "--in", file, "--out", out, "--transform", "spin"], &["jvp, vjp or vmap"]);
+    refused(&["run", plain, "--in", file, "--out", out, "--device", "abacus"], &["interp or cpu"]);
+    refused(&["run", file, "--in", file, "--out", out], &["stream did not contain"]);
+    std::fs::write(&bad, "graph (%x: f32[3]) {\n  %y = mull(%x) : f32[3]\n  return %y\n}\n").unwrap();
+    refused(&["run", bad.to_str().unwrap(), "--in", file, "--out", out], &["mull", "2:"]);
+}

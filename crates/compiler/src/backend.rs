@@ -6,6 +6,7 @@ use ir::Type;
 use ir::ops::Composite;
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// A device that runs programs.
 pub trait Backend: Send + Sync {
@@ -44,6 +45,22 @@ pub trait Executable: Send + Sync {
 
     /// Runs it: reads the inputs, writes the outputs, which are the caller's.
     fn run(&self, bindings: &mut Bindings) -> Result<()>;
+
+    /// Runs it, and says how long each step took, those inside of loops too. A backend that can't tell gives no timings.
+    fn run_timed(&self, bindings: &mut Bindings) -> Result<Vec<Timing>> {
+        self.run(bindings).map(|()| Vec::new())
+    }
+}
+
+/// How long a step of a program took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// What it is: a kernel's name, a product with its sizes, a library routine.
+    pub label: String,
+    /// How often it ran.
+    pub calls: usize,
+    /// All its runs together.
+    pub time: Duration,
 }
 
 /// Inputs and outputs of one run. Made once and used again, running allocates nothing.
@@ -55,12 +72,14 @@ pub struct Bindings {
 }
 
 impl Bindings {
-    /// Fresh memory for every input and output of a program.
+    /// Fresh memory for every input and output of a program; where an input was donated, its output shares the memory.
     pub fn for_program(program: &Program, backend: &dyn Backend) -> Result<Bindings> {
-        let make = |types: &[Type]| -> Result<Vec<Arc<dyn DeviceBuffer>>> {
-            types.iter().map(|t| backend.alloc(t.bytes())).collect()
-        };
-        Ok(Bindings { inputs: make(&program.inputs)?, outputs: make(&program.outputs)? })
+        let make = |t: &Type| backend.alloc(t.bytes());
+        let inputs = program.inputs.iter().map(make).collect::<Result<Vec<_>>>()?;
+        let shared = |o: usize| program.donated.iter().find(|(_, to)| *to == o).map(|(from, _)| inputs[*from].clone());
+        let outputs = program.outputs.iter().enumerate().map(|(o, t)| shared(o).map_or_else(|| make(t), Ok));
+        let outputs = outputs.collect::<Result<Vec<_>>>()?;
+        Ok(Bindings { inputs, outputs })
     }
 
     /// Checks number and sizes.

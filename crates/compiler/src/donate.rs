@@ -3,8 +3,9 @@
 //! It may if nothing reads the input after the step that writes the output, and that step reads the input only at the
 //! very element that it is about to write. Then a caller can bind one buffer to both, and state is updated in place.
 
-use crate::loops::{Buf, Index, Op, Stmt};
-use crate::program::{BufferId, Class, KernelArg, Program, Step};
+use crate::loops::Buf;
+use crate::overwrite::{may_overwrite, tile_may_overwrite};
+use crate::program::{BufferId, Class, KernelArg, Place, Program, Step};
 
 /// Of the (input, output) pairs asked for, those that are safe.
 pub(crate) fn donations(program: &Program, asked: &[(usize, usize)]) -> Vec<(usize, usize)> {
@@ -29,7 +30,7 @@ fn safe(program: &Program, input: usize, output: usize) -> bool {
         }
         if writes {
             written = true;
-            if reads && !(copies(step, from, to) || same_elements(step, from, to)) {
+            if reads && !(copies(step, from, to) || overwrites(step, from, to, program.outputs[output].numel())) {
                 return false;
             }
         }
@@ -43,29 +44,44 @@ fn copies(step: &Step, from: BufferId, to: BufferId) -> bool {
     matches!(step, Step::Copy { from: f, to: t, .. } if is(f, from) && is(t, to))
 }
 
-/// Whether a kernel loads one buffer only at the indices at which it stores the other.
-fn same_elements(step: &Step, from: BufferId, to: BufferId) -> bool {
-    let Step::Kernel { kernel, args, .. } = step else { return false };
-    let places = |b: BufferId| -> Vec<Buf> {
-        let is = |a: &KernelArg| matches!(a, KernelArg::Place(p) if p.buffers().eq([b]));
-        args.iter().enumerate().filter(|(_, a)| is(a)).map(|(i, _)| Buf(i as u32)).collect()
-    };
-    let ([load], [store]) = (&places(from)[..], &places(to)[..]) else { return false };
-    let (mut loads, mut stores) = (Vec::new(), Vec::new());
-    visit(&kernel.body, &mut |s| match s {
-        Stmt::Let { op: Op::Load { buf, index, .. }, .. } if buf == load => loads.push(index.clone()),
-        Stmt::Store { buf, index, .. } if buf == store => stores.push(index.clone()),
-        _ => {}
-    });
-    let first: Option<&Index> = stores.first();
-    first.is_some_and(|f| stores.len() == 1 && loads.iter().all(|l| l == f))
+/// Whether a step may write one buffer over the other.
+pub(crate) fn overwrites(step: &Step, from: BufferId, to: BufferId, elements: usize) -> bool {
+    match step {
+        Step::Kernel { kernel, args, .. } => {
+            let places = args.iter().map(|a| match a {
+                KernelArg::Place(p) => Some(p),
+                KernelArg::Scratch(_) => None,
+            });
+            match (argument(places.clone(), from), argument(places, to)) {
+                (Some(load), Some(store)) => may_overwrite(kernel, load, store, elements),
+                _ => false,
+            }
+        }
+        Step::Matmul { a, b, epilogue: Some(e), .. } => {
+            // Buffer 0 is the tile.
+            let places = std::iter::once(None).chain(e.args.iter().map(Some));
+            let operand = a.buffers().chain(b.buffers()).any(|b| b == from);
+            match (argument(places.clone(), from), argument(places, to)) {
+                (Some(load), Some(store)) => !operand && tile_may_overwrite(&e.kernel, load, store),
+                _ => false,
+            }
+        }
+        _ => false,
+    }
 }
 
-fn visit(body: &[Stmt], f: &mut dyn FnMut(&Stmt)) {
-    for s in body {
-        f(s);
-        if let Stmt::Loop(l) = s {
-            visit(&l.body, f);
+/// The kernel argument that is this buffer, from its start, if there is exactly one.
+fn argument<'a>(places: impl Iterator<Item = Option<&'a Place>>, buffer: BufferId) -> Option<Buf> {
+    let mut found = None;
+    for (i, place) in places.enumerate() {
+        if let Some(p) = place
+            && p.buffers().any(|b| b == buffer)
+        {
+            if found.is_some() || *p != Place::of(buffer) {
+                return None;
+            }
+            found = Some(Buf(i as u32));
         }
     }
+    found
 }

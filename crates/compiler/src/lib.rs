@@ -2,15 +2,20 @@
 
 pub mod backend;
 mod donate;
+mod explain;
 pub mod fuse;
 pub mod loops;
+mod overwrite;
 pub mod passes;
 mod plan;
 pub mod program;
+mod serial;
 mod steps;
 mod strided;
 
-pub use backend::{Backend, Bindings, DeviceBuffer, Executable};
+pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Timing};
+pub use explain::{Explanation, Note};
+pub use passes::Pass;
 pub use plan::ALIGN;
 pub use program::Program;
 
@@ -37,6 +42,9 @@ pub enum Error {
     /// The backend can't do it.
     #[error("{0}")]
     Backend(String),
+    /// A saved program can't be used.
+    #[error("a saved program: {0}")]
+    Program(String),
     /// A fault of the compiler itself.
     #[error("internal fault of the compiler: {0}")]
     Internal(String),
@@ -60,20 +68,33 @@ impl Default for Options {
     }
 }
 
-/// Compiles a graph for a backend. The passes, in order:
+/// Compiles a graph for a backend.
 pub fn compile(graph: &Graph, backend: &dyn Backend, options: &Options) -> Result<Program> {
+    Ok(compile_with(graph, backend, options, None)?.0)
+}
+
+/// Compiles a graph and says of each step what was fused into it, and why not more.
+pub fn explain(graph: &Graph, backend: &dyn Backend, options: &Options) -> Result<(Program, Explanation)> {
+    compile_with(graph, backend, options, Some(Explanation::default()))
+}
+
+fn compile_with(
+    graph: &Graph,
+    backend: &dyn Backend,
+    options: &Options,
+    explanation: Option<Explanation>,
+) -> Result<(Program, Explanation)> {
     ir::verify::verify(graph)?;
     let claims = |c: &ir::ops::Composite, types: &[Type]| options.claims && backend.claims(c, types);
-    let g = passes::inline::inline(graph, &claims, false)?;
-    let g = passes::simplify::simplify(&g)?;
-    let g = passes::cse::cse(&g)?;
-    let g = passes::inline::inline(&g, &claims, true)?;
-    let g = passes::simplify::simplify(&g)?;
-    let g = passes::dots::dots(&g)?;
-    let g = passes::simplify::simplify(&g)?;
+    let mut g = std::borrow::Cow::Borrowed(graph);
+    for pass in Pass::ORDER {
+        g = std::borrow::Cow::Owned(pass.run(&g, &claims)?);
+    }
     debug_assert!(ir::verify::verify(&g).is_ok());
 
-    let mut lowering = steps::Lowering { backend, buffers: Vec::new(), levels: 0 };
+    let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
+    let replaced = options.donate.iter().filter_map(pair).collect();
+    let mut lowering = steps::Lowering { buffers: Vec::new(), levels: 0, replaced, explanation };
     let (inputs, outputs) = (g.input_types(), g.output_types());
     let ins: Vec<Place> =
         inputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i)))).collect();
@@ -86,5 +107,5 @@ pub fn compile(graph: &Graph, backend: &dyn Backend, options: &Options) -> Resul
         Program { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
     plan::plan(&mut program);
     program.donated = donate::donations(&program, &options.donate);
-    Ok(program)
+    Ok((program, lowering.explanation.unwrap_or_default()))
 }

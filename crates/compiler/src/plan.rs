@@ -1,6 +1,7 @@
 //! Memory planning: lifetimes and places in the arena.
 
-use crate::program::{BufferId, Class, Program, Step};
+use crate::donate::overwrites;
+use crate::program::{BufferId, Class, Program, Slot, Step};
 use std::collections::BTreeMap;
 
 /// Alignment of every buffer.
@@ -8,7 +9,6 @@ pub const ALIGN: usize = 64;
 
 /// Gives every activation a place in the arena such that buffers alive together don't overlap.
 pub(crate) fn plan(program: &mut Program) {
-    let mut life = Lifetimes { spans: vec![None; program.buffers.len()], clock: 0 };
     for (i, step) in program.steps.iter().enumerate() {
         step.places(&mut |p, _| {
             for b in p.buffers() {
@@ -17,16 +17,19 @@ pub(crate) fn plan(program: &mut Program) {
             }
         });
     }
+    let mut life = Lifetimes { spans: vec![None; program.buffers.len()], clock: 0, kernels: Vec::new() };
     life.walk(&program.steps);
+    let heirs = heirs(program, &life);
+    let spans = life.spans;
     let mut order: Vec<usize> = (0..program.buffers.len())
-        .filter(|&i| program.buffers[i].class == Class::Activation && life.spans[i].is_some())
+        .filter(|&i| program.buffers[i].class == Class::Activation && spans[i].is_some())
         .collect();
-    order.sort_by_key(|&i| (life.spans[i], i));
+    order.sort_by_key(|&i| (spans[i], i));
     let mut heap = FreeList::default();
     // Buffers by the time they end.
     let mut ends: BTreeMap<usize, Vec<(usize, usize)>> = BTreeMap::new();
     for i in order {
-        let (start, end) = life.spans[i].expect("filtered");
+        let (start, end) = spans[i].expect("filtered");
         while let Some(entry) = ends.first_entry() {
             if *entry.key() >= start {
                 break;
@@ -36,26 +39,65 @@ pub(crate) fn plan(program: &mut Program) {
             }
         }
         let size = program.buffers[i].ty.bytes().next_multiple_of(ALIGN).max(ALIGN);
-        let offset = heap.take(size);
+        let inherited = heirs.get(&i).and_then(|&from| {
+            let ending = ends.get_mut(&start)?;
+            let at = ending.iter().position(|&(offset, _)| offset == program.buffers[from].offset)?;
+            Some(ending.swap_remove(at).0)
+        });
+        let offset = inherited.unwrap_or_else(|| heap.take(size));
         program.buffers[i].offset = offset;
         ends.entry(end).or_default().push((offset, size));
     }
     program.arena = heap.top;
 }
 
-struct Lifetimes {
+/// Buffers that a step may write over one of its operands, which nobody reads afterwards: result → operand.
+fn heirs(program: &Program, life: &Lifetimes) -> BTreeMap<usize, usize> {
+    let mut heirs = BTreeMap::new();
+    for (at, step) in &life.kernels {
+        let (mut read, mut written, mut given) = (Vec::new(), Vec::new(), Vec::new());
+        step.places(&mut |p, write| {
+            if let Slot::Fixed(id) = p.slot
+                && program.buffers[id.0 as usize].class == Class::Activation
+            {
+                if write { written.push(id) } else { read.push(id) }
+            }
+        });
+        for to in written {
+            let new = &program.buffers[to.0 as usize].ty;
+            if life.spans[to.0 as usize].is_none_or(|(start, _)| start != *at) {
+                continue;
+            }
+            let from = read.iter().find(|from| {
+                let old = &program.buffers[from.0 as usize].ty;
+                let ends = life.spans[from.0 as usize].is_some_and(|(start, end)| end == *at && start < end);
+                let fits = old.numel() == new.numel() && old.dtype.size() == new.dtype.size();
+                ends && fits && !given.contains(*from) && overwrites(step, **from, to, new.numel())
+            });
+            if let Some(from) = from {
+                given.push(*from);
+                heirs.insert(to.0 as usize, from.0 as usize);
+            }
+        }
+    }
+    heirs
+}
+
+struct Lifetimes<'a> {
     /// First and last moment of each buffer.
     spans: Vec<Option<(usize, usize)>>,
     clock: usize,
+    /// Kernels, and products with one behind them, and the moments they run at.
+    kernels: Vec<(usize, &'a Step)>,
 }
 
-impl Lifetimes {
+impl<'a> Lifetimes<'a> {
     fn touch(&mut self, b: BufferId, at: usize) {
         let s = &mut self.spans[b.0 as usize];
         *s = Some(s.map_or((at, at), |(a, z)| (a.min(at), z.max(at))));
     }
 
-    fn walk(&mut self, steps: &[Step]) {
+    fn walk(&mut self, steps: &'a [Step]) {
         for step in steps {
             if let Step::Loop(l) = step {
                 let start = self.clock;
@@ -89,6 +131,9 @@ impl Lifetimes {
                 self.clock += 1;
             } else {
                 let at = self.clock;
+                if matches!(step, Step::Kernel { .. } | Step::Matmul { epilogue: Some(_), .. }) {
+                    self.kernels.push((at, step));
+                }
                 step.places(&mut |p, _| p.buffers().for_each(|b| self.touch(b, at)));
                 self.clock += 1;
             }

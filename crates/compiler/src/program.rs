@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Index of a buffer of a program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct BufferId(pub u32);
 
 /// Where a buffer's memory comes from.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Class {
     /// The n-th input, owned by the caller.
     Input(usize),
@@ -24,7 +24,7 @@ pub enum Class {
 }
 
 /// A buffer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Buffer {
     /// What it holds.
     pub ty: Type,
@@ -37,7 +37,7 @@ pub struct Buffer {
 }
 
 /// A buffer, or two that change roles with each iteration of a loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Slot {
     /// Always this one.
     Fixed(BufferId),
@@ -46,7 +46,7 @@ pub enum Slot {
 }
 
 /// An address: a slot, an offset, and what each enclosing loop adds per iteration.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Place {
     /// The buffer.
     pub slot: Slot,
@@ -73,7 +73,7 @@ impl Place {
 }
 
 /// A buffer argument of a kernel step.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum KernelArg {
     /// Memory.
     Place(Place),
@@ -82,7 +82,7 @@ pub enum KernelArg {
 }
 
 /// A batched matrix product `C[b] = A[b]·B[b]`, strides in elements.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Matmul {
     /// Operand dtype.
     pub dtype: ir::DType,
@@ -108,7 +108,7 @@ pub struct Matmul {
 
 /// A kernel that runs over each finished tile of a matrix product. Its buffers are the tile, then `args`; its size
 /// arguments are batch, first row, first column, rows, columns and the tile's row stride.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Epilogue {
     /// The kernel.
     pub kernel: Arc<Kernel>,
@@ -119,7 +119,7 @@ pub struct Epilogue {
 }
 
 /// How often a loop step runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Trip {
     /// Exactly so often.
     Exact(usize),
@@ -140,7 +140,7 @@ pub enum Trip {
 }
 
 /// A loop over steps.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct LoopStep {
     /// Nesting depth, which places refer to.
     pub level: usize,
@@ -155,7 +155,7 @@ pub struct LoopStep {
 }
 
 /// One step of a program.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub enum Step {
     /// A generated kernel.
     Kernel {
@@ -180,6 +180,7 @@ pub enum Step {
         epilogue: Option<Epilogue>,
     },
     /// An op that the backend implements as such: a routine, or a composite that it claimed.
+    #[serde(with = "crate::serial::library")]
     Library {
         /// The op.
         op: Box<Op>,
@@ -216,7 +217,7 @@ pub enum Step {
 }
 
 /// Steps over buffers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Program {
     /// All buffers.
     pub buffers: Vec<Buffer>,
@@ -379,6 +380,25 @@ fn show_step(f: &mut fmt::Formatter<'_>, step: &Step, i: usize, depth: usize) ->
             writeln!(f, "{pad}{i}: loop i{} {trip}{}", l.level, if l.reverse { " reverse" } else { "" })?;
             l.body.iter().enumerate().try_for_each(|(k, s)| show_step(f, s, k, depth + 1))?;
             l.after.iter().try_for_each(|(from, to, n)| writeln!(f, "{pad}  after: copy {n} {from} →{to}"))
+        }
+    }
+}
+
+impl Step {
+    /// What the step is, in a few words for tables of times.
+    pub fn label(&self) -> String {
+        match self {
+            Step::Kernel { kernel, .. } => kernel.name.clone(),
+            Step::Matmul { shape, epilogue, .. } => {
+                let batch = if shape.batch > 1 { format!("{}×", shape.batch) } else { String::new() };
+                let then = if epilogue.is_some() { ", fused" } else { "" };
+                format!("matmul {} {batch}[{}·{}·{}]{then}", shape.dtype, shape.m, shape.k, shape.n)
+            }
+            Step::Library { op, .. } => library_name(op).to_string(),
+            Step::Copy { .. } => "copy".into(),
+            Step::Zero { .. } => "zero".into(),
+            Step::Loop(_) => "loop".into(),
+            Step::Branch { .. } => "branch".into(),
         }
     }
 }

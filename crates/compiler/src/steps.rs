@@ -1,23 +1,28 @@
 //! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
 
-use crate::backend::Backend;
-use crate::fuse::{self, Group, Lowered, Param, ScanParam, Unit, Units};
+use crate::explain::Explanation;
+use crate::fuse::{self, Apart, Group, Lowered, Param, ScanParam, Unit, Units};
 use crate::program::*;
 use crate::strided::{Strided, joined, strided};
 use crate::{Error, Result};
 use ir::ops::{Dot, Scan, While};
-use ir::{Graph, Literal, Node, Op, Type, Value};
+use ir::{Graph, Literal, Loc, Node, Op, Type, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Collects the buffers and steps of one program.
-pub(crate) struct Lowering<'a> {
-    pub(crate) backend: &'a dyn Backend,
+pub(crate) struct Lowering {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
+    /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
+    pub(crate) replaced: Vec<(Value, Value)>,
+    /// Notes on what is fused, where someone asked.
+    pub(crate) explanation: Option<Explanation>,
 }
 
-impl Lowering<'_> {
+impl Lowering {
     pub(crate) fn buffer(&mut self, ty: Type, class: Class) -> BufferId {
         self.buffers.push(Buffer { ty, class, offset: 0, live: None });
         BufferId(self.buffers.len() as u32 - 1)
@@ -33,7 +38,9 @@ impl Lowering<'_> {
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let base = |node: &Node, i: usize| operand(graph, node, i).base;
-        let Units { order, in_memory } = fuse::units(graph, &base);
+        let replaced = std::mem::take(&mut self.replaced);
+        let Units { order, in_memory, apart } = fuse::units(graph, &base, &replaced);
+        let readers = readers(graph, &order, &in_memory, &base);
         let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
         for (v, p) in graph.inputs().iter().zip(inputs) {
             places[v.0 as usize] = Some(p.clone());
@@ -55,19 +62,42 @@ impl Lowering<'_> {
         let mut k = 0;
         while k < order.len() {
             match &order[k] {
-                Unit::Group(g) => self.group(graph, g, &in_memory, &mut places, steps)?,
+                Unit::Group(g) => {
+                    self.note_group(graph, g, &in_memory, &apart, steps.len());
+                    self.group(graph, g, &in_memory, &mut places, steps)?;
+                }
                 Unit::Anchor(n) => {
                     let node = &graph.nodes()[*n];
                     // A product whose only reader is the next unit hands its tiles over while they are hot.
-                    if let (Op::Dot(dot), Some(Unit::Group(g))) = (&node.op, order.get(k + 1))
-                        && !graph.outputs().contains(&node.outs[0])
-                        && only_reader(graph, &order, &in_memory, k + 1, node.outs[0], &base)
-                        && self.dot_with_epilogue(graph, dot, node, g, &in_memory, &mut places, steps)?
-                    {
-                        k += 2;
-                        continue;
+                    let mut why = None;
+                    if let Op::Dot(dot) = &node.op {
+                        let read_by = readers.get(&node.outs[0]).map_or(&[][..], |r| r);
+                        why = match order.get(k + 1) {
+                            _ if graph.outputs().contains(&node.outs[0]) => {
+                                Some("its result is a result of the program")
+                            }
+                            _ if read_by.len() > 1 => Some("several steps read its result"),
+                            Some(Unit::Group(g)) if read_by == [k + 1] => {
+                                let at = steps.len();
+                                if self.dot_with_epilogue(graph, dot, node, g, &in_memory, &mut places, steps)? {
+                                    self.note_anchor(graph, node, None, at);
+                                    self.note_group(graph, g, &in_memory, &apart, at);
+                                    k += 2;
+                                    continue;
+                                }
+                                Some("what reads its result needs more than a tile of it")
+                            }
+                            _ => Some("what reads its result runs later, or takes it whole"),
+                        };
+                    }
+                    self.note_anchor(graph, node, why, steps.len());
+                    if let Some(e) = &mut self.explanation {
+                        e.path.push(steps.len().to_string());
                     }
                     self.anchor(graph, node, &mut places, level, steps)?;
+                    if let Some(e) = &mut self.explanation {
+                        e.path.pop();
+                    }
                 }
             }
             k += 1;
@@ -252,7 +282,7 @@ impl Lowering<'_> {
     }
 }
 
-impl Lowering<'_> {
+impl Lowering {
     fn while_loop(
         &mut self,
         graph: &Graph,
@@ -303,7 +333,7 @@ impl Lowering<'_> {
     }
 }
 
-impl Lowering<'_> {
+impl Lowering {
     /// A scan as one kernel, where its body is elementwise.
     fn scan_kernel(
         &mut self,
@@ -336,6 +366,13 @@ impl Lowering<'_> {
     }
 }
 
+/// The graph with cheap values computed anew for distant readers, by what fusion would keep in memory.
+pub(crate) fn recompute(graph: &Graph) -> ir::Result<Graph> {
+    let base = |node: &Node, i: usize| operand(graph, node, i).base;
+    let kept = fuse::kept(graph, &graph.live(), &base);
+    crate::passes::recompute::recompute(graph, &kept, &fuse::is_anchor, &base)
+}
+
 /// Where a loop's carried values are, where their next values go, and where the last ones are copied.
 struct Carries {
     now: Vec<Place>,
@@ -347,41 +384,97 @@ fn place_of(places: &[Option<Place>], v: Value) -> Result<Place> {
     places[v.0 as usize].clone().ok_or_else(|| Error::Internal(format!("%{} is read before it is computed", v.0)))
 }
 
-/// Whether only the unit at `at` reads a value.
-fn only_reader(
+/// Which units read each value that a product computes, in execution order.
+fn readers(
     graph: &Graph,
     order: &[Unit],
     in_memory: &[bool],
-    at: usize,
-    v: Value,
     base: &dyn Fn(&Node, usize) -> Value,
-) -> bool {
-    let reads = |unit: &Unit| match unit {
-        Unit::Anchor(k) => {
-            let node = &graph.nodes()[*k];
-            (0..node.args.len()).any(|i| base(node, i) == v)
-        }
-        Unit::Group(g) => g.roots.iter().any(|r| depends_directly(graph, in_memory, r.value, v)),
-    };
-    order.iter().enumerate().skip(at).all(|(i, u)| reads(u) == (i == at))
-}
-
-/// Whether the inlined expression of a root reaches `v`: a value in memory is where inlining ends.
-fn depends_directly(graph: &Graph, in_memory: &[bool], root: Value, v: Value) -> bool {
-    let mut stack = graph.node_of(root).map(|n| n.args.to_vec()).unwrap_or_default();
-    let mut seen = rustc_hash::FxHashSet::default();
-    while let Some(x) = stack.pop() {
-        if x == v {
-            return true;
-        }
-        if x < v || in_memory[x.0 as usize] || !seen.insert(x) {
-            continue;
-        }
-        if let Some(n) = graph.node_of(x) {
-            stack.extend(&n.args);
+) -> FxHashMap<Value, Vec<usize>> {
+    let product = |v: Value| graph.node_of(v).is_some_and(|n| matches!(n.op, Op::Dot(_)));
+    let mut found: FxHashMap<Value, Vec<usize>> = FxHashMap::default();
+    for (k, unit) in order.iter().enumerate() {
+        let mut seen = FxHashSet::default();
+        let mut stack: Vec<Value> = Vec::new();
+        match unit {
+            Unit::Anchor(n) => {
+                let node = &graph.nodes()[*n];
+                (0..node.args.len()).map(|i| base(node, i)).filter(|v| product(*v) && seen.insert(*v)).for_each(|v| {
+                    found.entry(v).or_default().push(k);
+                });
+            }
+            Unit::Group(g) => {
+                let own = |v: Value| g.roots.iter().any(|r| r.value == v);
+                stack
+                    .extend(g.roots.iter().filter_map(|r| graph.node_of(r.value)).flat_map(|n| n.args.iter().copied()));
+                // The expression of a root reaches as far as values in memory.
+                while let Some(v) = stack.pop() {
+                    if !seen.insert(v) {
+                        continue;
+                    }
+                    if product(v) {
+                        found.entry(v).or_default().push(k);
+                    } else if let Some(n) = graph.node_of(v)
+                        && (own(v) || !in_memory[v.0 as usize])
+                    {
+                        stack.extend(&n.args);
+                    }
+                }
+            }
         }
     }
-    false
+    found
+}
+
+/// Notes for people who ask what was fused.
+impl Lowering {
+    fn note_group(&mut self, graph: &Graph, group: &Group, in_memory: &[bool], apart: &[Apart], step: usize) {
+        let Some(e) = &mut self.explanation else { return };
+        let what = format!(
+            "kernel over {:?}{}",
+            &group.full[..],
+            match &group.red[..] {
+                [] => String::new(),
+                axes => format!(", reduced over {axes:?}"),
+            }
+        );
+        let mut fused = Vec::new();
+        let mut reasons = Vec::new();
+        for r in &group.roots {
+            let Some(node) = graph.node_of(r.value) else { continue };
+            let mut ops = BTreeMap::new();
+            let mut stack = vec![node];
+            let mut seen = FxHashSet::default();
+            while let Some(n) = stack.pop() {
+                if !seen.insert(n.outs[0]) {
+                    continue;
+                }
+                *ops.entry(n.op.name()).or_insert(0usize) += 1;
+                let ends = |v: Value| in_memory[v.0 as usize] || group.roots.iter().any(|r| r.value == v);
+                stack.extend(n.args.iter().filter(|a| !ends(**a)).filter_map(|a| graph.node_of(*a)));
+            }
+            let list: Vec<String> =
+                (ops.iter()).map(|(name, n)| if *n == 1 { name.to_string() } else { format!("{name} ×{n}") }).collect();
+            let kept = if r.stored { "" } else { ", not stored" };
+            let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
+            fused.push(format!("%{} {}{kept} = {}{at}", r.value.0, graph.ty(r.value), list.join(", ")));
+            for a in apart.iter().filter(|a| a.value == r.value) {
+                if !group.roots.iter().any(|r| r.value == a.other) {
+                    reasons.push(format!("%{} from %{}: {}", a.value.0, a.other.0, a.why));
+                }
+            }
+        }
+        e.add(step, what, fused, reasons);
+    }
+
+    fn note_anchor(&mut self, graph: &Graph, node: &Node, why: Option<&str>, step: usize) {
+        let Some(e) = &mut self.explanation else { return };
+        let types: Vec<String> = node.args.iter().map(|a| graph.ty(*a).to_string()).collect();
+        let name = crate::program::library_name(&node.op);
+        let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
+        let apart = why.map(|w| format!("what follows: {w}")).into_iter().collect();
+        e.add(step, format!("{name} {}{at}", types.join(", ")), Vec::new(), apart);
+    }
 }
 
 /// How an op reads an operand: a matrix product takes any strides that three numbers can say, other ops dense values.

@@ -32,11 +32,22 @@ impl Cpu {
         Cpu { pool: Arc::new(Pool::new(threads)), kernels: target.map(|t| KernelCache::new(t, CACHE)), target }
     }
 
+    /// The machine code of a kernel, for people who want to read it.
+    pub fn machine_code(&self, kernel: &compiler::loops::Kernel) -> Result<Vec<u8>> {
+        let cache = self.kernels.as_ref().ok_or_else(|| {
+            compiler::Error::Backend("kernels run in the reference evaluator here; there is no machine code".into())
+        })?;
+        let code = cache.get(kernel).map_err(|e| compiler::Error::Backend(e.to_string()))?;
+        Ok(code.bytes().to_vec())
+    }
+
     /// The instruction set of kernels that are not generated.
     pub(crate) fn isa(&self) -> Isa {
         match self.target {
             Some(Target::Avx512) => Isa::Avx512,
             Some(Target::Avx2) => Isa::Avx2,
+            #[cfg(feature = "cranelift")]
+            Some(Target::Portable) => Isa::Portable,
             None => Isa::Portable,
         }
     }
@@ -52,6 +63,8 @@ impl Backend for Cpu {
         let target = match self.target {
             Some(Target::Avx512) => "avx512",
             Some(Target::Avx2) => "avx2",
+            #[cfg(feature = "cranelift")]
+            Some(Target::Portable) => "cranelift",
             None => "reference",
         };
         format!("cpu ({target}, {} threads)", self.pool.threads())

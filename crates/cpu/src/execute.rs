@@ -4,10 +4,13 @@ use crate::codegen::Entry;
 use crate::gemm::{Operand, Output};
 use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip};
 use crate::pool::share;
-use compiler::program::{KernelArg, Place, Slot};
-use compiler::{Error, Result};
+use compiler::program::{KernelArg, Place, Slot, Step, Trip};
+use compiler::{Error, Result, Timing};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::ffi::c_void;
+use std::time::{Duration, Instant};
 
 /// Where the loops around a step are.
 #[derive(Clone, Copy, Default)]
@@ -21,6 +24,51 @@ struct Position {
 struct Frame<'a> {
     loaded: &'a Loaded,
     arena: &'a Arena,
+    /// Touched by the calling thread alone.
+    timer: Option<&'a Timer>,
+}
+
+/// How often each step ran and for how long, by its address.
+#[derive(Default)]
+pub(crate) struct Timer {
+    spent: RefCell<FxHashMap<*const Ready, (usize, Duration)>>,
+}
+
+impl Timer {
+    /// Times of all steps that ran, equal labels together, the longest first.
+    pub(crate) fn timings(&self, loaded: &Loaded) -> Vec<Timing> {
+        let mut found: Vec<Timing> = Vec::new();
+        self.collect(&loaded.program.steps, &loaded.steps, &mut found);
+        found.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.label.cmp(&b.label)));
+        found
+    }
+
+    fn collect(&self, steps: &[Step], ready: &[Ready], found: &mut Vec<Timing>) {
+        for (step, ready) in steps.iter().zip(ready) {
+            match (step, ready) {
+                (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
+                    if let (Trip::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+                        self.collect(test, own, found);
+                    }
+                    self.collect(&l.body, body, found);
+                }
+                (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
+                    branches.iter().zip(own).for_each(|(steps, ready)| self.collect(steps, ready, found));
+                }
+                _ => {
+                    let Some(&(calls, time)) = self.spent.borrow().get(&(&raw const *ready)) else { continue };
+                    let label = step.label();
+                    match found.iter_mut().find(|timing| timing.label == label) {
+                        Some(timing) => {
+                            timing.calls += calls;
+                            timing.time += time;
+                        }
+                        None => found.push(Timing { label, calls, time }),
+                    }
+                }
+            }
+        }
+    }
 }
 
 /// A pointer that workers may share; each writes only its own part.
@@ -36,14 +84,25 @@ impl<T> Shared<T> {
 }
 
 /// Runs a loaded program over an arena whose bases are filled in.
-pub(crate) fn run(loaded: &Loaded, arena: &Arena) -> Result<()> {
-    let frame = Frame { loaded, arena };
+pub(crate) fn run(loaded: &Loaded, arena: &Arena, timer: Option<&Timer>) -> Result<()> {
+    let frame = Frame { loaded, arena, timer };
     frame.steps(&loaded.steps, &mut Position::default())
 }
 
 impl Frame<'_> {
     fn steps(&self, steps: &[Ready], at: &mut Position) -> Result<()> {
-        steps.iter().try_for_each(|s| self.step(s, at))
+        let Some(timer) = self.timer else {
+            return steps.iter().try_for_each(|s| self.step(s, at));
+        };
+        for step in steps {
+            let started = Instant::now();
+            self.step(step, at)?;
+            let mut spent = timer.spent.borrow_mut();
+            let (calls, time) = spent.entry(&raw const *step).or_default();
+            *calls += 1;
+            *time += started.elapsed();
+        }
+        Ok(())
     }
 
     fn address(&self, p: &Place, at: &Position) -> *mut u8 {

@@ -9,7 +9,7 @@ use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use compiler::loops::Kernel;
 use compiler::program::{Class, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
-use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result};
+use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result, Timing};
 use ir::Type;
 use std::sync::{Arc, Mutex};
 
@@ -144,6 +144,18 @@ impl Executable for Loaded {
     }
 
     fn run(&self, bindings: &mut Bindings) -> Result<()> {
+        self.run_with(bindings, None)
+    }
+
+    fn run_timed(&self, bindings: &mut Bindings) -> Result<Vec<Timing>> {
+        let timer = execute::Timer::default();
+        self.run_with(bindings, Some(&timer))?;
+        Ok(timer.timings(self))
+    }
+}
+
+impl Loaded {
+    fn run_with(&self, bindings: &mut Bindings, timer: Option<&execute::Timer>) -> Result<()> {
         bindings.check(&self.program)?;
         let host = |b: &Arc<dyn DeviceBuffer>| {
             b.as_any()
@@ -161,7 +173,7 @@ impl Executable for Loaded {
                 Class::Activation => unsafe { arena.memory.as_ptr().add(b.offset) },
             };
         }
-        let result = execute::run(self, &arena);
+        let result = execute::run(self, &arena, timer);
         self.give_back(arena);
         result
     }

@@ -10,6 +10,8 @@ use std::sync::Arc;
 pub struct HostBuffer {
     ptr: NonNull<u8>,
     bytes: usize,
+    /// Where our own block begins; `ptr` is the first aligned address in it.
+    block: *mut u8,
     /// Keeps memory that isn't ours alive; without it the block is ours to free.
     owner: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -23,11 +25,13 @@ impl HostBuffer {
     /// Takes memory, or says how much could not be had.
     pub fn new(bytes: usize) -> Result<HostBuffer> {
         let fail = || Error::OutOfMemory { bytes, hint: "; smaller shapes or a smaller batch need less" };
-        let layout = Layout::from_size_align(bytes.max(1), ALIGN).map_err(|_| fail())?;
+        let layout = layout(bytes).ok_or_else(fail)?;
         // SAFETY: the layout's size is not zero.
-        let ptr = unsafe { alloc_zeroed(layout) };
-        large_pages(ptr, bytes);
-        Ok(HostBuffer { ptr: NonNull::new(ptr).ok_or_else(fail)?, bytes, owner: None })
+        let block = unsafe { alloc_zeroed(layout) };
+        let ptr = NonNull::new(block.wrapping_add(block.align_offset(ALIGN))).filter(|_| !block.is_null());
+        let ptr = ptr.ok_or_else(fail)?;
+        large_pages(ptr.as_ptr(), bytes);
+        Ok(HostBuffer { ptr, bytes, block, owner: None })
     }
 
     /// A part of a block, which it keeps alive: how several values share one arena.
@@ -36,7 +40,7 @@ impl HostBuffer {
         // SAFETY: the range was checked to lie inside the block.
         let ptr = unsafe { of.ptr.add(offset) };
         let owner: Arc<dyn Any + Send + Sync> = of.clone();
-        Ok(HostBuffer { ptr, bytes, owner: Some(owner) })
+        Ok(HostBuffer { ptr, bytes, block: std::ptr::null_mut(), owner: Some(owner) })
     }
 
     /// Memory of someone else, which lives as long as `owner`.
@@ -45,13 +49,19 @@ impl HostBuffer {
     /// `ptr` is aligned to 64 bytes and good for reading and writing `bytes` bytes, initialised, until `owner` is
     /// dropped, and nothing but buffers made from it uses that memory.
     pub unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBuffer {
-        HostBuffer { ptr, bytes, owner: Some(owner) }
+        HostBuffer { ptr, bytes, block: std::ptr::null_mut(), owner: Some(owner) }
     }
 
     /// The address.
     pub fn as_ptr(&self) -> *mut u8 {
         self.ptr.as_ptr()
     }
+}
+
+/// Room for `bytes` bytes from an aligned address on. Asking the allocator itself for the alignment would make it write
+/// the zeros, and touch every page, where fresh pages of the system are zero anyway.
+fn layout(bytes: usize) -> Option<Layout> {
+    Layout::from_size_align(bytes.checked_add(ALIGN)?, 16).ok()
 }
 
 /// Asks for large pages under a large block: fewer misses of the address cache. It is a hint; refusal is no fault.
@@ -75,9 +85,9 @@ impl Drop for HostBuffer {
         if self.owner.is_some() {
             return;
         }
-        let layout = Layout::from_size_align(self.bytes.max(1), ALIGN).expect("it was allocated with this layout");
+        let layout = layout(self.bytes).expect("it was allocated with this layout");
         // SAFETY: allocated in `new` with the same layout.
-        unsafe { dealloc(self.ptr.as_ptr(), layout) }
+        unsafe { dealloc(self.block, layout) }
     }
 }
 

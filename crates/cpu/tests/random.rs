@@ -7,8 +7,9 @@ use ir::{Graph, Literal, interp};
 use oracle::random::{Options as Shape, Sample, sample, shrink};
 use oracle::{Coverage, Rng, rng::run_seed};
 
-fn run(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>, String> {
-    let program = compiler::compile(graph, cpu, &Options::default()).map_err(|e| e.to_string())?;
+fn run(cpu: &Cpu, graph: &Graph, inputs: &[Literal], donate: Vec<(usize, usize)>) -> Result<Vec<Literal>, String> {
+    let options = Options { donate, ..Options::default() };
+    let program = compiler::compile(graph, cpu, &options).map_err(|e| e.to_string())?;
     let exe = cpu.load(program).map_err(|e| e.to_string())?;
     let mut b = Bindings::for_program(exe.program(), cpu).map_err(|e| e.to_string())?;
     for (buffer, x) in b.inputs.iter().zip(inputs) {
@@ -26,8 +27,16 @@ fn run(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>, Str
 
 fn agrees(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
     interp::run(graph, inputs).map_err(|e| e.to_string())?;
-    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cpu, graph, inputs)));
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run(cpu, graph, inputs, Vec::new())));
     let got = caught.map_err(|_| "it panicked".to_string())??;
+    // Results written over inputs are the same results.
+    let pairs = donations(graph);
+    if !pairs.is_empty() {
+        let again = run(cpu, graph, inputs, pairs)?;
+        if !got.iter().zip(&again).all(|(a, b)| a.bytes() == b.bytes()) {
+            return Err("donated inputs change the results".into());
+        }
+    }
     // Vectors of factorisations are determined up to their sign, and where a transform's infinities go depends on its
     // butterflies; the tests of these routines compare them as far as they are determined.
     let text = graph.to_string();
@@ -42,11 +51,27 @@ fn agrees(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
     oracle::noise::agrees(graph, inputs, &got, &mut Rng::new(1))
 }
 
+/// Each input with the first free output of its type.
+fn donations(graph: &Graph) -> Vec<(usize, usize)> {
+    let (inputs, outputs) = (graph.input_types(), graph.output_types());
+    let mut taken = vec![false; outputs.len()];
+    let mut pairs = Vec::new();
+    for (i, t) in inputs.iter().enumerate() {
+        if let Some(o) = (0..outputs.len()).find(|&o| !taken[o] && outputs[o] == *t) {
+            taken[o] = true;
+            pairs.push((i, o));
+        }
+    }
+    pairs
+}
+
 fn backends() -> Vec<Cpu> {
     let mut all = vec![Cpu::new(2)];
     if Target::detect() == Some(Target::Avx512) {
         all.push(Cpu::with_target(1, Some(Target::Avx2)));
     }
+    #[cfg(feature = "cranelift")]
+    all.push(Cpu::with_target(1, Some(Target::Portable)));
     all
 }
 

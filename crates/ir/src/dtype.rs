@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// The element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 #[repr(u8)]
 #[expect(missing_docs, reason = "the names are the documentation")]
 pub enum DType {

@@ -13,6 +13,21 @@ pub struct Literal {
     bytes: Arc<[u8]>,
 }
 
+impl serde::Serialize for Literal {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        (&self.ty, &*self.bytes).serialize(s)
+    }
+}
+
+impl<'de> serde::Deserialize<'de> for Literal {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Literal, D::Error> {
+        let (ty, bytes) = <(Type, Vec<u8>)>::deserialize(d)?;
+        let fault = || serde::de::Error::custom("data that doesn't fill its type");
+        let ty = Type::checked(ty.dtype, &ty.shape).map_err(|_| fault())?;
+        Literal::from_bytes(ty, &bytes).ok_or_else(fault)
+    }
+}
+
 /// Rust types that are elements of a dtype.
 pub trait Element: Copy + 'static {
     /// The dtype.

@@ -8,7 +8,7 @@ use half::{bf16, f16};
 use std::fmt;
 
 /// A typed bit pattern. Two scalars are equal when type and bits are: `-0.0 != 0.0`, and NaN equals itself.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Scalar {
     dtype: DType,
     bits: u64,
@@ -205,7 +205,7 @@ impl fmt::Debug for Scalar {
 macro_rules! kinds {
     ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
         #[expect(missing_docs, reason = "the names are the documentation")]
         pub enum $name { $($variant),* }
 

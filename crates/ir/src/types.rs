@@ -9,7 +9,7 @@ use std::fmt;
 pub type Shape = SmallVec<[usize; 6]>;
 
 /// Dtype and shape of a value.
-#[derive(Debug, PartialEq, Eq, Hash)]
+#[derive(Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Type {
     /// Element type.
     pub dtype: DType,

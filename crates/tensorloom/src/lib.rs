@@ -27,9 +27,15 @@
 //! let x: f32 = tensorloom::zeros(&[]).into();
 //! ```
 
+pub mod fft;
 mod function;
 pub mod lax;
+pub mod linalg;
+pub mod nn;
+pub mod np;
+pub mod optim;
 pub mod random;
+pub mod special;
 mod write;
 
 use std::sync::{Arc, OnceLock};

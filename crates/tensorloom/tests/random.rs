@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use tensorloom::{DType, Literal, Tensor, Type, random, tensor};
 
 /// Samplers whose values are bits, integers or plain arithmetic: equal to the last bit.
-const EXACT: [&str; 8] = ["bits", "split", "fold_in", "uniform", "randint", "bernoulli", "permutation", "rademacher"];
+const EXACT: [&str; 10] =
+    ["bits", "split", "split2", "fold_in", "uniform", "randint", "bernoulli", "permutation", "shuffle", "rademacher"];
 
 struct Line<'a> {
     name: &'a str,
@@ -32,6 +33,15 @@ fn sample(l: &Line<'_>) -> Tensor {
     match l.name {
         "bits" => random::bits(k, s, d),
         "split" => random::split(k, s[0]),
+        "split2" => {
+            let (a, b) = random::split2(k);
+            Tensor::stack(&[&a, &b], 0)
+        }
+        "shuffle" => {
+            let n: usize = s.iter().product();
+            let table: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            random::shuffle(k, &tensor(&table, s), p[0] as isize)
+        }
         "fold_in" => random::fold_in(k, p[0] as u32),
         "uniform" if p.is_empty() => random::uniform(k, s, d, 0.0, 1.0),
         "uniform" => random::uniform(k, s, d, p[0], p[1]),

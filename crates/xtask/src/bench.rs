@@ -105,14 +105,21 @@ pub(crate) fn run(root: &Path, suite: &Suite, o: &Options) -> Result<(), String>
     if o.peers {
         let python = environment(root, &target)?;
         for &peer in suite.peers {
-            let mut command = Command::new(&python);
-            command.arg(root.join("bench/peers.py")).arg(peer).arg(o.reps.to_string());
-            peers.push((peer, Server::start(&mut command)?));
+            peers.push((peer, peer_server(&python, root, peer, o.reps)?));
         }
     }
     let mut rows = Vec::new();
     for case in &cases {
-        let row = measure(suite, case, &ours, &mut peers, o)?;
+        let mut row = measure(suite, case, &ours, &mut peers, o)?;
+        if o.peers && case.starts_with("train_") {
+            // Memory needs processes that have run nothing else.
+            let python = environment(root, &target)?;
+            for peer in &suite.peers[..2] {
+                let mut server = peer_server(&python, root, peer, 1)?;
+                row.memory
+                    .push(server.ask(case).and_then(|a| a["rss_mib"].as_f64()).ok_or(format!("{peer}: no memory"))?);
+            }
+        }
         println!("{}", show(&row));
         rows.push(row);
     }
@@ -128,6 +135,10 @@ pub(crate) fn run(root: &Path, suite: &Suite, o: &Options) -> Result<(), String>
     (suite.check)(&rows)
 }
 
+fn peer_server(python: &Path, root: &Path, peer: &str, reps: usize) -> Result<Server, String> {
+    Server::start(Command::new(python).arg(root.join("bench/peers.py")).arg(peer).arg(reps.to_string()))
+}
+
 /// What was measured of a case.
 pub(crate) struct Row {
     pub(crate) case: String,
@@ -137,6 +148,8 @@ pub(crate) struct Row {
     /// Our answers, round by round, and the peers' first ones.
     pub(crate) answers: Vec<Value>,
     pub(crate) theirs: BTreeMap<String, Value>,
+    /// MiB that a step took in fresh processes of PyTorch, eager and compiled.
+    pub(crate) memory: Vec<f64>,
 }
 
 impl Row {
@@ -173,12 +186,13 @@ fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, Server)],
         peers: BTreeMap::new(),
         answers: Vec::new(),
         theirs: BTreeMap::new(),
+        memory: Vec::new(),
     };
     for _ in 0..o.rounds {
         let answer = server.ask(case).ok_or(format!("our program did not answer {case}"))?;
         let s = answer["s"].as_f64().ok_or(format!("{case}: {answer}"))?;
         row.ours.push(s);
-        for (name, peer) in peers.iter_mut() {
+        for (name, peer) in peers.iter_mut().filter(|_| !case.starts_with("compile_")) {
             let answer =
                 peer.ask(case).ok_or(format!("{name} stopped at {case}; bench/peers.py says why when run by hand"))?;
             if let Some(s) = answer["s"].as_f64() {
@@ -237,7 +251,8 @@ fn page(rows: &[Row], o: &Options) -> String {
         o.rounds,
         o.reps
     );
-    for r in rows {
+    let (compiled, timed): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|r| r.case.starts_with("compile_"));
+    for r in timed {
         let peer = |name: &str| r.peers.get(name).map_or("–".to_string(), |s| seconds(median(s)));
         let ratio = r.ratio().map_or("–".to_string(), |x| format!("{x:.2}"));
         let _ = writeln!(
@@ -251,19 +266,34 @@ fn page(rows: &[Row], o: &Options) -> String {
         );
     }
     text.push_str(
-        "\n| case | compile | first step | extra resident memory | planned arena |\n| --- | --- | --- | --- | --- |\n",
+        "\nExtra resident memory is the growth of the process's peak by a step beyond its parameters, each in a process of its \
+         own.\n\n| case | compile | first step | extra resident memory | PyTorch eager | torch.compile | planned arena |\n\
+         | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for r in rows.iter().filter(|r| r.case.starts_with("train_")) {
         let e = |k: &str| r.answers[0][k].as_f64().unwrap_or(0.0);
+        let memory = |i: usize| r.memory.get(i).map_or("–".to_string(), |m| format!("{m:.0} MiB"));
         let _ = writeln!(
             text,
-            "| {} | {} | {} | {} MiB | {} MiB |",
+            "| {} | {} | {} | {} MiB | {} | {} | {} MiB |",
             r.case,
             seconds(e("compile_s")),
             seconds(e("first_s")),
             e("rss_mib"),
+            memory(0),
+            memory(1),
             e("arena_mib")
         );
+    }
+    text.push_str(
+        "\nCompile time of the small Llama's training step, Graph to loaded machine code with an empty cache, by layers:\n\n\
+         | layers | time | nodes of the graph | steps | µs a node |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for r in compiled {
+        let e = |k: &str| r.answers[0][k].as_f64().unwrap_or(0.0);
+        let (s, layers) = (median(&r.ours), r.case.trim_start_matches("compile_layers"));
+        let each = s * 1e6 / e("nodes").max(1.0);
+        let _ = writeln!(text, "| {layers} | {} | {} | {} | {each:.1} |", seconds(s), e("nodes"), e("steps"));
     }
     text
 }

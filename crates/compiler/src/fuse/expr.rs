@@ -76,10 +76,6 @@ impl Exprs {
         &self.list[id as usize].1
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.list.len()
-    }
-
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Ex> {
         self.list.iter().map(|(e, _)| e)
     }

@@ -9,6 +9,7 @@ use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
 use ir::{Graph, Meaning, Node, Op, Shape, Value};
 use rustc_hash::FxHashSet;
+use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 /// Recomputing a value of this cost in several places costs more than keeping it.
@@ -31,6 +32,41 @@ pub(crate) enum Unit {
 pub(crate) struct Units {
     pub(crate) order: Vec<Unit>,
     pub(crate) in_memory: Vec<bool>,
+    /// Why a value is not computed in the unit of another that it reads, or that reads what it reads.
+    pub(crate) apart: Vec<Apart>,
+}
+
+/// A value that did not join a unit.
+#[derive(Clone, Debug)]
+pub(crate) struct Apart {
+    pub(crate) value: Value,
+    /// A value of that unit.
+    pub(crate) other: Value,
+    pub(crate) why: Why,
+}
+
+/// Why a value did not join a unit.
+#[derive(Clone, Debug)]
+pub(crate) enum Why {
+    Full,
+    Domain,
+    Circle,
+    Kernel(Fail),
+    Buffers,
+}
+
+impl std::fmt::Display for Why {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Why::Full => "a kernel has at most 24 results",
+            Why::Domain => "they run over different elements",
+            Why::Circle => "a step between them needs one and gives the other",
+            Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
+            Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
+            Why::Kernel(Fail::NotScalar) => "an op on the way is no scalar expression",
+            Why::Buffers => "a kernel has at most 40 buffers",
+        })
+    }
 }
 
 /// How a node takes part in fusion.
@@ -60,6 +96,11 @@ fn kind(node: &Node) -> Kind {
     }
 }
 
+/// Whether a node is a step of its own.
+pub(crate) fn is_anchor(node: &Node) -> bool {
+    kind(node) == Kind::Anchor
+}
+
 struct Grouping<'a> {
     graph: &'a Graph,
     needed: Vec<bool>,
@@ -73,13 +114,15 @@ struct Grouping<'a> {
     latest: Vec<usize>,
     /// Needed values that each root reads.
     reads: BTreeMap<Value, Vec<Value>>,
+    apart: Vec<Apart>,
 }
 
 /// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
-/// operand (the operand itself, or what it is a strided view of).
-pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
+/// operand (the operand itself, or what it is a strided view of). `replaced` are pairs of an input and an output that is
+/// to be written over it: where that is possible, what reads the input runs first.
+pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value, replaced: &[(Value, Value)]) -> Units {
     let live = graph.live();
-    let needed = needed(graph, &live, operand_base);
+    let (needed, _) = kept(graph, &live, operand_base);
     let n = graph.num_values();
     let mut g = Grouping {
         graph,
@@ -90,6 +133,7 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
         users: Vec::new(),
         latest: Vec::new(),
         reads: BTreeMap::new(),
+        apart: Vec::new(),
     };
     for (k, node) in graph.nodes().iter().enumerate() {
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
@@ -110,10 +154,16 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
             }
         }
     }
+    g.replace_last(replaced, operand_base);
     g.finish(operand_base)
 }
 
-fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> Value) -> Vec<bool> {
+/// Which values are kept in memory, and what computing each other one where it is used costs.
+pub(crate) fn kept(
+    graph: &Graph,
+    live: &[bool],
+    operand_base: &dyn Fn(&Node, usize) -> Value,
+) -> (Vec<bool>, Vec<u32>) {
     let n = graph.num_values();
     let mut needed = vec![false; n];
     let mut uses = vec![0u32; n];
@@ -142,6 +192,7 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
         node.args.iter().for_each(|a| uses[a.0 as usize] += 1);
     }
     let (mut cost, mut depth) = (vec![1u32; n], vec![0u32; n]);
+    let mut leaves: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     for node in graph.nodes() {
         if kind(node) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
@@ -156,9 +207,25 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
             _ => 1,
         };
         let mut deep = 0;
-        for a in &node.args {
-            let a = a.0 as usize;
-            own = own.saturating_add(if needed[a] { 1 } else { cost[a] });
+        let mut large: SmallVec<[Value; 4]> = SmallVec::new();
+        let size = graph.ty(node.outs[0]).numel();
+        for &leaf in node.args.iter() {
+            let own = [leaf];
+            let below = if needed[leaf.0 as usize] { &own[..] } else { &leaves[leaf.0 as usize] };
+            for x in below {
+                if large.len() < 4 && !large.contains(x) && 2 * graph.ty(*x).numel() >= size {
+                    large.push(*x);
+                }
+            }
+        }
+        for &v in &node.args {
+            let a = v.0 as usize;
+            // What a broadcast repeats is computed once for all its repeats.
+            let repeats = match node.op {
+                Op::Broadcast(_) => (size / graph.ty(v).numel().max(1)).clamp(1, u32::MAX as usize) as u32,
+                _ => 1,
+            };
+            own = own.saturating_add(if needed[a] { 1 } else { cost[a] / repeats });
             deep = deep.max(if needed[a] { 0 } else { depth[a] + 1 });
         }
         for o in &node.outs {
@@ -166,7 +233,11 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
             depth[o.0 as usize] = deep;
         }
         for o in &node.outs {
-            let many = uses[o.0 as usize] >= 2 && own >= COSTLY;
+            let uses = uses[o.0 as usize];
+            // A value computed from several others of its size is read back for less than it is computed for.
+            let wide = (large.len() >= 3 && uses >= 2) || (large.len() >= 2 && uses >= 3);
+            leaves[o.0 as usize] = large.clone();
+            let many = wide || (uses >= 2 && own >= COSTLY);
             if many || deep > MAX_DEPTH || own > MAX_COST {
                 needed[o.0 as usize] = true;
             }
@@ -182,7 +253,7 @@ fn needed(graph: &Graph, live: &[bool], operand_base: &dyn Fn(&Node, usize) -> V
             }
         }
     }
-    needed
+    (needed, cost)
 }
 
 impl Grouping<'_> {
@@ -202,16 +273,54 @@ impl Grouping<'_> {
     /// Adds what a unit reads to what it depends on.
     fn depend(&mut self, id: usize, reads: &[Value]) {
         for v in reads {
-            let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id && !self.deps[id].contains(&u)) else {
-                continue;
+            if let Some(u) = self.unit_of[v.0 as usize] {
+                self.run_after(id, u);
+            }
+        }
+    }
+
+    fn run_after(&mut self, id: usize, u: usize) {
+        if u == id || self.deps[id].contains(&u) {
+            return;
+        }
+        self.deps[id].push(u);
+        self.users[u].push(id);
+        let mut raise = vec![(id, self.latest[u])];
+        while let Some((x, to)) = raise.pop() {
+            if self.latest[x] < to {
+                self.latest[x] = to;
+                raise.extend(self.users[x].iter().map(|&y| (y, to)));
+            }
+        }
+    }
+
+    /// Puts the writer of each output that replaces an input behind everything that reads the input.
+    fn replace_last(&mut self, replaced: &[(Value, Value)], operand_base: &dyn Fn(&Node, usize) -> Value) {
+        if replaced.is_empty() {
+            return;
+        }
+        let mut readers: BTreeMap<Value, Vec<usize>> = replaced.iter().map(|(i, _)| (*i, Vec::new())).collect();
+        for (u, unit) in self.units.iter().enumerate() {
+            let mut note = |v: Value| {
+                if let Some(list) = readers.get_mut(&v)
+                    && list.last() != Some(&u)
+                {
+                    list.push(u);
+                }
             };
-            self.deps[id].push(u);
-            self.users[u].push(id);
-            let mut raise = vec![(id, self.latest[u])];
-            while let Some((x, to)) = raise.pop() {
-                if self.latest[x] < to {
-                    self.latest[x] = to;
-                    raise.extend(self.users[x].iter().map(|&y| (y, to)));
+            match unit {
+                Unit::Anchor(k) => {
+                    let node = &self.graph.nodes()[*k];
+                    (0..node.args.len()).for_each(|i| note(operand_base(node, i)));
+                }
+                Unit::Group(g) => g.roots.iter().flat_map(|r| &self.reads[&r.value]).for_each(|v| note(*v)),
+            }
+        }
+        for (input, output) in replaced {
+            let Some(writer) = self.unit_of[output.0 as usize] else { continue };
+            for &u in &readers[input] {
+                if u != writer && !self.reaches(u, writer) {
+                    self.run_after(writer, u);
                 }
             }
         }
@@ -276,13 +385,20 @@ impl Grouping<'_> {
                 continue;
             }
             let Unit::Group(group) = &self.units[u] else { continue };
-            let Some(joint) = self.join(group, v, node) else {
-                continue;
+            let other = group.roots[0].value;
+            let circle =
+                || reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
+            let joint = self.join(group, v, node).and_then(|joint| match circle() {
+                true => Err(Why::Circle),
+                false => self.try_lower(&joint).map(|()| joint),
+            });
+            let joint = match joint {
+                Ok(joint) => joint,
+                Err(why) => {
+                    self.apart.push(Apart { value: v, other, why });
+                    continue;
+                }
             };
-            let cycle = reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
-            if cycle || self.try_lower(&joint).is_err() {
-                continue;
-            }
             self.units[u] = Unit::Group(joint);
             self.unit_of[v.0 as usize] = Some(u);
             self.depend(u, &reads);
@@ -298,9 +414,9 @@ impl Grouping<'_> {
     // Inlined into the loop over candidates, its tests of the op are hoisted in front of the test of which op it is: sound,
     // since their answer is then not used, but memcheck takes it for a decision on uninitialised bytes.
     #[inline(never)]
-    fn join(&self, group: &Group, v: Value, node: &Node) -> Option<Group> {
+    fn join(&self, group: &Group, v: Value, node: &Node) -> Result<Group, Why> {
         if group.roots.len() >= MAX_ROOTS {
-            return None;
+            return Err(Why::Full);
         }
         let mut g = group.clone();
         let kept: Shape = (0..g.full.len()).filter(|a| !g.red.contains(a)).map(|a| g.full[a]).collect();
@@ -317,7 +433,7 @@ impl Grouping<'_> {
                     g.red = axes;
                     g.roots.iter_mut().for_each(|r| r.role = Role::Row);
                 } else if g.full != *shape || g.red != axes {
-                    return None;
+                    return Err(Why::Domain);
                 }
                 Role::Reduce(r.kind)
             }
@@ -328,18 +444,18 @@ impl Grouping<'_> {
                 } else if !g.red.is_empty() && kept == *shape {
                     Role::Row
                 } else {
-                    return None;
+                    return Err(Why::Domain);
                 }
             }
         };
         g.roots.push(Root { value: v, role, stored: true });
-        Some(g)
+        Ok(g)
     }
 
-    fn try_lower(&self, group: &Group) -> Result<(), Fail> {
-        let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v))?;
+    fn try_lower(&self, group: &Group) -> Result<(), Why> {
+        let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v)).map_err(Why::Kernel)?;
         let buffers = lowered.iter().map(|l| l.params.len()).max().unwrap_or(0);
-        if buffers > 40 { Err(Fail::NotScalar) } else { Ok(()) }
+        if buffers > 40 { Err(Why::Buffers) } else { Ok(()) }
     }
 
     fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
@@ -388,7 +504,7 @@ impl Grouping<'_> {
         }
         let order = self.topological();
         let mut units: Vec<Option<Unit>> = self.units.into_iter().map(Some).collect();
-        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory }
+        Units { order: order.into_iter().filter_map(|u| units[u].take()).collect(), in_memory, apart: self.apart }
     }
 
     /// Execution order: as the program was written, as far as dependencies allow.

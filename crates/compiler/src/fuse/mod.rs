@@ -11,7 +11,7 @@ mod space;
 mod threefry;
 
 pub(crate) use generate::uniform;
-pub(crate) use grouping::{Unit, Units, source, units};
+pub(crate) use grouping::{Apart, Unit, Units, is_anchor, kept, source, units};
 pub(crate) use lower::{Group, lower, lower_epilogue};
 pub use lower::{Lowered, Param};
 pub(crate) use scan::{ScanParam, lower_scan};

@@ -32,7 +32,7 @@ pub use verify::{KernelError, verify};
 use ir::{Binary, Compare, DType, Scalar, Unary};
 
 /// One kernel.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Kernel {
     /// For people; not part of the kernel's identity in caches.
     pub name: String,
@@ -49,7 +49,7 @@ pub struct Kernel {
 }
 
 /// A pointer argument.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Buffer {
     /// Element type.
     pub dtype: DType,
@@ -58,7 +58,7 @@ pub struct Buffer {
 }
 
 /// What a kernel does with a buffer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Mode {
     /// Only loads.
     Read,
@@ -72,19 +72,19 @@ pub enum Mode {
 }
 
 /// Index of a pointer argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Buf(pub u32);
 
 /// A scalar SSA value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Reg(pub u32);
 
 /// A loop variable, an i64 that counts from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
 pub struct Var(pub u32);
 
 /// A number known at compile time or given as a size argument.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Size {
     /// Known now.
     Const(i64),
@@ -93,7 +93,7 @@ pub enum Size {
 }
 
 /// How often a loop runs.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Extent {
     /// Exactly so often.
     Exact(Size),
@@ -110,7 +110,7 @@ pub enum Extent {
 }
 
 /// An affine element index: `offset + Σ stride · atom`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Index {
     /// Constant part.
     pub offset: i64,
@@ -121,7 +121,7 @@ pub struct Index {
 }
 
 /// What an index varies with.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Atom {
     /// A loop variable.
     Var(Var),
@@ -130,7 +130,7 @@ pub enum Atom {
 }
 
 /// A statement.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Stmt {
     /// `dst = op`.
     Let {
@@ -155,7 +155,7 @@ pub enum Stmt {
 }
 
 /// A loop.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Loop {
     /// Its variable.
     pub var: Var,
@@ -170,7 +170,7 @@ pub struct Loop {
 }
 
 /// How a loop's iterations relate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum LoopKind {
     /// Independent; split over workers.
     Parallel,
@@ -182,7 +182,7 @@ pub enum LoopKind {
 
 /// A value carried through a loop: `phi = init` on entry, `phi = next` after each iteration, `out` is the last value
 /// (`init` if the loop did not run).
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Carried {
     /// Value on entry, defined before the loop.
     pub init: Reg,
@@ -198,7 +198,7 @@ pub struct Carried {
 }
 
 /// How a register is computed.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 pub enum Op {
     /// A constant.
     Const(Scalar),

@@ -3,10 +3,74 @@
 pub mod cse;
 pub mod dots;
 pub mod inline;
+pub mod recompute;
 pub mod simplify;
 
-use ir::{Graph, Op, Result};
+use inline::Claims;
+use ir::{Graph, Op};
 use std::sync::Arc;
+
+type Result<T> = ir::Result<T>;
+
+/// A pass, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// Composites that the backend doesn't claim become their meaning; rematerialised bodies stay closed.
+    Inline,
+    /// Equations that hold for every number.
+    Simplify,
+    /// Equal nodes become one.
+    Cse,
+    /// Rematerialised bodies are opened: from here on nothing is merged.
+    OpenRemat,
+    /// Contractions get their axes in order.
+    Dots,
+    /// Distant readers of cheap values get copies of their own.
+    Recompute,
+}
+
+impl Pass {
+    /// All passes, in the order they run.
+    pub const ORDER: [Pass; 8] = [
+        Pass::Inline,
+        Pass::Simplify,
+        Pass::Cse,
+        Pass::OpenRemat,
+        Pass::Simplify,
+        Pass::Dots,
+        Pass::Simplify,
+        Pass::Recompute,
+    ];
+
+    /// The pass of a name.
+    pub fn named(name: &str) -> Option<Pass> {
+        Pass::ORDER.into_iter().find(|p| p.name() == name)
+    }
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Pass::Inline => "inline",
+            Pass::Simplify => "simplify",
+            Pass::Cse => "cse",
+            Pass::OpenRemat => "open-remat",
+            Pass::Dots => "dots",
+            Pass::Recompute => "recompute",
+        }
+    }
+
+    /// Runs it.
+    pub fn run(self, graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
+        match self {
+            Pass::Inline => inline::inline(graph, claims, false),
+            Pass::Simplify => simplify::simplify(graph),
+            Pass::Cse => cse::cse(graph),
+            Pass::OpenRemat => inline::inline(graph, claims, true),
+            Pass::Dots => dots::dots(graph),
+            Pass::Recompute => crate::steps::recompute(graph),
+        }
+    }
+}
 
 /// The op with every sub-graph that runs as such replaced by `f` of it.
 pub(crate) fn map_bodies(op: &Op, f: &mut dyn FnMut(&Graph) -> Result<Graph>) -> Result<Op> {

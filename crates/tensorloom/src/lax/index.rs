@@ -4,7 +4,23 @@ use crate::{DType, Tensor, write};
 use ir::ops::{Gather, GatherMode, Scatter, ScatterKind, ScatterMode, SliceDims};
 use ir::{Build, Value};
 
-/// A slice of `sizes` at start indices, moved inside.
+/// Start indices with those below zero counted from the end, as JAX has them; then they are moved inside.
+fn from_end(b: &mut dyn Build, x: Value, starts: &[Value]) -> ir::Result<Vec<Value>> {
+    let shape = b.ty(x).shape;
+    let wrap = |(&i, &n): (&Value, &usize)| {
+        if b.ty(i).dtype.class() != ir::Class::Signed || b.ty(i).rank() != 0 {
+            return Ok(i);
+        }
+        let (zero, end) = (b.full_like(i, 0.0)?, b.offset(i, n as f64)?);
+        let low = b.compare(ir::Compare::Lt, i, zero)?;
+        b.select(low, end, i)
+    };
+    let mut all: Vec<Value> = starts.iter().zip(&shape).map(wrap).collect::<ir::Result<_>>()?;
+    all.extend(&starts[all.len()..]);
+    Ok(all)
+}
+
+/// A slice of `sizes` at start indices: below zero they count from the end, then they are moved inside.
 ///
 /// ```
 /// use tensorloom::{arange, lax, tensor};
@@ -17,14 +33,20 @@ use ir::{Build, Value};
 #[track_caller]
 pub fn dynamic_slice(x: &Tensor, starts: &[&Tensor], sizes: &[usize]) -> Tensor {
     let args: Vec<&Tensor> = [x].into_iter().chain(starts.iter().copied()).collect();
-    write::one(&args, |b, v| b.dynamic_slice(v[0], &v[1..], sizes))
+    write::one(&args, |b, v| {
+        let starts = from_end(b, v[0], &v[1..])?;
+        b.dynamic_slice(v[0], &starts, sizes)
+    })
 }
 
 /// `x` with the slice at start indices replaced.
 #[track_caller]
 pub fn dynamic_update_slice(x: &Tensor, update: &Tensor, starts: &[&Tensor]) -> Tensor {
     let args: Vec<&Tensor> = [x, update].into_iter().chain(starts.iter().copied()).collect();
-    write::one(&args, |b, v| b.dynamic_update_slice(v[0], v[1], &v[2..]))
+    write::one(&args, |b, v| {
+        let starts = from_end(b, v[0], &v[2..])?;
+        b.dynamic_update_slice(v[0], v[1], &starts)
+    })
 }
 
 /// Start indices that are zero but along one axis.
@@ -33,7 +55,8 @@ fn starts(b: &mut dyn Build, op: &str, x: Value, start: Value, axis: isize) -> i
     let axis = write::axis(op, &ty, axis)?;
     let index = b.ty(start).dtype;
     let zero = b.scalar(index, 0.0)?;
-    Ok(((0..ty.rank()).map(|i| if i == axis { start } else { zero }).collect(), axis))
+    let all: Vec<Value> = (0..ty.rank()).map(|i| if i == axis { start } else { zero }).collect();
+    Ok((from_end(b, x, &all)?, axis))
 }
 
 /// `size` elements along one axis from an index on, moved inside.

@@ -24,6 +24,7 @@ mod shuffle;
 mod uniform;
 
 pub use bits::{bits, fold_in, key, split, split2};
+pub(crate) use discrete::range;
 pub use discrete::{bernoulli, categorical, geometric, rademacher, randint};
 pub use gamma::{ball, beta, chisquare, dirichlet, gamma, generalized_normal, loggamma, t};
 pub use normal::{double_sided_maxwell, lognormal, maxwell, multivariate_normal, normal, truncated_normal};

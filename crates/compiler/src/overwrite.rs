@@ -1,0 +1,222 @@
+//! When a kernel may write its result over an operand.
+//!
+//! It may if each element is stored once, and every load of the operand reads the very element that is stored there, no
+//! later than that store. Loads may stand in the store's own block, or in a loop before it that runs over the same
+//! elements: a row kernel reads its row first and writes it in a second pass.
+
+use crate::loops::{Atom, Buf, Extent, Index, Kernel, LoopKind, Op, Reg, Size, Stmt, Var};
+use ir::Binary;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+
+/// `offset + Σ stride · variable`.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Linear {
+    offset: i64,
+    terms: BTreeMap<Var, i64>,
+}
+
+impl Linear {
+    fn add(&mut self, other: &Linear, times: i64) -> Option<()> {
+        self.offset = self.offset.checked_add(other.offset.checked_mul(times)?)?;
+        for (v, s) in &other.terms {
+            let entry = self.terms.entry(*v).or_default();
+            *entry = entry.checked_add(s.checked_mul(times)?)?;
+        }
+        Some(())
+    }
+}
+
+/// A load or a store: its position in each block from the outside in, the loops around it, and its element.
+struct Site {
+    path: Vec<usize>,
+    loops: Vec<Around>,
+    index: Option<Linear>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct Around {
+    var: Var,
+    /// How often it runs, where that is known.
+    runs: Option<i64>,
+    kind: LoopKind,
+}
+
+#[derive(Default)]
+struct Reader {
+    read: u32,
+    write: u32,
+    regs: FxHashMap<Reg, Linear>,
+    loads: Vec<Site>,
+    stores: Vec<Site>,
+    /// Something that is beyond this analysis.
+    unclear: bool,
+}
+
+/// Whether `write`, of `elements` elements, may be the same memory as `read`.
+pub(crate) fn may_overwrite(kernel: &Kernel, read: Buf, write: Buf, elements: usize) -> bool {
+    let mut r = Reader { read: read.0, write: write.0, ..Default::default() };
+    r.block(&kernel.body, &mut Vec::new(), &mut Vec::new());
+    let [store] = &r.stores[..] else { return false };
+    !r.unclear && every_element_once(store, elements) && r.loads.iter().all(|l| before(l, store))
+}
+
+/// As [`may_overwrite`], for a kernel that runs over each tile of a product: tiles share no element, so that loads at the
+/// very index that is stored, in the store's own block and before it, are enough.
+pub(crate) fn tile_may_overwrite(kernel: &Kernel, read: Buf, write: Buf) -> bool {
+    let (mut loads, mut stores) = (Vec::new(), Vec::new());
+    sites(&kernel.body, &mut Vec::new(), &mut |stmt, path| match stmt {
+        Stmt::Let { op: Op::Load { buf, index, .. }, .. } if *buf == read => loads.push((path.to_vec(), index.clone())),
+        Stmt::Store { buf, index, .. } if *buf == write => stores.push((path.to_vec(), index.clone())),
+        _ => {}
+    });
+    let [(store, index)] = &stores[..] else { return false };
+    let (last, block) = store.split_last().expect("a statement has a position");
+    loads.iter().all(|(load, at)| {
+        let (own, around) = load.split_last().expect("a statement has a position");
+        around == block && own < last && at == index
+    })
+}
+
+fn sites<'a>(body: &'a [Stmt], path: &mut Vec<usize>, f: &mut dyn FnMut(&'a Stmt, &[usize])) {
+    for (i, stmt) in body.iter().enumerate() {
+        path.push(i);
+        f(stmt, path);
+        if let Stmt::Loop(l) = stmt {
+            sites(&l.body, path, f);
+        }
+        path.pop();
+    }
+}
+
+impl Reader {
+    fn block(&mut self, body: &[Stmt], path: &mut Vec<usize>, loops: &mut Vec<Around>) {
+        for (i, stmt) in body.iter().enumerate() {
+            path.push(i);
+            match stmt {
+                Stmt::Let { dst, op } => {
+                    if let Op::Load { buf, index, .. } = op
+                        && buf.0 == self.read
+                    {
+                        let site = self.site(index, path, loops);
+                        self.loads.push(site);
+                    }
+                    if let Some(l) = self.linear_op(op) {
+                        self.regs.insert(*dst, l);
+                    }
+                }
+                Stmt::Store { buf, index, mask, .. } if buf.0 == self.write => {
+                    self.unclear |= mask.is_some();
+                    let site = self.site(index, path, loops);
+                    self.stores.push(site);
+                }
+                Stmt::Store { .. } => {}
+                Stmt::Loop(l) => {
+                    let runs = match &l.extent {
+                        Extent::Exact(Size::Const(n)) => Some(*n),
+                        Extent::Exact(Size::Arg(_)) => None,
+                        Extent::Bounded { buf, .. } => {
+                            self.unclear |= buf.0 == self.read;
+                            None
+                        }
+                    };
+                    loops.push(Around { var: l.var, runs, kind: l.kind });
+                    self.block(&l.body, path, loops);
+                    loops.pop();
+                }
+            }
+            path.pop();
+        }
+    }
+
+    fn site(&self, index: &Index, path: &[usize], loops: &[Around]) -> Site {
+        Site { path: path.to_vec(), loops: loops.to_vec(), index: self.linear(index) }
+    }
+
+    fn linear(&self, index: &Index) -> Option<Linear> {
+        let mut l = Linear { offset: index.offset, terms: BTreeMap::new() };
+        if !index.offset_args.is_empty() {
+            return None;
+        }
+        for (atom, stride) in &index.terms {
+            let Size::Const(s) = stride else { return None };
+            match atom {
+                Atom::Var(v) => l.add(&Linear { offset: 0, terms: [(*v, 1)].into() }, *s)?,
+                Atom::Reg(r) => l.add(self.regs.get(r)?, *s)?,
+            }
+        }
+        Some(l)
+    }
+
+    fn linear_op(&self, op: &Op) -> Option<Linear> {
+        match op {
+            Op::Index(i) => self.linear(i),
+            Op::Const(s) if s.dtype() == ir::DType::I64 => Some(Linear { offset: s.to_i64(), terms: BTreeMap::new() }),
+            Op::Binary(Binary::Add, a, b) => {
+                let mut l = self.regs.get(a)?.clone();
+                l.add(self.regs.get(b)?, 1)?;
+                Some(l)
+            }
+            Op::Binary(Binary::Mul, a, b) => {
+                let (a, b) = (self.regs.get(a)?, self.regs.get(b)?);
+                let (l, times) = if b.terms.is_empty() { (a, b.offset) } else { (b, a.offset) };
+                if !(a.terms.is_empty() || b.terms.is_empty()) {
+                    return None;
+                }
+                let mut product = Linear::default();
+                product.add(l, times)?;
+                Some(product)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// As many stores as elements, at dense strides, are one store for each.
+fn every_element_once(store: &Site, elements: usize) -> bool {
+    let Some(index) = &store.index else { return false };
+    let mut strides = Vec::new();
+    for l in &store.loops {
+        match (l.runs, index.terms.get(&l.var)) {
+            (Some(1), _) => {}
+            (Some(n), Some(s)) => strides.push((*s, n)),
+            _ => return false,
+        }
+    }
+    strides.sort_unstable();
+    let mut dense = 1i64;
+    for (s, n) in strides {
+        if s != dense {
+            return false;
+        }
+        dense = dense.saturating_mul(n);
+    }
+    dense == elements as i64 && index.offset == 0
+}
+
+/// Whether a load reads what the store is about to write, and comes first.
+fn before(load: &Site, store: &Site) -> bool {
+    let depth = load.path.iter().zip(&store.path).take_while(|(a, b)| a == b).count();
+    let first = matches!((load.path.get(depth), store.path.get(depth)), (Some(a), Some(b)) if a < b);
+    let (Some(from), Some(to)) = (&load.index, &store.index) else { return false };
+    if !first {
+        return false;
+    }
+    // Both stand in the loops up to here; below, each has its own, which must be the same but for their variables.
+    let (own, theirs) = (&load.loops[depth..], &store.loops[depth..]);
+    let same = own.len() == theirs.len() && own.iter().zip(theirs).all(|(a, b)| a.runs == b.runs && a.runs.is_some());
+    // Lanes of a vector loop run together: passes inside one are not passes one after the other.
+    let lanes = !own.is_empty() && load.loops[..depth].iter().any(|l| l.kind == LoopKind::Vector);
+    if !same || lanes {
+        return false;
+    }
+    let mut renamed = Linear { offset: from.offset, terms: BTreeMap::new() };
+    for (v, s) in &from.terms {
+        let to = own.iter().position(|l| l.var == *v).map_or(*v, |i| theirs[i].var);
+        renamed.terms.insert(to, *s);
+    }
+    renamed.terms.retain(|_, s| *s != 0);
+    let mut to = to.clone();
+    to.terms.retain(|_, s| *s != 0);
+    renamed == to
+}

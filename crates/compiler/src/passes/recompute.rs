@@ -1,0 +1,148 @@
+//! Values that are cheap to compute again are not kept from one end of a program to the other.
+//!
+//! A training step computes `sigmoid(gate)` in its forward half and reads it again in its backward half. Kept, it is
+//! written, held through everything between, and read; computed again from `gate`, which the backward half reads anyway,
+//! it costs a few instructions. So a value that would be kept in memory, whose distant readers could have it from
+//! operands that are alive there regardless, gets a twin next to them.
+
+use ir::{Graph, Node, Result, Value, Values};
+use rustc_hash::FxHashSet;
+
+/// Uses with more than this many heavy ops (products, library calls, loops) since the value was computed are distant.
+const DISTANT: usize = 6;
+/// Values that cost more than this are kept: about two transcendental functions.
+const CHEAP: u32 = 48;
+
+/// Gives distant readers of cheap values copies of their own. `kept` says which values would be in memory and what each
+/// costs, `heavy` which nodes are steps of their own, `operand` which value such a node reads from memory.
+pub fn recompute(
+    graph: &Graph,
+    (kept, cost): &(Vec<bool>, Vec<u32>),
+    heavy: &dyn Fn(&Node) -> bool,
+    operand: &dyn Fn(&Node, usize) -> Value,
+) -> Result<Graph> {
+    let n = graph.num_values();
+    // How many heavy ops come before each node, and when each value is read last, through what is computed in place.
+    let mut before = Vec::with_capacity(graph.nodes().len());
+    let mut count = 0;
+    for node in graph.nodes() {
+        before.push(count);
+        count += heavy(node) as usize;
+    }
+    let (mut last, mut made) = (vec![0usize; n], vec![0usize; n]);
+    let mut fixed = vec![false; n];
+    graph.outputs().iter().for_each(|v| fixed[v.0 as usize] = true);
+    for (k, node) in graph.nodes().iter().enumerate().rev() {
+        let here = node.outs.iter().filter(|o| !kept[o.0 as usize]).map(|o| last[o.0 as usize]).max().unwrap_or(0);
+        for a in &node.args {
+            last[a.0 as usize] = last[a.0 as usize].max(here).max(before[k]);
+        }
+        for o in &node.outs {
+            made[o.0 as usize] = before[k];
+        }
+        if heavy(node) {
+            for i in 0..node.args.len() {
+                fixed[operand(node, i).0 as usize] = true;
+            }
+            node.outs.iter().for_each(|o| fixed[o.0 as usize] = true);
+        }
+    }
+    let alive = |v: Value, at: usize| last[v.0 as usize] >= at || graph.node_of(v).is_none();
+    let chosen: Vec<bool> = (0..n)
+        .map(|i| {
+            let v = Value(i as u32);
+            kept[i]
+                && !fixed[i]
+                && cost[i] <= CHEAP
+                && last[i] > made[i] + DISTANT
+                && graph.node_of(v).is_some_and(|node| {
+                    node.outs.len() == 1
+                        && !matches!(node.op.meaning(), ir::Meaning::Reduce(..))
+                        && leaves(graph, kept, node).iter().all(|&l| alive(l, last[i]) || small(graph, l, v))
+                })
+        })
+        .collect();
+    if !chosen.contains(&true) {
+        return Ok(graph.clone());
+    }
+
+    let mut g = Graph::new();
+    let mut map: Vec<Option<Value>> = vec![None; n];
+    let mut twin: Vec<Option<Value>> = vec![None; n];
+    for &v in graph.inputs() {
+        map[v.0 as usize] = Some(g.input(graph.ty(v).clone()));
+    }
+    let mut touched = chosen;
+    for node in graph.nodes() {
+        if let [out] = node.outs[..] {
+            touched[out.0 as usize] |= !kept[out.0 as usize] && node.args.iter().any(|a| touched[a.0 as usize]);
+        }
+    }
+    let mut rebuild = Rebuild { graph, touched: &touched, g: &mut g, map: &mut map, twin: &mut twin };
+    for (k, node) in graph.nodes().iter().enumerate() {
+        let mut args = Values::new();
+        for &a in &node.args {
+            let distant = before[k] > made[a.0 as usize] + DISTANT && touched[a.0 as usize];
+            args.push(if distant { rebuild.again(a)? } else { rebuild.map[a.0 as usize].expect("in order") });
+        }
+        let outs = rebuild.g.push(node.op.clone(), &args, node.loc.clone())?;
+        for (o, new) in node.outs.iter().zip(outs) {
+            rebuild.map[o.0 as usize] = Some(new);
+        }
+    }
+    let outs: Vec<Value> =
+        graph.outputs().iter().map(|o| map[o.0 as usize].expect("every output is computed")).collect();
+    g.set_outputs(outs);
+    Ok(g.without_dead_nodes())
+}
+
+/// Values in memory that computing a node's results reads.
+fn leaves(graph: &Graph, kept: &[bool], node: &Node) -> Vec<Value> {
+    let mut out = Vec::new();
+    let mut seen = FxHashSet::default();
+    let mut stack = node.args.to_vec();
+    while let Some(v) = stack.pop() {
+        if !seen.insert(v) {
+            continue;
+        }
+        match graph.node_of(v) {
+            Some(below) if !kept[v.0 as usize] => stack.extend(&below.args),
+            _ => out.push(v),
+        }
+    }
+    out
+}
+
+/// Keeping `leaf` alive costs next to nothing beside keeping `v`.
+fn small(graph: &Graph, leaf: Value, v: Value) -> bool {
+    graph.ty(leaf).bytes() * 8 <= graph.ty(v).bytes()
+}
+
+struct Rebuild<'a> {
+    graph: &'a Graph,
+    /// Values that are chosen, or computed in place from such.
+    touched: &'a [bool],
+    g: &'a mut Graph,
+    map: &'a mut [Option<Value>],
+    twin: &'a mut [Option<Value>],
+}
+
+impl Rebuild<'_> {
+    /// The value, computed a second time as far as it is not in memory.
+    fn again(&mut self, v: Value) -> Result<Value> {
+        if let Some(t) = self.twin[v.0 as usize] {
+            return Ok(t);
+        }
+        if !self.touched[v.0 as usize] {
+            return Ok(self.map[v.0 as usize].expect("in order"));
+        }
+        let node = self.graph.node_of(v).expect("chosen values are computed").clone();
+        let mut args = Values::new();
+        for &a in &node.args {
+            args.push(self.again(a)?);
+        }
+        let new = self.g.push(node.op.clone(), &args, node.loc.clone())?[0];
+        self.twin[v.0 as usize] = Some(new);
+        Ok(new)
+    }
+}

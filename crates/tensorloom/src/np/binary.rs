@@ -1,0 +1,300 @@
+//! Functions of two numbers.
+
+use crate::write::{self, Operand, align, float_of};
+use crate::{DType, Tensor};
+use ir::ops::Clamp;
+use ir::{Binary, Build, Compare, Unary, Value};
+
+/// Two operands as tensors; a number takes the dtype of the other.
+#[track_caller]
+pub(crate) fn pair(x: Operand, y: Operand) -> (Tensor, Tensor) {
+    match (&x, &y) {
+        (Operand::Tensor(a), _) => (a.clone(), y.of(a)),
+        (_, Operand::Tensor(b)) => (x.of(b), b.clone()),
+        _ => {
+            let like = crate::zeros(&[]);
+            (x.of(&like), y.of(&like))
+        }
+    }
+}
+
+#[track_caller]
+fn two(
+    op: &'static str,
+    x: impl Into<Operand>,
+    y: impl Into<Operand>,
+    float: bool,
+    f: impl FnOnce(&mut dyn Build, Value, Value) -> ir::Result<Value>,
+) -> Tensor {
+    let (x, y) = pair(x.into(), y.into());
+    write::one(&[&x, &y], |b, v| {
+        let (mut x, mut y) = align(b, op, v[0], v[1])?;
+        if float {
+            let d = float_of(b.ty(x).dtype);
+            (x, y) = (b.cast(x, d)?, b.cast(y, d)?);
+        }
+        f(b, x, y)
+    })
+}
+
+macro_rules! binaries {
+    ($float:literal $($(#[$doc:meta])* $name:ident $(| $alias:ident)* => $op:ident),* $(,)?) => { $(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+            two(stringify!($name), x, y, $float, |b, x, y| b.binary(Binary::$op, x, y))
+        }
+        $(pub use self::$name as $alias;)*
+    )* };
+}
+
+binaries! { false
+    /// `x + y`.
+    add => Add,
+    /// `x − y`.
+    subtract => Sub,
+    /// `x · y`, elementwise.
+    multiply => Mul,
+    /// The larger; NaN if either is.
+    maximum => Max,
+    /// The smaller; NaN if either is.
+    minimum => Min,
+    /// `xʸ`.
+    power | pow => Pow,
+    /// Remainder with the sign of `x`.
+    fmod => Rem,
+    /// Bitwise and.
+    bitwise_and => And,
+    /// Bitwise or.
+    bitwise_or => Or,
+    /// Bitwise exclusive or.
+    bitwise_xor => Xor,
+    /// `x · 2ʸ` for integers.
+    left_shift | bitwise_left_shift => Shl,
+    /// `x / 2ʸ` for integers, rounded down.
+    right_shift | bitwise_right_shift => Shr,
+}
+
+binaries! { true
+    /// `x / y` as floats.
+    divide | true_divide => Div,
+    /// Angle of the point `(y, x)`.
+    arctan2 | atan2 => Atan2,
+    /// `xʸ` as floats.
+    float_power => Pow,
+}
+
+macro_rules! compares {
+    ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => { $(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+            two(stringify!($name), x, y, false, |b, x, y| b.compare(Compare::$op, x, y))
+        }
+    )* };
+}
+
+compares! {
+    /// `x == y`.
+    equal => Eq,
+    /// `x != y`.
+    not_equal => Ne,
+    /// `x < y`.
+    less => Lt,
+    /// `x <= y`.
+    less_equal => Le,
+    /// `x > y`.
+    greater => Gt,
+    /// `x >= y`.
+    greater_equal => Ge,
+}
+
+/// The quotient rounded down, and the remainder with the sign of `y`.
+#[track_caller]
+pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) {
+    let (x, y) = pair(x.into(), y.into());
+    (floor_divide(&x, &y), remainder(&x, &y))
+}
+
+/// `x / y` rounded down.
+#[track_caller]
+pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("floor_divide", x, y, false, |b, x, y| {
+        let d = b.ty(x).dtype;
+        if d.is_float() {
+            let r = modulo(b, x, y)?;
+            let whole = b.sub(x, r)?;
+            let q = b.div(whole, y)?;
+            return b.unary(Unary::Round, q);
+        }
+        let q = b.div(x, y)?;
+        if d.class() != ir::Class::Signed {
+            return Ok(q);
+        }
+        let r = b.binary(Binary::Rem, x, y)?;
+        let zero = b.full_like(r, 0.0)?;
+        let (some, sr, sy) = (b.compare(Compare::Ne, r, zero)?, b.unary(Unary::Sign, r)?, b.unary(Unary::Sign, y)?);
+        let apart = b.compare(Compare::Ne, sr, sy)?;
+        let down = b.binary(Binary::And, some, apart)?;
+        let less = b.offset(q, -1.0)?;
+        b.select(down, less, q)
+    })
+}
+
+/// The remainder with the divisor's sign.
+fn modulo(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+    let r = b.binary(Binary::Rem, x, y)?;
+    let zero = b.full_like(r, 0.0)?;
+    let (r_low, y_low) = (b.compare(Compare::Lt, r, zero)?, b.compare(Compare::Lt, y, zero)?);
+    let (some, apart) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
+    let fix = b.binary(Binary::And, some, apart)?;
+    let moved = b.add(r, y)?;
+    b.select(fix, moved, r)
+}
+
+/// The remainder with the sign of `y`.
+#[track_caller]
+pub fn remainder(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("remainder", x, y, false, modulo)
+}
+
+/// `√(x² + y²)` without overflow.
+#[track_caller]
+pub fn hypot(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("hypot", x, y, true, |b, x, y| {
+        let (x, y) = (b.unary(Unary::Abs, x)?, b.unary(Unary::Abs, y)?);
+        let (big, small) = (b.binary(Binary::Max, x, y)?, b.binary(Binary::Min, x, y)?);
+        let (zero, one) = (b.full_like(big, 0.0)?, b.full_like(big, 1.0)?);
+        let none = b.compare(Compare::Eq, big, zero)?;
+        let safe = b.select(none, one, big)?;
+        let r = b.div(small, safe)?;
+        let sq = b.mul(r, r)?;
+        let sum = b.offset(sq, 1.0)?;
+        let root = b.unary(Unary::Sqrt, sum)?;
+        let y = b.mul(big, root)?;
+        let finite = b.unary(Unary::IsFinite, big)?;
+        b.select(finite, y, big)
+    })
+}
+
+/// `log(eˣ + eʸ)` for a base whose logarithm is `ln`.
+fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> {
+    let (top, d) = (b.binary(Binary::Max, x, y)?, b.sub(x, y)?);
+    let size = b.unary(Unary::Abs, d)?;
+    let n = b.scale(size, -ln)?;
+    let e = b.unary(Unary::Exp, n)?;
+    let l = b.unary(Unary::Log1p, e)?;
+    let l = b.scale(l, 1.0 / ln)?;
+    let sum = b.add(top, l)?;
+    // Equal infinities have no difference.
+    let known = b.compare(Compare::Eq, d, d)?;
+    let either = b.add(x, y)?;
+    b.select(known, sum, either)
+}
+
+/// `log(eˣ + eʸ)` without overflow.
+#[track_caller]
+pub fn logaddexp(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("logaddexp", x, y, true, |b, x, y| log_sum(b, x, y, 1.0))
+}
+
+/// `log₂(2ˣ + 2ʸ)` without overflow.
+#[track_caller]
+pub fn logaddexp2(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("logaddexp2", x, y, true, |b, x, y| log_sum(b, x, y, std::f64::consts::LN_2))
+}
+
+/// The larger of the numbers; NaN only if both are.
+#[track_caller]
+pub fn fmax(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("fmax", x, y, false, |b, x, y| prefer(b, x, y, Compare::Gt))
+}
+
+/// The smaller of the numbers; NaN only if both are.
+#[track_caller]
+pub fn fmin(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("fmin", x, y, false, |b, x, y| prefer(b, x, y, Compare::Lt))
+}
+
+fn prefer(b: &mut dyn Build, x: Value, y: Value, by: Compare) -> ir::Result<Value> {
+    let (better, y_nan) = (b.compare(by, x, y)?, b.compare(Compare::Ne, y, y)?);
+    let first = b.binary(Binary::Or, better, y_nan)?;
+    b.select(first, x, y)
+}
+
+/// The size of `x` with the sign of `y`.
+#[track_caller]
+pub fn copysign(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    two("copysign", x, y, true, |b, x, y| {
+        let minus = sign_bit(b, y)?;
+        let own = sign_bit(b, x)?;
+        let flip = b.binary(Binary::Xor, minus, own)?;
+        let n = b.neg(x)?;
+        b.select(flip, n, x)
+    })
+}
+
+/// Whether the sign bit of a float is set.
+fn sign_bit(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+    let d = match b.ty(x).dtype.bits() {
+        64 => DType::I64,
+        32 => DType::I32,
+        16 => DType::I16,
+        _ => DType::I8,
+    };
+    let bits = b.one(ir::ops::Bitcast(d).into(), &[x])?;
+    let zero = b.full_like(bits, 0.0)?;
+    b.compare(Compare::Lt, bits, zero)
+}
+
+/// Whether the sign is minus, of −0 and NaN too.
+#[track_caller]
+pub fn signbit(x: &Tensor) -> Tensor {
+    write::one(&[x], |b, v| {
+        if b.ty(v[0]).dtype.is_float() {
+            return sign_bit(b, v[0]);
+        }
+        let zero = b.full_like(v[0], 0.0)?;
+        b.compare(Compare::Lt, v[0], zero)
+    })
+}
+
+/// 0 below 0, `at_zero` at 0, 1 above.
+#[track_caller]
+pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
+    two("heaviside", x, at_zero, true, |b, x, h| {
+        let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
+        let (low, at) = (b.compare(Compare::Lt, x, zero)?, b.compare(Compare::Eq, x, zero)?);
+        let y = b.select(low, zero, one)?;
+        let y = b.select(at, h, y)?;
+        let nan = b.compare(Compare::Ne, x, x)?;
+        b.select(nan, x, y)
+    })
+}
+
+/// `x · 2ⁿ`.
+#[track_caller]
+pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
+    let d = float_of(x.dtype());
+    let n = n.cast(d);
+    // In two factors, so that neither leaves the range.
+    let half = (&n * 0.5).floor();
+    x * half.exp2() * (&n - &half).exp2()
+}
+
+/// Moves every element into `low..=high`; either bound may be missing.
+#[track_caller]
+pub fn clip(x: &Tensor, low: Option<Operand>, high: Option<Operand>) -> Tensor {
+    match (low, high) {
+        (Some(Operand::Number(l)), Some(Operand::Number(h))) => write::one(&[x], |b, v| {
+            let d = b.ty(v[0]).dtype;
+            let ty = b.ty(v[0]);
+            let (l, h) = (b.full(&ty, write::scalar_of(d, l))?, b.full(&ty, write::scalar_of(d, h))?);
+            b.one(Clamp.into(), &[v[0], l, h])
+        }),
+        (low, high) => {
+            let x = low.map_or(x.clone(), |l| maximum(x, l));
+            high.map_or(x.clone(), |h| minimum(&x, h))
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! Reductions and running reductions.
+
+use crate::write::{self, float_of};
+use crate::{DType, Tensor};
+use ir::ops::ReduceKind;
+use ir::{Build, Compare, Type, Value};
+
+/// The axes of a reduction: all, one or several, kept with size 1 if asked.
+#[derive(Clone, Debug)]
+pub struct Along {
+    pub(crate) axes: Option<Vec<isize>>,
+    pub(crate) keep: bool,
+}
+
+/// Axes of a reduction, for `along(1).keep()`.
+pub fn along(axes: impl Into<Along>) -> Along {
+    axes.into()
+}
+
+impl Along {
+    /// The axes stay, with size 1.
+    pub fn keep(mut self) -> Along {
+        self.keep = true;
+        self
+    }
+
+    /// The axes of a type, and the shape with them kept.
+    pub(crate) fn resolve(&self, op: &str, ty: &Type) -> ir::Result<(Vec<usize>, Vec<usize>)> {
+        let axes = write::axes(op, ty, self.axes.as_deref())?;
+        let kept = (0..ty.rank()).map(|i| if axes.contains(&i) { 1 } else { ty.shape[i] }).collect();
+        Ok((axes, kept))
+    }
+}
+
+impl From<()> for Along {
+    fn from((): ()) -> Along {
+        Along { axes: None, keep: false }
+    }
+}
+
+impl From<isize> for Along {
+    fn from(axis: isize) -> Along {
+        Along { axes: Some(vec![axis]), keep: false }
+    }
+}
+
+impl<const N: usize> From<[isize; N]> for Along {
+    fn from(axes: [isize; N]) -> Along {
+        Along { axes: Some(axes.to_vec()), keep: false }
+    }
+}
+
+/// Reduces with a function of value and axes, and keeps the axes if asked.
+#[track_caller]
+pub(crate) fn over(
+    op: &'static str,
+    x: &Tensor,
+    along: Along,
+    f: impl FnOnce(&mut dyn Build, Value, &[usize]) -> ir::Result<Value>,
+) -> Tensor {
+    write::one(&[x], |b, v| {
+        let (axes, kept) = along.resolve(op, &b.ty(v[0]))?;
+        let y = f(b, v[0], &axes)?;
+        if along.keep { b.reshape(y, &kept) } else { Ok(y) }
+    })
+}
+
+/// Sums of integers and bools count in i64.
+pub(crate) fn sum_dtype(d: DType) -> DType {
+    if d.is_float() || d == DType::U64 { d } else { DType::I64 }
+}
+
+/// The sum.
+#[track_caller]
+pub fn sum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("sum", x, axes.into(), |b, x, axes| {
+        let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
+        b.sum(x, axes)
+    })
+}
+
+/// The product.
+#[track_caller]
+pub fn prod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("prod", x, axes.into(), |b, x, axes| {
+        let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
+        b.reduce(ReduceKind::Prod, x, axes)
+    })
+}
+
+/// The largest element.
+#[track_caller]
+pub fn max(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("max", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Max, x, axes))
+}
+
+/// The smallest element.
+#[track_caller]
+pub fn min(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("min", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Min, x, axes))
+}
+
+/// The largest element less the smallest.
+#[track_caller]
+pub fn ptp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let axes = axes.into();
+    max(x, axes.clone()) - min(x, axes)
+}
+
+fn truth(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
+    let zero = b.full_like(x, 0.0)?;
+    if b.ty(x).dtype == DType::Bool {
+        return Ok(x);
+    }
+    b.compare(Compare::Ne, x, zero)
+}
+
+/// Whether all elements are true, or not zero.
+#[track_caller]
+pub fn all(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("all", x, axes.into(), |b, x, axes| {
+        let x = truth(b, x)?;
+        b.reduce(ReduceKind::Min, x, axes)
+    })
+}
+
+/// Whether any element is true, or not zero.
+#[track_caller]
+pub fn any(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("any", x, axes.into(), |b, x, axes| {
+        let x = truth(b, x)?;
+        b.reduce(ReduceKind::Max, x, axes)
+    })
+}
+
+/// How many elements are not zero.
+#[track_caller]
+pub fn count_nonzero(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("count_nonzero", x, axes.into(), |b, x, axes| {
+        let x = truth(b, x)?;
+        let x = b.cast(x, DType::I64)?;
+        b.sum(x, axes)
+    })
+}
+
+/// The mean of values along axes, as floats.
+pub(crate) fn mean_of(b: &mut dyn Build, x: Value, axes: &[usize]) -> ir::Result<Value> {
+    let ty = b.ty(x);
+    let x = b.cast(x, float_of(ty.dtype))?;
+    let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
+    let s = b.sum(x, axes)?;
+    let n = b.full_like(s, n as f64)?;
+    b.div(s, n)
+}
+
+/// The mean.
+#[track_caller]
+pub fn mean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    over("mean", x, axes.into(), mean_of)
+}
+
+/// The mean with weights of the same shape, or of the size of the one axis.
+#[track_caller]
+pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> Tensor {
+    let axes = axes.into();
+    let Some(w) = weights else { return mean(x, axes) };
+    let w = match &axes.axes {
+        Some(list) if list.len() == 1 && w.rank() == 1 && x.rank() > 1 => {
+            let rank = x.rank() as isize;
+            let a = if list[0] < 0 { list[0] + rank } else { list[0] };
+            let shape: Vec<isize> = (0..rank).map(|i| if i == a { -1 } else { 1 }).collect();
+            w.reshape(&shape).expand(&super::signed(x.shape()))
+        }
+        _ => w.clone(),
+    };
+    sum(&(x * &w), axes.clone()) / sum(&w, axes)
+}
+
+/// The mean square distance from the mean, over `n − ddof`.
+#[track_caller]
+pub fn var(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+    over("var", x, axes.into(), |b, x, axes| {
+        let ty = b.ty(x);
+        let m = mean_of(b, x, axes)?;
+        let m = b.unreduce(m, &ty.shape, axes)?;
+        let x = b.cast(x, float_of(ty.dtype))?;
+        let d = b.sub(x, m)?;
+        let sq = b.mul(d, d)?;
+        let s = b.sum(sq, axes)?;
+        let n: usize = axes.iter().map(|&a| ty.shape[a]).product();
+        let n = b.full_like(s, n as f64 - ddof as f64)?;
+        b.div(s, n)
+    })
+}
+
+/// The square root of [`var`].
+#[track_caller]
+pub fn std(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+    var(x, axes, ddof).sqrt()
+}
+
+#[track_caller]
+fn running(kind: ReduceKind, x: &Tensor, axis: Option<isize>) -> Tensor {
+    write::one(&[x], |b, v| {
+        let ty = b.ty(v[0]);
+        let mut x = b.cast(v[0], sum_dtype(ty.dtype))?;
+        let axis = match axis {
+            Some(a) => write::axis("a running reduction", &ty, a)?,
+            None => {
+                x = b.reshape(x, &[ty.numel()])?;
+                0
+            }
+        };
+        b.cumulative(kind, x, axis, false)
+    })
+}
+
+/// Running sums along an axis, or of all elements in order.
+#[track_caller]
+pub fn cumsum(x: &Tensor, axis: Option<isize>) -> Tensor {
+    running(ReduceKind::Sum, x, axis)
+}
+
+/// Running products along an axis, or of all elements in order.
+#[track_caller]
+pub fn cumprod(x: &Tensor, axis: Option<isize>) -> Tensor {
+    running(ReduceKind::Prod, x, axis)
+}
+
+/// The array API's [`cumsum`].
+#[track_caller]
+pub fn cumulative_sum(x: &Tensor, axis: Option<isize>) -> Tensor {
+    cumsum(x, axis)
+}
+
+/// The array API's [`cumprod`].
+#[track_caller]
+pub fn cumulative_prod(x: &Tensor, axis: Option<isize>) -> Tensor {
+    cumprod(x, axis)
+}
+
+#[track_caller]
+fn place(x: &Tensor, axis: Option<isize>, max: bool) -> Tensor {
+    write::one(&[x], |b, v| {
+        let ty = b.ty(v[0]);
+        let (x, axis) = match axis {
+            Some(a) => (v[0], write::axis("argmax", &ty, a)?),
+            None => (b.reshape(v[0], &[ty.numel()])?, 0),
+        };
+        if max { b.argmax(x, axis, DType::I64) } else { b.argmin(x, axis, DType::I64) }
+    })
+}
+
+/// The index of the first largest element along an axis, or among all in order, as i64.
+#[track_caller]
+pub fn argmax(x: &Tensor, axis: Option<isize>) -> Tensor {
+    place(x, axis, true)
+}
+
+/// The index of the first smallest element along an axis, or among all in order, as i64.
+#[track_caller]
+pub fn argmin(x: &Tensor, axis: Option<isize>) -> Tensor {
+    place(x, axis, false)
+}
+
+/// The area under samples by trapezoids `dx` wide, along an axis.
+#[track_caller]
+pub fn trapezoid(y: &Tensor, x: Option<&Tensor>, dx: f64, axis: isize) -> Tensor {
+    if let Some(e) = super::need_rank("trapezoid", y, 1) {
+        return e;
+    }
+    let n = y.size(axis) as isize;
+    let mean = (y.slice(axis, 1, n, 1) + y.slice(axis, 0, n - 1, 1)) * 0.5;
+    match x {
+        None => sum(&mean, axis) * dx,
+        Some(x) => {
+            let own = if x.rank() == 1 { 0 } else { axis };
+            let mut width = x.slice(own, 1, n, 1) - x.slice(own, 0, n - 1, 1);
+            if x.rank() == 1 && y.rank() > 1 {
+                let rank = y.rank() as isize;
+                let a = if axis < 0 { axis + rank } else { axis };
+                width = width.reshape(&(0..rank).map(|i| if i == a { -1 } else { 1 }).collect::<Vec<_>>());
+            }
+            sum(&(mean * width), axis)
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Functions of one number.
+
+use crate::write::{self, float_of};
+use crate::{DType, Tensor};
+use ir::{Binary, Build, Compare, Unary, Value};
+use std::f64::consts::{LN_10, PI};
+
+/// Records a function of floats; integers become floats first.
+#[track_caller]
+pub(crate) fn real(x: &Tensor, f: impl FnOnce(&mut dyn Build, Value) -> ir::Result<Value>) -> Tensor {
+    write::one(&[x], |b, v| {
+        let d = float_of(b.ty(v[0]).dtype);
+        let x = b.cast(v[0], d)?;
+        f(b, x)
+    })
+}
+
+macro_rules! reals {
+    ($($(#[$doc:meta])* $name:ident $(| $alias:ident)* => $op:ident),* $(,)?) => { $(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name(x: &Tensor) -> Tensor {
+            real(x, |b, x| b.unary(Unary::$op, x))
+        }
+        $(pub use self::$name as $alias;)*
+    )* };
+}
+
+reals! {
+    /// `eˣ`.
+    exp => Exp,
+    /// `2ˣ`.
+    exp2 => Exp2,
+    /// `eˣ − 1`, exact near 0.
+    expm1 => Expm1,
+    /// Natural logarithm.
+    log => Log,
+    /// Logarithm to base 2.
+    log2 => Log2,
+    /// `log(1 + x)`, exact near 0.
+    log1p => Log1p,
+    /// Square root.
+    sqrt => Sqrt,
+    /// `1/x`.
+    reciprocal => Reciprocal,
+    /// Sine.
+    sin => Sin,
+    /// Cosine.
+    cos => Cos,
+    /// Tangent.
+    tan => Tan,
+    /// Arc sine.
+    asin | arcsin => Asin,
+    /// Arc cosine.
+    acos | arccos => Acos,
+    /// Arc tangent.
+    atan | arctan => Atan,
+    /// Hyperbolic sine.
+    sinh => Sinh,
+    /// Hyperbolic cosine.
+    cosh => Cosh,
+    /// Hyperbolic tangent.
+    tanh => Tanh,
+    /// Inverse hyperbolic sine.
+    asinh | arcsinh => Asinh,
+    /// Inverse hyperbolic cosine.
+    acosh | arccosh => Acosh,
+    /// Inverse hyperbolic tangent.
+    atanh | arctanh => Atanh,
+}
+
+/// Records a function that leaves integers as they are.
+#[track_caller]
+fn rounding(x: &Tensor, op: Unary) -> Tensor {
+    if x.error().is_none() && !x.dtype().is_float() {
+        return x.clone();
+    }
+    write::one(&[x], |b, v| b.unary(op, v[0]))
+}
+
+macro_rules! roundings {
+    ($($(#[$doc:meta])* $name:ident $(| $alias:ident)* => $op:ident),* $(,)?) => { $(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name(x: &Tensor) -> Tensor {
+            rounding(x, Unary::$op)
+        }
+        $(pub use self::$name as $alias;)*
+    )* };
+}
+
+roundings! {
+    /// Largest integer not above.
+    floor => Floor,
+    /// Smallest integer not below.
+    ceil => Ceil,
+    /// The integer part.
+    trunc => Trunc,
+    /// Nearest integer, ties to even.
+    rint => Round,
+}
+
+/// Rounds to a number of decimals, ties to even.
+#[track_caller]
+pub fn round(x: &Tensor, decimals: i32) -> Tensor {
+    if decimals == 0 {
+        return rint(x);
+    }
+    let scale = 10f64.powi(decimals);
+    (x * scale).round() / scale
+}
+
+/// The same as [`round`].
+#[track_caller]
+pub fn around(x: &Tensor, decimals: i32) -> Tensor {
+    round(x, decimals)
+}
+
+macro_rules! numbers {
+    ($($(#[$doc:meta])* $name:ident $(| $alias:ident)* => $op:ident),* $(,)?) => { $(
+        $(#[$doc])*
+        #[track_caller]
+        pub fn $name(x: &Tensor) -> Tensor {
+            write::one(&[x], |b, v| b.unary(Unary::$op, v[0]))
+        }
+        $(pub use self::$name as $alias;)*
+    )* };
+}
+
+numbers! {
+    /// `|x|`.
+    abs | absolute => Abs,
+    /// `−x`.
+    negative => Neg,
+    /// −1, 0 or 1.
+    sign => Sign,
+    /// Bitwise or logical not.
+    invert | bitwise_not | bitwise_invert => Not,
+}
+
+/// `x` itself.
+#[track_caller]
+pub fn positive(x: &Tensor) -> Tensor {
+    x.clone()
+}
+
+/// `x·x`.
+#[track_caller]
+pub fn square(x: &Tensor) -> Tensor {
+    x.square()
+}
+
+/// Logarithm to base 10.
+#[track_caller]
+pub fn log10(x: &Tensor) -> Tensor {
+    real(x, |b, x| {
+        let l = b.unary(Unary::Log, x)?;
+        b.scale(l, 1.0 / LN_10)
+    })
+}
+
+/// Cube root, of negative numbers too.
+#[track_caller]
+pub fn cbrt(x: &Tensor) -> Tensor {
+    real(x, |b, x| {
+        let (sign, size) = (b.unary(Unary::Sign, x)?, b.unary(Unary::Abs, x)?);
+        let third = b.full_like(x, 1.0 / 3.0)?;
+        let y = b.binary(Binary::Pow, size, third)?;
+        let y = b.mul(sign, y)?;
+        // One step of Newton's method takes away the error of 1/3 itself; it is not taken at 0 and infinity.
+        let (sq, two) = (b.mul(y, y)?, b.scale(y, 2.0)?);
+        let over = b.div(x, sq)?;
+        let sum = b.add(two, over)?;
+        let better = b.scale(sum, 1.0 / 3.0)?;
+        let finite = b.unary(Unary::IsFinite, better)?;
+        b.select(finite, better, y)
+    })
+}
+
+/// `sin(πx)/(πx)`, 1 at 0.
+#[track_caller]
+pub fn sinc(x: &Tensor) -> Tensor {
+    real(x, |b, x| {
+        let p = b.scale(x, PI)?;
+        let (zero, one) = (b.full_like(p, 0.0)?, b.full_like(p, 1.0)?);
+        let at_zero = b.compare(Compare::Eq, p, zero)?;
+        let safe = b.select(at_zero, one, p)?;
+        let s = b.unary(Unary::Sin, safe)?;
+        let y = b.div(s, safe)?;
+        // 1 − p²/6 has the derivatives of sinc at 0.
+        let sq = b.mul(p, p)?;
+        let sixth = b.scale(sq, -1.0 / 6.0)?;
+        let near = b.offset(sixth, 1.0)?;
+        b.select(at_zero, near, y)
+    })
+}
+
+/// Degrees to radians.
+#[track_caller]
+pub fn deg2rad(x: &Tensor) -> Tensor {
+    real(x, |b, x| b.scale(x, PI / 180.0))
+}
+
+/// Degrees to radians.
+#[track_caller]
+pub fn radians(x: &Tensor) -> Tensor {
+    deg2rad(x)
+}
+
+/// Radians to degrees.
+#[track_caller]
+pub fn rad2deg(x: &Tensor) -> Tensor {
+    real(x, |b, x| b.scale(x, 180.0 / PI))
+}
+
+/// Radians to degrees.
+#[track_caller]
+pub fn degrees(x: &Tensor) -> Tensor {
+    rad2deg(x)
+}
+
+/// Fraction and integer part, both with the sign of `x`.
+#[track_caller]
+pub fn modf(x: &Tensor) -> (Tensor, Tensor) {
+    let whole = real(x, |b, x| b.unary(Unary::Trunc, x));
+    let part = x - &whole;
+    (is_infinite(x).select(&(x * 0.0).stop_gradient().sign(), &part), whole)
+}
+
+#[track_caller]
+fn is_infinite(x: &Tensor) -> Tensor {
+    super::isinf(x)
+}
+
+/// Mantissa in ±[½, 1) and exponent as i32, so that `x = m · 2ᵉ`.
+#[track_caller]
+pub fn frexp(x: &Tensor) -> (Tensor, Tensor) {
+    let special = x.is_finite().not().or(&x.eq(&(x * 0.0)));
+    let exponent = {
+        let raw = (x.abs().log2().floor() + 1.0).stop_gradient();
+        special.select(&(x * 0.0).stop_gradient(), &raw)
+    };
+    let zero = exponent.is_finite().not();
+    let exponent = zero.select(&crate::engine_of(x).zeros(x.dtype(), &[]), &exponent);
+    // In two halves, so that neither power leaves the range; then the mantissa is brought into its interval.
+    let half = (&exponent * 0.5).floor();
+    let m = x * (-&half).exp2() * (-(&exponent - &half)).exp2();
+    let big = m.abs().ge(&crate::engine_of(x).ones(x.dtype(), &[])).and(&special.not());
+    let m = big.select(&(&m * 0.5), &m);
+    let e = exponent.cast(DType::I32) + big.cast(DType::I32);
+    (special.select(x, &m), e)
+}
+
+/// NaN becomes 0, infinities the largest numbers there are.
+#[track_caller]
+pub fn nan_to_num(x: &Tensor) -> Tensor {
+    if x.error().is_some() || !x.dtype().is_float() {
+        return x.clone();
+    }
+    write::one(&[x], |b, v| {
+        let d = b.ty(v[0]).dtype;
+        let most = largest(d);
+        let (low, high) = (b.full_like(v[0], -most)?, b.full_like(v[0], most)?);
+        let y = b.one(ir::ops::Clamp.into(), &[v[0], low, high])?;
+        let own = b.compare(Compare::Eq, v[0], v[0])?;
+        b.keep_where(own, y)
+    })
+}
+
+/// The largest finite number of a float dtype.
+pub(crate) fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F64 => f64::MAX,
+        DType::F16 => 65504.0,
+        DType::BF16 => 3.3895313892515355e38,
+        _ => f64::from(f32::MAX),
+    }
+}
