@@ -31,8 +31,3 @@ pub mod pool;
 
 pub use backend::Cpu;
 pub use memory::HostBuffer;
-
-/// The README's example is compiled and run with the documentation.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;
