@@ -20,10 +20,13 @@ pub(crate) fn doctor(args: &Args) -> Result<Outcome, Usage> {
     line("cores", threads().to_string());
     line("kernels", kernels());
     line("memory", memory());
-    line("products", match bench::matmul(&cpu, 512) {
-        Ok(rate) => format!("{:.0} GFLOP/s (f32, 512 × 512)", rate / 1e9),
-        Err(error) => format!("failed: {error}"),
-    });
+    line(
+        "products",
+        match bench::matmul(&cpu, 512) {
+            Ok(rate) => format!("{:.0} GFLOP/s (f32, 512 × 512)", rate / 1e9),
+            Err(error) => format!("failed: {error}"),
+        },
+    );
     line("writing here", writable());
     line("gpu", "not supported yet".to_string());
     Ok(Outcome::Clean)

@@ -105,12 +105,7 @@ const COMMANDS: &[Command] = &[
         run: bench::bench,
         about: "loom bench [--threads N]: how fast this machine multiplies, trains and generates",
     },
-    Command {
-        name: "doctor",
-        options: &[],
-        run: doctor::doctor,
-        about: "loom doctor: what this machine can do",
-    },
+    Command { name: "doctor", options: &[], run: doctor::doctor, about: "loom doctor: what this machine can do" },
 ];
 
 fn main() -> ExitCode {

@@ -53,7 +53,8 @@ const SIZES: &str = "d_model=32,n_layers=2,heads=4,kv_heads=2,d_ff=48,max_seq=64
 
 /// A run of a few seconds, with so many steps.
 fn small<'a>(out: &'a str, steps: &'a str) -> Vec<&'a str> {
-    let mut args = vec!["train", "--out", out, "--steps", steps, "--set", SIZES, "--stories", "60000", "--vocab", "300"];
+    let mut args =
+        vec!["train", "--out", out, "--steps", steps, "--set", SIZES, "--stories", "60000", "--vocab", "300"];
     args.extend(["--batch", "4", "--seq", "32", "--warmup", "4", "--checkpoint-every", "15", "--eval-every", "40"]);
     args.extend(["--eval-batches", "2", "--sample-every", "1000", "--threads", "1"]);
     args

@@ -122,10 +122,7 @@ impl Adapter {
         let both = self.pairs.iter().map(|pair| {
             let [out, inner] = pair.shape;
             let name = |which: &str| format!("base_model.model.{}.lora_{which}.weight", pair.module);
-            [
-                (name("A"), Type::new(DType::F32, &[rank, inner])),
-                (name("B"), Type::new(DType::F32, &[out, rank])),
-            ]
+            [(name("A"), Type::new(DType::F32, &[rank, inner])), (name("B"), Type::new(DType::F32, &[out, rank]))]
         });
         both.flatten().collect()
     }
@@ -156,8 +153,7 @@ impl Adapter {
             })
             .collect();
         write_tensors(&dir.join("adapter_model.safetensors"), &tensors)?;
-        let mut modules: Vec<&str> =
-            self.pairs.iter().filter_map(|pair| pair.module.rsplit('.').next()).collect();
+        let mut modules: Vec<&str> = self.pairs.iter().filter_map(|pair| pair.module.rsplit('.').next()).collect();
         modules.sort_unstable();
         modules.dedup();
         let config = json!({
@@ -265,7 +261,9 @@ fn places(model: &Model, options: &LoraOptions) -> Result<Vec<Pair>> {
         }
     }
     let missing = options.targets.iter().find(|target| {
-        !pairs.iter().any(|pair| LoraOptions { targets: vec![(*target).clone()], ..options.clone() }.wants(&pair.module))
+        !pairs
+            .iter()
+            .any(|pair| LoraOptions { targets: vec![(*target).clone()], ..options.clone() }.wants(&pair.module))
     });
     if let Some(target) = missing {
         known.sort();
@@ -307,7 +305,8 @@ impl Model {
             let [out, inner] = pair.shape;
             for o in 0..out {
                 for i in 0..inner {
-                    let products = (0..rank).map(|r| f64::from(pair.b[o * rank + r]) * f64::from(pair.a[r * inner + i]));
+                    let products =
+                        (0..rank).map(|r| f64::from(pair.b[o * rank + r]) * f64::from(pair.a[r * inner + i]));
                     let update = adapter.options.scale() * products.sum::<f64>();
                     let mut at = [o, i];
                     at[pair.piece.dim] += pair.piece.start;

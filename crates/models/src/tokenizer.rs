@@ -53,8 +53,7 @@ impl Tokenizer {
         if size < 257 {
             return Err(Error::Input(format!("a vocabulary of {size} is too small: 256 bytes and an end need 257")));
         }
-        type Parts =
-            TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+        type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
         let mut trainer = BpeTrainerBuilder::new()
             .show_progress(false)
             .vocab_size(size)

@@ -65,7 +65,9 @@ fn steps_equal_those_of_pytorch() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
         let found = trainer.step(&batch, rate, step).unwrap_or_else(|e| panic!("{e}"));
-        for (what, found, expected) in [("loss", found.loss, &expected["loss"]), ("norm", found.norm, &expected["norm"])] {
+        for (what, found, expected) in
+            [("loss", found.loss, &expected["loss"]), ("norm", found.norm, &expected["norm"])]
+        {
             let expected = expected.as_f64().expect("a number");
             assert!((f64::from(found) - expected).abs() < 1e-4 * expected, "step {step}: {what} {found} {expected}");
         }

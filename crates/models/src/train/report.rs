@@ -57,7 +57,11 @@ fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], s
         ["held-out loss", valid.last().map_or("–".into(), |(_, loss)| format!("{loss:.3}")), first],
         ["training loss", format!("{loss:.3}"), "mean of the last lines"],
         ["throughput", thousands(speed as usize), "tokens a second"],
-        ["memory", format!("{:.0} MB", memory as f64 / 1e6), format!("{:.0} MB planned for a step", facts.planned as f64 / 1e6)],
+        [
+            "memory",
+            format!("{:.0} MB", memory as f64 / 1e6),
+            format!("{:.0} MB planned for a step", facts.planned as f64 / 1e6)
+        ],
         ["time", duration(seconds), format!("{} of {} steps", thousands(step), thousands(settings.steps))],
     ]);
     let trained = match facts.trained == facts.parameters {
@@ -81,7 +85,8 @@ fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], s
 
 fn kernels(timings: &[Timing]) -> Vec<Json> {
     let total: f64 = timings.iter().map(|t| t.time.as_secs_f64()).sum();
-    let row = |label: &str, calls: usize, seconds: f64| json!([label, calls, seconds * 1e3, seconds / total.max(1e-12)]);
+    let row =
+        |label: &str, calls: usize, seconds: f64| json!([label, calls, seconds * 1e3, seconds / total.max(1e-12)]);
     let mut rows: Vec<Json> =
         timings.iter().take(LISTED).map(|t| row(&t.label, t.calls, t.time.as_secs_f64())).collect();
     let rest = &timings[timings.len().min(LISTED)..];

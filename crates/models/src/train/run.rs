@@ -5,6 +5,7 @@ use super::report::{self, Facts};
 use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
 use super::{Batch, Batches, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
+use crate::Architecture;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::export::write_file;
@@ -12,7 +13,6 @@ use crate::lora::Adapter;
 use crate::model::Model;
 use crate::sample::Sampling;
 use crate::tokenizer::Tokenizer;
-use crate::Architecture;
 use compiler::{Backend, Timing};
 use lang::consteval::Value;
 use std::path::{Path, PathBuf};
@@ -173,7 +173,9 @@ impl<'a> Run<'a> {
         let texts = texts(&settings, &folder, watch)?;
         let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
         if settings.lora.is_some() && based_on.is_none() {
-            return Err(Error::Input("an adapter needs a trained model: give a HuggingFace directory as `--model`".into()));
+            return Err(Error::Input(
+                "an adapter needs a trained model: give a HuggingFace directory as `--model`".into(),
+            ));
         }
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
         let model = match &based_on {
@@ -269,7 +271,8 @@ impl<'a> Run<'a> {
             self.validate()?;
         } else {
             let entries = self.log.entries().iter().rev();
-            self.valid = entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
+            self.valid =
+                entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
         }
         while self.at.step < settings.steps && !watch.stop() {
             self.batches.fill(&self.tokens, self.at.position, rows, &mut batch);
@@ -311,7 +314,8 @@ impl<'a> Run<'a> {
             }
             let left = (settings.steps - step) as f64 * tokens_per_step / f64::max(speed, 1e-9);
             let left = Duration::from_secs_f64(if speed > 0.0 { left } else { 0.0 });
-            let progress = Progress { step, steps: settings.steps, loss, valid: self.valid, speed, memory: memory(), left, line };
+            let progress =
+                Progress { step, steps: settings.steps, loss, valid: self.valid, speed, memory: memory(), left, line };
             watch.step(&progress);
             if step.is_multiple_of(settings.sample_every) && step < settings.steps {
                 let text = self.write_text(80, step as u64)?;
@@ -342,9 +346,10 @@ impl<'a> Run<'a> {
 
     /// Saves; if that fails, the older checkpoint is still there and training goes on.
     fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) {
-        let written = self.trainer.state().and_then(|state| {
-            saved::write(&self.settings.out.join("checkpoints"), &self.at, &state)
-        });
+        let written = self
+            .trainer
+            .state()
+            .and_then(|state| saved::write(&self.settings.out.join("checkpoints"), &self.at, &state));
         match written {
             Ok(_) => *saved_at = self.at.step,
             Err(fault) => {

@@ -23,36 +23,72 @@ const BOYS: &[&str] =
     &["Tom", "Ben", "Max", "Sam", "Leo", "Finn", "Jack", "Noah", "Omar", "Hugo", "Paul", "Ravi", "Theo", "Emil"];
 const ANIMALS: &[&str] =
     &["cat", "dog", "fox", "bear", "rabbit", "mouse", "owl", "duck", "frog", "hedgehog", "squirrel", "goat"];
-const TRAITS: &[&str] =
-    &["kind", "brave", "curious", "shy", "clever", "cheerful", "quiet", "patient", "proud", "careful", "playful", "lazy"];
+const TRAITS: &[&str] = &[
+    "kind", "brave", "curious", "shy", "clever", "cheerful", "quiet", "patient", "proud", "careful", "playful", "lazy",
+];
 const PLACES: &[&str] = &[
-    "the forest", "the park", "the garden", "the beach", "the village", "the market", "the farm", "the old mill", "the lake",
-    "the library", "the castle", "the mountain",
+    "the forest",
+    "the park",
+    "the garden",
+    "the beach",
+    "the village",
+    "the market",
+    "the farm",
+    "the old mill",
+    "the lake",
+    "the library",
+    "the castle",
+    "the mountain",
 ];
 const THINGS: &[&str] = &[
-    "ball", "kite", "book", "lantern", "drum", "boat", "hat", "key", "shell", "bell", "map", "coin", "ribbon", "button",
-    "whistle", "blanket",
+    "ball", "kite", "book", "lantern", "drum", "boat", "hat", "key", "shell", "bell", "map", "coin", "ribbon",
+    "button", "whistle", "blanket",
 ];
 const LOOKS: &[&str] =
     &["red", "blue", "green", "golden", "tiny", "shiny", "old", "wooden", "round", "yellow", "silver", "soft"];
 const FOODS: &[&str] = &[
-    "bread", "soup", "apples", "honey", "cake", "berries", "cheese", "pancakes", "carrots", "cookies", "plums", "porridge",
+    "bread", "soup", "apples", "honey", "cake", "berries", "cheese", "pancakes", "carrots", "cookies", "plums",
+    "porridge",
 ];
 const WEATHER: &[&str] = &["sunny", "rainy", "windy", "cold", "warm", "foggy", "snowy", "bright"];
-const TIMES: &[&str] = &["One day", "One morning", "One evening", "Last summer", "On Monday", "One afternoon", "In the spring"];
+const TIMES: &[&str] =
+    &["One day", "One morning", "One evening", "Last summer", "On Monday", "One afternoon", "In the spring"];
 const HIDING: &[&str] = &[
-    "under a bush", "behind a rock", "in a tree", "under the bridge", "inside a barrel", "behind the door", "in the tall grass",
-    "next to the well", "under a chair", "in a basket",
+    "under a bush",
+    "behind a rock",
+    "in a tree",
+    "under the bridge",
+    "inside a barrel",
+    "behind the door",
+    "in the tall grass",
+    "next to the well",
+    "under a chair",
+    "in a basket",
 ];
 const FEELINGS: &[(&str, &str)] = &[
-    ("happy", "smiled"), ("proud", "stood up tall"), ("glad", "laughed"), ("excited", "clapped"), ("thankful", "nodded"),
+    ("happy", "smiled"),
+    ("proud", "stood up tall"),
+    ("glad", "laughed"),
+    ("excited", "clapped"),
+    ("thankful", "nodded"),
 ];
-const SADNESS: &[(&str, &str)] =
-    &[("sad", "began to cry"), ("worried", "could not sit still"), ("lonely", "sighed"), ("upset", "looked at the ground")];
+const SADNESS: &[(&str, &str)] = &[
+    ("sad", "began to cry"),
+    ("worried", "could not sit still"),
+    ("lonely", "sighed"),
+    ("upset", "looked at the ground"),
+];
 const LESSONS: &[&str] = &[
-    "sharing makes everything better", "it is good to ask for help", "being patient pays off", "friends look after each other",
-    "telling the truth is always best", "even small helpers can do big things", "it is fine to make mistakes",
-    "you should never give up", "kind words cost nothing", "a gift is best when it is shared",
+    "sharing makes everything better",
+    "it is good to ask for help",
+    "being patient pays off",
+    "friends look after each other",
+    "telling the truth is always best",
+    "even small helpers can do big things",
+    "it is fine to make mistakes",
+    "you should never give up",
+    "kind words cost nothing",
+    "a gift is best when it is shared",
 ];
 
 /// Writes stories with an end mark between them until they are `bytes` long.
@@ -211,26 +247,46 @@ fn feel(random: &mut Random, text: &mut String, name: &str, feelings: &[(&str, &
 
 fn lost(cast: &Cast, random: &mut Random, text: &mut String) {
     day(random, text);
-    one(cast, random, text, &[
-        "{Hero} could not find {his} {look} {thing}.",
-        "{Hero} lost {his} {look} {thing} somewhere in {place}.",
-        "When {hero} woke up, {his} {look} {thing} was gone.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} could not find {his} {look} {thing}.",
+            "{Hero} lost {his} {look} {thing} somewhere in {place}.",
+            "When {hero} woke up, {his} {look} {thing} was gone.",
+        ],
+    );
     feel(random, text, cast.hero.name, SADNESS);
-    one(cast, random, text, &[
-        "\"Have you seen my {thing}?\" {he} asked {friend}.",
-        "{He} ran to {friend} and asked for help.",
-        "\"Please help me look for my {thing},\" {he} said to {friend}.",
-    ]);
-    one(cast, random, text, &[
-        "\"No, but I will help you,\" said {friend}.",
-        "\"Do not worry,\" said {friend}, \"we will find it together.\"",
-        "{Friend} put on {hers} shoes and came along.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "\"Have you seen my {thing}?\" {he} asked {friend}.",
+            "{He} ran to {friend} and asked for help.",
+            "\"Please help me look for my {thing},\" {he} said to {friend}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "\"No, but I will help you,\" said {friend}.",
+            "\"Do not worry,\" said {friend}, \"we will find it together.\"",
+            "{Friend} put on {hers} shoes and came along.",
+        ],
+    );
     if random.below(2) == 0 {
         let _ = write!(text, "They looked {} and {}, but it was not there. ", random.pick(HIDING), random.pick(HIDING));
     } else {
-        one(cast, random, text, &["They walked all the way to {place} and back.", "They asked everyone they met in {place}."]);
+        one(
+            cast,
+            random,
+            text,
+            &["They walked all the way to {place} and back.", "They asked everyone they met in {place}."],
+        );
     }
     let place = random.pick(HIDING);
     let _ = match random.below(3) {
@@ -244,14 +300,7 @@ fn found(cast: &Cast, random: &mut Random, text: &mut String) {
     day(random, text);
     let place = random.pick(HIDING);
     let _ = match random.below(2) {
-        0 => write!(
-            text,
-            "{} found {} {} {} {place}. ",
-            cast.hero.name,
-            article(cast.look),
-            cast.look,
-            cast.thing
-        ),
+        0 => write!(text, "{} found {} {} {} {place}. ", cast.hero.name, article(cast.look), cast.look, cast.thing),
         _ => write!(
             text,
             "{} went for a walk and saw {} {} {} {place}. ",
@@ -261,142 +310,256 @@ fn found(cast: &Cast, random: &mut Random, text: &mut String) {
             cast.thing
         ),
     };
-    one(cast, random, text, &[
-        "\"Whose {thing} is this?\" {he} thought.",
-        "{He} picked it up and looked at it for a long time.",
-        "{He} wanted to keep the {thing}, but it was not {his}.",
-    ]);
-    one(cast, random, text, &[
-        "Just then {friend} came by and looked very sad.",
-        "Near {place} {he} met {friend}, who was looking for something.",
-    ]);
-    one(cast, random, text, &[
-        "\"I lost my {look} {thing},\" said {friend}.",
-        "\"My {thing} is gone,\" {friend} told {him}.",
-    ]);
-    one(cast, random, text, &[
-        "{Hero} gave the {thing} back at once.",
-        "\"Here it is,\" said {hero} and gave it to {her}.",
-        "\"Is this yours?\" asked {hero} and held up the {thing}.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "\"Whose {thing} is this?\" {he} thought.",
+            "{He} picked it up and looked at it for a long time.",
+            "{He} wanted to keep the {thing}, but it was not {his}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "Just then {friend} came by and looked very sad.",
+            "Near {place} {he} met {friend}, who was looking for something.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &["\"I lost my {look} {thing},\" said {friend}.", "\"My {thing} is gone,\" {friend} told {him}."],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} gave the {thing} back at once.",
+            "\"Here it is,\" said {hero} and gave it to {her}.",
+            "\"Is this yours?\" asked {hero} and held up the {thing}.",
+        ],
+    );
     feel(random, text, cast.friend.name, FEELINGS);
 }
 
 fn feast(cast: &Cast, random: &mut Random, text: &mut String) {
     day(random, text);
-    one(cast, random, text, &[
-        "{Hero} wanted to make {food} for {friend}.",
-        "It was the birthday of {friend}, and {hero} wanted to bring {her} some {food}.",
-        "{Friend} was ill, so {hero} decided to cook {food} for {her}.",
-    ]);
-    one(cast, random, text, &[
-        "But there was nothing left in the kitchen.",
-        "But {he} did not know how to make it.",
-        "But on the way to {place} {he} dropped everything.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} wanted to make {food} for {friend}.",
+            "It was the birthday of {friend}, and {hero} wanted to bring {her} some {food}.",
+            "{Friend} was ill, so {hero} decided to cook {food} for {her}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "But there was nothing left in the kitchen.",
+            "But {he} did not know how to make it.",
+            "But on the way to {place} {he} dropped everything.",
+        ],
+    );
     feel(random, text, cast.hero.name, SADNESS);
-    one(cast, random, text, &[
-        "So {he} went to the market with {his} {look} {thing} and gave it away for {food}.",
-        "A neighbour saw {him} and brought {him} a big basket full of {food}.",
-        "{He} read about it in a book and tried again and again.",
-    ]);
-    one(cast, random, text, &[
-        "In the evening they sat at {place} and ate the {food} together.",
-        "{Friend} ate all of the {food} and asked for more.",
-        "\"This is the best {food} I ever had,\" said {friend}.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "So {he} went to the market with {his} {look} {thing} and gave it away for {food}.",
+            "A neighbour saw {him} and brought {him} a big basket full of {food}.",
+            "{He} read about it in a book and tried again and again.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "In the evening they sat at {place} and ate the {food} together.",
+            "{Friend} ate all of the {food} and asked for more.",
+            "\"This is the best {food} I ever had,\" said {friend}.",
+        ],
+    );
     feel(random, text, cast.friend.name, FEELINGS);
 }
 
 fn storm(cast: &Cast, random: &mut Random, text: &mut String) {
-    one(cast, random, text, &[
-        "{Hero} and {friend} were playing in {place} with {a_look} {look} {thing}.",
-        "{Hero} took {friend} to {place} to show {her} {a_look} {look} {thing}.",
-    ]);
-    one(cast, random, text, &[
-        "Suddenly the sky became dark and it began to rain.",
-        "Then a strong wind came and blew the {thing} away.",
-        "All at once there was thunder, and {friend} was afraid.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} and {friend} were playing in {place} with {a_look} {look} {thing}.",
+            "{Hero} took {friend} to {place} to show {her} {a_look} {look} {thing}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "Suddenly the sky became dark and it began to rain.",
+            "Then a strong wind came and blew the {thing} away.",
+            "All at once there was thunder, and {friend} was afraid.",
+        ],
+    );
     feel(random, text, cast.friend.name, SADNESS);
     let place = random.pick(HIDING);
     let _ = write!(text, "\"Come with me,\" said {}, and they waited {place}. ", cast.hero.name);
-    one(cast, random, text, &[
-        "{Hero} sang a song so that {friend} would not be afraid.",
-        "{Hero} shared {his} {food} with {her}, and soon they both felt better.",
-        "They told each other stories about {place}.",
-    ]);
-    one(cast, random, text, &[
-        "When the sun came out again, the {thing} was lying right in front of them.",
-        "After an hour the storm was over and they walked home.",
-        "Soon the rain stopped, and there was a rainbow over {place}.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} sang a song so that {friend} would not be afraid.",
+            "{Hero} shared {his} {food} with {her}, and soon they both felt better.",
+            "They told each other stories about {place}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "When the sun came out again, the {thing} was lying right in front of them.",
+            "After an hour the storm was over and they walked home.",
+            "Soon the rain stopped, and there was a rainbow over {place}.",
+        ],
+    );
 }
 
 fn contest(cast: &Cast, random: &mut Random, text: &mut String) {
     day(random, text);
-    one(cast, random, text, &[
-        "There was a race in {place}, and {hero} wanted to win the {look} {thing}.",
-        "{Hero} and {friend} had a contest: the winner would get {a_look} {look} {thing}.",
-    ]);
-    one(cast, random, text, &[
-        "\"I am faster than you,\" said {friend}.",
-        "\"I will never win,\" said {hero}.",
-        "Everyone thought that {friend} would win.",
-    ]);
-    one(cast, random, text, &[
-        "{Hero} practised every day before breakfast.",
-        "{Hero} ate a lot of {food} to become strong.",
-        "{Hero} went to bed early and slept well.",
-    ]);
-    one(cast, random, text, &[
-        "Halfway to {place} {friend} fell and hurt {hers} foot.",
-        "Near the end {friend} lost {hers} way.",
-    ]);
-    one(cast, random, text, &[
-        "{Hero} stopped at once and helped {her} up.",
-        "{Hero} turned around, took {hers} hand, and they walked on together.",
-        "{Hero} could have won, but {he} went back to help {friend}.",
-    ]);
-    one(cast, random, text, &[
-        "In the end they both got the {look} {thing}.",
-        "They came last, but everyone clapped for them.",
-        "{Friend} gave {him} the {look} {thing} to say thank you.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "There was a race in {place}, and {hero} wanted to win the {look} {thing}.",
+            "{Hero} and {friend} had a contest: the winner would get {a_look} {look} {thing}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "\"I am faster than you,\" said {friend}.",
+            "\"I will never win,\" said {hero}.",
+            "Everyone thought that {friend} would win.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} practised every day before breakfast.",
+            "{Hero} ate a lot of {food} to become strong.",
+            "{Hero} went to bed early and slept well.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &["Halfway to {place} {friend} fell and hurt {hers} foot.", "Near the end {friend} lost {hers} way."],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} stopped at once and helped {her} up.",
+            "{Hero} turned around, took {hers} hand, and they walked on together.",
+            "{Hero} could have won, but {he} went back to help {friend}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "In the end they both got the {look} {thing}.",
+            "They came last, but everyone clapped for them.",
+            "{Friend} gave {him} the {look} {thing} to say thank you.",
+        ],
+    );
 }
 
 fn making(cast: &Cast, random: &mut Random, text: &mut String) {
     day(random, text);
-    one(cast, random, text, &[
-        "{Hero} wanted to build {a_look} {look} {thing}.",
-        "{Hero} had an idea: {he} would make {a_look} {look} {thing} for {friend}.",
-    ]);
-    one(cast, random, text, &[
-        "First {he} looked for wood in {place}.",
-        "First {he} drew a plan on a big sheet of paper.",
-        "First {he} asked {friend} for some tools.",
-    ]);
-    one(cast, random, text, &[
-        "Then {he} worked until it was dark.",
-        "Then {he} cut and glued and painted for three days.",
-        "Then {friend} came to help, and they worked together.",
-    ]);
-    one(cast, random, text, &[
-        "But the {thing} broke in two.",
-        "But the {thing} was much too small.",
-        "But when {he} tried the {thing}, nothing happened.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "{Hero} wanted to build {a_look} {look} {thing}.",
+            "{Hero} had an idea: {he} would make {a_look} {look} {thing} for {friend}.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "First {he} looked for wood in {place}.",
+            "First {he} drew a plan on a big sheet of paper.",
+            "First {he} asked {friend} for some tools.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "Then {he} worked until it was dark.",
+            "Then {he} cut and glued and painted for three days.",
+            "Then {friend} came to help, and they worked together.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "But the {thing} broke in two.",
+            "But the {thing} was much too small.",
+            "But when {he} tried the {thing}, nothing happened.",
+        ],
+    );
     feel(random, text, cast.hero.name, SADNESS);
-    one(cast, random, text, &[
-        "\"Try once more,\" said {friend}, \"I believe in you.\"",
-        "{He} ate some {food}, took a deep breath, and started again.",
-        "{Friend} showed {him} how to do it better.",
-    ]);
-    one(cast, random, text, &[
-        "This time the {look} {thing} was perfect.",
-        "The second {thing} was even better than {he} had hoped.",
-        "Finally the {thing} was ready, and {friend} could not believe {hers} eyes.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "\"Try once more,\" said {friend}, \"I believe in you.\"",
+            "{He} ate some {food}, took a deep breath, and started again.",
+            "{Friend} showed {him} how to do it better.",
+        ],
+    );
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "This time the {look} {thing} was perfect.",
+            "The second {thing} was even better than {he} had hoped.",
+            "Finally the {thing} was ready, and {friend} could not believe {hers} eyes.",
+        ],
+    );
 }
 
 fn ending(cast: &Cast, random: &mut Random, text: &mut String) {
@@ -410,13 +573,18 @@ fn ending(cast: &Cast, random: &mut Random, text: &mut String) {
         }
         _ => {}
     }
-    one(cast, random, text, &[
-        "And so {hero} and {friend} stayed friends forever.",
-        "Then they went home and ate {food}.",
-        "That night {hero} slept very well.",
-        "{Hero} and {friend} went back to {place} many times.",
-        "The end.",
-    ]);
+    one(
+        cast,
+        random,
+        text,
+        &[
+            "And so {hero} and {friend} stayed friends forever.",
+            "Then they went home and ate {food}.",
+            "That night {hero} slept very well.",
+            "{Hero} and {friend} went back to {place} many times.",
+            "The end.",
+        ],
+    );
 }
 
 #[cfg(test)]

@@ -39,7 +39,9 @@ impl Texts {
         let mut files = Vec::new();
         for path in paths {
             let missing = |e: std::io::Error| match e.kind() {
-                std::io::ErrorKind::NotFound => Error::file(&path, "not found: give a text file, a .jsonl file or a folder"),
+                std::io::ErrorKind::NotFound => {
+                    Error::file(&path, "not found: give a text file, a .jsonl file or a folder")
+                }
                 _ => Error::file(&path, e),
             };
             let file = std::fs::File::open(&path).map_err(missing)?;

@@ -233,7 +233,10 @@ impl Trainer {
                 let name = format!("{kind}.{name}");
                 let found = state.iter().find(|tensor| tensor.name == name);
                 let found = found.filter(|tensor| tensor.shape[..] == ty.shape[..]).ok_or_else(|| {
-                    Error::Input(format!("the checkpoint has no `{name}` of shape {:?}: it is another model's", ty.shape))
+                    Error::Input(format!(
+                        "the checkpoint has no `{name}` of shape {:?}: it is another model's",
+                        ty.shape
+                    ))
                 })?;
                 self.bindings.inputs[k * n + i].write(0, &found.bytes)?;
             }
