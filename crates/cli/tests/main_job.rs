@@ -35,10 +35,8 @@ fn the_default_learns_to_write_stories() {
     // The story is made of the grammar's words and sentences.
     let story = shown.trim_start().lines().next().unwrap_or("");
     let known: BTreeSet<String> = words(&write_stories(9, 1 << 20)).collect();
-    let (all, strange): (Vec<String>, Vec<String>) = (
-        words(story).collect(),
-        words(story).filter(|word| !known.contains(word)).collect(),
-    );
+    let (all, strange): (Vec<String>, Vec<String>) =
+        (words(story).collect(), words(story).filter(|word| !known.contains(word)).collect());
     assert!(story.starts_with("Once upon a time") && all.len() > 40, "{story}");
     let allowed = if full { 0 } else { all.len() / 5 };
     assert!(strange.len() <= allowed, "{strange:?} in: {story}");
