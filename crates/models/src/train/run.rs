@@ -53,6 +53,19 @@ pub trait Observer {
     fn stop(&self) -> bool;
 }
 
+/// Watches nothing and never stops.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn note(&mut self, _: &str) {}
+    fn begin(&mut self, _: usize, _: usize) {}
+    fn step(&mut self, _: &Progress) {}
+    fn sample(&mut self, _: usize, _: &str) {}
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
