@@ -88,7 +88,9 @@ fn emit<R: Tree>(op: Composite, inputs: &[Tensor], result: &R) -> R {
 fn widened(graph: &Graph, more: &[Type]) -> Result<Graph> {
     let mut wide = Graph::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| wide.input(t)).collect();
-    more.iter().for_each(|t| drop(wide.input(t.clone())));
+    for t in more {
+        wide.input(t.clone());
+    }
     let outs = graph.inline(&mut wide, &args)?;
     wide.set_outputs(outs);
     Ok(wide)

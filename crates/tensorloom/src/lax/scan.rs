@@ -206,11 +206,14 @@ impl Scan {
             },
             ..ScanOp::over(consts, carries.len(), length, graph)
         };
+        engine::say(1, || {
+            let (c, x) = (carries.len(), slices.len());
+            format!("scan at {at}: path CompiledLoop, {length} iterations, {c} carries, {x} inputs")
+        });
         let count = self.count.as_ref().map(|c| c.cast(DType::I32));
         let operands: Vec<&Tensor> = (count.iter().chain(&body.captures).chain(carries).chain(&slices)).collect();
         let mut outs = write::many(results, &operands, |b, v| b.emit(op.into(), v));
         if let Some(e) = outs.first().and_then(|t| t.error()) {
-            let _ = at;
             return Err(e);
         }
         outs.truncate(results);
