@@ -39,7 +39,7 @@ pub use amp::{GradScaler, autocast};
 pub use autograd::Backward;
 pub use base::{BaseEntry, BaseId};
 pub use compose::Program;
-pub use context::{enable_grad, is_grad_enabled, no_grad};
+pub use context::{Within, begin, enable_grad, is_grad_enabled, no_grad, place, user};
 pub use debug::{Live, debug_level, say, set_debug, set_debug_nans, set_debug_output};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};

@@ -180,6 +180,7 @@ pub(crate) fn record(
     args: &[&Tensor],
     f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
 ) -> Tensors {
+    let at = &context::place(at);
     match try_record(at, engine, args, f) {
         Ok(ts) => ts,
         Err(e) => {

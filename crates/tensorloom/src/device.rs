@@ -30,6 +30,7 @@ pub fn devices() -> Vec<Device> {
 /// ```
 #[track_caller]
 pub fn device_put<T: Tree>(tree: T, device: usize) -> T {
+    let _here = crate::write::here();
     tree.map(|t| t.to(device))
 }
 
@@ -44,6 +45,7 @@ pub fn device_put<T: Tree>(tree: T, device: usize) -> T {
 /// ```
 #[track_caller]
 pub fn block_until_ready<T: Tree>(tree: T) -> Result<T> {
+    let _here = crate::write::here();
     match tree.leaves().iter().find_map(|t| t.engine().cloned()) {
         Some(engine) => engine.force(&tree)?,
         None => tree.leaves().iter().try_for_each(|t| t.check())?,

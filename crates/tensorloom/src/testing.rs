@@ -17,6 +17,7 @@ use crate::{DType, Error, Result, Tensor, Tree, jvp, random, vjp, vmap, write};
 /// Panics unless two trees have equal types and close elements: `|a − b| ≤ atol + rtol·|b|`. NaN is close to NaN.
 #[track_caller]
 pub fn assert_close<T: Tree>(a: &T, b: &T, rtol: f64, atol: f64) {
+    let _here = crate::write::here();
     if let Err(e) = close(a, b, rtol, atol) {
         panic!("{e}");
     }
@@ -107,6 +108,7 @@ pub fn check_grads<A: Tree, F: Function<A>>(f: F, args: A, order: usize) -> Resu
 where
     F::Out: Tree,
 {
+    let _here = crate::write::here();
     first_order(&f, &args)?;
     if order < 2 {
         return Ok(());
@@ -127,6 +129,7 @@ fn first_order<A: Tree, F: Function<A>>(f: &F, args: &A) -> Result<()>
 where
     F::Out: Tree,
 {
+    let at = write::place();
     let (h, tolerance) = precision(&args.leaves());
     let apply = |x: A| f.apply(x);
     let v = direction(args, 7);
@@ -143,7 +146,7 @@ where
     let reverse = inner(&back.call(w), &v)?;
     compare("forward mode", forward, difference, scale, tolerance)
         .and_then(|()| compare("reverse mode", reverse, forward, scale, tolerance))
-        .map_err(|text| write::error("check_grads", text))
+        .map_err(|reason| Error::Call { op: "check_grads", reason, at })
 }
 
 /// Checks that a function over a batch is the function of each element: `args` have the batch in front.
@@ -152,6 +155,7 @@ pub fn check_vmap<A: Tree, F: Function<A>>(f: F, args: A) -> Result<()>
 where
     F::Out: Tree,
 {
+    let _here = crate::write::here();
     let sizes: Vec<Option<usize>> = args.leaves().iter().map(|t| t.shape().first().copied()).collect();
     let Some(Some(n)) = sizes.first().copied().filter(|n| sizes.iter().all(|m| m == n)) else {
         return Err(write::error("check_vmap", "arguments need a common first axis to map over"));

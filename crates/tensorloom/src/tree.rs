@@ -25,6 +25,7 @@ pub fn map<T: Tree>(f: impl FnMut(&Tensor) -> Tensor, tree: &T) -> T {
 /// ```
 #[track_caller]
 pub fn map2<T: Tree>(mut f: impl FnMut(&Tensor, &Tensor) -> Tensor, a: &T, b: &T) -> T {
+    let _here = crate::write::here();
     let others = b.leaves();
     if others.len() != a.leaves().len() {
         let text = format!("one tree has {} tensors, the other {}", a.leaves().len(), others.len());
@@ -49,30 +50,35 @@ pub fn size<T: Tree>(tree: &T) -> usize {
 /// Zeros of the same types.
 #[track_caller]
 pub fn zeros_like<T: Tree>(tree: &T) -> T {
+    let _here = crate::write::here();
     tree.map(np::zeros_like)
 }
 
 /// Ones of the same types.
 #[track_caller]
 pub fn ones_like<T: Tree>(tree: &T) -> T {
+    let _here = crate::write::here();
     tree.map(np::ones_like)
 }
 
 /// The sum of two trees.
 #[track_caller]
 pub fn add<T: Tree>(a: &T, b: &T) -> T {
+    let _here = crate::write::here();
     map2(|x, y| x + y, a, b)
 }
 
 /// A tree times a number.
 #[track_caller]
 pub fn scale<T: Tree>(tree: &T, by: f64) -> T {
+    let _here = crate::write::here();
     tree.map(|t| t * by)
 }
 
 /// The sum of products of all elements of two trees.
 #[track_caller]
 pub fn vdot<T: Tree>(a: &T, b: &T) -> Tensor {
+    let _here = crate::write::here();
     let products = a.leaves().iter().zip(&b.leaves()).map(|(x, y)| (x * y).sum()).reduce(|s, p| s + p);
     products.unwrap_or_else(|| crate::zeros(&[]))
 }
@@ -93,6 +99,7 @@ pub fn vdot<T: Tree>(a: &T, b: &T) -> Tensor {
 /// If there are no trees: their structure is not known then.
 #[track_caller]
 pub fn stack<T: Tree>(trees: &[T]) -> T {
+    let _here = crate::write::here();
     let first = trees.first().expect("at least one tree to stack");
     let all: Vec<Vec<Tensor>> = trees.iter().map(Tree::leaves).collect();
     let mut i = 0;
@@ -106,6 +113,7 @@ pub fn stack<T: Tree>(trees: &[T]) -> T {
 /// The slices of a tree along the first axis.
 #[track_caller]
 pub fn unstack<T: Tree>(tree: &T) -> Vec<T> {
+    let _here = crate::write::here();
     let n = tree.leaves().first().and_then(|t| t.shape().first().copied()).unwrap_or(0);
     (0..n as isize).map(|i| tree.map(|t| t.index(0, i))).collect()
 }
@@ -123,6 +131,7 @@ pub fn unstack<T: Tree>(tree: &T) -> Vec<T> {
 /// ```
 #[track_caller]
 pub fn ravel<T: Tree>(tree: &T) -> (Tensor, impl Fn(&Tensor) -> T) {
+    let _here = crate::write::here();
     let leaves = tree.leaves();
     let flat: Vec<Tensor> = leaves.iter().map(np::ravel).collect();
     let all = match flat.len() {

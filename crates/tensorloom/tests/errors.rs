@@ -45,6 +45,7 @@ fn wrong_axes() {
     says(&vmap(add).call((ones(&[2]), ones(&[3]))), &["3 elements", "others have 2"]);
     says(&vmap(add).in_axes([None, None]).call((ones(&[2]), ones(&[2]))), &["axis_size"]);
     says(&vmap(f).out_axes([None]).call(m.clone()), &["can't be None"]);
+    says(&vmap(f).out_axes([0, 1]).call(m.clone()), &["2 out_axes"]);
     says(&np::sum(&m, 2), &["sum", "axis 2"]);
     says(&np::concatenate(&[&m, &ones(&[4])], 0), &["concat"]);
     says(&np::transpose(&m, Some(&[0, 0])), &["permute"]);

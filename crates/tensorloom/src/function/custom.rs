@@ -104,7 +104,8 @@ impl<F, B> CustomVjp<F, B> {
         F: Function<A, Out = (R, S)>,
         B: Function<(S, R), Out = A>,
     {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let types = types_of(&args.leaves());
         let staged = match placeholders(&self.forward, &args, &types) {
             Ok(s) => s,
@@ -182,7 +183,8 @@ impl<F, J> CustomJvp<F, J> {
         F: Function<A, Out = R>,
         J: Function<(A, A), Out = R>,
     {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let types = types_of(&args.leaves());
         let staged = match placeholders(&self.f, &args, &types) {
             Ok(s) => s,

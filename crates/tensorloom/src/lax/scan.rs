@@ -66,6 +66,7 @@ pub struct Scan {
 /// ```
 #[track_caller]
 pub fn scan<C: Tree, X: Tree, Y: Tree>(f: impl Function<(C, X), Out = (C, Y)>, init: C, xs: X) -> (C, Y) {
+    let _here = crate::write::here();
     Scan::new().run(f, init, xs)
 }
 
@@ -108,7 +109,8 @@ impl Scan {
     /// Runs the loop.
     #[track_caller]
     pub fn run<C: Tree, X: Tree, Y: Tree>(&self, f: impl Function<(C, X), Out = (C, Y)>, init: C, xs: X) -> (C, Y) {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let types = self.types(&init, &xs, &at);
         let (length, types) = match types {
             Ok(t) => t,
