@@ -2,7 +2,7 @@
 
 use crate::measure::{Ready, fail, peak_mib, prepare};
 use crate::models;
-use compiler::Result;
+use compiler::{Backend, Result};
 use cpu::Cpu;
 use ir::composites::{activation, norm, softmax};
 use ir::ops::Scan;
@@ -31,6 +31,11 @@ pub(crate) const NAMES: &[&str] = &[
     "train_cnn_32x3x32x32",
     "train_tiny",
     "train_small",
+    "compile_layers2",
+    "compile_layers6",
+    "compile_layers12",
+    "compile_layers24",
+    "compile_layers48",
 ];
 
 /// The graph of a case, how many runs one timing takes, and how many classes its integer inputs have.
@@ -64,8 +69,31 @@ pub(crate) struct Known {
     rss_mib: f64,
 }
 
+/// Compile time of the small Llama's training step with so many layers: Graph to loaded machine code.
+fn compile_time(cpu: &Cpu, case: &str, layers: usize, reps: usize) -> Result<String> {
+    let graph = models::train_step(&models::Config { layers, ..models::SMALL });
+    let state = graph.outputs().len() - 1;
+    let mut times = Vec::with_capacity(reps);
+    let mut steps = 0;
+    for _ in 0..reps {
+        // A fresh backend has an empty cache of kernels.
+        let fresh = Cpu::new(1);
+        let options = compiler::Options { donate: (0..state).map(|i| (i, i + 1)).collect(), ..Default::default() };
+        let start = std::time::Instant::now();
+        let exe = fresh.load(compiler::compile(&graph, cpu, &options)?)?;
+        times.push(start.elapsed().as_secs_f64());
+        steps = exe.program().steps.len();
+    }
+    times.sort_by(f64::total_cmp);
+    let nodes = graph.nodes().len();
+    Ok(format!("{{\"case\": {case:?}, \"s\": {:e}, \"nodes\": {nodes}, \"steps\": {steps}}}", times[reps / 2]))
+}
+
 /// Times a case and writes the answer.
 pub(crate) fn answer(cpu: &Cpu, case: &str, reps: usize, known: &mut BTreeMap<String, Known>) -> Result<String> {
+    if let Some(layers) = case.strip_prefix("compile_layers").and_then(|n| n.parse::<usize>().ok()) {
+        return compile_time(cpu, case, layers.clamp(1, 1000), reps);
+    }
     if !known.contains_key(case) {
         let (graph, inner, classes) = graph(case).ok_or_else(|| fail("there is no such case; --list names them"))?;
         let (before, start) = (peak_mib(), std::time::Instant::now());

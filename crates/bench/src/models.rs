@@ -10,6 +10,7 @@ use ir::{Build, Builder, DType, Graph, Literal, Result, Type, Unary, Value};
 const F: DType = DType::F32;
 
 /// Sizes of a Llama and of its batch.
+#[derive(Clone)]
 pub(crate) struct Config {
     pub(crate) vocab: usize,
     pub(crate) width: usize,

@@ -4,7 +4,7 @@
 //! very element that it is about to write. Then a caller can bind one buffer to both, and state is updated in place.
 
 use crate::loops::Buf;
-use crate::overwrite::may_overwrite;
+use crate::overwrite::{may_overwrite, tile_may_overwrite};
 use crate::program::{BufferId, Class, KernelArg, Place, Program, Step};
 
 /// Of the (input, output) pairs asked for, those that are safe.
@@ -30,7 +30,7 @@ fn safe(program: &Program, input: usize, output: usize) -> bool {
         }
         if writes {
             written = true;
-            if reads && !(copies(step, from, to) || same_elements(step, from, to, program.outputs[output].numel())) {
+            if reads && !(copies(step, from, to) || overwrites(step, from, to, program.outputs[output].numel())) {
                 return false;
             }
         }
@@ -44,21 +44,39 @@ fn copies(step: &Step, from: BufferId, to: BufferId) -> bool {
     matches!(step, Step::Copy { from: f, to: t, .. } if is(f, from) && is(t, to))
 }
 
-/// Whether a kernel may write one buffer over the other.
-fn same_elements(step: &Step, from: BufferId, to: BufferId, elements: usize) -> bool {
-    let Step::Kernel { kernel, args, .. } = step else { return false };
-    match (argument(args, from), argument(args, to)) {
-        (Some(load), Some(store)) => may_overwrite(kernel, load, store, elements),
+/// Whether a step may write one buffer over the other.
+pub(crate) fn overwrites(step: &Step, from: BufferId, to: BufferId, elements: usize) -> bool {
+    match step {
+        Step::Kernel { kernel, args, .. } => {
+            let places = args.iter().map(|a| match a {
+                KernelArg::Place(p) => Some(p),
+                KernelArg::Scratch(_) => None,
+            });
+            match (argument(places.clone(), from), argument(places, to)) {
+                (Some(load), Some(store)) => may_overwrite(kernel, load, store, elements),
+                _ => false,
+            }
+        }
+        Step::Matmul { a, b, epilogue: Some(e), .. } => {
+            // Buffer 0 is the tile.
+            let places = std::iter::once(None).chain(e.args.iter().map(Some));
+            let operand = a.buffers().chain(b.buffers()).any(|b| b == from);
+            match (argument(places.clone(), from), argument(places, to)) {
+                (Some(load), Some(store)) => !operand && tile_may_overwrite(&e.kernel, load, store),
+                _ => false,
+            }
+        }
         _ => false,
     }
 }
 
 /// The kernel argument that is this buffer, from its start, if there is exactly one.
-pub(crate) fn argument(args: &[KernelArg], buffer: BufferId) -> Option<Buf> {
+fn argument<'a>(places: impl Iterator<Item = Option<&'a Place>>, buffer: BufferId) -> Option<Buf> {
     let mut found = None;
-    for (i, a) in args.iter().enumerate() {
-        let KernelArg::Place(p) = a else { continue };
-        if p.buffers().any(|b| b == buffer) {
+    for (i, place) in places.enumerate() {
+        if let Some(p) = place
+            && p.buffers().any(|b| b == buffer)
+        {
             if found.is_some() || *p != Place::of(buffer) {
                 return None;
             }

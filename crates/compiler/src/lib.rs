@@ -92,7 +92,9 @@ fn compile_with(
     }
     debug_assert!(ir::verify::verify(&g).is_ok());
 
-    let mut lowering = steps::Lowering { buffers: Vec::new(), levels: 0, explanation };
+    let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
+    let replaced = options.donate.iter().filter_map(pair).collect();
+    let mut lowering = steps::Lowering { buffers: Vec::new(), levels: 0, replaced, explanation };
     let (inputs, outputs) = (g.input_types(), g.output_types());
     let ins: Vec<Place> =
         inputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i)))).collect();

@@ -61,6 +61,34 @@ pub(crate) fn may_overwrite(kernel: &Kernel, read: Buf, write: Buf, elements: us
     !r.unclear && every_element_once(store, elements) && r.loads.iter().all(|l| before(l, store))
 }
 
+/// As [`may_overwrite`], for a kernel that runs over each tile of a product: tiles share no element, so that loads at the
+/// very index that is stored, in the store's own block and before it, are enough.
+pub(crate) fn tile_may_overwrite(kernel: &Kernel, read: Buf, write: Buf) -> bool {
+    let (mut loads, mut stores) = (Vec::new(), Vec::new());
+    sites(&kernel.body, &mut Vec::new(), &mut |stmt, path| match stmt {
+        Stmt::Let { op: Op::Load { buf, index, .. }, .. } if *buf == read => loads.push((path.to_vec(), index.clone())),
+        Stmt::Store { buf, index, .. } if *buf == write => stores.push((path.to_vec(), index.clone())),
+        _ => {}
+    });
+    let [(store, index)] = &stores[..] else { return false };
+    let (last, block) = store.split_last().expect("a statement has a position");
+    loads.iter().all(|(load, at)| {
+        let (own, around) = load.split_last().expect("a statement has a position");
+        around == block && own < last && at == index
+    })
+}
+
+fn sites<'a>(body: &'a [Stmt], path: &mut Vec<usize>, f: &mut dyn FnMut(&'a Stmt, &[usize])) {
+    for (i, stmt) in body.iter().enumerate() {
+        path.push(i);
+        f(stmt, path);
+        if let Stmt::Loop(l) = stmt {
+            sites(&l.body, path, f);
+        }
+        path.pop();
+    }
+}
+
 impl Reader {
     fn block(&mut self, body: &[Stmt], path: &mut Vec<usize>, loops: &mut Vec<Around>) {
         for (i, stmt) in body.iter().enumerate() {

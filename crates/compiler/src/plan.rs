@@ -1,9 +1,7 @@
 //! Memory planning: lifetimes and places in the arena.
 
-use crate::donate::argument;
-use crate::loops::Mode;
-use crate::overwrite::may_overwrite;
-use crate::program::{BufferId, Class, KernelArg, Place, Program, Slot, Step};
+use crate::donate::overwrites;
+use crate::program::{BufferId, Class, Program, Slot, Step};
 use std::collections::BTreeMap;
 
 /// Alignment of every buffer.
@@ -53,34 +51,32 @@ pub(crate) fn plan(program: &mut Program) {
     program.arena = heap.top;
 }
 
-/// Buffers that a kernel may write over one of its operands, which nobody reads afterwards: result → operand.
+/// Buffers that a step may write over one of its operands, which nobody reads afterwards: result → operand.
 fn heirs(program: &Program, life: &Lifetimes) -> BTreeMap<usize, usize> {
     let mut heirs = BTreeMap::new();
     for (at, step) in &life.kernels {
-        let Step::Kernel { kernel, args, .. } = step else { continue };
-        let mut given = Vec::new();
-        for (arg, to) in args.iter().zip(&kernel.buffers) {
-            let KernelArg::Place(Place { slot: Slot::Fixed(to_id), .. }) = arg else { continue };
-            let new = &program.buffers[to_id.0 as usize];
-            let begins = life.spans[to_id.0 as usize].is_some_and(|(start, _)| start == *at);
-            if to.mode != Mode::Write || new.class != Class::Activation || !begins {
+        let (mut read, mut written, mut given) = (Vec::new(), Vec::new(), Vec::new());
+        step.places(&mut |p, write| {
+            if let Slot::Fixed(id) = p.slot
+                && program.buffers[id.0 as usize].class == Class::Activation
+            {
+                if write { written.push(id) } else { read.push(id) }
+            }
+        });
+        for to in written {
+            let new = &program.buffers[to.0 as usize].ty;
+            if life.spans[to.0 as usize].is_none_or(|(start, _)| start != *at) {
                 continue;
             }
-            for (arg, from) in args.iter().zip(&kernel.buffers) {
-                let KernelArg::Place(Place { slot: Slot::Fixed(id), .. }) = arg else { continue };
-                let old = &program.buffers[id.0 as usize];
-                let ends = life.spans[id.0 as usize].is_some_and(|(start, end)| end == *at && start < end);
-                let fits = old.ty.numel() == new.ty.numel() && old.ty.dtype.size() == new.ty.dtype.size();
-                if from.mode != Mode::Read || old.class != Class::Activation || !ends || !fits || given.contains(id) {
-                    continue;
-                }
-                if let (Some(read), Some(write)) = (argument(args, *id), argument(args, *to_id))
-                    && may_overwrite(kernel, read, write, new.ty.numel())
-                {
-                    given.push(*id);
-                    heirs.insert(to_id.0 as usize, id.0 as usize);
-                    break;
-                }
+            let from = read.iter().find(|from| {
+                let old = &program.buffers[from.0 as usize].ty;
+                let ends = life.spans[from.0 as usize].is_some_and(|(start, end)| end == *at && start < end);
+                let fits = old.numel() == new.numel() && old.dtype.size() == new.dtype.size();
+                ends && fits && !given.contains(*from) && overwrites(step, **from, to, new.numel())
+            });
+            if let Some(from) = from {
+                given.push(*from);
+                heirs.insert(to.0 as usize, from.0 as usize);
             }
         }
     }
@@ -91,7 +87,7 @@ struct Lifetimes<'a> {
     /// First and last moment of each buffer.
     spans: Vec<Option<(usize, usize)>>,
     clock: usize,
-    /// Kernels and the moments they run at.
+    /// Kernels, and products with one behind them, and the moments they run at.
     kernels: Vec<(usize, &'a Step)>,
 }
 
@@ -135,7 +131,7 @@ impl<'a> Lifetimes<'a> {
                 self.clock += 1;
             } else {
                 let at = self.clock;
-                if matches!(step, Step::Kernel { .. }) {
+                if matches!(step, Step::Kernel { .. } | Step::Matmul { epilogue: Some(_), .. }) {
                     self.kernels.push((at, step));
                 }
                 step.places(&mut |p, _| p.buffers().for_each(|b| self.touch(b, at)));

@@ -16,6 +16,8 @@ use std::sync::Arc;
 pub(crate) struct Lowering {
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
+    /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
+    pub(crate) replaced: Vec<(Value, Value)>,
     /// Notes on what is fused, where someone asked.
     pub(crate) explanation: Option<Explanation>,
 }
@@ -36,7 +38,8 @@ impl Lowering {
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let base = |node: &Node, i: usize| operand(graph, node, i).base;
-        let Units { order, in_memory, apart } = fuse::units(graph, &base);
+        let replaced = std::mem::take(&mut self.replaced);
+        let Units { order, in_memory, apart } = fuse::units(graph, &base, &replaced);
         let readers = readers(graph, &order, &in_memory, &base);
         let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
         for (v, p) in graph.inputs().iter().zip(inputs) {

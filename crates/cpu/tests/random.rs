@@ -70,6 +70,8 @@ fn backends() -> Vec<Cpu> {
     if Target::detect() == Some(Target::Avx512) {
         all.push(Cpu::with_target(1, Some(Target::Avx2)));
     }
+    #[cfg(feature = "cranelift")]
+    all.push(Cpu::with_target(1, Some(Target::Portable)));
     all
 }
 

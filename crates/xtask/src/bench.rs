@@ -163,7 +163,7 @@ fn measure(case: &str, ours: &Path, peers: &mut [(&str, Server)], o: &Options) -
         let answer = server.ask(case).ok_or(format!("our program did not answer {case}"))?;
         let s = answer["s"].as_f64().ok_or(format!("{case}: {answer}"))?;
         row.ours.push(s);
-        for (name, peer) in peers.iter_mut() {
+        for (name, peer) in peers.iter_mut().filter(|_| !case.starts_with("compile_")) {
             let answer =
                 peer.ask(case).ok_or(format!("{name} stopped at {case}; bench/peers.py says why when run by hand"))?;
             if let Some(s) = answer["s"].as_f64() {
@@ -216,7 +216,8 @@ fn page(rows: &[Row], o: &Options) -> String {
          ours is faster.\n\n| case | ours | PyTorch eager | torch.compile | JAX jit | ratio |\n| --- | --- | --- | --- | --- | --- |\n",
         o.rounds, o.reps
     );
-    for r in rows {
+    let (compiled, timed): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|r| r.case.starts_with("compile_"));
+    for r in timed {
         let peer = |name: &str| r.peers.get(name).map_or("–".to_string(), |s| seconds(median(s)));
         let ratio = r.ratio().map_or("–".to_string(), |x| format!("{x:.2}"));
         let _ = writeln!(
@@ -248,6 +249,16 @@ fn page(rows: &[Row], o: &Options) -> String {
             memory(1),
             e("arena_mib")
         );
+    }
+    text.push_str(
+        "\nCompile time of the small Llama's training step, Graph to loaded machine code with an empty cache, by layers:\n\n\
+         | layers | time | nodes of the graph | steps | µs a node |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for r in compiled {
+        let e = |k: &str| r.extra[k].as_f64().unwrap_or(0.0);
+        let (s, layers) = (median(&r.ours), r.case.trim_start_matches("compile_layers"));
+        let each = s * 1e6 / e("nodes").max(1.0);
+        let _ = writeln!(text, "| {layers} | {} | {} | {} | {each:.1} |", seconds(s), e("nodes"), e("steps"));
     }
     text
 }

@@ -1,4 +1,4 @@
-//! Chores of this repository: `cargo xtask {tidy|test|bench}`.
+//! Chores of this repository: `cargo xtask {tidy|test|bench|ulp|sanitize}`.
 
 mod bench;
 mod tidy;
@@ -8,7 +8,9 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask test
-       cargo xtask bench cpu [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]";
+       cargo xtask bench cpu [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
+       cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
+       cargo xtask sanitize [address|thread|miri]";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -20,6 +22,13 @@ fn main() -> ExitCode {
             Ok(o) => bench::cpu(&root(), &o),
             Err(e) => return wrong_use(&e),
         },
+        ["ulp", name @ ..] if name.len() <= 1 => {
+            let mut words = vec!["run", "--release", "-p", "tensorloom-cpu", "--example", "ulp_sweep", "--"];
+            words.extend(name);
+            run("cargo", &words)
+        }
+        ["sanitize"] => sanitize("address").and_then(|()| sanitize("thread")).and_then(|()| sanitize("miri")),
+        ["sanitize", which @ ("address" | "thread" | "miri")] => sanitize(which),
         _ => return wrong_use("there is no such chore"),
     };
     match result {
@@ -48,9 +57,34 @@ fn test() -> Result<(), String> {
     run("cargo", &["test", "--workspace", "--no-fail-fast"])
 }
 
+/// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's
+/// callers, races in its pool, undefined behaviour in what Miri can interpret.
+fn sanitize(which: &str) -> Result<(), String> {
+    let host = "x86_64-unknown-linux-gnu";
+    if which == "miri" {
+        let words = ["+nightly", "miri", "test", "-p", "tensorloom-cpu", "--lib", "--", "memory::", "pool::"];
+        return run_with("cargo", &words, &[("MIRIFLAGS", "-Zmiri-disable-isolation -Zmiri-ignore-leaks")]);
+    }
+    let flags = format!("-Zsanitizer={which}");
+    let target = format!("target/sanitize-{which}");
+    let mut words = vec!["+nightly", "test", "-p", "tensorloom-cpu", "--target", host];
+    if which == "thread" {
+        // The standard library has to be checked too, or its locks look like races.
+        words.extend(["-Zbuild-std", "--lib", "--", "pool::", "gemm::"]);
+    } else {
+        words.extend(["--lib", "--tests"]);
+    }
+    let env = [("RUSTFLAGS", flags.as_str()), ("CARGO_TARGET_DIR", target.as_str()), ("TENSORLOOM_ROUNDS", "1")];
+    run_with("cargo", &words, &env)
+}
+
 fn run(program: &str, args: &[&str]) -> Result<(), String> {
+    run_with(program, args, &[])
+}
+
+fn run_with(program: &str, args: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
     println!("$ {program} {}", args.join(" "));
-    let status = Command::new(program).args(args).current_dir(root()).status();
+    let status = Command::new(program).args(args).envs(env.iter().copied()).current_dir(root()).status();
     match status {
         Ok(s) if s.success() => Ok(()),
         Ok(s) => Err(format!("`{program} {}` ended with {s}", args.join(" "))),

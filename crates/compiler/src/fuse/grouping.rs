@@ -118,8 +118,9 @@ struct Grouping<'a> {
 }
 
 /// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
-/// operand (the operand itself, or what it is a strided view of).
-pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
+/// operand (the operand itself, or what it is a strided view of). `replaced` are pairs of an input and an output that is
+/// to be written over it: where that is possible, what reads the input runs first.
+pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value, replaced: &[(Value, Value)]) -> Units {
     let live = graph.live();
     let (needed, _) = kept(graph, &live, operand_base);
     let n = graph.num_values();
@@ -153,6 +154,7 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value)
             }
         }
     }
+    g.replace_last(replaced, operand_base);
     g.finish(operand_base)
 }
 
@@ -271,16 +273,54 @@ impl Grouping<'_> {
     /// Adds what a unit reads to what it depends on.
     fn depend(&mut self, id: usize, reads: &[Value]) {
         for v in reads {
-            let Some(u) = self.unit_of[v.0 as usize].filter(|&u| u != id && !self.deps[id].contains(&u)) else {
-                continue;
+            if let Some(u) = self.unit_of[v.0 as usize] {
+                self.run_after(id, u);
+            }
+        }
+    }
+
+    fn run_after(&mut self, id: usize, u: usize) {
+        if u == id || self.deps[id].contains(&u) {
+            return;
+        }
+        self.deps[id].push(u);
+        self.users[u].push(id);
+        let mut raise = vec![(id, self.latest[u])];
+        while let Some((x, to)) = raise.pop() {
+            if self.latest[x] < to {
+                self.latest[x] = to;
+                raise.extend(self.users[x].iter().map(|&y| (y, to)));
+            }
+        }
+    }
+
+    /// Puts the writer of each output that replaces an input behind everything that reads the input.
+    fn replace_last(&mut self, replaced: &[(Value, Value)], operand_base: &dyn Fn(&Node, usize) -> Value) {
+        if replaced.is_empty() {
+            return;
+        }
+        let mut readers: BTreeMap<Value, Vec<usize>> = replaced.iter().map(|(i, _)| (*i, Vec::new())).collect();
+        for (u, unit) in self.units.iter().enumerate() {
+            let mut note = |v: Value| {
+                if let Some(list) = readers.get_mut(&v)
+                    && list.last() != Some(&u)
+                {
+                    list.push(u);
+                }
             };
-            self.deps[id].push(u);
-            self.users[u].push(id);
-            let mut raise = vec![(id, self.latest[u])];
-            while let Some((x, to)) = raise.pop() {
-                if self.latest[x] < to {
-                    self.latest[x] = to;
-                    raise.extend(self.users[x].iter().map(|&y| (y, to)));
+            match unit {
+                Unit::Anchor(k) => {
+                    let node = &self.graph.nodes()[*k];
+                    (0..node.args.len()).for_each(|i| note(operand_base(node, i)));
+                }
+                Unit::Group(g) => g.roots.iter().flat_map(|r| &self.reads[&r.value]).for_each(|v| note(*v)),
+            }
+        }
+        for (input, output) in replaced {
+            let Some(writer) = self.unit_of[output.0 as usize] else { continue };
+            for &u in &readers[input] {
+                if u != writer && !self.reaches(u, writer) {
+                    self.run_after(writer, u);
                 }
             }
         }
