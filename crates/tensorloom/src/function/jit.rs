@@ -72,7 +72,8 @@ where
     /// Calls the function. Nothing is executed before a result is read.
     #[track_caller]
     pub fn call(&self, args: A) -> F::Out {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let mut hasher = FxHasher::default();
         args.structure(&mut hasher);
         let structure = hasher.finish();
