@@ -196,8 +196,9 @@ impl<'a> Run<'a> {
             )));
         }
         let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder)?;
-        let batches = Batches::new(&tokens, settings.seq, settings.seed)?;
-        let held_out = held_out(&tokens, settings.seq, settings.batch, settings.eval_batches);
+        let end = tokenizer.end();
+        let batches = Batches::new(&tokens, settings.seq, end, settings.seed)?;
+        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches);
         let adapter = match &settings.lora {
             Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
             None => None,
