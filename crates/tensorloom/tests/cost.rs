@@ -37,7 +37,7 @@ fn cached_call() {
 /// A function of about a thousand ops that don't repeat.
 fn thousand(x: Tensor) -> Tensor {
     let mut y = x.clone();
-    for i in 0..250 {
+    for i in 0..125 {
         let c = 0.5 + i as f64 * 1e-3;
         y = (&y * c).sin() + &x * (1.0 - c);
     }
