@@ -185,8 +185,9 @@ impl Lowering {
             Op::Scan(scan) => self.scan(graph, scan, node, places, level, steps),
             Op::While(w) => self.while_loop(graph, w, node, places, level, steps),
             Op::Cond(c) => {
-                let index = place_of(places, node.args[0])?;
-                let inputs: Vec<Place> = node.args[1..].iter().map(|&a| place_of(places, a)).collect::<Result<_>>()?;
+                let index = read(graph, node, 0, places)?;
+                let inputs: Vec<Place> =
+                    (1..node.args.len()).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
                 let dests: Vec<Place> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
                 let mut branches = Vec::with_capacity(c.branches.len());
                 for b in &c.branches {
@@ -199,8 +200,8 @@ impl Lowering {
             }
             op => {
                 let mut args = Vec::with_capacity(node.args.len());
-                for &a in &node.args {
-                    args.push((place_of(places, a)?, graph.ty(a).clone()));
+                for (i, &a) in node.args.iter().enumerate() {
+                    args.push((read(graph, node, i, places)?, graph.ty(a).clone()));
                 }
                 let outs = node.outs.iter().map(|&v| (self.make(graph, v, places), graph.ty(v).clone())).collect();
                 steps.push(Step::Library { op: Box::new(op.clone()), args, outs });
@@ -256,19 +257,19 @@ impl Lowering {
         let operands = &node.args[first..];
         let (nc, nk) = (scan.consts, scan.carries);
         let mut inputs = Vec::with_capacity(operands.len());
-        for &v in &operands[..nc] {
-            inputs.push(place_of(places, v)?);
+        for i in 0..nc {
+            inputs.push(read(graph, node, first + i, places)?);
         }
-        let carried = self.carries(graph, &operands[nc..nc + nk], &node.outs[..nk], places, level, steps)?;
+        let carried = self.carries(graph, node, first + nc, &node.outs[..nk], places, level, steps)?;
         inputs.extend(carried.now);
         let mut dests = carried.next;
-        for &v in &operands[nc + nk..] {
-            let mut p = place_of(places, v)?;
+        for (i, &v) in operands.iter().enumerate().skip(nc + nk) {
+            let mut p = read(graph, node, first + i, places)?;
             p.strides.push((level, graph.ty(v).unbatched().bytes() as i64));
             inputs.push(p);
         }
         let trip = match scan.bounded {
-            true => Trip::Bounded { bound: scan.length, count: place_of(places, node.args[0])? },
+            true => Trip::Bounded { bound: scan.length, count: read(graph, node, 0, places)? },
             false => Trip::Exact(scan.length),
         };
         for &v in &node.outs[nk..] {
@@ -299,8 +300,8 @@ impl Lowering {
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let (nc, nb) = (w.cond_consts, w.body_consts);
-        let consts: Vec<Place> = node.args[..nc + nb].iter().map(|&a| place_of(places, a)).collect::<Result<_>>()?;
-        let carried = self.carries(graph, &node.args[nc + nb..], &node.outs, places, level, steps)?;
+        let consts: Vec<Place> = (0..nc + nb).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
+        let carried = self.carries(graph, node, nc + nb, &node.outs, places, level, steps)?;
         self.levels = self.levels.max(level + 1);
         let flag = Place::of(self.buffer(Type::scalar(ir::DType::Bool), Class::Activation));
         let mut test = Vec::new();
@@ -314,21 +315,25 @@ impl Lowering {
         Ok(())
     }
 
-    /// Two buffers for each carried value, which change roles with each iteration.
+    /// Two buffers for each carried value, which change roles with each iteration; the first values are the operands from
+    /// `init` on.
+    #[expect(clippy::too_many_arguments, reason = "what a loop is, at its two call sites")]
     fn carries(
         &mut self,
         graph: &Graph,
-        init: &[Value],
+        node: &Node,
+        init: usize,
         outs: &[Value],
         places: &mut [Option<Place>],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<Carries> {
         let mut c = Carries { now: Vec::new(), next: Vec::new(), after: Vec::new() };
-        for (&v, &out) in init.iter().zip(outs) {
-            let ty = graph.ty(v).clone();
+        for (i, &out) in outs.iter().enumerate() {
+            let ty = graph.ty(node.args[init + i]).clone();
             let (even, odd) = (self.buffer(ty.clone(), Class::Activation), self.buffer(ty.clone(), Class::Activation));
-            steps.push(Step::Copy { from: place_of(places, v)?, to: Place::of(even), bytes: ty.bytes() });
+            let from = read(graph, node, init + i, places)?;
+            steps.push(Step::Copy { from, to: Place::of(even), bytes: ty.bytes() });
             let alternating =
                 |a, b| Place { slot: Slot::Alternating(level, a, b), offset: 0, strides: SmallVec::new() };
             c.now.push(alternating(even, odd));
@@ -354,9 +359,9 @@ impl Lowering {
         let mut args = Vec::with_capacity(params.len());
         for p in params {
             args.push(match p {
-                ScanParam::Count => KernelArg::Place(place_of(places, node.args[0])?),
-                ScanParam::Operand(i) => KernelArg::Place(place_of(places, node.args[first + i])?),
-                ScanParam::Init(k) => KernelArg::Place(place_of(places, node.args[first + scan.consts + k])?),
+                ScanParam::Count => KernelArg::Place(read(graph, node, 0, places)?),
+                ScanParam::Operand(i) => KernelArg::Place(read(graph, node, first + i, places)?),
+                ScanParam::Init(k) => KernelArg::Place(read(graph, node, first + scan.consts + k, places)?),
                 ScanParam::Result(k) => KernelArg::Place(self.make(graph, node.outs[k], places)),
                 ScanParam::Scratch(n) => KernelArg::Scratch(n),
             });
@@ -487,7 +492,16 @@ impl Lowering {
     }
 }
 
-/// How an op reads an operand: a matrix product takes any strides that three numbers can say, other ops dense values.
+/// Where an op reads an operand.
+fn read(graph: &Graph, node: &Node, i: usize, places: &[Option<Place>]) -> Result<Place> {
+    let view = operand(graph, node, i);
+    let mut place = place_of(places, view.base)?;
+    place.offset += view.offset * graph.ty(view.base).dtype.size() as i64;
+    Ok(place)
+}
+
+/// How an op reads an operand: a matrix product takes any strides that three numbers can say, other ops dense values. A
+/// reshaped value is as dense as it was, so it is read where it lies; loops and branches read a dense part of one too.
 fn operand(graph: &Graph, node: &Node, i: usize) -> Strided {
     let v = node.args[i];
     if let Op::Dot(dot) = &node.op {
@@ -495,8 +509,11 @@ fn operand(graph: &Graph, node: &Node, i: usize) -> Strided {
         if matrix(graph, dot, node, i, &view).is_some() {
             return view;
         }
+        return Strided::dense(graph, v);
     }
-    Strided::dense(graph, v)
+    let view = strided(graph, v);
+    let parts = matches!(node.op, Op::Scan(_) | Op::While(_) | Op::Cond(_));
+    if view.is_dense(&graph.ty(v).shape) && (parts || view.offset == 0) { view } else { Strided::dense(graph, v) }
 }
 
 /// Batch, free and contracted axes of an operand, each as one (size, stride).

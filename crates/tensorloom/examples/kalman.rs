@@ -36,7 +36,8 @@ fn filter((v, ys): (Tensor, Tensor)) -> (Vec<Tensor>, Tensor) {
 fn smooth((states, _): (Vec<Tensor>, Tensor)) -> (Tensor, Tensor) {
     let last = (states[0].index(0, 99), states[1].index(0, 99));
     let inner = |t: &Tensor, from: isize, to: isize| t.slice(0, from, to, 1);
-    let xs = vec![inner(&states[0], 0, 99), inner(&states[1], 0, 99), inner(&states[2], 1, 100), inner(&states[3], 1, 100)];
+    let xs =
+        vec![inner(&states[0], 0, 99), inner(&states[1], 0, 99), inner(&states[2], 1, 100), inner(&states[3], 1, 100)];
     let step = |((m, s), x): ((Tensor, Tensor), Vec<Tensor>)| {
         let gain = &x[1] / &x[3];
         let (m, s) = (&x[0] + &gain * (&m - &x[2]), &x[1] + gain.square() * (&s - &x[3]));

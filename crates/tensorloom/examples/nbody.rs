@@ -57,7 +57,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let line: Vec<(f64, f64)> = (0..STEPS).step_by(4).map(at).collect();
         let k = body as f64 / BODIES as f64;
         let colour = [(60.0 + 170.0 * k) as u8, 90, (220.0 - 150.0 * k) as u8];
-        picture.line(&line, 0.5, colour);
+        picture.line(&line, 0.9, colour);
         let (x, y) = at(STEPS - 1);
         picture.dot(x, y, if body == 0 { 8.0 } else { 4.0 }, plot::INK);
     }

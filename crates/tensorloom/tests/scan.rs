@@ -174,7 +174,11 @@ fn dependent_steps() {
 #[test]
 fn constants_in_the_body() {
     let w = m(9, &[3]);
-    agrees(|(c, x): (Tensor, Tensor)| (&c * &w + tensor(&[1.0, 2.0, 3.0], &[3]), &c * &x * &w), m(1, &[3]), m(2, &[4, 3]));
+    agrees(
+        |(c, x): (Tensor, Tensor)| (&c * &w + tensor(&[1.0, 2.0, 3.0], &[3]), &c * &x * &w),
+        m(1, &[3]),
+        m(2, &[4, 3]),
+    );
 }
 
 #[test]
@@ -257,7 +261,8 @@ fn jvp_of_scan() {
 #[test]
 fn derivatives_by_differences() {
     let body = |(c, x): (Tensor, Tensor)| ((&c * 0.7 + &x).tanh(), c.square());
-    testing::check_grads(|(c, x): (Tensor, Tensor)| compiled().run(body, c, x), (m(1, &[2]), m(2, &[4, 2])), 2).unwrap();
+    testing::check_grads(|(c, x): (Tensor, Tensor)| compiled().run(body, c, x), (m(1, &[2]), m(2, &[4, 2])), 2)
+        .unwrap();
 }
 
 #[test]
@@ -268,7 +273,8 @@ fn vmap_of_scan_is_scan_of_vmap() {
     let batched = |(c, x): (Tensor, Tensor)| vmap(body).call((c, x));
     let (last, ys) = compiled().run(batched, c.clone(), xs.transpose(0, 1));
     same(&of_scan, &(last, ys.transpose(0, 1)));
-    let jitted = jit(|(c, x): (Tensor, Tensor)| vmap(|(c, x): (Tensor, Tensor)| compiled().run(body, c, x)).call((c, x)));
+    let jitted =
+        jit(|(c, x): (Tensor, Tensor)| vmap(|(c, x): (Tensor, Tensor)| compiled().run(body, c, x)).call((c, x)));
     same(&jitted.call((c.clone(), xs.clone())), &of_scan);
     let inner = jit(|(c, x): (Tensor, Tensor)| compiled().run(body, c, x));
     same(&vmap(|(c, x): (Tensor, Tensor)| inner.call((c, x))).call((c, xs)), &of_scan);

@@ -18,6 +18,8 @@ const COSTLY: u32 = 12;
 const MAX_DEPTH: u32 = 120;
 const MAX_COST: u32 = 4000;
 const MAX_ROOTS: usize = 24;
+/// Values in memory that one expression may read: kernels take a bounded number of buffers.
+const MAX_READS: usize = 24;
 
 /// A unit of execution.
 #[derive(Clone, Debug)]
@@ -202,11 +204,20 @@ pub(crate) fn kept(
     }
     let (mut cost, mut depth) = (vec![1u32; n], vec![0u32; n]);
     let mut leaves: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
+    let mut reads: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     for node in graph.nodes() {
         if kind(node) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
         let v = node.outs[0].0 as usize;
+        let mut read = all_reads(&node.args, &needed, &reads);
+        while read.len() > MAX_READS {
+            let open = node.args.iter().filter(|a| !needed[a.0 as usize] && reads[a.0 as usize].len() > 1);
+            let Some(widest) = open.max_by_key(|a| reads[a.0 as usize].len()) else { break };
+            needed[widest.0 as usize] = true;
+            read = all_reads(&node.args, &needed, &reads);
+        }
+        reads[v] = read;
         let mut own = match &node.op {
             Op::Threefry2x32(_) => 120,
             Op::Unary(op) => super::expr::unary_cost(*op),
@@ -263,6 +274,20 @@ pub(crate) fn kept(
         }
     }
     (needed, cost)
+}
+
+/// The values in memory that operands are computed from, each once.
+fn all_reads(args: &[Value], needed: &[bool], reads: &[SmallVec<[Value; 4]>]) -> SmallVec<[Value; 4]> {
+    let mut all: SmallVec<[Value; 4]> = SmallVec::new();
+    for a in args {
+        match needed[a.0 as usize] {
+            true => all.push(*a),
+            false => all.extend_from_slice(&reads[a.0 as usize]),
+        }
+    }
+    all.sort_unstable_by_key(|v| v.0);
+    all.dedup();
+    all
 }
 
 impl Grouping<'_> {

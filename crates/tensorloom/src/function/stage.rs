@@ -104,7 +104,8 @@ where
     }
     let mut inside = leaves.clone();
     for &i in wrt {
-        inside[i] = leaves[i].detach().requires_grad_();
+        // A leaf has a value of its own: a view would make the whole of what it views the leaf.
+        inside[i] = crate::no_grad(|| leaves[i].detach().copy()).requires_grad_();
         if let Some(error) = inside[i].error() {
             return Err(failed(f, args, error));
         }

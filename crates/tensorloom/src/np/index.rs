@@ -8,6 +8,10 @@ use ir::{Build, Compare, Value};
 
 /// Indices with those below zero counted from the end.
 fn from_end(b: &mut dyn Build, index: Value, n: usize) -> ir::Result<Value> {
+    let ty = b.ty(index);
+    if !ty.dtype.is_int() {
+        return Err(write::misfit("take", &[ty], "indices are integers"));
+    }
     let i = b.cast(index, DType::I64)?;
     let zero = b.full_like(i, 0.0)?;
     let low = b.compare(Compare::Lt, i, zero)?;

@@ -146,3 +146,12 @@ pub fn ball(key: &Tensor, d: usize, p: f64, shape: &[usize], dtype: DType) -> Te
     let norm = (g.abs().powf(p).sum_axes(&[-1], false) + e).powf(1.0 / p);
     &g / norm.unsqueeze(-1)
 }
+
+/// Fisher's F with degrees of freedom of numerator and denominator.
+#[track_caller]
+pub fn f(key: &Tensor, shape: &[usize], dtype: DType, dfnum: f64, dfden: f64) -> Tensor {
+    let _here = crate::write::here();
+    let (kd, kn) = super::split2(key);
+    let (n, d) = (chisquare(&kn, shape, dtype, dfnum), chisquare(&kd, shape, dtype, dfden));
+    (n / dfnum) / (d / dfden)
+}

@@ -129,3 +129,24 @@ pub fn multivariate_normal(key: &Tensor, mean: &Tensor, cov: &Tensor, shape: &[u
         b.add(mean, y)
     })
 }
+
+/// Wald's distribution, the inverse Gaussian, with a mean.
+#[track_caller]
+pub fn wald(key: &Tensor, shape: &[usize], dtype: DType, mean: f64) -> Tensor {
+    let _here = crate::write::here();
+    let (k1, k2) = super::split2(key);
+    let (v, z) = (normal(&k1, shape, dtype), super::uniform(&k2, shape, dtype, 0.0, 1.0));
+    let y = v.square();
+    let root = (&y * (4.0 * mean) + y.square() * (mean * mean)).sqrt();
+    let x = &y * (mean * mean / 2.0) + mean - root * (mean / 2.0);
+    z.le(&(mean / (&x + mean))).select(&x, &(mean * mean / &x))
+}
+
+/// Orthogonal matrices `[n, n]`, all directions equally likely; `shape` is that of the batch.
+#[track_caller]
+pub fn orthogonal(key: &Tensor, n: usize, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
+    let wide: Vec<usize> = shape.iter().copied().chain([n, n]).collect();
+    let (q, r) = crate::linalg::qr(&normal(key, &wide, dtype), false);
+    q * crate::np::diagonal(&r, 0, -2, -1).sign().unsqueeze(-2)
+}
