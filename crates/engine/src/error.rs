@@ -173,6 +173,20 @@ pub enum Error {
         /// Why.
         cause: compiler::Error,
     },
+    /// A NaN where there was none, while the engine looks for them.
+    #[error(
+        "{op} made a NaN of numbers{}{}",
+        at_place(at),
+        if *replayed { ", and so it does in the interpreter" } else { ", though in the interpreter it does not" }
+    )]
+    NanProduced {
+        /// The op.
+        op: String,
+        /// Where it was written.
+        at: Loc,
+        /// Whether the interpreter gives a NaN too.
+        replayed: bool,
+    },
     /// The engine is running something already.
     #[error("the engine is busy with {holder}; {wanted} must wait until it is done")]
     EngineBusy {

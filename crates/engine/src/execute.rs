@@ -5,7 +5,6 @@ use crate::engine::Shared;
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, Token};
 use crate::inspect::PlanRecord;
-use crate::kernels;
 use crate::loc::LocId;
 use crate::lock::ExecGuard;
 use crate::node::{Node, Work};
@@ -81,8 +80,10 @@ impl Shared {
             let slot = node.slot();
             slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
         };
+        let noted = self.profiling.is_on().then(std::time::Instant::now);
+        let mut steps = Vec::new();
         let values = match &node.work {
-            Work::Alias => args.into_iter().collect(),
+            Work::Alias => args.iter().cloned().collect(),
             Work::Transfer => {
                 let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
                 vec![self.on_device(&args[0], place(node.device)).map_err(fail)?]
@@ -95,11 +96,22 @@ impl Shared {
                     let a = self.on_device(a, place(node.device)).map_err(fail)?;
                     dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let pool = &self.devices[place(node.device)].pool;
-                kernels::launch(&**exe, pool, &dense).map_err(fail)?
+                let (outs, times) = self.launch_noted(&**exe, place(node.device), &dense).map_err(fail)?;
+                steps = times;
+                outs
             }
             Work::Data | Work::Load { .. } => return Err(missing(node)),
         };
+        if let (Some(start), Work::Op(_) | Work::Call(..) | Work::Transfer) = (noted, &node.work)
+            && !matches!(&node.work, Work::Op(op) if is_free_view(op))
+        {
+            let bytes =
+                args.iter().map(|a| a.ty.bytes()).sum::<usize>() + values.iter().map(|v| v.ty.bytes()).sum::<usize>();
+            self.note(node, start, bytes, steps);
+        }
+        if self.detects_nan() {
+            self.look_for_nan(node, &args, &values)?;
+        }
         node.finish(values);
         Ok(())
     }

@@ -83,15 +83,21 @@ fn single(op: Option<&Op>, args: &[Stored]) -> Result<Graph> {
 
 /// Runs a program on dense operands into fresh memory.
 pub(crate) fn launch(exe: &dyn Executable, pool: &Arc<Pool>, args: &[Stored]) -> Result<Vec<Stored>> {
+    let (outs, mut bindings) = bind(exe, pool, args)?;
+    exe.run(&mut bindings)?;
+    Ok(outs)
+}
+
+/// Fresh memory for a program's outputs, and its bindings.
+pub(crate) fn bind(exe: &dyn Executable, pool: &Arc<Pool>, args: &[Stored]) -> Result<(Vec<Stored>, Bindings)> {
     let types = &exe.program().outputs;
     let mut outs = Vec::with_capacity(types.len());
     for ty in types {
         outs.push(Stored::dense(pool.acquire(ty.bytes())?, ty.clone()));
     }
-    let mut bindings = Bindings {
+    let bindings = Bindings {
         inputs: args.iter().map(|a| a.storage.buffer().clone()).collect(),
         outputs: outs.iter().map(|o| o.storage.buffer().clone()).collect(),
     };
-    exe.run(&mut bindings)?;
-    Ok(outs)
+    Ok((outs, bindings))
 }

@@ -22,6 +22,10 @@ pub(crate) trait Record: Build {
     fn number(&mut self, s: Scalar) -> ir::Result<Value> {
         self.constant(Literal::scalar(s))
     }
+
+    /// Says that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that PyTorch has
+    /// as one op and that are several here (§9.3).
+    fn keeps(&mut self, _y: Value, _values: &[Value], _result: bool) {}
 }
 
 /// Handles between two cleanups of the finalizer queue by recording alone.
@@ -74,7 +78,11 @@ impl<'a> LazyBuild<'a> {
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
     fn saved(&self, op: &Op, args: &[Value]) -> Vec<Saved> {
-        let kept = op.rules().saves().inputs;
+        let kept = match op {
+            // A body that runs again runs on what it was given.
+            Op::Remat(_) => (0..args.len()).collect(),
+            _ => op.rules().saves().inputs,
+        };
         let tracked = |i: usize| args.get(i).is_some_and(|v| self.refs[v.0 as usize].node.tracked);
         let needed = |i: usize| match op {
             // Linear in each operand: one is kept for the gradient of the others.
@@ -124,7 +132,20 @@ impl Build for LazyBuild<'_> {
     }
 }
 
-impl Record for LazyBuild<'_> {}
+impl Record for LazyBuild<'_> {
+    fn keeps(&mut self, y: Value, values: &[Value], result: bool) {
+        let bases = values.iter().filter_map(|v| self.bases[v.0 as usize]);
+        let saved: Vec<Saved> = bases
+            .filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits }))
+            .collect();
+        let r = self.get(y);
+        if r.node.tracked {
+            let mut slot = r.node.slot();
+            slot.saved.extend(saved);
+            slot.keeps_result |= result;
+        }
+    }
+}
 
 /// Where a recording goes.
 pub(crate) enum Target {

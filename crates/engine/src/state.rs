@@ -176,6 +176,14 @@ impl State {
         Ok(Ref { node, out: 0 })
     }
 
+    /// Whether gradients flow through what a base holds.
+    pub(crate) fn is_tracked(&self, id: BaseId) -> bool {
+        match &self.base(id).binding {
+            BaseBinding::Ssa(r) => r.node.tracked,
+            _ => self.base(id).history.is_some(),
+        }
+    }
+
     /// Another name for a value: a leaf's, or one that gradients don't pass.
     pub(crate) fn alias(&mut self, value: Ref, leaf: Option<&Arc<Leaf>>, at: &Loc) -> Ref {
         let ty = SmallVec::from_buf([value.ty().clone()]);

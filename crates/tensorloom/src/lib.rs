@@ -34,6 +34,7 @@ pub mod linalg;
 pub mod nn;
 pub mod np;
 pub mod optim;
+pub mod optimizer;
 pub mod random;
 pub mod special;
 mod write;
@@ -42,9 +43,13 @@ use std::sync::{Arc, OnceLock};
 
 pub use derive::Tree;
 pub use engine::trace;
+/// Where time and memory go; see [`Engine::profile`].
+pub mod profile {
+    pub use engine::{Phase, Profile, Record, Sums, module, phase};
+}
 pub use engine::{
-    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, Tensor, Tree, autocast, enable_grad,
-    is_grad_enabled, no_grad,
+    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, ScatterReduce, Tensor, Tree,
+    autocast, enable_grad, is_grad_enabled, no_grad,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};

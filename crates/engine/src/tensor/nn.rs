@@ -2,7 +2,7 @@
 
 use super::Tensor;
 use crate::record::{Record, one, record};
-use ir::composites::{activation, norm, softmax};
+use ir::composites::{activation, dropout, embedding, norm, softmax};
 use ir::{Loc, Op};
 
 impl Tensor {
@@ -54,6 +54,24 @@ impl Tensor {
     pub fn silu(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
             let op = activation::silu(&b.ty(v[0]))?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// The rows of this table for integer ids; ids outside are moved inside.
+    #[track_caller]
+    pub fn embedding(&self, ids: &Tensor) -> Tensor {
+        one(&Loc::caller(), &[self, ids], |b, v| {
+            let op = embedding::embedding(&b.ty(v[0]), &b.ty(v[1]), None)?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// Dropout with a mask of your own: `x/(1 − rate)` where it is true, else 0.
+    #[track_caller]
+    pub fn dropout_mask(&self, keep: &Tensor, rate: f64) -> Tensor {
+        one(&Loc::caller(), &[self, keep], |b, v| {
+            let op = dropout::dropout(&b.ty(v[0]), &b.ty(v[1]), rate)?;
             Ok(b.emit(op.into(), v)?[0])
         })
     }

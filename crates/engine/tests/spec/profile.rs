@@ -1,0 +1,94 @@
+//! Profiles, leaks, and the line that made a NaN.
+
+use crate::{F, engine, vec1};
+use engine::{Error, Phase, module, no_grad, phase};
+
+#[test]
+fn a_profile_names_phases_modules_and_ops() {
+    let e = engine();
+    let w = e.full(F, &[8, 8], 0.1).requires_grad_();
+    let x = e.full(F, &[4, 8], 1.0);
+    let step = || {
+        let y = module("first", || module("inner", || x.matmul(&w)));
+        let loss = module("second", || y.tanh()).sum();
+        loss.backward().unwrap();
+        phase(Phase::Optimizer, || no_grad(|| w.sub_(&(0.1 * w.grad().unwrap()))));
+        w.zero_grad();
+        e.mark_step().unwrap();
+    };
+    step();
+    let ((), profile) = e.profile(step);
+    let names = |rows: Vec<(String, engine::Sums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    let phases = names(profile.phases());
+    assert!(["forward", "backward", "optimizer"].iter().all(|p| phases.iter().any(|x| x == p)), "{phases:?}");
+    let modules = names(profile.modules());
+    assert!(modules.contains(&"first.inner".to_string()) && modules.contains(&"second".to_string()), "{modules:?}");
+    // The product's derivative belongs to the product's module.
+    let back = profile.records.iter().filter(|r| r.phase == Phase::Backward && r.module == "first.inner");
+    assert!(back.count() > 0);
+    let product = profile.records.iter().find(|r| r.op.contains("dot")).expect("a product ran");
+    assert_eq!(product.bytes, 4 * (4 * 8 + 8 * 8 + 4 * 8));
+    assert!(product.at.contains("profile.rs"));
+    assert_eq!(profile.pool_reuse(), 1.0, "the second step allocates nothing");
+    assert_eq!(profile.held_before, profile.held.len());
+    let text = profile.to_string();
+    assert!(text.contains("first.inner") && text.contains("buffers used again"), "{text}");
+    let trace = profile.trace();
+    assert_eq!(trace.matches("\"ph\": \"X\"").count(), profile.records.len());
+    assert_eq!(trace.matches('{').count(), trace.matches('}').count());
+}
+
+#[test]
+fn a_region_shows_its_steps_and_how_much_it_fuses() {
+    let e = engine();
+    let x = e.full(F, &[64], 1.0);
+    let f = e.compile(|x: engine::Tensor| ((&x * 2.0).tanh() + 1.0).exp());
+    let ((), profile) = e.profile(|| drop(f.call(x.clone()).unwrap().to_vec::<f32>().unwrap()));
+    assert!(!profile.steps().is_empty());
+    assert!(profile.fusion_rate() > 0.5, "{}", profile.fusion_rate());
+}
+
+#[test]
+fn leaks_name_the_line() {
+    let e = engine();
+    let kept = vec1(&e, &[1.0]).exp();
+    let leaks = e.check_leaks();
+    assert_eq!(leaks.len(), 1);
+    assert!(leaks[0].at.to_string().contains("profile.rs"), "{leaks:?}");
+    drop(kept);
+    assert!(e.check_leaks().is_empty());
+}
+
+#[test]
+fn a_nan_is_traced_to_its_line() {
+    let e = engine();
+    e.detect_nan(true);
+    let x = vec1(&e, &[1.0, -1.0]);
+    let fine = x.exp().sum();
+    assert!(fine.item::<f32>().is_ok());
+    let line = line!() + 1;
+    let bad = x.log();
+    match (bad * 2.0).sum().item::<f32>() {
+        Err(Error::NanProduced { op, at, replayed: true }) => {
+            assert_eq!(op, "log");
+            assert!(at.to_string().contains(&format!("profile.rs:{line}:")), "{at}");
+        }
+        r => panic!("{r:?}"),
+    }
+}
+
+#[test]
+fn a_nan_inside_a_region_is_traced_to_its_line() {
+    let e = engine();
+    e.detect_nan(true);
+    let line = line!() + 1;
+    let f = e.compile(|x: engine::Tensor| (&x + 1.0).exp() * (&x - 3.0).sqrt());
+    let y = f.call(vec1(&e, &[1.0])).unwrap();
+    match y.to_vec::<f32>() {
+        Err(Error::NanProduced { op, at, replayed: true }) => {
+            assert_eq!(op, "sqrt");
+            assert!(at.to_string().contains(&format!("profile.rs:{line}:")), "{at}");
+        }
+        r => panic!("{r:?}"),
+    }
+}
