@@ -116,9 +116,9 @@ impl Shared {
         Ok(())
     }
 
-    fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {
+    fn run_op(&self, node: &Node, op: &Arc<Op>, args: &[Stored]) -> Result<Vec<Stored>> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
-        if let Op::Const(c) = op {
+        if let Op::Const(c) = &**op {
             let pool = &self.devices[place(node.device)].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;

@@ -1,7 +1,8 @@
 //! Single ops as programs: what runs outside compiled regions.
 //!
-//! The key is an op with its operands' dense types and views. A kernel that takes sizes and strides as arguments will
-//! replace the key by the op and ranks; see the crate's README.
+//! The key is an op, by its address (equal ops are one, see `intern`), with its operands' dense types and views. A program
+//! for new sizes is lowered anew, which is cheap; its kernels take sizes as arguments, so that their machine code is made
+//! once (`Backend::load_general`).
 
 use crate::lru::{Lru, hash_of};
 use crate::pool::Pool;
@@ -15,7 +16,7 @@ use std::sync::{Arc, Mutex};
 const CAPACITY: usize = 4096;
 
 struct Key {
-    op: Option<Op>,
+    op: Option<Arc<Op>>,
     args: SmallVec<[(Type, Views); 2]>,
 }
 
@@ -35,27 +36,27 @@ impl Kernels {
     }
 
     /// Runs an op on values; no op makes its one operand dense.
-    pub(crate) fn run(&self, pool: &Arc<Pool>, op: Option<&Op>, args: &[Stored]) -> Result<Vec<Stored>> {
+    pub(crate) fn run(&self, pool: &Arc<Pool>, op: Option<&Arc<Op>>, args: &[Stored]) -> Result<Vec<Stored>> {
         let exe = self.program(pool, op, args)?;
         launch(&*exe, pool, args)
     }
 
-    fn program(&self, pool: &Arc<Pool>, op: Option<&Op>, args: &[Stored]) -> Result<Arc<dyn Executable>> {
-        let mut hash = hash_of(&op);
+    fn program(&self, pool: &Arc<Pool>, op: Option<&Arc<Op>>, args: &[Stored]) -> Result<Arc<dyn Executable>> {
+        let mut hash = hash_of(&op.map(Arc::as_ptr));
         for a in args {
             hash = hash_of(&(hash, &a.ty, &a.views));
         }
         let same = |k: &Key| {
-            k.op.as_ref() == op
+            k.op.as_ref().map(Arc::as_ptr) == op.map(Arc::as_ptr)
                 && k.args.len() == args.len()
                 && k.args.iter().zip(args).all(|(k, a)| k.0 == a.ty && k.1 == a.views)
         };
         if let Some(exe) = self.cache.lock().unwrap_or_else(|e| e.into_inner()).get(hash, same) {
             return Ok(exe);
         }
-        let graph = single(op, args)?;
+        let graph = single(op.map(|op| &**op), args)?;
         let program = compiler::compile(&graph, &*pool.backend, &Options::default())?;
-        let exe = pool.backend.load(program)?;
+        let exe = pool.backend.load_general(program)?;
         let key = Key { op: op.cloned(), args: args.iter().map(|a| (a.ty.clone(), a.views.clone())).collect() };
         self.cache.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, exe.clone());
         Ok(exe)

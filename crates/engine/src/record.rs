@@ -11,9 +11,9 @@ use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
 use crate::view;
 use ir::error::TypeError;
-use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
+use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Value, Values};
 use smallvec::SmallVec;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// A builder that also takes numbers written by the user.
 pub(crate) trait Record: Build {
@@ -111,8 +111,8 @@ impl<'a> LazyBuild<'a> {
         let base = if is_free_view(&op) { self.bases[args[0].0 as usize] } else { None };
         let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
         let key = self.state.node_key();
-        let mut node =
-            Node::new(key, Work::Op(shared_op(op)), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
+        let op = self.state.ops.get(op);
+        let mut node = Node::new(key, Work::Op(op), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
         node.device = device;
         if !saved.is_empty() {
             node.slot().saved = saved;
@@ -300,18 +300,3 @@ macro_rules! number {
     )* };
 }
 number!(f64 => Float as f64, f32 => Float as f64, i64 => Int as i64, i32 => Int as i64, u32 => Int as i64, usize => Int as i64);
-
-/// Ops without parameters are shared: they are most of what is recorded, and an op is large.
-fn shared_op(op: Op) -> Arc<Op> {
-    static UNARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
-    static BINARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
-    match op {
-        Op::Unary(u) => {
-            UNARY.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[u as usize].clone()
-        }
-        Op::Binary(x) => {
-            BINARY.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[x as usize].clone()
-        }
-        op => Arc::new(op),
-    }
-}

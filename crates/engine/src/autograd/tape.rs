@@ -151,7 +151,8 @@ impl Shared {
         }
         // Ops of the backward pass belong to the module of the line whose derivative they are.
         let here = context::label();
-        let of_line: FxHashMap<usize, Label> = piece.nodes.iter().map(|n| (place(&n.at), n.label)).collect();
+        let in_modules = piece.nodes.iter().filter(|n| n.label.module != 0);
+        let of_line: FxHashMap<_, Label> = in_modules.map(|n| (place(&n.at), n.label)).collect();
         let mut b = LazyBuild::new(state, at.clone());
         let mut args: Vec<Value> = piece.inputs.iter().map(|r| b.import(r.clone(), None)).collect();
         args.push(b.import(ct, None));
@@ -166,6 +167,9 @@ impl Shared {
                 return Ok((0..n.types.len() as u32).map(|out| b.import(Ref { node: n.clone(), out }, None)).collect());
             }
             b.at = node.loc.clone();
+            if of_line.is_empty() {
+                return b.emit(node.op.clone(), operands);
+            }
             let label = of_line.get(&place(&node.loc)).map_or(here, |l| Label { phase: here.phase, ..*l });
             context::with_label(label, || b.emit(node.op.clone(), operands))
         })?;
@@ -174,10 +178,10 @@ impl Shared {
 }
 
 /// A line as a key.
-fn place(at: &Loc) -> usize {
+fn place(at: &Loc) -> Option<(&'static str, u32, u32)> {
     match at {
-        Loc::Rust(l) => *l as *const std::panic::Location<'static> as usize,
-        _ => 0,
+        Loc::Rust(l) => Some((l.file(), l.line(), l.column())),
+        _ => None,
     }
 }
 

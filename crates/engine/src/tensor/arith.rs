@@ -2,6 +2,7 @@
 
 use super::{Tensor, misfit};
 use crate::amp;
+use crate::intern::composite;
 use crate::record::{Number, Record, align, number_like, one};
 use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
@@ -255,7 +256,7 @@ pub(super) fn relu(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
         let zero = b.full_like(x, 0.0)?;
         return b.binary(Binary::Max, x, zero);
     }
-    let op = activation::relu(&ty)?;
+    let op = composite("relu", std::slice::from_ref(&ty), &[], || activation::relu(&ty))?;
     Ok(b.emit(op.into(), &[x])?[0])
 }
 

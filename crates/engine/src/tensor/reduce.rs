@@ -169,7 +169,7 @@ impl Tensor {
     pub fn std_axes(&self, axes: &[isize], correction: usize, keep: bool) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
             let x = variance(b, v[0], Some(axes), correction, keep)?;
-            b.unary(Unary::Sqrt, x)
+            deviation(b, x)
         })
     }
 
@@ -178,7 +178,7 @@ impl Tensor {
     pub fn std(&self, correction: usize) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
             let x = variance(b, v[0], None, correction, false)?;
-            b.unary(Unary::Sqrt, x)
+            deviation(b, x)
         })
     }
 
@@ -245,5 +245,16 @@ fn variance(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, correction: us
     let n = b.full_like(s, n as f64 - correction as f64)?;
     let y = b.div(s, n)?;
     b.keeps(y, &[whole], false);
+    Ok(y)
+}
+
+/// The root of a variance; where that is 0 the gradient is 0 rather than infinite, as in PyTorch.
+fn deviation(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
+    let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
+    let none = b.compare(Compare::Eq, x, zero)?;
+    let safe = b.select(none, one, x)?;
+    let root = b.unary(Unary::Sqrt, safe)?;
+    let y = b.select(none, zero, root)?;
+    b.keeps(y, &[], true);
     Ok(y)
 }

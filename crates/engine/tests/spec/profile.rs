@@ -25,7 +25,7 @@ fn a_profile_names_phases_modules_and_ops() {
     assert!(modules.contains(&"first.inner".to_string()) && modules.contains(&"second".to_string()), "{modules:?}");
     // The product's derivative belongs to the product's module.
     let back = profile.records.iter().filter(|r| r.phase == Phase::Backward && r.module == "first.inner");
-    assert!(back.count() > 0);
+    assert!(back.count() > 0, "{:#?}", profile.records);
     let product = profile.records.iter().find(|r| r.op.contains("dot")).expect("a product ran");
     assert_eq!(product.bytes, 4 * (4 * 8 + 8 * 8 + 4 * 8));
     assert!(product.at.contains("profile.rs"));

@@ -48,3 +48,29 @@ fn s7_outside_regions_ops_run_one_by_one() {
     e.force(&y).unwrap();
     assert_eq!(e.inspect().kernels, 3, "one program for each op");
 }
+
+#[test]
+fn other_shapes_need_no_other_kernels() {
+    let e = engine();
+    let step = |n: usize, m: usize| {
+        let x = e.full(F, &[n, m], 0.5);
+        let w = e.full(F, &[m, 8], 0.25).requires_grad_();
+        let y = (x.tanh() * 2.0 + &x).softmax().matmul(&w);
+        let y = y.t().exp().sum_axes(&[0], false);
+        y.mean().backward().unwrap();
+        w.sub_(&w.detach()).check().unwrap_err();
+        w.grad().unwrap().sum().item::<f32>().unwrap()
+    };
+    // What differs between few and many elements is seen first: loops may be cut in parts, scratch may be used.
+    let sizes = |i: usize| (17 + 3 * i, 33 + 5 * i);
+    let mut counts = Vec::new();
+    for i in 0..40 {
+        step(sizes(i).0, sizes(i).1);
+        counts.push(e.inspect().machine_kernels);
+    }
+    for i in 0..40 {
+        step(sizes(i).0 + 1, sizes(i).1 + 2);
+    }
+    assert_eq!(counts[39], e.inspect().machine_kernels, "{counts:?}");
+    assert!(counts[39] < 40, "{counts:?}");
+}

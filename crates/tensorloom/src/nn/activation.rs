@@ -65,7 +65,8 @@ pub fn soft_sign(x: &Tensor) -> Tensor {
 #[track_caller]
 pub fn silu(x: &Tensor) -> Tensor {
     real(x, |b, x| {
-        let op = activation::silu(&b.ty(x))?;
+        let types = [b.ty(x)];
+        let op = engine::composite("silu", &types, &[], || activation::silu(&types[0]))?;
         Ok(b.emit(op.into(), &[x])?[0])
     })
 }
@@ -81,7 +82,9 @@ pub fn swish(x: &Tensor) -> Tensor {
 pub fn gelu(x: &Tensor, approximate: bool) -> Tensor {
     let form = if approximate { activation::Gelu::Tanh } else { activation::Gelu::Erf };
     real(x, |b, x| {
-        let op = activation::gelu(&b.ty(x), form)?;
+        let types = [b.ty(x)];
+        let name = if approximate { "gelu_tanh" } else { "gelu" };
+        let op = engine::composite(name, &types, &[], || activation::gelu(&types[0], form))?;
         Ok(b.emit(op.into(), &[x])?[0])
     })
 }

@@ -20,7 +20,11 @@ pub use ir::composites::loss::CrossEntropy;
 pub fn cross_entropy(logits: &Tensor, labels: &Tensor, options: CrossEntropy) -> Tensor {
     write::one(&[logits, labels], |b, v| {
         let ignored = options.ignore_index;
-        let op = loss::cross_entropy(&b.ty(v[0]), &b.ty(v[1]), options)?;
+        let types = [b.ty(v[0]), b.ty(v[1])];
+        let ignore = ignored.map_or(f64::NAN, |i| i as f64);
+        let numbers = [ignore, options.label_smoothing, options.z_loss];
+        let make = || loss::cross_entropy(&types[0], &types[1], options);
+        let op = engine::composite("cross_entropy", &types, &numbers, make)?;
         let rows = b.emit(op.into(), v)?[0];
         let sum = b.sum_all(rows)?;
         let count = match ignored {
