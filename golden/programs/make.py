@@ -118,6 +118,26 @@ OPS = {
     "concat": lambda x, y, a: torch.cat([x, y], a),
     "stack": lambda x, y, a: torch.stack([x, y], a),
     "checkpoint": lambda x, y, k: checkpoint(bodies(k), x, y, use_reentrant=False),
+    "conv1d": lambda x, w, b, s, p, d, g: F.conv1d(x, w, b, s, p, d, g),
+    "conv2d": lambda x, w, b, s, p, d, g: F.conv2d(x, w, b, s, p, d, g),
+    "max_pool1d": lambda x, k, s, p: F.max_pool1d(x, k, s, p),
+    "max_pool2d": lambda x, k, s, p: F.max_pool2d(x, k, s, p),
+    "avg_pool1d": lambda x, k, s, p: F.avg_pool1d(x, k, s, p),
+    "avg_pool2d": lambda x, k, s, p: F.avg_pool2d(x, k, s, p),
+    "group_norm": lambda x, w, b, g: F.group_norm(x, g, w, b),
+    "embedding": lambda w, i: F.embedding(i, w),
+    "cross_entropy": lambda x, i, s: F.cross_entropy(x, i, label_smoothing=s),
+    "cross_entropy_ignore": lambda x, i, k: F.cross_entropy(x, i, ignore_index=k),
+    "nll_loss": lambda x, i: F.nll_loss(x, i),
+    "mse_loss": lambda x, y: F.mse_loss(x, y),
+    "l1_loss": lambda x, y: F.l1_loss(x, y),
+    "smooth_l1_loss": lambda x, y, b: F.smooth_l1_loss(x, y, beta=b),
+    "huber_loss": lambda x, y, b: F.huber_loss(x, y, delta=b),
+    "bce_with_logits": lambda x, y: F.binary_cross_entropy_with_logits(x, torch.sigmoid(y)),
+    "bce": lambda x, y: F.binary_cross_entropy(torch.sigmoid(x), torch.sigmoid(y)),
+    "kl_div": lambda x, y: F.kl_div(x, torch.softmax(y, -1), reduction="mean"),
+    "cosine_similarity": lambda x, y: F.cosine_similarity(x, y, dim=-1, eps=1e-8),
+    "prod": lambda x: x.prod(),
     "add_": lambda x, y: x.add_(y),
     "sub_": lambda x, y: x.sub_(y),
     "mul_": lambda x, y: x.mul_(y),
@@ -465,6 +485,58 @@ def steady(seed, p):
     )
 
 
+LAYERS = [
+    # op, then leaves by shape, labels as ("index", shape, classes), and words
+    ("conv1d", (2, 4, 9), (6, 4, 3), (6,), "1", "0", "1", "1"),
+    ("conv1d", (2, 4, 9), (6, 2, 3), (6,), "2", "1", "2", "2"),
+    ("conv2d", (1, 3, 6, 5), (4, 3, 3, 3), (4,), "1", "1", "1", "1"),
+    ("conv2d", (2, 4, 7, 7), (4, 1, 3, 3), (4,), "2", "2", "2", "4"),
+    ("max_pool1d", (2, 3, 9), "3", "2", "1"),
+    ("max_pool2d", (1, 2, 6, 6), "2", "2", "0"),
+    ("avg_pool1d", (2, 3, 8), "3", "2", "1"),
+    ("avg_pool2d", (1, 2, 6, 6), "3", "3", "1"),
+    ("group_norm", (2, 6, 4), (6,), (6,), "3"),
+    ("embedding", (5, 3), ("index", [2, 4], 5)),
+    ("cross_entropy", (4, 5), ("index", [4], 5), "0.0"),
+    ("cross_entropy", (4, 5), ("index", [4], 5), "0.2"),
+    ("cross_entropy_ignore", (6, 3), ("index", [6], 3), "1"),
+    ("nll_loss", (4, 5), ("index", [4], 5)),
+    ("mse_loss", (3, 4), (3, 4)),
+    ("l1_loss", (3, 4), (3, 4)),
+    ("smooth_l1_loss", (3, 4), (3, 4), "0.7"),
+    ("huber_loss", (3, 4), (3, 4), "0.7"),
+    ("bce_with_logits", (3, 4), (3, 4)),
+    ("bce", (3, 4), (3, 4)),
+    ("kl_div", (3, 4), (3, 4)),
+    ("cosine_similarity", (3, 4), (3, 4)),
+    ("prod", (5,)),
+]
+
+
+def layer(number, spec):
+    """One layer or loss, with the gradients of all that it is given."""
+    p = Program(1000 + number)
+    p.lines.append(f"program {number}")
+    words = [spec[0]]
+    for part in spec[1:]:
+        if isinstance(part, str):
+            words.append(part)
+        elif part[0] == "index":
+            words.append(p.index(part[1], part[2]))
+        else:
+            words.append(p.make(part, "leaf"))
+    name, square, total = p.fresh(), p.fresh(), p.fresh()
+    p.env[name] = p.run(words)
+    p.env[square] = p.env[name].square()
+    p.env[total] = p.env[square].sum()
+    p.env[total].backward()
+    p.lines += [f"{name} = {' '.join(words)}", f"{square} = square {name}", f"{total} = sum {square}", f"backward {total}"]
+    p.write("value", name, p.env[name])
+    for leaf in p.leaves:
+        p.write("grad", leaf, p.env[leaf].grad)
+    return "\n".join(p.lines)
+
+
 def main():
     out, number, seed, failing = [], 0, 0, 0
     while number < COUNT:
@@ -479,6 +551,7 @@ def main():
         failing += not alive
         number += 1
         out.append("\n".join(p.lines))
+    out += [layer(number + i, spec) for i, spec in enumerate(LAYERS)]
     path = HERE / "programs.golden"
     path.write_text("\n\n".join(out) + "\n")
     print(path, path.stat().st_size, "bytes,", failing, "programs whose backward fails")

@@ -147,20 +147,29 @@ fn train(engine: &Engine, c: &Config, reps: usize) -> tensorloom::Result<f64> {
     let ids = engine.randint(0, c.vocab as i64, &[c.batch, c.seq]);
     let targets = engine.randint(0, c.vocab as i64, &[c.batch, c.seq]);
     engine.force(&(ids.clone(), targets.clone(), model.parameters()))?;
-    let mut times = Vec::new();
-    for i in 0..reps + 2 {
-        let start = Instant::now();
+    let step = || -> tensorloom::Result<Tensor> {
         optimizer.zero_grad();
         let loss = model.loss(c, &ids, &targets);
         loss.backward()?;
         optimizer.step()?;
         engine.mark_step()?;
+        Ok(loss)
+    };
+    let mut times = Vec::new();
+    for i in 0..reps + 2 {
+        let start = Instant::now();
+        let loss = step()?;
         if i > 1 {
             times.push(start.elapsed().as_secs_f64());
         }
         if std::env::var_os("LOOM_SHOW").is_some() {
             eprintln!("step {i}: {:.3} ms, loss {}", start.elapsed().as_secs_f64() * 1e3, loss.item::<f32>()?);
         }
+    }
+    if std::env::var_os("LOOM_TIMES").is_some() {
+        let (done, profile) = engine.profile(step);
+        done?;
+        eprintln!("{profile}");
     }
     Ok(median(times))
 }

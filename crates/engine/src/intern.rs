@@ -13,6 +13,18 @@ use std::sync::{Arc, OnceLock};
 /// Ops kept; a program has few different ones.
 const LIMIT: usize = 8192;
 
+/// The one allocation of a unary op.
+pub(crate) fn unary(op: Unary) -> Arc<Op> {
+    static ALL: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
+    ALL.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[op as usize].clone()
+}
+
+/// The one allocation of a binary op.
+pub(crate) fn binary(op: Binary) -> Arc<Op> {
+    static ALL: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
+    ALL.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[op as usize].clone()
+}
+
 /// Ops by value.
 #[derive(Default)]
 pub(crate) struct Ops {
@@ -23,17 +35,9 @@ pub(crate) struct Ops {
 impl Ops {
     /// The one allocation of an op.
     pub(crate) fn get(&mut self, op: Op) -> Arc<Op> {
-        static UNARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
-        static BINARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
         let hash = match &op {
-            Op::Unary(u) => {
-                return UNARY.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[*u as usize]
-                    .clone();
-            }
-            Op::Binary(x) => {
-                return BINARY.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[*x as usize]
-                    .clone();
-            }
+            Op::Unary(u) => return unary(*u),
+            Op::Binary(x) => return binary(*x),
             // Large, or different every time.
             Op::Const(_) | Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
                 return Arc::new(op);

@@ -94,7 +94,7 @@ pub(crate) struct Node {
     pub(crate) device: u8,
     /// What it belongs to, for profiles.
     pub(crate) label: Label,
-    slot: Mutex<Slot>,
+    pub(crate) slot: Mutex<Slot>,
 }
 
 impl Node {

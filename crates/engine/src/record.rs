@@ -5,15 +5,16 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::execute::is_free_view;
-use crate::node::{Args, Node, Ref, Saved, Work};
+use crate::intern;
+use crate::node::{Args, Node, Ref, Saved, Slot, Work};
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
 use crate::view;
 use ir::error::TypeError;
-use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Value, Values};
+use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A builder that also takes numbers written by the user.
 pub(crate) trait Record: Build {
@@ -96,7 +97,7 @@ impl<'a> LazyBuild<'a> {
         bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
     }
 
-    fn push(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
+    fn push(&mut self, op: Arc<Op>, args: &[Value]) -> ir::Result<Values> {
         let types: SmallVec<[Type; 4]> = args.iter().map(|v| self.refs[v.0 as usize].ty().clone()).collect();
         let outs = op.infer(&types).map_err(|problem| {
             let (op, loc) = (op.name().to_string(), self.at.clone());
@@ -107,24 +108,41 @@ impl<'a> LazyBuild<'a> {
         let tracked = self.grad
             && refs.iter().any(|r| r.node.tracked)
             && outs.iter().any(|t| t.dtype.is_float())
-            && !matches!(op, Op::StopGradient(_));
+            && !matches!(*op, Op::StopGradient(_));
         let base = if is_free_view(&op) { self.bases[args[0].0 as usize] } else { None };
         let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
-        let key = self.state.node_key();
-        let op = self.state.ops.get(op);
-        let mut node = Node::new(key, Work::Op(op), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
-        node.device = device;
-        if !saved.is_empty() {
-            node.slot().saved = saved;
+        let node = Arc::new(Node {
+            key: self.state.node_key(),
+            work: Work::Op(op),
+            types: SmallVec::from_vec(outs),
+            at: self.at.clone(),
+            leaf: None,
+            tracked,
+            straight: false,
+            device,
+            label: context::label(),
+            slot: Mutex::new(Slot { args: refs, saved, ..Slot::default() }),
+        });
+        if node.types.len() == 1 {
+            return Ok(Values::from_elem(self.import(Ref { node, out: 0 }, base), 1));
         }
-        let node = Arc::new(node);
         Ok((0..node.types.len() as u32).map(|out| self.import(Ref { node: node.clone(), out }, base)).collect())
     }
 }
 
 impl Build for LazyBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
+        let op = self.state.ops.get(op);
         self.push(op, args)
+    }
+
+    // Most of what is recorded: these ops are there already, and an op is large.
+    fn unary(&mut self, op: Unary, x: Value) -> ir::Result<Value> {
+        Ok(self.push(intern::unary(op), &[x])?[0])
+    }
+
+    fn binary(&mut self, op: Binary, a: Value, b: Value) -> ir::Result<Value> {
+        Ok(self.push(intern::binary(op), &[a, b])?[0])
     }
 
     fn ty(&self, v: Value) -> Type {

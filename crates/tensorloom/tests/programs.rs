@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use tensorloom::nn::Layer;
 use tensorloom::{Backward, Engine, ScatterReduce, Tensor, nn, no_grad, np};
 
 struct Machine {
@@ -123,6 +124,45 @@ impl Machine {
                 let k = int(3) as usize;
                 self.engine.checkpoint(&args, |(x, y): (Tensor, Tensor)| body(k, &x, &y)).unwrap()
             }
+            "conv1d" | "conv2d" => {
+                let size = |i: usize| int(i) as usize;
+                let s = nn::Sliding { stride: size(4), padding: size(5), dilation: size(6), groups: size(7) };
+                let f = if words[0] == "conv1d" { nn::conv1d } else { nn::conv2d };
+                f(x, t(2), Some(t(3)), s)
+            }
+            "max_pool1d" | "max_pool2d" | "avg_pool1d" | "avg_pool2d" => {
+                let size = |i: usize| int(i) as usize;
+                let p = nn::Pooling { window: size(2), stride: size(3), padding: size(4) };
+                match words[0] {
+                    "max_pool1d" => nn::max_pool1d(x, p),
+                    "max_pool2d" => nn::max_pool2d(x, p),
+                    "avg_pool1d" => nn::avg_pool1d(x, p),
+                    _ => nn::avg_pool2d(x, p),
+                }
+            }
+            "group_norm" => {
+                let (weight, bias, groups) = (t(2).clone(), t(3).clone(), int(4) as usize);
+                nn::GroupNorm { weight, bias, groups, eps: 1e-5 }.forward(x)
+            }
+            "embedding" => x.embedding(t(2)),
+            "cross_entropy" => {
+                let options = nn::CrossEntropy { label_smoothing: num(3), ..nn::CrossEntropy::default() };
+                nn::cross_entropy(x, t(2), options)
+            }
+            "cross_entropy_ignore" => {
+                let options = nn::CrossEntropy { ignore_index: Some(int(3) as i64), ..nn::CrossEntropy::default() };
+                nn::cross_entropy(x, t(2), options)
+            }
+            "nll_loss" => nn::nll_loss(x, t(2)),
+            "mse_loss" => nn::mse_loss(x, t(2)),
+            "l1_loss" => nn::l1_loss(x, t(2)),
+            "smooth_l1_loss" => nn::smooth_l1_loss(x, t(2), num(3)),
+            "huber_loss" => nn::huber_loss(x, t(2), num(3)),
+            "bce_with_logits" => nn::binary_cross_entropy_with_logits(x, &t(2).sigmoid()),
+            "bce" => nn::binary_cross_entropy(&x.sigmoid(), &t(2).sigmoid()),
+            "kl_div" => nn::kl_div(x, &t(2).softmax()),
+            "cosine_similarity" => nn::cosine_similarity(x, t(2), -1, 1e-8),
+            "prod" => x.prod(),
             "add_" => x.add_(t(2)),
             "sub_" => x.sub_(t(2)),
             "mul_" => x.mul_(t(2)),

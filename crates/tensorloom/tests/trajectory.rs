@@ -110,6 +110,7 @@ fn golden() -> Golden {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum How {
     Lazy,
+    ByOp,
     Compiled,
     Checkpointed,
     CheckpointedInRegion,
@@ -127,7 +128,11 @@ fn train(how: How, g: &Golden) -> (Vec<f32>, StateDict) {
         optimizer.zero_grad();
         let loss = model.loss(&ids, &labels, checkpoint);
         loss.backward().unwrap();
-        optimizer.step().unwrap();
+        if how == How::ByOp {
+            optimizer.step_by_op().unwrap()
+        } else {
+            optimizer.step().unwrap()
+        }
         loss
     };
     let region = compile(&step);
@@ -137,7 +142,7 @@ fn train(how: How, g: &Golden) -> (Vec<f32>, StateDict) {
         assert!((optimizer.lrs()[0] / g.lrs[i] - 1.0).abs() < 1e-12, "the rate of step {i}");
         let batch = (ids.index(0, i as isize), labels.index(0, i as isize));
         let loss = match how {
-            How::Lazy | How::Checkpointed => step(batch),
+            How::Lazy | How::ByOp | How::Checkpointed => step(batch),
             _ => region.call(batch).unwrap(),
         };
         losses.push(loss.item::<f32>().unwrap());
@@ -151,7 +156,7 @@ fn train(how: How, g: &Golden) -> (Vec<f32>, StateDict) {
 fn four_ways_of_training_are_one() {
     let g = golden();
     let mut all = Vec::new();
-    for how in [How::Lazy, How::Compiled, How::Checkpointed, How::CheckpointedInRegion] {
+    for how in [How::Lazy, How::ByOp, How::Compiled, How::Checkpointed, How::CheckpointedInRegion] {
         let (losses, finals) = train(how, &g);
         for (i, (a, b)) in losses.iter().zip(&g.losses).enumerate() {
             assert!((a / b - 1.0).abs() < 1e-4, "{how:?}, step {i}: {a}, PyTorch {b}");

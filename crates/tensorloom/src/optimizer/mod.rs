@@ -39,6 +39,7 @@ pub use sgd::Sgd;
 
 use crate::nn::StateDict;
 use crate::{DType, Element, Literal, Result, Tensor, engine_of, no_grad, profile, write};
+use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
 
 /// Parameters that are trained with the same numbers.
@@ -120,9 +121,27 @@ pub trait Optimizer {
     /// Changes one parameter. Gradients are not recorded here.
     fn update(&self, u: Update<'_>) -> Result<()>;
 
-    /// Changes every parameter that has a gradient.
+    /// Changes every parameter that has a gradient. Outside of a region the step is one of its own, so that the ops of an
+    /// update are one kernel.
     #[track_caller]
     fn step(&self) -> Result<()> {
+        let engine = self.shared().lock().groups.iter().flat_map(|g| &g.params).find_map(|p| p.engine().cloned());
+        let Some(engine) = engine.filter(|_| !::engine::compose::is_tracing()) else {
+            return self.step_by_op();
+        };
+        let failed = RefCell::new(None);
+        let region = engine.compile(|()| {
+            if let Err(e) = self.step_by_op() {
+                failed.replace(Some(e));
+            }
+        });
+        no_grad(|| profile::phase(profile::Phase::Optimizer, || region.call(())))?;
+        failed.into_inner().map_or(Ok(()), Err)
+    }
+
+    /// [`Optimizer::step`], recorded op by op.
+    #[track_caller]
+    fn step_by_op(&self) -> Result<()> {
         let mut state = self.shared().lock();
         let State { groups, slots } = &mut *state;
         let mut slots = slots.iter_mut();
