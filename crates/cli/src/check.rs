@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
-use crate::disk::load;
+use crate::run::load_program;
 use lang::Diagnostic;
 use lang::diagnostic::{Style, render_all, sort_and_dedup, to_json};
 use lang::resolve::Program;
@@ -32,7 +32,7 @@ pub(crate) fn check(args: &Args) -> Result<Outcome, Usage> {
     let mut outcome = Outcome::Clean;
     let mut json = Vec::new();
     for file in &args.words {
-        let program = load(file)?;
+        let program = load_program(file)?;
         let findings = findings(&program);
         if findings.iter().any(Diagnostic::is_error) {
             outcome = Outcome::Mistakes;
@@ -66,7 +66,7 @@ pub(crate) fn fmt(args: &Args) -> Result<Outcome, Usage> {
             }
             Ok(tidy) => std::fs::write(file, tidy).map_err(|e| Usage(format!("{file}: {e}")))?,
             Err(findings) => {
-                let program = load(file)?;
+                let program = load_program(file)?;
                 draw(&program, &findings);
                 outcome = Outcome::Mistakes;
             }

@@ -3,7 +3,7 @@
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
 use crate::check::{draw, findings};
-use crate::disk::load;
+use crate::run::{load_program, threads};
 use ir::{DType, Literal, Scalar, Type};
 use lang::Diagnostic;
 use lang::ast::{DeclKind, TypeKind};
@@ -35,7 +35,7 @@ pub(crate) fn dtype(args: &Args) -> Result<DType, Usage> {
 
 /// The declaration to work on, or `None` after its mistakes were drawn.
 fn target(args: &Args) -> Result<Option<Target>, Usage> {
-    let program = load(args.word("a file")?)?;
+    let program = load_program(args.word("a file")?)?;
     let found = findings(&program);
     if found.iter().any(Diagnostic::is_error) {
         draw(&program, &found);
@@ -183,10 +183,6 @@ fn schema(lowered: &Lowered) -> Vec<serde_json::Value> {
             })
         })
         .collect()
-}
-
-pub(crate) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {

@@ -7,7 +7,7 @@
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
-use crate::compile::threads;
+use crate::run::threads;
 use compiler::loops::Kernel;
 use compiler::program::{Step, Trip};
 use compiler::{Backend, Bindings, Options};

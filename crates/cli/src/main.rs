@@ -1,13 +1,17 @@
-//! The `loom` command: look at `.module` files, run HuggingFace directories.
+//! The `loom` command: train models, run HuggingFace directories, look at `.module` files. Without words it trains the
+//! default.
 //!
 //! Exit codes: 0 clean, 1 mistakes found in a file of the language, 2 wrong use or bad input (one line, with the remedy).
 
 mod args;
+mod bench;
 mod check;
 mod compile;
-mod disk;
+mod doctor;
 mod graph;
+mod progress;
 mod run;
+mod train;
 
 use args::{Args, Usage};
 use std::process::ExitCode;
@@ -28,6 +32,12 @@ enum Outcome {
 }
 
 const COMMANDS: &[Command] = &[
+    Command {
+        name: "train",
+        options: train::TRAIN,
+        run: train::train,
+        about: "loom train [--model NAME|FILE.module|DIR] [--data PATH] [--config run.toml] [--out DIR] [--steps N] [--batch N] [--seq N] [--lr X] [--dtype f32|bf16] [--grad-accum N] [--checkpoint-every N] [--resume] [--seed N] [--threads N] [--lora rank=8,alpha=16,targets=q,v] [--device cpu] ..",
+    },
     Command {
         name: "check",
         options: check::CHECK,
@@ -75,7 +85,7 @@ const COMMANDS: &[Command] = &[
         name: "generate",
         options: run::GENERATE,
         run: run::generate,
-        about: "loom generate DIR --ids 1,5,7 --max-new 32 [--greedy] [--json] [--dtype f32|bf16]",
+        about: "loom generate DIR --prompt TEXT | --ids 1,5,7 [--max-new 32] [--greedy] [--temperature 0.8] [--top-k 40] [--top-p 0.95] [--seed 1] [--json] [--dtype f32|bf16]",
     },
     Command {
         name: "export",
@@ -83,6 +93,19 @@ const COMMANDS: &[Command] = &[
         run: run::export,
         about: "loom export DIR --out DIR: read a HuggingFace directory and write it back",
     },
+    Command {
+        name: "merge",
+        options: run::MERGE,
+        run: run::merge,
+        about: "loom merge ADAPTER --out DIR [--base DIR]: an adapter merged into its model",
+    },
+    Command {
+        name: "bench",
+        options: bench::BENCH,
+        run: bench::bench,
+        about: "loom bench [--threads N]: how fast this machine multiplies, trains and generates",
+    },
+    Command { name: "doctor", options: &[], run: doctor::doctor, about: "loom doctor: what this machine can do" },
 ];
 
 fn main() -> ExitCode {
@@ -98,10 +121,10 @@ fn main() -> ExitCode {
 }
 
 fn dispatch(words: &[String]) -> Result<Outcome, Usage> {
-    let Some(name) = words.first() else {
-        help();
-        return Ok(Outcome::Clean);
-    };
+    // Nothing asked: train the default.
+    let default = ["train".to_string()];
+    let words = if words.is_empty() { &default[..] } else { words };
+    let name = &words[0];
     if matches!(name.as_str(), "--help" | "-h" | "help") {
         help();
         return Ok(Outcome::Clean);
@@ -113,6 +136,13 @@ fn dispatch(words: &[String]) -> Result<Outcome, Usage> {
     };
     if words[1..].iter().any(|word| word == "--help" || word == "-h") {
         println!("{}", command.about);
+        if command.name == "train" {
+            for (name, _, about) in models::train::NAMES {
+                println!("  --{name:<18} {about}");
+            }
+            println!("  --{:<18} settings from a file: steps = 500", "config");
+            println!("  --{:<18} go on from the newest checkpoint in --out", "resume");
+        }
         return Ok(Outcome::Clean);
     }
     let args = Args::parse(&words[1..], command.options, command.about)?;

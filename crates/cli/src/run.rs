@@ -1,27 +1,70 @@
-//! `loom eval`, `loom generate` and `loom export`: HuggingFace directories.
+//! `loom eval`, `loom generate`, `loom export` and `loom merge`: HuggingFace directories.
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
-use crate::compile::{dtype, threads};
+use crate::compile::dtype;
 use cpu::Cpu;
-use models::{Error, Model, NamedTensor};
+use lang::resolve::Program;
+use models::{Adapter, Error, Model, NamedTensor, Sampling, Tokenizer};
+use std::io::Write;
 use std::path::Path;
 
 pub(crate) const EVAL: &[Flag] = &[("ids", true), ("labels", true), ("out", true), ("dtype", true), ("threads", true)];
-pub(crate) const GENERATE: &[Flag] =
-    &[("ids", true), ("max-new", true), ("greedy", false), ("json", false), ("dtype", true), ("threads", true)];
+pub(crate) const GENERATE: &[Flag] = &[
+    ("ids", true),
+    ("prompt", true),
+    ("max-new", true),
+    ("greedy", false),
+    ("temperature", true),
+    ("top-k", true),
+    ("top-p", true),
+    ("seed", true),
+    ("json", false),
+    ("dtype", true),
+    ("threads", true),
+];
+pub(crate) const MERGE: &[Flag] = &[("out", true), ("base", true), ("dtype", true)];
 pub(crate) const EXPORT: &[Flag] = &[("out", true), ("dtype", true)];
 
+pub(crate) fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A program of the language from a file or the library.
+pub(crate) fn load_program(name: &str) -> Result<Program, Usage> {
+    models::load_program(name).map_err(usage)
+}
+
+/// The model of a directory; of an adapter's directory, the adapter merged into its base.
 fn load(args: &Args) -> Result<Model, Usage> {
     let dir = args.word("the directory")?;
     if !Path::new(dir).is_dir() {
         return Err(Usage(format!("{dir}: not a directory; give a HuggingFace model directory")));
     }
-    Model::load(Path::new(dir), dtype(args)?).map_err(usage)
+    let (dir, dtype) = (Path::new(dir), dtype(args)?);
+    if dir.join("adapter_config.json").is_file() {
+        return adapted(dir, None, dtype);
+    }
+    Model::load(dir, dtype).map_err(usage)
+}
+
+/// An adapter's base with the adapter merged into it.
+fn adapted(dir: &Path, base: Option<&str>, dtype: ir::DType) -> Result<Model, Usage> {
+    let base = match base {
+        Some(base) => base.to_string(),
+        None => Adapter::base_of(dir).map_err(usage)?,
+    };
+    if !Path::new(&base).is_dir() {
+        return Err(Usage(format!("{base}: the adapter's model is not there; name its directory with `--base`")));
+    }
+    let mut model = Model::load(Path::new(&base), dtype).map_err(usage)?;
+    let adapter = Adapter::read(dir, &model).map_err(usage)?;
+    model.merge(&adapter);
+    Ok(model)
 }
 
 /// One line, whatever went wrong.
-fn usage(error: Error) -> Usage {
+pub(crate) fn usage(error: Error) -> Usage {
     Usage(error.to_string().trim_end().to_string())
 }
 
@@ -46,20 +89,83 @@ pub(crate) fn eval(args: &Args) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
-pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
-    args.required("ids")?;
-    let ids = args.ids("ids")?;
-    let [prompt] = &ids[..] else {
-        return Err(Usage("`--ids` may be given once: one prompt at a time".into()));
+/// How tokens are chosen: the most probable one unless a temperature, a number or a share is given.
+fn sampling(args: &Args) -> Result<Sampling, Usage> {
+    let number = |name: &str, default: f64, valid: fn(f64) -> bool| match args.value(name) {
+        None => Ok(default),
+        Some(text) => match text.parse::<f64>() {
+            Ok(x) if valid(x) => Ok(x),
+            _ => Err(Usage(format!("`--{name} {text}` is out of range: temperatures are above 0, shares from 0 to 1"))),
+        },
     };
-    let max_new = args.number("max-new", 32)?;
+    let asked = ["temperature", "top-k", "top-p"].iter().any(|name| args.has(name));
+    if args.has("greedy") && asked {
+        return Err(Usage("`--greedy` always takes the best token: leave out temperature, top-k and top-p".into()));
+    }
+    if !asked && (args.has("greedy") || !args.has("prompt")) {
+        return Ok(Sampling::GREEDY);
+    }
+    let seed = match args.value("seed") {
+        None => 1,
+        Some(text) => text.parse().map_err(|_| Usage(format!("`--seed` needs a whole number, got `{text}`")))?,
+    };
+    Ok(Sampling {
+        temperature: number("temperature", 0.8, |t| t > 0.0 && t.is_finite())?,
+        top_k: if args.has("top-k") { args.number("top-k", 0)? } else { 0 },
+        top_p: number("top-p", if asked { 1.0 } else { 0.95 }, |p| p > 0.0 && p <= 1.0)?,
+        seed,
+    })
+}
+
+pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
+    let ids = args.ids("ids")?;
+    let sampling = sampling(args)?;
+    let (prompt, tokenizer) = match (&ids[..], args.value("prompt")) {
+        ([ids], None) => (ids.clone(), None),
+        ([], Some(text)) => {
+            let dir = Path::new(args.word("the directory")?);
+            if !dir.is_dir() {
+                return Err(Usage(format!("{}: not a directory; give a HuggingFace model directory", dir.display())));
+            }
+            let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
+            let mut ids = tokenizer.encode(text).map_err(usage)?;
+            if ids.is_empty() {
+                ids.extend(tokenizer.end());
+            }
+            (ids, Some(tokenizer))
+        }
+        ([], None) => return Err(Usage("`--prompt TEXT` or `--ids 1,5,7` is missing".into())),
+        _ => return Err(Usage("one prompt at a time: `--prompt` or `--ids`, once".into())),
+    };
     let model = load(args)?;
-    let found = model.generate(prompt, max_new, &backend(args)?).map_err(usage)?;
+    let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
+    let most = match (args.has("max-new"), &tokenizer) {
+        (false, Some(_)) => 256.min(room.max(1)),
+        _ => args.number("max-new", 32)?,
+    };
+    let backend = backend(args)?;
+    let end = tokenizer.as_ref().and_then(Tokenizer::end);
+    let mut stream = tokenizer.as_ref().map(Tokenizer::stream);
+    let show = !args.has("json");
+    if let (true, Some(text)) = (show, args.value("prompt")) {
+        print!("{text}");
+    }
+    let mut heard = |id: i32| {
+        if Some(id) == end {
+            return false;
+        }
+        if let (true, Some(stream)) = (show, &mut stream) {
+            print!("{}", stream.push(id).unwrap_or_default());
+            let _ = std::io::stdout().flush();
+        }
+        true
+    };
+    let found = model.generate_with(&prompt, most, &sampling, &backend, &mut heard).map_err(usage)?;
     let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
-    if args.has("json") {
-        println!("[{}]", text.join(", "));
-    } else {
-        println!("{}", text.join(","));
+    match (args.has("json"), &tokenizer) {
+        (true, _) => println!("[{}]", text.join(", ")),
+        (false, None) => println!("{}", text.join(",")),
+        (false, Some(_)) => println!(),
     }
     let rest = found.ids.len().saturating_sub(1) as f64 / found.rest.as_secs_f64().max(1e-9);
     let first = found.first.as_secs_f64();
@@ -68,6 +174,26 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
     } else {
         eprintln!("first token after {first:.3} s");
     }
+    Ok(Outcome::Clean)
+}
+
+pub(crate) fn merge(args: &Args) -> Result<Outcome, Usage> {
+    let out = args.required("out")?.to_string();
+    let dir = Path::new(args.word("the adapter's directory")?);
+    if !dir.join("adapter_config.json").is_file() {
+        return Err(Usage(format!("{}: no adapter_config.json here; give the directory of an adapter", dir.display())));
+    }
+    let model = adapted(dir, args.value("base"), dtype(args)?)?;
+    model.export(Path::new(&out)).map_err(usage)?;
+    let base = args.value("base").map_or_else(|| Adapter::base_of(dir).map_err(usage), |base| Ok(base.to_string()))?;
+    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
+        let from = Path::new(&base).join(name);
+        if from.is_file() {
+            let to = Path::new(&out).join(name);
+            std::fs::copy(&from, &to).map_err(|e| Usage(format!("{}: {e}", to.display())))?;
+        }
+    }
+    println!("{out}: {} parameters, the adapter merged into them", model.parameter_count());
     Ok(Outcome::Clean)
 }
 

@@ -46,6 +46,8 @@ impl Cpu {
         match self.target {
             Some(Target::Avx512) => Isa::Avx512,
             Some(Target::Avx2) => Isa::Avx2,
+            #[cfg(feature = "cranelift")]
+            Some(Target::Portable) => Isa::Portable,
             None => Isa::Portable,
         }
     }
@@ -61,6 +63,8 @@ impl Backend for Cpu {
         let target = match self.target {
             Some(Target::Avx512) => "avx512",
             Some(Target::Avx2) => "avx2",
+            #[cfg(feature = "cranelift")]
+            Some(Target::Portable) => "cranelift",
             None => "reference",
         };
         format!("cpu ({target}, {} threads)", self.pool.threads())

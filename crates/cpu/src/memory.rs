@@ -66,7 +66,7 @@ fn layout(bytes: usize) -> Option<Layout> {
 
 /// Asks for large pages under a large block: fewer misses of the address cache. It is a hint; refusal is no fault.
 fn large_pages(ptr: *mut u8, bytes: usize) {
-    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[cfg(all(target_os = "linux", target_arch = "x86_64", not(miri)))]
     {
         const PAGE: usize = 2 << 20;
         let start = ptr.align_offset(PAGE);
@@ -76,7 +76,7 @@ fn large_pages(ptr: *mut u8, bytes: usize) {
             unsafe { libc::madvise(ptr.wrapping_add(start).cast(), len, libc::MADV_HUGEPAGE) };
         }
     }
-    #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+    #[cfg(not(all(target_os = "linux", target_arch = "x86_64", not(miri))))]
     let _ = (ptr, bytes);
 }
 
@@ -119,5 +119,51 @@ fn check(offset: usize, len: usize, bytes: usize) -> Result<()> {
     match offset.checked_add(len) {
         Some(end) if end <= bytes => Ok(()),
         _ => Err(Error::Bindings(format!("bytes {offset}..+{len} of a buffer of {bytes}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_zeroed_and_written_inside_their_bounds() {
+        for bytes in [0, 1, 63, 64, 65, 4096, 5 << 20] {
+            let b = HostBuffer::new(bytes).unwrap();
+            assert!((b.as_ptr() as usize).is_multiple_of(ALIGN));
+            let mut all = vec![1; bytes];
+            b.read(0, &mut all).unwrap();
+            assert!(all.iter().all(|x| *x == 0));
+            assert!(b.write(bytes, &[1]).is_err() && b.read(usize::MAX, &mut [0]).is_err());
+            if bytes > 0 {
+                b.write(bytes - 1, &[7]).unwrap();
+                let mut last = [0];
+                b.read(bytes - 1, &mut last).unwrap();
+                assert_eq!(last, [7]);
+            }
+        }
+    }
+
+    #[test]
+    fn parts_keep_their_block_and_other_memory_its_owner() {
+        let whole = Arc::new(HostBuffer::new(256).unwrap());
+        let part = HostBuffer::part(&whole, 64, 128).unwrap();
+        assert!(HostBuffer::part(&whole, 192, 65).is_err());
+        drop(whole);
+        part.write(127, &[3]).unwrap();
+
+        #[repr(align(64))]
+        struct Block([u8; 64]);
+        let mut owned = Box::new(Block([5; 64]));
+        let ptr = NonNull::new(owned.0.as_mut_ptr()).unwrap();
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(std::sync::Mutex::new(Vec::<u8>::new()));
+        // SAFETY: the box lives until the end of the test, and nothing else touches it meanwhile.
+        let foreign = unsafe { HostBuffer::from_raw(ptr, 64, owner.clone()) };
+        assert_eq!(Arc::strong_count(&owner), 2);
+        let mut got = [0; 64];
+        foreign.read(0, &mut got).unwrap();
+        assert_eq!(got, [5; 64]);
+        drop(foreign);
+        assert_eq!(Arc::strong_count(&owner), 1);
     }
 }

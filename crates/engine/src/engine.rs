@@ -19,7 +19,7 @@ use crate::tree::Tree;
 use compiler::Backend;
 use ir::{DType, Element, Graph, Literal, Loc, Type, Values};
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -62,7 +62,6 @@ pub(crate) struct Shared {
     pub(crate) vjps: Mutex<Lru<(Graph, usize), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,
-    pub(crate) detect_nan: AtomicBool,
     /// Bytes copied between devices.
     pub(crate) transferred: AtomicU64,
 }
@@ -154,7 +153,6 @@ impl Engine {
             vjps: Mutex::new(Lru::new(256)),
             handles: AtomicU64::new(0),
             profiling: Profiling::default(),
-            detect_nan: AtomicBool::new(false),
             transferred: AtomicU64::new(0),
         };
         Engine { shared: Arc::new(shared) }
@@ -167,7 +165,7 @@ impl Engine {
     /// A tensor from data in row-major order.
     #[track_caller]
     pub fn tensor<T: Element>(&self, data: &[T], shape: &[usize]) -> Tensor {
-        let at = Loc::caller();
+        let at = context::place(&Loc::caller());
         let n = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         if n != Some(data.len()) {
             let reason = format!("{} elements don't fill shape {shape:?}", data.len());
@@ -183,6 +181,7 @@ impl Engine {
     }
 
     pub(crate) fn literal_at(&self, literal: &Literal, at: &Loc) -> Tensor {
+        let at = &context::place(at);
         if context::trace().is_some() {
             let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
             return record(at, 1, Some(self), &[], f).swap_remove(0);

@@ -41,6 +41,15 @@ pub enum Error {
     #[error("a compiled region touched state outside its interface: {0}")]
     CompiledIllegalLocAccess(String),
 
+    /// A NaN that [`crate::set_debug_nans`] found.
+    #[error("{op} at {at} makes NaN of operands that have none")]
+    MadeNan {
+        /// The op.
+        op: String,
+        /// The line that wrote it.
+        at: Loc,
+    },
+
     // §16.2 misuse.
     /// A tensor was used as a number.
     #[error("a tensor is no number: read it with item() or to_vec()")]
@@ -172,20 +181,6 @@ pub enum Error {
         at: Loc,
         /// Why.
         cause: compiler::Error,
-    },
-    /// A NaN where there was none, while the engine looks for them.
-    #[error(
-        "{op} made a NaN of numbers{}{}",
-        at_place(at),
-        if *replayed { ", and so it does in the interpreter" } else { ", though in the interpreter it does not" }
-    )]
-    NanProduced {
-        /// The op.
-        op: String,
-        /// Where it was written.
-        at: Loc,
-        /// Whether the interpreter gives a NaN too.
-        replayed: bool,
     },
     /// The engine is running something already.
     #[error("the engine is busy with {holder}; {wanted} must wait until it is done")]

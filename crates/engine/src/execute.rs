@@ -34,6 +34,8 @@ struct Planned {
     locs: BTreeMap<LocId, PlannedLoc>,
     commits: BTreeMap<BaseId, u64>,
     done: Vec<Token>,
+    /// The first NaN, if they are looked for; what follows runs all the same.
+    nan: Option<Error>,
     order: Vec<PlanRecord>,
 }
 
@@ -46,10 +48,11 @@ impl Shared {
         }
         let plan = crate::plan::plan(&self.state(), roots);
         match self.run_plan(&plan) {
-            Ok(planned) => {
+            Ok(mut planned) => {
+                let nan = planned.nan.take();
                 self.commit(planned);
                 self.flush_pools();
-                Ok(())
+                nan.map_or(Ok(()), Err)
             }
             Err(e) => {
                 self.poison(&e);
@@ -63,7 +66,8 @@ impl Shared {
         for (i, item) in plan.items.iter().enumerate() {
             match item {
                 Item::Node(node) => {
-                    self.run_node(node)?;
+                    let nan = self.run_node(node)?;
+                    planned.nan = planned.nan.take().or(nan);
                     planned.order.extend(PlanRecord::beside(node));
                 }
                 Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), &mut planned)?,
@@ -75,7 +79,9 @@ impl Shared {
         Ok(planned)
     }
 
-    fn run_node(&self, node: &Arc<Node>) -> Result<()> {
+    /// Runs a node; gives the error of a NaN that it made, if asked to look.
+    fn run_node(&self, node: &Arc<Node>) -> Result<Option<Error>> {
+        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types[0], node.at));
         let args: SmallVec<[Stored; 4]> = {
             let slot = node.slot();
             slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
@@ -109,11 +115,9 @@ impl Shared {
                 args.iter().map(|a| a.ty.bytes()).sum::<usize>() + values.iter().map(|v| v.ty.bytes()).sum::<usize>();
             self.note(node, start, bytes, steps);
         }
-        if self.detects_nan() {
-            self.look_for_nan(node, &args, &values)?;
-        }
+        let nan = self.made_nan(node, &args, &values);
         node.finish(values);
-        Ok(())
+        Ok(nan)
     }
 
     fn run_op(&self, node: &Node, op: &Arc<Op>, args: &[Stored]) -> Result<Vec<Stored>> {

@@ -4,9 +4,9 @@
 //! Backward's nodes belong to the module of the op they are the derivative of.
 
 use crate::context;
+use crate::debug::Live;
 use crate::engine::{Engine, Shared};
 use crate::kernels;
-use crate::leaks::Leak;
 use crate::node::{Node, Work};
 use crate::pool::PoolStats;
 use crate::storage::Stored;
@@ -171,13 +171,13 @@ impl Engine {
     pub fn profile<R>(&self, f: impl FnOnce() -> R) -> (R, Profile) {
         let p = &self.shared.profiling;
         let pools = || self.shared.devices.iter().map(|d| d.pool.stats()).collect::<Vec<_>>();
-        let leaks = self.check_leaks().len();
+        let leaks = self.live().len();
         *p.recording() = Some(Recording { began: Instant::now(), records: Vec::new(), pools: pools(), leaks });
         p.on.store(true, Ordering::Relaxed);
         let result = f();
         p.on.store(false, Ordering::Relaxed);
         let ended = p.recording().take();
-        let held = self.check_leaks();
+        let held = self.live();
         let profile = match ended {
             Some(r) => Profile {
                 wall: r.began.elapsed(),
@@ -207,7 +207,7 @@ pub struct Profile {
     /// Tensors that were held before.
     pub held_before: usize,
     /// What is held after.
-    pub held: Vec<Leak>,
+    pub held: Vec<Live>,
 }
 
 /// Sums of one row.

@@ -1,14 +1,15 @@
 //! From a configuration to a model of the standard library and its sizes.
 
-use crate::config::Config;
+use crate::config::{Config, constant};
 use crate::error::{Error, Result};
 use ir::{DType, Type};
-use lang::ast::{ConfigEntry, ConfigValue, ExprKind, SectionKind, WeightMapping};
+use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, SectionKind, WeightMapping};
 use lang::consteval::Value;
 use lang::diagnostic::{Style, render_all};
 use lang::library::{WithLibrary, models};
 use lang::lower::{Lowered, Options, lower};
-use lang::resolve::{ItemRef, MemoryLoader, Program};
+use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
+use serde_json::Value as Json;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -29,6 +30,9 @@ impl Architecture {
     /// The model that a `config.json` asks for.
     pub(crate) fn of(config: &Config, path: &Path) -> Result<Architecture> {
         let fault = |reason: String| Error::Config { path: path.to_path_buf(), reason };
+        if let Some(own) = config.json.get("tensorloom") {
+            return written_in(own).ok_or_else(|| fault("the field `tensorloom` has no model in it".into()))?;
+        }
         let wanted =
             config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
         let mut known = Vec::new();
@@ -49,6 +53,75 @@ impl Architecture {
         }
         known.sort();
         Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))
+    }
+
+    /// A model of the library by its short name, such as `llama`.
+    pub fn of_library(name: &str, given: BTreeMap<String, Value>) -> Result<Architecture> {
+        let path = format!("std/models/{name}");
+        if !models().any(|known| known == path) {
+            let names: Vec<&str> = models().filter_map(|path| path.rsplit('/').next()).collect();
+            return Err(Error::Input(format!("no model `{name}` in the library: there are {}", names.join(", "))));
+        }
+        Architecture::of_program(Program::load(&path, &WithLibrary(MemoryLoader::new())), None, given)
+    }
+
+    /// A model of a program: the one with this name, or the first.
+    pub fn of_program(program: Program, name: Option<&str>, given: BTreeMap<String, Value>) -> Result<Architecture> {
+        let mut findings = program.diagnostics.clone();
+        findings.extend(lang::check::check(&program).diagnostics);
+        findings.retain(lang::Diagnostic::is_error);
+        if !findings.is_empty() {
+            return Err(Error::Language(render_all(&program.sources, &findings, Style::Plain)));
+        }
+        let items = program.files.first().map_or(0, |file| file.ast.items.len());
+        let found = (0..items).map(|item| ItemRef { file: 0, item }).find(|item| {
+            let decl = program.decl(*item).filter(|decl| decl.kind == DeclKind::Model);
+            decl.is_some_and(|decl| name.is_none_or(|name| decl.name.name == name))
+        });
+        let item = found.ok_or_else(|| {
+            let file = program.sources.iter().next().map_or("", |(_, file)| file.name());
+            Error::Input(format!("{file}: declares no model{}", name.map_or(String::new(), |n| format!(" `{n}`"))))
+        })?;
+        let mut all = defaults(&program, item);
+        for (key, value) in given {
+            if !all.contains_key(&key) && !header(&program, item).contains(&key) {
+                let known = header(&program, item).join(", ");
+                return Err(Error::Input(format!("the model has no parameter `{key}`: there are {known}")));
+            }
+            all.insert(key, value);
+        }
+        let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
+        Ok(Architecture { program, item, name, given: all })
+    }
+
+    /// A configuration that [`Architecture::of`] reads back to this model. Models of the library get HuggingFace's fields;
+    /// others carry their files along.
+    pub(crate) fn to_config(&self) -> Json {
+        let mut json = serde_json::Map::new();
+        let entries = hf_config(&self.program, self.item).unwrap_or_default();
+        let architecture = text(entries, "architecture");
+        let file = self.program.files.first().map_or("", |file| file.path.as_str());
+        json.insert("architectures".into(), vec![architecture.unwrap_or(&self.name)].into());
+        json.insert("model_type".into(), file.strip_prefix("std/models/").unwrap_or("tensorloom").into());
+        let defaults = defaults(&self.program, self.item);
+        for (name, field) in mapped_fields(entries) {
+            let Some(value) = self.given.get(&name).and_then(to_json) else { continue };
+            // Sizes of 0 mean "by default", and a plain table of rotations needs no further words.
+            let spare = value == 0 || name.starts_with("rope_") && defaults.get(&name) == self.given.get(&name);
+            if !spare {
+                set(&mut json, &field, value);
+            }
+        }
+        if !file.starts_with("std/") {
+            let files = self.program.files.iter().filter(|file| !file.path.starts_with("std/"));
+            let texts: serde_json::Map<String, Json> =
+                files.map(|file| (file.path.clone(), self.program.sources.file(file.id).text().into())).collect();
+            let given: serde_json::Map<String, Json> =
+                self.given.iter().filter_map(|(name, value)| Some((name.clone(), to_json(value)?))).collect();
+            let own = serde_json::json!({ "file": file, "model": self.name, "given": given, "files": texts });
+            json.insert("tensorloom".into(), own);
+        }
+        Json::Object(json)
     }
 
     /// The forward graph for a batch of sequences, or one step of decoding with caches.
@@ -110,4 +183,91 @@ fn given(entries: &[ConfigEntry], config: &Config) -> BTreeMap<String, Value> {
             _ => None,
         })
         .collect()
+}
+
+/// The model that `to_config` wrote along with its files.
+fn written_in(own: &Json) -> Option<Result<Architecture>> {
+    let mut loader = MemoryLoader::new();
+    for (path, text) in own.get("files")?.as_object()? {
+        loader = loader.with(path, "v1.0.0", text.as_str()?);
+    }
+    let given = own.get("given")?.as_object()?;
+    let given = given.iter().filter_map(|(name, value)| Some((name.clone(), constant(value)?))).collect();
+    let program = Program::load(own.get("file")?.as_str()?, &WithLibrary(loader));
+    Some(Architecture::of_program(program, own.get("model")?.as_str(), given))
+}
+
+fn header(program: &Program, item: ItemRef) -> Vec<String> {
+    let view = ModuleView::new(program, item);
+    let params = view.iter().flat_map(|view| &view.header);
+    params
+        .filter_map(|param| match param {
+            Param::Named { name, .. } => Some(name.name.clone()),
+            Param::Elided(_) => None,
+        })
+        .collect()
+}
+
+/// Parameters whose default is a plain number, word or truth.
+fn defaults(program: &Program, item: ItemRef) -> BTreeMap<String, Value> {
+    let view = ModuleView::new(program, item);
+    let params = view.iter().flat_map(|view| &view.header);
+    params
+        .filter_map(|param| {
+            let Param::Named { name, default: Some(default), .. } = param else { return None };
+            let value = match &default.peel().kind {
+                ExprKind::Int(n) => Value::int(*n),
+                ExprKind::Float(x) => Value::Float(Some(*x)),
+                ExprKind::Str(text) => Value::Str(text.clone()),
+                ExprKind::Bool(value) => Value::bool(*value),
+                _ => return None,
+            };
+            Some((name.name.clone(), value))
+        })
+        .collect()
+}
+
+/// Pairs of a parameter and the field that holds it.
+fn mapped_fields(entries: &[ConfigEntry]) -> Vec<(String, String)> {
+    let maps = entries.iter().filter(|entry| entry.key.name == "param_mapping");
+    let pairs = maps.filter_map(|entry| match &entry.value {
+        ConfigValue::Map(entries) => Some(entries),
+        _ => None,
+    });
+    let field = |expr: &lang::ast::Expr| match &expr.peel().kind {
+        ExprKind::Call(callee, args) if callee.as_name() == Some("first") => {
+            Some(args.first()?.value.as_path()?.to_string())
+        }
+        _ => Some(expr.as_path()?.to_string()),
+    };
+    let pairs = pairs.flatten().filter_map(|entry| match &entry.value {
+        ConfigValue::Expr(expr) => Some((entry.key.name.clone(), field(expr)?)),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+fn to_json(value: &Value) -> Option<Json> {
+    Some(match value {
+        Value::Int(_) => value.as_int()?.into(),
+        Value::Float(x) => (*x)?.into(),
+        Value::Bool(lang::consteval::Truth::Known(value)) => (*value).into(),
+        Value::Str(text) | Value::Word(text) => text.as_str().into(),
+        _ => return None,
+    })
+}
+
+/// Sets a field by its dotted name.
+fn set(json: &mut serde_json::Map<String, Json>, path: &str, value: Json) {
+    match path.split_once('.') {
+        None => {
+            json.insert(path.to_string(), value);
+        }
+        Some((first, rest)) => {
+            let inner = json.entry(first).or_insert_with(|| Json::Object(serde_json::Map::new()));
+            if let Some(inner) = inner.as_object_mut() {
+                set(inner, rest, value);
+            }
+        }
+    }
 }

@@ -38,6 +38,15 @@ impl Checkpoint {
         } else {
             return Err(fault(dir, "neither model.safetensors nor model.safetensors.index.json is there"));
         };
+        Checkpoint::open_all(dir, paths)
+    }
+
+    /// Opens one safetensors file.
+    pub fn open_file(path: &Path) -> Result<Checkpoint> {
+        Checkpoint::open_all(path, vec![path.to_path_buf()])
+    }
+
+    fn open_all(dir: &Path, paths: Vec<PathBuf>) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint { dir: dir.to_path_buf(), shards: Vec::new(), places: BTreeMap::new() };
         for path in paths {
             let map = File::open(&path)
@@ -56,6 +65,11 @@ impl Checkpoint {
             checkpoint.shards.push((path, map));
         }
         Ok(checkpoint)
+    }
+
+    /// All bytes of the first file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.shards.first().map_or(&[], |(_, map)| &map[..])
     }
 
     /// The directory.

@@ -82,7 +82,8 @@ fn whole(x: f64) -> Value {
     if x.fract() == 0.0 { Value::int(x as i64) } else { Value::Float(Some(x)) }
 }
 
-fn constant(json: &Json) -> Option<Value> {
+/// A field as a constant of the language.
+pub(crate) fn constant(json: &Json) -> Option<Value> {
     match json {
         Json::Bool(value) => Some(Value::bool(*value)),
         Json::Number(number) => match number.as_i64() {

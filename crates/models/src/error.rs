@@ -77,3 +77,10 @@ pub enum Error {
 
 /// Results of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// A file that could not be read or written.
+    pub(crate) fn file(path: &std::path::Path, reason: impl std::fmt::Display) -> Error {
+        Error::File { path: path.to_path_buf(), reason: reason.to_string() }
+    }
+}

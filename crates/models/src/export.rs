@@ -32,9 +32,7 @@ impl Model {
             }
         }
         write_tensors(&dir.join("model.safetensors"), &tensors)?;
-        let path = dir.join("config.json");
-        let text = serde_json::to_string_pretty(&self.config).map_err(|e| fault(&path, e))?;
-        std::fs::write(&path, text + "\n").map_err(|e| fault(&path, e))
+        write_file(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())
     }
 }
 
@@ -54,9 +52,41 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
     }
     // transformers asks for the format before it reads.
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
-    let partial = path.with_extension("safetensors.partial");
+    let partial = partial(path);
     safetensors::serialize_to_file(views, Some(metadata), &partial).map_err(|e| fault(&partial, format!("{e:?}")))?;
-    std::fs::rename(&partial, path).map_err(|e| fault(path, e))
+    move_into_place(&partial, path)
+}
+
+/// Writes a file, whole or not at all.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let partial = partial(path);
+    std::fs::write(&partial, bytes).map_err(|e| {
+        let _ = std::fs::remove_file(&partial);
+        fault(path, e)
+    })?;
+    move_into_place(&partial, path)
+}
+
+/// The name under which a file is written before it has all its bytes.
+pub(crate) fn partial(path: &Path) -> std::path::PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".partial");
+    path.with_file_name(name)
+}
+
+/// Gives a finished file its name once its bytes are on disk, then has the new name itself written.
+pub(crate) fn move_into_place(partial: &Path, path: &Path) -> Result<()> {
+    let synced = std::fs::File::open(partial).and_then(|file| file.sync_all());
+    synced.and_then(|()| std::fs::rename(partial, path)).map_err(|e| {
+        let _ = std::fs::remove_file(partial);
+        fault(path, e)
+    })?;
+    // Folders can't be opened everywhere; where they can, the new name must survive a crash too.
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if let Ok(folder) = std::fs::File::open(folder) {
+        let _ = folder.sync_all();
+    }
+    Ok(())
 }
 
 fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {

@@ -1,9 +1,10 @@
-//! Greedy generation with a cache: the prompt in one run, then one token a run, by programs that serve every length up
-//! to the cache's capacity.
+//! Generation with a cache: the prompt in one run, then one token a run, by programs that serve every length up to the
+//! cache's capacity.
 
 use crate::checkpoint::from_bytes;
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::sample::Sampling;
 use crate::session::{Buffer, Session, upload};
 use compiler::Backend;
 use std::time::{Duration, Instant};
@@ -25,6 +26,18 @@ const BLOCK: usize = 64;
 impl Model {
     /// The most probable continuation of a prompt.
     pub fn generate(&self, prompt: &[i32], max_new: usize, backend: &dyn Backend) -> Result<Generation> {
+        self.generate_with(prompt, max_new, &Sampling::GREEDY, backend, &mut |_| true)
+    }
+
+    /// A continuation of a prompt. Each new id is shown to `heard` at once, which says whether to go on.
+    pub fn generate_with(
+        &self,
+        prompt: &[i32],
+        max_new: usize,
+        sampling: &Sampling,
+        backend: &dyn Backend,
+        heard: &mut dyn FnMut(i32) -> bool,
+    ) -> Result<Generation> {
         let started = Instant::now();
         let length = self.check_ids(&[prompt.to_vec()])?;
         if let Some(most) = self.architecture.size("max_seq").filter(|most| length + max_new > *most) {
@@ -39,9 +52,11 @@ impl Model {
         let mut step = self.decoder(length, capacity, backend, &params)?;
         let mut input = prompt.to_vec();
         let mut position = 0;
+        let mut random = sampling.random();
         while ids.len() < max_new {
             let from = Instant::now();
-            let id = step.advance(&input, position)?;
+            let logits = step.advance(&input, position)?;
+            let id = sampling.choose(&logits, &mut random) as i32;
             position += input.len();
             ids.push(id);
             if ids.len() == 1 {
@@ -53,6 +68,9 @@ impl Model {
                 }
             } else {
                 rest += from.elapsed();
+            }
+            if !heard(id) {
+                break;
             }
             input = vec![id];
         }
@@ -79,8 +97,8 @@ struct Decoder {
 }
 
 impl Decoder {
-    /// Runs tokens at a position; gives the most probable next one.
-    fn advance(&mut self, ids: &[i32], position: usize) -> Result<i32> {
+    /// Runs tokens at a position; gives the logits of the next one.
+    fn advance(&mut self, ids: &[i32], position: usize) -> Result<Vec<f32>> {
         let position = i32::try_from(position).map_err(|_| Error::Input("the sequence is too long".into()))?;
         self.session.write_ints(self.params, ids.iter().copied())?;
         self.session.write_ints(self.params + 1, std::iter::once(position))?;
@@ -90,16 +108,9 @@ impl Decoder {
             std::mem::swap(&mut bindings.inputs[self.params + 2 + i], &mut bindings.outputs[1 + i]);
         }
         let (ty, bytes) = self.session.read(0)?;
-        let logits = from_bytes(&bytes, ty.dtype);
+        let mut logits = from_bytes(&bytes, ty.dtype);
         let vocabulary = ty.shape.last().copied().unwrap_or(1);
-        let last = &logits[logits.len() - vocabulary..];
-        let best = last.iter().enumerate().fold(
-            (0, f32::NEG_INFINITY),
-            |best, (i, &x)| {
-                if x > best.1 { (i, x) } else { best }
-            },
-        );
-        Ok(best.0 as i32)
+        Ok(logits.split_off(logits.len() - vocabulary))
     }
 
     /// Goes on where another program stopped: caches have the same types.

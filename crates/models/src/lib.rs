@@ -1,4 +1,4 @@
-//! HuggingFace directories in and out.
+//! HuggingFace directories in and out, training, generation.
 //!
 //! `config.json` chooses a model of the language's standard library and its sizes; the model's own `hf_mapping` says
 //! which tensors of the checkpoint make up which parameter. Evaluation, gradients and generation run the lowered graph
@@ -7,19 +7,40 @@
 mod architecture;
 mod checkpoint;
 mod config;
+mod disk;
 mod error;
 mod evaluate;
 mod export;
+mod fresh;
 mod generate;
+mod lora;
 mod mapping;
 mod model;
+mod random;
+mod sample;
 mod session;
+mod tokenizer;
+pub mod train;
 
 pub use architecture::Architecture;
 pub use checkpoint::Checkpoint;
+pub use disk::load_program;
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, NamedTensor};
-pub use export::write_tensors;
+pub use export::{write_file, write_tensors};
 pub use generate::Generation;
+pub use lora::{Adapter, LoraOptions};
 pub use mapping::{Part, Slice, Sources};
 pub use model::Model;
+pub use random::Random;
+pub use sample::Sampling;
+pub use tokenizer::{END, TextStream, Tokenizer};
+
+/// The README's snippets and the tutorial's are compiled and run with the documentation.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/tutorial.md")]
+    struct Tutorial;
+}

@@ -43,7 +43,12 @@ impl Sources {
 }
 
 /// The sources of every parameter, in order.
+/// A model without a mapping keeps the names of its text.
 pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Sources>> {
+    if architecture.mappings().is_empty() {
+        let own = |param: &Parameter| Part { tensor: param.path.clone(), transposed: false };
+        return Ok(params.iter().map(|p| Sources::Whole(Slice { parts: vec![own(p)], dim: 0 })).collect());
+    }
     params.iter().map(|param| source(architecture, param)).collect()
 }
 

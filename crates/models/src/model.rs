@@ -21,11 +21,12 @@ pub(crate) struct Piece {
     pub(crate) shape: Vec<usize>,
     /// The dtype that it was stored in.
     pub(crate) stored: Dtype,
-    transposed: bool,
+    pub(crate) transposed: bool,
     /// The index of the first dimension that it belongs to, for stacked parameters.
-    index: Option<usize>,
-    dim: usize,
-    start: usize,
+    pub(crate) index: Option<usize>,
+    /// Where it begins along this dimension of the parameter.
+    pub(crate) dim: usize,
+    pub(crate) start: usize,
 }
 
 /// A model of the library with the weights of a HuggingFace directory.
@@ -63,6 +64,33 @@ impl Model {
         }
         reject_unused(&checkpoint, &pieces)?;
         Ok(Model { architecture, params, dtype, weights, pieces, config: config.json })
+    }
+
+    /// The longest sequence the model takes, if it has a limit.
+    pub fn max_sequence(&self) -> Option<usize> {
+        self.architecture.size("max_seq")
+    }
+
+    /// The same model with the elements of every parameter given anew.
+    pub(crate) fn with_values(&self, values: &[Vec<f32>]) -> Model {
+        Model {
+            architecture: self.architecture.clone(),
+            params: self.params.clone(),
+            dtype: self.dtype,
+            weights: values.iter().map(|values| to_bytes(values, self.dtype)).collect(),
+            pieces: self.pieces.clone(),
+            config: self.config.clone(),
+        }
+    }
+
+    /// Names the token that ends a text in the configuration, unless it names one already.
+    pub(crate) fn set_end(&mut self, end: Option<i32>) {
+        if let (Some(fields), Some(end)) = (self.config.as_object_mut(), end) {
+            let named = fields.get("eos_token_id").is_some_and(|id| !id.is_null());
+            if !named {
+                fields.insert("eos_token_id".into(), end.into());
+            }
+        }
     }
 
     /// How many tokens the model knows, if its configuration says so.

@@ -127,7 +127,7 @@ fn main() -> Result<()> {
     let region = compile(&step);
     let mut random = 1u64;
     let mut batch = || {
-        let (mut ids, mut labels) = (Vec::new(), Vec::new());
+        let (mut ids, mut labels) = (Vec::<i64>::new(), Vec::<i64>::new());
         for _ in 0..BATCH {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let start = (random >> 33) as usize % (text.len() - CONTEXT - 1);

@@ -44,15 +44,8 @@ impl Build for Tx {
         self.b.ty(v)
     }
 
-    /// Nodes keep their places, so that an error in a derivative names the user's line; those without one are written here.
     fn inline(&mut self, graph: &Graph, args: &[Value]) -> Result<Vec<Value>> {
-        let here = self.b.loc.clone();
-        let outs = graph.inline_with(args, |node, operands| {
-            self.b.loc = if node.loc == Loc::Unknown { here.clone() } else { node.loc.clone() };
-            self.b.emit(node.op.clone(), operands)
-        });
-        self.b.loc = here;
-        outs
+        self.b.inline(graph, args)
     }
 }
 

@@ -229,7 +229,7 @@ impl From<compiler::Error> for Error {
             compiler::Error::Graph(e) => Error::PlanningFailed(e.to_string()),
             compiler::Error::Bindings(e) => Error::InvalidArg(e),
             compiler::Error::Backend(e) => Error::Backend(e),
-            compiler::Error::Internal(e) => Error::PlanningFailed(e),
+            compiler::Error::Internal(e) | compiler::Error::Program(e) => Error::PlanningFailed(e),
         }
     }
 }

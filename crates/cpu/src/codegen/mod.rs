@@ -10,7 +10,8 @@
 //! `lower`. To inline an op: one arm in `lower/arith.rs` or a function under `math`; without it the op is evaluated lane
 //! by lane in `helper`, which is slow but right for every op and dtype.
 //!
-//! On other machines, and on x86-64 without AVX2 and FMA, [`compile`] says [`CodegenError::Unsupported`].
+//! On other machines, and on x86-64 without AVX2 and FMA, the feature `cranelift` compiles kernels for whatever that
+//! library knows, one lane at a time; without it [`compile`] says [`CodegenError::Unsupported`].
 
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod analyse;
@@ -23,7 +24,7 @@ mod emit;
 mod enc;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod exec;
-#[cfg(all(unix, target_arch = "x86_64"))]
+#[cfg(any(all(unix, target_arch = "x86_64"), feature = "cranelift"))]
 mod helper;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod hoist;
@@ -35,6 +36,8 @@ mod lower;
 mod math;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod pool;
+#[cfg(feature = "cranelift")]
+mod portable;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod regalloc;
 #[cfg(all(test, unix, target_arch = "x86_64"))]
@@ -54,6 +57,9 @@ pub enum Target {
     Avx2,
     /// AVX-512 F, BW, DQ, VL: 512-bit vectors and mask registers.
     Avx512,
+    /// Any machine that Cranelift knows, one lane at a time.
+    #[cfg(feature = "cranelift")]
+    Portable,
 }
 
 impl Target {
@@ -67,10 +73,18 @@ impl Target {
             match (avx2, avx512) {
                 (true, true) => Some(Target::Avx512),
                 (true, false) => Some(Target::Avx2),
-                _ => None,
+                _ => Target::otherwise(),
             }
         }
         #[cfg(not(target_arch = "x86_64"))]
+        Target::otherwise()
+    }
+
+    /// What is left without an instruction set that the generator knows.
+    fn otherwise() -> Option<Target> {
+        #[cfg(feature = "cranelift")]
+        return Some(Target::Portable);
+        #[cfg(not(feature = "cranelift"))]
         None
     }
 }
@@ -94,11 +108,19 @@ pub type Entry = unsafe extern "C" fn(bufs: *const *mut u8, sizes: *const i64, b
 
 /// A kernel as machine code.
 pub struct CompiledKernel {
-    #[cfg(all(unix, target_arch = "x86_64"))]
     /// Keeps the mapping alive.
-    _code: exec::Code,
+    #[expect(dead_code, reason = "it is held, not read")]
+    code: Mapping,
     entry: Entry,
     size: usize,
+}
+
+#[expect(dead_code, reason = "they are held, not read")]
+enum Mapping {
+    #[cfg(all(unix, target_arch = "x86_64"))]
+    Own(exec::Code),
+    #[cfg(feature = "cranelift")]
+    Portable(portable::Code),
 }
 
 impl CompiledKernel {
@@ -109,11 +131,13 @@ impl CompiledKernel {
 
     /// The code, followed by its constants.
     pub fn bytes(&self) -> &[u8] {
-        #[cfg(all(unix, target_arch = "x86_64"))]
-        // SAFETY: the mapping holds so many bytes, is readable, and is not written again.
-        return unsafe { std::slice::from_raw_parts(self._code.start(), self.size) };
-        #[cfg(not(all(unix, target_arch = "x86_64")))]
-        &[]
+        // SAFETY: the mapping holds so many bytes from its entry on, is readable, and is not written again.
+        unsafe { std::slice::from_raw_parts(self.entry as *const u8, self.size) }
+    }
+
+    #[cfg(feature = "cranelift")]
+    pub(crate) fn portable(code: portable::Code, entry: Entry, size: usize) -> CompiledKernel {
+        CompiledKernel { code: Mapping::Portable(code), entry, size }
     }
 
     /// The address to call.
@@ -141,6 +165,10 @@ impl std::fmt::Debug for CompiledKernel {
 /// Compiles a kernel for a target that this machine has.
 #[cfg(all(unix, target_arch = "x86_64"))]
 pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, CodegenError> {
+    #[cfg(feature = "cranelift")]
+    if target == Target::Portable {
+        return portable::compile(kernel);
+    }
     match (Target::detect(), target) {
         (None, _) | (Some(Target::Avx2), Target::Avx512) => return Err(CodegenError::Unsupported),
         _ => {}
@@ -149,7 +177,7 @@ pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, Codege
     let code = exec::Code::new(&bytes)?;
     // SAFETY: the code was made for this signature.
     let entry = unsafe { std::mem::transmute::<*const u8, Entry>(code.start()) };
-    Ok(CompiledKernel { _code: code, entry, size: bytes.len() })
+    Ok(CompiledKernel { code: Mapping::Own(code), entry, size: bytes.len() })
 }
 
 /// The bytes of a kernel's code, position independent.
@@ -164,8 +192,14 @@ fn assemble(kernel: &Kernel, target: Target) -> Result<Vec<u8>, CodegenError> {
     Ok(emit::emit(&code.insts, &code.classes, &alloc, &code.pool, target, code.labels))
 }
 
+/// Compiles a kernel for this machine.
+#[cfg(all(not(all(unix, target_arch = "x86_64")), feature = "cranelift"))]
+pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
+    portable::compile(kernel)
+}
+
 /// Says that this machine has no code generator.
-#[cfg(not(all(unix, target_arch = "x86_64")))]
+#[cfg(not(any(all(unix, target_arch = "x86_64"), feature = "cranelift")))]
 pub fn compile(_kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
     Err(CodegenError::Unsupported)
 }

@@ -1,13 +1,13 @@
-//! Profiles, leaks, and the line that made a NaN.
+//! Profiles, and what is still held.
 
 use crate::{F, engine, vec1};
-use engine::{Error, Phase, module, no_grad, phase};
+use engine::{Phase, module, no_grad, phase};
 
 #[test]
 fn a_profile_names_phases_modules_and_ops() {
     let e = engine();
     let w = e.full(F, &[8, 8], 0.1).requires_grad_();
-    let x = e.full(F, &[4, 8], 1.0);
+    let x = e.tensor(&[1.0f32; 32], &[4, 8]);
     let step = || {
         let y = module("first", || module("inner", || x.matmul(&w)));
         let loss = module("second", || y.tanh()).sum();
@@ -49,46 +49,12 @@ fn a_region_shows_its_steps_and_how_much_it_fuses() {
 }
 
 #[test]
-fn leaks_name_the_line() {
+fn what_is_held_names_its_line() {
     let e = engine();
     let kept = vec1(&e, &[1.0]).exp();
-    let leaks = e.check_leaks();
+    let leaks = e.live();
     assert_eq!(leaks.len(), 1);
     assert!(leaks[0].at.to_string().contains("profile.rs"), "{leaks:?}");
     drop(kept);
-    assert!(e.check_leaks().is_empty());
-}
-
-#[test]
-fn a_nan_is_traced_to_its_line() {
-    let e = engine();
-    e.detect_nan(true);
-    let x = vec1(&e, &[1.0, -1.0]);
-    let fine = x.exp().sum();
-    assert!(fine.item::<f32>().is_ok());
-    let line = line!() + 1;
-    let bad = x.log();
-    match (bad * 2.0).sum().item::<f32>() {
-        Err(Error::NanProduced { op, at, replayed: true }) => {
-            assert_eq!(op, "log");
-            assert!(at.to_string().contains(&format!("profile.rs:{line}:")), "{at}");
-        }
-        r => panic!("{r:?}"),
-    }
-}
-
-#[test]
-fn a_nan_inside_a_region_is_traced_to_its_line() {
-    let e = engine();
-    e.detect_nan(true);
-    let line = line!() + 1;
-    let f = e.compile(|x: engine::Tensor| (&x + 1.0).exp() * (&x - 3.0).sqrt());
-    let y = f.call(vec1(&e, &[1.0])).unwrap();
-    match y.to_vec::<f32>() {
-        Err(Error::NanProduced { op, at, replayed: true }) => {
-            assert_eq!(op, "sqrt");
-            assert!(at.to_string().contains(&format!("profile.rs:{line}:")), "{at}");
-        }
-        r => panic!("{r:?}"),
-    }
+    assert!(e.live().is_empty());
 }

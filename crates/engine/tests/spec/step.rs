@@ -50,7 +50,7 @@ fn s7_outside_regions_ops_run_one_by_one() {
 }
 
 #[test]
-fn other_shapes_need_no_other_kernels() {
+fn programs_for_other_shapes_share_their_machine_code() {
     let e = engine();
     let step = |n: usize, m: usize| {
         let x = e.full(F, &[n, m], 0.5);
@@ -61,16 +61,11 @@ fn other_shapes_need_no_other_kernels() {
         w.sub_(&w.detach()).check().unwrap_err();
         w.grad().unwrap().sum().item::<f32>().unwrap()
     };
-    // What differs between few and many elements is seen first: loops may be cut in parts, scratch may be used.
-    let sizes = |i: usize| (17 + 3 * i, 33 + 5 * i);
-    let mut counts = Vec::new();
-    for i in 0..40 {
-        step(sizes(i).0, sizes(i).1);
-        counts.push(e.inspect().machine_kernels);
+    // Sizes are arguments; what is left differs by classes of sizes: whether loops are cut in parts, and in how many.
+    for i in 0..60 {
+        step(17 + 3 * i, 33 + 5 * i);
     }
-    for i in 0..40 {
-        step(sizes(i).0 + 1, sizes(i).1 + 2);
-    }
-    assert_eq!(counts[39], e.inspect().machine_kernels, "{counts:?}");
-    assert!(counts[39] < 40, "{counts:?}");
+    let seen = e.inspect();
+    assert!(seen.kernels > 500, "every shape has its programs: {}", seen.kernels);
+    assert!(seen.machine_kernels < 60, "{}", seen.machine_kernels);
 }

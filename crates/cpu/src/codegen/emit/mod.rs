@@ -32,7 +32,7 @@ const K_SCRATCH: u8 = 7;
 pub(crate) fn files(t: Target) -> Files<'static> {
     match t {
         Target::Avx512 => Files { gpr: &GPRS, vec: &LOW, mask: &[1, 2, 3, 4, 5, 6], vec_bytes: 64 },
-        Target::Avx2 => Files { gpr: &GPRS, vec: LOW.split_at(14).0, mask: &[], vec_bytes: 32 },
+        _ => Files { gpr: &GPRS, vec: LOW.split_at(14).0, mask: &[], vec_bytes: 32 },
     }
 }
 

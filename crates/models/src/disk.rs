@@ -1,12 +1,12 @@
 //! Files of the language on disk, behind the standard library.
 
-use crate::args::Usage;
+use crate::error::{Error, Result};
 use lang::library::WithLibrary;
 use lang::resolve::{Loaded, Loader, Program};
 use std::path::Path;
 
 /// Files on disk, by path without extension.
-pub(crate) struct Disk;
+struct Disk;
 
 impl Loader for Disk {
     fn read(&self, path: &str, _major: Option<u32>) -> Option<Loaded> {
@@ -29,7 +29,7 @@ impl Loader for Disk {
 }
 
 /// Loads a file, or a file of the library by its path or a model's name: `std/models/llama`, `llama`.
-pub(crate) fn load(name: &str) -> Result<Program, Usage> {
+pub fn load_program(name: &str) -> Result<Program> {
     let path = name.strip_suffix(".module").unwrap_or(name);
     let file = format!("{path}.module");
     let path = if Path::new(&file).is_file() || path.starts_with("std/") {
@@ -44,9 +44,12 @@ pub(crate) fn load(name: &str) -> Result<Program, Usage> {
     Ok(Program::load(&path, &WithLibrary(Disk)))
 }
 
-pub(crate) fn unreadable(file: &str) -> Usage {
+fn unreadable(file: &str) -> Error {
     match std::fs::read_to_string(file) {
-        Ok(_) => Usage(format!("{file}: expected a .module file")),
-        Err(error) => Usage(format!("{file}: {error}; give a .module file or a model of the library, such as llama")),
+        Ok(_) => Error::file(Path::new(file), "expected a .module file"),
+        Err(error) => Error::file(
+            Path::new(file),
+            format!("{error}; give a .module file or a model of the library, such as llama"),
+        ),
     }
 }

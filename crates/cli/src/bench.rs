@@ -1,0 +1,80 @@
+//! `loom bench`: how fast this machine multiplies, trains and generates.
+
+use crate::Outcome;
+use crate::args::{Args, Flag, Usage};
+use crate::run::{threads, usage};
+use compiler::{Backend, Bindings, Options};
+use cpu::Cpu;
+use ir::{Build, Builder, DType};
+use models::train::{AdamW, Batch, StepSizes, Trainer};
+use models::{Architecture, Model, Random};
+use std::time::{Duration, Instant};
+
+pub(crate) const BENCH: &[Flag] = &[("threads", true)];
+
+pub(crate) fn bench(args: &Args) -> Result<Outcome, Usage> {
+    if let Some(word) = args.words.first() {
+        return Err(Usage(format!("unexpected `{word}`: loom bench [--threads N]")));
+    }
+    let cpu = Cpu::new(args.number("threads", threads())?);
+    println!("{}", cpu.name());
+    for n in [256, 512, 1024] {
+        let rate = matmul(&cpu, n).map_err(|e| Usage(e.to_string()))?;
+        println!("{:<34}{:>8.0} GFLOP/s", format!("product of {n} × {n}, f32"), rate / 1e9);
+    }
+    for dtype in [DType::F32, DType::BF16] {
+        let rate = training(&cpu, dtype).map_err(usage)?;
+        println!("{:<34}{rate:>8.0} tokens/s", format!("training the default Llama, {dtype}"));
+    }
+    let found = model(DType::F32)?.generate(&[1; 32], 128, &cpu).map_err(usage)?;
+    println!("{:<34}{:>8.1} ms", "first token after 32, compiling", found.first.as_secs_f64() * 1e3);
+    println!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.rest.as_secs_f64());
+    Ok(Outcome::Clean)
+}
+
+/// Floating-point operations a second of a square product: the best of several runs.
+pub(crate) fn matmul(cpu: &Cpu, n: usize) -> compiler::Result<f64> {
+    let mut b = Builder::new();
+    let (x, y) = (b.input(DType::F32, &[n, n]), b.input(DType::F32, &[n, n]));
+    let z = b.matmul(x, y)?;
+    let executable = cpu.load(compiler::compile(&b.finish(&[z]), cpu, &Options::default())?)?;
+    let mut bindings = Bindings::for_program(executable.program(), cpu)?;
+    let ones: Vec<u8> = 1f32.to_le_bytes().repeat(n * n);
+    bindings.inputs.iter().try_for_each(|buffer| buffer.write(0, &ones))?;
+    let mut best = Duration::MAX;
+    for _ in 0..20 {
+        let started = Instant::now();
+        executable.run(&mut bindings)?;
+        best = best.min(started.elapsed());
+    }
+    Ok(2.0 * (n as f64).powi(3) / best.as_secs_f64())
+}
+
+/// The default's Llama.
+fn model(dtype: DType) -> Result<Model, Usage> {
+    let sizes = [("vocab_size", 1024), ("d_model", 128), ("n_layers", 6), ("heads", 4), ("kv_heads", 2)];
+    let sizes = sizes.into_iter().chain([("d_ff", 384), ("max_seq", 256)]);
+    let mut given: std::collections::BTreeMap<_, _> =
+        sizes.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
+    given.insert("tied".into(), lang::consteval::Value::bool(true));
+    let architecture = Architecture::of_library("llama", given).map_err(usage)?;
+    Model::fresh(architecture, dtype, 1).map_err(usage)
+}
+
+/// Tokens a second of training: the best of several steps.
+fn training(cpu: &Cpu, dtype: DType) -> models::Result<f64> {
+    let model = model(dtype).map_err(|Usage(text)| models::Error::Input(text))?;
+    let sizes = StepSizes { rows: 8, seq: 128, accumulate: 1 };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+    let mut trainer = Trainer::new(model, None, sizes, adam, cpu)?;
+    let mut random = Random::new(1, 1);
+    let mut ids = || (0..8 * 128).map(|_| random.below(1024) as i32).collect::<Vec<i32>>();
+    let batch = Batch { ids: ids(), labels: ids() };
+    let mut best = Duration::MAX;
+    for step in 0..20 {
+        let started = Instant::now();
+        trainer.step(&batch, 1e-3, step)?;
+        best = best.min(started.elapsed());
+    }
+    Ok(1024.0 / best.as_secs_f64())
+}

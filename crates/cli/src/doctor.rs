@@ -1,0 +1,70 @@
+//! `loom doctor`: what this machine can do.
+
+use crate::Outcome;
+use crate::args::{Args, Usage};
+use crate::bench;
+use crate::run::threads;
+use compiler::Backend;
+use cpu::Cpu;
+use std::path::Path;
+
+pub(crate) fn doctor(args: &Args) -> Result<Outcome, Usage> {
+    if let Some(word) = args.words.first() {
+        return Err(Usage(format!("unexpected `{word}`: loom doctor takes no words")));
+    }
+    let cpu = Cpu::new(threads());
+    let line = |name: &str, value: String| println!("{name:<16}{value}");
+    line("loom", env!("CARGO_PKG_VERSION").to_string());
+    line("system", format!("{} on {}", std::env::consts::OS, std::env::consts::ARCH));
+    line("device", cpu.name());
+    line("cores", threads().to_string());
+    line("kernels", kernels());
+    line("memory", memory());
+    line(
+        "products",
+        match bench::matmul(&cpu, 512) {
+            Ok(rate) => format!("{:.0} GFLOP/s (f32, 512 × 512)", rate / 1e9),
+            Err(error) => format!("failed: {error}"),
+        },
+    );
+    line("writing here", writable());
+    line("gpu", "not supported yet".to_string());
+    Ok(Outcome::Clean)
+}
+
+fn kernels() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let wide = std::arch::is_x86_feature_detected!("avx512f");
+        let middle = std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma");
+        match (wide, middle) {
+            (true, _) => "generated machine code, AVX-512".to_string(),
+            (false, true) => "generated machine code, AVX2".to_string(),
+            _ => "reference evaluator (slow): this processor lacks AVX2 and FMA".to_string(),
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        "reference evaluator (slow): code is generated for x86-64 only so far".to_string()
+    }
+}
+
+fn memory() -> String {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = |name: &str| -> Option<f64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim_start_matches(':').split_whitespace().next()?.parse().ok()
+    };
+    match (kib("MemTotal"), kib("MemAvailable")) {
+        (Some(all), Some(free)) => format!("{:.1} GB, {:.1} GB available", all / 1e6, free / 1e6),
+        _ => "unknown on this system".to_string(),
+    }
+}
+
+fn writable() -> String {
+    let path = Path::new(".loom-doctor");
+    match std::fs::write(path, b"x").and_then(|()| std::fs::remove_file(path)) {
+        Ok(()) => "yes".to_string(),
+        Err(error) => format!("no: {error}; give a folder elsewhere with `--out`"),
+    }
+}

@@ -1,0 +1,113 @@
+//! What a person sees of a run: a bar on a terminal, plain lines elsewhere.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use models::train::{Finished, Observer, Progress, Settings, thousands};
+use std::io::IsTerminal;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Prints lines, moves a bar, listens for Ctrl-C.
+pub(crate) struct Watch {
+    bar: Option<ProgressBar>,
+    stop: Arc<AtomicBool>,
+    terminal: bool,
+    last_line: usize,
+}
+
+impl Watch {
+    pub(crate) fn new() -> Watch {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            // The first asks the run to save and stop, the second ends it there and then.
+            let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone());
+            let _ = signal_hook::flag::register(signal, stop.clone());
+        }
+        Watch { bar: None, stop, terminal: std::io::stderr().is_terminal(), last_line: 0 }
+    }
+
+    fn line(&self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.println(text),
+            None => eprintln!("{text}"),
+        }
+    }
+
+    /// Leaves the bar where it is.
+    pub(crate) fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.abandon();
+        }
+    }
+
+    /// Says how it ended.
+    pub(crate) fn finished(&self, settings: &Settings, finished: &Finished) {
+        let out = settings.out.display();
+        let loom = std::env::args().next().unwrap_or_else(|| "loom".into());
+        println!("\n{}\n", finished.story);
+        if finished.complete {
+            println!("trained {} steps in {:.0} s", thousands(finished.step), finished.seconds);
+        } else {
+            println!(
+                "stopped and saved at step {} of {}; go on with: {loom} train --resume --out {out}",
+                thousands(finished.step),
+                thousands(settings.steps)
+            );
+        }
+        if let Some(loss) = finished.valid {
+            println!("validation loss {loss:.4}");
+        }
+        println!("written to {out}:");
+        for path in &finished.files {
+            println!("  {}", path.strip_prefix(&settings.out).unwrap_or(path).display());
+        }
+        if settings.lora.is_none() {
+            println!("look at {out}/index.html, or talk to it: {loom} generate {out} --prompt \"{}\"", settings.prompt);
+        } else {
+            println!("merge it into its model: {loom} merge {out} --out DIR");
+        }
+    }
+}
+
+impl Observer for Watch {
+    fn note(&mut self, text: &str) {
+        self.line(text);
+    }
+
+    fn begin(&mut self, done: usize, steps: usize) {
+        self.last_line = done;
+        if !self.terminal {
+            return;
+        }
+        let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{bar:28.cyan/black.bright} {pos}/{len} {msg}");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_position(done as u64);
+        self.bar = Some(bar);
+    }
+
+    fn step(&mut self, p: &Progress) {
+        let valid = p.valid.map_or(String::new(), |loss| format!(" · val {loss:.3}"));
+        let speed = thousands(p.speed as usize);
+        let (memory, left) = (p.memory / 1_000_000, p.left.as_secs());
+        let figures = format!("loss {:.3}{valid} · {speed} tok/s · {memory} MB · eta {left} s", p.loss);
+        if let Some(bar) = &self.bar {
+            bar.set_position(p.step as u64);
+            bar.set_message(figures);
+            return;
+        }
+        // Elsewhere a line for about every fortieth part of the run, and for the ends.
+        let every = (p.steps / 40).max(1);
+        if p.line && (p.step >= self.last_line + every || p.step == p.steps || p.step == 1) {
+            self.last_line = p.step - p.step % every;
+            eprintln!("step {}/{} · {figures}", p.step, p.steps);
+        }
+    }
+
+    fn sample(&mut self, step: usize, text: &str) {
+        self.line(&format!("── step {step}: {}", text.replace('\n', " ")));
+    }
+
+    fn stop(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+}

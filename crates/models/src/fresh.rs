@@ -1,0 +1,114 @@
+//! A model before training: parameters drawn at random, and the HuggingFace tensors they will be saved as.
+
+use crate::architecture::Architecture;
+use crate::checkpoint::to_bytes;
+use crate::error::{Error, Result};
+use crate::mapping::{Part, Slice, Sources, sources};
+use crate::model::{Model, Piece};
+use crate::random::Random;
+use ir::DType;
+use lang::lower::Parameter;
+use safetensors::Dtype;
+
+impl Model {
+    /// A model with random parameters.
+    pub fn fresh(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
+        let params = architecture.lower(1, 1, dtype, None)?.params;
+        let layers = architecture.size("n_layers").unwrap_or(1).max(1);
+        let mut random = Random::new(seed, 1);
+        let mut weights = Vec::new();
+        for param in &params {
+            weights.push(to_bytes(&draw(&architecture, param, layers, &mut random), dtype));
+        }
+        let found = sources(&architecture, &params)?;
+        let pairs = params.iter().zip(&found);
+        let pieces = pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?;
+        let config = architecture.to_config();
+        Ok(Model { architecture, params, dtype, weights, pieces, config })
+    }
+}
+
+/// First values of a parameter, by its name and rank.
+fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &mut Random) -> Vec<f32> {
+    let n = param.ty.numel();
+    let last = param.path.rsplit('.').next().unwrap_or(&param.path);
+    let owner = param.path.rsplit('.').nth(1).unwrap_or("");
+    match (last, param.ty.rank()) {
+        // State-space models: states decay at rates 1, 2, .., and steps begin between 0.001 and 0.1.
+        ("A_log", 2) => (0..n).map(|i| ((i % param.ty.shape[1] + 1) as f32).ln()).collect(),
+        ("D", 1) => vec![1.0; n],
+        ("dt_bias", 1) => {
+            let step = |random: &mut Random| (1e-3f64.ln() + random.unit() * (0.1f64 / 1e-3).ln()).exp();
+            (0..n).map(|_| step(random).exp_m1().ln() as f32).collect()
+        }
+        // Gemma's norms multiply by one more than their weight.
+        ("weight", 1) if owner.contains("norm") && architecture.name == "Gemma" => vec![0.0; n],
+        ("weight", 1) => vec![1.0; n],
+        (_, 0 | 1) => vec![0.0; n],
+        _ => {
+            // The deviation that PyTorch's linear layers begin with: the 0.02 of larger models at a width of 768.
+            let width = param.ty.shape.last().copied().unwrap_or(1).max(1) as f64;
+            let mut deviation = 1.0 / (3.0 * width).sqrt();
+            // What is added to the residual stream starts smaller the deeper the model is.
+            if matches!(last, "out_weight" | "down_weight") {
+                deviation /= (2.0 * layers as f64).sqrt();
+            }
+            (0..n).map(|_| (deviation * random.normal()) as f32).collect()
+        }
+    }
+}
+
+/// The HuggingFace tensors of a parameter, with the shapes that they will have.
+fn cut(architecture: &Architecture, param: &Parameter, sources: &Sources) -> Result<Vec<Piece>> {
+    let stacked = matches!(sources, Sources::Stacked(_));
+    let shape = &param.ty.shape[usize::from(stacked)..];
+    let mut pieces = Vec::new();
+    for (i, slice) in sources.slices().iter().enumerate() {
+        let mut start = 0;
+        for (part, size) in slice.parts.iter().zip(sizes(architecture, param, shape, slice)?) {
+            let mut own = shape.to_vec();
+            if let Some(along) = own.get_mut(slice.dim) {
+                *along = size;
+            }
+            if part.transposed {
+                own.reverse();
+            }
+            pieces.push(Piece {
+                tensor: part.tensor.clone(),
+                shape: own,
+                stored: Dtype::F32,
+                transposed: part.transposed,
+                index: stacked.then_some(i),
+                dim: slice.dim,
+                start,
+            });
+            start += size;
+        }
+    }
+    Ok(pieces)
+}
+
+/// Sizes of the parts along the dimension they are joined on: queries, keys and values by their heads, others equal.
+fn sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice: &Slice) -> Result<Vec<usize>> {
+    let total = shape.get(slice.dim).copied().unwrap_or(1);
+    let heads = |part: &Part| {
+        let module = part.tensor.rsplit('.').nth(1).unwrap_or("");
+        match module.chars().next() {
+            Some('q') => architecture.size("heads"),
+            Some('k' | 'v') => architecture.size("kv_heads").or_else(|| architecture.size("heads")),
+            _ => None,
+        }
+    };
+    let counts: Option<Vec<usize>> = slice.parts.iter().map(heads).collect();
+    let counts = counts.filter(|counts| counts.len() > 1).unwrap_or_else(|| vec![1; slice.parts.len()]);
+    let sum: usize = counts.iter().sum();
+    if sum == 0 || !total.is_multiple_of(sum) {
+        return Err(Error::Input(format!(
+            "parameter `{}`: {total} along dimension {} can't be divided among {} tensors",
+            param.path,
+            slice.dim,
+            slice.parts.len()
+        )));
+    }
+    Ok(counts.iter().map(|count| total / sum * count).collect())
+}

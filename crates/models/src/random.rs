@@ -1,0 +1,55 @@
+//! Pseudo-random numbers whose whole state is one word, so that a checkpoint can hold it.
+
+/// SplitMix64: every state is good, and streams of different seeds don't meet in practice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Random {
+    state: u64,
+}
+
+impl Random {
+    /// A generator for a seed; `stream` keeps uses of one seed apart.
+    pub fn new(seed: u64, stream: u64) -> Random {
+        let mut random = Random { state: seed ^ stream.wrapping_mul(0xD1B5_4A32_D192_ED03) };
+        random.state = random.next();
+        random
+    }
+
+    /// The next 64 bits.
+    #[expect(clippy::should_implement_trait, reason = "not an iterator: it never ends and is not iterated")]
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A whole number below `bound`, which must not be 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        // The product's high half; its bias is below 2⁻³² for the bounds used here.
+        ((u128::from(self.next()) * bound as u128) >> 64) as usize
+    }
+
+    /// A number in [0, 1).
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// One of several.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// A normal deviate, by Box and Muller.
+    pub fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.unit()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.unit()).cos()
+    }
+
+    /// Puts items in random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for i in (1..items.len()).rev() {
+            items.swap(i, self.below(i + 1));
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Text to ids and back, by HuggingFace's `tokenizer.json`; byte-pair tokenizers can be trained.
+
+use crate::error::{Error, Result};
+use crate::export::write_file;
+use std::path::{Path, PathBuf};
+use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{AddedToken, DecoderWrapper, NormalizerWrapper, PostProcessorWrapper};
+use tokenizers::{PreTokenizerWrapper, TokenizerImpl};
+
+/// The token that ends a text.
+pub const END: &str = "<|endoftext|>";
+
+/// Names of such tokens in other tokenizers.
+const ENDS: &[&str] = &[END, "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>"];
+
+/// A tokenizer.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: tokenizers::Tokenizer,
+    end: Option<i32>,
+}
+
+impl Tokenizer {
+    /// Reads a `tokenizer.json`.
+    pub fn read(path: &Path) -> Result<Tokenizer> {
+        let bytes = std::fs::read(path).map_err(|e| Error::file(path, e))?;
+        let inner = tokenizers::Tokenizer::from_bytes(bytes)
+            .map_err(|e| Error::file(path, format!("not a tokenizer of HuggingFace's form: {e}")))?;
+        Ok(Tokenizer::of(inner))
+    }
+
+    /// The tokenizer of a HuggingFace directory.
+    pub fn of_dir(dir: &Path) -> Result<Tokenizer> {
+        let path = dir.join("tokenizer.json");
+        if !path.is_file() {
+            return Err(Error::file(
+                &path,
+                "there is no tokenizer here: put the model's tokenizer.json beside its config.json, or use ids",
+            ));
+        }
+        Tokenizer::read(&path)
+    }
+
+    fn of(inner: tokenizers::Tokenizer) -> Tokenizer {
+        let end = ENDS.iter().find_map(|name| inner.token_to_id(name)).and_then(|id| i32::try_from(id).ok());
+        Tokenizer { inner, end }
+    }
+
+    /// Trains a byte-pair tokenizer: any text can be encoded, and decoding gives it back.
+    pub fn train<'a>(texts: impl Iterator<Item = &'a str> + Send, size: usize) -> Result<Tokenizer> {
+        let fault = |e: tokenizers::Error| Error::Input(format!("the tokenizer could not be trained: {e}"));
+        if size < 257 {
+            return Err(Error::Input(format!("a vocabulary of {size} is too small: 256 bytes and an end need 257")));
+        }
+        type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+        let mut trainer = BpeTrainerBuilder::new()
+            .show_progress(false)
+            .vocab_size(size)
+            .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+            .special_tokens(vec![AddedToken::from(END, true)])
+            .build();
+        let mut inner: Parts = TokenizerImpl::new(BPE::default());
+        let bytes = ByteLevel::default().add_prefix_space(false);
+        inner.with_pre_tokenizer(Some(bytes)).with_decoder(Some(bytes));
+        inner.train(&mut trainer, texts).map_err(fault)?;
+        let text = inner.to_string(false).map_err(fault)?;
+        let inner = tokenizers::Tokenizer::from_bytes(text).map_err(fault)?;
+        Ok(Tokenizer::of(inner))
+    }
+
+    /// Writes `tokenizer.json` and the small files that transformers reads beside it.
+    pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
+        let text = self.inner.to_string(true).map_err(|e| Error::Input(e.to_string()))?;
+        let path = dir.join("tokenizer.json");
+        write_file(&path, text.as_bytes())?;
+        let mut written = vec![path];
+        if let Some(end) = self.end.and_then(|id| self.inner.id_to_token(id as u32)) {
+            let config = serde_json::json!({ "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end });
+            let path = dir.join("tokenizer_config.json");
+            write_file(&path, format!("{config:#}\n").as_bytes())?;
+            written.push(path);
+        }
+        Ok(written)
+    }
+
+    /// A number that changes when the tokenizer does.
+    pub(crate) fn fingerprint(&self) -> Result<u32> {
+        let text = self.inner.to_string(false).map_err(|e| Error::Input(e.to_string()))?;
+        Ok(crc32fast::hash(text.as_bytes()))
+    }
+
+    /// How many ids there are.
+    pub fn size(&self) -> usize {
+        let ids = self.inner.get_vocab(true).into_values();
+        ids.max().map_or(0, |id| id as usize + 1)
+    }
+
+    /// The id that ends a text, if the tokenizer has one.
+    pub fn end(&self) -> Option<i32> {
+        self.end
+    }
+
+    /// Ids of a text.
+    pub fn encode(&self, text: &str) -> Result<Vec<i32>> {
+        let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
+        let ids = self.inner.encode_fast(text, false).map_err(fault)?;
+        Ok(ids.get_ids().iter().map(|id| *id as i32).collect())
+    }
+
+    /// Ids of several texts, each by itself.
+    pub fn encode_all(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>> {
+        let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
+        let found = self.inner.encode_batch_fast(texts.to_vec(), false).map_err(fault)?;
+        Ok(found.iter().map(|ids| ids.get_ids().to_vec()).collect())
+    }
+
+    /// The text of ids.
+    pub fn decode(&self, ids: &[i32]) -> Result<String> {
+        let ids: Vec<u32> = ids.iter().map(|id| *id as u32).collect();
+        self.inner.decode(&ids, true).map_err(|e| Error::Input(e.to_string()))
+    }
+
+    /// Text that grows id by id.
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream { tokenizer: self, ids: Vec::new(), shown: 0 }
+    }
+}
+
+/// Decodes ids as they come; a character of several ids is shown when it is complete.
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    ids: Vec<i32>,
+    shown: usize,
+}
+
+impl TextStream<'_> {
+    /// What one more id adds to the text.
+    pub fn push(&mut self, id: i32) -> Result<String> {
+        self.ids.push(id);
+        let text = self.tokenizer.decode(&self.ids)?;
+        let whole = text.trim_end_matches('\u{FFFD}').len();
+        let from = self.shown.min(whole);
+        let new = text.get(from..whole).unwrap_or("").to_string();
+        self.shown = self.shown.max(whole);
+        // Long texts would make every step slower; words don't reach back over a line's end.
+        if new.ends_with('\n') {
+            self.ids.clear();
+            self.shown = 0;
+        }
+        Ok(new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_comes_back() {
+        let texts = ["The cat sat on the mat. The cat ran.", "A dog — and \"Zoë\" — sang: 1, 2, 3!\n\nThe end."];
+        let tokenizer = Tokenizer::train(texts.iter().copied().cycle().take(40), 300).expect("trains");
+        assert!(tokenizer.size() <= 300 && tokenizer.end().is_some());
+        let again = Tokenizer::train(texts.iter().copied().cycle().take(40), 300).expect("trains");
+        assert_eq!(tokenizer.inner.to_string(false).ok(), again.inner.to_string(false).ok());
+        for text in texts.iter().chain(&["", "日本語 tabs\tand\r\nreturns"]) {
+            let ids = tokenizer.encode(text).expect("encodes");
+            assert_eq!(tokenizer.decode(&ids).expect("decodes"), **text);
+            let mut stream = tokenizer.stream();
+            let grown: String = ids.iter().map(|id| stream.push(*id).expect("decodes")).collect();
+            assert_eq!(grown, **text);
+        }
+        assert!(Tokenizer::train(texts.into_iter(), 100).is_err());
+    }
+}

@@ -1,0 +1,115 @@
+//! The log of a run: one JSON object a line, which the report is drawn from.
+
+use crate::error::{Error, Result};
+use serde_json::{Value as Json, json};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// One line.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    /// Losses since the line before.
+    Train {
+        /// Steps done.
+        step: usize,
+        /// Mean loss since the line before.
+        loss: f64,
+        /// Loss of this very step.
+        last: f32,
+        /// Length of this step's gradient.
+        norm: f32,
+        /// Learning rate.
+        rate: f64,
+        /// Tokens a second.
+        speed: f64,
+        /// Memory of the process, in bytes.
+        memory: u64,
+    },
+    /// A validation.
+    Valid {
+        /// Steps done.
+        step: usize,
+        /// Loss of the held-out part.
+        loss: f32,
+    },
+    /// A sample.
+    Sample {
+        /// Steps done.
+        step: usize,
+        /// The text, its prompt included.
+        text: String,
+    },
+}
+
+impl Entry {
+    /// Steps done when it was written.
+    pub fn step(&self) -> usize {
+        match self {
+            Entry::Train { step, .. } | Entry::Valid { step, .. } | Entry::Sample { step, .. } => *step,
+        }
+    }
+
+    fn to_json(&self) -> Json {
+        match self {
+            Entry::Train { step, loss, last, norm, rate, speed, memory } => json!({
+                "step": step, "loss": loss, "last": last, "norm": norm, "rate": rate, "tokens_per_s": speed, "memory": memory,
+            }),
+            Entry::Valid { step, loss } => json!({ "step": step, "valid": loss }),
+            Entry::Sample { step, text } => json!({ "step": step, "sample": text }),
+        }
+    }
+
+    fn of_json(json: &Json) -> Option<Entry> {
+        let step = json.get("step")?.as_u64()? as usize;
+        // What is not finite is written as null.
+        let float = |name: &str| json.get(name).and_then(Json::as_f64).unwrap_or(f64::NAN);
+        if json.get("valid").is_some() {
+            return Some(Entry::Valid { step, loss: float("valid") as f32 });
+        }
+        if let Some(text) = json.get("sample").and_then(Json::as_str) {
+            return Some(Entry::Sample { step, text: text.to_string() });
+        }
+        Some(Entry::Train {
+            step,
+            loss: float("loss"),
+            last: float("last") as f32,
+            norm: float("norm") as f32,
+            rate: float("rate"),
+            speed: float("tokens_per_s"),
+            memory: json.get("memory").and_then(Json::as_u64).unwrap_or(0),
+        })
+    }
+}
+
+/// The entries of a run, in memory and in `log.jsonl`.
+pub struct Log {
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+impl Log {
+    /// Goes on with a log; lines behind `step` belong to steps that were lost, and are dropped.
+    pub fn resume(folder: &Path, step: usize) -> Result<Log> {
+        let path = folder.join("log.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let lines = text.lines().filter_map(|line| Entry::of_json(&serde_json::from_str(line).ok()?));
+        let entries: Vec<Entry> = lines.filter(|entry| step > 0 && entry.step() <= step).collect();
+        let log = Log { path, entries };
+        let text: String = log.entries.iter().map(|entry| format!("{}\n", entry.to_json())).collect();
+        std::fs::write(&log.path, text).map_err(|e| Error::file(&log.path, e))?;
+        Ok(log)
+    }
+
+    /// Adds a line. The log is for people: a disk that is full does not end the run.
+    pub fn add(&mut self, entry: Entry) {
+        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(&self.path) {
+            let _ = writeln!(file, "{}", entry.to_json());
+        }
+        self.entries.push(entry);
+    }
+
+    /// All lines so far.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+}

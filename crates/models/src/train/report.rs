@@ -1,0 +1,108 @@
+//! The page about a run: one file without links to anything, drawn in the browser from the numbers inside it.
+
+use super::log::Entry;
+use super::run::thousands;
+use super::settings::{NAMES, Settings};
+use compiler::Timing;
+use serde_json::{Value as Json, json};
+
+/// What stays the same through a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Facts {
+    pub(crate) model: String,
+    pub(crate) parameters: usize,
+    pub(crate) trained: usize,
+    pub(crate) backend: String,
+    pub(crate) train_tokens: usize,
+    pub(crate) valid_tokens: usize,
+    pub(crate) planned: usize,
+}
+
+/// Kernels that are listed one by one.
+const LISTED: usize = 14;
+/// Points of a curve; longer logs are thinned.
+const POINTS: usize = 1500;
+
+/// The page.
+pub(crate) fn html(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
+    // In a script, only a tag's end could be misread.
+    let data = data(facts, settings, log, timings, seconds).to_string().replace('<', "\\u003c");
+    include_str!("report.html").replacen("@DATA@", &data, 1)
+}
+
+fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
+    let (mut train, mut valid, mut samples) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut speeds, mut memory, mut losses) = (Vec::new(), 0, Vec::new());
+    for entry in log {
+        match entry {
+            Entry::Train { step, loss, norm, rate, speed, memory: now, .. } => {
+                train.push(json!([step, loss, norm, rate, speed, *now as f64 / 1e6]));
+                speeds.push(*speed);
+                losses.push(*loss);
+                memory = memory.max(*now);
+            }
+            Entry::Valid { step, loss } => valid.push((*step, *loss)),
+            Entry::Sample { step, text } => samples.push(json!([step, text])),
+        }
+    }
+    let step = log.iter().map(Entry::step).max().unwrap_or(0);
+    let every = train.len().div_ceil(POINTS).max(1);
+    let train: Vec<Json> = train.into_iter().step_by(every).collect();
+    speeds.sort_by(f64::total_cmp);
+    let speed = speeds.get(speeds.len() / 2).copied().unwrap_or(0.0);
+    let recent = &losses[losses.len().saturating_sub(10)..];
+    let loss = recent.iter().sum::<f64>() / recent.len().max(1) as f64;
+    let first = valid.first().map_or(String::new(), |(_, loss)| format!("{loss:.2} at the start"));
+    let tiles = json!([
+        ["held-out loss", valid.last().map_or("–".into(), |(_, loss)| format!("{loss:.3}")), first],
+        ["training loss", format!("{loss:.3}"), "mean of the last lines"],
+        ["throughput", thousands(speed as usize), "tokens a second"],
+        [
+            "memory",
+            format!("{:.0} MB", memory as f64 / 1e6),
+            format!("{:.0} MB planned for a step", facts.planned as f64 / 1e6)
+        ],
+        ["time", duration(seconds), format!("{} of {} steps", thousands(step), thousands(settings.steps))],
+    ]);
+    let trained = match facts.trained == facts.parameters {
+        true => String::new(),
+        false => format!(" ({} trained)", thousands(facts.trained)),
+    };
+    json!({
+        "title": format!("{} in training", facts.model),
+        "about": format!(
+            "{} parameters{trained} · {} tokens to train on, {} held out · {}",
+            thousands(facts.parameters), thousands(facts.train_tokens), thousands(facts.valid_tokens), facts.backend
+        ),
+        "tiles": tiles,
+        "train": train,
+        "valid": valid,
+        "samples": samples,
+        "kernels": kernels(timings),
+        "settings": NAMES.iter().map(|(name, ..)| json!([name, settings.get(name)])).collect::<Vec<_>>(),
+    })
+}
+
+fn kernels(timings: &[Timing]) -> Vec<Json> {
+    let total: f64 = timings.iter().map(|t| t.time.as_secs_f64()).sum();
+    let row =
+        |label: &str, calls: usize, seconds: f64| json!([label, calls, seconds * 1e3, seconds / total.max(1e-12)]);
+    let mut rows: Vec<Json> =
+        timings.iter().take(LISTED).map(|t| row(&t.label, t.calls, t.time.as_secs_f64())).collect();
+    let rest = &timings[timings.len().min(LISTED)..];
+    if !rest.is_empty() {
+        let (calls, seconds) = rest.iter().fold((0, 0.0), |(n, s), t| (n + t.calls, s + t.time.as_secs_f64()));
+        rows.push(row(&format!("{} others", rest.len()), calls, seconds));
+    }
+    rows
+}
+
+/// Hours, minutes, seconds.
+pub(crate) fn duration(seconds: f64) -> String {
+    let whole = seconds.round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s:02} s"),
+        (h, m, _) => format!("{h} h {m:02} min"),
+    }
+}

@@ -1,0 +1,491 @@
+//! A run from settings to a saved model.
+
+use super::log::{Entry, Log};
+use super::report::{self, Facts};
+use super::saved::{self, Saved};
+use super::settings::{NAMES, Settings};
+use super::{Batch, Batches, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
+use crate::Architecture;
+use crate::disk::load_program;
+use crate::error::{Error, Result};
+use crate::export::write_file;
+use crate::lora::Adapter;
+use crate::model::Model;
+use crate::sample::Sampling;
+use crate::tokenizer::Tokenizer;
+use compiler::{Backend, Timing};
+use lang::consteval::Value;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What a person who watches is told.
+#[derive(Clone, Debug)]
+pub struct Progress {
+    /// Steps done.
+    pub step: usize,
+    /// Steps of the run.
+    pub steps: usize,
+    /// Mean loss since the last line.
+    pub loss: f64,
+    /// The newest loss of the held-out part.
+    pub valid: Option<f32>,
+    /// Tokens a second.
+    pub speed: f64,
+    /// Memory of the process, in bytes.
+    pub memory: u64,
+    /// Time left.
+    pub left: Duration,
+    /// Whether a line of the log is due.
+    pub line: bool,
+}
+
+/// Who watches a run.
+pub trait Observer {
+    /// Something worth a line.
+    fn note(&mut self, text: &str);
+    /// Training begins.
+    fn begin(&mut self, done: usize, steps: usize);
+    /// A step is done.
+    fn step(&mut self, progress: &Progress);
+    /// A sample of the model so far.
+    fn sample(&mut self, step: usize, text: &str);
+    /// Whether to save and stop.
+    fn stop(&self) -> bool;
+}
+
+/// Watches nothing and never stops.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn note(&mut self, _: &str) {}
+    fn begin(&mut self, _: usize, _: usize) {}
+    fn step(&mut self, _: &Progress) {}
+    fn sample(&mut self, _: usize, _: &str) {}
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// Steps done.
+    pub step: usize,
+    /// Whether all steps were done.
+    pub complete: bool,
+    /// The last loss of the held-out part.
+    pub valid: Option<f32>,
+    /// A text that the model wrote.
+    pub story: String,
+    /// The files that were written.
+    pub files: Vec<PathBuf>,
+    /// Time of training, over all its parts.
+    pub seconds: f64,
+}
+
+/// Steps in a row whose gradient may be infinite or no number.
+const BAD_STEPS: usize = 5;
+
+/// Trains as the settings say. With `resume`, goes on from the newest good checkpoint in the folder; `given` are the
+/// names that were set on purpose, which must not contradict it.
+pub fn run(
+    settings: &Settings,
+    resume: bool,
+    given: &[String],
+    backend: &dyn Backend,
+    watch: &mut dyn Observer,
+) -> Result<Finished> {
+    let mut settings = settings.clone();
+    let checkpoints = settings.out.join("checkpoints");
+    let mut start = None;
+    if resume {
+        let (found, faults) = saved::newest(&checkpoints);
+        for fault in &faults {
+            watch.note(&format!("warning: {fault}"));
+        }
+        match &found {
+            Some((saved, _)) => {
+                if !faults.is_empty() {
+                    watch.note(&format!("going on from the last good checkpoint, step {}", saved.step));
+                }
+                settings = adopt(&settings, saved, given)?;
+            }
+            None => watch.note("no checkpoint to resume from: starting at the beginning"),
+        }
+        start = found;
+    } else if !saved::list(&checkpoints).is_empty() {
+        return Err(Error::Input(format!(
+            "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
+            settings.out.display()
+        )));
+    }
+    Run::prepare(settings, start, backend, watch)?.train(watch)
+}
+
+/// The settings of a checkpoint, with those given anew that may change.
+fn adopt(settings: &Settings, saved: &Saved, given: &[String]) -> Result<Settings> {
+    let mut merged = settings.clone();
+    for (name, may_change, _) in NAMES {
+        let Some(before) = saved.settings.get(*name) else { continue };
+        let is_given = given.iter().any(|g| g == name);
+        if is_given && !may_change && settings.get(name) != *before {
+            return Err(Error::Input(format!(
+                "`--{name} {}` differs from the run's `{before}`: leave it out, or start anew with another `--out`",
+                settings.get(name)
+            )));
+        }
+        // The folder may have been moved, and machines differ in threads.
+        if !is_given && !matches!(*name, "out" | "threads") {
+            if *name == "set" {
+                merged.set.clear();
+            }
+            merged.set(name, before)?;
+        }
+    }
+    Ok(merged)
+}
+
+struct Run<'a> {
+    settings: Settings,
+    backend: &'a dyn Backend,
+    tokenizer: Tokenizer,
+    tokens: Tokens,
+    trainer: Trainer,
+    batches: Batches,
+    held_out: Vec<Batch>,
+    log: Log,
+    at: Saved,
+    valid: Option<f32>,
+    timings: Vec<Timing>,
+    facts: Facts,
+}
+
+impl<'a> Run<'a> {
+    fn prepare(
+        settings: Settings,
+        start: Option<(Saved, Vec<crate::NamedTensor>)>,
+        backend: &'a dyn Backend,
+        watch: &mut dyn Observer,
+    ) -> Result<Run<'a>> {
+        let out = &settings.out;
+        std::fs::create_dir_all(out).map_err(|e| Error::file(out, e))?;
+        let folder = out.join("data");
+        let texts = texts(&settings, &folder, watch)?;
+        let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
+        if settings.lora.is_some() && based_on.is_none() {
+            return Err(Error::Input(
+                "an adapter needs a trained model: give a HuggingFace directory as `--model`".into(),
+            ));
+        }
+        let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
+        let model = match &based_on {
+            Some(dir) => Model::load(dir, settings.dtype)?,
+            None => Model::fresh(architecture(&settings, &tokenizer)?, settings.dtype, settings.seed)?,
+        };
+        if let Some(known) = model.vocabulary().filter(|known| tokenizer.size() > *known) {
+            return Err(Error::Input(format!(
+                "the tokenizer has {} ids, but the model knows {known}: use the model's own tokenizer",
+                tokenizer.size()
+            )));
+        }
+        let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
+        if let Some(most) = model.max_sequence().filter(|most| settings.seq > *most) {
+            return Err(Error::Input(format!(
+                "sequences of {} ids: the model takes at most {most}; give a smaller `--seq`",
+                settings.seq
+            )));
+        }
+        let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder)?;
+        let end = tokenizer.end();
+        let batches = Batches::new(&tokens, settings.seq, end, settings.seed)?;
+        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches);
+        let adapter = match &settings.lora {
+            Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
+            None => None,
+        };
+        let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
+        let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
+        let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?;
+        let mut at = Saved { settings: settings.to_map(), ..Saved::default() };
+        if let Some((saved, state)) = start {
+            trainer.restore(&state)?;
+            at = Saved { settings: settings.to_map(), ..saved };
+            watch.note(&format!("resumed at step {} of {}", at.step, settings.steps));
+        }
+        let trained = trainer.trained_count();
+        watch.note(&format!(
+            "model {name}: {} parameters{}, vocabulary {vocabulary}",
+            thousands(parameters),
+            if trained == parameters { String::new() } else { format!(", {} trained", thousands(trained)) },
+        ));
+        watch.note(&format!(
+            "data: {} tokens to train on, {} held out; a step takes {}",
+            thousands(tokens.train_len()),
+            thousands(tokens.valid_len()),
+            thousands(sizes.rows * sizes.seq * sizes.accumulate),
+        ));
+        let (in_place, state) = trainer.in_place();
+        watch.note(&format!(
+            "compiled in {:.2} s for {}: {:.1} MB planned, {in_place} of {state} state tensors updated in place",
+            trainer.compiled_in.as_secs_f64(),
+            backend.name(),
+            trainer.planned_bytes() as f64 / 1e6,
+        ));
+        let log = Log::resume(out, at.step)?;
+        write_file(&out.join("run.toml"), settings.to_toml().as_bytes())?;
+        let facts = Facts {
+            model: name,
+            parameters,
+            trained,
+            backend: backend.name(),
+            train_tokens: tokens.train_len(),
+            valid_tokens: tokens.valid_len(),
+            planned: trainer.planned_bytes(),
+        };
+        Ok(Run {
+            settings,
+            backend,
+            tokenizer,
+            tokens,
+            trainer,
+            batches,
+            held_out,
+            log,
+            at,
+            valid: None,
+            timings: Vec::new(),
+            facts,
+        })
+    }
+
+    fn train(mut self, watch: &mut dyn Observer) -> Result<Finished> {
+        let settings = self.settings.clone();
+        let rows = settings.batch * settings.grad_accum;
+        let tokens_per_step = (rows * settings.seq) as f64;
+        let (schedule, mut batch) = (settings.schedule(), Batch::default());
+        let (started, before) = (Instant::now(), self.at.seconds);
+        let (mut bad, mut line_at, mut line_steps) = (0, Instant::now(), 0);
+        let (mut speed, mut ran) = (0.0, 0);
+        let mut saved_at = self.at.step;
+        watch.begin(self.at.step, settings.steps);
+        if self.at.step == 0 {
+            self.validate()?;
+        } else {
+            let entries = self.log.entries().iter().rev();
+            self.valid =
+                entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
+        }
+        while self.at.step < settings.steps && !watch.stop() {
+            self.batches.fill(&self.tokens, self.at.position, rows, &mut batch);
+            let (index, rate) = (self.at.step, schedule.rate(self.at.step));
+            ran += 1;
+            // One step of each run is timed kernel by kernel, after the first ones have warmed everything up.
+            let result = if ran == 4 || self.timings.is_empty() && index + 1 == settings.steps {
+                let (result, timings) = self.trainer.timed_step(&batch, rate, index)?;
+                self.timings = timings;
+                result
+            } else {
+                self.trainer.step(&batch, rate, index)?
+            };
+            bad = if result.norm.is_finite() { 0 } else { bad + 1 };
+            if bad >= BAD_STEPS {
+                return Err(Error::Input(format!(
+                    "the loss is {} at step {index}, {BAD_STEPS} steps in a row: resume from the last checkpoint with a smaller `--lr`",
+                    result.loss
+                )));
+            }
+            self.at.step += 1;
+            self.at.position += rows as u64;
+            self.at.since.0 += f64::from(result.loss);
+            self.at.since.1 += 1;
+            line_steps += 1;
+            let step = self.at.step;
+            let due = |every: usize| step.is_multiple_of(every) || step == settings.steps;
+            let first = step == 1;
+            let loss = self.at.since.0 / self.at.since.1 as f64;
+            let line = due(settings.log_every) || first;
+            if line {
+                speed = line_steps as f64 * tokens_per_step / line_at.elapsed().as_secs_f64().max(1e-9);
+                let (last, norm, memory) = (result.loss, result.norm, memory());
+                self.log.add(Entry::Train { step, loss, last, norm, rate, speed, memory });
+                self.at.since = (0.0, 0);
+            }
+            if due(settings.eval_every) {
+                self.validate()?;
+            }
+            let left = (settings.steps - step) as f64 * tokens_per_step / f64::max(speed, 1e-9);
+            let left = Duration::from_secs_f64(if speed > 0.0 { left } else { 0.0 });
+            let progress =
+                Progress { step, steps: settings.steps, loss, valid: self.valid, speed, memory: memory(), left, line };
+            watch.step(&progress);
+            if step.is_multiple_of(settings.sample_every) && step < settings.steps {
+                let text = self.write_text(80, step as u64)?;
+                watch.sample(step, &text);
+                self.log.add(Entry::Sample { step, text });
+            }
+            self.at.seconds = before + started.elapsed().as_secs_f64();
+            if step.is_multiple_of(settings.checkpoint_every) && step < settings.steps {
+                self.save(watch, &mut saved_at);
+                self.report(watch);
+            }
+            if line {
+                (line_at, line_steps) = (Instant::now(), 0);
+            }
+        }
+        self.finish(watch, &mut saved_at)
+    }
+
+    fn validate(&mut self) -> Result<()> {
+        if self.held_out.is_empty() {
+            return Ok(());
+        }
+        let loss = self.trainer.validate(&self.held_out)?;
+        self.valid = Some(loss);
+        self.log.add(Entry::Valid { step: self.at.step, loss });
+        Ok(())
+    }
+
+    /// Saves; if that fails, the older checkpoint is still there and training goes on.
+    fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) {
+        let written = self
+            .trainer
+            .state()
+            .and_then(|state| saved::write(&self.settings.out.join("checkpoints"), &self.at, &state));
+        match written {
+            Ok(_) => *saved_at = self.at.step,
+            Err(fault) => {
+                watch.note(&format!("warning: checkpoint not written, the one of step {saved_at} is kept: {fault}"));
+            }
+        }
+    }
+
+    fn report(&self, watch: &mut dyn Observer) {
+        let path = self.settings.out.join("index.html");
+        let html = report::html(&self.facts, &self.settings, self.log.entries(), &self.timings, self.at.seconds);
+        if let Err(fault) = write_file(&path, html.as_bytes()) {
+            watch.note(&format!("warning: {fault}"));
+        }
+    }
+
+    fn write_text(&self, most: usize, seed: u64) -> Result<String> {
+        let model = self.trainer.model()?;
+        let mut prompt = self.tokenizer.encode(&self.settings.prompt)?;
+        if prompt.is_empty() {
+            prompt.push(self.tokenizer.end().unwrap_or(0));
+        }
+        let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
+        if room == 0 {
+            return Ok(self.settings.prompt.clone());
+        }
+        let sampling = Sampling { temperature: 0.7, top_k: 0, top_p: 0.95, seed };
+        let end = self.tokenizer.end();
+        let found = model.generate_with(&prompt, most.min(room), &sampling, self.backend, &mut |id| Some(id) != end)?;
+        let ids: Vec<i32> = prompt.into_iter().chain(found.ids.into_iter().filter(|id| Some(*id) != end)).collect();
+        self.tokenizer.decode(&ids)
+    }
+
+    fn finish(mut self, watch: &mut dyn Observer, saved_at: &mut usize) -> Result<Finished> {
+        let complete = self.at.step >= self.settings.steps;
+        self.save(watch, saved_at);
+        let story = self.write_text(400, self.settings.seed)?;
+        if complete {
+            self.log.add(Entry::Sample { step: self.at.step, text: story.clone() });
+        }
+        self.report(watch);
+        let out = self.settings.out.clone();
+        let mut files = Vec::new();
+        match self.trainer.adapter()? {
+            Some(adapter) => {
+                adapter.write(&out)?;
+                files.extend([out.join("adapter_config.json"), out.join("adapter_model.safetensors")]);
+            }
+            None => {
+                let mut model = self.trainer.model()?;
+                model.set_end(self.tokenizer.end());
+                model.export(&out)?;
+                files.extend([out.join("config.json"), out.join("model.safetensors")]);
+            }
+        }
+        files.extend(self.tokenizer.write(&out)?);
+        files.extend(["index.html", "log.jsonl", "run.toml"].map(|name| out.join(name)));
+        files.extend(saved::list(&out.join("checkpoints")).pop());
+        let (step, valid, seconds) = (self.at.step, self.valid, self.at.seconds);
+        Ok(Finished { step, complete, valid, story, files, seconds })
+    }
+}
+
+/// The texts of a run; stories are written first where no data was given.
+fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result<Texts> {
+    if let Some(path) = &settings.data {
+        return Texts::open(path);
+    }
+    let path = folder.join("stories.txt");
+    std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+    let text = write_stories(settings.seed, settings.stories);
+    // A file of an earlier start is kept if it is the same.
+    if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
+        write_file(&path, text.as_bytes())?;
+        watch.note(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
+    }
+    Texts::open(&path)
+}
+
+/// The tokenizer: named, the model's own, that of the run's first start, or trained on the texts.
+fn tokenizer(
+    settings: &Settings,
+    based_on: Option<&Path>,
+    texts: &Texts,
+    resumed: bool,
+    watch: &mut dyn Observer,
+) -> Result<Tokenizer> {
+    let own = settings.out.join("tokenizer.json");
+    let tokenizer = match (&settings.tokenizer, based_on) {
+        (Some(path), _) => Tokenizer::read(path)?,
+        (None, Some(dir)) => Tokenizer::of_dir(dir)?,
+        (None, None) if resumed && own.is_file() => return Tokenizer::read(&own),
+        (None, None) => {
+            // A few megabytes tell as much about frequent pairs as all of a large corpus.
+            const ENOUGH: usize = 8 << 20;
+            let (mut sample, mut bytes) = (Vec::new(), 0);
+            texts.documents(|text| {
+                if bytes < ENOUGH {
+                    bytes += text.len();
+                    sample.push(text.into_owned());
+                }
+                Ok(())
+            })?;
+            if sample.is_empty() {
+                return Err(Error::Input("the data is empty: give files with text in them".into()));
+            }
+            let started = Instant::now();
+            let found = Tokenizer::train(sample.iter().map(String::as_str), settings.vocab)?;
+            let seconds = started.elapsed().as_secs_f64();
+            watch.note(&format!("trained a byte-pair tokenizer of {} ids in {seconds:.1} s", found.size()));
+            found
+        }
+    };
+    tokenizer.write(&settings.out)?;
+    Ok(tokenizer)
+}
+
+/// The model to train from its beginning.
+fn architecture(settings: &Settings, tokenizer: &Tokenizer) -> Result<Architecture> {
+    let program = load_program(&settings.model)?;
+    let mut given = settings.given();
+    given.entry("vocab_size".into()).or_insert_with(|| Value::int(tokenizer.size() as i64));
+    Architecture::of_program(program, None, given)
+}
+
+/// Memory of this process, in bytes, where the system tells.
+fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
+/// A number with commas.
+pub fn thousands(n: usize) -> String {
+    let digits = n.to_string();
+    let groups = digits.as_bytes().rchunks(3).rev().map(|group| String::from_utf8_lossy(group).into_owned());
+    groups.collect::<Vec<_>>().join(",")
+}

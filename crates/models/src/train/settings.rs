@@ -1,0 +1,336 @@
+//! What may be chosen about a run. A name means the same on the command line and in a file.
+
+use crate::error::{Error, Result};
+use crate::lora::LoraOptions;
+use crate::train::{AdamW, Schedule};
+use ir::DType;
+use lang::consteval::Value;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The settings of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// A model of the library, a `.module` file, or a HuggingFace directory to go on from.
+    pub model: String,
+    /// Sizes and other parameters of the model.
+    pub set: BTreeMap<String, String>,
+    /// A text file, a JSON-lines file or a folder of them; without it, stories are written.
+    pub data: Option<PathBuf>,
+    /// How many bytes of stories are written.
+    pub stories: usize,
+    /// A `tokenizer.json`; without it, the model's own, or one is trained.
+    pub tokenizer: Option<PathBuf>,
+    /// Size of a vocabulary that is trained.
+    pub vocab: usize,
+    /// The folder that everything is written to.
+    pub out: PathBuf,
+    /// Steps of the run.
+    pub steps: usize,
+    /// Sequences of a micro-batch.
+    pub batch: usize,
+    /// Ids of a sequence.
+    pub seq: usize,
+    /// Micro-batches of a step.
+    pub grad_accum: usize,
+    /// The learning rate after warm-up.
+    pub lr: f64,
+    /// The last rate as a share of it.
+    pub min_lr: f64,
+    /// Steps of warm-up.
+    pub warmup: usize,
+    /// Decoupled weight decay.
+    pub weight_decay: f64,
+    /// Longest gradient; 0 for no limit.
+    pub clip: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// The dtype of computation; masters and moments are always f32.
+    pub dtype: DType,
+    /// Steps between checkpoints.
+    pub checkpoint_every: usize,
+    /// Steps between validations.
+    pub eval_every: usize,
+    /// Batches of a validation.
+    pub eval_batches: usize,
+    /// Steps between samples.
+    pub sample_every: usize,
+    /// Steps between lines of the log.
+    pub log_every: usize,
+    /// What samples begin with.
+    pub prompt: String,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// Threads; 0 takes all cores.
+    pub threads: usize,
+    /// An adapter to train instead of the model.
+    pub lora: Option<LoraOptions>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            model: "llama".into(),
+            set: BTreeMap::new(),
+            data: None,
+            stories: 4 << 20,
+            tokenizer: None,
+            vocab: 1024,
+            out: PathBuf::new(),
+            steps: 1000,
+            batch: 8,
+            seq: 128,
+            grad_accum: 1,
+            lr: 1e-3,
+            min_lr: 0.1,
+            warmup: 50,
+            weight_decay: 0.1,
+            clip: 1.0,
+            beta1: 0.9,
+            beta2: 0.95,
+            dtype: DType::F32,
+            checkpoint_every: 250,
+            eval_every: 100,
+            eval_batches: 8,
+            sample_every: 250,
+            log_every: 10,
+            prompt: "Once upon a time".into(),
+            seed: 1,
+            threads: 0,
+            lora: None,
+        }
+    }
+}
+
+/// Every name with a line about it. Those marked may be changed when a run is resumed.
+pub const NAMES: &[(&str, bool, &str)] = &[
+    ("model", false, "a model of the library, a .module file, or a HuggingFace directory"),
+    ("set", false, "parameters of the model: d_model=128,n_layers=4"),
+    ("data", false, "a text file, a .jsonl file with a field `text`, or a folder of them"),
+    ("stories", false, "bytes of stories to write where no data is given"),
+    ("tokenizer", false, "a tokenizer.json"),
+    ("vocab", false, "size of the vocabulary, where a tokenizer is trained"),
+    ("out", true, "the folder to write to"),
+    ("steps", true, "steps of the run"),
+    ("batch", false, "sequences of a micro-batch"),
+    ("seq", false, "ids of a sequence"),
+    ("grad-accum", false, "micro-batches of a step"),
+    ("lr", true, "learning rate after warm-up"),
+    ("min-lr", true, "the last rate as a share of it"),
+    ("warmup", true, "steps of warm-up"),
+    ("weight-decay", true, "decoupled weight decay, on matrices alone"),
+    ("clip", true, "longest gradient; 0 for no limit"),
+    ("beta1", true, "decay of the first moment"),
+    ("beta2", true, "decay of the second moment"),
+    ("dtype", false, "f32 or bf16"),
+    ("checkpoint-every", true, "steps between checkpoints"),
+    ("eval-every", true, "steps between validations"),
+    ("eval-batches", true, "batches of a validation"),
+    ("sample-every", true, "steps between samples"),
+    ("log-every", true, "steps between lines of the log"),
+    ("prompt", true, "what samples begin with"),
+    ("seed", false, "seed of everything random"),
+    ("threads", true, "threads; 0 takes all cores"),
+    ("lora", false, "an adapter: rank=8,alpha=16,targets=q,v"),
+    ("device", true, "cpu"),
+];
+
+impl Settings {
+    /// Sets one value by its name; parameters of the model are added to those that are there.
+    pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
+        match name {
+            "model" => self.model = text.into(),
+            "set" => self.set.extend(assignments(text)?),
+            "data" => self.data = (!text.is_empty()).then(|| text.into()),
+            "stories" => self.stories = positive(name, text)?,
+            "tokenizer" => self.tokenizer = (!text.is_empty()).then(|| text.into()),
+            "vocab" => self.vocab = positive(name, text)?,
+            "out" => self.out = text.into(),
+            "steps" => self.steps = positive(name, text)?,
+            "batch" => self.batch = positive(name, text)?,
+            "seq" => self.seq = positive(name, text)?,
+            "grad-accum" => self.grad_accum = positive(name, text)?,
+            "lr" => self.lr = number(name, text)?,
+            "min-lr" => self.min_lr = number(name, text)?,
+            "warmup" => self.warmup = count(name, text)?,
+            "weight-decay" => self.weight_decay = number(name, text)?,
+            "clip" => self.clip = number(name, text)?,
+            "beta1" => self.beta1 = share(name, text)?,
+            "beta2" => self.beta2 = share(name, text)?,
+            "dtype" => self.dtype = dtype(text)?,
+            "checkpoint-every" => self.checkpoint_every = positive(name, text)?,
+            "eval-every" => self.eval_every = positive(name, text)?,
+            "eval-batches" => self.eval_batches = positive(name, text)?,
+            "sample-every" => self.sample_every = positive(name, text)?,
+            "log-every" => self.log_every = positive(name, text)?,
+            "prompt" => self.prompt = text.into(),
+            "seed" => self.seed = count(name, text)? as u64,
+            "threads" => self.threads = count(name, text)?,
+            "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
+            "device" if matches!(text, "cpu" | "") => {}
+            "device" => return Err(Error::Input(format!("no device `{text}`: only cpu is supported yet"))),
+            _ => {
+                let close = lang::suggest::closest(name, NAMES.iter().map(|(name, ..)| *name));
+                let remedy = close.map_or(String::new(), |close| format!(": did you mean `{close}`?"));
+                return Err(Error::Input(format!("unknown setting `{name}`{remedy}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// One value as text that [`Settings::set`] reads.
+    pub fn get(&self, name: &str) -> String {
+        let path = |path: &Option<PathBuf>| path.as_ref().map_or(String::new(), |p| p.display().to_string());
+        match name {
+            "model" => self.model.clone(),
+            "set" => self.set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(","),
+            "data" => path(&self.data),
+            "stories" => self.stories.to_string(),
+            "tokenizer" => path(&self.tokenizer),
+            "vocab" => self.vocab.to_string(),
+            "out" => self.out.display().to_string(),
+            "steps" => self.steps.to_string(),
+            "batch" => self.batch.to_string(),
+            "seq" => self.seq.to_string(),
+            "grad-accum" => self.grad_accum.to_string(),
+            "lr" => self.lr.to_string(),
+            "min-lr" => self.min_lr.to_string(),
+            "warmup" => self.warmup.to_string(),
+            "weight-decay" => self.weight_decay.to_string(),
+            "clip" => self.clip.to_string(),
+            "beta1" => self.beta1.to_string(),
+            "beta2" => self.beta2.to_string(),
+            "dtype" => self.dtype.to_string(),
+            "checkpoint-every" => self.checkpoint_every.to_string(),
+            "eval-every" => self.eval_every.to_string(),
+            "eval-batches" => self.eval_batches.to_string(),
+            "sample-every" => self.sample_every.to_string(),
+            "log-every" => self.log_every.to_string(),
+            "prompt" => self.prompt.clone(),
+            "seed" => self.seed.to_string(),
+            "threads" => self.threads.to_string(),
+            "lora" => self.lora.as_ref().map_or(String::new(), LoraOptions::to_string),
+            "device" => "cpu".into(),
+            _ => String::new(),
+        }
+    }
+
+    /// All values by name.
+    pub fn to_map(&self) -> BTreeMap<String, String> {
+        NAMES.iter().map(|(name, ..)| ((*name).to_string(), self.get(name))).collect()
+    }
+
+    /// The settings as a file that `--config` reads.
+    pub fn to_toml(&self) -> String {
+        let mut text = String::new();
+        for (name, _, about) in NAMES {
+            let value = self.get(name);
+            let plain = value.parse::<f64>().is_ok();
+            let value = if plain { value } else { format!("{value:?}") };
+            text.push_str(&format!("{:<32} # {about}\n", format!("{name} = {value}")));
+        }
+        text
+    }
+
+    pub(crate) fn adam(&self) -> AdamW {
+        let Settings { beta1, beta2, weight_decay: decay, clip, .. } = *self;
+        AdamW { beta1, beta2, eps: 1e-8, decay, clip }
+    }
+
+    pub(crate) fn schedule(&self) -> Schedule {
+        Schedule { peak: self.lr, warmup: self.warmup.min(self.steps), steps: self.steps, floor: self.min_lr }
+    }
+
+    /// Parameters of the model as constants of the language.
+    pub(crate) fn given(&self) -> BTreeMap<String, Value> {
+        let value = |text: &str| match (text, text.parse::<i64>(), text.parse::<f64>()) {
+            ("true" | "false", ..) => Value::bool(text == "true"),
+            (_, Ok(n), _) => Value::int(n),
+            (_, _, Ok(x)) => Value::Float(Some(x)),
+            _ => Value::Str(text.to_string()),
+        };
+        self.set.iter().map(|(name, text)| (name.clone(), value(text))).collect()
+    }
+}
+
+fn assignments(text: &str) -> Result<BTreeMap<String, String>> {
+    let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+    words
+        .map(|word| match word.split_once('=') {
+            Some((name, value)) => Ok((name.trim().to_string(), value.trim().to_string())),
+            None => Err(Error::Input(format!("`set` needs name=value, got `{word}`"))),
+        })
+        .collect()
+}
+
+fn count(name: &str, text: &str) -> Result<usize> {
+    text.replace('_', "").parse().map_err(|_| Error::Input(format!("`{name}` needs a whole number, got `{text}`")))
+}
+
+fn positive(name: &str, text: &str) -> Result<usize> {
+    match count(name, text) {
+        Ok(n) if n > 0 => Ok(n),
+        _ => Err(Error::Input(format!("`{name}` needs a positive number, got `{text}`"))),
+    }
+}
+
+fn number(name: &str, text: &str) -> Result<f64> {
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && x >= 0.0 => Ok(x),
+        _ => Err(Error::Input(format!("`{name}` needs a number that is not negative, got `{text}`"))),
+    }
+}
+
+fn share(name: &str, text: &str) -> Result<f64> {
+    match number(name, text) {
+        Ok(x) if x < 1.0 => Ok(x),
+        _ => Err(Error::Input(format!("`{name}` needs a number from 0 to below 1, got `{text}`"))),
+    }
+}
+
+fn dtype(text: &str) -> Result<DType> {
+    match text {
+        "f32" => Ok(DType::F32),
+        "bf16" => Ok(DType::BF16),
+        _ => Err(Error::Input(format!("`dtype {text}` is not known: f32 or bf16"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_set_and_given_back() {
+        let mut settings = Settings::default();
+        settings.set("lora", "rank=4,alpha=8,targets=q").expect("valid");
+        settings.set("set", "d_model=64, tied=true").expect("valid");
+        let mut again = Settings::default();
+        for (name, value) in settings.to_map() {
+            again.set(&name, &value).unwrap_or_else(|e| panic!("{name}: {e}"));
+        }
+        assert_eq!(settings, again);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_a_remedy() {
+        let wrong = [
+            ("steps", "0", "positive"),
+            ("steps", "many", "positive"),
+            ("lr", "-1", "not negative"),
+            ("lr", "nan", "not negative"),
+            ("beta1", "1", "below 1"),
+            ("dtype", "f8", "f32 or bf16"),
+            ("device", "cuda", "only cpu"),
+            ("stpes", "3", "`steps`"),
+            ("set", "d_model", "name=value"),
+            ("lora", "rank=x", "rank=8"),
+        ];
+        for (name, value, word) in wrong {
+            let error = Settings::default().set(name, value).expect_err(name).to_string();
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

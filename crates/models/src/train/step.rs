@@ -1,0 +1,160 @@
+//! One step of training as one graph: loss, gradients, clipping, AdamW.
+//!
+//! The graph maps (trained.., first moments.., second moments.., fixed.., ids, labels, rate, corrections of both moments)
+//! to (loss, norm of the gradient, trained.., first moments.., second moments..). Moments and trained tensors are f32;
+//! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
+
+use ir::ops::Scan;
+use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
+
+/// Constants of the optimiser.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamW {
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Decoupled weight decay, on matrices alone.
+    pub decay: f64,
+    /// Gradients longer than this are shortened to it; 0 turns clipping off.
+    pub clip: f64,
+}
+
+/// What is trained, what is not, and how the loss follows from both.
+#[derive(Clone, Debug)]
+pub(crate) struct Objective {
+    /// (trained.., fixed.., ids, labels) to the mean loss, with `ids` and `labels` of one micro-batch.
+    pub(crate) loss: Graph,
+    /// How many inputs are trained.
+    pub(crate) trained: usize,
+    /// Which of them decay.
+    pub(crate) decays: Vec<bool>,
+}
+
+/// Scalars that change with every step, in the order of the graph's inputs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scalars {
+    pub(crate) rate: f32,
+    pub(crate) correct1: f32,
+    pub(crate) correct2: f32,
+}
+
+impl AdamW {
+    /// The scalars of a step, counted from 0.
+    pub(crate) fn scalars(&self, rate: f64, step: usize) -> Scalars {
+        let correct = |beta: f64| (1.0 / (1.0 - beta.powi(step as i32 + 1))) as f32;
+        Scalars { rate: rate as f32, correct1: correct(self.beta1), correct2: correct(self.beta2) }
+    }
+}
+
+/// The whole step over `accumulate` micro-batches.
+pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> Result<Graph> {
+    let types = objective.loss.input_types();
+    let n = objective.trained;
+    let (fixed, ids) = (&types[n..types.len() - 2], &types[types.len() - 1]);
+    let mut b = Builder::new();
+    let trained: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
+    let first: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
+    let second: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
+    let fixed: Vec<Value> = fixed.iter().map(|t| b.graph.input(t.clone())).collect();
+    let wide = if accumulate == 1 { ids.clone() } else { ids.batched(accumulate) };
+    let (ids, labels) = (b.graph.input(wide.clone()), b.graph.input(wide));
+    let scalar = Type::new(DType::F32, &[]);
+    let [rate, correct1, correct2] = [0; 3].map(|_| b.graph.input(scalar.clone()));
+
+    let gradient = transform::value_and_grad(&objective.loss, &(0..n).collect::<Vec<_>>())?;
+    let inputs: Vec<Value> = trained.iter().chain(&fixed).copied().collect();
+    let outs = match accumulate {
+        1 => b.inline(&gradient, &[&inputs[..], &[ids, labels]].concat())?,
+        _ => accumulated(&mut b, &gradient, &inputs, ids, labels, accumulate)?,
+    };
+    let (loss, gradients) = (outs[0], &outs[1..=n]);
+
+    let mut total = b.scalar(DType::F32, 0.0)?;
+    for &g in gradients {
+        let square = b.mul(g, g)?;
+        let sum = b.sum_all(square)?;
+        total = b.add(total, sum)?;
+    }
+    let norm = b.unary(Unary::Sqrt, total)?;
+    // A step whose gradient is not finite leaves everything as it was.
+    let sound = {
+        let zero = b.scalar(DType::F32, 0.0)?;
+        let nothing = b.mul(norm, zero)?;
+        b.compare(Compare::Eq, nothing, zero)?
+    };
+    let shrink = match adam.clip > 0.0 {
+        true => {
+            let below = b.offset(norm, 1e-6)?;
+            let limit = b.scalar(DType::F32, adam.clip)?;
+            let ratio = b.div(limit, below)?;
+            let one = b.scalar(DType::F32, 1.0)?;
+            let long = b.compare(Compare::Lt, ratio, one)?;
+            b.select(long, ratio, one)?
+        }
+        false => b.scalar(DType::F32, 1.0)?,
+    };
+    let (mut new, mut moments, mut squares) = (Vec::new(), Vec::new(), Vec::new());
+    for i in 0..n {
+        let shape = b.ty(trained[i]).shape.to_vec();
+        let along = |b: &mut Builder, v: Value| b.splat(v, &shape);
+        let (p, m, v) = (trained[i], first[i], second[i]);
+        let shrink = along(&mut b, shrink)?;
+        let g = b.mul(gradients[i], shrink)?;
+        let (kept, added) = (b.scale(m, adam.beta1)?, b.scale(g, 1.0 - adam.beta1)?);
+        let m1 = b.add(kept, added)?;
+        let square = b.mul(g, g)?;
+        let (kept, added) = (b.scale(v, adam.beta2)?, b.scale(square, 1.0 - adam.beta2)?);
+        let v1 = b.add(kept, added)?;
+        let (c1, c2) = (along(&mut b, correct1)?, along(&mut b, correct2)?);
+        let (m_hat, v_hat) = (b.mul(m1, c1)?, b.mul(v1, c2)?);
+        let root = b.unary(Unary::Sqrt, v_hat)?;
+        let below = b.offset(root, adam.eps)?;
+        let mut change = b.div(m_hat, below)?;
+        if objective.decays[i] && adam.decay != 0.0 {
+            let decay = b.scale(p, adam.decay)?;
+            change = b.add(change, decay)?;
+        }
+        let rate = along(&mut b, rate)?;
+        let change = b.mul(change, rate)?;
+        let p1 = b.sub(p, change)?;
+        let sound = along(&mut b, sound)?;
+        new.push(b.select(sound, p1, p)?);
+        moments.push(b.select(sound, m1, m)?);
+        squares.push(b.select(sound, v1, v)?);
+    }
+    let results: Vec<Value> = [loss, norm].into_iter().chain(new).chain(moments).chain(squares).collect();
+    Ok(b.finish(&results))
+}
+
+/// Mean loss and gradients over micro-batches, one after another.
+fn accumulated(
+    b: &mut Builder,
+    gradient: &Graph,
+    inputs: &[Value],
+    ids: Value,
+    labels: Value,
+    count: usize,
+) -> Result<Vec<Value>> {
+    let outs = gradient.output_types();
+    let mut body = Builder::new();
+    let given: Vec<Value> = inputs.iter().map(|v| body.graph.input(b.ty(*v))).collect();
+    let sums: Vec<Value> = outs.iter().map(|t| body.graph.input(t.clone())).collect();
+    let batch: Vec<Value> = [ids, labels].iter().map(|v| body.graph.input(b.ty(*v).unbatched())).collect();
+    let found = body.inline(gradient, &[&given[..], &batch].concat())?;
+    let mut carried = Vec::new();
+    for (sum, value) in sums.iter().zip(found) {
+        carried.push(body.add(*sum, value)?);
+    }
+    let body = body.finish(&carried);
+    let scan = Scan::over(inputs.len(), outs.len(), count, body);
+    let mut operands = inputs.to_vec();
+    for ty in &outs {
+        operands.push(b.zeros(ty)?);
+    }
+    operands.extend([ids, labels]);
+    let sums = b.emit(scan.into(), &operands)?;
+    sums.iter().map(|sum| b.scale(*sum, 1.0 / count as f64)).collect()
+}

@@ -1,0 +1,287 @@
+//! Training from outside: the optimiser against PyTorch's, accumulation, resuming, what a run learns.
+
+use cpu::Cpu;
+use ir::DType;
+use lang::consteval::Value;
+use models::train::{AdamW, Batch, Observer, Progress, Settings, StepSizes, Trainer, run};
+use models::{Architecture, Model, Random};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn temporary(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("tensorloom-training-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    path
+}
+
+fn sizes(pairs: &[(&str, i64)]) -> BTreeMap<String, Value> {
+    pairs.iter().map(|(name, n)| (name.to_string(), Value::int(*n))).collect()
+}
+
+fn tiny(dtype: DType) -> Model {
+    let given = sizes(&[
+        ("vocab_size", 48),
+        ("d_model", 32),
+        ("n_layers", 2),
+        ("heads", 4),
+        ("kv_heads", 2),
+        ("d_ff", 48),
+        ("max_seq", 32),
+    ]);
+    let architecture = Architecture::of_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
+    Model::fresh(architecture, dtype, 5).unwrap_or_else(|e| panic!("{e}"))
+}
+
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+
+fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
+    let mut random = Random::new(seed, 9);
+    let mut draw = || (0..rows * seq).map(|_| random.below(48) as i32).collect::<Vec<i32>>();
+    Batch { ids: draw(), labels: draw() }
+}
+
+fn trainer(model: Model, rows: usize, accumulate: usize) -> Trainer {
+    let sizes = StepSizes { rows, seq: 16, accumulate };
+    Trainer::new(model, None, sizes, ADAM, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
+}
+
+/// Parameters after steps by PyTorch's AdamW with clipping on the same model and batches; `golden/train.py` makes them.
+#[test]
+fn steps_equal_those_of_pytorch() {
+    let dir = folder("llama");
+    let text = std::fs::read_to_string(folder("train").join("expected.json")).expect("golden data");
+    let golden: serde_json::Value = serde_json::from_str(&text).expect("golden data");
+    let ints = |json: &serde_json::Value| -> Vec<i32> {
+        json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
+    };
+    let model = Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    let mut trainer =
+        Trainer::new(model, None, StepSizes { rows: 2, seq: 7, accumulate: 1 }, ADAM, &Cpu::new(2)).expect("compiles");
+    for (step, expected) in golden["steps"].as_array().expect("steps").iter().enumerate() {
+        let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
+        let rate = expected["rate"].as_f64().expect("a rate");
+        let found = trainer.step(&batch, rate, step).unwrap_or_else(|e| panic!("{e}"));
+        for (what, found, expected) in
+            [("loss", found.loss, &expected["loss"]), ("norm", found.norm, &expected["norm"])]
+        {
+            let expected = expected.as_f64().expect("a number");
+            assert!((f64::from(found) - expected).abs() < 1e-4 * expected, "step {step}: {what} {found} {expected}");
+        }
+    }
+    let out = temporary("pytorch");
+    trainer.model().and_then(|model| model.export(&out)).unwrap_or_else(|e| panic!("{e}"));
+    let read = |path: &Path| std::fs::read(path).expect("tensors");
+    let (found, expected) = (read(&out.join("model.safetensors")), read(&folder("train").join("expected.safetensors")));
+    let found = safetensors::SafeTensors::deserialize(&found).expect("tensors");
+    let expected = safetensors::SafeTensors::deserialize(&expected).expect("tensors");
+    let floats = |bytes: &[u8]| -> Vec<f32> {
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    };
+    for name in expected.names() {
+        let want = floats(expected.tensor(name).expect("there").data());
+        let have = floats(found.tensor(name).unwrap_or_else(|_| panic!("{name}")).data());
+        let worst = want.iter().zip(&have).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+        // Adam divides by the root of the second moment: where a gradient is nearly zero, rounding decides its sign.
+        assert!(worst < 2e-4, "{name}: {worst}");
+    }
+    let _ = std::fs::remove_dir_all(&out);
+}
+
+#[test]
+fn accumulating_equals_one_large_batch() {
+    let whole = batch(4, 16, 3);
+    let mut one = trainer(tiny(DType::F32), 4, 1);
+    let mut four = trainer(tiny(DType::F32), 1, 4);
+    for step in 0..3 {
+        let a = one.step(&whole, 1e-2, step).expect("runs");
+        let b = four.step(&whole, 1e-2, step).expect("runs");
+        assert!((a.loss - b.loss).abs() < 1e-4, "{a:?} {b:?}");
+        assert!((a.norm - b.norm).abs() < 1e-3 * a.norm, "{a:?} {b:?}");
+    }
+}
+
+#[test]
+fn masters_keep_what_bf16_would_lose() {
+    let data = batch(4, 16, 3);
+    let (mut wide, mut narrow) = (trainer(tiny(DType::F32), 4, 1), trainer(tiny(DType::BF16), 4, 1));
+    let (mut first, mut last) = (0.0, (0.0, 0.0));
+    for step in 0..40 {
+        let (a, b) = (wide.step(&data, 3e-3, step).expect("runs"), narrow.step(&data, 3e-3, step).expect("runs"));
+        if step == 0 {
+            first = a.loss;
+        }
+        last = (a.loss, b.loss);
+    }
+    assert!(last.0 < first * 0.8 && (last.0 - last.1).abs() < 0.1, "{first} to {last:?}");
+}
+
+#[test]
+fn a_state_put_back_goes_on_with_the_same_bits() {
+    let mut straight = trainer(tiny(DType::F32), 4, 1);
+    let losses: Vec<u32> = (0..6)
+        .map(|step| straight.step(&batch(4, 16, step as u64), 1e-2, step).expect("runs").loss.to_bits())
+        .collect();
+    let mut first = trainer(tiny(DType::F32), 4, 1);
+    for step in 0..3 {
+        first.step(&batch(4, 16, step as u64), 1e-2, step).expect("runs");
+    }
+    let mut second = trainer(tiny(DType::F32), 4, 1);
+    second.restore(&first.state().expect("read")).unwrap_or_else(|e| panic!("{e}"));
+    for step in 3..6 {
+        let found = second.step(&batch(4, 16, step as u64), 1e-2, step).expect("runs");
+        assert_eq!(found.loss.to_bits(), losses[step]);
+    }
+    let other = trainer(tiny(DType::F32), 1, 1);
+    let mut state = other.state().expect("read");
+    state.pop();
+    assert!(second.restore(&state).is_err());
+}
+
+#[test]
+fn a_step_without_a_finite_gradient_changes_nothing() {
+    let mut model = trainer(tiny(DType::F32), 4, 1);
+    let before = model.state().expect("read");
+    // A label outside of the vocabulary makes the loss no number.
+    let mut wrong = batch(4, 16, 3);
+    wrong.labels[5] = 1000;
+    let found = model.step(&wrong, 1e-2, 0).expect("runs");
+    assert!(!found.norm.is_finite());
+    assert_eq!(model.state().expect("read"), before);
+}
+
+#[test]
+fn timings_name_the_kernels_and_change_no_bits() {
+    let (mut plain, mut timed) = (trainer(tiny(DType::F32), 2, 2), trainer(tiny(DType::F32), 2, 2));
+    let data = batch(4, 16, 3);
+    let a = plain.step(&data, 1e-2, 0).expect("runs");
+    let (b, timings) = timed.timed_step(&data, 1e-2, 0).expect("runs");
+    assert_eq!(a.loss.to_bits(), b.loss.to_bits());
+    assert!(timings.iter().any(|t| t.label.starts_with("matmul") && t.calls >= 2), "{timings:?}");
+    assert!(timings.windows(2).all(|pair| pair[0].time >= pair[1].time));
+    assert_eq!(plain.state().expect("read"), timed.state().expect("read"));
+}
+
+/// Keeps what it is told; stops after so many steps.
+#[derive(Default)]
+struct Notes {
+    lines: Vec<String>,
+    steps: usize,
+    stop_after: Option<usize>,
+}
+
+impl Observer for Notes {
+    fn note(&mut self, text: &str) {
+        self.lines.push(text.to_string());
+    }
+    fn begin(&mut self, _: usize, _: usize) {}
+    fn step(&mut self, progress: &Progress) {
+        self.steps = progress.step;
+    }
+    fn sample(&mut self, _: usize, _: &str) {}
+    fn stop(&self) -> bool {
+        self.stop_after.is_some_and(|after| self.steps >= after)
+    }
+}
+
+fn settings(out: &Path, pairs: &[(&str, &str)]) -> Settings {
+    let mut settings = Settings { out: out.to_path_buf(), ..Settings::default() };
+    let defaults = [
+        ("set", "d_model=32,n_layers=2,heads=4,kv_heads=2,d_ff=48,max_seq=64,tied=true"),
+        ("stories", "60000"),
+        ("vocab", "300"),
+        ("steps", "40"),
+        ("batch", "4"),
+        ("seq", "32"),
+        ("lr", "0.01"),
+        ("warmup", "4"),
+        ("checkpoint-every", "10"),
+        ("eval-every", "20"),
+        ("eval-batches", "2"),
+        ("sample-every", "20"),
+    ];
+    for (name, value) in defaults.iter().chain(pairs) {
+        settings.set(name, value).unwrap_or_else(|e| panic!("{e}"));
+    }
+    settings
+}
+
+#[test]
+fn a_run_learns_and_what_it_saves_can_be_read() {
+    let out = temporary("learns");
+    let cpu = Cpu::new(2);
+    let mut notes = Notes::default();
+    let settings = settings(&out, &[("steps", "250")]);
+    let finished = run(&settings, false, &[], &cpu, &mut notes).unwrap_or_else(|e| panic!("{e}"));
+    assert!(finished.complete);
+    let valid = finished.valid.expect("held-out data");
+    assert!(valid < 4.2, "validation loss {valid}, which begins at 5.7");
+    let model = Model::load(&out, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    let tokenizer = models::Tokenizer::of_dir(&out).unwrap_or_else(|e| panic!("{e}"));
+    let ids = tokenizer.encode("Once upon").expect("encodes");
+    assert_eq!(model.generate(&ids, 4, &cpu).unwrap_or_else(|e| panic!("{e}")).ids.len(), 4);
+    for file in ["index.html", "log.jsonl", "run.toml", "config.json", "tokenizer.json"] {
+        assert!(out.join(file).is_file(), "{file}");
+    }
+    let again = run(&settings, false, &[], &cpu, &mut notes).expect_err("the folder is taken").to_string();
+    assert!(again.contains("--resume"), "{again}");
+    let _ = std::fs::remove_dir_all(&out);
+}
+
+#[test]
+fn a_model_of_ones_own_file_is_saved_with_it() {
+    let out = temporary("own");
+    std::fs::create_dir_all(&out).expect("a folder");
+    let file = out.join("own.module");
+    let text = "from std.modules.linear import Linear\n\nmodel Bigram(vocab_size: int, width: int = 16):\n  params:\n    table: \
+                [vocab_size, width]\n    head: [vocab_size, width]\n\n  forward:\n    in: [B, T, int32]\n    out: [B, T, \
+                vocab_size]\n\n    graph:\n      in -> embedding(table) -> x\n      x -> Linear(head) -> out\n";
+    std::fs::write(&file, text).expect("written");
+    let mut settings = settings(&out.join("run"), &[("model", file.to_str().expect("a path"))]);
+    settings.set = BTreeMap::from([("width".to_string(), "24".to_string())]);
+    let cpu = Cpu::new(1);
+    run(&settings, false, &[], &cpu, &mut Notes::default()).unwrap_or_else(|e| panic!("{e}"));
+    std::fs::remove_file(&file).expect("removed");
+    let model = Model::load(&out.join("run"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(model.parameter_count(), 2 * 300 * 24);
+    let _ = std::fs::remove_dir_all(&out);
+}
+
+#[test]
+fn stopping_and_resuming_gives_the_same_bits() {
+    let cpu = Cpu::new(2);
+    let (straight, parts) = (temporary("straight"), temporary("parts"));
+    run(&settings(&straight, &[]), false, &[], &cpu, &mut Notes::default()).unwrap_or_else(|e| panic!("{e}"));
+    let mut notes = Notes { stop_after: Some(7), ..Notes::default() };
+    let stopped = run(&settings(&parts, &[]), false, &[], &cpu, &mut notes).unwrap_or_else(|e| panic!("{e}"));
+    assert!(!stopped.complete && stopped.step == 7);
+    // Half of the newest checkpoint is lost: the run says so and goes on from the one before.
+    let mut notes = Notes { stop_after: Some(25), ..Notes::default() };
+    run(&settings(&parts, &[]), true, &[], &cpu, &mut notes).unwrap_or_else(|e| panic!("{e}"));
+    let newest = parts.join("checkpoints/step-00000025.safetensors");
+    let bytes = std::fs::read(&newest).expect("the checkpoint");
+    std::fs::write(&newest, &bytes[..bytes.len() / 2]).expect("written");
+    let mut notes = Notes::default();
+    run(&Settings { out: parts.clone(), ..Settings::default() }, true, &[], &cpu, &mut notes)
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert!(notes.lines.iter().any(|line| line.contains("last good checkpoint, step 20")), "{:?}", notes.lines);
+    for file in ["model.safetensors", "tokenizer.json"] {
+        let read = |dir: &Path| std::fs::read(dir.join(file)).expect("written");
+        assert!(read(&straight) == read(&parts), "{file} differs");
+    }
+    let losses = |dir: &Path| -> Vec<String> {
+        let log = std::fs::read_to_string(dir.join("log.jsonl")).expect("a log");
+        let lines = log.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        let kept = ["step", "loss", "last", "norm", "valid", "sample"];
+        lines.map(|line| kept.map(|k| line.get(k).map_or(String::new(), |v| v.to_string())).join(" ")).collect()
+    };
+    assert_eq!(losses(&straight), losses(&parts));
+    let given = ["batch".to_string()];
+    let other = run(&settings(&parts, &[("batch", "2")]), true, &given, &cpu, &mut Notes::default());
+    assert!(other.expect_err("another batch").to_string().contains("--batch 2"));
+    let _ = std::fs::remove_dir_all(&straight);
+    let _ = std::fs::remove_dir_all(&parts);
+}
