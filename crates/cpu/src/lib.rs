@@ -30,4 +30,6 @@ mod memory;
 pub mod pool;
 
 pub use backend::Cpu;
+#[cfg(feature = "fft")]
+pub use library::{convolution_lengths, convolution_points};
 pub use memory::HostBuffer;
