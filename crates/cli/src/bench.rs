@@ -52,8 +52,8 @@ pub(crate) fn matmul(cpu: &Cpu, n: usize) -> compiler::Result<f64> {
 
 /// The default's Llama.
 fn model(dtype: DType) -> Result<Model, Usage> {
-    let sizes = [("vocab_size", 1024), ("d_model", 128), ("n_layers", 6), ("heads", 4), ("kv_heads", 2)];
-    let sizes = sizes.into_iter().chain([("d_ff", 384), ("max_seq", 256)]);
+    let sizes = [("vocab_size", 1024), ("d_model", 128), ("n_layers", 4), ("heads", 4), ("kv_heads", 4)];
+    let sizes = sizes.into_iter().chain([("d_ff", 512), ("max_seq", 256)]);
     let mut given: std::collections::BTreeMap<_, _> =
         sizes.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
     given.insert("tied".into(), lang::consteval::Value::bool(true));
@@ -64,11 +64,11 @@ fn model(dtype: DType) -> Result<Model, Usage> {
 /// Tokens a second of training: the best of several steps.
 fn training(cpu: &Cpu, dtype: DType) -> models::Result<f64> {
     let model = model(dtype).map_err(|Usage(text)| models::Error::Input(text))?;
-    let sizes = StepSizes { rows: 8, seq: 128, accumulate: 1 };
+    let sizes = StepSizes { rows: 4, seq: 256, accumulate: 1 };
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
     let mut trainer = Trainer::new(model, None, sizes, adam, cpu)?;
     let mut random = Random::new(1, 1);
-    let mut ids = || (0..8 * 128).map(|_| random.below(1024) as i32).collect::<Vec<i32>>();
+    let mut ids = || (0..4 * 256).map(|_| random.below(1024) as i32).collect::<Vec<i32>>();
     let batch = Batch { ids: ids(), labels: ids() };
     let mut best = Duration::MAX;
     for step in 0..20 {
