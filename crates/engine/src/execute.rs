@@ -46,6 +46,9 @@ impl Shared {
         if roots.tokens.is_empty() && roots.values.iter().all(|r| r.node.is_done()) {
             return Ok(());
         }
+        if let Some(done) = self.force_ready(roots) {
+            return done;
+        }
         let plan = crate::plan::plan(&self.state(), roots);
         match self.run_plan(&plan) {
             Ok(mut planned) => {
@@ -59,6 +62,31 @@ impl Shared {
                 Err(e)
             }
         }
+    }
+
+    /// Runs roots whose operands all exist: a plan would hold nothing but them.
+    fn force_ready(&self, roots: &Roots) -> Option<Result<()>> {
+        let ready = |node: &Node| {
+            let runs = matches!(node.work, Work::Op(_) | Work::Call(..));
+            runs && node.slot().args.iter().all(|a| a.node.is_done())
+        };
+        if !roots.tokens.is_empty() || !roots.values.iter().all(|r| r.node.is_done() || ready(&r.node)) {
+            return None;
+        }
+        let (mut nan, mut order) = (None, Vec::new());
+        for r in roots.values.iter().filter(|r| !r.node.is_done()) {
+            match self.run_node(&r.node) {
+                Ok(found) => nan = nan.or(found),
+                Err(e) => {
+                    self.poison(&e);
+                    return Some(Err(e));
+                }
+            }
+            order.extend(PlanRecord::beside(&r.node));
+        }
+        self.state().last_plan = order;
+        self.flush_pools();
+        Some(nan.map_or(Ok(()), Err))
     }
 
     fn run_plan(&self, plan: &Plan) -> Result<Planned> {
