@@ -1,7 +1,8 @@
-"""PyTorch and JAX on the cases of `crates/bench`, under the same names.
+"""PyTorch, JAX and SciPy on the cases of `crates/bench`, under the same names.
 
-Usage: python peers.py {torch_eager|torch_compile|jax} [REPS]. Case names come on standard input, one a line; each is
-answered by one JSON object with the median seconds of a run. A peer that has no such case answers `"s": null`.
+Usage: python peers.py {torch_eager|torch_compile|jax|scipy|torch_padded|torch_nested} [REPS]. Case names come on standard
+input, one a line; each is answered by one JSON object with the median seconds of a run. A peer that has no such case
+answers `"s": null`.
 """
 
 import json
@@ -291,9 +292,150 @@ class Jax:
         return run
 
 
+class Scipy:
+    """Convolutions by `fftconvolve`."""
+
+    def case(self, name):
+        from scipy.signal import fftconvolve
+
+        if not name.startswith("conv_"):
+            return None
+        _, dtype, lengths = name.split("_")
+        m, n = map(int, lengths.split("x"))
+        x, y = (np.random.randn(k).astype({"f64": np.float64, "f32": np.float32}[dtype]) for k in (m, n))
+        fftconvolve(x, y)
+        start = time.perf_counter()
+        fftconvolve(x, y)
+        return lambda: fftconvolve(x, y), min(2000, max(1, int(0.02 / (time.perf_counter() - start))))
+
+
+class Ragged:
+    """A batch of sequences of different lengths through an encoder: padded with a mask, or as nested tensors.
+
+    Of the ways to write each, the fastest is timed.
+    """
+
+    WIDTH, HEADS, HIDDEN, LAYERS = 256, 4, 1024, 4
+
+    def __init__(self, nested):
+        import warnings
+
+        import torch
+
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(2)
+        self.torch, self.nested = torch, nested
+        folder = os.path.dirname(os.path.abspath(__file__))
+        self.lengths = json.load(open(os.path.join(folder, "ragged.json")))
+
+    def number(self, seed, shape):
+        """The numbers of `crates/vsla/examples/ragged/encoder.rs`."""
+        mask = np.uint64(0xFFFFFFFF)
+        i = np.arange(np.prod(shape), dtype=np.uint64)
+        h = (i * np.uint64(0x9E3779B1) + np.uint64(seed * 0x85EBCA6B & 0xFFFFFFFF)) & mask
+        h = ((h ^ (h >> np.uint64(15))) * np.uint64(0x2C1B3C6D)) & mask
+        h = ((h ^ (h >> np.uint64(12))) * np.uint64(0x297A2D39)) & mask
+        h = h ^ (h >> np.uint64(15))
+        return ((h >> np.uint64(8)).astype(np.float32) / 2**23 - 1).reshape(shape)
+
+    def parameter(self, k, shape):
+        place = (k - 1) % 12
+        scale, offset = 0.1, 0.0
+        if place in (4, 10):
+            offset = 1.0
+        elif len(shape) == 2:
+            scale = shape[0] ** -0.5
+        return self.torch.from_numpy(self.number(k, shape) * np.float32(scale) + np.float32(offset))
+
+    def encoder(self, nested):
+        torch, nn = self.torch, self.torch.nn
+        d, h = self.WIDTH, self.HIDDEN
+        layer = nn.TransformerEncoderLayer(d, self.HEADS, h, activation="gelu", batch_first=True, dropout=0.0)
+        net = nn.TransformerEncoder(layer, self.LAYERS, enable_nested_tensor=nested).eval()
+        k = 1
+        for l in net.layers:
+            a = l.self_attn
+            places = [
+                (a.in_proj_weight, (d, 3 * d)), (a.in_proj_bias, (3 * d,)), (a.out_proj.weight, (d, d)),
+                (a.out_proj.bias, (d,)), (l.norm1.weight, (d,)), (l.norm1.bias, (d,)), (l.linear1.weight, (d, h)),
+                (l.linear1.bias, (h,)), (l.linear2.weight, (h, d)), (l.linear2.bias, (d,)), (l.norm2.weight, (d,)),
+                (l.norm2.bias, (d,)),
+            ]
+            for to, shape in places:
+                value = self.parameter(k, shape)
+                to.data = value.T.contiguous() if len(shape) == 2 else value
+                k += 1
+        return net
+
+    def case(self, name):
+        if name != "ragged_encoder":
+            return None
+        torch, F = self.torch, self.torch.nn.functional
+        lengths, d, heads = self.lengths, self.WIDTH, self.HEADS
+        batch, longest = len(lengths), max(lengths)
+        tokens = torch.from_numpy(self.number(0, (sum(lengths), d)))
+        parts = list(tokens.split(lengths))
+        padded = torch.nn.utils.rnn.pad_sequence(parts, batch_first=True)
+        absent = torch.arange(longest)[None] >= torch.tensor(lengths)[:, None]
+        visible = ~absent[:, None, None, :]
+        net = self.encoder(self.nested)
+
+        def by_hand(x, mask, shape):
+            for l in net.layers:
+                a = l.self_attn
+                qkv = F.linear(x, a.in_proj_weight, a.in_proj_bias).chunk(3, -1)
+                q, k, v = (t.reshape(*shape, heads, d // heads).transpose(1, 2).contiguous() for t in qkv)
+                o = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+                o = o.transpose(1, 2).reshape(*shape, d)
+                x = l.norm1(x + a.out_proj(o))
+                x = l.norm2(x + l.linear2(F.gelu(l.linear1(x))))
+            return x
+
+        def module(fast):
+            def run():
+                torch.backends.mha.set_fastpath_enabled(fast)
+                return net(padded, src_key_padding_mask=absent)
+
+            return run
+
+        if self.nested:
+            joined = torch.nested.nested_tensor(parts)
+            ways = [module(True), lambda: by_hand(joined, None, (batch, -1))]
+        else:
+            ways = [module(True), module(False), lambda: by_hand(padded, visible, (batch, longest))]
+        best = None
+        for way in ways:
+            with torch.no_grad():
+                try:
+                    way()
+                    start = time.perf_counter()
+                    out = way()
+                    seconds = time.perf_counter() - start
+                except RuntimeError:
+                    continue  # an op that nested tensors lack
+            if best is None or seconds < best[0]:
+                best = (seconds, way, out)
+        rows = list(best[2].unbind()) if best[2].is_nested else best[2]
+        self.sample = [float(rows[i][n - 1, c]) for i, n in enumerate(lengths) for c in (0, d - 1)]
+
+        def run():
+            with torch.no_grad():
+                best[1]()
+
+        return run, 1
+
+
 def main():
     which, reps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
-    peer = Jax() if which == "jax" else Torch(which == "torch_compile")
+    peers = {
+        "torch_eager": lambda: Torch(False),
+        "torch_compile": lambda: Torch(True),
+        "jax": Jax,
+        "scipy": Scipy,
+        "torch_padded": lambda: Ragged(False),
+        "torch_nested": lambda: Ragged(True),
+    }
+    peer = peers[which]()
     known = {}
     rss = None
     for line in sys.stdin:
@@ -312,7 +454,10 @@ def main():
         if known[name]:
             run, inner = known[name]
             answer = {"case": name, "s": median_seconds(run, reps, inner), "first_s": first, "rss_mib": rss}
+            if hasattr(peer, "sample"):
+                answer["sample"] = peer.sample
         print(json.dumps(answer), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

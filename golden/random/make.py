@@ -93,6 +93,9 @@ for i, seed in enumerate(SEEDS):
                 add("loggamma", seed, shape, kind, [a], lambda k: R.loggamma(k, a, shape, d))
             add("beta", seed, shape, kind, [0.5, 2.0], lambda k: R.beta(k, 0.5, 2.0, shape, d))
             add("chisquare", seed, shape, kind, [3.0], lambda k: R.chisquare(k, 3.0, shape=shape, dtype=d))
+            add("f", seed, shape, kind, [3.0, 5.0], lambda k: R.f(k, 3.0, 5.0, shape, d))
+            add("wald", seed, shape, kind, [1.5], lambda k: R.wald(k, 1.5, shape, d))
+            add("orthogonal", seed, shape, kind, [3], lambda k: R.orthogonal(k, 3, shape, d))
             add("t", seed, shape, kind, [3.0], lambda k: R.t(k, 3.0, shape, d))
             logits = jnp.array([0.1, -0.4, 1.2, 0.7], d)
             add("categorical", seed, shape, kind, [0.1, -0.4, 1.2, 0.7],

@@ -1,42 +1,72 @@
-//! Our side of the CPU benchmarks.
+//! Our side of the benchmarks.
 //!
 //! Reads case names from standard input, one a line, and answers each with one JSON object: the median time of a run in
-//! seconds and what else the case measures. `cargo xtask bench cpu` drives it and the peers in turn.
+//! seconds and what else the case measures. `cargo xtask bench` drives it and the peers in turn.
 
 mod cases;
 mod measure;
 mod models;
+#[path = "../../vsla/examples/ragged/encoder.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with examples and a test")]
+mod ragged;
+mod variable;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
-/// `--list` names the cases; `--reps n` sets how many timings a median is of, `--threads n` the pool's size.
+/// `--list` names the cases; `--suite vsla` takes those of variable shapes; `--reps n` sets how many timings a median is
+/// of, `--threads n` the pool's size.
 fn main() -> ExitCode {
-    let (mut reps, mut threads) = (7, 2);
+    let (mut reps, mut threads, mut list, mut variable) = (7, 2, false, false);
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
-        match (a.as_str(), args.next().map(|v| v.parse::<usize>())) {
-            ("--list", _) => {
-                cases::NAMES.iter().for_each(|n| println!("{n}"));
-                return ExitCode::SUCCESS;
+        let mut number = || args.next().and_then(|v| v.parse::<usize>().ok()).filter(|n| *n > 0);
+        let known = match a.as_str() {
+            "--list" => {
+                list = true;
+                true
             }
-            ("--reps", Some(Ok(n))) if n > 0 => reps = n,
-            ("--threads", Some(Ok(n))) if n > 0 => threads = n,
-            (other, _) => {
-                eprintln!(
-                    "wrong argument {other:?}; usage: tensorloom-bench [--list] [--reps N] [--threads N] < cases"
-                );
-                return ExitCode::from(2);
-            }
+            "--reps" => number().map(|n| reps = n).is_some(),
+            "--threads" => number().map(|n| threads = n).is_some(),
+            "--suite" => match args.next().as_deref() {
+                Some("cpu") => true,
+                Some("vsla") => {
+                    variable = true;
+                    true
+                }
+                _ => false,
+            },
+            _ => false,
+        };
+        if !known {
+            eprintln!(
+                "wrong argument {a:?}; usage: tensorloom-bench [--suite cpu|vsla] [--list] [--reps N] [--threads N] < cases"
+            );
+            return ExitCode::from(2);
         }
+    }
+    if list {
+        match variable {
+            true => variable::names().iter().for_each(|n| println!("{n}")),
+            false => cases::NAMES.iter().for_each(|n| println!("{n}")),
+        }
+        return ExitCode::SUCCESS;
+    }
+    if variable {
+        let backend = vsla::Backend::cpu(threads);
+        return serve(|case| variable::answer(&backend, case, reps).map_err(|e| e.to_string()));
     }
     let cpu = cpu::Cpu::new(threads);
     let mut ready = BTreeMap::new();
+    serve(|case| cases::answer(&cpu, case, reps, &mut ready).map_err(|e| e.to_string()))
+}
+
+fn serve(mut answer: impl FnMut(&str) -> Result<String, String>) -> ExitCode {
     for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        match cases::answer(&cpu, line.trim(), reps, &mut ready) {
+        match answer(line.trim()) {
             Ok(text) => println!("{text}"),
-            Err(e) => println!("{{\"case\": {:?}, \"error\": {:?}}}", line.trim(), e.to_string()),
+            Err(e) => println!("{{\"case\": {:?}, \"error\": {e:?}}}", line.trim()),
         }
         if std::io::stdout().flush().is_err() {
             break;

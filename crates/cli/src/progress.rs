@@ -42,12 +42,13 @@ impl Watch {
     /// Says how it ended.
     pub(crate) fn finished(&self, settings: &Settings, finished: &Finished) {
         let out = settings.out.display();
+        let loom = std::env::args().next().unwrap_or_else(|| "loom".into());
         println!("\n{}\n", finished.story);
         if finished.complete {
             println!("trained {} steps in {:.0} s", thousands(finished.step), finished.seconds);
         } else {
             println!(
-                "stopped and saved at step {} of {}; go on with: loom train --resume --out {out}",
+                "stopped and saved at step {} of {}; go on with: {loom} train --resume --out {out}",
                 thousands(finished.step),
                 thousands(settings.steps)
             );
@@ -60,9 +61,9 @@ impl Watch {
             println!("  {}", path.strip_prefix(&settings.out).unwrap_or(path).display());
         }
         if settings.lora.is_none() {
-            println!("look at {out}/index.html, or talk to it: loom generate {out} --prompt \"{}\"", settings.prompt);
+            println!("look at {out}/index.html, or talk to it: {loom} generate {out} --prompt \"{}\"", settings.prompt);
         } else {
-            println!("merge it into its model: loom merge {out} --out DIR");
+            println!("merge it into its model: {loom} merge {out} --out DIR");
         }
     }
 }

@@ -241,6 +241,46 @@ fn wrong_input_is_one_line_with_a_remedy() {
 }
 
 #[test]
+fn an_adapter_is_trained_used_and_merged() {
+    let folder = Folder::new("adapter");
+    let data = folder.file("text.txt", &"the cat sat on the mat . then the dog ran .\n<|endoftext|>\n".repeat(80));
+    let (out, merged) = (folder.path("run"), folder.path("merged"));
+    let llama = "crates/models/tests/data/llama";
+    let words = "crates/models/tests/data/lora/tokenizer.json";
+    let mut args = vec!["train", "--model", llama, "--data", &data, "--tokenizer", words, "--out", &out];
+    args.extend([
+        "--lora",
+        "rank=4,alpha=8,targets=q,v",
+        "--steps",
+        "40",
+        "--batch",
+        "2",
+        "--seq",
+        "32",
+        "--lr",
+        "0.02",
+    ]);
+    let output = loom(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("trained"), "{}", text(&output.stderr));
+    for file in ["adapter_config.json", "adapter_model.safetensors", "tokenizer.json"] {
+        assert!(Path::new(&out).join(file).is_file(), "{file}");
+    }
+    let output = loom(&["merge", &out, "--out", &merged]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    // Words to words: the adapter's directory answers like the merged model.
+    let answer = |dir: &str| {
+        let output = loom(&["generate", dir, "--ids", "0,2,5", "--max-new", "12", "--json"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    assert_eq!(answer(&out), answer(&merged));
+    assert_ne!(answer(&out), answer(llama));
+    let output = loom(&["generate", &out, "--prompt", "the cat", "--max-new", "6", "--greedy"]);
+    assert!(text(&output.stdout).starts_with("the cat"), "{}", text(&output.stderr));
+}
+
+#[test]
 fn doctor_says_what_the_machine_can_do() {
     let output = loom(&["doctor"]);
     assert!(output.status.success());

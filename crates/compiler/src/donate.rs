@@ -60,7 +60,10 @@ pub(crate) fn overwrites(step: &Step, from: BufferId, to: BufferId, elements: us
         Step::Matmul { a, b, epilogue: Some(e), .. } => {
             // Buffer 0 is the tile.
             let places = std::iter::once(None).chain(e.args.iter().map(Some));
-            let operand = a.buffers().chain(b.buffers()).any(|b| b == from);
+            let mut operand = false;
+            for factor in [a, b] {
+                factor.places(&mut |p| operand |= p.buffers().any(|b| b == from));
+            }
             match (argument(places.clone(), from), argument(places, to)) {
                 (Some(load), Some(store)) => !operand && tile_may_overwrite(&e.kernel, load, store),
                 _ => false,

@@ -60,11 +60,13 @@ pub struct Options {
     pub claims: bool,
     /// (input, output) pairs that the caller would like to bind to one buffer; [`Program::donated`] says which may be.
     pub donate: Vec<(usize, usize)>,
+    /// Elements from which on an operand of a product is computed while it is packed rather than before, if it can be.
+    pub computed_operands: usize,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { claims: true, donate: Vec::new() }
+        Options { claims: true, donate: Vec::new(), computed_operands: 4096 }
     }
 }
 
@@ -94,7 +96,13 @@ fn compile_with(
 
     let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
     let replaced = options.donate.iter().filter_map(pair).collect();
-    let mut lowering = steps::Lowering { buffers: Vec::new(), levels: 0, replaced, explanation };
+    let mut lowering = steps::Lowering {
+        buffers: Vec::new(),
+        levels: 0,
+        replaced,
+        computed_operands: options.computed_operands,
+        explanation,
+    };
     let (inputs, outputs) = (g.input_types(), g.output_types());
     let ins: Vec<Place> =
         inputs.iter().enumerate().map(|(i, t)| Place::of(lowering.buffer(t.clone(), Class::Input(i)))).collect();

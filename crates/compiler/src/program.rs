@@ -106,6 +106,48 @@ pub struct Matmul {
     pub c: [isize; 3],
 }
 
+/// An operand of a matrix product.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub enum Factor {
+    /// In memory.
+    Memory(Place),
+    /// Computed block by block while it is packed.
+    Computed(Box<Prologue>),
+}
+
+/// A kernel that writes blocks of an operand of a matrix product. Its buffers are the block, then `args`; its size
+/// arguments are batch, first row, first column, rows, columns and the block's row stride.
+#[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct Prologue {
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
+    /// Its further buffers.
+    pub args: Vec<Place>,
+}
+
+impl Factor {
+    /// Calls `f` with every place that is read.
+    pub fn places(&self, f: &mut dyn FnMut(&Place)) {
+        match self {
+            Factor::Memory(p) => f(p),
+            Factor::Computed(c) => c.args.iter().for_each(f),
+        }
+    }
+}
+
+impl fmt::Display for Factor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Factor::Memory(p) => write!(f, "{p}"),
+            Factor::Computed(c) => {
+                write!(f, "({}", c.kernel.name)?;
+                c.args.iter().try_for_each(|p| write!(f, " {p}"))?;
+                f.write_str(")")
+            }
+        }
+    }
+}
+
 /// A kernel that runs over each finished tile of a matrix product. Its buffers are the tile, then `args`; its size
 /// arguments are batch, first row, first column, rows, columns and the tile's row stride.
 #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -171,9 +213,9 @@ pub enum Step {
         /// Sizes and strides.
         shape: Box<Matmul>,
         /// Operand.
-        a: Place,
+        a: Factor,
         /// Operand.
-        b: Place,
+        b: Factor,
         /// Result; not written if there is an epilogue.
         c: Option<Place>,
         /// What runs over each finished tile instead of storing it.
@@ -247,8 +289,8 @@ impl Step {
                 }
             }
             Step::Matmul { a, b, c, epilogue, .. } => {
-                f(a, false);
-                f(b, false);
+                a.places(&mut |p| f(p, false));
+                b.places(&mut |p| f(p, false));
                 c.iter().for_each(|c| f(c, true));
                 if let Some(e) = epilogue {
                     for (p, b) in e.args.iter().zip(&e.kernel.buffers[1..]) {

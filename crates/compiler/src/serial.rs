@@ -5,12 +5,12 @@
 //! that was cut, altered or written by another version is refused, and what is accepted stays inside its buffers' bounds
 //! as far as steps say them. Kernels themselves are trusted: load only programs from writers that you trust.
 
-use crate::program::{Class, KernelArg, Place, Program, Slot, Step, Trip};
+use crate::program::{Class, Factor, KernelArg, Place, Program, Slot, Step, Trip};
 use crate::{Error, Result, loops};
 
 const MARK: &[u8; 8] = b"loomprog";
 /// Goes up with every change of the encoded types.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER: usize = 8 + 4 + 8;
 
 impl Program {
@@ -86,6 +86,15 @@ fn steps(p: &Program, list: &[Step]) -> Result<()> {
         });
         if let Some(place) = bad {
             return Err(Error::Program(format!("{place} is no buffer")));
+        }
+        if let Step::Matmul { a, b, .. } = step {
+            for factor in [a, b] {
+                let Factor::Computed(c) = factor else { continue };
+                if c.args.len() + 1 != c.kernel.buffers.len() {
+                    return Err(Error::Program(format!("wrong arguments for {}", c.kernel.name)));
+                }
+                loops::verify(&c.kernel).map_err(|e| Error::Program(format!("{}: {e}", c.kernel.name)))?;
+            }
         }
         let kernel = match step {
             Step::Kernel { kernel, args, .. } => {

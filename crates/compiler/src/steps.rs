@@ -6,7 +6,7 @@ use crate::program::*;
 use crate::strided::{Strided, joined, strided};
 use crate::{Error, Result};
 use ir::ops::{Dot, Scan, While};
-use ir::{Graph, Literal, Loc, Node, Op, Type, Value};
+use ir::{Graph, Literal, Loc, Meaning, Node, Op, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ pub(crate) struct Lowering {
     pub(crate) levels: usize,
     /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
     pub(crate) replaced: Vec<(Value, Value)>,
+    pub(crate) computed_operands: usize,
     /// Notes on what is fused, where someone asked.
     pub(crate) explanation: Option<Explanation>,
 }
@@ -37,7 +38,8 @@ impl Lowering {
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
-        let base = |node: &Node, i: usize| operand(graph, node, i).base;
+        let computed = prologues(graph, self.computed_operands);
+        let base = |node: &Node, i: usize| memory_operand(graph, &computed, node, i);
         let replaced = std::mem::take(&mut self.replaced);
         let Units { order, in_memory, apart } = fuse::units(graph, &base, &replaced);
         let readers = readers(graph, &order, &in_memory, &base);
@@ -79,7 +81,8 @@ impl Lowering {
                             _ if read_by.len() > 1 => Some("several steps read its result"),
                             Some(Unit::Group(g)) if read_by == [k + 1] => {
                                 let at = steps.len();
-                                if self.dot_with_epilogue(graph, dot, node, g, &in_memory, &mut places, steps)? {
+                                let fused = Fused { computed: &computed, in_memory: &in_memory };
+                                if self.dot_with_epilogue(graph, dot, node, g, fused, &mut places, steps)? {
                                     self.note_anchor(graph, node, None, at);
                                     self.note_group(graph, g, &in_memory, &apart, at);
                                     k += 2;
@@ -94,7 +97,8 @@ impl Lowering {
                     if let Some(e) = &mut self.explanation {
                         e.path.push(steps.len().to_string());
                     }
-                    self.anchor(graph, node, &mut places, level, steps)?;
+                    let fused = Fused { computed: &computed, in_memory: &in_memory };
+                    self.anchor(graph, node, fused, &mut places, level, steps)?;
                     if let Some(e) = &mut self.explanation {
                         e.path.pop();
                     }
@@ -166,13 +170,14 @@ impl Lowering {
         &mut self,
         graph: &Graph,
         node: &Node,
+        fused: Fused<'_>,
         places: &mut [Option<Place>],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         match &node.op {
             Op::Dot(dot) => {
-                let (shape, a, b) = matmul(graph, dot, node, places)?;
+                let (shape, a, b) = matmul(graph, dot, node, fused, places)?;
                 let c = self.make(graph, node.outs[0], places);
                 steps.push(Step::Matmul { shape: Box::new(shape), a, b, c: Some(c), epilogue: None });
                 Ok(())
@@ -180,8 +185,9 @@ impl Lowering {
             Op::Scan(scan) => self.scan(graph, scan, node, places, level, steps),
             Op::While(w) => self.while_loop(graph, w, node, places, level, steps),
             Op::Cond(c) => {
-                let index = place_of(places, node.args[0])?;
-                let inputs: Vec<Place> = node.args[1..].iter().map(|&a| place_of(places, a)).collect::<Result<_>>()?;
+                let index = read(graph, node, 0, places)?;
+                let inputs: Vec<Place> =
+                    (1..node.args.len()).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
                 let dests: Vec<Place> = node.outs.iter().map(|&v| self.make(graph, v, places)).collect();
                 let mut branches = Vec::with_capacity(c.branches.len());
                 for b in &c.branches {
@@ -194,8 +200,8 @@ impl Lowering {
             }
             op => {
                 let mut args = Vec::with_capacity(node.args.len());
-                for &a in &node.args {
-                    args.push((place_of(places, a)?, graph.ty(a).clone()));
+                for (i, &a) in node.args.iter().enumerate() {
+                    args.push((read(graph, node, i, places)?, graph.ty(a).clone()));
                 }
                 let outs = node.outs.iter().map(|&v| (self.make(graph, v, places), graph.ty(v).clone())).collect();
                 steps.push(Step::Library { op: Box::new(op.clone()), args, outs });
@@ -211,17 +217,18 @@ impl Lowering {
         dot: &Dot,
         node: &Node,
         group: &Group,
-        in_memory: &[bool],
+        fused: Fused<'_>,
         places: &mut [Option<Place>],
         steps: &mut Vec<Step>,
     ) -> Result<bool> {
+        let in_memory = fused.in_memory;
         let rank = (dot.lhs_batch.len(), dot.lhs_free(graph.ty(node.args[0]).rank()).len());
         let Ok(lowered) =
             fuse::lower_epilogue(graph, group, node.outs[0], rank, &|v| fuse::source(in_memory, group, v))
         else {
             return Ok(false);
         };
-        let (shape, a, b) = matmul(graph, dot, node, places)?;
+        let (shape, a, b) = matmul(graph, dot, node, fused, places)?;
         let mut args = Vec::with_capacity(lowered.params.len());
         for p in &lowered.params[1..] {
             match p {
@@ -250,19 +257,19 @@ impl Lowering {
         let operands = &node.args[first..];
         let (nc, nk) = (scan.consts, scan.carries);
         let mut inputs = Vec::with_capacity(operands.len());
-        for &v in &operands[..nc] {
-            inputs.push(place_of(places, v)?);
+        for i in 0..nc {
+            inputs.push(read(graph, node, first + i, places)?);
         }
-        let carried = self.carries(graph, &operands[nc..nc + nk], &node.outs[..nk], places, level, steps)?;
+        let carried = self.carries(graph, node, first + nc, &node.outs[..nk], places, level, steps)?;
         inputs.extend(carried.now);
         let mut dests = carried.next;
-        for &v in &operands[nc + nk..] {
-            let mut p = place_of(places, v)?;
+        for (i, &v) in operands.iter().enumerate().skip(nc + nk) {
+            let mut p = read(graph, node, first + i, places)?;
             p.strides.push((level, graph.ty(v).unbatched().bytes() as i64));
             inputs.push(p);
         }
         let trip = match scan.bounded {
-            true => Trip::Bounded { bound: scan.length, count: place_of(places, node.args[0])? },
+            true => Trip::Bounded { bound: scan.length, count: read(graph, node, 0, places)? },
             false => Trip::Exact(scan.length),
         };
         for &v in &node.outs[nk..] {
@@ -293,8 +300,8 @@ impl Lowering {
         steps: &mut Vec<Step>,
     ) -> Result<()> {
         let (nc, nb) = (w.cond_consts, w.body_consts);
-        let consts: Vec<Place> = node.args[..nc + nb].iter().map(|&a| place_of(places, a)).collect::<Result<_>>()?;
-        let carried = self.carries(graph, &node.args[nc + nb..], &node.outs, places, level, steps)?;
+        let consts: Vec<Place> = (0..nc + nb).map(|i| read(graph, node, i, places)).collect::<Result<_>>()?;
+        let carried = self.carries(graph, node, nc + nb, &node.outs, places, level, steps)?;
         self.levels = self.levels.max(level + 1);
         let flag = Place::of(self.buffer(Type::scalar(ir::DType::Bool), Class::Activation));
         let mut test = Vec::new();
@@ -308,21 +315,25 @@ impl Lowering {
         Ok(())
     }
 
-    /// Two buffers for each carried value, which change roles with each iteration.
+    /// Two buffers for each carried value, which change roles with each iteration; the first values are the operands from
+    /// `init` on.
+    #[expect(clippy::too_many_arguments, reason = "what a loop is, at its two call sites")]
     fn carries(
         &mut self,
         graph: &Graph,
-        init: &[Value],
+        node: &Node,
+        init: usize,
         outs: &[Value],
         places: &mut [Option<Place>],
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<Carries> {
         let mut c = Carries { now: Vec::new(), next: Vec::new(), after: Vec::new() };
-        for (&v, &out) in init.iter().zip(outs) {
-            let ty = graph.ty(v).clone();
+        for (i, &out) in outs.iter().enumerate() {
+            let ty = graph.ty(node.args[init + i]).clone();
             let (even, odd) = (self.buffer(ty.clone(), Class::Activation), self.buffer(ty.clone(), Class::Activation));
-            steps.push(Step::Copy { from: place_of(places, v)?, to: Place::of(even), bytes: ty.bytes() });
+            let from = read(graph, node, init + i, places)?;
+            steps.push(Step::Copy { from, to: Place::of(even), bytes: ty.bytes() });
             let alternating =
                 |a, b| Place { slot: Slot::Alternating(level, a, b), offset: 0, strides: SmallVec::new() };
             c.now.push(alternating(even, odd));
@@ -348,9 +359,9 @@ impl Lowering {
         let mut args = Vec::with_capacity(params.len());
         for p in params {
             args.push(match p {
-                ScanParam::Count => KernelArg::Place(place_of(places, node.args[0])?),
-                ScanParam::Operand(i) => KernelArg::Place(place_of(places, node.args[first + i])?),
-                ScanParam::Init(k) => KernelArg::Place(place_of(places, node.args[first + scan.consts + k])?),
+                ScanParam::Count => KernelArg::Place(read(graph, node, 0, places)?),
+                ScanParam::Operand(i) => KernelArg::Place(read(graph, node, first + i, places)?),
+                ScanParam::Init(k) => KernelArg::Place(read(graph, node, first + scan.consts + k, places)?),
                 ScanParam::Result(k) => KernelArg::Place(self.make(graph, node.outs[k], places)),
                 ScanParam::Scratch(n) => KernelArg::Scratch(n),
             });
@@ -369,7 +380,7 @@ impl Lowering {
 /// The graph with cheap values computed anew for distant readers, by what fusion would keep in memory.
 pub(crate) fn recompute(graph: &Graph) -> ir::Result<Graph> {
     let base = |node: &Node, i: usize| operand(graph, node, i).base;
-    let kept = fuse::kept(graph, &graph.live(), &base);
+    let kept = fuse::kept(graph, &graph.live(), &|node, i| Some(base(node, i)));
     crate::passes::recompute::recompute(graph, &kept, &fuse::is_anchor, &base)
 }
 
@@ -389,7 +400,7 @@ fn readers(
     graph: &Graph,
     order: &[Unit],
     in_memory: &[bool],
-    base: &dyn Fn(&Node, usize) -> Value,
+    base: &dyn Fn(&Node, usize) -> Option<Value>,
 ) -> FxHashMap<Value, Vec<usize>> {
     let product = |v: Value| graph.node_of(v).is_some_and(|n| matches!(n.op, Op::Dot(_)));
     let mut found: FxHashMap<Value, Vec<usize>> = FxHashMap::default();
@@ -399,27 +410,31 @@ fn readers(
         match unit {
             Unit::Anchor(n) => {
                 let node = &graph.nodes()[*n];
-                (0..node.args.len()).map(|i| base(node, i)).filter(|v| product(*v) && seen.insert(*v)).for_each(|v| {
-                    found.entry(v).or_default().push(k);
-                });
-            }
-            Unit::Group(g) => {
-                let own = |v: Value| g.roots.iter().any(|r| r.value == v);
-                stack
-                    .extend(g.roots.iter().filter_map(|r| graph.node_of(r.value)).flat_map(|n| n.args.iter().copied()));
-                // The expression of a root reaches as far as values in memory.
-                while let Some(v) = stack.pop() {
-                    if !seen.insert(v) {
-                        continue;
-                    }
-                    if product(v) {
-                        found.entry(v).or_default().push(k);
-                    } else if let Some(n) = graph.node_of(v)
-                        && (own(v) || !in_memory[v.0 as usize])
-                    {
-                        stack.extend(&n.args);
+                for i in 0..node.args.len() {
+                    match base(node, i) {
+                        Some(v) if product(v) && seen.insert(v) => found.entry(v).or_default().push(k),
+                        Some(_) => {}
+                        None => stack.push(node.args[i]),
                     }
                 }
+            }
+            Unit::Group(g) => {
+                let args = |v: Value| graph.node_of(v).map(|n| n.args.to_vec()).unwrap_or_default();
+                stack.extend(g.roots.iter().flat_map(|r| args(r.value)));
+            }
+        }
+        let own = |v: Value| matches!(unit, Unit::Group(g) if g.roots.iter().any(|r| r.value == v));
+        // An expression reaches as far as values in memory.
+        while let Some(v) = stack.pop() {
+            if !seen.insert(v) {
+                continue;
+            }
+            if product(v) {
+                found.entry(v).or_default().push(k);
+            } else if let Some(n) = graph.node_of(v)
+                && (own(v) || !in_memory[v.0 as usize])
+            {
+                stack.extend(&n.args);
             }
         }
     }
@@ -477,7 +492,16 @@ impl Lowering {
     }
 }
 
-/// How an op reads an operand: a matrix product takes any strides that three numbers can say, other ops dense values.
+/// Where an op reads an operand.
+fn read(graph: &Graph, node: &Node, i: usize, places: &[Option<Place>]) -> Result<Place> {
+    let view = operand(graph, node, i);
+    let mut place = place_of(places, view.base)?;
+    place.offset += view.offset * graph.ty(view.base).dtype.size() as i64;
+    Ok(place)
+}
+
+/// How an op reads an operand: a matrix product takes any strides that three numbers can say, other ops dense values. A
+/// reshaped value is as dense as it was, so it is read where it lies; loops and branches read a dense part of one too.
 fn operand(graph: &Graph, node: &Node, i: usize) -> Strided {
     let v = node.args[i];
     if let Op::Dot(dot) = &node.op {
@@ -485,8 +509,11 @@ fn operand(graph: &Graph, node: &Node, i: usize) -> Strided {
         if matrix(graph, dot, node, i, &view).is_some() {
             return view;
         }
+        return Strided::dense(graph, v);
     }
-    Strided::dense(graph, v)
+    let view = strided(graph, v);
+    let parts = matches!(node.op, Op::Scan(_) | Op::While(_) | Op::Cond(_));
+    if view.is_dense(&graph.ty(v).shape) && (parts || view.offset == 0) { view } else { Strided::dense(graph, v) }
 }
 
 /// Batch, free and contracted axes of an operand, each as one (size, stride).
@@ -504,16 +531,131 @@ fn matrix(graph: &Graph, dot: &Dot, node: &Node, i: usize, view: &Strided) -> Op
     Some([one(batch)?, one(&free)?, one(contract)?])
 }
 
-fn matmul(graph: &Graph, dot: &Dot, node: &Node, places: &[Option<Place>]) -> Result<(Matmul, Place, Place)> {
+/// What products compute as they read it, and what is in memory.
+#[derive(Clone, Copy)]
+struct Fused<'a> {
+    computed: &'a FxHashSet<Value>,
+    in_memory: &'a [bool],
+}
+
+/// The value that an op wants in memory for an operand; none if it computes the operand as it reads it.
+fn memory_operand(graph: &Graph, computed: &FxHashSet<Value>, node: &Node, i: usize) -> Option<Value> {
+    if matches!(node.op, Op::Dot(_)) && computed.contains(&node.args[i]) {
+        return None;
+    }
+    Some(operand(graph, node, i).base)
+}
+
+/// What an element of a computed operand may cost: some products and sums, a conversion.
+const PROLOGUE_COST: u32 = 12;
+
+/// Operands that products alone read, and can compute as they pack them.
+fn prologues(graph: &Graph, elements: usize) -> FxHashSet<Value> {
+    // How many products read a value, itself or a view of it, and whether anything else does.
+    let mut products = vec![0u32; graph.num_values()];
+    let mut other = vec![false; graph.num_values()];
+    graph.outputs().iter().for_each(|v| other[v.0 as usize] = true);
+    for node in graph.nodes().iter().rev() {
+        for (i, v) in node.args.iter().enumerate() {
+            let v = v.0 as usize;
+            match &node.op {
+                Op::Dot(dot) if worth_computing(graph, dot, node, i, elements) => products[v] += 1,
+                op if matches!(op.meaning(), Meaning::View(_)) => {
+                    let out = node.outs[0].0 as usize;
+                    products[v] += products[out];
+                    other[v] |= other[out];
+                }
+                _ => other[v] = true,
+            }
+        }
+    }
+    let mut chosen = FxHashSet::default();
+    for node in graph.nodes() {
+        let Op::Dot(dot) = &node.op else { continue };
+        for (i, &v) in node.args.iter().enumerate() {
+            let base = operand(graph, node, i).base.0 as usize;
+            if worth_computing(graph, dot, node, i, elements) && products[base] <= 2 && !other[base] {
+                chosen.insert(v);
+            }
+        }
+    }
+    // What is kept in memory anyway, costs too much or can't be written as a kernel over blocks is not computed.
+    while !chosen.is_empty() {
+        let base = |node: &Node, i: usize| memory_operand(graph, &chosen, node, i);
+        let (kept, cost) = fuse::kept(graph, &graph.live(), &base);
+        let source = |v: Value| match kept[v.0 as usize] {
+            true => fuse::Source::Memory { shift: None },
+            false => fuse::Source::Inline,
+        };
+        let mut bad = Vec::new();
+        for node in graph.nodes() {
+            let Op::Dot(dot) = &node.op else { continue };
+            for (i, &v) in node.args.iter().enumerate() {
+                if chosen.contains(&v)
+                    && (kept[v.0 as usize]
+                        || kept[operand(graph, node, i).base.0 as usize]
+                        || cost[v.0 as usize] > PROLOGUE_COST
+                        || fuse::lower_prologue(graph, v, &classes(graph, dot, node, i), &source).is_err())
+                {
+                    bad.push(v);
+                }
+            }
+        }
+        if bad.is_empty() {
+            break;
+        }
+        bad.iter().for_each(|v| {
+            chosen.remove(v);
+        });
+    }
+    chosen
+}
+
+/// Whether an operand of a product is arithmetic, not a mere view, and the product large enough to pack it.
+fn worth_computing(graph: &Graph, dot: &Dot, node: &Node, i: usize, elements: usize) -> bool {
+    let Some(made) = graph.node_of(operand(graph, node, i).base) else { return false };
+    let (l, r) = (graph.ty(node.args[0]), graph.ty(node.args[1]));
+    let size = |t: &Type, axes: &[usize]| axes.iter().map(|&a| t.shape[a]).product::<usize>();
+    let (m, n) = (size(l, &dot.lhs_free(l.rank())), size(r, &dot.rhs_free(r.rank())));
+    let k = size(l, &dot.lhs_contract);
+    // Products of vectors read their matrix where it is.
+    m.min(n).min(k) >= elements.min(16) && graph.ty(node.args[i]).numel() >= elements && fuse::in_place(made)
+}
+
+/// Which axes of an operand count matrices (0), its rows (1) and its columns (2): A is m × k, B is k × n.
+fn classes(graph: &Graph, dot: &Dot, node: &Node, i: usize) -> Vec<usize> {
+    let (batch, contract, [free, summed]) = match i {
+        0 => (&dot.lhs_batch, &dot.lhs_contract, [1, 2]),
+        _ => (&dot.rhs_batch, &dot.rhs_contract, [2, 1]),
+    };
+    let class = |a: usize| match (batch.contains(&a), contract.contains(&a)) {
+        (true, _) => 0,
+        (_, true) => summed,
+        _ => free,
+    };
+    (0..graph.ty(node.args[i]).rank()).map(class).collect()
+}
+
+fn matmul(
+    graph: &Graph,
+    dot: &Dot,
+    node: &Node,
+    fused: Fused<'_>,
+    places: &[Option<Place>],
+) -> Result<(Matmul, Factor, Factor)> {
     let dtype = graph.ty(node.args[0]).dtype;
     let mut sides = Vec::with_capacity(2);
     for i in 0..2 {
+        if fused.computed.contains(&node.args[i]) {
+            sides.push(computed(graph, dot, node, i, fused.in_memory, places)?);
+            continue;
+        }
         let view = operand(graph, node, i);
         let axes = matrix(graph, dot, node, i, &view)
             .ok_or_else(|| Error::Internal("a product whose axes were not put in order".into()))?;
         let mut place = place_of(places, view.base)?;
         place.offset += view.offset * dtype.size() as i64;
-        sides.push((axes, place));
+        sides.push((axes, Factor::Memory(place)));
     }
     let (b, pb) = sides.pop().expect("two operands");
     let (a, pa) = sides.pop().expect("two operands");
@@ -531,4 +673,32 @@ fn matmul(graph: &Graph, dot: &Dot, node: &Node, places: &[Option<Place>]) -> Re
         c: [(m * n) as isize, n as isize, 1],
     };
     Ok((shape, pa, pb))
+}
+
+/// An operand that the product computes: its sizes, as if it were dense, and the kernel that writes its blocks.
+fn computed(
+    graph: &Graph,
+    dot: &Dot,
+    node: &Node,
+    i: usize,
+    in_memory: &[bool],
+    places: &[Option<Place>],
+) -> Result<([(usize, i64); 3], Factor)> {
+    let v = node.args[i];
+    let axes = matrix(graph, dot, node, i, &Strided::dense(graph, v))
+        .ok_or_else(|| Error::Internal("a product whose axes were not put in order".into()))?;
+    let source = |v: Value| match in_memory[v.0 as usize] {
+        true => fuse::Source::Memory { shift: None },
+        false => fuse::Source::Inline,
+    };
+    let lowered = fuse::lower_prologue(graph, v, &classes(graph, dot, node, i), &source)
+        .map_err(|e| Error::Internal(format!("an operand can't be computed by its product: {e:?}")))?;
+    let mut args = Vec::with_capacity(lowered.params.len());
+    for p in &lowered.params[1..] {
+        match p {
+            Param::Value(v) => args.push(place_of(places, *v)?),
+            Param::Scratch(_) => return Err(Error::Internal("an operand that needs scratch".into())),
+        }
+    }
+    Ok((axes, Factor::Computed(Box::new(Prologue { kernel: Arc::new(lowered.kernel), args }))))
 }

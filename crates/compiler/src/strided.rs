@@ -17,6 +17,16 @@ impl Strided {
     pub(crate) fn dense(graph: &Graph, v: Value) -> Strided {
         Strided { base: v, offset: 0, strides: graph.ty(v).strides().iter().map(|&s| s as i64).collect() }
     }
+
+    /// Whether elements of this shape lie without gaps, in row-major order.
+    pub(crate) fn is_dense(&self, shape: &[usize]) -> bool {
+        let mut run = 1;
+        shape.iter().zip(&self.strides).rev().all(|(&n, &s)| {
+            let fits = n == 1 || s == run;
+            run *= n as i64;
+            fits
+        }) && run > 0
+    }
 }
 
 /// Looks through views as far as strides can follow.

@@ -2,7 +2,7 @@
 
 use crate::codegen::Entry;
 use crate::gemm::{Operand, Output};
-use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip};
+use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip, Side};
 use crate::pool::share;
 use compiler::program::{KernelArg, Place, Slot, Step, Trip};
 use compiler::{Error, Result, Timing};
@@ -134,42 +134,39 @@ impl Frame<'_> {
         match step {
             Ready::Kernel { code, args, parallel, scratch } => self.kernel(code, args, *parallel, *scratch, at),
             Ready::Matmul { plan, a, b, out } => {
-                let (a, b) = (self.address(a, at), self.address(b, at));
                 let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
-                let mut pointers = [std::ptr::null_mut(); MAX_ARGS];
-                let out = match out {
-                    Product::Memory(c) => {
-                        let c = self.address(c, at);
-                        // SAFETY: the compiler gave addresses and strides of live buffers, the scratch is the plan's.
-                        unsafe {
-                            plan.run(
-                                &self.loaded.pool,
-                                Operand::Memory(a),
-                                Operand::Memory(b),
-                                Output::Memory(c),
-                                scratch,
-                            );
-                        }
-                        return Ok(());
+                let pointers = |args: &[Place]| {
+                    let mut all = [std::ptr::null_mut(); MAX_ARGS];
+                    for (slot, p) in all[1..].iter_mut().zip(args) {
+                        *slot = self.address(p, at);
                     }
+                    all
+                };
+                let context = |code, args| Tiles { code, pointers: pointers(args), args, frame: self, at: *at };
+                let mut computed = [None, None];
+                for (side, slot) in [a, b].into_iter().zip(&mut computed) {
+                    if let Side::Blocks { code, args } = side {
+                        *slot = Some(context(code, args));
+                    }
+                }
+                let operand = |side: &Side, computed: &Option<Tiles<'_>>| match (side, computed) {
+                    (_, Some(c)) => Operand::Generated { f: finish_tile, ctx: (&raw const *c).cast::<c_void>() },
+                    (Side::Packed(bytes), _) => Operand::Packed(bytes.as_ptr()),
+                    (Side::Memory(p), None) => Operand::Memory(self.address(p, at)),
+                    (Side::Blocks { .. }, None) => unreachable!("computed sides have their context"),
+                };
+                let (a, b) = (operand(a, &computed[0]), operand(b, &computed[1]));
+                let finish;
+                let out = match out {
+                    Product::Memory(c) => Output::Memory(self.address(c, at)),
                     Product::Tiles { code, args } => {
-                        for (slot, p) in pointers[1..].iter_mut().zip(args) {
-                            *slot = self.address(p, at);
-                        }
-                        Tiles { code, pointers, args, frame: self, at: *at }
+                        finish = context(code, args);
+                        Output::Epilogue { f: finish_tile, ctx: (&raw const finish).cast::<c_void>() }
                     }
                 };
-                let ctx = (&raw const out).cast::<c_void>();
-                // SAFETY: as above; `Tiles` outlives the call and its code writes only the tile's own elements.
-                unsafe {
-                    plan.run(
-                        &self.loaded.pool,
-                        Operand::Memory(a),
-                        Operand::Memory(b),
-                        Output::Epilogue { f: finish_tile, ctx },
-                        scratch,
-                    );
-                }
+                // SAFETY: the compiler gave addresses and strides of live buffers, the scratch is the plan's; contexts
+                // outlive the call, and their code touches only the block or tile it is given.
+                unsafe { plan.run(&self.loaded.pool, a, b, out, scratch) };
                 Ok(())
             }
             Ready::Library { routine, args, outs } => {
@@ -297,7 +294,7 @@ impl Frame<'_> {
     }
 }
 
-/// What runs over the finished tiles of a product.
+/// What runs over the finished tiles of a product, or writes blocks of its operands.
 struct Tiles<'a> {
     code: &'a Code,
     pointers: [*mut u8; MAX_ARGS],

@@ -30,9 +30,6 @@ mod memory;
 pub mod pool;
 
 pub use backend::Cpu;
+#[cfg(feature = "fft")]
+pub use library::{convolution_lengths, convolution_points};
 pub use memory::HostBuffer;
-
-/// The README's example is compiled and run with the documentation.
-#[cfg(doctest)]
-#[doc = include_str!("../../../README.md")]
-struct Readme;

@@ -8,9 +8,9 @@ use crate::library::{self, Routine};
 use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use compiler::loops::Kernel;
-use compiler::program::{Class, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
+use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result, Timing};
-use ir::Type;
+use ir::{Literal, Type};
 use std::sync::{Arc, Mutex};
 
 /// The most loops inside each other.
@@ -28,7 +28,7 @@ pub(crate) enum Code {
 /// A step ready to run.
 pub(crate) enum Ready {
     Kernel { code: Code, args: Vec<KernelArg>, parallel: Option<i64>, scratch: usize },
-    Matmul { plan: Box<Plan>, a: Place, b: Place, out: Product },
+    Matmul { plan: Box<Plan>, a: Side, b: Side, out: Product },
     Library { routine: Box<dyn Routine>, args: Vec<Place>, outs: Vec<Place> },
     Copy { from: Place, to: Place, bytes: usize },
     Zero { to: Place, bytes: usize },
@@ -41,6 +41,18 @@ pub(crate) enum ReadyTrip {
     Exact(usize),
     Bounded { bound: usize, count: Place },
     While { test: Vec<Ready>, flag: Place },
+}
+
+/// Where an operand of a product comes from.
+pub(crate) enum Side {
+    Memory(Place),
+    /// Written block by block while it is packed.
+    Blocks {
+        code: Code,
+        args: Vec<Place>,
+    },
+    /// Packed when the program was loaded.
+    Packed(HostBuffer),
 }
 
 /// Where a product goes.
@@ -82,7 +94,7 @@ impl Loaded {
             )));
         }
         let mut needs = Needs::default();
-        let steps = load_steps(cpu, &program.steps, &mut needs)?;
+        let steps = load_steps(cpu, &program, &program.steps, &mut needs)?;
         let mut constants = Vec::with_capacity(program.buffers.len());
         for b in &program.buffers {
             constants.push(match &b.class {
@@ -185,11 +197,11 @@ struct Needs {
     kernel: usize,
 }
 
-fn load_steps(cpu: &Cpu, steps: &[Step], needs: &mut Needs) -> Result<Vec<Ready>> {
-    steps.iter().map(|s| load_step(cpu, s, needs)).collect()
+fn load_steps(cpu: &Cpu, program: &Program, steps: &[Step], needs: &mut Needs) -> Result<Vec<Ready>> {
+    steps.iter().map(|s| load_step(cpu, program, s, needs)).collect()
 }
 
-fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
+fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Result<Ready> {
     Ok(match step {
         Step::Kernel { kernel, args, parallel } => {
             if args.len() > MAX_ARGS {
@@ -206,14 +218,26 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
             Ready::Kernel { code: code(cpu, kernel)?, args: args.clone(), parallel: *parallel, scratch }
         }
         Step::Matmul { shape, a, b, c, epilogue } => {
-            let plan = plan(cpu, shape, epilogue.as_ref().map(|e| e.whole_rows))?;
+            let side = |f: &Factor| -> Result<Side> {
+                Ok(match f {
+                    Factor::Memory(p) => Side::Memory(p.clone()),
+                    Factor::Computed(c) => Side::Blocks { code: code(cpu, &c.kernel)?, args: c.args.clone() },
+                })
+            };
+            let constant = constant_matrix(program, shape, b);
+            let (a, mut b) = (side(a)?, side(b)?);
+            let whole_rows = epilogue.as_ref().map(|e| e.whole_rows);
+            if let Some((data, offset)) = constant {
+                b = packed(cpu, shape, data, offset, &a, whole_rows)?;
+            }
+            let plan = plan(cpu, shape, [&a, &b], whole_rows)?;
             needs.gemm = needs.gemm.max(plan.scratch_bytes());
             let out = match (c, epilogue) {
                 (_, Some(e)) => Product::Tiles { code: code(cpu, &e.kernel)?, args: e.args.clone() },
                 (Some(c), None) => Product::Memory(c.clone()),
                 (None, None) => return Err(Error::Internal("a product without a destination".into())),
             };
-            Ready::Matmul { plan: Box::new(plan), a: a.clone(), b: b.clone(), out }
+            Ready::Matmul { plan: Box::new(plan), a, b, out }
         }
         Step::Library { op, args, outs } => {
             let split = |x: &[(Place, Type)]| -> (Vec<Place>, Vec<Type>) { x.iter().cloned().unzip() };
@@ -226,7 +250,7 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
         Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
         Step::Branch { index, branches } => Ready::Branch {
             index: index.clone(),
-            branches: branches.iter().map(|b| load_steps(cpu, b, needs)).collect::<Result<_>>()?,
+            branches: branches.iter().map(|b| load_steps(cpu, program, b, needs)).collect::<Result<_>>()?,
         },
         Step::Loop(l) => {
             let LoopStep { level, trip, reverse, body, after } = &**l;
@@ -236,11 +260,11 @@ fn load_step(cpu: &Cpu, step: &Step, needs: &mut Needs) -> Result<Ready> {
                     Trip::Exact(n) => ReadyTrip::Exact(*n),
                     Trip::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
                     Trip::While { test, flag } => {
-                        ReadyTrip::While { test: load_steps(cpu, test, needs)?, flag: flag.clone() }
+                        ReadyTrip::While { test: load_steps(cpu, program, test, needs)?, flag: flag.clone() }
                     }
                 },
                 reverse: *reverse,
-                body: load_steps(cpu, body, needs)?,
+                body: load_steps(cpu, program, body, needs)?,
                 after: after.clone(),
             }
         }
@@ -254,12 +278,38 @@ fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
     }
 }
 
-fn plan(cpu: &Cpu, s: &Matmul, tiles: Option<bool>) -> Result<Plan> {
+/// The data of a B that is a constant, the same for all matrices, of a product that packs it; and the offset of its first
+/// element.
+fn constant_matrix<'a>(program: &'a Program, s: &Matmul, b: &Factor) -> Option<(&'a Literal, usize)> {
+    let Factor::Memory(Place { slot: Slot::Fixed(id), offset, strides }) = b else { return None };
+    let Class::Constant(data) = &program.buffers[id.0 as usize].class else { return None };
+    let shared = s.batch == 1 || s.b[0] == 0;
+    (shared && strides.is_empty() && s.m.min(s.n).min(s.k) >= 16).then_some((data, *offset as usize))
+}
+
+/// Packs a constant B once for all runs.
+fn packed(cpu: &Cpu, s: &Matmul, data: &Literal, offset: usize, a: &Side, whole_rows: Option<bool>) -> Result<Side> {
+    let from = HostBuffer::new(data.bytes().len())?;
+    from.write(0, data.bytes())?;
+    let plan = plan(cpu, s, [a, &Side::Packed(HostBuffer::new(0)?)], whole_rows)?;
+    let to = HostBuffer::new(plan.packed_b_bytes())?;
+    let layout = Layout { row: s.b[1], col: s.b[2], batch: [0; 3] };
+    // SAFETY: the compiler's strides stay inside of the constant, and `to` has the size that the plan says.
+    unsafe { plan.prepack_b(&cpu.pool, from.as_ptr().wrapping_add(offset), &layout, to.as_ptr()) };
+    Ok(Side::Packed(to))
+}
+
+fn plan(cpu: &Cpu, s: &Matmul, [a, b]: [&Side; 2], tiles: Option<bool>) -> Result<Plan> {
     let layout = |x: [isize; 3]| Layout { row: x[1], col: x[2], batch: [x[0], 0, 0] };
+    let source = |side: &Side, strides: [isize; 3]| match side {
+        Side::Memory(_) => Source::Memory(layout(strides)),
+        Side::Blocks { .. } => Source::Generated { batched: s.batch > 1 },
+        Side::Packed(_) => Source::Packed,
+    };
     let problem = Problem {
         batch: [s.batch, 1, 1],
-        a: Source::Memory(layout(s.a)),
-        b: Source::Memory(layout(s.b)),
+        a: source(a, s.a),
+        b: source(b, s.b),
         c: match tiles {
             Some(whole_rows) => Target::Epilogue { whole_rows },
             None => Target::Memory { dtype: s.out, layout: layout(s.c), accumulate: false },

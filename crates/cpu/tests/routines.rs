@@ -219,3 +219,53 @@ fn scattering() {
         }
     }
 }
+
+/// Errors of a transform are relative to a row's largest element.
+#[test]
+fn convolutions_through_transforms() {
+    use ir::composites::convolve::fft_convolve;
+    let mut random = Random(11);
+    let shapes: [(&[usize], usize, usize); 7] = [
+        (&[], 1, 1),
+        (&[], 2, 1),
+        (&[3], 3, 2),
+        (&[2, 2], 17, 40),
+        (&[5], 100, 129),
+        (&[], 700, 650),
+        (&[40], 300, 31),
+    ];
+    for (lead, m, n) in shapes {
+        for dtype in [DType::F64, DType::F32, DType::F16, DType::BF16] {
+            let make = |random: &mut Random, n: usize| {
+                let ty = Type::new(dtype, &[lead, &[n]].concat());
+                Literal::from_fn(ty, |_| Scalar::from_f64(dtype, random.below(2001) as f64 / 1000.0 - 1.0))
+            };
+            let (x, y) = (make(&mut random, m), make(&mut random, n));
+            let tolerance = match dtype {
+                DType::F64 => 1e-12,
+                DType::F32 => 1e-6,
+                _ => 1e-2,
+            };
+            check(fft_convolve(x.ty(), y.ty()).unwrap(), &[x, y], tolerance);
+        }
+    }
+}
+
+#[test]
+fn transforms_of_convolutions_are_long_enough_and_not_too_long() {
+    for length in (1..5000).chain([10_000, 19_999, 32_769, 1_000_001]) {
+        let points = cpu::convolution_points(length);
+        assert!(
+            points >= length && points <= length.max(2).next_power_of_two() && points.is_multiple_of(2),
+            "{length}: {points}"
+        );
+        let mut rest = points;
+        for p in [2, 3, 5] {
+            while rest.is_multiple_of(p) {
+                rest /= p;
+            }
+        }
+        assert_eq!(rest, 1, "{length}: {points}");
+    }
+    assert_eq!(cpu::convolution_points(19_999), 20_480);
+}

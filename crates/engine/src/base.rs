@@ -36,6 +36,8 @@ pub struct BaseEntry {
     pub(crate) pins: usize,
     /// Where it lives.
     pub(crate) device: u8,
+    /// Where the user's program made it.
+    pub(crate) made: ir::Loc,
     /// Compaction's bookkeeping.
     pub(crate) mutated_since_step: bool,
     /// Where gradients of the current value go, if it is in a loc.
@@ -49,6 +51,7 @@ impl BaseEntry {
         BaseEntry {
             ty: value.ty().clone(),
             device: value.node.device,
+            made: value.node.at.clone(),
             binding: BaseBinding::Ssa(value),
             binding_version: 0,
             logical_version: 0,

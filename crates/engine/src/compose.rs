@@ -66,7 +66,7 @@ impl Program {
     }
 
     /// Records a call; nothing is executed. Inside a trace the call becomes an op.
-    pub fn call(&self, at: &Loc, args: &[&Tensor]) -> Vec<Tensor> {
+    pub fn call(&self, at: &Loc, args: &[&Tensor]) -> SmallVec<[Tensor; 4]> {
         match self.try_call(at, args) {
             Ok(outs) => outs,
             Err(e) => {
@@ -77,7 +77,7 @@ impl Program {
         }
     }
 
-    fn try_call(&self, at: &Loc, args: &[&Tensor]) -> Result<Vec<Tensor>> {
+    fn try_call(&self, at: &Loc, args: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
         for t in args {
             t.check_at(at)?;
         }
@@ -85,7 +85,7 @@ impl Program {
         let ours = |t: &&Tensor| t.engine().is_some_and(|e| e.same(&self.engine));
         if context::trace().is_some() || !args.iter().all(ours) {
             let f = |b: &mut dyn crate::record::Record, v: &[Value]| b.emit(call.into(), v);
-            return Ok(record(at, self.types.len(), Some(&self.engine), args, f).into_vec());
+            return Ok(record(at, self.types.len(), Some(&self.engine), args, f).into_iter().collect());
         }
         let inputs = self.variant.graph.inputs();
         for (i, (t, v)) in args.iter().zip(inputs).enumerate() {

@@ -2,8 +2,9 @@
 
 use crate::tensor::Handle;
 use crate::trace::Trace;
-use ir::DType;
+use ir::{DType, Loc};
 use std::cell::{Cell, RefCell};
+use std::panic::Location;
 use std::sync::{Arc, Weak};
 
 #[derive(Default)]
@@ -15,10 +16,56 @@ struct Context {
     /// Nesting of scopes, to skip the lists when there are none.
     tidy: Cell<u32>,
     tracing: Cell<u32>,
+    place: Cell<Place>,
+}
+
+/// Which line of the user's program a library is working for.
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// The call that is being carried out; ops get its line.
+    call: Option<&'static Location<'static>>,
+    /// The call around the user's function that runs now.
+    around: Option<&'static Location<'static>>,
 }
 
 thread_local! {
     static CONTEXT: Context = Context::default();
+}
+
+/// Restores what was so before, when it is dropped.
+pub struct Within(Place);
+
+impl Drop for Within {
+    fn drop(&mut self) {
+        CONTEXT.with(|c| c.place.set(self.0));
+    }
+}
+
+/// A library's function begins: until the guard is dropped, all ops are written at the line that called it. A call from
+/// inside the library (`own`) is part of the call that led there.
+pub fn begin(here: &'static Location<'static>, own: bool) -> Within {
+    CONTEXT.with(|c| {
+        let p = c.place.get();
+        if p.call.is_none() {
+            let call = if own { p.around.or(Some(here)) } else { Some(here) };
+            c.place.set(Place { call, around: call });
+        }
+        Within(p)
+    })
+}
+
+/// A library calls a function of the user's, whose ops have lines of their own.
+pub fn user() -> Within {
+    CONTEXT.with(|c| {
+        let p = c.place.get();
+        c.place.set(Place { call: None, around: p.call.or(p.around) });
+        Within(p)
+    })
+}
+
+/// The line that an op is written at.
+pub fn place(at: &Loc) -> Loc {
+    CONTEXT.with(|c| c.place.get().call.map_or_else(|| at.clone(), Loc::Rust))
 }
 
 /// The innermost trace.

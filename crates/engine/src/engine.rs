@@ -162,7 +162,7 @@ impl Engine {
     /// A tensor from data in row-major order.
     #[track_caller]
     pub fn tensor<T: Element>(&self, data: &[T], shape: &[usize]) -> Tensor {
-        let at = Loc::caller();
+        let at = context::place(&Loc::caller());
         let n = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
         if n != Some(data.len()) {
             let reason = format!("{} elements don't fill shape {shape:?}", data.len());
@@ -178,6 +178,7 @@ impl Engine {
     }
 
     pub(crate) fn literal_at(&self, literal: &Literal, at: &Loc) -> Tensor {
+        let at = &context::place(at);
         if context::trace().is_some() {
             let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
             return record(at, 1, Some(self), &[], f).swap_remove(0);

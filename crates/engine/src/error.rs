@@ -41,6 +41,15 @@ pub enum Error {
     #[error("a compiled region touched state outside its interface: {0}")]
     CompiledIllegalLocAccess(String),
 
+    /// A NaN that [`crate::set_debug_nans`] found.
+    #[error("{op} at {at} makes NaN of operands that have none")]
+    MadeNan {
+        /// The op.
+        op: String,
+        /// The line that wrote it.
+        at: Loc,
+    },
+
     // §16.2 misuse.
     /// A tensor was used as a number.
     #[error("a tensor is no number: read it with item() or to_vec()")]

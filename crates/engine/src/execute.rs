@@ -35,6 +35,8 @@ struct Planned {
     locs: BTreeMap<LocId, PlannedLoc>,
     commits: BTreeMap<BaseId, u64>,
     done: Vec<Token>,
+    /// The first NaN, if they are looked for; what follows runs all the same.
+    nan: Option<Error>,
     order: Vec<PlanRecord>,
 }
 
@@ -47,10 +49,11 @@ impl Shared {
         }
         let plan = crate::plan::plan(&self.state(), roots);
         match self.run_plan(&plan) {
-            Ok(planned) => {
+            Ok(mut planned) => {
+                let nan = planned.nan.take();
                 self.commit(planned);
                 self.flush_pools();
-                Ok(())
+                nan.map_or(Ok(()), Err)
             }
             Err(e) => {
                 self.poison(&e);
@@ -64,7 +67,8 @@ impl Shared {
         for (i, item) in plan.items.iter().enumerate() {
             match item {
                 Item::Node(node) => {
-                    self.run_node(node)?;
+                    let nan = self.run_node(node)?;
+                    planned.nan = planned.nan.take().or(nan);
                     planned.order.extend(PlanRecord::beside(node));
                 }
                 Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), &mut planned)?,
@@ -76,13 +80,15 @@ impl Shared {
         Ok(planned)
     }
 
-    fn run_node(&self, node: &Arc<Node>) -> Result<()> {
+    /// Runs a node; gives the error of a NaN that it made, if asked to look.
+    fn run_node(&self, node: &Arc<Node>) -> Result<Option<Error>> {
+        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types[0], node.at));
         let args: SmallVec<[Stored; 4]> = {
             let slot = node.slot();
             slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
         };
         let values = match &node.work {
-            Work::Alias => args.into_iter().collect(),
+            Work::Alias => args.iter().cloned().collect(),
             Work::Transfer => {
                 let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
                 vec![self.on_device(&args[0], place(node.device)).map_err(fail)?]
@@ -100,8 +106,9 @@ impl Shared {
             }
             Work::Data | Work::Load { .. } => return Err(missing(node)),
         };
+        let nan = self.made_nan(node, &args, &values);
         node.finish(values);
-        Ok(())
+        Ok(nan)
     }
 
     fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {

@@ -11,7 +11,7 @@ use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
 use crate::view;
 use ir::error::TypeError;
-use ir::{Binary, Build, DType, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
+use ir::{Binary, Build, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
 use std::sync::{Arc, OnceLock};
 
@@ -122,6 +122,17 @@ impl Build for LazyBuild<'_> {
     fn ty(&self, v: Value) -> Type {
         self.refs[v.0 as usize].ty().clone()
     }
+
+    /// Ops keep the places where they were written.
+    fn inline(&mut self, graph: &Graph, args: &[Value]) -> ir::Result<Vec<Value>> {
+        let call = self.at.clone();
+        let outs = graph.inline_with(args, |node, operands| {
+            self.at = if node.loc == Loc::Unknown { call.clone() } else { node.loc.clone() };
+            self.push(node.op.clone(), operands)
+        });
+        self.at = call;
+        outs
+    }
 }
 
 impl Record for LazyBuild<'_> {}
@@ -169,6 +180,7 @@ pub(crate) fn record(
     args: &[&Tensor],
     f: impl FnOnce(&mut dyn Record, &[Value]) -> ir::Result<Values>,
 ) -> Tensors {
+    let at = &context::place(at);
     match try_record(at, engine, args, f) {
         Ok(ts) => ts,
         Err(e) => {

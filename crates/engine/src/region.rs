@@ -1,6 +1,5 @@
 //! Compiled regions (§8): staged at every call, compiled once per variant.
 
-use crate::context;
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
 use crate::loc::LocRole;
@@ -11,6 +10,8 @@ use crate::state::Schedule;
 use crate::tensor::{Kind, Tensor};
 use crate::trace::{Input, Mode, Trace, TraceState};
 use crate::tree::Tree;
+use crate::{context, debug};
+use compiler::program::Step;
 use compiler::{Executable, Options};
 use ir::ops::Call;
 use ir::{Graph, Loc, Value};
@@ -56,12 +57,32 @@ impl Shared {
             return Ok(v);
         }
         let backend = &self.devices[0].pool.backend;
+        let start = std::time::Instant::now();
         let program = compiler::compile(&graph, &**backend, &Options::default())?;
+        debug::say(4, || program.to_string());
         let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph) });
+        debug::say(1, || {
+            let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
+            let (steps, arena, ms) = (p.steps.len(), p.arena, start.elapsed().as_secs_f64() * 1e3);
+            format!("compiled {ops} ops into {steps} steps with {arena} bytes in {ms:.2} ms")
+        });
+        debug::say(2, || kernels(&variant.exe.program().steps));
+        debug::say(3, || variant.graph.to_string());
         let key = variant.graph.clone();
         self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
+}
+
+/// The kernels of a program as text.
+fn kernels(steps: &[Step]) -> String {
+    let text = |s: &Step| match s {
+        Step::Kernel { kernel, .. } => kernel.to_string(),
+        Step::Loop(l) => kernels(&l.body),
+        Step::Branch { branches, .. } => branches.iter().map(|b| kernels(b)).collect(),
+        _ => String::new(),
+    };
+    steps.iter().map(text).collect()
 }
 
 /// What a staged call gives.

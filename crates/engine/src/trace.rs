@@ -92,6 +92,17 @@ impl Build for TraceBuild<'_> {
     fn ty(&self, v: Value) -> Type {
         self.state.b.ty(v)
     }
+
+    /// Ops keep the places where they were written.
+    fn inline(&mut self, graph: &Graph, args: &[Value]) -> ir::Result<Vec<Value>> {
+        let call = self.state.b.loc.clone();
+        let outs = graph.inline_with(args, |node, operands| {
+            self.state.b.loc = if node.loc == Loc::Unknown { call.clone() } else { node.loc.clone() };
+            self.state.b.emit(node.op.clone(), operands)
+        });
+        self.state.b.loc = call;
+        outs
+    }
 }
 
 impl Record for TraceBuild<'_> {

@@ -379,6 +379,15 @@ impl Build for Builder {
     fn ty(&self, v: Value) -> Type {
         self.graph.ty(v).clone()
     }
+
+    /// Ops keep the places where they were written.
+    fn inline(&mut self, graph: &Graph, args: &[Value]) -> Result<Vec<Value>> {
+        let here = self.loc.clone();
+        graph.inline_with(args, |node, operands| {
+            let loc = if node.loc == Loc::Unknown { here.clone() } else { node.loc.clone() };
+            self.graph.push(node.op.clone(), operands, loc)
+        })
+    }
 }
 
 /// What rules see: a builder that can also transform the sub-graphs of control-flow ops. Declared here and implemented

@@ -1,4 +1,4 @@
-//! HuggingFace directories in and out.
+//! HuggingFace directories in and out, training, generation.
 //!
 //! `config.json` chooses a model of the language's standard library and its sizes; the model's own `hf_mapping` says
 //! which tensors of the checkpoint make up which parameter. Evaluation, gradients and generation run the lowered graph
@@ -35,3 +35,12 @@ pub use model::Model;
 pub use random::Random;
 pub use sample::Sampling;
 pub use tokenizer::{END, TextStream, Tokenizer};
+
+/// The README's snippets and the tutorial's are compiled and run with the documentation.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/tutorial.md")]
+    struct Tutorial;
+}

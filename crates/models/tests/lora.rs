@@ -4,7 +4,7 @@
 
 use cpu::Cpu;
 use ir::DType;
-use models::train::{Observer, Progress, Settings, run};
+use models::train::{Settings, Silent, run};
 use models::{Adapter, Model};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
@@ -76,18 +76,6 @@ fn a_projection_that_is_fused_there_too_equals_peft() {
 #[test]
 fn peft_reads_what_we_write() {
     check("ours", "llama");
-}
-
-struct Silent;
-
-impl Observer for Silent {
-    fn note(&mut self, _: &str) {}
-    fn begin(&mut self, _: usize, _: usize) {}
-    fn step(&mut self, _: &Progress) {}
-    fn sample(&mut self, _: usize, _: &str) {}
-    fn stop(&self) -> bool {
-        false
-    }
 }
 
 #[test]

@@ -240,7 +240,8 @@ fn a_model_of_ones_own_file_is_saved_with_it() {
                 [vocab_size, width]\n    head: [vocab_size, width]\n\n  forward:\n    in: [B, T, int32]\n    out: [B, T, \
                 vocab_size]\n\n    graph:\n      in -> embedding(table) -> x\n      x -> Linear(head) -> out\n";
     std::fs::write(&file, text).expect("written");
-    let settings = settings(&out.join("run"), &[("model", file.to_str().expect("a path")), ("set", "width=24")]);
+    let mut settings = settings(&out.join("run"), &[("model", file.to_str().expect("a path"))]);
+    settings.set = BTreeMap::from([("width".to_string(), "24".to_string())]);
     let cpu = Cpu::new(1);
     run(&settings, false, &[], &cpu, &mut Notes::default()).unwrap_or_else(|e| panic!("{e}"));
     std::fs::remove_file(&file).expect("removed");

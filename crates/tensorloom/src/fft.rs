@@ -41,18 +41,21 @@ impl Complex {
     /// The size of each number.
     #[track_caller]
     pub fn abs(&self) -> Tensor {
+        let _here = crate::write::here();
         np::hypot(&self.re, &self.im)
     }
 
     /// The angle of each number.
     #[track_caller]
     pub fn angle(&self) -> Tensor {
+        let _here = crate::write::here();
         np::arctan2(&self.im, &self.re)
     }
 
     /// With the opposite imaginary part.
     #[track_caller]
     pub fn conj(&self) -> Complex {
+        let _here = crate::write::here();
         Complex { re: self.re.clone(), im: -&self.im }
     }
 
@@ -88,7 +91,7 @@ fn fit(x: &Tensor, n: Option<usize>, axis: isize) -> Tensor {
     }
     let a = match write::axis("fft", x.ty(), axis) {
         Ok(a) => a,
-        Err(e) => return Tensor::from_error(e.at(&ir::Loc::caller()).into()),
+        Err(e) => return Tensor::from_error(e.at(&crate::write::place()).into()),
     };
     let size = x.shape()[a];
     if size >= n {
@@ -163,18 +166,21 @@ fn default_axes(x: &Tensor, sizes: Option<&[usize]>, axes: Option<&[isize]>) -> 
 /// The transform along an axis, of `n` points if given.
 #[track_caller]
 pub fn fft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     complex(FftKind::Forward, x.into(), n.as_ref().map(std::slice::from_ref), &[axis], norm)
 }
 
 /// The inverse transform along an axis.
 #[track_caller]
 pub fn ifft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     complex(FftKind::Inverse, x.into(), n.as_ref().map(std::slice::from_ref), &[axis], norm)
 }
 
 /// The transform along several axes, or all.
 #[track_caller]
 pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     let x = x.into();
     let axes = default_axes(&x.re, sizes, axes);
     complex(FftKind::Forward, x, sizes, &axes, norm)
@@ -183,6 +189,7 @@ pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize
 /// The inverse transform along several axes, or all.
 #[track_caller]
 pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     let x = x.into();
     let axes = default_axes(&x.re, sizes, axes);
     complex(FftKind::Inverse, x, sizes, &axes, norm)
@@ -191,30 +198,35 @@ pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isiz
 /// The transform along the last two axes.
 #[track_caller]
 pub fn fft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     fftn(x, sizes, Some(&[-2, -1]), norm)
 }
 
 /// The inverse transform along the last two axes.
 #[track_caller]
 pub fn ifft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     ifftn(x, sizes, Some(&[-2, -1]), norm)
 }
 
 /// The transform of real numbers: the half of the spectrum that determines the rest.
 #[track_caller]
 pub fn rfft(x: &Tensor, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     rfftn(x, n.as_ref().map(std::slice::from_ref), Some(&[axis]), norm)
 }
 
 /// The real numbers of a half spectrum: `n` of them, an even number by default.
 #[track_caller]
 pub fn irfft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Tensor {
+    let _here = crate::write::here();
     irfftn(x, n.as_ref().map(std::slice::from_ref), Some(&[axis]), norm)
 }
 
 /// [`rfft`] along the last of several axes, [`fft`] along the others.
 #[track_caller]
 pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     let mut x = floats(x);
     let axes = default_axes(&x, sizes, axes);
     if let Some(sizes) = sizes {
@@ -228,6 +240,7 @@ pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: 
 /// The inverse of [`rfftn`].
 #[track_caller]
 pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Tensor {
+    let _here = crate::write::here();
     let mut x = x.into();
     let axes = default_axes(&x.re, sizes, axes);
     let Some(&last) = axes.last() else {
@@ -255,12 +268,14 @@ pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isi
 /// [`rfftn`] along the last two axes.
 #[track_caller]
 pub fn rfft2(x: &Tensor, sizes: Option<&[usize]>, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     rfftn(x, sizes, Some(&[-2, -1]), norm)
 }
 
 /// The inverse of [`rfft2`].
 #[track_caller]
 pub fn irfft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Tensor {
+    let _here = crate::write::here();
     irfftn(x, sizes, Some(&[-2, -1]), norm)
 }
 
@@ -276,18 +291,21 @@ fn swapped(norm: Norm) -> Norm {
 /// The real spectrum of a signal that is its own mirror image, given by its half.
 #[track_caller]
 pub fn hfft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Tensor {
+    let _here = crate::write::here();
     irfft(&x.into().conj(), n, axis, swapped(norm))
 }
 
 /// The inverse of [`hfft`].
 #[track_caller]
 pub fn ihfft(x: &Tensor, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
+    let _here = crate::write::here();
     rfft(x, n, axis, swapped(norm)).conj()
 }
 
 /// The frequencies of the points of [`fft`], for samples `d` apart.
 #[track_caller]
 pub fn fftfreq(n: usize, d: f64) -> Tensor {
+    let _here = crate::write::here();
     let at = |i: usize| if 2 * i < n + n % 2 { i as f64 } else { i as f64 - n as f64 };
     let all: Vec<f32> = (0..n).map(|i| (at(i) / (n as f64 * d)) as f32).collect();
     crate::tensor(&all, &[n])
@@ -296,6 +314,7 @@ pub fn fftfreq(n: usize, d: f64) -> Tensor {
 /// The frequencies of the points of [`rfft`], for samples `d` apart.
 #[track_caller]
 pub fn rfftfreq(n: usize, d: f64) -> Tensor {
+    let _here = crate::write::here();
     let all: Vec<f32> = (0..=n / 2).map(|i| (i as f64 / (n as f64 * d)) as f32).collect();
     crate::tensor(&all, &[all.len()])
 }
@@ -303,6 +322,7 @@ pub fn rfftfreq(n: usize, d: f64) -> Tensor {
 /// Moves frequency 0 to the middle, along axes or all.
 #[track_caller]
 pub fn fftshift(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+    let _here = crate::write::here();
     default_axes(x, None, axes).iter().fold(x.clone(), |x, &a| {
         let n = x.size(a) as isize;
         np::roll(&x, n / 2, Some(a))
@@ -312,6 +332,7 @@ pub fn fftshift(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
 /// The inverse of [`fftshift`].
 #[track_caller]
 pub fn ifftshift(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+    let _here = crate::write::here();
     default_axes(x, None, axes).iter().fold(x.clone(), |x, &a| {
         let n = x.size(a) as isize;
         np::roll(&x, -(n / 2), Some(a))

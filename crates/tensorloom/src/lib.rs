@@ -27,28 +27,34 @@
 //! let x: f32 = tensorloom::zeros(&[]).into();
 //! ```
 
+mod device;
 pub mod fft;
 mod function;
 pub mod lax;
+mod leaks;
 pub mod linalg;
 pub mod nn;
 pub mod np;
 pub mod optim;
 pub mod random;
 pub mod special;
+pub mod testing;
+pub mod tree;
 mod write;
 
 use std::sync::{Arc, OnceLock};
 
 pub use derive::Tree;
+pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
 pub use engine::{
     Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, Tensor, Tree, autocast, enable_grad,
-    is_grad_enabled, no_grad,
+    is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
+pub use leaks::{LeakCheck, LeakReport, check_leaks};
 pub use write::Operand;
 
 extern crate self as tensorloom;

@@ -19,42 +19,49 @@ fn reals(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) {
 /// The error function.
 #[track_caller]
 pub fn erf(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x).erf()
 }
 
 /// `1 − erf(x)`, exact where that is small.
 #[track_caller]
 pub fn erfc(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x).erfc()
 }
 
 /// The inverse of [`erf`].
 #[track_caller]
 pub fn erfinv(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x).erf_inv()
 }
 
 /// `log |Γ(x)|`.
 #[track_caller]
 pub fn gammaln(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x).lgamma()
 }
 
 /// The derivative of `log Γ`.
 #[track_caller]
 pub fn digamma(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x).digamma()
 }
 
 /// The same as [`digamma`].
 #[track_caller]
 pub fn psi(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     digamma(x)
 }
 
 /// `Γ(x)`.
 #[track_caller]
 pub fn gamma(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let x = real(x);
     // Γ is negative between −1 and 0, −3 and −2, ..
     let below = np::floor(&x);
@@ -68,12 +75,14 @@ pub fn gamma(x: &Tensor) -> Tensor {
 /// `n!`, as `Γ(n + 1)`; 0 for negative numbers.
 #[track_caller]
 pub fn factorial(n: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     np::where_(&np::less(n, 0), 0.0, gamma(&(real(n) + 1.0)))
 }
 
 /// `log |B(a, b)|`.
 #[track_caller]
 pub fn betaln(a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (a, b) = reals(a, b);
     a.lgamma() + b.lgamma() - (&a + &b).lgamma()
 }
@@ -81,6 +90,7 @@ pub fn betaln(a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
 /// `B(a, b) = Γ(a)·Γ(b)/Γ(a + b)`.
 #[track_caller]
 pub fn beta(a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (a, b) = reals(a, b);
     gamma(&a) * gamma(&b) / gamma(&(&a + &b))
 }
@@ -88,6 +98,7 @@ pub fn beta(a: impl Into<Operand>, b: impl Into<Operand>) -> Tensor {
 /// The logarithm of the multivariate Γ of order `d`.
 #[track_caller]
 pub fn multigammaln(a: &Tensor, d: usize) -> Tensor {
+    let _here = crate::write::here();
     let a = real(a);
     let start = np::full_like(&a, (d * (d.max(1) - 1)) as f64 / 4.0 * PI.ln());
     (0..d).fold(start, |s, j| s + (&a - j as f64 / 2.0).lgamma())
@@ -96,12 +107,14 @@ pub fn multigammaln(a: &Tensor, d: usize) -> Tensor {
 /// `1/(1 + e⁻ˣ)`.
 #[track_caller]
 pub fn expit(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x).sigmoid()
 }
 
 /// `log(p/(1 − p))`.
 #[track_caller]
 pub fn logit(p: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let p = real(p);
     p.log() - (-&p).log1p()
 }
@@ -109,24 +122,28 @@ pub fn logit(p: &Tensor) -> Tensor {
 /// `log Σ eˣ` without overflow.
 #[track_caller]
 pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     nn::logsumexp(x, axes)
 }
 
 /// Softmax along an axis.
 #[track_caller]
 pub fn softmax(x: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     nn::softmax(x, axis)
 }
 
 /// Logarithm of softmax along an axis.
 #[track_caller]
 pub fn log_softmax(x: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     nn::log_softmax(x, axis)
 }
 
 /// `x·log y`, 0 for `x = 0`.
 #[track_caller]
 pub fn xlogy(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = reals(x, y);
     let none = np::equal(&x, 0.0).and(&np::isnan(&y).not());
     np::where_(&none, 0.0, &x * np::where_(&none, 1.0, &y).log())
@@ -135,6 +152,7 @@ pub fn xlogy(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// `x·log(1 + y)`, 0 for `x = 0`.
 #[track_caller]
 pub fn xlog1py(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = reals(x, y);
     let none = np::equal(&x, 0.0).and(&np::isnan(&y).not());
     np::where_(&none, 0.0, &x * np::where_(&none, 0.0, &y).log1p())
@@ -143,6 +161,7 @@ pub fn xlog1py(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// `−x·log x`, 0 at 0 and −∞ below.
 #[track_caller]
 pub fn entr(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let x = real(x);
     np::where_(&np::less(&x, 0.0), f64::NEG_INFINITY, -xlogy(&x, &x))
 }
@@ -150,6 +169,7 @@ pub fn entr(x: &Tensor) -> Tensor {
 /// `x·log(x/y)`, the terms of relative entropy; ∞ outside of positive numbers.
 #[track_caller]
 pub fn rel_entr(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = reals(x, y);
     let both = np::greater(&x, 0.0).and(&np::greater(&y, 0.0));
     let none = np::equal(&x, 0.0).and(&np::greater_equal(&y, 0.0));
@@ -161,6 +181,7 @@ pub fn rel_entr(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// `x·log(x/y) − x + y`, the terms of the Kullback–Leibler divergence; ∞ outside of positive numbers.
 #[track_caller]
 pub fn kl_div(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = reals(x, y);
     rel_entr(&x, &y) - &x + &y
 }
@@ -168,18 +189,21 @@ pub fn kl_div(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// The distribution function of the standard normal.
 #[track_caller]
 pub fn ndtr(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     (real(x) * (-1.0 / SQRT_2)).erfc() * 0.5
 }
 
 /// The inverse of [`ndtr`].
 #[track_caller]
 pub fn ndtri(p: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     (real(p) * 2.0 - 1.0).erf_inv() * SQRT_2
 }
 
 /// `log ndtr(x)`, exact far below 0 too.
 #[track_caller]
 pub fn log_ndtr(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let x = real(x);
     let far = np::less(&x, -5.0);
     let near = np::where_(&far, 0.0, &x);
@@ -228,12 +252,14 @@ fn bessel(x: &Tensor, order: u32) -> Tensor {
 /// The modified Bessel function of order 0, scaled by `e^−|x|`.
 #[track_caller]
 pub fn i0e(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     bessel(x, 0)
 }
 
 /// The modified Bessel function of order 0.
 #[track_caller]
 pub fn i0(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let x = real(x);
     bessel(&x, 0) * x.abs().exp()
 }
@@ -241,12 +267,14 @@ pub fn i0(x: &Tensor) -> Tensor {
 /// The modified Bessel function of order 1, scaled by `e^−|x|`.
 #[track_caller]
 pub fn i1e(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     bessel(x, 1)
 }
 
 /// The modified Bessel function of order 1.
 #[track_caller]
 pub fn i1(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let x = real(x);
     bessel(&x, 1) * x.abs().exp()
 }

@@ -3,6 +3,21 @@
 use crate::{Error, Number, Tensor, engine, engine_of};
 use ir::{Build, DType, Loc, Problem, Scalar, Shape, Type, TypeError, Value, Values};
 
+/// A public function begins: what it does is written at its caller's line until the guard is dropped.
+#[track_caller]
+pub(crate) fn here() -> engine::Within {
+    let here = std::panic::Location::caller();
+    // The directory of this crate's sources.
+    let sources = file!().strip_suffix("write.rs").unwrap_or("?");
+    engine::begin(here, here.file().starts_with(sources))
+}
+
+/// The line that is worked for.
+#[track_caller]
+pub(crate) fn place() -> Loc {
+    engine::place(&Loc::caller())
+}
+
 /// Records an op or a few with one result.
 #[track_caller]
 pub(crate) fn one(args: &[&Tensor], f: impl FnOnce(&mut dyn Build, &[Value]) -> ir::Result<Value>) -> Tensor {
@@ -17,7 +32,7 @@ pub(crate) fn many(
     f: impl FnOnce(&mut dyn Build, &[Value]) -> ir::Result<Values>,
 ) -> Vec<Tensor> {
     let engine = args.iter().find(|t| t.engine().is_some()).map_or(engine(), |t| engine_of(t));
-    engine::compose::build(&Loc::caller(), n, engine, args, f)
+    engine::compose::build(&place(), n, engine, args, f)
 }
 
 /// An invalid tensor for a call that doesn't fit.
@@ -29,7 +44,7 @@ pub(crate) fn invalid(op: &'static str, reason: impl Into<String>) -> Tensor {
 /// An error of a call that doesn't fit.
 #[track_caller]
 pub(crate) fn error(op: &'static str, reason: impl Into<String>) -> Error {
-    Error::Call { op, reason: reason.into(), at: Loc::caller() }
+    Error::Call { op, reason: reason.into(), at: place() }
 }
 
 /// An `ir` error about operands.

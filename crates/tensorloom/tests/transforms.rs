@@ -238,3 +238,23 @@ fn host_reads_in_a_trace_are_errors() {
     f.call(s(1.0));
     assert!(seen.contains("transforms.rs:") && seen.contains("staged"), "{seen}");
 }
+
+#[test]
+fn programs_with_many_operands() {
+    // More values than one kernel takes buffers: as results, as operands of one op, as what a gradient keeps.
+    let xs: Vec<Tensor> = (0..150).map(|i| t(&[f64::from(i), 1.0])).collect();
+    let stacked = jit(|xs: Vec<Tensor>| Tensor::stack(&xs.iter().collect::<Vec<_>>(), 0)).call(xs.clone());
+    near(&stacked.index(1, 0), &(0..150).map(f64::from).collect::<Vec<_>>());
+    let sum = |xs: Vec<Tensor>| xs.iter().skip(1).fold(xs[0].clone(), |a, b| a * 0.5 + b).sum();
+    let want = (0..150).map(|i| 0.5f64.powi(149 - i) * f64::from(i)).sum::<f64>() + 2.0 - 0.5f64.powi(149);
+    near(&jit(sum).call(xs.clone()), &[want]);
+    let g = jit(grad(sum)).call(xs.clone());
+    near(&g[148], &[0.5, 0.5]);
+    let each = jit(|x: Tensor| (0..150).map(|i| (&x * f64::from(i)).exp()).collect::<Vec<_>>()).call(t(&[0.0]));
+    near(&each[149], &[1.0]);
+    let deep = |x: Tensor| (0..250).fold(x.clone(), |y, i| (&y * (0.5 + f64::from(i) * 1e-3)).sin() + &x * 0.5).sum();
+    let (x, h) = (t(&[0.3, -0.8]), 1e-6);
+    let (up, down) = (deep(&x + h).item::<F>().unwrap(), deep(&x - h).item::<F>().unwrap());
+    let slope = jit(grad(deep)).call(x).sum().item::<F>().unwrap();
+    assert!((slope - (up - down) / (2.0 * h)).abs() < 1e-6, "{slope}");
+}

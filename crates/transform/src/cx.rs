@@ -43,6 +43,10 @@ impl Build for Tx {
     fn ty(&self, v: Value) -> Type {
         self.b.ty(v)
     }
+
+    fn inline(&mut self, graph: &Graph, args: &[Value]) -> Result<Vec<Value>> {
+        self.b.inline(graph, args)
+    }
 }
 
 impl Cx for Tx {

@@ -118,6 +118,8 @@ typedef enum vsla_opkind_t {
   VSLA_OP_MUL_SCALAR,
   // x stacked `size` times.
   VSLA_OP_REPEAT,
+  // q, k, v of shape [tokens, width]; `size` is the number of heads, `list` the lengths of the packed sequences.
+  VSLA_OP_ATTENTION,
 } vsla_opkind_t;
 
 // What a value is to its program.
@@ -374,6 +376,24 @@ enum vsla_error_t vsla_profile_compile(const struct vsla_program_t *program,
                                        const struct vsla_backend_t *backend,
                                        const struct vsla_profile_t *params,
                                        struct vsla_profile_t **out);
+
+// Writes the index of the first of some profiles whose input `id` takes data of this shape: order them by size. None is
+// `VSLA_ERR_INVALID_SHAPE`. Allocates nothing.
+enum vsla_error_t vsla_profile_route(const struct vsla_profile_t *const *profiles,
+                                     size_t count,
+                                     uint32_t id,
+                                     size_t rank,
+                                     const uint64_t *shape,
+                                     size_t *index);
+
+// Sets an input or parameter of a profile from dense data of a shape that its own holds; the rest becomes zero.
+// Allocates nothing.
+enum vsla_error_t vsla_profile_write(const struct vsla_profile_t *profile,
+                                     uint32_t id,
+                                     size_t rank,
+                                     const uint64_t *shape,
+                                     const void *data,
+                                     size_t bytes);
 
 // Runs a profile: sets the values listed (inputs, or parameters), runs, copies the outputs listed. Allocates nothing.
 // Data of another profile's size is `VSLA_ERR_INVALID_ARG`.

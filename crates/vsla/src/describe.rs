@@ -254,6 +254,8 @@ writes! {
     slice(x; start: &[usize], limit: &[usize]) => Op::Slice { start: start.to_vec(), limit: limit.to_vec() };
     /// [`Op::Gather`].
     gather(x; indices: &[usize]) => Op::Gather { indices: indices.to_vec() };
+    /// [`Op::Attention`].
+    attention(q, k, v; heads: usize, lengths: &[usize]) => Op::Attention { heads, lengths: lengths.to_vec() };
     /// [`Op::Scatter`].
     scatter(x; indices: &[usize], size: usize) => Op::Scatter { indices: indices.to_vec(), size };
 }

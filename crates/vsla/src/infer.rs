@@ -76,7 +76,7 @@ fn arity(op: &Op, got: usize) -> Result<()> {
             (2, 2)
         }
         Op::MulScalar { value: None } => (2, 2),
-        Op::LayerNorm { .. } => (3, 3),
+        Op::LayerNorm { .. } | Op::Attention { .. } => (3, 3),
         Op::Stack => (1, usize::MAX),
         Op::Window { size, .. } => ((*size).max(1), usize::MAX),
         _ => (1, 1),
@@ -135,6 +135,23 @@ fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
                 if w.shape != [width] {
                     return misfit(format!("weights have shape {:?}, the last axis needs [{width}]", w.shape));
                 }
+            }
+            one(x.clone())
+        }
+        Op::Attention { heads, lengths } => {
+            if x.len() != 2 || args.iter().any(|a| a.shape != *x) {
+                return misfit("q, k and v need one shape [tokens, width]".into());
+            }
+            if *heads == 0 || x[1] % heads != 0 {
+                return misfit(format!("a width of {} can't be shared by {heads} heads", x[1]));
+            }
+            let tokens = lengths.iter().try_fold(0usize, |n, &l| n.checked_add(l));
+            if tokens != Some(x[0]) || lengths.len() > i32::MAX as usize {
+                return misfit(format!(
+                    "{} sequences need as many tokens as they are long, {} are there",
+                    lengths.len(),
+                    x[0]
+                ));
             }
             one(x.clone())
         }

@@ -25,7 +25,6 @@ pub use error::{Error, ErrorCode, Fault, Result};
 pub use infer::{Signature, infer};
 pub use ir::DType;
 pub use link::{Link, Placed, SharedArena, StageLink};
-pub use lower::fft::plans_made;
 pub use lower::{Numerics, Path, conv_path};
 pub use op::{Gelu, Model, Op};
 pub use plan::{ArenaClass, Interval, Plan, Segment};

@@ -46,6 +46,14 @@ pub enum Op {
         /// Added to the mean square.
         eps: f64,
     },
+    /// Scaled dot-product attention over a ragged batch of sequences, whose tokens lie one after the other along the
+    /// first axis: operands `q`, `k`, `v` of shape `[tokens, width]`. A token sees those of its own sequence.
+    Attention {
+        /// Heads that share the width.
+        heads: usize,
+        /// Tokens of each sequence.
+        lengths: Vec<usize>,
+    },
     /// Product over the last two axes; leading axes are batch. A right operand of rank 2 serves every batch.
     Matmul,
     /// `max(0, x)`; its slope at 0 is 0.
@@ -139,6 +147,7 @@ impl Op {
             Op::Softmax => "softmax",
             Op::LayerNorm { .. } => "layernorm",
             Op::RmsNorm { .. } => "rmsnorm",
+            Op::Attention { .. } => "attention",
             Op::Matmul => "matmul",
             Op::Relu => "relu",
             Op::Gelu(_) => "gelu",
@@ -178,6 +187,7 @@ impl Op {
         !matches!(
             self,
             Op::Softmax
+                | Op::Attention { .. }
                 | Op::LayerNorm { .. }
                 | Op::RmsNorm { .. }
                 | Op::Mean { .. }

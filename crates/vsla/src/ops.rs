@@ -151,6 +151,8 @@ methods! {
     slice(self; start: &[usize], limit: &[usize]) => Op::Slice { start: start.to_vec(), limit: limit.to_vec() };
     /// [`Op::Gather`].
     gather(self; indices: &[usize]) => Op::Gather { indices: indices.to_vec() };
+    /// [`Op::Attention`] with this tensor as queries.
+    attention(self, k, v; heads: usize, lengths: &[usize]) => Op::Attention { heads, lengths: lengths.to_vec() };
     /// [`Op::Scatter`].
     scatter(self; indices: &[usize], size: usize) => Op::Scatter { indices: indices.to_vec(), size };
 }

@@ -192,7 +192,11 @@ fn scratch(steps: &[Step]) -> usize {
 
 fn segment(step: &Step, of_buffer: &[Option<usize>]) -> Segment {
     let mut values = Vec::new();
-    step.places(&mut |p, _| values.extend(p.buffers().filter_map(|b| of_buffer[b.0 as usize])));
+    step.places(&mut |p, _| {
+        for b in p.buffers() {
+            values.extend(of_buffer[b.0 as usize]);
+        }
+    });
     values.sort_unstable();
     values.dedup();
     let name = match step {

@@ -53,6 +53,12 @@ impl Profile {
             && (program.inputs().iter().zip(inputs)).all(|(v, t)| holds(program.signature(*v), t))
     }
 
+    /// Whether an input of this profile takes data of a shape, after promotion.
+    pub fn holds(&self, input: crate::ValueId, shape: &[usize]) -> bool {
+        let program = self.plan.program();
+        program.inputs().contains(&input) && crate::shape::inside(shape, &program.signature(input).shape)
+    }
+
     /// Sets the inputs, in order, and runs. Allocates nothing.
     pub fn run(&mut self, inputs: &[&Tensor], stream: &Stream) -> Result<()> {
         let program = self.plan.program();

@@ -77,3 +77,8 @@ pub(crate) fn axis(op: &str, axis: i64, rank: usize) -> Result<usize> {
         Err(Error::shape(op, format!("axis {axis} of a tensor of rank {rank}; axes are -{rank}..{rank}")))
     }
 }
+
+/// Whether a shape lies inside another of the same rank.
+pub(crate) fn inside(small: &[usize], large: &[usize]) -> bool {
+    small.len() == large.len() && small.iter().zip(large).all(|(a, b)| a <= b)
+}

@@ -1,5 +1,8 @@
 //! Every row of the VJP table (§9.4) against finite differences, checkpoints, sharing, planned gradients.
 
+#[path = "../examples/ragged/encoder.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with examples and the benchmark")]
+mod encoder;
 mod support;
 
 use std::sync::Arc;
@@ -112,6 +115,8 @@ fn s9_4_every_row_of_the_vjp_table() {
         ("matmul of other sizes", vec![M, &[2, 4]], |b, p| b.matmul(p[0], p[1])),
         ("matmul of batches", vec![&[2, 2, 3], &[1, 3, 2]], |b, p| b.matmul(p[0], p[1])),
         ("matmul by one matrix", vec![&[2, 2, 3], &[3, 2]], |b, p| b.matmul(p[0], p[1])),
+        ("attention", vec![&[5, 4], &[5, 4], &[5, 4]], |b, p| b.attention(p[0], p[1], p[2], 2, &[2, 0, 3])),
+        ("attention of one", vec![&[4, 3]], |b, p| b.attention(p[0], p[0], p[0], 1, &[1, 3])),
         ("softmax", vec![M], |b, p| b.softmax(p[0])),
         ("conv1d", vec![V, W], |b, p| b.conv1d(p[0], p[1])),
         ("conv1d of batches", vec![&[2, 6], &[3, 7]], |b, p| b.conv1d(p[0], p[1])),
@@ -285,4 +290,21 @@ fn misuse_of_gradients_is_refused() {
     let p = Arc::new(b.build().unwrap());
     assert!(autograd::build_backward(&p, &AdOptions::default()).is_err());
     assert!(autograd::build_backward(&p, &AdOptions { inputs: true }).is_ok());
+}
+
+/// §9.2 on a transformer: a mark after each layer, and backward computes a layer again when it comes to it. Had it all
+/// layers at once, marks would save nothing.
+#[test]
+fn s9_2_checkpoints_between_layers_save_memory_in_backward_too() {
+    let sizes = encoder::Sizes { width: 32, heads: 2, hidden: 64, layers: 8 };
+    let backend = Backend::cpu(1);
+    let bytes = |program: Program| {
+        let back = autograd::build_backward(&Arc::new(program), &AdOptions::default()).unwrap();
+        let plan = autograd::plan_backward(&back, &backend).unwrap();
+        (back.kept_bytes(), plan.arena_sizes()[1][3])
+    };
+    let (kept, grads) = bytes(encoder::encoder(&sizes, &[256]).unwrap());
+    let (marked, again) = bytes(encoder::checkpointed(&sizes, &[256]).unwrap());
+    assert!(marked * 4 < kept, "{marked} of {kept}");
+    assert!((marked + again) * 2 < kept + grads, "{marked} + {again}, without marks {kept} + {grads}");
 }

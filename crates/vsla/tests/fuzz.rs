@@ -67,7 +67,7 @@ fn random_op(rng: &mut Rng, case: &mut Case) -> Option<&'static str> {
     let (x, y, z) = (pick(rng), pick(rng), pick(rng));
     let xs = case.values[x].1.shape.clone();
     let width = *xs.last().unwrap();
-    let op = match rng.below(30) {
+    let op = match rng.below(31) {
         0 | 1 => (Op::Add, vec![x, y]),
         2 => (Op::Sub, vec![x, y]),
         3 => (Op::Hadamard, vec![x, y]),
@@ -109,6 +109,12 @@ fn random_op(rng: &mut Rng, case: &mut Case) -> Option<&'static str> {
         }
         27 => (Op::Gather { indices: (0..rng.below(5)).map(|_| rng.below(6)).collect() }, vec![x]),
         28 => (Op::Scatter { indices: (0..xs[0]).map(|_| rng.below(4)).collect(), size: 4 }, vec![x]),
+        29 => {
+            let sizes = [2 + rng.below(5), 2 * (1 + rng.below(3))];
+            let (q, k, v) = (case.given(rng, &sizes), case.given(rng, &sizes), case.given(rng, &sizes));
+            let cut = rng.below(sizes[0] + 1);
+            (Op::Attention { heads: 1 + rng.below(2), lengths: vec![cut, sizes[0] - cut] }, vec![q, k, v])
+        }
         _ => match rng.below(4) {
             0 => (Op::Mask, vec![x, y]),
             1 => (Op::Exp, vec![x]),
@@ -173,10 +179,10 @@ fn s16_ten_thousand_random_dags() {
     for _ in 0..cases {
         run(&mut rng, &backend, &mut seen);
     }
-    // 26 of the 28 ops in every dtype: dropout is random, and log wants positive operands; both have their own tests.
+    // 27 of the 29 ops in every dtype: dropout is random, and log wants positive operands; both have their own tests.
     let least = seen.iter().min_by_key(|(_, n)| **n);
     eprintln!("{} pairs of op and dtype, least {least:?}", seen.len());
     if cases >= 10_000 {
-        assert_eq!(seen.len(), 26 * 4, "{seen:#?}");
+        assert_eq!(seen.len(), 27 * 4, "{seen:#?}");
     }
 }

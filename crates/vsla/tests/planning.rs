@@ -1,5 +1,8 @@
 //! Plans, bindings, profiles and links (§5, §6, §10, §16).
 
+#[path = "../examples/ragged/encoder.rs"]
+#[allow(dead_code, unreachable_pub, reason = "shared with examples and the benchmark")]
+mod encoder;
 mod support;
 
 use std::sync::Arc;
@@ -246,4 +249,23 @@ fn s10_2_one_arena_holds_a_chain_of_programs() {
     support::assert_close(&y, &x.mul_scalar(720.0).unwrap());
     let bad = StageLink { from: 3, to: 3, ..links[0] };
     assert!(SharedArena::plan(&stages, &[bad]).is_err());
+}
+
+/// §14.1: PARAMS is what the formula says, for every bucket the same; activations stay far below their sum.
+#[test]
+fn s14_1_a_transformers_memory_by_the_formulas() {
+    let sizes = encoder::Sizes { width: 64, heads: 4, hidden: 256, layers: 3 };
+    let backend = Backend::cpu(1);
+    let (d, h) = (sizes.width, sizes.hidden);
+    let layer = d * 3 * d + d * d + 2 * d * h + 2 * 2 * d + (3 * d + d + h + d);
+    assert_eq!(encoder::parameters(&sizes), layer * sizes.layers);
+    let mut before = 0;
+    for s in [16, 64, 128] {
+        let plan = Plan::new(&Arc::new(encoder::encoder(&sizes, &[s, s]).unwrap()), &backend).unwrap();
+        let [params, activations, ..] = plan.arena_sizes();
+        assert_eq!(params, 4 * layer * sizes.layers);
+        let all = 4 * sizes.layers * (2 * s * (7 * d + h) + 2 * 2 * sizes.heads * s * s);
+        assert!(activations > before && activations * 2 < all, "{activations} of {all}");
+        before = activations;
+    }
 }

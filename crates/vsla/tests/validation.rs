@@ -240,6 +240,7 @@ fn no_description_panics() {
         Op::Slice { start: vec![0], limit: vec![3] },
         Op::Reshape { shape: vec![2, 3] },
         Op::LayerNorm { eps: 1e-5 },
+        Op::Attention { heads: 1, lengths: vec![1, 2] },
     ];
     let mut good = 0;
     for _ in 0..3000 {

@@ -1,4 +1,4 @@
-//! `bench cpu`: our benchmark program and the peers, case by case in turn, and the table of ratios.
+//! `bench cpu` and `bench vsla`: our benchmark program and the peers, case by case in turn, and the table of ratios.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 pub(crate) struct Options {
     peers: bool,
     only: Vec<String>,
-    reps: usize,
-    rounds: usize,
+    pub(crate) reps: usize,
+    pub(crate) rounds: usize,
     json: Option<PathBuf>,
 }
 
@@ -36,7 +36,21 @@ impl Options {
     }
 }
 
-const PEERS: [&str; 3] = ["torch_eager", "torch_compile", "jax"];
+/// A set of cases with those they are compared with.
+pub(crate) struct Suite {
+    /// Its name, which is also that of its page.
+    pub(crate) name: &'static str,
+    /// Peers, by the names that `bench/peers.py` knows.
+    pub(crate) peers: &'static [&'static str],
+    /// The page of results.
+    pub(crate) page: fn(&[Row], &Options) -> String,
+    /// What must hold of the results, if anything.
+    pub(crate) check: fn(&[Row]) -> Result<(), String>,
+}
+
+/// Programs on the CPU backend.
+pub(crate) const CPU: Suite =
+    Suite { name: "cpu", peers: &["torch_eager", "torch_compile", "jax"], page, check: |_| Ok(()) };
 
 /// A program that answers case names with JSON lines.
 struct Server {
@@ -76,11 +90,11 @@ impl Drop for Server {
 }
 
 /// Runs the cases in turn and prints, for each, the median ratio of the best peer's time to ours.
-pub(crate) fn cpu(root: &Path, o: &Options) -> Result<(), String> {
+pub(crate) fn run(root: &Path, suite: &Suite, o: &Options) -> Result<(), String> {
     crate::run("cargo", &["build", "--release", "-p", "tensorloom-bench"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let ours = target.join("release/tensorloom-bench");
-    let listed = Command::new(&ours).arg("--list").output().map_err(|e| e.to_string())?;
+    let listed = Command::new(&ours).args(["--suite", suite.name, "--list"]).output().map_err(|e| e.to_string())?;
     let all: Vec<String> = String::from_utf8_lossy(&listed.stdout).lines().map(str::to_string).collect();
     if let Some(bad) = o.only.iter().find(|c| !all.contains(c)) {
         return Err(format!("there is no case {bad:?}; cases are {}", all.join(", ")));
@@ -90,17 +104,17 @@ pub(crate) fn cpu(root: &Path, o: &Options) -> Result<(), String> {
     let mut peers: Vec<(&str, Server)> = Vec::new();
     if o.peers {
         let python = environment(root, &target)?;
-        for peer in PEERS {
+        for &peer in suite.peers {
             peers.push((peer, peer_server(&python, root, peer, o.reps)?));
         }
     }
     let mut rows = Vec::new();
     for case in &cases {
-        let mut row = measure(case, &ours, &mut peers, o)?;
+        let mut row = measure(suite, case, &ours, &mut peers, o)?;
         if o.peers && case.starts_with("train_") {
             // Memory needs processes that have run nothing else.
             let python = environment(root, &target)?;
-            for peer in &PEERS[..2] {
+            for peer in &suite.peers[..2] {
                 let mut server = peer_server(&python, root, peer, 1)?;
                 row.memory
                     .push(server.ask(case).and_then(|a| a["rss_mib"].as_f64()).ok_or(format!("{peer}: no memory"))?);
@@ -114,30 +128,33 @@ pub(crate) fn cpu(root: &Path, o: &Options) -> Result<(), String> {
         std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     }
     if o.peers && o.only.is_empty() {
-        let path = root.join("docs/bench/cpu.md");
-        std::fs::write(&path, page(&rows, o)).map_err(|e| format!("{}: {e}", path.display()))?;
+        let path = root.join(format!("docs/bench/{}.md", suite.name));
+        std::fs::write(&path, (suite.page)(&rows, o)).map_err(|e| format!("{}: {e}", path.display()))?;
         println!("wrote {}", path.display());
     }
-    Ok(())
+    (suite.check)(&rows)
 }
 
 fn peer_server(python: &Path, root: &Path, peer: &str, reps: usize) -> Result<Server, String> {
     Server::start(Command::new(python).arg(root.join("bench/peers.py")).arg(peer).arg(reps.to_string()))
 }
 
-struct Row {
-    case: String,
+/// What was measured of a case.
+pub(crate) struct Row {
+    pub(crate) case: String,
     /// Seconds of each round.
-    ours: Vec<f64>,
-    peers: BTreeMap<String, Vec<f64>>,
-    extra: Value,
+    pub(crate) ours: Vec<f64>,
+    pub(crate) peers: BTreeMap<String, Vec<f64>>,
+    /// Our answers, round by round, and the peers' first ones.
+    pub(crate) answers: Vec<Value>,
+    pub(crate) theirs: BTreeMap<String, Value>,
     /// MiB that a step took in fresh processes of PyTorch, eager and compiled.
-    memory: Vec<f64>,
+    pub(crate) memory: Vec<f64>,
 }
 
 impl Row {
     /// Best peer's seconds over ours, round by round; the median.
-    fn ratio(&self) -> Option<f64> {
+    pub(crate) fn ratio(&self) -> Option<f64> {
         let rounds: Vec<f64> = (0..self.ours.len())
             .filter_map(|i| {
                 let best = self.peers.values().filter_map(|p| p.get(i)).copied().reduce(f64::min)?;
@@ -146,20 +163,32 @@ impl Row {
             .collect();
         (!rounds.is_empty()).then(|| median(&rounds))
     }
+
+    /// One peer's seconds over ours, round by round; the median.
+    pub(crate) fn ratio_to(&self, peer: &str) -> Option<f64> {
+        let rounds: Vec<f64> = self.peers.get(peer)?.iter().zip(&self.ours).map(|(p, o)| p / o).collect();
+        (!rounds.is_empty()).then(|| median(&rounds))
+    }
 }
 
-fn median(x: &[f64]) -> f64 {
+pub(crate) fn median(x: &[f64]) -> f64 {
     let mut x = x.to_vec();
     x.sort_by(f64::total_cmp);
     x[x.len() / 2]
 }
 
-fn measure(case: &str, ours: &Path, peers: &mut [(&str, Server)], o: &Options) -> Result<Row, String> {
+fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, Server)], o: &Options) -> Result<Row, String> {
     // A process of its own for each case: memory and first-use times are those of the case alone.
-    let mut server = Server::start(Command::new(ours).args(["--reps", &o.reps.to_string()]))?;
-    let mut row =
-        Row { case: case.into(), ours: Vec::new(), peers: BTreeMap::new(), extra: Value::Null, memory: Vec::new() };
-    for round in 0..o.rounds {
+    let mut server = Server::start(Command::new(ours).args(["--suite", suite.name, "--reps", &o.reps.to_string()]))?;
+    let mut row = Row {
+        case: case.into(),
+        ours: Vec::new(),
+        peers: BTreeMap::new(),
+        answers: Vec::new(),
+        theirs: BTreeMap::new(),
+        memory: Vec::new(),
+    };
+    for _ in 0..o.rounds {
         let answer = server.ask(case).ok_or(format!("our program did not answer {case}"))?;
         let s = answer["s"].as_f64().ok_or(format!("{case}: {answer}"))?;
         row.ours.push(s);
@@ -168,11 +197,10 @@ fn measure(case: &str, ours: &Path, peers: &mut [(&str, Server)], o: &Options) -
                 peer.ask(case).ok_or(format!("{name} stopped at {case}; bench/peers.py says why when run by hand"))?;
             if let Some(s) = answer["s"].as_f64() {
                 row.peers.entry(name.to_string()).or_default().push(s);
+                row.theirs.entry(name.to_string()).or_insert(answer);
             }
         }
-        if round == 0 {
-            row.extra = answer;
-        }
+        row.answers.push(answer);
     }
     Ok(row)
 }
@@ -193,7 +221,7 @@ fn show(r: &Row) -> String {
     line
 }
 
-fn seconds(s: f64) -> String {
+pub(crate) fn seconds(s: f64) -> String {
     match s {
         s if s < 1e-6 => format!("{:.0} ns", s * 1e9),
         s if s < 1e-3 => format!("{:.1} µs", s * 1e6),
@@ -202,7 +230,8 @@ fn seconds(s: f64) -> String {
     }
 }
 
-fn page(rows: &[Row], o: &Options) -> String {
+/// The processor, in words.
+pub(crate) fn processor() -> String {
     let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = info
         .lines()
@@ -210,11 +239,17 @@ fn page(rows: &[Row], o: &Options) -> String {
         .unwrap_or(": unknown")
         .trim_start_matches([' ', '\t', ':']);
     let wide = if info.contains("avx512f") { "AVX-512" } else { "AVX2" };
+    format!("{model} ({wide}), 2 threads")
+}
+
+fn page(rows: &[Row], o: &Options) -> String {
     let mut text = format!(
-        "# CPU benchmarks\n\nWritten by `cargo xtask bench cpu --peers`: {model} ({wide}), 2 threads, median of {} rounds of {} \
+        "# CPU benchmarks\n\nWritten by `cargo xtask bench cpu --peers`: {}, median of {} rounds of {} \
          timings; our program and the peers take turns, case by case. A ratio is the best peer's time over ours: above 1, \
          ours is faster.\n\n| case | ours | PyTorch eager | torch.compile | JAX jit | ratio |\n| --- | --- | --- | --- | --- | --- |\n",
-        o.rounds, o.reps
+        processor(),
+        o.rounds,
+        o.reps
     );
     let (compiled, timed): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|r| r.case.starts_with("compile_"));
     for r in timed {
@@ -236,7 +271,7 @@ fn page(rows: &[Row], o: &Options) -> String {
          | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for r in rows.iter().filter(|r| r.case.starts_with("train_")) {
-        let e = |k: &str| r.extra[k].as_f64().unwrap_or(0.0);
+        let e = |k: &str| r.answers[0][k].as_f64().unwrap_or(0.0);
         let memory = |i: usize| r.memory.get(i).map_or("–".to_string(), |m| format!("{m:.0} MiB"));
         let _ = writeln!(
             text,
@@ -255,7 +290,7 @@ fn page(rows: &[Row], o: &Options) -> String {
          | layers | time | nodes of the graph | steps | µs a node |\n| --- | --- | --- | --- | --- |\n",
     );
     for r in compiled {
-        let e = |k: &str| r.extra[k].as_f64().unwrap_or(0.0);
+        let e = |k: &str| r.answers[0][k].as_f64().unwrap_or(0.0);
         let (s, layers) = (median(&r.ours), r.case.trim_start_matches("compile_layers"));
         let each = s * 1e6 / e("nodes").max(1.0);
         let _ = writeln!(text, "| {layers} | {} | {} | {} | {each:.1} |", seconds(s), e("nodes"), e("steps"));

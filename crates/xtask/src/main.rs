@@ -1,6 +1,8 @@
-//! Chores of this repository: `cargo xtask {tidy|test|bench|ulp|sanitize}`.
+//! Chores of this repository: `cargo xtask {tidy|test|bench|ulp|sanitize|install-c}`.
 
 mod bench;
+mod bench_vsla;
+mod install;
 mod tidy;
 
 use std::path::{Path, PathBuf};
@@ -8,9 +10,10 @@ use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask test
-       cargo xtask bench cpu [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
+       cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
-       cargo xtask sanitize [address|thread|miri]";
+       cargo xtask sanitize [address|thread|miri]
+       cargo xtask install-c PREFIX     (the C library, its header and its pkg-config file)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -18,10 +21,11 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["tidy"] => tidy::tidy(&root()),
         ["test"] => test(),
-        ["bench", "cpu", rest @ ..] => match bench::Options::parse(rest) {
-            Ok(o) => bench::cpu(&root(), &o),
+        ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
+            Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
         },
+        ["install-c", prefix] => install::install(&root(), prefix),
         ["ulp", name @ ..] if name.len() <= 1 => {
             let mut words = vec!["run", "--release", "-p", "tensorloom-cpu", "--example", "ulp_sweep", "--"];
             words.extend(name);

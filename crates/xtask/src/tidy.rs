@@ -19,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("models", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang"]),
     ("cli", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
     ("oracle", &["ir", "transform"]),
-    ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
+    ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
     ("xtask", &[]),
 ];
 

@@ -167,6 +167,50 @@ impl<'a> Emitter<'a> {
         Lowered { kernel, params: self.params, parallel: None, work: self.shape.work }
     }
 
+    /// The loops that write a block of an operand, whose place and size are arguments.
+    pub(super) fn fill(mut self, group: &Group, [batch, row, col]: [Option<usize>; 3]) -> Lowered {
+        let (value, _, e, _) = self.stores[0].clone();
+        let buf = self.b.buffer(self.g.graph.ty(value).dtype, Mode::Write);
+        self.params.push(Param::Value(value));
+        let args: Vec<Size> = (0..6).map(|_| self.b.size()).collect();
+        let start = |b: &mut Builder, k: u32| {
+            b.let_(DType::I64, loops::Op::Index(loops::Index { offset_args: vec![k], ..loops::Index::default() }))
+        };
+        let (b0, r0, c0) = (start(&mut self.b, 0), start(&mut self.b, 1), start(&mut self.b, 2));
+        if let Some(v) = batch {
+            self.set_bound(v, Bind::Reg(b0));
+        }
+        self.hoist_all();
+        let rv = self.b.var();
+        self.b.begin();
+        self.scopes.push(Scope::default());
+        if let Some(v) = row {
+            self.set_bound(v, Bind::Block(r0, rv));
+        }
+        self.hoist_all();
+        let cv = self.b.var();
+        self.b.begin();
+        self.scopes.push(Scope::default());
+        if let Some(v) = col {
+            self.set_bound(v, Bind::Block(c0, cv));
+        }
+        let r = self.reg(e);
+        let terms = vec![(Atom::Var(rv), args[5]), (Atom::Var(cv), Size::Const(1))];
+        self.b.store(buf, loops::Index { terms, ..loops::Index::default() }, r);
+        self.scopes.pop();
+        let inner = self.b.end();
+        let plain = |var, extent, kind, body| {
+            Stmt::Loop(loops::Loop { var, extent: Extent::Exact(extent), kind, carried: Vec::new(), body })
+        };
+        self.b.push(plain(cv, args[4], LoopKind::Vector, inner));
+        self.scopes.pop();
+        let outer = self.b.end();
+        self.b.push(plain(rv, args[3], LoopKind::Serial, outer));
+        let mut kernel = self.b.finish();
+        kernel.name = format!("fill_{}", kernel_name(group));
+        Lowered { kernel, params: self.params, parallel: None, work: self.shape.work }
+    }
+
     /// Row variables, and the start of the vector's block, from the flat parallel variable.
     pub(super) fn bind_parallel(&mut self, var: loops::Var) {
         let vars = self.shape.parallel.clone();

@@ -18,6 +18,8 @@ const COSTLY: u32 = 12;
 const MAX_DEPTH: u32 = 120;
 const MAX_COST: u32 = 4000;
 const MAX_ROOTS: usize = 24;
+/// Values in memory that one expression may read: kernels take a bounded number of buffers.
+const MAX_READS: usize = 24;
 
 /// A unit of execution.
 #[derive(Clone, Debug)]
@@ -98,6 +100,11 @@ fn kind(node: &Node) -> Kind {
     }
 }
 
+/// Whether a value is arithmetic on others, element by element, or a view.
+pub(crate) fn in_place(node: &Node) -> bool {
+    matches!(node.op.meaning(), Meaning::Map(_) | Meaning::View(_)) && !is_apart(node)
+}
+
 /// Whether a value is to be stored, with nothing fused across it.
 fn is_apart(node: &Node) -> bool {
     matches!(&node.op, Op::Name(name) if name.is_apart())
@@ -125,9 +132,13 @@ struct Grouping<'a> {
 }
 
 /// Divides a graph into units. `operand_base` says which value an op that is no scalar expression wants in memory for an
-/// operand (the operand itself, or what it is a strided view of). `replaced` are pairs of an input and an output that is
+/// operand (the operand itself, or what it is a strided view of), or nothing if the op computes it as it reads it. `replaced` are pairs of an input and an output that is
 /// to be written over it: where that is possible, what reads the input runs first.
-pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value, replaced: &[(Value, Value)]) -> Units {
+pub(crate) fn units(
+    graph: &Graph,
+    operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
+    replaced: &[(Value, Value)],
+) -> Units {
     let live = graph.live();
     let (needed, _) = kept(graph, &live, operand_base);
     let n = graph.num_values();
@@ -149,7 +160,7 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value,
         match kind(node) {
             Kind::Memory => {}
             Kind::Anchor => {
-                let reads: Vec<Value> = (0..node.args.len()).map(|i| operand_base(node, i)).collect();
+                let reads = g.anchor_reads(node, operand_base);
                 g.new_unit(Unit::Anchor(k), &node.outs, &reads);
             }
             Kind::Scalar | Kind::Reduce => {
@@ -169,7 +180,7 @@ pub(crate) fn units(graph: &Graph, operand_base: &dyn Fn(&Node, usize) -> Value,
 pub(crate) fn kept(
     graph: &Graph,
     live: &[bool],
-    operand_base: &dyn Fn(&Node, usize) -> Value,
+    operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
 ) -> (Vec<bool>, Vec<u32>) {
     let n = graph.num_values();
     let mut needed = vec![false; n];
@@ -187,8 +198,8 @@ pub(crate) fn kept(
         match kind(node) {
             Kind::Anchor => {
                 node.outs.iter().for_each(|v| needed[v.0 as usize] = true);
-                for i in 0..node.args.len() {
-                    needed[operand_base(node, i).0 as usize] = true;
+                for v in (0..node.args.len()).filter_map(|i| operand_base(node, i)) {
+                    needed[v.0 as usize] = true;
                 }
             }
             Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
@@ -204,11 +215,20 @@ pub(crate) fn kept(
     }
     let (mut cost, mut depth) = (vec![1u32; n], vec![0u32; n]);
     let mut leaves: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
+    let mut reads: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     for node in graph.nodes() {
         if kind(node) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
         let v = node.outs[0].0 as usize;
+        let mut read = all_reads(&node.args, &needed, &reads);
+        while read.len() > MAX_READS {
+            let open = node.args.iter().filter(|a| !needed[a.0 as usize] && reads[a.0 as usize].len() > 1);
+            let Some(widest) = open.max_by_key(|a| reads[a.0 as usize].len()) else { break };
+            needed[widest.0 as usize] = true;
+            read = all_reads(&node.args, &needed, &reads);
+        }
+        reads[v] = read;
         let mut own = match &node.op {
             Op::Threefry2x32(_) => 120,
             Op::Unary(op) => super::expr::unary_cost(*op),
@@ -267,6 +287,20 @@ pub(crate) fn kept(
     (needed, cost)
 }
 
+/// The values in memory that operands are computed from, each once.
+fn all_reads(args: &[Value], needed: &[bool], reads: &[SmallVec<[Value; 4]>]) -> SmallVec<[Value; 4]> {
+    let mut all: SmallVec<[Value; 4]> = SmallVec::new();
+    for a in args {
+        match needed[a.0 as usize] {
+            true => all.push(*a),
+            false => all.extend_from_slice(&reads[a.0 as usize]),
+        }
+    }
+    all.sort_unstable_by_key(|v| v.0);
+    all.dedup();
+    all
+}
+
 impl Grouping<'_> {
     fn new_unit(&mut self, unit: Unit, outs: &[Value], reads: &[Value]) -> usize {
         let id = self.units.len();
@@ -306,7 +340,7 @@ impl Grouping<'_> {
     }
 
     /// Puts the writer of each output that replaces an input behind everything that reads the input.
-    fn replace_last(&mut self, replaced: &[(Value, Value)], operand_base: &dyn Fn(&Node, usize) -> Value) {
+    fn replace_last(&mut self, replaced: &[(Value, Value)], operand_base: &dyn Fn(&Node, usize) -> Option<Value>) {
         if replaced.is_empty() {
             return;
         }
@@ -322,7 +356,7 @@ impl Grouping<'_> {
             match unit {
                 Unit::Anchor(k) => {
                     let node = &self.graph.nodes()[*k];
-                    (0..node.args.len()).for_each(|i| note(operand_base(node, i)));
+                    self.anchor_reads(node, operand_base).into_iter().for_each(note);
                 }
                 Unit::Group(g) => g.roots.iter().flat_map(|r| &self.reads[&r.value]).for_each(|v| note(*v)),
             }
@@ -369,6 +403,18 @@ impl Grouping<'_> {
         }
         out.sort();
         out
+    }
+
+    /// Needed values that an op of its own reads.
+    fn anchor_reads(&self, node: &Node, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> Vec<Value> {
+        let mut found = Vec::new();
+        for i in 0..node.args.len() {
+            match operand_base(node, i) {
+                Some(v) => found.push(v),
+                None => found.extend(self.reads(node.args[i])),
+            }
+        }
+        found
     }
 
     fn root(&mut self, v: Value, node: &Node) {
@@ -425,6 +471,9 @@ impl Grouping<'_> {
     }
 
     /// The group with one more root, if the domains fit.
+    // Inlined into the loop over candidates, its tests of the op are hoisted in front of the test of which op it is: sound,
+    // since their answer is then not used, but memcheck takes it for a decision on uninitialised bytes.
+    #[inline(never)]
     fn join(&self, group: &Group, v: Value, node: &Node) -> Result<Group, Why> {
         if group.roots.len() >= MAX_ROOTS {
             return Err(Why::Full);
@@ -472,7 +521,7 @@ impl Grouping<'_> {
         if buffers > 40 { Err(Why::Buffers) } else { Ok(()) }
     }
 
-    fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Value) -> Units {
+    fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> Units {
         // A root is stored only if something outside its group reads it.
         let mut outside = vec![false; self.graph.num_values()];
         for v in self.graph.outputs() {
@@ -482,8 +531,8 @@ impl Grouping<'_> {
             match &self.units[u] {
                 Unit::Anchor(k) => {
                     let node = &self.graph.nodes()[*k];
-                    for i in 0..node.args.len() {
-                        outside[operand_base(node, i).0 as usize] = true;
+                    for v in self.anchor_reads(node, operand_base) {
+                        outside[v.0 as usize] = true;
                     }
                 }
                 Unit::Group(g) => {

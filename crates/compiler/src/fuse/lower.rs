@@ -317,28 +317,44 @@ pub(crate) fn lower_epilogue(
     if group.full != *shape || !(group.red.is_empty() || group.red == columns && width <= WHOLE_ROW) {
         return Err(Fail::Mismatch);
     }
-    let space = Space::new(&group.full, &group.red);
     // The tile is there at the element being computed and nowhere else, like a carried value.
     let with_tile = |v: Value| if v == tile { Source::Carry(0) } else { sources(v) };
-    let mut g = Generator::new(graph, &with_tile);
+    let classes: Vec<usize> = (0..shape.len()).map(|a| (a >= batch) as usize + (a >= batch + rows) as usize).collect();
+    let (emitter, vars) = over_blocks(graph, group, &classes, &with_tile)?;
+    Ok(emitter.tile(group, tile, vars))
+}
+
+/// Writes the kernel that computes blocks of a product's operand. `classes` says of each of its axes whether it counts
+/// matrices (0), rows (1) or columns (2).
+pub(crate) fn lower_prologue(
+    graph: &Graph,
+    operand: Value,
+    classes: &[usize],
+    sources: &dyn Fn(Value) -> Source,
+) -> Result<Lowered, Fail> {
+    let roots = vec![Root { value: operand, role: Role::Full, stored: true }];
+    let group = Group { full: graph.ty(operand).shape.clone(), red: Vec::new(), roots };
+    let own = |v: Value| if v == operand { Source::Result } else { sources(v) };
+    let (emitter, vars) = over_blocks(graph, &group, classes, &own)?;
+    Ok(emitter.fill(&group, vars))
+}
+
+/// An emitter for a group whose axes merge into one variable for each class, and those variables.
+fn over_blocks<'a>(
+    graph: &'a Graph,
+    group: &Group,
+    classes: &[usize],
+    sources: &'a dyn Fn(Value) -> Source,
+) -> Result<(Emitter<'a>, [Option<usize>; 3]), Fail> {
+    let space = Space::new(&group.full, &group.red);
+    let mut g = Generator::new(graph, sources);
     g.uncut = u64::MAX;
     let (full, row) = space.index(&mut g.atoms);
     g.full = full.clone();
     g.row = row;
     let (reductions, stores) = roots(graph, group, &mut g)?;
     // Variables of axes longer than 1, each of one class: batch, row or column.
-    let classes: Vec<usize> = (0..shape.len())
-        .filter(|&a| shape[a] != 1)
-        .map(|a| {
-            if a < batch {
-                0
-            } else if a < batch + rows {
-                1
-            } else {
-                2
-            }
-        })
-        .collect();
+    let classes: Vec<usize> = (0..group.full.len()).filter(|&a| group.full[a] != 1).map(|a| classes[a]).collect();
     let n = space.extents.len();
     let atoms = var_atoms(&g, n);
     let coefficient = |l: &Lin, v: usize| atoms[v].map_or(0, |a| l.coefficient(a));
@@ -356,7 +372,7 @@ pub(crate) fn lower_epilogue(
     let work = space.numel().max(0) as u64;
     let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
     let loops = LoopShape { parallel: vec![], serial: vec![], vector: c, block: None, cols, merged, extents, work };
-    Ok(Emitter::new(g, &space, loops, reductions, stores).tile(group, tile, [b, r, c]))
+    Ok((Emitter::new(g, &space, loops, reductions, stores), [b, r, c]))
 }
 
 /// The largest divisor of `n` up to `target` that is a multiple of 16 and not much smaller.

@@ -10,8 +10,8 @@ mod scan;
 mod space;
 mod threefry;
 
-pub(crate) use generate::uniform;
-pub(crate) use grouping::{Apart, Unit, Units, is_anchor, kept, source, units};
-pub(crate) use lower::{Group, lower, lower_epilogue};
+pub(crate) use generate::{Source, uniform};
+pub(crate) use grouping::{Apart, Unit, Units, in_place, is_anchor, kept, source, units};
+pub(crate) use lower::{Group, lower, lower_epilogue, lower_prologue};
 pub use lower::{Lowered, Param};
 pub(crate) use scan::{ScanParam, lower_scan};

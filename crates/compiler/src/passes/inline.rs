@@ -29,8 +29,43 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], claims: Claims<'_>, r
         _ => false,
     };
     if let (false, Meaning::Inline(body)) = (stays, node.op.meaning()) {
+        if let Op::Remat(_) = node.op {
+            return Ok(inline_into(b, &late(&body)?, args, claims, remat)?.into());
+        }
         return Ok(inline_into(b, &body, args, claims, remat)?.into());
     }
     let op = super::map_bodies(&node.op, &mut |g| inline(g, claims, remat))?;
     b.emit(op, args)
+}
+
+/// The same graph with each node right before the first that needs it.
+///
+/// A body that computes forward again lists all of that first. In that order all of it would live at once; in this one a
+/// part is there when backward has come to it.
+fn late(graph: &Graph) -> Result<Graph> {
+    let nodes = graph.nodes();
+    let mut needed = vec![usize::MAX; graph.num_values()];
+    let mut order: Vec<(usize, usize)> = (0..nodes.len()).map(|i| (i, i)).collect();
+    for (i, node) in nodes.iter().enumerate().rev() {
+        let first = node.outs.iter().map(|v| needed[v.0 as usize]).min().unwrap_or(usize::MAX);
+        if first != usize::MAX {
+            order[i].0 = first;
+        }
+        for v in &node.args {
+            needed[v.0 as usize] = needed[v.0 as usize].min(order[i].0);
+        }
+    }
+    order.sort_unstable();
+    let mut g = Graph::new();
+    let mut map = vec![Value(u32::MAX); graph.num_values()];
+    for &v in graph.inputs() {
+        map[v.0 as usize] = g.input(graph.ty(v).clone());
+    }
+    for (_, i) in order {
+        let args: Values = nodes[i].args.iter().map(|v| map[v.0 as usize]).collect();
+        let outs = g.push(nodes[i].op.clone(), &args, nodes[i].loc.clone())?;
+        nodes[i].outs.iter().zip(outs).for_each(|(v, o)| map[v.0 as usize] = o);
+    }
+    g.set_outputs(graph.outputs().iter().map(|v| map[v.0 as usize]).collect::<Vec<_>>());
+    Ok(g)
 }

@@ -3,6 +3,9 @@
 use ir::ops::{Broadcast, Permute, Reshape};
 use ir::{Binary, Build, Builder, Graph, Node, Op, Result, Scalar, Shape, Unary, Value, Values};
 
+/// Operands that a concatenation may have.
+const WIDE: usize = 16;
+
 /// Applies the rules until nothing changes, in sub-graphs too.
 pub fn simplify(graph: &Graph) -> Result<Graph> {
     let mut b = Builder::new();
@@ -35,6 +38,14 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
         // Marks for transforms; nothing to compute.
         Op::Name(name) if name.is_apart() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
+        // concat(x₁, .., xₙ) = concat(concat(x₁, ..), concat(..), ..): a kernel reads a bounded number of buffers.
+        Op::Concat(c) if args.len() > WIDE => {
+            let parts: Vec<Value> = args.chunks(WIDE).map(|part| b.concat(part, c.axis)).collect::<Result<_>>()?;
+            match parts.len() > WIDE {
+                true => rewrite(b, op, &parts)?,
+                false => Some(b.concat(&parts, c.axis)?),
+            }
+        }
         Op::Reshape(r) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == r.shape => Some(args[0]),
             // reshape(reshape(x)) = reshape(x)

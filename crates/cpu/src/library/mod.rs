@@ -9,6 +9,8 @@
 mod along;
 mod attention;
 mod conv;
+#[cfg(feature = "fft")]
+mod convolve;
 mod element;
 #[cfg(feature = "fft")]
 mod fourier;
@@ -18,6 +20,9 @@ mod scatter;
 mod simd;
 mod sort;
 mod window;
+
+#[cfg(feature = "fft")]
+pub use convolve::{convolution_lengths, convolution_points};
 
 use crate::backend::Cpu;
 use crate::gemm::Isa;
@@ -53,6 +58,8 @@ pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
     match composite.name.as_str() {
         "attention" => attention::claims(composite, args, false),
         "attention_backward" => attention::claims(composite, args, true),
+        #[cfg(feature = "fft")]
+        "fft_convolve" => convolve::claims(args),
         _ => false,
     }
 }
@@ -61,6 +68,8 @@ pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
 pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Result<Box<dyn Routine>> {
     let machine = Machine { threads: cpu.pool.threads(), isa: cpu.isa() };
     let routine = match op {
+        #[cfg(feature = "fft")]
+        Op::Composite(c) if c.name == "fft_convolve" => convolve::prepare(args, machine),
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),

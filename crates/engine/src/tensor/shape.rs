@@ -1,6 +1,7 @@
 //! Views, which share their base, and ops that rearrange elements.
 
 use super::{Kind, Tensor, axis_of, misfit, shape_of};
+use crate::context;
 use crate::error::Error;
 use crate::record::{Record, one, record};
 use crate::view::View;
@@ -14,6 +15,7 @@ impl Tensor {
         if self.invalid().is_some() {
             return self.clone();
         }
+        let at = &context::place(at);
         let fail = |e: Error| Tensor::failed(e.at(at), self.engine());
         let op = match op {
             Ok(op) => op,

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 pub mod activation;
 pub mod attention;
+pub mod convolve;
 pub mod dropout;
 pub mod embedding;
 pub mod loss;
@@ -72,6 +73,7 @@ pub const FAMILIES: &[Family] = &[
     embedding::EMBEDDING,
     loss::CROSS_ENTROPY,
     dropout::DROPOUT,
+    convolve::FFT_CONVOLVE,
 ];
 
 /// Named parameters.

@@ -17,65 +17,79 @@ pub struct Batch {
 pub struct Batches {
     seq: usize,
     seed: u64,
-    blocks: usize,
+    /// Where sequences begin.
+    starts: Vec<usize>,
     /// The pass that `order` belongs to.
     pass: Option<u64>,
-    offset: usize,
     order: Vec<u32>,
 }
 
 impl Batches {
-    /// Sequences of `seq` ids with their successors.
-    pub fn new(tokens: &Tokens, seq: usize, seed: u64) -> Result<Batches> {
-        let all = tokens.train_len().saturating_sub(1) / seq;
-        if all == 0 {
+    /// Sequences of `seq` ids with their successors. Where documents end with `end`, sequences begin with documents.
+    pub fn new(tokens: &Tokens, seq: usize, end: Option<i32>, seed: u64) -> Result<Batches> {
+        let mut starts = starts(tokens.train(0, tokens.train_len()), seq, end);
+        // The last sequences may lack ids.
+        starts.retain(|start| start + seq < tokens.train_len());
+        if starts.is_empty() {
             return Err(Error::Input(format!(
                 "the data has {} tokens to train on, but one sequence needs {}: give more text or a smaller `--seq`",
                 tokens.train_len(),
                 seq + 1
             )));
         }
-        // Each pass starts at another offset, which may cost the last sequence.
-        let blocks = if all > 1 { all - 1 } else { all };
-        Ok(Batches { seq, seed, blocks, pass: None, offset: 0, order: Vec::new() })
+        Ok(Batches { seq, seed, starts, pass: None, order: Vec::new() })
     }
 
     /// How many sequences a pass over the data has.
     pub fn per_pass(&self) -> usize {
-        self.blocks
+        self.starts.len()
     }
 
     /// The sequences from a position on.
     pub fn fill(&mut self, tokens: &Tokens, position: u64, rows: usize, batch: &mut Batch) {
         batch.ids.clear();
         batch.labels.clear();
-        for row in 0..rows as u64 {
-            let (pass, index) = ((position + row) / self.blocks as u64, (position + row) % self.blocks as u64);
-            self.turn_to(pass, tokens);
-            let start = self.offset + self.order[index as usize] as usize * self.seq;
+        let all = self.starts.len() as u64;
+        for at in (position..).take(rows) {
+            self.turn_to(at / all);
+            let start = self.starts[self.order[(at % all) as usize] as usize];
             batch.ids.extend(tokens.train(start, self.seq));
             batch.labels.extend(tokens.train(start + 1, self.seq));
         }
     }
 
-    fn turn_to(&mut self, pass: u64, tokens: &Tokens) {
-        if self.pass == Some(pass) {
-            return;
+    fn turn_to(&mut self, pass: u64) {
+        if self.pass != Some(pass) {
+            self.order = (0..self.starts.len() as u32).collect();
+            Random::new(self.seed, 1000 + pass).shuffle(&mut self.order);
+            self.pass = Some(pass);
         }
-        let mut random = Random::new(self.seed, 1000 + pass);
-        let spare = tokens.train_len() - 1 - self.blocks * self.seq;
-        self.offset = random.below(spare.min(self.seq) + 1);
-        self.order = (0..self.blocks as u32).collect();
-        random.shuffle(&mut self.order);
-        self.pass = Some(pass);
     }
 }
 
+/// Where sequences begin in a stream: one behind the other, but a document that would be cut is begun again by the next
+/// sequence, unless it is longer than one. So what a document says at its beginning is there when it is referred to.
+fn starts(ids: impl Iterator<Item = i32>, seq: usize, end: Option<i32>) -> Vec<usize> {
+    let mut starts = vec![0];
+    let (mut start, mut document) = (0, 0);
+    for (at, id) in ids.enumerate() {
+        if at == start + seq {
+            start = if document > start { document } else { at };
+            starts.push(start);
+        }
+        if Some(id) == end {
+            document = at + 1;
+        }
+    }
+    starts
+}
+
 /// Batches of the held-out part, spread over it; positions beyond its end don't count.
-pub fn held_out(tokens: &Tokens, seq: usize, rows: usize, most: usize) -> Vec<Batch> {
-    let sequences = tokens.valid_len().saturating_sub(1).div_ceil(seq);
-    let wanted = sequences.min(rows * most);
-    let mut starts = (0..wanted).map(|i| i * sequences / wanted * seq).peekable();
+pub fn held_out(tokens: &Tokens, seq: usize, end: Option<i32>, rows: usize, most: usize) -> Vec<Batch> {
+    let mut starts = starts(tokens.valid(0, tokens.valid_len()), seq, end);
+    starts.retain(|start| start + 1 < tokens.valid_len());
+    let wanted = starts.len().min(rows * most);
+    let mut starts = (0..wanted).map(|i| starts[i * starts.len() / wanted]).peekable();
     let mut batches = Vec::new();
     while starts.peek().is_some() {
         let mut batch = Batch::default();
@@ -91,4 +105,24 @@ pub fn held_out(tokens: &Tokens, seq: usize, rows: usize, most: usize) -> Vec<Ba
         batches.push(batch);
     }
     batches
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_begin_with_documents_where_they_can() {
+        let documents = |lengths: &[usize]| -> Vec<i32> {
+            lengths.iter().flat_map(|n| std::iter::repeat_n(1, n - 1).chain([0])).collect()
+        };
+        let check = |lengths: &[usize], expected: &[usize]| {
+            assert_eq!(starts(documents(lengths).into_iter(), 10, Some(0)), expected, "{lengths:?}");
+        };
+        check(&[4, 4, 4, 4, 4], &[0, 8, 16]);
+        check(&[10, 10, 5], &[0, 10, 20]);
+        check(&[35], &[0, 10, 20, 30]);
+        check(&[3, 25, 4], &[0, 3, 13, 23]);
+        assert_eq!(starts(documents(&[4, 4, 4, 4, 4]).into_iter(), 10, None), [0, 10]);
+    }
 }

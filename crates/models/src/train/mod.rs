@@ -19,7 +19,7 @@ mod trainer;
 
 pub use batches::{Batch, Batches, held_out};
 pub use log::{Entry, Log};
-pub use run::{Finished, Observer, Progress, run, thousands};
+pub use run::{Finished, Observer, Progress, Silent, run, thousands};
 pub use schedule::Schedule;
 pub use settings::{NAMES, Settings};
 pub use step::AdamW;

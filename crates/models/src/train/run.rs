@@ -53,6 +53,19 @@ pub trait Observer {
     fn stop(&self) -> bool;
 }
 
+/// Watches nothing and never stops.
+pub struct Silent;
+
+impl Observer for Silent {
+    fn note(&mut self, _: &str) {}
+    fn begin(&mut self, _: usize, _: usize) {}
+    fn step(&mut self, _: &Progress) {}
+    fn sample(&mut self, _: usize, _: &str) {}
+    fn stop(&self) -> bool {
+        false
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, Debug)]
 pub struct Finished {
@@ -183,8 +196,9 @@ impl<'a> Run<'a> {
             )));
         }
         let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder)?;
-        let batches = Batches::new(&tokens, settings.seq, settings.seed)?;
-        let held_out = held_out(&tokens, settings.seq, settings.batch, settings.eval_batches);
+        let end = tokenizer.end();
+        let batches = Batches::new(&tokens, settings.seq, end, settings.seed)?;
+        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches);
         let adapter = match &settings.lora {
             Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
             None => None,

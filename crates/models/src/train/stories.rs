@@ -17,10 +17,8 @@ struct Hero {
 const SHE: [&str; 3] = ["she", "her", "her"];
 const HE: [&str; 3] = ["he", "him", "his"];
 
-const GIRLS: &[&str] =
-    &["Lily", "Mia", "Anna", "Zoe", "Ruth", "Nora", "Ella", "Ivy", "Clara", "June", "Rosa", "Maya", "Tess", "Alma"];
-const BOYS: &[&str] =
-    &["Tom", "Ben", "Max", "Sam", "Leo", "Finn", "Jack", "Noah", "Omar", "Hugo", "Paul", "Ravi", "Theo", "Emil"];
+const GIRLS: &[&str] = &["Lily", "Mia", "Anna", "Zoe", "Ruth", "Nora", "Ella", "Ivy", "Clara", "June"];
+const BOYS: &[&str] = &["Tom", "Ben", "Max", "Sam", "Leo", "Finn", "Jack", "Noah", "Omar", "Hugo"];
 const ANIMALS: &[&str] =
     &["cat", "dog", "fox", "bear", "rabbit", "mouse", "owl", "duck", "frog", "hedgehog", "squirrel", "goat"];
 const TRAITS: &[&str] = &[
@@ -127,13 +125,17 @@ struct Cast {
 
 impl Cast {
     /// Fills in `{..}` of a sentence. Capital letters in names of slots give capital letters in the text.
-    fn say(&self, text: &mut String, sentence: &str) {
+    /// A sentence that begins with a pronoun may as well begin with the name.
+    fn say(&self, random: &mut Random, text: &mut String, sentence: &str) {
         let mut rest = sentence;
         while let Some(open) = rest.find('{') {
             let Some(close) = rest[open..].find('}') else { break };
             text.push_str(&rest[..open]);
             let slot = &rest[open + 1..open + close];
-            let word = self.word(&slot.to_lowercase());
+            let word = match slot {
+                "He" if random.below(2) == 0 => self.hero.name,
+                _ => self.word(&slot.to_lowercase()),
+            };
             match slot.starts_with(char::is_uppercase) {
                 true => text.push_str(&capital(word)),
                 false => text.push_str(word),
@@ -204,7 +206,8 @@ fn story(random: &mut Random, text: &mut String) {
 
 /// One of several wordings.
 fn one(cast: &Cast, random: &mut Random, text: &mut String, wordings: &[&str]) {
-    cast.say(text, random.pick(wordings));
+    let wording = random.pick(wordings);
+    cast.say(random, text, wording);
 }
 
 fn opening(cast: &Cast, random: &mut Random, text: &mut String) {

@@ -1,7 +1,7 @@
 //! A corpus as ids on disk, memory-mapped: what is trained on, then what is held out.
 //!
-//! Documents stand one after another, each followed by the end token: sequences are cut from this stream without gaps,
-//! so no position is wasted on padding. Attention may look into the document before; the end token tells them apart.
+//! Documents stand one after another, each followed by the end token: sequences are cut from this stream, so no position
+//! is wasted on padding. Attention may look into the document before; the end token tells them apart.
 
 use super::text::Texts;
 use crate::error::{Error, Result};

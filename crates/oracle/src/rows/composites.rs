@@ -129,6 +129,7 @@ fn attention(t: &mut Table) {
     row(t, "attention_backward/softcap", "softcap=1.5 scale=0.7", &back, s, true);
 }
 
+/// Lookups, losses and convolution.
 fn lookups(t: &mut Table) {
     let fills = &[Fill::Smooth, Fill::Index(3)];
     for (k, ids) in ["i32[2,2]", "i64[]", "u8[4]", "i32[0]"].into_iter().enumerate() {
@@ -150,6 +151,22 @@ fn lookups(t: &mut Table) {
         ] {
             row(t, &format!("cross_entropy/{word}{k}"), text, &[x, y], fills, true);
         }
+    }
+    for (k, (x, y)) in [
+        ("f64[3]", "f64[3]"),
+        ("f64[2,3]", "f64[2,2]"),
+        ("f64[1]", "f64[4]"),
+        ("f64[2,1,2]", "f64[2,1,3]"),
+        ("f64[0,2]", "f64[0,3]"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        row(t, &format!("fft_convolve/{k}"), "", &[x, y], &[Fill::Smooth], true);
+    }
+    for d in ["f32", "f16", "bf16"] {
+        let (x, y) = (format!("{d}[2,7]"), format!("{d}[2,4]"));
+        row(t, &format!("fft_convolve/{d}"), "", &[&x, &y], &[Fill::Smooth], false);
     }
     row(t, "cross_entropy/bf16", "", &["bf16[4,3]", "i32[4]"], fills, false);
 }

@@ -88,7 +88,9 @@ fn emit<R: Tree>(op: Composite, inputs: &[Tensor], result: &R) -> R {
 fn widened(graph: &Graph, more: &[Type]) -> Result<Graph> {
     let mut wide = Graph::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| wide.input(t)).collect();
-    more.iter().for_each(|t| drop(wide.input(t.clone())));
+    for t in more {
+        wide.input(t.clone());
+    }
     let outs = graph.inline(&mut wide, &args)?;
     wide.set_outputs(outs);
     Ok(wide)
@@ -102,7 +104,8 @@ impl<F, B> CustomVjp<F, B> {
         F: Function<A, Out = (R, S)>,
         B: Function<(S, R), Out = A>,
     {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let types = types_of(&args.leaves());
         let staged = match placeholders(&self.forward, &args, &types) {
             Ok(s) => s,
@@ -180,7 +183,8 @@ impl<F, J> CustomJvp<F, J> {
         F: Function<A, Out = R>,
         J: Function<(A, A), Out = R>,
     {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let types = types_of(&args.leaves());
         let staged = match placeholders(&self.f, &args, &types) {
             Ok(s) => s,

@@ -21,7 +21,8 @@ pub fn jvp<A: Tree, F: Function<A>>(f: F, primals: A, tangents: A) -> (F::Out, F
 where
     F::Out: Tree,
 {
-    let at = Loc::caller();
+    let _here = crate::write::here();
+    let at = crate::write::place();
     let floats = float_leaves(&primals);
     let both = |e: Failed<F::Out>| (e.result.map(|t| t.clone()), fail_like(&e.result, e.error));
     let (staged, wrt) = match recorded(&f, &primals, &floats) {
@@ -83,6 +84,7 @@ pub fn linearize<A: Tree, F: Function<A>>(f: F, args: A) -> (F::Out, Linear<A, F
 where
     F::Out: Tree,
 {
+    let _here = crate::write::here();
     let floats = float_leaves(&args);
     let point = recorded(&f, &args, &floats).and_then(|(staged, wrt)| at_point(staged, &wrt));
     let (result, made) = match point {
@@ -100,7 +102,8 @@ impl<A: Tree, R: Tree> Linear<A, R> {
     /// The tangents of the results, given those of the arguments. Integers have zeros.
     #[track_caller]
     pub fn call(&self, tangents: A) -> R {
-        match self.try_call(&tangents, &Loc::caller()) {
+        let _here = crate::write::here();
+        match self.try_call(&tangents, &crate::write::place()) {
             Ok(r) => r,
             Err(e) => fail_like(&self.result, e),
         }

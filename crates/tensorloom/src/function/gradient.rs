@@ -95,7 +95,7 @@ fn both<A: Tree, S: Select<A>, F: Function<A>>(f: &F, select: &S, args: &A, op: 
 where
     F::Out: Tree,
 {
-    let at = Loc::caller();
+    let at = crate::write::place();
     let picked = select.pick(args);
     let wrt = select.positions(args);
     let bad = |e: Failed<F::Out>| (e.result, fail_like(&picked, e.error));
@@ -148,6 +148,7 @@ impl<F, S> Grad<F, S, Plain> {
         F: Function<A, Out = Tensor>,
         S: Select<A>,
     {
+        let _here = crate::write::here();
         both(&self.f, &self.select, &args, "grad").1
     }
 }
@@ -160,6 +161,7 @@ impl<F, S> Grad<F, S, WithAux> {
         F: Function<A, Out = (Tensor, X)>,
         S: Select<A>,
     {
+        let _here = crate::write::here();
         let ((_, aux), grad) = both(&self.f, &self.select, &args, "grad");
         (grad, aux)
     }
@@ -173,6 +175,7 @@ impl<F, S> ValueAndGrad<F, S, Plain> {
         F: Function<A, Out = Tensor>,
         S: Select<A>,
     {
+        let _here = crate::write::here();
         both(&self.f, &self.select, &args, "value_and_grad")
     }
 }
@@ -185,6 +188,7 @@ impl<F, S> ValueAndGrad<F, S, WithAux> {
         F: Function<A, Out = (Tensor, X)>,
         S: Select<A>,
     {
+        let _here = crate::write::here();
         both(&self.f, &self.select, &args, "value_and_grad")
     }
 }

@@ -69,7 +69,7 @@ fn basis(like: &Tensor, ty: &Type) -> Tensor {
         let one = b.cast(eq, dtype)?;
         Ok(Values::from_elem(b.one(Reshape { shape }.into(), &[one])?, 1))
     };
-    engine::compose::build(&Loc::caller(), 1, engine_of(like), &[], f).swap_remove(0)
+    engine::compose::build(&crate::write::place(), 1, engine_of(like), &[], f).swap_remove(0)
 }
 
 fn shape_of(parts: &[&[usize]]) -> Vec<isize> {
@@ -84,6 +84,7 @@ impl<F> JacFwd<F> {
         F: Function<Tensor>,
         F::Out: Tree,
     {
+        let _here = crate::write::here();
         let point = recorded(&self.f, &x, &[0]).and_then(|(s, wrt)| at_point(s, &wrt));
         let p = match point {
             Ok(p) => p,
@@ -123,6 +124,7 @@ impl<F> JacRev<F> {
         F: Function<Tensor>,
         F::Out: Tree,
     {
+        let _here = crate::write::here();
         let point = recorded(&self.f, &x, &[0]).and_then(|(s, wrt)| at_point(s, &wrt));
         let p = match point {
             Ok(p) => p,

@@ -6,6 +6,7 @@ use engine::Program;
 use ir::ops::Call;
 use ir::{Graph, Loc};
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -72,7 +73,8 @@ where
     /// Calls the function. Nothing is executed before a result is read.
     #[track_caller]
     pub fn call(&self, args: A) -> F::Out {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let mut hasher = FxHasher::default();
         args.structure(&mut hasher);
         let structure = hasher.finish();
@@ -86,13 +88,15 @@ where
                 Err(result) => return result,
             },
         };
-        let leaves = args.leaves();
-        let mut inputs: smallvec::SmallVec<[&Tensor; 8]> =
+        // A cached call allocates only what its results are.
+        let mut leaves: SmallVec<[Tensor; 8]> = SmallVec::new();
+        args.visit(&mut |t| leaves.push(t.clone()));
+        let mut inputs: SmallVec<[&Tensor; 8]> =
             (leaves.iter().zip(&entry.used)).filter(|(_, u)| **u).map(|(t, _)| t).collect();
         inputs.extend(&entry.captures);
         let outs = if engine::compose::is_tracing() {
             let body = entry.graph.clone();
-            Tensor::apply(Call { body }, &inputs, entry.graph.outputs().len())
+            Tensor::apply(Call { body }, &inputs, entry.graph.outputs().len()).into()
         } else {
             match self.program(&entry, &inputs) {
                 Ok(p) => p.call(&at, &inputs),

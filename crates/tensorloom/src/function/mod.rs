@@ -51,6 +51,7 @@ impl<A, R, F: Fn(A) -> R> Function<A> for F {
     type Out = R;
 
     fn apply(&self, args: A) -> R {
+        let _user = engine::user();
         self(args)
     }
 }

@@ -80,6 +80,7 @@ pub fn vjp<A: Tree, F: Function<A>>(f: F, args: A) -> (F::Out, Vjp<A, F::Out>)
 where
     F::Out: Tree,
 {
+    let _here = crate::write::here();
     let floats = float_leaves(&args);
     let n = args.leaves().len();
     let made = recorded(&f, &args, &floats).and_then(|(staged, wrt)| {
@@ -134,7 +135,8 @@ impl<A: Tree, R: Tree> Vjp<A, R> {
     /// The cotangents of the arguments, given those of the results. Integers have zeros.
     #[track_caller]
     pub fn call(&self, ct: R) -> A {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         match self.try_call(&ct, &at) {
             Ok(a) => a,
             Err(e) => fail_like(&self.args, e),

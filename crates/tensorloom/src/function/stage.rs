@@ -104,7 +104,8 @@ where
     }
     let mut inside = leaves.clone();
     for &i in wrt {
-        inside[i] = leaves[i].detach().requires_grad_();
+        // A leaf has a value of its own: a view would make the whole of what it views the leaf.
+        inside[i] = crate::no_grad(|| leaves[i].detach().copy()).requires_grad_();
         if let Some(error) = inside[i].error() {
             return Err(failed(f, args, error));
         }
@@ -130,7 +131,7 @@ where
 pub(crate) fn inline(graph: &Graph, args: &[&Tensor]) -> Vec<Tensor> {
     let engine = args.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
     let f = |b: &mut dyn ir::Build, v: &[ir::Value]| Ok(ir::Values::from_vec(b.inline(graph, v)?));
-    let mut outs = engine::compose::build(&Loc::caller(), graph.outputs().len(), engine, args, f);
+    let mut outs = engine::compose::build(&crate::write::place(), graph.outputs().len(), engine, args, f);
     outs.truncate(graph.outputs().len());
     outs
 }

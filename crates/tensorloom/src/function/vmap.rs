@@ -106,7 +106,8 @@ impl<F> Vmap<F> {
         F: Function<A>,
         F::Out: Tree,
     {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let (types, axes, size) = match self.batch(&args, &at) {
             Ok(b) => b,
             Err(e) => return fail_like(&self.f.apply(fail_like(&args, e.clone())), e),

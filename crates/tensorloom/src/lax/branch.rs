@@ -1,6 +1,6 @@
 //! Branches.
 
-use crate::function::fail_like;
+use crate::function::{Function, fail_like};
 use crate::{DType, Error, Result, Tensor, Tree, Type, trace, write};
 use ir::Loc;
 use ir::ops::Cond;
@@ -17,7 +17,8 @@ use ir::ops::Cond;
 /// ```
 #[track_caller]
 pub fn cond<A: Tree, R: Tree>(pred: &Tensor, on_true: impl Fn(A) -> R, on_false: impl Fn(A) -> R, operands: A) -> R {
-    choose("cond", pred, &[&on_false, &on_true], &operands, &Loc::caller())
+    let _here = crate::write::here();
+    choose("cond", pred, &[&on_false, &on_true], &operands, &crate::write::place())
 }
 
 /// The branch that an integer names, moved inside the list.
@@ -32,7 +33,7 @@ pub fn cond<A: Tree, R: Tree>(pred: &Tensor, on_true: impl Fn(A) -> R, on_false:
 #[track_caller]
 pub fn switch<A: Tree, R: Tree, const N: usize>(index: &Tensor, branches: [&dyn Fn(A) -> R; N], operands: A) -> R {
     const { assert!(N > 0, "switch needs at least one branch") };
-    choose("switch", index, &branches, &operands, &Loc::caller())
+    choose("switch", index, &branches, &operands, &crate::write::place())
 }
 
 #[track_caller]
@@ -52,7 +53,7 @@ fn choose<A: Tree, R: Tree>(
             r.rebuild(&mut || outs.next().expect("one for each result"))
         }
         Err(e) => {
-            let r = structure.unwrap_or_else(|| branches[0](fail_like(operands, e.clone())));
+            let r = structure.unwrap_or_else(|| branches[0].apply(fail_like(operands, e.clone())));
             fail_like(&r, e)
         }
     }
@@ -81,7 +82,7 @@ fn emit<A: Tree, R: Tree>(
     for f in branches {
         traced.push(trace::trace(&types, |t| {
             let mut t = t.iter();
-            let r = f(operands.rebuild(&mut || t.next().expect("one for each").clone()));
+            let r = f.apply(operands.rebuild(&mut || t.next().expect("one for each").clone()));
             let outs = r.leaves();
             structure.get_or_insert(r);
             outs

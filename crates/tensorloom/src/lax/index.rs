@@ -32,6 +32,7 @@ fn from_end(b: &mut dyn Build, x: Value, starts: &[Value]) -> ir::Result<Vec<Val
 /// ```
 #[track_caller]
 pub fn dynamic_slice(x: &Tensor, starts: &[&Tensor], sizes: &[usize]) -> Tensor {
+    let _here = crate::write::here();
     let args: Vec<&Tensor> = [x].into_iter().chain(starts.iter().copied()).collect();
     write::one(&args, |b, v| {
         let starts = from_end(b, v[0], &v[1..])?;
@@ -42,6 +43,7 @@ pub fn dynamic_slice(x: &Tensor, starts: &[&Tensor], sizes: &[usize]) -> Tensor 
 /// `x` with the slice at start indices replaced.
 #[track_caller]
 pub fn dynamic_update_slice(x: &Tensor, update: &Tensor, starts: &[&Tensor]) -> Tensor {
+    let _here = crate::write::here();
     let args: Vec<&Tensor> = [x, update].into_iter().chain(starts.iter().copied()).collect();
     write::one(&args, |b, v| {
         let starts = from_end(b, v[0], &v[2..])?;
@@ -62,6 +64,7 @@ fn starts(b: &mut dyn Build, op: &str, x: Value, start: Value, axis: isize) -> i
 /// `size` elements along one axis from an index on, moved inside.
 #[track_caller]
 pub fn dynamic_slice_in_dim(x: &Tensor, start: &Tensor, size: usize, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[x, start], |b, v| {
         let (starts, axis) = starts(b, "dynamic_slice", v[0], v[1], axis)?;
         let mut sizes = b.ty(v[0]).shape;
@@ -73,6 +76,7 @@ pub fn dynamic_slice_in_dim(x: &Tensor, start: &Tensor, size: usize, axis: isize
 /// The slice at an index along an axis, which disappears unless `keep`.
 #[track_caller]
 pub fn dynamic_index_in_dim(x: &Tensor, index: &Tensor, axis: isize, keep: bool) -> Tensor {
+    let _here = crate::write::here();
     let y = dynamic_slice_in_dim(x, index, 1, axis);
     if keep { y } else { y.squeeze(axis) }
 }
@@ -80,6 +84,7 @@ pub fn dynamic_index_in_dim(x: &Tensor, index: &Tensor, axis: isize, keep: bool)
 /// `x` with the elements along one axis from an index on replaced.
 #[track_caller]
 pub fn dynamic_update_slice_in_dim(x: &Tensor, update: &Tensor, start: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[x, update, start], |b, v| {
         let (starts, _) = starts(b, "dynamic_update_slice", v[0], v[2], axis)?;
         b.dynamic_update_slice(v[0], v[1], &starts)
@@ -89,6 +94,7 @@ pub fn dynamic_update_slice_in_dim(x: &Tensor, update: &Tensor, start: &Tensor, 
 /// `x` with the slice at an index along an axis replaced.
 #[track_caller]
 pub fn dynamic_update_index_in_dim(x: &Tensor, update: &Tensor, index: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     let update = if update.rank() + 1 == x.rank() { update.unsqueeze(axis) } else { update.clone() };
     dynamic_update_slice_in_dim(x, &update, index, axis)
 }
@@ -96,12 +102,14 @@ pub fn dynamic_update_index_in_dim(x: &Tensor, update: &Tensor, index: &Tensor, 
 /// Reads a slice for every index vector; see [`Gather`].
 #[track_caller]
 pub fn gather(x: &Tensor, indices: &Tensor, op: Gather) -> Tensor {
+    let _here = crate::write::here();
     Tensor::apply(op, &[x, indices], 1).swap_remove(0)
 }
 
 /// Combines slices into `x` at index vectors; see [`Scatter`].
 #[track_caller]
 pub fn scatter(x: &Tensor, indices: &Tensor, updates: &Tensor, op: Scatter) -> Tensor {
+    let _here = crate::write::here();
     Tensor::apply(op, &[x, indices, updates], 1).swap_remove(0)
 }
 
@@ -142,6 +150,7 @@ fn vectors(b: &mut dyn Build, op: &str, x: Value, index: &[Value]) -> ir::Result
 /// ```
 #[track_caller]
 pub fn index_take(x: &Tensor, index: &[&Tensor]) -> Tensor {
+    let _here = crate::write::here();
     let args: Vec<&Tensor> = [x].into_iter().chain(index.iter().copied()).collect();
     write::one(&args, |b, v| {
         let ty = b.ty(v[0]);
@@ -174,6 +183,7 @@ macro_rules! updates {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor, index: &[&Tensor], values: &Tensor) -> Tensor {
+            let _here = crate::write::here();
             update(ScatterKind::$kind, x, index, values)
         }
     )* };

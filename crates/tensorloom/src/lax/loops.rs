@@ -18,7 +18,8 @@ use ir::ops::While;
 /// ```
 #[track_caller]
 pub fn while_loop<C: Tree>(cond: impl Function<C, Out = Tensor>, body: impl Function<C, Out = C>, init: C) -> C {
-    let at = Loc::caller();
+    let _here = crate::write::here();
+    let at = crate::write::place();
     match looped(&cond, &body, &init, &at) {
         Ok(c) => c,
         Err(e) => fail_like(&init, e),
@@ -83,6 +84,7 @@ fn looped<C: Tree>(
 /// ```
 #[track_caller]
 pub fn fori_loop<C: Tree>(lower: i32, upper: i32, body: impl Function<(Tensor, C), Out = C>, init: C) -> C {
+    let _here = crate::write::here();
     let n = (i64::from(upper) - i64::from(lower)).max(0) as usize;
     let engine = init.leaves().iter().find_map(|t| t.engine().cloned());
     let index = engine.as_ref().unwrap_or(crate::engine()).arange(DType::I32, n) + i64::from(lower);
@@ -102,5 +104,6 @@ pub fn fori_loop<C: Tree>(lower: i32, upper: i32, body: impl Function<(Tensor, C
 /// ```
 #[track_caller]
 pub fn map<X: Tree, Y: Tree>(f: impl Function<X, Out = Y>, xs: X) -> Y {
+    let _here = crate::write::here();
     Scan::new().run(|((), x): ((), X)| ((), f.apply(x)), (), xs).1
 }

@@ -7,6 +7,7 @@ use ir::ops::{Sort, TopK};
 /// Sorts along an axis; equal elements keep their order, NaN comes last.
 #[track_caller]
 pub fn sort(x: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     sort_by(&[x], axis, 1, false).swap_remove(0)
 }
 
@@ -22,6 +23,7 @@ pub fn sort(x: &Tensor, axis: isize) -> Tensor {
 /// ```
 #[track_caller]
 pub fn sort_by(xs: &[&Tensor], axis: isize, num_keys: usize, descending: bool) -> Vec<Tensor> {
+    let _here = crate::write::here();
     write::many(xs.len(), xs, |b, v| {
         let first = v.first().map(|&v| b.ty(v));
         let ty = first.ok_or_else(|| write::misfit("sort", &[], "there is nothing to sort"))?;
@@ -42,6 +44,7 @@ pub fn sort_by(xs: &[&Tensor], axis: isize, num_keys: usize, descending: bool) -
 /// ```
 #[track_caller]
 pub fn top_k(x: &Tensor, k: usize) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let mut outs = write::many(2, &[x], |b, v| {
         let axis = write::axis("top_k", &b.ty(v[0]), -1)?;
         let outs: Values = b.emit(TopK { k, axis }.into(), v)?;

@@ -15,6 +15,7 @@ use crate::{Tensor, Tree, write};
 /// ```
 #[track_caller]
 pub fn associative_scan<T: Tree>(f: impl Function<(T, T), Out = T>, elems: T, reverse: bool, axis: isize) -> T {
+    let _here = crate::write::here();
     let leaves = elems.leaves();
     let size = |t: &Tensor| {
         let a = if axis < 0 { axis + t.rank() as isize } else { axis };

@@ -66,6 +66,7 @@ pub struct Scan {
 /// ```
 #[track_caller]
 pub fn scan<C: Tree, X: Tree, Y: Tree>(f: impl Function<(C, X), Out = (C, Y)>, init: C, xs: X) -> (C, Y) {
+    let _here = crate::write::here();
     Scan::new().run(f, init, xs)
 }
 
@@ -108,7 +109,8 @@ impl Scan {
     /// Runs the loop.
     #[track_caller]
     pub fn run<C: Tree, X: Tree, Y: Tree>(&self, f: impl Function<(C, X), Out = (C, Y)>, init: C, xs: X) -> (C, Y) {
-        let at = Loc::caller();
+        let _here = crate::write::here();
+        let at = crate::write::place();
         let types = self.types(&init, &xs, &at);
         let (length, types) = match types {
             Ok(t) => t,
@@ -206,11 +208,14 @@ impl Scan {
             },
             ..ScanOp::over(consts, carries.len(), length, graph)
         };
+        engine::say(1, || {
+            let (c, x) = (carries.len(), slices.len());
+            format!("scan at {at}: path CompiledLoop, {length} iterations, {c} carries, {x} inputs")
+        });
         let count = self.count.as_ref().map(|c| c.cast(DType::I32));
         let operands: Vec<&Tensor> = (count.iter().chain(&body.captures).chain(carries).chain(&slices)).collect();
         let mut outs = write::many(results, &operands, |b, v| b.emit(op.into(), v));
         if let Some(e) = outs.first().and_then(|t| t.error()) {
-            let _ = at;
             return Err(e);
         }
         outs.truncate(results);

@@ -14,6 +14,7 @@ use ir::{Build, Shape, Value};
 /// ```
 #[track_caller]
 pub fn dot_general(lhs: &Tensor, rhs: &Tensor, contract: (&[usize], &[usize]), batch: (&[usize], &[usize])) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[lhs, rhs], |b, v| {
         let (tx, ty) = (b.ty(v[0]), b.ty(v[1]));
         let Some(dtype) = tx.dtype.promote(ty.dtype) else {
@@ -122,6 +123,7 @@ fn layout(spec: &str, ends: [char; 2], like: &str) -> Option<Vec<usize>> {
 /// ```
 #[track_caller]
 pub fn conv_general_dilated(lhs: &Tensor, rhs: &Tensor, options: &ConvOptions) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[lhs, rhs], |b, v| conv(b, v[0], v[1], options))
 }
 
@@ -187,6 +189,7 @@ fn conv(b: &mut dyn Build, x: Value, k: Value, o: &ConvOptions) -> ir::Result<Va
 /// ```
 #[track_caller]
 pub fn reduce_window(x: &Tensor, kind: ReduceKind, window: &[usize], strides: &[usize], padding: Padding) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         let n = ty.rank();

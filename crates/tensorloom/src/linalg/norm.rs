@@ -47,6 +47,7 @@ impl From<i32> for Norm {
 /// ```
 #[track_caller]
 pub fn norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     let (ord, axes) = (ord.into(), axes.into());
     let count = axes.axes.as_ref().map_or(x.rank(), Vec::len);
     match (ord, count) {
@@ -65,6 +66,7 @@ fn root(x: &Tensor, axes: Along) -> Tensor {
 /// The p-norm along axes, as of one vector.
 #[track_caller]
 pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     let axes = axes.into();
     let x = x.cast(write::float_of(x.dtype()));
     match ord.into() {
@@ -81,6 +83,7 @@ pub fn vector_norm(x: &Tensor, ord: impl Into<Norm>, axes: impl Into<Along>) -> 
 /// A norm of the matrices in the last two axes, which stay with size 1 if `keep`.
 #[track_caller]
 pub fn matrix_norm(x: &Tensor, ord: impl Into<Norm>, keep: bool) -> Tensor {
+    let _here = crate::write::here();
     let x = matrix("matrix_norm", x);
     if x.error().is_some() {
         return x;
@@ -107,6 +110,7 @@ pub fn matrix_norm(x: &Tensor, ord: impl Into<Norm>, keep: bool) -> Tensor {
 /// How many singular values are above `rtol` times the largest.
 #[track_caller]
 pub fn matrix_rank(x: &Tensor, rtol: Option<f64>) -> Tensor {
+    let _here = crate::write::here();
     let x = matrix("matrix_rank", x);
     if x.error().is_some() {
         return x;
@@ -120,6 +124,7 @@ pub fn matrix_rank(x: &Tensor, rtol: Option<f64>) -> Tensor {
 /// The condition number for a norm; the default is the ratio of the extreme singular values.
 #[track_caller]
 pub fn cond(x: &Tensor, ord: impl Into<Norm>) -> Tensor {
+    let _here = crate::write::here();
     let x = matrix("cond", x);
     match ord.into() {
         _ if x.error().is_some() => x,

@@ -37,6 +37,7 @@ fn batches(op: &'static str, a: &Tensor, b: &Tensor) -> (Tensor, Tensor) {
 /// ```
 #[track_caller]
 pub fn triangular_solve(a: &Tensor, b: &Tensor, left: bool, lower: bool, transpose: bool) -> Tensor {
+    let _here = crate::write::here();
     triangular(a, b, TriangularSolve { left, lower, transpose, unit: false })
 }
 
@@ -53,6 +54,7 @@ fn triangular(a: &Tensor, b: &Tensor, op: TriangularSolve) -> Tensor {
 /// Solves `A·X = B`; a `B` of one axis is one vector.
 #[track_caller]
 pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let a = square("solve", a);
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
@@ -78,6 +80,7 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
 /// The inverse of square matrices.
 #[track_caller]
 pub fn inv(a: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let a = square("inv", a);
     if a.error().is_some() {
         return a;
@@ -99,6 +102,7 @@ fn signed_diagonal(a: &Tensor) -> (Tensor, Tensor) {
 /// The determinant of square matrices.
 #[track_caller]
 pub fn det(a: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let a = square("det", a);
     if a.error().is_some() {
         return a;
@@ -110,6 +114,7 @@ pub fn det(a: &Tensor) -> Tensor {
 /// The sign of the determinant and the logarithm of its size.
 #[track_caller]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let a = square("slogdet", a);
     if a.error().is_some() {
         return (a.clone(), a);
@@ -136,6 +141,7 @@ fn inverses(s: &Tensor, counts: &Tensor) -> Tensor {
 /// The pseudo-inverse; singular values up to `rcond` times the largest count as 0.
 #[track_caller]
 pub fn pinv(a: &Tensor, rcond: Option<f64>) -> Tensor {
+    let _here = crate::write::here();
     let a = matrix("pinv", a);
     if a.error().is_some() {
         return a;
@@ -151,6 +157,7 @@ pub fn pinv(a: &Tensor, rcond: Option<f64>) -> Tensor {
 /// and the singular values.
 #[track_caller]
 pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Tensor, Tensor) {
+    let _here = crate::write::here();
     let a = matrix("lstsq", a);
     if let Some(e) = a.error().or_else(|| b.error()) {
         let bad = Tensor::from_error(e);
@@ -175,6 +182,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> (Tensor, Tensor, Ten
 /// A square matrix multiplied by itself; a negative power inverts it first.
 #[track_caller]
 pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
+    let _here = crate::write::here();
     let a = square("matrix_power", a);
     if a.error().is_some() {
         return a;
@@ -196,6 +204,7 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
 /// The product of several matrices in the order that costs least; the first and the last may be vectors.
 #[track_caller]
 pub fn multi_dot(xs: &[&Tensor]) -> Tensor {
+    let _here = crate::write::here();
     let (Some(first), Some(last)) = (xs.first(), xs.last()) else {
         return write::invalid("multi_dot", "there is nothing to multiply");
     };
@@ -243,6 +252,7 @@ fn chain(xs: &[&Tensor], best: &[Vec<(f64, usize)>], i: usize, j: usize) -> Tens
 /// The inverse of a tensor whose first `ind` axes together are as large as the others.
 #[track_caller]
 pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
+    let _here = crate::write::here();
     if a.error().is_some() {
         return a.clone();
     }
@@ -258,6 +268,7 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
 /// The `x` with `tensordot(a, x, x's axes) = b`.
 #[track_caller]
 pub fn tensorsolve(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }

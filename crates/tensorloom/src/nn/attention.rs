@@ -29,6 +29,7 @@ pub struct Attention {
 /// ```
 #[track_caller]
 pub fn dot_product_attention(q: &Tensor, k: &Tensor, v: &Tensor, options: &Attention) -> Tensor {
+    let _here = crate::write::here();
     let mask = options.mask.as_ref();
     let given = [q, k, v].into_iter().chain(mask).chain(&options.bias);
     if let Some(e) = given.clone().find_map(|t| t.error()) {

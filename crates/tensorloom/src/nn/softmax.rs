@@ -25,18 +25,21 @@ fn rows(op: &'static str, x: &Tensor, axis: isize, make: impl FnOnce(&Type) -> i
 /// `eˣ/Σeˣ` along an axis.
 #[track_caller]
 pub fn softmax(x: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     rows("softmax", x, axis, composite::softmax)
 }
 
 /// The logarithm of [`softmax`].
 #[track_caller]
 pub fn log_softmax(x: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     rows("log_softmax", x, axis, composite::log_softmax)
 }
 
 /// `log Σ eˣ` without overflow.
 #[track_caller]
 pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     np::over("logsumexp", x, axes.into(), |b, x, axes| {
         let ty = b.ty(x);
         let x = b.cast(x, float_of(ty.dtype))?;
@@ -57,6 +60,7 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 /// `log` of the mean of `eˣ`.
 #[track_caller]
 pub fn logmeanexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     let axes = axes.into();
     let count = axes.resolve("logmeanexp", x.ty()).map_or(1, |(axes, _)| axes.iter().map(|&a| x.shape()[a]).product());
     logsumexp(x, axes) - (count as f64).ln()
@@ -65,6 +69,7 @@ pub fn logmeanexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 /// Mean 0 and variance 1 along axes.
 #[track_caller]
 pub fn standardize(x: &Tensor, axes: impl Into<Along>, eps: f64) -> Tensor {
+    let _here = crate::write::here();
     let axes = axes.into().keep();
     let m = np::mean(x, axes.clone());
     let d = x - &m;
@@ -83,6 +88,7 @@ pub fn standardize(x: &Tensor, axes: impl Into<Along>, eps: f64) -> Tensor {
 /// ```
 #[track_caller]
 pub fn one_hot(x: &Tensor, n: usize, axis: isize, dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     let hot = x.unsqueeze(-1).eq(&crate::engine_of(x).arange(DType::I64, n)).cast(dtype);
     np::moveaxis(&hot, &[-1], &[axis])
 }

@@ -42,6 +42,7 @@ macro_rules! binaries {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+            let _here = crate::write::here();
             two(stringify!($name), x, y, $float, |b, x, y| b.binary(Binary::$op, x, y))
         }
         $(pub use self::$name as $alias;)*
@@ -89,6 +90,7 @@ macro_rules! compares {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+            let _here = crate::write::here();
             two(stringify!($name), x, y, false, |b, x, y| b.compare(Compare::$op, x, y))
         }
     )* };
@@ -112,6 +114,7 @@ compares! {
 /// The quotient rounded down, and the remainder with the sign of `y`.
 #[track_caller]
 pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let (x, y) = pair(x.into(), y.into());
     (floor_divide(&x, &y), remainder(&x, &y))
 }
@@ -119,6 +122,7 @@ pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) 
 /// `x / y` rounded down.
 #[track_caller]
 pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("floor_divide", x, y, false, |b, x, y| {
         let d = b.ty(x).dtype;
         if d.is_float() {
@@ -155,12 +159,14 @@ fn modulo(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
 /// The remainder with the sign of `y`.
 #[track_caller]
 pub fn remainder(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("remainder", x, y, false, modulo)
 }
 
 /// `√(x² + y²)` without overflow.
 #[track_caller]
 pub fn hypot(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("hypot", x, y, true, |b, x, y| {
         let (x, y) = (b.unary(Unary::Abs, x)?, b.unary(Unary::Abs, y)?);
         let (big, small) = (b.binary(Binary::Max, x, y)?, b.binary(Binary::Min, x, y)?);
@@ -195,24 +201,28 @@ fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> 
 /// `log(eˣ + eʸ)` without overflow.
 #[track_caller]
 pub fn logaddexp(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("logaddexp", x, y, true, |b, x, y| log_sum(b, x, y, 1.0))
 }
 
 /// `log₂(2ˣ + 2ʸ)` without overflow.
 #[track_caller]
 pub fn logaddexp2(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("logaddexp2", x, y, true, |b, x, y| log_sum(b, x, y, std::f64::consts::LN_2))
 }
 
 /// The larger of the numbers; NaN only if both are.
 #[track_caller]
 pub fn fmax(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("fmax", x, y, false, |b, x, y| prefer(b, x, y, Compare::Gt))
 }
 
 /// The smaller of the numbers; NaN only if both are.
 #[track_caller]
 pub fn fmin(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("fmin", x, y, false, |b, x, y| prefer(b, x, y, Compare::Lt))
 }
 
@@ -225,6 +235,7 @@ fn prefer(b: &mut dyn Build, x: Value, y: Value, by: Compare) -> ir::Result<Valu
 /// The size of `x` with the sign of `y`.
 #[track_caller]
 pub fn copysign(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("copysign", x, y, true, |b, x, y| {
         let minus = sign_bit(b, y)?;
         let own = sign_bit(b, x)?;
@@ -250,6 +261,7 @@ fn sign_bit(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
 /// Whether the sign is minus, of −0 and NaN too.
 #[track_caller]
 pub fn signbit(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[x], |b, v| {
         if b.ty(v[0]).dtype.is_float() {
             return sign_bit(b, v[0]);
@@ -262,6 +274,7 @@ pub fn signbit(x: &Tensor) -> Tensor {
 /// 0 below 0, `at_zero` at 0, 1 above.
 #[track_caller]
 pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     two("heaviside", x, at_zero, true, |b, x, h| {
         let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
         let (low, at) = (b.compare(Compare::Lt, x, zero)?, b.compare(Compare::Eq, x, zero)?);
@@ -275,6 +288,7 @@ pub fn heaviside(x: impl Into<Operand>, at_zero: impl Into<Operand>) -> Tensor {
 /// `x · 2ⁿ`.
 #[track_caller]
 pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let d = float_of(x.dtype());
     let n = n.cast(d);
     // In two factors, so that neither leaves the range.
@@ -285,6 +299,7 @@ pub fn ldexp(x: &Tensor, n: &Tensor) -> Tensor {
 /// Moves every element into `low..=high`; either bound may be missing.
 #[track_caller]
 pub fn clip(x: &Tensor, low: Option<Operand>, high: Option<Operand>) -> Tensor {
+    let _here = crate::write::here();
     match (low, high) {
         (Some(Operand::Number(l)), Some(Operand::Number(h))) => write::one(&[x], |b, v| {
             let d = b.ty(v[0]).dtype;

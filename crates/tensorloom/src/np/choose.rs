@@ -19,6 +19,7 @@ fn places(mask: &Tensor, size: usize, fill: i64) -> Tensor {
 /// The flat indices of the first `size` elements that are not zero; 0 beyond.
 #[track_caller]
 pub fn flatnonzero(x: &Tensor, size: usize) -> Tensor {
+    let _here = crate::write::here();
     places(&super::not_equal(&ravel(x), 0), size, 0)
 }
 
@@ -34,6 +35,7 @@ pub fn flatnonzero(x: &Tensor, size: usize) -> Tensor {
 /// ```
 #[track_caller]
 pub fn nonzero(x: &Tensor, size: usize) -> Vec<Tensor> {
+    let _here = crate::write::here();
     let flat = flatnonzero(x, size);
     let count = super::count_nonzero(x, ());
     let index = super::unravel_index(&flat, x.shape());
@@ -44,6 +46,7 @@ pub fn nonzero(x: &Tensor, size: usize) -> Vec<Tensor> {
 /// The index vectors of the first `size` elements that are not zero, as rows; 0 beyond.
 #[track_caller]
 pub fn argwhere(x: &Tensor, size: usize) -> Tensor {
+    let _here = crate::write::here();
     let columns = nonzero(x, size);
     if columns.is_empty() {
         return engine_of(x).zeros(DType::I64, &[size, 0]);
@@ -54,6 +57,7 @@ pub fn argwhere(x: &Tensor, size: usize) -> Tensor {
 /// The first `size` elements at which a condition holds; 0 beyond.
 #[track_caller]
 pub fn extract(condition: &Tensor, x: &Tensor, size: usize) -> Tensor {
+    let _here = crate::write::here();
     let mask = super::not_equal(&ravel(condition), 0);
     let index = places(&mask, size, 0);
     let within = super::less(&engine_of(x).arange(DType::I64, size), &super::sum(&mask, ()));
@@ -63,6 +67,7 @@ pub fn extract(condition: &Tensor, x: &Tensor, size: usize) -> Tensor {
 /// The slices along an axis, or the elements in order, whose flag is set.
 #[track_caller]
 pub fn compress(flags: &[bool], x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let index: Vec<i64> = (0..flags.len()).filter(|&i| flags[i]).map(|i| i as i64).collect();
     super::take(x, &engine_of(x).tensor(&index, &[index.len()]), axis)
 }
@@ -70,6 +75,7 @@ pub fn compress(flags: &[bool], x: &Tensor, axis: Option<isize>) -> Tensor {
 /// `x` with values, repeated as needed, at the places where a mask holds.
 #[track_caller]
 pub fn place(x: &Tensor, mask: &Tensor, values: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("place", values, 1) {
         return e;
     }
@@ -105,6 +111,7 @@ pub struct Unique {
 /// ```
 #[track_caller]
 pub fn unique_all(x: &Tensor, size: usize) -> Unique {
+    let _here = crate::write::here();
     let flat = ravel(x);
     let n = flat.numel();
     let order = super::argsort(&flat, Some(0));
@@ -128,18 +135,21 @@ pub fn unique_all(x: &Tensor, size: usize) -> Unique {
 /// The first `size` distinct elements in order; the smallest again beyond the last.
 #[track_caller]
 pub fn unique(x: &Tensor, size: usize) -> Tensor {
+    let _here = crate::write::here();
     unique_all(x, size).values
 }
 
 /// The array API's [`unique`].
 #[track_caller]
 pub fn unique_values(x: &Tensor, size: usize) -> Tensor {
+    let _here = crate::write::here();
     unique(x, size)
 }
 
 /// The distinct elements and how often each occurs.
 #[track_caller]
 pub fn unique_counts(x: &Tensor, size: usize) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let u = unique_all(x, size);
     (u.values, u.counts)
 }
@@ -147,6 +157,7 @@ pub fn unique_counts(x: &Tensor, size: usize) -> (Tensor, Tensor) {
 /// The distinct elements and, for each element, its place among them.
 #[track_caller]
 pub fn unique_inverse(x: &Tensor, size: usize) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let u = unique_all(x, size);
     (u.values, u.inverse)
 }
@@ -154,16 +165,24 @@ pub fn unique_inverse(x: &Tensor, size: usize) -> (Tensor, Tensor) {
 /// The first `size` distinct elements of two tensors together, in order.
 #[track_caller]
 pub fn union1d(x: &Tensor, y: &Tensor, size: usize) -> Tensor {
+    let _here = crate::write::here();
     unique(&super::append(x, y, None), size)
 }
 
 /// A function for each condition, where it is the last that holds; the default elsewhere.
 #[track_caller]
 pub fn piecewise(x: &Tensor, conditions: &[&Tensor], functions: &[&dyn Fn(&Tensor) -> Tensor], default: f64) -> Tensor {
+    let _here = crate::write::here();
     if conditions.len() != functions.len() {
         let text = format!("{} conditions for {} functions", conditions.len(), functions.len());
         return write::invalid("piecewise", text);
     }
     let start = super::full_like(x, default);
-    conditions.iter().zip(functions).fold(start, |y, (c, f)| where_(c, &f(x), &y))
+    conditions.iter().zip(functions).fold(start, |y, (c, f)| {
+        let part = {
+            let _user = engine::user();
+            f(x)
+        };
+        where_(c, &part, &y)
+    })
 }

@@ -7,6 +7,7 @@ use crate::{DType, Tensor, engine_of, lax};
 /// `x` without the slices at indices along an axis, or without those elements in order.
 #[track_caller]
 pub fn delete(x: &Tensor, indices: &[isize], axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let Some(axis) = axis else {
         return delete(&ravel(x), indices, Some(0));
     };
@@ -25,6 +26,7 @@ pub fn delete(x: &Tensor, indices: &[isize], axis: Option<isize>) -> Tensor {
 /// `x` with values before the slice at an index along an axis, or before that element in order.
 #[track_caller]
 pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let Some(axis) = axis else {
         return insert(&ravel(x), at, &ravel(values), Some(0));
     };
@@ -47,6 +49,7 @@ pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: Option<isize>) -> Te
 /// `x` with values, repeated as needed, at flat indices.
 #[track_caller]
 pub fn put(x: &Tensor, indices: &Tensor, values: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let (index, values) = (ravel(indices), ravel(values));
     if values.numel() == 0 {
         return x.clone();
@@ -58,6 +61,7 @@ pub fn put(x: &Tensor, indices: &Tensor, values: &Tensor) -> Tensor {
 /// `x` with one value for each index along an axis; the other axes go along.
 #[track_caller]
 pub fn put_along_axis(x: &Tensor, indices: &Tensor, values: impl Into<Operand>, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("put_along_axis", x, 1).or_else(|| need_rank("put_along_axis", indices, 1)) {
         return e;
     }
@@ -67,7 +71,7 @@ pub fn put_along_axis(x: &Tensor, indices: &Tensor, values: impl Into<Operand>, 
     }
     let axis = match write::axis("put_along_axis", x.ty(), axis) {
         Ok(a) => a,
-        Err(e) => return Tensor::from_error(e.at(&ir::Loc::caller()).into()),
+        Err(e) => return Tensor::from_error(e.at(&crate::write::place()).into()),
     };
     let index: Vec<Tensor> = (0..rank)
         .map(|a| match a == axis {
@@ -85,6 +89,7 @@ pub fn put_along_axis(x: &Tensor, indices: &Tensor, values: impl Into<Operand>, 
 /// `x` with a value along its main diagonal.
 #[track_caller]
 pub fn fill_diagonal(x: &Tensor, value: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("fill_diagonal", x, 2) {
         return e;
     }
@@ -96,6 +101,7 @@ pub fn fill_diagonal(x: &Tensor, value: impl Into<Operand>) -> Tensor {
 /// The elements in order, repeated or cut to a shape.
 #[track_caller]
 pub fn resize(x: &Tensor, shape: &[usize]) -> Tensor {
+    let _here = crate::write::here();
     let (n, m) = (shape.iter().product::<usize>(), x.numel());
     if m == 0 && n > 0 {
         return write::invalid("resize", format!("{} has no elements to repeat", x.ty()));
@@ -108,6 +114,7 @@ pub fn resize(x: &Tensor, shape: &[usize]) -> Tensor {
 /// The indices along each axis of flat indices into a shape.
 #[track_caller]
 pub fn unravel_index(flat: &Tensor, shape: &[usize]) -> Vec<Tensor> {
+    let _here = crate::write::here();
     let mut rest = flat.cast(DType::I64);
     let mut index = Vec::new();
     for &n in shape.iter().rev() {
@@ -122,6 +129,7 @@ pub fn unravel_index(flat: &Tensor, shape: &[usize]) -> Vec<Tensor> {
 /// The flat index into a shape of indices along each axis, which are moved inside.
 #[track_caller]
 pub fn ravel_multi_index(index: &[&Tensor], shape: &[usize]) -> Tensor {
+    let _here = crate::write::here();
     let (Some(first), true) = (index.first(), index.len() == shape.len()) else {
         let text = format!("{} indices for {} axes", index.len(), shape.len());
         return write::invalid("ravel_multi_index", text);
@@ -144,23 +152,27 @@ fn part(n: usize, m: usize, test: impl Fn(i64) -> bool) -> (Tensor, Tensor) {
 /// The indices on and below the k-th diagonal of an `n`×`m` matrix.
 #[track_caller]
 pub fn tril_indices(n: usize, k: i64, m: usize) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     part(n, m, |d| d <= k)
 }
 
 /// The indices on and above the k-th diagonal of an `n`×`m` matrix.
 #[track_caller]
 pub fn triu_indices(n: usize, k: i64, m: usize) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     part(n, m, |d| d >= k)
 }
 
 /// The indices on and below the k-th diagonal of a matrix.
 #[track_caller]
 pub fn tril_indices_from(x: &Tensor, k: i64) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     tril_indices(x.size(-2), k, x.size(-1))
 }
 
 /// The indices on and above the k-th diagonal of a matrix.
 #[track_caller]
 pub fn triu_indices_from(x: &Tensor, k: i64) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     triu_indices(x.size(-2), k, x.size(-1))
 }

@@ -15,6 +15,7 @@ use crate::{Tensor, lax, write};
 /// ```
 #[track_caller]
 pub fn einsum(spec: &str, xs: &[&Tensor]) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = xs.iter().find_map(|x| x.error()) {
         return Tensor::from_error(e);
     }
@@ -167,5 +168,6 @@ fn product(x: &Tensor, lx: &Labels, y: &Tensor, ly: &Labels, keep: impl Fn(char)
 /// Sums of products over pairs of axes.
 #[track_caller]
 pub fn tensordot(a: &Tensor, b: &Tensor, axes: (&[usize], &[usize])) -> Tensor {
+    let _here = crate::write::here();
     lax::dot_general(a, b, axes, (&[], &[]))
 }

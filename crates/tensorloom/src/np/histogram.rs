@@ -6,6 +6,7 @@ use crate::{DType, Tensor, engine_of, lax, write};
 /// How often each of `0..n` occurs.
 #[track_caller]
 pub fn bincount(x: &Tensor, n: usize) -> Tensor {
+    let _here = crate::write::here();
     let zeros = engine_of(x).zeros(DType::I64, &[n]);
     let one = engine_of(x).ones(DType::I64, &[]);
     // A negative index would count from the end; here it is none.
@@ -16,12 +17,14 @@ pub fn bincount(x: &Tensor, n: usize) -> Tensor {
 /// Which bin each element falls into, for increasing edges: the first edge above it, or not below with `right`.
 #[track_caller]
 pub fn digitize(x: &Tensor, bins: &Tensor, right: bool) -> Tensor {
+    let _here = crate::write::here();
     searchsorted(bins, x, !right)
 }
 
 /// The edges of equal bins over a range, or over all elements.
 #[track_caller]
 pub fn histogram_bin_edges(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> Tensor {
+    let _here = crate::write::here();
     let x = x.cast(write::float_of(x.dtype()));
     let (low, high) = match range {
         Some((a, b)) => (super::full_like(&x, a).max(), super::full_like(&x, b).max()),
@@ -57,6 +60,7 @@ fn bin_of(x: &Tensor, edges: &Tensor) -> Tensor {
 /// ```
 #[track_caller]
 pub fn histogram(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     if bins == 0 {
         let bad = write::invalid("histogram", "there are no bins");
         return (bad.clone(), bad);
@@ -68,6 +72,7 @@ pub fn histogram(x: &Tensor, bins: usize, range: Option<(f64, f64)>) -> (Tensor,
 /// How many points, which are rows, fall into each of equal bins along every coordinate, and the edges.
 #[track_caller]
 pub fn histogramdd(points: &Tensor, bins: &[usize]) -> (Tensor, Vec<Tensor>) {
+    let _here = crate::write::here();
     let bad = |e: Tensor| (e.clone(), vec![e; bins.len()]);
     if let Some(e) = need_rank("histogramdd", points, 2) {
         return bad(e);

@@ -8,6 +8,10 @@ use ir::{Build, Compare, Value};
 
 /// Indices with those below zero counted from the end.
 fn from_end(b: &mut dyn Build, index: Value, n: usize) -> ir::Result<Value> {
+    let ty = b.ty(index);
+    if !ty.dtype.is_int() {
+        return Err(write::misfit("take", &[ty], "indices are integers"));
+    }
     let i = b.cast(index, DType::I64)?;
     let zero = b.full_like(i, 0.0)?;
     let low = b.compare(Compare::Lt, i, zero)?;
@@ -19,6 +23,7 @@ fn from_end(b: &mut dyn Build, index: Value, n: usize) -> ir::Result<Value> {
 /// integer), as in JAX.
 #[track_caller]
 pub fn take(x: &Tensor, indices: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let Some(axis) = axis else {
         return take(&ravel(x), indices, Some(0));
     };
@@ -33,6 +38,7 @@ pub fn take(x: &Tensor, indices: &Tensor, axis: Option<isize>) -> Tensor {
 /// One index for each element; the other axes go along and broadcast.
 #[track_caller]
 pub fn take_along_axis(x: &Tensor, indices: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[x, indices], |b, v| {
         let (ty, ti) = (b.ty(v[0]), b.ty(v[1]));
         let axis = write::axis("take_along_axis", &ty, axis)?;
@@ -56,6 +62,7 @@ pub fn take_along_axis(x: &Tensor, indices: &Tensor, axis: isize) -> Tensor {
 /// The k-th diagonal of the planes of two axes; it becomes the last axis.
 #[track_caller]
 pub fn diagonal(x: &Tensor, k: isize, a: isize, b: isize) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("diagonal", x, 2) {
         return e;
     }
@@ -76,6 +83,7 @@ pub fn diagonal(x: &Tensor, k: isize, a: isize, b: isize) -> Tensor {
 /// A matrix with a vector on its k-th diagonal, or the k-th diagonal of a matrix.
 #[track_caller]
 pub fn diag(x: &Tensor, k: isize) -> Tensor {
+    let _here = crate::write::here();
     match x.rank() {
         _ if x.error().is_some() => x.clone(),
         2 => diagonal(x, k, 0, 1),
@@ -101,30 +109,35 @@ pub fn diag(x: &Tensor, k: isize) -> Tensor {
 /// A matrix with all elements on its k-th diagonal.
 #[track_caller]
 pub fn diagflat(x: &Tensor, k: isize) -> Tensor {
+    let _here = crate::write::here();
     diag(&ravel(x), k)
 }
 
 /// The indices of the diagonal of an array of `ndim` axes of size `n`.
 #[track_caller]
 pub fn diag_indices(n: usize, ndim: usize) -> Vec<Tensor> {
+    let _here = crate::write::here();
     vec![crate::arange(n); ndim]
 }
 
 /// The indices of the diagonal of an array.
 #[track_caller]
 pub fn diag_indices_from(x: &Tensor) -> Vec<Tensor> {
+    let _here = crate::write::here();
     diag_indices(x.size(0), x.rank())
 }
 
 /// The sum along the k-th diagonal.
 #[track_caller]
 pub fn trace(x: &Tensor, k: isize) -> Tensor {
+    let _here = crate::write::here();
     super::sum(&diagonal(x, k, 0, 1), -1)
 }
 
 /// A function of vectors, along an axis: its results take the axis' place.
 #[track_caller]
 pub fn apply_along_axis(f: impl Fn(Tensor) -> Tensor, axis: isize, x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("apply_along_axis", x, 1) {
         return e;
     }
@@ -140,8 +153,12 @@ pub fn apply_along_axis(f: impl Fn(Tensor) -> Tensor, axis: isize, x: &Tensor) -
 /// A reduction that keeps its axis, over several axes one after another.
 #[track_caller]
 pub fn apply_over_axes(f: impl Fn(&Tensor, isize) -> Tensor, x: &Tensor, axes: &[isize]) -> Tensor {
+    let _here = crate::write::here();
     axes.iter().fold(x.clone(), |x, &a| {
-        let y = f(&x, a);
+        let y = {
+            let _user = engine::user();
+            f(&x, a)
+        };
         if y.rank() + 1 == x.rank() { y.unsqueeze(a) } else { y }
     })
 }

@@ -8,6 +8,7 @@ use ir::{Binary, Build, Compare, Unary, Value};
 /// Greatest common divisor.
 #[track_caller]
 pub fn gcd(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = pair(x.into(), y.into());
     if let Some(e) = not_integers("gcd", &x, &y) {
         return e;
@@ -29,6 +30,7 @@ pub fn gcd(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 /// Least common multiple.
 #[track_caller]
 pub fn lcm(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = pair(x.into(), y.into());
     let d = gcd(&x, &y);
     let safe = super::where_(&super::equal(&d, 0), 1, &d);
@@ -46,6 +48,7 @@ fn not_integers(op: &'static str, x: &Tensor, y: &Tensor) -> Option<Tensor> {
 /// The number of ones among the bits of `|x|`, as u8.
 #[track_caller]
 pub fn bitwise_count(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[x], |b, v| {
         let ty = b.ty(v[0]);
         if !ty.dtype.is_int() {
@@ -79,6 +82,7 @@ pub fn bitwise_count(x: &Tensor) -> Tensor {
 /// The next float after `x` towards `y`.
 #[track_caller]
 pub fn nextafter(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = pair(x.into(), y.into());
     write::one(&[&x, &y], |b, v| {
         let (x, y) = write::align(b, "nextafter", v[0], v[1])?;
@@ -122,6 +126,7 @@ fn neighbour(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
 /// The distance to the next float away from zero.
 #[track_caller]
 pub fn spacing(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let end = super::copysign(f64::INFINITY, x);
     nextafter(x, &end) - x
 }

@@ -18,6 +18,7 @@ macro_rules! logicals {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor, y: &Tensor) -> Tensor {
+            let _here = crate::write::here();
             write::one(&[x, y], |b, v| {
                 let (x, y) = (truth(b, v[0])?, truth(b, v[1])?);
                 let (x, y) = write::align(b, stringify!($name), x, y)?;
@@ -38,6 +39,7 @@ logicals! {
 /// Whether it doesn't hold.
 #[track_caller]
 pub fn logical_not(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[x], |b, v| {
         let x = truth(b, v[0])?;
         b.unary(Unary::Not, x)
@@ -56,12 +58,14 @@ fn test(x: &Tensor, other: bool, f: impl FnOnce(&mut dyn Build, Value) -> ir::Re
 /// Whether neither infinite nor NaN.
 #[track_caller]
 pub fn isfinite(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     test(x, true, |b, x| b.unary(Unary::IsFinite, x))
 }
 
 /// Whether NaN.
 #[track_caller]
 pub fn isnan(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     test(x, false, |b, x| b.compare(Compare::Ne, x, x))
 }
 
@@ -73,6 +77,7 @@ fn infinite(b: &mut dyn Build, x: Value, which: f64) -> ir::Result<Value> {
 /// Whether infinite.
 #[track_caller]
 pub fn isinf(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     test(x, false, |b, x| {
         let size = b.unary(Unary::Abs, x)?;
         infinite(b, size, f64::INFINITY)
@@ -82,18 +87,21 @@ pub fn isinf(x: &Tensor) -> Tensor {
 /// Whether infinite and positive.
 #[track_caller]
 pub fn isposinf(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     test(x, false, |b, x| infinite(b, x, f64::INFINITY))
 }
 
 /// Whether infinite and negative.
 #[track_caller]
 pub fn isneginf(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     test(x, false, |b, x| infinite(b, x, f64::NEG_INFINITY))
 }
 
 /// Which elements are close: `|x − y| ≤ atol + rtol·|y|`.
 #[track_caller]
 pub fn isclose(x: &Tensor, y: &Tensor, rtol: f64, atol: f64) -> Tensor {
+    let _here = crate::write::here();
     let (fx, fy) = (isfinite(x), isfinite(y));
     let near = (x - y).abs().le(&(y.abs() * rtol + atol));
     fx.and(&fy).select(&near, &x.eq(y))
@@ -110,12 +118,14 @@ pub fn isclose(x: &Tensor, y: &Tensor, rtol: f64, atol: f64) -> Tensor {
 /// ```
 #[track_caller]
 pub fn allclose(x: &Tensor, y: &Tensor, rtol: f64, atol: f64) -> Result<bool> {
+    let _here = crate::write::here();
     all(&isclose(x, y, rtol, atol), ()).item::<bool>()
 }
 
 /// Whether shapes and elements are equal.
 #[track_caller]
 pub fn array_equal(x: &Tensor, y: &Tensor) -> Result<bool> {
+    let _here = crate::write::here();
     x.check()?;
     y.check()?;
     if x.shape() != y.shape() {
@@ -127,6 +137,7 @@ pub fn array_equal(x: &Tensor, y: &Tensor) -> Result<bool> {
 /// Whether elements are equal after broadcasting.
 #[track_caller]
 pub fn array_equiv(x: &Tensor, y: &Tensor) -> Result<bool> {
+    let _here = crate::write::here();
     x.check()?;
     y.check()?;
     if write::broadcast(&[x.shape(), y.shape()]).is_none() {
@@ -138,6 +149,7 @@ pub fn array_equiv(x: &Tensor, y: &Tensor) -> Result<bool> {
 /// Which elements of `x` are among those of `set`.
 #[track_caller]
 pub fn isin(x: &Tensor, set: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let hits = x.unsqueeze(-1).eq(&set.reshape(&[-1]));
     any(&hits, -1)
 }
@@ -145,6 +157,7 @@ pub fn isin(x: &Tensor, set: &Tensor) -> Tensor {
 /// `x` where the condition holds, else `y`.
 #[track_caller]
 pub fn where_(c: &Tensor, x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let (x, y) = super::binary::pair(x.into(), y.into());
     let c = write::one(&[c], |b, v| truth(b, v[0]));
     c.select(&x, &y)
@@ -153,6 +166,7 @@ pub fn where_(c: &Tensor, x: impl Into<Operand>, y: impl Into<Operand>) -> Tenso
 /// The first choice whose condition holds, else the default.
 #[track_caller]
 pub fn select(conditions: &[&Tensor], choices: &[&Tensor], default: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let Some(&first) = choices.first().filter(|_| conditions.len() == choices.len()) else {
         let text = format!("{} conditions for {} choices", conditions.len(), choices.len());
         return write::invalid("select", text);

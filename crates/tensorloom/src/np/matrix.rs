@@ -6,12 +6,14 @@ use crate::{Tensor, write};
 /// The matrix product with NumPy's rules.
 #[track_caller]
 pub fn matmul(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     a.matmul(b)
 }
 
 /// Inner product of vectors, matrix product, or the sum over the last axis of `a` and the last but one of `b`.
 #[track_caller]
 pub fn dot(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
@@ -30,6 +32,7 @@ fn lax_dot(a: &Tensor, b: &Tensor, i: usize, j: usize) -> Tensor {
 /// The sum of products over the last axes.
 #[track_caller]
 pub fn inner(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
@@ -42,36 +45,42 @@ pub fn inner(a: &Tensor, b: &Tensor) -> Tensor {
 /// All products of elements of two vectors.
 #[track_caller]
 pub fn outer(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     ravel(a).unsqueeze(-1) * ravel(b)
 }
 
 /// The inner product of all elements.
 #[track_caller]
 pub fn vdot(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     inner(&ravel(a), &ravel(b))
 }
 
 /// Inner products along an axis, after broadcasting.
 #[track_caller]
 pub fn vecdot(a: &Tensor, b: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     super::sum(&(a * b), axis)
 }
 
 /// Matrices times vectors, after broadcasting.
 #[track_caller]
 pub fn matvec(a: &Tensor, x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     need_rank("matvec", x, 1).unwrap_or_else(|| a.matmul(&x.unsqueeze(-1)).squeeze(-1))
 }
 
 /// Vectors times matrices, after broadcasting.
 #[track_caller]
 pub fn vecmat(x: &Tensor, a: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     need_rank("vecmat", x, 1).unwrap_or_else(|| x.unsqueeze(-2).matmul(a).squeeze(-2))
 }
 
 /// The cross product along the last axis, which has 3 elements.
 #[track_caller]
 pub fn cross(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("cross", a, 1).or_else(|| need_rank("cross", b, 1)) {
         return e;
     }
@@ -86,6 +95,7 @@ pub fn cross(a: &Tensor, b: &Tensor) -> Tensor {
 /// The Kronecker product of two tensors of the same rank.
 #[track_caller]
 pub fn kron(a: &Tensor, b: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }

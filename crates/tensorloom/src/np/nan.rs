@@ -12,18 +12,21 @@ fn counted(x: &Tensor, axes: Along) -> Tensor {
 /// The sum without NaN.
 #[track_caller]
 pub fn nansum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     sum(&where_(&isnan(x), 0.0, x), axes)
 }
 
 /// The product without NaN.
 #[track_caller]
 pub fn nanprod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     super::prod(&where_(&isnan(x), 1.0, x), axes)
 }
 
 /// The mean without NaN.
 #[track_caller]
 pub fn nanmean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     let axes = axes.into();
     nansum(x, axes.clone()) / counted(x, axes)
 }
@@ -31,12 +34,14 @@ pub fn nanmean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 /// The largest number; NaN if there is none.
 #[track_caller]
 pub fn nanmax(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     extreme(x, axes.into(), f64::NEG_INFINITY, super::max)
 }
 
 /// The smallest number; NaN if there is none.
 #[track_caller]
 pub fn nanmin(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     extreme(x, axes.into(), f64::INFINITY, super::min)
 }
 
@@ -50,6 +55,7 @@ fn extreme(x: &Tensor, axes: Along, fill: f64, f: fn(&Tensor, Along) -> Tensor) 
 /// The index of the largest number; −1 if there is none.
 #[track_caller]
 pub fn nanargmax(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let i = super::argmax(&where_(&isnan(x), f64::NEG_INFINITY, x), axis);
     where_(&super::all(&isnan(x), axis.map_or(().into(), Along::from)), -1, &i)
 }
@@ -57,6 +63,7 @@ pub fn nanargmax(x: &Tensor, axis: Option<isize>) -> Tensor {
 /// The index of the smallest number; −1 if there is none.
 #[track_caller]
 pub fn nanargmin(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let i = super::argmin(&where_(&isnan(x), f64::INFINITY, x), axis);
     where_(&super::all(&isnan(x), axis.map_or(().into(), Along::from)), -1, &i)
 }
@@ -64,18 +71,21 @@ pub fn nanargmin(x: &Tensor, axis: Option<isize>) -> Tensor {
 /// Running sums in which NaN counts as 0.
 #[track_caller]
 pub fn nancumsum(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     super::cumsum(&where_(&isnan(x), 0.0, x), axis)
 }
 
 /// Running products in which NaN counts as 1.
 #[track_caller]
 pub fn nancumprod(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     super::cumprod(&where_(&isnan(x), 1.0, x), axis)
 }
 
 /// The variance without NaN.
 #[track_caller]
 pub fn nanvar(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+    let _here = crate::write::here();
     let axes = axes.into();
     let m = nanmean(x, axes.clone().keep());
     let d = where_(&isnan(x), 0.0, &(x - &m));
@@ -85,24 +95,28 @@ pub fn nanvar(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
 /// The standard deviation without NaN.
 #[track_caller]
 pub fn nanstd(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+    let _here = crate::write::here();
     nanvar(x, axes, ddof).sqrt()
 }
 
 /// [`super::median`] without NaN.
 #[track_caller]
 pub fn nanmedian(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     nanquantile(x, 0.5, axis)
 }
 
 /// [`super::percentile`] without NaN.
 #[track_caller]
 pub fn nanpercentile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     nanquantile(x, q / 100.0, axis)
 }
 
 /// [`super::quantile`] without NaN.
 #[track_caller]
 pub fn nanquantile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let (x, axis) = match axis {
         Some(a) => (x.clone(), a),
         None => (super::ravel(x), 0),

@@ -6,6 +6,7 @@ use ir::ops::Sort;
 /// Sorted along an axis, NaN last; `None` sorts all elements in order.
 #[track_caller]
 pub fn sort(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     match axis {
         Some(a) => lax::sort(x, a),
         None => lax::sort(&super::ravel(x), 0),
@@ -15,6 +16,7 @@ pub fn sort(x: &Tensor, axis: Option<isize>) -> Tensor {
 /// The indices that sort, as i64; equal elements keep their order.
 #[track_caller]
 pub fn argsort(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let flat = axis.is_none();
     let x = if flat { super::ravel(x) } else { x.clone() };
     write::one(&[&x], |b, v| {
@@ -29,12 +31,14 @@ pub fn argsort(x: &Tensor, axis: Option<isize>) -> Tensor {
 /// The middle element in order, or the mean of the middle two, along an axis.
 #[track_caller]
 pub fn median(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     quantile(x, 0.5, axis)
 }
 
 /// The element below which a fraction `q` lies, by linear interpolation.
 #[track_caller]
 pub fn quantile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let (x, axis) = match axis {
         Some(a) => (x.clone(), a),
         None => (super::ravel(x), 0),
@@ -55,12 +59,14 @@ pub fn quantile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
 /// [`quantile`] by percent.
 #[track_caller]
 pub fn percentile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     quantile(x, q / 100.0, axis)
 }
 
 /// Where values would be inserted into a sorted vector to keep it sorted: before equal elements, or after with `right`.
 #[track_caller]
 pub fn searchsorted(sorted: &Tensor, values: &Tensor, right: bool) -> Tensor {
+    let _here = crate::write::here();
     let v = values.unsqueeze(-1);
     let before = if right { sorted.le(&v) } else { sorted.lt(&v) };
     super::sum(&before, -1)
@@ -69,6 +75,7 @@ pub fn searchsorted(sorted: &Tensor, values: &Tensor, right: bool) -> Tensor {
 /// The indices that sort by several keys along an axis, the last key first.
 #[track_caller]
 pub fn lexsort(keys: &[&Tensor], axis: isize) -> Tensor {
+    let _here = crate::write::here();
     let keys: Vec<&Tensor> = keys.iter().rev().copied().collect();
     write::one(&keys, |b, v| {
         let Some(&first) = v.first() else {

@@ -15,6 +15,7 @@ fn widen(p: &Tensor, n: usize) -> Tensor {
 /// The sum of two polynomials.
 #[track_caller]
 pub fn polyadd(p: &Tensor, q: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let n = p.numel().max(q.numel());
     widen(p, n) + widen(q, n)
 }
@@ -22,6 +23,7 @@ pub fn polyadd(p: &Tensor, q: &Tensor) -> Tensor {
 /// The difference of two polynomials.
 #[track_caller]
 pub fn polysub(p: &Tensor, q: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let n = p.numel().max(q.numel());
     widen(p, n) - widen(q, n)
 }
@@ -29,12 +31,14 @@ pub fn polysub(p: &Tensor, q: &Tensor) -> Tensor {
 /// The product of two polynomials.
 #[track_caller]
 pub fn polymul(p: &Tensor, q: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     super::convolve(p, q, "full")
 }
 
 /// The value of a polynomial, by Horner's scheme.
 #[track_caller]
 pub fn polyval(p: &Tensor, x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if p.rank() == 0 || p.error().is_some() {
         let bad = || write::invalid("polyval", format!("{} is no list of coefficients", p.ty()));
         return p.error().map_or_else(bad, Tensor::from_error);
@@ -46,6 +50,7 @@ pub fn polyval(p: &Tensor, x: &Tensor) -> Tensor {
 /// The derivative of a polynomial, `m` times.
 #[track_caller]
 pub fn polyder(p: &Tensor, m: usize) -> Tensor {
+    let _here = crate::write::here();
     (0..m).fold(p.clone(), |p, _| {
         let n = p.numel().max(1) - 1;
         let powers: Vec<f64> = (1..=n).rev().map(|k| k as f64).collect();
@@ -56,6 +61,7 @@ pub fn polyder(p: &Tensor, m: usize) -> Tensor {
 /// An integral of a polynomial with constant 0, `m` times.
 #[track_caller]
 pub fn polyint(p: &Tensor, m: usize) -> Tensor {
+    let _here = crate::write::here();
     (0..m).fold(p.clone(), |p, _| {
         let n = p.numel();
         let powers: Vec<f64> = (1..=n).rev().map(|k| k as f64).collect();
@@ -67,6 +73,7 @@ pub fn polyint(p: &Tensor, m: usize) -> Tensor {
 /// The monic polynomial with these roots.
 #[track_caller]
 pub fn poly(roots: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let one = engine_of(roots).ones(write::float_of(roots.dtype()), &[1]);
     (0..roots.numel()).fold(one.clone(), |p, i| {
         let factor = super::concatenate(&[&one, &(-roots.index(0, i as isize)).unsqueeze(0)], 0);
@@ -77,6 +84,7 @@ pub fn poly(roots: &Tensor) -> Tensor {
 /// Quotient and remainder of two polynomials; the remainder has as many coefficients as the dividend.
 #[track_caller]
 pub fn polydiv(u: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let (m, n) = (u.numel(), v.numel());
     if n == 0 || m == 0 || u.rank() != 1 || v.rank() != 1 {
         let bad = write::invalid("polydiv", format!("{} and {} are no lists of coefficients", u.ty(), v.ty()));
@@ -101,6 +109,7 @@ pub fn polydiv(u: &Tensor, v: &Tensor) -> (Tensor, Tensor) {
 /// The polynomial of a degree that fits points best, by least squares.
 #[track_caller]
 pub fn polyfit(x: &Tensor, y: &Tensor, degree: usize) -> Tensor {
+    let _here = crate::write::here();
     let x = x.cast(write::float_of(x.dtype()));
     let powers = super::vander(&x, Some(degree + 1), false);
     // Columns of one length make the problem as well conditioned as scaling can.

@@ -73,6 +73,7 @@ pub(crate) fn sum_dtype(d: DType) -> DType {
 /// The sum.
 #[track_caller]
 pub fn sum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("sum", x, axes.into(), |b, x, axes| {
         let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
         b.sum(x, axes)
@@ -82,6 +83,7 @@ pub fn sum(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 /// The product.
 #[track_caller]
 pub fn prod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("prod", x, axes.into(), |b, x, axes| {
         let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
         b.reduce(ReduceKind::Prod, x, axes)
@@ -91,18 +93,21 @@ pub fn prod(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 /// The largest element.
 #[track_caller]
 pub fn max(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("max", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Max, x, axes))
 }
 
 /// The smallest element.
 #[track_caller]
 pub fn min(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("min", x, axes.into(), |b, x, axes| b.reduce(ReduceKind::Min, x, axes))
 }
 
 /// The largest element less the smallest.
 #[track_caller]
 pub fn ptp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     let axes = axes.into();
     max(x, axes.clone()) - min(x, axes)
 }
@@ -118,6 +123,7 @@ fn truth(b: &mut dyn Build, x: Value) -> ir::Result<Value> {
 /// Whether all elements are true, or not zero.
 #[track_caller]
 pub fn all(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("all", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
         b.reduce(ReduceKind::Min, x, axes)
@@ -127,6 +133,7 @@ pub fn all(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 /// Whether any element is true, or not zero.
 #[track_caller]
 pub fn any(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("any", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
         b.reduce(ReduceKind::Max, x, axes)
@@ -136,6 +143,7 @@ pub fn any(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 /// How many elements are not zero.
 #[track_caller]
 pub fn count_nonzero(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("count_nonzero", x, axes.into(), |b, x, axes| {
         let x = truth(b, x)?;
         let x = b.cast(x, DType::I64)?;
@@ -156,12 +164,14 @@ pub(crate) fn mean_of(b: &mut dyn Build, x: Value, axes: &[usize]) -> ir::Result
 /// The mean.
 #[track_caller]
 pub fn mean(x: &Tensor, axes: impl Into<Along>) -> Tensor {
+    let _here = crate::write::here();
     over("mean", x, axes.into(), mean_of)
 }
 
 /// The mean with weights of the same shape, or of the size of the one axis.
 #[track_caller]
 pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> Tensor {
+    let _here = crate::write::here();
     let axes = axes.into();
     let Some(w) = weights else { return mean(x, axes) };
     let w = match &axes.axes {
@@ -179,6 +189,7 @@ pub fn average(x: &Tensor, axes: impl Into<Along>, weights: Option<&Tensor>) -> 
 /// The mean square distance from the mean, over `n − ddof`.
 #[track_caller]
 pub fn var(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+    let _here = crate::write::here();
     over("var", x, axes.into(), |b, x, axes| {
         let ty = b.ty(x);
         let m = mean_of(b, x, axes)?;
@@ -196,6 +207,7 @@ pub fn var(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
 /// The square root of [`var`].
 #[track_caller]
 pub fn std(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
+    let _here = crate::write::here();
     var(x, axes, ddof).sqrt()
 }
 
@@ -218,24 +230,28 @@ fn running(kind: ReduceKind, x: &Tensor, axis: Option<isize>) -> Tensor {
 /// Running sums along an axis, or of all elements in order.
 #[track_caller]
 pub fn cumsum(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     running(ReduceKind::Sum, x, axis)
 }
 
 /// Running products along an axis, or of all elements in order.
 #[track_caller]
 pub fn cumprod(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     running(ReduceKind::Prod, x, axis)
 }
 
 /// The array API's [`cumsum`].
 #[track_caller]
 pub fn cumulative_sum(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     cumsum(x, axis)
 }
 
 /// The array API's [`cumprod`].
 #[track_caller]
 pub fn cumulative_prod(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     cumprod(x, axis)
 }
 
@@ -254,18 +270,21 @@ fn place(x: &Tensor, axis: Option<isize>, max: bool) -> Tensor {
 /// The index of the first largest element along an axis, or among all in order, as i64.
 #[track_caller]
 pub fn argmax(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     place(x, axis, true)
 }
 
 /// The index of the first smallest element along an axis, or among all in order, as i64.
 #[track_caller]
 pub fn argmin(x: &Tensor, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     place(x, axis, false)
 }
 
 /// The area under samples by trapezoids `dx` wide, along an axis.
 #[track_caller]
 pub fn trapezoid(y: &Tensor, x: Option<&Tensor>, dx: f64, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = super::need_rank("trapezoid", y, 1) {
         return e;
     }

@@ -22,18 +22,21 @@ pub fn size(x: &Tensor) -> usize {
 /// The same elements under another shape; one size may be −1.
 #[track_caller]
 pub fn reshape(x: &Tensor, shape: &[isize]) -> Tensor {
+    let _here = crate::write::here();
     x.reshape(shape)
 }
 
 /// All elements in order.
 #[track_caller]
 pub fn ravel(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     x.reshape(&[-1])
 }
 
 /// Axes in another order; reversed if none is given.
 #[track_caller]
 pub fn transpose(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+    let _here = crate::write::here();
     match axes {
         Some(axes) => x.permute(axes),
         None => x.permute(&(0..x.rank() as isize).rev().collect::<Vec<_>>()),
@@ -43,31 +46,35 @@ pub fn transpose(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
 /// Axes in another order.
 #[track_caller]
 pub fn permute_dims(x: &Tensor, axes: &[isize]) -> Tensor {
+    let _here = crate::write::here();
     x.permute(axes)
 }
 
 /// Exchanges two axes.
 #[track_caller]
 pub fn swapaxes(x: &Tensor, a: isize, b: isize) -> Tensor {
+    let _here = crate::write::here();
     x.transpose(a, b)
 }
 
 /// Exchanges the last two axes.
 #[track_caller]
 pub fn matrix_transpose(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     need_rank("matrix_transpose", x, 2).unwrap_or_else(|| x.transpose(-2, -1))
 }
 
 /// Moves axes to other places; the others keep their order.
 #[track_caller]
 pub fn moveaxis(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("moveaxis", x, 0) {
         return e;
     }
     let resolve = |axes: &[isize]| write::axes("moveaxis", x.ty(), Some(axes));
     let (from, to) = match (resolve(from), resolve(to)) {
         (Ok(f), Ok(t)) if f.len() == t.len() => (f, t),
-        (Err(e), _) | (_, Err(e)) => return Tensor::from_error(e.at(&ir::Loc::caller()).into()),
+        (Err(e), _) | (_, Err(e)) => return Tensor::from_error(e.at(&crate::write::place()).into()),
         _ => return write::invalid("moveaxis", format!("{} sources, {} places", from.len(), to.len())),
     };
     let mut perm: Vec<isize> = (0..x.rank()).filter(|a| !from.contains(a)).map(|a| a as isize).collect();
@@ -82,6 +89,7 @@ pub fn moveaxis(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
 /// New axes of size 1, at places of the result.
 #[track_caller]
 pub fn expand_dims(x: &Tensor, axes: &[isize]) -> Tensor {
+    let _here = crate::write::here();
     let rank = (x.rank() + axes.len()) as isize;
     let mut places: Vec<isize> = axes.iter().map(|&a| if a < 0 { a + rank } else { a }).collect();
     places.sort();
@@ -91,6 +99,7 @@ pub fn expand_dims(x: &Tensor, axes: &[isize]) -> Tensor {
 /// Without axes of size 1: those given, or all.
 #[track_caller]
 pub fn squeeze(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+    let _here = crate::write::here();
     let rank = x.rank() as isize;
     let mut places: Vec<isize> = match axes {
         Some(axes) => axes.iter().map(|&a| if a < 0 { a + rank } else { a }).collect(),
@@ -103,6 +112,7 @@ pub fn squeeze(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
 /// Repeats axes of size 1, and new ones in front, to a shape.
 #[track_caller]
 pub fn broadcast_to(x: &Tensor, shape: &[usize]) -> Tensor {
+    let _here = crate::write::here();
     x.expand(&signed(shape))
 }
 
@@ -114,6 +124,7 @@ pub fn broadcast_shapes(shapes: &[&[usize]]) -> Option<Vec<usize>> {
 /// All with one shape.
 #[track_caller]
 pub fn broadcast_arrays(xs: &[&Tensor]) -> Vec<Tensor> {
+    let _here = crate::write::here();
     match write::broadcast(&xs.iter().map(|x| x.shape()).collect::<Vec<_>>()) {
         Some(shape) => xs.iter().map(|x| broadcast_to(x, &shape)).collect(),
         None => {
@@ -127,6 +138,7 @@ pub fn broadcast_arrays(xs: &[&Tensor]) -> Vec<Tensor> {
 /// Reverses axes, or all.
 #[track_caller]
 pub fn flip(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+    let _here = crate::write::here();
     match axes {
         Some(axes) => x.flip(axes),
         None => x.flip(&(0..x.rank() as isize).collect::<Vec<_>>()),
@@ -136,18 +148,21 @@ pub fn flip(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
 /// Reverses the second axis.
 #[track_caller]
 pub fn fliplr(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     x.flip(&[1])
 }
 
 /// Reverses the first axis.
 #[track_caller]
 pub fn flipud(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     x.flip(&[0])
 }
 
 /// Turns by `k` right angles in the plane of two axes.
 #[track_caller]
 pub fn rot90(x: &Tensor, k: i32, a: isize, b: isize) -> Tensor {
+    let _here = crate::write::here();
     match k.rem_euclid(4) {
         0 => x.clone(),
         1 => x.flip(&[b]).transpose(a, b),
@@ -159,6 +174,7 @@ pub fn rot90(x: &Tensor, k: i32, a: isize, b: isize) -> Tensor {
 /// Moves elements along an axis, or all in order, the last ones to the front.
 #[track_caller]
 pub fn roll(x: &Tensor, by: isize, axis: Option<isize>) -> Tensor {
+    let _here = crate::write::here();
     let Some(axis) = axis else {
         return roll(&ravel(x), by, Some(0)).reshape(&signed(x.shape()));
     };
@@ -188,6 +204,7 @@ pub enum PadMode {
 /// Adds elements before and after each axis.
 #[track_caller]
 pub fn pad(x: &Tensor, widths: &[(usize, usize)], mode: PadMode) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("pad", x, 0) {
         return e;
     }

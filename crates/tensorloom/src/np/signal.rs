@@ -8,6 +8,7 @@ use std::f64::consts::PI;
 /// The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly.
 #[track_caller]
 pub fn convolve(a: &Tensor, b: &Tensor, mode: &str) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = a.error().or_else(|| b.error()) {
         return Tensor::from_error(e);
     }
@@ -35,6 +36,7 @@ fn slide(a: &Tensor, b: &Tensor, mode: &str) -> Tensor {
 /// The cross-correlation of two vectors.
 #[track_caller]
 pub fn correlate(a: &Tensor, v: &Tensor, mode: &str) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = a.error().or_else(|| v.error()) {
         return Tensor::from_error(e);
     }
@@ -51,6 +53,7 @@ pub fn correlate(a: &Tensor, v: &Tensor, mode: &str) -> Tensor {
 /// Differences of neighbours along an axis, `n` times.
 #[track_caller]
 pub fn diff(x: &Tensor, n: usize, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("diff", x, 1) {
         return e;
     }
@@ -63,12 +66,14 @@ pub fn diff(x: &Tensor, n: usize, axis: isize) -> Tensor {
 /// Differences of neighbours of all elements in order.
 #[track_caller]
 pub fn ediff1d(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     diff(&ravel(x), 1, 0)
 }
 
 /// Changes jumps of more than half a period into their complements, along an axis.
 #[track_caller]
 pub fn unwrap(x: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("unwrap", x, 1) {
         return e;
     }
@@ -87,6 +92,7 @@ pub fn unwrap(x: &Tensor, axis: isize) -> Tensor {
 /// Linear interpolation of the points `(xp, fp)`, with `xp` increasing; constant outside.
 #[track_caller]
 pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let n = xp.numel() as isize;
     if n < 2 || xp.rank() != 1 || fp.shape() != xp.shape() {
         return write::invalid("interp", format!("{} and {} are no two vectors of points", xp.ty(), fp.ty()));
@@ -103,6 +109,7 @@ pub fn interp(x: &Tensor, xp: &Tensor, fp: &Tensor) -> Tensor {
 /// Slopes by central differences, and one-sided ones at the ends, of samples `step` apart along an axis.
 #[track_caller]
 pub fn gradient(x: &Tensor, step: f64, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = need_rank("gradient", x, 1) {
         return e;
     }

@@ -5,6 +5,7 @@ use crate::Tensor;
 /// The covariance of variables, which are rows, over `n − ddof`.
 #[track_caller]
 pub fn cov(x: &Tensor, ddof: usize) -> Tensor {
+    let _here = crate::write::here();
     if let Some(e) = super::need_rank("cov", x, 1) {
         return e;
     }
@@ -19,6 +20,7 @@ pub fn cov(x: &Tensor, ddof: usize) -> Tensor {
 /// The correlation coefficients of variables, which are rows.
 #[track_caller]
 pub fn corrcoef(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     let c = cov(x, 1);
     if c.rank() == 0 {
         return &c / &c;

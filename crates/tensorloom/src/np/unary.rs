@@ -20,6 +20,7 @@ macro_rules! reals {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor) -> Tensor {
+            let _here = crate::write::here();
             real(x, |b, x| b.unary(Unary::$op, x))
         }
         $(pub use self::$name as $alias;)*
@@ -83,6 +84,7 @@ macro_rules! roundings {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor) -> Tensor {
+            let _here = crate::write::here();
             rounding(x, Unary::$op)
         }
         $(pub use self::$name as $alias;)*
@@ -103,6 +105,7 @@ roundings! {
 /// Rounds to a number of decimals, ties to even.
 #[track_caller]
 pub fn round(x: &Tensor, decimals: i32) -> Tensor {
+    let _here = crate::write::here();
     if decimals == 0 {
         return rint(x);
     }
@@ -113,6 +116,7 @@ pub fn round(x: &Tensor, decimals: i32) -> Tensor {
 /// The same as [`round`].
 #[track_caller]
 pub fn around(x: &Tensor, decimals: i32) -> Tensor {
+    let _here = crate::write::here();
     round(x, decimals)
 }
 
@@ -121,6 +125,7 @@ macro_rules! numbers {
         $(#[$doc])*
         #[track_caller]
         pub fn $name(x: &Tensor) -> Tensor {
+            let _here = crate::write::here();
             write::one(&[x], |b, v| b.unary(Unary::$op, v[0]))
         }
         $(pub use self::$name as $alias;)*
@@ -141,18 +146,21 @@ numbers! {
 /// `x` itself.
 #[track_caller]
 pub fn positive(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     x.clone()
 }
 
 /// `x·x`.
 #[track_caller]
 pub fn square(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     x.square()
 }
 
 /// Logarithm to base 10.
 #[track_caller]
 pub fn log10(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x, |b, x| {
         let l = b.unary(Unary::Log, x)?;
         b.scale(l, 1.0 / LN_10)
@@ -162,6 +170,7 @@ pub fn log10(x: &Tensor) -> Tensor {
 /// Cube root, of negative numbers too.
 #[track_caller]
 pub fn cbrt(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x, |b, x| {
         let (sign, size) = (b.unary(Unary::Sign, x)?, b.unary(Unary::Abs, x)?);
         let third = b.full_like(x, 1.0 / 3.0)?;
@@ -180,6 +189,7 @@ pub fn cbrt(x: &Tensor) -> Tensor {
 /// `sin(πx)/(πx)`, 1 at 0.
 #[track_caller]
 pub fn sinc(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x, |b, x| {
         let p = b.scale(x, PI)?;
         let (zero, one) = (b.full_like(p, 0.0)?, b.full_like(p, 1.0)?);
@@ -198,30 +208,35 @@ pub fn sinc(x: &Tensor) -> Tensor {
 /// Degrees to radians.
 #[track_caller]
 pub fn deg2rad(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x, |b, x| b.scale(x, PI / 180.0))
 }
 
 /// Degrees to radians.
 #[track_caller]
 pub fn radians(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     deg2rad(x)
 }
 
 /// Radians to degrees.
 #[track_caller]
 pub fn rad2deg(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     real(x, |b, x| b.scale(x, 180.0 / PI))
 }
 
 /// Radians to degrees.
 #[track_caller]
 pub fn degrees(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     rad2deg(x)
 }
 
 /// Fraction and integer part, both with the sign of `x`.
 #[track_caller]
 pub fn modf(x: &Tensor) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let whole = real(x, |b, x| b.unary(Unary::Trunc, x));
     let part = x - &whole;
     (is_infinite(x).select(&(x * 0.0).stop_gradient().sign(), &part), whole)
@@ -235,6 +250,7 @@ fn is_infinite(x: &Tensor) -> Tensor {
 /// Mantissa in ±[½, 1) and exponent as i32, so that `x = m · 2ᵉ`.
 #[track_caller]
 pub fn frexp(x: &Tensor) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let special = x.is_finite().not().or(&x.eq(&(x * 0.0)));
     let exponent = {
         let raw = (x.abs().log2().floor() + 1.0).stop_gradient();
@@ -254,6 +270,7 @@ pub fn frexp(x: &Tensor) -> (Tensor, Tensor) {
 /// NaN becomes 0, infinities the largest numbers there are.
 #[track_caller]
 pub fn nan_to_num(x: &Tensor) -> Tensor {
+    let _here = crate::write::here();
     if x.error().is_some() || !x.dtype().is_float() {
         return x.clone();
     }

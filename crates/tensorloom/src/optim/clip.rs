@@ -7,6 +7,7 @@ use crate::{Tensor, Tree, engine};
 /// The root of the sum of squares of all elements of a tree.
 #[track_caller]
 pub fn global_norm<T: Tree>(tree: &T) -> Tensor {
+    let _here = crate::write::here();
     norm(&tree.leaves())
 }
 

@@ -74,6 +74,7 @@ impl Optimizer {
     /// The state before the first step.
     #[track_caller]
     pub fn init<P: Tree>(&self, params: &P) -> OptState {
+        let _here = crate::write::here();
         let leaves = params.leaves();
         OptState { parts: self.links.iter().map(|l| l.init(&leaves)).collect() }
     }
@@ -81,6 +82,7 @@ impl Optimizer {
     /// Updates for gradients, and the state after this step.
     #[track_caller]
     pub fn update<P: Tree>(&self, grads: &P, state: &OptState, params: &P) -> (P, OptState) {
+        let _here = crate::write::here();
         let leaves = params.leaves();
         let mut updates = grads.leaves();
         let fits = updates.len() == leaves.len() && state.parts.len() == self.links.len();
@@ -107,6 +109,7 @@ impl Optimizer {
 /// Parameters with their updates added.
 #[track_caller]
 pub fn apply_updates<P: Tree>(params: &P, updates: &P) -> P {
+    let _here = crate::write::here();
     let updates = updates.leaves();
     let mut next = updates.iter();
     params.map(|p| match next.next() {

@@ -6,6 +6,7 @@ use ir::{Binary, Build, Scalar, Type, Value};
 /// The key of a seed.
 #[track_caller]
 pub fn key(seed: u64) -> Tensor {
+    let _here = crate::write::here();
     crate::tensor(&[(seed >> 32) as u32, seed as u32], &[2])
 }
 
@@ -47,6 +48,7 @@ fn blocks(b: &mut dyn Build, key: Value, shape: &[usize]) -> ir::Result<[Value; 
 /// ```
 #[track_caller]
 pub fn split(key: &Tensor, n: usize) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[key], |b, v| {
         let [x, y] = blocks(b, v[0], &[n])?;
         let (x, y) = (b.reshape(x, &[n, 1])?, b.reshape(y, &[n, 1])?);
@@ -57,6 +59,7 @@ pub fn split(key: &Tensor, n: usize) -> Tensor {
 /// Two new keys.
 #[track_caller]
 pub fn split2(key: &Tensor) -> (Tensor, Tensor) {
+    let _here = crate::write::here();
     let keys = split(key, 2);
     (keys.index(0, 0), keys.index(0, 1))
 }
@@ -64,6 +67,7 @@ pub fn split2(key: &Tensor) -> (Tensor, Tensor) {
 /// A new key from a key and a number, such as a step or a layer.
 #[track_caller]
 pub fn fold_in(key: &Tensor, data: u32) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[key], |b, v| {
         let k = halves(b, v[0])?;
         let high = b.scalar(DType::U32, 0.0)?;
@@ -77,6 +81,7 @@ pub fn fold_in(key: &Tensor, data: u32) -> Tensor {
 /// Random bits of an unsigned dtype.
 #[track_caller]
 pub fn bits(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[key], |b, v| draw(b, v[0], shape, dtype))
 }
 

@@ -16,6 +16,7 @@ use ir::{Binary, Compare, Scalar, Type, Unary};
 /// ```
 #[track_caller]
 pub fn randint(key: &Tensor, shape: &[usize], dtype: DType, minval: i64, maxval: i64) -> Tensor {
+    let _here = crate::write::here();
     if dtype.bits() < 32 && !dtype.is_float() && dtype != DType::Bool {
         // Narrow integers are drawn in 32 bits, so that the remainder hardly favours any.
         let (least, most) = range(dtype);
@@ -76,6 +77,7 @@ pub(crate) fn range(dtype: DType) -> (i128, i128) {
 /// True with probability `p`, a number or an f32 or f64 tensor that broadcasts to the shape.
 #[track_caller]
 pub fn bernoulli(key: &Tensor, shape: &[usize], p: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let p = p.into();
     let dtype = p.tensor().map_or(DType::F32, |t| write::float_of(t.dtype()));
     sample(key, shape, dtype, [p], |b, key, [p]| {
@@ -87,6 +89,7 @@ pub fn bernoulli(key: &Tensor, shape: &[usize], p: impl Into<Operand>) -> Tensor
 /// −1 or 1.
 #[track_caller]
 pub fn rademacher(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     let coin = bernoulli(key, shape, 0.5).cast(dtype);
     &coin + &coin - 1
 }
@@ -94,6 +97,7 @@ pub fn rademacher(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// The number of trials up to the first success, of probability `p`.
 #[track_caller]
 pub fn geometric(key: &Tensor, shape: &[usize], dtype: DType, p: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     let p = p.into();
     let float = p.tensor().map_or(DType::F32, |t| write::float_of(t.dtype()));
     sample(key, shape, float, [p], |b, key, [p]| {
@@ -122,6 +126,7 @@ pub fn geometric(key: &Tensor, shape: &[usize], dtype: DType, p: impl Into<Opera
 /// ```
 #[track_caller]
 pub fn categorical(key: &Tensor, logits: &Tensor, axis: isize, prefix: &[usize]) -> Tensor {
+    let _here = crate::write::here();
     write::one(&[key, logits], |b, v| {
         let ty = b.ty(v[1]);
         let axis = write::axis("categorical", &ty, axis)?;

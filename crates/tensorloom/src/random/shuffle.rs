@@ -21,6 +21,7 @@ fn rounds(n: usize) -> usize {
 /// ```
 #[track_caller]
 pub fn permutation(key: &Tensor, n: usize) -> Tensor {
+    let _here = crate::write::here();
     let mut key = key.clone();
     let mut x = crate::engine_of(&key).arange(DType::I32, n);
     for _ in 0..rounds(n) {
@@ -39,6 +40,7 @@ pub fn permutation(key: &Tensor, n: usize) -> Tensor {
 /// The slices of `x` along an axis in random order.
 #[track_caller]
 pub fn shuffle(key: &Tensor, x: &Tensor, axis: isize) -> Tensor {
+    let _here = crate::write::here();
     let order = permutation(key, x.size(axis));
     take(x, &order, axis)
 }
@@ -65,6 +67,7 @@ fn take(x: &Tensor, indices: &Tensor, axis: isize) -> Tensor {
 /// ```
 #[track_caller]
 pub fn choice(key: &Tensor, a: &Tensor, shape: &[usize], replace: bool, p: Option<&Tensor>) -> Tensor {
+    let _here = crate::write::here();
     if a.error().is_some() {
         return a.clone();
     }

@@ -109,6 +109,7 @@ pub fn uniform(
     minval: impl Into<Operand>,
     maxval: impl Into<Operand>,
 ) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [minval.into(), maxval.into()], |b, key, [low, high]| {
         let x = unit(b, key, shape, dtype)?;
         between(b, x, low, high)
@@ -118,6 +119,7 @@ pub fn uniform(
 /// Exponential with mean 1.
 #[track_caller]
 pub fn exponential(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [], |b, key, []| exponential_of(b, key, shape, dtype))
 }
 
@@ -131,6 +133,7 @@ pub(super) fn exponential_of(b: &mut dyn Build, key: Value, shape: &[usize], dty
 /// Gumbel with location 0 and scale 1.
 #[track_caller]
 pub fn gumbel(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [], |b, key, []| gumbel_of(b, key, shape, dtype))
 }
 
@@ -145,6 +148,7 @@ pub(super) fn gumbel_of(b: &mut dyn Build, key: Value, shape: &[usize], dtype: D
 /// Cauchy with location 0 and scale 1.
 #[track_caller]
 pub fn cauchy(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [], |b, key, []| {
         let eps = 2f64.powi(-(mantissa(dtype).unwrap_or(23) as i32));
         let u = uniform_in(b, key, shape, dtype, eps, 1.0)?;
@@ -157,6 +161,7 @@ pub fn cauchy(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// Laplace with location 0 and scale 1.
 #[track_caller]
 pub fn laplace(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [], |b, key, []| {
         let eps = 2f64.powi(-(mantissa(dtype).unwrap_or(23) as i32) - 1);
         let u = uniform_in(b, key, shape, dtype, eps - 1.0, 1.0)?;
@@ -170,6 +175,7 @@ pub fn laplace(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// Logistic with location 0 and scale 1.
 #[track_caller]
 pub fn logistic(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [], |b, key, []| {
         let u = uniform_in(b, key, shape, dtype, tiny(dtype), 1.0)?;
         let n = b.neg(u)?;
@@ -181,6 +187,7 @@ pub fn logistic(key: &Tensor, shape: &[usize], dtype: DType) -> Tensor {
 /// Pareto with a shape parameter.
 #[track_caller]
 pub fn pareto(key: &Tensor, shape: &[usize], dtype: DType, alpha: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [alpha.into()], |b, key, [alpha]| {
         let e = exponential_of(b, key, shape, dtype)?;
         let x = b.div(e, alpha)?;
@@ -191,6 +198,7 @@ pub fn pareto(key: &Tensor, shape: &[usize], dtype: DType, alpha: impl Into<Oper
 /// Rayleigh with a scale.
 #[track_caller]
 pub fn rayleigh(key: &Tensor, shape: &[usize], dtype: DType, scale: impl Into<Operand>) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [scale.into()], |b, key, [scale]| {
         let u = unit(b, key, shape, dtype)?;
         let l = b.unary(Unary::Log, u)?;
@@ -209,6 +217,7 @@ pub fn weibull_min(
     scale: impl Into<Operand>,
     concentration: impl Into<Operand>,
 ) -> Tensor {
+    let _here = crate::write::here();
     sample(key, shape, dtype, [scale.into(), concentration.into()], |b, key, [scale, c]| {
         let e = exponential_of(b, key, shape, dtype)?;
         let r = b.unary(Unary::Reciprocal, c)?;
@@ -227,6 +236,7 @@ pub fn triangular(
     mode: impl Into<Operand>,
     right: impl Into<Operand>,
 ) -> Tensor {
+    let _here = crate::write::here();
     let params = [left.into(), mode.into(), right.into()];
     sample(key, shape, dtype, params, |b, key, [left, mode, right]| {
         let (rise, span, fall) = (b.sub(mode, left)?, b.sub(right, left)?, b.sub(right, mode)?);

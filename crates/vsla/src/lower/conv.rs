@@ -3,10 +3,12 @@
 //! Both paths compute in f64 and give `y[k] = Σ a[i]·b[k - i]`. The gradient of either operand is the cotangent
 //! correlated with the other, which is again a convolution, with the other operand reversed.
 
-use super::{Lowering, cut, fft, promote};
+use super::{Lowering, cut, promote};
 use crate::error::Result;
 use crate::infer::Signature;
 use crate::shape::common;
+use cpu::convolution_points;
+use ir::composites::convolve::fft_convolve;
 use ir::ops::{Composite, Derivative, Dot};
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use std::sync::Arc;
@@ -22,32 +24,55 @@ pub enum Path {
 
 /// Rows of a Toeplitz block; the longer operand is cut into pieces of this length.
 const BLOCK: usize = 64;
-/// Lengths of the shorter operand that are written out as shifted products.
-const UNROLLED: usize = 4;
 /// Up to so many overlapping blocks are added as shifted lines.
 const FEW_BLOCKS: usize = 6;
-/// Nanoseconds for a product and sum of the blocked path, for an element that `skewed` adds, and for one of the
-/// `5·L·log₂ L` operations of a transform, as `examples/conv_threshold.rs` measures them.
-const DIRECT_NS: f64 = 0.045;
-const SKEW_NS: f64 = 1.0;
-const FFT_NS: f64 = 0.105;
+/// Nanoseconds of the parts of both paths, as `cargo xtask bench vsla` finds them.
+mod cost {
+    /// A shifted product: once, and for each element.
+    pub(super) const TERM: f64 = 20.0;
+    pub(super) const SHIFTED: f64 = 0.07;
+    /// A product and sum of the blocked path, and an element of its Toeplitz matrix.
+    pub(super) const BLOCKED: f64 = 0.042;
+    pub(super) const TOEPLITZ: f64 = 0.15;
+    /// An element that `skewed` adds.
+    pub(super) const SKEWED: f64 = 1.0;
+    /// A call of the direct and of the FFT path.
+    pub(super) const CALL: f64 = 100.0;
+    pub(super) const FFT_CALL: f64 = 200.0;
+    /// One of the `L·log₂ L` of a transform with its inverse.
+    pub(super) const FFT: f64 = 0.55;
+}
 
 /// The cheaper path for lengths `m` and `n`, by a model of both costs fitted to measurements.
 pub fn conv_path(m: usize, n: usize) -> Path {
     let (short, long) = (m.min(n), m.max(n));
-    if short <= BLOCK {
+    if short <= 1 {
         return Path::Direct;
     }
-    let (pieces, width) = (long.div_ceil(BLOCK) as f64, (short + BLOCK - 1) as f64);
-    let blocks = (short + BLOCK - 1).div_ceil(BLOCK);
-    let mut direct = pieces * BLOCK as f64 * width * DIRECT_NS;
-    if blocks > FEW_BLOCKS {
-        direct += pieces * (pieces + blocks as f64) * BLOCK as f64 * SKEW_NS;
+    let points = convolution_points(m + n - 1) as f64;
+    let transform = points * points.log2() * cost::FFT + cost::FFT_CALL;
+    if direct_cost(short, long) <= transform { Path::Direct } else { Path::Fft }
+}
+
+fn direct_cost(short: usize, long: usize) -> f64 {
+    if unrolls(short, long) {
+        return cost::CALL + short as f64 * (cost::TERM + long as f64 * cost::SHIFTED);
     }
-    let points = fft::points(m + n - 1) as f64;
-    // Two complex transforms and a product of spectra.
-    let transform = 2.2 * 5.0 * points * points.log2() * FFT_NS;
-    if direct <= transform { Path::Direct } else { Path::Fft }
+    let rows = piece(long);
+    let (pieces, width) = (long.div_ceil(rows) as f64, short + rows - 1);
+    let (matrix, blocks) = ((rows * width) as f64, width.div_ceil(rows));
+    let skewed = if blocks > FEW_BLOCKS { pieces * (pieces + blocks as f64) * rows as f64 } else { 0.0 };
+    cost::CALL + matrix * (pieces * cost::BLOCKED + cost::TOEPLITZ) + skewed * cost::SKEWED
+}
+
+/// Whether the shorter operand is written out as shifted products, one for each element.
+fn unrolls(short: usize, long: usize) -> bool {
+    short <= if long < BLOCK { 4 } else { 24 }
+}
+
+/// Length of the pieces that the longer operand is cut into.
+fn piece(long: usize) -> usize {
+    BLOCK.min(long.next_multiple_of(8))
 }
 
 impl Lowering {
@@ -113,13 +138,13 @@ fn correlate(b: &mut Builder, g: Value, y: Value, keep: usize, path: Option<Path
 fn product(b: &mut Builder, x: Value, y: Value, path: Option<Path>) -> Result<Value> {
     let dtype = b.ty(x).dtype;
     let (m, n) = (b.ty(x).shape[1], b.ty(y).shape[1]);
+    if path.unwrap_or_else(|| conv_path(m, n)) == Path::Fft {
+        let op = fft_convolve(&b.ty(x), &b.ty(y))?;
+        return Ok(b.one(op.into(), &[x, y])?);
+    }
     let (x, y) = (b.cast(x, DType::F64)?, b.cast(y, DType::F64)?);
     let (short, long) = if m <= n { (x, y) } else { (y, x) };
-    let z = match path.unwrap_or_else(|| conv_path(m, n)) {
-        Path::Fft => fft::convolve(b, x, y)?,
-        Path::Direct if m.min(n) <= UNROLLED => unrolled(b, short, long)?,
-        Path::Direct => blocked(b, short, long)?,
-    };
+    let z = if unrolls(m.min(n), m.max(n)) { unrolled(b, short, long)? } else { blocked(b, short, long)? };
     Ok(b.cast(z, dtype)?)
 }
 
@@ -144,7 +169,7 @@ fn unrolled(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
 fn blocked(b: &mut Builder, short: Value, long: Value) -> Result<Value> {
     let (rows, s) = (b.ty(short).shape[0], b.ty(short).shape[1]);
     let l = b.ty(long).shape[1];
-    let p = BLOCK.min(l.next_multiple_of(8));
+    let p = piece(l);
     let q = l.div_ceil(p);
     let width = s + p - 1;
     // T[i, k] = short[k - i]: rows of `short` and p zeros, read with a row length that is one less.

@@ -3,8 +3,8 @@
 //! Everything here is made of maps, views, reductions and products, which compile to kernels: so a run never calls an
 //! allocating routine. Reductions, norms, softmax, convolutions and Fourier transforms are computed in f64 (§15).
 
+mod attention;
 pub(crate) mod conv;
-pub(crate) mod fft;
 mod structure;
 
 use crate::error::Result;
@@ -134,6 +134,7 @@ impl Lowering {
             }
             Op::Gather { indices } => self.gather(x, indices)?,
             Op::Scatter { indices, size } => self.scatter(x, indices, *size)?,
+            Op::Attention { heads, lengths } => self.attention(args, *heads, lengths)?,
         })
     }
 

@@ -168,6 +168,24 @@ fn one(op: &Op, args: &[&Array]) -> Array {
             let from = (0..indices.len()).filter(|&k| indices[k] == i[0]);
             from.map(|k| x.get(&[&[k], &i[1..]].concat())).sum()
         }),
+        Op::Attention { heads, lengths } => {
+            let (k, v, depth) = (args[1], args[2], x.shape[1] / heads);
+            let starts = lengths.iter().scan(0, |at, n| {
+                *at += n;
+                Some(*at - n..*at)
+            });
+            let sequences: Vec<std::ops::Range<usize>> = starts.collect();
+            Array::from_fn(&x.shape, |i| {
+                let own = sequences.iter().find(|s| s.contains(&i[0])).unwrap().clone();
+                let first = i[1] / depth * depth;
+                let score = |t: usize| -> f64 {
+                    let dot = (first..first + depth).map(|c| x.get(&[i[0], c]) * k.get(&[t, c])).sum::<f64>();
+                    (dot / (depth as f64).sqrt()).exp()
+                };
+                let all: f64 = own.clone().map(score).sum();
+                own.map(|t| score(t) / all * v.get(&[t, i[1]])).sum()
+            })
+        }
         Op::Dropout { .. } | Op::Window { .. } => unreachable!("not here"),
     }
 }

@@ -5,7 +5,7 @@ use super::problem::{Mask, Problem, float, integer};
 use crate::gemm::Isa;
 use crate::gemm::kernel::{HasKernels, Kernels, Tile};
 use ir::DType;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 
 /// The most keys in a block.
 pub(super) const KEYS: usize = 128;
@@ -34,6 +34,8 @@ pub(super) struct Queries {
     position: PerLane,
     slope: PerLane,
     segment: [i64; MAX_WIDTH],
+    /// The segment of all of them, where they have one in common.
+    common: Option<i64>,
     /// Keys that any of them sees.
     pub(super) keys: Range<usize>,
     /// Keys that all of them see.
@@ -79,6 +81,7 @@ impl Blocks {
             position: PerLane::new(0.0),
             slope: PerLane::new(0.0),
             segment: [0; MAX_WIDTH],
+            common: None,
             keys: 0..0,
             all: 0..p.tk,
         };
@@ -107,6 +110,13 @@ impl Blocks {
         }
         if start < end {
             x.keys = start..end;
+        }
+        if let Some((_, of)) = &p.segments {
+            let own = &x.segment[..rows];
+            let (least, most) = own.iter().fold((i64::MAX, i64::MIN), |(a, b), &s| (a.min(s), b.max(s)));
+            x.common = (least == most).then_some(least);
+            // SAFETY: the caller's promise.
+            x.keys = unsafe { within(args[of.arg], of.dtype, of.entry(batch) * p.tk, x.keys, least..=most) };
         }
         // Lanes behind the last row see nothing.
         if rows < self.width {
@@ -293,8 +303,10 @@ impl Blocks {
             }
             if let Some((_, of)) = &p.segments {
                 let base = of.entry(q.batch) * p.tk;
-                for i in 0..s.keys {
-                    let segment = integer(args[of.arg], of.dtype, base + s.first + i);
+                let at = |i: usize| integer(args[of.arg], of.dtype, base + s.first + i);
+                let hides = q.common.is_none_or(|c| (0..s.keys).any(|i| at(i) != c));
+                for i in 0..if hides { s.keys } else { 0 } {
+                    let segment = at(i);
                     for (j, x) in std::slice::from_raw_parts_mut(s.at.add(i * s.width), s.width).iter_mut().enumerate()
                     {
                         *x = if q.segment[j] == segment { *x } else { f32::NEG_INFINITY };
@@ -327,6 +339,26 @@ impl Blocks {
                 }
             }
         }
+    }
+}
+
+/// The keys without those at both ends whose segments lie outside a range, so that blocks of packed sequences meet no
+/// more than their own.
+///
+/// # Safety
+/// `segments` is good for elements of an integer `dtype` at `base + keys`.
+unsafe fn within(
+    segments: *const u8,
+    dtype: DType,
+    base: usize,
+    keys: Range<usize>,
+    wanted: RangeInclusive<i64>,
+) -> Range<usize> {
+    // SAFETY: the caller's promise.
+    let met = |k: &usize| wanted.contains(&unsafe { integer(segments, dtype, base + k) });
+    match keys.clone().find(met) {
+        Some(first) => first..keys.rev().find(met).map_or(first, |last| last + 1),
+        None => 0..0,
     }
 }
 

@@ -1,0 +1,225 @@
+//! Convolution of signals through a Fourier transform, row by row, in f64.
+//!
+//! One transform of `L` points of `x + i·y` gives both spectra; their product belongs to a real signal, so one of `L/2`
+//! points leads back. What is made for a length (plans and factors) is kept for the life of the process.
+
+use super::{Machine, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use half::{bf16, f16};
+use ir::{DType, Type};
+use rustfft::num_complex::Complex;
+use rustfft::{Fft, FftPlanner};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type C = Complex<f64>;
+
+/// What a length needs.
+struct Tables {
+    points: usize,
+    forward: Arc<dyn Fft<f64>>,
+    inverse: Arc<dyn Fft<f64>>,
+    /// `exp(2πi·k / points)` up to a quarter turn.
+    turns: Vec<C>,
+}
+
+static MADE: Mutex<BTreeMap<usize, Arc<Tables>>> = Mutex::new(BTreeMap::new());
+
+/// Lengths of transforms whose tables this process has made for convolutions.
+pub fn convolution_lengths() -> Vec<usize> {
+    MADE.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+}
+
+/// Points of the transform for a result of this length.
+///
+/// The next power of two is up to twice too long. An even length of small factors lies closer, but each factor that
+/// isn't 2 costs: some 6% up to four of them, as measured from 1000 to 32,768 points.
+pub fn convolution_points(length: usize) -> usize {
+    let limit = length.max(2).next_power_of_two();
+    let cost = |n: usize, odd: u32| n as f64 * (n as f64).log2() * (1.0 + 0.06 * odd.min(4) as f64);
+    let mut best = (cost(limit, 0), limit);
+    // Below this a transform takes no time beside what surrounds it.
+    if length < 128 {
+        return limit;
+    }
+    let mut three = (1usize, 0);
+    while three.0 <= limit {
+        let mut n = (three.0, three.1);
+        while n.0 <= limit {
+            // Two factors of 2 at least: both transforms stay even.
+            let even = n.0 * (length.div_ceil(n.0).next_power_of_two().max(4));
+            if n.1 > 0 && even < limit {
+                best = if cost(even, n.1) < best.0 { (cost(even, n.1), even) } else { best };
+            }
+            n = (n.0 * 5, n.1 + 1);
+        }
+        three = (three.0 * 3, three.1 + 1);
+    }
+    best.1
+}
+
+fn tables(points: usize) -> Arc<Tables> {
+    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
+    let make = || {
+        let mut planner = FftPlanner::new();
+        let turn = |k: usize| C::cis(std::f64::consts::TAU * k as f64 / points as f64);
+        Arc::new(Tables {
+            points,
+            forward: planner.plan_fft_forward(points),
+            inverse: planner.plan_fft_inverse(points / 2),
+            turns: (0..=points / 4).map(turn).collect(),
+        })
+    };
+    made.entry(points).or_insert_with(make).clone()
+}
+
+/// Convolutions of rows of one shape.
+struct Convolve {
+    tables: Arc<Tables>,
+    dtype: DType,
+    rows: usize,
+    m: usize,
+    n: usize,
+    /// Complex elements of scratch for each worker: the signals, then what the plans ask for.
+    each: usize,
+    threads: usize,
+}
+
+pub(super) fn claims(args: &[Type]) -> bool {
+    args.len() == 2
+        && args[0].numel() > 0
+        && matches!(args[0].dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
+}
+
+pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let (x, y) = (&args[0], &args[1]);
+    let (m, n) = (*x.shape.last()?, *y.shape.last()?);
+    let tables = tables(convolution_points(m + n - 1));
+    let plans = tables.forward.get_inplace_scratch_len().max(tables.inverse.get_inplace_scratch_len());
+    let each = (tables.points + plans).next_multiple_of(8);
+    let rows = x.numel() / m;
+    Some(Box::new(Convolve { tables, dtype: x.dtype, rows, m, n, each, threads: machine.threads }))
+}
+
+impl Convolve {
+    /// One row: `z` and `scratch` have what the tables ask for.
+    ///
+    /// # Safety
+    /// The pointers are good for `m`, `n` and `m + n - 1` elements.
+    unsafe fn row<T: Element>(&self, x: *const T, y: *const T, out: *mut T, z: &mut [C], scratch: &mut [C]) {
+        // SAFETY: the caller's promise.
+        let (x, y, out) = unsafe {
+            (
+                std::slice::from_raw_parts(x, self.m),
+                std::slice::from_raw_parts(y, self.n),
+                std::slice::from_raw_parts_mut(out, self.m + self.n - 1),
+            )
+        };
+        let both = self.m.min(self.n);
+        for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
+            *z = C::new(x.wide(), y.wide());
+        }
+        z[both..self.m.max(self.n)].fill(C::default());
+        z[both..self.m.max(both)].iter_mut().zip(&x[both..]).for_each(|(z, x)| z.re = x.wide());
+        z[both..self.n.max(both)].iter_mut().zip(&y[both..]).for_each(|(z, y)| z.im = y.wide());
+        z[self.m.max(self.n)..].fill(C::default());
+        self.tables.forward.process_with_scratch(z, scratch);
+        product(z, &self.tables.turns);
+        let half = &mut z[..self.tables.points / 2];
+        self.tables.inverse.process_with_scratch(half, scratch);
+        for (two, z) in out.chunks_mut(2).zip(half.iter()) {
+            two[0] = T::narrow(z.re);
+            if let Some(odd) = two.get_mut(1) {
+                *odd = T::narrow(z.im);
+            }
+        }
+    }
+
+    fn all<T: Element>(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) {
+        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut().cast::<T>()));
+        let (out, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch.cast::<C>()));
+        let points = self.tables.points;
+        let work = self.rows * points * 32;
+        in_ranges(pool, self.rows, work, &|range, worker| {
+            // SAFETY: each worker has its own scratch, all of which `row` writes before it reads it (and complex numbers
+            // of zero bytes are valid whatever they hold), and rows of its own.
+            unsafe {
+                let own = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
+                let (z, rest) = own.split_at_mut(points);
+                for i in range {
+                    self.row(x.at(i * self.m), y.at(i * self.n), out.at(i * (self.m + self.n - 1)), z, rest);
+                }
+            }
+        });
+    }
+}
+
+/// From the spectrum `Z` of `x + iy` in place to `Q`, whose inverse transform of half the points is
+/// `z[2t] + i·z[2t + 1]` for the convolution `z`.
+///
+/// The product of the spectra is `P[k] = (Z[k]² - conj(Z[-k])²) / 4i`. With `H = L/2`, `A = P[k]` and
+/// `B = P[k + H] = conj(P[H - k])` it is `Q[k] = (A + B) + i·w^k·(A - B)`, and `Q[H - k]` has the conjugates of both
+/// terms. So four elements of `Z` give two of `Q`.
+fn product(z: &mut [C], turns: &[C]) {
+    let (l, h) = (z.len(), z.len() / 2);
+    let factor = C::new(0.0, -0.25 / l as f64);
+    let pair = |z: &[C], k: usize, w: C| {
+        let (front, back) = (z[k], z[(l - k) % l].conj());
+        let (low, high) = (z[h - k], z[h + k].conj());
+        let a = (front * front - back * back) * factor;
+        let b = ((low * low - high * high) * factor).conj();
+        let (sum, turned) = (a + b, (a - b) * w);
+        let times_i = |v: C| C::new(-v.im, v.re);
+        (sum + times_i(turned), sum.conj() + times_i(turned.conj()))
+    };
+    // k = 0 meets H, which lies in the half that is read alone.
+    z[0] = pair(z, 0, turns[0]).0;
+    for k in 1..=h / 2 {
+        let (low, high) = pair(z, k, turns[k]);
+        z[k] = low;
+        z[h - k] = high;
+    }
+}
+
+/// A dtype that signals are stored in.
+trait Element: Copy + Send + Sync {
+    fn wide(self) -> f64;
+    fn narrow(x: f64) -> Self;
+}
+
+macro_rules! element {
+    ($($t:ty: $wide:expr, $narrow:expr;)*) => {$(
+        impl Element for $t {
+            fn wide(self) -> f64 {
+                $wide(self)
+            }
+            fn narrow(x: f64) -> $t {
+                $narrow(x)
+            }
+        }
+    )*};
+}
+
+element! {
+    f64: |x| x, |x| x;
+    f32: f64::from, |x| x as f32;
+    f16: f16::to_f64, f16::from_f64;
+    bf16: bf16::to_f64, bf16::from_f64;
+}
+
+impl Routine for Convolve {
+    fn scratch_bytes(&self) -> usize {
+        self.each * self.threads * size_of::<C>()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        match self.dtype {
+            DType::F64 => self.all::<f64>(pool, args, outs, scratch),
+            DType::F16 => self.all::<f16>(pool, args, outs, scratch),
+            DType::BF16 => self.all::<bf16>(pool, args, outs, scratch),
+            _ => self.all::<f32>(pool, args, outs, scratch),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Products whose operands are computed while they are packed, or packed when the program is loaded.
+
+mod harness;
+
+use compiler::program::{Factor, Step};
+use cpu::Cpu;
+use harness::{Random, close, load, run};
+use ir::{Build, Builder, DType, Graph, Literal, Type, Unary, interp};
+
+fn inputs(g: &Graph) -> Vec<Literal> {
+    let mut r = Random(11);
+    g.input_types().iter().map(|t| r.literal(t)).collect()
+}
+
+/// How many operands are computed, and whether the interpreter agrees.
+fn computed(g: &Graph) -> usize {
+    let x = inputs(g);
+    let want = interp::run(g, &x).unwrap();
+    let mut count = 0;
+    for threads in [1, 2] {
+        let cpu = Cpu::new(threads);
+        let exe = load(&cpu, g, true);
+        let is = |f: &Factor| matches!(f, Factor::Computed(_)) as usize;
+        let products = exe.program().steps.iter();
+        count = products.map(|s| if let Step::Matmul { a, b, .. } = s { is(a) + is(b) } else { 0 }).sum();
+        let narrow = g.output_types().iter().any(|t| t.dtype.size() == 2);
+        close("computed", &run(&cpu, g, &x, true), &want, if narrow { 2e-2 } else { 2e-5 });
+    }
+    count
+}
+
+#[test]
+fn arithmetic_in_front_of_a_product_is_done_while_packing() {
+    // normalised rows times a weight, as in front of every projection of a transformer, on either side
+    let mut b = Builder::new();
+    let (x, r, w, p) = (
+        b.input(DType::F32, &[96, 80]),
+        b.input(DType::F32, &[96]),
+        b.input(DType::F32, &[80]),
+        b.input(DType::F32, &[80, 112]),
+    );
+    let rows = b.broadcast(r, &[96, 80], &[0]).unwrap();
+    let cols = b.broadcast(w, &[96, 80], &[1]).unwrap();
+    let n = b.mul(x, rows).unwrap();
+    let n = b.mul(n, cols).unwrap();
+    let y = b.matmul(n, p).unwrap();
+    let t = b.permute(n, &[1, 0]).unwrap();
+    let z = b.matmul(t, y).unwrap();
+    assert_eq!(computed(&b.finish(&[y, z])), 2);
+
+    // both operands, batched, converted to the product's dtype
+    for narrow in [DType::BF16, DType::F16] {
+        let mut b = Builder::new();
+        let (x, y) = (b.input(DType::F32, &[3, 40, 64]), b.input(DType::F32, &[3, 64, 48]));
+        let (x, y) = (b.cast(x, narrow).unwrap(), b.cast(y, narrow).unwrap());
+        let axes = |list: &[usize]| list.iter().copied().collect();
+        let dot = ir::ops::Dot {
+            lhs_batch: axes(&[0]),
+            rhs_batch: axes(&[0]),
+            lhs_contract: axes(&[2]),
+            rhs_contract: axes(&[1]),
+            acc: DType::F32,
+            out: narrow,
+        };
+        let z = b.emit(dot.into(), &[x, y]).unwrap()[0];
+        assert_eq!(computed(&b.finish(&[z])), 2, "{narrow}");
+    }
+}
+
+#[test]
+fn what_others_read_or_costs_much_is_kept() {
+    let mut b = Builder::new();
+    let (x, p) = (b.input(DType::F32, &[96, 80]), b.input(DType::F32, &[80, 112]));
+    let e = b.unary(Unary::Exp, x).unwrap();
+    let y = b.matmul(e, p).unwrap();
+    let s = b.scale(x, 2.0).unwrap();
+    let z = b.matmul(s, p).unwrap();
+    let t = b.sum(s, &[0]).unwrap();
+    let g = b.finish(&[y, z, t]);
+    assert_eq!(computed(&g), 0);
+}
+
+#[test]
+fn constant_factors_are_packed_ahead() {
+    let mut r = Random(5);
+    for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::F64, 1e-12), (DType::BF16, 2e-2)] {
+        for turned in [false, true] {
+            let shape: &[usize] = if turned { &[130, 70] } else { &[70, 130] };
+            let w = r.literal(&Type::new(dtype, shape));
+            let mut b = Builder::new();
+            let x = b.input(dtype, &[3, 50, 70]);
+            let w = b.constant(w).unwrap();
+            let w = if turned { b.permute(w, &[1, 0]).unwrap() } else { w };
+            let rows = b.reshape(x, &[150, 70]).unwrap();
+            let y = b.matmul(rows, w).unwrap();
+            let g = b.finish(&[y]);
+            let x = inputs(&g);
+            for threads in [1, 2] {
+                close("packed ahead", &run(&Cpu::new(threads), &g, &x, true), &interp::run(&g, &x).unwrap(), tolerance);
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! What the engine says about its work, and checks of values, on demand.
+
+use crate::engine::{Engine, download};
+use crate::error::Error;
+use crate::node::{Node, Work};
+use crate::storage::Stored;
+use crate::{BaseId, engine::Shared};
+use ir::{DType, Graph, Literal, Loc, Op, Type};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+static LEVEL: AtomicU8 = AtomicU8::new(0);
+static NANS: AtomicBool = AtomicBool::new(false);
+static OUTPUT: Mutex<Option<Output>> = Mutex::new(None);
+
+type Output = Box<dyn Fn(&str) + Send>;
+
+/// How much is said, from nothing to everything:
+///
+/// | level | said |
+/// | --- | --- |
+/// | 0 | nothing |
+/// | 1 | what was compiled and how long it took, and on which path loops run |
+/// | 2 | the kernels of each program too |
+/// | 3 | the graph that was compiled too |
+/// | 4 | the steps, buffers and memory of each program too |
+/// | 5 | every op that runs, with its line |
+pub fn set_debug(level: u8) {
+    LEVEL.store(level, Ordering::Relaxed);
+}
+
+/// The level that [`set_debug`] set.
+pub fn debug_level() -> u8 {
+    LEVEL.load(Ordering::Relaxed)
+}
+
+/// Where it is said: by default on standard error.
+pub fn set_debug_output(f: impl Fn(&str) + Send + 'static) {
+    *OUTPUT.lock().unwrap_or_else(|e| e.into_inner()) = Some(Box::new(f));
+}
+
+/// Says something from a level on.
+pub fn say(level: u8, text: impl FnOnce() -> String) {
+    if debug_level() < level {
+        return;
+    }
+    match &*OUTPUT.lock().unwrap_or_else(|e| e.into_inner()) {
+        Some(f) => f(&text()),
+        None => eprintln!("{}", text()),
+    }
+}
+
+/// Whether every computed float is checked. The first op that makes a NaN of numbers is an error that names its line;
+/// it is found inside compiled functions too. This costs time, so it is off by default.
+pub fn set_debug_nans(on: bool) {
+    NANS.store(on, Ordering::Relaxed);
+}
+
+fn has_nan(literal: &Literal) -> bool {
+    literal.ty().dtype.is_float() && literal.scalars().any(|s| s.to_f64().is_nan())
+}
+
+impl Shared {
+    fn literals(&self, values: &[Stored]) -> Option<Vec<Literal>> {
+        values.iter().map(|v| download(&self.dense(v).ok()?).ok()).collect()
+    }
+
+    /// The error of a node that made NaN of numbers, if checks are on.
+    pub(crate) fn made_nan(&self, node: &Node, args: &[Stored], outs: &[Stored]) -> Option<Error> {
+        let is_float = |t: &Type| t.dtype.is_float() && t.dtype != DType::F8E4M3;
+        if !NANS.load(Ordering::Relaxed) || !node.types.iter().any(is_float) {
+            return None;
+        }
+        let outs = self.literals(outs)?;
+        let args = if outs.iter().any(has_nan) { self.literals(args)? } else { return None };
+        if args.iter().any(has_nan) {
+            return None;
+        }
+        let (op, at) = match &node.work {
+            Work::Call(call, _) => {
+                culprit(&call.body, &args).unwrap_or_else(|| ("a compiled call".into(), Loc::Unknown))
+            }
+            _ => (node.name().to_string(), node.at.clone()),
+        };
+        let at = if at == Loc::Unknown { node.at.clone() } else { at };
+        Some(Error::MadeNan { op, at })
+    }
+}
+
+/// The first op of a graph that gives NaN for operands without one, by the interpreter.
+fn culprit(graph: &Graph, inputs: &[Literal]) -> Option<(String, Loc)> {
+    let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
+    for (&v, x) in graph.inputs().iter().zip(inputs) {
+        values[v.0 as usize] = Some(x.clone());
+    }
+    for node in graph.nodes() {
+        let args: Vec<Literal> = node.args.iter().map(|a| values[a.0 as usize].clone()).collect::<Option<_>>()?;
+        let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
+        let outs = ir::interp::eval(&node.op, &args, &types).ok()?;
+        if outs.iter().any(has_nan) && !args.iter().any(has_nan) {
+            let inside = match &node.op {
+                Op::Call(call) => culprit(&call.body, &args),
+                Op::Remat(r) => culprit(&r.body, &args),
+                _ => None,
+            };
+            return inside.or_else(|| Some((node.op.name().to_string(), node.loc.clone())));
+        }
+        for (&v, out) in node.outs.iter().zip(outs) {
+            values[v.0 as usize] = Some(out);
+        }
+    }
+    None
+}
+
+/// A tensor's memory, or its memory to be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Live {
+    /// What holds it: tensors that share memory share this.
+    pub base: BaseId,
+    /// What it is.
+    pub ty: Type,
+    /// Where it was made.
+    pub at: Loc,
+    /// How many tensors refer to it.
+    pub handles: usize,
+}
+
+impl Engine {
+    /// Everything that some tensor refers to.
+    pub fn live(&self) -> Vec<Live> {
+        self.shared.drain_finalize_queue();
+        let state = self.shared.state();
+        let live = |(base, b): (BaseId, &crate::BaseEntry)| Live {
+            base,
+            ty: b.ty.clone(),
+            at: b.made.clone(),
+            handles: b.pins,
+        };
+        state.bases.iter().map(live).collect()
+    }
+
+    /// Names of the devices, in order.
+    pub fn devices(&self) -> Vec<String> {
+        self.shared.devices.iter().map(|d| d.pool.backend.name()).collect()
+    }
+}

@@ -1,0 +1,56 @@
+//! Attention over packed sequences: each meets its own tokens alone, and nothing is padded.
+
+use super::Lowering;
+use crate::error::Result;
+use ir::composites::attention::{Attention, attention};
+use ir::{Build, Builder, DType, Literal, Type, Value};
+
+impl Lowering {
+    /// `q`, `k`, `v`: `[tokens, width]`.
+    pub(super) fn attention(&mut self, qkv: &[Value], heads: usize, lengths: &[usize]) -> Result<Value> {
+        let wide = self.numerics.matmul_in_f64;
+        let b = &mut self.builder;
+        let ty = b.ty(qkv[0]);
+        if !wide && ty.dtype != DType::F64 {
+            // One composite, which the backend takes as a whole: a query sees keys of its own segment.
+            let segments: Vec<i32> =
+                lengths.iter().enumerate().flat_map(|(s, &n)| std::iter::repeat_n(s as i32, n)).collect();
+            let t = Type::new(DType::I32, &[ty.shape[0]]);
+            let s = b.constant(Literal::new(&t.shape, &segments))?;
+            return by_head(b, qkv, heads, Some((s, t)));
+        }
+        // In f64 it is inlined, and would have all scores at once: so sequence by sequence.
+        let mut parts = Vec::new();
+        let mut at = 0;
+        for &n in lengths.iter().filter(|n| **n > 0) {
+            let mut own = Vec::with_capacity(3);
+            for &v in qkv {
+                let rows = b.slice_axis(v, 0, at, at + n)?;
+                own.push(b.cast(rows, DType::F64)?);
+            }
+            let y = by_head(b, &own, heads, None)?;
+            parts.push(b.cast(y, ty.dtype)?);
+            at += n;
+        }
+        Ok(b.concat(&parts, 0)?)
+    }
+}
+
+fn by_head(b: &mut Builder, qkv: &[Value], heads: usize, segments: Option<(Value, Type)>) -> Result<Value> {
+    let (tokens, width) = (b.ty(qkv[0]).shape[0], b.ty(qkv[0]).shape[1]);
+    let mut args = Vec::with_capacity(5);
+    for &v in qkv {
+        let split = b.reshape(v, &[tokens, heads, width / heads])?;
+        args.push(b.permute(split, &[1, 0, 2])?);
+    }
+    let ty = b.ty(args[0]);
+    let mut options = Attention::default();
+    if let Some((s, t)) = segments {
+        args.extend([s, s]);
+        options.segments = Some((t.clone(), t));
+    }
+    let op = attention(&ty, &ty, &ty, &options)?;
+    let y = b.emit(op.into(), &args)?[0];
+    let y = b.permute(y, &[1, 0, 2])?;
+    Ok(b.reshape(y, &[tokens, width])?)
+}
