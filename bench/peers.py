@@ -79,6 +79,8 @@ class Torch:
             return self.cnn(), 1
         if name in LLAMAS:
             return self.llama(*LLAMAS[name]), 1
+        if name == "decode_small" and wrap is not torch.compile:
+            return self.decode(*LLAMAS["train_small"][:5]), 1
         if name in EAGER and wrap is not torch.compile:
             if name == "eager_train_tiny":
                 return self.llama(*LLAMAS["train_tiny"]), 1
@@ -94,6 +96,45 @@ class Torch:
         for _ in range(500):
             z = z * y + x
         return z
+
+    def decode(self, vocab, width, layers, heads, hidden, prompt=128, new=128):
+        """Reads a prompt and writes as many tokens again, the best each time, with a cache of fixed size."""
+        torch, nn, F = self.torch, self.torch.nn, self.torch.nn.functional
+        dim, total = width // heads, prompt + new
+        angles = torch.outer(torch.arange(total).float(), 10000 ** (-torch.arange(0, dim, 2).float() / dim))
+        cos, sin = angles.cos(), angles.sin()
+        weight = lambda *shape: torch.randn(*shape) * 0.02
+        embed, last = weight(vocab, width), torch.ones(width)
+        blocks = [dict(n1=torch.ones(width), n2=torch.ones(width), qkv=weight(3 * width, width),
+                       out=weight(width, width), up=weight(2 * hidden, width), down=weight(width, hidden),
+                       k=torch.zeros(1, heads, total, dim), v=torch.zeros(1, heads, total, dim)) for _ in range(layers)]
+
+        def rotate(t, start):
+            a, b = t.chunk(2, -1)
+            c, s = cos[start:start + t.shape[2]], sin[start:start + t.shape[2]]
+            return torch.cat([a * c - b * s, a * s + b * c], -1)
+
+        def forward(ids, start):
+            x, n = embed[ids], ids.shape[1]
+            for w in blocks:
+                parts = F.linear(F.rms_norm(x, (width,), w["n1"], 1e-6), w["qkv"])
+                q, k, v = parts.view(1, n, 3, heads, dim).permute(2, 0, 3, 1, 4)
+                w["k"][:, :, start:start + n] = rotate(k, start)
+                w["v"][:, :, start:start + n] = v
+                mixed = F.scaled_dot_product_attention(
+                    rotate(q, start), w["k"][:, :, :start + n], w["v"][:, :, :start + n], is_causal=n > 1)
+                x = x + F.linear(mixed.transpose(1, 2).reshape(1, n, width), w["out"])
+                gate, up = F.linear(F.rms_norm(x, (width,), w["n2"], 1e-6), w["up"]).chunk(2, -1)
+                x = x + F.linear(F.silu(gate) * up, w["down"])
+            return F.linear(F.rms_norm(x[:, -1], (width,), last, 1e-6), embed)
+
+        def run():
+            ids, start = (torch.arange(prompt) * 29 % vocab)[None], 0
+            for _ in range(new):
+                best = forward(ids, start).argmax(-1, keepdim=True)
+                start, ids = start + ids.shape[1], best
+
+        return self.no_grad(run)
 
     def no_grad(self, run):
         def inner():

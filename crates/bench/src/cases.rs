@@ -31,6 +31,7 @@ pub(crate) const NAMES: &[&str] = &[
     "train_cnn_32x3x32x32",
     "train_tiny",
     "train_small",
+    "decode_small",
     "compile_layers2",
     "compile_layers6",
     "compile_layers12",
@@ -89,10 +90,46 @@ fn compile_time(cpu: &Cpu, case: &str, layers: usize, reps: usize) -> Result<Str
     Ok(format!("{{\"case\": {case:?}, \"s\": {:e}, \"nodes\": {nodes}, \"steps\": {steps}}}", times[reps / 2]))
 }
 
+/// The small Llama reads 128 tokens and writes 128, with its cache; compiling doesn't count.
+fn decode(cpu: &Cpu, case: &str, reps: usize) -> Result<String> {
+    let sizes = [
+        ("vocab_size", models::SMALL.vocab),
+        ("d_model", models::SMALL.width),
+        ("n_layers", models::SMALL.layers),
+        ("heads", models::SMALL.heads),
+        ("kv_heads", models::SMALL.heads),
+        ("d_ff", models::SMALL.hidden),
+        ("max_seq", 256),
+    ];
+    let mut given: BTreeMap<String, lang::consteval::Value> =
+        sizes.iter().map(|(name, n)| (name.to_string(), lang::consteval::Value::int(*n as i64))).collect();
+    given.insert("tied".into(), lang::consteval::Value::bool(true));
+    let broken = |e: ::models::Error| fail(&e.to_string());
+    let architecture = ::models::Architecture::of_library("llama", given).map_err(broken)?;
+    let model = ::models::Model::fresh(architecture, F, 1).map_err(broken)?;
+    let prompt: Vec<i32> = (0..128).map(|i| i * 29 % models::SMALL.vocab as i32).collect();
+    let mut times = Vec::with_capacity(reps);
+    let (mut first, mut rate) = (0.0, 0.0);
+    for _ in 0..reps {
+        let found = model.generate(&prompt, 128, cpu).map_err(broken)?;
+        let (read, rest) = (found.prompt.as_secs_f64(), found.rest.as_secs_f64());
+        times.push(read + rest);
+        (first, rate) = (read, 127.0 / rest);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(format!(
+        "{{\"case\": {case:?}, \"s\": {:e}, \"first_s\": {first:.4}, \"tokens_per_s\": {rate:.0}}}",
+        times[reps / 2]
+    ))
+}
+
 /// Times a case and writes the answer.
 pub(crate) fn answer(cpu: &Cpu, case: &str, reps: usize, known: &mut BTreeMap<String, Known>) -> Result<String> {
     if let Some(layers) = case.strip_prefix("compile_layers").and_then(|n| n.parse::<usize>().ok()) {
         return compile_time(cpu, case, layers.clamp(1, 1000), reps);
+    }
+    if case == "decode_small" {
+        return decode(cpu, case, reps);
     }
     if !known.contains_key(case) {
         let (graph, inner, classes) = graph(case).ok_or_else(|| fail("there is no such case; --list names them"))?;

@@ -65,3 +65,65 @@ fn written_and_derived_backward_agree() {
     assert!(worst < 1e-10, "{worst}");
     assert!(gradients[0].iter().any(|g| g.abs() > 1e-3));
 }
+
+/// Hook points of the library, and the same model as a scan over stacked parameters, with checkpoints in it.
+#[test]
+fn llama_has_hook_points_and_may_be_a_scan() {
+    let program = load("std/models/llama");
+    let item = program.export(0, "Llama").expect("the model");
+    let mut given =
+        sizes(&[("vocab_size", 11), ("d_model", 8), ("n_layers", 3), ("heads", 2), ("kv_heads", 1), ("d_ff", 12)]);
+    let ids = Type::new(DType::I32, &[2, 5]);
+    let mut all = Vec::new();
+    for (scan, checkpoint) in [(false, false), (true, false), (true, true)] {
+        given.insert("checkpoint".into(), Value::bool(checkpoint));
+        let hooks = lang::lower::Hooks::new()
+            .observe("AfterQKVProjection")
+            .rewrite("AfterEmbedding", 0, |b, x, _| ir::Build::scale(b, x, 1.5));
+        let options = Options { dtype: DType::F64, scan, hooks, ..Options::default() };
+        let lowered = lower(&program, item, &given, std::slice::from_ref(&ids), &options)
+            .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
+        let points = ["AfterAttnOutProjection", "AfterEmbedding", "AfterMLPDownProjection", "AfterMLPUpProjection"];
+        assert_eq!(lowered.points[..4], points);
+        // The same numbers in every layer, so that stacked and single parameters agree.
+        let inputs: Vec<Literal> = lowered
+            .graph
+            .input_types()
+            .iter()
+            .enumerate()
+            .map(|(i, ty)| {
+                let stacked = lowered.params.get(i).is_some_and(|p| p.path.contains("[*]"));
+                let path = lowered.params.get(i).map_or("", |p| &p.path);
+                let seed = path.rsplit('.').next().unwrap_or("").len() + 3 * path.matches("mlp").count();
+                let rows = if stacked { ty.numel() / ty.shape[0] } else { ty.numel().max(1) };
+                Literal::from_fn(ty.clone(), |j| match ty.dtype.is_int() {
+                    true => Scalar::from_i64(ty.dtype, ((j * 7) % 11) as i64),
+                    false => Scalar::from_f64(ty.dtype, (((j % rows) * 31 + seed * 17) % 23) as f64 / 23.0 - 0.45),
+                })
+            })
+            .collect();
+        let wrt: Vec<usize> =
+            (0..lowered.params.len()).filter(|&i| !lowered.params[i].path.contains("blocks")).collect();
+        let back = transform::vjp(&lowered.graph, &wrt).expect("differentiable");
+        let mut inputs = inputs;
+        for (k, ty) in back.input_types()[inputs.len()..].iter().enumerate() {
+            // Only the logits count; layers are watched together or one by one.
+            inputs.push(if k == 0 {
+                sample(ty, 5)
+            } else {
+                Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, 0.0))
+            });
+        }
+        let outs = interp::run(&back, &inputs).expect("runs");
+        let seen: Vec<f64> = outs[1..lowered.graph.outputs().len()].iter().flat_map(|l| l.to_vec::<f64>()).collect();
+        assert_eq!(seen.len(), 3 * 2 * 5 * 16);
+        let rest: Vec<f64> = outs[lowered.graph.outputs().len()..].iter().flat_map(|l| l.to_vec::<f64>()).collect();
+        all.push([outs[0].to_vec::<f64>(), seen, rest].concat());
+    }
+    for other in &all[1..] {
+        assert_eq!(other.len(), all[0].len());
+        let worst = (all[0].iter().zip(other)).fold(0f64, |m, (a, b)| m.max((a - b).abs()));
+        assert!(worst < 1e-9, "{worst}");
+    }
+    assert!(all[0].iter().any(|x| x.abs() > 1e-3));
+}

@@ -126,9 +126,13 @@ impl Architecture {
 
     /// The forward graph for a batch of sequences, or one step of decoding with caches.
     pub fn lower(&self, batch: usize, steps: usize, dtype: DType, decode: Option<usize>) -> Result<Lowered> {
-        let options = Options { dtype, decode, ..Options::default() };
+        self.lower_with(batch, steps, &Options { dtype, decode, ..Options::default() })
+    }
+
+    /// The same with everything chosen: hooks, probes, stacked parameters.
+    pub fn lower_with(&self, batch: usize, steps: usize, options: &Options) -> Result<Lowered> {
         let ids = Type::new(DType::I32, &[batch, steps]);
-        lower(&self.program, self.item, &self.given, &[ids], &options)
+        lower(&self.program, self.item, &self.given, &[ids], options)
             .map_err(|found| Error::Language(render_all(&self.program.sources, &[*found], Style::Plain)))
     }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use half::{bf16, f16};
-use ir::DType;
+use ir::{DType, Scalar};
 use memmap2::Mmap;
 use safetensors::{Dtype, SafeTensors};
 use serde_json::Value as Json;
@@ -97,19 +97,19 @@ impl Checkpoint {
 impl Stored<'_> {
     /// The elements as f32.
     pub(crate) fn floats(&self, name: &str) -> Result<Vec<f32>> {
-        let pairs = || self.bytes.chunks_exact(2).map(|b| u16::from_le_bytes([b[0], b[1]]));
+        if let Some(dtype) = dtype_of(self.dtype) {
+            return Ok(from_bytes(self.bytes, dtype));
+        }
         Ok(match self.dtype {
-            Dtype::F32 => {
-                let words = self.bytes.chunks_exact(4);
-                words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
-            }
-            Dtype::BF16 => pairs().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
-            Dtype::F16 => pairs().map(|bits| f16::from_bits(bits).to_f32()).collect(),
+            // Powers of two: an exponent alone.
+            Dtype::F8_E8M0 => self.bytes.iter().map(|&e| if e == 255 { f32::NAN } else { power(e) }).collect(),
+            // Two elements a byte, the lower half first.
+            Dtype::F4 => self.bytes.iter().flat_map(|b| [fp4(b & 15), fp4(b >> 4)]).collect(),
             other => {
                 return Err(Error::Tensor {
                     path: self.path.to_path_buf(),
                     tensor: name.to_string(),
-                    expected: "F32, BF16 or F16".into(),
+                    expected: "a dtype whose elements are whole bytes, or F4".into(),
                     found: format!("{other:?}"),
                 });
             }
@@ -117,12 +117,71 @@ impl Stored<'_> {
     }
 }
 
+/// The dtype of a stored tensor, where the graph has it too.
+pub(crate) fn dtype_of(stored: Dtype) -> Option<DType> {
+    Some(match stored {
+        Dtype::BOOL => DType::Bool,
+        Dtype::I8 => DType::I8,
+        Dtype::I16 => DType::I16,
+        Dtype::I32 => DType::I32,
+        Dtype::I64 => DType::I64,
+        Dtype::U8 => DType::U8,
+        Dtype::U16 => DType::U16,
+        Dtype::U32 => DType::U32,
+        Dtype::U64 => DType::U64,
+        Dtype::F8_E4M3 => DType::F8E4M3,
+        Dtype::F8_E5M2 => DType::F8E5M2,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F32 => DType::F32,
+        Dtype::F64 => DType::F64,
+        _ => return None,
+    })
+}
+
+/// How a dtype is stored.
+pub(crate) fn stored_as(dtype: DType) -> Dtype {
+    match dtype {
+        DType::Bool => Dtype::BOOL,
+        DType::I8 => Dtype::I8,
+        DType::I16 => Dtype::I16,
+        DType::I32 => Dtype::I32,
+        DType::I64 => Dtype::I64,
+        DType::U8 => Dtype::U8,
+        DType::U16 => Dtype::U16,
+        DType::U32 => Dtype::U32,
+        DType::U64 => Dtype::U64,
+        DType::F8E4M3 => Dtype::F8_E4M3,
+        DType::F8E5M2 => Dtype::F8_E5M2,
+        DType::F16 => Dtype::F16,
+        DType::BF16 => Dtype::BF16,
+        DType::F32 => Dtype::F32,
+        DType::F64 => Dtype::F64,
+    }
+}
+
+/// 2^(e - 127).
+fn power(e: u8) -> f32 {
+    2f32.powi(i32::from(e) - 127)
+}
+
+/// Sign, two bits of exponent, one of mantissa.
+fn fp4(bits: u8) -> f32 {
+    const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let magnitude = MAGNITUDES[usize::from(bits & 7)];
+    if bits & 8 == 0 { magnitude } else { -magnitude }
+}
+
 /// Floats as bytes of a dtype.
 pub(crate) fn to_bytes(values: &[f32], dtype: DType) -> Vec<u8> {
     match dtype {
         DType::BF16 => values.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
         DType::F16 => values.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
-        _ => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        DType::F32 => values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        _ => {
+            let bits = values.iter().map(|x| Scalar::from_f64(dtype, f64::from(*x)).bits().to_le_bytes());
+            bits.flat_map(|bytes| bytes.into_iter().take(dtype.size())).collect()
+        }
     }
 }
 
@@ -132,9 +191,14 @@ pub(crate) fn from_bytes(bytes: &[u8], dtype: DType) -> Vec<f32> {
     match dtype {
         DType::BF16 => pairs().map(|bits| bf16::from_bits(bits).to_f32()).collect(),
         DType::F16 => pairs().map(|bits| f16::from_bits(bits).to_f32()).collect(),
-        _ => {
+        DType::F32 => {
             let words = bytes.chunks_exact(4);
             words.map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        }
+        _ => {
+            let words = bytes.chunks_exact(dtype.size());
+            let bits = words.map(|b| b.iter().rev().fold(0u64, |all, byte| all << 8 | u64::from(*byte)));
+            bits.map(|bits| Scalar::from_bits(dtype, bits).to_f64() as f32).collect()
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Writing a HuggingFace directory: the tensors under their names, in the dtypes they came in.
 
-use crate::checkpoint::{from_bytes, to_bytes};
+use crate::checkpoint::{dtype_of, from_bytes, stored_as, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::model::Model;
 use ir::DType;
-use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,11 +17,8 @@ impl Model {
         for ((param, pieces), bytes) in self.params.iter().zip(&self.pieces).zip(&self.weights) {
             let values = from_bytes(bytes, self.dtype);
             for piece in pieces {
-                let dtype = match piece.stored {
-                    Dtype::BF16 => DType::BF16,
-                    Dtype::F16 => DType::F16,
-                    _ => DType::F32,
-                };
+                // Formats that are only read come back as f32.
+                let dtype = dtype_of(piece.stored).unwrap_or(DType::F32);
                 tensors.push(NamedTensor {
                     name: piece.tensor.clone(),
                     shape: piece.shape.clone(),
@@ -40,14 +36,7 @@ impl Model {
 pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
     let mut views = Vec::new();
     for tensor in tensors {
-        let dtype = match tensor.dtype {
-            DType::BF16 => Dtype::BF16,
-            DType::F16 => Dtype::F16,
-            DType::I32 => Dtype::I32,
-            DType::F64 => Dtype::F64,
-            _ => Dtype::F32,
-        };
-        let view = TensorView::new(dtype, tensor.shape.clone(), &tensor.bytes);
+        let view = TensorView::new(stored_as(tensor.dtype), tensor.shape.clone(), &tensor.bytes);
         views.push((tensor.name.clone(), view.map_err(|e| fault(path, format!("{}: {e:?}", tensor.name)))?));
     }
     // transformers asks for the format before it reads.

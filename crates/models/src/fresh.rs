@@ -7,7 +7,7 @@ use crate::mapping::{Part, Slice, Sources, sources};
 use crate::model::{Model, Piece};
 use crate::random::Random;
 use ir::DType;
-use lang::lower::Parameter;
+use lang::lower::{Init, Parameter};
 use safetensors::Dtype;
 
 impl Model {
@@ -31,6 +31,11 @@ impl Model {
 /// First values of a parameter, by its name and rank.
 fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &mut Random) -> Vec<f32> {
     let n = param.ty.numel();
+    match param.init {
+        Init::Zeros => return vec![0.0; n],
+        Init::Ones => return vec![1.0; n],
+        Init::Usual => {}
+    }
     let last = param.path.rsplit('.').next().unwrap_or(&param.path);
     let owner = param.path.rsplit('.').nth(1).unwrap_or("");
     match (last, param.ty.rank()) {

@@ -16,6 +16,8 @@ pub struct Generation {
     pub ids: Vec<i32>,
     /// From the call to the first token, compiling included.
     pub first: Duration,
+    /// Running the prompt, without compiling.
+    pub prompt: Duration,
     /// Running all tokens after the first, without compiling.
     pub rest: Duration,
 }
@@ -48,7 +50,7 @@ impl Model {
         let capacity = (length + max_new).next_multiple_of(BLOCK);
         let params = upload(backend, &self.weights)?;
         let mut ids = Vec::new();
-        let (mut first, mut rest) = (Duration::ZERO, Duration::ZERO);
+        let (mut first, mut ran, mut rest) = (Duration::ZERO, Duration::ZERO, Duration::ZERO);
         let mut step = self.decoder(length, capacity, backend, &params)?;
         let mut input = prompt.to_vec();
         let mut position = 0;
@@ -60,7 +62,7 @@ impl Model {
             position += input.len();
             ids.push(id);
             if ids.len() == 1 {
-                first = started.elapsed();
+                (first, ran) = (started.elapsed(), from.elapsed());
                 if length > 1 && max_new > 1 {
                     let mut next = self.decoder(1, capacity, backend, &params)?;
                     next.take_caches(&mut step);
@@ -74,7 +76,7 @@ impl Model {
             }
             input = vec![id];
         }
-        Ok(Generation { ids, first, rest })
+        Ok(Generation { ids, first, prompt: ran, rest })
     }
 
     /// A program that appends `steps` tokens to a cache.

@@ -109,3 +109,98 @@ fn a_config_without_a_model_says_which_there_are() {
     std::fs::write(&path, "{").expect("written");
     check(&copy.error(), &["config.json", "JSON"]);
 }
+
+/// A header that says this much, and these bytes behind it.
+fn raw(header: &str, data: &[u8]) -> Vec<u8> {
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(header.as_bytes());
+    bytes.extend(data);
+    bytes
+}
+
+#[test]
+fn malformed_headers_are_refused() {
+    let copy = Copy::new("malformed");
+    let path = copy.0.join("model.safetensors");
+    let one = |dtype: &str, shape: &str, offsets: &str| {
+        format!("{{\"a\":{{\"dtype\":\"{dtype}\",\"shape\":{shape},\"data_offsets\":{offsets}}}}}")
+    };
+    let cases = [
+        raw("{", &[]),
+        raw("[]", &[]),
+        raw("{\"a\":1}", &[]),
+        raw(&one("F31", "[1]", "[0,4]"), &[0; 4]),
+        raw(&one("F32", "[2]", "[0,4]"), &[0; 4]),
+        raw(&one("F32", "[1]", "[4,0]"), &[0; 4]),
+        raw(&one("F32", "[1]", "[0,4]"), &[0; 3]),
+        raw(&one("F32", "[1]", "[0,4]"), &[0; 9]),
+        raw(&one("F32", "[1]", "[8,12]"), &[0; 12]),
+        raw(&one("F32", "[-1]", "[0,4]"), &[0; 4]),
+        raw(&one("F32", "[18446744073709551615,4]", "[0,4]"), &[0; 4]),
+        u64::MAX.to_le_bytes().to_vec(),
+        [0xff; 64].to_vec(),
+    ];
+    for (i, bytes) in cases.iter().enumerate() {
+        std::fs::write(&path, bytes).expect("written");
+        let found = copy.error();
+        assert!(found.contains("model.safetensors") && found.contains("not safetensors"), "case {i}: {found}");
+    }
+}
+
+#[test]
+fn an_index_that_lies_is_refused() {
+    let copy = Copy::new("index");
+    let index = copy.0.join("model.safetensors.index.json");
+    std::fs::rename(copy.0.join("model.safetensors"), copy.0.join("part.safetensors")).expect("moved");
+    for (text, word) in [
+        ("{", "JSON"),
+        ("{}", "weight_map"),
+        (r#"{"weight_map": {"a": "../part.safetensors"}}"#, "outside"),
+        (r#"{"weight_map": {"a": "nowhere.safetensors"}}"#, "nowhere.safetensors"),
+    ] {
+        std::fs::write(&index, text).expect("written");
+        check(&copy.error(), &[word]);
+    }
+}
+
+/// Small whole numbers are the same in every dtype: the model is the same, and so are the bytes after an export.
+#[test]
+fn tensors_of_every_dtype_are_read_and_written_back() {
+    let copy = Copy::new("dtypes");
+    copy.rewrite(|list| {
+        for (k, tensor) in list.iter_mut().enumerate() {
+            let n = tensor.bytes.len() / 4;
+            tensor.bytes = (0..n).flat_map(|i| f32::from(((i * 7 + k * 3) % 2) as u8).to_le_bytes()).collect();
+        }
+    });
+    let expected = Model::load(&copy.0, DType::F32).expect("loads");
+    let values = |model: &Model| {
+        let found = model.evaluate(&[vec![1, 5, 7]], None, &cpu::Cpu::new(1)).expect("runs");
+        found.logits.floats()
+    };
+    let logits = values(&expected);
+    assert!(logits.iter().all(|x| x.is_finite()));
+    copy.rewrite(|list| {
+        for (k, tensor) in list.iter_mut().enumerate() {
+            let dtype = DType::ALL[k % DType::ALL.len()];
+            let words = tensor.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+            let bits = words.map(|x| ir::Scalar::from_f64(dtype, f64::from(x)).bits().to_le_bytes());
+            tensor.bytes = bits.flat_map(|b| b.into_iter().take(dtype.size())).collect();
+            tensor.dtype = dtype;
+        }
+    });
+    let model = Model::load(&copy.0, DType::F32).expect("loads");
+    assert_eq!(values(&model), logits);
+    let out = copy.0.join("out");
+    model.export(&out).expect("exports");
+    let read = |dir: &Path| std::fs::read(dir.join("model.safetensors")).expect("a file");
+    let (before, after) = (read(&copy.0), read(&out));
+    let (before, after) =
+        (safetensors::SafeTensors::deserialize(&before), safetensors::SafeTensors::deserialize(&after));
+    let (before, after) = (before.expect("safetensors"), after.expect("safetensors"));
+    assert_eq!(before.len(), after.len());
+    for (name, view) in before.tensors() {
+        let again = after.tensor(&name).expect("the same names");
+        assert_eq!((view.dtype(), view.shape(), view.data()), (again.dtype(), again.shape(), again.data()), "{name}");
+    }
+}

@@ -113,6 +113,33 @@ fn shards_give_the_same_model() {
     let _ = std::fs::remove_dir_all(&out);
 }
 
+/// In bf16 every step rounds, and where it rounds is a choice: our logits must lie as near to those of f32 as the ones
+/// that transformers computes in bf16, give or take.
+#[test]
+fn bf16_is_as_good_as_that_of_transformers() {
+    for name in ["llama", "qwen3", "gemma", "gpt2", "mixtral", "mamba"] {
+        let dir = folder(name);
+        let read = |file: &str| std::fs::read(dir.join(file)).expect("golden tensors");
+        let (exact, rounded) = (read("expected.safetensors"), read("bf16.safetensors"));
+        let tensor = |bytes: &[u8], name: &str| {
+            let all = SafeTensors::deserialize(bytes).expect("golden tensors");
+            floats(all.tensor(name).expect("a tensor").data())
+        };
+        let json: Json = serde_json::from_slice(&read("expected.json")).expect("golden ids");
+        let ids: Vec<Vec<i32>> = json["ids"].as_array().expect("rows").iter().map(ints).collect();
+        let model = Model::load(&dir, DType::BF16).unwrap_or_else(|e| panic!("{e}"));
+        let found = model.evaluate(&ids, Some(&ids), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
+        let (logits, exact_logits) = (found.logits.floats(), tensor(&exact, "logits"));
+        let theirs = difference(&tensor(&rounded, "logits"), &exact_logits);
+        let ours = difference(&logits, &exact_logits);
+        let size = largest(&exact_logits);
+        assert!(ours < 2.0 * theirs + 0.01 * size, "{name}: {ours}, transformers {theirs}, of {size}");
+        let loss = found.loss.expect("labels were given").floats()[0];
+        let expected = tensor(&rounded, "loss")[0];
+        assert!((loss - expected).abs() < 0.02 * expected, "{name}: loss {loss}, transformers {expected}");
+    }
+}
+
 macro_rules! models {
     ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
 }

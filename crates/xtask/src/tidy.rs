@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("vsla", &["ir", "transform", "compiler", "cpu"]),
     ("vsla-capi", &["vsla", "ir", "compiler", "cpu"]),
     ("lang", &["ir", "transform", "compiler"]),
+    ("include", &["lang"]),
     ("models", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang"]),
     ("cli", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
     ("oracle", &["ir", "transform"]),
