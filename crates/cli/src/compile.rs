@@ -4,12 +4,14 @@ use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
 use crate::check::{draw, findings};
 use crate::run::{load_program, threads};
-use ir::{DType, Literal, Scalar, Type};
+use crate::schedule;
+use ir::{DType, Type};
 use lang::Diagnostic;
-use lang::ast::{DeclKind, TypeKind};
+use lang::ast::{ConfigValue, DeclKind, Param, SectionKind, TypeKind};
 use lang::consteval::Value;
 use lang::lower::{Lowered, Options, lower};
 use lang::resolve::{ItemRef, ModuleView, Program};
+use lang::verify::Failure;
 use serde_json::json;
 use std::collections::BTreeMap;
 
@@ -169,7 +171,19 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
             let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
             println!("{}", program.map_err(|e| Usage(e.to_string()))?);
         }
-        other => return Err(Usage(format!("`--emit {other}` is not known: graph, schema or program"))),
+        "schedule" => {
+            let cpu = cpu::Cpu::new(threads());
+            let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
+            let name = target.program.decl(target.item).map_or("", |decl| &decl.name.name);
+            println!("{:#}", schedule::json(name, &lowered, &program.map_err(|e| Usage(e.to_string()))?));
+        }
+        "config" => println!("{:#}", config(&target)),
+        "metadata" => println!("{:#}", metadata(&target, &lowered)),
+        other => {
+            return Err(Usage(format!(
+                "`--emit {other}` is not known: graph, schedule, schema, config, metadata or program"
+            )));
+        }
     }
     Ok(Outcome::Clean)
 }
@@ -183,6 +197,61 @@ fn schema(lowered: &Lowered) -> Vec<serde_json::Value> {
             })
         })
         .collect()
+}
+
+/// Which field of `config.json` gives which parameter, and what a parameter is without one.
+fn config(target: &Target) -> serde_json::Value {
+    let view = ModuleView::new(&target.program, target.item);
+    let text = |span: lang::Span| target.program.sources.slice(span).to_string();
+    let mut fields = serde_json::Map::new();
+    let mut architecture = serde_json::Value::Null;
+    let sections = target.program.decl(target.item).map_or(&[][..], |decl| &decl.sections);
+    for section in sections {
+        let SectionKind::HfConfig(entries) = &section.kind else { continue };
+        for entry in entries {
+            match &entry.value {
+                ConfigValue::Expr(expr) if entry.key.name == "architecture" => {
+                    architecture = text(expr.span).trim_matches('"').into();
+                }
+                ConfigValue::Map(pairs) => {
+                    for pair in pairs {
+                        if let ConfigValue::Expr(expr) = &pair.value {
+                            fields.insert(pair.key.name.clone(), text(expr.span).into());
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    let header = view.iter().flat_map(|view| &view.header).filter_map(|param| match param {
+        Param::Named { name, ty, default, .. } => Some(json!({
+            "name": name.name,
+            "type": ty.as_ref().map(|ty| text(ty.span)),
+            "default": default.as_ref().map(|default| text(default.span)),
+            "field": fields.get(&name.name),
+        })),
+        Param::Elided(_) => None,
+    });
+    json!({ "architecture": architecture, "parameters": header.collect::<Vec<_>>() })
+}
+
+/// Shapes, dtypes, points of hooks and what else a runtime wants to know.
+fn metadata(target: &Target, lowered: &Lowered) -> serde_json::Value {
+    let tensor =
+        |name: &String, ty: &Type| json!({ "name": name, "shape": ty.shape.to_vec(), "dtype": ty.dtype.to_string() });
+    let inputs = lowered.inputs.iter().zip(&target.inputs).map(|(name, ty)| tensor(name, ty));
+    let outputs = lowered.graph.output_types();
+    let outputs = lowered.outputs.iter().zip(&outputs).map(|(name, ty)| tensor(name, ty));
+    json!({
+        "name": target.program.decl(target.item).map_or("", |decl| &decl.name.name),
+        "inputs": inputs.collect::<Vec<_>>(),
+        "outputs": outputs.collect::<Vec<_>>(),
+        "parameters": lowered.params.iter().map(|p| p.ty.numel()).sum::<usize>(),
+        "tied": lowered.tied,
+        "hook_points": lowered.points,
+        "profiles": lowered.profiled,
+    })
 }
 
 pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
@@ -207,86 +276,87 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     let plan = |graph: &ir::Graph| compiler::compile(graph, &cpu, &compiler::Options::default());
     let forward = plan(&lowered.graph).map_err(|e| Usage(e.to_string()))?;
     println!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena);
+    let mut outcome = Outcome::Clean;
     let wrt: Vec<usize> = (0..lowered.params.len()).filter(|&i| lowered.params[i].trainable).collect();
     if !wrt.is_empty() {
         let back = transform_vjp(&lowered.graph, &wrt).map_err(|e| Usage(e.to_string()))?;
         let back = plan(&back).map_err(|e| Usage(e.to_string()))?;
         println!("  and backward {} steps, {} bytes of activations and workspace", back.steps.len(), back.arena);
     }
-    Ok(Outcome::Clean)
+    for point in &lowered.points {
+        println!("  hook         {point}");
+    }
+    for line in &lowered.trace {
+        println!("  trace        {line}");
+    }
+    if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
+        let (_, notes) =
+            compiler::explain(&lowered.graph, &cpu, &compiler::Options::default()).map_err(|e| Usage(e.to_string()))?;
+        outcome = fused(&lowered, &notes);
+    }
+    Ok(outcome)
+}
+
+/// How many steps each marked statement became; one that had to be a single step and isn't is a mistake.
+fn fused(lowered: &Lowered, notes: &compiler::Explanation) -> Outcome {
+    let steps = |inside: &dyn Fn(&str) -> bool| -> usize {
+        let hits = notes.notes.iter().filter(|note| {
+            let places = note.fused.iter().chain([&note.what]);
+            places.filter_map(|line| line.rsplit_once(" at ")).any(|(_, place)| inside(place))
+        });
+        let numbers: std::collections::BTreeSet<&str> = hits.map(|note| note.step.as_str()).collect();
+        numbers.len()
+    };
+    for name in &lowered.profiled {
+        let marker = format!("[{name}] ");
+        println!("  profile      {name}: {} steps", steps(&|place| place.starts_with(&marker)));
+    }
+    let mut outcome = Outcome::Clean;
+    for fusion in &lowered.fusions {
+        let count = steps(&|place| {
+            let place = place.split_once("] ").map_or(place, |(_, rest)| rest);
+            let rest = place.strip_prefix(&fusion.file).and_then(|rest| rest.strip_prefix(':'));
+            let line = rest.and_then(|rest| rest.split(':').next()?.parse::<usize>().ok());
+            line.is_some_and(|line| (fusion.first..=fusion.last).contains(&line))
+        });
+        let place = format!("{}:{}", fusion.file, fusion.first);
+        if fusion.required && count > 1 {
+            println!("  fusion       {place}: {count} steps, and `@fuse_required` asks for one");
+            outcome = Outcome::Mistakes;
+        } else {
+            println!("  fusion       {place}: {count} step{}", if count == 1 { "" } else { "s" });
+        }
+    }
+    outcome
 }
 
 fn transform_vjp(graph: &ir::Graph, wrt: &[usize]) -> ir::Result<ir::Graph> {
     transform::vjp(graph, wrt)
 }
 
-/// Gradients by the written backward graphs and by derivation, in f64, on fixed pseudo-random operands.
+/// Gradients by the written backward graphs, by derivation, and by finite differences, in f64, on fixed pseudo-random
+/// operands.
 pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
-    let Some(mut target) = target(args)? else {
+    let Some(target) = target(args)? else {
         return Ok(Outcome::Mistakes);
     };
-    for ty in target.inputs.iter_mut().filter(|ty| ty.dtype.is_float()) {
-        *ty = ty.with_dtype(DType::F64);
-    }
-    let mut results: Vec<Vec<Literal>> = Vec::new();
-    let mut names = Vec::new();
-    for written in [true, false] {
-        let Some(lowered) = target.lower(DType::F64, written) else {
+    let checks = match lang::verify::verify_backward(&target.program, target.item, &target.given, &target.inputs) {
+        Ok(checks) => checks,
+        Err(Failure::Finding(found)) => {
+            draw(&target.program, &[*found]);
             return Ok(Outcome::Mistakes);
-        };
-        let floats: Vec<usize> = (0..lowered.graph.input_types().len())
-            .filter(|&i| lowered.graph.input_types()[i].dtype.is_float())
-            .collect();
-        let all = lowered.params.iter().map(|p| &p.path).chain(&lowered.inputs);
-        let all: Vec<String> = all.cloned().collect();
-        names = floats.iter().map(|&i| all[i].clone()).collect();
-        let back = transform_vjp(&lowered.graph, &floats).map_err(|e| Usage(e.to_string()))?;
-        let inputs: Vec<Literal> = back.input_types().iter().enumerate().map(|(i, ty)| sample(ty, i)).collect();
-        let outputs = ir::interp::run(&back, &inputs).map_err(|e| Usage(e.to_string()))?;
-        results.push(outputs[lowered.graph.outputs().len()..].to_vec());
-    }
-    let skipped = skipped(&target);
-    let mut outcome = Outcome::Clean;
-    for (name, (written, derived)) in names.iter().zip(results[0].iter().zip(&results[1])) {
-        if skipped.contains(name) {
-            println!("{:8} d_{name}: asked not to be computed", "skipped");
-            continue;
         }
-        let (a, b) = (written.to_vec::<f64>(), derived.to_vec::<f64>());
-        let size = b.iter().fold(1e-12f64, |m, x| m.max(x.abs()));
-        let worst = a.iter().zip(&b).fold(0f64, |m, (x, y)| m.max((x - y).abs())) / size;
-        let good = worst < 1e-8;
-        if !good {
-            outcome = Outcome::Mistakes;
-        }
-        let verdict = if good { "ok" } else { "DIFFERS" };
-        println!("{verdict:8} d_{name}: {worst:.1e} of the largest element");
-    }
-    Ok(outcome)
-}
-
-/// Inputs with `@gradient(skip)` and parameters with `@frozen`.
-fn skipped(target: &Target) -> Vec<String> {
-    let Some(view) = ModuleView::new(&target.program, target.item) else {
-        return Vec::new();
+        Err(Failure::Graph(error)) => return Err(Usage(error.to_string())),
     };
-    let marked = |notes: &[lang::ast::Annotation], name: &str| notes.iter().any(|note| note.name.name == name);
-    let inputs = view.forward.inputs.iter().filter(|t| marked(&t.annotations, "gradient"));
-    let inputs = inputs.map(|t| t.name.as_ref().map_or("in".to_string(), |n| n.name.clone()));
-    let params = view.params.iter().filter(|p| marked(&p.annotations, "frozen"));
-    let params = params.filter_map(|p| p.path.as_name()).map(|n| n.name.clone());
-    inputs.chain(params).collect()
-}
-
-/// Numbers between -0.5 and 0.5 that look random; ids stay small.
-fn sample(ty: &Type, seed: usize) -> Literal {
-    Literal::from_fn(ty.clone(), |i| {
-        let mixed =
-            (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (seed as u64 + 1).wrapping_mul(0xD1B5_4A32_D192_ED03);
-        let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40;
-        match ty.dtype.is_int() {
-            true => Scalar::from_i64(ty.dtype, (mixed % 7) as i64),
-            false => Scalar::from_f64(ty.dtype, mixed as f64 / (1u64 << 24) as f64 - 0.5),
+    for check in &checks {
+        let verdict = if check.holds() { "ok" } else { "DIFFERS" };
+        match check.skipped {
+            true => println!("{:8} d_{}: asked not to be computed", "skipped", check.name),
+            false => println!(
+                "{verdict:8} d_{}: {:.1e} of the largest element from the derived one, {:.1e} from finite differences",
+                check.name, check.derived, check.differences
+            ),
         }
-    })
+    }
+    Ok(if checks.iter().all(lang::verify::GradientCheck::holds) { Outcome::Clean } else { Outcome::Mistakes })
 }

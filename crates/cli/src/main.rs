@@ -11,6 +11,7 @@ mod doctor;
 mod graph;
 mod progress;
 mod run;
+mod schedule;
 mod train;
 
 use args::{Args, Usage};
@@ -60,13 +61,13 @@ const COMMANDS: &[Command] = &[
         name: "compile",
         options: compile::COMPILE,
         run: compile::compile,
-        about: "loom compile FILE --emit graph|schema|program [--model NAME] [--set name=value].. [--json]",
+        about: "loom compile FILE --emit graph|schedule|schema|config|metadata|program [--model NAME] [--set name=value].. [--json]",
     },
     Command {
         name: "verify-backward",
         options: compile::EXPLAIN,
         run: compile::verify_backward,
-        about: "loom verify-backward FILE [--model NAME] [--set name=value]..: written against derived gradients",
+        about: "loom verify-backward FILE [--model NAME] [--set name=value]..: written gradients against derived ones and finite differences",
     },
     Command {
         name: "run",

@@ -43,7 +43,7 @@ fn wrong_use_is_one_line_and_exit_code_2() {
     refused(&["eval", LLAMA, "--ids", "1", "--out", "x", "--dtype", "f8"], &["f32 or bf16"]);
     refused(&["generate", LLAMA, "--ids", "1,640"], &["640", "vocabulary"]);
     refused(&["generate", LLAMA, "--ids", "1", "--max-new", "1000"], &["at most 64"]);
-    refused(&["compile", "llama", "--emit", "poem"], &["graph, schema or program"]);
+    refused(&["compile", "llama", "--emit", "poem"], &["schedule, schema"]);
 }
 
 #[test]
@@ -94,6 +94,73 @@ fn planned(extra: &[&str]) -> usize {
 fn checkpoints_lower_the_planned_memory() {
     let (kept, again) = (planned(&[]), planned(&["--set", "checkpoint=true"]));
     assert!(again * 2 < kept, "{again} of {kept} bytes");
+}
+
+/// The same module with everything kept, with lists and marks, and with checkpoints: fewer bytes each way.
+#[test]
+fn recomputing_lowers_the_planned_memory() {
+    let bytes = |name: &str| -> usize {
+        let file = "crates/lang/tests/modules/lower/memory.module";
+        let output = loom(&["explain", file, "--model", name, "--batch", "512"]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        let shown = text(&output.stdout);
+        let line = shown.lines().find(|line| line.contains("and backward")).unwrap_or_else(|| panic!("{shown}"));
+        let bytes = line.split(" steps, ").nth(1).and_then(|rest| rest.split(' ').next());
+        bytes.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    };
+    let (kept, listed, marked, checkpointed) = (bytes("Kept"), bytes("Listed"), bytes("Marked"), bytes("Checkpointed"));
+    assert!(listed < kept && marked < kept && checkpointed < listed, "{kept} {listed} {marked} {checkpointed}");
+}
+
+#[test]
+fn explain_reports_fusion_and_refuses_what_must_be_one_step() {
+    let file = "crates/lang/tests/modules/lower/annotations.module";
+    let output = loom(&["explain", file, "--model", "Fused", "--batch", "64"]);
+    let shown = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{shown}");
+    assert!(shown.contains("profile      gate: 1 steps") && shown.contains(": 1 step\n"), "{shown}");
+    let plain = temporary("fused.module");
+    let apart = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap();
+    let apart = apart.replace("in -> add(bias) -> silu() -> x", "in -> softmax(dim=0) -> softmax(dim=1) -> x");
+    std::fs::write(&plain, apart).unwrap();
+    let output = loom(&["explain", plain.to_str().unwrap(), "--model", "Fused", "--batch", "64"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    let _ = std::fs::remove_file(&plain);
+}
+
+#[test]
+fn schedules_schemas_and_metadata_are_json() {
+    let emit = |what: &str| -> serde_json::Value {
+        let sizes = ["--set", "n_layers=1", "--set", "d_model=32", "--set", "heads=2", "--set", "kv_heads=2"];
+        let output = loom(&[&["compile", "llama", "--emit", what], &sizes[..]].concat());
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{what}: {e}: {}", text(&output.stderr)))
+    };
+    let schedule = emit("schedule");
+    let (buffers, ops) = (schedule["buffers"].as_array().unwrap(), schedule["ops"].as_array().unwrap());
+    assert!(ops.len() > 5 && ops.iter().enumerate().all(|(i, op)| op["order"] == i));
+    assert!(ops.iter().any(|op| op["kernel"].as_str().unwrap().starts_with("matmul")));
+    for op in ops {
+        for place in op["inputs"].as_array().unwrap().iter().chain(op["outputs"].as_array().unwrap()) {
+            assert!(place["buffer"].as_u64().unwrap() < buffers.len() as u64);
+        }
+    }
+    // Buffers that share memory are not alive together, but for results that take an operand's place.
+    let live =
+        |i: usize| (buffers[i]["lifetime_start"].as_u64().unwrap(), buffers[i]["lifetime_end"].as_u64().unwrap());
+    for (i, buffer) in buffers.iter().enumerate().filter(|(_, b)| b["kind"] == "activation") {
+        for other in buffer["aliases"].as_array().unwrap() {
+            let (a, b) = (live(i), live(other.as_u64().unwrap() as usize));
+            assert!(a.1 <= b.0 || b.1 <= a.0, "{a:?} {b:?}");
+        }
+    }
+    assert!(buffers.iter().any(|b| b["name"] == "blocks[0].attention.qkv_weight" && b["kind"] == "weight"));
+    let config = emit("config");
+    assert_eq!(config["architecture"], "LlamaForCausalLM");
+    let width = config["parameters"].as_array().unwrap().iter().find(|p| p["name"] == "d_model").unwrap();
+    assert_eq!((&width["field"], &width["default"]), (&"hidden_size".into(), &"4096".into()));
+    let metadata = emit("metadata");
+    assert_eq!(metadata["inputs"][0]["dtype"], "i32");
+    assert_eq!(metadata["outputs"][0]["shape"][2], 32000);
 }
 
 #[test]

@@ -21,6 +21,16 @@ pub trait Backend: Send + Sync {
 
     /// Prepares a program to run.
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>>;
+
+    /// Prepares a program whose like will come with other sizes: kernels that differ in sizes alone should be one.
+    fn load_general(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        self.load(program)
+    }
+
+    /// How many kernels it has compiled and still holds, if it counts them.
+    fn kernels(&self) -> usize {
+        0
+    }
 }
 
 /// Memory of a device.

@@ -79,6 +79,14 @@ impl Backend for Cpu {
     }
 
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program)?))
+        Ok(Arc::new(Loaded::new(self, program, false)?))
+    }
+
+    fn load_general(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(self, program, true)?))
+    }
+
+    fn kernels(&self) -> usize {
+        self.kernels.as_ref().map_or(0, KernelCache::len)
     }
 }

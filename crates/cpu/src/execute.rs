@@ -132,7 +132,9 @@ impl Frame<'_> {
 
     fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
         match step {
-            Ready::Kernel { code, args, parallel, scratch } => self.kernel(code, args, *parallel, *scratch, at),
+            Ready::Kernel { code, sizes, args, parallel, scratch } => {
+                self.kernel(code, sizes, args, *parallel, *scratch, at)
+            }
             Ready::Matmul { plan, a, b, out } => {
                 let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
                 let pointers = |args: &[Place]| {
@@ -231,6 +233,7 @@ impl Frame<'_> {
     fn kernel(
         &self,
         code: &Code,
+        sizes: &[i64],
         args: &[KernelArg],
         parallel: Option<i64>,
         scratch: usize,
@@ -254,7 +257,7 @@ impl Frame<'_> {
                     })
                     .collect();
                 // SAFETY: the lengths are those of the places.
-                return unsafe { evaluate(k, &pointers[..args.len()], &lens, &[]) };
+                return unsafe { evaluate(k, &pointers[..args.len()], &lens, sizes) };
             }
         };
         let n = parallel.unwrap_or(1);
@@ -262,7 +265,7 @@ impl Frame<'_> {
         if threads == 1 {
             self.set_scratch(&mut pointers, args, scratch, 0);
             // SAFETY: the compiler wrote the kernel for these buffers.
-            unsafe { entry(pointers.as_ptr(), std::ptr::null(), 0, n) };
+            unsafe { entry(pointers.as_ptr(), sizes.as_ptr(), 0, n) };
             return Ok(());
         }
         let frame = Shared(&raw const *self);
@@ -274,7 +277,7 @@ impl Frame<'_> {
             frame.set_scratch(&mut own, args, scratch, worker);
             let range = share(n as usize, threads, part);
             // SAFETY: the compiler wrote the kernel for these buffers; parts are disjoint ranges of its parallel loop.
-            unsafe { entry(own.as_ptr(), std::ptr::null(), range.start as i64, range.end as i64) };
+            unsafe { entry(own.as_ptr(), sizes.as_ptr(), range.start as i64, range.end as i64) };
         });
         Ok(())
     }

@@ -24,6 +24,7 @@ mod backend;
 pub mod codegen;
 mod execute;
 pub mod gemm;
+mod general;
 mod library;
 mod load;
 mod memory;

@@ -27,7 +27,7 @@ pub(crate) enum Code {
 
 /// A step ready to run.
 pub(crate) enum Ready {
-    Kernel { code: Code, args: Vec<KernelArg>, parallel: Option<i64>, scratch: usize },
+    Kernel { code: Code, sizes: Box<[i64]>, args: Vec<KernelArg>, parallel: Option<i64>, scratch: usize },
     Matmul { plan: Box<Plan>, a: Side, b: Side, out: Product },
     Library { routine: Box<dyn Routine>, args: Vec<Place>, outs: Vec<Place> },
     Copy { from: Place, to: Place, bytes: usize },
@@ -86,14 +86,15 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
-    pub(crate) fn new(cpu: &Cpu, program: Program) -> Result<Loaded> {
+    /// `general` makes kernels that other sizes can share.
+    pub(crate) fn new(cpu: &Cpu, program: Program, general: bool) -> Result<Loaded> {
         if program.levels > MAX_LEVELS {
             return Err(Error::Backend(format!(
                 "loops nest {} deep, at most {MAX_LEVELS} are supported",
                 program.levels
             )));
         }
-        let mut needs = Needs::default();
+        let mut needs = Needs { general, ..Needs::default() };
         let steps = load_steps(cpu, &program, &program.steps, &mut needs)?;
         let mut constants = Vec::with_capacity(program.buffers.len());
         for b in &program.buffers {
@@ -195,6 +196,8 @@ impl Loaded {
 struct Needs {
     gemm: usize,
     kernel: usize,
+    /// Not a need: kernels take sizes as arguments.
+    general: bool,
 }
 
 fn load_steps(cpu: &Cpu, program: &Program, steps: &[Step], needs: &mut Needs) -> Result<Vec<Ready>> {
@@ -215,7 +218,13 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
                 })
                 .sum();
             needs.kernel = needs.kernel.max(scratch);
-            Ready::Kernel { code: code(cpu, kernel)?, args: args.clone(), parallel: *parallel, scratch }
+            let (code, sizes) = if needs.general {
+                let (kernel, sizes) = crate::general::general(kernel);
+                (code(cpu, &Arc::new(kernel))?, sizes.into())
+            } else {
+                (code(cpu, kernel)?, Box::default())
+            };
+            Ready::Kernel { code, sizes, args: args.clone(), parallel: *parallel, scratch }
         }
         Step::Matmul { shape, a, b, c, epilogue } => {
             let side = |f: &Factor| -> Result<Side> {

@@ -1,4 +1,4 @@
-//! `#[derive(Tree)]`: a struct of trees is a tree.
+//! `#[derive(Tree)]`: a struct of trees is a tree. `#[derive(Module)]`: a struct of modules is a module.
 //!
 //! Fields marked `#[tree(skip)]` are not part of the tree: they are cloned when it is rebuilt. Fields marked
 //! `#[tree(fixed)]` are cloned too, and a function compiled for one value of them is compiled anew for another; they are
@@ -21,6 +21,58 @@ enum Role {
 pub fn derive_tree(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
     expand(input).unwrap_or_else(|e| e.to_compile_error()).into()
+}
+
+/// Makes a struct a `tensorloom::nn::Module` whose parameters are those of its fields, named by their fields. Fields marked
+/// `#[module(skip)]` are left out.
+#[proc_macro_derive(Module, attributes(module))]
+pub fn derive_module(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    expand_module(input).unwrap_or_else(|e| e.to_compile_error()).into()
+}
+
+fn skipped(field: &Field) -> Result<bool, Error> {
+    let mut skip = false;
+    for attr in field.attrs.iter().filter(|a| a.path().is_ident("module")) {
+        attr.parse_nested_meta(|meta| {
+            skip = meta.path.is_ident("skip");
+            if skip { Ok(()) } else { Err(meta.error("expected `skip`")) }
+        })?;
+    }
+    Ok(skip)
+}
+
+fn expand_module(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
+    let Data::Struct(data) = &input.data else {
+        return Err(Error::new_spanned(&input.ident, "Module is derived for structs; implement `visit` for an enum"));
+    };
+    let mut visits = Vec::new();
+    for (i, field) in data.fields.iter().enumerate() {
+        if skipped(field)? {
+            continue;
+        }
+        let (member, name) = match &field.ident {
+            Some(ident) => (Member::Named(ident.clone()), ident.to_string()),
+            None => (Member::Unnamed(Index::from(i)), i.to_string()),
+        };
+        visits.push(quote! { v.child(#name, &self.#member); });
+    }
+    let name = &input.ident;
+    let mut generics = input.generics.clone();
+    for p in generics.type_params_mut() {
+        p.bounds.push(syn::parse_quote!(::tensorloom::nn::Module));
+    }
+    let (impl_generics, _, where_clause) = generics.split_for_impl();
+    let (_, ty_generics, _) = input.generics.split_for_impl();
+    Ok(quote! {
+        #[automatically_derived]
+        impl #impl_generics ::tensorloom::nn::Module for #name #ty_generics #where_clause {
+            fn visit(&self, v: &mut ::tensorloom::nn::Visit<'_>) {
+                let _ = &v;
+                #(#visits)*
+            }
+        }
+    })
 }
 
 fn role(field: &Field) -> Result<Role, Error> {

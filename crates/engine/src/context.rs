@@ -1,5 +1,6 @@
 //! What belongs to a thread: traces that are being recorded, tidy scopes, and whether gradients are on.
 
+use crate::profile::Label;
 use crate::tensor::Handle;
 use crate::trace::Trace;
 use ir::{DType, Loc};
@@ -13,6 +14,7 @@ struct Context {
     scopes: RefCell<Vec<Vec<Weak<Handle>>>>,
     no_grad: Cell<u32>,
     autocast: Cell<Option<DType>>,
+    label: Cell<Label>,
     /// Nesting of scopes, to skip the lists when there are none.
     tidy: Cell<u32>,
     tracing: Cell<u32>,
@@ -97,6 +99,18 @@ pub(crate) fn with_trace<R>(trace: Arc<Trace>, f: impl FnOnce() -> R) -> R {
     f()
 }
 
+/// Runs `f` as if no trace were being recorded: for state that outlives a region.
+pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
+    struct Leave(u32);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.tracing.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.tracing.replace(0)));
+    f()
+}
+
 /// Whether ops are recorded for backward.
 pub fn is_grad_enabled() -> bool {
     CONTEXT.with(|c| c.no_grad.get() == 0)
@@ -142,6 +156,23 @@ pub(crate) fn with_autocast<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R
         }
     }
     let _leave = CONTEXT.with(|c| Leave(c.autocast.replace(dtype)));
+    f()
+}
+
+/// The phase and module that ops are recorded in.
+pub(crate) fn label() -> Label {
+    CONTEXT.with(|c| c.label.get())
+}
+
+/// Runs `f` in another phase or module.
+pub(crate) fn with_label<R>(label: Label, f: impl FnOnce() -> R) -> R {
+    struct Leave(Label);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.label.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.label.replace(label)));
     f()
 }
 

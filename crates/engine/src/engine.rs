@@ -9,6 +9,7 @@ use crate::lru::Lru;
 use crate::node::Node;
 use crate::plan::Roots;
 use crate::pool::Pool;
+use crate::profile::Profiling;
 use crate::record::{Number, Record, number_like, record};
 use crate::region::Variant;
 use crate::state::State;
@@ -60,6 +61,7 @@ pub(crate) struct Shared {
     pub(crate) variants: Mutex<Lru<Arc<Graph>, Arc<Variant>>>,
     pub(crate) vjps: Mutex<Lru<(Graph, usize), Arc<Graph>>>,
     handles: AtomicU64,
+    pub(crate) profiling: Profiling,
     /// Bytes copied between devices.
     pub(crate) transferred: AtomicU64,
 }
@@ -150,6 +152,7 @@ impl Engine {
             variants: Mutex::new(Lru::new(options.variants)),
             vjps: Mutex::new(Lru::new(256)),
             handles: AtomicU64::new(0),
+            profiling: Profiling::default(),
             transferred: AtomicU64::new(0),
         };
         Engine { shared: Arc::new(shared) }

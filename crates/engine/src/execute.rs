@@ -5,7 +5,6 @@ use crate::engine::Shared;
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, Token};
 use crate::inspect::PlanRecord;
-use crate::kernels;
 use crate::loc::LocId;
 use crate::lock::ExecGuard;
 use crate::node::{Node, Work};
@@ -47,6 +46,9 @@ impl Shared {
         if roots.tokens.is_empty() && roots.values.iter().all(|r| r.node.is_done()) {
             return Ok(());
         }
+        if let Some(done) = self.force_ready(roots) {
+            return done;
+        }
         let plan = crate::plan::plan(&self.state(), roots);
         match self.run_plan(&plan) {
             Ok(mut planned) => {
@@ -60,6 +62,31 @@ impl Shared {
                 Err(e)
             }
         }
+    }
+
+    /// Runs roots whose operands all exist: a plan would hold nothing but them.
+    fn force_ready(&self, roots: &Roots) -> Option<Result<()>> {
+        let ready = |node: &Node| {
+            let runs = matches!(node.work, Work::Op(_) | Work::Call(..));
+            runs && node.slot().args.iter().all(|a| a.node.is_done())
+        };
+        if !roots.tokens.is_empty() || !roots.values.iter().all(|r| r.node.is_done() || ready(&r.node)) {
+            return None;
+        }
+        let (mut nan, mut order) = (None, Vec::new());
+        for r in roots.values.iter().filter(|r| !r.node.is_done()) {
+            match self.run_node(&r.node) {
+                Ok(found) => nan = nan.or(found),
+                Err(e) => {
+                    self.poison(&e);
+                    return Some(Err(e));
+                }
+            }
+            order.extend(PlanRecord::beside(&r.node));
+        }
+        self.state().last_plan = order;
+        self.flush_pools();
+        Some(nan.map_or(Ok(()), Err))
     }
 
     fn run_plan(&self, plan: &Plan) -> Result<Planned> {
@@ -87,6 +114,8 @@ impl Shared {
             let slot = node.slot();
             slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
         };
+        let noted = self.profiling.is_on().then(std::time::Instant::now);
+        let mut steps = Vec::new();
         let values = match &node.work {
             Work::Alias => args.iter().cloned().collect(),
             Work::Transfer => {
@@ -101,19 +130,27 @@ impl Shared {
                     let a = self.on_device(a, place(node.device)).map_err(fail)?;
                     dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let pool = &self.devices[place(node.device)].pool;
-                kernels::launch(&**exe, pool, &dense).map_err(fail)?
+                let (outs, times) = self.launch_noted(&**exe, place(node.device), &dense).map_err(fail)?;
+                steps = times;
+                outs
             }
             Work::Data | Work::Load { .. } => return Err(missing(node)),
         };
+        if let (Some(start), Work::Op(_) | Work::Call(..) | Work::Transfer) = (noted, &node.work)
+            && !matches!(&node.work, Work::Op(op) if is_free_view(op))
+        {
+            let bytes =
+                args.iter().map(|a| a.ty.bytes()).sum::<usize>() + values.iter().map(|v| v.ty.bytes()).sum::<usize>();
+            self.note(node, start, bytes, steps);
+        }
         let nan = self.made_nan(node, &args, &values);
         node.finish(values);
         Ok(nan)
     }
 
-    fn run_op(&self, node: &Node, op: &Op, args: &[Stored]) -> Result<Vec<Stored>> {
+    fn run_op(&self, node: &Node, op: &Arc<Op>, args: &[Stored]) -> Result<Vec<Stored>> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
-        if let Op::Const(c) = op {
+        if let Op::Const(c) = &**op {
             let pool = &self.devices[place(node.device)].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;

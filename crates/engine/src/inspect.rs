@@ -169,6 +169,8 @@ pub struct Inspection {
     pub transferred: u64,
     /// Programs of single ops.
     pub kernels: usize,
+    /// Kernels that the devices have compiled.
+    pub machine_kernels: usize,
     /// Variants of compiled regions: kept, found again, compiled.
     pub variants: (usize, u64, u64),
 }
@@ -230,6 +232,7 @@ impl Engine {
             pools: shared.devices.iter().map(|d| d.pool.stats()).collect(),
             transferred: shared.transferred.load(std::sync::atomic::Ordering::Relaxed),
             kernels: shared.devices.iter().map(|d| d.kernels.len()).sum(),
+            machine_kernels: shared.devices.iter().map(|d| d.pool.backend.kernels()).sum(),
             variants: shared.variants(),
         }
     }

@@ -8,6 +8,8 @@ use std::thread::{self, ThreadId};
 struct Held {
     owner: Option<(ThreadId, &'static str)>,
     depth: usize,
+    /// Threads that wait; waking nobody is a system call too.
+    waiting: usize,
 }
 
 /// Who may execute. A second entry from the owner's own thread is refused; another thread waits, unless the lock is strict.
@@ -40,9 +42,11 @@ impl ExecLock {
             if owner == me || self.strict {
                 return Err(Error::EngineBusy { holder, wanted });
             }
+            held.waiting += 1;
             held = self.free.wait(held).unwrap_or_else(|e| e.into_inner());
+            held.waiting -= 1;
         }
-        *held = Held { owner: Some((me, wanted)), depth: 1 };
+        (held.owner, held.depth) = (Some((me, wanted)), 1);
         Ok(ExecGuard { lock: self })
     }
 
@@ -74,7 +78,10 @@ impl Drop for Depth<'_> {
 
 impl Drop for ExecGuard<'_> {
     fn drop(&mut self) {
-        *self.lock.held() = Held::default();
-        self.lock.free.notify_one();
+        let mut held = self.lock.held();
+        (held.owner, held.depth) = (None, 0);
+        if held.waiting > 0 {
+            self.lock.free.notify_one();
+        }
     }
 }

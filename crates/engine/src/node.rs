@@ -2,7 +2,9 @@
 
 use crate::autograd::Leaf;
 use crate::base::BaseId;
+use crate::context;
 use crate::event::{EventKey, Token};
+use crate::profile::Label;
 use crate::storage::Stored;
 use compiler::Executable;
 use ir::ops::Call;
@@ -68,6 +70,8 @@ pub(crate) struct Slot {
     pub(crate) values: Vec<Stored>,
     /// What backward needs unchanged.
     pub(crate) saved: Vec<Saved>,
+    /// Backward needs the result unchanged, though the op by itself would not.
+    pub(crate) keeps_result: bool,
     /// Results whose gradient somebody wants to see.
     pub(crate) retained: Vec<(u32, Weak<Leaf>)>,
     /// Backward has run through and gave up what it kept.
@@ -88,7 +92,9 @@ pub(crate) struct Node {
     pub(crate) straight: bool,
     /// Where it runs.
     pub(crate) device: u8,
-    slot: Mutex<Slot>,
+    /// What it belongs to, for profiles.
+    pub(crate) label: Label,
+    pub(crate) slot: Mutex<Slot>,
 }
 
 impl Node {
@@ -102,6 +108,7 @@ impl Node {
             tracked: false,
             straight: false,
             device: 0,
+            label: context::label(),
             slot: Mutex::new(Slot { args, ..Slot::default() }),
         }
     }
@@ -141,6 +148,25 @@ impl Node {
             Work::Load { .. } => "load",
             Work::Alias => "alias",
             Work::Transfer => "transfer",
+        }
+    }
+
+    /// Notes that a base holds a result, which backward may need unchanged (§9.3). A view of a result is that result.
+    pub(crate) fn publish(&self, out: u32, saved: Saved) {
+        if !self.tracked {
+            return;
+        }
+        let Work::Op(op) = &self.work else { return };
+        let behind = {
+            let mut slot = self.slot();
+            if slot.keeps_result || op.rules().saves().outputs.contains(&(out as usize)) {
+                slot.saved.push(saved);
+            }
+            let same = matches!(**op, Op::Reshape(_) | Op::Permute(_));
+            if same { slot.args.first().cloned() } else { None }
+        };
+        if let Some(r) = behind {
+            r.node.publish(r.out, saved);
         }
     }
 

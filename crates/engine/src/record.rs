@@ -5,7 +5,8 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::execute::is_free_view;
-use crate::node::{Args, Node, Ref, Saved, Work};
+use crate::intern;
+use crate::node::{Args, Node, Ref, Saved, Slot, Work};
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
@@ -13,7 +14,7 @@ use crate::view;
 use ir::error::TypeError;
 use ir::{Binary, Build, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex};
 
 /// A builder that also takes numbers written by the user.
 pub(crate) trait Record: Build {
@@ -22,6 +23,10 @@ pub(crate) trait Record: Build {
     fn number(&mut self, s: Scalar) -> ir::Result<Value> {
         self.constant(Literal::scalar(s))
     }
+
+    /// Says that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that PyTorch has
+    /// as one op and that are several here (§9.3).
+    fn keeps(&mut self, _y: Value, _values: &[Value], _result: bool) {}
 }
 
 /// Handles between two cleanups of the finalizer queue by recording alone.
@@ -74,7 +79,11 @@ impl<'a> LazyBuild<'a> {
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
     fn saved(&self, op: &Op, args: &[Value]) -> Vec<Saved> {
-        let kept = op.rules().saves().inputs;
+        let kept = match op {
+            // A body that runs again runs on what it was given.
+            Op::Remat(_) => (0..args.len()).collect(),
+            _ => op.rules().saves().inputs,
+        };
         let tracked = |i: usize| args.get(i).is_some_and(|v| self.refs[v.0 as usize].node.tracked);
         let needed = |i: usize| match op {
             // Linear in each operand: one is kept for the gradient of the others.
@@ -88,7 +97,7 @@ impl<'a> LazyBuild<'a> {
         bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
     }
 
-    fn push(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
+    fn push(&mut self, op: Arc<Op>, args: &[Value]) -> ir::Result<Values> {
         let types: SmallVec<[Type; 4]> = args.iter().map(|v| self.refs[v.0 as usize].ty().clone()).collect();
         let outs = op.infer(&types).map_err(|problem| {
             let (op, loc) = (op.name().to_string(), self.at.clone());
@@ -99,24 +108,41 @@ impl<'a> LazyBuild<'a> {
         let tracked = self.grad
             && refs.iter().any(|r| r.node.tracked)
             && outs.iter().any(|t| t.dtype.is_float())
-            && !matches!(op, Op::StopGradient(_));
+            && !matches!(*op, Op::StopGradient(_));
         let base = if is_free_view(&op) { self.bases[args[0].0 as usize] } else { None };
         let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
-        let key = self.state.node_key();
-        let mut node =
-            Node::new(key, Work::Op(shared_op(op)), refs, SmallVec::from_vec(outs), self.at.clone()).tracked(tracked);
-        node.device = device;
-        if !saved.is_empty() {
-            node.slot().saved = saved;
+        let node = Arc::new(Node {
+            key: self.state.node_key(),
+            work: Work::Op(op),
+            types: SmallVec::from_vec(outs),
+            at: self.at.clone(),
+            leaf: None,
+            tracked,
+            straight: false,
+            device,
+            label: context::label(),
+            slot: Mutex::new(Slot { args: refs, saved, ..Slot::default() }),
+        });
+        if node.types.len() == 1 {
+            return Ok(Values::from_elem(self.import(Ref { node, out: 0 }, base), 1));
         }
-        let node = Arc::new(node);
         Ok((0..node.types.len() as u32).map(|out| self.import(Ref { node: node.clone(), out }, base)).collect())
     }
 }
 
 impl Build for LazyBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
+        let op = self.state.ops.get(op);
         self.push(op, args)
+    }
+
+    // Most of what is recorded: these ops are there already, and an op is large.
+    fn unary(&mut self, op: Unary, x: Value) -> ir::Result<Value> {
+        Ok(self.push(intern::unary(op), &[x])?[0])
+    }
+
+    fn binary(&mut self, op: Binary, a: Value, b: Value) -> ir::Result<Value> {
+        Ok(self.push(intern::binary(op), &[a, b])?[0])
     }
 
     fn ty(&self, v: Value) -> Type {
@@ -128,14 +154,27 @@ impl Build for LazyBuild<'_> {
         let call = self.at.clone();
         let outs = graph.inline_with(args, |node, operands| {
             self.at = if node.loc == Loc::Unknown { call.clone() } else { node.loc.clone() };
-            self.push(node.op.clone(), operands)
+            self.emit(node.op.clone(), operands)
         });
         self.at = call;
         outs
     }
 }
 
-impl Record for LazyBuild<'_> {}
+impl Record for LazyBuild<'_> {
+    fn keeps(&mut self, y: Value, values: &[Value], result: bool) {
+        let bases = values.iter().filter_map(|v| self.bases[v.0 as usize]);
+        let saved: Vec<Saved> = bases
+            .filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits }))
+            .collect();
+        let r = self.get(y);
+        if r.node.tracked {
+            let mut slot = r.node.slot();
+            slot.saved.extend(saved);
+            slot.keeps_result |= result;
+        }
+    }
+}
 
 /// Where a recording goes.
 pub(crate) enum Target {
@@ -291,18 +330,3 @@ macro_rules! number {
     )* };
 }
 number!(f64 => Float as f64, f32 => Float as f64, i64 => Int as i64, i32 => Int as i64, u32 => Int as i64, usize => Int as i64);
-
-/// Ops without parameters are shared: they are most of what is recorded, and an op is large.
-fn shared_op(op: Op) -> Arc<Op> {
-    static UNARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
-    static BINARY: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
-    match op {
-        Op::Unary(u) => {
-            UNARY.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[u as usize].clone()
-        }
-        Op::Binary(x) => {
-            BINARY.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[x as usize].clone()
-        }
-        op => Arc::new(op),
-    }
-}

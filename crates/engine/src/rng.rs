@@ -191,7 +191,9 @@ impl Tensor {
         }
         match self.any_engine(&at) {
             Ok(engine) => engine.draw(&[self], self.shape(), OpNonce::Dropout, &at, |b, bits, v| {
-                let op = dropout::dropout(&b.ty(v[0]), &b.ty(bits), rate)?;
+                let types = [b.ty(v[0]), b.ty(bits)];
+                let make = || dropout::dropout(&types[0], &types[1], rate);
+                let op = crate::intern::composite("dropout", &types, &[rate], make)?;
                 Ok(b.emit(op.into(), &[v[0], bits])?[0])
             }),
             Err(e) => Tensor::failed(e, None),

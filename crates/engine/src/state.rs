@@ -5,6 +5,7 @@ use crate::base::{BaseBinding, BaseEntry, BaseId, BaseTable};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, Tokens, after_all};
 use crate::inspect::PlanRecord;
+use crate::intern::Ops;
 use crate::loc::{LocEntry, LocId, LocRole, LocTable, Tombstone};
 use crate::node::{Args, Node, Ref, Work};
 use crate::rng::Rng;
@@ -36,6 +37,7 @@ pub(crate) struct State {
     pub(crate) invalid: Vec<Arc<Invalid>>,
     pub(crate) last_plan: Vec<PlanRecord>,
     pub(crate) rng: Rng,
+    pub(crate) ops: Ops,
     instances: u64,
 }
 
@@ -174,6 +176,14 @@ impl State {
         let node = Arc::new(node);
         self.emit(Effect::LocLoad { loc, into: node.clone() }, init, at);
         Ok(Ref { node, out: 0 })
+    }
+
+    /// Whether gradients flow through what a base holds.
+    pub(crate) fn is_tracked(&self, id: BaseId) -> bool {
+        match &self.base(id).binding {
+            BaseBinding::Ssa(r) => r.node.tracked,
+            _ => self.base(id).history.is_some(),
+        }
     }
 
     /// Another name for a value: a leaf's, or one that gradients don't pass.

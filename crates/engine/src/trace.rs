@@ -329,6 +329,12 @@ pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<
     Ok(TracedFn { graph, captures: captures.collect() })
 }
 
+/// Runs `f` outside of the traces of this thread: what it makes belongs to the engine and outlives a region. For state
+/// that is made when it is first needed.
+pub fn outside<R>(f: impl FnOnce() -> R) -> R {
+    context::without_traces(f)
+}
+
 /// The Graph that leads from `wrt` to `outs`, as it was recorded: lazily, or in the trace at hand. Only what requires
 /// gradients is part of it, so make `wrt` leaves before computing `outs`; all else is captured.
 #[track_caller]

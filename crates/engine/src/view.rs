@@ -143,7 +143,17 @@ pub(crate) fn put(b: &mut dyn Build, base: Value, ops: &[Op], new: Value) -> Res
             b.permute(new, &inverse)
         }
         Op::Slice(s) => put_slice(b, base, &ty, s, new),
-        // Reshape, and a broadcast that repeats nothing.
+        // Of elements that are one in memory the first counts; whoever writes to them writes one number.
+        Op::Broadcast(r) => {
+            let mut limit: Shape = r.shape.iter().map(|_| 1).collect();
+            for (i, &d) in r.dims.iter().enumerate() {
+                limit[d] = ty.shape[i].min(r.shape[d]);
+            }
+            let start: Shape = limit.iter().map(|_| 0).collect();
+            let stride: Shape = limit.iter().map(|_| 1).collect();
+            let first = b.slice(new, &start, &limit, &stride)?;
+            b.reshape(first, &ty.shape)
+        }
         _ => b.reshape(new, &ty.shape),
     }
 }

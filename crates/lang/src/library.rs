@@ -62,8 +62,12 @@ impl<L: Loader> Loader for WithLibrary<L> {
     }
 }
 
+/// Paths of all files.
+pub fn files() -> impl Iterator<Item = &'static str> {
+    FILES.iter().map(|(path, _)| *path)
+}
+
 /// Paths of the models, such as `std/models/llama`.
 pub fn models() -> impl Iterator<Item = &'static str> {
-    let paths = FILES.iter().map(|(path, _)| *path);
-    paths.filter(|path| path.starts_with("std/models/"))
+    files().filter(|path| path.starts_with("std/models/"))
 }

@@ -36,6 +36,7 @@ pub mod linalg;
 pub mod nn;
 pub mod np;
 pub mod optim;
+pub mod optimizer;
 pub mod random;
 pub mod special;
 pub mod testing;
@@ -47,9 +48,13 @@ use std::sync::{Arc, OnceLock};
 pub use derive::Tree;
 pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
+/// Where time and memory go; see [`Engine::profile`].
+pub mod profile {
+    pub use engine::{Phase, Profile, Record, Sums, module, phase};
+}
 pub use engine::{
-    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, Tensor, Tree, autocast, enable_grad,
-    is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output,
+    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, ScatterReduce, Tensor, Tree,
+    autocast, enable_grad, is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};

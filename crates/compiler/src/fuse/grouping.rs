@@ -53,6 +53,7 @@ pub(crate) enum Why {
     Full,
     Domain,
     Circle,
+    Apart,
     Kernel(Fail),
     Buffers,
 }
@@ -63,6 +64,7 @@ impl std::fmt::Display for Why {
             Why::Full => "a kernel has at most 24 results",
             Why::Domain => "they run over different elements",
             Why::Circle => "a step between them needs one and gives the other",
+            Why::Apart => "it is asked for by itself",
             Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
             Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
             Why::Kernel(Fail::NotScalar) => "an op on the way is no scalar expression",
@@ -100,7 +102,12 @@ fn kind(node: &Node) -> Kind {
 
 /// Whether a value is arithmetic on others, element by element, or a view.
 pub(crate) fn in_place(node: &Node) -> bool {
-    matches!(node.op.meaning(), Meaning::Map(_) | Meaning::View(_))
+    matches!(node.op.meaning(), Meaning::Map(_) | Meaning::View(_)) && !is_apart(node)
+}
+
+/// Whether a value is to be stored, with nothing fused across it.
+fn is_apart(node: &Node) -> bool {
+    matches!(&node.op, Op::Name(name) if name.is_apart())
 }
 
 /// Whether a node is a step of its own.
@@ -198,6 +205,10 @@ pub(crate) fn kept(
             Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
             // A table is read at computed places, not computed there.
             Kind::Scalar if matches!(node.op, Op::Gather(_)) => needed[node.args[0].0 as usize] = true,
+            Kind::Scalar if is_apart(node) => {
+                needed[node.args[0].0 as usize] = true;
+                needed[node.outs[0].0 as usize] = true;
+            }
             Kind::Scalar => {}
         }
         node.args.iter().for_each(|a| uses[a.0 as usize] += 1);
@@ -414,8 +425,11 @@ impl Grouping<'_> {
             .filter_map(|r| self.unit_of[r.0 as usize])
             .filter(|&u| matches!(self.units[u], Unit::Group(_)))
             .collect();
+        if is_apart(node) {
+            candidates.clear();
+        }
         // Groups that read the same values over the same domain.
-        let recent = self.units.len().saturating_sub(12);
+        let recent = if is_apart(node) { self.units.len() } else { self.units.len().saturating_sub(12) };
         for u in (recent..self.units.len()).rev() {
             if let Unit::Group(g) = &self.units[u]
                 && g.roots
@@ -463,6 +477,9 @@ impl Grouping<'_> {
     fn join(&self, group: &Group, v: Value, node: &Node) -> Result<Group, Why> {
         if group.roots.len() >= MAX_ROOTS {
             return Err(Why::Full);
+        }
+        if group.roots.iter().any(|r| self.graph.node_of(r.value).is_some_and(is_apart)) {
+            return Err(Why::Apart);
         }
         let mut g = group.clone();
         let kept: Shape = (0..g.full.len()).filter(|a| !g.red.contains(a)).map(|a| g.full[a]).collect();

@@ -36,6 +36,7 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
         // cast to its own dtype = x
         Op::Cast(c) if b.ty(args[0]).dtype == c.0 => Some(args[0]),
         // Marks for transforms; nothing to compute.
+        Op::Name(name) if name.is_apart() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
         // concat(x₁, .., xₙ) = concat(concat(x₁, ..), concat(..), ..): a kernel reads a bounded number of buffers.
         Op::Concat(c) if args.len() > WIDE => {

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::event::{Effect, StoreKind};
 use crate::loc::{LocRole, Tombstone};
 use crate::node::{Node, Ref, Work};
+use crate::profile::Phase;
 use crate::record::LazyBuild;
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Lazy, Tensor};
@@ -221,7 +222,8 @@ impl Engine {
             }
             Ok(pulled)
         };
-        let pulled = if options.create_graph { context::enable_grad(run) } else { context::no_grad(run) };
+        let labelled = || crate::profile::phase(Phase::Backward, run);
+        let pulled = if options.create_graph { context::enable_grad(labelled) } else { context::no_grad(labelled) };
         pulled.map(drop)
     }
 

@@ -5,11 +5,13 @@
 //! gradients, tensors that `gradients` was asked about) cut the graph: each piece is pulled back by itself, latest first.
 
 use super::Leaf;
+use crate::context;
 use crate::engine::Shared;
 use crate::error::{Error, Result};
 use crate::event::EventKey;
 use crate::lru::hash_of;
 use crate::node::{Node, Ref, Work};
+use crate::profile::Label;
 use crate::record::LazyBuild;
 use crate::state::State;
 use ir::{Build, Graph, Loc, Op, Value};
@@ -147,6 +149,10 @@ impl Shared {
                 known.entry(hash_of(&(op, args))).or_default().push(node);
             }
         }
+        // Ops of the backward pass belong to the module of the line whose derivative they are.
+        let here = context::label();
+        let in_modules = piece.nodes.iter().filter(|n| n.label.module != 0);
+        let of_line: FxHashMap<_, Label> = in_modules.map(|n| (place(&n.at), n.label)).collect();
         let mut b = LazyBuild::new(state, at.clone());
         let mut args: Vec<Value> = piece.inputs.iter().map(|r| b.import(r.clone(), None)).collect();
         args.push(b.import(ct, None));
@@ -161,9 +167,21 @@ impl Shared {
                 return Ok((0..n.types.len() as u32).map(|out| b.import(Ref { node: n.clone(), out }, None)).collect());
             }
             b.at = node.loc.clone();
-            b.emit(node.op.clone(), operands)
+            if of_line.is_empty() {
+                return b.emit(node.op.clone(), operands);
+            }
+            let label = of_line.get(&place(&node.loc)).map_or(here, |l| Label { phase: here.phase, ..*l });
+            context::with_label(label, || b.emit(node.op.clone(), operands))
         })?;
         Ok(outs[1..].iter().map(|v| b.get(*v).clone()).collect())
+    }
+}
+
+/// A line as a key.
+fn place(at: &Loc) -> Option<(&'static str, u32, u32)> {
+    match at {
+        Loc::Rust(l) => Some((l.file(), l.line(), l.column())),
+        _ => None,
     }
 }
 

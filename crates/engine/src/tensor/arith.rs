@@ -2,7 +2,9 @@
 
 use super::{Tensor, misfit};
 use crate::amp;
+use crate::intern::composite;
 use crate::record::{Number, Record, align, number_like, one};
+use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
 use ir::{Binary, Compare, DType, Loc, Problem, Unary, Value};
 use std::ops;
@@ -200,10 +202,7 @@ impl Tensor {
     /// `max(x, 0)`.
     #[track_caller]
     pub fn relu(&self) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            let zero = b.full_like(v[0], 0.0)?;
-            b.binary(Binary::Max, v[0], zero)
-        })
+        one(&Loc::caller(), &[self], |b, v| relu(b, v[0]))
     }
 
     /// Moves every element into `low..=high`.
@@ -248,6 +247,17 @@ impl Tensor {
     pub fn matmul(&self, other: &Tensor) -> Tensor {
         one(&Loc::caller(), &[self, other], |b, v| matmul(b, v[0], v[1]))
     }
+}
+
+/// `max(x, 0)` with gradient 0 at 0, as PyTorch has it; a NaN stays one.
+pub(super) fn relu(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
+    let ty = b.ty(x);
+    if !ty.dtype.is_float() {
+        let zero = b.full_like(x, 0.0)?;
+        return b.binary(Binary::Max, x, zero);
+    }
+    let op = composite("relu", std::slice::from_ref(&ty), &[], || activation::relu(&ty))?;
+    Ok(b.emit(op.into(), &[x])?[0])
 }
 
 /// Broadcasts two values to a common shape, whatever their dtypes.

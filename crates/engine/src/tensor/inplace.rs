@@ -4,16 +4,18 @@ use super::{Kind, Lazy, Tensor, Traced};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::loc::LocRole;
+use crate::node::Saved;
 use crate::record::{LazyBuild, Number, Record, Target, broadcast_shapes, number_like, target};
 use crate::view;
-use ir::{Binary, Loc, Type, Value};
+use ir::ops::Clamp;
+use ir::{Binary, Build, DType, Loc, Scalar, Type, Unary, Value};
 
 /// Computes the new elements from the old ones (if asked for) and the operands.
-type Update<'a> = &'a dyn Fn(&mut dyn Record, Option<Value>, &[Value]) -> ir::Result<Value>;
+pub(super) type Update<'a> = &'a dyn Fn(&mut dyn Record, Option<Value>, &[Value]) -> ir::Result<Value>;
 
 impl Tensor {
     /// Replaces this tensor's elements. Gives the tensor itself, or an invalid one if nothing was changed.
-    fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: Update<'_>) -> Tensor {
+    pub(super) fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: Update<'_>) -> Tensor {
         match self.try_mutate(op, reads, others, at, f) {
             Ok(()) => self.clone(),
             Err(e) => match self.invalid().or_else(|| others.iter().find_map(|t| t.invalid())) {
@@ -30,7 +32,7 @@ impl Tensor {
         self.check_writable(op, at)?;
         match (target, &self.0.kind) {
             (Target::Trace(trace), _) => {
-                trace.mutate(at, self, others, reads, |b, old, v| self.updated(op, b, old, v, f))
+                trace.mutate(at, self, others, reads, |b, old, v| Ok(self.updated(op, b, old, v, f)?.0))
             }
             (Target::Lazy(engine), Kind::Lazy(Lazy { base, .. })) => {
                 let mut state = engine.shared.state();
@@ -39,22 +41,33 @@ impl Tensor {
                 for t in others {
                     values.push(b.load(&t.0)?);
                 }
-                let old = if reads || self.0.view().is_some() {
+                // Where a base is overwritten whole, its history goes on with gradients of zero, as in PyTorch.
+                let unrecorded = self.0.detached || !context::is_grad_enabled();
+                let whole = !reads && self.0.view().is_none();
+                let covers = whole && !unrecorded && b.state.is_tracked(*base);
+                let old = if !whole || covers {
+                    // What an in-place op needs of its old self PyTorch copies, so later changes are no matter (§9.3).
                     let r = b.state.base_load(*base, self.0.reads_leaf(), self.0.detached, at)?;
-                    Some(b.import(r, Some(*base)))
+                    Some(b.import(r, None))
                 } else {
                     None
                 };
-                let new = self.updated(op, &mut b, old, &values, f)?;
-                let new = b.get(new).clone();
-                let unrecorded = self.0.detached || !context::is_grad_enabled();
-                state.base_store(*base, new, LocRole::TensorState, unrecorded, at)
+                let (mut new, part) = self.updated(op, &mut b, old.filter(|_| !whole), &values, f)?;
+                if let (true, Some(old)) = (covers, old) {
+                    let no = b.full(&self.ty().with_dtype(DType::Bool), Scalar::bool(false))?;
+                    new = b.select(no, old, new)?;
+                }
+                let (new, part) = (b.get(new).clone(), b.get(part).clone());
+                state.base_store(*base, new, LocRole::TensorState, unrecorded, at)?;
+                let version = state.base_mut(*base).scheduled_commits;
+                part.node.publish(part.out, Saved { base: *base, version });
+                Ok(())
             }
             _ => unreachable!("a tensor of a trace has an active trace"),
         }
     }
 
-    /// The base with this tensor's elements replaced.
+    /// The base with this tensor's elements replaced, and those elements.
     fn updated(
         &self,
         op: &'static str,
@@ -62,7 +75,7 @@ impl Tensor {
         base: Option<Value>,
         v: &[Value],
         f: Update<'_>,
-    ) -> Result<Value> {
+    ) -> Result<(Value, Value)> {
         let ops = self.0.view().map(|v| v.ops.as_slice()).unwrap_or_default();
         let old = match base {
             Some(base) => Some(view::get(b, base, ops)?),
@@ -79,14 +92,15 @@ impl Tensor {
             return Err(Error::call(op, reason, &Loc::Unknown));
         }
         match base {
-            Some(base) => Ok(view::put(b, base, ops, new)?),
-            None => Ok(new),
+            Some(base) => Ok((view::put(b, base, ops, new)?, new)),
+            None => Ok((new, new)),
         }
     }
 
     fn check_writable(&self, op: &'static str, at: &Loc) -> Result<()> {
         let no = |reason: &str| Err(Error::InPlace { op, reason: reason.to_string(), at: at.clone() });
-        if self.0.view().is_some_and(|v| v.overlaps()) {
+        // One number for all elements is one for those that are one in memory too.
+        if self.0.view().is_some_and(|v| v.overlaps()) && !matches!(op, "zero_" | "fill_") {
             return no("the destination is expanded, several of its elements are one in memory; copy() it first");
         }
         if context::is_grad_enabled() && self.0.reads_leaf().is_some() {
@@ -152,6 +166,99 @@ impl Tensor {
         self.number_("mul_", Binary::Mul, n.into(), Loc::caller())
     }
 
+    /// Subtracts a number in place.
+    #[track_caller]
+    pub fn sub_scalar_(&self, n: impl Into<Number>) -> Tensor {
+        self.number_("sub_", Binary::Sub, n.into(), Loc::caller())
+    }
+
+    /// Divides by a number in place.
+    #[track_caller]
+    pub fn div_scalar_(&self, n: impl Into<Number>) -> Tensor {
+        self.number_("div_", Binary::Div, n.into(), Loc::caller())
+    }
+
+    /// Raises to a power in place.
+    #[track_caller]
+    pub fn powf_(&self, n: impl Into<Number>) -> Tensor {
+        self.number_("pow_", Binary::Pow, n.into(), Loc::caller())
+    }
+
+    /// Raises to powers in place.
+    #[track_caller]
+    pub fn pow_(&self, other: &Tensor) -> Tensor {
+        self.binary_("pow_", Binary::Pow, other, Loc::caller())
+    }
+
+    /// Moves every element into `low..=high`, in place.
+    #[track_caller]
+    pub fn clamp_(&self, low: impl Into<Number>, high: impl Into<Number>) -> Tensor {
+        let (at, low, high) = (Loc::caller(), low.into(), high.into());
+        self.mutate("clamp_", true, &[], &at, &|b, old, _| {
+            let mut args = vec![old.expect("it was asked for")];
+            for n in [low, high] {
+                let n = number_like(b, self.dtype(), n)?;
+                args.push(like(b, n, self.ty())?);
+            }
+            b.one(Clamp.into(), &args)
+        })
+    }
+
+    /// `max(x, 0)` in place.
+    #[track_caller]
+    pub fn relu_(&self) -> Tensor {
+        self.mutate("relu_", true, &[], &Loc::caller(), &|b, old, _| {
+            super::arith::relu(b, old.expect("it was asked for"))
+        })
+    }
+
+    /// `x·x` in place.
+    #[track_caller]
+    pub fn square_(&self) -> Tensor {
+        self.mutate("square_", true, &[], &Loc::caller(), &|b, old, _| {
+            let x = old.expect("it was asked for");
+            b.mul(x, x)
+        })
+    }
+
+    fn weighted_(&self, name: &'static str, op: Binary, [x, y]: [&Tensor; 2], n: Number, at: Loc) -> Tensor {
+        self.mutate(name, true, &[x, y], &at, &|b, old, v| {
+            let (x, y) = (like(b, v[0], self.ty())?, like(b, v[1], self.ty())?);
+            let z = b.binary(op, x, y)?;
+            let n = number_like(b, self.dtype(), n)?;
+            let n = like(b, n, self.ty())?;
+            let z = b.mul(z, n)?;
+            b.add(old.expect("it was asked for"), z)
+        })
+    }
+
+    /// `self += n·x·y` in place.
+    #[track_caller]
+    pub fn addcmul_(&self, x: &Tensor, y: &Tensor, n: impl Into<Number>) -> Tensor {
+        self.weighted_("addcmul_", Binary::Mul, [x, y], n.into(), Loc::caller())
+    }
+
+    /// `self += n·x/y` in place.
+    #[track_caller]
+    pub fn addcdiv_(&self, x: &Tensor, y: &Tensor, n: impl Into<Number>) -> Tensor {
+        self.weighted_("addcdiv_", Binary::Div, [x, y], n.into(), Loc::caller())
+    }
+
+    /// `self += n·(other − self)` in place.
+    #[track_caller]
+    pub fn lerp_(&self, other: &Tensor, n: impl Into<Number>) -> Tensor {
+        let (at, n) = (Loc::caller(), n.into());
+        self.mutate("lerp_", true, &[other], &at, &|b, old, v| {
+            let old = old.expect("it was asked for");
+            let x = like(b, v[0], self.ty())?;
+            let d = b.sub(x, old)?;
+            let n = number_like(b, self.dtype(), n)?;
+            let n = like(b, n, self.ty())?;
+            let d = b.mul(d, n)?;
+            b.add(old, d)
+        })
+    }
+
     /// Copies the elements of `other`, broadcast and converted.
     #[track_caller]
     pub fn copy_(&self, other: &Tensor) -> Tensor {
@@ -179,6 +286,57 @@ impl Tensor {
         let at = Loc::caller();
         self.mutate("zero_", false, &[], &at, &|b, _, _| b.zeros(self.ty()))
     }
+}
+
+macro_rules! unaries_ {
+    ($($(#[$doc:meta])* $name:ident => $op:ident),* $(,)?) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self) -> Tensor {
+                self.mutate(stringify!($name), true, &[], &Loc::caller(), &|b, old, _| {
+                    b.unary(Unary::$op, old.expect("it was asked for"))
+                })
+            }
+        )* }
+    };
+}
+
+unaries_! {
+    /// `−x` in place.
+    neg_ => Neg,
+    /// `|x|` in place.
+    abs_ => Abs,
+    /// −1, 0 or 1, in place.
+    sign_ => Sign,
+    /// Largest integer not above, in place.
+    floor_ => Floor,
+    /// Smallest integer not below, in place.
+    ceil_ => Ceil,
+    /// Nearest integer, ties to even, in place.
+    round_ => Round,
+    /// `eˣ` in place.
+    exp_ => Exp,
+    /// `eˣ − 1` in place.
+    expm1_ => Expm1,
+    /// Natural logarithm in place.
+    log_ => Log,
+    /// `log(1 + x)` in place.
+    log1p_ => Log1p,
+    /// Square root in place.
+    sqrt_ => Sqrt,
+    /// `1/√x` in place.
+    rsqrt_ => Rsqrt,
+    /// `1/x` in place.
+    reciprocal_ => Reciprocal,
+    /// Sine in place.
+    sin_ => Sin,
+    /// Cosine in place.
+    cos_ => Cos,
+    /// Hyperbolic tangent in place.
+    tanh_ => Tanh,
+    /// `1/(1 + e⁻ˣ)` in place.
+    sigmoid_ => Logistic,
 }
 
 /// Broadcasts a value to a shape and converts it if that loses no class of numbers; otherwise it stays, and the op

@@ -1,18 +1,22 @@
 //! `Tensor`: the handle that programs hold.
 
 mod arith;
+mod index;
 mod inplace;
 mod nn;
+mod order;
 mod read;
 mod reduce;
 mod shape;
+
+pub use index::ScatterReduce;
 
 use crate::autograd::Leaf;
 use crate::base::BaseId;
 use crate::context;
 use crate::engine::{Dropped, Engine};
 use crate::error::{Error, Result};
-use crate::node::{Ref, Saved, Work};
+use crate::node::{Ref, Saved};
 use crate::record::LazyBuild;
 use crate::state::State;
 use crate::trace::{Mode, Trace};
@@ -149,14 +153,10 @@ impl Tensor {
     /// A tensor with a base of its own.
     pub(crate) fn fresh(engine: &Engine, state: &mut State, value: Ref) -> Tensor {
         let ty = value.ty().clone();
-        let out = value.out as usize;
-        let node = value.node.clone();
+        let source = value.node.tracked.then(|| value.clone());
         let base = state.new_base(value);
-        if node.tracked
-            && let Work::Op(op) = &node.work
-            && op.rules().saves().outputs.contains(&out)
-        {
-            node.slot().saved.push(Saved { base, version: 0 });
+        if let Some(r) = source {
+            r.node.publish(r.out, Saved { base, version: 0 });
         }
         let lazy = Lazy { engine: engine.clone(), base, view: None };
         Tensor::of(Handle::new(engine.shared.handle_id(), ty, Kind::Lazy(lazy)))

@@ -1,8 +1,9 @@
 //! Composites as methods: functions that people know by name.
 
 use super::Tensor;
+use crate::intern::composite;
 use crate::record::{Record, one, record};
-use ir::composites::{activation, norm, softmax};
+use ir::composites::{activation, dropout, embedding, norm, softmax};
 use ir::{Loc, Op};
 
 impl Tensor {
@@ -17,7 +18,8 @@ impl Tensor {
     #[track_caller]
     pub fn rmsnorm(&self, w: &Tensor, eps: f64) -> Tensor {
         one(&Loc::caller(), &[self, w], |b, v| {
-            let op = norm::rmsnorm(&b.ty(v[0]), &b.ty(v[1]), eps)?;
+            let types = [b.ty(v[0]), b.ty(v[1])];
+            let op = composite("rmsnorm", &types, &[eps], || norm::rmsnorm(&types[0], &types[1], eps))?;
             Ok(b.emit(op.into(), v)?[0])
         })
     }
@@ -26,7 +28,9 @@ impl Tensor {
     #[track_caller]
     pub fn layernorm(&self, w: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
         one(&Loc::caller(), &[self, w, bias], |b, v| {
-            let op = norm::layernorm(&b.ty(v[0]), Some(&b.ty(v[1])), Some(&b.ty(v[2])), eps)?;
+            let types = [b.ty(v[0]), b.ty(v[1]), b.ty(v[2])];
+            let make = || norm::layernorm(&types[0], Some(&types[1]), Some(&types[2]), eps);
+            let op = composite("layernorm", &types, &[eps], make)?;
             Ok(b.emit(op.into(), v)?[0])
         })
     }
@@ -35,7 +39,8 @@ impl Tensor {
     #[track_caller]
     pub fn softmax(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
-            let op = softmax::softmax(&b.ty(v[0]))?;
+            let types = [b.ty(v[0])];
+            let op = composite("softmax", &types, &[], || softmax::softmax(&types[0]))?;
             Ok(b.emit(op.into(), v)?[0])
         })
     }
@@ -44,7 +49,8 @@ impl Tensor {
     #[track_caller]
     pub fn log_softmax(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
-            let op = softmax::log_softmax(&b.ty(v[0]))?;
+            let types = [b.ty(v[0])];
+            let op = composite("log_softmax", &types, &[], || softmax::log_softmax(&types[0]))?;
             Ok(b.emit(op.into(), v)?[0])
         })
     }
@@ -53,7 +59,27 @@ impl Tensor {
     #[track_caller]
     pub fn silu(&self) -> Tensor {
         one(&Loc::caller(), &[self], |b, v| {
-            let op = activation::silu(&b.ty(v[0]))?;
+            let types = [b.ty(v[0])];
+            let op = composite("silu", &types, &[], || activation::silu(&types[0]))?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// The rows of this table for integer ids; ids outside are moved inside.
+    #[track_caller]
+    pub fn embedding(&self, ids: &Tensor) -> Tensor {
+        one(&Loc::caller(), &[self, ids], |b, v| {
+            let types = [b.ty(v[0]), b.ty(v[1])];
+            let op = composite("embedding", &types, &[], || embedding::embedding(&types[0], &types[1], None))?;
+            Ok(b.emit(op.into(), v)?[0])
+        })
+    }
+
+    /// Dropout with a mask of your own: `x/(1 − rate)` where it is true, else 0.
+    #[track_caller]
+    pub fn dropout_mask(&self, keep: &Tensor, rate: f64) -> Tensor {
+        one(&Loc::caller(), &[self, keep], |b, v| {
+            let op = dropout::dropout(&b.ty(v[0]), &b.ty(v[1]), rate)?;
             Ok(b.emit(op.into(), v)?[0])
         })
     }

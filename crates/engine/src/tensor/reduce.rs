@@ -3,8 +3,8 @@
 use super::{Tensor, axis_of, misfit};
 use crate::amp;
 use crate::record::{Record, one};
-use ir::ops::ReduceKind;
-use ir::{DType, Loc, Value};
+use ir::ops::{ReduceKind, StopGradient};
+use ir::{Compare, DType, Loc, Unary, Value};
 
 /// Reduces over axes that may count from the end.
 fn reduce(b: &mut dyn Record, kind: ReduceKind, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
@@ -26,7 +26,7 @@ fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Result<Vec<us
 }
 
 /// The dtype that sums of this dtype have: integers and bools count in i64, as in NumPy and PyTorch.
-fn sum_dtype(d: DType) -> DType {
+pub(super) fn sum_dtype(d: DType) -> DType {
     if d.is_float() || d == DType::U64 { d } else { DType::I64 }
 }
 
@@ -104,4 +104,157 @@ impl Tensor {
             b.argmax(v[0], axis, DType::I64)
         })
     }
+
+    /// The index of the first smallest element along an axis, as i64.
+    #[track_caller]
+    pub fn argmin(&self, axis: isize) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let ty = b.ty(v[0]);
+            let axis = axis_of(axis, ty.rank()).map_err(|p| misfit("argmin", &[&ty], p))?;
+            b.argmin(v[0], axis, DType::I64)
+        })
+    }
+
+    /// Sums over axes in a dtype: elements are converted before they are added.
+    #[track_caller]
+    pub fn sum_in(&self, dtype: DType, axes: &[isize], keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let x = b.cast(v[0], dtype)?;
+            reduce(b, ReduceKind::Sum, x, Some(axes), keep)
+        })
+    }
+
+    /// Means over axes in a float dtype.
+    #[track_caller]
+    pub fn mean_in(&self, dtype: DType, axes: &[isize], keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let x = b.cast(v[0], dtype)?;
+            mean(b, x, Some(axes), keep)
+        })
+    }
+
+    /// Products over axes, which stay with size 1 if `keep`.
+    #[track_caller]
+    pub fn prod_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let x = b.cast(v[0], sum_dtype(b.ty(v[0]).dtype))?;
+            reduce(b, ReduceKind::Prod, x, Some(axes), keep)
+        })
+    }
+
+    /// The product of all elements.
+    #[track_caller]
+    pub fn prod(&self) -> Tensor {
+        let at = Loc::caller();
+        one(&at, &[self], |b, v| {
+            let x = b.cast(v[0], sum_dtype(b.ty(v[0]).dtype))?;
+            reduce(b, ReduceKind::Prod, x, None, false)
+        })
+    }
+
+    /// Variances over axes; `correction` is taken from the count that sums of squares are divided by (PyTorch: 1).
+    #[track_caller]
+    pub fn var_axes(&self, axes: &[isize], correction: usize, keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], Some(axes), correction, keep))
+    }
+
+    /// The variance of all elements.
+    #[track_caller]
+    pub fn var(&self, correction: usize) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], None, correction, false))
+    }
+
+    /// Standard deviations over axes.
+    #[track_caller]
+    pub fn std_axes(&self, axes: &[isize], correction: usize, keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let x = variance(b, v[0], Some(axes), correction, keep)?;
+            deviation(b, x)
+        })
+    }
+
+    /// The standard deviation of all elements.
+    #[track_caller]
+    pub fn std(&self, correction: usize) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let x = variance(b, v[0], None, correction, false)?;
+            deviation(b, x)
+        })
+    }
+
+    /// `log Σ eˣ` over axes without overflow.
+    #[track_caller]
+    pub fn logsumexp(&self, axes: &[isize], keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| {
+            let x = amp::wide(b, v[0])?;
+            let top = reduce(b, ReduceKind::Max, x, Some(axes), true)?;
+            let top = b.one(StopGradient.into(), &[top])?;
+            // An infinite maximum is not subtracted: ∞ − ∞ is no number.
+            let finite = b.unary(Unary::IsFinite, top)?;
+            let top = b.keep_where(finite, top)?;
+            let (wide, top_wide) = crate::record::align(b, x, top)?;
+            let d = b.sub(wide, top_wide)?;
+            let e = b.unary(Unary::Exp, d)?;
+            let s = reduce(b, ReduceKind::Sum, e, Some(axes), true)?;
+            let l = b.unary(Unary::Log, s)?;
+            let y = b.add(l, top)?;
+            b.keeps(y, &[v[0]], true);
+            if keep {
+                return Ok(y);
+            }
+            let ty = b.ty(y);
+            let gone = resolve(&ty, "logsumexp", Some(axes))?;
+            let shape: Vec<usize> =
+                ty.shape.iter().enumerate().filter(|(i, _)| !gone.contains(i)).map(|(_, &n)| n).collect();
+            b.reshape(y, &shape)
+        })
+    }
+
+    /// Whether any element along axes is true.
+    #[track_caller]
+    pub fn any_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Max, axes, keep))
+    }
+
+    /// Whether all elements along axes are true.
+    #[track_caller]
+    pub fn all_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+        one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Min, axes, keep))
+    }
+}
+
+/// A reduction of truth values; a number is true unless it is zero.
+fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: &[isize], keep: bool) -> ir::Result<Value> {
+    let zero = b.full_like(x, 0.0)?;
+    let yes = b.compare(Compare::Ne, x, zero)?;
+    let n = b.cast(yes, DType::I32)?;
+    let n = reduce(b, kind, n, Some(axes), keep)?;
+    let zero = b.full_like(n, 0.0)?;
+    b.compare(Compare::Gt, n, zero)
+}
+
+fn variance(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, correction: usize, keep: bool) -> ir::Result<Value> {
+    let (whole, x) = (x, amp::wide(b, x)?);
+    let ty = b.ty(x);
+    let n: usize = resolve(&ty, "var", axes)?.iter().map(|&a| ty.shape[a]).product();
+    let m = mean(b, x, axes, true)?;
+    let (x, m) = crate::record::align(b, x, m)?;
+    let d = b.sub(x, m)?;
+    let sq = b.mul(d, d)?;
+    let s = reduce(b, ReduceKind::Sum, sq, axes, keep)?;
+    let n = b.full_like(s, n as f64 - correction as f64)?;
+    let y = b.div(s, n)?;
+    b.keeps(y, &[whole], false);
+    Ok(y)
+}
+
+/// The root of a variance; where that is 0 the gradient is 0 rather than infinite, as in PyTorch.
+fn deviation(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
+    let (zero, one) = (b.full_like(x, 0.0)?, b.full_like(x, 1.0)?);
+    let none = b.compare(Compare::Eq, x, zero)?;
+    let safe = b.select(none, one, x)?;
+    let root = b.unary(Unary::Sqrt, safe)?;
+    let y = b.select(none, zero, root)?;
+    b.keeps(y, &[], true);
+    Ok(y)
 }

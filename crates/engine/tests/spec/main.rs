@@ -7,9 +7,11 @@ mod lifetime;
 mod lock;
 mod mutation;
 mod precision;
+mod profile;
 mod random;
 mod regions;
 mod step;
+mod threads;
 mod tokens;
 mod views;
 

@@ -48,3 +48,24 @@ fn s7_outside_regions_ops_run_one_by_one() {
     e.force(&y).unwrap();
     assert_eq!(e.inspect().kernels, 3, "one program for each op");
 }
+
+#[test]
+fn programs_for_other_shapes_share_their_machine_code() {
+    let e = engine();
+    let step = |n: usize, m: usize| {
+        let x = e.full(F, &[n, m], 0.5);
+        let w = e.full(F, &[m, 8], 0.25).requires_grad_();
+        let y = (x.tanh() * 2.0 + &x).softmax().matmul(&w);
+        let y = y.t().exp().sum_axes(&[0], false);
+        y.mean().backward().unwrap();
+        w.sub_(&w.detach()).check().unwrap_err();
+        w.grad().unwrap().sum().item::<f32>().unwrap()
+    };
+    // Sizes are arguments; what is left differs by classes of sizes: whether loops are cut in parts, and in how many.
+    for i in 0..60 {
+        step(17 + 3 * i, 33 + 5 * i);
+    }
+    let seen = e.inspect();
+    assert!(seen.kernels > 500, "every shape has its programs: {}", seen.kernels);
+    assert!(seen.machine_kernels < 60, "{}", seen.machine_kernels);
+}

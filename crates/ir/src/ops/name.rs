@@ -4,7 +4,7 @@ use super::elementwise::batch_map;
 use super::*;
 use crate::attr::Attr;
 
-/// A value under a name (JAX's `checkpoint_name`). Only [`RematPolicy::Names`] reads it; tangents are not named.
+/// A value under a name (JAX's `checkpoint_name`). [`RematPolicy::Names`] reads it, and [`Name::apart`] stops fusion; tangents are not named.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Name {
     /// The name.
@@ -15,6 +15,16 @@ impl Name {
     /// A name for a value.
     pub fn new(name: impl Into<String>) -> Name {
         Name { name: name.into() }
+    }
+
+    /// The name of a value that is to be computed by itself: compilers store it, and fuse nothing across it.
+    pub fn apart() -> Name {
+        Name::new("apart")
+    }
+
+    /// Whether it keeps its value apart.
+    pub fn is_apart(&self) -> bool {
+        self.name == "apart"
     }
 }
 

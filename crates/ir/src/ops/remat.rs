@@ -19,6 +19,18 @@ pub enum RematPolicy {
     Names(Vec<String>),
 }
 
+/// A composite's derivative reads what the composite gives beyond its results: to keep a result is to keep those too.
+fn private_results(s: &SplitGraph, node: &crate::graph::Node) -> Vec<Value> {
+    let of = match &node.op {
+        Op::Name(_) => s.known.node_of(node.args[0]),
+        _ => None,
+    };
+    match of.map(|n| (&n.op, n)) {
+        Some((Op::Composite(_), n)) => n.outs.to_vec(),
+        _ => Vec::new(),
+    }
+}
+
 impl RematPolicy {
     /// Whether it keeps the results of an op.
     fn keeps(&self, op: &Op) -> bool {
@@ -36,7 +48,7 @@ impl RematPolicy {
             RematPolicy::Everything => s.known.outputs()[known_outs..].to_vec(),
             RematPolicy::Dots | RematPolicy::Names(_) => {
                 let nodes = s.known.nodes().iter().filter(|n| self.keeps(&n.op));
-                nodes.flat_map(|n| n.outs.iter().copied()).collect()
+                nodes.flat_map(|n| n.outs.iter().copied().chain(private_results(s, n))).collect()
             }
         };
         // An operand is at hand anyway.

@@ -1,7 +1,7 @@
 //! The annotations of §7 in one table: where they may stand and what they take (E008, E013, E025).
 
 use super::primitives;
-use crate::ast::{Annotation, Arg, DTYPE_NAMES, Expr, ExprKind, Flow};
+use crate::ast::{Annotation, Arg, DTYPE_NAMES, Expr, ExprKind, Flow, StepKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::suggest::closest;
 
@@ -41,6 +41,7 @@ const TABLE: &[Row] = &[
     Row { name: "precision", places: TENSOR, positional: true, words: &[], keys: &["compute", "accumulate", "output", "policy", "storage"] },
     Row { name: "scaling", places: TENSOR, positional: true, words: &["per_tensor", "per_channel", "per_token", "per_block", "delayed", "dynamic"], keys: &["strategy", "history_len", "update_interval", "block_size", "margin"] },
     Row { name: "fuse", places: BODY, positional: true, words: &[], keys: &["pattern", "ops", "scope"] },
+    Row { name: "fuse_required", places: BODY, positional: true, words: &[], keys: &["pattern", "ops", "scope"] },
     Row { name: "nofuse", places: OUTPUT, positional: false, words: &[], keys: &["reason"] },
     Row { name: "kernel", places: OUTPUT, positional: true, words: &[], keys: &["name", "autotune", "workspace", "fallback"] },
     Row { name: "shard", places: TENSOR, positional: true, words: &["column", "row", "replicated", "expert", "sequence", "batch", "head"], keys: &["strategy", "tp_size", "ep_size", "pp_size", "async_comm", "reduce_scatter"] },
@@ -126,8 +127,14 @@ fn check_one(annotation: &Annotation, place: Place, found: &mut Vec<Diagnostic>)
         }
     }
     match name.as_str() {
-        "fuse" => check_fuse(args, found),
+        "fuse" | "fuse_required" => check_fuse(args, found),
         "adapter" => check_adapter(args, found),
+        "dtype" | "precision" => check_formats(annotation, args, found),
+        "shard" | "partition" | "comm" => found.push(
+            Diagnostic::new(Code::L102, annotation.span, format!("`@{name}` has no effect yet"))
+                .label("several devices come later")
+                .hint("the model runs whole on one device"),
+        ),
         "scaling" => found.push(
             Diagnostic::new(Code::L001, annotation.span, "scaling is not supported yet")
                 .label("quantised formats come later")
@@ -170,6 +177,43 @@ fn check_fuse(args: &[Arg], found: &mut Vec<Diagnostic>) {
             }
             _ => {}
         }
+    }
+}
+
+/// Eight bits and fewer come later.
+fn check_formats(annotation: &Annotation, args: &[Arg], found: &mut Vec<Diagnostic>) {
+    for arg in args {
+        if let Some(name) = arg.value.as_name().filter(|name| is_small_format(name)) {
+            found.push(
+                Diagnostic::new(Code::L001, annotation.span, format!("`{name}` is not supported yet"))
+                    .label("quantised formats come later")
+                    .hint("use bf16, fp16 or fp32"),
+            );
+        }
+    }
+}
+
+/// Whether a word is a format of eight bits or fewer, or a policy that uses one.
+pub(super) fn is_small_format(name: &str) -> bool {
+    name.starts_with("fp8") || name.starts_with("fp4")
+}
+
+/// `@alias` stands for the same tensor, so nothing may compute it.
+pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
+    const VIEWS: &[&str] = &["view", "reshape", "transpose", "permute", "split", "contiguous", "fork"];
+    let Some(alias) = flow.annotations.iter().find(|a| a.name.name == "alias") else {
+        return;
+    };
+    let computes = flow.steps.iter().find(|step| match &step.kind {
+        StepKind::Call(call) => !VIEWS.contains(&call.callee.path.to_string().as_str()),
+        StepKind::Shape(_) => false,
+    });
+    if let Some(step) = computes {
+        found.push(
+            Diagnostic::new(Code::E008, alias.span, "`@alias` cannot stand on a computed result")
+                .label("an alias is the same tensor, or a view of it")
+                .also(step.span, "this computes a new one"),
+        );
     }
 }
 

@@ -244,6 +244,7 @@ impl<'a> GraphChecker<'a> {
             Producer { reads: uses(flow).into_iter().map(|(name, _)| name).collect(), primitives: Vec::new() };
         annotations::check(&flow.annotations, Place::Output, &mut self.diagnostics);
         annotations::check_stages(flow, &mut self.diagnostics);
+        annotations::check_alias(flow, &mut self.diagnostics);
         let mut operands = match &flow.source {
             Source::Tensors { items, .. } => Some(items.iter().map(|item| self.operand(item)).collect()),
             Source::Call(call) => self.call(call, Vec::new())?.map(|types| as_operands(&types, call.span)),

@@ -25,7 +25,10 @@ pub(super) fn check(checker: &mut GraphChecker<'_>, view: &ModuleView<'_>) {
         };
         let missing = producer.reads.iter().find(|read| {
             let known = checker.entries.contains_key(*read) && is_tensor(checker, read);
-            known && !available(checker, read) && !recomputed.contains(*read)
+            // What backward needs of a temporary tensor is computed again, too.
+            let notes = checker.notes.get(*read).map_or(&[][..], |notes| notes);
+            let again = recomputed.contains(*read) || annotations::says(notes, "memory", "temporary");
+            known && !available(checker, read) && !again
         });
         if let Some(missing) = missing {
             let span = checker.entries.get(name).map_or(graph.span, |defined| defined.span);

@@ -7,6 +7,7 @@ mod annotations;
 mod backward;
 mod call;
 mod graph;
+mod invariants;
 mod memory;
 mod module;
 mod module_call;
@@ -73,6 +74,7 @@ pub fn check(program: &Program) -> Report {
                 continue;
             };
             if view.decl.kind == crate::ast::DeclKind::Primitive {
+                invariants::check(view.decl, &mut report.diagnostics);
                 continue;
             }
             report.modules.push(check_module(program, &view, &mut report.diagnostics));

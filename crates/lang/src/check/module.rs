@@ -66,8 +66,23 @@ impl GraphChecker<'_> {
                 continue;
             };
             let entity = arg.value.as_path().and_then(|path| self.program.lookup(self.file, &path));
-            let known = matches!(entity, Some(Entity::Item(item)) if self.program.recipe(item).is_some());
-            if !known {
+            let recipe = match entity {
+                Some(Entity::Item(item)) => self.program.recipe(item),
+                _ => None,
+            };
+            let small = |value: &crate::ast::Expr| match &value.peel().kind {
+                crate::ast::ExprKind::Name(word) | crate::ast::ExprKind::Str(word) => {
+                    annotations::is_small_format(word)
+                }
+                _ => false,
+            };
+            if let Some((key, value)) = recipe.and_then(|recipe| recipe.entries.iter().find(|(_, v)| small(v))) {
+                let found = Diagnostic::new(Code::L001, arg.value.span, "this recipe is not supported yet")
+                    .label("quantised formats come later")
+                    .also(value.span, format!("`{}` asks for one", key.name));
+                self.diagnostics.push(found);
+            }
+            if recipe.is_none() {
                 let name = self.program.sources.slice(arg.value.span);
                 let mut missing = Diagnostic::new(Code::E002, arg.value.span, format!("no recipe named `{name}`"))
                     .label("not declared and not imported");

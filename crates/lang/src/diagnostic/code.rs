@@ -140,6 +140,8 @@ codes! {
 
     L101, Warning, "deprecated syntax",
         "An older spelling that still works; the formatter writes the current one.";
+    L102, Warning, "no effect yet",
+        "The annotation is for several devices. It is checked, and the model runs on one device as if it were not there.";
 }
 
 impl fmt::Display for Code {

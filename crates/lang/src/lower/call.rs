@@ -32,6 +32,10 @@ impl Lowerer<'_> {
                 let chosen = self.chosen(call, &instances, frame)?;
                 return self.stack(call, &chosen, operands);
             }
+            Some(Entry::Stack(count, instance)) => {
+                let (start, end) = self.range(call, count, frame)?;
+                return self.scan(call, &instance, count, start..end, operands);
+            }
             _ => {}
         }
         let name = path.to_string();
@@ -49,82 +53,40 @@ impl Lowerer<'_> {
         }
         if name == "StackedBlocks" {
             let array = args.first().and_then(|arg| arg.value.as_path());
-            let Some(Entry::Array(instances)) = array.and_then(|path| self.entry(&path, frame)) else {
-                return fail(Code::E003, call.span, "`StackedBlocks` needs an array of blocks", "");
+            return match array.and_then(|path| self.entry(&path, frame)) {
+                Some(Entry::Array(instances)) => self.stack(call, &instances, operands),
+                Some(Entry::Stack(count, instance)) => self.scan(call, &instance, count, 0..count, operands),
+                _ => fail(Code::E003, call.span, "`StackedBlocks` needs an array of blocks", ""),
             };
-            return self.stack(call, &instances, operands);
         }
         unsupported(call.callee.span, format!("`{name}`"))
     }
 
     /// `blocks[0:8]` or `blocks[i]`.
     fn chosen(&self, call: &Call, all: &[Rc<Instance>], frame: &Frame) -> Result<Vec<Rc<Instance>>> {
+        let (start, end) = self.range(call, all.len(), frame)?;
+        Ok(all[start..end].to_vec())
+    }
+
+    fn range(&self, call: &Call, count: usize, frame: &Frame) -> Result<(usize, usize)> {
         let bound = |expr: &Option<Expr>, default: usize| match expr {
             Some(expr) => frame.size(expr),
             None => Ok(default),
         };
         let (start, end) = match call.callee.index.as_deref() {
-            None => (0, all.len()),
+            None => (0, count),
             Some([IndexItem::At(expr)]) => {
                 let index = frame.size(expr)?;
                 (index, index + 1)
             }
-            Some([IndexItem::Slice { start, end, .. }]) => (bound(start, 0)?, bound(end, all.len())?),
+            Some([IndexItem::Slice { start, end, .. }]) => (bound(start, 0)?, bound(end, count)?),
             Some(_) => return unsupported(call.callee.span, "more than one index of an array"),
         };
-        match all.get(start..end) {
-            Some(chosen) => Ok(chosen.to_vec()),
-            None => fail(
-                Code::E004,
-                call.callee.span,
-                "index past the end of the array",
-                format!("there are {} elements", all.len()),
-            ),
+        if start <= end && end <= count {
+            return Ok((start, end));
         }
-    }
-
-    /// Each block takes the results of the one before; inputs beyond the results go to every block unchanged.
-    fn stack(&mut self, call: &Call, blocks: &[Rc<Instance>], operands: Vec<Operand>) -> Result<Vec<Value>> {
-        let mut values = Vec::new();
-        for operand in &operands {
-            values.push(operand.tensor(call.span)?);
-        }
-        let mut results = values.len();
-        for block in blocks {
-            let outputs = match std::mem::take(&mut self.checkpoint_blocks) {
-                true => {
-                    let outputs = self.recomputed_block(block, &values, call)?;
-                    self.checkpoint_blocks = true;
-                    outputs
-                }
-                false => {
-                    let inputs = values.iter().copied().map(Some).collect();
-                    self.run_instance(block, inputs, call.span)?
-                }
-            };
-            results = outputs.len().min(values.len());
-            values.splice(..results, outputs);
-        }
-        values.truncate(results);
-        Ok(values)
-    }
-
-    fn recomputed_block(&mut self, block: &Rc<Instance>, values: &[Value], call: &Call) -> Result<Vec<Value>> {
-        let mut frame = Frame::new(block.item.file, BTreeMap::new());
-        frame.entries.insert("block".to_string(), Entry::Instance(block.clone()));
-        let operands: Vec<Operand> = values.iter().copied().map(Operand::Tensor).collect();
-        let results = self.recomputed(&frame, &operands, call.span, |l, frame, operands| {
-            let mut inputs = Vec::new();
-            for operand in &operands {
-                inputs.push(Some(operand.tensor(call.span)?));
-            }
-            let outputs = match frame.entries.get("block").cloned() {
-                Some(Entry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
-                _ => Vec::new(),
-            };
-            Ok(outputs.into_iter().map(Operand::Tensor).collect())
-        })?;
-        results.iter().map(|result| result.tensor(call.span)).collect()
+        let label = format!("there are {count} elements");
+        fail(Code::E004, call.callee.span, "index past the end of the array", label)
     }
 
     fn instance_call(
@@ -313,6 +275,16 @@ impl Lowerer<'_> {
         }
         p.named = named;
         self.at(call.span);
+        if let Some(dtype) = self.compute {
+            for operand in p.slots.iter_mut().flatten().chain(p.named.values_mut()) {
+                if let Operand::Tensor(value) = operand
+                    && self.b.graph.ty(*value).dtype.is_float()
+                {
+                    let cast = ir::Build::cast(&mut self.b, *value, dtype);
+                    *value = cast.map_err(|e| super::misfit(&e, call.span, "@precision"))?;
+                }
+            }
+        }
         primitives::lower(self, &p)
     }
 

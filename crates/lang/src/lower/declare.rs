@@ -1,20 +1,66 @@
 //! Declaring parameters: every tensor of `params:` becomes an input of the graph, in order, depth first.
 
 use super::frame::{Entry, Frame, Instance};
+use super::notes::{Notes, find};
 use super::rope_table::RopeTable;
-use super::{Lowerer, Parameter, Result, fail, unsupported};
-use crate::ast::{Arg, Param, ParamEntry, TypeExpr, TypeKind};
+use super::{Lowerer, Parameter, Result, fail, misfit, unsupported};
+use crate::ast::{Annotation, Arg, Param, ParamEntry, TypeExpr, TypeKind};
 use crate::consteval::Value as Const;
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
-use ir::{DType, Type};
+use ir::{Build, DType, Type};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// What a declaration passes on to the parameters inside.
+#[derive(Clone, Debug)]
+pub(super) struct Traits {
+    /// A parameter like those inside, without path and type.
+    like: Parameter,
+    /// How many are stacked along a first axis.
+    stacked: Option<usize>,
+}
+
+impl Default for Traits {
+    fn default() -> Traits {
+        Traits { like: Parameter::new(String::new(), Type::new(DType::F32, &[])), stacked: None }
+    }
+}
+
+impl Traits {
+    /// With what annotations say: `@trainable` takes back an outer `@frozen`.
+    fn with(&self, notes: &[&Annotation], frame: &Frame) -> Result<Traits> {
+        let mut traits = self.clone();
+        if find(notes, "frozen").is_some() {
+            traits.like.trainable = false;
+        }
+        if let Some(note) = find(notes, "trainable") {
+            traits.like.trainable = true;
+            let number = |key: &str| -> Result<Option<f64>> {
+                match note.argument(key).map(|expr| frame.constant(expr)).transpose()? {
+                    Some(Const::Float(value)) => Ok(value),
+                    Some(other) => Ok(other.as_int().map(|n| n as f64)),
+                    None => Ok(None),
+                }
+            };
+            traits.like.lr_scale = number("lr_scale")?.unwrap_or(traits.like.lr_scale);
+            traits.like.wd_scale = number("wd_scale")?.unwrap_or(traits.like.wd_scale);
+            traits.like.grad_clip = number("grad_clip")?.or(traits.like.grad_clip);
+        }
+        Ok(traits)
+    }
+}
+
 impl Lowerer<'_> {
     /// An instance of a module whose constants are in `frame`.
-    pub(super) fn declare(&mut self, view: &ModuleView<'_>, frame: &Frame, prefix: &str) -> Result<Instance> {
+    pub(super) fn declare(
+        &mut self,
+        view: &ModuleView<'_>,
+        frame: &Frame,
+        prefix: &str,
+        traits: &Traits,
+    ) -> Result<Instance> {
         self.enter(view.decl.name.span)?;
         let mut frame = frame.clone();
         for entry in &view.params {
@@ -23,39 +69,66 @@ impl Lowerer<'_> {
                 "" => name.name.clone(),
                 _ => format!("{prefix}.{}", name.name),
             };
-            let value = self.declare_entry(entry, &frame, &path)?;
+            let value = self.declare_entry(entry, &frame, &path, traits)?;
             frame.entries.insert(name.name.clone(), value);
         }
         for constant in &view.constants {
             let table = RopeTable::of(&constant.value, &frame)?;
             frame.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
         }
+        self.declare_adapters(prefix, &mut frame);
         self.depth -= 1;
-        Ok(Instance { item: view.item, given: frame.constants, entries: frame.entries })
+        Ok(Instance { item: view.item, given: frame.constants, entries: frame.entries, path: prefix.to_string() })
     }
 
-    fn declare_entry(&mut self, entry: &ParamEntry, frame: &Frame, path: &str) -> Result<Entry> {
+    fn declare_entry(&mut self, entry: &ParamEntry, frame: &Frame, path: &str, traits: &Traits) -> Result<Entry> {
         if let Some(condition) = &entry.condition
             && !frame.condition(condition)?
         {
             return Ok(Entry::Absent);
         }
-        let trainable = !entry.annotations.iter().any(|a| a.name.name == "frozen");
-        self.declare_type(&entry.ty, frame, path, trainable)
+        let notes: Vec<&Annotation> = entry.annotations.iter().collect();
+        let declared = self.declare_type(&entry.ty, frame, path, &traits.with(&notes, frame)?, &notes)?;
+        match (declared, find(&notes, "gradient")) {
+            (Entry::Tensor(value), Some(note)) => self.gradient(note, value, frame).map(Entry::Tensor),
+            (declared, _) => Ok(declared),
+        }
     }
 
-    fn declare_type(&mut self, ty: &TypeExpr, frame: &Frame, path: &str, trainable: bool) -> Result<Entry> {
+    fn declare_type(
+        &mut self,
+        ty: &TypeExpr,
+        frame: &Frame,
+        path: &str,
+        traits: &Traits,
+        notes: &[&Annotation],
+    ) -> Result<Entry> {
         match &ty.kind {
             TypeKind::Tensor { dtype, .. } => {
                 let dtype = match dtype {
                     Some(name) => dtype_named(&name.name, name.span)?,
                     None => self.options.dtype,
                 };
-                let ty = Type::new(dtype, &frame.shape(ty)?);
-                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable });
-                Ok(Entry::Tensor(self.b.graph.input(ty)))
+                // A format of storage: what is computed with has the dtype that it would have had.
+                let stored = match find(notes, "dtype").and_then(|note| note.word("type")) {
+                    Some(name) => Some(name),
+                    None => find(notes, "precision").and_then(|note| note.word("storage")),
+                };
+                let stored = match stored {
+                    Some(name) => dtype_named(&name, ty.span)?,
+                    None => dtype,
+                };
+                let mut shape = frame.shape(ty)?;
+                if let Some(count) = traits.stacked {
+                    shape.insert(0, count);
+                }
+                let span = ty.span;
+                let ty = Type::new(stored, &shape);
+                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), ..traits.like.clone() });
+                let value = self.b.graph.input(ty);
+                (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))
             }
-            TypeKind::Optional(inner) => self.declare_type(inner, frame, path, trainable),
+            TypeKind::Optional(inner) => self.declare_type(inner, frame, path, traits, notes),
             TypeKind::TiedTo(target) => {
                 let mut parts = target.parts.iter();
                 let mut entry = parts.next().and_then(|part| frame.entries.get(&part.name)).cloned();
@@ -79,9 +152,16 @@ impl Lowerer<'_> {
             }
             TypeKind::Array { length, element } => {
                 let count = frame.size(length)?;
+                if self.options.scan && traits.stacked.is_none() {
+                    let inside = Traits { stacked: Some(count), ..traits.clone() };
+                    return match self.declare_type(element, frame, &format!("{path}[*]"), &inside, notes)? {
+                        Entry::Instance(instance) => Ok(Entry::Stack(count, instance)),
+                        _ => unsupported(ty.span, "an array of tensors"),
+                    };
+                }
                 let mut instances = Vec::new();
                 for index in 0..count {
-                    match self.declare_type(element, frame, &format!("{path}[{index}]"), trainable)? {
+                    match self.declare_type(element, frame, &format!("{path}[{index}]"), traits, notes)? {
                         Entry::Instance(instance) => instances.push(instance),
                         _ => return unsupported(ty.span, "an array of tensors"),
                     }
@@ -99,7 +179,7 @@ impl Lowerer<'_> {
                 let mut inner = Frame::new(item.file, given);
                 inner.defaults(&view, ty.span)?;
                 inner.lets(&view, false)?;
-                Ok(Entry::Instance(Rc::new(self.declare(&view, &inner, path)?)))
+                Ok(Entry::Instance(Rc::new(self.declare(&view, &inner, path, traits)?)))
             }
             TypeKind::Tuple(_) | TypeKind::Each { .. } => unsupported(ty.span, "a parameter of this type"),
         }

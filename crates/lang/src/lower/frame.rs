@@ -1,5 +1,6 @@
 //! What names mean while one module is lowered: constants with their values, tensors, instances.
 
+use super::checkpoint::Lists;
 use super::rope_table::RopeTable;
 use super::{Result, constraints, fail};
 use crate::ast::{DimExpr, Expr, IoTensor, LetItem, Param, TypeExpr, TypeKind};
@@ -19,6 +20,8 @@ pub(super) enum Entry {
     Table(Rc<RopeTable>),
     Instance(Rc<Instance>),
     Array(Vec<Rc<Instance>>),
+    /// So many blocks whose tensors are stacked along a first axis.
+    Stack(usize, Rc<Instance>),
     /// An optional parameter or input that is not there.
     Absent,
 }
@@ -29,6 +32,8 @@ pub(super) struct Instance {
     pub(super) item: ItemRef,
     pub(super) given: BTreeMap<String, Const>,
     pub(super) entries: BTreeMap<String, Entry>,
+    /// Where it stands, such as `blocks[3].attention`.
+    pub(super) path: String,
 }
 
 /// The names of one module.
@@ -39,6 +44,12 @@ pub(super) struct Frame {
     /// What `*` stands for.
     pub(super) lead: Option<Vec<usize>>,
     pub(super) entries: BTreeMap<String, Entry>,
+    /// What the module saves and recomputes.
+    pub(super) lists: Lists,
+    /// Where the instance stands; a module that is called with its weights has no place.
+    pub(super) path: Option<String>,
+    /// Which declaration.
+    pub(super) item: Option<ItemRef>,
 }
 
 impl Names for Frame {

@@ -1,6 +1,8 @@
 //! Graphs of one module: statements in the order of their data, operands, indices, results.
 
+use super::checkpoint::{Lists, wanted};
 use super::frame::{Entry, Frame, Instance, io_name};
+use super::notes::{Notes, find};
 use super::rope_table::RopeTable;
 use super::{Lowerer, Result, fail, misfit, unsupported};
 use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, IndexItem, Path, Pattern, Source, Statement, Step, StepKind};
@@ -17,6 +19,8 @@ use std::rc::Rc;
 pub(super) enum Operand {
     Tensor(Value),
     Table(Rc<RopeTable>),
+    /// Gradients of a module's parameters, which go where they belong by themselves.
+    Gradients,
 }
 
 impl Operand {
@@ -24,6 +28,7 @@ impl Operand {
         match self {
             Operand::Tensor(value) => Ok(*value),
             Operand::Table(_) => unsupported(span, "a table of rotations outside of `rope`"),
+            Operand::Gradients => unsupported(span, "reading the gradients of a module's parameters"),
         }
     }
 }
@@ -41,7 +46,11 @@ impl Lowerer<'_> {
         };
         let mut frame = Frame::new(instance.item.file, instance.given.clone());
         frame.entries = instance.entries.clone();
-        self.run_module(&view, frame, inputs, at)
+        frame.path = Some(instance.path.clone());
+        let path = std::mem::replace(&mut self.path, instance.path.clone());
+        let outputs = self.run_module(&view, frame, inputs, at);
+        self.path = path;
+        outputs
     }
 
     /// Runs a module: as a composite where its backward is written, else inline.
@@ -53,6 +62,7 @@ impl Lowerer<'_> {
         at: Span,
     ) -> Result<Vec<Value>> {
         self.enter(at)?;
+        (frame.lists, frame.item) = (Lists::of(view), Some(view.item));
         self.bind_inputs(view, &mut frame, &inputs, at)?;
         let outputs = if self.options.written_backward && self.options.decode.is_none() && view.backward.is_some() {
             self.with_written_backward(view, &frame, &inputs, at)
@@ -96,6 +106,16 @@ impl Lowerer<'_> {
             frame.entries.insert(io_name(slot, "in"), entry);
         }
         frame.defaults(view, at)?;
+        let skipped = view.forward.inputs.iter().filter_map(|slot| {
+            let note = slot.annotations.iter().find(|note| note.name.name == "gradient")?;
+            Some((io_name(slot, "in"), note))
+        });
+        for (name, note) in skipped {
+            if let (Some(Entry::Tensor(value)), None) = (frame.entries.get(&name).cloned(), &view.backward) {
+                let value = self.gradient(note, value, frame)?;
+                frame.entries.insert(name, Entry::Tensor(value));
+            }
+        }
         frame.lets(view, true)?;
         for (slot, value) in view.forward.inputs.iter().zip(inputs) {
             if let (Some(ty), Some(value)) = (&slot.ty, value) {
@@ -105,8 +125,21 @@ impl Lowerer<'_> {
         Ok(())
     }
 
+    /// Lowers the forward graph, in a region of its own where its memory annotations ask for one.
+    fn run_body(&mut self, view: &ModuleView<'_>, frame: &mut Frame) -> Result<Vec<Value>> {
+        let Some(region) = self.body_region(view) else {
+            return self.run_plain_body(view, frame);
+        };
+        let at = view.decl.name.span;
+        let values = self.recomputed(frame, &[], region, at, |l, frame, _| {
+            let values = l.run_plain_body(view, frame)?;
+            Ok(values.into_iter().map(Operand::Tensor).collect())
+        })?;
+        values.iter().map(|value| value.tensor(at)).collect()
+    }
+
     /// Lowers the forward graph into the current builder; names stay in the frame.
-    pub(super) fn run_body(&mut self, view: &ModuleView<'_>, frame: &mut Frame) -> Result<Vec<Value>> {
+    pub(super) fn run_plain_body(&mut self, view: &ModuleView<'_>, frame: &mut Frame) -> Result<Vec<Value>> {
         if let Some(pattern) = view.pattern
             && view.forward.graph.is_none()
         {
@@ -162,7 +195,7 @@ impl Lowerer<'_> {
 
     fn flow(&mut self, flow: &Flow, frame: &mut Frame) -> Result<()> {
         self.at(flow.span);
-        let mut operands = match &flow.source {
+        let operands = match &flow.source {
             Source::Tensors { items, .. } => {
                 let read = items.iter().map(|item| self.operand(item, frame));
                 read.collect::<Result<Vec<_>>>()?
@@ -170,17 +203,39 @@ impl Lowerer<'_> {
             Source::Call(call) => self.call_operands(call, Vec::new(), frame)?,
             Source::Elided(span) => return unsupported(*span, "a source left out with `...`"),
         };
-        let checkpoint = self.options.decode.is_none() && super::checkpoint::wanted(flow.annotations.iter());
-        if checkpoint && is_stack(flow) {
-            self.checkpoint_blocks = true;
-            operands = self.steps(flow, operands, frame)?;
-            self.checkpoint_blocks = false;
-        } else if checkpoint {
-            operands =
-                self.recomputed(frame, &operands, flow.span, |l, frame, operands| l.steps(flow, operands, frame))?;
-        } else {
-            operands = self.steps(flow, operands, frame)?;
+        let notes: Vec<&Annotation> = flow.annotations.iter().collect();
+        let source = operands.first().cloned();
+        let (compute, output) = self.precision(&notes)?;
+        let outer = (self.compute, self.profile.clone());
+        self.compute = compute.or(self.compute);
+        self.profile = (find(&notes, "profile").and_then(|note| note.word("name"))).or(self.profile.take());
+        self.at(flow.span);
+        let before = operands.clone();
+        let results = match wanted(&notes).filter(|_| self.options.decode.is_none() && self.region.is_none()) {
+            Some(region) if is_stack(flow) => {
+                self.checkpoint_blocks = Some(region);
+                let results = self.steps(flow, operands, frame);
+                self.checkpoint_blocks = None;
+                results
+            }
+            _ => self.in_region(flow, operands, frame, |l, frame, operands| l.steps(flow, operands, frame)),
+        };
+        (self.compute, self.profile) = outer;
+        let mut operands = results?;
+        if let Some(dtype) = output.or_else(|| compute.and(self.dtype_of(source.as_ref()))) {
+            for operand in &mut operands {
+                if let Operand::Tensor(value) = operand
+                    && self.b.graph.ty(*value).dtype.is_float()
+                {
+                    *value = (self.b.cast(*value, dtype)).map_err(|e| misfit(&e, flow.span, "@precision"))?;
+                }
+            }
         }
+        self.noted(flow, &before, &operands);
+        let source = match source {
+            Some(Operand::Tensor(value)) => Some(value),
+            _ => None,
+        };
         let accumulates = flow.steps.last().is_some_and(accumulates);
         for (index, item) in flow.dest.items.iter().enumerate() {
             let Some(path) = &item.name else { continue };
@@ -189,8 +244,10 @@ impl Lowerer<'_> {
             };
             let entry = match operand {
                 Operand::Table(table) => Entry::Table(table.clone()),
+                Operand::Gradients => Entry::Absent,
                 Operand::Tensor(value) => {
-                    let mut value = self.annotated(*value, flow.annotations.iter().chain(&item.annotations))?;
+                    let notes: Vec<&Annotation> = flow.annotations.iter().chain(&item.annotations).collect();
+                    let mut value = self.annotated(&path.to_string(), *value, &notes, source, frame)?;
                     if accumulates && let Some(Entry::Tensor(sum)) = frame.entries.get(&path.to_string()) {
                         value = (self.b.add(*sum, value)).map_err(|e| misfit(&e, item.span, "accumulate"))?;
                     }
@@ -199,7 +256,21 @@ impl Lowerer<'_> {
             };
             frame.entries.insert(path.to_string(), entry);
         }
+        for item in &flow.dest.items {
+            let Some(name) = item.name.as_ref().map(Path::to_string) else { continue };
+            if let Some(Entry::Tensor(value)) = frame.entries.get(&name) {
+                let notes: Vec<&Annotation> = flow.annotations.iter().chain(&item.annotations).collect();
+                self.watched(&name, *value, &notes, frame)?;
+            }
+        }
         Ok(())
+    }
+
+    fn dtype_of(&self, operand: Option<&Operand>) -> Option<ir::DType> {
+        match operand {
+            Some(Operand::Tensor(value)) => Some(self.b.graph.ty(*value).dtype).filter(|dtype| dtype.is_float()),
+            _ => None,
+        }
     }
 
     /// The steps of a flow, each on the results of the one before.
@@ -212,19 +283,6 @@ impl Lowerer<'_> {
             operands = self.step(step, operands, frame)?;
         }
         Ok(operands)
-    }
-
-    /// `@dtype(x)` converts.
-    fn annotated<'n>(&mut self, value: Value, notes: impl Iterator<Item = &'n Annotation>) -> Result<Value> {
-        let mut value = value;
-        for note in notes.filter(|note| note.name.name == "dtype") {
-            let Some(name) = note.args.iter().flatten().next().and_then(|arg| arg.value.as_name()) else {
-                continue;
-            };
-            let dtype = super::declare::dtype_named(name, note.name.span)?;
-            value = (self.b.cast(value, dtype)).map_err(|e| misfit(&e, note.name.span, "@dtype"))?;
-        }
-        Ok(value)
     }
 
     fn step(&mut self, step: &Step, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
@@ -244,7 +302,8 @@ impl Lowerer<'_> {
         };
         match results.as_slice() {
             [Operand::Tensor(value)] => {
-                let value = self.annotated(*value, step.annotations.iter())?;
+                let notes: Vec<&Annotation> = step.annotations.iter().collect();
+                let value = self.converted(*value, &notes)?;
                 Ok(vec![Operand::Tensor(value)])
             }
             _ => Ok(results),
@@ -252,6 +311,9 @@ impl Lowerer<'_> {
     }
 
     fn call_operands(&mut self, call: &Call, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+        if let Some(results) = self.instance_backward(call, &operands, frame)? {
+            return Ok(results);
+        }
         let values = self.call(call, operands, frame)?;
         Ok(values.into_iter().map(Operand::Tensor).collect())
     }
@@ -269,7 +331,11 @@ impl Lowerer<'_> {
             Some(Entry::Tensor(value)) => Ok(Operand::Tensor(value)),
             Some(Entry::Table(table)) => Ok(Operand::Table(table)),
             Some(Entry::Absent) => fail(Code::E003, expr.span, format!("`{path}` is None here"), ""),
-            Some(Entry::Instance(_) | Entry::Array(_)) => unsupported(expr.span, "a module given as a tensor"),
+            // `(d_y, saved.x, mlp) -> mlp.backward()` names the module once more.
+            Some(Entry::Instance(_)) if self.in_backward => Ok(Operand::Gradients),
+            Some(Entry::Instance(_) | Entry::Array(_) | Entry::Stack(..)) => {
+                unsupported(expr.span, "a module given as a tensor")
+            }
             None => fail(Code::E002, expr.span, format!("no tensor named `{path}`"), "not defined here"),
         }
     }

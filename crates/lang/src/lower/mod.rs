@@ -1,30 +1,37 @@
 //! Lowering: a checked declaration with its sizes given becomes an `ir::Graph`.
 //!
 //! The graph's inputs are the parameters in the order of their declaration, depth first, then the tensors of `in:`.
-//! Modules are inlined, `StackedBlocks` is unrolled. A module whose backward is written becomes a composite that brings
+//! Modules are inlined, `StackedBlocks` is unrolled or a scan ([`Options::scan`]). A module whose backward is written becomes a composite that brings
 //! that graph as its derivative, so the written backward runs wherever `transform` differentiates.
 //!
 //! With [`Options::decode`] the graph is one step of decoding: attention and state-space primitives keep their past in
 //! caches, which are further inputs and outputs, and positions count from an i32 input.
 
+mod adapter;
+mod annotate;
+mod assertion;
 mod backward;
 mod call;
 mod checkpoint;
 mod declare;
 mod frame;
 mod graph;
+mod hooks;
+mod notes;
 mod primitives;
 mod rope_table;
+mod stack;
 
 use crate::ast::{Expr, LetItem};
 use crate::consteval::Value as Const;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView, Program};
 use crate::span::Span;
+use checkpoint::Region;
 use frame::Frame;
 use ir::{Builder, DType, Graph, Loc, Type, Value};
 use rope_table::RopeTable;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// What may be chosen about a lowering.
@@ -36,11 +43,27 @@ pub struct Options {
     pub decode: Option<usize>,
     /// Use backward graphs as they are written; otherwise all are derived.
     pub written_backward: bool,
+    /// Make arrays of blocks one parameter per tensor, stacked along a first axis, and run them by a scan.
+    pub scan: bool,
+    /// What is registered at the points of `@hook`.
+    pub hooks: Hooks,
+    /// Probes, and traces of values, become outputs.
+    pub probes: bool,
+    /// Asserts become outputs.
+    pub asserts: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { dtype: DType::F32, decode: None, written_backward: true }
+        Options {
+            dtype: DType::F32,
+            decode: None,
+            written_backward: true,
+            scan: false,
+            hooks: Hooks::new(),
+            probes: false,
+            asserts: false,
+        }
     }
 }
 
@@ -53,6 +76,47 @@ pub struct Parameter {
     pub ty: Type,
     /// Whether it is trained: not `@frozen`.
     pub trainable: bool,
+    /// Factor of its learning rate.
+    pub lr_scale: f64,
+    /// Factor of its weight decay.
+    pub wd_scale: f64,
+    /// The largest norm of its gradient.
+    pub grad_clip: Option<f64>,
+    /// What it starts as.
+    pub init: Init,
+}
+
+impl Parameter {
+    /// A parameter that is trained like any other.
+    pub fn new(path: String, ty: Type) -> Parameter {
+        Parameter { path, ty, trainable: true, lr_scale: 1.0, wd_scale: 1.0, grad_clip: None, init: Init::Usual }
+    }
+}
+
+/// First values of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Init {
+    /// As its name and shape suggest.
+    Usual,
+    /// An adapter's second half, so that it starts without effect.
+    Zeros,
+    /// Factors that start without effect.
+    Ones,
+}
+
+/// A statement that should be one step of the program.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fusion {
+    /// The file it stands in.
+    pub file: String,
+    /// Its first line.
+    pub first: usize,
+    /// Its last line.
+    pub last: usize,
+    /// `@fuse_required`, not only `@fuse`.
+    pub required: bool,
+    /// The annotation.
+    pub span: Span,
 }
 
 /// A declaration as a graph.
@@ -70,8 +134,19 @@ pub struct Lowered {
     pub outputs: Vec<String>,
     /// Types of the caches of a decoding step: inputs behind the position, and outputs behind the others.
     pub caches: Vec<Type>,
+    /// Outputs for onlookers, behind all others.
+    pub observed: Vec<Observation>,
+    /// Points of `@hook` that the graph has.
+    pub points: Vec<String>,
+    /// Lines of `@trace`, in the order of the graph.
+    pub trace: Vec<String>,
+    /// Statements with `@fuse` or `@fuse_required`.
+    pub fusions: Vec<Fusion>,
+    /// Names of `@profile`; what they cover has `[name]` in front of its place.
+    pub profiled: Vec<String>,
 }
 
+pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
 
 /// What lowering returns; a failure is one finding.
@@ -89,19 +164,13 @@ pub fn lower(
         let span = Span::new(program.files[0].id, 0, 0);
         Box::new(Diagnostic::new(Code::E002, span, "nothing to lower: not a module or model"))
     })?;
-    let mut lowerer = Lowerer {
-        program,
-        options,
-        b: Builder::new(),
-        params: Vec::new(),
-        tied: Vec::new(),
-        tables: Vec::new(),
-        caches: Vec::new(),
-        position: None,
-        depth: 0,
-        checkpoint_blocks: false,
-    };
-    lowerer.run(&view, given, inputs)
+    let mut lowerer = Lowerer::new(program, options);
+    let lowered = lowerer.run(&view, given, inputs)?;
+    if lowerer.adapters_found.is_empty() {
+        return Ok(lowered);
+    }
+    let adapters = std::mem::take(&mut lowerer.adapters_found);
+    Lowerer { adapters: Some(adapters), ..Lowerer::new(program, options) }.run(&view, given, inputs)
 }
 
 /// Deeper nesting of modules than this is taken for a module that contains itself.
@@ -123,7 +192,59 @@ struct Lowerer<'a> {
     position: Option<Value>,
     depth: usize,
     /// The next stack computes each block again in backward.
-    checkpoint_blocks: bool,
+    checkpoint_blocks: Option<Region>,
+    /// What surrounds the statement at hand.
+    region: Option<Region>,
+    /// The instance at hand.
+    path: String,
+    layer: Option<Layer>,
+    /// Primitives compute in this dtype.
+    compute: Option<DType>,
+    /// The statement at hand belongs to this profile.
+    profile: Option<String>,
+    /// Inside a written backward graph.
+    in_backward: bool,
+    /// How often something changed the forward graph in a way that no written backward knows.
+    changed: usize,
+    observed: hooks::Seen,
+    points: BTreeSet<String>,
+    trace: Vec<String>,
+    fusions: Vec<Fusion>,
+    profiled: Vec<String>,
+    /// Adapters to declare, and adapters met before they were declared.
+    adapters: Option<Vec<adapter::Declared>>,
+    adapters_found: Vec<adapter::Declared>,
+}
+
+impl<'a> Lowerer<'a> {
+    fn new(program: &'a Program, options: &'a Options) -> Lowerer<'a> {
+        Lowerer {
+            program,
+            options,
+            b: Builder::new(),
+            params: Vec::new(),
+            tied: Vec::new(),
+            tables: Vec::new(),
+            caches: Vec::new(),
+            position: None,
+            depth: 0,
+            checkpoint_blocks: None,
+            region: None,
+            path: String::new(),
+            layer: None,
+            compute: None,
+            profile: None,
+            in_backward: false,
+            changed: 0,
+            observed: Vec::new(),
+            points: BTreeSet::new(),
+            trace: Vec::new(),
+            fusions: Vec::new(),
+            profiled: Vec::new(),
+            adapters: None,
+            adapters_found: Vec::new(),
+        }
+    }
 }
 
 impl Lowerer<'_> {
@@ -131,7 +252,7 @@ impl Lowerer<'_> {
         let mut frame = Frame::new(view.item.file, given.clone());
         frame.defaults(view, view.decl.name.span)?;
         frame.lets(view, false)?;
-        let instance = self.declare(view, &frame, "")?;
+        let instance = self.declare(view, &frame, "", &declare::Traits::default())?;
         let values: Vec<Value> = inputs.iter().map(|ty| self.b.graph.input(ty.clone())).collect();
         let names = view.forward.inputs.iter();
         let names: Vec<String> = names.map(|t| frame::io_name(t, "in")).collect();
@@ -142,6 +263,9 @@ impl Lowerer<'_> {
         let mut outputs = self.run_instance(&instance, given, view.decl.name.span)?;
         let caches: Vec<Type> = self.caches.iter().map(|(v, _)| self.b.graph.ty(*v).clone()).collect();
         outputs.extend(self.caches.iter().map(|(_, out)| *out));
+        let (observed, values): (Vec<_>, Vec<_>) = std::mem::take(&mut self.observed).into_iter().unzip();
+        outputs.extend(values);
+        self.unknown_point(view.decl.name.span)?;
         let builder = std::mem::take(&mut self.b);
         Ok(Lowered {
             graph: builder.finish(&outputs),
@@ -150,6 +274,11 @@ impl Lowerer<'_> {
             inputs: names,
             outputs: view.forward.outputs.iter().map(|t| frame::io_name(t, "out")).collect(),
             caches,
+            observed,
+            points: std::mem::take(&mut self.points).into_iter().collect(),
+            trace: std::mem::take(&mut self.trace),
+            fusions: std::mem::take(&mut self.fusions),
+            profiled: std::mem::take(&mut self.profiled),
         })
     }
 
@@ -157,7 +286,11 @@ impl Lowerer<'_> {
     fn at(&mut self, span: Span) {
         let file = self.program.sources.file(span.file);
         let place = file.line_column(span.start);
-        self.b.loc = Loc::File(Arc::new((file.name().to_string(), place.line as u32, place.column as u32)));
+        let name = match &self.profile {
+            Some(profile) => format!("[{profile}] {}", file.name()),
+            None => file.name().to_string(),
+        };
+        self.b.loc = Loc::File(Arc::new((name, place.line as u32, place.column as u32)));
     }
 
     fn enter(&mut self, span: Span) -> Result<()> {

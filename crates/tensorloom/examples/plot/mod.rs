@@ -1,16 +1,18 @@
 //! A small canvas for the examples: dots and lines in the plane, written as PNG.
 
+#![expect(dead_code, reason = "each example uses some of it")]
+
 use std::io::BufWriter;
 
-pub type Colour = [u8; 3];
+pub(crate) type Colour = [u8; 3];
 
-pub const INK: Colour = [40, 44, 52];
-pub const BLUE: Colour = [38, 110, 196];
-pub const RED: Colour = [206, 66, 54];
-pub const PALE: Colour = [205, 222, 240];
-pub const GREY: Colour = [190, 190, 190];
+pub(crate) const INK: Colour = [40, 44, 52];
+pub(crate) const BLUE: Colour = [38, 110, 196];
+pub(crate) const RED: Colour = [206, 66, 54];
+pub(crate) const PALE: Colour = [205, 222, 240];
+pub(crate) const GREY: Colour = [190, 190, 190];
 
-pub struct Canvas {
+pub(crate) struct Canvas {
     width: usize,
     height: usize,
     pixels: Vec<u8>,
@@ -18,14 +20,13 @@ pub struct Canvas {
     range: [f64; 4],
 }
 
-#[expect(dead_code, reason = "each example uses some of it")]
 impl Canvas {
-    pub fn new(width: usize, height: usize, range: [f64; 4]) -> Canvas {
+    pub(crate) fn new(width: usize, height: usize, range: [f64; 4]) -> Canvas {
         Canvas { width, height, pixels: vec![255; width * height * 3], range }
     }
 
     /// One pixel, the first row on top.
-    pub fn set(&mut self, x: usize, y: usize, colour: Colour) {
+    pub(crate) fn set(&mut self, x: usize, y: usize, colour: Colour) {
         if x < self.width && y < self.height {
             let i = (y * self.width + x) * 3;
             self.pixels[i..i + 3].copy_from_slice(&colour);
@@ -38,7 +39,7 @@ impl Canvas {
         ((x - l) / (r - l) * (self.width - 1) as f64, (t - y) / (t - b) * (self.height - 1) as f64)
     }
 
-    pub fn dot(&mut self, x: f64, y: f64, radius: f64, colour: Colour) {
+    pub(crate) fn dot(&mut self, x: f64, y: f64, radius: f64, colour: Colour) {
         let (cx, cy) = self.at(x, y);
         let k = radius.ceil() as i64;
         for dy in -k..=k {
@@ -53,7 +54,7 @@ impl Canvas {
         }
     }
 
-    pub fn line(&mut self, points: &[(f64, f64)], radius: f64, colour: Colour) {
+    pub(crate) fn line(&mut self, points: &[(f64, f64)], radius: f64, colour: Colour) {
         for pair in points.windows(2) {
             let ((x0, y0), (x1, y1)) = (pair[0], pair[1]);
             let (a, b) = (self.at(x0, y0), self.at(x1, y1));
@@ -66,7 +67,7 @@ impl Canvas {
     }
 
     /// The area between two curves over the same places.
-    pub fn band(&mut self, x: &[f64], low: &[f64], high: &[f64], colour: Colour) {
+    pub(crate) fn band(&mut self, x: &[f64], low: &[f64], high: &[f64], colour: Colour) {
         for i in 0..x.len().saturating_sub(1) {
             let steps = 1 + (self.width / x.len().max(1)) * 2;
             for k in 0..=steps {
@@ -78,7 +79,7 @@ impl Canvas {
     }
 
     /// Writes the picture to the first argument of the program, or under its name here.
-    pub fn save(&self, name: &str) -> Result<(), Box<dyn std::error::Error>> {
+    pub(crate) fn save(&self, name: &str) -> Result<(), Box<dyn std::error::Error>> {
         let path = std::env::args().nth(1).unwrap_or_else(|| format!("{name}.png"));
         let file = BufWriter::new(std::fs::File::create(&path)?);
         let mut encoder = png::Encoder::new(file, self.width as u32, self.height as u32);

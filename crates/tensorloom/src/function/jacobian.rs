@@ -4,7 +4,7 @@ use super::reverse::at_point;
 use super::{Function, fail_like, recorded};
 use crate::{Result, Tensor, Tree, engine_of};
 use ir::ops::{Iota, Reshape};
-use ir::{Build, Compare, Loc, Type, Values};
+use ir::{Build, Compare, Type, Values};
 
 /// A Jacobian by forward mode. Made by [`jacfwd`].
 pub struct JacFwd<F> {

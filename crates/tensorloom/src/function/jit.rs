@@ -3,8 +3,8 @@
 use super::{Function, placeholders};
 use crate::{Tensor, Tree, Type};
 use engine::Program;
+use ir::Graph;
 use ir::ops::Call;
-use ir::{Graph, Loc};
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 use std::hash::Hasher;

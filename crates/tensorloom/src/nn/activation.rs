@@ -73,7 +73,8 @@ pub fn soft_sign(x: &Tensor) -> Tensor {
 pub fn silu(x: &Tensor) -> Tensor {
     let _here = crate::write::here();
     real(x, |b, x| {
-        let op = activation::silu(&b.ty(x))?;
+        let types = [b.ty(x)];
+        let op = engine::composite("silu", &types, &[], || activation::silu(&types[0]))?;
         Ok(b.emit(op.into(), &[x])?[0])
     })
 }
@@ -91,7 +92,9 @@ pub fn gelu(x: &Tensor, approximate: bool) -> Tensor {
     let _here = crate::write::here();
     let form = if approximate { activation::Gelu::Tanh } else { activation::Gelu::Erf };
     real(x, |b, x| {
-        let op = activation::gelu(&b.ty(x), form)?;
+        let types = [b.ty(x)];
+        let name = if approximate { "gelu_tanh" } else { "gelu" };
+        let op = engine::composite(name, &types, &[], || activation::gelu(&types[0], form))?;
         Ok(b.emit(op.into(), &[x])?[0])
     })
 }

@@ -63,7 +63,11 @@ pub fn dot_product_attention(q: &Tensor, k: &Tensor, v: &Tensor, options: &Atten
             mask: v.get(3 + usize::from(ordered)).map(|&m| b.ty(m)),
             ..Options::default()
         };
-        let op = attention::attention(&b.ty(v[0]), &b.ty(v[1]), &b.ty(v[2]), &o)?;
+        let types: Vec<_> = v.iter().map(|&v| b.ty(v)).collect();
+        let (window, scale) = (options.window.map_or(-1.0, |w| w as f64), options.scale.unwrap_or(f64::NAN));
+        let numbers = [f64::from(u8::from(options.causal)), window, scale, f64::from(u8::from(ordered))];
+        let make = || attention::attention(&types[0], &types[1], &types[2], &o);
+        let op = engine::composite("attention", &types, &numbers, make)?;
         Ok(b.emit(op.into(), v)?[0])
     });
     heads(&y)

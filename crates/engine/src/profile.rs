@@ -1,0 +1,367 @@
+//! Where time and memory go: by phase, by module, by op.
+//!
+//! A node remembers the phase and the module it was recorded in; running it while a profile is taken notes how long it took.
+//! Backward's nodes belong to the module of the op they are the derivative of.
+
+use crate::context;
+use crate::debug::Live;
+use crate::engine::{Engine, Shared};
+use crate::kernels;
+use crate::node::{Node, Work};
+use crate::pool::PoolStats;
+use crate::storage::Stored;
+use compiler::Timing;
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::time::{Duration, Instant};
+
+/// What part of training an op belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Everything that is nothing else.
+    #[default]
+    Forward,
+    /// Ops that `backward` recorded.
+    Backward,
+    /// Ops of an optimiser's step.
+    Optimizer,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Phase::Forward => "forward",
+            Phase::Backward => "backward",
+            Phase::Optimizer => "optimizer",
+        })
+    }
+}
+
+/// A phase and a module, which is a number of the table of names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Label {
+    pub(crate) phase: Phase,
+    pub(crate) module: u32,
+}
+
+fn names() -> MutexGuard<'static, Vec<String>> {
+    static NAMES: OnceLock<Mutex<Vec<String>>> = OnceLock::new();
+    NAMES.get_or_init(|| Mutex::new(vec![String::new()])).lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Label {
+    fn module(self) -> String {
+        names().get(self.module as usize).cloned().unwrap_or_default()
+    }
+}
+
+/// Runs `f`; ops recorded inside belong to a module of this name, inside the one at hand.
+pub fn module<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    let outer = context::label();
+    let number = {
+        let mut names = names();
+        let path = match names[outer.module as usize].as_str() {
+            "" => name.to_string(),
+            above => format!("{above}.{name}"),
+        };
+        names.iter().position(|n| *n == path).unwrap_or_else(|| {
+            names.push(path);
+            names.len() - 1
+        })
+    };
+    context::with_label(Label { module: number as u32, ..outer }, f)
+}
+
+/// Runs `f`; ops recorded inside belong to a phase.
+pub fn phase<R>(phase: Phase, f: impl FnOnce() -> R) -> R {
+    context::with_label(Label { phase, ..context::label() }, f)
+}
+
+/// One op that ran.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Its name.
+    pub op: String,
+    /// The line that recorded it.
+    pub at: String,
+    /// Its phase.
+    pub phase: Phase,
+    /// Its module.
+    pub module: String,
+    /// Since the profile began.
+    pub start: Duration,
+    /// How long it took.
+    pub time: Duration,
+    /// Bytes read and written.
+    pub bytes: usize,
+    /// Steps of a compiled region.
+    pub steps: Vec<Timing>,
+    /// Nodes of a compiled region's graph; 1 for an op.
+    pub nodes: usize,
+}
+
+struct Recording {
+    began: Instant,
+    records: Vec<Record>,
+    pools: Vec<PoolStats>,
+    leaks: usize,
+}
+
+/// The engine's side.
+#[derive(Default)]
+pub(crate) struct Profiling {
+    on: AtomicBool,
+    recording: Mutex<Option<Recording>>,
+}
+
+impl Profiling {
+    fn recording(&self) -> MutexGuard<'_, Option<Recording>> {
+        self.recording.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.on.load(Ordering::Relaxed)
+    }
+}
+
+impl Shared {
+    /// Notes that a node ran from `start` until now.
+    pub(crate) fn note(&self, node: &Node, start: Instant, bytes: usize, steps: Vec<Timing>) {
+        let time = start.elapsed();
+        if let Some(r) = &mut *self.profiling.recording() {
+            let nodes = match &node.work {
+                Work::Call(call, _) => call.body.nodes().len(),
+                _ => 1,
+            };
+            r.records.push(Record {
+                op: node.name().to_string(),
+                at: node.at.to_string(),
+                phase: node.label.phase,
+                module: node.label.module(),
+                start: start.duration_since(r.began),
+                time,
+                bytes,
+                steps,
+                nodes,
+            });
+        }
+    }
+
+    /// Runs a region's program, with the time of its steps if a profile is taken.
+    pub(crate) fn launch_noted(
+        &self,
+        exe: &dyn compiler::Executable,
+        device: usize,
+        args: &[Stored],
+    ) -> compiler::Result<(Vec<Stored>, Vec<Timing>)> {
+        let pool = &self.devices[device].pool;
+        if !self.profiling.is_on() {
+            return Ok((kernels::launch(exe, pool, args)?, Vec::new()));
+        }
+        let (outs, mut bindings) = kernels::bind(exe, pool, args)?;
+        let steps = exe.run_timed(&mut bindings)?;
+        Ok((outs, steps))
+    }
+}
+
+impl Engine {
+    /// Takes a profile of what `f` runs. Work that `f` leaves pending is not in it: end with a read or `mark_step`.
+    pub fn profile<R>(&self, f: impl FnOnce() -> R) -> (R, Profile) {
+        let p = &self.shared.profiling;
+        let pools = || self.shared.devices.iter().map(|d| d.pool.stats()).collect::<Vec<_>>();
+        let leaks = self.live().len();
+        *p.recording() = Some(Recording { began: Instant::now(), records: Vec::new(), pools: pools(), leaks });
+        p.on.store(true, Ordering::Relaxed);
+        let result = f();
+        p.on.store(false, Ordering::Relaxed);
+        let ended = p.recording().take();
+        let held = self.live();
+        let profile = match ended {
+            Some(r) => Profile {
+                wall: r.began.elapsed(),
+                records: r.records,
+                before: r.pools,
+                after: pools(),
+                held_before: r.leaks,
+                held,
+            },
+            None => Profile::default(),
+        };
+        (result, profile)
+    }
+}
+
+/// What ran, how long it took, and what it left.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// From begin to end.
+    pub wall: Duration,
+    /// Ops in the order in which they ran.
+    pub records: Vec<Record>,
+    /// The pools before.
+    pub before: Vec<PoolStats>,
+    /// The pools after.
+    pub after: Vec<PoolStats>,
+    /// Tensors that were held before.
+    pub held_before: usize,
+    /// What is held after.
+    pub held: Vec<Live>,
+}
+
+/// Sums of one row.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Sums {
+    /// Ops.
+    pub count: usize,
+    /// Time.
+    pub time: Duration,
+    /// Bytes read and written.
+    pub bytes: usize,
+}
+
+impl Profile {
+    fn sums(&self, key: impl Fn(&Record) -> String) -> Vec<(String, Sums)> {
+        let mut rows: BTreeMap<String, Sums> = BTreeMap::new();
+        for r in &self.records {
+            let row = rows.entry(key(r)).or_default();
+            row.count += 1;
+            row.time += r.time;
+            row.bytes += r.bytes;
+        }
+        let mut rows: Vec<_> = rows.into_iter().collect();
+        rows.sort_by_key(|(_, s)| std::cmp::Reverse(s.time));
+        rows
+    }
+
+    /// Sums by phase, the longest first.
+    pub fn phases(&self) -> Vec<(String, Sums)> {
+        self.sums(|r| r.phase.to_string())
+    }
+
+    /// Sums by module.
+    pub fn modules(&self) -> Vec<(String, Sums)> {
+        self.sums(|r| if r.module.is_empty() { "(none)".into() } else { r.module.clone() })
+    }
+
+    /// Sums by op.
+    pub fn ops(&self) -> Vec<(String, Sums)> {
+        self.sums(|r| r.op.clone())
+    }
+
+    /// Steps of compiled regions, by name, the longest first.
+    pub fn steps(&self) -> Vec<(String, Duration)> {
+        let mut rows: BTreeMap<&str, Duration> = BTreeMap::new();
+        for t in self.records.iter().flat_map(|r| &r.steps) {
+            *rows.entry(&t.label).or_default() += t.time;
+        }
+        let mut rows: Vec<_> = rows.into_iter().map(|(k, v)| (k.to_string(), v)).collect();
+        rows.sort_by_key(|(_, t)| std::cmp::Reverse(*t));
+        rows
+    }
+
+    /// The share of ops that needed no step of their own: 0 outside of compiled regions.
+    pub fn fusion_rate(&self) -> f64 {
+        let nodes: usize = self.records.iter().map(|r| r.nodes).sum();
+        let steps: usize = self.records.iter().map(|r| if r.steps.is_empty() { 1 } else { r.steps.len() }).sum();
+        if nodes == 0 { 0.0 } else { 1.0 - (steps.min(nodes)) as f64 / nodes as f64 }
+    }
+
+    /// The share of buffers that were used again rather than allocated.
+    pub fn pool_reuse(&self) -> f64 {
+        let (mut again, mut fresh) = (0, 0);
+        for (a, b) in self.before.iter().zip(&self.after) {
+            again += b.reuses - a.reuses;
+            fresh += b.allocations - a.allocations;
+        }
+        if again + fresh == 0 { 1.0 } else { again as f64 / (again + fresh) as f64 }
+    }
+
+    /// The events of a trace file that browsers open (`chrome://tracing`, Perfetto): a row for each phase.
+    pub fn trace(&self) -> String {
+        let mut text = String::from("{\"traceEvents\": [");
+        for (i, r) in self.records.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            let _ = write!(
+                text,
+                "{comma}\n{{\"ph\": \"X\", \"pid\": 0, \"tid\": {}, \"name\": {}, \"cat\": {}, \"ts\": {:.3}, \"dur\": {:.3}, \
+                 \"args\": {{\"at\": {}, \"module\": {}, \"bytes\": {}}}}}",
+                r.phase as usize,
+                quoted(&r.op),
+                quoted(&r.phase.to_string()),
+                r.start.as_secs_f64() * 1e6,
+                r.time.as_secs_f64() * 1e6,
+                quoted(&r.at),
+                quoted(&r.module),
+                r.bytes
+            );
+        }
+        for phase in [Phase::Forward, Phase::Backward, Phase::Optimizer] {
+            let comma = if text.ends_with('[') { "" } else { "," };
+            let _ = write!(
+                text,
+                "{comma}\n{{\"ph\": \"M\", \"pid\": 0, \"tid\": {}, \"name\": \"thread_name\", \"args\": {{\"name\": {}}}}}",
+                phase as usize,
+                quoted(&phase.to_string())
+            );
+        }
+        text.push_str("\n]}\n");
+        text
+    }
+}
+
+/// A JSON string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if (c as u32) < 32 => {
+                let _ = write!(out, "\\u{:04x}", c as u32);
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// Rows shown of each table.
+const ROWS: usize = 12;
+
+impl fmt::Display for Profile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let busy: Duration = self.records.iter().map(|r| r.time).sum();
+        let ms = |d: Duration| d.as_secs_f64() * 1e3;
+        writeln!(f, "wall {:.3} ms, in kernels {:.3} ms, {} ops", ms(self.wall), ms(busy), self.records.len())?;
+        for (title, rows) in [("phase", self.phases()), ("module", self.modules()), ("op", self.ops())] {
+            writeln!(f, "\n{title:<36} {:>7} {:>10} {:>6} {:>10}", "ops", "ms", "%", "MiB")?;
+            for (name, s) in rows.iter().take(ROWS) {
+                let share = 100.0 * s.time.as_secs_f64() / busy.as_secs_f64().max(1e-12);
+                let mib = s.bytes as f64 / (1 << 20) as f64;
+                writeln!(f, "{name:<36} {:>7} {:>10.3} {share:>6.1} {mib:>10.2}", s.count, ms(s.time))?;
+            }
+            if rows.len() > ROWS {
+                writeln!(f, "and {} more", rows.len() - ROWS)?;
+            }
+        }
+        let steps = self.steps();
+        if !steps.is_empty() {
+            writeln!(f, "\n{:<44} {:>10}", "step of a region", "ms")?;
+            for (name, time) in steps.iter().take(ROWS) {
+                writeln!(f, "{name:<44} {:>10.3}", ms(*time))?;
+            }
+        }
+        let live = |p: &[PoolStats]| p.iter().map(|p| p.live_bytes).sum::<usize>() as f64 / (1 << 20) as f64;
+        let peak = self.after.iter().map(|p| p.peak_bytes).sum::<usize>() as f64 / (1 << 20) as f64;
+        writeln!(
+            f,
+            "\nfused {:.1} %, buffers used again {:.1} %",
+            self.fusion_rate() * 100.0,
+            self.pool_reuse() * 100.0
+        )?;
+        writeln!(f, "live {:.2} MiB before, {:.2} after, {peak:.2} at most", live(&self.before), live(&self.after))?;
+        writeln!(f, "tensors held: {} before, {} after", self.held_before, self.held.len())
+    }
+}

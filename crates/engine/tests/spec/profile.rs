@@ -1,0 +1,61 @@
+//! Profiles, and what is still held.
+
+use crate::{F, engine, vec1};
+use engine::{Phase, module, no_grad, phase};
+
+#[test]
+fn a_profile_names_phases_modules_and_ops() {
+    let e = engine();
+    let w = e.full(F, &[8, 8], 0.1).requires_grad_();
+    let x = e.tensor(&[1.0f32; 32], &[4, 8]);
+    let step = || {
+        let y = module("first", || module("inner", || x.matmul(&w)));
+        let loss = module("second", || y.tanh()).sum();
+        loss.backward().unwrap();
+        phase(Phase::Optimizer, || no_grad(|| w.sub_(&(0.1 * w.grad().unwrap()))));
+        w.zero_grad();
+        e.mark_step().unwrap();
+    };
+    // Buffers settle in a few steps: those of one step go back to the pool while the next one runs.
+    (0..5).for_each(|_| step());
+    let ((), profile) = e.profile(step);
+    let names = |rows: Vec<(String, engine::Sums)>| rows.into_iter().map(|(n, _)| n).collect::<Vec<_>>();
+    let phases = names(profile.phases());
+    assert!(["forward", "backward", "optimizer"].iter().all(|p| phases.iter().any(|x| x == p)), "{phases:?}");
+    let modules = names(profile.modules());
+    assert!(modules.contains(&"first.inner".to_string()) && modules.contains(&"second".to_string()), "{modules:?}");
+    // The product's derivative belongs to the product's module.
+    let back = profile.records.iter().filter(|r| r.phase == Phase::Backward && r.module == "first.inner");
+    assert!(back.count() > 0, "{:#?}", profile.records);
+    let product = profile.records.iter().find(|r| r.op.contains("dot")).expect("a product ran");
+    assert_eq!(product.bytes, 4 * (4 * 8 + 8 * 8 + 4 * 8));
+    assert!(product.at.contains("profile.rs"));
+    assert!(profile.pool_reuse() > 0.9, "{}", profile.pool_reuse());
+    assert_eq!(profile.held_before, profile.held.len());
+    let text = profile.to_string();
+    assert!(text.contains("first.inner") && text.contains("buffers used again"), "{text}");
+    let trace = profile.trace();
+    assert_eq!(trace.matches("\"ph\": \"X\"").count(), profile.records.len());
+    assert_eq!(trace.matches('{').count(), trace.matches('}').count());
+}
+
+#[test]
+fn a_region_shows_its_steps_and_how_much_it_fuses() {
+    let e = engine();
+    let x = e.full(F, &[64], 1.0);
+    let f = e.compile(|x: engine::Tensor| ((&x * 2.0).tanh() + 1.0).exp());
+    let ((), profile) = e.profile(|| drop(f.call(x.clone()).unwrap().to_vec::<f32>().unwrap()));
+    assert!(!profile.steps().is_empty());
+    assert!(profile.fusion_rate() > 0.5, "{}", profile.fusion_rate());
+}
+
+#[test]
+fn what_is_held_names_its_line() {
+    let e = engine();
+    let kept = vec1(&e, &[1.0]).exp();
+    let leaks = e.live();
+    assert_eq!(leaks.len(), 1);
+    assert!(leaks[0].at.to_string().contains("profile.rs"), "{leaks:?}");
+    drop(kept);
+    assert!(e.live().is_empty());
+}

@@ -1,0 +1,225 @@
+//! `@adapter` (§7.3.2): LoRA and IA³ beside a projection, with parameters of their own.
+//!
+//! How large those are is known once the projection has been lowered, so a graph with adapters is lowered twice: the
+//! first time finds them, the second declares them behind the parameters of their module.
+
+use super::frame::{Entry, Frame};
+use super::notes::{Notes, words};
+use super::{Init, Lowerer, Parameter, Result, fail, misfit, unsupported};
+use crate::ast::{Annotation, Flow, Source, Statement, StepKind};
+use crate::consteval::Value as Const;
+use crate::diagnostic::Code;
+use ir::{Build, Type, Value};
+
+/// The parameters of one adapter: names behind the tensor's, with their types.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Declared {
+    /// The module that the projection stands in.
+    owner: String,
+    params: Vec<(String, Type, Init)>,
+}
+
+/// A part of a projection's results: where it begins, and how many.
+struct Part {
+    name: String,
+    start: usize,
+    size: usize,
+}
+
+impl Lowerer<'_> {
+    /// The projection of `x` to `y`, adapted.
+    pub(super) fn adapted(
+        &mut self,
+        note: &Annotation,
+        name: &str,
+        x: Option<Value>,
+        y: Value,
+        frame: &Frame,
+    ) -> Result<Value> {
+        let Some(owner) = frame.path.clone() else {
+            return unsupported(note.span, "an adapter inside a module that is called with its weights");
+        };
+        let ty = self.b.graph.ty(y).clone();
+        let Some(&width) = ty.shape.last() else {
+            return fail(Code::E004, note.span, "an adapter needs a tensor with features", "this is a scalar");
+        };
+        let parts = self.parts(note, name, width, frame)?;
+        let lora = note.word("type").as_deref() == Some("lora");
+        let number = |key: &str, default: f64| -> Result<f64> {
+            let Some(expr) = note.argument(key) else { return Ok(default) };
+            Ok(match frame.constant(expr)? {
+                Const::Float(Some(x)) => x,
+                other => other.as_int().map_or(f64::NAN, |n| n as f64),
+            })
+        };
+        if number("dropout", 0.0)? != 0.0 {
+            return unsupported(note.span, "dropout inside an adapter");
+        }
+        let (rank, alpha) = (number("rank", 16.0)?, number("alpha", 32.0)?);
+        if lora && !(rank >= 1.0 && rank.fract() == 0.0 && alpha.is_finite()) {
+            return fail(Code::E008, note.span, "an adapter's rank is a number above 0", format!("this is {rank}"));
+        }
+        let inner = match x.map(|x| self.b.graph.ty(x).clone()) {
+            Some(ty) => ty.shape.last().copied().unwrap_or(1),
+            None if lora => return unsupported(note.span, "an adapter of something without an operand"),
+            None => 1,
+        };
+        let dtype = ty.dtype;
+        let mut params = Vec::new();
+        for part in &parts {
+            let stem = if part.name.is_empty() { name.to_string() } else { format!("{name}.{}", part.name) };
+            if lora {
+                let a = Type::new(dtype, &[rank as usize, inner]);
+                let b = Type::new(dtype, &[part.size, rank as usize]);
+                params.push((format!("{stem}.lora_A"), a, Init::Usual));
+                params.push((format!("{stem}.lora_B"), b, Init::Zeros));
+            } else {
+                params.push((format!("{stem}.ia3"), Type::new(dtype, &[part.size]), Init::Ones));
+            }
+        }
+        if self.adapters.is_none() {
+            self.adapters_found.push(Declared { owner, params });
+            return Ok(y);
+        }
+        let mut values = Vec::new();
+        for (name, ..) in &params {
+            match frame.entries.get(name) {
+                Some(Entry::Tensor(value)) => values.push(*value),
+                _ => return fail(Code::E002, note.span, format!("no parameter `{name}`"), ""),
+            }
+        }
+        self.changed += 1;
+        let fault = |e: ir::Error| misfit(&e, note.span, "@adapter");
+        let scale = alpha / rank;
+        match (lora, x) {
+            (true, Some(x)) => self.lora(x, y, &parts, &values, scale).map_err(fault),
+            _ => self.ia3(y, &parts, &values).map_err(fault),
+        }
+    }
+
+    fn lora(&mut self, x: Value, y: Value, parts: &[Part], values: &[Value], scale: f64) -> ir::Result<Value> {
+        let b = &mut self.b;
+        let ty = b.ty(y);
+        let rank = ty.rank();
+        let rows: usize = ty.shape[..rank - 1].iter().product();
+        let inner = b.ty(x).shape.last().copied().unwrap_or(1);
+        let flat = b.reshape(x, &[rows, inner])?;
+        let flat = b.cast(flat, ty.dtype)?;
+        let mut y = y;
+        for (part, ab) in parts.iter().zip(values.chunks_exact(2)) {
+            let (down, up) = (b.permute(ab[0], &[1, 0])?, b.permute(ab[1], &[1, 0])?);
+            let narrow = b.matmul(flat, down)?;
+            let update = b.matmul(narrow, up)?;
+            let update = b.scale(update, scale)?;
+            let mut shape = ty.shape.to_vec();
+            shape[rank - 1] = part.size;
+            let update = b.reshape(update, &shape)?;
+            let (mut low, mut high) = (vec![0; rank], vec![0; rank]);
+            low[rank - 1] = part.start as i64;
+            high[rank - 1] = (ty.shape[rank - 1] - part.start - part.size) as i64;
+            let zero = b.scalar(ty.dtype, 0.0)?;
+            let update = b.pad(update, zero, &low, &high, &vec![0; rank])?;
+            y = b.add(y, update)?;
+        }
+        Ok(y)
+    }
+
+    fn ia3(&mut self, y: Value, parts: &[Part], values: &[Value]) -> ir::Result<Value> {
+        let b = &mut self.b;
+        let ty = b.ty(y);
+        let last = ty.rank() - 1;
+        let one = b.scalar(ty.dtype, 1.0)?;
+        let mut factor = b.splat(one, &[ty.shape[last]])?;
+        for (part, value) in parts.iter().zip(values) {
+            let change = b.offset(*value, -1.0)?;
+            let zero = b.scalar(ty.dtype, 0.0)?;
+            let high = ty.shape[last] - part.start - part.size;
+            let change = b.pad(change, zero, &[part.start as i64], &[high as i64], &[0])?;
+            factor = b.add(factor, change)?;
+        }
+        let factor = b.broadcast(factor, &ty.shape, &[last])?;
+        b.mul(y, factor)
+    }
+
+    /// The parts that `targets` names: results of the `split` that the projection goes to.
+    fn parts(&self, note: &Annotation, name: &str, width: usize, frame: &Frame) -> Result<Vec<Part>> {
+        let targets = note.argument("targets").map(words).unwrap_or_default();
+        if targets.is_empty() {
+            return Ok(vec![Part { name: String::new(), start: 0, size: width }]);
+        }
+        let pieces = self.pieces(name, frame);
+        let mut parts = Vec::new();
+        for target in targets {
+            let fits = |piece: &&(String, usize, usize)| {
+                piece.0 == target || piece.0.split('_').next() == Some(target.as_str())
+            };
+            match pieces.iter().find(fits) {
+                Some((_, start, size)) if start + size <= width => {
+                    parts.push(Part { name: target, start: *start, size: *size });
+                }
+                _ => {
+                    let names: Vec<&str> = pieces.iter().map(|piece| piece.0.as_str()).collect();
+                    let label = match names.is_empty() {
+                        true => "the tensor is not split".to_string(),
+                        false => format!("it is split into {}", names.join(", ")),
+                    };
+                    return fail(Code::E008, note.span, format!("`{name}` has no part `{target}`"), label);
+                }
+            }
+        }
+        Ok(parts)
+    }
+
+    /// Names, starts and sizes of what a tensor is split into.
+    fn pieces(&self, name: &str, frame: &Frame) -> Vec<(String, usize, usize)> {
+        fn flows<'s>(statements: &'s [Statement], found: &mut Vec<&'s Flow>) {
+            for statement in statements {
+                match statement {
+                    Statement::Flow(flow) => found.push(flow),
+                    Statement::If(branch) => {
+                        flows(&branch.then, found);
+                        flows(branch.otherwise.as_deref().unwrap_or_default(), found);
+                    }
+                    _ => {}
+                }
+            }
+        }
+        let view = frame.item.and_then(|item| crate::resolve::ModuleView::new(self.program, item));
+        let mut found = Vec::new();
+        if let Some(graph) = view.as_ref().and_then(|view| view.forward.graph) {
+            flows(&graph.statements, &mut found);
+        }
+        let reads = |flow: &Flow| match &flow.source {
+            Source::Tensors { items, .. } => items.len() == 1 && items[0].as_name() == Some(name),
+            _ => false,
+        };
+        for flow in found.into_iter().filter(|flow| reads(flow)) {
+            let Some(StepKind::Call(call)) = flow.steps.first().map(|step| &step.kind) else { continue };
+            let sizes = call.args.iter().flatten().next().map(|arg| frame.constant(&arg.value));
+            if let ("split", Some(Ok(Const::List(sizes)))) = (&*call.callee.path.to_string(), sizes) {
+                let mut start = 0;
+                let names =
+                    flow.dest.items.iter().map(|item| item.name.as_ref().map_or(String::new(), ToString::to_string));
+                return names
+                    .zip(sizes.iter().map(|size| size.as_int().and_then(|n| usize::try_from(n).ok()).unwrap_or(0)))
+                    .map(|(name, size)| {
+                        start += size;
+                        (name, start - size, size)
+                    })
+                    .collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// Declares the adapters of a module, once they are known.
+    pub(super) fn declare_adapters(&mut self, path: &str, frame: &mut Frame) {
+        let own: Vec<_> = self.adapters.iter().flatten().filter(|a| a.owner == path).cloned().collect();
+        for (name, ty, init) in own.into_iter().flat_map(|adapter| adapter.params) {
+            let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            let value = self.b.graph.input(ty.clone());
+            self.params.push(Parameter { init, ..Parameter::new(full, ty) });
+            frame.entries.insert(name, Entry::Tensor(value));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What annotations do to a result (§7): precision, adapters, hooks, gradients, probes, asserts, fusion, traces.
+
+use super::frame::Frame;
+use super::graph::Operand;
+use super::hooks::{Shown, capture};
+use super::notes::{Notes, find};
+use super::{Fusion, Lowerer, Result, fail, misfit, unsupported};
+use crate::ast::{Annotation, Flow, StepKind};
+use crate::consteval::Value as Const;
+use crate::diagnostic::Code;
+use ir::attr::Attr;
+use ir::ops::{Composite, Derivative, Name};
+use ir::{Build, Builder, DType, Value};
+use std::sync::Arc;
+
+impl Lowerer<'_> {
+    /// The dtype that an operation computes in, and the one its result gets.
+    pub(super) fn precision(&self, notes: &[&Annotation]) -> Result<(Option<DType>, Option<DType>)> {
+        let Some(note) = find(notes, "precision") else { return Ok((None, None)) };
+        let dtype = |key: &str| match note.word(key) {
+            None => Ok(None),
+            Some(name) => super::declare::dtype_named(&name, note.span).map(Some),
+        };
+        if note.argument("accumulate").is_some() && dtype("accumulate")? != Some(DType::F32) {
+            return unsupported(note.span, "a sum in another format than fp32");
+        }
+        Ok(match note.word("policy").as_deref() {
+            Some("fp32") => (Some(DType::F32), Some(DType::F32)),
+            Some("bf16") => (Some(DType::BF16), Some(DType::BF16)),
+            Some("fp16") => (Some(DType::F16), Some(DType::F16)),
+            Some(other) => return unsupported(note.span, format!("the precision policy `{other}`")),
+            None => (dtype("compute")?, dtype("output")?),
+        })
+    }
+
+    /// `@dtype(x)` converts.
+    pub(super) fn converted(&mut self, value: Value, notes: &[&Annotation]) -> Result<Value> {
+        let Some(note) = find(notes, "dtype") else { return Ok(value) };
+        let Some(name) = note.word("type") else { return Ok(value) };
+        let dtype = super::declare::dtype_named(&name, note.name.span)?;
+        (self.b.cast(value, dtype)).map_err(|e| misfit(&e, note.name.span, "@dtype"))
+    }
+
+    /// Everything that annotations do to one result of a flow.
+    pub(super) fn annotated(
+        &mut self,
+        name: &str,
+        value: Value,
+        notes: &[&Annotation],
+        source: Option<Value>,
+        frame: &Frame,
+    ) -> Result<Value> {
+        let mut value = self.converted(value, notes)?;
+        if let Some(note) = find(notes, "adapter") {
+            value = self.adapted(note, name, source, value, frame)?;
+        }
+        for note in notes.iter().filter(|note| note.name.name == "hook") {
+            if let Some(point) = note.word("point") {
+                self.points.insert(point);
+            }
+            value = self.hooked(note, name, value)?;
+        }
+        if let Some(note) = find(notes, "gradient") {
+            value = self.gradient(note, value, frame)?;
+        }
+        if find(notes, "nofuse").is_some() || find(notes, "barrier").is_some() {
+            let apart = Name::apart();
+            value = self.b.one(apart.into(), &[value]).map_err(|e| misfit(&e, notes[0].span, "@nofuse"))?;
+        }
+        self.kept(name, notes, value, frame)
+    }
+
+    /// What only looks at a result: it must have its name by then.
+    pub(super) fn watched(&mut self, name: &str, value: Value, notes: &[&Annotation], frame: &Frame) -> Result<()> {
+        for note in notes {
+            match note.name.name.as_str() {
+                "probe" if self.options.probes => self.probed(note, name, value, frame)?,
+                "assert" if self.options.asserts => self.asserted(note, name, frame)?,
+                "trace" if note.word("level").as_deref() == Some("values") && self.options.probes => {
+                    self.show(Shown::Trace, name, value);
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn probed(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<()> {
+        let what = note.word("capture").unwrap_or_else(|| "stats".to_string());
+        let frequency = match note.argument("frequency") {
+            Some(expr) => frame.size(expr)?.max(1),
+            None => 1,
+        };
+        let captured = capture(&mut self.b, value, &what).map_err(|e| misfit(&e, note.span, "@probe"))?;
+        let Some(captured) = captured else {
+            return unsupported(note.span, format!("capturing `{what}`"));
+        };
+        let probe = note.word("name").unwrap_or_else(|| name.to_string());
+        self.show(Shown::Probe { name: probe, capture: what, frequency }, name, captured);
+        Ok(())
+    }
+
+    fn asserted(&mut self, note: &Annotation, name: &str, frame: &Frame) -> Result<()> {
+        let Some(expr) = note.argument("condition") else { return Ok(()) };
+        if let Some(enabled) = note.argument("enabled")
+            && !frame.condition(enabled)?
+        {
+            return Ok(());
+        }
+        let message = note.word("message").unwrap_or_else(|| self.program.sources.slice(expr.span).to_string());
+        if let Some(holds) = self.condition(expr, &message, frame)? {
+            self.show(Shown::Assert { message }, name, holds);
+        }
+        Ok(())
+    }
+
+    /// `@gradient(skip)`, `scale=` and `clip=`: the value as it is, with another cotangent.
+    pub(super) fn gradient(&mut self, note: &Annotation, value: Value, frame: &Frame) -> Result<Value> {
+        let ty = self.b.graph.ty(value).clone();
+        if !ty.dtype.is_float() {
+            return Ok(value);
+        }
+        let number = |key: &str| -> Result<Option<f64>> {
+            let Some(expr) = note.argument(key) else { return Ok(None) };
+            match frame.constant(expr)? {
+                Const::Float(Some(x)) => Ok(Some(x)),
+                Const::None => Ok(None),
+                other => match other.as_int() {
+                    Some(n) => Ok(Some(n as f64)),
+                    None => fail(Code::E008, expr.span, "expected a number", format!("this is {other}")),
+                },
+            }
+        };
+        let skip = note.word("mode").as_deref() == Some("skip");
+        let scale = if skip { Some(0.0) } else { number("scale")? };
+        let clip = number("clip")?;
+        if scale.is_none() && clip.is_none() {
+            return Ok(value);
+        }
+        if self.in_backward {
+            // The value is a gradient itself.
+            let fault = |e: ir::Error| misfit(&e, note.span, "@gradient");
+            let scaled = self.b.scale(value, scale.unwrap_or(1.0)).map_err(fault)?;
+            return clipped(&mut self.b, scaled, clip).map_err(fault);
+        }
+        self.changed += 1;
+        let made = (|| {
+            if skip {
+                return self.b.one(ir::ops::StopGradient.into(), &[value]);
+            }
+            let mut body = Builder::new();
+            let x = body.graph.input(ty.clone());
+            let mut vjp = Builder::new();
+            vjp.graph.input(ty.clone());
+            vjp.graph.input(ty.clone());
+            let mut ct = vjp.graph.input(ty.clone());
+            if let Some(scale) = scale {
+                ct = vjp.scale(ct, scale)?;
+            }
+            ct = clipped(&mut vjp, ct, clip)?;
+            let composite = Composite {
+                name: "gradient".to_string(),
+                params: vec![("of".to_string(), Attr::Word("identity".to_string()))],
+                body: Arc::new(body.finish(&[x])),
+                public: 1,
+                derivative: Derivative::Vjp(Arc::new(vjp.finish(&[ct]))),
+            };
+            self.b.one(composite.into(), &[value])
+        })();
+        made.map_err(|e| misfit(&e, note.span, "@gradient"))
+    }
+
+    /// Notes for whoever reads the result: traces, and which statements are to be one kernel.
+    pub(super) fn noted(&mut self, flow: &Flow, before: &[Operand], after: &[Operand]) {
+        let notes: Vec<&Annotation> =
+            flow.annotations.iter().chain(flow.steps.iter().flat_map(|s| &s.annotations)).collect();
+        if let Some(note) = find(&notes, "trace") {
+            let shapes = |operands: &[Operand]| {
+                let shown = operands.iter().filter_map(|operand| match operand {
+                    Operand::Tensor(value) => Some(self.b.graph.ty(*value).to_string()),
+                    _ => None,
+                });
+                shown.collect::<Vec<_>>().join(", ")
+            };
+            let ops = flow.steps.iter().filter_map(|step| match &step.kind {
+                StepKind::Call(call) => Some(call.callee.path.to_string()),
+                StepKind::Shape(_) => None,
+            });
+            let ops = ops.collect::<Vec<_>>().join(", ");
+            let place = self.site(
+                "",
+                &flow.dest.items.first().and_then(|i| i.name.as_ref()).map_or(String::new(), ToString::to_string),
+            );
+            let line = match note.word("level").as_deref() {
+                Some("tensors" | "values") => format!("{}: {ops}: {} -> {}", place.path, shapes(before), shapes(after)),
+                _ => format!("{}: {ops}", place.path),
+            };
+            self.trace.push(line);
+        }
+        for (name, required) in [("fuse_required", true), ("fuse", false)] {
+            if let Some(note) = find(&notes, name) {
+                let file = self.program.sources.file(flow.span.file);
+                let (first, last) = (file.line_column(flow.span.start), file.line_column(flow.span.end));
+                let fusion = Fusion {
+                    file: file.name().to_string(),
+                    first: first.line,
+                    last: last.line,
+                    required,
+                    span: note.span,
+                };
+                if !self.fusions.contains(&fusion) {
+                    self.fusions.push(fusion);
+                }
+            }
+        }
+        if let Some(name) = find(&notes, "profile").and_then(|note| note.word("name"))
+            && !self.profiled.contains(&name)
+        {
+            self.profiled.push(name);
+        }
+    }
+}
+
+fn clipped(b: &mut Builder, ct: Value, clip: Option<f64>) -> ir::Result<Value> {
+    let Some(clip) = clip else { return Ok(ct) };
+    let (low, high) = (b.full_like(ct, -clip)?, b.full_like(ct, clip)?);
+    let ct = b.binary(ir::Binary::Max, ct, low)?;
+    b.binary(ir::Binary::Min, ct, high)
+}

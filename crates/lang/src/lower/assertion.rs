@@ -1,0 +1,197 @@
+//! Conditions of `@assert` (§7.7.1): about constants they are decided now, about elements they become a bool of the graph.
+
+use super::frame::Frame;
+use super::graph::Operand;
+use super::{Lowerer, Result, fail, misfit, unsupported};
+use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
+use crate::consteval::{Truth, Value as Const};
+use crate::diagnostic::Code;
+use ir::ops::ReduceKind;
+use ir::{Binary, Build, Compare, Unary, Value};
+
+/// A part of a condition.
+enum Term {
+    Known(Const),
+    Tensor(Value),
+}
+
+impl Lowerer<'_> {
+    /// The condition as a bool scalar, or `None` where it is known to hold.
+    pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &Frame) -> Result<Option<Value>> {
+        match self.term(expr, frame)? {
+            Term::Known(Const::Bool(Truth::Known(true))) => Ok(None),
+            Term::Known(_) => fail(Code::E027, expr.span, message, "does not hold"),
+            Term::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(Some(value)),
+            Term::Tensor(_) => {
+                let label = "true or false for each element: write `all(..)` or `any(..)`";
+                fail(Code::E003, expr.span, "a condition must be one truth", label)
+            }
+        }
+    }
+
+    fn term(&mut self, expr: &Expr, frame: &Frame) -> Result<Term> {
+        if let Some(size) = self.size_of_axis(expr, frame)? {
+            return Ok(Term::Known(Const::int(size as i64)));
+        }
+        match &expr.kind {
+            ExprKind::Paren(inner) => self.term(inner, frame),
+            ExprKind::Unary(UnaryOp::Not | UnaryOp::Bang, inner) => match self.term(inner, frame)? {
+                Term::Known(Const::Bool(Truth::Known(value))) => Ok(Term::Known(Const::bool(!value))),
+                Term::Known(_) => fail(Code::E003, inner.span, "expected a condition", ""),
+                Term::Tensor(value) => self.built(expr, |b| b.unary(Unary::Not, value)),
+            },
+            ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), a, c) => {
+                let (a, c) = (self.term(a, frame)?, self.term(c, frame)?);
+                let and = *op == BinaryOp::And;
+                match (a, c) {
+                    (Term::Known(Const::Bool(Truth::Known(known))), other)
+                    | (other, Term::Known(Const::Bool(Truth::Known(known)))) => {
+                        Ok(if known == and { other } else { Term::Known(Const::bool(known)) })
+                    }
+                    (Term::Tensor(a), Term::Tensor(c)) => {
+                        let op = if and { Binary::And } else { Binary::Or };
+                        self.built(expr, |b| b.binary(op, a, c))
+                    }
+                    _ => fail(Code::E003, expr.span, "expected two conditions", ""),
+                }
+            }
+            ExprKind::Compare(first, rest) => {
+                let mut left = self.term(first, frame)?;
+                let mut all: Option<Term> = None;
+                for (op, right) in rest {
+                    let right_term = self.term(right, frame)?;
+                    let next = match &right_term {
+                        Term::Known(value) => Term::Known(value.clone()),
+                        Term::Tensor(value) => Term::Tensor(*value),
+                    };
+                    let one = self.compared(*op, left, right_term, expr, frame)?;
+                    all = Some(match (all, one) {
+                        (None, one) => one,
+                        (Some(Term::Tensor(a)), Term::Tensor(c)) => {
+                            self.built(expr, |b| b.binary(Binary::And, a, c))?
+                        }
+                        _ => return unsupported(expr.span, "a chain of comparisons of constants and tensors"),
+                    });
+                    left = next;
+                }
+                Ok(all.unwrap_or(Term::Known(Const::bool(true))))
+            }
+            ExprKind::Call(callee, args) => self.asked(expr, callee, args, frame),
+            ExprKind::Name(_) | ExprKind::Attr(..) | ExprKind::Index(..) => {
+                let known = expr.as_name().and_then(|name| frame.constants.get(name)).cloned();
+                let tensor = expr.as_path().and_then(|path| self.entry(&path, frame)).is_some();
+                match (tensor || known.is_none(), known) {
+                    (false, Some(value)) => Ok(Term::Known(value)),
+                    _ => match self.operand(expr, frame)? {
+                        Operand::Tensor(value) => Ok(Term::Tensor(value)),
+                        _ => unsupported(expr.span, "a condition about something else than a tensor"),
+                    },
+                }
+            }
+            _ => frame.constant(expr).map(Term::Known),
+        }
+    }
+
+    /// `has_nan(x)`, `all(x >= 0)` and the like.
+    fn asked(&mut self, expr: &Expr, callee: &Expr, args: &[Arg], frame: &Frame) -> Result<Term> {
+        let name = callee.as_name().unwrap_or("");
+        let [arg] = args else { return frame.constant(expr).map(Term::Known) };
+        if !matches!(name, "has_nan" | "has_inf" | "has_nan_or_inf" | "is_finite" | "all" | "any") {
+            return frame.constant(expr).map(Term::Known);
+        }
+        let Term::Tensor(x) = self.term(&arg.value, frame)? else {
+            return fail(Code::E003, arg.value.span, format!("`{name}` asks about a tensor"), "this is a constant");
+        };
+        let axes: Vec<usize> = (0..self.b.graph.ty(x).rank()).collect();
+        self.built(expr, |b| {
+            let nan = |b: &mut ir::Builder| b.compare(Compare::Ne, x, x);
+            let each = match name {
+                "all" | "any" => x,
+                "is_finite" => b.unary(Unary::IsFinite, x)?,
+                "has_nan" => nan(b)?,
+                _ => {
+                    let finite = b.unary(Unary::IsFinite, x)?;
+                    let wild = b.unary(Unary::Not, finite)?;
+                    if name == "has_nan_or_inf" {
+                        wild
+                    } else {
+                        let nan = nan(b)?;
+                        let number = b.unary(Unary::Not, nan)?;
+                        b.binary(Binary::And, wild, number)?
+                    }
+                }
+            };
+            let kind = if matches!(name, "all" | "is_finite") { ReduceKind::All } else { ReduceKind::Any };
+            b.reduce(kind, each, &axes)
+        })
+    }
+
+    fn compared(&mut self, op: CompareOp, a: Term, c: Term, expr: &Expr, frame: &Frame) -> Result<Term> {
+        let op_of = match op {
+            CompareOp::Eq => Compare::Eq,
+            CompareOp::Ne => Compare::Ne,
+            CompareOp::Lt => Compare::Lt,
+            CompareOp::Le => Compare::Le,
+            CompareOp::Gt => Compare::Gt,
+            CompareOp::Ge => Compare::Ge,
+        };
+        let number = |value: &Const| match value {
+            Const::Float(x) => *x,
+            other => other.as_int().map(|n| n as f64),
+        };
+        match (a, c) {
+            (Term::Known(a), Term::Known(c)) => match (number(&a), number(&c)) {
+                (Some(a), Some(c)) => {
+                    let holds = match op {
+                        CompareOp::Eq => a == c,
+                        CompareOp::Ne => a != c,
+                        CompareOp::Lt => a < c,
+                        CompareOp::Le => a <= c,
+                        CompareOp::Gt => a > c,
+                        CompareOp::Ge => a >= c,
+                    };
+                    Ok(Term::Known(Const::bool(holds)))
+                }
+                _ => frame.constant(expr).map(Term::Known),
+            },
+            (Term::Tensor(a), Term::Tensor(c)) => self.built(expr, |b| b.compare(op_of, a, c)),
+            (Term::Tensor(x), Term::Known(value)) => {
+                let Some(number) = number(&value) else {
+                    return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
+                };
+                self.built(expr, |b| {
+                    let other = b.full_like(x, number)?;
+                    b.compare(op_of, x, other)
+                })
+            }
+            (Term::Known(value), Term::Tensor(x)) => {
+                let Some(number) = number(&value) else {
+                    return fail(Code::E003, expr.span, "elements compare with numbers", format!("this is {value}"));
+                };
+                self.built(expr, |b| {
+                    let other = b.full_like(x, number)?;
+                    b.compare(op_of, other, x)
+                })
+            }
+        }
+    }
+
+    /// `x.shape[-1]`.
+    fn size_of_axis(&mut self, expr: &Expr, frame: &Frame) -> Result<Option<usize>> {
+        let ExprKind::Index(base, items) = &expr.kind else { return Ok(None) };
+        let ExprKind::Attr(tensor, member) = &base.kind else { return Ok(None) };
+        let ([IndexItem::At(index)], "shape") = (&items[..], &*member.name) else { return Ok(None) };
+        let value = self.operand(tensor, frame)?.tensor(tensor.span)?;
+        let shape = self.b.graph.ty(value).shape.to_vec();
+        let index = frame.constant(index)?.as_int().unwrap_or(i64::MAX);
+        let axis = if index < 0 { index + shape.len() as i64 } else { index };
+        match usize::try_from(axis).ok().and_then(|axis| shape.get(axis)) {
+            Some(size) => Ok(Some(*size)),
+            None => fail(Code::E004, expr.span, "no such axis", format!("the tensor is {shape:?}")),
+        }
+    }
+
+    fn built(&mut self, expr: &Expr, part: impl FnOnce(&mut ir::Builder) -> ir::Result<Value>) -> Result<Term> {
+        part(&mut self.b).map(Term::Tensor).map_err(|e| misfit(&e, expr.span, "@assert"))
+    }
+}

@@ -1,0 +1,60 @@
+//! Reading annotations: the first argument, or one by its name.
+
+use crate::ast::{Annotation, Expr, ExprKind};
+
+/// What an annotation was given.
+pub(super) trait Notes {
+    /// An argument by its name; the first one may come without.
+    fn argument(&self, key: &str) -> Option<&Expr>;
+
+    /// A word: a name or a string.
+    fn word(&self, key: &str) -> Option<String> {
+        self.argument(key).and_then(text)
+    }
+}
+
+impl Notes for Annotation {
+    fn argument(&self, key: &str) -> Option<&Expr> {
+        let args = self.args.as_deref()?;
+        let named = args.iter().find(|arg| arg.name.as_ref().is_some_and(|name| name.name == key));
+        let first = || args.first().filter(|arg| arg.name.is_none() && FIRST.contains(&(&*self.name.name, key)));
+        named.or_else(first).map(|arg| &arg.value)
+    }
+}
+
+/// Which argument the first one is, where it comes without a name.
+const FIRST: &[(&str, &str)] = &[
+    ("memory", "mode"),
+    ("checkpoint", "granularity"),
+    ("lifetime", "scope"),
+    ("hook", "point"),
+    ("adapter", "type"),
+    ("probe", "name"),
+    ("dtype", "type"),
+    ("precision", "policy"),
+    ("assert", "condition"),
+    ("profile", "name"),
+    ("trace", "level"),
+    ("gradient", "mode"),
+];
+
+/// The word that an expression is.
+pub(super) fn text(expr: &Expr) -> Option<String> {
+    match &expr.peel().kind {
+        ExprKind::Name(word) | ExprKind::Str(word) => Some(word.clone()),
+        _ => None,
+    }
+}
+
+/// The words of a list, or the one word.
+pub(super) fn words(expr: &Expr) -> Vec<String> {
+    match &expr.peel().kind {
+        ExprKind::List(items) => items.iter().filter_map(text).collect(),
+        _ => text(expr).into_iter().collect(),
+    }
+}
+
+/// The annotation with this name.
+pub(super) fn find<'n>(notes: &[&'n Annotation], name: &str) -> Option<&'n Annotation> {
+    notes.iter().copied().find(|note| note.name.name == name)
+}

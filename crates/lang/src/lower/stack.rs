@@ -1,0 +1,172 @@
+//! Stacks of blocks: one after the other, or a scan over stacked parameters.
+
+use super::checkpoint::Region;
+use super::frame::{Entry, Frame, Instance};
+use super::graph::Operand;
+use super::hooks::Layer;
+use super::{Lowerer, Result, misfit};
+use crate::ast::Call;
+use crate::resolve::ModuleView;
+use ir::ops::Scan;
+use ir::{Build, DType, Type, Value};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+impl Lowerer<'_> {
+    /// Each block takes the results of the one before; inputs beyond the results go to every block unchanged.
+    pub(super) fn stack(&mut self, call: &Call, blocks: &[Rc<Instance>], operands: Vec<Operand>) -> Result<Vec<Value>> {
+        let mut values = tensors(&operands, call)?;
+        let mut results = values.len();
+        let outer = self.layer;
+        for block in blocks {
+            self.layer = layer_of(&block.path).map(Layer::Number).or(outer);
+            let outputs = self.block(block, &values, call);
+            self.layer = outer;
+            let outputs = outputs?;
+            results = outputs.len().min(values.len());
+            values.splice(..results, outputs);
+        }
+        values.truncate(results);
+        Ok(values)
+    }
+
+    /// One block, computed again in backward where that was asked for.
+    fn block(&mut self, block: &Rc<Instance>, values: &[Value], call: &Call) -> Result<Vec<Value>> {
+        let Some(region) = self.checkpoint_blocks.take() else {
+            return self.run_instance(block, values.iter().copied().map(Some).collect(), call.span);
+        };
+        let outputs = self.recomputed_block(block, values, region.clone(), call);
+        self.checkpoint_blocks = Some(region);
+        outputs
+    }
+
+    fn recomputed_block(
+        &mut self,
+        block: &Rc<Instance>,
+        values: &[Value],
+        region: Region,
+        call: &Call,
+    ) -> Result<Vec<Value>> {
+        let mut frame = Frame::new(block.item.file, BTreeMap::new());
+        frame.entries.insert("block".to_string(), Entry::Instance(block.clone()));
+        let operands: Vec<Operand> = values.iter().copied().map(Operand::Tensor).collect();
+        let results = self.recomputed(&frame, &operands, region, call.span, |l, frame, operands| {
+            let inputs = tensors(&operands, call)?.into_iter().map(Some).collect();
+            let outputs = match frame.entries.get("block").cloned() {
+                Some(Entry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
+                _ => Vec::new(),
+            };
+            Ok(outputs.into_iter().map(Operand::Tensor).collect())
+        })?;
+        tensors(&results, call)
+    }
+
+    /// A scan over some of the stacked blocks. A step of decoding has caches for each layer, so there they are run one
+    /// after the other.
+    pub(super) fn scan(
+        &mut self,
+        call: &Call,
+        stacked: &Rc<Instance>,
+        count: usize,
+        range: Range<usize>,
+        operands: Vec<Operand>,
+    ) -> Result<Vec<Value>> {
+        let fault = |e: ir::Error| misfit(&e, call.span, "StackedBlocks");
+        let outputs = match ModuleView::new(self.program, stacked.item) {
+            Some(view) if view.pattern.is_none() || view.forward.graph.is_some() => view.forward.outputs.len(),
+            _ => 1,
+        };
+        let values = tensors(&operands, call)?;
+        let carries = outputs.min(values.len());
+        if self.options.decode.is_some() || outputs > carries || range.is_empty() {
+            let mut blocks = Vec::new();
+            for index in range {
+                let taken = self.taken(stacked, &mut |b, value| layer(b, value, index)).map_err(fault)?;
+                let path = stacked.path.replacen("[*]", &format!("[{index}]"), 1);
+                blocks.push(Rc::new(Instance { path, ..taken }));
+            }
+            return self.stack(call, &blocks, operands);
+        }
+
+        // Rows of the stacked parameters, one after the other, then the number of the layer.
+        let mut rows = Vec::new();
+        let (first, length) = (range.start, range.len());
+        self.taken(stacked, &mut |b, value| {
+            let part = if length == count { value } else { b.slice_axis(value, 0, first, first + length)? };
+            rows.push(part);
+            Ok(value)
+        })
+        .map_err(fault)?;
+        let numbers = self.b.iota(DType::I32, &[length], 0).map_err(fault)?;
+        let numbers = if first == 0 { Ok(numbers) } else { self.b.offset(numbers, first as f64) };
+        rows.push(numbers.map_err(fault)?);
+
+        let types: Vec<Type> = values.iter().map(|v| self.b.graph.ty(*v).clone()).collect();
+        let row_types: Vec<Type> = rows.iter().map(|v| self.b.graph.ty(*v).unbatched()).collect();
+        let outer = (std::mem::take(&mut self.b), std::mem::take(&mut self.tables), self.layer);
+        let consts: Vec<Value> = types[carries..].iter().map(|ty| self.b.graph.input(ty.clone())).collect();
+        let carried: Vec<Value> = types[..carries].iter().map(|ty| self.b.graph.input(ty.clone())).collect();
+        let own: Vec<Value> = row_types.into_iter().map(|ty| self.b.graph.input(ty)).collect();
+        let mut next = own.iter();
+        let block = self.taken(stacked, &mut |_, value| Ok(next.next().copied().unwrap_or(value)));
+        self.layer = own.last().copied().map(Layer::Traced);
+        let results = self.with_observed(|l| {
+            let block = Rc::new(block.map_err(fault)?);
+            let mut inputs = carried.clone();
+            inputs.extend(&consts);
+            l.block(&block, &inputs, call)
+        });
+        let body = std::mem::replace(&mut self.b, outer.0);
+        (self.tables, self.layer) = (outer.1, outer.2);
+        let (mut outs, seen) = results?;
+        outs.truncate(carries);
+        outs.extend(seen.iter().map(|(_, value)| *value));
+        let scan = Scan::over(consts.len(), carries, length, body.finish(&outs));
+        let mut args = values[carries..].to_vec();
+        args.extend(&values[..carries]);
+        args.extend(rows);
+        let found = self.b.emit(scan.into(), &args).map_err(fault)?;
+        self.seen_outside(seen, &found[carries..]);
+        Ok(found[..carries].to_vec())
+    }
+
+    /// The instance with every tensor replaced, in the order of their names.
+    fn taken(
+        &mut self,
+        instance: &Instance,
+        replace: &mut dyn FnMut(&mut ir::Builder, Value) -> ir::Result<Value>,
+    ) -> ir::Result<Instance> {
+        let mut entries = BTreeMap::new();
+        for (name, entry) in &instance.entries {
+            let entry = match entry {
+                Entry::Tensor(value) => Entry::Tensor(replace(&mut self.b, *value)?),
+                Entry::Instance(inner) => Entry::Instance(Rc::new(self.taken(inner, replace)?)),
+                Entry::Array(all) => {
+                    let all = all.iter().map(|one| Ok(Rc::new(self.taken(one, replace)?)));
+                    Entry::Array(all.collect::<ir::Result<_>>()?)
+                }
+                other => other.clone(),
+            };
+            entries.insert(name.clone(), entry);
+        }
+        Ok(Instance { item: instance.item, given: instance.given.clone(), entries, path: instance.path.clone() })
+    }
+}
+
+/// One layer of a stacked tensor.
+fn layer(b: &mut ir::Builder, value: Value, index: usize) -> ir::Result<Value> {
+    let shape = b.ty(value).shape;
+    let row = b.slice_axis(value, 0, index, index + 1)?;
+    b.reshape(row, &shape[1..])
+}
+
+/// The last number between brackets of a path.
+fn layer_of(path: &str) -> Option<usize> {
+    let (_, rest) = path.rsplit_once('[')?;
+    rest.split_once(']')?.0.parse().ok()
+}
+
+fn tensors(operands: &[Operand], call: &Call) -> Result<Vec<Value>> {
+    operands.iter().map(|operand| operand.tensor(call.span)).collect()
+}

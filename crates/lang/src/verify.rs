@@ -1,0 +1,169 @@
+//! Written backward graphs against two oracles: the derived backward, and finite differences of the forward (§9.8.1).
+
+use crate::consteval::Value as Const;
+use crate::diagnostic::Diagnostic;
+use crate::lower::{Options, lower};
+use crate::resolve::{ItemRef, ModuleView, Program};
+use ir::{DType, Graph, Literal, Scalar, Type, interp};
+use std::collections::BTreeMap;
+
+/// Agreement with the derived backward: both compute in f64.
+const DERIVED: f64 = 1e-8;
+/// Agreement with finite differences, whose own error is near 1e-9 of the sum they are taken of.
+const DIFFERENCES: f64 = 1e-6;
+/// The step of the differences.
+const STEP: f64 = 1e-5;
+
+/// How well one gradient agrees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GradientCheck {
+    /// The tensor it is the gradient of.
+    pub name: String,
+    /// `@frozen` or `@gradient(skip)`: not meant to agree.
+    pub skipped: bool,
+    /// Largest difference from the derived backward, in units of the largest element.
+    pub derived: f64,
+    /// Difference from finite differences along a few directions, relative to the gradient's length.
+    pub differences: f64,
+}
+
+impl GradientCheck {
+    /// Whether the gradient is right.
+    pub fn holds(&self) -> bool {
+        self.skipped || self.derived < DERIVED && self.differences < DIFFERENCES
+    }
+}
+
+/// Why nothing could be compared.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// The module could not be lowered.
+    Finding(Box<Diagnostic>),
+    /// The graph could not be differentiated or run.
+    Graph(ir::Error),
+}
+
+impl From<Box<Diagnostic>> for Failure {
+    fn from(found: Box<Diagnostic>) -> Failure {
+        Failure::Finding(found)
+    }
+}
+
+impl From<ir::Error> for Failure {
+    fn from(error: ir::Error) -> Failure {
+        Failure::Graph(error)
+    }
+}
+
+/// Compares the gradients of a declaration's parameters and inputs, on fixed numbers that look random.
+pub fn verify_backward(
+    program: &Program,
+    item: ItemRef,
+    given: &BTreeMap<String, Const>,
+    inputs: &[Type],
+) -> Result<Vec<GradientCheck>, Failure> {
+    let inputs: Vec<Type> =
+        inputs.iter().map(|ty| if ty.dtype.is_float() { ty.with_dtype(DType::F64) } else { ty.clone() }).collect();
+    let mut gradients: Vec<Vec<Vec<f64>>> = Vec::new();
+    let mut last = None;
+    for written_backward in [true, false] {
+        let options = Options { dtype: DType::F64, written_backward, ..Options::default() };
+        let lowered = lower(program, item, given, &inputs, &options)?;
+        let types = lowered.graph.input_types();
+        let floats: Vec<usize> = (0..types.len()).filter(|&i| types[i].dtype.is_float()).collect();
+        let back = transform::vjp(&lowered.graph, &floats)?;
+        let outs = interp::run(&back, &samples(&back.input_types()))?;
+        let outs = outs[lowered.graph.outputs().len()..].iter();
+        gradients.push(outs.map(|l| l.scalars().map(|s| s.to_f64()).collect()).collect());
+        last = Some((lowered, floats));
+    }
+    let Some((lowered, floats)) = last else { return Ok(Vec::new()) };
+    let names: Vec<&String> = lowered.params.iter().map(|p| &p.path).chain(&lowered.inputs).collect();
+    let skipped = skipped(program, item);
+    let mut checks = Vec::new();
+    for (k, &input) in floats.iter().enumerate() {
+        let (written, derived) = (&gradients[0][k], &gradients[1][k]);
+        let size = derived.iter().fold(1e-12f64, |m, x| m.max(x.abs()));
+        let worst = written.iter().zip(derived).fold(0f64, |m, (x, y)| m.max(gap(*x, *y)));
+        checks.push(GradientCheck {
+            name: names[input].clone(),
+            skipped: skipped.contains(names[input]),
+            derived: worst / size,
+            differences: differences(&lowered.graph, input, written)?,
+        });
+    }
+    Ok(checks)
+}
+
+/// NaN agrees with nothing.
+fn gap(a: f64, b: f64) -> f64 {
+    let gap = (a - b).abs();
+    if gap.is_nan() { f64::INFINITY } else { gap }
+}
+
+/// The largest error of a gradient along three directions, relative to its length.
+fn differences(forward: &Graph, input: usize, gradient: &[f64]) -> Result<f64, ir::Error> {
+    let inputs = samples(&forward.input_types());
+    let outputs = forward.output_types();
+    let cotangents: Vec<Literal> = outputs
+        .iter()
+        .filter(|ty| ty.dtype.is_float())
+        .enumerate()
+        .map(|(i, ty)| sample(ty, inputs.len() + i))
+        .collect();
+    let objective = |moved: Literal| -> Result<f64, ir::Error> {
+        let mut inputs = inputs.clone();
+        inputs[input] = moved;
+        let outs = interp::run(forward, &inputs)?;
+        let floats = outs.iter().filter(|out| out.ty().dtype.is_float());
+        let products = floats
+            .zip(&cotangents)
+            .map(|(out, ct)| out.scalars().zip(ct.scalars()).map(|(a, b)| a.to_f64() * b.to_f64()).sum::<f64>());
+        Ok(products.sum())
+    };
+    let length = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+    let mut worst = 0f64;
+    for seed in 0..3 {
+        let ty = inputs[input].ty().clone();
+        let direction: Vec<f64> = sample(&ty, 1000 + seed).scalars().map(|s| s.to_f64()).collect();
+        let size = direction.iter().map(|d| d * d).sum::<f64>().sqrt().max(1e-12);
+        let at: Vec<f64> = inputs[input].scalars().map(|s| s.to_f64()).collect();
+        let moved = |step: f64| {
+            Literal::from_fn(ty.clone(), |i| Scalar::from_f64(ty.dtype, at[i] + step * direction[i] / size))
+        };
+        let slope = (objective(moved(STEP))? - objective(moved(-STEP))?) / (2.0 * STEP);
+        let expected: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d / size).sum();
+        worst = worst.max(gap(slope, expected) / length.max(1e-3));
+    }
+    Ok(worst)
+}
+
+/// Inputs with `@gradient(skip)` and parameters with `@frozen`.
+fn skipped(program: &Program, item: ItemRef) -> Vec<String> {
+    let Some(view) = ModuleView::new(program, item) else {
+        return Vec::new();
+    };
+    let marked = |notes: &[crate::ast::Annotation], name: &str| notes.iter().any(|note| note.name.name == name);
+    let inputs = view.forward.inputs.iter().filter(|t| marked(&t.annotations, "gradient"));
+    let inputs = inputs.map(|t| t.name.as_ref().map_or("in".to_string(), |n| n.name.clone()));
+    let params = view.params.iter().filter(|p| marked(&p.annotations, "frozen"));
+    let params = params.filter_map(|p| p.path.as_name()).map(|n| n.name.clone());
+    inputs.chain(params).collect()
+}
+
+fn samples(types: &[Type]) -> Vec<Literal> {
+    types.iter().enumerate().map(|(i, ty)| sample(ty, i)).collect()
+}
+
+/// Numbers between -0.5 and 0.5 that look random; ids stay small.
+fn sample(ty: &Type, seed: usize) -> Literal {
+    Literal::from_fn(ty.clone(), |i| {
+        let mixed =
+            (i as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (seed as u64 + 1).wrapping_mul(0xD1B5_4A32_D192_ED03);
+        let mixed = (mixed ^ (mixed >> 31)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40;
+        match ty.dtype.is_int() {
+            true => Scalar::from_i64(ty.dtype, (mixed % 7) as i64),
+            false => Scalar::from_f64(ty.dtype, mixed as f64 / (1u64 << 24) as f64 - 0.5),
+        }
+    })
+}

@@ -1,0 +1,288 @@
+//! Annotations do what they say: memory, hooks, probes, asserts, precision, gradients, adapters.
+
+use ir::{Build, DType, Literal, Scalar, Type, interp};
+use lang::diagnostic::{Style, render_all};
+use lang::library::WithLibrary;
+use lang::lower::{Hooks, Init, Layer, Lowered, Options, Shown, lower};
+use lang::resolve::{MemoryLoader, Program};
+use std::collections::BTreeMap;
+
+const TEXT: &str = include_str!("modules/lower/annotations.module");
+
+fn load(text: &str) -> Program {
+    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(&program).diagnostics);
+    found.retain(lang::Diagnostic::is_error);
+    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
+    program
+}
+
+fn options() -> Options {
+    Options { dtype: DType::F64, ..Options::default() }
+}
+
+fn try_lower(name: &str, options: &Options) -> Result<Lowered, Box<lang::Diagnostic>> {
+    let program = load(TEXT);
+    let item = program.export(0, name).unwrap_or_else(|| panic!("{name}"));
+    lower(&program, item, &BTreeMap::new(), &[Type::new(options.dtype, &[3, 4])], options)
+}
+
+fn lowered(name: &str, options: &Options) -> Lowered {
+    let lowered = try_lower(name, options).unwrap_or_else(|d| panic!("{name}: {d:?}"));
+    ir::verify::verify(&lowered.graph).unwrap_or_else(|e| panic!("{name}: {e}"));
+    lowered
+}
+
+/// Numbers that look random.
+fn sample(ty: &Type, seed: usize) -> Literal {
+    Literal::from_fn(ty.clone(), |i| {
+        let mixed = ((i + 1) * 7919 + (seed + 3) * 104_729) % 1009;
+        Scalar::from_f64(ty.dtype, mixed as f64 / 1009.0 - 0.48)
+    })
+}
+
+fn samples(types: &[Type]) -> Vec<Literal> {
+    types.iter().enumerate().map(|(i, t)| sample(t, i)).collect()
+}
+
+fn run(lowered: &Lowered) -> Vec<Vec<f64>> {
+    let outs = interp::run(&lowered.graph, &samples(&lowered.graph.input_types())).expect("runs");
+    outs.iter().map(|l| l.scalars().map(|s| s.to_f64()).collect()).collect()
+}
+
+/// Gradients of the first output with respect to every input.
+fn gradients(lowered: &Lowered) -> Vec<Vec<f64>> {
+    let graph = &lowered.graph;
+    let wrt: Vec<usize> = (0..graph.inputs().len()).collect();
+    let back = transform::vjp(graph, &wrt).expect("differentiable");
+    let outs = interp::run(&back, &samples(&back.input_types())).expect("runs");
+    outs[graph.outputs().len()..].iter().map(|l| l.to_vec::<f64>()).collect()
+}
+
+#[track_caller]
+fn close(a: &[f64], b: &[f64]) {
+    assert_eq!(a.len(), b.len());
+    let worst = a.iter().zip(b).fold(0f64, |m, (x, y)| m.max((x - y).abs()));
+    assert!(worst < 1e-10, "{worst}: {a:?} {b:?}");
+}
+
+#[test]
+fn what_is_recomputed_has_the_same_gradients() {
+    for (marked, plain) in [("Recomputed", "Chain"), ("Preserved", "Unchecked")] {
+        let (marked, plain) = (lowered(marked, &options()), lowered(plain, &options()));
+        assert!(marked.graph.to_string().contains("remat"));
+        assert!(!plain.graph.to_string().contains("remat"));
+        for (a, b) in gradients(&marked).iter().zip(&gradients(&plain)) {
+            close(a, b);
+            assert!(b.iter().any(|x| x.abs() > 1e-4));
+        }
+    }
+}
+
+/// Adds the number of the layer, and multiplies before that: the order is the priority's.
+fn hooks() -> Hooks {
+    let number = |b: &mut ir::Builder, layer: Option<Layer>, like: ir::Value| match layer {
+        Some(Layer::Number(n)) => b.full_like(like, n as f64 + 1.0),
+        Some(Layer::Traced(n)) => {
+            let ty = b.ty(like);
+            let n = b.cast(n, ty.dtype)?;
+            let n = b.offset(n, 1.0)?;
+            b.splat(n, &ty.shape)
+        }
+        None => b.full_like(like, 100.0),
+    };
+    Hooks::new()
+        .rewrite("AfterProjection", 2, move |b, x, site| {
+            let n = number(b, site.layer, x)?;
+            b.add(x, n)
+        })
+        .rewrite("AfterProjection", 1, |b, x, _| b.scale(x, 2.0))
+        .observe("AfterActivation")
+}
+
+#[test]
+fn hooks_change_and_watch_each_layer() {
+    let plain = lowered("Tower", &options());
+    assert_eq!(plain.graph.outputs().len(), 1);
+    assert_eq!(plain.points, ["AfterActivation", "AfterProjection"]);
+    assert!(
+        plain.trace.iter().any(|line| line.starts_with("layers[2].out: add: f64[3,4], f64[3,4]")),
+        "{:?}",
+        plain.trace
+    );
+
+    let hooked = lowered("Tower", &Options { hooks: hooks(), ..options() });
+    let found = run(&hooked);
+    assert_eq!(found.len(), 1 + 3);
+    let seen: Vec<_> = hooked.observed.iter().map(|o| (o.path.as_str(), o.layer)).collect();
+    assert_eq!(seen, [("layers[0].z", Some(0)), ("layers[1].z", Some(1)), ("layers[2].z", Some(2))]);
+    assert_eq!(hooked.observed[0].shown, Shown::Hook("AfterActivation".into()));
+
+    // By hand: y = 2·W·x + layer, z = silu(y), x + z.
+    let inputs = samples(&hooked.graph.input_types());
+    let weights: Vec<Vec<f64>> = inputs[..4].iter().map(|l| l.to_vec()).collect();
+    let mut x: Vec<f64> = inputs[4].to_vec();
+    let product =
+        |w: &[f64], x: &[f64], row: usize, o: usize| (0..4).map(|i| w[o * 4 + i] * x[row * 4 + i]).sum::<f64>();
+    for (layer, weight) in weights[..3].iter().enumerate() {
+        let cells = (0..3).flat_map(|row| (0..4).map(move |o| (row, o)));
+        let z: Vec<f64> = cells
+            .map(|(row, o)| 2.0 * product(weight, &x, row, o) + layer as f64 + 1.0)
+            .map(|y| y / (1.0 + (-y).exp()))
+            .collect();
+        close(&found[1 + layer], &z);
+        x.iter_mut().zip(&z).for_each(|(x, z)| *x += z);
+    }
+    let out: Vec<f64> =
+        (0..3).flat_map(|row| (0..4).map(move |o| (row, o))).map(|(r, o)| product(&weights[3], &x, r, o)).collect();
+    close(&found[0], &out);
+
+    // The written backward of Linear stays, and what the hook computes is differentiated.
+    assert!(gradients(&hooked)[0].iter().any(|g| g.abs() > 1e-4));
+}
+
+#[test]
+fn a_scan_over_stacked_parameters_is_the_same_model() {
+    let each = Options { hooks: hooks(), probes: true, asserts: true, ..options() };
+    let (unrolled, scanned) = (lowered("Tower", &each), lowered("Tower", &Options { scan: true, ..each.clone() }));
+    assert!(scanned.graph.to_string().contains("scan") && !unrolled.graph.to_string().contains("scan"));
+    assert_eq!(scanned.params[0].path, "layers[*].weight");
+    assert_eq!(scanned.params[0].ty.shape[..], [3, 4, 4]);
+
+    // The same numbers, stacked.
+    let inputs = samples(&unrolled.graph.input_types());
+    let stacked: Vec<f64> = inputs[..3].iter().flat_map(|l| l.to_vec::<f64>()).collect();
+    let stacked = vec![Literal::new(&[3, 4, 4], &stacked), inputs[3].clone(), inputs[4].clone()];
+    let values = |graph: &ir::Graph, inputs: &[Literal]| -> Vec<Vec<f64>> {
+        let outs = interp::run(graph, inputs).expect("runs");
+        outs.iter().map(|l| l.scalars().map(|s| s.to_f64()).collect()).collect()
+    };
+    let (a, b) = (values(&unrolled.graph, &inputs), values(&scanned.graph, &stacked));
+    close(&a[0], &b[0]);
+    // Per layer z, y's statistics and an assert; stacked, three outputs in all.
+    assert_eq!((a.len(), b.len()), (1 + 9, 1 + 3));
+    for (i, observation) in scanned.observed.iter().enumerate() {
+        assert_eq!((observation.ty.shape[0], observation.layer), (3, None));
+        let same = unrolled.observed.iter().enumerate().filter(|(_, o)| o.shown == observation.shown);
+        let parts: Vec<f64> = same.flat_map(|(j, _)| a[1 + j].clone()).collect();
+        close(&parts, &b[1 + i]);
+    }
+}
+
+#[test]
+fn probes_and_asserts_are_outputs_when_asked_for() {
+    let watched = lowered("Tower", &Options { probes: true, asserts: true, ..options() });
+    let found = run(&watched);
+    for (observation, values) in watched.observed.iter().zip(&found[1..]) {
+        match &observation.shown {
+            Shown::Probe { name, capture, .. } => {
+                assert_eq!((name.as_str(), capture.as_str(), values.len()), ("y", "stats", 5));
+                assert!(values[2] <= values[0] && values[0] <= values[3] && values[1] >= 0.0 && values[4] > 0.0);
+            }
+            Shown::Assert { message } => assert_eq!((message.as_str(), values[0]), ("z is wild", 1.0)),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(watched.observed.len(), 6);
+}
+
+#[test]
+fn a_hook_must_fit_its_point() {
+    let cases = [
+        (Hooks::new().observe("AfterActivatoin"), lang::Code::E002),
+        (Hooks::new().rewrite("AfterActivation", 0, |_, x, _| Ok(x)), lang::Code::E008),
+        (Hooks::new().rewrite("AfterProjection", 0, |b, x, _| b.cast(x, DType::F32)), lang::Code::E004),
+    ];
+    for (hooks, code) in cases {
+        let found = try_lower("Tower", &Options { hooks, ..options() }).expect_err("a finding");
+        assert_eq!(found.code, code);
+    }
+}
+
+#[test]
+fn precision_converts_and_converts_back() {
+    let f32s = Options::default();
+    let precise = lowered("Precise", &f32s);
+    assert_eq!(precise.params[0].ty.dtype, DType::BF16);
+    assert_eq!(precise.graph.output_types()[0].dtype, DType::F32);
+    assert!(precise.graph.to_string().contains("bf16[3,4]"), "{}", precise.graph);
+}
+
+#[test]
+fn gradients_are_skipped_scaled_and_clipped() {
+    let found = gradients(&lowered("Gradients", &options()));
+    // out = in · still · half · kept, with cotangent c.
+    let types: Vec<Type> = [&[4][..], &[4], &[4], &[3, 4], &[3, 4]].map(|s| Type::new(DType::F64, s)).to_vec();
+    let v: Vec<Vec<f64>> = samples(&types).iter().map(|l| l.to_vec()).collect();
+    let sum =
+        |f: &dyn Fn(usize, usize) -> f64| (0..4).map(|i| (0..3).map(|r| f(r, i)).sum::<f64>()).collect::<Vec<_>>();
+    assert!(found[0].iter().all(|g| *g == 0.0));
+    close(&found[1], &sum(&|r, i| 0.5 * v[3][r * 4 + i] * v[0][i] * v[2][i] * v[4][r * 4 + i]));
+    let clipped: Vec<f64> = sum(&|r, i| v[3][r * 4 + i] * v[0][i] * v[1][i] * v[4][r * 4 + i])
+        .iter()
+        .map(|x| x.clamp(-0.25, 0.25))
+        .collect();
+    close(&found[2], &clipped);
+}
+
+#[test]
+fn adapters_bring_parameters_of_their_own() {
+    let adapted = lowered("Adapted", &options());
+    let params: Vec<_> =
+        adapted.params.iter().map(|p| (p.path.as_str(), p.ty.shape.to_vec(), p.trainable, p.init)).collect();
+    let expected = [
+        ("weight", vec![12, 4], false, Init::Usual),
+        ("out_weight", vec![4, 4], false, Init::Usual),
+        ("qkv.q.lora_A", vec![2, 4], true, Init::Usual),
+        ("qkv.q.lora_B", vec![4, 2], true, Init::Zeros),
+        ("qkv.v.lora_A", vec![2, 4], true, Init::Usual),
+        ("qkv.v.lora_B", vec![4, 2], true, Init::Zeros),
+        ("out.ia3", vec![4], true, Init::Ones),
+    ];
+    assert_eq!(params, expected);
+
+    // Merged by hand into the weights, without adapters.
+    let inputs = samples(&adapted.graph.input_types());
+    let v: Vec<Vec<f64>> = inputs.iter().map(|l| l.to_vec()).collect();
+    let mut qkv = v[0].clone();
+    for (start, a, b) in [(0, 2, 3), (8, 4, 5)] {
+        for o in 0..4 {
+            for i in 0..4 {
+                let update: f64 = (0..2).map(|r| v[b][o * 2 + r] * v[a][r * 4 + i]).sum();
+                qkv[(start + o) * 4 + i] += 4.0 / 2.0 * update;
+            }
+        }
+    }
+    let product =
+        |w: &[f64], x: &[f64], row: usize, o: usize| (0..4).map(|i| w[o * 4 + i] * x[row * 4 + i]).sum::<f64>();
+    let mut out = Vec::new();
+    for row in 0..3 {
+        let part = |start: usize, i: usize| product(&qkv, &v[7], row, start + i);
+        let s: Vec<f64> = (0..4).map(|i| part(0, i) * part(4, i) + part(8, i)).collect();
+        out.extend((0..4).map(|o| product(&v[1], &s, 0, o) * v[6][o]));
+    }
+    close(&run(&adapted)[0], &out);
+    let grads = gradients(&adapted);
+    assert!(grads[2..7].iter().all(|g| g.iter().any(|x| x.abs() > 1e-5)));
+}
+
+#[test]
+fn traits_of_parameters_reach_inside() {
+    let found = lowered("Frozen", &options());
+    let traits: Vec<_> =
+        found.params.iter().map(|p| (p.path.as_str(), p.trainable, p.lr_scale, p.wd_scale, p.grad_clip)).collect();
+    let expected =
+        [("inner.w1", false, 1.0, 1.0, None), ("inner.w2", false, 1.0, 1.0, None), ("tail", true, 0.1, 0.0, Some(2.0))];
+    assert_eq!(traits, expected);
+}
+
+#[test]
+fn fusion_and_profiles_are_noted() {
+    let found = lowered("Fused", &options());
+    assert_eq!(found.profiled, ["gate"]);
+    assert!(found.fusions.len() == 1 && found.fusions[0].required);
+    let text = found.graph.to_string();
+    assert_eq!(text.matches("\"apart\"").count(), 2, "{text}");
+    assert!(found.graph.nodes().iter().any(|n| n.loc.to_string().starts_with("[gate] ")));
+}

@@ -1,0 +1,47 @@
+//! Lion.
+
+use super::{Optimizer, Shared, Update};
+use crate::{Result, Tensor};
+
+/// Descent along the sign of a mix of gradient and momentum, with weight decay beside it.
+#[derive(Debug)]
+pub struct Lion {
+    shared: Shared,
+    beta1: f64,
+    beta2: f64,
+}
+
+impl Lion {
+    /// Decays 0.9 and 0.99, no weight decay.
+    pub fn new(params: Vec<Tensor>, lr: f64) -> Lion {
+        Lion { shared: Shared::new(params, lr, 0.0), beta1: 0.9, beta2: 0.99 }
+    }
+
+    /// With a weight decay.
+    pub fn weight_decay(self, weight_decay: f64) -> Lion {
+        self.shared.lock().groups.iter_mut().for_each(|g| g.weight_decay = weight_decay);
+        self
+    }
+
+    /// With other decays.
+    pub fn betas(mut self, beta1: f64, beta2: f64) -> Lion {
+        (self.beta1, self.beta2) = (beta1, beta2);
+        self
+    }
+}
+
+impl Optimizer for Lion {
+    fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    fn update(&self, mut u: Update<'_>) -> Result<()> {
+        let m = u.moment(0);
+        if u.weight_decay != 0.0 {
+            u.param.mul_scalar_(1.0 - u.lr * u.weight_decay);
+        }
+        let direction = (&m * self.beta1 + &u.grad * (1.0 - self.beta1)).sign();
+        u.param.sub_(&(direction * u.lr)).check()?;
+        m.lerp_(&u.grad, 1.0 - self.beta2).check()
+    }
+}
