@@ -228,6 +228,14 @@ fn wrong_input_is_one_line_with_a_remedy() {
     let data = folder.file("data.txt", &"Some words to train on. ".repeat(200));
     let args = ["train", "--out", &out, "--model", llama, "--data", &data, "--tokenizer", &tokenizer, "--seq", "32"];
     refused(&args, &["300 ids", "64", "own tokenizer"]);
+    // Other data than that of the checkpoint.
+    let own = folder.path("own");
+    let args =
+        ["train", "--out", &own, "--data", &data, "--set", SIZES, "--seq", "32", "--vocab", "300", "--steps", "2"];
+    let output = loom(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    std::fs::write(&data, "Other words to train on. ".repeat(300)).expect("written");
+    refused(&["train", "--resume", "--out", &own, "--steps", "4"], &["data", "--out"]);
     refused(&small(&trained, "3"), &["already holds a run", "--resume"]);
     // Generating from what was trained.
     refused(&["generate", llama, "--prompt", "x"], &["no tokenizer here"]);

@@ -7,7 +7,7 @@ use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::mean_cross_entropy;
 
-/// The objective of a model for micro-batches of `rows` sequences, with the names of the trained tensors.
+/// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
 pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, rows: usize, seq: usize) -> Result<Objective> {
     let forward = model.architecture.lower(rows, seq, model.dtype, None)?.graph;
     Ok(match adapter {

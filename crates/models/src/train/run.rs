@@ -206,8 +206,14 @@ impl<'a> Run<'a> {
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
         let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?;
-        let mut at = Saved { settings: settings.to_map(), ..Saved::default() };
+        let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), ..Saved::default() };
         if let Some((saved, state)) = start {
+            if saved.data != at.data {
+                return Err(Error::Input(
+                    "the data or the tokenizer is not the one of the checkpoint: put it back, or start anew with another `--out`"
+                        .into(),
+                ));
+            }
             trainer.restore(&state)?;
             at = Saved { settings: settings.to_map(), ..saved };
             watch.note(&format!("resumed at step {} of {}", at.step, settings.steps));

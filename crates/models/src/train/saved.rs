@@ -24,6 +24,8 @@ pub struct Saved {
     pub step: usize,
     /// Sequences seen: with the seed, this is the state of all that is random.
     pub position: u64,
+    /// Fingerprint of the data: a position means nothing in another.
+    pub data: u32,
     /// Losses since the last line of the log: their sum and number.
     pub since: (f64, usize),
     /// Seconds of training so far.
@@ -37,7 +39,7 @@ pub fn write(folder: &Path, saved: &Saved, tensors: &[NamedTensor]) -> Result<Pa
     std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
     let path = folder.join(format!("step-{:08}.safetensors", saved.step));
     let state = json!({
-        "step": saved.step, "position": saved.position, "since_sum": saved.since.0.to_bits(),
+        "step": saved.step, "position": saved.position, "data": saved.data, "since_sum": saved.since.0.to_bits(),
         "since_count": saved.since.1, "seconds": saved.seconds, "settings": saved.settings,
     });
     let state = state.to_string();
@@ -89,6 +91,7 @@ pub fn read(path: &Path) -> Result<(Saved, Vec<NamedTensor>)> {
     let saved = Saved {
         step: number("step")? as usize,
         position: number("position")?,
+        data: number("data")? as u32,
         since: (f64::from_bits(number("since_sum")?), number("since_count")? as usize),
         seconds: json.get("seconds").and_then(Json::as_f64).unwrap_or(0.0),
         settings: settings.iter().filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect(),
@@ -148,7 +151,8 @@ mod tests {
             dtype: DType::F32,
             bytes: x.to_le_bytes().repeat(64),
         };
-        let saved = |step| Saved { step, position: 7, since: (0.1, 3), seconds: 1.5, settings: BTreeMap::new() };
+        let saved =
+            |step| Saved { step, position: 7, data: 5, since: (0.1, 3), seconds: 1.5, settings: BTreeMap::new() };
         for step in [10, 20, 30] {
             write(&folder, &saved(step), &[tensor(step as f32)]).expect("written");
         }

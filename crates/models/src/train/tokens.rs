@@ -20,6 +20,7 @@ pub struct Tokens {
     map: Mmap,
     train: usize,
     valid: usize,
+    fingerprint: u32,
 }
 
 impl Tokens {
@@ -99,7 +100,13 @@ impl Tokens {
         // SAFETY: the file is ours and only read; every access is bounds-checked against the mapped length.
         let map = unsafe { Mmap::map(&file) }.ok()?;
         let fits = map.len() == (train + valid) * 4;
-        (fits && about.get("key") == Some(key)).then_some(Tokens { map, train, valid })
+        let fingerprint = crc32fast::hash(key.to_string().as_bytes());
+        (fits && about.get("key") == Some(key)).then_some(Tokens { map, train, valid, fingerprint })
+    }
+
+    /// A number that changes when the texts or the tokenizer do.
+    pub fn fingerprint(&self) -> u32 {
+        self.fingerprint
     }
 
     /// How many ids are trained on.
