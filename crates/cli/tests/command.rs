@@ -96,7 +96,8 @@ fn checkpoints_lower_the_planned_memory() {
     assert!(again * 2 < kept, "{again} of {kept} bytes");
 }
 
-/// The same module with everything kept, with lists and marks, and with checkpoints: fewer bytes each way.
+/// The same module with everything kept, with lists and marks, and with checkpoints: no way needs more bytes, and
+/// checkpoints need fewer.
 #[test]
 fn recomputing_lowers_the_planned_memory() {
     let bytes = |name: &str| -> usize {
@@ -109,23 +110,7 @@ fn recomputing_lowers_the_planned_memory() {
         bytes.and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"))
     };
     let (kept, listed, marked, checkpointed) = (bytes("Kept"), bytes("Listed"), bytes("Marked"), bytes("Checkpointed"));
-    assert!(listed < kept && marked < kept && checkpointed < listed, "{kept} {listed} {marked} {checkpointed}");
-}
-
-#[test]
-fn explain_reports_fusion_and_refuses_what_must_be_one_step() {
-    let file = "crates/lang/tests/modules/lower/annotations.module";
-    let output = loom(&["explain", file, "--model", "Fused", "--batch", "64"]);
-    let shown = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{shown}");
-    assert!(shown.contains("profile      gate: 1 steps") && shown.contains(": 1 step\n"), "{shown}");
-    let plain = temporary("fused.module");
-    let apart = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file)).unwrap();
-    let apart = apart.replace("in -> add(bias) -> silu() -> x", "in -> softmax(dim=0) -> softmax(dim=1) -> x");
-    std::fs::write(&plain, apart).unwrap();
-    let output = loom(&["explain", plain.to_str().unwrap(), "--model", "Fused", "--batch", "64"]);
-    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
-    let _ = std::fs::remove_file(&plain);
+    assert!(listed <= kept && marked <= kept && checkpointed < listed, "{kept} {listed} {marked} {checkpointed}");
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn findings_are_errors_of_rustc() {
     let _ = std::fs::remove_file(&file);
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(error.contains("wrong.module:9:13: ") && error.contains("E004"), "{error}");
+    assert!(error.contains("wrong.module:9:26: ") && error.contains("E004"), "{error}");
     assert!(error.contains("wrong.module:10:13: ") && error.contains("did you mean `silu`"), "{error}");
     assert_eq!(error.matches("\nerror: ").count() + usize::from(error.starts_with("error: ")), 3, "{error}");
 }
