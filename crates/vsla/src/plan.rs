@@ -145,10 +145,13 @@ impl Layout {
         Ok(Layout { executable, intervals, segments, sizes, edges })
     }
 
-    /// Looks for two values of one arena that live together and overlap (§16): there must be none.
+    /// Looks for two values of one arena that live together and overlap (§16): there must be none. A result may take the
+    /// place of an operand that ends with its step: then both have the same bytes, and the step is all they share.
     pub(crate) fn overlap(&self) -> Option<(&Interval, &Interval)> {
+        let inherits = |a: &Interval, b: &Interval| a.end == b.start && (a.offset, a.bytes) == (b.offset, b.bytes);
         let clash = |a: &Interval, b: &Interval| {
-            a.class == b.class
+            !(inherits(a, b) || inherits(b, a))
+                && a.class == b.class
                 && a.start <= b.end
                 && b.start <= a.end
                 && a.offset < b.offset + b.bytes

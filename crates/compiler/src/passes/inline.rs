@@ -1,6 +1,6 @@
 //! Inlines calls, and composites that the backend does not claim.
 
-use ir::{Build, Builder, Graph, Meaning, Node, Op, Result, Type, Value, Values};
+use ir::{Build, Builder, Graph, Loc, Meaning, Node, Op, Result, Type, Value, Values};
 
 /// Which composites stay whole.
 pub type Claims<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
@@ -10,12 +10,27 @@ pub type Claims<'a> = &'a dyn Fn(&ir::ops::Composite, &[Type]) -> bool;
 pub fn inline(graph: &Graph, claims: Claims<'_>, remat: bool) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
-    let outs = inline_into(&mut b, graph, &args, claims, remat)?;
+    let outs = graph.inline_with(&args, |node, operands| node_into(&mut b, node, operands, claims, remat))?;
     Ok(b.finish(&outs).without_dead_nodes())
 }
 
-fn inline_into(b: &mut Builder, graph: &Graph, args: &[Value], claims: Claims<'_>, remat: bool) -> Result<Vec<Value>> {
-    graph.inline_with(args, |node, operands| node_into(b, node, operands, claims, remat))
+/// The body of an op in its place. What a composite is made of belongs to the line that uses it; in other bodies each node
+/// has the line it was written on, if it has one.
+fn body_into(
+    b: &mut Builder,
+    op: &Node,
+    body: &Graph,
+    args: &[Value],
+    claims: Claims<'_>,
+    remat: bool,
+) -> Result<Vec<Value>> {
+    let ours = matches!(op.op, Op::Composite(_)) && op.loc != Loc::Unknown;
+    body.inline_with(args, |node, operands| {
+        if ours || node.loc == Loc::Unknown {
+            return node_into(b, &Node { loc: op.loc.clone(), ..node.clone() }, operands, claims, remat);
+        }
+        node_into(b, node, operands, claims, remat)
+    })
 }
 
 fn node_into(b: &mut Builder, node: &Node, args: &[Value], claims: Claims<'_>, remat: bool) -> Result<Values> {
@@ -30,9 +45,9 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], claims: Claims<'_>, r
     };
     if let (false, Meaning::Inline(body)) = (stays, node.op.meaning()) {
         if let Op::Remat(_) = node.op {
-            return Ok(inline_into(b, &late(&body)?, args, claims, remat)?.into());
+            return Ok(body_into(b, node, &late(&body)?, args, claims, remat)?.into());
         }
-        return Ok(inline_into(b, &body, args, claims, remat)?.into());
+        return Ok(body_into(b, node, &body, args, claims, remat)?.into());
     }
     let op = super::map_bodies(&node.op, &mut |g| inline(g, claims, remat))?;
     b.emit(op, args)
