@@ -19,7 +19,8 @@ fn public(module: &str) -> BTreeSet<String> {
             // A name under a doc comment in a macro's list: `/// ..`, then `asin | arcsin => Asin,`.
             if let (true, true, Some((list, _))) = (documented, line.starts_with("    "), head.split_once(" => ")) {
                 let words = list.split(" | ").map(str::to_string);
-                names.extend(words.filter(|w| w.chars().all(|c| c.is_alphanumeric() || c == '_')));
+                // Types, which begin with a capital, are layers over functions of the same name.
+                names.extend(words.filter(|w| w.chars().all(|c| c.is_alphanumeric() && !c.is_uppercase() || c == '_')));
             }
             documented = head.starts_with("///");
         }
