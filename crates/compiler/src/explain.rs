@@ -1,5 +1,9 @@
 //! What became of a graph: per step, what was fused into it, and why not more.
 
+use crate::fuse::{Apart, Group};
+use ir::{Graph, Loc, Node, Value};
+use rustc_hash::FxHashSet;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// One step of a program, explained.
@@ -25,11 +29,58 @@ pub struct Explanation {
 }
 
 impl Explanation {
-    /// Adds a note for the step of a number.
-    pub(crate) fn add(&mut self, step: usize, what: String, fused: Vec<String>, apart: Vec<String>) {
+    fn add(&mut self, step: usize, what: String, fused: Vec<String>, apart: Vec<String>) {
         let mut path = self.path.clone();
         path.push(step.to_string());
         self.notes.push(Note { step: path.join("."), what, fused, apart });
+    }
+
+    /// Adds a note on a fused kernel.
+    pub(crate) fn group(&mut self, graph: &Graph, group: &Group, in_memory: &[bool], apart: &[Apart], step: usize) {
+        let what = format!(
+            "kernel over {:?}{}",
+            &group.full[..],
+            match &group.red[..] {
+                [] => String::new(),
+                axes => format!(", reduced over {axes:?}"),
+            }
+        );
+        let mut fused = Vec::new();
+        let mut reasons = Vec::new();
+        for r in &group.roots {
+            let Some(node) = graph.node_of(r.value) else { continue };
+            let mut ops = BTreeMap::new();
+            let mut stack = vec![node];
+            let mut seen = FxHashSet::default();
+            while let Some(n) = stack.pop() {
+                if !seen.insert(n.outs[0]) {
+                    continue;
+                }
+                *ops.entry(n.op.name()).or_insert(0usize) += 1;
+                let ends = |v: Value| in_memory[v.0 as usize] || group.roots.iter().any(|r| r.value == v);
+                stack.extend(n.args.iter().filter(|a| !ends(**a)).filter_map(|a| graph.node_of(*a)));
+            }
+            let list: Vec<String> =
+                (ops.iter()).map(|(name, n)| if *n == 1 { name.to_string() } else { format!("{name} ×{n}") }).collect();
+            let kept = if r.stored { "" } else { ", not stored" };
+            let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
+            fused.push(format!("%{} {}{kept} = {}{at}", r.value.0, graph.ty(r.value), list.join(", ")));
+            for a in apart.iter().filter(|a| a.value == r.value) {
+                if !group.roots.iter().any(|r| r.value == a.other) {
+                    reasons.push(format!("%{} from %{}: {}", a.value.0, a.other.0, a.why));
+                }
+            }
+        }
+        self.add(step, what, fused, reasons);
+    }
+
+    /// Adds a note on an op that is a step of its own; `why` says what kept its reader out.
+    pub(crate) fn anchor(&mut self, graph: &Graph, node: &Node, why: Option<&str>, step: usize) {
+        let types: Vec<String> = node.args.iter().map(|a| graph.ty(*a).to_string()).collect();
+        let name = crate::program::library_name(&node.op);
+        let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
+        let apart = why.map(|w| format!("what follows: {w}")).into_iter().collect();
+        self.add(step, format!("{name} {}{at}", types.join(", ")), Vec::new(), apart);
     }
 }
 

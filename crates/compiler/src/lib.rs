@@ -8,6 +8,7 @@ pub mod loops;
 mod overwrite;
 pub mod passes;
 mod plan;
+mod products;
 pub mod program;
 mod serial;
 mod steps;

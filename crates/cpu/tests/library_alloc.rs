@@ -7,25 +7,7 @@ use harness::{Random, bindings, load};
 use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Op, Type};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-
-static ALLOCATIONS: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: forwards to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
+use oracle::counting::{Counting, allocations};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -102,11 +84,11 @@ fn runs_do_not_allocate() {
         for _ in 0..200 {
             exe.run(&mut b).unwrap();
         }
-        let before = ALLOCATIONS.load(Ordering::SeqCst);
+        let before = allocations();
         for _ in 0..20 {
             exe.run(&mut b).unwrap();
         }
-        assert_eq!(ALLOCATIONS.load(Ordering::SeqCst), before, "{graph}");
+        assert_eq!(allocations(), before, "{graph}");
     }
 }
 

@@ -6,26 +6,7 @@ use ir::composites::attention::{Attention, attention};
 use ir::composites::{norm, softmax};
 use ir::ops::Scan;
 use ir::{Build, Builder, DType, Graph, Type, Unary};
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
-struct Counting;
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is handed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+use oracle::counting::{Counting, allocations};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -66,11 +47,11 @@ fn run_allocates_nothing() {
     for _ in 0..500 {
         exe.run(&mut bindings).unwrap();
     }
-    let before = COUNT.load(Ordering::Relaxed);
+    let before = allocations();
     for _ in 0..20 {
         exe.run(&mut bindings).unwrap();
     }
-    assert_eq!(COUNT.load(Ordering::Relaxed) - before, 0, "{}", exe.program());
+    assert_eq!(allocations() - before, 0, "{}", exe.program());
 }
 
 /// No test harness: its threads allocate when they like, and the count is of the whole process.

@@ -13,6 +13,7 @@
 
 pub mod check;
 pub mod compare;
+pub mod counting;
 pub mod coverage;
 pub mod fill;
 pub mod golden;

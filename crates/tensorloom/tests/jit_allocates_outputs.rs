@@ -1,26 +1,7 @@
 //! A cached call of a compiled function allocates only what its outputs are, counted by the global allocator.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use oracle::counting::{Counting, allocations};
 use tensorloom::{Tensor, block_until_ready, jit, ones};
-
-struct Counting;
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call is handed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
-        // SAFETY: as above.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -35,9 +16,9 @@ fn of_a_call(n: usize) -> usize {
     let mut least = usize::MAX;
     for _ in 0..50 {
         let x = x.clone();
-        let before = COUNT.load(Ordering::Relaxed);
+        let before = allocations();
         let y = f.call(x);
-        least = least.min(COUNT.load(Ordering::Relaxed) - before);
+        least = least.min(allocations() - before);
         block_until_ready(y).unwrap();
     }
     least

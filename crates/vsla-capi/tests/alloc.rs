@@ -1,32 +1,13 @@
 //! Running through the C functions allocates nothing: forward, backward, profiles (§12).
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use oracle::counting::{Counting, calls};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use tensorloom_vsla::autograd::*;
 use tensorloom_vsla::backend::*;
 use tensorloom_vsla::error::Code;
 use tensorloom_vsla::graph::*;
 use tensorloom_vsla::handles::vsla_destroy;
 use tensorloom_vsla::plan::*;
-
-struct Counting;
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: forwards to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        COUNT.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -42,17 +23,17 @@ fn quiet(mut f: impl FnMut()) {
     for _ in 0..500 {
         f();
     }
-    let before = COUNT.load(Ordering::SeqCst);
+    let before = calls();
     for _ in 0..20 {
         f();
     }
-    assert_eq!(COUNT.load(Ordering::SeqCst) - before, 0);
+    assert_eq!(calls() - before, 0);
 }
 
 fn s12_execute_never_allocates() {
-    let before = COUNT.load(Ordering::SeqCst);
+    let before = calls();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(COUNT.load(Ordering::SeqCst) - before, 2, "the allocator counts");
+    assert_eq!(calls() - before, 2, "the allocator counts");
 
     let (mut graph, mut program, mut backend, mut stream) = (null_mut(), null_mut(), null_mut(), null_mut());
     let (mut plan, mut bound, mut profile) = (null_mut(), null_mut(), null_mut());

@@ -1,28 +1,9 @@
 //! Nothing is allocated while programs run: forward, backward, or through the router (§2, §16).
 
-use std::alloc::{GlobalAlloc, Layout, System};
+use oracle::counting::{Counting, calls};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use vsla::autograd::{self, AdOptions};
 use vsla::{Backend, DType, Model, Numerics, Path, Plan, ProgramBuilder, Router, Stream, Tensor};
-
-struct Counting;
-
-static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: forwards to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        COUNT.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.alloc(layout) }
-    }
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        COUNT.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise is the same.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -33,11 +14,11 @@ fn quiet(what: &str, mut f: impl FnMut()) {
     for _ in 0..200 {
         f();
     }
-    let before = COUNT.load(Ordering::SeqCst);
+    let before = calls();
     for _ in 0..20 {
         f();
     }
-    assert_eq!(COUNT.load(Ordering::SeqCst) - before, 0, "{what} allocated or freed");
+    assert_eq!(calls() - before, 0, "{what} allocated or freed");
 }
 
 /// Every op of the crate in one program of model A.
@@ -80,9 +61,9 @@ fn everything(dtype: DType, path: Path) -> vsla::Result<vsla::Program> {
 }
 
 fn s2_execute_never_allocates() {
-    let before = COUNT.load(Ordering::SeqCst);
+    let before = calls();
     drop(std::hint::black_box(Box::new(1)));
-    assert_eq!(COUNT.load(Ordering::SeqCst) - before, 2, "the allocator counts");
+    assert_eq!(calls() - before, 2, "the allocator counts");
     let backend = Backend::cpu(2);
     let stream = Stream::new(&backend);
     for dtype in vsla::shape::DTYPES {

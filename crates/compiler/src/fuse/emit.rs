@@ -42,6 +42,28 @@ pub(super) struct Emitter<'a> {
     pub(super) stack_bufs: Vec<Buf>,
 }
 
+/// The columns of a block.
+struct Columns {
+    /// The variable of the space that they are, if it has more than one.
+    var: Option<usize>,
+    first: Reg,
+    count: Size,
+}
+
+impl Columns {
+    /// The vector loop over them.
+    fn run(self, e: &mut Emitter<'_>, body: impl FnOnce(&mut Emitter<'_>, loops::Var)) {
+        let column = e.b.var();
+        e.b.begin();
+        e.scopes.push(Scope::default());
+        if let Some(v) = self.var {
+            e.set_bound(v, Bind::Block(self.first, column));
+        }
+        body(e, column);
+        e.close(column, self.count, LoopKind::Vector);
+    }
+}
+
 #[derive(Default)]
 pub(super) struct Scope {
     regs: FxHashMap<ExId, Reg>,
@@ -118,60 +140,43 @@ impl<'a> Emitter<'a> {
     }
 
     /// The loops over a tile, whose place and size are arguments; with reductions a tile has whole rows.
-    pub(super) fn tile(mut self, group: &Group, tile: Value, [batch, row, col]: [Option<usize>; 3]) -> Lowered {
-        let dtype = self.g.graph.ty(tile).dtype.accumulator();
-        let buf = self.b.buffer(dtype, Mode::Read);
+    pub(super) fn tile(mut self, group: &Group, tile: Value, vars: [Option<usize>; 3]) -> Lowered {
+        let buf = self.b.buffer(self.g.graph.ty(tile).dtype.accumulator(), Mode::Read);
         self.params.push(Param::Value(tile));
-        let args: Vec<Size> = (0..6).map(|_| self.b.size()).collect();
-        let start = |b: &mut Builder, k: u32| {
-            b.let_(DType::I64, loops::Op::Index(loops::Index { offset_args: vec![k], ..loops::Index::default() }))
-        };
-        let (b0, r0, c0) = (start(&mut self.b, 0), start(&mut self.b, 1), start(&mut self.b, 2));
-        if let Some(v) = batch {
-            self.set_bound(v, Bind::Reg(b0));
-        }
-        self.hoist_all();
-        let rv = self.b.var();
-        self.tile = Some((buf, rv, col, args[5]));
-        self.b.begin();
-        self.scopes.push(Scope::default());
-        if let Some(v) = row {
-            self.set_bound(v, Bind::Block(r0, rv));
-        }
-        self.hoist_all();
-        let plain = |var, extent, kind, body| {
-            Stmt::Loop(loops::Loop { var, extent: Extent::Exact(extent), kind, carried: Vec::new(), body })
-        };
-        if self.reductions.is_empty() {
-            let cv = self.b.var();
-            self.b.begin();
-            self.scopes.push(Scope::default());
-            if let Some(v) = col {
-                self.set_bound(v, Bind::Block(c0, cv));
+        self.over_rows(format!("tile_{}", kernel_name(group)), vars, |e, row, stride, columns| {
+            e.tile = Some((buf, row, vars[2], stride));
+            if !e.reductions.is_empty() {
+                return e.row();
             }
-            let stores = self.stores.clone();
-            for (value, _, e, at) in &stores {
-                self.store(*value, *e, at);
-            }
-            self.scopes.pop();
-            let inner = self.b.end();
-            self.b.push(plain(cv, args[4], LoopKind::Vector, inner));
-        } else {
-            self.row();
-        }
-        self.scopes.pop();
-        let outer = self.b.end();
-        self.b.push(plain(rv, args[3], LoopKind::Serial, outer));
-        let mut kernel = self.b.finish();
-        kernel.name = format!("tile_{}", kernel_name(group));
-        Lowered { kernel, params: self.params, parallel: None, work: self.shape.work }
+            columns.run(e, |e, _| {
+                let stores = e.stores.clone();
+                stores.iter().for_each(|(value, _, x, at)| e.store(*value, *x, at));
+            });
+        })
     }
 
     /// The loops that write a block of an operand, whose place and size are arguments.
-    pub(super) fn fill(mut self, group: &Group, [batch, row, col]: [Option<usize>; 3]) -> Lowered {
-        let (value, _, e, _) = self.stores[0].clone();
+    pub(super) fn fill(mut self, group: &Group, vars: [Option<usize>; 3]) -> Lowered {
+        let (value, _, x, _) = self.stores[0].clone();
         let buf = self.b.buffer(self.g.graph.ty(value).dtype, Mode::Write);
         self.params.push(Param::Value(value));
+        self.over_rows(format!("fill_{}", kernel_name(group)), vars, |e, row, stride, columns| {
+            columns.run(e, |e, column| {
+                let r = e.reg(x);
+                let terms = vec![(Atom::Var(row), stride), (Atom::Var(column), Size::Const(1))];
+                e.b.store(buf, loops::Index { terms, ..loops::Index::default() }, r);
+            });
+        })
+    }
+
+    /// A kernel over a block whose batch entry, first row and column, rows, columns and row stride are arguments. `body` is
+    /// given the row's variable, the stride, and the loop over columns.
+    fn over_rows(
+        mut self,
+        name: String,
+        [batch, row, col]: [Option<usize>; 3],
+        body: impl FnOnce(&mut Self, loops::Var, Size, Columns),
+    ) -> Lowered {
         let args: Vec<Size> = (0..6).map(|_| self.b.size()).collect();
         let start = |b: &mut Builder, k: u32| {
             b.let_(DType::I64, loops::Op::Index(loops::Index { offset_args: vec![k], ..loops::Index::default() }))
@@ -188,27 +193,18 @@ impl<'a> Emitter<'a> {
             self.set_bound(v, Bind::Block(r0, rv));
         }
         self.hoist_all();
-        let cv = self.b.var();
-        self.b.begin();
-        self.scopes.push(Scope::default());
-        if let Some(v) = col {
-            self.set_bound(v, Bind::Block(c0, cv));
-        }
-        let r = self.reg(e);
-        let terms = vec![(Atom::Var(rv), args[5]), (Atom::Var(cv), Size::Const(1))];
-        self.b.store(buf, loops::Index { terms, ..loops::Index::default() }, r);
-        self.scopes.pop();
-        let inner = self.b.end();
-        let plain = |var, extent, kind, body| {
-            Stmt::Loop(loops::Loop { var, extent: Extent::Exact(extent), kind, carried: Vec::new(), body })
-        };
-        self.b.push(plain(cv, args[4], LoopKind::Vector, inner));
-        self.scopes.pop();
-        let outer = self.b.end();
-        self.b.push(plain(rv, args[3], LoopKind::Serial, outer));
+        body(&mut self, rv, args[5], Columns { var: col, first: c0, count: args[4] });
+        self.close(rv, args[3], LoopKind::Serial);
         let mut kernel = self.b.finish();
-        kernel.name = format!("fill_{}", kernel_name(group));
+        kernel.name = name;
         Lowered { kernel, params: self.params, parallel: None, work: self.shape.work }
+    }
+
+    /// Ends the innermost scope and makes its statements the body of a loop.
+    fn close(&mut self, var: loops::Var, count: Size, kind: LoopKind) {
+        self.scopes.pop();
+        let body = self.b.end();
+        self.b.push(Stmt::Loop(loops::Loop { var, extent: Extent::Exact(count), kind, carried: Vec::new(), body }));
     }
 
     /// Row variables, and the start of the vector's block, from the flat parallel variable.

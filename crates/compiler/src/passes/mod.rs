@@ -67,7 +67,7 @@ impl Pass {
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
             Pass::Dots => dots::dots(graph),
-            Pass::Recompute => crate::steps::recompute(graph),
+            Pass::Recompute => crate::products::recompute(graph),
         }
     }
 }
