@@ -8,7 +8,7 @@ use crate::record::{LazyBuild, record};
 use crate::region::Variant;
 use crate::tensor::{Kind, Tensor};
 use ir::ops::Call;
-use ir::{Build, Graph, Loc, Type, Value, Values};
+use ir::{Build, Graph, Loc, Value, Values};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -48,14 +48,12 @@ impl Tensor {
 pub struct Program {
     engine: Engine,
     variant: Arc<Variant>,
-    types: SmallVec<[Type; 1]>,
 }
 
 impl Engine {
     /// Compiles a graph, or finds the program that was compiled from an equal one.
     pub fn program(&self, graph: Graph) -> Result<Program> {
-        let variant = self.shared.variant(graph)?;
-        Ok(Program { engine: self.clone(), types: variant.graph.output_types().into(), variant })
+        Ok(Program { engine: self.clone(), variant: self.shared.variant(graph)? })
     }
 }
 
@@ -72,7 +70,7 @@ impl Program {
             Err(e) => {
                 let invalid = args.iter().find_map(|t| t.invalid()).cloned();
                 let t = invalid.unwrap_or_else(|| Tensor::failed(e.at(at), Some(&self.engine)));
-                self.types.iter().map(|_| t.clone()).collect()
+                self.variant.types.iter().map(|_| t.clone()).collect()
             }
         }
     }
@@ -85,7 +83,7 @@ impl Program {
         let ours = |t: &&Tensor| t.engine().is_some_and(|e| e.same(&self.engine));
         if context::trace().is_some() || !args.iter().all(ours) {
             let f = |b: &mut dyn crate::record::Record, v: &[Value]| b.emit(call.into(), v);
-            return Ok(record(at, self.types.len(), Some(&self.engine), args, f).into_iter().collect());
+            return Ok(record(at, self.variant.types.len(), Some(&self.engine), args, f).into_iter().collect());
         }
         let inputs = self.variant.graph.inputs();
         for (i, (t, v)) in args.iter().zip(inputs).enumerate() {
@@ -107,11 +105,11 @@ impl Program {
         }
         let tracked = context::is_grad_enabled()
             && refs.iter().any(|a| a.node.tracked)
-            && self.types.iter().any(|t| t.dtype.is_float());
-        let work = Work::Call(call, self.variant.exe.clone());
+            && self.variant.types.iter().any(|t| t.dtype.is_float());
         let key = state.node_key();
-        let node = Arc::new(Node::new(key, work, refs, self.types.clone(), at.clone()).tracked(tracked));
+        let work = Work::Call(self.variant.clone());
+        let node = Arc::new(Node::new(key, work, refs, at.clone()).tracked(tracked));
         let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
-        Ok((0..self.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
+        Ok((0..self.variant.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
     }
 }

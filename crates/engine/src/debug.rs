@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, download};
 use crate::error::Error;
+use crate::intern::Ty;
 use crate::node::{Node, Work};
 use crate::storage::Stored;
 use crate::{BaseId, engine::Shared};
@@ -67,8 +68,8 @@ impl Shared {
 
     /// The error of a node that made NaN of numbers, if checks are on.
     pub(crate) fn made_nan(&self, node: &Node, args: &[Stored], outs: &[Stored]) -> Option<Error> {
-        let is_float = |t: &Type| t.dtype.is_float() && t.dtype != DType::F8E4M3;
-        if !NANS.load(Ordering::Relaxed) || !node.types.iter().any(is_float) {
+        let is_float = |t: &Ty| t.dtype.is_float() && t.dtype != DType::F8E4M3;
+        if !NANS.load(Ordering::Relaxed) || !node.types().iter().any(is_float) {
             return None;
         }
         let outs = self.literals(outs)?;
@@ -77,8 +78,8 @@ impl Shared {
             return None;
         }
         let (op, at) = match &node.work {
-            Work::Call(call, _) => {
-                culprit(&call.body, &args).unwrap_or_else(|| ("a compiled call".into(), Loc::Unknown))
+            Work::Call(variant) => {
+                culprit(&variant.graph, &args).unwrap_or_else(|| ("a compiled call".into(), Loc::Unknown))
             }
             _ => (node.name().to_string(), node.at.clone()),
         };
@@ -132,7 +133,7 @@ impl Engine {
         let state = self.shared.state();
         let live = |(base, b): (BaseId, &crate::BaseEntry)| Live {
             base,
-            ty: b.ty.clone(),
+            ty: (*b.ty).clone(),
             at: b.made.clone(),
             handles: b.pins,
         };

@@ -1,16 +1,19 @@
 //! Running a plan and committing what it did (§3.5).
 
 use crate::base::BaseId;
-use crate::engine::Shared;
+use crate::engine::{Device, Shared};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, Token};
 use crate::inspect::PlanRecord;
+use crate::intern::Signature;
+use crate::kernels;
 use crate::loc::LocId;
 use crate::lock::ExecGuard;
 use crate::node::{Node, Work};
 use crate::plan::{Item, Plan, Roots};
-use crate::storage::Stored;
+use crate::storage::{Stored, Values};
 use crate::transfer::place;
+use compiler::Bindings;
 use ir::Op;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -49,7 +52,7 @@ impl Shared {
         if let Some(done) = self.force_ready(roots) {
             return done;
         }
-        let plan = crate::plan::plan(&self.state(), roots);
+        let plan = crate::plan::plan(&mut self.state(), roots);
         match self.run_plan(&plan) {
             Ok(mut planned) => {
                 let nan = planned.nan.take();
@@ -67,15 +70,15 @@ impl Shared {
     /// Runs roots whose operands all exist: a plan would hold nothing but them.
     fn force_ready(&self, roots: &Roots) -> Option<Result<()>> {
         let ready = |node: &Node| {
-            let runs = matches!(node.work, Work::Op(_) | Work::Call(..));
+            let runs = matches!(node.work, Work::Op(_) | Work::Call(_));
             runs && node.slot().args.iter().all(|a| a.node.is_done())
         };
         if !roots.tokens.is_empty() || !roots.values.iter().all(|r| r.node.is_done() || ready(&r.node)) {
             return None;
         }
-        let (mut nan, mut order) = (None, Vec::new());
+        let (mut nan, mut order, mut bindings) = (None, Vec::new(), unbound());
         for r in roots.values.iter().filter(|r| !r.node.is_done()) {
-            match self.run_node(&r.node) {
+            match self.run_node(&r.node, &mut bindings) {
                 Ok(found) => nan = nan.or(found),
                 Err(e) => {
                     self.poison(&e);
@@ -90,11 +93,11 @@ impl Shared {
     }
 
     fn run_plan(&self, plan: &Plan) -> Result<Planned> {
-        let mut planned = Planned::default();
+        let (mut planned, mut bindings) = (Planned::default(), unbound());
         for (i, item) in plan.items.iter().enumerate() {
             match item {
                 Item::Node(node) => {
-                    let nan = self.run_node(node)?;
+                    let nan = self.run_node(node, &mut bindings)?;
                     planned.nan = planned.nan.take().or(nan);
                     planned.order.extend(PlanRecord::beside(node));
                 }
@@ -108,65 +111,82 @@ impl Shared {
     }
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
-    fn run_node(&self, node: &Arc<Node>) -> Result<Option<Error>> {
-        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types[0], node.at));
-        let args: SmallVec<[Stored; 4]> = {
-            let slot = node.slot();
-            slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
-        };
+    fn run_node(&self, node: &Arc<Node>, bindings: &mut Bindings) -> Result<Option<Error>> {
+        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
+        let mut args: SmallVec<[Stored; 4]> = SmallVec::new();
+        for a in &node.slot().args {
+            args.push(a.value().ok_or_else(|| missing(node))?);
+        }
         let noted = self.profiling.is_on().then(std::time::Instant::now);
         let mut steps = Vec::new();
         let values = match &node.work {
-            Work::Alias => args.iter().cloned().collect(),
-            Work::Transfer => {
+            Work::Alias(_) => args.iter().cloned().collect(),
+            Work::Transfer(_) => {
                 let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
-                vec![self.on_device(&args[0], place(node.device)).map_err(fail)?]
+                Values::from_elem(self.on_device(&args[0], place(node.device)).map_err(fail)?, 1)
             }
-            Work::Op(op) => self.run_op(node, op, &args)?,
-            Work::Call(_, exe) => {
+            Work::Op(sig) => self.run_op(node, sig, &args, bindings)?,
+            Work::Call(variant) => {
                 let fail = |cause| Error::CompiledExecution { at: node.at.clone(), cause };
                 let mut dense = Vec::with_capacity(args.len());
                 for a in &args {
                     let a = self.on_device(a, place(node.device)).map_err(fail)?;
                     dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let (outs, times) = self.launch_noted(&**exe, place(node.device), &dense).map_err(fail)?;
+                let (outs, times) =
+                    self.launch_noted(variant, place(node.device), &dense, bindings).map_err(fail)?;
                 steps = times;
                 outs
             }
-            Work::Data | Work::Load { .. } => return Err(missing(node)),
+            Work::Data(_) | Work::Load { .. } => return Err(missing(node)),
         };
-        if let (Some(start), Work::Op(_) | Work::Call(..) | Work::Transfer) = (noted, &node.work)
-            && !matches!(&node.work, Work::Op(op) if is_free_view(op))
+        if let (Some(start), Work::Op(_) | Work::Call(_) | Work::Transfer(_)) = (noted, &node.work)
+            && !matches!(&node.work, Work::Op(sig) if sig.view)
         {
             let bytes =
                 args.iter().map(|a| a.ty.bytes()).sum::<usize>() + values.iter().map(|v| v.ty.bytes()).sum::<usize>();
             self.note(node, start, bytes, steps);
         }
         let nan = self.made_nan(node, &args, &values);
-        node.finish(values);
+        drop(args);
+        drop(node.finish(values));
         Ok(nan)
     }
 
-    fn run_op(&self, node: &Node, op: &Arc<Op>, args: &[Stored]) -> Result<Vec<Stored>> {
+    fn run_op(&self, node: &Node, sig: &Signature, args: &[Stored], bindings: &mut Bindings) -> Result<Values> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
-        if let Op::Const(c) = &**op {
+        if let Op::Const(c) = &*sig.op {
             let pool = &self.devices[place(node.device)].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;
-            return Ok(vec![Stored::dense(storage, c.0.ty().clone())]);
+            return Ok(Values::from_elem(Stored::dense(storage, sig.types[0].clone()), 1));
         }
-        if is_free_view(op) {
+        if sig.view {
             let value = args[0].clone();
             let value = if value.views.len() >= MAX_VIEWS { self.dense(&value).map_err(fail)? } else { value };
-            return Ok(vec![value.viewed(op)]);
+            return Ok(Values::from_elem(value.viewed(&sig.op, &sig.types[0]), 1));
         }
-        let device = &self.devices[place(node.device)];
-        if args.iter().all(|a| a.storage.pool().device == place(node.device)) {
-            return device.kernels.run(&device.pool, Some(op), args).map_err(fail);
-        }
-        let moved: compiler::Result<Vec<Stored>> = args.iter().map(|a| self.on_device(a, place(node.device))).collect();
-        device.kernels.run(&device.pool, Some(op), &moved.map_err(fail)?).map_err(fail)
+        let here = place(node.device);
+        let Device { pool, kernels } = &self.devices[here];
+        let mut moved = Vec::new();
+        let args = if args.iter().all(|a| a.storage.pool().device == here) {
+            args
+        } else {
+            for a in args {
+                moved.push(self.on_device(a, here).map_err(fail)?);
+            }
+            &moved
+        };
+        let usual = here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.takes(args.iter().map(|a| &a.ty));
+        let found;
+        let kernel = match sig.program.get() {
+            Some(kernel) if usual => kernel,
+            _ => {
+                found = kernels.program(pool, Some(&sig.op), args).map_err(fail)?;
+                if usual { sig.program.get_or_init(|| found) } else { &found }
+            }
+        };
+        kernels::launch(&*kernel.exe, pool, &sig.types, args, bindings).map_err(fail)
     }
 
     /// The value without views.
@@ -175,8 +195,9 @@ impl Shared {
             return Ok(value.clone());
         }
         let pool = value.storage.pool();
-        let mut out = self.devices[pool.device].kernels.run(pool, None, std::slice::from_ref(value))?;
-        Ok(out.swap_remove(0))
+        let args = std::slice::from_ref(value);
+        let kernel = self.devices[pool.device].kernels.program(pool, None, args)?;
+        Ok(kernels::launch(&*kernel.exe, pool, &kernel.types, args, &mut unbound())?.swap_remove(0))
     }
 
     fn run_event(&self, e: &Event, elided: bool, planned: &mut Planned) -> Result<()> {
@@ -185,7 +206,7 @@ impl Shared {
             Effect::LocLoad { loc, into } => {
                 let cell = self.planned_loc(planned, *loc)?;
                 match &cell.storage {
-                    Some(value) => into.finish(vec![value.clone()]),
+                    Some(value) => drop(into.finish(Values::from_elem(value.clone(), 1))),
                     None => return Err(Error::MissingExternalState { loc: loc.to_string() }),
                 }
                 version = Some(cell.version);
@@ -272,6 +293,11 @@ impl Shared {
         };
         drop(dropped);
     }
+}
+
+/// Bindings for `kernels::launch`.
+fn unbound() -> Bindings {
+    Bindings { inputs: Vec::new(), outputs: Vec::new() }
 }
 
 fn missing(node: &Node) -> Error {

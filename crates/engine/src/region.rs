@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
+use crate::intern::Ty;
 use crate::loc::LocRole;
 use crate::lru::hash_of;
 use crate::node::{Args, Node, Ref, Work};
@@ -13,7 +14,6 @@ use crate::tree::Tree;
 use crate::{context, debug};
 use compiler::program::Step;
 use compiler::{Executable, Options};
-use ir::ops::Call;
 use ir::{Graph, Loc, Value};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
@@ -23,6 +23,7 @@ use std::sync::Arc;
 pub(crate) struct Variant {
     pub(crate) graph: Arc<Graph>,
     pub(crate) exe: Arc<dyn Executable>,
+    pub(crate) types: SmallVec<[Ty; 1]>,
 }
 
 /// A function whose calls are staged, compiled as one program, and recorded lazily.
@@ -60,7 +61,8 @@ impl Shared {
         let start = std::time::Instant::now();
         let program = compiler::compile(&graph, &**backend, &Options::default())?;
         debug::say(4, || program.to_string());
-        let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph) });
+        let types = graph.output_types().into_iter().map(Arc::new).collect();
+        let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph), types });
         debug::say(1, || {
             let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
             let (steps, arena, ms) = (p.steps.len(), p.arena, start.elapsed().as_secs_f64() * 1e3);
@@ -204,15 +206,13 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             args.push(b.get(v).clone());
         }
         state.draws(&draws, at);
-        let types: SmallVec<[ir::Type; 1]> = variant.graph.output_types().into();
         // A region that ran backward has used its history up.
         let tracked = context::is_grad_enabled()
             && !ran_backward
             && args.iter().any(|a| a.node.tracked)
-            && types.iter().any(|t| t.dtype.is_float());
-        let call = Work::Call(Call { body: variant.graph.clone() }, variant.exe.clone());
+            && variant.types.iter().any(|t| t.dtype.is_float());
         let key = state.node_key();
-        let node = Arc::new(Node::new(key, call, args, types, at.clone()).tracked(tracked));
+        let node = Arc::new(Node::new(key, Work::Call(variant), args, at.clone()).tracked(tracked));
         let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
         let mut done = Ok(());
         for (k, (root, mutations)) in written.iter().enumerate() {

@@ -5,13 +5,12 @@ use crate::base::{BaseBinding, BaseEntry, BaseId, BaseTable};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, Tokens, after_all};
 use crate::inspect::PlanRecord;
-use crate::intern::Ops;
+use crate::intern::{Ops, Signatures, Ty};
 use crate::loc::{LocEntry, LocId, LocRole, LocTable, Tombstone};
-use crate::node::{Args, Node, Ref, Work};
+use crate::node::{Args, Node, Ref, Spare, Work};
 use crate::rng::Rng;
 use crate::tensor::Invalid;
 use ir::Loc;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -38,6 +37,10 @@ pub(crate) struct State {
     pub(crate) last_plan: Vec<PlanRecord>,
     pub(crate) rng: Rng,
     pub(crate) ops: Ops,
+    pub(crate) signatures: Signatures,
+    pub(crate) spare: Spare,
+    /// Plans made so far.
+    pub(crate) plans: u64,
     instances: u64,
 }
 
@@ -88,7 +91,7 @@ impl State {
     }
 
     /// A new loc without a value.
-    pub(crate) fn new_loc(&mut self, ty: ir::Type, role: LocRole) -> LocId {
+    pub(crate) fn new_loc(&mut self, ty: Ty, role: LocRole) -> LocId {
         self.alloc_counter += 1;
         self.locs.insert(LocEntry {
             ty,
@@ -169,7 +172,7 @@ impl State {
         let key = self.node_key();
         let args: Args = history.into_iter().collect();
         let tracked = args.iter().any(|a| a.node.tracked);
-        let node = Node::new(key, Work::Load { token }, args, SmallVec::from_buf([ty]), at.clone());
+        let node = Node::new(key, Work::Load { token, ty }, args, at.clone());
         let mut node = node.tracked(tracked).of_leaf(leaf);
         node.straight = straight;
         node.device = device;
@@ -188,10 +191,9 @@ impl State {
 
     /// Another name for a value: a leaf's, or one that gradients don't pass.
     pub(crate) fn alias(&mut self, value: Ref, leaf: Option<&Arc<Leaf>>, at: &Loc) -> Ref {
-        let ty = SmallVec::from_buf([value.ty().clone()]);
+        let ty = value.ty().clone();
         let (done, device) = (value.value(), value.node.device);
-        let mut node =
-            Node::new(self.node_key(), Work::Alias, SmallVec::from_iter([value]), ty, at.clone()).of_leaf(leaf);
+        let mut node = Node::new(self.node_key(), Work::Alias(ty), Args::from_iter([value]), at.clone()).of_leaf(leaf);
         node.device = device;
         if let Some(v) = done {
             node.slot().values.push(v);

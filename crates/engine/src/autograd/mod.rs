@@ -285,7 +285,7 @@ impl Engine {
             _ => base.history.as_ref(),
         };
         if let Some(r) = value {
-            r.node.slot().retained.push((r.out, Arc::downgrade(&leaf)));
+            r.node.slot().kept().retained.push((r.out, Arc::downgrade(&leaf)));
         }
         Ok(())
     }
@@ -294,10 +294,7 @@ impl Engine {
 /// Backward has used a node: what it kept may go (§9.7). Nodes that keep nothing stay, as in PyTorch.
 fn free(node: &Node) {
     let keeps = match &node.work {
-        Work::Op(op) => {
-            let saves = op.rules().saves();
-            !saves.inputs.is_empty() || !saves.outputs.is_empty()
-        }
+        Work::Op(sig) => !sig.saves.inputs.is_empty() || !sig.saves.outputs.is_empty(),
         Work::Call(..) => true,
         _ => false,
     };
@@ -306,7 +303,9 @@ fn free(node: &Node) {
     }
     let mut slot = node.slot();
     slot.freed = true;
-    slot.saved.clear();
+    if let Some(kept) = &mut slot.kept {
+        kept.saved.clear();
+    }
     if !slot.values.is_empty() {
         let args = std::mem::take(&mut slot.args);
         drop(slot);

@@ -14,6 +14,7 @@ use crate::node::{Node, Ref, Work};
 use crate::profile::Label;
 use crate::record::LazyBuild;
 use crate::state::State;
+use ir::ops::Call;
 use ir::{Build, Graph, Loc, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -63,7 +64,7 @@ fn plus(b: &mut LazyBuild<'_>, x: &Ref, y: &Ref) -> Result<Ref> {
 
 /// Adds a cotangent to what is pending for a value.
 fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result<()> {
-    let key = (r.node.key, r.out);
+    let key = (r.node.key(), r.out);
     let sum = match pending.remove(&key) {
         Some((_, old)) => plus(b, &old, &ct)?,
         None => ct,
@@ -74,7 +75,7 @@ fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result
 
 /// The leaf whose gradient is retained at a value.
 fn retained(r: &Ref) -> Option<Arc<Leaf>> {
-    r.node.slot().retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
+    r.node.slot().kept.as_ref()?.retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
 }
 
 impl Shared {
@@ -87,7 +88,7 @@ impl Shared {
         at: &Loc,
     ) -> Result<Pulled> {
         let mut pulled = Pulled::default();
-        let mut pending: Pending = from.into_iter().map(|(r, ct)| ((r.node.key, r.out), (r, ct))).collect();
+        let mut pending: Pending = from.into_iter().map(|(r, ct)| ((r.node.key(), r.out), (r, ct))).collect();
         let mut first = true;
         while let Some((_, (root, ct))) = pending.pop_last() {
             if let Some(leaf) = retained(&root) {
@@ -144,9 +145,9 @@ impl Shared {
         let back = self.vjp(&piece.graph, piece.wrt)?;
         let mut known: FxHashMap<u64, Vec<&Arc<Node>>> = FxHashMap::default();
         for node in &piece.nodes {
-            if let Work::Op(op) = &node.work {
+            if let Work::Op(sig) = &node.work {
                 let args: Vec<_> = node.slot().args.iter().map(origin).collect();
-                known.entry(hash_of(&(op, args))).or_default().push(node);
+                known.entry(hash_of(&(&*sig.op, args))).or_default().push(node);
             }
         }
         // Ops of the backward pass belong to the module of the line whose derivative they are.
@@ -159,12 +160,14 @@ impl Shared {
         let outs = back.inline_with(&args, |node, operands| {
             let ids: Vec<_> = operands.iter().map(|v| origin(b.get(*v))).collect();
             let same = |n: &&&Arc<Node>| {
-                matches!(&n.work, Work::Op(op) if **op == node.op)
+                matches!(&n.work, Work::Op(sig) if *sig.op == node.op)
                     && n.slot().args.iter().map(origin).eq(ids.iter().copied())
             };
             if let Some(n) = known.get(&hash_of(&(&node.op, &ids))).and_then(|ns| ns.iter().find(same)) {
                 let n = (*n).clone();
-                return Ok((0..n.types.len() as u32).map(|out| b.import(Ref { node: n.clone(), out }, None)).collect());
+                return Ok((0..n.types().len() as u32)
+                    .map(|out| b.import(Ref { node: n.clone(), out }, None))
+                    .collect());
             }
             b.at = node.loc.clone();
             if of_line.is_empty() {
@@ -188,7 +191,7 @@ fn place(at: &Loc) -> Option<(&'static str, u32, u32)> {
 /// A value's identity behind aliases and loads of tracked values, which stand for their argument in the recorded graph.
 fn origin(r: &Ref) -> RefId {
     let mut r = r.clone();
-    while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, Work::Alias | Work::Load { .. }) {
+    while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, Work::Alias(_) | Work::Load { .. }) {
         let Some(next) = r.node.slot().args.first().cloned() else {
             break;
         };
@@ -203,7 +206,7 @@ fn check(state: &State, node: &Node) -> Result<()> {
     if slot.freed {
         return Err(Error::BackwardGraphFreed { op: node.name().to_string(), at: node.at.clone() });
     }
-    for s in &slot.saved {
+    for s in slot.saved() {
         let found = state.bases.get(s.base).map_or(s.version, |b| b.scheduled_commits);
         if found != s.version {
             let (op, at) = (node.name().to_string(), node.at.clone());
@@ -224,30 +227,30 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
     let mut wrt: BTreeMap<(EventKey, u32), Ref> = BTreeMap::new();
     let mut stack = vec![root.node.clone()];
     while let Some(node) = stack.pop() {
-        if found.contains_key(&node.key) {
+        if found.contains_key(&node.key()) {
             continue;
         }
         check(state, &node)?;
         for a in node.slot().args.iter().filter(|a| a.node.tracked) {
             if is_cut(a) {
-                wrt.insert((a.node.key, a.out), a.clone());
+                wrt.insert((a.node.key(), a.out), a.clone());
             } else {
                 stack.push(a.node.clone());
             }
         }
-        found.insert(node.key, node);
+        found.insert(node.key(), node);
     }
     let nodes: Vec<Arc<Node>> = found.into_values().collect();
     let mut piece = Piece { graph: Graph::new(), inputs: wrt.into_values().collect(), wrt: 0, nodes };
     piece.wrt = piece.inputs.len();
     let mut map: FxHashMap<RefId, Value> = FxHashMap::default();
     for r in &piece.inputs {
-        map.insert(r.id(), piece.graph.input(r.ty().clone()));
+        map.insert(r.id(), piece.graph.input((**r.ty()).clone()));
     }
     for node in &piece.nodes {
         for a in &node.slot().args {
             if !a.node.tracked && !map.contains_key(&a.id()) {
-                map.insert(a.id(), piece.graph.input(a.ty().clone()));
+                map.insert(a.id(), piece.graph.input((**a.ty()).clone()));
                 piece.inputs.push(a.clone());
             }
         }
@@ -255,8 +258,8 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
     for node in &piece.nodes {
         let args: Vec<Value> = node.slot().args.iter().map(|a| map[&a.id()]).collect();
         let op: Op = match &node.work {
-            Work::Op(op) => (**op).clone(),
-            Work::Call(call, _) => call.clone().into(),
+            Work::Op(sig) => (*sig.op).clone(),
+            Work::Call(variant) => Call { body: variant.graph.clone() }.into(),
             // A load, an alias or a transfer is what its argument is.
             _ => {
                 let r = Ref { node: node.clone(), out: 0 };
@@ -299,13 +302,13 @@ pub(crate) fn between(
     let mut found: BTreeMap<EventKey, Arc<Node>> = BTreeMap::new();
     let mut stack: Vec<Ref> = outs.to_vec();
     while let Some(r) = stack.pop() {
-        if input(&r).is_some() || !r.node.tracked || found.contains_key(&r.node.key) {
+        if input(&r).is_some() || !r.node.tracked || found.contains_key(&r.node.key()) {
             continue;
         }
         check(state, &r.node)?;
         if r.node.leaf.is_none() {
             stack.extend(r.node.slot().args.iter().cloned());
-            found.insert(r.node.key, r.node.clone());
+            found.insert(r.node.key(), r.node.clone());
         }
     }
     let mut graph = Graph::new();
@@ -318,15 +321,15 @@ pub(crate) fn between(
         }
         *map.entry(r.id()).or_insert_with(|| {
             captured.push(r.clone());
-            graph.input(r.ty().clone())
+            graph.input((**r.ty()).clone())
         })
     };
     for node in found.values() {
         let args = node.slot().args.clone();
         let args: Vec<Value> = args.iter().map(|a| value(&mut graph, &mut map, a)).collect();
         let op: Op = match &node.work {
-            Work::Op(op) => (**op).clone(),
-            Work::Call(call, _) => call.clone().into(),
+            Work::Op(sig) => (*sig.op).clone(),
+            Work::Call(variant) => Call { body: variant.graph.clone() }.into(),
             _ => {
                 let Some(&v) = args.first() else {
                     return Err(stale(node));
