@@ -127,14 +127,16 @@ impl Shared {
             }
             Work::Op(sig) => self.run_op(node, sig, &args, bindings)?,
             Work::Call(variant) => {
-                let fail = |cause| Error::CompiledExecution { at: node.at.clone(), cause };
+                let fail = |cause| {
+                    let op = self.fails_alone(&variant.graph, &args, place(node.device));
+                    Error::CompiledExecution { at: node.at.clone(), cause, op }
+                };
                 let mut dense = Vec::with_capacity(args.len());
                 for a in &args {
                     let a = self.on_device(a, place(node.device)).map_err(fail)?;
                     dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let (outs, times) =
-                    self.launch_noted(variant, place(node.device), &dense, bindings).map_err(fail)?;
+                let (outs, times) = self.launch_noted(variant, place(node.device), &dense, bindings).map_err(fail)?;
                 steps = times;
                 outs
             }
@@ -271,10 +273,7 @@ impl Shared {
                 continue;
             };
             if let Some(loc) = event.effect.loc() {
-                if let Some(entry) = state.locs.get_mut(loc) {
-                    entry.pending -= 1;
-                }
-                state.sweep_loc(loc);
+                state.settle(loc);
             }
             events.push(event);
         }
@@ -289,7 +288,12 @@ impl Shared {
             let mut state = self.state();
             state.poisoned = Some(Arc::new(error.clone()));
             state.tok_global = None;
-            state.events.clear()
+            let events = state.events.clear();
+            // What will never run must not keep locs.
+            for loc in events.iter().filter(|e| !e.done).filter_map(|e| e.effect.loc()) {
+                state.settle(loc);
+            }
+            events
         };
         drop(dropped);
     }

@@ -1,11 +1,13 @@
 //! Compiled regions (§8): staged at every call, compiled once per variant.
 
+use crate::autograd::Backward;
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
 use crate::intern::Ty;
 use crate::loc::LocRole;
 use crate::lru::hash_of;
 use crate::node::{Args, Node, Ref, Work};
+use crate::profile::Phase;
 use crate::record::LazyBuild;
 use crate::state::Schedule;
 use crate::tensor::{Kind, Tensor};
@@ -177,6 +179,12 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
                 new_grads.push(leaf.clone());
             }
         }
+        let kept = values.len();
+        let mut ends = Vec::new();
+        for (cell, grad) in std::mem::take(&mut s.beyond) {
+            values.push(trace.read(&mut s, &grad)?);
+            ends.extend(s.cells[cell].outside.clone());
+        }
         let mut graph = std::mem::take(&mut s.b.graph);
         graph.set_outputs(values);
         let (graph, used) = graph.without_dead_inputs();
@@ -205,6 +213,17 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             };
             args.push(b.get(v).clone());
         }
+        // Where backward goes on: what the region was given, also where only its type mattered.
+        let mut beyond = Vec::new();
+        for root in &ends {
+            match b.load(&root.0) {
+                Ok(v) => beyond.push(b.get(v).clone()),
+                Err(e) => {
+                    state.schedule = None;
+                    return Err(e);
+                }
+            }
+        }
         state.draws(&draws, at);
         // A region that ran backward has used its history up.
         let tracked = context::is_grad_enabled()
@@ -230,6 +249,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             made.push((leaf.clone(), engine.state_tensor(&mut state, value, LocRole::GradState, at)));
         }
         state.schedule = None;
+        let from: Vec<(Ref, Ref)> = beyond.into_iter().enumerate().map(|(k, r)| (r, out(kept + k))).collect();
         let tensors = outputs
             .into_iter()
             .map(|o| match o {
@@ -247,6 +267,10 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         for (leaf, grad) in made {
             leaf.clear();
             leaf.set_grad(Some(grad));
+        }
+        if !from.is_empty() {
+            let run = || engine.backward_from(&mut shared.state(), from, Backward::default(), at);
+            drop(context::no_grad(|| crate::profile::phase(Phase::Backward, run))?);
         }
         Ok(tensors)
     }

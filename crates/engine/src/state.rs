@@ -74,6 +74,10 @@ impl State {
     /// Records an effect: the join rule (§3.3), a fresh token, and both `tok_global` and the loc's token advance (§3.2).
     pub(crate) fn emit(&mut self, effect: Effect, also_after: Option<Token>, at: &Loc) -> Token {
         let token = self.events.next_token();
+        // Nothing runs any more (§6.7), and what waits for nothing would hold its loc for ever.
+        if self.poisoned.is_some() {
+            return token;
+        }
         let loc = effect.loc();
         let loc_token = loc.and_then(|l| self.locs.get(l)).and_then(|l| l.token);
         let after: Tokens = after_all([self.tok_global, loc_token, also_after].into_iter().flatten());
@@ -181,6 +185,14 @@ impl State {
         Ok(Ref { node, out: 0 })
     }
 
+    /// Where gradients of what a base holds go, if they go anywhere.
+    pub(crate) fn history(&self, id: BaseId) -> Option<Ref> {
+        match &self.base(id).binding {
+            BaseBinding::Ssa(r) => Some(r.clone()).filter(|r| r.node.tracked),
+            _ => self.base(id).history.clone(),
+        }
+    }
+
     /// Whether gradients flow through what a base holds.
     pub(crate) fn is_tracked(&self, id: BaseId) -> bool {
         match &self.base(id).binding {
@@ -279,6 +291,14 @@ impl State {
             entry.orphan = true;
             self.sweep_loc(loc);
         }
+    }
+
+    /// One pending event less.
+    pub(crate) fn settle(&mut self, loc: LocId) {
+        if let Some(entry) = self.locs.get_mut(loc) {
+            entry.pending -= 1;
+        }
+        self.sweep_loc(loc);
     }
 
     /// Frees a loc that nobody can reach: no base, nothing pending (§6.4, §14).

@@ -200,6 +200,23 @@ fn origin(r: &Ref) -> RefId {
     r.id()
 }
 
+/// The leaves behind a value.
+pub(crate) fn leaves(root: &Ref) -> Vec<Arc<Leaf>> {
+    let mut found: Vec<Arc<Leaf>> = Vec::new();
+    let mut seen: FxHashSet<EventKey> = FxHashSet::default();
+    let mut stack = vec![root.node.clone()];
+    while let Some(node) = stack.pop() {
+        if !node.tracked || !seen.insert(node.key()) {
+            continue;
+        }
+        match &node.leaf {
+            Some(leaf) => found.extend(leaf.upgrade()),
+            None => stack.extend(node.slot().args.iter().map(|a| a.node.clone())),
+        }
+    }
+    found
+}
+
 /// Refuses nodes that backward has freed, and kept tensors that were changed since (§9.3).
 fn check(state: &State, node: &Node) -> Result<()> {
     let slot = node.slot();
