@@ -53,7 +53,7 @@ pub struct Program {
 impl Engine {
     /// Compiles a graph, or finds the program that was compiled from an equal one.
     pub fn program(&self, graph: Graph) -> Result<Program> {
-        Ok(Program { engine: self.clone(), variant: self.shared.variant(graph)? })
+        Ok(Program { engine: self.clone(), variant: self.shared.variant(graph, &[])? })
     }
 }
 

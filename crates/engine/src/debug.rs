@@ -3,7 +3,7 @@
 use crate::engine::{Device, Engine, download};
 use crate::error::Error;
 use crate::intern::Ty;
-use crate::kernels;
+use crate::kernels::{self, What};
 use crate::node::{Node, Work};
 use crate::storage::Stored;
 use crate::{BaseId, engine::Shared};
@@ -130,9 +130,9 @@ impl Shared {
                 storage.buffer().write(0, a.bytes())?;
                 stored.push(Stored::dense(storage, Arc::new(a.ty().clone())));
             }
-            let kernel = kernels.program(pool, Some(&Arc::new(op.clone())), &stored)?;
+            let kernel = kernels.program(pool, &What::Op(Arc::new(op.clone())), &stored)?;
             let mut bindings = Bindings { inputs: Vec::new(), outputs: Vec::new() };
-            kernels::launch(&*kernel.exe, pool, &kernel.types, &stored, &mut bindings)
+            kernels::launch(&*kernel.exe, pool, &kernel.types, &stored, &[], &mut bindings)
         };
         run().is_ok()
     }

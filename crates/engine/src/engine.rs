@@ -4,7 +4,7 @@ use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::kernels::Kernels;
+use crate::kernels::{Kernels, Over};
 use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
 use crate::node::{Node, Spare};
@@ -54,7 +54,7 @@ pub(crate) struct Shared {
     pub(crate) devices: Vec<Device>,
     /// Bases of dropped handles, for the engine to clean up (§1.4).
     dropped: Mutex<Vec<BaseId>>,
-    pub(crate) variants: Mutex<Lru<Arc<Graph>, Arc<Variant>>>,
+    pub(crate) variants: Mutex<Lru<(Arc<Graph>, Over), Arc<Variant>>>,
     pub(crate) vjps: Mutex<Lru<(Graph, usize), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,

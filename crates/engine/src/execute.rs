@@ -6,10 +6,10 @@ use crate::error::{Error, Result};
 use crate::event::{Effect, Event, Token};
 use crate::inspect::PlanRecord;
 use crate::intern::Signature;
-use crate::kernels;
+use crate::kernels::{self, Over, What};
 use crate::loc::LocId;
 use crate::lock::ExecGuard;
-use crate::node::{Node, Work};
+use crate::node::{Node, Ref, Work};
 use crate::plan::{Item, Plan, Roots};
 use crate::storage::{Stored, Values};
 use crate::transfer::place;
@@ -40,6 +40,8 @@ struct Planned {
     /// The first NaN, if they are looked for; what follows runs all the same.
     nan: Option<Error>,
     order: Vec<PlanRecord>,
+    /// Locs whose buffer was written in place.
+    rewritten: Vec<LocId>,
 }
 
 impl Shared {
@@ -78,7 +80,7 @@ impl Shared {
         }
         let (mut nan, mut order, mut bindings) = (None, Vec::new(), unbound());
         for r in roots.values.iter().filter(|r| !r.node.is_done()) {
-            match self.run_node(&r.node, &mut bindings) {
+            match self.run_node(&r.node, &Planned::default(), &mut bindings) {
                 Ok(found) => nan = nan.or(found),
                 Err(e) => {
                     self.poison(&e);
@@ -97,7 +99,7 @@ impl Shared {
         for (i, item) in plan.items.iter().enumerate() {
             match item {
                 Item::Node(node) => {
-                    let nan = self.run_node(node, &mut bindings)?;
+                    let nan = self.run_node(node, &planned, &mut bindings)?;
                     planned.nan = planned.nan.take().or(nan);
                     planned.order.extend(PlanRecord::beside(node));
                 }
@@ -111,12 +113,16 @@ impl Shared {
     }
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
-    fn run_node(&self, node: &Arc<Node>, bindings: &mut Bindings) -> Result<Option<Error>> {
+    fn run_node(&self, node: &Arc<Node>, planned: &Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
         crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
         let mut args: SmallVec<[Stored; 4]> = SmallVec::new();
-        for a in &node.slot().args {
-            args.push(a.value().ok_or_else(|| missing(node))?);
-        }
+        let replaces = {
+            let slot = node.slot();
+            for a in &slot.args {
+                args.push(a.value().ok_or_else(|| missing(node))?);
+            }
+            slot.kept.as_ref().and_then(|k| k.replaces)
+        };
         let noted = self.profiling.is_on().then(std::time::Instant::now);
         let mut steps = Vec::new();
         let values = match &node.work {
@@ -125,7 +131,10 @@ impl Shared {
                 let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
                 Values::from_elem(self.on_device(&args[0], place(node.device)).map_err(fail)?, 1)
             }
-            Work::Op(sig) => self.run_op(node, sig, &args, bindings)?,
+            Work::Op(sig) => {
+                let over = replaces.and_then(|loc| self.replaced(node, loc, &args, planned));
+                self.run_op(node, sig, &args, over, bindings)?
+            }
             Work::Call(variant) => {
                 let fail = |cause| {
                     let op = self.fails_alone(&variant.graph, &args, place(node.device));
@@ -136,7 +145,14 @@ impl Shared {
                     let a = self.on_device(a, place(node.device)).map_err(fail)?;
                     dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let (outs, times) = self.launch_noted(variant, place(node.device), &dense, bindings).map_err(fail)?;
+                let mut over = Over::new();
+                for &(i, o) in &variant.exe.program().donated {
+                    if self.is_last(node, i, &args[i], 2, planned) {
+                        over.push((i, o));
+                    }
+                }
+                let (outs, times) =
+                    self.launch_noted(variant, place(node.device), &dense, &over, bindings).map_err(fail)?;
                 steps = times;
                 outs
             }
@@ -155,7 +171,14 @@ impl Shared {
         Ok(nan)
     }
 
-    fn run_op(&self, node: &Node, sig: &Signature, args: &[Stored], bindings: &mut Bindings) -> Result<Values> {
+    fn run_op(
+        &self,
+        node: &Node,
+        sig: &Signature,
+        args: &[Stored],
+        over: Option<usize>,
+        bindings: &mut Bindings,
+    ) -> Result<Values> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
         if let Op::Const(c) = &*sig.op {
             let pool = &self.devices[place(node.device)].pool;
@@ -179,16 +202,45 @@ impl Shared {
             }
             &moved
         };
+        if let Some(i) = over {
+            let kernel = kernels.program(pool, &What::Over(sig.op.clone(), i), args).map_err(fail)?;
+            let over = &kernel.exe.program().donated;
+            return kernels::launch(&*kernel.exe, pool, &sig.types, args, over, bindings).map_err(fail);
+        }
         let usual = here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.takes(args.iter().map(|a| &a.ty));
         let found;
         let kernel = match sig.program.get() {
             Some(kernel) if usual => kernel,
             _ => {
-                found = kernels.program(pool, Some(&sig.op), args).map_err(fail)?;
+                found = kernels.program(pool, &What::Op(sig.op.clone()), args).map_err(fail)?;
                 if usual { sig.program.get_or_init(|| found) } else { &found }
             }
         };
-        kernels::launch(&*kernel.exe, pool, &sig.types, args, bindings).map_err(fail)
+        kernels::launch(&*kernel.exe, pool, &sig.types, args, &[], bindings).map_err(fail)
+    }
+
+    /// The operand that was loaded from the loc that a node's result is stored into, if nobody else needs it.
+    fn replaced(&self, node: &Node, loc: LocId, args: &[Stored], planned: &Planned) -> Option<usize> {
+        let is = |a: &Ref| matches!(a.node.work, Work::Load { loc: from, .. } if from == loc);
+        let i = node.slot().args.iter().position(is)?;
+        self.is_last(node, i, &args[i], 1, planned).then_some(i)
+    }
+
+    /// Whether a node is the last to need an operand that was loaded from a loc, so that the loc's next value may be written
+    /// over it. `copies` are those in the hands of the caller. Loads that come before have run, and their values count;
+    /// those that come later see the next value.
+    fn is_last(&self, node: &Node, i: usize, value: &Stored, copies: usize, planned: &Planned) -> bool {
+        let slot = node.slot();
+        let load = &slot.args[i].node;
+        let Work::Load { loc, .. } = load.work else { return false };
+        // Backward may come back to what a tracked node was given.
+        if node.tracked || Arc::strong_count(load) > 1 || !value.views.is_empty() {
+            return false;
+        }
+        let holds = |s: &Option<Stored>| s.as_ref().is_some_and(|s| Arc::ptr_eq(&s.storage, &value.storage));
+        let in_plan = planned.locs.get(&loc).is_some_and(|c| holds(&c.storage));
+        let in_table = self.state().locs.get(loc).is_some_and(|l| holds(&l.storage));
+        Arc::strong_count(&value.storage) == copies + 1 + in_plan as usize + in_table as usize
     }
 
     /// The value without views.
@@ -198,8 +250,8 @@ impl Shared {
         }
         let pool = value.storage.pool();
         let args = std::slice::from_ref(value);
-        let kernel = self.devices[pool.device].kernels.program(pool, None, args)?;
-        Ok(kernels::launch(&*kernel.exe, pool, &kernel.types, args, &mut unbound())?.swap_remove(0))
+        let kernel = self.devices[pool.device].kernels.program(pool, &What::Dense, args)?;
+        Ok(kernels::launch(&*kernel.exe, pool, &kernel.types, args, &[], &mut unbound())?.swap_remove(0))
     }
 
     fn run_event(&self, e: &Event, elided: bool, planned: &mut Planned) -> Result<()> {
@@ -207,9 +259,10 @@ impl Shared {
         match &e.effect {
             Effect::LocLoad { loc, into } => {
                 let cell = self.planned_loc(planned, *loc)?;
-                match &cell.storage {
-                    Some(value) => drop(into.finish(Values::from_elem(value.clone(), 1))),
-                    None => return Err(Error::MissingExternalState { loc: loc.to_string() }),
+                match (&cell.storage, into.upgrade()) {
+                    (Some(value), Some(into)) => drop(into.finish(Values::from_elem(value.clone(), 1))),
+                    (Some(_), None) => {}
+                    (None, _) => return Err(Error::MissingExternalState { loc: loc.to_string() }),
                 }
                 version = Some(cell.version);
             }
@@ -219,10 +272,13 @@ impl Shared {
                 let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };
                 let value = self.dense(&value).map_err(fail)?;
                 let cell = self.planned_loc(planned, *loc)?;
-                cell.storage = Some(value);
+                let old = cell.storage.replace(value.clone());
                 cell.has_value = true;
                 cell.version += 1;
                 version = Some(cell.version);
+                if old.is_some_and(|old| Arc::ptr_eq(&old.storage, &value.storage)) {
+                    planned.rewritten.push(*loc);
+                }
             }
             Effect::BaseCommit { base, .. } => {
                 let first = self.state().bases.get(*base).map_or(0, |b| b.commit_version);
@@ -260,6 +316,12 @@ impl Shared {
                 entry.storage = p.storage;
                 entry.has_value = p.has_value;
                 entry.version = p.version;
+            }
+        }
+        // Once for each store that changed the buffer in place (§5.3).
+        for loc in planned.rewritten {
+            if let Some(value) = state.locs.get(loc).and_then(|l| l.storage.as_ref()) {
+                value.storage.bump();
             }
         }
         for (base, version) in planned.commits {

@@ -5,6 +5,7 @@ use crate::base::BaseId;
 use crate::context;
 use crate::event::{EventKey, Origin, Token};
 use crate::intern::{Signature, Ty};
+use crate::loc::LocId;
 use crate::profile::Label;
 use crate::region::Variant;
 use crate::storage::{Stored, Values};
@@ -48,7 +49,7 @@ pub(crate) enum Work {
     /// A value that was given.
     Data(Ty),
     /// The value that an ordered load found (§3.6). Its argument, if any, is where gradients go.
-    Load { token: Token, ty: Ty },
+    Load { token: Token, loc: LocId, ty: Ty },
     /// The argument itself: a leaf's own name for its value, or a value whose gradients are cut off.
     Alias(Ty),
     /// The argument on the node's device.
@@ -69,7 +70,7 @@ pub(crate) struct Slot {
     pub(crate) args: Args,
     /// Results, once computed.
     pub(crate) values: Values,
-    /// What backward wants of the node; few nodes have any.
+    /// What is wanted of the node beyond its results; few nodes have any.
     pub(crate) kept: Option<Box<Kept>>,
     /// Backward has run through and gave up what it kept.
     pub(crate) freed: bool,
@@ -77,15 +78,17 @@ pub(crate) struct Slot {
     pub(crate) plan: u64,
 }
 
-/// What backward wants of a node.
+/// What is wanted of a node beyond its results.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// What it needs unchanged.
+    /// What backward needs unchanged.
     pub(crate) saved: SmallVec<[Saved; 2]>,
-    /// It needs the result unchanged, though the op by itself would not.
+    /// Backward needs the result unchanged, though the op by itself would not.
     pub(crate) result: bool,
     /// Results whose gradient somebody wants to see.
     pub(crate) retained: Vec<(u32, Weak<Leaf>)>,
+    /// The loc whose next value the result is.
+    pub(crate) replaces: Option<LocId>,
 }
 
 impl Slot {
@@ -208,7 +211,7 @@ impl Node {
     pub(crate) fn finish(&self, values: Values) -> Args {
         let mut slot = self.slot();
         slot.values = values;
-        if self.tracked { Args::new() } else { mem::take(&mut slot.args) }
+        if self.tracked && !slot.freed { Args::new() } else { mem::take(&mut slot.args) }
     }
 }
 

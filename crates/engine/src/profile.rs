@@ -156,13 +156,14 @@ impl Shared {
         variant: &Variant,
         device: usize,
         args: &[Stored],
+        over: &[(usize, usize)],
         bindings: &mut Bindings,
     ) -> compiler::Result<(Values, Vec<Timing>)> {
         let pool = &self.devices[device].pool;
         if !self.profiling.is_on() {
-            return Ok((kernels::launch(&*variant.exe, pool, &variant.types, args, bindings)?, Vec::new()));
+            return Ok((kernels::launch(&*variant.exe, pool, &variant.types, args, over, bindings)?, Vec::new()));
         }
-        let outs = kernels::bind(pool, &variant.types, args, bindings)?;
+        let outs = kernels::bind(pool, &variant.types, args, over, bindings)?;
         let steps = variant.exe.run_timed(bindings);
         kernels::unbind(bindings);
         Ok((outs, steps?))

@@ -4,6 +4,7 @@ use crate::autograd::Backward;
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
 use crate::intern::Ty;
+use crate::kernels::Over;
 use crate::loc::LocRole;
 use crate::lru::hash_of;
 use crate::node::{Args, Node, Ref, Work};
@@ -53,15 +54,17 @@ impl Shared {
         (v.len(), v.hits, v.misses)
     }
 
-    pub(crate) fn variant(&self, graph: Graph) -> Result<Arc<Variant>> {
-        let hash = graph.structural_hash();
-        let find = |g: &Arc<Graph>| **g == graph;
+    /// The program of a graph. `donate` are inputs that results will take the place of: state that a region changes.
+    pub(crate) fn variant(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<Arc<Variant>> {
+        let hash = hash_of(&(graph.structural_hash(), donate));
+        let find = |(g, d): &(Arc<Graph>, Over)| **g == graph && d[..] == *donate;
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
             return Ok(v);
         }
         let backend = &self.devices[0].pool.backend;
         let start = std::time::Instant::now();
-        let program = compiler::compile(&graph, &**backend, &Options::default())?;
+        let program =
+            compiler::compile(&graph, &**backend, &Options { donate: donate.to_vec(), ..Options::default() })?;
         debug::say(4, || program.to_string());
         let types = graph.output_types().into_iter().map(Arc::new).collect();
         let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph), types });
@@ -72,7 +75,7 @@ impl Shared {
         });
         debug::say(2, || kernels(&variant.exe.program().steps));
         debug::say(3, || variant.graph.to_string());
-        let key = variant.graph.clone();
+        let key = (variant.graph.clone(), donate.into());
         self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
@@ -188,8 +191,15 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         let mut graph = std::mem::take(&mut s.b.graph);
         graph.set_outputs(values);
         let (graph, used) = graph.without_dead_inputs();
-        let variant = shared.variant(graph)?;
         let inputs = std::mem::take(&mut s.inputs);
+        let live = inputs.iter().zip(&used).filter(|(_, u)| **u).map(|(input, _)| input);
+        let mut donate = Over::new();
+        for (i, input) in live.enumerate() {
+            let Input::Capture(t) = input else { continue };
+            let written = written.iter().position(|(root, _)| root.base_id() == t.base_id());
+            donate.extend(written.map(|k| (i, results + k)));
+        }
+        let variant = shared.variant(graph, &donate)?;
         drop(s);
 
         let mut state = shared.state();

@@ -176,12 +176,12 @@ impl State {
         let key = self.node_key();
         let args: Args = history.into_iter().collect();
         let tracked = args.iter().any(|a| a.node.tracked);
-        let node = Node::new(key, Work::Load { token, ty }, args, at.clone());
+        let node = Node::new(key, Work::Load { token, loc, ty }, args, at.clone());
         let mut node = node.tracked(tracked).of_leaf(leaf);
         node.straight = straight;
         node.device = device;
         let node = Arc::new(node);
-        self.emit(Effect::LocLoad { loc, into: node.clone() }, init, at);
+        self.emit(Effect::LocLoad { loc, into: Arc::downgrade(&node) }, init, at);
         Ok(Ref { node, out: 0 })
     }
 
@@ -261,6 +261,9 @@ impl State {
             base.straight = true;
         }
         let loc = base.loc().expect("it is in a loc");
+        if !value.node.tracked && matches!(value.node.work, Work::Op(_)) {
+            value.node.slot().kept().replaces = Some(loc);
+        }
         self.emit(Effect::LocStore { loc, value, kind: StoreKind::Semantic }, init, at);
         Ok(())
     }

@@ -30,6 +30,11 @@ impl Storage {
         &self.pool
     }
 
+    /// A committed store has changed the buffer in place.
+    pub(crate) fn bump(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
