@@ -143,13 +143,7 @@ impl Shared {
     /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
     fn pull_piece(&self, state: &mut State, piece: &Piece, ct: Ref, at: &Loc) -> Result<Vec<Ref>> {
         let back = self.vjp(&piece.graph, piece.wrt)?;
-        let mut known: FxHashMap<u64, Vec<&Arc<Node>>> = FxHashMap::default();
-        for node in &piece.nodes {
-            if let Work::Op(sig) = &node.work {
-                let args: Vec<_> = node.slot().args.iter().map(origin).collect();
-                known.entry(hash_of(&(&*sig.op, args))).or_default().push(node);
-            }
-        }
+        let known = Known::new(&piece.nodes);
         // Ops of the backward pass belong to the module of the line whose derivative they are.
         let here = context::label();
         let in_modules = piece.nodes.iter().filter(|n| n.label.module != 0);
@@ -158,13 +152,8 @@ impl Shared {
         let mut args: Vec<Value> = piece.inputs.iter().map(|r| b.import(r.clone(), None)).collect();
         args.push(b.import(ct, None));
         let outs = back.inline_with(&args, |node, operands| {
-            let ids: Vec<_> = operands.iter().map(|v| origin(b.get(*v))).collect();
-            let same = |n: &&&Arc<Node>| {
-                matches!(&n.work, Work::Op(sig) if *sig.op == node.op)
-                    && n.slot().args.iter().map(origin).eq(ids.iter().copied())
-            };
-            if let Some(n) = known.get(&hash_of(&(&node.op, &ids))).and_then(|ns| ns.iter().find(same)) {
-                let n = (*n).clone();
+            let ids: Vec<_> = operands.iter().map(|v| known.id(b.get(*v))).collect();
+            if let Some(n) = known.find(&node.op, &ids).cloned() {
                 return Ok((0..n.types().len() as u32)
                     .map(|out| b.import(Ref { node: n.clone(), out }, None))
                     .collect());
@@ -177,6 +166,47 @@ impl Shared {
             context::with_label(label, || b.emit(node.op.clone(), operands))
         })?;
         Ok(outs[1..].iter().map(|v| b.get(*v).clone()).collect())
+    }
+}
+
+/// Ops of the forward pass by what they compute.
+#[derive(Default)]
+struct Known<'a> {
+    /// Nodes with the identities of their operands.
+    nodes: FxHashMap<u64, Vec<(&'a Arc<Node>, Vec<RefId>)>>,
+    /// Of nodes that compute the same (every use of a view records it anew) the first one stands for all.
+    first: FxHashMap<RefId, RefId>,
+}
+
+impl<'a> Known<'a> {
+    /// Nodes come in the order of recording, operands first.
+    fn new(nodes: &'a [Arc<Node>]) -> Known<'a> {
+        let mut known = Known::default();
+        for node in nodes {
+            let Work::Op(sig) = &node.work else { continue };
+            let ids: Vec<RefId> = node.slot().args.iter().map(|a| known.id(a)).collect();
+            if let Some(first) = known.find(&sig.op, &ids).cloned() {
+                for out in 0..node.types().len() as u32 {
+                    let id = |n: &Arc<Node>| Ref { node: n.clone(), out }.id();
+                    known.first.insert(id(node), id(&first));
+                }
+            } else {
+                known.nodes.entry(hash_of(&(&*sig.op, &ids))).or_default().push((node, ids));
+            }
+        }
+        known
+    }
+
+    fn id(&self, r: &Ref) -> RefId {
+        let id = origin(r);
+        self.first.get(&id).copied().unwrap_or(id)
+    }
+
+    fn find(&self, op: &Op, ids: &[RefId]) -> Option<&'a Arc<Node>> {
+        let same = |(n, args): &&(&'a Arc<Node>, Vec<RefId>)| {
+            matches!(&n.work, Work::Op(sig) if *sig.op == *op) && args.as_slice() == ids
+        };
+        self.nodes.get(&hash_of(&(op, ids))).and_then(|ns| ns.iter().find(same)).map(|(n, _)| *n)
     }
 }
 
