@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     /// Bases of dropped handles, for the engine to clean up (§1.4).
     dropped: Mutex<Vec<BaseId>>,
     pub(crate) variants: Mutex<Lru<(Arc<Graph>, Over), Arc<Variant>>>,
-    pub(crate) vjps: Mutex<Lru<(Graph, usize), Arc<Graph>>>,
+    pub(crate) vjps: Mutex<Lru<(Graph, usize, bool), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,
     /// Bytes copied between devices.

@@ -61,7 +61,7 @@ impl Trace {
             let wrt: Vec<Value> =
                 leaves.iter().map(|(_, v)| *v).chain(beyond.iter().map(|&(c, _)| s.cells[c].first)).collect();
             let part = crate::slice::between(&s.b.graph, &wrt, &[root])?;
-            let back = engine.shared.vjp(&part.graph, wrt.len())?;
+            let back = engine.shared.vjp(&part.graph, wrt.len(), false)?;
             let mut args = [wrt.as_slice(), &part.captured].concat();
             let ty = s.b.ty(root);
             args.push(s.b.full(&ty, Scalar::one(ty.dtype))?);

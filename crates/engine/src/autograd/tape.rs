@@ -128,21 +128,23 @@ impl Shared {
         Ok(pulled)
     }
 
-    /// The reverse-mode graph of a graph, from the cache if it was asked for before.
-    pub(crate) fn vjp(&self, graph: &Graph, wrt: usize) -> Result<Arc<Graph>> {
-        let hash = hash_of(&(graph.structural_hash(), wrt));
-        let found = self.vjps.lock().unwrap_or_else(|e| e.into_inner()).get(hash, |(g, n)| *n == wrt && g == graph);
-        if let Some(g) = found {
+    /// The reverse-mode graph of a graph, from the cache if it was asked for before. What runs op by op has the reverse
+    /// rules of composites as ops (`by_rules`); a compiler sees through them.
+    pub(crate) fn vjp(&self, graph: &Graph, wrt: usize, by_rules: bool) -> Result<Arc<Graph>> {
+        let hash = hash_of(&(graph.structural_hash(), wrt, by_rules));
+        let is = |(g, n, r): &(Graph, usize, bool)| (*n, *r) == (wrt, by_rules) && g == graph;
+        if let Some(g) = self.vjps.lock().unwrap_or_else(|e| e.into_inner()).get(hash, is) {
             return Ok(g);
         }
-        let back = Arc::new(transform::vjp(graph, &(0..wrt).collect::<Vec<_>>())?);
-        self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt), back.clone());
+        let vjp = if by_rules { transform::vjp_by_rules } else { transform::vjp };
+        let back = Arc::new(vjp(graph, &(0..wrt).collect::<Vec<_>>())?);
+        self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt, by_rules), back.clone());
         Ok(back)
     }
 
     /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
     fn pull_piece(&self, state: &mut State, piece: &Piece, ct: Ref, at: &Loc) -> Result<Vec<Ref>> {
-        let back = self.vjp(&piece.graph, piece.wrt)?;
+        let back = self.vjp(&piece.graph, piece.wrt, true)?;
         let known = Known::new(&piece.nodes);
         // Ops of the backward pass belong to the module of the line whose derivative they are.
         let here = context::label();
