@@ -443,9 +443,8 @@ impl Grouping<'_> {
 
     fn root(&mut self, v: Value, node: &Node) {
         let (reads, arithmetic) = self.expression(v);
-        let numbered = |g: &Self| -> Vec<(u32, Value)> {
-            arithmetic.iter().map(|&x| (g.number[x.0 as usize], x)).collect()
-        };
+        let numbered =
+            |g: &Self| -> Vec<(u32, Value)> { arithmetic.iter().map(|&x| (g.number[x.0 as usize], x)).collect() };
         let mut candidates: Vec<usize> = reads
             .iter()
             .rev()
