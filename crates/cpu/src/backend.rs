@@ -41,6 +41,11 @@ impl Cpu {
         Ok(code.bytes().to_vec())
     }
 
+    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it.
+    pub fn load_bare(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(self, program, false)?))
+    }
+
     /// The instruction set of kernels that are not generated.
     pub(crate) fn isa(&self) -> Isa {
         match self.target {
@@ -79,11 +84,11 @@ impl Backend for Cpu {
     }
 
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, false)?))
+        Ok(Arc::new(Loaded::new(self, program, false)?.with_arena()?))
     }
 
     fn load_general(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, true)?))
+        Ok(Arc::new(Loaded::new(self, program, true)?.with_arena()?))
     }
 
     fn kernels(&self) -> usize {
