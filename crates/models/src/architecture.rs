@@ -146,6 +146,28 @@ impl Architecture {
             .unwrap_or_default()
     }
 
+    /// The longest sequence, where positions are learned; rotations go on for ever.
+    pub(crate) fn longest(&self) -> Option<usize> {
+        let rotates = header(&self.program, self.item).iter().any(|name| name == "theta");
+        self.size("max_seq").filter(|_| !rotates)
+    }
+
+    /// The length above which a sequence gets other rotations from its beginning on.
+    pub(crate) fn long_from(&self) -> Option<usize> {
+        let Some(Value::List(fields)) = self.given.get("rope") else { return None };
+        let field = |name: &str| {
+            let mut pairs = fields.iter().filter_map(|field| match field {
+                Value::List(pair) => Some((pair.first()?, pair.get(1)?)),
+                _ => None,
+            });
+            pairs.find(|(key, _)| **key == Value::Str(name.into())).map(|(_, value)| value)
+        };
+        let kind = field("rope_type").or_else(|| field("type"))?;
+        let long = [Value::Str("longrope".into()), Value::Str("su".into())].contains(kind);
+        let original = field("original_max_position_embeddings").and_then(Value::as_int);
+        if long { original.and_then(|n| usize::try_from(n).ok()).or_else(|| self.size("max_seq")) } else { None }
+    }
+
     /// An integer parameter, if the configuration gave it.
     pub(crate) fn size(&self, name: &str) -> Option<usize> {
         self.given.get(name)?.as_int().and_then(|n| usize::try_from(n).ok())
