@@ -23,6 +23,7 @@ pub(crate) struct Ref {
 }
 
 impl Ref {
+    #[inline]
     pub(crate) fn ty(&self) -> &Ty {
         &self.node.types()[self.out as usize]
     }
@@ -149,6 +150,7 @@ impl Node {
     }
 
     /// Types of the results.
+    #[inline]
     pub(crate) fn types(&self) -> &[Ty] {
         match &self.work {
             Work::Op(sig) => &sig.types,
@@ -168,6 +170,7 @@ impl Node {
         self
     }
 
+    #[inline]
     pub(crate) fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(|e| e.into_inner())
     }
