@@ -123,6 +123,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    #[inline]
     pub(crate) fn new(key: EventKey, work: Work, args: Args, at: Loc) -> Node {
         Node {
             instance: key.instance,
@@ -236,7 +237,8 @@ impl Spare {
 
     /// Drops a value, keeping the memory of its node, and of those that only it referred to.
     pub(crate) fn drop(&mut self, value: Ref) {
-        let mut stack = Args::from_iter([value]);
+        let mut stack = Args::new();
+        stack.push(value);
         while let Some(mut r) = stack.pop() {
             let Some(node) = Arc::get_mut(&mut r.node) else { continue };
             let slot = mem::take(node.slot.get_mut().unwrap_or_else(|e| e.into_inner()));

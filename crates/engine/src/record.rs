@@ -1,6 +1,6 @@
 //! Recording: one path for every op, into the engine's lazy graph or into the trace at hand.
 
-use crate::base::BaseId;
+use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -283,13 +283,52 @@ fn try_record(
                 }),
             }
             drop(state);
-            // A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
-            if tensors.iter().any(|t| t.0.id % DRAIN_EVERY == 0) && engine.shared.exec.state().is_none() {
-                engine.shared.drain_finalize_queue();
-            }
+            tensors.iter().for_each(|t| drain_now_and_then(engine, t));
             Ok(tensors)
         }
     }
+}
+
+/// A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
+#[inline]
+fn drain_now_and_then(engine: &Engine, made: &Tensor) {
+    if made.0.id.is_multiple_of(DRAIN_EVERY) && engine.shared.exec.state().is_none() {
+        engine.shared.drain_finalize_queue();
+    }
+}
+
+/// Records an elementwise op on whole tensors of one type that are pure values without history. Most ops are such, and a
+/// builder would cost as much as all the rest; `None` if these need one.
+pub(crate) fn plain<const N: usize>(at: &Loc, op: &Arc<Op>, args: [&Tensor; N]) -> Option<Tensor> {
+    let whole = |t: &Tensor| match &t.0.kind {
+        Kind::Lazy(l) if l.view.is_none() && t.0.reads_leaf().is_none() => t.alive(at).is_ok(),
+        _ => false,
+    };
+    if context::trace().is_some() || context::autocast().is_some() || !args.iter().all(|t| whole(t)) {
+        return None;
+    }
+    let engine = args[0].engine()?;
+    let mut state = engine.shared.state();
+    let mut refs = Args::new();
+    for t in args {
+        let lazy = t.0.lazy().filter(|l| l.engine.same(engine))?;
+        match &state.bases.get(lazy.base)?.binding {
+            BaseBinding::Ssa(r) if !r.node.tracked => refs.push(r.clone()),
+            _ => return None,
+        }
+    }
+    if refs.iter().any(|r| !Arc::ptr_eq(r.ty(), refs[0].ty())) {
+        return None;
+    }
+    let sig = state.signatures.get(op, &refs).ok()?;
+    let (key, device) = (state.node_key(), device_of(&refs));
+    let mut node = Node::new(key, Work::Op(sig), refs, context::place(at));
+    node.device = device;
+    let node = state.spare.fill(node);
+    let made = Tensor::fresh(engine, &mut state, Ref { node, out: 0 });
+    drop(state);
+    drain_now_and_then(engine, &made);
+    Some(made)
 }
 
 /// Records an op with one result.
