@@ -123,7 +123,16 @@ pub struct vsla_attrs_t {
     pub form: u32,
 }
 
-unsafe fn op(kind: u32, a: Option<&vsla_attrs_t>, operands: usize) -> Result<Op> {
+/// The operation that a number and attributes mean.
+///
+/// # Safety
+/// The attributes are null or good, as are the lists that the operation reads.
+pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) -> Result<Op> {
+    let a = match attrs.is_null() {
+        true => None,
+        // SAFETY: the caller's promise.
+        false => unsafe { slice(attrs, 1, "attrs")?.first() },
+    };
     let zero = vsla_attrs_t {
         axis: 0,
         value: 0.0,
@@ -250,11 +259,6 @@ pub unsafe extern "C" fn vsla_graph_node(
         // SAFETY: the caller's promise.
         let (inputs, outputs) =
             unsafe { (slice(inputs, ninputs, "inputs")?, slice_mut(outputs, noutputs, "outputs")?) };
-        let attrs = match attrs.is_null() {
-            true => None,
-            // SAFETY: as above.
-            false => unsafe { slice(attrs, 1, "attrs")?.first() },
-        };
         // SAFETY: as above.
         let op = unsafe { op(kind, attrs, ninputs)? };
         let mut d = lock(graph);
