@@ -144,6 +144,16 @@ typedef enum vsla_arenaclass_t {
   VSLA_ARENA_EXTERNAL,
 } vsla_arenaclass_t;
 
+// How a convolution is computed.
+typedef enum vsla_convpath_t {
+  // The cheaper way for the lengths.
+  VSLA_CONV_AUTO = 0,
+  // Sums of products.
+  VSLA_CONV_DIRECT,
+  // Through a Fourier transform.
+  VSLA_CONV_FFT,
+} vsla_convpath_t;
+
 // Memory that runs of a backward plan read and write.
 typedef struct vsla_ad_bindings_t vsla_ad_bindings_t;
 
@@ -302,6 +312,9 @@ enum vsla_error_t vsla_autograd_bind_in(const struct vsla_backward_plan_t *plan,
                                         size_t bytes,
                                         struct vsla_ad_bindings_t **out);
 
+// Seeds the random operations of the next runs: forward and backward of one run have the same masks.
+enum vsla_error_t vsla_ad_bindings_seed(const struct vsla_ad_bindings_t *bindings, uint64_t seed);
+
 // Writes the memory report of forward and backward, as `vsla_plan_report` does.
 enum vsla_error_t vsla_autograd_report(const struct vsla_backward_plan_t *plan,
                                        char *text,
@@ -364,6 +377,12 @@ enum vsla_error_t vsla_graph_output(const struct vsla_graph_t *graph, uint32_t i
 
 // Marks a value to be kept for backward; then values without a mark are computed again.
 enum vsla_error_t vsla_graph_checkpoint(const struct vsla_graph_t *graph, uint32_t id);
+
+// Sets how the programs of a graph compute: whether products of matrices accumulate in 64 bits too (`matmul_in_f64` isn't
+// 0), and by which `vsla_convpath_t` convolutions go.
+enum vsla_error_t vsla_graph_numerics(const struct vsla_graph_t *graph,
+                                      uint32_t matmul_in_f64,
+                                      uint32_t conv);
 
 // Validates a graph and freezes it as a program. The graph stays as it is.
 enum vsla_error_t vsla_program_build(const struct vsla_graph_t *graph, struct vsla_program_t **out);
@@ -481,6 +500,9 @@ enum vsla_error_t vsla_profile_run(const struct vsla_profile_t *profile,
                                    const struct vsla_io_t *inputs,
                                    const struct vsla_io_t *outputs,
                                    const struct vsla_stream_t *stream);
+
+// Seeds the random operations of the next runs of a profile.
+enum vsla_error_t vsla_profile_seed(const struct vsla_profile_t *profile, uint64_t seed);
 
 // Lets the backend's `record_graph` record the schedule of a profile; its runs then go through `replay_graph`. Without
 // those functions it is `VSLA_ERR_NOT_IMPLEMENTED`: a plan on the processor already is a schedule with every address

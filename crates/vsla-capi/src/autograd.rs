@@ -118,6 +118,15 @@ pub unsafe extern "C" fn vsla_autograd_bind_in(
     })
 }
 
+/// Seeds the random operations of the next runs: forward and backward of one run have the same masks.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_ad_bindings_seed(bindings: *const vsla_ad_bindings_t, seed: u64) -> Code {
+    guard(|| {
+        want!(bindings, AdBindings, bindings);
+        lock(bindings).values_mut().seed(seed)
+    })
+}
+
 /// Writes the memory report of forward and backward, as `vsla_plan_report` does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_autograd_report(

@@ -471,6 +471,15 @@ pub unsafe extern "C" fn vsla_profile_run(
     })
 }
 
+/// Seeds the random operations of the next runs of a profile.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_profile_seed(profile: *const vsla_profile_t, seed: u64) -> Code {
+    guard(|| {
+        want!(profile, Profile, profile);
+        lock(profile).bindings_mut().seed(seed)
+    })
+}
+
 /// Lets the backend's `record_graph` record the schedule of a profile; its runs then go through `replay_graph`. Without
 /// those functions it is `VSLA_ERR_NOT_IMPLEMENTED`: a plan on the processor already is a schedule with every address
 /// known, and there is nothing to gain.

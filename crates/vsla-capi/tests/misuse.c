@@ -79,6 +79,37 @@ static void graphs(void) {
   BAD(vsla_graph_destroy(g));
   BAD(vsla_program_build(g, &p));
 
+  /* A cycle, an id that names nothing, dtypes that differ, a capacity below the shape. */
+  OK(vsla_graph_create(&g));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
+  OK(vsla_graph_node(g, VSLA_OP_ADD, (uint32_t[]){a, a + 2}, 2, NULL, &b, 1));
+  OK(vsla_graph_node(g, VSLA_OP_RELU, &b, 1, NULL, &c, 1));
+  OK(vsla_graph_output(g, c));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  if (strstr(vsla_get_last_error_string(), "cycle") == NULL) failures++;
+  OK(vsla_graph_destroy(g));
+  OK(vsla_graph_create(&g));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
+  OK(vsla_graph_node(g, VSLA_OP_ADD, (uint32_t[]){a, 41}, 2, NULL, &b, 1));
+  OK(vsla_graph_output(g, b));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  OK(vsla_graph_destroy(g));
+  OK(vsla_graph_create(&g));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F64, VSLA_MODEL_A, 1, two, NULL, "b", &b));
+  OK(vsla_graph_node(g, VSLA_OP_ADD, (uint32_t[]){a, b}, 2, NULL, &c, 1));
+  OK(vsla_graph_output(g, c));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  OK(vsla_graph_destroy(g));
+  OK(vsla_graph_create(&g));
+  BAD(vsla_graph_numerics(g, 0, 3));
+  BAD(vsla_graph_numerics(NULL, 0, 0));
+  OK(vsla_graph_numerics(g, 1, VSLA_CONV_FFT));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, (uint64_t[]){1}, "a", &a));
+  OK(vsla_graph_output(g, a));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  OK(vsla_graph_destroy(g));
+
   /* Ranks that don't fit. */
   OK(vsla_graph_create(&g));
   OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
@@ -194,6 +225,8 @@ static void running(vsla_backend_t *backend, vsla_stream_t *stream) {
   BAD(vsla_profile_run(small, &i4, NULL, stream));
   EXPECT(VSLA_ERR_NOT_IMPLEMENTED, vsla_profile_record(small)); /* the processor records nothing */
   BAD(vsla_profile_record(NULL));
+  BAD(vsla_profile_seed(small, 1)); /* nothing random in it */
+  BAD(vsla_ad_bindings_seed((vsla_ad_bindings_t *)small, 1));
   OK(vsla_profile_run(large, &i4, &o4, stream));
   BAD(vsla_profile_run((vsla_profile_t *)plan, NULL, NULL, stream));
   if (out[3] != 8) failures++;
