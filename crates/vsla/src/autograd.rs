@@ -343,7 +343,7 @@ impl BackwardPlan {
 impl fmt::Display for BackwardPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "forward and backward plan for {}", self.backend.name())?;
-        report(f, &[&self.first, &self.second])
+        report(f, &[&self.first, &self.second], self.memory_bytes(false))
     }
 }
 

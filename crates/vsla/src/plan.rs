@@ -348,12 +348,12 @@ pub(crate) fn labels(program: &Program) -> (Vec<Label>, Vec<Label>) {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan for {}", self.backend.name())?;
-        report(f, &[&self.layout])
+        report(f, &[&self.layout], self.memory_bytes(false))
     }
 }
 
 /// Arenas and schedules of plans that run together.
-pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout]) -> fmt::Result {
+pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout], block: Result<usize>) -> fmt::Result {
     for class in ArenaClass::ALL {
         let bytes: usize = layouts.iter().map(|l| l.sizes[class as usize]).max().unwrap_or(0);
         let mut count = 0;
@@ -367,6 +367,9 @@ pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout]) -> fmt::Re
             write!(f, ", {} without reuse", human(sum))?;
         }
         writeln!(f)?;
+    }
+    if let Ok(bytes) = block {
+        writeln!(f, "  in one block{:>11}", human(bytes))?;
     }
     for l in layouts {
         writeln!(f, "  schedule of {} segments:", l.segments.len())?;

@@ -106,7 +106,7 @@ fn s14_1_the_memory_report_names_every_arena() {
     for class in ArenaClass::ALL {
         assert!(text.contains(class.name()), "{text}");
     }
-    assert!(text.contains("schedule of") && text.contains("matmul"), "{text}");
+    assert!(text.contains("schedule of") && text.contains("matmul") && text.contains("in one block"), "{text}");
 }
 
 #[test]
