@@ -1,5 +1,6 @@
 //! Program → something that runs: kernels compiled, products planned, constants in memory, arenas ready.
 
+use crate::arena::Arenas;
 use crate::backend::Cpu;
 use crate::codegen::CompiledKernel;
 use crate::execute;
@@ -12,7 +13,7 @@ use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Progr
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result, Timing};
 use ir::{Literal, Type};
 use std::ops::Range;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// The most loops inside each other.
 pub(crate) const MAX_LEVELS: usize = 8;
@@ -83,7 +84,9 @@ pub(crate) struct Loaded {
     pub(crate) scratch_each: usize,
     bases_at: usize,
     /// Arenas of runs that bring none.
-    arenas: Mutex<Vec<HostBuffer>>,
+    arenas: Arc<Arenas>,
+    /// Whether they know of this program.
+    counted: bool,
 }
 
 impl Loaded {
@@ -123,29 +126,23 @@ impl Loaded {
             scratch_at,
             scratch_each,
             bases_at,
-            arenas: Mutex::new(Vec::with_capacity(16)),
+            arenas: cpu.arenas.clone(),
+            counted: false,
         })
     }
 
-    /// Takes the first arena now, so that no run has to.
-    pub(crate) fn with_arena(self) -> Result<Loaded> {
-        self.give_back(HostBuffer::new(self.arena_bytes)?);
+    /// Sees to it that there is an arena, so that no run has to take one.
+    pub(crate) fn with_arena(mut self) -> Result<Loaded> {
+        self.arenas.add(self.arena_bytes)?;
+        self.counted = true;
         Ok(self)
     }
+}
 
-    fn lease(&self) -> Result<HostBuffer> {
-        let free = self.arenas.lock().unwrap_or_else(|e| e.into_inner()).pop();
-        match free {
-            Some(a) => Ok(a),
-            None => HostBuffer::new(self.arena_bytes),
-        }
-    }
-
-    fn give_back(&self, arena: HostBuffer) {
-        let mut free = self.arenas.lock().unwrap_or_else(|e| e.into_inner());
-        // More callers than this at once are rare; their arenas are not kept.
-        if free.len() < free.capacity() {
-            free.push(arena);
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if self.counted {
+            self.arenas.remove(self.arena_bytes);
         }
     }
 }
@@ -188,10 +185,10 @@ impl Executable for Loaded {
 
 impl Loaded {
     fn run_leased(&self, bindings: &mut Bindings, timer: Option<&execute::Timer>) -> Result<()> {
-        let arena = self.lease()?;
-        // SAFETY: the arena has the size it was made with, and is this run's until it is given back.
+        let arena = self.arenas.lease(self.arena_bytes)?;
+        // SAFETY: the arena has the size asked for or more, and is this run's until it is given back.
         let result = unsafe { self.run_at(bindings, arena.as_ptr(), &self.steps, timer) };
-        self.give_back(arena);
+        self.arenas.give_back(arena);
         result
     }
 

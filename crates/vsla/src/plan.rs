@@ -362,7 +362,10 @@ pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout], block: Res
             count += 1;
             sum += i.bytes;
         }
-        write!(f, "  {:<12}{:>12}  {count} values", class.name(), human(bytes))?;
+        write!(f, "  {:<12}{:>12}", class.name(), human(bytes))?;
+        if class != ArenaClass::Workspace {
+            write!(f, "  {count} value{}", if count == 1 { "" } else { "s" })?;
+        }
         if sum > bytes {
             write!(f, ", {} without reuse", human(sum))?;
         }
