@@ -35,7 +35,8 @@ impl vsla_segment_t {
 ///
 /// The first five supply memory that the processor can address: all of them, or none for memory of the system. The others
 /// may be null. Segments are compiled for the processor: `launch_segment` and `replay_graph` decide when they run, and run
-/// them by `vsla_segment_run`, every segment once and in order.
+/// them by `vsla_segment_run`, every segment once and in order. They must not touch the bindings or the profile that is
+/// running, which would wait for itself.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct vsla_backend_vtable_t {

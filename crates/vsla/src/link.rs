@@ -38,7 +38,8 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the destination's input the memory of the source's output. The caller runs the source first.
+    /// Gives the destination's input the memory of the source's output. The caller runs the source first: on one stream, or
+    /// on two with an event between them. Runs of both at once would be a race.
     pub fn connect(&self, source: &Bindings, destination: &mut Bindings) -> Result<()> {
         self.check(source.program(), destination.program())?;
         destination.accept(self.destination, source.export(self.source)?)
@@ -82,8 +83,8 @@ pub enum Holds {
 ///
 /// Parameters live always, inputs until their program has run, outputs from then on, linked values between the two
 /// programs, activations and workspace while their program runs; what doesn't live together shares memory. So a round has
-/// its inputs written before it begins, its programs run in order, and its outputs read before the next: an input or a
-/// linked value is gone once its last program has run.
+/// its inputs written before it begins, its programs run in order and never two at once, and its outputs read before the
+/// next: an input or a linked value is gone once its last program has run.
 pub struct SharedArena {
     stages: Vec<Plan>,
     placed: Vec<Placed>,

@@ -301,6 +301,25 @@ impl Plan {
     }
 
     /// Binds in one block of the caller's, which holds all that runs touch, and nothing else is allocated for it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vsla::{Backend, DType, Memory, Plan, ProgramBuilder, Stream, Tensor};
+    ///
+    /// let mut b = ProgramBuilder::new();
+    /// let x = b.input("x", DType::F64, &[4])?;
+    /// let y = b.conv1d(x, x)?;
+    /// b.output(y)?;
+    /// let backend = Backend::cpu(1);
+    /// let plan = Plan::new(&Arc::new(b.build()?), &backend)?;
+    /// // Here the block is the backend's; `Memory::from_raw` takes any other.
+    /// let block = Memory::new(plan.memory_bytes(false)?, &backend)?;
+    /// let mut bound = plan.bind_in(block, None)?;
+    /// bound.write(x, &Tensor::vector(&[1.0f64, 1.0]))?;
+    /// plan.execute(&mut bound, &Stream::default())?;
+    /// assert_eq!(bound.read(y)?, Tensor::vector(&[1.0f64, 2.0, 1.0]));
+    /// # Ok::<(), vsla::Error>(())
+    /// ```
     pub fn bind_in(&self, memory: Memory, params: Option<&Bindings>) -> Result<Bindings> {
         Bindings::new(&self.program, &self.layout, &self.backend, params, Some(memory))
     }
