@@ -21,9 +21,9 @@ pub(super) const ROWS: usize = 16;
 const R: usize = ROWS;
 /// Columns that are taken together, and as many of their partners.
 const BLOCK: usize = 8;
-/// Points from which on this is done. One thread alone loses a tenth of its time at most by it, and nothing beyond 100,000
-/// points, where shorter transforms fit the caches; below, there is too little for several threads to win.
-pub(super) const LEAST: usize = 16_384;
+/// Points from which on this is done. One thread alone loses a tenth of its time at most by it, and wins beyond 100,000
+/// points, where short transforms fit the caches; below, there is too little for several threads to win.
+pub(super) const LEAST: usize = 8192;
 
 /// What a length needs.
 pub(super) struct Tables {
