@@ -135,15 +135,15 @@ static void graphs(void) {
 }
 
 static void planning(vsla_backend_t *backend) {
-  /* Five values of 2^62 bytes: each can be addressed, their arena can't. */
+  /* Five values of 2^46 bytes: each can be addressed, their arena can't. */
   vsla_graph_t *g;
   vsla_program_t *p;
   vsla_plan_t *plan;
-  uint64_t huge = 1ull << 60;
+  uint64_t huge = 1ull << 43;
   uint32_t x, y[5];
   OK(vsla_graph_create(&g));
   for (int i = 0; i < 5; i++) {
-    OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, &huge, NULL, NULL, &x));
+    OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F64, VSLA_MODEL_A, 1, &huge, NULL, NULL, &x));
     OK(vsla_graph_node(g, VSLA_OP_SLICE, &x, 1,
                        &(vsla_attrs_t){.list = (uint64_t[]){0}, .list_len = 1, .list2 = (uint64_t[]){1}, .list2_len = 1},
                        &y[i], 1));
@@ -157,7 +157,7 @@ static void planning(vsla_backend_t *backend) {
   /* One of them can be planned, but not had. */
   uint32_t v, w;
   vsla_bindings_t *b;
-  p = doubler(1ull << 58, &v, &w);
+  p = doubler(15ull << 40, &v, &w);
   OK(vsla_program_plan(p, backend, &plan));
   EXPECT(VSLA_ERR_OOM, vsla_program_bind(plan, NULL, &b));
   OK(vsla_plan_destroy(plan));
@@ -323,7 +323,7 @@ static void memory(void) {
 
 static void tensors(void) {
   vsla_tensor_t *a, *b, *k, *c = NULL, *d;
-  uint64_t three = 3, two = 2, huge = 1ull << 59;
+  uint64_t three = 3, two = 2, huge = 15ull << 40;
   double av[] = {1, 2, 3}, bv[] = {4, 5}, cv[3];
   OK(vsla_tensor_create(VSLA_F64, VSLA_MODEL_A, 1, &three, av, sizeof av, &a));
   OK(vsla_tensor_create(VSLA_F64, VSLA_MODEL_A, 1, &two, bv, sizeof bv, &b));

@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::error::{Error, Result};
+use crate::shape::ADDRESSABLE;
 use compiler::{ALIGN, DeviceBuffer};
 use cpu::HostBuffer;
 use std::any::Any;
@@ -41,16 +42,15 @@ impl Memory {
 
 /// A size at the alignment of arenas.
 pub(crate) fn padded(bytes: usize) -> Result<usize> {
-    let end = bytes.checked_next_multiple_of(ALIGN);
-    end.ok_or_else(|| Error::PlanningFailed("an arena would be larger than memory".into()))
+    match bytes.checked_next_multiple_of(ALIGN) {
+        Some(n) if n <= ADDRESSABLE => Ok(n),
+        _ => Err(Error::PlanningFailed("an arena would be larger than memory can be; smaller shapes need less".into())),
+    }
 }
 
 /// The size of a block that holds these arenas one after another.
 pub(crate) fn total(arenas: &[usize]) -> Result<usize> {
-    arenas.iter().try_fold(0usize, |sum, n| {
-        let end = sum.checked_add(padded(*n)?);
-        end.ok_or_else(|| Error::PlanningFailed("the arenas together would be larger than memory".into()))
-    })
+    arenas.iter().try_fold(0usize, |sum, n| padded(sum.saturating_add(padded(*n)?)))
 }
 
 /// Arenas of these sizes: each from the backend, or all cut from one block.

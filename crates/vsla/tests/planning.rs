@@ -306,6 +306,46 @@ fn s10_2_linked_programs_share_what_they_compute_in() {
     }
 }
 
+/// Sizes that no machine has are refused when they are planned, or planned without being taken.
+#[test]
+fn plans_of_absurd_sizes_do_not_panic() {
+    let side = 1usize << 22;
+    for count in [1, 2, 3, 7, 8, 9, 20] {
+        let mut b = ProgramBuilder::new();
+        let x = b.input("x", DType::F64, &[side, side]).unwrap();
+        let mut all = None;
+        for i in 0..count {
+            let w = b.param(&format!("w{i}"), DType::F64, &[side, 2]).unwrap();
+            let t = b.matmul(x, w).unwrap();
+            let u = b.param(&format!("u{i}"), DType::F64, &[2, side]).unwrap();
+            let y = b.matmul(t, u).unwrap();
+            let y = if i == 0 { b.matmul(y, x).unwrap() } else { y };
+            let y = b.softmax(y).unwrap();
+            all = Some(match all {
+                None => y,
+                Some(a) => b.add(a, y).unwrap(),
+            });
+        }
+        b.output(all.unwrap()).unwrap();
+        match Plan::new(&Arc::new(b.build().unwrap()), Backend::shared()) {
+            Ok(plan) => {
+                assert!(plan.bind().is_err());
+                let _ = (plan.memory_bytes(false), plan.to_string());
+            }
+            Err(e) => assert!(matches!(e.code(), ErrorCode::PlanningFailed | ErrorCode::OutOfMemory), "{e}"),
+        }
+    }
+    // What f16 could hold, but not the f64 that sums are in.
+    assert!(ProgramBuilder::new().input("x", DType::F16, &[side, 2 * side]).is_err());
+    let mut b = ProgramBuilder::new();
+    let x = b.input("x", DType::F16, &[1 << 40]).unwrap();
+    let y = b.input("y", DType::F16, &[1 << 40]).unwrap();
+    let z = b.conv1d(x, y).unwrap();
+    b.output(z).unwrap();
+    let e = Plan::new(&Arc::new(b.build().unwrap()), Backend::shared()).err().unwrap();
+    assert_eq!(e.code(), ErrorCode::OutOfMemory, "{e}");
+}
+
 /// §14.1: PARAMS is what the formula says, for every bucket the same; activations stay far below their sum.
 #[test]
 fn s14_1_a_transformers_memory_by_the_formulas() {
