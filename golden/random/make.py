@@ -105,6 +105,16 @@ for i, seed in enumerate(SEEDS):
             cov = jnp.array([[2.0, 0.5], [0.5, 1.0]], d)
             add("multivariate_normal", seed, shape, kind, [],
                 lambda k: R.multivariate_normal(k, jnp.array([1.0, -1.0], d), cov, shape, d))
+        for rate in [0.0, 0.5, 7.0, 12.5, 900.0]:
+            add("poisson", seed, shape, "i32", [rate], lambda k: R.poisson(k, rate, shape, "int32"), False)
+        for kind in ["f32", "f64"]:
+            d = DTYPES[kind]
+            for n, p in [(5, 0.3), (40, 0.1), (100, 0.3), (1000, 0.9), (20, 0.0), (20, 1.0), (-1, 0.5)]:
+                add("binomial", seed, shape, kind, [n, p],
+                    lambda k: R.binomial(k, jnp.array(n, d), jnp.array(p, d), shape, d), kind == "f64")
+            p = jnp.array([0.13, 0.27, 0.0, 0.22, 0.38], d)
+            add("multinomial", seed, shape, kind, [50, 0.13, 0.27, 0.0, 0.22, 0.38],
+                lambda k: R.multinomial(k, jnp.array(50, d), p, shape=(*shape, 5), dtype=d), kind == "f64")
         add("geometric", seed, shape, "i32", [0.3], lambda k: R.geometric(k, jnp.float32(0.3), shape, "int32"))
         p = jnp.array([0.1, 0.2, 0.3, 0.4], "float32")
         a = jnp.arange(4, dtype="float32") * 10

@@ -79,6 +79,9 @@ fn sample(l: &Line<'_>) -> Tensor {
             let cov = tensor(&[2.0, 0.5, 0.5, 1.0], &[2, 2]).cast(d);
             random::multivariate_normal(k, &vector(&[1.0, -1.0]), &cov, s, d)
         }
+        "poisson" => random::poisson(k, s, d, p[0]),
+        "binomial" => random::binomial(k, s, d, p[0], p[1]),
+        "multinomial" => random::multinomial(k, s, d, p[0], &vector(&p[1..])),
         "geometric" => random::geometric(k, s, d, p[0]),
         "choice" => {
             let a = tensor(&[0.0f32, 10.0, 20.0, 30.0], &[4]);

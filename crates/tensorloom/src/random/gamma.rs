@@ -4,7 +4,7 @@ use crate::{DType, Operand, Tensor, lax, vmap};
 
 /// The number in the dtype of `like`.
 #[track_caller]
-fn like(x: &Tensor, n: f64) -> Tensor {
+pub(super) fn like(x: &Tensor, n: f64) -> Tensor {
     crate::engine_of(x).full(x.dtype(), &[], n)
 }
 

@@ -17,6 +17,7 @@
 //! through transcendental functions agrees to a few units in the last place.
 
 mod bits;
+mod counts;
 mod discrete;
 mod gamma;
 mod normal;
@@ -24,6 +25,7 @@ mod shuffle;
 mod uniform;
 
 pub use bits::{bits, fold_in, key, split, split2};
+pub use counts::{binomial, multinomial, poisson};
 pub(crate) use discrete::range;
 pub use discrete::{bernoulli, categorical, geometric, rademacher, randint};
 pub use gamma::{ball, beta, chisquare, dirichlet, f, gamma, generalized_normal, loggamma, t};
