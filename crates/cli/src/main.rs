@@ -37,7 +37,7 @@ const COMMANDS: &[Command] = &[
         name: "train",
         options: train::TRAIN,
         run: train::train,
-        about: "loom train [--model NAME|FILE.module|DIR] [--data PATH] [--config run.toml] [--out DIR] [--steps N] [--batch N] [--seq N] [--lr X] [--dtype f32|bf16] [--grad-accum N] [--checkpoint-every N] [--resume] [--seed N] [--threads N] [--lora rank=8,alpha=16,targets=q,v] [--device cpu] ..",
+        about: "loom train [--model NAME|FILE.module|DIR] [--data PATH] [--config run.toml] [--out DIR] [--steps N] [--batch N] [--seq N] [--lr X] [--dtype f32|bf16] [--grad-accum N] [--checkpoint-every N] [--resume] [--seed N] [--threads N] [--lora rank=8,alpha=16,targets=q,v] [--ia3 targets=k,v,down,feedforward=down] [--device cpu] ..",
     },
     Command {
         name: "check",

@@ -1,167 +1,199 @@
-//! Low-rank adapters: `W + α/r · B·A` on chosen matrices, also where the model keeps several of them in one parameter.
+//! Adapters: small tensors trained beside chosen matrices of a model, also where the model keeps several of them in one
+//! parameter. LoRA adds `α/r · B·A`, IA³ multiplies by a vector.
 //!
-//! The adapter is applied to the parameter, not to the activations: whatever the model's text does with the parameter,
-//! it sees the adapted one. Files are those of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
+//! Files are those of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
+use crate::beside::adapted;
 use crate::checkpoint::{Checkpoint, from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::export::{write_file, write_tensors};
+use crate::ia3::Ia3Options;
+use crate::lora::LoraOptions;
 use crate::model::{Model, Piece};
 use crate::random::Random;
 use crate::session::{Session, upload};
 use compiler::Backend;
-use ir::{Build, Builder, DType, Graph, Type, Value};
+use ir::{DType, Type};
 use serde_json::{Value as Json, json};
 use std::path::Path;
 
-/// What may be chosen about an adapter.
+/// Which kind of adapter, and what was chosen about it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LoraOptions {
-    /// Rank of the update.
-    pub rank: usize,
-    /// The update is multiplied by `alpha / rank`.
-    pub alpha: f64,
-    /// Modules by the last part of their name, with or without `_proj`: `q`, `v_proj`.
-    pub targets: Vec<String>,
+pub enum AdapterOptions {
+    /// A low-rank update.
+    Lora(LoraOptions),
+    /// Factors of activations.
+    Ia3(Ia3Options),
 }
 
-impl LoraOptions {
-    /// Reads `rank=8,alpha=16,targets=q,v`.
-    pub fn parse(text: &str) -> Result<LoraOptions> {
-        let fault = |what: String| Error::Input(format!("{what}: write it as rank=8,alpha=16,targets=q,v"));
-        let mut options = LoraOptions { rank: 8, alpha: 16.0, targets: Vec::new() };
-        let mut in_targets = false;
-        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
-            match word.split_once('=') {
-                None if in_targets => options.targets.push(word.to_string()),
-                Some(("rank", value)) => {
-                    let rank = value.parse().ok().filter(|rank| *rank > 0);
-                    options.rank = rank.ok_or_else(|| fault(format!("the rank `{value}` is not a positive number")))?;
-                }
-                Some(("alpha", value)) => {
-                    let alpha = value.parse().ok().filter(|alpha: &f64| alpha.is_finite());
-                    options.alpha = alpha.ok_or_else(|| fault(format!("alpha `{value}` is not a number")))?;
-                }
-                Some(("targets", value)) => options.targets.push(value.to_string()),
-                _ => return Err(fault(format!("`{word}` means nothing to an adapter"))),
-            }
-            in_targets |= word.starts_with("targets=");
-        }
-        if options.targets.is_empty() {
-            options.targets = vec!["q".into(), "v".into()];
-        }
-        Ok(options)
-    }
-
-    fn wants(&self, module: &str) -> bool {
-        let last = module.rsplit('.').next().unwrap_or(module);
-        self.targets.iter().any(|target| last == target || last.strip_suffix("_proj") == Some(target))
-    }
-
-    fn scale(&self) -> f64 {
-        self.alpha / self.rank as f64
+impl From<&LoraOptions> for AdapterOptions {
+    fn from(options: &LoraOptions) -> AdapterOptions {
+        AdapterOptions::Lora(options.clone())
     }
 }
 
-impl std::fmt::Display for LoraOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "rank={},alpha={},targets={}", self.rank, self.alpha, self.targets.join(","))
+impl From<&Ia3Options> for AdapterOptions {
+    fn from(options: &Ia3Options) -> AdapterOptions {
+        AdapterOptions::Ia3(options.clone())
     }
+}
+
+impl AdapterOptions {
+    fn targets(&self) -> &[String] {
+        match self {
+            AdapterOptions::Lora(options) => &options.targets,
+            AdapterOptions::Ia3(options) => &options.targets,
+        }
+    }
+
+    /// The share of a projection's inputs that training leaves out.
+    pub(crate) fn dropout(&self) -> f64 {
+        match self {
+            AdapterOptions::Lora(options) => options.dropout,
+            AdapterOptions::Ia3(_) => 0.0,
+        }
+    }
+}
+
+/// Whether a target means a module: the end of its name, with or without `_proj`.
+pub(crate) fn means(target: &str, module: &str) -> bool {
+    let last = module.rsplit('.').next().unwrap_or(module);
+    ends_with(module, target) || last.strip_suffix("_proj") == Some(target)
+}
+
+fn ends_with(module: &str, target: &str) -> bool {
+    module.strip_suffix(target).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+}
+
+/// The names that PEFT knows targets by.
+fn full_names(targets: &[String], modules: &[&str]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for target in targets {
+        for module in modules.iter().filter(|module| means(target, module)) {
+            let last = module.rsplit('.').next().unwrap_or(module);
+            names.push(if ends_with(module, target) { target.clone() } else { last.to_string() });
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
 }
 
 /// One adapted matrix.
 #[derive(Clone, Debug)]
-pub(crate) struct Pair {
+pub(crate) struct Place {
     /// HuggingFace name of the module: `model.layers.0.self_attn.q_proj`.
-    module: String,
+    pub(crate) module: String,
     /// The parameter that holds its weight.
-    param: usize,
+    pub(crate) param: usize,
     /// Its place in the parameter.
-    piece: Piece,
-    /// Sizes of the update: out, in.
-    shape: [usize; 2],
-    /// `[rank, in]`.
-    pub(crate) a: Vec<f32>,
-    /// `[out, rank]`.
-    pub(crate) b: Vec<f32>,
+    pub(crate) piece: Piece,
+    /// Sizes of the matrix: out, in.
+    pub(crate) shape: [usize; 2],
+    /// The module's bias, if it has one: the parameter, and its place in it.
+    pub(crate) bias: Option<(usize, Piece)>,
 }
 
 /// An adapter of a model.
 #[derive(Clone, Debug)]
 pub struct Adapter {
-    /// Rank, scale and targets.
-    pub options: LoraOptions,
+    /// Its kind, sizes and targets.
+    pub options: AdapterOptions,
     /// The directory of the model it belongs to.
     pub base: String,
-    pub(crate) pairs: Vec<Pair>,
+    pub(crate) places: Vec<Place>,
+    /// Elements of [`Adapter::tensors`], in the same order.
+    pub(crate) values: Vec<Vec<f32>>,
 }
 
 impl Adapter {
-    /// An adapter that changes nothing yet: B is zero.
-    pub fn fresh(model: &Model, base: &str, options: &LoraOptions, seed: u64) -> Result<Adapter> {
+    /// An adapter that changes nothing yet.
+    pub fn fresh(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
+        let options = options.into();
+        let mut adapter = Adapter::empty(model, base, &options)?;
         let mut random = Random::new(seed, 2);
-        let mut pairs = places(model, options)?;
-        for pair in &mut pairs {
-            let bound = 1.0 / (pair.shape[1] as f64).sqrt();
-            let draw = |_| (bound * (2.0 * random.unit() - 1.0)) as f32;
-            pair.a = (0..options.rank * pair.shape[1]).map(draw).collect();
-            pair.b = vec![0.0; pair.shape[0] * options.rank];
-        }
-        Ok(Adapter { options: options.clone(), base: base.to_string(), pairs })
+        adapter.values = match &options {
+            AdapterOptions::Lora(options) => {
+                let pairs = adapter.places.iter().map(|place| options.fresh(place.shape, &mut random));
+                pairs.flatten().collect()
+            }
+            AdapterOptions::Ia3(_) => adapter.tensors().iter().map(|(_, ty)| vec![1.0; ty.numel()]).collect(),
+        };
+        Ok(adapter)
+    }
+
+    fn empty(model: &Model, base: &str, options: &AdapterOptions) -> Result<Adapter> {
+        let places = places(model, options)?;
+        Ok(Adapter { options: options.clone(), base: base.to_string(), places, values: Vec::new() })
     }
 
     /// The number of trained elements.
     pub fn parameter_count(&self) -> usize {
-        self.pairs.iter().map(|pair| pair.a.len() + pair.b.len()).sum()
+        self.values.iter().map(Vec::len).sum()
     }
 
-    /// Names and types of the trained tensors, A before B for each matrix.
+    /// Names and types of the trained tensors, matrix by matrix.
     pub(crate) fn tensors(&self) -> Vec<(String, Type)> {
-        let rank = self.options.rank;
-        let both = self.pairs.iter().map(|pair| {
-            let [out, inner] = pair.shape;
-            let name = |which: &str| format!("base_model.model.{}.lora_{which}.weight", pair.module);
-            [(name("A"), Type::new(DType::F32, &[rank, inner])), (name("B"), Type::new(DType::F32, &[out, rank]))]
-        });
-        both.flatten().collect()
+        let of = |place: &Place| -> Vec<(String, Type)> {
+            let named = |end: &str, shape: [usize; 2]| {
+                (format!("base_model.model.{}.{end}", place.module), Type::new(DType::F32, &shape))
+            };
+            let [out, inner] = place.shape;
+            match &self.options {
+                AdapterOptions::Lora(options) => {
+                    vec![named("lora_A.weight", [options.rank, inner]), named("lora_B.weight", [out, options.rank])]
+                }
+                AdapterOptions::Ia3(options) => match options.is_feedforward(&place.module) {
+                    true => vec![named("ia3_l", [1, inner])],
+                    false => vec![named("ia3_l", [out, 1])],
+                },
+            }
+        };
+        self.places.iter().flat_map(of).collect()
     }
 
-    /// Their elements, in the same order.
-    pub(crate) fn values(&self) -> Vec<Vec<f32>> {
-        self.pairs.iter().flat_map(|pair| [pair.a.clone(), pair.b.clone()]).collect()
-    }
-
-    pub(crate) fn set_values(&mut self, values: Vec<Vec<f32>>) {
-        let mut values = values.into_iter();
-        for pair in &mut self.pairs {
-            pair.a = values.next().unwrap_or_default();
-            pair.b = values.next().unwrap_or_default();
+    /// How many tensors a matrix has.
+    pub(crate) fn tensors_per_place(&self) -> usize {
+        match self.options {
+            AdapterOptions::Lora(_) => 2,
+            AdapterOptions::Ia3(_) => 1,
         }
     }
 
     /// Writes PEFT's two files into a directory, which is made if need be.
     pub fn write(&self, dir: &Path) -> Result<()> {
         std::fs::create_dir_all(dir).map_err(|e| Error::file(dir, e))?;
-        let named = self.tensors().into_iter().zip(self.values());
+        let named = self.tensors().into_iter().zip(&self.values);
         let tensors: Vec<NamedTensor> = named
             .map(|((name, ty), values)| NamedTensor {
                 name,
                 shape: ty.shape.to_vec(),
                 dtype: DType::F32,
-                bytes: to_bytes(&values, DType::F32),
+                bytes: to_bytes(values, DType::F32),
             })
             .collect();
         write_tensors(&dir.join("adapter_model.safetensors"), &tensors)?;
-        let mut modules: Vec<&str> = self.pairs.iter().filter_map(|pair| pair.module.rsplit('.').next()).collect();
-        modules.sort_unstable();
-        modules.dedup();
-        let config = json!({
-            "peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": self.base,
-            "r": self.options.rank, "lora_alpha": self.options.alpha, "target_modules": modules,
-            "lora_dropout": 0.0, "bias": "none", "fan_in_fan_out": self.pairs.iter().any(|p| p.piece.transposed),
-            "use_rslora": false, "use_dora": false, "inference_mode": true,
+        let modules: Vec<&str> = self.places.iter().map(|place| &*place.module).collect();
+        let targets = full_names(self.options.targets(), &modules);
+        let turned = self.places.iter().any(|place| place.piece.transposed);
+        let mut config = json!({
+            "task_type": "CAUSAL_LM", "base_model_name_or_path": self.base, "target_modules": targets,
+            "fan_in_fan_out": turned, "inference_mode": true,
         });
+        let further = match &self.options {
+            AdapterOptions::Lora(options) => json!({
+                "peft_type": "LORA", "r": options.rank, "lora_alpha": options.alpha, "lora_dropout": options.dropout,
+                "bias": "none", "use_rslora": false, "use_dora": false,
+            }),
+            AdapterOptions::Ia3(options) => json!({
+                "peft_type": "IA3", "feedforward_modules": full_names(&options.feedforward, &modules),
+                "init_ia3_weights": true,
+            }),
+        };
+        if let (Some(config), Json::Object(further)) = (config.as_object_mut(), further) {
+            config.extend(further);
+        }
         write_file(&dir.join("adapter_config.json"), format!("{config:#}\n").as_bytes())
     }
 
@@ -179,56 +211,28 @@ impl Adapter {
     pub fn read(dir: &Path, model: &Model) -> Result<Adapter> {
         let path = dir.join("adapter_config.json");
         let config = read_config(dir)?;
-        let fault = |reason: String| Error::Config { path: path.clone(), reason };
-        if config.get("peft_type").and_then(Json::as_str) != Some("LORA") {
-            return Err(fault("only adapters with peft_type LORA are supported".into()));
-        }
-        for (field, name) in [("use_dora", "DoRA"), ("use_rslora", "rank-stabilised LoRA")] {
-            if config.get(field).and_then(Json::as_bool) == Some(true) {
-                return Err(fault(format!("{name} is not supported yet")));
-            }
-        }
-        for field in ["rank_pattern", "alpha_pattern"] {
-            if config.get(field).and_then(Json::as_object).is_some_and(|map| !map.is_empty()) {
-                return Err(fault(format!("`{field}` is not supported yet")));
-            }
-        }
-        if config.get("bias").and_then(Json::as_str).is_some_and(|bias| bias != "none") {
-            return Err(fault("adapters with trained biases are not supported yet".into()));
-        }
-        if config.get("modules_to_save").is_some_and(|modules| !modules.is_null()) {
-            return Err(fault("adapters that hold whole modules (`modules_to_save`) are not supported yet".into()));
-        }
-        let rank = config.get("r").and_then(Json::as_u64).filter(|rank| *rank > 0);
-        let rank = rank.ok_or_else(|| fault("no rank `r`".into()))? as usize;
-        let alpha = config.get("lora_alpha").and_then(Json::as_f64).ok_or_else(|| fault("no `lora_alpha`".into()))?;
-        let targets: Vec<String> = match config.get("target_modules") {
-            Some(Json::Array(names)) => names.iter().filter_map(Json::as_str).map(String::from).collect(),
-            _ => return Err(fault("`target_modules` must be a list of names".into())),
-        };
-        let options = LoraOptions { rank, alpha, targets };
-        let mut adapter = Adapter { pairs: places(model, &options)?, options, base: String::new() };
-        adapter.base = config.get("base_model_name_or_path").and_then(Json::as_str).unwrap_or("").to_string();
-        let file = Checkpoint::open_file(&dir.join("adapter_model.safetensors"))?;
-        let mut values = Vec::new();
-        for (name, ty) in adapter.tensors() {
-            let stored = file.get(&name)?.ok_or_else(|| Error::MissingTensor {
-                path: dir.join("adapter_model.safetensors"),
+        let options = read_options(&config).map_err(|reason| Error::Config { path, reason })?;
+        let base = config.get("base_model_name_or_path").and_then(Json::as_str).unwrap_or("");
+        let mut adapter = Adapter::empty(model, base, &options)?;
+        let path = dir.join("adapter_model.safetensors");
+        let file = Checkpoint::open_file(&path)?;
+        let tensors = adapter.tensors();
+        for (name, ty) in &tensors {
+            let stored = file.get(name)?.ok_or_else(|| Error::MissingTensor {
+                path: path.clone(),
                 tensor: name.clone(),
                 parameter: name.clone(),
                 expected: ty.shape.to_vec(),
             })?;
             if stored.shape[..] != ty.shape[..] {
-                return Err(Error::Tensor {
-                    path: dir.join("adapter_model.safetensors"),
-                    tensor: name,
-                    expected: format!("{:?}", ty.shape),
-                    found: format!("{:?}", stored.shape),
-                });
+                let (expected, found) = (format!("{:?}", ty.shape), format!("{:?}", stored.shape));
+                return Err(Error::Tensor { path, tensor: name.clone(), expected, found });
             }
-            values.push(stored.floats(&name)?);
+            adapter.values.push(stored.floats(name)?);
         }
-        adapter.set_values(values);
+        if let Some(tensor) = file.names().find(|name| !tensors.iter().any(|(known, _)| known == name)) {
+            return Err(Error::UnusedTensor { path: path.clone(), tensor: tensor.to_string() });
+        }
         Ok(adapter)
     }
 }
@@ -239,10 +243,38 @@ fn read_config(dir: &Path) -> Result<Json> {
     serde_json::from_str(&text).map_err(|e| Error::Config { path, reason: format!("not valid JSON: {e}") })
 }
 
+/// A list of names in a configuration.
+pub(crate) fn names(config: &Json, field: &str) -> std::result::Result<Vec<String>, String> {
+    match config.get(field) {
+        Some(Json::Array(names)) => Ok(names.iter().filter_map(Json::as_str).map(String::from).collect()),
+        _ => Err(format!("`{field}` must be a list of names")),
+    }
+}
+
+/// What PEFT's configuration says, or why it can't be followed.
+fn read_options(config: &Json) -> std::result::Result<AdapterOptions, String> {
+    if config.get("modules_to_save").is_some_and(|modules| !modules.is_null()) {
+        return Err("adapters that hold whole modules (`modules_to_save`) are not supported yet".into());
+    }
+    match config.get("peft_type").and_then(Json::as_str) {
+        Some("LORA") => LoraOptions::read(config).map(AdapterOptions::Lora),
+        Some("IA3") => Ia3Options::read(config).map(AdapterOptions::Ia3),
+        other => {
+            let found = other.unwrap_or("none");
+            Err(format!("adapters with peft_type {found} are not supported yet: LORA and IA3 are"))
+        }
+    }
+}
+
 /// Every matrix that the options want, without values.
-fn places(model: &Model, options: &LoraOptions) -> Result<Vec<Pair>> {
-    let mut pairs = Vec::new();
+fn places(model: &Model, options: &AdapterOptions) -> Result<Vec<Place>> {
+    let mut places: Vec<Place> = Vec::new();
     let mut known = Vec::new();
+    let bias = |module: &str| {
+        let name = format!("{module}.bias");
+        let mut pieces = model.pieces.iter().enumerate().flat_map(|(i, pieces)| pieces.iter().map(move |p| (i, p)));
+        pieces.find(|(_, piece)| piece.tensor == name).map(|(param, piece)| (param, piece.clone()))
+    };
     for (param, pieces) in model.pieces.iter().enumerate() {
         for piece in pieces {
             let Some(module) = piece.tensor.strip_suffix(".weight") else { continue };
@@ -250,71 +282,55 @@ fn places(model: &Model, options: &LoraOptions) -> Result<Vec<Pair>> {
                 continue;
             }
             known.push(module.rsplit('.').next().unwrap_or(module).to_string());
-            if options.wants(module) {
+            if options.targets().iter().any(|target| means(target, module)) {
                 let mut shape = [piece.shape[0], piece.shape[1]];
                 if piece.transposed {
                     shape.reverse();
                 }
-                let (module, piece) = (module.to_string(), piece.clone());
-                pairs.push(Pair { module, param, piece, shape, a: Vec::new(), b: Vec::new() });
+                let bias = bias(module);
+                places.push(Place { module: module.to_string(), param, piece: piece.clone(), shape, bias });
             }
         }
     }
-    let missing = options.targets.iter().find(|target| {
-        !pairs
-            .iter()
-            .any(|pair| LoraOptions { targets: vec![(*target).clone()], ..options.clone() }.wants(&pair.module))
-    });
+    let missing = options.targets().iter().find(|target| !places.iter().any(|place| means(target, &place.module)));
     if let Some(target) = missing {
         known.sort();
         known.dedup();
         return Err(Error::Input(format!("no module `{target}` to adapt: the model has {}", known.join(", "))));
     }
-    Ok(pairs)
-}
-
-/// A forward graph whose first inputs are A and B of every pair; then come its own.
-pub(crate) fn adapted(forward: &Graph, adapter: &Adapter) -> ir::Result<Graph> {
-    let mut b = Builder::new();
-    let pairs: Vec<Value> = adapter.tensors().into_iter().map(|(_, ty)| b.graph.input(ty)).collect();
-    let mut inputs: Vec<Value> = forward.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
-    for (pair, ab) in adapter.pairs.iter().zip(pairs.chunks_exact(2)) {
-        let whole = b.ty(inputs[pair.param]);
-        let update = b.matmul(ab[1], ab[0])?;
-        let update = b.scale(update, adapter.options.scale())?;
-        let update = b.cast(update, whole.dtype)?;
-        let (mut low, mut high) = ([0; 2], [0; 2]);
-        let dim = pair.piece.dim;
-        low[dim] = pair.piece.start as i64;
-        high[dim] = (whole.shape[dim] - pair.piece.start - pair.shape[dim]) as i64;
-        let zero = b.scalar(whole.dtype, 0.0)?;
-        let update = b.pad(update, zero, &low, &high, &[0, 0])?;
-        inputs[pair.param] = b.add(inputs[pair.param], update)?;
-    }
-    let outs = b.inline(forward, &inputs)?;
-    Ok(b.finish(&outs))
+    Ok(places)
 }
 
 impl Model {
-    /// The model with an adapter's updates added to its weights.
+    /// The model with an adapter merged into its weights.
     pub fn merge(&mut self, adapter: &Adapter) {
-        let rank = adapter.options.rank;
-        for pair in &adapter.pairs {
-            let shape = self.params[pair.param].ty.shape.to_vec();
-            let mut values = from_bytes(&self.weights[pair.param], self.dtype);
-            let [out, inner] = pair.shape;
+        for (place, values) in adapter.places.iter().zip(adapter.values.chunks(adapter.tensors_per_place())) {
+            let width = self.params[place.param].ty.shape[1];
+            let mut weights = from_bytes(&self.weights[place.param], self.dtype);
+            let change: Box<dyn Fn(usize, usize, f64) -> f64> = match &adapter.options {
+                AdapterOptions::Lora(options) => Box::new(options.merged(place.shape, values)),
+                AdapterOptions::Ia3(options) => Box::new(options.merged(&place.module, values)),
+            };
+            let [out, inner] = place.shape;
             for o in 0..out {
                 for i in 0..inner {
-                    let products =
-                        (0..rank).map(|r| f64::from(pair.b[o * rank + r]) * f64::from(pair.a[r * inner + i]));
-                    let update = adapter.options.scale() * products.sum::<f64>();
                     let mut at = [o, i];
-                    at[pair.piece.dim] += pair.piece.start;
-                    let place = &mut values[at[0] * shape[1] + at[1]];
-                    *place = (f64::from(*place) + update) as f32;
+                    at[place.piece.dim] += place.piece.start;
+                    let weight = &mut weights[at[0] * width + at[1]];
+                    *weight = change(o, i, f64::from(*weight)) as f32;
                 }
             }
-            self.weights[pair.param] = to_bytes(&values, self.dtype);
+            self.weights[place.param] = to_bytes(&weights, self.dtype);
+            // What multiplies a projection's results multiplies its bias too.
+            if let (AdapterOptions::Ia3(options), Some((param, piece))) = (&adapter.options, &place.bias)
+                && !options.is_feedforward(&place.module)
+            {
+                let mut biases = from_bytes(&self.weights[*param], self.dtype);
+                for (bias, factor) in biases[piece.start..].iter_mut().zip(&values[0]) {
+                    *bias *= factor;
+                }
+                self.weights[*param] = to_bytes(&biases, self.dtype);
+            }
         }
     }
 
@@ -322,8 +338,8 @@ impl Model {
     pub fn evaluate_adapted(&self, adapter: &Adapter, ids: &[Vec<i32>], backend: &dyn Backend) -> Result<NamedTensor> {
         let steps = self.check_ids(ids)?;
         let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
-        let graph = adapted(&lowered.graph, adapter)?;
-        let values = adapter.values().iter().map(|v| to_bytes(v, DType::F32)).collect::<Vec<_>>();
+        let graph = adapted(&lowered.graph, false, adapter, false)?;
+        let values = adapter.values.iter().map(|v| to_bytes(v, DType::F32)).collect::<Vec<_>>();
         let fixed = upload(backend, &[&values[..], &self.weights].concat())?;
         let mut session = Session::new(&graph, backend, &fixed)?;
         session.write_ints(fixed.len(), ids.iter().flatten().copied())?;
@@ -338,14 +354,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read_as_written() {
-        let options = LoraOptions::parse("rank=4,alpha=32,targets=q,v_proj").expect("valid");
-        assert_eq!(options, LoraOptions { rank: 4, alpha: 32.0, targets: vec!["q".into(), "v_proj".into()] });
-        assert_eq!(options.to_string(), "rank=4,alpha=32,targets=q,v_proj");
-        assert!(options.wants("model.layers.0.self_attn.q_proj") && options.wants("x.v_proj"));
-        assert!(!options.wants("x.k_proj") && !options.wants("x.qkv_proj"));
-        for wrong in ["rank=0", "rank=x", "alpha=y", "depth=3", "q"] {
-            assert!(LoraOptions::parse(wrong).is_err(), "{wrong}");
+    fn targets_mean_the_end_of_a_name() {
+        let cases = [
+            ("q", "model.layers.0.self_attn.q_proj", true),
+            ("q_proj", "model.layers.0.self_attn.q_proj", true),
+            ("mlp.c_proj", "transformer.h.0.mlp.c_proj", true),
+            ("mlp.c_proj", "transformer.h.0.attn.c_proj", false),
+            ("k", "model.layers.0.self_attn.q_proj", false),
+            ("proj", "model.layers.0.self_attn.q_proj", false),
+        ];
+        for (target, module, wanted) in cases {
+            assert_eq!(means(target, module), wanted, "{target} {module}");
         }
+        let modules = ["h.0.mlp.c_proj", "h.1.mlp.c_proj", "x.q_proj"];
+        assert_eq!(full_names(&["mlp.c_proj".into(), "q".into()], &modules), ["mlp.c_proj", "q_proj"]);
     }
 }

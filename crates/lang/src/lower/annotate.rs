@@ -1,8 +1,9 @@
 //! What annotations do to a result (§7): precision, adapters, hooks, gradients, probes, asserts, fusion, traces.
 
-use super::frame::Frame;
+use super::adapter::Declared;
+use super::frame::{Entry, Frame};
 use super::graph::Operand;
-use super::hooks::{Shown, capture};
+use super::hooks::{Layer, Observation, Shown, capture};
 use super::notes::{Notes, find};
 use super::{Fusion, Lowerer, Result, fail, misfit, unsupported};
 use crate::ast::{Annotation, Flow, StepKind};
@@ -60,6 +61,9 @@ impl Lowerer<'_> {
             }
             value = self.hooked(note, name, value)?;
         }
+        for note in notes.iter().filter(|note| note.name.name == "probe" && self.options.probes) {
+            value = self.tapped(note, name, value, frame)?;
+        }
         if let Some(note) = find(notes, "gradient") {
             value = self.gradient(note, value, frame)?;
         }
@@ -85,18 +89,64 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    fn probed(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<()> {
+    /// What a probe captures, and how it goes by outside.
+    fn probe(note: &Annotation, name: &str, frame: &Frame) -> Result<(String, Shown)> {
         let what = note.word("capture").unwrap_or_else(|| "stats".to_string());
         let frequency = match note.argument("frequency") {
             Some(expr) => frame.size(expr)?.max(1),
             None => 1,
         };
+        let name = note.word("name").unwrap_or_else(|| name.to_string());
+        Ok((what.clone(), Shown::Probe { name, capture: what, frequency }))
+    }
+
+    /// A tensor whose gradient is probed, plus an input that is zero: the gradient of that input is the tensor's.
+    fn tapped(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<Value> {
+        let (what, shown) = Self::probe(note, name, frame)?;
+        if !what.starts_with("grad_") {
+            return Ok(value);
+        }
+        let Some(owner) = frame.path.clone() else {
+            return unsupported(note.span, "a probe of gradients inside a module that is called with its weights");
+        };
+        if self.in_backward {
+            return unsupported(note.span, "a probe of gradients in a backward graph, where a plain one shows them,");
+        }
+        let ty = self.b.graph.ty(value).clone();
+        if !ty.dtype.is_float() {
+            return fail(
+                Code::E015,
+                note.span,
+                format!("`{name}` has no gradient"),
+                format!("its elements are {}", ty.dtype),
+            );
+        }
+        let entry = format!("{name}.gradient");
+        if self.adapters.is_none() {
+            let site = self.site("", name);
+            let layer = match site.layer {
+                Some(Layer::Number(layer)) => Some(layer),
+                _ => None,
+            };
+            let tap = Observation { shown, path: site.path, layer, ty };
+            self.adapters_found.push(Declared { owner, params: Vec::new(), key: None, tap: Some((entry, tap)) });
+            return Ok(value);
+        }
+        let Some(Entry::Tensor(tap)) = frame.entries.get(&entry) else { return Ok(value) };
+        self.changed += 1;
+        self.b.add(value, *tap).map_err(|e| misfit(&e, note.span, "@probe"))
+    }
+
+    fn probed(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<()> {
+        let (what, shown) = Self::probe(note, name, frame)?;
+        if what.starts_with("grad_") {
+            return Ok(());
+        }
         let captured = capture(&mut self.b, value, &what).map_err(|e| misfit(&e, note.span, "@probe"))?;
         let Some(captured) = captured else {
             return unsupported(note.span, format!("capturing `{what}`"));
         };
-        let probe = note.word("name").unwrap_or_else(|| name.to_string());
-        self.show(Shown::Probe { name: probe, capture: what, frequency }, name, captured);
+        self.show(shown, name, captured);
         Ok(())
     }
 

@@ -76,7 +76,7 @@ impl Lowerer<'_> {
             let table = RopeTable::of(&constant.value, &frame)?;
             frame.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
         }
-        self.declare_adapters(prefix, &mut frame);
+        self.declare_adapters(prefix, &mut frame, traits.stacked)?;
         self.depth -= 1;
         Ok(Instance { item: view.item, given: frame.constants, entries: frame.entries, path: prefix.to_string() })
     }

@@ -14,6 +14,7 @@ mod backward;
 mod call;
 mod checkpoint;
 mod declare;
+mod dropout;
 mod frame;
 mod graph;
 mod hooks;
@@ -29,7 +30,7 @@ use crate::resolve::{ItemRef, ModuleView, Program};
 use crate::span::Span;
 use checkpoint::Region;
 use frame::Frame;
-use ir::{Builder, DType, Graph, Loc, Type, Value};
+use ir::{Build, Builder, DType, Graph, Loc, Type, Value};
 use rope_table::RopeTable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub struct Options {
     pub probes: bool,
     /// Asserts become outputs.
     pub asserts: bool,
+    /// Lower for training: adapters leave out what their `dropout` says.
+    pub training: bool,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             hooks: Hooks::new(),
             probes: false,
             asserts: false,
+            training: false,
         }
     }
 }
@@ -136,6 +140,10 @@ pub struct Lowered {
     pub caches: Vec<Type>,
     /// Outputs for onlookers, behind all others.
     pub observed: Vec<Observation>,
+    /// Probes of gradients: inputs behind all others that are to be zero, and whose gradients are the tensors'.
+    pub tapped: Vec<Observation>,
+    /// Whether the very last input is a key of what is random, `u32[2]`, which every run should change.
+    pub keyed: bool,
     /// Points of `@hook` that the graph has.
     pub points: Vec<String>,
     /// Lines of `@trace`, in the order of the graph.
@@ -146,6 +154,7 @@ pub struct Lowered {
     pub profiled: Vec<String>,
 }
 
+pub use dropout::dropout;
 pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
 
@@ -214,6 +223,9 @@ struct Lowerer<'a> {
     /// Adapters to declare, and adapters met before they were declared.
     adapters: Option<Vec<adapter::Declared>>,
     adapters_found: Vec<adapter::Declared>,
+    /// Inputs that go behind all others.
+    taps: hooks::Seen,
+    key: Option<Value>,
 }
 
 impl<'a> Lowerer<'a> {
@@ -243,6 +255,8 @@ impl<'a> Lowerer<'a> {
             profiled: Vec::new(),
             adapters: None,
             adapters_found: Vec::new(),
+            taps: Vec::new(),
+            key: None,
         }
     }
 }
@@ -266,9 +280,15 @@ impl Lowerer<'_> {
         let (observed, values): (Vec<_>, Vec<_>) = std::mem::take(&mut self.observed).into_iter().unzip();
         outputs.extend(values);
         self.unknown_point(view.decl.name.span)?;
-        let builder = std::mem::take(&mut self.b);
+        let graph = std::mem::take(&mut self.b).finish(&outputs);
+        let (tapped, taps): (Vec<_>, Vec<_>) = std::mem::take(&mut self.taps).into_iter().unzip();
+        let keyed = self.key.is_some();
+        let last: Vec<Value> = taps.into_iter().chain(self.key.take()).collect();
+        let at = view.decl.name.span;
         Ok(Lowered {
-            graph: builder.finish(&outputs),
+            graph: with_last(graph, &last).map_err(|e| misfit(&e, at, &view.decl.name.name))?,
+            tapped,
+            keyed,
             params: std::mem::take(&mut self.params),
             tied: std::mem::take(&mut self.tied),
             inputs: names,
@@ -300,6 +320,21 @@ impl Lowerer<'_> {
         }
         Ok(())
     }
+}
+
+/// The graph with some of its inputs behind the others.
+fn with_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
+    if last.is_empty() {
+        return Ok(graph);
+    }
+    let others = graph.inputs().iter().copied().filter(|input| !last.contains(input));
+    let order: Vec<Value> = others.chain(last.iter().copied()).collect();
+    let mut b = Builder::new();
+    let made: BTreeMap<Value, Value> =
+        order.iter().map(|input| (*input, b.graph.input(graph.ty(*input).clone()))).collect();
+    let args: Vec<Value> = graph.inputs().iter().map(|input| made[input]).collect();
+    let outputs = b.inline(&graph, &args)?;
+    Ok(b.finish(&outputs))
 }
 
 /// A finding as a failure.

@@ -15,6 +15,15 @@ pub(crate) fn module_files() -> Vec<PathBuf> {
     files
 }
 
+/// Files that fuzzing kept.
+pub(crate) fn kept_files() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|e| e == "module"));
+    files.sort();
+    files
+}
+
 /// The tree's debug text without its spans, which print as `@3..7`.
 pub(crate) fn tree_without_spans(text: &str) -> String {
     let tree = format!("{:#?}", lang::parser::parse(FileId::default(), text).file);

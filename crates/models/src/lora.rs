@@ -1,0 +1,144 @@
+//! LoRA: `W + α/r · B·A`.
+
+use crate::adapter::names;
+use crate::error::{Error, Result};
+use crate::random::Random;
+use ir::{Build, Builder, Value};
+use serde_json::Value as Json;
+
+/// What may be chosen about a low-rank adapter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoraOptions {
+    /// Rank of the update.
+    pub rank: usize,
+    /// The update is multiplied by `alpha / rank`.
+    pub alpha: f64,
+    /// The share of a projection's inputs that the update does not see in a step of training.
+    pub dropout: f64,
+    /// Modules by the last part of their name, with or without `_proj`: `q`, `v_proj`.
+    pub targets: Vec<String>,
+}
+
+impl LoraOptions {
+    /// Reads `rank=8,alpha=16,dropout=0.1,targets=q,v`.
+    pub fn parse(text: &str) -> Result<LoraOptions> {
+        let fault = |what: String| Error::Input(format!("{what}: write it as rank=8,alpha=16,dropout=0.1,targets=q,v"));
+        let mut options = LoraOptions { rank: 8, alpha: 16.0, dropout: 0.0, targets: Vec::new() };
+        let mut in_targets = false;
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            match word.split_once('=') {
+                None if in_targets => options.targets.push(word.to_string()),
+                Some(("rank", value)) => {
+                    let rank = value.parse().ok().filter(|rank| *rank > 0);
+                    options.rank = rank.ok_or_else(|| fault(format!("the rank `{value}` is not a positive number")))?;
+                }
+                Some(("alpha", value)) => {
+                    let alpha = value.parse().ok().filter(|alpha: &f64| alpha.is_finite());
+                    options.alpha = alpha.ok_or_else(|| fault(format!("alpha `{value}` is not a number")))?;
+                }
+                Some(("dropout", value)) => {
+                    let share = value.parse().ok().filter(|share| (0.0..1.0).contains(share));
+                    options.dropout =
+                        share.ok_or_else(|| fault(format!("the dropout `{value}` is not from 0 to below 1")))?;
+                }
+                Some(("targets", value)) => options.targets.push(value.to_string()),
+                _ => return Err(fault(format!("`{word}` means nothing to an adapter"))),
+            }
+            in_targets = word.starts_with("targets=") || in_targets && !word.contains('=');
+        }
+        if options.targets.is_empty() {
+            options.targets = vec!["q".into(), "v".into()];
+        }
+        Ok(options)
+    }
+
+    /// What PEFT's configuration says.
+    pub(crate) fn read(config: &Json) -> std::result::Result<LoraOptions, String> {
+        for (field, name) in [("use_dora", "DoRA"), ("use_rslora", "rank-stabilised LoRA")] {
+            if config.get(field).and_then(Json::as_bool) == Some(true) {
+                return Err(format!("{name} is not supported yet"));
+            }
+        }
+        for field in ["rank_pattern", "alpha_pattern"] {
+            if config.get(field).and_then(Json::as_object).is_some_and(|map| !map.is_empty()) {
+                return Err(format!("`{field}` is not supported yet"));
+            }
+        }
+        if config.get("bias").and_then(Json::as_str).is_some_and(|bias| bias != "none") {
+            return Err("adapters with trained biases are not supported yet".into());
+        }
+        let rank = config.get("r").and_then(Json::as_u64).filter(|rank| *rank > 0).ok_or("no rank `r`")?;
+        let alpha = config.get("lora_alpha").and_then(Json::as_f64).ok_or("no `lora_alpha`")?;
+        let dropout = config.get("lora_dropout").and_then(Json::as_f64).unwrap_or(0.0);
+        if !(0.0..1.0).contains(&dropout) {
+            return Err(format!("`lora_dropout` is {dropout}, which is not from 0 to below 1"));
+        }
+        Ok(LoraOptions { rank: rank as usize, alpha, dropout, targets: names(config, "target_modules")? })
+    }
+
+    pub(crate) fn scale(&self) -> f64 {
+        self.alpha / self.rank as f64
+    }
+
+    /// A and B before training: B is zero.
+    pub(crate) fn fresh(&self, [out, inner]: [usize; 2], random: &mut Random) -> [Vec<f32>; 2] {
+        let bound = 1.0 / (inner as f64).sqrt();
+        let a = (0..self.rank * inner).map(|_| (bound * (2.0 * random.unit() - 1.0)) as f32).collect();
+        [a, vec![0.0; out * self.rank]]
+    }
+
+    /// A weight at (out, in) with the update added.
+    pub(crate) fn merged<'a>(
+        &self,
+        [_, inner]: [usize; 2],
+        values: &'a [Vec<f32>],
+    ) -> impl Fn(usize, usize, f64) -> f64 + use<'a> {
+        let (rank, scale) = (self.rank, self.scale());
+        move |o, i, weight| {
+            let (a, b) = (&values[0], &values[1]);
+            let products = (0..rank).map(|r| f64::from(b[o * rank + r]) * f64::from(a[r * inner + i]));
+            weight + scale * products.sum::<f64>()
+        }
+    }
+
+    /// What is added to a projection of `x` `[.., in]`: `[.., out]`.
+    pub(crate) fn beside(&self, b: &mut Builder, x: Value, ab: &[Value]) -> ir::Result<Value> {
+        let dtype = b.ty(x).dtype;
+        let rank = b.ty(x).rank();
+        let mut y = x;
+        for &matrix in ab {
+            let matrix = b.cast(matrix, dtype)?;
+            y = b.one(ir::ops::Dot::last_axes(dtype, rank, 2).into(), &[y, matrix])?;
+        }
+        b.scale(y, self.scale())
+    }
+}
+
+impl std::fmt::Display for LoraOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "rank={},alpha={},", self.rank, self.alpha)?;
+        if self.dropout != 0.0 {
+            write!(f, "dropout={},", self.dropout)?;
+        }
+        write!(f, "targets={}", self.targets.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_read_as_written() {
+        let options = LoraOptions::parse("rank=4,alpha=32,targets=q,v_proj").expect("valid");
+        let targets = vec!["q".into(), "v_proj".into()];
+        assert_eq!(options, LoraOptions { rank: 4, alpha: 32.0, dropout: 0.0, targets });
+        assert_eq!(options.to_string(), "rank=4,alpha=32,targets=q,v_proj");
+        let dropped = LoraOptions::parse("targets=q,dropout=0.25").expect("valid");
+        assert_eq!((dropped.dropout, dropped.targets.len()), (0.25, 1));
+        assert_eq!(LoraOptions::parse(&dropped.to_string()).expect("valid"), dropped);
+        for wrong in ["rank=0", "rank=x", "alpha=y", "depth=3", "q", "dropout=1", "dropout=-0.1", "dropout=x"] {
+            assert!(LoraOptions::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
