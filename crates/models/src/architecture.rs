@@ -2,12 +2,13 @@
 
 use crate::config::{Config, constant};
 use crate::error::{Error, Result};
+use crate::mapping::Sources;
 use ir::{DType, Type};
 use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, SectionKind, WeightMapping};
 use lang::consteval::Value;
 use lang::diagnostic::{Style, render_all};
 use lang::library::{WithLibrary, models};
-use lang::lower::{Lowered, Options, lower};
+use lang::lower::{Lowered, Options, Parameter, lower};
 use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
 use serde_json::Value as Json;
 use std::collections::BTreeMap;
@@ -134,6 +135,11 @@ impl Architecture {
         let ids = Type::new(DType::I32, &[batch, steps]);
         lower(&self.program, self.item, &self.given, &[ids], options)
             .map_err(|found| Error::Language(render_all(&self.program.sources, &[*found], Style::Plain)))
+    }
+
+    /// The tensors of a checkpoint that each parameter is made of, in order.
+    pub fn sources(&self, params: &[Parameter]) -> Result<Vec<Sources>> {
+        crate::mapping::sources(self, params)
     }
 
     /// The model's weight mapping.

@@ -30,7 +30,7 @@ pub use architecture::Architecture;
 pub use checkpoint::Checkpoint;
 pub use disk::load_program;
 pub use error::{Error, Result};
-pub use evaluate::{Evaluation, NamedTensor};
+pub use evaluate::{Evaluation, NamedTensor, Probed};
 pub use export::{write_file, write_tensors};
 pub use generate::Generation;
 pub use ia3::Ia3Options;

@@ -173,6 +173,7 @@ fn timings_name_the_kernels_and_change_no_bits() {
     assert_eq!(a.loss.to_bits(), b.loss.to_bits());
     assert!(timings.iter().any(|t| t.label.starts_with("matmul") && t.calls >= 2), "{timings:?}");
     assert!(timings.windows(2).all(|pair| pair[0].time >= pair[1].time));
+    assert!(timings.iter().all(|t| t.steps.iter().map(|(_, time)| *time).sum::<std::time::Duration>() == t.time));
     assert_eq!(plain.state().expect("read"), timed.state().expect("read"));
 }
 
