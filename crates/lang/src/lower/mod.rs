@@ -269,7 +269,13 @@ impl Lowerer<'_> {
         let instance = self.declare(view, &frame, "", &declare::Traits::default())?;
         let values: Vec<Value> = inputs.iter().map(|ty| self.b.graph.input(ty.clone())).collect();
         let names = view.forward.inputs.iter();
-        let names: Vec<String> = names.map(|t| frame::io_name(t, "in")).collect();
+        let mut names: Vec<String> = names.map(|t| frame::io_name(t, "in")).collect();
+        let mut results: Vec<String> = view.forward.outputs.iter().map(|t| frame::io_name(t, "out")).collect();
+        // A residual pattern takes and gives one tensor without saying so.
+        if view.pattern.is_some() && view.forward.graph.is_none() && names.is_empty() {
+            names.push("in".to_string());
+            results.push("out".to_string());
+        }
         if self.options.decode.is_some() {
             self.position = Some(self.b.graph.input(Type::new(DType::I32, &[])));
         }
@@ -292,7 +298,7 @@ impl Lowerer<'_> {
             params: std::mem::take(&mut self.params),
             tied: std::mem::take(&mut self.tied),
             inputs: names,
-            outputs: view.forward.outputs.iter().map(|t| frame::io_name(t, "out")).collect(),
+            outputs: results,
             caches,
             observed,
             points: std::mem::take(&mut self.points).into_iter().collect(),

@@ -15,13 +15,18 @@ pub(crate) fn module_files() -> Vec<PathBuf> {
     files
 }
 
-/// Files that fuzzing kept.
-pub(crate) fn kept_files() -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|path| path.extension().is_some_and(|e| e == "module"));
-    files.sort();
-    files
+/// The line in front of each text of `kept.txt`.
+pub(crate) const CASE: &str = "#@ case\n";
+
+/// Where the texts that fuzzing kept are.
+pub(crate) fn kept_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept.txt")
+}
+
+/// Texts that fuzzing kept.
+pub(crate) fn kept() -> Vec<String> {
+    let all = std::fs::read_to_string(kept_path()).unwrap();
+    all.split(CASE).skip(1).map(String::from).collect()
 }
 
 /// The tree's debug text without its spans, which print as `@3..7`.
