@@ -45,7 +45,7 @@ const COMMANDS: &[Command] = &[
         name: "check",
         options: check::CHECK,
         run: check::check,
-        about: "loom check FILE.. [--json]: every mistake in .module files",
+        about: "loom check FILE.. [--json] [--lock]: every mistake in .module files; with --lock, writes module.lock",
     },
     Command {
         name: "fmt",

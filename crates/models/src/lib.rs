@@ -28,7 +28,7 @@ pub mod train;
 pub use adapter::{Adapter, AdapterOptions};
 pub use architecture::Architecture;
 pub use checkpoint::Checkpoint;
-pub use disk::load_program;
+pub use disk::{load_program, write_lock};
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, NamedTensor, Probed};
 pub use export::{write_file, write_tensors};
