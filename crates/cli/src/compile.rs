@@ -313,6 +313,9 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     for line in &lowered.trace {
         println!("  trace        {line}");
     }
+    for line in &lowered.ignored {
+        println!("  no effect    {line}");
+    }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
         let (_, notes) =
             compiler::explain(&lowered.graph, &cpu, &compiler::Options::default()).map_err(|e| Usage(e.to_string()))?;

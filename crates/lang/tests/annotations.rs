@@ -298,6 +298,7 @@ fn gradients_are_probed_by_inputs_that_are_zero() {
         name: name.to_string(),
         capture: capture.to_string(),
         frequency,
+        conditional: false,
     };
     assert_eq!(shown, [("a", probe("a", "grad_full", 1)), ("b", probe("b", "grad_stats", 10))]);
     assert_eq!((looked.graph.inputs().len(), looked.graph.outputs().len(), looked.params.len()), (4, 1, 1));
@@ -368,4 +369,46 @@ fn a_scan_has_one_tap_for_all_layers() {
     assert_eq!((unrolled.tapped.len(), scanned.tapped.len()), (2, 1));
     assert_eq!(scanned.tapped[0].ty.shape[..], [2, 3, 4]);
     assert_eq!((unrolled.tapped[1].layer, unrolled.tapped[1].path.as_str()), (Some(1), "layers[1].out"));
+}
+
+#[test]
+fn what_a_declaration_says_holds_for_all_of_it() {
+    let found = lowered("Followed", &Options::default());
+    assert_eq!(found.profiled, ["whole"]);
+    assert!(found.graph.nodes().iter().any(|n| n.loc.to_string().starts_with("[whole] ")));
+    assert_eq!(found.trace.len(), 3);
+    assert!(found.trace[0].contains("f32[3,4]"), "{:?}", found.trace);
+    // The recipe: products in bf16, results in fp32.
+    let text = found.graph.to_string();
+    assert!(text.contains("bf16[3,4]") && found.graph.output_types()[0].dtype == DType::F32, "{text}");
+    // What only another machine could do is said, once.
+    assert_eq!(found.ignored.len(), 2, "{:?}", found.ignored);
+    assert!(found.ignored[0].contains("@memory(offload)") && found.ignored[1].contains("@kernel(\"fast\")"));
+}
+
+/// A condition in quotes becomes an output just before its probe.
+#[test]
+fn probes_may_have_conditions() {
+    let watched = lowered("Followed", &Options { probes: true, ..Options::default() });
+    let shown: Vec<&Shown> = watched.observed.iter().map(|o| &o.shown).collect();
+    let probe = |name: &str, conditional| Shown::Probe {
+        name: name.to_string(),
+        capture: "stats".to_string(),
+        frequency: 1,
+        conditional,
+    };
+    // One condition is computed, one is known to hold, and one never does.
+    assert_eq!(shown, [&Shown::Condition, &probe("wild", true), &probe("always", false)]);
+    let holds = |x: f32| -> f64 {
+        let mut given = samples(&watched.graph.input_types());
+        let last = given.len() - 1;
+        given[last] = Literal::from_fn(given[last].ty().clone(), |_| Scalar::from_f64(DType::F32, x.into()));
+        interp::run(&watched.graph, &given).expect("runs")[1].scalars().next().expect("a truth").to_f64()
+    };
+    assert_eq!((holds(0.5), holds(f32::NAN)), (0.0, 1.0));
+    let wrong = load(&TEXT.replace("has_nan_or_inf(a)", "has_nan_or_inf("));
+    let item = wrong.export(0, "Followed").expect("there");
+    let options = Options { probes: true, ..Options::default() };
+    let found = lower(&wrong, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &options);
+    assert_eq!(found.expect_err("half a condition").code, lang::Code::E008);
 }

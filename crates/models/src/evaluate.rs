@@ -120,8 +120,15 @@ impl Model {
         session.run()?;
         let shown = lowered.observed.iter().chain(&lowered.tapped[..taps]).enumerate();
         let mut found = Vec::new();
+        let mut holds = true;
         for (output, observation) in shown {
-            if let Shown::Probe { name, capture, .. } = &observation.shown {
+            if observation.shown == Shown::Condition {
+                holds = session.read(output)?.1.first().is_some_and(|byte| *byte != 0);
+            }
+            if let Shown::Probe { name, capture, conditional, .. } = &observation.shown {
+                if *conditional && !holds {
+                    continue;
+                }
                 let (ty, bytes) = session.read(output)?;
                 let value = NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes };
                 let (path, capture) = (observation.path.clone(), capture.clone());

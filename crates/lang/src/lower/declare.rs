@@ -88,6 +88,7 @@ impl Lowerer<'_> {
             return Ok(Entry::Absent);
         }
         let notes: Vec<&Annotation> = entry.annotations.iter().collect();
+        self.unheeded(&notes);
         let declared = self.declare_type(&entry.ty, frame, path, &traits.with(&notes, frame)?, &notes)?;
         match (declared, find(&notes, "gradient")) {
             (Entry::Tensor(value), Some(note)) => self.gradient(note, value, frame).map(Entry::Tensor),

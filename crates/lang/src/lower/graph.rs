@@ -72,11 +72,14 @@ impl Lowerer<'_> {
         self.enter(at)?;
         (frame.lists, frame.item) = (Lists::of(view), Some(view.item));
         self.bind_inputs(view, &mut frame, &inputs, at)?;
+        let outer = (self.compute, self.output, self.profile.clone(), self.trace_level.clone());
+        self.declared(view)?;
         let outputs = if self.options.written_backward && self.options.decode.is_none() && view.backward.is_some() {
             self.with_written_backward(view, &frame, &inputs, at)
         } else {
             self.run_body(view, &mut frame)
         };
+        (self.compute, self.output, self.profile, self.trace_level) = outer;
         self.depth -= 1;
         outputs
     }
@@ -230,7 +233,8 @@ impl Lowerer<'_> {
         };
         (self.compute, self.profile) = outer;
         let mut operands = results?;
-        if let Some(dtype) = output.or_else(|| compute.and(self.dtype_of(source.as_ref()))) {
+        let own = output.or_else(|| compute.and(self.dtype_of(source.as_ref())));
+        if let Some(dtype) = own.or(self.output) {
             for operand in &mut operands {
                 if let Operand::Tensor(value) = operand
                     && self.b.graph.ty(*value).dtype.is_float()

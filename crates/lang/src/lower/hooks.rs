@@ -106,7 +106,11 @@ pub enum Shown {
         capture: String,
         /// Look at every so many runs.
         frequency: usize,
+        /// Look only where the [`Shown::Condition`] just before it is true.
+        conditional: bool,
     },
+    /// Whether the condition of the probe behind it holds.
+    Condition,
     /// Whether an `@assert` holds.
     Assert {
         /// What to say when it doesn't.

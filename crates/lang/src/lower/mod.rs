@@ -152,6 +152,8 @@ pub struct Lowered {
     pub fusions: Vec<Fusion>,
     /// Names of `@profile`; what they cover has `[name]` in front of its place.
     pub profiled: Vec<String>,
+    /// Annotations that have no effect on the machine at hand, each with its place and why.
+    pub ignored: Vec<String>,
 }
 
 pub use dropout::dropout;
@@ -209,6 +211,10 @@ struct Lowerer<'a> {
     layer: Option<Layer>,
     /// Primitives compute in this dtype.
     compute: Option<DType>,
+    /// Results of statements get this dtype.
+    output: Option<DType>,
+    /// Statements are traced at this level.
+    trace_level: Option<String>,
     /// The statement at hand belongs to this profile.
     profile: Option<String>,
     /// Inside a written backward graph.
@@ -220,6 +226,7 @@ struct Lowerer<'a> {
     trace: Vec<String>,
     fusions: Vec<Fusion>,
     profiled: Vec<String>,
+    ignored: Vec<String>,
     /// Adapters to declare, and adapters met before they were declared.
     adapters: Option<Vec<adapter::Declared>>,
     adapters_found: Vec<adapter::Declared>,
@@ -245,6 +252,8 @@ impl<'a> Lowerer<'a> {
             path: String::new(),
             layer: None,
             compute: None,
+            output: None,
+            trace_level: None,
             profile: None,
             in_backward: false,
             changed: 0,
@@ -253,6 +262,7 @@ impl<'a> Lowerer<'a> {
             trace: Vec::new(),
             fusions: Vec::new(),
             profiled: Vec::new(),
+            ignored: Vec::new(),
             adapters: None,
             adapters_found: Vec::new(),
             taps: Vec::new(),
@@ -305,6 +315,7 @@ impl Lowerer<'_> {
             trace: std::mem::take(&mut self.trace),
             fusions: std::mem::take(&mut self.fusions),
             profiled: std::mem::take(&mut self.profiled),
+            ignored: std::mem::take(&mut self.ignored),
         })
     }
 
