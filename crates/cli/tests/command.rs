@@ -110,6 +110,10 @@ fn checkpoints_inside_a_module_lower_the_planned_memory() {
     };
     let (kept, checkpointed) = (bytes("Kept"), bytes("Checkpointed"));
     assert!(checkpointed * 3 < kept * 2, "{checkpointed} of {kept} bytes");
+    for name in ["Listed", "Marked"] {
+        let bytes = bytes(name);
+        assert!(bytes * 10 < kept * 9, "{name}: {bytes} of {kept} bytes");
+    }
 }
 
 #[test]

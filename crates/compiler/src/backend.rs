@@ -5,6 +5,7 @@ use crate::{Error, Result};
 use ir::Type;
 use ir::ops::Composite;
 use std::any::Any;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,6 +56,21 @@ pub trait Executable: Send + Sync {
 
     /// Runs it: reads the inputs, writes the outputs, which are the caller's.
     fn run(&self, bindings: &mut Bindings) -> Result<()>;
+
+    /// Bytes of memory that a run needs beside its inputs and outputs, for [`Executable::run_in`].
+    fn arena_bytes(&self) -> usize {
+        0
+    }
+
+    /// Runs a range of the program's steps in memory of the caller's. Ranges that cover all steps in order, over the same
+    /// bindings and one arena, are a run. Allocates nothing.
+    ///
+    /// The arena has [`Executable::arena_bytes`] at least, from an address that is a multiple of [`crate::ALIGN`]. What it
+    /// holds before doesn't matter; what it holds afterwards means something to the next range alone.
+    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+        let _ = (bindings, arena, steps);
+        Err(Error::Backend("this backend runs in memory of its own; call `run`".into()))
+    }
 
     /// Runs it, and says how long each step took, those inside of loops too. A backend that can't tell gives no timings.
     fn run_timed(&self, bindings: &mut Bindings) -> Result<Vec<Timing>> {

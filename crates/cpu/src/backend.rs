@@ -1,5 +1,6 @@
 //! `Cpu`: the backend.
 
+use crate::arena::Arenas;
 use crate::codegen::{KernelCache, Target};
 use crate::gemm::Isa;
 use crate::library;
@@ -17,6 +18,7 @@ const CACHE: usize = 4096;
 /// The CPU: a thread pool and a cache of kernels.
 pub struct Cpu {
     pub(crate) pool: Arc<Pool>,
+    pub(crate) arenas: Arc<Arenas>,
     pub(crate) kernels: Option<KernelCache>,
     target: Option<Target>,
 }
@@ -29,7 +31,17 @@ impl Cpu {
 
     /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.
     pub fn with_target(threads: usize, target: Option<Target>) -> Cpu {
-        Cpu { pool: Arc::new(Pool::new(threads)), kernels: target.map(|t| KernelCache::new(t, CACHE)), target }
+        Cpu {
+            pool: Arc::new(Pool::new(threads)),
+            arenas: Arc::new(Arenas::new()),
+            kernels: target.map(|t| KernelCache::new(t, CACHE)),
+            target,
+        }
+    }
+
+    /// Bytes of memory that runs use beside inputs and outputs, or have used and will use again.
+    pub fn arena_bytes(&self) -> usize {
+        self.arenas.bytes()
     }
 
     /// The machine code of a kernel, for people who want to read it.
@@ -39,6 +51,11 @@ impl Cpu {
         })?;
         let code = cache.get(kernel).map_err(|e| compiler::Error::Backend(e.to_string()))?;
         Ok(code.bytes().to_vec())
+    }
+
+    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it.
+    pub fn load_bare(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(self, program, false)?))
     }
 
     /// The instruction set of kernels that are not generated.
@@ -79,11 +96,11 @@ impl Backend for Cpu {
     }
 
     fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, false)?))
+        Ok(Arc::new(Loaded::new(self, program, false)?.with_arena()?))
     }
 
     fn load_general(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, true)?))
+        Ok(Arc::new(Loaded::new(self, program, true)?.with_arena()?))
     }
 
     fn kernels(&self) -> usize {

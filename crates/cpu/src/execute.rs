@@ -23,7 +23,7 @@ struct Position {
 
 struct Frame<'a> {
     loaded: &'a Loaded,
-    arena: &'a Arena,
+    arena: &'a Arena<'a>,
     /// Touched by the calling thread alone.
     timer: Option<&'a Timer>,
 }
@@ -87,10 +87,9 @@ impl<T> Shared<T> {
     }
 }
 
-/// Runs a loaded program over an arena whose bases are filled in.
-pub(crate) fn run(loaded: &Loaded, arena: &Arena, timer: Option<&Timer>) -> Result<()> {
-    let frame = Frame { loaded, arena, timer };
-    frame.steps(&loaded.steps, &mut Position::default())
+/// Runs steps of a loaded program over an arena whose bases are filled in.
+pub(crate) fn run(loaded: &Loaded, arena: &Arena<'_>, steps: &[Ready], timer: Option<&Timer>) -> Result<()> {
+    Frame { loaded, arena, timer }.steps(steps, &mut Position::default())
 }
 
 impl Frame<'_> {
@@ -140,7 +139,7 @@ impl Frame<'_> {
                 self.kernel(code, sizes, args, *parallel, *scratch, at)
             }
             Ready::Matmul { plan, a, b, out } => {
-                let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
+                let scratch = self.arena.memory.wrapping_add(self.loaded.gemm_at);
                 let pointers = |args: &[Place]| {
                     let mut all = [std::ptr::null_mut(); MAX_ARGS];
                     for (slot, p) in all[1..].iter_mut().zip(args) {
@@ -178,7 +177,7 @@ impl Frame<'_> {
             Ready::Library { routine, args, outs } => {
                 let args: SmallVec<[*const u8; 32]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
                 let outs: SmallVec<[*mut u8; 32]> = outs.iter().map(|p| self.address(p, at)).collect();
-                let scratch = self.arena.memory.as_ptr().wrapping_add(self.loaded.gemm_at);
+                let scratch = self.arena.memory.wrapping_add(self.loaded.gemm_at);
                 // SAFETY: the compiler gave dense buffers of these types that don't overlap, and the scratch was sized for it.
                 unsafe { routine.run(&self.loaded.pool, &args, &outs, scratch) }
             }
@@ -290,8 +289,7 @@ impl Frame<'_> {
         if scratch == 0 {
             return;
         }
-        let mut next =
-            self.arena.memory.as_ptr().wrapping_add(self.loaded.scratch_at + worker * self.loaded.scratch_each);
+        let mut next = self.arena.memory.wrapping_add(self.loaded.scratch_at + worker * self.loaded.scratch_each);
         for (slot, a) in pointers.iter_mut().zip(args) {
             if let KernelArg::Scratch(n) = a {
                 *slot = next;

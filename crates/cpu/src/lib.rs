@@ -20,6 +20,7 @@
 //! # Ok::<(), compiler::Error>(())
 //! ```
 
+mod arena;
 mod backend;
 pub mod codegen;
 mod execute;

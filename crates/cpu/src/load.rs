@@ -1,5 +1,6 @@
 //! Program → something that runs: kernels compiled, products planned, constants in memory, arenas ready.
 
+use crate::arena::Arenas;
 use crate::backend::Cpu;
 use crate::codegen::CompiledKernel;
 use crate::execute;
@@ -11,7 +12,8 @@ use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result, Timing};
 use ir::{Literal, Type};
-use std::sync::{Arc, Mutex};
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The most loops inside each other.
 pub(crate) const MAX_LEVELS: usize = 8;
@@ -62,14 +64,11 @@ pub(crate) enum Product {
 }
 
 /// Memory that one run uses.
-pub(crate) struct Arena {
-    pub(crate) memory: HostBuffer,
-    /// Address of every buffer, filled at the start of a run.
-    pub(crate) bases: Vec<*mut u8>,
+pub(crate) struct Arena<'a> {
+    pub(crate) memory: *mut u8,
+    /// Address of every buffer; lies in the memory too.
+    pub(crate) bases: &'a [*mut u8],
 }
-
-// SAFETY: the pointers mean something only during the run that filled them in.
-unsafe impl Send for Arena {}
 
 /// A program ready to run.
 pub(crate) struct Loaded {
@@ -77,12 +76,17 @@ pub(crate) struct Loaded {
     pub(crate) pool: Arc<Pool>,
     pub(crate) steps: Vec<Ready>,
     constants: Vec<Option<HostBuffer>>,
-    /// Bytes of the whole arena: activations, then scratch of products and routines, then scratch of kernels per worker.
+    /// Bytes of the whole arena: activations, then scratch of products and routines, then scratch of kernels per worker,
+    /// then the addresses of the buffers.
     arena_bytes: usize,
     pub(crate) gemm_at: usize,
     pub(crate) scratch_at: usize,
     pub(crate) scratch_each: usize,
-    arenas: Mutex<Vec<Arena>>,
+    bases_at: usize,
+    /// Arenas of runs that bring none.
+    arenas: Arc<Arenas>,
+    /// Whether they know of this program.
+    counted: bool,
 }
 
 impl Loaded {
@@ -110,8 +114,9 @@ impl Loaded {
         let gemm_at = program.arena.next_multiple_of(ALIGN);
         let scratch_at = gemm_at + needs.gemm.next_multiple_of(ALIGN);
         let scratch_each = needs.kernel.next_multiple_of(ALIGN);
-        let arena_bytes = scratch_at + scratch_each * cpu.pool.threads();
-        let loaded = Loaded {
+        let bases_at = scratch_at + scratch_each * cpu.pool.threads();
+        let arena_bytes = bases_at + (program.buffers.len() * size_of::<*mut u8>()).next_multiple_of(ALIGN);
+        Ok(Loaded {
             program,
             pool: cpu.pool.clone(),
             steps,
@@ -120,33 +125,24 @@ impl Loaded {
             gemm_at,
             scratch_at,
             scratch_each,
-            arenas: Mutex::new(Vec::with_capacity(16)),
-        };
-        let first = loaded.new_arena()?;
-        loaded.give_back(first);
-        Ok(loaded)
-    }
-
-    fn new_arena(&self) -> Result<Arena> {
-        Ok(Arena {
-            memory: HostBuffer::new(self.arena_bytes)?,
-            bases: vec![std::ptr::null_mut(); self.program.buffers.len()],
+            bases_at,
+            arenas: cpu.arenas.clone(),
+            counted: false,
         })
     }
 
-    fn lease(&self) -> Result<Arena> {
-        let free = self.arenas.lock().unwrap_or_else(|e| e.into_inner()).pop();
-        match free {
-            Some(a) => Ok(a),
-            None => self.new_arena(),
-        }
+    /// Sees to it that there is an arena, so that no run has to take one.
+    pub(crate) fn with_arena(mut self) -> Result<Loaded> {
+        self.arenas.add(self.arena_bytes)?;
+        self.counted = true;
+        Ok(self)
     }
+}
 
-    fn give_back(&self, arena: Arena) {
-        let mut free = self.arenas.lock().unwrap_or_else(|e| e.into_inner());
-        // More callers than this at once are rare; their arenas are not kept.
-        if free.len() < free.capacity() {
-            free.push(arena);
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        if self.counted {
+            self.arenas.remove(self.arena_bytes);
         }
     }
 }
@@ -157,39 +153,78 @@ impl Executable for Loaded {
     }
 
     fn run(&self, bindings: &mut Bindings) -> Result<()> {
-        self.run_with(bindings, None)
+        self.run_leased(bindings, None)
+    }
+
+    fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+
+    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+        let memory = host(arena)?;
+        if arena.bytes() < self.arena_bytes || memory.align_offset(ALIGN) != 0 {
+            return Err(Error::Bindings(format!(
+                "an arena of {} bytes at {memory:p}; a run needs {} bytes at a multiple of {ALIGN}",
+                arena.bytes(),
+                self.arena_bytes
+            )));
+        }
+        let Some(steps) = self.steps.get(steps.clone()) else {
+            return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
+        };
+        // SAFETY: size and alignment were checked, and the arena is borrowed for this call alone.
+        unsafe { self.run_at(bindings, memory, steps, None) }
     }
 
     fn run_timed(&self, bindings: &mut Bindings) -> Result<Vec<Timing>> {
         let timer = execute::Timer::default();
-        self.run_with(bindings, Some(&timer))?;
+        self.run_leased(bindings, Some(&timer))?;
         Ok(timer.timings(self))
     }
 }
 
 impl Loaded {
-    fn run_with(&self, bindings: &mut Bindings, timer: Option<&execute::Timer>) -> Result<()> {
-        bindings.check(&self.program)?;
-        let host = |b: &Arc<dyn DeviceBuffer>| {
-            b.as_any()
-                .downcast_ref::<HostBuffer>()
-                .map(HostBuffer::as_ptr)
-                .ok_or_else(|| Error::Bindings("a buffer of another device".into()))
-        };
-        let mut arena = self.lease()?;
-        for (i, b) in self.program.buffers.iter().enumerate() {
-            arena.bases[i] = match &b.class {
-                Class::Input(n) => host(&bindings.inputs[*n])?,
-                Class::Output(n) => host(&bindings.outputs[*n])?,
-                Class::Constant(_) => self.constants[i].as_ref().expect("made when loaded").as_ptr(),
-                // SAFETY: the planner keeps offsets inside the arena.
-                Class::Activation => unsafe { arena.memory.as_ptr().add(b.offset) },
-            };
-        }
-        let result = execute::run(self, &arena, timer);
-        self.give_back(arena);
+    fn run_leased(&self, bindings: &mut Bindings, timer: Option<&execute::Timer>) -> Result<()> {
+        let arena = self.arenas.lease(self.arena_bytes)?;
+        // SAFETY: the arena has the size asked for or more, and is this run's until it is given back.
+        let result = unsafe { self.run_at(bindings, arena.as_ptr(), &self.steps, timer) };
+        self.arenas.give_back(arena);
         result
     }
+
+    /// Runs steps of this program.
+    ///
+    /// # Safety
+    /// `memory` is good for `arena_bytes` initialised bytes, aligned to `ALIGN`, that nothing else uses meanwhile.
+    unsafe fn run_at(
+        &self,
+        bindings: &mut Bindings,
+        memory: *mut u8,
+        steps: &[Ready],
+        timer: Option<&execute::Timer>,
+    ) -> Result<()> {
+        bindings.check(&self.program)?;
+        // SAFETY: the table's place in the arena, by the caller's promise; addresses are whole words there.
+        let bases = unsafe {
+            std::slice::from_raw_parts_mut(memory.add(self.bases_at).cast::<*mut u8>(), self.program.buffers.len())
+        };
+        for (i, b) in self.program.buffers.iter().enumerate() {
+            bases[i] = match &b.class {
+                Class::Input(n) => host(&*bindings.inputs[*n])?,
+                Class::Output(n) => host(&*bindings.outputs[*n])?,
+                Class::Constant(_) => self.constants[i].as_ref().expect("made when loaded").as_ptr(),
+                // SAFETY: the planner keeps offsets inside the arena.
+                Class::Activation => unsafe { memory.add(b.offset) },
+            };
+        }
+        execute::run(self, &Arena { memory, bases }, steps, timer)
+    }
+}
+
+/// Where a buffer of ours is.
+fn host(b: &dyn DeviceBuffer) -> Result<*mut u8> {
+    let ours = b.as_any().downcast_ref::<HostBuffer>();
+    ours.map(HostBuffer::as_ptr).ok_or_else(|| Error::Bindings("a buffer of another device".into()))
 }
 
 #[derive(Default)]

@@ -251,6 +251,38 @@ fn convolutions_through_transforms() {
     }
 }
 
+/// Long rows are computed by all threads: as exactly, and with the same bits for any number of them.
+#[test]
+fn a_long_convolution_has_the_same_bits_at_any_thread_count() {
+    use ir::composites::convolve::fft_convolve;
+    let mut random = Random(12);
+    for (rows, m, n) in [(1, 5000, 4000), (1, 4097, 4096), (2, 17, 8300), (1, 10_000, 10_000), (7, 4100, 4200)] {
+        let make = |random: &mut Random, n: usize| {
+            Literal::from_fn(Type::new(DType::F64, &[rows, n]), |_| {
+                Scalar::from_f64(DType::F64, random.below(2001) as f64 / 1000.0 - 1.0)
+            })
+        };
+        let (x, y) = (make(&mut random, m), make(&mut random, n));
+        let (a, b) = (x.to_vec::<f64>(), y.to_vec::<f64>());
+        let graph = graph(fft_convolve(x.ty(), y.ty()).unwrap().into(), &[x.ty().clone(), y.ty().clone()]);
+        let mut first: Option<Vec<f64>> = None;
+        for threads in [1, 2, 3, 5] {
+            let got = run(&Cpu::new(threads), &graph, &[x.clone(), y.clone()], true).remove(0).to_vec::<f64>();
+            let bits = |v: &[f64]| v.iter().map(|x| x.to_bits()).collect::<Vec<u64>>();
+            assert_eq!(bits(first.get_or_insert_with(|| got.clone())), bits(&got), "{rows} of {m} × {n}");
+        }
+        let got = first.unwrap();
+        let length = m + n - 1;
+        for row in 0..rows {
+            for k in (0..length).step_by(97).chain([length - 1]) {
+                let terms = k.saturating_sub(n - 1)..=k.min(m - 1);
+                let sum: f64 = terms.map(|i| a[row * m + i] * b[row * n + k - i]).sum();
+                assert!((got[row * length + k] - sum).abs() < 1e-11, "{rows} of {m} × {n} at {k}");
+            }
+        }
+    }
+}
+
 #[test]
 fn transforms_of_convolutions_are_long_enough_and_not_too_long() {
     for length in (1..5000).chain([10_000, 19_999, 32_769, 1_000_001]) {

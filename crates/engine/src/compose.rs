@@ -1,12 +1,16 @@
 //! What libraries above the engine write ops with: builders on tensors, compiled graphs, invalid tensors.
 
 use crate::context;
+use crate::debug;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::lock::ExecGuard;
 use crate::node::{Args, Node, Ref, Work};
 use crate::record::{LazyBuild, record};
 use crate::region::Variant;
+use crate::storage::Stored;
 use crate::tensor::{Kind, Tensor};
+use compiler::Bindings;
 use ir::ops::Call;
 use ir::{Build, Graph, Loc, Type, Value, Values};
 use smallvec::SmallVec;
@@ -51,10 +55,23 @@ pub struct Program {
     types: SmallVec<[Type; 1]>,
 }
 
+type Operands = SmallVec<[Stored; 4]>;
+
+/// Arguments of a program.
+pub type Arguments = SmallVec<[Tensor; 8]>;
+type Results = SmallVec<[Tensor; 4]>;
+
 impl Engine {
     /// Compiles a graph, or finds the program that was compiled from an equal one.
     pub fn program(&self, graph: Graph) -> Result<Program> {
         let variant = self.shared.variant(graph)?;
+        Ok(Program { engine: self.clone(), types: variant.graph.output_types().into(), variant })
+    }
+
+    /// Compiles a graph whose results may take the memory of arguments: pairs of an input and the output that is to
+    /// replace it. An argument is given up only if nobody else holds it.
+    pub fn program_donating(&self, graph: Graph, pairs: Vec<(usize, usize)>) -> Result<Program> {
+        let variant = Arc::new(self.shared.compile(graph, pairs)?);
         Ok(Program { engine: self.clone(), types: variant.graph.output_types().into(), variant })
     }
 }
@@ -65,28 +82,95 @@ impl Program {
         &self.variant.graph
     }
 
-    /// Records a call; nothing is executed. Inside a trace the call becomes an op.
-    pub fn call(&self, at: &Loc, args: &[&Tensor]) -> SmallVec<[Tensor; 4]> {
-        match self.try_call(at, args) {
-            Ok(outs) => outs,
-            Err(e) => {
-                let invalid = args.iter().find_map(|t| t.invalid()).cloned();
-                let t = invalid.unwrap_or_else(|| Tensor::failed(e.at(at), Some(&self.engine)));
-                self.types.iter().map(|_| t.clone()).collect()
-            }
-        }
+    /// Calls it. If all arguments exist it runs at once; else the call is recorded and runs when a result is read. Inside
+    /// a trace the call becomes an op.
+    pub fn call(&self, at: &Loc, args: Arguments) -> Results {
+        let invalid = args.iter().find_map(|t| t.invalid()).cloned();
+        self.try_call(at, args).unwrap_or_else(|e| {
+            let t = invalid.unwrap_or_else(|| Tensor::failed(e.at(at), Some(&self.engine)));
+            self.types.iter().map(|_| t.clone()).collect()
+        })
     }
 
-    fn try_call(&self, at: &Loc, args: &[&Tensor]) -> Result<SmallVec<[Tensor; 4]>> {
-        for t in args {
+    fn try_call(&self, at: &Loc, args: Arguments) -> Result<Results> {
+        for t in &args {
             t.check_at(at)?;
         }
-        let call = Call { body: self.variant.graph.clone() };
-        let ours = |t: &&Tensor| t.engine().is_some_and(|e| e.same(&self.engine));
+        let ours = |t: &Tensor| t.engine().is_some_and(|e| e.same(&self.engine));
         if context::trace().is_some() || !args.iter().all(ours) {
+            let call = Call { body: self.variant.graph.clone() };
             let f = |b: &mut dyn crate::record::Record, v: &[Value]| b.emit(call.into(), v);
-            return Ok(record(at, self.types.len(), Some(&self.engine), args, f).into_iter().collect());
+            let args: SmallVec<[&Tensor; 8]> = args.iter().collect();
+            return Ok(record(at, self.types.len(), Some(&self.engine), &args, f).into_iter().collect());
         }
+        self.check_types(&args)?;
+        let shared = &self.engine.shared;
+        let mut state = shared.state();
+        let mut b = LazyBuild::new(&mut state, at.clone());
+        let mut refs = Args::new();
+        for t in &args {
+            let v = b.load(&t.0)?;
+            refs.push(b.get(v).clone());
+        }
+        let tracked = context::is_grad_enabled()
+            && refs.iter().any(|a| a.node.tracked)
+            && self.types.iter().any(|t| t.dtype.is_float());
+        let free = !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_watching();
+        let here = |a: &Ref| a.value().filter(|v| v.storage.pool().device == 0);
+        if free && let Some(mut values) = refs.iter().map(here).collect::<Option<Operands>>() {
+            drop(state);
+            if let Some(guard) = shared.exec.try_acquire("call") {
+                for (r, v) in refs.iter().zip(&mut values).filter(|(_, v)| !v.views.is_empty()) {
+                    let fail = |cause| Error::CompiledExecution { at: at.clone(), cause };
+                    *v = shared.dense(v).map_err(fail)?;
+                    // The next call finds it so.
+                    r.node.slot().values[r.out as usize] = v.clone();
+                }
+                drop((refs, args));
+                return self.run(at, values, guard);
+            }
+            state = shared.state();
+        }
+        let work = Work::Call(Call { body: self.variant.graph.clone() }, self.variant.exe.clone());
+        let key = state.node_key();
+        let node = Arc::new(Node::new(key, work, refs, self.types.clone(), at.clone()).tracked(tracked));
+        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
+        Ok((0..self.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
+    }
+
+    /// Runs a call on values.
+    fn run(&self, at: &Loc, values: Operands, _guard: ExecGuard<'_>) -> Result<Results> {
+        let shared = &self.engine.shared;
+        let fail = |cause| Error::CompiledExecution { at: at.clone(), cause };
+        let (exe, pool) = (&*self.variant.exe, &shared.devices[0].pool);
+        let donated = &exe.program().donated;
+        // Memory of handles that were dropped, the arguments' among them, is there to be used again.
+        shared.drain_finalize_queue();
+        pool.flush();
+        let mut outs: SmallVec<[Stored; 4]> = SmallVec::new();
+        for (o, ty) in exe.program().outputs.iter().enumerate() {
+            let given_up = donated.iter().filter(|(_, to)| *to == o).map(|(i, _)| &values[*i]);
+            let mut alone = given_up.filter(|v| Arc::strong_count(&v.storage) == 1);
+            outs.push(match alone.next() {
+                Some(v) => Stored::dense(v.storage.clone(), ty.clone()),
+                None => Stored::dense(pool.acquire(ty.bytes()).map_err(fail)?, ty.clone()),
+            });
+        }
+        let mut bindings = Bindings {
+            inputs: values.iter().map(|a| a.storage.buffer().clone()).collect(),
+            outputs: outs.iter().map(|o| o.storage.buffer().clone()).collect(),
+        };
+        exe.run(&mut bindings).map_err(fail)?;
+        let mut state = shared.state();
+        let mut tensor = |value: Stored| {
+            let ty = value.ty.clone();
+            let node = Arc::new(Node::data(state.node_key(), value, ty, at.clone()));
+            Tensor::fresh(&self.engine, &mut state, Ref { node, out: 0 })
+        };
+        Ok(outs.into_iter().map(&mut tensor).collect())
+    }
+
+    fn check_types(&self, args: &[Tensor]) -> Result<()> {
         let inputs = self.variant.graph.inputs();
         for (i, (t, v)) in args.iter().zip(inputs).enumerate() {
             if t.ty() != self.variant.graph.ty(*v) {
@@ -98,20 +182,6 @@ impl Program {
             let text = format!("{} arguments for {} inputs", args.len(), inputs.len());
             return Err(Error::InputSignatureMismatch(text));
         }
-        let mut state = self.engine.shared.state();
-        let mut b = LazyBuild::new(&mut state, at.clone());
-        let mut refs = Args::new();
-        for t in args {
-            let v = b.load(&t.0)?;
-            refs.push(b.get(v).clone());
-        }
-        let tracked = context::is_grad_enabled()
-            && refs.iter().any(|a| a.node.tracked)
-            && self.types.iter().any(|t| t.dtype.is_float());
-        let work = Work::Call(call, self.variant.exe.clone());
-        let key = state.node_key();
-        let node = Arc::new(Node::new(key, work, refs, self.types.clone(), at.clone()).tracked(tracked));
-        let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
-        Ok((0..self.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
+        Ok(())
     }
 }

@@ -50,6 +50,16 @@ impl ExecLock {
         Ok(ExecGuard { lock: self })
     }
 
+    /// Takes the lock if nobody has it.
+    pub(crate) fn try_acquire(&self, wanted: &'static str) -> Option<ExecGuard<'_>> {
+        let mut held = self.held();
+        if held.owner.is_some() {
+            return None;
+        }
+        (held.owner, held.depth) = (Some((thread::current().id(), wanted)), 1);
+        Some(ExecGuard { lock: self })
+    }
+
     /// Owner's entry point and depth, for inspection.
     pub(crate) fn state(&self) -> Option<(&'static str, usize)> {
         let held = self.held();

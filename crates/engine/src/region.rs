@@ -56,11 +56,19 @@ impl Shared {
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
             return Ok(v);
         }
+        let variant = Arc::new(self.compile(graph, Vec::new())?);
+        let key = variant.graph.clone();
+        self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
+        Ok(variant)
+    }
+
+    /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
+    pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>) -> Result<Variant> {
         let backend = &self.devices[0].pool.backend;
         let start = std::time::Instant::now();
-        let program = compiler::compile(&graph, &**backend, &Options::default())?;
+        let program = compiler::compile(&graph, &**backend, &Options { donate, ..Options::default() })?;
         debug::say(4, || program.to_string());
-        let variant = Arc::new(Variant { exe: backend.load(program)?, graph: Arc::new(graph) });
+        let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph) };
         debug::say(1, || {
             let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
             let (steps, arena, ms) = (p.steps.len(), p.arena, start.elapsed().as_secs_f64() * 1e3);
@@ -68,8 +76,6 @@ impl Shared {
         });
         debug::say(2, || kernels(&variant.exe.program().steps));
         debug::say(3, || variant.graph.to_string());
-        let key = variant.graph.clone();
-        self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
 }

@@ -104,12 +104,10 @@ impl Architecture {
         let file = self.program.files.first().map_or("", |file| file.path.as_str());
         json.insert("architectures".into(), vec![architecture.unwrap_or(&self.name)].into());
         json.insert("model_type".into(), file.strip_prefix("std/models/").unwrap_or("tensorloom").into());
-        let defaults = defaults(&self.program, self.item);
         for (name, field) in mapped_fields(entries) {
             let Some(value) = self.given.get(&name).and_then(to_json) else { continue };
-            // Sizes of 0 mean "by default", and a plain table of rotations needs no further words.
-            let spare = value == 0 || name.starts_with("rope_") && defaults.get(&name) == self.given.get(&name);
-            if !spare {
+            // Sizes of 0 mean "by default".
+            if value != 0 {
                 set(&mut json, &field, value);
             }
         }
@@ -152,6 +150,28 @@ impl Architecture {
                 _ => None,
             })
             .unwrap_or_default()
+    }
+
+    /// The longest sequence, where positions are learned; rotations go on for ever.
+    pub(crate) fn longest(&self) -> Option<usize> {
+        let rotates = header(&self.program, self.item).iter().any(|name| name == "theta");
+        self.size("max_seq").filter(|_| !rotates)
+    }
+
+    /// The length above which a sequence gets other rotations from its beginning on.
+    pub(crate) fn long_from(&self) -> Option<usize> {
+        let Some(Value::List(fields)) = self.given.get("rope") else { return None };
+        let field = |name: &str| {
+            let mut pairs = fields.iter().filter_map(|field| match field {
+                Value::List(pair) => Some((pair.first()?, pair.get(1)?)),
+                _ => None,
+            });
+            pairs.find(|(key, _)| **key == Value::Str(name.into())).map(|(_, value)| value)
+        };
+        let kind = field("rope_type").or_else(|| field("type"))?;
+        let long = [Value::Str("longrope".into()), Value::Str("su".into())].contains(kind);
+        let original = field("original_max_position_embeddings").and_then(Value::as_int);
+        if long { original.and_then(|n| usize::try_from(n).ok()).or_else(|| self.size("max_seq")) } else { None }
     }
 
     /// An integer parameter, if the configuration gave it.
@@ -263,6 +283,19 @@ fn to_json(value: &Value) -> Option<Json> {
         Value::Float(x) => (*x)?.into(),
         Value::Bool(lang::consteval::Truth::Known(value)) => (*value).into(),
         Value::Str(text) | Value::Word(text) => text.as_str().into(),
+        Value::List(items) => {
+            let pair = |item: &Value| match item {
+                Value::List(pair) => match &pair[..] {
+                    [Value::Str(name), value] => Some((name.clone(), to_json(value)?)),
+                    _ => None,
+                },
+                _ => None,
+            };
+            match items.iter().map(pair).collect::<Option<serde_json::Map<String, Json>>>() {
+                Some(object) if !items.is_empty() => Json::Object(object),
+                _ => Json::Array(items.iter().map(to_json).collect::<Option<_>>()?),
+            }
+        }
         _ => return None,
     })
 }
@@ -270,9 +303,12 @@ fn to_json(value: &Value) -> Option<Json> {
 /// Sets a field by its dotted name.
 fn set(json: &mut serde_json::Map<String, Json>, path: &str, value: Json) {
     match path.split_once('.') {
-        None => {
-            json.insert(path.to_string(), value);
-        }
+        None => match (json.get_mut(path), value) {
+            (Some(Json::Object(old)), Json::Object(new)) => old.extend(new),
+            (_, value) => {
+                json.insert(path.to_string(), value);
+            }
+        },
         Some((first, rest)) => {
             let inner = json.entry(first).or_insert_with(|| Json::Object(serde_json::Map::new()));
             if let Some(inner) = inner.as_object_mut() {

@@ -50,7 +50,10 @@ impl Config {
                     _ => return None,
                 })
             }
-            _ => constant(self.field(&expr.as_path()?.to_string())?),
+            _ => match &expr.as_path()?.to_string()[..] {
+                "rope_parameters" => constant(&self.rope()?),
+                path => constant(self.field(path)?),
+            },
         }
     }
 
@@ -59,6 +62,18 @@ impl Config {
             Value::Float(x) => x,
             other => other.as_int().map(|n| n as f64),
         }
+    }
+
+    /// How positions are rotated, with what stands outside of it in some files.
+    fn rope(&self) -> Option<Json> {
+        let inside = |name: &str| self.json.get(name).and_then(Json::as_object);
+        let mut rope = inside("rope_parameters").or_else(|| inside("rope_scaling"))?.clone();
+        rope.retain(|_, value| !value.is_null());
+        let original = "original_max_position_embeddings";
+        if let (false, Some(outside)) = (rope.contains_key(original), self.json.get(original)) {
+            rope.insert(original.into(), outside.clone());
+        }
+        Some(Json::Object(rope))
     }
 
     /// A field by its dotted name; null is as good as absent.
@@ -82,7 +97,7 @@ fn whole(x: f64) -> Value {
     if x.fract() == 0.0 { Value::int(x as i64) } else { Value::Float(Some(x)) }
 }
 
-/// A field as a constant of the language.
+/// A field as a constant of the language; an object is a list of pairs.
 pub(crate) fn constant(json: &Json) -> Option<Value> {
     match json {
         Json::Bool(value) => Some(Value::bool(*value)),
@@ -91,6 +106,12 @@ pub(crate) fn constant(json: &Json) -> Option<Value> {
             None => number.as_f64().map(|x| Value::Float(Some(x))),
         },
         Json::String(text) => Some(Value::Str(text.clone())),
-        _ => None,
+        Json::Array(items) => items.iter().map(constant).collect::<Option<_>>().map(Value::List),
+        Json::Object(fields) => {
+            let pair =
+                |(name, value): (&String, &Json)| Some(Value::List(vec![Value::Str(name.clone()), constant(value)?]));
+            fields.iter().map(pair).collect::<Option<_>>().map(Value::List)
+        }
+        Json::Null => None,
     }
 }

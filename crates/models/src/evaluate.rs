@@ -153,7 +153,7 @@ impl Model {
         if let (Some(vocabulary), Some(id)) = (self.vocabulary(), self.unknown_id(ids)) {
             return Err(Error::Input(format!("id {id} is not in the vocabulary of {vocabulary}")));
         }
-        if let Some(most) = self.architecture.size("max_seq").filter(|most| steps > *most) {
+        if let Some(most) = self.architecture.longest().filter(|most| steps > *most) {
             return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
         }
         Ok(steps)

@@ -42,7 +42,7 @@ impl Model {
     ) -> Result<Generation> {
         let started = Instant::now();
         let length = self.check_ids(&[prompt.to_vec()])?;
-        if let Some(most) = self.architecture.size("max_seq").filter(|most| length + max_new > *most) {
+        if let Some(most) = self.architecture.longest().filter(|most| length + max_new > *most) {
             return Err(Error::Input(format!(
                 "{length} ids and {max_new} new ones: the model takes at most {most} in all"
             )));
@@ -55,7 +55,14 @@ impl Model {
         let mut input = prompt.to_vec();
         let mut position = 0;
         let mut random = sampling.random();
+        let switch = self.architecture.long_from();
         while ids.len() < max_new {
+            // Rotations change for the whole sequence when it grows long: it is run once more.
+            if position > 0 && switch == Some(position) {
+                input = [prompt, &ids].concat();
+                position = 0;
+                step = self.decoder(input.len(), capacity, backend, &params)?;
+            }
             let from = Instant::now();
             let logits = step.advance(&input, position)?;
             let id = sampling.choose(&logits, &mut random) as i32;
@@ -63,16 +70,16 @@ impl Model {
             ids.push(id);
             if ids.len() == 1 {
                 (first, ran) = (started.elapsed(), from.elapsed());
-                if length > 1 && max_new > 1 {
-                    let mut next = self.decoder(1, capacity, backend, &params)?;
-                    next.take_caches(&mut step);
-                    step = next;
-                }
             } else {
                 rest += from.elapsed();
             }
             if !heard(id) {
                 break;
+            }
+            if input.len() > 1 && ids.len() < max_new {
+                let mut next = self.decoder(1, capacity, backend, &params)?;
+                next.take_caches(&mut step);
+                step = next;
             }
             input = vec![id];
         }

@@ -60,6 +60,7 @@ pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
 pub use leaks::{LeakCheck, LeakReport, check_leaks};
+pub use tree::Static;
 pub use write::Operand;
 
 extern crate self as tensorloom;

@@ -2,6 +2,34 @@
 
 use crate::function::fail_like;
 use crate::{Tensor, Tree, np, write};
+use std::hash::{Hash, Hasher};
+
+/// An argument that is no tensor: it is part of a compiled function, which is compiled anew for another value.
+///
+/// ```
+/// use tensorloom::{Static, Tensor, full, jit};
+///
+/// let power = jit(|(x, Static(n)): (Tensor, Static<u32>)| (0..n).fold(full(&[], 1.0), |y, _| y * &x));
+/// assert_eq!(power.call((full(&[], 2.0), Static(10))).item::<f32>()?, 1024.0);
+/// assert_eq!(power.call((full(&[], 3.0), Static(2))).item::<f32>()?, 9.0);
+/// assert_eq!(power.call((full(&[], 4.0), Static(2))).item::<f32>()?, 16.0);
+/// assert_eq!((power.stats().hits, power.stats().misses), (1, 2));
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Static<T>(pub T);
+
+impl<T: Clone + Hash> Tree for Static<T> {
+    fn visit(&self, _: &mut dyn FnMut(&Tensor)) {}
+
+    fn rebuild(&self, _: &mut dyn FnMut() -> Tensor) -> Static<T> {
+        self.clone()
+    }
+
+    fn structure(&self, mut into: &mut dyn Hasher) {
+        self.0.hash(&mut into);
+    }
+}
 
 /// All tensors of a tree in order.
 pub fn leaves<T: Tree>(tree: &T) -> Vec<Tensor> {

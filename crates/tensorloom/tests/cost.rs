@@ -23,13 +23,13 @@ fn cached_call() {
     let x = ones(&[16]);
     let f = jit(|x: Tensor| (&x * 2.0 + 1.0).tanh());
     block_until_ready(f.call(x.clone())).unwrap();
-    let recorded = median(201, 500, || drop(f.call(x.clone())));
+    let called = median(201, 500, || drop(f.call(x.clone())));
     let run = median(201, 500, || drop(block_until_ready(f.call(x.clone())).unwrap()));
-    println!("jit of 16 elements: recorded {recorded:?}, recorded and run {run:?}");
+    println!("jit of 16 elements: {called:?}, and waited for {run:?}");
     let pair = jit(|(x, y): (Tensor, Tensor)| (&x + &y, &x * &y));
     block_until_ready(pair.call((x.clone(), x.clone()))).unwrap();
     let run = median(201, 500, || drop(block_until_ready(pair.call((x.clone(), x.clone()))).unwrap()));
-    println!("jit of two arguments and results: recorded and run {run:?}");
+    println!("jit of two arguments and results: called and waited for {run:?}");
     let eager = median(101, 200, || drop(block_until_ready((&x * 2.0 + 1.0).tanh()).unwrap()));
     println!("the same without jit: {eager:?}");
 }

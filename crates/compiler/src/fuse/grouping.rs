@@ -8,7 +8,7 @@
 use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
 use ir::{Graph, Meaning, Node, Op, Shape, Value};
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -53,6 +53,7 @@ pub(crate) enum Why {
     Full,
     Domain,
     Circle,
+    Again,
     Apart,
     Kernel(Fail),
     Buffers,
@@ -64,6 +65,7 @@ impl std::fmt::Display for Why {
             Why::Full => "a kernel has at most 24 results",
             Why::Domain => "they run over different elements",
             Why::Circle => "a step between them needs one and gives the other",
+            Why::Again => "one computes again what the other computes, so that it need not be kept",
             Why::Apart => "it is asked for by itself",
             Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
             Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
@@ -128,6 +130,10 @@ struct Grouping<'a> {
     latest: Vec<usize>,
     /// Needed values that each root reads.
     reads: BTreeMap<Value, Vec<Value>>,
+    /// Values that are equal by their expressions have equal numbers.
+    number: Vec<u32>,
+    /// The arithmetic of each unit, by number.
+    computes: Vec<FxHashMap<u32, Value>>,
     apart: Vec<Apart>,
 }
 
@@ -151,6 +157,8 @@ pub(crate) fn units(
         users: Vec::new(),
         latest: Vec::new(),
         reads: BTreeMap::new(),
+        number: numbers(graph),
+        computes: Vec::new(),
         apart: Vec::new(),
     };
     for (k, node) in graph.nodes().iter().enumerate() {
@@ -308,6 +316,7 @@ impl Grouping<'_> {
         self.deps.push(Vec::new());
         self.users.push(Vec::new());
         self.latest.push(id);
+        self.computes.push(FxHashMap::default());
         for v in outs {
             self.unit_of[v.0 as usize] = Some(id);
         }
@@ -388,7 +397,12 @@ impl Grouping<'_> {
 
     /// Needed values that computing `v` reads.
     fn reads(&self, v: Value) -> Vec<Value> {
-        let mut out = Vec::new();
+        self.expression(v).0
+    }
+
+    /// Needed values that computing `v` reads, and the arithmetic on the way.
+    fn expression(&self, v: Value) -> (Vec<Value>, Vec<Value>) {
+        let (mut out, mut arithmetic) = (Vec::new(), vec![v]);
         let mut seen = FxHashSet::default();
         let mut stack: Vec<Value> = self.graph.node_of(v).map(|n| n.args.to_vec()).unwrap_or_default();
         while let Some(a) = stack.pop() {
@@ -398,11 +412,21 @@ impl Grouping<'_> {
             if self.needed[a.0 as usize] {
                 out.push(a);
             } else if let Some(node) = self.graph.node_of(a) {
+                if matches!(node.op.meaning(), Meaning::Map(_)) {
+                    arithmetic.push(a);
+                }
                 stack.extend(&node.args);
             }
         }
         out.sort();
-        out
+        (out, arithmetic)
+    }
+
+    /// Whether a unit computes one of these values under another name. Equal nodes are merged before: those that are left
+    /// were copied so that the first need not be kept for the second's sake.
+    fn computes_twin(&self, u: usize, arithmetic: &[Value]) -> bool {
+        let twin = |v: &Value| self.computes[u].get(&self.number[v.0 as usize]).is_some_and(|w| w != v);
+        arithmetic.iter().any(twin)
     }
 
     /// Needed values that an op of its own reads.
@@ -418,7 +442,9 @@ impl Grouping<'_> {
     }
 
     fn root(&mut self, v: Value, node: &Node) {
-        let reads = self.reads(v);
+        let (reads, arithmetic) = self.expression(v);
+        let numbered =
+            |g: &Self| -> Vec<(u32, Value)> { arithmetic.iter().map(|&x| (g.number[x.0 as usize], x)).collect() };
         let mut candidates: Vec<usize> = reads
             .iter()
             .rev()
@@ -448,9 +474,14 @@ impl Grouping<'_> {
             let other = group.roots[0].value;
             let circle =
                 || reads.iter().any(|r| self.unit_of[r.0 as usize].is_some_and(|d| d != u && self.reaches(d, u)));
-            let joint = self.join(group, v, node).and_then(|joint| match circle() {
-                true => Err(Why::Circle),
-                false => self.try_lower(&joint).map(|()| joint),
+            let joint = self.join(group, v, node).and_then(|joint| {
+                if self.computes_twin(u, &arithmetic) {
+                    return Err(Why::Again);
+                }
+                match circle() {
+                    true => Err(Why::Circle),
+                    false => self.try_lower(&joint).map(|()| joint),
+                }
             });
             let joint = match joint {
                 Ok(joint) => joint,
@@ -460,13 +491,17 @@ impl Grouping<'_> {
                 }
             };
             self.units[u] = Unit::Group(joint);
+            let numbered = numbered(self);
+            self.computes[u].extend(numbered);
             self.unit_of[v.0 as usize] = Some(u);
             self.depend(u, &reads);
             self.reads.insert(v, reads);
             return;
         }
         let group = alone(self.graph, v, node);
-        self.new_unit(Unit::Group(group), &[v], &reads);
+        let u = self.new_unit(Unit::Group(group), &[v], &reads);
+        let numbered = numbered(self);
+        self.computes[u].extend(numbered);
         self.reads.insert(v, reads);
     }
 
@@ -594,6 +629,21 @@ impl Grouping<'_> {
         debug_assert_eq!(order.len(), n, "units depend on each other in a circle");
         order
     }
+}
+
+/// A number for each value, equal where a scalar expression's op and operands are.
+fn numbers(graph: &Graph) -> Vec<u32> {
+    let mut number: Vec<u32> = (0..graph.num_values() as u32).collect();
+    let mut first: FxHashMap<(&Op, SmallVec<[u32; 4]>), Value> = FxHashMap::default();
+    for node in graph.nodes().iter().filter(|n| matches!(kind(n), Kind::Scalar | Kind::Reduce)) {
+        let args = node.args.iter().map(|a| number[a.0 as usize]).collect();
+        let Some(&out) = node.outs.first() else { continue };
+        let known = *first.entry((&node.op, args)).or_insert(out);
+        if let Some(known) = graph.node_of(known) {
+            known.outs.iter().zip(&node.outs).for_each(|(k, v)| number[v.0 as usize] = k.0);
+        }
+    }
+    number
 }
 
 fn is_suffix(axes: &[usize], rank: usize) -> bool {

@@ -1,7 +1,10 @@
 //! Convolution of signals through a Fourier transform, row by row, in f64.
 //!
 //! One transform of `L` points of `x + i·y` gives both spectra; their product belongs to a real signal, so one of `L/2`
-//! points leads back. What is made for a length (plans and factors) is kept for the life of the process.
+//! points leads back. What is made for a length (plans and factors) is kept for the life of the process. Rows share the
+//! threads; where there are few and they are long, each is computed by all (`long`).
+
+mod long;
 
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::Pool;
@@ -24,11 +27,33 @@ struct Tables {
     turns: Vec<C>,
 }
 
-static MADE: Mutex<BTreeMap<usize, Arc<Tables>>> = Mutex::new(BTreeMap::new());
+/// Tables by length, made when first asked for.
+struct Made<T>(Mutex<BTreeMap<usize, Arc<T>>>);
+
+impl<T> Made<T> {
+    const fn none() -> Made<T> {
+        Made(Mutex::new(BTreeMap::new()))
+    }
+
+    fn of(&self, points: usize, make: impl FnOnce(usize) -> T) -> Arc<T> {
+        let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        made.entry(points).or_insert_with(|| Arc::new(make(points))).clone()
+    }
+
+    fn lengths(&self) -> Vec<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+}
+
+static WHOLE: Made<Tables> = Made::none();
+static LONG: Made<long::Tables> = Made::none();
 
 /// Lengths of transforms whose tables this process has made for convolutions.
 pub fn convolution_lengths() -> Vec<usize> {
-    MADE.lock().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    let mut all = [WHOLE.lengths(), LONG.lengths()].concat();
+    all.sort_unstable();
+    all.dedup();
+    all
 }
 
 /// Points of the transform for a result of this length.
@@ -47,8 +72,9 @@ pub fn convolution_points(length: usize) -> usize {
     while three.0 <= limit {
         let mut n = (three.0, three.1);
         while n.0 <= limit {
-            // Two factors of 2 at least: both transforms stay even.
-            let even = n.0 * (length.div_ceil(n.0).next_power_of_two().max(4));
+            // Two factors of 2 at least, so that both transforms stay even; or what a long one divides by.
+            let twos = if length < long::LEAST { 4 } else { long::ROWS };
+            let even = n.0 * (length.div_ceil(n.0).next_power_of_two().max(twos));
             if n.1 > 0 && even < limit {
                 best = if cost(even, n.1) < best.0 { (cost(even, n.1), even) } else { best };
             }
@@ -59,29 +85,39 @@ pub fn convolution_points(length: usize) -> usize {
     best.1
 }
 
-fn tables(points: usize) -> Arc<Tables> {
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    let make = || {
+impl Tables {
+    fn new(points: usize) -> Tables {
         let mut planner = FftPlanner::new();
         let turn = |k: usize| C::cis(std::f64::consts::TAU * k as f64 / points as f64);
-        Arc::new(Tables {
+        Tables {
             points,
             forward: planner.plan_fft_forward(points),
             inverse: planner.plan_fft_inverse(points / 2),
             turns: (0..=points / 4).map(turn).collect(),
-        })
-    };
-    made.entry(points).or_insert_with(make).clone()
+        }
+    }
+}
+
+/// Rows from which on each has a thread to itself, however long it is.
+const MANY: usize = 8;
+
+/// How rows are computed.
+enum Way {
+    /// Each by one worker, in scratch of its own.
+    Whole(Arc<Tables>),
+    /// One after another, each by all workers.
+    Long(Arc<long::Tables>),
 }
 
 /// Convolutions of rows of one shape.
 struct Convolve {
-    tables: Arc<Tables>,
+    way: Way,
     dtype: DType,
     rows: usize,
     m: usize,
     n: usize,
-    /// Complex elements of scratch for each worker: the signals, then what the plans ask for.
+    /// Complex elements of scratch that all workers share, and those for each.
+    shared: usize,
     each: usize,
     threads: usize,
 }
@@ -95,27 +131,23 @@ pub(super) fn claims(args: &[Type]) -> bool {
 pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (x, y) = (&args[0], &args[1]);
     let (m, n) = (*x.shape.last()?, *y.shape.last()?);
-    let tables = tables(convolution_points(m + n - 1));
-    let plans = tables.forward.get_inplace_scratch_len().max(tables.inverse.get_inplace_scratch_len());
-    let each = (tables.points + plans).next_multiple_of(8);
     let rows = x.numel() / m;
-    Some(Box::new(Convolve { tables, dtype: x.dtype, rows, m, n, each, threads: machine.threads }))
+    let points = convolution_points(m + n - 1);
+    let (way, shared, each) = if rows < MANY && points >= long::LEAST {
+        let tables = LONG.of(points, long::Tables::new);
+        let (work, each) = (tables.work(), tables.each());
+        (Way::Long(tables), work, each)
+    } else {
+        let tables = WHOLE.of(points, Tables::new);
+        let plans = tables.forward.get_inplace_scratch_len().max(tables.inverse.get_inplace_scratch_len());
+        (Way::Whole(tables), 0, (points + plans).next_multiple_of(8))
+    };
+    Some(Box::new(Convolve { way, dtype: x.dtype, rows, m, n, shared, each, threads: machine.threads }))
 }
 
 impl Convolve {
     /// One row: `z` and `scratch` have what the tables ask for.
-    ///
-    /// # Safety
-    /// The pointers are good for `m`, `n` and `m + n - 1` elements.
-    unsafe fn row<T: Element>(&self, x: *const T, y: *const T, out: *mut T, z: &mut [C], scratch: &mut [C]) {
-        // SAFETY: the caller's promise.
-        let (x, y, out) = unsafe {
-            (
-                std::slice::from_raw_parts(x, self.m),
-                std::slice::from_raw_parts(y, self.n),
-                std::slice::from_raw_parts_mut(out, self.m + self.n - 1),
-            )
-        };
+    fn row<T: Element>(&self, tables: &Tables, (x, y): (&[T], &[T]), out: &mut [T], z: &mut [C], scratch: &mut [C]) {
         let both = self.m.min(self.n);
         for ((z, x), y) in z.iter_mut().zip(x).zip(y) {
             *z = C::new(x.wide(), y.wide());
@@ -124,10 +156,10 @@ impl Convolve {
         z[both..self.m.max(both)].iter_mut().zip(&x[both..]).for_each(|(z, x)| z.re = x.wide());
         z[both..self.n.max(both)].iter_mut().zip(&y[both..]).for_each(|(z, y)| z.im = y.wide());
         z[self.m.max(self.n)..].fill(C::default());
-        self.tables.forward.process_with_scratch(z, scratch);
-        product(z, &self.tables.turns);
-        let half = &mut z[..self.tables.points / 2];
-        self.tables.inverse.process_with_scratch(half, scratch);
+        tables.forward.process_with_scratch(z, scratch);
+        product(z, &tables.turns);
+        let half = &mut z[..tables.points / 2];
+        tables.inverse.process_with_scratch(half, scratch);
         for (two, z) in out.chunks_mut(2).zip(half.iter()) {
             two[0] = T::narrow(z.re);
             if let Some(odd) = two.get_mut(1) {
@@ -136,22 +168,40 @@ impl Convolve {
         }
     }
 
-    fn all<T: Element>(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) {
+    /// All rows.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`].
+    unsafe fn all<T: Element>(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) {
         let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut().cast::<T>()));
-        let (out, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch.cast::<C>()));
-        let points = self.tables.points;
-        let work = self.rows * points * 32;
-        in_ranges(pool, self.rows, work, &|range, worker| {
-            // SAFETY: each worker has its own scratch, all of which `row` writes before it reads it (and complex numbers
-            // of zero bytes are valid whatever they hold), and rows of its own.
-            unsafe {
-                let own = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
-                let (z, rest) = own.split_at_mut(points);
-                for i in range {
-                    self.row(x.at(i * self.m), y.at(i * self.n), out.at(i * (self.m + self.n - 1)), z, rest);
+        let (out, shared) = (Raw(outs[0].cast::<T>()), Raw(scratch.cast::<C>()));
+        let own = Raw(shared.at(self.shared));
+        let length = self.m + self.n - 1;
+        // SAFETY: rows of the operands, which nobody writes.
+        let operands = |i: usize| unsafe {
+            let x = std::slice::from_raw_parts(x.at(i * self.m).cast_const(), self.m);
+            (x, std::slice::from_raw_parts(y.at(i * self.n).cast_const(), self.n))
+        };
+        match &self.way {
+            Way::Long(tables) => {
+                for i in 0..self.rows {
+                    // SAFETY: the caller's promise, for the sizes that `prepare` asked the tables for.
+                    unsafe { tables.run(pool, operands(i), Raw(out.at(i * length)), shared, own) };
                 }
             }
-        });
+            Way::Whole(tables) => in_ranges(pool, self.rows, self.rows * tables.points * 32, &|range, worker| {
+                // SAFETY: each worker has its own scratch, all of which `row` writes before it reads it (and complex
+                // numbers of zero bytes are valid whatever they hold), and rows of its own.
+                unsafe {
+                    let own = std::slice::from_raw_parts_mut(own.at(worker * self.each), self.each);
+                    let (z, rest) = own.split_at_mut(tables.points);
+                    for i in range {
+                        let out = std::slice::from_raw_parts_mut(out.at(i * length), length);
+                        self.row(tables, operands(i), out, z, rest);
+                    }
+                }
+            }),
+        }
     }
 }
 
@@ -210,15 +260,18 @@ element! {
 
 impl Routine for Convolve {
     fn scratch_bytes(&self) -> usize {
-        self.each * self.threads * size_of::<C>()
+        (self.shared + self.each * self.threads) * size_of::<C>()
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        match self.dtype {
-            DType::F64 => self.all::<f64>(pool, args, outs, scratch),
-            DType::F16 => self.all::<f16>(pool, args, outs, scratch),
-            DType::BF16 => self.all::<bf16>(pool, args, outs, scratch),
-            _ => self.all::<f32>(pool, args, outs, scratch),
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self.dtype {
+                DType::F64 => self.all::<f64>(pool, args, outs, scratch),
+                DType::F16 => self.all::<f16>(pool, args, outs, scratch),
+                DType::BF16 => self.all::<bf16>(pool, args, outs, scratch),
+                _ => self.all::<f32>(pool, args, outs, scratch),
+            }
         }
         Ok(())
     }

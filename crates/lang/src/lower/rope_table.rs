@@ -1,4 +1,4 @@
-//! Tables of rotations: plain, linear, dynamic NTK, YaRN and Llama 3 (§6.4.2).
+//! Tables of rotations: plain, linear, dynamic NTK, YaRN, LongRoPE and Llama 3 (§6.4.2).
 //!
 //! Frequencies and angles are rounded to f32 where HuggingFace rounds them, so that long positions agree.
 
@@ -27,7 +27,8 @@ enum Scaling {
     None,
     Linear { factor: f64 },
     Dynamic { factor: f64, original: f64 },
-    Yarn { factor: f64, original: f64, fast: f64, slow: f64, attention: f64 },
+    Yarn { factor: f64, low: f64, high: f64, attention: f64 },
+    Long { original: f64, short: Vec<f64>, long: Vec<f64>, attention: f64 },
     Llama3 { factor: f64, original: f64, low: f64, high: f64 },
 }
 
@@ -43,6 +44,20 @@ const ARGUMENTS: &[&str] = &[
     "beta_fast",
     "beta_slow",
     "attention_factor",
+    "mscale",
+    "mscale_all_dim",
+    "truncate",
+    "short_factor",
+    "long_factor",
+];
+
+/// HuggingFace's names of arguments. What is `None` has an argument of its own beside the scaling.
+const FIELDS: &[(&str, Option<&str>)] = &[
+    ("rope_type", Some("scaling")),
+    ("type", Some("scaling")),
+    ("original_max_position_embeddings", Some("original_max_seq")),
+    ("rope_theta", None),
+    ("partial_rotary_factor", None),
 ];
 
 impl RopeTable {
@@ -59,7 +74,7 @@ impl RopeTable {
         let ExprKind::Call(callee, args) = &expr.peel().kind else {
             return unknown();
         };
-        let values = match callee.as_name() {
+        let mut values = match callee.as_name() {
             Some("precompute_rope_freqs") => constant_arguments(args, ARGUMENTS, frame)?,
             Some("precompute_yarn_freqs") => {
                 let names = ["max_seq", "dim", "factor", "theta"];
@@ -69,15 +84,28 @@ impl RopeTable {
             }
             _ => return unknown(),
         };
+        if let Some(Const::List(fields)) = values.get("scaling").cloned() {
+            values.remove("scaling");
+            if let Err(name) = unfold(&fields, &mut values) {
+                let label = format!("known are {}", ARGUMENTS.join(", "));
+                return fail(Code::E003, expr.span, format!("no setting `{name}` of rotations"), label);
+            }
+        }
         let number = |name: &str, default: f64| number(&values, name).unwrap_or(default);
         let dim = number("dim", 0.0).floor();
         if !(dim >= 2.0 && dim % 2.0 == 0.0) {
             return fail(Code::E003, expr.span, "rotations need an even dimension", format!("this is {dim}"));
         }
         let theta = number("theta", 10000.0);
-        let factor = number("factor", 1.0);
+        let max_seq = number("max_seq", 2048.0);
         let original = match number("original_max_seq", 0.0) {
-            0.0 => number("max_seq", 2048.0),
+            0.0 => max_seq,
+            given => given,
+        };
+        let factor = number("factor", 1.0);
+        let stretch = number("factor", max_seq / original);
+        let attention = |default: f64| match number("attention_factor", 0.0) {
+            0.0 => default,
             given => given,
         };
         let scaling = match values.get("scaling") {
@@ -86,16 +114,28 @@ impl RopeTable {
                 "default" | "none" => Scaling::None,
                 "linear" => Scaling::Linear { factor },
                 "dynamic" => Scaling::Dynamic { factor, original },
-                "yarn" => Scaling::Yarn {
-                    factor,
-                    original,
-                    fast: number("beta_fast", 32.0),
-                    slow: number("beta_slow", 1.0),
-                    attention: match number("attention_factor", 0.0) {
-                        0.0 => 0.1 * factor.ln() + 1.0,
-                        given => given,
-                    },
-                },
+                "yarn" => {
+                    let place = |turns: f64| dim * (original / (turns * 2.0 * PI)).ln() / (2.0 * theta.ln());
+                    let (mut low, mut high) = (place(number("beta_fast", 32.0)), place(number("beta_slow", 1.0)));
+                    if values.get("truncate") != Some(&Const::bool(false)) {
+                        (low, high) = (low.floor(), high.ceil());
+                    }
+                    (low, high) = (low.max(0.0), high.min(dim - 1.0));
+                    let warmth = |scale: f64| if stretch <= 1.0 { 1.0 } else { 0.1 * scale * stretch.ln() + 1.0 };
+                    let (all, one) = (number("mscale_all_dim", 0.0), number("mscale", 0.0));
+                    let usual = if all != 0.0 && one != 0.0 { warmth(one) / warmth(all) } else { warmth(1.0) };
+                    let high = if low == high { high + 0.001 } else { high };
+                    Scaling::Yarn { factor: stretch, low, high, attention: attention(usual) }
+                }
+                "longrope" | "su" => {
+                    let list = |name: &str| numbers(&values, name).filter(|list| 2 * list.len() == dim as usize);
+                    let (Some(short), Some(long)) = (list("short_factor"), list("long_factor")) else {
+                        let label = format!("needs short_factor and long_factor of {} numbers each", dim / 2.0);
+                        return fail(Code::E003, expr.span, "rotations without their factors", label);
+                    };
+                    let usual = if stretch <= 1.0 { 1.0 } else { (1.0 + stretch.ln() / original.ln()).sqrt() };
+                    Scaling::Long { original, short, long, attention: attention(usual) }
+                }
                 "llama3" => Scaling::Llama3 {
                     factor,
                     original,
@@ -103,7 +143,7 @@ impl RopeTable {
                     high: number("high_freq_factor", 4.0),
                 },
                 other => {
-                    let label = "known are default, linear, dynamic, yarn and llama3";
+                    let label = "known are default, linear, dynamic, yarn, longrope and llama3";
                     return fail(Code::E003, expr.span, format!("no scaling of rotations `{other}`"), label);
                 }
             },
@@ -118,25 +158,21 @@ impl RopeTable {
         let dim = self.dim as f64;
         let plain = |theta: f64, i: usize| 1.0 / theta.powf(2.0 * i as f64 / dim);
         let all = |f: &dyn Fn(usize) -> f64| (0..half).map(|i| f(i) as f32).collect();
-        match self.scaling {
+        match &self.scaling {
             Scaling::None => all(&|i| plain(self.theta, i)),
             Scaling::Linear { factor } => all(&|i| plain(self.theta, i) / factor),
             Scaling::Dynamic { factor, original } => {
-                let stretch = factor * (length as f64).max(original) / original - (factor - 1.0);
+                let stretch = factor * (length as f64).max(*original) / original - (factor - 1.0);
                 let theta = self.theta * stretch.powf(dim / (dim - 2.0));
                 all(&|i| plain(theta, i))
             }
-            Scaling::Yarn { factor, original, fast, slow, .. } => {
-                let place = |turns: f64| dim * (original / (turns * 2.0 * PI)).ln() / (2.0 * self.theta.ln());
-                let low = place(fast).floor().max(0.0);
-                let mut high = place(slow).ceil().min(dim - 1.0);
-                if low == high {
-                    high += 0.001;
-                }
-                all(&|i| {
-                    let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
-                    plain(self.theta, i) * (ramp / factor + 1.0 - ramp)
-                })
+            Scaling::Yarn { factor, low, high, .. } => all(&|i| {
+                let ramp = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+                plain(self.theta, i) * (ramp / factor + 1.0 - ramp)
+            }),
+            Scaling::Long { original, short, long, .. } => {
+                let factors = if length as f64 > *original { long } else { short };
+                all(&|i| plain(self.theta, i) / factors[i])
             }
             Scaling::Llama3 { factor, original, low, high } => all(&|i| {
                 let f = plain(self.theta, i);
@@ -153,25 +189,64 @@ impl RopeTable {
         }
     }
 
-    /// Cosines and sines of the first `rows` positions, `[rows, dim/2]` each.
-    pub(super) fn rows(&self, rows: usize) -> (Literal, Literal) {
-        let frequencies = self.frequencies(rows);
+    /// Whether frequencies depend on how long a sequence is.
+    fn depends_on_length(&self) -> bool {
+        matches!(self.scaling, Scaling::Dynamic { .. } | Scaling::Long { .. })
+    }
+
+    /// Cosines and sines of the first `rows` positions, `[rows, dim/2]` each. `together` positions come at once; a later
+    /// one comes when the sequence has reached it.
+    pub(super) fn rows(&self, rows: usize, together: usize) -> (Literal, Literal) {
+        let first = self.frequencies(together);
         let scale = match self.scaling {
-            Scaling::Yarn { attention, .. } => attention,
+            Scaling::Yarn { attention, .. } | Scaling::Long { attention, .. } => attention,
             _ => 1.0,
         };
+        let mut angles: Vec<f32> = Vec::with_capacity(rows * first.len());
+        for row in 0..rows {
+            match row >= together && self.depends_on_length() {
+                true => angles.extend(self.frequencies(row + 1).iter().map(|w| row as f32 * w)),
+                false => angles.extend(first.iter().map(|w| row as f32 * w)),
+            }
+        }
         let table = |f: fn(f64) -> f64| {
-            let angles = (0..rows).flat_map(|row| frequencies.iter().map(move |w| row as f32 * w));
-            let values: Vec<f32> = angles.map(|angle| (f(f64::from(angle)) * scale) as f32).collect();
+            let values: Vec<f32> = angles.iter().map(|angle| (f(f64::from(*angle)) * scale) as f32).collect();
             Literal::new(&[rows, self.dim / 2], &values)
         };
         (table(f64::cos), table(f64::sin))
     }
 }
 
+/// Adds pairs of a name and a value to the arguments; gives the name that is not known.
+fn unfold(fields: &[Const], values: &mut BTreeMap<String, Const>) -> std::result::Result<(), String> {
+    for field in fields {
+        let Const::List(pair) = field else { return Err(field.to_string()) };
+        let [Const::Str(name), value] = &pair[..] else { return Err(field.to_string()) };
+        let argument = match FIELDS.iter().find(|(known, _)| known == name) {
+            Some((_, Some(argument))) => argument,
+            Some((_, None)) => continue,
+            None if ARGUMENTS.contains(&name.as_str()) => name.as_str(),
+            None => return Err(name.clone()),
+        };
+        values.insert(argument.to_string(), value.clone());
+    }
+    Ok(())
+}
+
 fn number(values: &BTreeMap<String, Const>, name: &str) -> Option<f64> {
-    match values.get(name)? {
+    as_number(values.get(name)?)
+}
+
+fn as_number(value: &Const) -> Option<f64> {
+    match value {
         Const::Float(value) => *value,
         other => other.as_int().map(|n| n as f64),
+    }
+}
+
+fn numbers(values: &BTreeMap<String, Const>, name: &str) -> Option<Vec<f64>> {
+    match values.get(name)? {
+        Const::List(list) => list.iter().map(as_number).collect(),
+        _ => None,
     }
 }

@@ -1,8 +1,9 @@
 //! `jit`: traced once per signature, compiled as one program.
 
-use super::{Function, placeholders};
+use super::{Function, Select, placeholders};
 use crate::{Tensor, Tree, Type};
 use engine::Program;
+use engine::compose::Arguments;
 use ir::Graph;
 use ir::ops::Call;
 use rustc_hash::FxHasher;
@@ -15,11 +16,15 @@ use std::time::{Duration, Instant};
 /// A function that is compiled. Made by [`jit`].
 pub struct Jit<A, F: Function<A>> {
     f: F,
+    donated: Option<Donated<A>>,
     entries: Mutex<Vec<Arc<Entry<F::Out>>>>,
     hits: AtomicU64,
     misses: AtomicU64,
     nanos: AtomicU64,
 }
+
+/// Which leaves of the arguments a call may use up.
+type Donated<A> = Box<dyn Fn(&A) -> Vec<usize> + Send + Sync>;
 
 /// How often a compiled function was called, and what compiling cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +45,8 @@ struct Entry<R> {
     /// Which leaves of the arguments the graph uses.
     used: Vec<bool>,
     captures: Vec<Tensor>,
+    /// Inputs of the graph, and the outputs that may take their memory.
+    donate: Vec<(usize, usize)>,
     result: R,
     program: OnceLock<crate::Result<Program>>,
 }
@@ -63,14 +70,38 @@ pub fn jit<A: Tree, F: Function<A>>(f: F) -> Jit<A, F>
 where
     F::Out: Tree,
 {
-    Jit { f, entries: Mutex::default(), hits: AtomicU64::new(0), misses: AtomicU64::new(0), nanos: AtomicU64::new(0) }
+    let (hits, misses, nanos) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    Jit { f, donated: None, entries: Mutex::default(), hits, misses, nanos }
 }
 
 impl<A: Tree, F: Function<A>> Jit<A, F>
 where
     F::Out: Tree,
 {
-    /// Calls the function. Nothing is executed before a result is read.
+    /// Lets results take the memory of these arguments: state that is replaced step by step is then updated in place. A
+    /// result takes the place of the first such argument of its type. An argument that somebody else still holds is left
+    /// alone, so hand it over; nothing else changes.
+    ///
+    /// ```
+    /// use tensorloom::{Arg, Tensor, jit, ones, zeros};
+    ///
+    /// let step = jit(|(state, x): (Tensor, Tensor)| &state * 0.9 + x).donate(Arg::<0>);
+    /// let (mut state, x) = (zeros(&[1000]), ones(&[1000]));
+    /// for _ in 0..100 {
+    ///     state = step.call((state, x.clone()));
+    /// }
+    /// assert!((state.mean().item::<f32>()? - 10.0).abs() < 1e-3);
+    /// # Ok::<(), tensorloom::Error>(())
+    /// ```
+    pub fn donate<S: Select<A> + Send + Sync + 'static>(mut self, which: S) -> Jit<A, F>
+    where
+        A: 'static,
+    {
+        self.donated = Some(Box::new(move |args| which.positions(args)));
+        self
+    }
+
+    /// Calls the function. It runs at once if its arguments are there, else when a result is read.
     #[track_caller]
     pub fn call(&self, args: A) -> F::Out {
         let _here = crate::write::here();
@@ -89,17 +120,24 @@ where
             },
         };
         // A cached call allocates only what its results are.
-        let mut leaves: SmallVec<[Tensor; 8]> = SmallVec::new();
-        args.visit(&mut |t| leaves.push(t.clone()));
-        let mut inputs: SmallVec<[&Tensor; 8]> =
-            (leaves.iter().zip(&entry.used)).filter(|(_, u)| **u).map(|(t, _)| t).collect();
-        inputs.extend(&entry.captures);
+        let mut used = entry.used.iter();
+        let mut inputs = Arguments::new();
+        args.visit(&mut |t| {
+            if used.next() == Some(&true) {
+                inputs.push(t.clone());
+            }
+        });
+        inputs.extend(entry.captures.iter().cloned());
         let outs = if engine::compose::is_tracing() {
             let body = entry.graph.clone();
+            let inputs: SmallVec<[&Tensor; 8]> = inputs.iter().collect();
             Tensor::apply(Call { body }, &inputs, entry.graph.outputs().len()).into()
         } else {
             match self.program(&entry, &inputs) {
-                Ok(p) => p.call(&at, &inputs),
+                Ok(p) => {
+                    drop(args);
+                    p.call(&at, inputs)
+                }
                 Err(e) => return super::fail_like(&entry.result, e.clone()),
             }
         };
@@ -139,7 +177,9 @@ where
             .filter(|(_, u)| **u)
             .map(|(t, _)| t.clone())
             .collect();
+        let donated = self.donated.as_ref().map_or(Vec::new(), |which| which(args));
         let entry = Arc::new(Entry {
+            donate: pairs(&graph, &donated, &used[..leaves.len()]),
             types,
             structure,
             graph: Arc::new(graph),
@@ -155,11 +195,14 @@ where
         Ok(entry)
     }
 
-    fn program<'a>(&self, entry: &'a Entry<F::Out>, inputs: &[&Tensor]) -> Result<&'a Program, &'a crate::Error> {
+    fn program<'a>(&self, entry: &'a Entry<F::Out>, inputs: &[Tensor]) -> Result<&'a Program, &'a crate::Error> {
         let compile = || {
             let start = Instant::now();
             let engine = inputs.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
-            let program = engine.program((*entry.graph).clone());
+            let program = match entry.donate.is_empty() {
+                true => engine.program((*entry.graph).clone()),
+                false => engine.program_donating((*entry.graph).clone(), entry.donate.clone()),
+            };
             self.spent(start);
             program
         };
@@ -169,6 +212,21 @@ where
     fn spent(&self, start: Instant) {
         self.nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
+}
+
+/// Pairs of a donated input and an output of its type, each output for one input. `used` says which leaves are inputs.
+fn pairs(graph: &Graph, donated: &[usize], used: &[bool]) -> Vec<(usize, usize)> {
+    let mut taken = vec![false; graph.outputs().len()];
+    let mut pairs = Vec::new();
+    for &leaf in donated.iter().filter(|&&leaf| used[leaf]) {
+        let input = used[..leaf].iter().filter(|u| **u).count();
+        let ty = graph.ty(graph.inputs()[input]);
+        if let Some(o) = (0..taken.len()).find(|&o| !taken[o] && graph.ty(graph.outputs()[o]) == ty) {
+            taken[o] = true;
+            pairs.push((input, o));
+        }
+    }
+    pairs
 }
 
 impl<A: Tree, F: Function<A>> Function<A> for Jit<A, F>

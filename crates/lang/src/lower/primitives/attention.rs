@@ -95,7 +95,7 @@ fn rows(l: &mut Lowerer<'_>, table: &RopeTable, positions: usize) -> Lowering<(V
     if let Some((_, _, rows)) = held {
         return Ok(*rows);
     }
-    let (cos, sin) = table.rows(l.options.decode.unwrap_or(positions));
+    let (cos, sin) = table.rows(l.options.decode.unwrap_or(positions), positions);
     let (mut cos, mut sin) = (l.b.constant(cos)?, l.b.constant(sin)?);
     if let Some(position) = l.position {
         let zero = l.b.scalar(DType::I32, 0.0)?;

@@ -1,0 +1,185 @@
+//! A long convolution by all threads: each transform as two steps of short ones.
+//!
+//! Let `L = R·C` with `R = 16`, `H = L/2`, and write `k = C·k₁ + k₂`. With `n = n₁ + R·n₂` the transform is
+//!
+//! ```text
+//! Z[k] = Σ_n₁ e^(-2πi·n₁k₁/R) · e^(-2πi·n₁k₂/L) · Σ_n₂ z[n₁ + R·n₂]·e^(-2πi·n₂k₂/C)
+//! ```
+//!
+//! `R` transforms of `C` points, factors, and `C` transforms of `R` points. What the product of the spectra needs for `k`
+//! (`-k`, `H - k` and `H + k`) has the remainders `k₂` and `-k₂`, so pairs of columns are closed under it. The way back is
+//! the mirror image with `t = t₁ + R/2·t₂`. So there are three passes, each over parts that don't touch each other: rows
+//! forward, pairs of columns there and back, rows back. How they are cut follows from the length alone.
+
+use super::{C, Element, Raw, in_ranges};
+use crate::pool::Pool;
+use rustfft::{Fft, FftPlanner};
+use std::sync::Arc;
+
+/// Rows: threads that can share a transform.
+pub(super) const ROWS: usize = 16;
+const R: usize = ROWS;
+/// Columns that are taken together, and as many of their partners.
+const BLOCK: usize = 8;
+/// Points from which on this is faster than one transform on one thread, and not slower on one thread itself.
+pub(super) const LEAST: usize = 8192;
+
+/// What a length needs.
+pub(super) struct Tables {
+    columns: usize,
+    /// Elements between rows: not a power of two, or the elements of a column would fight for one place in the cache.
+    stride: usize,
+    forward: Arc<dyn Fft<f64>>,
+    inverse: Arc<dyn Fft<f64>>,
+    across: Arc<dyn Fft<f64>>,
+    back: Arc<dyn Fft<f64>>,
+    /// `exp(-2πi·n₁k₂ / L)`, those of a column together.
+    factors: Vec<C>,
+    /// `exp(2πi·k₁ / R)`.
+    turns: [C; R / 2],
+}
+
+impl Tables {
+    /// For a multiple of [`ROWS`].
+    pub(super) fn new(points: usize) -> Tables {
+        let columns = points / R;
+        let mut planner = FftPlanner::new();
+        let factor = |i: usize| C::cis(-std::f64::consts::TAU * (i % R * (i / R)) as f64 / points as f64);
+        Tables {
+            columns,
+            stride: columns.next_multiple_of(BLOCK) + BLOCK / 2,
+            forward: planner.plan_fft_forward(columns),
+            inverse: planner.plan_fft_inverse(columns),
+            across: planner.plan_fft_forward(R),
+            back: planner.plan_fft_inverse(R / 2),
+            factors: (0..points).map(factor).collect(),
+            turns: std::array::from_fn(|k| C::cis(std::f64::consts::TAU * k as f64 / R as f64)),
+        }
+    }
+
+    /// Complex elements that a convolution works in.
+    pub(super) fn work(&self) -> usize {
+        (R * self.stride).next_multiple_of(8)
+    }
+
+    /// Complex elements of scratch for each worker.
+    pub(super) fn each(&self) -> usize {
+        let plans = [&self.forward, &self.inverse, &self.across, &self.back];
+        plans.iter().map(|p| p.get_inplace_scratch_len()).max().unwrap_or(0).next_multiple_of(8)
+    }
+
+    /// Convolves.
+    ///
+    /// # Safety
+    /// `work` is good for [`Tables::work`] elements and `scratch` for [`Tables::each`] of every worker, initialised and
+    /// used by nothing else; `out` is good for `x.len() + y.len() - 1`, at most the points of these tables.
+    pub(super) unsafe fn run<T: Element>(
+        &self,
+        pool: &Pool,
+        (x, y): (&[T], &[T]),
+        out: Raw<T>,
+        work: Raw<C>,
+        scratch: Raw<C>,
+    ) {
+        let (columns, each, length) = (self.columns, self.each(), x.len() + y.len() - 1);
+        let effort = R * columns * 12;
+        // SAFETY: rows of `work` don't overlap, and each worker has its own scratch.
+        let row = |r: usize| unsafe { std::slice::from_raw_parts_mut(work.at(r * self.stride), columns) };
+        // SAFETY: as above.
+        let own = |worker: usize| unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * each), each) };
+        in_ranges(pool, R, effort, &|rows, worker| {
+            for r in rows {
+                let z = row(r);
+                let part = |s: &[T], i: usize| s.get(r + R * i).map_or(0.0, |v| v.wide());
+                z.iter_mut().enumerate().for_each(|(i, z)| *z = C::new(part(x, i), part(y, i)));
+                self.forward.process_with_scratch(z, own(worker));
+            }
+        });
+        let blocks = (columns / 2 + 1).div_ceil(BLOCK);
+        in_ranges(pool, blocks, effort, &|range, worker| {
+            let scratch = own(worker);
+            for b in range {
+                // SAFETY: a block has its columns and their partners for itself.
+                unsafe { self.columns(b * BLOCK..((b + 1) * BLOCK).min(columns / 2 + 1), work, scratch) };
+            }
+        });
+        in_ranges(pool, R / 2, effort, &|rows, worker| {
+            for r in rows {
+                let z = row(r);
+                self.inverse.process_with_scratch(z, own(worker));
+                for (i, z) in z.iter().enumerate() {
+                    let t = 2 * (r + R / 2 * i);
+                    // SAFETY: inside of the result, each element of which belongs to one row.
+                    unsafe {
+                        if t < length {
+                            *out.at(t) = T::narrow(z.re);
+                        }
+                        if t + 1 < length {
+                            *out.at(t + 1) = T::narrow(z.im);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// The columns `range` and their partners `-k₂`: through the spectra, their product, and half of the way back.
+    ///
+    /// # Safety
+    /// `work` is good for the whole transform, and nothing else uses these columns.
+    unsafe fn columns(&self, range: std::ops::Range<usize>, work: Raw<C>, scratch: &mut [C]) {
+        let columns = self.columns;
+        let partner = |k: usize| if k == 0 { 0 } else { columns - k };
+        let mut z = [[C::default(); R]; 2 * BLOCK];
+        let mut q = [[C::default(); R / 2]; 2 * BLOCK];
+        for (pair, k) in z.chunks_exact_mut(2).zip(range.clone()) {
+            for (z, k) in pair.iter_mut().zip([k, partner(k)]) {
+                let factors = &self.factors[k * R..][..R];
+                for (n, (z, f)) in z.iter_mut().zip(factors).enumerate() {
+                    // SAFETY: an element of column `k`.
+                    *z = unsafe { *work.at(n * self.stride + k) } * f;
+                }
+            }
+        }
+        let taken = 2 * range.len();
+        self.across.process_with_scratch(z[..taken].as_flattened_mut(), scratch);
+        for ((z, q), k) in z.chunks_exact(2).zip(q.chunks_exact_mut(2)).zip(range.clone()) {
+            let spectrum = self.product(&z[0], &z[1], k);
+            self.halve(&spectrum, k, &mut q[0]);
+            // The product belongs to a real signal: its partner is its conjugate, in reverse.
+            let mut mirrored = spectrum;
+            mirrored.reverse();
+            self.halve(&mirrored.map(|p| p.conj()), partner(k), &mut q[1]);
+        }
+        self.back.process_with_scratch(q[..taken].as_flattened_mut(), scratch);
+        for (pair, k) in q.chunks_exact(2).zip(range) {
+            for (q, k) in pair.iter().zip([k, partner(k)]).take(1 + usize::from(k != partner(k))) {
+                let factors = &self.factors[k * R..][..R];
+                for (t, q) in q.iter().enumerate() {
+                    // SAFETY: an element of column `k`.
+                    unsafe { *work.at(t * self.stride + k) = q * factors[2 * t].conj() };
+                }
+            }
+        }
+    }
+
+    /// A column of the product of both spectra, `P[k] = (Z[k]² - conj(Z[-k])²) / 4i`, over the points.
+    fn product(&self, z: &[C; R], partner: &[C; R], k: usize) -> [C; R] {
+        let factor = C::new(0.0, -0.25 / (R * self.columns) as f64);
+        std::array::from_fn(|i| {
+            let back = partner[if k == 0 { (R - i) % R } else { R - 1 - i }].conj();
+            (z[i] * z[i] - back * back) * factor
+        })
+    }
+
+    /// A column of `Q[k] = (P[k] + P[k + H]) + i·e^(2πi·k/L)·(P[k] - P[k + H])`, whose inverse transform of half the points
+    /// has the even elements of the convolution as real parts and the odd ones as imaginary parts.
+    fn halve(&self, p: &[C; R], k: usize, q: &mut [C; R / 2]) {
+        let turn = self.factors[k * R + 1].conj();
+        for (i, q) in q.iter_mut().enumerate() {
+            let (a, b) = (p[i], p[i + R / 2]);
+            let turned = (a - b) * (self.turns[i] * turn);
+            *q = a + b + C::new(-turned.im, turned.re);
+        }
+    }
+}
