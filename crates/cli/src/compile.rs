@@ -202,14 +202,17 @@ fn schema(target: &Target, lowered: &Lowered) -> Result<Vec<serde_json::Value>, 
         item: target.item,
         name: target.name().to_string(),
         given: target.given.clone(),
+        absent: std::collections::BTreeSet::new(),
     };
     let sources = match mapped {
         true => architecture.sources(&lowered.params).map_err(usage)?.into_iter().map(Some).collect(),
         false => vec![None; lowered.params.len()],
     };
     let slice = |slice: &Slice| {
-        let parts = slice.parts.iter().map(|part| json!({ "name": part.tensor, "transposed": part.transposed }));
-        json!({ "along": slice.dim, "tensors": parts.collect::<Vec<_>>() })
+        let parts = slice.parts.iter().map(|part| {
+            json!({ "name": part.tensor, "transposed": part.transposed, "function": format!("{:?}", part.function) })
+        });
+        json!({ "along": slice.dim, "optional": slice.optional, "tensors": parts.collect::<Vec<_>>() })
     };
     let params = lowered.params.iter().zip(&sources);
     let params = params.map(|(p, source)| {

@@ -87,12 +87,13 @@ impl Model {
         for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
             let (ty, bytes) = session.read(2 + i)?;
             let values = from_bytes(&bytes, ty.dtype);
+            let weights = from_bytes(&self.weights[i], self.dtype);
             for piece in pieces {
                 gradients.push(NamedTensor {
                     name: format!("grad.{}", piece.tensor),
                     shape: piece.shape.clone(),
                     dtype: ty.dtype,
-                    bytes: to_bytes(&piece.take(&param.ty.shape, &values), ty.dtype),
+                    bytes: to_bytes(&piece.take_gradient(&param.ty.shape, &values, &weights), ty.dtype),
                 });
             }
         }

@@ -35,7 +35,7 @@ pub use export::{write_file, write_tensors};
 pub use generate::Generation;
 pub use ia3::Ia3Options;
 pub use lora::LoraOptions;
-pub use mapping::{Part, Slice, Sources};
+pub use mapping::{Function, Part, Slice, Sources};
 pub use model::Model;
 pub use random::Random;
 pub use sample::Sampling;

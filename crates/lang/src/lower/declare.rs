@@ -129,6 +129,7 @@ impl Lowerer<'_> {
                 let value = self.b.graph.input(ty);
                 (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))
             }
+            TypeKind::Optional(_) if self.options.absent.contains(path) => Ok(Entry::Absent),
             TypeKind::Optional(inner) => self.declare_type(inner, frame, path, traits, notes),
             TypeKind::TiedTo(target) => {
                 let mut parts = target.parts.iter();

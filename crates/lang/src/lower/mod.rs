@@ -54,6 +54,8 @@ pub struct Options {
     pub asserts: bool,
     /// Lower for training: adapters leave out what their `dropout` says.
     pub training: bool,
+    /// Paths of optional parameters that are `None`.
+    pub absent: BTreeSet<String>,
 }
 
 impl Default for Options {
@@ -67,6 +69,7 @@ impl Default for Options {
             probes: false,
             asserts: false,
             training: false,
+            absent: BTreeSet::new(),
         }
     }
 }

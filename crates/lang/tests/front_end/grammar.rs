@@ -82,6 +82,9 @@ pub(crate) fn file(random: &mut Random) -> String {
         ]);
         g.line(import);
     }
+    if g.one_in(6) {
+        g.under("topology:", |g| g.line("tp_size: 8"));
+    }
     for _ in 0..=g.random.below(4) {
         g.declaration();
     }
