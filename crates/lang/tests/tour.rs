@@ -168,7 +168,7 @@ fn annotations() {
 
 #[test]
 fn annotations_for_several_devices() {
-    tour("distributed.module", &[Code::L102], 1);
+    tour("distributed.module", &[Code::L102], 2);
 }
 
 #[test]

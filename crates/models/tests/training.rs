@@ -115,8 +115,7 @@ fn adapters_of_the_text_are_trained_with_dropout() {
         lang::resolve::Program::load("m", &lang::library::WithLibrary(loader))
     };
     let losses = |seed: u64, accumulate: usize| -> (Vec<f32>, f32) {
-        let architecture =
-            Architecture::of_program(program(), None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
+        let architecture = Architecture::of_program(program(), None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
         let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
         let before = model.params.iter().filter(|param| param.trainable).count();
         assert_eq!((before, model.params.len()), (3, 6));
