@@ -94,6 +94,41 @@ fn triangular_solves() {
     }
 }
 
+/// Matrices that are cut into blocks, the last of which is a part of one.
+#[test]
+fn large_matrices() {
+    let mut random = Random(24);
+    let dtype = DType::F64;
+    for (batch, n) in [(1, 130), (2, 96)] {
+        check(Cholesky, &[positive(&mut random, dtype, batch, n)], 1e-10);
+    }
+    let mut indefinite = positive(&mut random, dtype, 1, 120).scalars().collect::<Vec<_>>();
+    indefinite[100 * 121] = Scalar::from_f64(dtype, -1.0);
+    check(Cholesky, &[Literal::from_fn(Type::new(dtype, &[120, 120]), |i| indefinite[i])], 0.0);
+    for (m, n) in [(130, 130), (150, 100), (100, 150)] {
+        let a = random.literal(&Type::new(dtype, &[m, n]));
+        check(Lu, &[a.clone()], 1e-9);
+        for full in [false, true] {
+            check(Qr { full }, &[a.clone()], 1e-10);
+        }
+    }
+    // A column of zeros has no reflection and no pivot.
+    let a = random.literal(&Type::new(dtype, &[120, 100]));
+    let a = Literal::from_fn(a.ty().clone(), |i| if i % 100 == 40 { Scalar::from_f64(dtype, 0.0) } else { a.get(i) });
+    check(Qr { full: false }, &[a.clone()], 1e-10);
+    check(Lu, &[a], 1e-9);
+    let n = 110;
+    let a = random.literal(&Type::new(dtype, &[n, n]));
+    let a = Literal::from_fn(a.ty().clone(), |i| {
+        Scalar::from_f64(dtype, a.get(i).to_f64() * 0.05 + if i % (n + 1) == 0 { 2.0 } else { 0.0 })
+    });
+    for bits in 0..16 {
+        let [left, lower, transpose, unit] = [1, 2, 4, 8].map(|b| bits & b != 0);
+        let b = random.literal(&Type::new(dtype, &if left { [n, 20] } else { [20, n] }));
+        check(TriangularSolve { left, lower, transpose, unit }, &[a.clone(), b], 1e-10);
+    }
+}
+
 /// `U·diag(s)·W`, and how far `Uᵀ·U` and `W·Wᵀ` are from the identity.
 fn recomposed(u: &[f64], s: &[f64], w: &[f64], m: usize, n: usize) -> (Vec<f64>, f64) {
     let k = s.len();

@@ -4,7 +4,7 @@
  *
  * Every function that can fail returns a vsla_error_t; vsla_get_last_error_string() has the message. Results go through
  * out-pointers, written on success alone. A pointer with a count must be good for so many elements, a plain pointer for
- * one; nothing else may use what they point at during the call. Handles are opaque: null, destroyed or mistaken ones are
+ * one; nothing else may use what they point at during the call (or, on an asynchronous stream, before it is synchronised). Handles are opaque: null, destroyed or mistaken ones are
  * VSLA_ERR_INVALID_ARG. Handles may be used from several threads; runs over one vsla_bindings_t take turns.
  */
 
@@ -136,13 +136,23 @@ typedef enum vsla_arenaclass_t {
   VSLA_ARENA_PARAMS = 0,
   // Values inside a forward run, and what it keeps for backward.
   VSLA_ARENA_ACTIVATIONS,
-  // Scratch of single kernels.
+  // Scratch of kernels, products and routines, and the addresses of values.
   VSLA_ARENA_WORKSPACE,
   // Gradients.
   VSLA_ARENA_GRADS,
   // Inputs and outputs.
   VSLA_ARENA_EXTERNAL,
 } vsla_arenaclass_t;
+
+// How a convolution is computed.
+typedef enum vsla_convpath_t {
+  // The cheaper way for the lengths.
+  VSLA_CONV_AUTO = 0,
+  // Sums of products.
+  VSLA_CONV_DIRECT,
+  // Through a Fourier transform.
+  VSLA_CONV_FFT,
+} vsla_convpath_t;
 
 // Memory that runs of a backward plan read and write.
 typedef struct vsla_ad_bindings_t vsla_ad_bindings_t;
@@ -159,6 +169,9 @@ typedef struct vsla_backward_t vsla_backward_t;
 // Memory that runs of a plan read and write.
 typedef struct vsla_bindings_t vsla_bindings_t;
 
+// A mark in a stream that others wait for.
+typedef struct vsla_event_t vsla_event_t;
+
 // A program under description.
 typedef struct vsla_graph_t vsla_graph_t;
 
@@ -170,6 +183,9 @@ typedef struct vsla_profile_t vsla_profile_t;
 
 // A validated program.
 typedef struct vsla_program_t vsla_program_t;
+
+// Memory of programs that run in a fixed order.
+typedef struct vsla_shared_arena_t vsla_shared_arena_t;
 
 // An order of execution.
 typedef struct vsla_stream_t vsla_stream_t;
@@ -189,9 +205,25 @@ typedef struct vsla_io_t {
   const size_t *bytes;
 } vsla_io_t;
 
-// Functions of a caller's own backend. The first five supply memory that the processor can address; every one of them
-// is needed, and each may be called from any thread. The others are for devices that run segments themselves: they must
-// be null, or creating the backend gives `VSLA_ERR_NOT_IMPLEMENTED`.
+// A segment of a schedule: a fused kernel, a product, a routine, a copy.
+typedef struct vsla_segment_t {
+  // Its place in the schedule.
+  size_t index;
+  // Segments of the schedule.
+  size_t count;
+  // 1 if it is a generated kernel.
+  uint32_t fused;
+  // What it is, for people; ended by a zero, cut where it is too long.
+  char name[64];
+} vsla_segment_t;
+
+// Functions of a caller's own backend. Each gets `ctx` last, and may be called from any thread; those that return a
+// number return a `vsla_error_t`.
+//
+// The first five supply memory that the processor can address: all of them, or none for memory of the system. The others
+// may be null. Segments are compiled for the processor: `launch_segment` and `replay_graph` decide when they run, and run
+// them by `vsla_segment_run`, every segment once and in order. They must not touch the bindings or the profile that is
+// running, which would wait for itself.
 typedef struct vsla_backend_vtable_t {
   // Memory of so many bytes at this alignment, or null.
   void *(*alloc)(size_t bytes, size_t alignment, void *ctx);
@@ -203,12 +235,16 @@ typedef struct vsla_backend_vtable_t {
   void (*memcpy_d2h)(void *dst, const void *src, size_t bytes, void *ctx);
   // Fills with zeros.
   void (*memset_zero)(void *dst, size_t bytes, void *ctx);
-  // Runs a segment. Not supported.
-  void (*launch_segment)(void *ctx);
-  // Records a graph. Not supported.
-  void (*record_graph)(void *ctx);
-  // Replays a graph. Not supported.
-  void (*replay_graph)(void *ctx);
+  // Runs a segment, by `vsla_segment_run(segment->index)`.
+  uint32_t (*launch_segment)(const struct vsla_segment_t *segment, void *ctx);
+  // Called when a stream has nothing left to do.
+  uint32_t (*synchronize)(void *ctx);
+  // Records a schedule, for `vsla_profile_record`; `graph` gets what `replay_graph` is given. Goes with `replay_graph`.
+  uint32_t (*record_graph)(const struct vsla_segment_t *segments, size_t count, void **graph, void *ctx);
+  // Runs all segments of a schedule that was recorded, by `vsla_segment_run`.
+  uint32_t (*replay_graph)(void *graph, size_t count, void *ctx);
+  // A recorded schedule that won't be replayed again.
+  void (*destroy_graph)(void *graph, void *ctx);
 } vsla_backend_vtable_t;
 
 // Attributes of operations; those that an operation doesn't read may be anything. A null pointer is all zeros.
@@ -233,6 +269,18 @@ typedef struct vsla_attrs_t {
   uint32_t form;
 } vsla_attrs_t;
 
+// An output of one program that is an input of a later one.
+typedef struct vsla_stage_link_t {
+  // Position of the source in the order of execution.
+  size_t from;
+  // Position of the destination, later than the source.
+  size_t to;
+  // Output of the source.
+  uint32_t source;
+  // Input of the destination.
+  uint32_t destination;
+} vsla_stage_link_t;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -252,6 +300,28 @@ enum vsla_error_t vsla_autograd_bind(const struct vsla_backward_plan_t *plan,
                                      const struct vsla_bindings_t *params,
                                      struct vsla_ad_bindings_t **out);
 
+// The bytes of one block for all that forward and backward touch, gradients too. With `sharing`, the parameters are those
+// of other bindings and not counted.
+enum vsla_error_t vsla_autograd_memory_bytes(const struct vsla_backward_plan_t *plan,
+                                             uint32_t sharing,
+                                             size_t *bytes);
+
+// Binds a backward plan in one block of the caller's, as `vsla_program_bind_in` does.
+enum vsla_error_t vsla_autograd_bind_in(const struct vsla_backward_plan_t *plan,
+                                        const struct vsla_bindings_t *params,
+                                        void *block,
+                                        size_t bytes,
+                                        struct vsla_ad_bindings_t **out);
+
+// Seeds the random operations of the next runs: forward and backward of one run have the same masks.
+enum vsla_error_t vsla_ad_bindings_seed(const struct vsla_ad_bindings_t *bindings, uint64_t seed);
+
+// Writes the memory report of forward and backward, as `vsla_plan_report` does.
+enum vsla_error_t vsla_autograd_report(const struct vsla_backward_plan_t *plan,
+                                       char *text,
+                                       size_t room,
+                                       size_t *needed);
+
 // Sets inputs and parameters, runs forward, copies outputs, sets the outputs' cotangents, runs backward, copies the
 // gradients of the values listed. Any list may be null: what was set before stays. Allocates nothing.
 enum vsla_error_t vsla_autograd_execute(const struct vsla_backward_plan_t *plan,
@@ -265,17 +335,15 @@ enum vsla_error_t vsla_autograd_execute(const struct vsla_backward_plan_t *plan,
 // The processor with so many threads; 0 takes one for each core. Results don't depend on the number.
 enum vsla_error_t vsla_backend_create_cpu(uint32_t threads, struct vsla_backend_t **out);
 
-// The processor with memory from the caller's functions, which get `ctx` as their last argument.
+// The processor with the caller's functions for memory and runs, which get `ctx` as their last argument.
 enum vsla_error_t vsla_backend_create_custom(const struct vsla_backend_vtable_t *table,
                                              void *ctx,
                                              uint32_t threads,
                                              struct vsla_backend_t **out);
 
-// A stream of a backend.
-enum vsla_error_t vsla_backend_create_stream(const struct vsla_backend_t *backend, struct vsla_stream_t **out);
-
-// Returns when all that was started on the stream has ended.
-enum vsla_error_t vsla_backend_synchronize(const struct vsla_stream_t *stream);
+// Runs a segment of the run that `launch_segment` or `replay_graph` was called for. For use inside of those functions, on
+// the thread that called them.
+enum vsla_error_t vsla_segment_run(size_t index);
 
 // The message of the last failure on the calling thread; empty if there was none. It is valid until the next failing
 // call on the same thread.
@@ -311,6 +379,12 @@ enum vsla_error_t vsla_graph_output(const struct vsla_graph_t *graph, uint32_t i
 // Marks a value to be kept for backward; then values without a mark are computed again.
 enum vsla_error_t vsla_graph_checkpoint(const struct vsla_graph_t *graph, uint32_t id);
 
+// Sets how the programs of a graph compute: whether products of matrices accumulate in 64 bits too (`matmul_in_f64` isn't
+// 0), and by which `vsla_convpath_t` convolutions go.
+enum vsla_error_t vsla_graph_numerics(const struct vsla_graph_t *graph,
+                                      uint32_t matmul_in_f64,
+                                      uint32_t conv);
+
 // Validates a graph and freezes it as a program. The graph stays as it is.
 enum vsla_error_t vsla_program_build(const struct vsla_graph_t *graph, struct vsla_program_t **out);
 
@@ -336,11 +410,36 @@ enum vsla_error_t vsla_program_plan(const struct vsla_program_t *program,
 // The bytes of one arena.
 enum vsla_error_t vsla_plan_arena_size(const struct vsla_plan_t *plan, uint32_t class_, uint64_t *bytes);
 
+// Writes where an input, parameter or output lies: its arena, the offset inside of it, and its bytes.
+enum vsla_error_t vsla_plan_value(const struct vsla_plan_t *plan,
+                                  uint32_t id,
+                                  uint32_t *class_,
+                                  uint64_t *offset,
+                                  uint64_t *bytes);
+
+// Writes a segment of the schedule; its `count` is that of all segments.
+enum vsla_error_t vsla_plan_segment(const struct vsla_plan_t *plan, size_t index, struct vsla_segment_t *out);
+
 // Writes the memory report as text: `needed` gets its length with the final zero; `text` gets as much as there is room
 // for, always ended by a zero.
 enum vsla_error_t vsla_plan_report(const struct vsla_plan_t *plan, char *text, size_t room, size_t *needed);
 
-// Memory for a plan's inputs, outputs and parameters, all zero. With `params`, parameters are those of other bindings
+// The bytes of one block for all that runs of a plan touch: parameters, inputs, outputs, activations and workspace. With
+// `sharing`, the parameters are those of other bindings and not counted.
+enum vsla_error_t vsla_plan_memory_bytes(const struct vsla_plan_t *plan,
+                                         uint32_t sharing,
+                                         size_t *bytes);
+
+// Binds a plan in one block of the caller's: `vsla_plan_memory_bytes` at least, from an address that is a multiple of 64.
+// The block becomes all zero; it must stay, and nothing else may use it, until the bindings and what is linked to them
+// or shares their parameters is destroyed.
+enum vsla_error_t vsla_program_bind_in(const struct vsla_plan_t *plan,
+                                       const struct vsla_bindings_t *params,
+                                       void *block,
+                                       size_t bytes,
+                                       struct vsla_bindings_t **out);
+
+// Memory for all that runs of a plan touch, all zero, from the backend. With `params`, parameters are those of other bindings
 // of a program that declares the same ones.
 enum vsla_error_t vsla_program_bind(const struct vsla_plan_t *plan,
                                     const struct vsla_bindings_t *params,
@@ -358,7 +457,8 @@ enum vsla_error_t vsla_bindings_read(const struct vsla_bindings_t *bindings, uin
 // Seeds the random operations of the next runs.
 enum vsla_error_t vsla_bindings_seed(const struct vsla_bindings_t *bindings, uint64_t seed);
 
-// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. Allocates nothing.
+// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. On an asynchronous
+// stream that happens later. Allocates nothing.
 enum vsla_error_t vsla_program_execute(const struct vsla_plan_t *plan,
                                        const struct vsla_bindings_t *bindings,
                                        const struct vsla_io_t *inputs,
@@ -402,6 +502,68 @@ enum vsla_error_t vsla_profile_run(const struct vsla_profile_t *profile,
                                    const struct vsla_io_t *outputs,
                                    const struct vsla_stream_t *stream);
 
+// Seeds the random operations of the next runs of a profile.
+enum vsla_error_t vsla_profile_seed(const struct vsla_profile_t *profile, uint64_t seed);
+
+// Lets the backend's `record_graph` record the schedule of a profile; its runs then go through `replay_graph`. Without
+// those functions it is `VSLA_ERR_NOT_IMPLEMENTED`: a plan on the processor already is a schedule with every address
+// known, and there is nothing to gain.
+enum vsla_error_t vsla_profile_record(const struct vsla_profile_t *profile);
+
+// Plans one arena for programs in the order they will run. What doesn't live together shares memory: activations and
+// workspace of different programs, inputs once their program has run, linked values once their last reader has.
+// Write the inputs of a round before its first program runs, and read its outputs before the next round.
+enum vsla_error_t vsla_shared_arena_create(const struct vsla_plan_t *const *plans,
+                                           size_t count,
+                                           const struct vsla_stage_link_t *links,
+                                           size_t nlinks,
+                                           struct vsla_shared_arena_t **out);
+
+// The bytes of a shared arena.
+enum vsla_error_t vsla_shared_arena_bytes(const struct vsla_shared_arena_t *arena, size_t *bytes);
+
+// Binds every program, with memory from a backend; `out` has room for as many bindings as there are programs.
+enum vsla_error_t vsla_shared_arena_bind(const struct vsla_shared_arena_t *arena,
+                                         const struct vsla_backend_t *backend,
+                                         struct vsla_bindings_t **out,
+                                         size_t count);
+
+// Binds every program in one block of the caller's, as `vsla_program_bind_in` does.
+enum vsla_error_t vsla_shared_arena_bind_in(const struct vsla_shared_arena_t *arena,
+                                            void *block,
+                                            size_t bytes,
+                                            struct vsla_bindings_t **out,
+                                            size_t count);
+
+// A stream whose runs have ended when a call returns.
+enum vsla_error_t vsla_backend_create_stream(const struct vsla_backend_t *backend, struct vsla_stream_t **out);
+
+// A stream with a thread of its own: runs return at once and are done later, in order, beside the host and beside other
+// streams. Until the stream is synchronised, the data that a run was given must stay, and outputs are not there yet; lists
+// of values are copied (more than 16 of them on the heap). A run that fails is told by `vsla_backend_synchronize`, and
+// runs after it are left out until then.
+enum vsla_error_t vsla_backend_create_async_stream(const struct vsla_backend_t *backend,
+                                                   struct vsla_stream_t **out);
+
+// Returns when all that was started on the stream has ended; with the first failure since the last call, if there was
+// one.
+enum vsla_error_t vsla_backend_synchronize(const struct vsla_stream_t *stream);
+
+// An event. Before it is recorded, nobody waits for it.
+enum vsla_error_t vsla_event_create(struct vsla_event_t **out);
+
+// Marks a place in a stream: the event has happened when all before it is done.
+enum vsla_error_t vsla_event_record(const struct vsla_event_t *event, const struct vsla_stream_t *stream);
+
+// What is started on a stream from now on waits for the last mark of an event.
+enum vsla_error_t vsla_stream_wait_event(const struct vsla_stream_t *stream, const struct vsla_event_t *event);
+
+// Returns when all before the last mark of an event is done.
+enum vsla_error_t vsla_event_synchronize(const struct vsla_event_t *event);
+
+// Writes 1 if all before the last mark of an event is done, else 0.
+enum vsla_error_t vsla_event_query(const struct vsla_event_t *event, uint32_t *happened);
+
 // A tensor from dense row-major data; null data is all zeros.
 enum vsla_error_t vsla_tensor_create(uint32_t dtype_,
                                      uint32_t model_,
@@ -413,6 +575,12 @@ enum vsla_error_t vsla_tensor_create(uint32_t dtype_,
 
 // Writes the rank of a tensor and, where there is room for it, its logical shape.
 enum vsla_error_t vsla_tensor_shape(const struct vsla_tensor_t *tensor, size_t *rank, uint64_t *shape, size_t room);
+
+// Writes the capacity of a tensor where there is room for it: the sizes that it can grow to where it lies.
+enum vsla_error_t vsla_tensor_capacity(const struct vsla_tensor_t *tensor, uint64_t *capacity, size_t room);
+
+// Writes the `vsla_dtype_t` and the `vsla_model_t` of a tensor.
+enum vsla_error_t vsla_tensor_kind(const struct vsla_tensor_t *tensor, uint32_t *dtype_, uint32_t *model_);
 
 // Copies the elements, dense in row-major order; `bytes` must be exactly their size.
 enum vsla_error_t vsla_tensor_read(const struct vsla_tensor_t *tensor, void *data, size_t bytes);
@@ -443,6 +611,16 @@ enum vsla_error_t vsla_matmul(const struct vsla_tensor_t *a, const struct vsla_t
 // Tensors of one rank along a new first axis.
 enum vsla_error_t vsla_stack(const struct vsla_tensor_t *const *parts, size_t count, struct vsla_tensor_t **out);
 
+// Any operation on tensors, as a program of that operation alone, which is planned once for its shapes and kept. `seed`
+// is for random operations. Writes as many results as the operation has; `noutputs` must be their number.
+enum vsla_error_t vsla_tensor_op(uint32_t kind,
+                                 const struct vsla_tensor_t *const *inputs,
+                                 size_t ninputs,
+                                 const struct vsla_attrs_t *attrs,
+                                 uint64_t seed,
+                                 struct vsla_tensor_t **outputs,
+                                 size_t noutputs);
+
 // The minimal representative. Nothing else shrinks.
 enum vsla_error_t vsla_shrink(const struct vsla_tensor_t *tensor, struct vsla_tensor_t **out);
 
@@ -455,6 +633,8 @@ enum vsla_error_t vsla_shrink(const struct vsla_tensor_t *tensor, struct vsla_te
 /* Typed names for vsla_destroy. */
 static inline vsla_error_t vsla_backend_destroy(vsla_backend_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_backend_destroy_stream(vsla_stream_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_event_destroy(vsla_event_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_shared_arena_destroy(vsla_shared_arena_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_graph_destroy(vsla_graph_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_program_destroy(vsla_program_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_plan_destroy(vsla_plan_t *x) { return vsla_destroy(x); }

@@ -1,11 +1,13 @@
 //! Gradients (§9, §12.3).
 
-use crate::backend::{vsla_backend_t, vsla_stream_t};
+use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
 use crate::graph::vsla_program_t;
 use crate::handles::{Object, lock, put, want};
-use crate::plan::{each, read_all, vsla_bindings_t, vsla_io_t, write_all};
-use crate::pointers::{set, slice, slice_mut, writable};
+use crate::plan::{Io, vsla_bindings_t, vsla_io_t, write_text};
+use crate::pointers::{memory, set, writable};
+use crate::stream::{Job, keep, vsla_stream_t};
+use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
 use vsla::autograd::{self, AdOptions};
 
@@ -75,6 +77,71 @@ pub unsafe extern "C" fn vsla_autograd_bind(
     })
 }
 
+/// The bytes of one block for all that forward and backward touch, gradients too. With `sharing`, the parameters are those
+/// of other bindings and not counted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_autograd_memory_bytes(
+    plan: *const vsla_backward_plan_t,
+    sharing: u32,
+    bytes: *mut usize,
+) -> Code {
+    guard(|| {
+        want!(plan, BackwardPlan, plan);
+        // SAFETY: the caller's promise.
+        unsafe { set(bytes, plan.memory_bytes(sharing != 0)?) }
+    })
+}
+
+/// Binds a backward plan in one block of the caller's, as `vsla_program_bind_in` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_autograd_bind_in(
+    plan: *const vsla_backward_plan_t,
+    params: *const vsla_bindings_t,
+    block: *mut c_void,
+    bytes: usize,
+    out: *mut *mut vsla_ad_bindings_t,
+) -> Code {
+    guard(|| {
+        writable(out)?;
+        want!(plan, BackwardPlan, plan);
+        let needed = plan.memory_bytes(!params.is_null())?;
+        // SAFETY: the caller's promise.
+        let block = unsafe { memory(block, bytes, needed)? };
+        let bound = if params.is_null() {
+            plan.bind_in(block, None)?
+        } else {
+            want!(params, Bindings, params);
+            plan.bind_in(block, Some(&lock(params)))?
+        };
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::AdBindings(Mutex::new(bound)))) }
+    })
+}
+
+/// Seeds the random operations of the next runs: forward and backward of one run have the same masks.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_ad_bindings_seed(bindings: *const vsla_ad_bindings_t, seed: u64) -> Code {
+    guard(|| {
+        want!(bindings, AdBindings, bindings);
+        lock(bindings).values_mut().seed(seed)
+    })
+}
+
+/// Writes the memory report of forward and backward, as `vsla_plan_report` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_autograd_report(
+    plan: *const vsla_backward_plan_t,
+    text: *mut c_char,
+    room: usize,
+    needed: *mut usize,
+) -> Code {
+    guard(|| {
+        want!(plan, BackwardPlan, plan);
+        // SAFETY: the caller's promise.
+        unsafe { write_text(&plan.to_string(), text, room, needed) }
+    })
+}
+
 /// Sets inputs and parameters, runs forward, copies outputs, sets the outputs' cotangents, runs backward, copies the
 /// gradients of the values listed. Any list may be null: what was set before stays. Allocates nothing.
 #[unsafe(no_mangle)]
@@ -88,20 +155,18 @@ pub unsafe extern "C" fn vsla_autograd_execute(
     stream: *const vsla_stream_t,
 ) -> Code {
     guard(|| {
-        want!(plan, BackwardPlan, plan);
-        want!(bindings, AdBindings, bindings);
         want!(stream, Stream, stream);
-        let mut b = lock(bindings);
-        // SAFETY: the caller's promise, here and below.
-        unsafe { write_all(inputs, b.values_mut())? };
-        plan.forward(&mut b, stream)?;
+        // SAFETY: the caller's promise.
+        let (inputs, outputs) = unsafe { (Io::at(inputs)?, Io::at(outputs)?) };
         // SAFETY: as above.
-        unsafe {
-            read_all(outputs, b.values())?;
-            each(loss_grads, |v, at, n| b.write_cotangent_bytes(v, slice(at, n, "data")?))?;
-        }
-        plan.backward(&mut b, stream)?;
-        // SAFETY: as above.
-        unsafe { each(param_grads, |v, at, n| b.read_gradient_bytes(v, slice_mut(at, n, "data")?)) }
+        let (cotangents, gradients) = unsafe { (Io::at(loss_grads)?, Io::at(param_grads)?) };
+        stream.start(Job::Training {
+            plan: keep(plan, "plan", |o| matches!(o, Object::BackwardPlan(_)))?,
+            bindings: keep(bindings, "bindings", |o| matches!(o, Object::AdBindings(_)))?,
+            inputs,
+            outputs,
+            cotangents,
+            gradients,
+        })
     })
 }

@@ -1,42 +1,15 @@
-//! Backends and streams (§7.4, §11).
+//! Backends (§11).
 
+use crate::device::{custom, vsla_backend_vtable_t};
 use crate::error::{Code, guard};
-use crate::handles::{Object, put, want};
+use crate::handles::{Object, put};
 use crate::pointers::{set, writable};
 use std::ffi::c_void;
-use vsla::{Backend, Error, MemoryTable, Stream};
+use vsla::{Backend, Error};
 
 /// Where programs run.
 #[expect(non_camel_case_types, reason = "the name in C")]
 pub struct vsla_backend_t;
-
-/// An order of execution.
-#[expect(non_camel_case_types, reason = "the name in C")]
-pub struct vsla_stream_t;
-
-/// Functions of a caller's own backend. The first five supply memory that the processor can address; every one of them
-/// is needed, and each may be called from any thread. The others are for devices that run segments themselves: they must
-/// be null, or creating the backend gives `VSLA_ERR_NOT_IMPLEMENTED`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct vsla_backend_vtable_t {
-    /// Memory of so many bytes at this alignment, or null.
-    pub alloc: Option<unsafe extern "C" fn(bytes: usize, alignment: usize, ctx: *mut c_void) -> *mut c_void>,
-    /// Gives memory back.
-    pub free: Option<unsafe extern "C" fn(ptr: *mut c_void, ctx: *mut c_void)>,
-    /// Copies from the host.
-    pub memcpy_h2d: Option<unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, bytes: usize, ctx: *mut c_void)>,
-    /// Copies to the host.
-    pub memcpy_d2h: Option<unsafe extern "C" fn(dst: *mut c_void, src: *const c_void, bytes: usize, ctx: *mut c_void)>,
-    /// Fills with zeros.
-    pub memset_zero: Option<unsafe extern "C" fn(dst: *mut c_void, bytes: usize, ctx: *mut c_void)>,
-    /// Runs a segment. Not supported.
-    pub launch_segment: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
-    /// Records a graph. Not supported.
-    pub record_graph: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
-    /// Replays a graph. Not supported.
-    pub replay_graph: Option<unsafe extern "C" fn(ctx: *mut c_void)>,
-}
 
 /// The processor with so many threads; 0 takes one for each core. Results don't depend on the number.
 #[unsafe(no_mangle)]
@@ -56,7 +29,7 @@ fn cpu(threads: u32) -> vsla::Result<Backend> {
     }
 }
 
-/// The processor with memory from the caller's functions, which get `ctx` as their last argument.
+/// The processor with the caller's functions for memory and runs, which get `ctx` as their last argument.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_backend_create_custom(
     table: *const vsla_backend_vtable_t,
@@ -70,44 +43,9 @@ pub unsafe extern "C" fn vsla_backend_create_custom(
         let Some(t) = (unsafe { crate::pointers::slice(table, 1, "the table")?.first() }) else {
             return Err(Error::InvalidArg("the table is null".into()));
         };
-        if t.launch_segment.is_some() || t.record_graph.is_some() || t.replay_graph.is_some() {
-            return Err(Error::NotImplemented(
-                "a caller's backend supplies memory; leave launch_segment, record_graph and replay_graph null".into(),
-            ));
-        }
-        let memory = MemoryTable {
-            alloc: t.alloc,
-            free: t.free,
-            memcpy_h2d: t.memcpy_h2d,
-            memcpy_d2h: t.memcpy_d2h,
-            memset_zero: t.memset_zero,
-        };
         // SAFETY: the table's promise, which the header states.
-        let backend = unsafe { cpu(threads)?.with_memory(memory, ctx)? };
+        let backend = unsafe { custom(&cpu(threads)?, t, ctx)? };
         // SAFETY: the caller's promise.
         unsafe { set(out, put(Object::Backend(backend))) }
-    })
-}
-
-/// A stream of a backend.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn vsla_backend_create_stream(
-    backend: *const vsla_backend_t,
-    out: *mut *mut vsla_stream_t,
-) -> Code {
-    guard(|| {
-        writable(out)?;
-        want!(backend, Backend, backend);
-        // SAFETY: the caller's promise.
-        unsafe { set(out, put(Object::Stream(Stream::new(backend)))) }
-    })
-}
-
-/// Returns when all that was started on the stream has ended.
-#[unsafe(no_mangle)]
-pub extern "C" fn vsla_backend_synchronize(stream: *const vsla_stream_t) -> Code {
-    guard(|| {
-        want!(stream, Stream, stream);
-        stream.synchronize()
     })
 }

@@ -5,7 +5,7 @@ use crate::handles::{Object, lock, put, want};
 use crate::pointers::{dtype, model, set, sizes, slice, slice_mut, text, writable};
 use std::ffi::c_char;
 use std::sync::{Arc, Mutex};
-use vsla::{Description, Error, Gelu, NodeDesc, Op, Program, Result, Tag, ValueDesc, ValueId};
+use vsla::{Description, Error, Gelu, NodeDesc, Numerics, Op, Path, Program, Result, Tag, ValueDesc, ValueId};
 
 /// A program under description.
 #[expect(non_camel_case_types, reason = "the name in C")]
@@ -123,7 +123,16 @@ pub struct vsla_attrs_t {
     pub form: u32,
 }
 
-unsafe fn op(kind: u32, a: Option<&vsla_attrs_t>, operands: usize) -> Result<Op> {
+/// The operation that a number and attributes mean.
+///
+/// # Safety
+/// The attributes are null or good, as are the lists that the operation reads.
+pub(crate) unsafe fn op(kind: u32, attrs: *const vsla_attrs_t, operands: usize) -> Result<Op> {
+    let a = match attrs.is_null() {
+        true => None,
+        // SAFETY: the caller's promise.
+        false => unsafe { slice(attrs, 1, "attrs")?.first() },
+    };
     let zero = vsla_attrs_t {
         axis: 0,
         value: 0.0,
@@ -250,11 +259,6 @@ pub unsafe extern "C" fn vsla_graph_node(
         // SAFETY: the caller's promise.
         let (inputs, outputs) =
             unsafe { (slice(inputs, ninputs, "inputs")?, slice_mut(outputs, noutputs, "outputs")?) };
-        let attrs = match attrs.is_null() {
-            true => None,
-            // SAFETY: as above.
-            false => unsafe { slice(attrs, 1, "attrs")?.first() },
-        };
         // SAFETY: as above.
         let op = unsafe { op(kind, attrs, ninputs)? };
         let mut d = lock(graph);
@@ -296,6 +300,35 @@ pub extern "C" fn vsla_graph_checkpoint(graph: *const vsla_graph_t, id: u32) -> 
             Some(v) => v.checkpoint = true,
             None => return Err(Error::InvalidArg(format!("there is no value {id}"))),
         }
+        Ok(())
+    })
+}
+
+/// How a convolution is computed.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ConvPath {
+    /// The cheaper way for the lengths.
+    VslaConvAuto = 0,
+    /// Sums of products.
+    VslaConvDirect,
+    /// Through a Fourier transform.
+    VslaConvFft,
+}
+
+/// Sets how the programs of a graph compute: whether products of matrices accumulate in 64 bits too (`matmul_in_f64` isn't
+/// 0), and by which `vsla_convpath_t` convolutions go.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, matmul_in_f64: u32, conv: u32) -> Code {
+    guard(|| {
+        want!(graph, Graph, graph);
+        let conv = match conv {
+            0 => None,
+            1 => Some(Path::Direct),
+            2 => Some(Path::Fft),
+            n => return Err(Error::InvalidArg(format!("{n} is no way to compute a convolution"))),
+        };
+        lock(graph).numerics = Numerics { matmul_in_f64: matmul_in_f64 != 0, conv };
         Ok(())
     })
 }

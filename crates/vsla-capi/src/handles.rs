@@ -1,20 +1,23 @@
 //! The table of handles. A handle is a number in a pointer's clothes: it is looked up, never followed.
 
 use crate::error::{Code, guard};
+use crate::stream::Order;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard};
 use vsla::autograd::{AdBindings, Backward, BackwardPlan};
-use vsla::{Backend, Bindings, Description, Error, Plan, Profile, Program, Result, Stream, Tensor};
+use vsla::{Backend, Bindings, Description, Error, Event, Plan, Profile, Program, Result, SharedArena, Tensor};
 
 /// What a handle may mean.
 pub(crate) enum Object {
     Backend(Backend),
-    Stream(Stream),
+    Stream(Order),
+    Event(Event),
     Graph(Mutex<Description>),
     Program(Arc<Program>),
     Plan(Plan),
     Bindings(Mutex<Bindings>),
+    SharedArena(SharedArena),
     Backward(Backward),
     BackwardPlan(BackwardPlan),
     AdBindings(Mutex<AdBindings>),
@@ -61,12 +64,20 @@ pub(crate) fn get<T>(handle: *const T, what: &str) -> Result<Arc<Object>> {
 macro_rules! want {
     ($handle:expr, $kind:ident, $object:ident) => {
         let $object = $crate::handles::get($handle, stringify!($object))?;
-        let $crate::handles::Object::$kind($object) = &*$object else {
+        $crate::handles::kind!($object, $kind, $object);
+    };
+}
+pub(crate) use want;
+
+/// What an object is, if it is of one kind.
+macro_rules! kind {
+    ($from:expr, $kind:ident, $object:ident) => {
+        let $crate::handles::Object::$kind($object) = &*$from else {
             return Err(vsla::Error::InvalidArg(format!("the {} is a handle of another kind", stringify!($object))));
         };
     };
 }
-pub(crate) use want;
+pub(crate) use kind;
 
 /// Destroys any handle. What others still use lives on until they are destroyed too. Null is fine; a handle that was
 /// destroyed before is `VSLA_ERR_INVALID_ARG`.

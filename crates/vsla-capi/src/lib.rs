@@ -13,9 +13,12 @@
 
 pub mod autograd;
 pub mod backend;
+pub mod device;
 pub mod error;
 pub mod graph;
 pub mod handles;
 pub mod plan;
 pub mod pointers;
+pub mod shared;
+pub mod stream;
 pub mod tensor;

@@ -1,10 +1,13 @@
 //! Planning, binding, running, linking and profiles (§5, §6, §10, §12).
 
-use crate::backend::{vsla_backend_t, vsla_stream_t};
+use crate::backend::vsla_backend_t;
+use crate::device::vsla_segment_t;
 use crate::error::{Code, guard};
 use crate::graph::vsla_program_t;
 use crate::handles::{Object, lock, put, want};
-use crate::pointers::{set, slice, slice_mut, writable};
+use crate::pointers::{memory, set, slice, slice_mut, writable};
+use crate::stream::{Job, keep, vsla_stream_t};
+use smallvec::SmallVec;
 use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
 use vsla::{ArenaClass, Bindings, Error, Link, Plan, Profile, Result, ValueId};
@@ -29,7 +32,7 @@ pub enum ArenaClassC {
     VslaArenaParams = 0,
     /// Values inside a forward run, and what it keeps for backward.
     VslaArenaActivations,
-    /// Scratch of single kernels.
+    /// Scratch of kernels, products and routines, and the addresses of values.
     VslaArenaWorkspace,
     /// Gradients.
     VslaArenaGrads,
@@ -51,36 +54,73 @@ pub struct vsla_io_t {
     pub bytes: *const usize,
 }
 
-/// Calls `f` with each value and its data. Null is the empty list.
-pub(crate) unsafe fn each(
-    io: *const vsla_io_t,
-    mut f: impl FnMut(ValueId, *mut u8, usize) -> Result<()>,
-) -> Result<()> {
-    if io.is_null() {
-        return Ok(());
+/// A caller's list of values and their data.
+pub(crate) enum Io {
+    /// Null.
+    None,
+    /// For a run that ends before the call does.
+    There(vsla_io_t),
+    /// For a run that comes later, when the list may be gone.
+    Copied(SmallVec<[(u32, *mut c_void, usize); 16]>),
+}
+
+impl Io {
+    /// # Safety
+    /// The pointer is null or good.
+    pub(crate) unsafe fn at(io: *const vsla_io_t) -> Result<Io> {
+        if io.is_null() {
+            return Ok(Io::None);
+        }
+        // SAFETY: not null, and the caller's promise.
+        let Some(io) = (unsafe { slice(io, 1, "the data list")?.first().copied() }) else { return Ok(Io::None) };
+        // SAFETY: as above. Null lists are found here, before anything runs.
+        let _ = unsafe { lists(&io)? };
+        Ok(Io::There(io))
     }
-    // SAFETY: not null, and the caller's promise.
-    let Some(io) = (unsafe { slice(io, 1, "the data list")?.first() }) else { return Ok(()) };
+
+    /// The same list, no longer the caller's.
+    ///
+    /// # Safety
+    /// The lists are still good.
+    pub(crate) unsafe fn copied(self) -> Result<Io> {
+        let Io::There(io) = &self else { return Ok(self) };
+        // SAFETY: the caller's promise.
+        Ok(Io::Copied(unsafe { lists(io)? }.collect()))
+    }
+
+    /// Calls `f` with each value and its data.
+    ///
+    /// # Safety
+    /// The lists are still good, and so is what they point at.
+    pub(crate) unsafe fn each(&self, mut f: impl FnMut(ValueId, *mut u8, usize) -> Result<()>) -> Result<()> {
+        let mut call = |(v, at, n): (u32, *mut c_void, usize)| f(ValueId(v), at.cast(), n);
+        match self {
+            Io::None => Ok(()),
+            // SAFETY: the caller's promise.
+            Io::There(io) => unsafe { lists(io)? }.try_for_each(call),
+            Io::Copied(list) => list.iter().copied().try_for_each(&mut call),
+        }
+    }
+}
+
+unsafe fn lists(io: &vsla_io_t) -> Result<impl Iterator<Item = (u32, *mut c_void, usize)>> {
     // SAFETY: the list's promise, which the header states.
     let (values, data, bytes) = unsafe {
         (slice(io.values, io.count, "values")?, slice(io.data, io.count, "data")?, slice(io.bytes, io.count, "bytes")?)
     };
-    for ((v, d), n) in values.iter().zip(data).zip(bytes) {
-        f(ValueId(*v), d.cast(), *n)?;
-    }
-    Ok(())
+    Ok(values.iter().zip(data).zip(bytes).map(|((v, d), n)| (*v, *d, *n)))
 }
 
 /// Sets values from lists.
-pub(crate) unsafe fn write_all(io: *const vsla_io_t, b: &mut Bindings) -> Result<()> {
+pub(crate) unsafe fn write_all(io: &Io, b: &mut Bindings) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { each(io, |v, at, n| b.write_bytes(v, slice(at, n, "data")?)) }
+    unsafe { io.each(|v, at, n| b.write_bytes(v, slice(at, n, "data")?)) }
 }
 
 /// Reads values into lists.
-pub(crate) unsafe fn read_all(io: *const vsla_io_t, b: &Bindings) -> Result<()> {
+pub(crate) unsafe fn read_all(io: &Io, b: &Bindings) -> Result<()> {
     // SAFETY: the caller's promise.
-    unsafe { each(io, |v, at, n| b.read_bytes(v, slice_mut(at, n, "data")?)) }
+    unsafe { io.each(|v, at, n| b.read_bytes(v, slice_mut(at, n, "data")?)) }
 }
 
 /// Plans a program for a backend.
@@ -113,6 +153,43 @@ pub unsafe extern "C" fn vsla_plan_arena_size(plan: *const vsla_plan_t, class: u
     })
 }
 
+/// Writes where an input, parameter or output lies: its arena, the offset inside of it, and its bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_plan_value(
+    plan: *const vsla_plan_t,
+    id: u32,
+    class: *mut u32,
+    offset: *mut u64,
+    bytes: *mut u64,
+) -> Code {
+    guard(|| {
+        writable(class)?;
+        writable(offset)?;
+        want!(plan, Plan, plan);
+        let place = plan.place(ValueId(id))?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            set(bytes, place.bytes as u64)?;
+            set(class, place.class as u32)?;
+            set(offset, place.offset as u64)
+        }
+    })
+}
+
+/// Writes a segment of the schedule; its `count` is that of all segments.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_plan_segment(plan: *const vsla_plan_t, index: usize, out: *mut vsla_segment_t) -> Code {
+    guard(|| {
+        want!(plan, Plan, plan);
+        let all = plan.segments();
+        if index >= all.len() {
+            return Err(Error::InvalidArg(format!("segment {index}; the schedule has {}", all.len())));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { set(out, vsla_segment_t::new(all, index)) }
+    })
+}
+
 /// Writes the memory report as text: `needed` gets its length with the final zero; `text` gets as much as there is room
 /// for, always ended by a zero.
 #[unsafe(no_mangle)]
@@ -124,21 +201,65 @@ pub unsafe extern "C" fn vsla_plan_report(
 ) -> Code {
     guard(|| {
         want!(plan, Plan, plan);
-        let report = plan.to_string();
         // SAFETY: the caller's promise.
-        unsafe { set(needed, report.len() + 1)? };
-        // SAFETY: as above.
-        let to = unsafe { slice_mut(text.cast::<u8>(), room, "text")? };
-        if let Some(n) = room.checked_sub(1) {
-            let n = n.min(report.len());
-            to[..n].copy_from_slice(&report.as_bytes()[..n]);
-            to[n] = 0;
-        }
-        Ok(())
+        unsafe { write_text(&plan.to_string(), text, room, needed) }
     })
 }
 
-/// Memory for a plan's inputs, outputs and parameters, all zero. With `params`, parameters are those of other bindings
+/// Writes text into a caller's room.
+pub(crate) unsafe fn write_text(report: &str, text: *mut c_char, room: usize, needed: *mut usize) -> Result<()> {
+    // SAFETY: the caller's promise.
+    unsafe { set(needed, report.len() + 1)? };
+    // SAFETY: as above.
+    let to = unsafe { slice_mut(text.cast::<u8>(), room, "text")? };
+    if let Some(n) = room.checked_sub(1) {
+        let n = n.min(report.len());
+        to[..n].copy_from_slice(&report.as_bytes()[..n]);
+        to[n] = 0;
+    }
+    Ok(())
+}
+
+/// The bytes of one block for all that runs of a plan touch: parameters, inputs, outputs, activations and workspace. With
+/// `sharing`, the parameters are those of other bindings and not counted.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_plan_memory_bytes(plan: *const vsla_plan_t, sharing: u32, bytes: *mut usize) -> Code {
+    guard(|| {
+        want!(plan, Plan, plan);
+        // SAFETY: the caller's promise.
+        unsafe { set(bytes, plan.memory_bytes(sharing != 0)?) }
+    })
+}
+
+/// Binds a plan in one block of the caller's: `vsla_plan_memory_bytes` at least, from an address that is a multiple of 64.
+/// The block becomes all zero; it must stay, and nothing else may use it, until the bindings and what is linked to them
+/// or shares their parameters is destroyed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_program_bind_in(
+    plan: *const vsla_plan_t,
+    params: *const vsla_bindings_t,
+    block: *mut c_void,
+    bytes: usize,
+    out: *mut *mut vsla_bindings_t,
+) -> Code {
+    guard(|| {
+        writable(out)?;
+        want!(plan, Plan, plan);
+        let needed = plan.memory_bytes(!params.is_null())?;
+        // SAFETY: the caller's promise.
+        let block = unsafe { memory(block, bytes, needed)? };
+        let bound = if params.is_null() {
+            plan.bind_in(block, None)?
+        } else {
+            want!(params, Bindings, params);
+            plan.bind_in(block, Some(&lock(params)))?
+        };
+        // SAFETY: the caller's promise.
+        unsafe { set(out, put(Object::Bindings(Mutex::new(bound)))) }
+    })
+}
+
+/// Memory for all that runs of a plan touch, all zero, from the backend. With `params`, parameters are those of other bindings
 /// of a program that declares the same ones.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_program_bind(
@@ -201,7 +322,8 @@ pub extern "C" fn vsla_bindings_seed(bindings: *const vsla_bindings_t, seed: u64
     })
 }
 
-/// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. Allocates nothing.
+/// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. On an asynchronous
+/// stream that happens later. Allocates nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_program_execute(
     plan: *const vsla_plan_t,
@@ -211,15 +333,15 @@ pub unsafe extern "C" fn vsla_program_execute(
     stream: *const vsla_stream_t,
 ) -> Code {
     guard(|| {
-        want!(plan, Plan, plan);
-        want!(bindings, Bindings, bindings);
         want!(stream, Stream, stream);
-        let mut b = lock(bindings);
         // SAFETY: the caller's promise.
-        unsafe { write_all(inputs, &mut b)? };
-        plan.execute(&mut b, stream)?;
-        // SAFETY: as above.
-        unsafe { read_all(outputs, &b) }
+        let (inputs, outputs) = unsafe { (Io::at(inputs)?, Io::at(outputs)?) };
+        stream.start(Job::Program {
+            plan: keep(plan, "plan", |o| matches!(o, Object::Plan(_)))?,
+            bindings: keep(bindings, "bindings", |o| matches!(o, Object::Bindings(_)))?,
+            inputs,
+            outputs,
+        })
     })
 }
 
@@ -341,13 +463,30 @@ pub unsafe extern "C" fn vsla_profile_run(
     stream: *const vsla_stream_t,
 ) -> Code {
     guard(|| {
-        want!(profile, Profile, profile);
         want!(stream, Stream, stream);
-        let mut p = lock(profile);
         // SAFETY: the caller's promise.
-        unsafe { write_all(inputs, p.bindings_mut())? };
-        p.execute(stream)?;
-        // SAFETY: as above.
-        unsafe { read_all(outputs, p.bindings()) }
+        let (inputs, outputs) = unsafe { (Io::at(inputs)?, Io::at(outputs)?) };
+        let profile = keep(profile, "profile", |o| matches!(o, Object::Profile(_)))?;
+        stream.start(Job::Profile { profile, inputs, outputs })
+    })
+}
+
+/// Seeds the random operations of the next runs of a profile.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_profile_seed(profile: *const vsla_profile_t, seed: u64) -> Code {
+    guard(|| {
+        want!(profile, Profile, profile);
+        lock(profile).bindings_mut().seed(seed)
+    })
+}
+
+/// Lets the backend's `record_graph` record the schedule of a profile; its runs then go through `replay_graph`. Without
+/// those functions it is `VSLA_ERR_NOT_IMPLEMENTED`: a plan on the processor already is a schedule with every address
+/// known, and there is nothing to gain.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_profile_record(profile: *const vsla_profile_t) -> Code {
+    guard(|| {
+        want!(profile, Profile, profile);
+        lock(profile).record()
     })
 }

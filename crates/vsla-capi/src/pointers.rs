@@ -1,7 +1,8 @@
 //! Reading what C callers point at.
 
-use std::ffi::{CStr, c_char};
-use vsla::{DType, Error, Model, Result};
+use std::ffi::{CStr, c_char, c_void};
+use std::sync::Arc;
+use vsla::{DType, Error, Memory, Model, Result};
 
 /// Element types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +74,15 @@ pub(crate) unsafe fn set<T>(out: *mut T, value: T) -> Result<()> {
 /// Checks a place for a result before work is done for it.
 pub(crate) fn writable<T>(out: *mut T) -> Result<()> {
     check(out, 1, "the place for the result")
+}
+
+/// A caller's block for bindings, checked before it is written.
+pub(crate) unsafe fn memory(at: *mut c_void, bytes: usize, needed: usize) -> Result<Memory> {
+    if at.is_null() || bytes < needed {
+        return Err(Error::InvalidArg(format!("{bytes} bytes of memory at {at:p}; {needed} bytes are needed")));
+    }
+    // SAFETY: the caller's promise: the block outlives what is bound in it, so nothing has to be kept for that.
+    unsafe { Memory::from_raw(at.cast(), bytes, Arc::new(())) }
 }
 
 /// A string; null is the empty one.

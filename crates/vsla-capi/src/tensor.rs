@@ -1,11 +1,12 @@
 //! Tensors and operations on them, one by one (§18).
 
 use crate::error::{Code, guard};
+use crate::graph::{op, vsla_attrs_t};
 use crate::handles::{Object, get, put, want};
 use crate::pointers::{dtype, model, set, sizes, slice, slice_mut, writable};
 use std::ffi::c_void;
 use std::sync::Arc;
-use vsla::{Error, Result, Signature, Tensor};
+use vsla::{Error, Numerics, Result, Signature, Tensor};
 
 /// An array up to trailing zeros. It doesn't change once it is made.
 #[expect(non_camel_case_types, reason = "the name in C")]
@@ -60,6 +61,38 @@ pub unsafe extern "C" fn vsla_tensor_shape(
             to.iter_mut().zip(found).for_each(|(t, d)| *t = *d as u64);
         }
         Ok(())
+    })
+}
+
+/// Writes the capacity of a tensor where there is room for it: the sizes that it can grow to where it lies.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_tensor_capacity(tensor: *const vsla_tensor_t, capacity: *mut u64, room: usize) -> Code {
+    guard(|| {
+        want!(tensor, Tensor, tensor);
+        let found = tensor.capacity();
+        if room < found.len() {
+            return Err(Error::InvalidArg(format!("room for {room} sizes, the tensor has {} axes", found.len())));
+        }
+        // SAFETY: the caller's promise.
+        let to = unsafe { slice_mut(capacity, found.len(), "capacity")? };
+        to.iter_mut().zip(found).for_each(|(t, d)| *t = *d as u64);
+        Ok(())
+    })
+}
+
+/// Writes the `vsla_dtype_t` and the `vsla_model_t` of a tensor.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_tensor_kind(tensor: *const vsla_tensor_t, dtype_: *mut u32, model_: *mut u32) -> Code {
+    guard(|| {
+        writable(model_)?;
+        want!(tensor, Tensor, tensor);
+        let dtype = vsla::shape::DTYPES.iter().position(|d| *d == tensor.dtype());
+        let dtype = dtype.ok_or_else(|| Error::Unknown("a tensor of an unknown dtype".into()))?;
+        // SAFETY: the caller's promise.
+        unsafe {
+            set(dtype_, dtype as u32)?;
+            set(model_, u32::from(tensor.signature().model == vsla::Model::B))
+        }
     })
 }
 
@@ -177,6 +210,24 @@ pub unsafe extern "C" fn vsla_matmul(
     unsafe { two(a, b, out, Tensor::matmul) }
 }
 
+/// Calls `f` with the tensors of a list of handles.
+unsafe fn several<T>(
+    list: *const *const vsla_tensor_t,
+    count: usize,
+    f: impl FnOnce(&[&Tensor]) -> Result<T>,
+) -> Result<T> {
+    // SAFETY: the caller's promise.
+    let list = unsafe { slice(list, count, "the list of tensors")? };
+    let objects: Vec<Arc<Object>> = list.iter().map(|p| get(*p, "tensor")).collect::<Result<_>>()?;
+    let tensors: Vec<&Tensor> = (objects.iter())
+        .map(|o| match &**o {
+            Object::Tensor(t) => Ok(t),
+            _ => Err(Error::InvalidArg("a tensor is a handle of another kind".into())),
+        })
+        .collect::<Result<_>>()?;
+    f(&tensors)
+}
+
 /// Tensors of one rank along a new first axis.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_stack(
@@ -184,18 +235,34 @@ pub unsafe extern "C" fn vsla_stack(
     count: usize,
     out: *mut *mut vsla_tensor_t,
 ) -> Code {
+    // SAFETY: the caller's promise.
+    guard(|| unsafe { give(out, || several(parts, count, Tensor::stack)) })
+}
+
+/// Any operation on tensors, as a program of that operation alone, which is planned once for its shapes and kept. `seed`
+/// is for random operations. Writes as many results as the operation has; `noutputs` must be their number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_tensor_op(
+    kind: u32,
+    inputs: *const *const vsla_tensor_t,
+    ninputs: usize,
+    attrs: *const vsla_attrs_t,
+    seed: u64,
+    outputs: *mut *mut vsla_tensor_t,
+    noutputs: usize,
+) -> Code {
     guard(|| {
-        // SAFETY: the caller's promise.
-        let parts = unsafe { slice(parts, count, "parts")? };
-        let objects: Vec<Arc<Object>> = parts.iter().map(|p| get(*p, "tensor")).collect::<Result<_>>()?;
-        let tensors: Vec<&Tensor> = (objects.iter())
-            .map(|o| match &**o {
-                Object::Tensor(t) => Ok(t),
-                _ => Err(Error::InvalidArg("a part is a handle of another kind".into())),
-            })
-            .collect::<Result<_>>()?;
+        // SAFETY: the caller's promise, here and below.
+        let op = unsafe { op(kind, attrs, ninputs)? };
         // SAFETY: as above.
-        unsafe { give(out, || Tensor::stack(&tensors)) }
+        let outputs = unsafe { slice_mut(outputs, noutputs, "outputs")? };
+        // SAFETY: as above.
+        let made = unsafe { several(inputs, ninputs, |t| vsla::ops::run(&op, t, Numerics::default(), seed))? };
+        if made.len() != noutputs {
+            return Err(Error::InvalidArg(format!("room for {noutputs} results, there are {}", made.len())));
+        }
+        outputs.iter_mut().zip(made).for_each(|(to, t)| *to = put(Object::Tensor(t)));
+        Ok(())
     })
 }
 

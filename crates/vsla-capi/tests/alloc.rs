@@ -8,6 +8,7 @@ use tensorloom_vsla::error::Code;
 use tensorloom_vsla::graph::*;
 use tensorloom_vsla::handles::vsla_destroy;
 use tensorloom_vsla::plan::*;
+use tensorloom_vsla::stream::*;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -84,6 +85,36 @@ fn s12_execute_never_allocates() {
         }
         ok(vsla_backend_synchronize(stream));
     });
+    // The same in blocks of the caller's, on a stream with a thread of its own.
+    let (mut later, mut bytes, mut ad_bytes) = (null_mut(), 0, 0);
+    let (mut block_bound, mut block_ad) = (null_mut(), null_mut());
+    // SAFETY: as above.
+    unsafe {
+        ok(vsla_backend_create_async_stream(backend, &mut later));
+        ok(vsla_plan_memory_bytes(plan, 0, &mut bytes));
+        ok(vsla_autograd_memory_bytes(back_plan, 0, &mut ad_bytes));
+    }
+    let mut memory = vec![0u8; bytes + ad_bytes + 128];
+    let at = memory.as_mut_ptr().wrapping_add(memory.as_ptr().align_offset(64));
+    // SAFETY: the vector has room for both blocks and lives until all is destroyed.
+    unsafe {
+        ok(vsla_program_bind_in(plan, null(), at.cast(), bytes, &mut block_bound));
+        ok(vsla_autograd_bind_in(back_plan, null(), at.add(bytes).cast(), ad_bytes, &mut block_ad));
+        ok(vsla_bindings_write(block_bound, w, grad_data[0].cast_const(), 1600));
+    }
+    quiet(|| {
+        // SAFETY: as above; the data stays until the stream is synchronised.
+        unsafe {
+            ok(vsla_program_execute(plan, block_bound, &inputs, &outputs, later));
+            ok(vsla_profile_run(profile, &inputs, &outputs, later));
+            ok(vsla_autograd_execute(back_plan, block_ad, &inputs, &outputs, &cotangents, &grads, later));
+        }
+        ok(vsla_backend_synchronize(later));
+    });
+    for h in [later.cast(), block_bound.cast(), block_ad.cast()] {
+        ok(vsla_destroy(h));
+    }
+    drop(memory);
     // The gradient of a sum of a convolution is the sum of the signal, for every tap.
     // SAFETY: the runs have ended; the vector is read where it was written.
     let grad = unsafe { std::slice::from_raw_parts(grad_data[0].cast::<f64>(), 200) };

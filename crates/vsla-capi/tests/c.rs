@@ -111,11 +111,20 @@ fn s12_a_c_program_trains_a_model() {
     }
 }
 
-#[test]
-fn s13_misuse_raises_every_code_and_nothing_else() {
-    let exe = build("tests/misuse.c", true);
-    let text = run("misuse", &mut Command::new(&exe));
+fn check(source: &str) {
+    let exe = build(source, true);
+    let text = run(source, &mut Command::new(&exe));
     assert_eq!(text.trim(), "0 failures");
     under_valgrind(&exe);
     std::fs::remove_file(exe).unwrap();
+}
+
+#[test]
+fn s13_misuse_raises_every_code_and_nothing_else() {
+    check("tests/misuse.c");
+}
+
+#[test]
+fn s11_runs_in_the_callers_memory_on_streams_and_through_the_callers_functions() {
+    check("tests/runs.c");
 }

@@ -1,25 +1,5 @@
 /* Misuse of every kind: each error code is raised, nothing crashes, nothing leaks (§13). */
-#include "tensorloom_vsla.h"
-
-#include <stdio.h>
-#include <string.h>
-
-static int failures = 0;
-
-#define EXPECT(code, call)                                                                            \
-  do {                                                                                                \
-    vsla_error_t got = (call);                                                                        \
-    if (got != (code)) {                                                                              \
-      printf("line %d: %s gave %d, expected %d (%s)\n", __LINE__, #call, (int)got, (int)(code),       \
-             vsla_get_last_error_string());                                                           \
-      failures++;                                                                                     \
-    } else if (got != VSLA_ERR_OK && strlen(vsla_get_last_error_string()) < 10) {                     \
-      printf("line %d: no message\n", __LINE__);                                                      \
-      failures++;                                                                                     \
-    }                                                                                                 \
-  } while (0)
-#define OK(call) EXPECT(VSLA_ERR_OK, call)
-#define BAD(call) EXPECT(VSLA_ERR_INVALID_ARG, call)
+#include "check.h"
 
 /* Memory functions of the caller: counted, and spoilt on demand. */
 struct memory {
@@ -52,7 +32,10 @@ static void mem_zero(void *dst, size_t bytes, void *ctx) {
   (void)ctx;
   memset(dst, 0, bytes);
 }
-static void nothing(void *ctx) { (void)ctx; }
+static uint32_t replay(void *graph, size_t count, void *ctx) {
+  (void)graph, (void)count, (void)ctx;
+  return 0;
+}
 
 static vsla_program_t *doubler(uint64_t n, uint32_t *x, uint32_t *y) {
   vsla_graph_t *g;
@@ -96,6 +79,37 @@ static void graphs(void) {
   BAD(vsla_graph_destroy(g));
   BAD(vsla_program_build(g, &p));
 
+  /* A cycle, an id that names nothing, dtypes that differ, a capacity below the shape. */
+  OK(vsla_graph_create(&g));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
+  OK(vsla_graph_node(g, VSLA_OP_ADD, (uint32_t[]){a, a + 2}, 2, NULL, &b, 1));
+  OK(vsla_graph_node(g, VSLA_OP_RELU, &b, 1, NULL, &c, 1));
+  OK(vsla_graph_output(g, c));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  if (strstr(vsla_get_last_error_string(), "cycle") == NULL) failures++;
+  OK(vsla_graph_destroy(g));
+  OK(vsla_graph_create(&g));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
+  OK(vsla_graph_node(g, VSLA_OP_ADD, (uint32_t[]){a, 41}, 2, NULL, &b, 1));
+  OK(vsla_graph_output(g, b));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  OK(vsla_graph_destroy(g));
+  OK(vsla_graph_create(&g));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F64, VSLA_MODEL_A, 1, two, NULL, "b", &b));
+  OK(vsla_graph_node(g, VSLA_OP_ADD, (uint32_t[]){a, b}, 2, NULL, &c, 1));
+  OK(vsla_graph_output(g, c));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  OK(vsla_graph_destroy(g));
+  OK(vsla_graph_create(&g));
+  BAD(vsla_graph_numerics(g, 0, 3));
+  BAD(vsla_graph_numerics(NULL, 0, 0));
+  OK(vsla_graph_numerics(g, 1, VSLA_CONV_FFT));
+  OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, (uint64_t[]){1}, "a", &a));
+  OK(vsla_graph_output(g, a));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_program_build(g, &p));
+  OK(vsla_graph_destroy(g));
+
   /* Ranks that don't fit. */
   OK(vsla_graph_create(&g));
   OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, two, NULL, "a", &a));
@@ -121,15 +135,15 @@ static void graphs(void) {
 }
 
 static void planning(vsla_backend_t *backend) {
-  /* Five values of 2^62 bytes: each can be addressed, their arena can't. */
+  /* Five values of 2^46 bytes: each can be addressed, their arena can't. */
   vsla_graph_t *g;
   vsla_program_t *p;
   vsla_plan_t *plan;
-  uint64_t huge = 1ull << 60;
+  uint64_t huge = 1ull << 43;
   uint32_t x, y[5];
   OK(vsla_graph_create(&g));
   for (int i = 0; i < 5; i++) {
-    OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F32, VSLA_MODEL_A, 1, &huge, NULL, NULL, &x));
+    OK(vsla_graph_value(g, VSLA_TENSOR_INPUT, VSLA_F64, VSLA_MODEL_A, 1, &huge, NULL, NULL, &x));
     OK(vsla_graph_node(g, VSLA_OP_SLICE, &x, 1,
                        &(vsla_attrs_t){.list = (uint64_t[]){0}, .list_len = 1, .list2 = (uint64_t[]){1}, .list2_len = 1},
                        &y[i], 1));
@@ -143,7 +157,7 @@ static void planning(vsla_backend_t *backend) {
   /* One of them can be planned, but not had. */
   uint32_t v, w;
   vsla_bindings_t *b;
-  p = doubler(1ull << 58, &v, &w);
+  p = doubler(15ull << 40, &v, &w);
   OK(vsla_program_plan(p, backend, &plan));
   EXPECT(VSLA_ERR_OOM, vsla_program_bind(plan, NULL, &b));
   OK(vsla_plan_destroy(plan));
@@ -181,6 +195,18 @@ static void running(vsla_backend_t *backend, vsla_stream_t *stream) {
   size_t rank, needed;
   BAD(vsla_plan_arena_size(plan, 9, &bytes));
   OK(vsla_plan_arena_size(plan, VSLA_ARENA_EXTERNAL, &bytes));
+  uint32_t class;
+  uint64_t offset;
+  vsla_segment_t segment;
+  OK(vsla_plan_value(plan, y, &class, &offset, &bytes));
+  if (class != VSLA_ARENA_EXTERNAL || offset != 64 || bytes != 12) failures++;
+  BAD(vsla_plan_value(plan, 99, &class, &offset, &bytes));
+  BAD(vsla_plan_value(plan, y, NULL, &offset, &bytes));
+  OK(vsla_plan_segment(plan, 0, &segment));
+  if (segment.count != 1 || segment.fused != 1 || strncmp(segment.name, "kernel", 6) != 0) failures++;
+  BAD(vsla_plan_segment(plan, 1, &segment));
+  BAD(vsla_plan_segment(plan, 0, NULL));
+  OK(vsla_plan_arena_size(plan, VSLA_ARENA_EXTERNAL, &bytes));
   BAD(vsla_program_shape(p, 99, &rank, NULL, 0));
   OK(vsla_program_shape(p, y, &rank, NULL, 0));
   char text[40];
@@ -197,6 +223,10 @@ static void running(vsla_backend_t *backend, vsla_stream_t *stream) {
   OK(vsla_profile_compile(q, backend, small, &large));
   vsla_io_t i4 = {1, &x2, (void *[]){in}, (size_t[]){16}}, o4 = {1, &y2, (void *[]){out}, (size_t[]){16}};
   BAD(vsla_profile_run(small, &i4, NULL, stream));
+  EXPECT(VSLA_ERR_NOT_IMPLEMENTED, vsla_profile_record(small)); /* the processor records nothing */
+  BAD(vsla_profile_record(NULL));
+  BAD(vsla_profile_seed(small, 1)); /* nothing random in it */
+  BAD(vsla_ad_bindings_seed((vsla_ad_bindings_t *)small, 1));
   OK(vsla_profile_run(large, &i4, &o4, stream));
   BAD(vsla_profile_run((vsla_profile_t *)plan, NULL, NULL, stream));
   if (out[3] != 8) failures++;
@@ -249,7 +279,8 @@ static void running(vsla_backend_t *backend, vsla_stream_t *stream) {
 
 static void memory(void) {
   struct memory m = {0};
-  vsla_backend_vtable_t t = {mem_alloc, mem_free, mem_copy, mem_copy, mem_zero, NULL, NULL, NULL};
+  vsla_backend_vtable_t t = {.alloc = mem_alloc, .free = mem_free, .memcpy_h2d = mem_copy, .memcpy_d2h = mem_copy,
+                             .memset_zero = mem_zero};
   vsla_backend_t *backend;
   vsla_stream_t *stream;
   vsla_plan_t *plan;
@@ -262,8 +293,9 @@ static void memory(void) {
   part.memcpy_d2h = NULL;
   BAD(vsla_backend_create_custom(&part, &m, 1, &backend));
   part = t;
-  part.launch_segment = nothing;
-  EXPECT(VSLA_ERR_NOT_IMPLEMENTED, vsla_backend_create_custom(&part, &m, 1, &backend));
+  part.replay_graph = replay; /* without record_graph */
+  BAD(vsla_backend_create_custom(&part, &m, 1, &backend));
+  BAD(vsla_segment_run(0)); /* outside of a run */
   OK(vsla_backend_create_custom(&t, &m, 1, &backend));
   OK(vsla_backend_create_stream(backend, &stream));
   vsla_program_t *p = doubler(3, &x, &y);
@@ -291,7 +323,7 @@ static void memory(void) {
 
 static void tensors(void) {
   vsla_tensor_t *a, *b, *k, *c = NULL, *d;
-  uint64_t three = 3, two = 2, huge = 1ull << 59;
+  uint64_t three = 3, two = 2, huge = 15ull << 40;
   double av[] = {1, 2, 3}, bv[] = {4, 5}, cv[3];
   OK(vsla_tensor_create(VSLA_F64, VSLA_MODEL_A, 1, &three, av, sizeof av, &a));
   OK(vsla_tensor_create(VSLA_F64, VSLA_MODEL_A, 1, &two, bv, sizeof bv, &b));
@@ -321,8 +353,30 @@ static void tensors(void) {
   OK(vsla_tensor_shape(s, &rank, shape, 1));
   OK(vsla_tensor_equal(d, s, &equal));
   if (rank != 1 || shape[0] != 0 || equal != 1) failures++;
-  vsla_tensor_t *all[] = {a, b, k, c, d, s};
-  for (int i = 0; i < 6; i++) OK(vsla_tensor_destroy(all[i]));
+  /* Any operation by its number: windows of two over three vectors, and dropout by its seed. */
+  const vsla_tensor_t *three_of[] = {a, b, a};
+  vsla_tensor_t *windows[2], *dropped[2];
+  vsla_attrs_t by = {.size = 2, .stride = 1};
+  BAD(vsla_tensor_op(999, three_of, 3, NULL, 0, windows, 2));
+  BAD(vsla_tensor_op(VSLA_OP_WINDOW, three_of, 3, &by, 0, windows, 1));
+  BAD(vsla_tensor_op(VSLA_OP_WINDOW, NULL, 3, &by, 0, windows, 2));
+  BAD(vsla_tensor_op(VSLA_OP_WINDOW, three_of, 3, &by, 0, NULL, 2));
+  EXPECT(VSLA_ERR_INVALID_PROGRAM, vsla_tensor_op(VSLA_OP_ADD, three_of, 3, NULL, 0, windows, 1));
+  OK(vsla_tensor_op(VSLA_OP_WINDOW, three_of, 3, &by, 0, windows, 2));
+  uint64_t sizes[2] = {0, 0}, capacity[2] = {0, 0};
+  uint32_t dtype = 9, model = 9;
+  OK(vsla_tensor_shape(windows[1], &rank, sizes, 2));
+  OK(vsla_tensor_capacity(windows[1], capacity, 2));
+  BAD(vsla_tensor_capacity(windows[1], capacity, 1));
+  OK(vsla_tensor_kind(k, &dtype, &model));
+  BAD(vsla_tensor_kind(k, &dtype, NULL));
+  if (rank != 2 || sizes[0] != 2 || sizes[1] != 3 || capacity[1] != 4 || dtype != VSLA_F64 || model != VSLA_MODEL_B) failures++;
+  vsla_attrs_t rate = {.value = 0.5};
+  for (int i = 0; i < 2; i++) OK(vsla_tensor_op(VSLA_OP_DROPOUT, three_of, 1, &rate, 7, &dropped[i], 1));
+  OK(vsla_tensor_equal(dropped[0], dropped[1], &equal));
+  if (equal != 1) failures++;
+  vsla_tensor_t *all[] = {a, b, k, c, d, s, windows[0], windows[1], dropped[0], dropped[1]};
+  for (int i = 0; i < 10; i++) OK(vsla_tensor_destroy(all[i]));
   BAD(vsla_add(a, b, &c));
 }
 

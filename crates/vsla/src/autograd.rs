@@ -28,14 +28,17 @@
 //! # Ok::<(), vsla::Error>(())
 //! ```
 
-use crate::backend::{Backend, Stream};
-use crate::bindings::{Bindings, edge, edge_arena, fits, zero};
+use crate::backend::Backend;
+use crate::bindings::{Bindings, edge, fits, zero};
 use crate::describe::{Tag, ValueId};
 use crate::error::{Error, Result};
+use crate::memory::{Memory, arenas, total};
+use crate::order::Stream;
 use crate::plan::{ArenaClass, Interval, Label, Layout, labels, report};
 use crate::program::Program;
 use crate::tensor::Tensor;
-use compiler::DeviceBuffer;
+use compiler::{ALIGN, DeviceBuffer};
+use cpu::HostBuffer;
 use ir::ops::RematPolicy;
 use ir::{Build, Builder, Def, Graph, Value};
 use std::fmt;
@@ -243,27 +246,53 @@ impl BackwardPlan {
 
     /// Memory for both halves.
     pub fn bind(&self) -> Result<AdBindings> {
-        self.bind_to(None)
+        self.bind_to(None, None)
     }
 
     /// Memory for both halves, with the parameters of other bindings.
     pub fn bind_sharing(&self, params: &Bindings) -> Result<AdBindings> {
-        self.bind_to(Some(params))
+        self.bind_to(Some(params), None)
     }
 
-    fn bind_to(&self, share: Option<&Bindings>) -> Result<AdBindings> {
+    /// Bytes of one block for all that both halves touch, for [`BackwardPlan::bind_in`]: with parameters, or without where
+    /// they are shared.
+    pub fn memory_bytes(&self, sharing: bool) -> Result<usize> {
+        total(&self.arenas(sharing))
+    }
+
+    /// Binds in one block of the caller's, which holds all that both halves touch, gradients too.
+    pub fn bind_in(&self, memory: Memory, params: Option<&Bindings>) -> Result<AdBindings> {
+        self.bind_to(params, Some(memory))
+    }
+
+    /// Sizes of the arenas of bindings: those of forward, then cotangents and gradients. What the halves compute inside
+    /// lies in one arena: when backward runs, only what forward has kept is needed of it.
+    fn arenas(&self, sharing: bool) -> [usize; 6] {
+        let [params, external, kept, run] = self.first.arenas(sharing);
+        let sources = self.backward.sources.iter().zip(&self.second.edges);
+        let cotangents = sources.filter(|(s, _)| matches!(s, Source::Cotangent(_)));
+        let cotangents = cotangents.map(|(_, &i)| self.second.intervals[i].bytes.next_multiple_of(ALIGN)).sum();
+        let grads = self.second.edge_bytes(ArenaClass::Grads);
+        [params, external, kept, run.max(self.second.run_bytes()), cotangents, grads]
+    }
+
+    fn bind_to(&self, share: Option<&Bindings>, block: Option<Memory>) -> Result<AdBindings> {
         let b = &*self.backward;
-        let values = Bindings::new(&b.program, &self.first, &self.backend, share)?;
-        let external = edge_arena(&self.second, ArenaClass::External, &self.backend)?;
-        let grads = edge_arena(&self.second, ArenaClass::Grads, &self.backend)?;
+        let made = arenas(self.arenas(share.is_some()), &self.backend, block)?;
+        let [params, inputs, kept, run, external, grads] = made;
+        let values = Bindings::in_arenas(&b.program, &self.first, &self.backend, share, [params, inputs, kept, run])?;
+        let (external, grads) = (Arc::new(external), Arc::new(grads));
         let mut cotangents = vec![None; b.program.outputs().len()];
+        let mut at = 0;
         let mut inputs = Vec::with_capacity(b.sources.len());
         for (i, s) in b.sources.iter().enumerate() {
             inputs.push(match s {
                 Source::Input(n) => values.inner.inputs[*n].clone(),
                 Source::Result(n) => values.inner.outputs[*n].clone(),
                 Source::Cotangent(n) => {
-                    let buffer = edge(&self.second, &external, i)?;
+                    let bytes = self.second.intervals[self.second.edges[i]].bytes;
+                    let buffer: Arc<dyn DeviceBuffer> = Arc::new(HostBuffer::part(&external, at, bytes)?);
+                    at += bytes.next_multiple_of(ALIGN);
                     cotangents[*n] = Some(buffer.clone());
                     buffer
                 }
@@ -287,15 +316,26 @@ impl BackwardPlan {
     }
 
     /// Runs forward: writes outputs and what backward needs.
-    pub fn forward(&self, bindings: &mut AdBindings, _stream: &Stream) -> Result<()> {
-        self.check(bindings)?;
-        Ok(self.first.executable.run(&mut bindings.values.inner)?)
+    pub fn forward(&self, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
+        stream.settle()?;
+        self.run_forward(bindings)
     }
 
     /// Runs backward after forward: writes the gradients.
-    pub fn backward(&self, bindings: &mut AdBindings, _stream: &Stream) -> Result<()> {
+    pub fn backward(&self, bindings: &mut AdBindings, stream: &Stream) -> Result<()> {
+        stream.settle()?;
+        self.run_backward(bindings)
+    }
+
+    pub(crate) fn run_forward(&self, bindings: &mut AdBindings) -> Result<()> {
         self.check(bindings)?;
-        Ok(self.second.executable.run(&mut bindings.inner)?)
+        let values = &mut bindings.values;
+        self.first.run(&mut values.inner, &mut values.arena, &self.backend)
+    }
+
+    pub(crate) fn run_backward(&self, bindings: &mut AdBindings) -> Result<()> {
+        self.check(bindings)?;
+        self.second.run(&mut bindings.inner, &mut bindings.values.arena, &self.backend)
     }
 }
 
@@ -303,7 +343,7 @@ impl BackwardPlan {
 impl fmt::Display for BackwardPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "forward and backward plan for {}", self.backend.name())?;
-        report(f, &[&self.first, &self.second])
+        report(f, &[&self.first, &self.second], self.memory_bytes(false))
     }
 }
 

@@ -1,5 +1,7 @@
-//! Backend handles (§11): the processor, with memory from the system or from a table of functions the caller supplies.
+//! Backend handles (§11): the processor, with memory from the system or from a table of functions the caller supplies, and
+//! with runs under the hands of a caller's device.
 
+use crate::device::Device;
 use crate::error::{Error, Result};
 use compiler::{ALIGN, Backend as _, DeviceBuffer, Executable};
 use cpu::{Cpu, HostBuffer};
@@ -60,13 +62,14 @@ pub struct Backend {
     cpu: Arc<Cpu>,
     threads: usize,
     memory: Option<Arc<Memory>>,
+    device: Option<Arc<dyn Device>>,
 }
 
 impl Backend {
     /// The processor with so many threads. Results don't depend on their number.
     pub fn cpu(threads: usize) -> Backend {
         let threads = threads.max(1);
-        Backend { cpu: Arc::new(Cpu::new(threads)), threads, memory: None }
+        Backend { cpu: Arc::new(Cpu::new(threads)), threads, memory: None, device: None }
     }
 
     /// The backend of the per-op functions: every core of the machine.
@@ -93,6 +96,20 @@ impl Backend {
         Ok(Backend { memory: Some(Arc::new(Memory { table, ctx })), ..self.clone() })
     }
 
+    /// The same processor and memory, with a device that starts the segments of every run.
+    pub fn with_device(&self, device: Arc<dyn Device>) -> Backend {
+        Backend { device: Some(device), ..self.clone() }
+    }
+
+    pub(crate) fn device(&self) -> Option<&Arc<dyn Device>> {
+        self.device.as_ref()
+    }
+
+    /// Prepares a program that runs in arenas of its bindings.
+    pub(crate) fn load_bare(&self, program: compiler::Program) -> Result<Arc<dyn Executable>> {
+        Ok(self.cpu.load_bare(program)?)
+    }
+
     /// Threads that a run uses.
     pub fn threads(&self) -> usize {
         self.threads
@@ -104,9 +121,9 @@ impl Backend {
     }
 
     /// A zeroed arena.
-    pub(crate) fn arena(&self, bytes: usize) -> Result<Arc<HostBuffer>> {
+    pub(crate) fn arena(&self, bytes: usize) -> Result<HostBuffer> {
         let Some(memory) = &self.memory else {
-            return Ok(Arc::new(HostBuffer::new(bytes)?));
+            return Ok(HostBuffer::new(bytes)?);
         };
         let size = bytes.next_multiple_of(ALIGN).max(ALIGN);
         let (Some(alloc), Some(zero)) = (memory.table.alloc, memory.table.memset_zero) else {
@@ -120,11 +137,10 @@ impl Backend {
             return Err(Error::Backend(format!("alloc gave memory that isn't aligned to {ALIGN} bytes")));
         }
         // SAFETY: fresh memory of `size` bytes, by the promise of `with_memory`.
-        let buffer = unsafe {
+        unsafe {
             zero(ptr.as_ptr().cast(), size, memory.ctx);
-            HostBuffer::from_raw(ptr, bytes, block)
-        };
-        Ok(Arc::new(buffer))
+            Ok(HostBuffer::from_raw(ptr, bytes, block))
+        }
     }
 
     /// Copies from the host to a value's memory.
@@ -169,7 +185,7 @@ impl compiler::Backend for Backend {
 
     fn alloc(&self, bytes: usize) -> compiler::Result<Arc<dyn DeviceBuffer>> {
         match self.arena(bytes) {
-            Ok(b) => Ok(b),
+            Ok(b) => Ok(Arc::new(b)),
             Err(Error::OutOfMemory { bytes }) => Err(compiler::Error::OutOfMemory { bytes, hint: "" }),
             Err(e) => Err(compiler::Error::Backend(e.to_string())),
         }
@@ -177,22 +193,5 @@ impl compiler::Backend for Backend {
 
     fn load(&self, program: compiler::Program) -> compiler::Result<Arc<dyn Executable>> {
         self.cpu.load(program)
-    }
-}
-
-/// An order of execution (§7.4). On the processor a run has ended when `execute` returns, so a stream is always
-/// synchronised; it exists so that callers are written for devices where it isn't.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stream(());
-
-impl Stream {
-    /// A stream of a backend.
-    pub fn new(_backend: &Backend) -> Stream {
-        Stream(())
-    }
-
-    /// Returns when all that was started on the stream has ended.
-    pub fn synchronize(&self) -> Result<()> {
-        Ok(())
     }
 }

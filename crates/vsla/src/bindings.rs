@@ -1,8 +1,9 @@
-//! Bindings: the memory of a program's inputs, outputs and parameters.
+//! Bindings: the memory of a program's inputs, outputs, parameters and runs.
 
 use crate::backend::Backend;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
+use crate::memory::{Memory, arenas};
 use crate::plan::{ArenaClass, Layout};
 use crate::program::Program;
 use crate::tensor::Tensor;
@@ -15,15 +16,8 @@ pub struct Bindings {
     pub(crate) program: Arc<Program>,
     pub(crate) backend: Backend,
     pub(crate) inner: compiler::Bindings,
-    /// The whole of the PARAMS arena.
-    params: Arc<HostBuffer>,
-}
-
-/// One arena for the edges of a class.
-pub(crate) fn edge_arena(layout: &Layout, class: ArenaClass, backend: &Backend) -> Result<Arc<HostBuffer>> {
-    let edges = layout.edges.iter().map(|&i| &layout.intervals[i]);
-    let end = edges.filter(|i| i.class == class).map(|i| i.offset + i.bytes).max();
-    backend.arena(end.unwrap_or(0))
+    /// What a run uses beside: activations and workspace.
+    pub(crate) arena: HostBuffer,
 }
 
 /// The memory of an input or output (inputs count first) inside its arena.
@@ -38,32 +32,50 @@ impl Bindings {
         layout: &Layout,
         backend: &Backend,
         share: Option<&Bindings>,
+        block: Option<Memory>,
     ) -> Result<Bindings> {
-        let params = match share {
-            None => edge_arena(layout, ArenaClass::Params, backend)?,
-            Some(other) => {
-                same_params(program, &other.program)?;
-                other.params.clone()
-            }
-        };
-        let external = edge_arena(layout, ArenaClass::External, backend)?;
-        let kept = edge_arena(layout, ArenaClass::Activations, backend)?;
+        let made = arenas(layout.arenas(share.is_some()), backend, block)?;
+        Bindings::in_arenas(program, layout, backend, share, made)
+    }
+
+    /// In the arenas that `Layout::arenas` lists.
+    pub(crate) fn in_arenas(
+        program: &Arc<Program>,
+        layout: &Layout,
+        backend: &Backend,
+        share: Option<&Bindings>,
+        [params, external, kept, arena]: [HostBuffer; 4],
+    ) -> Result<Bindings> {
+        let arenas = [params, external, kept].map(Arc::new);
         let mut buffers = Vec::with_capacity(layout.edges.len());
         for i in 0..layout.edges.len() {
-            let arena = match layout.intervals[layout.edges[i]].class {
-                ArenaClass::Params => &params,
-                ArenaClass::Activations => &kept,
-                _ => &external,
-            };
-            buffers.push(edge(layout, arena, i)?);
+            buffers.push(match layout.intervals[layout.edges[i]].class {
+                ArenaClass::Params if share.is_some() => continue,
+                ArenaClass::Params => edge(layout, &arenas[0], i)?,
+                ArenaClass::Activations => edge(layout, &arenas[2], i)?,
+                _ => edge(layout, &arenas[1], i)?,
+            });
         }
-        let outputs = buffers.split_off(layout.executable.program().inputs.len());
-        Ok(Bindings {
-            program: program.clone(),
-            backend: backend.clone(),
-            inner: compiler::Bindings { inputs: buffers, outputs },
-            params,
-        })
+        if let Some(other) = share {
+            same_params(program, &other.program)?;
+            let params = other.inner.inputs[other.program.inputs().len()..].iter().take(program.params().len());
+            let at = program.inputs().len();
+            buffers.splice(at..at, params.cloned());
+        }
+        Ok(Bindings::on_edges(program, layout, backend, buffers, arena))
+    }
+
+    /// With the memory of every edge given.
+    pub(crate) fn on_edges(
+        program: &Arc<Program>,
+        layout: &Layout,
+        backend: &Backend,
+        mut edges: Vec<Arc<dyn DeviceBuffer>>,
+        arena: HostBuffer,
+    ) -> Bindings {
+        let outputs = edges.split_off(layout.executable.program().inputs.len());
+        let inner = compiler::Bindings { inputs: edges, outputs };
+        Bindings { program: program.clone(), backend: backend.clone(), inner, arena }
     }
 
     /// The program they are for.

@@ -125,7 +125,7 @@ impl ProgramBuilder {
 
     fn given(&mut self, name: &str, dtype: DType, shape: &[usize], tag: Tag) -> Result<ValueId> {
         crate::shape::check_dtype(name, dtype)?;
-        crate::shape::check_size(name, dtype, shape)?;
+        crate::shape::check_size(name, shape)?;
         let model = self.model;
         let signature = Signature { model, ..Signature::new(dtype, shape) };
         Ok(self.value(name, signature, tag))

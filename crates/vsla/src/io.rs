@@ -72,7 +72,7 @@ pub fn from_safetensors(bytes: &[u8]) -> Result<Vec<(String, Tensor)>> {
             Some("B") => Model::B,
             _ => Model::A,
         };
-        crate::shape::check_size(name, dtype, &shape)?;
+        crate::shape::check_size(name, &shape)?;
         let mut t = Tensor::from_bytes(Signature { dtype, shape, model }, range)?;
         if let Some(logical) = text("shape") {
             let sizes: Option<Vec<usize>> = logical.split(',').map(|s| s.parse().ok()).collect();

@@ -4,9 +4,10 @@ use crate::backend::Backend;
 use crate::bindings::Bindings;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
+use crate::memory::Memory;
 use crate::plan::{ArenaClass, Plan};
 use crate::program::Program;
-use compiler::ALIGN;
+use compiler::{ALIGN, DeviceBuffer};
 use cpu::HostBuffer;
 use std::sync::Arc;
 
@@ -37,7 +38,8 @@ impl Link {
         Ok(())
     }
 
-    /// Gives the destination's input the memory of the source's output. The caller runs the source first.
+    /// Gives the destination's input the memory of the source's output. The caller runs the source first: on one stream, or
+    /// on two with an event between them. Runs of both at once would be a race.
     pub fn connect(&self, source: &Bindings, destination: &mut Bindings) -> Result<()> {
         self.check(source.program(), destination.program())?;
         destination.accept(self.destination, source.export(self.source)?)
@@ -55,43 +57,64 @@ pub struct StageLink {
     pub link: Link,
 }
 
-/// A value placed by the manager.
+/// Memory placed by the manager: a value, or what one program computes inside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// Program and edge: its inputs count first, then its outputs.
-    pub edges: Vec<(usize, usize)>,
-    /// First and last program, in the order of execution, between which the value lives.
+    /// What it holds.
+    pub holds: Holds,
+    /// First and last program, in the order of execution, between which it lives.
     pub live: (usize, usize),
-    /// Where in the arena.
+    /// Where in the arena, a multiple of 64.
     pub offset: usize,
     /// Size.
     pub bytes: usize,
 }
 
-/// One arena for parameters, inputs, outputs and linked values of programs that run in a fixed order (§10.2).
+/// What a place of a shared arena holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// A value, as program and edge of each end: a program's inputs count first, then its outputs.
+    Value(Vec<(usize, usize)>),
+    /// Activations and workspace of a program.
+    Run(usize),
+}
+
+/// One arena for programs that run in a fixed order (§10.2).
 ///
-/// Inputs live until their program has run, outputs from then on, linked values between the two programs, parameters
-/// always; what doesn't live together shares memory. Activations of a run are leased from the executable as ever.
+/// Parameters live always, inputs until their program has run, outputs from then on, linked values between the two
+/// programs, activations and workspace while their program runs; what doesn't live together shares memory. So a round has
+/// its inputs written before it begins, its programs run in order and never two at once, and its outputs read before the
+/// next: an input or a linked value is gone once its last program has run.
 pub struct SharedArena {
+    stages: Vec<Plan>,
     placed: Vec<Placed>,
     bytes: usize,
 }
 
 impl SharedArena {
-    /// Places the values of programs in the order they will run.
+    /// Places all memory of programs in the order they will run.
     pub fn plan(stages: &[&Plan], links: &[StageLink]) -> Result<SharedArena> {
         let last = stages.len().saturating_sub(1);
-        for l in links {
+        for (i, l) in links.iter().enumerate() {
             if l.from >= l.to || l.to > last {
                 return Err(Error::arg(format!("a link from stage {} to {} of {}", l.from, l.to, stages.len())));
             }
             l.link.check(stages[l.from].program(), stages[l.to].program())?;
+            let same = |o: &StageLink| (o.to, o.link.destination) == (l.to, l.link.destination);
+            if links[..i].iter().any(same) {
+                let v = l.link.destination.0;
+                return Err(Error::arg(format!(
+                    "two links lead to value {v} of stage {}; an input has one source",
+                    l.to
+                )));
+            }
         }
         let edge_of = |list: &[ValueId], v: ValueId| list.iter().position(|x| *x == v);
         let mut placed = Vec::new();
         for (k, plan) in stages.iter().enumerate() {
             let (program, layout) = (plan.program(), &plan.layout);
             let inputs = layout.executable.program().inputs.len();
+            placed.push(Placed { holds: Holds::Run(k), live: (k, k), offset: 0, bytes: layout.run_bytes() });
             for (e, &i) in layout.edges.iter().enumerate() {
                 let linked =
                     links.iter().any(|l| l.to == k && edge_of(program.inputs(), l.link.destination) == Some(e));
@@ -113,11 +136,16 @@ impl SharedArena {
                     let to = edge_of(stages[l.to].program().inputs(), l.link.destination);
                     edges.extend(to.map(|d| (l.to, d)));
                 }
-                placed.push(Placed { edges, live, offset: 0, bytes: interval.bytes });
+                placed.push(Placed { holds: Holds::Value(edges), live, offset: 0, bytes: interval.bytes });
             }
         }
-        let bytes = colour(&mut placed)?;
-        Ok(SharedArena { placed, bytes })
+        let bytes = best(&mut placed)?;
+        Ok(SharedArena { stages: stages.iter().map(|p| (*p).clone()).collect(), placed, bytes })
+    }
+
+    /// How many programs it holds.
+    pub fn stages(&self) -> usize {
+        self.stages.len()
     }
 
     /// Size of the arena.
@@ -125,42 +153,75 @@ impl SharedArena {
         self.bytes
     }
 
+    /// The most bytes that live at one time: no arena can be smaller.
+    pub fn live_bytes(&self) -> usize {
+        let at = |k: usize| self.placed.iter().filter(move |p| p.live.0 <= k && k <= p.live.1);
+        let sum = |k: usize| at(k).map(|p| p.bytes.next_multiple_of(ALIGN)).sum();
+        (0..self.stages.len()).map(sum).max().unwrap_or(0)
+    }
+
     /// Where everything lies.
     pub fn placed(&self) -> &[Placed] {
         &self.placed
     }
 
-    /// Allocates the arena, and binds every program inside it.
-    pub fn bind(&self, stages: &[&Plan], backend: &Backend) -> Result<Vec<Bindings>> {
-        let arena = backend.arena(self.bytes)?;
-        let mut bound = stages.iter().map(|p| p.bind()).collect::<Result<Vec<_>>>()?;
-        for p in &self.placed {
-            for &(k, e) in &p.edges {
-                let part = Arc::new(HostBuffer::part(&arena, p.offset, p.bytes)?);
-                let inner = &mut bound[k].inner;
-                match e.checked_sub(inner.inputs.len()) {
-                    None => inner.inputs[e] = part,
-                    Some(o) => inner.outputs[o] = part,
+    /// Takes the arena from a backend, and binds every program inside it.
+    pub fn bind(&self, backend: &Backend) -> Result<Vec<Bindings>> {
+        self.bind_in(Memory::new(self.bytes, backend)?)
+    }
+
+    /// Binds every program in a block of the caller's.
+    pub fn bind_in(&self, memory: Memory) -> Result<Vec<Bindings>> {
+        let needed = self.bytes;
+        if memory.bytes() < needed {
+            return Err(Error::arg(format!("{} bytes of memory were given, {needed} are needed", memory.bytes())));
+        }
+        let part = |p: &Placed| HostBuffer::part(&memory.0, p.offset, p.bytes);
+        let mut bound = Vec::with_capacity(self.stages.len());
+        for (k, plan) in self.stages.iter().enumerate() {
+            let run = self.placed.iter().find(|p| p.holds == Holds::Run(k));
+            let run = run.ok_or_else(|| Error::Unknown(format!("no arena for the runs of stage {k}")))?;
+            let count = plan.layout.edges.len();
+            let mut edges = vec![None; count];
+            for p in &self.placed {
+                let Holds::Value(ends) = &p.holds else { continue };
+                for &(_, e) in ends.iter().filter(|(stage, _)| *stage == k) {
+                    edges[e] = Some(Arc::new(part(p)?) as Arc<dyn DeviceBuffer>);
                 }
             }
+            let edges: Option<Vec<_>> = edges.into_iter().collect();
+            let edges = edges.ok_or_else(|| Error::Unknown(format!("a value of stage {k} has no place")))?;
+            bound.push(Bindings::on_edges(plan.program(), &plan.layout, &plan.backend, edges, part(run)?));
         }
         Ok(bound)
     }
 }
 
+/// Places everything, in the order in which it comes to life or the largest first, whichever takes less.
+fn best(placed: &mut [Placed]) -> Result<usize> {
+    let mut by_time: Vec<usize> = (0..placed.len()).collect();
+    by_time.sort_by_key(|&i| (placed[i].live, i));
+    let mut by_size: Vec<usize> = (0..placed.len()).collect();
+    by_size.sort_by_key(|&i| (std::cmp::Reverse(placed[i].bytes), i));
+    let mut other = placed.to_vec();
+    let (first, second) = (colour(placed, &by_time)?, colour(&mut other, &by_size)?);
+    if second < first {
+        placed.clone_from_slice(&other);
+    }
+    Ok(first.min(second))
+}
+
 /// First fit over lifetimes (§5.3): the lowest offset where nothing that lives at the same time lies.
-fn colour(placed: &mut [Placed]) -> Result<usize> {
-    let mut order: Vec<usize> = (0..placed.len()).collect();
-    order.sort_by_key(|&i| (placed[i].live, i));
+fn colour(placed: &mut [Placed], order: &[usize]) -> Result<usize> {
     let mut done: Vec<usize> = Vec::with_capacity(order.len());
     let mut top = 0usize;
-    for i in order {
-        let (live, bytes) = (placed[i].live, placed[i].bytes.max(1));
+    for &i in order {
+        let (live, bytes) = (placed[i].live, placed[i].bytes);
         let mut others: Vec<(usize, usize)> = done
             .iter()
             .map(|&j| &placed[j])
-            .filter(|p| p.live.0 <= live.1 && live.0 <= p.live.1)
-            .map(|p| (p.offset, p.offset + p.bytes.max(1)))
+            .filter(|p| p.bytes > 0 && p.live.0 <= live.1 && live.0 <= p.live.1)
+            .map(|p| (p.offset, p.offset + p.bytes))
             .collect();
         others.sort_unstable();
         let mut offset = 0usize;

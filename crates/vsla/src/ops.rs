@@ -1,12 +1,13 @@
 //! Ops on tensors (§18): each is a program of one op, planned once for its shapes and kept.
 
-use crate::backend::{Backend, Stream};
+use crate::backend::Backend;
 use crate::bindings::Bindings;
 use crate::describe::{ProgramBuilder, ValueId};
 use crate::error::{Error, Result};
 use crate::infer::Signature;
 use crate::lower::Numerics;
 use crate::op::Op;
+use crate::order::Stream;
 use crate::plan::Plan;
 use crate::tensor::Tensor;
 use std::collections::BTreeMap;

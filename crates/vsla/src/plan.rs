@@ -1,11 +1,15 @@
 //! Plans (§5): what runs in which order, and where every value lies.
 
-use crate::backend::{Backend, Stream};
+use crate::backend::Backend;
 use crate::bindings::Bindings;
+use crate::device::Run;
 use crate::error::{Error, Result};
+use crate::memory::{Memory, padded, total};
+use crate::order::Stream;
 use crate::program::Program;
-use compiler::program::{Class, KernelArg, Step, Trip, library_name};
-use compiler::{ALIGN, Executable, Options};
+use compiler::program::{Class, Step, library_name};
+use compiler::{Executable, Options};
+use cpu::HostBuffer;
 use ir::Graph;
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +22,7 @@ pub enum ArenaClass {
     Params = 0,
     /// Values inside a forward run, and what it keeps for backward.
     Activations,
-    /// Scratch of single kernels.
+    /// Scratch of kernels, products and routines, and the addresses of values.
     Workspace,
     /// Gradients, those inside a backward run and those it gives.
     Grads,
@@ -98,7 +102,7 @@ impl Layout {
         backend: &Backend,
     ) -> Result<Layout> {
         let program = compiler::compile(graph, backend, &Options::default())?;
-        let executable = compiler::Backend::load(backend, program)?;
+        let executable = backend.load_bare(program)?;
         let program = executable.program();
         let mut sizes = [0usize; 5];
         let last = program.steps.len().saturating_sub(1);
@@ -118,7 +122,7 @@ impl Layout {
                 class: label.class,
                 offset: *size,
             });
-            *size = padded(*size, ty.bytes())?;
+            *size = total(&[*size, ty.bytes()])?;
         }
         let base = sizes[inner as usize];
         for (i, b) in program.buffers.iter().enumerate() {
@@ -139,10 +143,47 @@ impl Layout {
                 _ => None,
             };
         }
-        sizes[inner as usize] = padded(base, program.arena)?;
-        sizes[ArenaClass::Workspace as usize] = scratch(&program.steps) * backend.threads();
+        sizes[inner as usize] = total(&[base, program.arena])?;
+        // Kernels run one after another, so they share their scratch (§5.4).
+        sizes[ArenaClass::Workspace as usize] = executable.arena_bytes() - padded(program.arena)?;
         let segments = program.steps.iter().map(|s| segment(s, &of_buffer)).collect();
         Ok(Layout { executable, intervals, segments, sizes, edges })
+    }
+
+    /// Bytes of the edges of a class: inputs and outputs that lie there.
+    pub(crate) fn edge_bytes(&self, class: ArenaClass) -> usize {
+        let edges = self.edges.iter().map(|&i| &self.intervals[i]).filter(|i| i.class == class);
+        edges.map(|i| i.offset + i.bytes).max().unwrap_or(0)
+    }
+
+    /// Sizes of the arenas of bindings: parameters unless shared, inputs and outputs, what is kept, the run's own.
+    pub(crate) fn arenas(&self, sharing: bool) -> [usize; 4] {
+        let params = if sharing { 0 } else { self.edge_bytes(ArenaClass::Params) };
+        let (external, kept) = (self.edge_bytes(ArenaClass::External), self.edge_bytes(ArenaClass::Activations));
+        [params, external, kept, self.run_bytes()]
+    }
+
+    /// Bytes of the arena of a run: values inside it, then workspace.
+    pub(crate) fn run_bytes(&self) -> usize {
+        self.executable.arena_bytes()
+    }
+
+    /// Runs the schedule; a device starts each segment.
+    pub(crate) fn run(
+        &self,
+        bindings: &mut compiler::Bindings,
+        arena: &mut HostBuffer,
+        backend: &Backend,
+    ) -> Result<()> {
+        let count = self.segments.len();
+        let Some(device) = backend.device() else {
+            return Ok(self.executable.run_in(bindings, arena, 0..count)?);
+        };
+        let mut run = Run::new(self, bindings, arena);
+        (0..count).try_for_each(|i| {
+            device.launch(i, &mut run)?;
+            run.reached(i + 1)
+        })
     }
 
     /// Looks for two values of one arena that live together and overlap (§16): there must be none. A result may take the
@@ -163,34 +204,6 @@ impl Layout {
             .map(|(i, j)| (&self.intervals[i], &self.intervals[j]))
             .find(|(a, b)| clash(a, b))
     }
-}
-
-fn padded(size: usize, more: usize) -> Result<usize> {
-    let end = size.checked_add(more).and_then(|n| n.checked_next_multiple_of(ALIGN));
-    end.ok_or_else(|| Error::PlanningFailed("an arena would be larger than memory".into()))
-}
-
-/// The largest private memory of a kernel: kernels run one after another, so they share it (§5.4).
-fn scratch(steps: &[Step]) -> usize {
-    let of = |s: &Step| match s {
-        Step::Kernel { args, .. } => args
-            .iter()
-            .map(|a| match a {
-                KernelArg::Scratch(n) => n.next_multiple_of(ALIGN),
-                KernelArg::Place(_) => 0,
-            })
-            .sum(),
-        Step::Loop(l) => {
-            let test = match &l.trip {
-                Trip::While { test, .. } => scratch(test),
-                _ => 0,
-            };
-            scratch(&l.body).max(test)
-        }
-        Step::Branch { branches, .. } => branches.iter().map(|b| scratch(b)).max().unwrap_or(0),
-        _ => 0,
-    };
-    steps.iter().map(of).max().unwrap_or(0)
 }
 
 fn segment(step: &Step, of_buffer: &[Option<usize>]) -> Segment {
@@ -249,6 +262,18 @@ impl Plan {
         &self.layout.intervals
     }
 
+    /// Where an input, parameter or output lies (§5.5).
+    pub fn place(&self, v: crate::ValueId) -> Result<&Interval> {
+        let p = &self.program;
+        let find = |list: &[crate::ValueId]| list.iter().position(|x| *x == v);
+        let inputs = self.layout.executable.program().inputs.len();
+        let edge = find(p.inputs())
+            .or_else(|| find(p.params()).map(|i| p.inputs().len() + i))
+            .or_else(|| find(p.outputs()).map(|i| inputs + i));
+        let edge = edge.ok_or_else(|| Error::arg(format!("value {} is no input, parameter or output", v.0)))?;
+        Ok(&self.layout.intervals[self.layout.edges[edge]])
+    }
+
     /// What runs, in order.
     pub fn segments(&self) -> &[Segment] {
         &self.layout.segments
@@ -259,24 +284,64 @@ impl Plan {
         self.layout.overlap()
     }
 
-    /// Memory for inputs, outputs and parameters, all zero.
+    /// Memory for all that runs touch, all zero: parameters, inputs, outputs, activations and workspace.
     pub fn bind(&self) -> Result<Bindings> {
-        Bindings::new(&self.program, &self.layout, &self.backend, None)
+        Bindings::new(&self.program, &self.layout, &self.backend, None, None)
     }
 
-    /// Memory for inputs and outputs, with the parameters of other bindings: of another profile of one model (§6.3).
+    /// The same, with the parameters of other bindings: of another profile of one model (§6.3).
     pub fn bind_sharing(&self, params: &Bindings) -> Result<Bindings> {
-        Bindings::new(&self.program, &self.layout, &self.backend, Some(params))
+        Bindings::new(&self.program, &self.layout, &self.backend, Some(params), None)
     }
 
-    /// Runs the program: reads inputs and parameters from the bindings, writes the outputs there. Allocates nothing.
-    pub fn execute(&self, bindings: &mut Bindings, _stream: &Stream) -> Result<()> {
-        if !Arc::ptr_eq(&bindings.program, &self.program) {
-            return Err(Error::InvalidArg(
-                "these bindings belong to another program; bind them with this plan".to_string(),
-            ));
+    /// Bytes of one block for all that runs touch, for [`Plan::bind_in`]: with parameters, or without where they are
+    /// shared.
+    pub fn memory_bytes(&self, sharing: bool) -> Result<usize> {
+        total(&self.layout.arenas(sharing))
+    }
+
+    /// Binds in one block of the caller's, which holds all that runs touch, and nothing else is allocated for it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vsla::{Backend, DType, Memory, Plan, ProgramBuilder, Stream, Tensor};
+    ///
+    /// let mut b = ProgramBuilder::new();
+    /// let x = b.input("x", DType::F64, &[4])?;
+    /// let y = b.conv1d(x, x)?;
+    /// b.output(y)?;
+    /// let backend = Backend::cpu(1);
+    /// let plan = Plan::new(&Arc::new(b.build()?), &backend)?;
+    /// // Here the block is the backend's; `Memory::from_raw` takes any other.
+    /// let block = Memory::new(plan.memory_bytes(false)?, &backend)?;
+    /// let mut bound = plan.bind_in(block, None)?;
+    /// bound.write(x, &Tensor::vector(&[1.0f64, 1.0]))?;
+    /// plan.execute(&mut bound, &Stream::default())?;
+    /// assert_eq!(bound.read(y)?, Tensor::vector(&[1.0f64, 2.0, 1.0]));
+    /// # Ok::<(), vsla::Error>(())
+    /// ```
+    pub fn bind_in(&self, memory: Memory, params: Option<&Bindings>) -> Result<Bindings> {
+        Bindings::new(&self.program, &self.layout, &self.backend, params, Some(memory))
+    }
+
+    pub(crate) fn check(&self, bindings: &Bindings) -> Result<()> {
+        if Arc::ptr_eq(&bindings.program, &self.program) {
+            return Ok(());
         }
-        Ok(self.layout.executable.run(&mut bindings.inner)?)
+        Err(Error::arg("these bindings belong to another program; bind them with this plan"))
+    }
+
+    /// Runs the program: reads inputs and parameters from the bindings, writes the outputs there. It has ended when this
+    /// returns; [`Stream::submit`] doesn't wait for it. Allocates nothing.
+    pub fn execute(&self, bindings: &mut Bindings, stream: &Stream) -> Result<()> {
+        self.check(bindings)?;
+        stream.settle()?;
+        self.run(bindings)
+    }
+
+    pub(crate) fn run(&self, bindings: &mut Bindings) -> Result<()> {
+        self.check(bindings)?;
+        self.layout.run(&mut bindings.inner, &mut bindings.arena, &self.backend)
     }
 }
 
@@ -302,12 +367,12 @@ pub(crate) fn labels(program: &Program) -> (Vec<Label>, Vec<Label>) {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "plan for {}", self.backend.name())?;
-        report(f, &[&self.layout])
+        report(f, &[&self.layout], self.memory_bytes(false))
     }
 }
 
 /// Arenas and schedules of plans that run together.
-pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout]) -> fmt::Result {
+pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout], block: Result<usize>) -> fmt::Result {
     for class in ArenaClass::ALL {
         let bytes: usize = layouts.iter().map(|l| l.sizes[class as usize]).max().unwrap_or(0);
         let mut count = 0;
@@ -316,11 +381,17 @@ pub(crate) fn report(f: &mut fmt::Formatter<'_>, layouts: &[&Layout]) -> fmt::Re
             count += 1;
             sum += i.bytes;
         }
-        write!(f, "  {:<12}{:>12}  {count} values", class.name(), human(bytes))?;
+        write!(f, "  {:<12}{:>12}", class.name(), human(bytes))?;
+        if class != ArenaClass::Workspace {
+            write!(f, "  {count} value{}", if count == 1 { "" } else { "s" })?;
+        }
         if sum > bytes {
             write!(f, ", {} without reuse", human(sum))?;
         }
         writeln!(f)?;
+    }
+    if let Ok(bytes) = block {
+        writeln!(f, "  in one block{:>11}", human(bytes))?;
     }
     for l in layouts {
         writeln!(f, "  schedule of {} segments:", l.segments.len())?;

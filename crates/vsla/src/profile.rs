@@ -2,9 +2,11 @@
 //!
 //! Nothing is compiled, planned or allocated when another bucket is chosen, and no size is forced on all.
 
-use crate::backend::{Backend, Stream};
+use crate::backend::Backend;
 use crate::bindings::{Bindings, fits};
+use crate::device::{Device, Run};
 use crate::error::{Error, Result};
+use crate::order::Stream;
 use crate::plan::Plan;
 use crate::program::Program;
 use crate::tensor::Tensor;
@@ -14,21 +16,51 @@ use std::sync::Arc;
 pub struct Profile {
     plan: Plan,
     bindings: Bindings,
+    recorded: Option<Recorded>,
+}
+
+/// A schedule that a device has recorded.
+struct Recorded {
+    device: Arc<dyn Device>,
+    graph: usize,
+}
+
+impl Drop for Recorded {
+    fn drop(&mut self) {
+        self.device.forget(self.graph);
+    }
 }
 
 impl Profile {
+    /// A plan with bindings of its own, wherever their memory is.
+    pub fn new(plan: Plan, bindings: Bindings) -> Result<Profile> {
+        plan.check(&bindings)?;
+        Ok(Profile { plan, bindings, recorded: None })
+    }
+
     /// Plans and binds a program.
     pub fn compile(program: &Arc<Program>, backend: &Backend) -> Result<Profile> {
         let plan = Plan::new(program, backend)?;
         let bindings = plan.bind()?;
-        Ok(Profile { plan, bindings })
+        Profile::new(plan, bindings)
     }
 
     /// Plans and binds a program with the parameters of another profile.
     pub fn compile_sharing(program: &Arc<Program>, backend: &Backend, other: &Profile) -> Result<Profile> {
         let plan = Plan::new(program, backend)?;
         let bindings = plan.bind_sharing(&other.bindings)?;
-        Ok(Profile { plan, bindings })
+        Profile::new(plan, bindings)
+    }
+
+    /// Lets the backend's device record the schedule (§8.2); later runs replay it. The processor itself has nothing to
+    /// record, since a plan already is a schedule with every address known: it says [`Error::NotImplemented`].
+    pub fn record(&mut self) -> Result<()> {
+        let device = self.plan.backend.device().cloned();
+        let graph = device.as_ref().map_or(Ok(None), |d| d.record(self.plan.segments()))?;
+        let recorded = device.zip(graph).map(|(device, graph)| Recorded { device, graph });
+        let none = || Error::NotImplemented("this backend records no graphs; run the profile as it is".into());
+        self.recorded = Some(recorded.ok_or_else(none)?);
+        Ok(())
     }
 
     /// The plan.
@@ -76,7 +108,14 @@ impl Profile {
 
     /// Runs with the inputs that are bound.
     pub fn execute(&mut self, stream: &Stream) -> Result<()> {
-        self.plan.execute(&mut self.bindings, stream)
+        let Some(recorded) = &self.recorded else {
+            return self.plan.execute(&mut self.bindings, stream);
+        };
+        stream.settle()?;
+        let layout = &self.plan.layout;
+        let mut run = Run::new(layout, &mut self.bindings.inner, &mut self.bindings.arena);
+        recorded.device.replay(recorded.graph, &mut run)?;
+        run.reached(layout.segments.len())
     }
 }
 

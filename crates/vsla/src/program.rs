@@ -254,7 +254,7 @@ fn declared(id: usize, v: &ValueDesc) -> Result<Option<Signature>> {
         return Err(Error::arg(format!("{place} needs a dtype and a shape, since nothing computes it")));
     };
     check_dtype(&place, dtype)?;
-    check_size(&place, dtype, shape)?;
+    check_size(&place, shape)?;
     Ok(Some(Signature { dtype, shape: shape.clone(), model: v.model }))
 }
 
@@ -309,10 +309,10 @@ fn value(id: usize, v: &ValueDesc, signature: Signature) -> Result<Value> {
             if !enough {
                 return Err(Fault::Capacity { id: id as u32, capacity: c.clone(), shape: signature.shape }.into());
             }
-            check_size(&place(id, v), signature.dtype, c)?;
+            check_size(&place(id, v), c)?;
             c.clone()
         }
-        None => default_capacity(signature.dtype, &signature.shape),
+        None => default_capacity(&signature.shape),
     };
     Ok(Value { name: v.name.clone(), signature, capacity, tag: v.tag, checkpoint: v.checkpoint })
 }

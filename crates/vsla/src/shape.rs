@@ -15,16 +15,20 @@ pub(crate) fn check_dtype(place: &str, dtype: DType) -> Result<()> {
     Err(Fault::DType { place, dtype }.into())
 }
 
-/// Checks that a tensor has an axis and that its bytes fit an address space, also at its capacity.
-pub(crate) fn check_size(place: &str, dtype: DType, shape: &[usize]) -> Result<()> {
+/// The bytes that a process can address: 47 bits on x86-64 and on 64-bit ARM.
+pub(crate) const ADDRESSABLE: usize = if usize::BITS > 47 { 1 << 47 } else { isize::MAX as usize };
+
+/// Checks that a tensor has an axis and that its bytes can be addressed. They must be so in f64, whatever its dtype: that is
+/// what ops compute in.
+pub(crate) fn check_size(place: &str, shape: &[usize]) -> Result<()> {
     if shape.is_empty() {
         let place = place.to_string();
         return Err(Fault::RankZero { place }.into());
     }
     // An empty axis doesn't excuse the others: a later stack or product would multiply them.
-    let bytes = (shape.iter()).try_fold(dtype.size(), |n, &d| n.checked_mul(d.max(1)));
+    let bytes = (shape.iter()).try_fold(DType::F64.size(), |n, &d| n.checked_mul(d.max(1)));
     match bytes {
-        Some(n) if n <= isize::MAX as usize => Ok(()),
+        Some(n) if n <= ADDRESSABLE => Ok(()),
         _ => Err(Fault::Overflow { place: place.to_string(), shape: shape.to_vec() }.into()),
     }
 }
@@ -64,8 +68,8 @@ pub fn next_pow2(shape: &[usize]) -> Option<Vec<usize>> {
 }
 
 /// The capacity that a shape gets when nobody says otherwise: powers of two where they can be had, else the shape.
-pub(crate) fn default_capacity(dtype: DType, shape: &[usize]) -> Vec<usize> {
-    next_pow2(shape).filter(|c| check_size("capacity", dtype, c).is_ok()).unwrap_or_else(|| shape.to_vec())
+pub(crate) fn default_capacity(shape: &[usize]) -> Vec<usize> {
+    next_pow2(shape).filter(|c| check_size("capacity", c).is_ok()).unwrap_or_else(|| shape.to_vec())
 }
 
 /// The axis a signed number names; negative ones count from the back.

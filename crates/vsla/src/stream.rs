@@ -1,6 +1,8 @@
 //! Windows over streams of tensors, and pyramids of windows (§14.2).
 
 use crate::error::{Error, Result};
+use crate::infer::infer;
+use crate::op::Op;
 use crate::tensor::Tensor;
 use std::collections::VecDeque;
 
@@ -31,11 +33,14 @@ impl Window {
         if size == 0 || stride == 0 {
             return Err(Error::arg("a window needs a size and a stride of at least 1"));
         }
-        Ok(Window { size, stride, held: VecDeque::with_capacity(size), skip: 0 })
+        Ok(Window { size, stride, held: VecDeque::new(), skip: 0 })
     }
 
-    /// Takes the next tensor; gives a stack when a window is full.
+    /// Takes the next tensor; gives a stack when a window is full. One that doesn't stack with those held is not taken.
     pub fn push(&mut self, t: Tensor) -> Result<Option<Tensor>> {
+        if let Some(held) = self.held.front() {
+            infer(&Op::Stack, &[held.signature().clone(), t.signature().clone()])?;
+        }
         if self.skip > 0 {
             self.skip -= 1;
             return Ok(None);

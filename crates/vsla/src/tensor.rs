@@ -71,18 +71,18 @@ impl Tensor {
 
     /// Zeros of a signature, at a capacity that is a power of two on every axis.
     pub fn of(signature: Signature) -> Result<Tensor> {
-        let capacity = default_capacity(signature.dtype, &signature.shape);
+        let capacity = default_capacity(&signature.shape);
         Tensor::with_capacity(signature, &capacity)
     }
 
     /// Zeros of a signature at a capacity.
     pub fn with_capacity(signature: Signature, capacity: &[usize]) -> Result<Tensor> {
         check_dtype("a tensor", signature.dtype)?;
-        check_size("a tensor", signature.dtype, &signature.shape)?;
+        check_size("a tensor", &signature.shape)?;
         if capacity.len() != signature.shape.len() || capacity.iter().zip(&signature.shape).any(|(c, s)| c < s) {
             return Err(Error::arg(format!("capacity {capacity:?} is less than shape {:?}", signature.shape)));
         }
-        check_size("a tensor's capacity", signature.dtype, capacity)?;
+        check_size("a tensor's capacity", capacity)?;
         let bytes = capacity.iter().product::<usize>() * signature.dtype.size();
         let mut data = Vec::new();
         data.try_reserve_exact(bytes).map_err(|_| Error::OutOfMemory { bytes })?;
@@ -174,9 +174,9 @@ impl Tensor {
         if shape.len() != self.shape().len() {
             return Err(Error::shape("resize", format!("{shape:?} has another rank than {:?}", self.shape())));
         }
-        check_size("a tensor", self.dtype(), shape)?;
+        check_size("a tensor", shape)?;
         if shape.iter().zip(&self.capacity).any(|(s, c)| s > c) {
-            let wanted = default_capacity(self.dtype(), shape);
+            let wanted = default_capacity(shape);
             let capacity: Vec<usize> = wanted.iter().zip(&self.capacity).map(|(a, b)| *a.max(b)).collect();
             *self = self.resized(shape, &capacity)?;
             return Ok(());

@@ -1,9 +1,11 @@
 //! Nothing is allocated while programs run: forward, backward, or through the router (§2, §16).
 
 use oracle::counting::{Counting, calls};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use vsla::autograd::{self, AdOptions};
-use vsla::{Backend, DType, Model, Numerics, Path, Plan, ProgramBuilder, Router, Stream, Tensor};
+use vsla::{
+    Backend, DType, Device, Event, Memory, Model, Numerics, Path, Plan, ProgramBuilder, Router, Stream, Tensor,
+};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -94,6 +96,42 @@ fn s2_execute_never_allocates() {
     }
     kronecker(&backend);
     profiles(&backend);
+    placed(&backend);
+}
+
+/// In a block of the caller's, on a stream with a thread of its own, and through a device: neither runs nor what is around
+/// them allocate.
+fn placed(backend: &Backend) {
+    struct Plain;
+    impl Device for Plain {}
+    let program = Arc::new(everything(DType::F32, Path::Fft).unwrap());
+    for backend in [backend.clone(), backend.with_device(Arc::new(Plain))] {
+        let plan = Plan::new(&program, &backend).unwrap();
+        let memory = Memory::new(plan.memory_bytes(false).unwrap(), &backend).unwrap();
+        let bound = Arc::new(Mutex::new(plan.bind_in(memory, None).unwrap()));
+        let stream = Stream::asynchronous(&backend).unwrap();
+        quiet("a block and a stream", || {
+            stream.submit(&plan, &bound).unwrap();
+            stream.submit(&plan, &bound).unwrap();
+            stream.synchronize().unwrap();
+        });
+        let back = autograd::build_backward(&program, &AdOptions { inputs: true }).unwrap();
+        let plan = autograd::plan_backward(&back, &backend).unwrap();
+        let memory = Memory::new(plan.memory_bytes(false).unwrap(), &backend).unwrap();
+        let bound = Arc::new(Mutex::new(plan.bind_in(memory, None).unwrap()));
+        let event = Event::new();
+        quiet("backward in a block", || {
+            stream.submit_backward(&plan, &bound).unwrap();
+            stream.record(&event).unwrap();
+            event.synchronize().unwrap();
+        });
+    }
+    // The first run allocates as little as the others: nothing is left for it to take.
+    let plan = Plan::new(&Arc::new(everything(DType::F32, Path::Direct).unwrap()), &Backend::cpu(1)).unwrap();
+    let mut bound = plan.bind().unwrap();
+    let before = calls();
+    plan.execute(&mut bound, &Stream::default()).unwrap();
+    assert_eq!(calls() - before, 0, "the first run allocated");
 }
 
 fn kronecker(backend: &Backend) {

@@ -1,6 +1,8 @@
 //! Random DAGs of every op, with random shapes (empty ones too) and dtypes, against definitions (§16): 10,000 a run, of
 //! fresh seeds. `VSLA_CASES` sets another number, `VSLA_SEED` repeats a run.
 
+#[path = "support/poison.rs"]
+mod poison;
 #[path = "support/reference.rs"]
 mod reference;
 mod support;
@@ -174,10 +176,12 @@ fn run(rng: &mut Rng, backend: &Backend, seen: &mut BTreeMap<String, usize>) {
 fn s16_ten_thousand_random_dags() {
     let cases = std::env::var("VSLA_CASES").map_or(10_000, |s| s.parse().unwrap());
     let mut rng = Rng::fresh("fuzz");
+    // Every other one in memory that is full of NaN at first.
     let backend = Backend::cpu(2);
+    let backends = [poison::poisoned(&backend), backend];
     let mut seen = BTreeMap::new();
-    for _ in 0..cases {
-        run(&mut rng, &backend, &mut seen);
+    for i in 0..cases {
+        run(&mut rng, &backends[i % 2], &mut seen);
     }
     // 27 of the 29 ops in every dtype: dropout is random, and log wants positive operands; both have their own tests.
     let least = seen.iter().min_by_key(|(_, n)| **n);

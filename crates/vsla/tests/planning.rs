@@ -8,7 +8,7 @@ mod support;
 use std::sync::Arc;
 use support::Rng;
 use vsla::{
-    ArenaClass, Backend, DType, Error, ErrorCode, Link, Model, Plan, Profile, Program, ProgramBuilder, Router,
+    ArenaClass, Backend, DType, Error, ErrorCode, Link, Memory, Model, Plan, Profile, Program, ProgramBuilder, Router,
     SharedArena, StageLink, Stream, Tensor, ValueId,
 };
 
@@ -95,7 +95,8 @@ fn s7_3_elementwise_chains_fuse_and_promotion_is_a_view() {
     // One kernel, or one for each range between the sizes; no value in between, so no zero was written for `y`.
     assert!(plan.segments().iter().all(|s| s.fused) && plan.segments().len() <= 2, "{plan}");
     assert_eq!(plan.arena_sizes()[ArenaClass::Activations as usize], 0, "{plan}");
-    assert_eq!(plan.arena_sizes()[ArenaClass::Workspace as usize], 0, "{plan}");
+    // The addresses of the values are all that a run needs.
+    assert_eq!(plan.arena_sizes()[ArenaClass::Workspace as usize], 64, "{plan}");
 }
 
 #[test]
@@ -105,7 +106,7 @@ fn s14_1_the_memory_report_names_every_arena() {
     for class in ArenaClass::ALL {
         assert!(text.contains(class.name()), "{text}");
     }
-    assert!(text.contains("schedule of") && text.contains("matmul"), "{text}");
+    assert!(text.contains("schedule of") && text.contains("matmul") && text.contains("in one block"), "{text}");
 }
 
 #[test]
@@ -216,30 +217,39 @@ fn s10_1_a_link_hands_memory_over() {
     assert!(onto_output.connect(&ba, &mut bb).is_err());
 }
 
+fn chain(programs: &[Arc<Program>]) -> Vec<StageLink> {
+    (1..programs.len())
+        .map(|k| StageLink {
+            from: k - 1,
+            to: k,
+            link: Link { source: programs[k - 1].outputs()[0], destination: programs[k].inputs()[0] },
+        })
+        .collect()
+}
+
+#[track_caller]
+fn check_arena(arena: &SharedArena) {
+    for (i, a) in arena.placed().iter().enumerate() {
+        assert!(a.offset.is_multiple_of(64) && a.offset + a.bytes <= arena.bytes(), "{a:?}");
+        for b in &arena.placed()[i + 1..] {
+            let together = a.live.0 <= b.live.1 && b.live.0 <= a.live.1;
+            assert!(!together || a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset, "{a:?} {b:?}");
+        }
+    }
+}
+
 #[test]
 fn s10_2_one_arena_holds_a_chain_of_programs() {
     let programs: Vec<Arc<Program>> = (0..6).map(|i| stage(100, 1.0 + i as f64)).collect();
     let plans: Vec<Plan> = programs.iter().map(|p| Plan::new(p, Backend::shared()).unwrap()).collect();
     let stages: Vec<&Plan> = plans.iter().collect();
-    let links: Vec<StageLink> = (0..5)
-        .map(|k| StageLink {
-            from: k,
-            to: k + 1,
-            link: Link { source: programs[k].outputs()[0], destination: programs[k + 1].inputs()[0] },
-        })
-        .collect();
+    let links = chain(&programs);
     let arena = SharedArena::plan(&stages, &links).unwrap();
-    // Seven values, of which at most two live together.
-    assert_eq!(arena.placed().len(), 7);
-    assert_eq!(arena.bytes(), 2 * 832);
-    for (i, a) in arena.placed().iter().enumerate() {
-        assert!(a.offset.is_multiple_of(64));
-        for b in &arena.placed()[i + 1..] {
-            let together = a.live.0 <= b.live.1 && b.live.0 <= a.live.1;
-            assert!(!together || a.offset + a.bytes <= b.offset || b.offset + b.bytes <= a.offset);
-        }
-    }
-    let mut bound = arena.bind(&stages, Backend::shared()).unwrap();
+    // Seven values, of which at most two live together, and the addresses of one run.
+    assert_eq!(arena.placed().len(), 7 + 6);
+    assert_eq!(arena.bytes(), 2 * 832 + 64);
+    check_arena(&arena);
+    let mut bound = arena.bind(Backend::shared()).unwrap();
     let x = Tensor::vector(&Rng(1).floats(100));
     bound[0].write(programs[0].inputs()[0], &x).unwrap();
     for (p, b) in plans.iter().zip(&mut bound) {
@@ -249,6 +259,91 @@ fn s10_2_one_arena_holds_a_chain_of_programs() {
     support::assert_close(&y, &x.mul_scalar(720.0).unwrap());
     let bad = StageLink { from: 3, to: 3, ..links[0] };
     assert!(SharedArena::plan(&stages, &[bad]).is_err());
+    // An input with two sources, one of them two stages back.
+    let twice = StageLink { from: 0, to: 2, link: Link { source: links[0].link.source, ..links[1].link } };
+    assert!(SharedArena::plan(&stages, &[links[1], twice]).is_err());
+    assert!(arena.bind_in(Memory::new(arena.bytes() - 1, Backend::shared()).unwrap()).is_err());
+}
+
+/// Activations and workspace of linked programs lie in one arena: the size is that of the largest stage, not of all.
+#[test]
+fn s10_2_linked_programs_share_what_they_compute_in() {
+    let backend = Backend::cpu(2);
+    let programs: Vec<Arc<Program>> = (0..5).map(|_| Arc::new(block(96, 32).unwrap())).collect();
+    let plans: Vec<Plan> = programs.iter().map(|p| Plan::new(p, &backend).unwrap()).collect();
+    let stages: Vec<&Plan> = plans.iter().collect();
+    let arena = SharedArena::plan(&stages, &chain(&programs)).unwrap();
+    check_arena(&arena);
+    let [params, activations, workspace, _, external] = plans[0].arena_sizes();
+    assert!(activations > 0 && workspace > 0 && external == 2 * 96 * 32 * 4);
+    // All parameters, one run, and the two values around it.
+    let largest = 5 * params + activations + workspace + external;
+    assert_eq!(arena.live_bytes(), largest);
+    assert_eq!(arena.bytes(), largest);
+    let alone: usize = plans.iter().map(|p| p.memory_bytes(false).unwrap()).sum();
+    assert!(arena.bytes() + 4 * (activations + workspace) <= alone, "{} of {alone}", arena.bytes());
+
+    // The same results as programs that have memory of their own, round after round.
+    let mut bound = arena.bind(&backend).unwrap();
+    let mut own: Vec<_> = plans.iter().map(|p| p.bind().unwrap()).collect();
+    for k in 0..5 {
+        fill(&plans[k], &mut own[k], 40 + k as u64);
+        for v in programs[k].params() {
+            bound[k].write(*v, &own[k].read(*v).unwrap()).unwrap();
+        }
+    }
+    for round in 0..3 {
+        let x = Rng(round).tensor(DType::F32, &[96, 32]);
+        bound[0].write(programs[0].inputs()[0], &x).unwrap();
+        let mut want = x;
+        for k in 0..5 {
+            plans[k].execute(&mut bound[k], &Stream::default()).unwrap();
+            own[k].write(programs[k].inputs()[0], &want).unwrap();
+            plans[k].execute(&mut own[k], &Stream::default()).unwrap();
+            want = own[k].read(programs[k].outputs()[0]).unwrap();
+        }
+        assert_eq!(bound[4].read(programs[4].outputs()[0]).unwrap().to_bytes(), want.to_bytes());
+    }
+}
+
+/// Sizes that no machine has are refused when they are planned, or planned without being taken.
+#[test]
+fn plans_of_absurd_sizes_do_not_panic() {
+    let side = 1usize << 22;
+    for count in [1, 2, 3, 7, 8, 9, 20] {
+        let mut b = ProgramBuilder::new();
+        let x = b.input("x", DType::F64, &[side, side]).unwrap();
+        let mut all = None;
+        for i in 0..count {
+            let w = b.param(&format!("w{i}"), DType::F64, &[side, 2]).unwrap();
+            let t = b.matmul(x, w).unwrap();
+            let u = b.param(&format!("u{i}"), DType::F64, &[2, side]).unwrap();
+            let y = b.matmul(t, u).unwrap();
+            let y = if i == 0 { b.matmul(y, x).unwrap() } else { y };
+            let y = b.softmax(y).unwrap();
+            all = Some(match all {
+                None => y,
+                Some(a) => b.add(a, y).unwrap(),
+            });
+        }
+        b.output(all.unwrap()).unwrap();
+        match Plan::new(&Arc::new(b.build().unwrap()), Backend::shared()) {
+            Ok(plan) => {
+                assert!(plan.bind().is_err());
+                let _ = (plan.memory_bytes(false), plan.to_string());
+            }
+            Err(e) => assert!(matches!(e.code(), ErrorCode::PlanningFailed | ErrorCode::OutOfMemory), "{e}"),
+        }
+    }
+    // What f16 could hold, but not the f64 that sums are in.
+    assert!(ProgramBuilder::new().input("x", DType::F16, &[side, 2 * side]).is_err());
+    let mut b = ProgramBuilder::new();
+    let x = b.input("x", DType::F16, &[1 << 40]).unwrap();
+    let y = b.input("y", DType::F16, &[1 << 40]).unwrap();
+    let z = b.conv1d(x, y).unwrap();
+    b.output(z).unwrap();
+    let e = Plan::new(&Arc::new(b.build().unwrap()), Backend::shared()).err().unwrap();
+    assert_eq!(e.code(), ErrorCode::OutOfMemory, "{e}");
 }
 
 /// §14.1: PARAMS is what the formula says, for every bucket the same; activations stay far below their sum.

@@ -105,6 +105,18 @@ fn s14_2_a_window_of_4_over_100_tensors_gives_25() {
 }
 
 #[test]
+fn a_window_refuses_what_does_not_stack_and_goes_on() {
+    let mut window = Window::new(2, 2).unwrap();
+    assert!(window.push(v(&[1.])).unwrap().is_none());
+    assert!(window.push(Tensor::vector(&[1.0f32])).is_err());
+    assert!(window.push(b(&[1.])).is_err());
+    assert!(window.push(Tensor::from_slice(&[1, 1], &[1.0f64]).unwrap()).is_err());
+    assert_eq!(window.push(v(&[2., 3.])).unwrap().unwrap().shape(), [2, 2]);
+    assert!(Window::new(usize::MAX, 1).unwrap().push(v(&[1.])).unwrap().is_none());
+    assert!(Window::new(0, 1).is_err() && Window::new(1, 0).is_err());
+}
+
+#[test]
 fn s15_empty_operands_are_handled_by_every_op() {
     let e = v(&[]);
     let x = v(&[1., 2.]);

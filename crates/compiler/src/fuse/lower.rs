@@ -243,10 +243,10 @@ fn choose_loops(
         .filter(|&v| !(ordered && space.reduced >> v & 1 == 1))
         .filter(|&v| reductions.is_empty() || space.reduced >> v & 1 == 1 || !has_full || reductions.len() < 2)
         .max_by_key(|&v| (weight(v), v));
-    let total: i64 = alive.iter().map(|&v| extent_of[v]).product();
+    let total = alive.iter().fold(1i64, |n, &v| n.saturating_mul(extent_of[v]));
     let cost: u64 = stores.iter().map(|s| g.exprs.info(s.2).cost as u64 + 2).sum::<u64>()
         + reductions.iter().map(|r| g.exprs.info(r.operand).cost as u64 + 1).sum::<u64>();
-    let work = total.max(0) as u64 * cost.max(1);
+    let work = (total.max(0) as u64).saturating_mul(cost.max(1));
     let is_red = |v: usize| space.reduced >> v & 1 == 1;
     let rows: Vec<usize> = alive.iter().copied().filter(|&v| !is_red(v) && Some(v) != vector).collect();
     let mut cols: Vec<usize> = alive.iter().copied().filter(|&v| is_red(v) && Some(v) != vector).collect();

@@ -253,8 +253,8 @@ fn gemv(problem: &Problem) -> bool {
 
 fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) -> Split {
     let Problem { m, n, k, .. } = plan.problem;
-    let (batches, work) = (plan.problem.batches(), m * n * k);
-    if threads == 1 || work * batches < 2 * PARALLEL_WORK {
+    let (batches, work) = (plan.problem.batches(), m.saturating_mul(n).saturating_mul(k));
+    if threads == 1 || work.saturating_mul(batches) < 2 * PARALLEL_WORK {
         return Split::Serial;
     }
     let even = batches.is_multiple_of(threads) || batches >= 4 * threads;
@@ -270,7 +270,7 @@ fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) ->
     let cost = |rows: usize, cols: usize| {
         let height = m.div_ceil(row_unit(mr)).div_ceil(rows) * row_unit(mr);
         let width = n.div_ceil(nr).div_ceil(cols) * nr;
-        height * width * k / 16 + height * k * usize::from(plan.pack_a)
+        height.saturating_mul(width).saturating_mul(k) / 16 + height * k * usize::from(plan.pack_a)
     };
     let mut best = (usize::MAX, Split::Serial);
     for cols in 1..=most {

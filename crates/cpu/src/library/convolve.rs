@@ -8,7 +8,7 @@ mod long;
 
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::Pool;
-use compiler::Result;
+use compiler::{Error, Result};
 use half::{bf16, f16};
 use ir::{DType, Type};
 use rustfft::num_complex::Complex;
@@ -128,10 +128,17 @@ pub(super) fn claims(args: &[Type]) -> bool {
         && matches!(args[0].dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+/// The most points whose tables are made: 64 GiB of them.
+const MOST: usize = 1 << 32;
+
+pub(super) fn prepare(args: &[Type], machine: Machine) -> Result<Option<Box<dyn Routine>>> {
     let (x, y) = (&args[0], &args[1]);
-    let (m, n) = (*x.shape.last()?, *y.shape.last()?);
+    let (Some(&m), Some(&n)) = (x.shape.last(), y.shape.last()) else { return Ok(None) };
     let rows = x.numel() / m;
+    if m.saturating_add(n) > MOST {
+        let bytes = m.saturating_add(n).saturating_mul(size_of::<C>());
+        return Err(Error::OutOfMemory { bytes, hint: "; convolve the signals in pieces" });
+    }
     let points = convolution_points(m + n - 1);
     let (way, shared, each) = if rows < MANY && points >= long::LEAST {
         let tables = LONG.of(points, long::Tables::new);
@@ -142,7 +149,7 @@ pub(super) fn prepare(args: &[Type], machine: Machine) -> Option<Box<dyn Routine
         let plans = tables.forward.get_inplace_scratch_len().max(tables.inverse.get_inplace_scratch_len());
         (Way::Whole(tables), 0, (points + plans).next_multiple_of(8))
     };
-    Some(Box::new(Convolve { way, dtype: x.dtype, rows, m, n, shared, each, threads: machine.threads }))
+    Ok(Some(Box::new(Convolve { way, dtype: x.dtype, rows, m, n, shared, each, threads: machine.threads })))
 }
 
 impl Convolve {

@@ -69,7 +69,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
     let machine = Machine { threads: cpu.pool.threads(), isa: cpu.isa() };
     let routine = match op {
         #[cfg(feature = "fft")]
-        Op::Composite(c) if c.name == "fft_convolve" => convolve::prepare(args, machine),
+        Op::Composite(c) if c.name == "fft_convolve" => convolve::prepare(args, machine)?,
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),

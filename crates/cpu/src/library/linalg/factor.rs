@@ -1,37 +1,68 @@
-//! Cholesky, triangular solves, LU and QR of one row-major matrix.
+//! Cholesky, triangular solves, LU and QR of row-major matrices: whole small ones, and the blocks of large ones.
+//!
+//! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::{axpy, dot};
+use std::ops::Range;
 
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
+#[inline(always)]
 pub(super) fn cholesky(a: &mut [f64], n: usize) {
-    for i in 0..n {
-        for j in 0..=i {
-            let (before, row) = a.split_at_mut(i * n);
-            let sum = dot(&row[..j], if j < i { &before[j * n..j * n + j] } else { &row[..j] });
-            let rest = row[j] - sum;
+    if !cholesky_panel(a, n, 0..n) {
+        (0..n * n).for_each(|k| a[k] = if k / n >= k % n { f64::NAN } else { 0.0 });
+    }
+}
+
+/// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
+#[inline(always)]
+pub(super) fn cholesky_panel(a: &mut [f64], n: usize, columns: Range<usize>) -> bool {
+    let from = columns.start;
+    for i in from..n {
+        let (before, row) = a.split_at_mut(i * n);
+        for j in from..columns.end.min(i + 1) {
+            let other = if j < i { &before[j * n + from..j * n + j] } else { &row[from..j] };
+            let rest = row[j] - dot(&row[from..j], other);
             if j < i {
                 row[j] = rest / before[j * n + j];
             } else if rest > 0.0 {
                 row[j] = rest.sqrt();
             } else {
-                return (0..n * n).for_each(|k| a[k] = if k / n >= k % n { f64::NAN } else { 0.0 });
+                return false;
             }
         }
-        a[i * n + i + 1..(i + 1) * n].fill(0.0);
+        if columns.contains(&i) {
+            row[i + 1..n].fill(0.0);
+        }
     }
+    true
 }
 
-/// `op(A)·X = B` in place of `B`, rows of which are combined.
-pub(super) fn solve_left(a: &[f64], lower: bool, transpose: bool, unit: bool, b: &mut [f64], cols: usize) {
+/// `op(A)·X = B` in place of `B`, rows of which are combined: those of a block of the unknowns, by the block of A on the
+/// diagonal. A has rows of `n`.
+#[inline(always)]
+#[expect(clippy::too_many_arguments, reason = "BLAS has as many")]
+pub(super) fn solve_left(
+    a: &[f64],
+    n: usize,
+    block: Range<usize>,
+    lower: bool,
+    transpose: bool,
+    unit: bool,
+    b: &mut [f64],
+    cols: usize,
+) {
     if cols == 0 {
         return;
     }
-    let n = b.len() / cols;
-    let at = |i: usize, j: usize| if transpose { a[j * n + i] } else { a[i * n + j] };
+    let count = block.len();
+    let at = |i: usize, j: usize| {
+        let (i, j) = (block.start + i, block.start + j);
+        if transpose { a[j * n + i] } else { a[i * n + j] }
+    };
     let forward = lower != transpose;
-    for step in 0..n {
-        let i = if forward { step } else { n - 1 - step };
-        for k in if forward { 0..i } else { i + 1..n } {
+    for step in 0..count {
+        let i = if forward { step } else { count - 1 - step };
+        for k in if forward { 0..i } else { i + 1..count } {
             let (low, high) = b.split_at_mut(i.max(k) * cols);
             let (to, from) = if i > k {
                 (&mut high[..cols], &low[k * cols..(k + 1) * cols])
@@ -47,16 +78,26 @@ pub(super) fn solve_left(a: &[f64], lower: bool, transpose: bool, unit: bool, b:
     }
 }
 
-/// `X·op(A) = B` in place of `B`, each row for itself.
-pub(super) fn solve_right(a: &[f64], lower: bool, transpose: bool, unit: bool, b: &mut [f64], n: usize) {
+/// `X·op(A) = B` in place of `B`, each row for itself: a block of the unknowns, by the block of A on the diagonal. A and B
+/// have rows of `n`.
+#[inline(always)]
+pub(super) fn solve_right(
+    a: &[f64],
+    n: usize,
+    block: Range<usize>,
+    lower: bool,
+    transpose: bool,
+    unit: bool,
+    b: &mut [f64],
+) {
     // x[j] = (b[j] - Σ x[k]·op(A)[k, j]) / op(A)[j, j]
     let ascending = lower == transpose;
     for row in b.chunks_exact_mut(n.max(1)) {
-        for step in 0..n {
-            let j = if ascending { step } else { n - 1 - step };
+        for step in 0..block.len() {
+            let j = if ascending { block.start + step } else { block.end - 1 - step };
             if transpose {
                 // op(A)[k, j] = A[j, k]: a row of A.
-                let known = if ascending { 0..j } else { j + 1..n };
+                let known = if ascending { block.start..j } else { j + 1..block.end };
                 let sum = dot(&row[known.clone()], &a[j * n + known.start..j * n + known.end]);
                 row[j] -= sum;
                 if !unit {
@@ -67,7 +108,7 @@ pub(super) fn solve_right(a: &[f64], lower: bool, transpose: bool, unit: bool, b
                 if !unit {
                     row[j] /= a[j * n + j];
                 }
-                let left = if ascending { j + 1..n } else { 0..j };
+                let left = if ascending { j + 1..block.end } else { block.start..j };
                 let x = row[j];
                 axpy(-x, &a[j * n + left.start..j * n + left.end], &mut row[left]);
             }
@@ -76,9 +117,27 @@ pub(super) fn solve_right(a: &[f64], lower: bool, transpose: bool, unit: bool, b
 }
 
 /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
+#[inline(always)]
 pub(super) fn lu(a: &mut [f64], m: usize, n: usize, permutation: &mut [f64], mut pivot: impl FnMut(usize, usize)) {
     (0..m).for_each(|i| permutation[i] = i as f64);
-    for k in 0..m.min(n) {
+    let steps = m.min(n);
+    lu_panel(a, m, n, 0..steps, permutation, &mut pivot);
+    if steps < n {
+        lu_right(a, n, 0..steps);
+    }
+}
+
+/// Some columns of an LU factorisation; whole rows are exchanged.
+#[inline(always)]
+pub(super) fn lu_panel(
+    a: &mut [f64],
+    m: usize,
+    n: usize,
+    columns: Range<usize>,
+    permutation: &mut [f64],
+    pivot: &mut impl FnMut(usize, usize),
+) {
+    for k in columns.clone() {
         let mut best = k;
         for i in k + 1..m {
             if a[i * n + k].abs() > a[best * n + k].abs() {
@@ -91,40 +150,44 @@ pub(super) fn lu(a: &mut [f64], m: usize, n: usize, permutation: &mut [f64], mut
             (0..n).for_each(|j| a.swap(k * n + j, best * n + j));
         }
         let (above, below) = a.split_at_mut((k + 1) * n);
-        let top = &above[k * n + k..];
+        let top = &above[k * n + k..k * n + columns.end];
         if top[0] == 0.0 {
             continue;
         }
         for row in below.chunks_exact_mut(n) {
             let f = row[k] / top[0];
             row[k] = f;
-            axpy(-f, &top[1..], &mut row[k + 1..]);
+            axpy(-f, &top[1..], &mut row[k + 1..columns.end]);
+        }
+    }
+}
+
+/// The rows of `U` beside a block of columns.
+#[inline(always)]
+pub(super) fn lu_right(a: &mut [f64], n: usize, block: Range<usize>) {
+    for i in block.clone() {
+        let (above, row) = a.split_at_mut(i * n);
+        for k in block.start..i {
+            let f = row[k];
+            axpy(-f, &above[k * n + block.end..(k + 1) * n], &mut row[block.end..n]);
         }
     }
 }
 
 /// `R` in the upper triangle of `a` and the first columns of `Q`, by Householder reflections with LAPACK's signs.
+#[inline(always)]
 pub(super) fn qr(a: &mut [f64], m: usize, n: usize, q: &mut [f64], columns: usize, work: &mut [f64]) {
     let most = m.max(n);
     let (tau, rest) = work.split_at_mut(most);
     let (sums, v) = rest.split_at_mut(most);
     let steps = m.min(n);
-    for k in 0..steps {
-        tau[k] = 0.0;
-        let below: f64 = (k + 1..m).map(|i| a[i * n + k] * a[i * n + k]).sum();
-        if below == 0.0 {
-            continue;
+    qr_panel(a, m, n, 0..steps, tau, sums);
+    if steps < n {
+        for k in 0..steps {
+            v[k] = 1.0;
+            (k + 1..m).for_each(|i| v[i] = a[i * n + k]);
+            reflect(a, n, k..m, steps..n, tau[k], v, sums);
         }
-        let alpha = a[k * n + k];
-        let beta = -(alpha * alpha + below).sqrt().copysign(alpha);
-        tau[k] = (beta - alpha) / beta;
-        v[k] = 1.0;
-        for i in k + 1..m {
-            a[i * n + k] /= alpha - beta;
-            v[i] = a[i * n + k];
-        }
-        a[k * n + k] = beta;
-        reflect(a, n, k..m, k + 1..n, tau[k], v, sums);
     }
     // Q = H₀·H₁ ⋯ applied to the identity, the last reflection first.
     q.fill(0.0);
@@ -136,12 +199,42 @@ pub(super) fn qr(a: &mut [f64], m: usize, n: usize, q: &mut [f64], columns: usiz
     }
 }
 
+/// The reflections of some columns, with what they do to these columns; their vectors are left below the diagonal.
+#[inline(always)]
+pub(super) fn qr_panel(a: &mut [f64], m: usize, n: usize, columns: Range<usize>, tau: &mut [f64], sums: &mut [f64]) {
+    for k in columns.clone() {
+        tau[k] = 0.0;
+        let below: f64 = (k + 1..m).map(|i| a[i * n + k] * a[i * n + k]).sum();
+        if below == 0.0 {
+            continue;
+        }
+        let alpha = a[k * n + k];
+        let beta = -(alpha * alpha + below).sqrt().copysign(alpha);
+        tau[k] = (beta - alpha) / beta;
+        (k + 1..m).for_each(|i| a[i * n + k] /= alpha - beta);
+        a[k * n + k] = beta;
+        // X -= tau·v·(vᵀ·X), where v is 1 and then the column.
+        let (next, end) = (k + 1, columns.end);
+        let sums = &mut sums[..end - next];
+        sums.copy_from_slice(&a[k * n + next..k * n + end]);
+        for i in next..m {
+            axpy(a[i * n + k], &a[i * n + next..i * n + end], sums);
+        }
+        axpy(-tau[k], sums, &mut a[k * n + next..k * n + end]);
+        for i in next..m {
+            let f = -tau[k] * a[i * n + k];
+            axpy(f, sums, &mut a[i * n + next..i * n + end]);
+        }
+    }
+}
+
 /// `X -= tau·v·(vᵀ·X)` on some rows and columns.
+#[inline(always)]
 fn reflect(
     x: &mut [f64],
     width: usize,
-    rows: std::ops::Range<usize>,
-    columns: std::ops::Range<usize>,
+    rows: Range<usize>,
+    columns: Range<usize>,
     tau: f64,
     v: &[f64],
     sums: &mut [f64],
@@ -153,5 +246,47 @@ fn reflect(
     }
     for i in rows {
         axpy(-tau * v[i], sums, &mut x[i * width + columns.start..i * width + columns.end]);
+    }
+}
+
+/// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. `v` has `w` columns.
+#[inline(always)]
+pub(super) fn joint_factors(v: &[f64], w: usize, tau: &[f64], t: &mut [f64]) {
+    t[..w * w].fill(0.0);
+    // Products of the vectors, in the upper triangle.
+    for row in v.chunks_exact(w) {
+        for (i, &x) in row.iter().enumerate().filter(|(_, x)| **x != 0.0) {
+            axpy(x, &row[i + 1..], &mut t[i * w + i + 1..(i + 1) * w]);
+        }
+    }
+    for j in 0..w {
+        // T[..j, j] = -tau·T[..j, ..j]·(V[.., ..j]ᵀ·v)
+        for i in 0..j {
+            let sum: f64 =
+                (i..j).map(|k| if k == i { tau[i] * t[k * w + j] } else { t[i * w + k] * t[k * w + j] }).sum();
+            t[i * w + j] = -tau[j] * sum;
+        }
+    }
+    (0..w).for_each(|j| t[j * w + j] = tau[j]);
+}
+
+/// `X = op(T)·X` for an upper triangle, in place; X has rows of `cols`.
+#[inline(always)]
+pub(super) fn triangle_times(t: &[f64], w: usize, transpose: bool, x: &mut [f64], cols: usize) {
+    for step in 0..w {
+        // Row i of the result needs rows from i on of T·X, rows up to i of Tᵀ·X.
+        let i = if transpose { w - 1 - step } else { step };
+        let at = |k: usize| if transpose { t[k * w + i] } else { t[i * w + k] };
+        let d = at(i);
+        x[i * cols..(i + 1) * cols].iter_mut().for_each(|x| *x *= d);
+        for k in if transpose { 0..i } else { i + 1..w } {
+            let (low, high) = x.split_at_mut(i.max(k) * cols);
+            let (to, from) = if i > k {
+                (&mut high[..cols], &low[k * cols..(k + 1) * cols])
+            } else {
+                (&mut low[i * cols..(i + 1) * cols], &high[..cols])
+            };
+            axpy(at(k), from, to);
+        }
     }
 }

@@ -1,13 +1,17 @@
 //! Factorisations of matrices, each matrix of a batch for itself, in f64.
 //!
-//! The algorithms are the classical ones, written so that inner loops run along rows. `faer` would be faster on large
-//! matrices, but it takes more than two minutes to build, and everybody would wait for it.
+//! The algorithms are the classical ones, written so that inner loops run along rows; large matrices are cut into blocks,
+//! and almost all of the work is products of those. (`faer` takes more than two minutes to build, and everybody would
+//! wait for it.)
 
+mod blocked;
 mod factor;
 mod spectral;
 
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
+use blocked::{Products, Running};
 use compiler::Result;
 use ir::ops::{Eigh, Qr, Svd, TriangularSolve};
 use ir::{DType, Op, Type};
@@ -37,6 +41,9 @@ struct Factorisation {
     /// f64 of scratch for each worker.
     each: usize,
     threads: usize,
+    isa: Isa,
+    /// What a large matrix is cut into.
+    products: Option<Products>,
 }
 
 /// The routine of a factorisation.
@@ -59,11 +66,25 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
     };
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
     let most = m.max(n);
+    let (threads, isa) = (machine.threads, machine.isa);
+    let products = match kind {
+        Kind::Cholesky => Products::cholesky(n, threads, isa),
+        Kind::Solve(op) => {
+            let (rows, cols) = args[1];
+            Products::solve(op, n, if op.left { cols } else { rows }, threads, isa)
+        }
+        Kind::Lu => Products::lu(m, n, threads, isa),
+        Kind::Qr { columns } => Products::qr(m, n, columns, threads, isa),
+        Kind::Eigh | Kind::Svd { .. } => None,
+    };
     let each = match kind {
         Kind::Cholesky => n * n,
         Kind::Solve(_) => n * n + args[1].0 * args[1].1,
         Kind::Lu => m * n + m,
-        Kind::Qr { columns } => m * n + m * columns + 3 * most,
+        Kind::Qr { columns } => {
+            let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most };
+            m * n + m * columns + own
+        }
         Kind::Eigh => n * n + 2 * n,
         Kind::Svd { .. } => 2 * m * n + most * most.min(m.min(n)) + m.min(n) * m.min(n) + 2 * most,
     };
@@ -74,12 +95,15 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
         outs,
         batch,
         each: each.next_multiple_of(8),
-        threads: machine.threads,
+        threads,
+        isa,
+        products,
     }))
 }
 
 impl Factorisation {
     /// Reads matrix `index` of an operand.
+    #[inline(always)]
     unsafe fn read(&self, p: *const u8, index: usize, to: &mut [f64]) {
         let n = to.len();
         for (i, x) in to.iter_mut().enumerate() {
@@ -94,6 +118,7 @@ impl Factorisation {
     }
 
     /// Writes matrix `index` of a result.
+    #[inline(always)]
     unsafe fn write(&self, p: *mut u8, index: usize, n: usize, mut x: impl FnMut(usize) -> f64) {
         for i in 0..n {
             // SAFETY: the caller vouches for the result.
@@ -106,8 +131,64 @@ impl Factorisation {
         }
     }
 
-    /// Factors one matrix of the batch.
-    unsafe fn one(&self, args: &[*const u8], outs: &[*mut u8], index: usize, work: &mut [f64]) {
+    /// Factors one matrix of the batch, with the vectors of this machine.
+    unsafe fn one(
+        &self,
+        args: &[*const u8],
+        outs: &[*mut u8],
+        index: usize,
+        work: &mut [f64],
+        running: Option<Running<'_>>,
+    ) {
+        // SAFETY: by the caller's promise; the machine has the instructions of its set.
+        unsafe {
+            match self.isa {
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx512 => self.one_avx512(args, outs, index, work, running),
+                #[cfg(target_arch = "x86_64")]
+                Isa::Avx2 => self.one_avx2(args, outs, index, work, running),
+                _ => self.one_inline(args, outs, index, work, running),
+            }
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,fma")]
+    unsafe fn one_avx512(
+        &self,
+        args: &[*const u8],
+        outs: &[*mut u8],
+        index: usize,
+        work: &mut [f64],
+        running: Option<Running<'_>>,
+    ) {
+        // SAFETY: by the caller's promise.
+        unsafe { self.one_inline(args, outs, index, work, running) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,fma")]
+    unsafe fn one_avx2(
+        &self,
+        args: &[*const u8],
+        outs: &[*mut u8],
+        index: usize,
+        work: &mut [f64],
+        running: Option<Running<'_>>,
+    ) {
+        // SAFETY: by the caller's promise.
+        unsafe { self.one_inline(args, outs, index, work, running) }
+    }
+
+    #[inline(always)]
+    unsafe fn one_inline(
+        &self,
+        args: &[*const u8],
+        outs: &[*mut u8],
+        index: usize,
+        work: &mut [f64],
+        running: Option<Running<'_>>,
+    ) {
         let (m, n) = self.args[0];
         let (a, rest) = work.split_at_mut(m * n);
         // SAFETY: the caller vouches for operands and results, of which this matrix is nobody else's.
@@ -115,31 +196,43 @@ impl Factorisation {
             self.read(args[0], index, a);
             match self.kind {
                 Kind::Cholesky => {
-                    factor::cholesky(a, n);
+                    match running {
+                        Some(large) => large.cholesky(a, n),
+                        None => factor::cholesky(a, n),
+                    }
                     self.write(outs[0], index, n * n, |i| a[i]);
                 }
                 Kind::Solve(op) => {
                     let (rows, cols) = self.args[1];
                     let b = &mut rest[..rows * cols];
                     self.read(args[1], index, b);
-                    if op.left {
-                        factor::solve_left(a, op.lower, op.transpose, op.unit, b, cols);
-                    } else {
-                        factor::solve_right(a, op.lower, op.transpose, op.unit, b, cols);
+                    match running {
+                        Some(large) => large.solve(op, a, n, b, cols),
+                        None if op.left => {
+                            factor::solve_left(a, n, 0..n, op.lower, op.transpose, op.unit, b, cols);
+                        }
+                        None => factor::solve_right(a, n, 0..n, op.lower, op.transpose, op.unit, b),
                     }
                     self.write(outs[0], index, rows * cols, |i| b[i]);
                 }
                 Kind::Lu => {
                     let permutation = &mut rest[..m];
                     let pivots = outs[1].cast::<i32>().add(index * m.min(n));
-                    factor::lu(a, m, n, permutation, |k, p| *pivots.add(k) = p as i32);
+                    let pivot = |k: usize, p: usize| *pivots.add(k) = p as i32;
+                    match running {
+                        Some(large) => large.lu(a, m, n, permutation, pivot),
+                        None => factor::lu(a, m, n, permutation, pivot),
+                    }
                     self.write(outs[0], index, m * n, |i| a[i]);
                     let to = outs[2].cast::<i32>().add(index * m);
                     permutation.iter().enumerate().for_each(|(i, &p)| *to.add(i) = p as i32);
                 }
                 Kind::Qr { columns } => {
                     let (q, rest) = rest.split_at_mut(m * columns);
-                    factor::qr(a, m, n, q, columns, rest);
+                    match running {
+                        Some(large) => large.qr(a, m, n, q, columns, rest),
+                        None => factor::qr(a, m, n, q, columns, rest),
+                    }
                     self.write(outs[0], index, m * columns, |i| q[i]);
                     let (rows, cols) = self.outs[1];
                     self.write(outs[1], index, rows * cols, |i| if i / cols <= i % cols { a[i] } else { 0.0 });
@@ -156,6 +249,7 @@ impl Factorisation {
     }
 
     /// Of the matrix, or of its transpose where that is the tall one. Columns are worked on as rows.
+    #[inline(always)]
     unsafe fn svd(&self, outs: &[*mut u8], index: usize, a: &[f64], rest: &mut [f64], vectors: bool) {
         let (m, n) = self.args[0];
         let (tall, short) = (m.max(n), m.min(n));
@@ -185,17 +279,26 @@ impl Factorisation {
 
 impl Routine for Factorisation {
     fn scratch_bytes(&self) -> usize {
-        self.each * 8 * self.threads
+        self.each * 8 * self.threads + self.products.as_ref().map_or(0, Products::scratch_bytes)
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let scratch = Raw(scratch.cast::<f64>());
+        if let Some(products) = &self.products {
+            // SAFETY: the scratch behind that of the workers is the products'; matrices come one after the other.
+            unsafe {
+                let running = products.on(pool, scratch.at(self.each * self.threads).cast());
+                let work = std::slice::from_raw_parts_mut(scratch.at(0), self.each);
+                (0..self.batch).for_each(|i| self.one(args, outs, i, work, Some(running)));
+            }
+            return Ok(());
+        }
         let (args, outs) = (Pointers(args), Pointers(outs));
         in_ranges(pool, self.batch, self.batch * self.each * 16, &|range: Range<usize>, worker| {
             // SAFETY: each worker has its own scratch and its own matrices.
             unsafe {
                 let work = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
-                range.for_each(|i| self.one(args.get(), outs.get(), i, work));
+                range.for_each(|i| self.one(args.get(), outs.get(), i, work, None));
             }
         });
         Ok(())

@@ -6,6 +6,7 @@ use super::{axpy, dot};
 const ITERATIONS: usize = 60;
 
 /// Eigenvalues to `d`, ascending, and eigenvectors as columns in place of `v`, whose lower triangle is read.
+#[inline(always)]
 pub(super) fn eigh(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
     if n == 0 {
         return;
@@ -18,19 +19,20 @@ pub(super) fn eigh(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
         return d.fill(f64::NAN);
     }
     tridiagonal(v, n, d, e);
-    // Rows are rotated instead of columns.
-    transpose(v, n);
     implicit_ql(v, n, d, e);
     transpose(v, n);
 }
 
+#[inline(always)]
 fn transpose(v: &mut [f64], n: usize) {
     for i in 0..n {
         (0..i).for_each(|j| v.swap(i * n + j, j * n + i));
     }
 }
 
-/// Householder reduction: diagonal to `d`, subdiagonal to `e[1..]`, the transformation in place.
+/// Householder reduction: diagonal to `d`, subdiagonal to `e[1..]`, the transformation in place, transposed: rows are
+/// worked on instead of columns.
+#[inline(always)]
 fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
     d.copy_from_slice(&v[(n - 1) * n..]);
     for i in (1..n).rev() {
@@ -39,9 +41,9 @@ fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
         if scale == 0.0 {
             e[i] = d[i - 1];
             for j in 0..i {
-                d[j] = v[(i - 1) * n + j];
-                v[i * n + j] = 0.0;
+                d[j] = v[j * n + i - 1];
                 v[j * n + i] = 0.0;
+                v[i * n + j] = 0.0;
             }
         } else {
             for x in &mut d[..i] {
@@ -56,12 +58,10 @@ fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
             e[..i].fill(0.0);
             for j in 0..i {
                 let f = d[j];
-                v[j * n + i] = f;
-                let mut g = e[j] + v[j * n + j] * f;
-                for k in j + 1..i {
-                    g += v[k * n + j] * d[k];
-                    e[k] += v[k * n + j] * f;
-                }
+                v[i * n + j] = f;
+                let row = &v[j * n + j + 1..j * n + i];
+                let g = e[j] + v[j * n + j] * f + dot(row, &d[j + 1..i]);
+                axpy(f, row, &mut e[j + 1..i]);
                 e[j] = g;
             }
             let mut f = 0.0;
@@ -75,37 +75,40 @@ fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
             }
             for j in 0..i {
                 let (f, g) = (d[j], e[j]);
-                for k in j..i {
-                    v[k * n + j] -= f * e[k] + g * d[k];
+                for ((x, e), d) in v[j * n + j..j * n + i].iter_mut().zip(&e[j..i]).zip(&d[j..i]) {
+                    *x -= f * e + g * d;
                 }
-                d[j] = v[(i - 1) * n + j];
-                v[i * n + j] = 0.0;
+                d[j] = v[j * n + i - 1];
+                v[j * n + i] = 0.0;
             }
         }
         d[i] = h;
     }
     for i in 0..n - 1 {
-        v[(n - 1) * n + i] = v[i * n + i];
+        v[i * n + n - 1] = v[i * n + i];
         v[i * n + i] = 1.0;
         let h = d[i + 1];
+        let (rows, next) = v.split_at_mut((i + 1) * n);
+        let next = &mut next[..=i];
         if h != 0.0 {
-            (0..=i).for_each(|k| d[k] = v[k * n + i + 1] / h);
-            for j in 0..=i {
-                let g: f64 = (0..=i).map(|k| v[k * n + i + 1] * v[k * n + j]).sum();
-                (0..=i).for_each(|k| v[k * n + j] -= g * d[k]);
+            (0..=i).for_each(|k| d[k] = next[k] / h);
+            for row in rows.chunks_exact_mut(n) {
+                let g = dot(next, &row[..=i]);
+                axpy(-g, &d[..=i], &mut row[..=i]);
             }
         }
-        (0..=i).for_each(|k| v[k * n + i + 1] = 0.0);
+        next.fill(0.0);
     }
     for j in 0..n {
-        d[j] = v[(n - 1) * n + j];
-        v[(n - 1) * n + j] = 0.0;
+        d[j] = v[j * n + n - 1];
+        v[j * n + n - 1] = 0.0;
     }
     v[n * n - 1] = 1.0;
     e[0] = 0.0;
 }
 
 /// Diagonalises a tridiagonal matrix; the rows of `v` become the eigenvectors.
+#[inline(always)]
 fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
     e.copy_within(1.., 0);
     e[n - 1] = 0.0;
@@ -163,6 +166,7 @@ fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
 
 /// Singular values of a tall matrix, given as `n` columns of `m` elements each, one after the other. The columns become
 /// the left vectors, the rows of `v` the right ones; values descend.
+#[inline(always)]
 pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64]) {
     v.fill(0.0);
     (0..n).for_each(|i| v[i * n + i] = 1.0);
@@ -173,18 +177,21 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
     }
     for _ in 0..ITERATIONS {
         let mut rotated = false;
+        // Squared lengths follow the rotations; a sweep begins with true ones.
+        (0..n).for_each(|i| s[i] = dot(&a[i * m..(i + 1) * m], &a[i * m..(i + 1) * m]));
         for i in 0..n {
             for j in i + 1..n {
                 let (low, high) = a.split_at_mut(j * m);
                 let (x, y) = (&mut low[i * m..(i + 1) * m], &mut high[..m]);
-                let (p, q, r) = (dot(x, x), dot(y, y), dot(x, y));
-                if r.abs() <= 1e-15 * (p * q).sqrt() || r.abs() < 1e-300 {
+                let (p, q, r) = (s[i], s[j], dot(x, y));
+                if r.abs() <= 1e-15 * (p * q).abs().sqrt() || r.abs() < 1e-300 {
                     continue;
                 }
                 rotated = true;
                 let theta = (q - p) / (2.0 * r);
                 let t = 1f64.copysign(theta) / (theta.abs() + theta.hypot(1.0));
                 let c = 1.0 / t.hypot(1.0);
+                (s[i], s[j]) = (p - t * r, q + t * r);
                 rotate(x, y, c, t * c);
                 let (low, high) = v.split_at_mut(j * n);
                 rotate(&mut low[i * n..(i + 1) * n], &mut high[..n], c, t * c);
@@ -217,6 +224,7 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
     }
 }
 
+#[inline(always)]
 fn rotate(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
     for (x, y) in x.iter_mut().zip(y) {
         (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
@@ -224,6 +232,7 @@ fn rotate(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
 }
 
 /// A unit vector that is orthogonal to the ones before.
+#[inline(always)]
 fn complement(before: &[f64], to: &mut [f64]) {
     let m = to.len();
     // The axis that is farthest from their span.

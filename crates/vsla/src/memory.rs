@@ -1,0 +1,82 @@
+//! Memory that bindings lie in (§11): of the system, of a backend's functions, or a block of the caller's.
+
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::shape::ADDRESSABLE;
+use compiler::{ALIGN, DeviceBuffer};
+use cpu::HostBuffer;
+use std::any::Any;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// A block of memory for one set of bindings: everything that their runs touch lies in it.
+pub struct Memory(pub(crate) Arc<HostBuffer>);
+
+impl Memory {
+    /// Memory of a backend, all zero.
+    pub fn new(bytes: usize, backend: &Backend) -> Result<Memory> {
+        Ok(Memory(Arc::new(backend.arena(bytes)?)))
+    }
+
+    /// Memory of the caller's, which becomes all zero. Its address must be a multiple of 64.
+    ///
+    /// # Safety
+    /// `bytes` bytes from `ptr` on may be read and written by the processor until `owner` is dropped, and nothing but what
+    /// is made from this block uses them until then.
+    pub unsafe fn from_raw(ptr: *mut u8, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> Result<Memory> {
+        let Some(at) = NonNull::new(ptr).filter(|p| p.align_offset(ALIGN) == 0) else {
+            return Err(Error::arg(format!("memory at {ptr:p}; it must begin at a multiple of {ALIGN}")));
+        };
+        // SAFETY: by the caller's promise; zeros make every byte initialised.
+        unsafe {
+            ptr.write_bytes(0, bytes);
+            Ok(Memory(Arc::new(HostBuffer::from_raw(at, bytes, owner))))
+        }
+    }
+
+    /// Size.
+    pub fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+}
+
+/// A size at the alignment of arenas.
+pub(crate) fn padded(bytes: usize) -> Result<usize> {
+    match bytes.checked_next_multiple_of(ALIGN) {
+        Some(n) if n <= ADDRESSABLE => Ok(n),
+        _ => Err(Error::PlanningFailed("an arena would be larger than memory can be; smaller shapes need less".into())),
+    }
+}
+
+/// The size of a block that holds these arenas one after another.
+pub(crate) fn total(arenas: &[usize]) -> Result<usize> {
+    arenas.iter().try_fold(0usize, |sum, n| padded(sum.saturating_add(padded(*n)?)))
+}
+
+/// Arenas of these sizes: each from the backend, or all cut from one block.
+pub(crate) fn arenas<const N: usize>(
+    sizes: [usize; N],
+    backend: &Backend,
+    block: Option<Memory>,
+) -> Result<[HostBuffer; N]> {
+    let mut made = Vec::with_capacity(N);
+    match block {
+        None => {
+            for n in sizes {
+                made.push(backend.arena(n)?);
+            }
+        }
+        Some(block) => {
+            let needed = total(&sizes)?;
+            if block.bytes() < needed {
+                return Err(Error::arg(format!("{} bytes of memory were given, {needed} are needed", block.bytes())));
+            }
+            let mut at = 0;
+            for n in sizes {
+                made.push(HostBuffer::part(&block.0, at, n)?);
+                at += padded(n)?;
+            }
+        }
+    }
+    made.try_into().map_err(|_| Error::Unknown("as many arenas as sizes".into()))
+}
