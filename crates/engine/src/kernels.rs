@@ -1,8 +1,8 @@
 //! Single ops as programs: what runs outside compiled regions.
 //!
-//! The key is an op, first by its address (most equal ops are one, see `intern`), with its operands' dense types and views. A program
-//! for new sizes is lowered anew, which is cheap; its kernels take sizes as arguments, so that their machine code is made
-//! once (`Backend::load_general`).
+//! The key is an op with its operands' dense types and views: first by address (most equal ops and types are one, see
+//! `intern`), then by value. A program for new sizes is lowered anew, which is cheap; its kernels take sizes as arguments, so
+//! that their machine code is made once (`Backend::load_general`).
 
 use crate::intern::Ty;
 use crate::lru::{Lru, hash_of};
