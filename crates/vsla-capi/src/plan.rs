@@ -55,6 +55,7 @@ pub struct vsla_io_t {
 }
 
 /// A caller's list of values and their data.
+#[expect(clippy::large_enum_variant, reason = "a box would allocate in every run")]
 pub(crate) enum Io {
     /// Null.
     None,
