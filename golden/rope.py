@@ -14,6 +14,8 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 HERE = pathlib.Path(__file__).resolve().parent.parent / "crates/lang/tests/data/rope.txt"
 DIM, MAX = 16, 64
+SHORT = [1.0, 1.05, 1.1, 1.2, 1.3, 1.4, 1.6, 2.0]
+LONG = [1.1, 1.5, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0]
 CASES = [  # rows, rope parameters
     (40, dict(rope_type="default", rope_theta=10000.0)),
     (64, dict(rope_type="linear", rope_theta=10000.0, factor=4.0)),
@@ -22,6 +24,12 @@ CASES = [  # rows, rope parameters
     (300, dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=MAX)),
     (90, dict(rope_type="yarn", rope_theta=500000.0, factor=2.0, original_max_position_embeddings=32,
               beta_fast=16.0, beta_slow=2.0, attention_factor=1.25)),
+    (300, dict(rope_type="yarn", rope_theta=10000.0, factor=8.0, original_max_position_embeddings=MAX, truncate=False,
+               mscale=0.707, mscale_all_dim=1.0)),
+    (20, dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=32, factor=2.0,
+              short_factor=SHORT, long_factor=LONG)),
+    (64, dict(rope_type="longrope", rope_theta=10000.0, original_max_position_embeddings=32, factor=2.0,
+              short_factor=SHORT, long_factor=LONG)),
     (512, dict(rope_type="llama3", rope_theta=500000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                original_max_position_embeddings=32)),
 ]
@@ -35,7 +43,8 @@ def main():
                                 rope_parameters=dict(parameters))
         rope = LlamaRotaryEmbedding(config)
         cos, sin = rope(torch.zeros(1, dtype=torch.float32), torch.arange(rows)[None])
-        words = {WORDS.get(k, k): v for k, v in parameters.items()}
+        text = lambda v: str(v).lower() if isinstance(v, bool) else str(v).replace(" ", "")
+        words = {WORDS.get(k, k): text(v) for k, v in parameters.items()}
         lines.append(f"rows={rows} max_seq={MAX} dim={DIM} " + " ".join(f"{k}={v}" for k, v in words.items()))
         values = torch.cat([cos[0, -1, : DIM // 2], sin[0, -1, : DIM // 2]])
         lines.append(" ".join(f"{float(v):.9g}" for v in values))

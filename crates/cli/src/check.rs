@@ -2,13 +2,13 @@
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
-use crate::run::load_program;
+use crate::run::{load_program, usage};
 use lang::Diagnostic;
 use lang::diagnostic::{Style, render_all, sort_and_dedup, to_json};
 use lang::resolve::Program;
 use std::io::IsTerminal;
 
-pub(crate) const CHECK: &[Flag] = &[("json", false)];
+pub(crate) const CHECK: &[Flag] = &[("json", false), ("lock", false)];
 pub(crate) const FMT: &[Flag] = &[("check", false)];
 
 /// All findings about a program.
@@ -34,8 +34,14 @@ pub(crate) fn check(args: &Args) -> Result<Outcome, Usage> {
     for file in &args.words {
         let program = load_program(file)?;
         let findings = findings(&program);
+        // A new lock answers the findings about the old one.
+        let counts = |found: &Diagnostic| found.is_error() && !(args.has("lock") && found.code == lang::Code::L004);
+        let findings: Vec<Diagnostic> =
+            findings.into_iter().filter(|found| counts(found) || !found.is_error()).collect();
         if findings.iter().any(Diagnostic::is_error) {
             outcome = Outcome::Mistakes;
+        } else if args.has("lock") {
+            models::write_lock(file, &program).map_err(usage)?;
         }
         if args.has("json") {
             let text = to_json(&program.sources, &findings);

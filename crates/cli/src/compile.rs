@@ -3,8 +3,9 @@
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
 use crate::check::{draw, findings};
-use crate::run::{load_program, threads};
-use crate::schedule;
+use crate::profile::measure;
+use crate::run::{load_program, threads, usage};
+use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
 use lang::ast::{ConfigValue, DeclKind, Param, SectionKind, TypeKind};
@@ -12,12 +13,15 @@ use lang::consteval::Value;
 use lang::lower::{Lowered, Options, lower};
 use lang::resolve::{ItemRef, ModuleView, Program};
 use lang::verify::Failure;
+use models::{Architecture, Slice, Sources};
 use serde_json::json;
 use std::collections::BTreeMap;
 
 pub(crate) const COMPILE: &[Flag] =
     &[("emit", true), ("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("json", false)];
-pub(crate) const EXPLAIN: &[Flag] = &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true)];
+pub(crate) const EXPLAIN: &[Flag] =
+    &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("time", false)];
+pub(crate) const VERIFY: &[Flag] = &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true)];
 
 /// A checked declaration with the sizes of the command line.
 struct Target {
@@ -136,6 +140,10 @@ fn input_types(
 }
 
 impl Target {
+    fn name(&self) -> &str {
+        self.program.decl(self.item).map_or("", |decl| &decl.name.name)
+    }
+
     fn lower(&self, dtype: DType, written_backward: bool) -> Option<Lowered> {
         let options = Options { dtype, written_backward, ..Options::default() };
         match lower(&self.program, self.item, &self.given, &self.inputs, &options) {
@@ -158,14 +166,11 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
     };
     match emit.as_str() {
         "graph" if args.has("json") => {
-            let nodes = lowered.graph.to_string();
-            println!(
-                "{}",
-                json!({ "params": schema(&lowered), "inputs": lowered.inputs, "outputs": lowered.outputs, "graph": nodes })
-            );
+            let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
+            println!("{}", graph_json::json(target.name(), &lowered, back.as_ref()));
         }
         "graph" => println!("{}", lowered.graph),
-        "schema" => println!("{:#}", json!(schema(&lowered))),
+        "schema" => println!("{:#}", json!(schema(&target, &lowered)?)),
         "program" => {
             let cpu = cpu::Cpu::new(threads());
             let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
@@ -174,8 +179,8 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
         "schedule" => {
             let cpu = cpu::Cpu::new(threads());
             let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
-            let name = target.program.decl(target.item).map_or("", |decl| &decl.name.name);
-            println!("{:#}", schedule::json(name, &lowered, &program.map_err(|e| Usage(e.to_string()))?));
+            let program = program.map_err(|e| Usage(e.to_string()))?;
+            println!("{:#}", schedule::json(target.name(), &lowered, &program));
         }
         "config" => println!("{:#}", config(&target)),
         "metadata" => println!("{:#}", metadata(&target, &lowered)),
@@ -188,15 +193,39 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
-fn schema(lowered: &Lowered) -> Vec<serde_json::Value> {
-    let params = lowered.params.iter();
-    params
-        .map(|p| {
-            json!({
-                "name": p.path, "shape": p.ty.shape.to_vec(), "dtype": p.ty.dtype.to_string(), "trainable": p.trainable,
-            })
+/// The parameters, each with the tensors of a checkpoint that it is made of and taken apart into.
+fn schema(target: &Target, lowered: &Lowered) -> Result<Vec<serde_json::Value>, Usage> {
+    let sections = target.program.decl(target.item).map_or(&[][..], |decl| &decl.sections);
+    let mapped = sections.iter().any(|section| matches!(section.kind, SectionKind::HfMapping(_)));
+    let architecture = Architecture {
+        program: target.program.clone(),
+        item: target.item,
+        name: target.name().to_string(),
+        given: target.given.clone(),
+        absent: std::collections::BTreeSet::new(),
+    };
+    let sources = match mapped {
+        true => architecture.sources(&lowered.params).map_err(usage)?.into_iter().map(Some).collect(),
+        false => vec![None; lowered.params.len()],
+    };
+    let slice = |slice: &Slice| {
+        let parts = slice.parts.iter().map(|part| {
+            json!({ "name": part.tensor, "transposed": part.transposed, "function": format!("{:?}", part.function) })
+        });
+        json!({ "along": slice.dim, "optional": slice.optional, "tensors": parts.collect::<Vec<_>>() })
+    };
+    let params = lowered.params.iter().zip(&sources);
+    let params = params.map(|(p, source)| {
+        let from = source.as_ref().map(|source| match source {
+            Sources::Whole(whole) => slice(whole),
+            Sources::Stacked(slices) => json!({ "stacked": slices.iter().map(slice).collect::<Vec<_>>() }),
+        });
+        json!({
+            "name": p.path, "shape": p.ty.shape.to_vec(), "dtype": p.ty.dtype.to_string(), "trainable": p.trainable,
+            "from": from,
         })
-        .collect()
+    });
+    Ok(params.collect())
 }
 
 /// Which field of `config.json` gives which parameter, and what a parameter is without one.
@@ -244,7 +273,7 @@ fn metadata(target: &Target, lowered: &Lowered) -> serde_json::Value {
     let outputs = lowered.graph.output_types();
     let outputs = lowered.outputs.iter().zip(&outputs).map(|(name, ty)| tensor(name, ty));
     json!({
-        "name": target.program.decl(target.item).map_or("", |decl| &decl.name.name),
+        "name": target.name(),
         "inputs": inputs.collect::<Vec<_>>(),
         "outputs": outputs.collect::<Vec<_>>(),
         "parameters": lowered.params.iter().map(|p| p.ty.numel()).sum::<usize>(),
@@ -261,10 +290,9 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     let Some(lowered) = target.lower(dtype(args)?, true) else {
         return Ok(Outcome::Mistakes);
     };
-    let name = target.program.decl(target.item).map_or("", |decl| &decl.name.name);
     let elements: usize = lowered.params.iter().map(|p| p.ty.numel()).sum();
     let bytes: usize = lowered.params.iter().map(|p| p.ty.bytes()).sum();
-    println!("{name}");
+    println!("{}", target.name());
     println!("  parameters   {} tensors, {elements} elements, {bytes} bytes", lowered.params.len());
     for (name, ty) in lowered.inputs.iter().zip(&target.inputs) {
         println!("  input        {name}: {ty}");
@@ -277,10 +305,9 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     let forward = plan(&lowered.graph).map_err(|e| Usage(e.to_string()))?;
     println!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena);
     let mut outcome = Outcome::Clean;
-    let wrt: Vec<usize> = (0..lowered.params.len()).filter(|&i| lowered.params[i].trainable).collect();
-    if !wrt.is_empty() {
-        let back = transform_vjp(&lowered.graph, &wrt).map_err(|e| Usage(e.to_string()))?;
-        let back = plan(&back).map_err(|e| Usage(e.to_string()))?;
+    let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
+    if let Some(back) = &back {
+        let back = plan(back).map_err(|e| Usage(e.to_string()))?;
         println!("  and backward {} steps, {} bytes of activations and workspace", back.steps.len(), back.arena);
     }
     for point in &lowered.points {
@@ -289,10 +316,31 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     for line in &lowered.trace {
         println!("  trace        {line}");
     }
+    for line in &lowered.ignored {
+        println!("  no effect    {line}");
+    }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
         let (_, notes) =
             compiler::explain(&lowered.graph, &cpu, &compiler::Options::default()).map_err(|e| Usage(e.to_string()))?;
         outcome = fused(&lowered, &notes);
+    }
+    if args.has("time") {
+        if lowered.profiled.is_empty() {
+            return Err(Usage("`--time` measures what `@profile(\"name\")` marks, and nothing is marked".into()));
+        }
+        let passes = [("forward", Some(&lowered.graph)), ("with backward", back.as_ref())];
+        for (pass, graph) in passes.into_iter().filter_map(|(pass, graph)| Some((pass, graph?))) {
+            for profile in measure(graph, &lowered, &cpu)? {
+                println!(
+                    "  time         {} {pass}: {:.3} ms ({:.0} %), {} steps that write {} bytes",
+                    profile.name,
+                    profile.time.as_secs_f64() * 1e3,
+                    100.0 * profile.share,
+                    profile.steps,
+                    profile.bytes
+                );
+            }
+        }
     }
     Ok(outcome)
 }
@@ -330,8 +378,10 @@ fn fused(lowered: &Lowered, notes: &compiler::Explanation) -> Outcome {
     outcome
 }
 
-fn transform_vjp(graph: &ir::Graph, wrt: &[usize]) -> ir::Result<ir::Graph> {
-    transform::vjp(graph, wrt)
+/// Forward and backward in one graph, if anything is trained.
+fn with_backward(lowered: &Lowered) -> ir::Result<Option<ir::Graph>> {
+    let wrt: Vec<usize> = (0..lowered.params.len()).filter(|&i| lowered.params[i].trainable).collect();
+    (!wrt.is_empty()).then(|| transform::vjp(&lowered.graph, &wrt)).transpose()
 }
 
 /// Gradients by the written backward graphs, by derivation, and by finite differences, in f64, on fixed pseudo-random

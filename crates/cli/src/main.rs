@@ -9,6 +9,8 @@ mod check;
 mod compile;
 mod doctor;
 mod graph;
+mod graph_json;
+mod profile;
 mod progress;
 mod run;
 mod schedule;
@@ -37,13 +39,13 @@ const COMMANDS: &[Command] = &[
         name: "train",
         options: train::TRAIN,
         run: train::train,
-        about: "loom train [--model NAME|FILE.module|DIR] [--data PATH] [--config run.toml] [--out DIR] [--steps N] [--batch N] [--seq N] [--lr X] [--dtype f32|bf16] [--grad-accum N] [--checkpoint-every N] [--resume] [--seed N] [--threads N] [--lora rank=8,alpha=16,targets=q,v] [--device cpu] ..",
+        about: "loom train [--model NAME|FILE.module|DIR] [--data PATH] [--config run.toml] [--out DIR] [--steps N] [--batch N] [--seq N] [--lr X] [--dtype f32|bf16] [--grad-accum N] [--checkpoint-every N] [--resume] [--seed N] [--threads N] [--lora rank=8,alpha=16,targets=q,v] [--ia3 targets=k,v,down,feedforward=down] [--device cpu] ..",
     },
     Command {
         name: "check",
         options: check::CHECK,
         run: check::check,
-        about: "loom check FILE.. [--json]: every mistake in .module files",
+        about: "loom check FILE.. [--json] [--lock]: every mistake in .module files; with --lock, writes module.lock",
     },
     Command {
         name: "fmt",
@@ -55,7 +57,7 @@ const COMMANDS: &[Command] = &[
         name: "explain",
         options: compile::EXPLAIN,
         run: compile::explain,
-        about: "loom explain FILE [--model NAME] [--set name=value].. [--batch 1] [--seq 16]: sizes and planned memory",
+        about: "loom explain FILE [--model NAME] [--set name=value].. [--batch 1] [--seq 16] [--time]: sizes, planned memory, and how long what `@profile` marks takes",
     },
     Command {
         name: "compile",
@@ -65,7 +67,7 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "verify-backward",
-        options: compile::EXPLAIN,
+        options: compile::VERIFY,
         run: compile::verify_backward,
         about: "loom verify-backward FILE [--model NAME] [--set name=value]..: written gradients against derived ones and finite differences",
     },
@@ -80,7 +82,7 @@ const COMMANDS: &[Command] = &[
         name: "eval",
         options: run::EVAL,
         run: run::eval,
-        about: "loom eval DIR --ids 1,5,7 [--ids ..] [--labels 1,5,7 ..] --out out.safetensors [--dtype f32|bf16]",
+        about: "loom eval DIR --ids 1,5,7 [--ids ..] [--labels 1,5,7 ..] --out out.safetensors [--dtype f32|bf16] [--probes]",
     },
     Command {
         name: "generate",

@@ -60,7 +60,7 @@ impl Watch {
         for path in &finished.files {
             println!("  {}", path.strip_prefix(&settings.out).unwrap_or(path).display());
         }
-        if settings.lora.is_none() {
+        if settings.lora.is_none() && settings.ia3.is_none() {
             println!("look at {out}/index.html, or talk to it: {loom} generate {out} --prompt \"{}\"", settings.prompt);
         } else {
             println!("merge it into its model: {loom} merge {out} --out DIR");

@@ -9,7 +9,8 @@ use models::{Adapter, Error, Model, NamedTensor, Sampling, Tokenizer};
 use std::io::Write;
 use std::path::Path;
 
-pub(crate) const EVAL: &[Flag] = &[("ids", true), ("labels", true), ("out", true), ("dtype", true), ("threads", true)];
+pub(crate) const EVAL: &[Flag] =
+    &[("ids", true), ("labels", true), ("out", true), ("dtype", true), ("threads", true), ("probes", false)];
 pub(crate) const GENERATE: &[Flag] = &[
     ("ids", true),
     ("prompt", true),
@@ -78,13 +79,20 @@ pub(crate) fn eval(args: &Args) -> Result<Outcome, Usage> {
     let out = args.required("out")?.to_string();
     let model = load(args)?;
     let labels = (!labels.is_empty()).then_some(&labels[..]);
-    let found = model.evaluate(&ids, labels, &backend(args)?).map_err(usage)?;
+    let backend = backend(args)?;
+    let found = model.evaluate(&ids, labels, &backend).map_err(usage)?;
     let mut tensors: Vec<NamedTensor> = vec![found.logits];
     if let Some(loss) = found.loss {
         println!("loss {}", loss.floats()[0]);
         tensors.push(loss);
     }
     tensors.extend(found.gradients);
+    if args.has("probes") {
+        for probed in model.probe(&ids, labels, &backend).map_err(usage)? {
+            let name = format!("probe.{}.{}", probed.path, probed.capture);
+            tensors.push(NamedTensor { name, ..probed.value });
+        }
+    }
     models::write_tensors(Path::new(&out), &tensors).map_err(usage)?;
     Ok(Outcome::Clean)
 }

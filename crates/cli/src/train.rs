@@ -39,6 +39,7 @@ pub(crate) const TRAIN: &[Flag] = &[
     ("seed", true),
     ("threads", true),
     ("lora", true),
+    ("ia3", true),
     ("device", true),
 ];
 

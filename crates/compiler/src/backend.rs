@@ -87,6 +87,9 @@ pub struct Timing {
     pub calls: usize,
     /// All its runs together.
     pub time: Duration,
+    /// The program's own steps that it stands for, by number, with the time of each; for what runs inside of a loop, the
+    /// loop.
+    pub steps: Vec<(usize, Duration)>,
 }
 
 /// Inputs and outputs of one run. Made once and used again, running allocates nothing.

@@ -38,22 +38,25 @@ impl Timer {
     /// Times of all steps that ran, equal labels together, the longest first.
     pub(crate) fn timings(&self, loaded: &Loaded) -> Vec<Timing> {
         let mut found: Vec<Timing> = Vec::new();
-        self.collect(&loaded.program.steps, &loaded.steps, &mut found);
+        for (number, (step, ready)) in loaded.program.steps.iter().zip(&loaded.steps).enumerate() {
+            self.collect(number, std::slice::from_ref(step), std::slice::from_ref(ready), &mut found);
+        }
         found.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.label.cmp(&b.label)));
         found
     }
 
-    fn collect(&self, steps: &[Step], ready: &[Ready], found: &mut Vec<Timing>) {
+    fn collect(&self, number: usize, steps: &[Step], ready: &[Ready], found: &mut Vec<Timing>) {
         for (step, ready) in steps.iter().zip(ready) {
             match (step, ready) {
                 (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
                     if let (Trip::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
-                        self.collect(test, own, found);
+                        self.collect(number, test, own, found);
                     }
-                    self.collect(&l.body, body, found);
+                    self.collect(number, &l.body, body, found);
                 }
                 (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
-                    branches.iter().zip(own).for_each(|(steps, ready)| self.collect(steps, ready, found));
+                    let all = branches.iter().zip(own);
+                    all.for_each(|(steps, ready)| self.collect(number, steps, ready, found));
                 }
                 _ => {
                     let Some(&(calls, time)) = self.spent.borrow().get(&(&raw const *ready)) else { continue };
@@ -62,8 +65,9 @@ impl Timer {
                         Some(timing) => {
                             timing.calls += calls;
                             timing.time += time;
+                            timing.steps.push((number, time));
                         }
-                        None => found.push(Timing { label, calls, time }),
+                        None => found.push(Timing { label, calls, time, steps: vec![(number, time)] }),
                     }
                 }
             }

@@ -1,16 +1,20 @@
 //! Kernels with their sizes as arguments.
 //!
-//! A lowered kernel knows its sizes. What runs once for many shapes is worth more without them: trip counts, strides and
-//! offsets become size arguments, and kernels that differ in nothing else are one piece of machine code. Strides of 0, 1 and
-//! −1 stay, because the code generator makes different code for them.
+//! A lowered kernel knows its sizes. What runs once for many shapes is worth more without them, so they become size arguments,
+//! and kernels that differ in nothing else are one piece of machine code:
+//!
+//! - trip counts, strides and offsets. Strides of 0, 1 and −1 stay, because the code generator makes different code for them;
+//! - integers that indices are computed with, unless a vector loop divides by them: a known divisor is many times faster;
+//! - floats of kernels that reduce: a mean multiplies by one over the size.
 
-use compiler::loops::{Extent, Index, Kernel, Mode, Op, Size, Stmt};
+use compiler::loops::{Extent, Index, Kernel, LoopKind, Mode, Op, Reg, Size, Stmt};
+use ir::{Binary, DType, Scalar};
+use rustc_hash::FxHashSet;
 
 /// The same kernel with its sizes as arguments, and the sizes.
 pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
-    let mut sizes = Vec::new();
     if k.sizes > 0 {
-        return (k.clone(), sizes);
+        return (k.clone(), Vec::new());
     }
     let mut k = k.clone();
     for b in &mut k.buffers {
@@ -19,46 +23,116 @@ pub(crate) fn general(k: &Kernel) -> (Kernel, Vec<i64>) {
             *n = 0;
         }
     }
-    block(&mut k.body, &mut sizes);
-    k.sizes = sizes.len() as u32;
-    (k, sizes)
+    let mut divisors = FxHashSet::default();
+    vector_divisors(&k.body, false, &mut divisors);
+    let mut g = General { sizes: Vec::new(), regs: k.regs, divisors, reduces: reduces(&k.body) };
+    g.block(&mut k.body);
+    (Kernel { sizes: g.sizes.len() as u32, regs: g.regs, ..k }, g.sizes)
 }
 
-fn size(s: &mut Size, sizes: &mut Vec<i64>) {
-    if let Size::Const(n) = *s
-        && !matches!(n, -1..=1)
-    {
-        *s = Size::Arg(sizes.len() as u32);
-        sizes.push(n);
-    }
-}
-
-fn index(i: &mut Index, sizes: &mut Vec<i64>) {
-    if i.offset != 0 {
-        i.offset_args.push(sizes.len() as u32);
-        sizes.push(i.offset);
-        i.offset = 0;
-    }
-    i.terms.iter_mut().for_each(|(_, s)| size(s, sizes));
-}
-
-fn block(body: &mut [Stmt], sizes: &mut Vec<i64>) {
+/// What vector loops divide integers by.
+fn vector_divisors(body: &[Stmt], in_vector: bool, found: &mut FxHashSet<Reg>) {
     for s in body {
         match s {
-            Stmt::Let { op: Op::Index(i) | Op::Load { index: i, .. }, .. } | Stmt::Store { index: i, .. } => {
-                index(i, sizes)
+            Stmt::Let { op: Op::Binary(Binary::Div | Binary::Rem, _, by), .. } if in_vector => {
+                found.insert(*by);
             }
-            Stmt::Let { .. } => {}
-            Stmt::Loop(l) => {
-                match &mut l.extent {
-                    Extent::Exact(s) => size(s, sizes),
-                    Extent::Bounded { bound, index: i, .. } => {
-                        size(bound, sizes);
-                        index(i, sizes);
+            Stmt::Loop(l) => vector_divisors(&l.body, in_vector || l.kind == LoopKind::Vector, found),
+            _ => {}
+        }
+    }
+}
+
+fn reduces(body: &[Stmt]) -> bool {
+    body.iter().any(|s| matches!(s, Stmt::Loop(l) if !l.carried.is_empty() || reduces(&l.body)))
+}
+
+struct General {
+    sizes: Vec<i64>,
+    regs: Vec<DType>,
+    divisors: FxHashSet<Reg>,
+    reduces: bool,
+}
+
+impl General {
+    fn argument(&mut self, n: i64) -> u32 {
+        self.sizes.push(n);
+        self.sizes.len() as u32 - 1
+    }
+
+    fn size(&mut self, s: &mut Size) {
+        if let Size::Const(n) = *s
+            && !matches!(n, -1..=1)
+        {
+            *s = Size::Arg(self.argument(n));
+        }
+    }
+
+    fn index(&mut self, i: &mut Index) {
+        if i.offset != 0 {
+            let k = self.argument(i.offset);
+            i.offset_args.push(k);
+            i.offset = 0;
+        }
+        i.terms.iter_mut().for_each(|(_, s)| self.size(s));
+    }
+
+    /// A number that is given when the kernel runs.
+    fn given(&mut self, n: i64) -> Op {
+        Op::Index(Index { offset_args: vec![self.argument(n)], ..Index::default() })
+    }
+
+    /// `dst = op`, before the statement that now assigns `dst`.
+    fn before(&mut self, out: &mut Vec<Stmt>, dtype: DType, op: Op) -> Reg {
+        let dst = Reg(self.regs.len() as u32);
+        self.regs.push(dtype);
+        out.push(Stmt::Let { dst, op });
+        dst
+    }
+
+    fn constant(&mut self, out: &mut Vec<Stmt>, dst: Reg, c: Scalar) -> Op {
+        let x = c.to_f64();
+        match c.dtype() {
+            DType::I64 if !matches!(c.to_i64(), -1..=1) && !self.divisors.contains(&dst) => self.given(c.to_i64()),
+            DType::F32 if self.reduces && x.is_finite() && x.fract() != 0.0 => {
+                let bits = self.given(i64::from((x as f32).to_bits()));
+                let wide = self.before(out, DType::I64, bits);
+                let narrow = self.before(out, DType::U32, Op::Cast(DType::U32, wide));
+                Op::Bitcast(DType::F32, narrow)
+            }
+            DType::F64 if self.reduces && x.is_finite() && x.fract() != 0.0 => {
+                let bits = self.given(x.to_bits() as i64);
+                Op::Bitcast(DType::F64, self.before(out, DType::I64, bits))
+            }
+            _ => Op::Const(c),
+        }
+    }
+
+    fn block(&mut self, body: &mut Vec<Stmt>) {
+        let mut out = Vec::with_capacity(body.len());
+        for mut s in std::mem::take(body) {
+            match &mut s {
+                Stmt::Let { op: Op::Index(i) | Op::Load { index: i, .. }, .. } | Stmt::Store { index: i, .. } => {
+                    self.index(i)
+                }
+                Stmt::Let { dst, op } => {
+                    if let Op::Const(c) = *op {
+                        *op = self.constant(&mut out, *dst, c);
                     }
                 }
-                block(&mut l.body, sizes);
+                Stmt::Loop(l) => {
+                    match &mut l.extent {
+                        Extent::Exact(s) => self.size(s),
+                        Extent::Bounded { bound, index, .. } => {
+                            self.size(bound);
+                            self.index(index);
+                        }
+                    }
+                    self.block(&mut l.body);
+                }
             }
+            out.push(s);
         }
+        *body = out;
     }
 }

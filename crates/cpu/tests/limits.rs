@@ -1,5 +1,6 @@
 //! Sizes that can't be, and memory that can't be had.
 
+use compiler::program::Step;
 use compiler::{Backend, Bindings, Error, Options};
 use cpu::Cpu;
 use ir::{Build, Builder, DType};
@@ -33,6 +34,23 @@ fn memory_that_is_not_there_is_an_error_with_its_size() {
     let mut bindings = Bindings::for_program(exe.program(), &cpu).unwrap();
     let e = exe.run(&mut bindings).unwrap_err();
     assert!(matches!(e, Error::OutOfMemory { bytes, .. } if bytes >= arena), "{e}");
+}
+
+/// 73,537 is prime and 73,536 has no divisor near a good block.
+#[test]
+fn a_long_axis_without_divisors_runs_in_blocks_and_a_rest() {
+    for n in [73_536, 73_537, 470_925, (1 << 20) - 1] {
+        let mut b = Builder::new();
+        let x = b.input(DType::F32, &[n]);
+        let y = b.unary(ir::Unary::Tanh, x).unwrap();
+        let program = compiler::compile(&b.finish(&[y]), &Cpu::new(2), &Options::default()).unwrap();
+        let parallel = |s: &Step| match s {
+            Step::Kernel { parallel, .. } => parallel.unwrap_or(1),
+            _ => panic!("only kernels are needed"),
+        };
+        let loops: Vec<i64> = program.steps.iter().map(parallel).collect();
+        assert!(loops.len() <= 2 && loops[0] >= 16, "{n}: {loops:?}");
+    }
 }
 
 #[test]

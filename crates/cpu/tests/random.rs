@@ -14,11 +14,14 @@ fn run(
     donate: Option<Vec<(usize, usize)>>,
 ) -> Result<Vec<Literal>, String> {
     // These graphs are small; what is done for large products is done for them too.
-    let computed_operands = if donate.is_none() { Options::default().computed_operands } else { 1 };
+    let changed = donate.is_some();
+    let computed_operands = if changed { 1 } else { Options::default().computed_operands };
     let donate = donate.unwrap_or_default();
     let options = Options { donate, computed_operands, ..Options::default() };
     let program = compiler::compile(graph, cpu, &options).map_err(|e| e.to_string())?;
-    let exe = cpu.load(program).map_err(|e| e.to_string())?;
+    // And kernels take their sizes as arguments.
+    let exe = if changed { cpu.load_general(program) } else { cpu.load(program) };
+    let exe = exe.map_err(|e| e.to_string())?;
     let mut b = Bindings::for_program(exe.program(), cpu).map_err(|e| e.to_string())?;
     for (buffer, x) in b.inputs.iter().zip(inputs) {
         buffer.write(0, x.bytes()).map_err(|e| e.to_string())?;
@@ -50,11 +53,12 @@ fn agrees(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
         return Ok(());
     }
     oracle::noise::agrees(graph, inputs, &got, &mut Rng::new(1))?;
-    // Results written over inputs, and operands computed while they are packed, change no more than the order of sums.
+    // Results written over inputs, sizes as arguments, and operands computed while they are packed, change no more than the
+    // order of sums.
     if got.iter().zip(&again).all(|(a, b)| a.bytes() == b.bytes()) {
         return Ok(());
     }
-    let donated = "with donated inputs and computed operands";
+    let donated = "with donated inputs, sizes as arguments and computed operands";
     oracle::noise::agrees(graph, inputs, &again, &mut Rng::new(1)).map_err(|e| format!("{donated}: {e}"))
 }
 

@@ -1,10 +1,10 @@
 //! Bases: what tensors that alias share (§2.2).
 
 use crate::event::Token;
+use crate::intern::Ty;
 use crate::loc::LocId;
 use crate::node::Ref;
 use crate::slab::{Key, Slab};
-use ir::Type;
 
 /// Identity of an alias class.
 pub type BaseId = Key<BaseEntry>;
@@ -31,7 +31,7 @@ pub struct BaseEntry {
     /// Commits that are scheduled: `commit_version` once everything recorded so far has run.
     pub(crate) scheduled_commits: u64,
     /// Type of the whole base, dense.
-    pub(crate) ty: Type,
+    pub(crate) ty: Ty,
     /// Live handles.
     pub(crate) pins: usize,
     /// Where it lives.

@@ -4,6 +4,7 @@ use crate::context;
 use crate::debug;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::kernels::{self, Over};
 use crate::lock::ExecGuard;
 use crate::node::{Args, Node, Ref, Work};
 use crate::record::{LazyBuild, record};
@@ -12,7 +13,7 @@ use crate::storage::Stored;
 use crate::tensor::{Kind, Tensor};
 use compiler::Bindings;
 use ir::ops::Call;
-use ir::{Build, Graph, Loc, Type, Value, Values};
+use ir::{Build, Graph, Loc, Value, Values};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -52,7 +53,6 @@ impl Tensor {
 pub struct Program {
     engine: Engine,
     variant: Arc<Variant>,
-    types: SmallVec<[Type; 1]>,
 }
 
 type Operands = SmallVec<[Stored; 4]>;
@@ -64,15 +64,13 @@ type Results = SmallVec<[Tensor; 4]>;
 impl Engine {
     /// Compiles a graph, or finds the program that was compiled from an equal one.
     pub fn program(&self, graph: Graph) -> Result<Program> {
-        let variant = self.shared.variant(graph)?;
-        Ok(Program { engine: self.clone(), types: variant.graph.output_types().into(), variant })
+        Ok(Program { engine: self.clone(), variant: self.shared.variant(graph, &[])? })
     }
 
     /// Compiles a graph whose results may take the memory of arguments: pairs of an input and the output that is to
     /// replace it. An argument is given up only if nobody else holds it.
     pub fn program_donating(&self, graph: Graph, pairs: Vec<(usize, usize)>) -> Result<Program> {
-        let variant = Arc::new(self.shared.compile(graph, pairs)?);
-        Ok(Program { engine: self.clone(), types: variant.graph.output_types().into(), variant })
+        Ok(Program { engine: self.clone(), variant: Arc::new(self.shared.compile(graph, pairs)?) })
     }
 }
 
@@ -88,7 +86,7 @@ impl Program {
         let invalid = args.iter().find_map(|t| t.invalid()).cloned();
         self.try_call(at, args).unwrap_or_else(|e| {
             let t = invalid.unwrap_or_else(|| Tensor::failed(e.at(at), Some(&self.engine)));
-            self.types.iter().map(|_| t.clone()).collect()
+            self.variant.types.iter().map(|_| t.clone()).collect()
         })
     }
 
@@ -101,7 +99,7 @@ impl Program {
             let call = Call { body: self.variant.graph.clone() };
             let f = |b: &mut dyn crate::record::Record, v: &[Value]| b.emit(call.into(), v);
             let args: SmallVec<[&Tensor; 8]> = args.iter().collect();
-            return Ok(record(at, self.types.len(), Some(&self.engine), &args, f).into_iter().collect());
+            return Ok(record(at, self.variant.types.len(), Some(&self.engine), &args, f).into_iter().collect());
         }
         self.check_types(&args)?;
         let shared = &self.engine.shared;
@@ -114,14 +112,14 @@ impl Program {
         }
         let tracked = context::is_grad_enabled()
             && refs.iter().any(|a| a.node.tracked)
-            && self.types.iter().any(|t| t.dtype.is_float());
+            && self.variant.types.iter().any(|t| t.dtype.is_float());
         let free = !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_watching();
         let here = |a: &Ref| a.value().filter(|v| v.storage.pool().device == 0);
         if free && let Some(mut values) = refs.iter().map(here).collect::<Option<Operands>>() {
             drop(state);
             if let Some(guard) = shared.exec.try_acquire("call") {
                 for (r, v) in refs.iter().zip(&mut values).filter(|(_, v)| !v.views.is_empty()) {
-                    let fail = |cause| Error::CompiledExecution { at: at.clone(), cause };
+                    let fail = |cause| Error::CompiledExecution { at: at.clone(), cause, op: None };
                     *v = shared.dense(v).map_err(fail)?;
                     // The next call finds it so.
                     r.node.slot().values[r.out as usize] = v.clone();
@@ -131,40 +129,40 @@ impl Program {
             }
             state = shared.state();
         }
-        let work = Work::Call(Call { body: self.variant.graph.clone() }, self.variant.exe.clone());
         let key = state.node_key();
-        let node = Arc::new(Node::new(key, work, refs, self.types.clone(), at.clone()).tracked(tracked));
+        let work = Work::Call(self.variant.clone());
+        let node = Arc::new(Node::new(key, work, refs, at.clone()).tracked(tracked));
         let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
-        Ok((0..self.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
+        Ok((0..self.variant.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
     }
 
     /// Runs a call on values.
     fn run(&self, at: &Loc, values: Operands, _guard: ExecGuard<'_>) -> Result<Results> {
         let shared = &self.engine.shared;
-        let fail = |cause| Error::CompiledExecution { at: at.clone(), cause };
+        let fail = |cause| Error::CompiledExecution { at: at.clone(), cause, op: None };
         let (exe, pool) = (&*self.variant.exe, &shared.devices[0].pool);
         let donated = &exe.program().donated;
         // Memory of handles that were dropped, the arguments' among them, is there to be used again.
         shared.drain_finalize_queue();
         pool.flush();
-        let mut outs: SmallVec<[Stored; 4]> = SmallVec::new();
-        for (o, ty) in exe.program().outputs.iter().enumerate() {
-            let given_up = donated.iter().filter(|(_, to)| *to == o).map(|(i, _)| &values[*i]);
-            let mut alone = given_up.filter(|v| Arc::strong_count(&v.storage) == 1);
-            outs.push(match alone.next() {
-                Some(v) => Stored::dense(v.storage.clone(), ty.clone()),
-                None => Stored::dense(pool.acquire(ty.bytes()).map_err(fail)?, ty.clone()),
-            });
+        let mut over = Over::new();
+        for &(i, o) in donated {
+            if Arc::strong_count(&values[i].storage) == 1 && !over.iter().any(|&(_, taken)| taken == o) {
+                over.push((i, o));
+            }
         }
-        let mut bindings = Bindings {
-            inputs: values.iter().map(|a| a.storage.buffer().clone()).collect(),
-            outputs: outs.iter().map(|o| o.storage.buffer().clone()).collect(),
-        };
-        exe.run(&mut bindings).map_err(fail)?;
+        let mut bindings = Bindings { inputs: Vec::new(), outputs: Vec::new() };
+        let outs = kernels::bind(pool, &self.variant.types, &values, &over, &mut bindings).map_err(fail)?;
+        if let Err(cause) = exe.run(&mut bindings) {
+            // What was given up may be half written, so there is nothing to replay it with.
+            let op = over.is_empty().then(|| shared.fails_alone(&self.variant.graph, &values, 0)).flatten();
+            let error = Error::CompiledExecution { at: at.clone(), cause, op };
+            shared.poison(&error);
+            return Err(error);
+        }
         let mut state = shared.state();
         let mut tensor = |value: Stored| {
-            let ty = value.ty.clone();
-            let node = Arc::new(Node::data(state.node_key(), value, ty, at.clone()));
+            let node = Arc::new(Node::data(state.node_key(), value, at.clone()));
             Tensor::fresh(&self.engine, &mut state, Ref { node, out: 0 })
         };
         Ok(outs.into_iter().map(&mut tensor).collect())

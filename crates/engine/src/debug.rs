@@ -1,13 +1,16 @@
 //! What the engine says about its work, and checks of values, on demand.
 
-use crate::engine::{Engine, download};
+use crate::engine::{Device, Engine, download};
 use crate::error::Error;
+use crate::intern::Ty;
+use crate::kernels::{self, What};
 use crate::node::{Node, Work};
 use crate::storage::Stored;
 use crate::{BaseId, engine::Shared};
+use compiler::Bindings;
 use ir::{DType, Graph, Literal, Loc, Op, Type};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, Mutex};
 
 static LEVEL: AtomicU8 = AtomicU8::new(0);
 static NANS: AtomicBool = AtomicBool::new(false);
@@ -72,8 +75,8 @@ impl Shared {
 
     /// The error of a node that made NaN of numbers, if checks are on.
     pub(crate) fn made_nan(&self, node: &Node, args: &[Stored], outs: &[Stored]) -> Option<Error> {
-        let is_float = |t: &Type| t.dtype.is_float() && t.dtype != DType::F8E4M3;
-        if !NANS.load(Ordering::Relaxed) || !node.types.iter().any(is_float) {
+        let is_float = |t: &Ty| t.dtype.is_float() && t.dtype != DType::F8E4M3;
+        if !NANS.load(Ordering::Relaxed) || !node.types().iter().any(is_float) {
             return None;
         }
         let outs = self.literals(outs)?;
@@ -82,13 +85,61 @@ impl Shared {
             return None;
         }
         let (op, at) = match &node.work {
-            Work::Call(call, _) => {
-                culprit(&call.body, &args).unwrap_or_else(|| ("a compiled call".into(), Loc::Unknown))
+            Work::Call(variant) => {
+                culprit(&variant.graph, &args).unwrap_or_else(|| ("a compiled call".into(), Loc::Unknown))
             }
             _ => (node.name().to_string(), node.at.clone()),
         };
         let at = if at == Loc::Unknown { node.at.clone() } else { at };
         Some(Error::MadeNan { op, at })
+    }
+}
+
+impl Shared {
+    /// After a region failed: the first of its ops that fails by itself, given what the interpreter says its operands are.
+    pub(crate) fn fails_alone(&self, graph: &Graph, args: &[Stored], device: usize) -> Option<(String, Loc)> {
+        self.failing(graph, &self.literals(args)?, device)
+    }
+
+    fn failing(&self, graph: &Graph, inputs: &[Literal], device: usize) -> Option<(String, Loc)> {
+        let mut values: Vec<Option<Literal>> = vec![None; graph.num_values()];
+        for (&v, x) in graph.inputs().iter().zip(inputs) {
+            values[v.0 as usize] = Some(x.clone());
+        }
+        for node in graph.nodes() {
+            let args: Vec<Literal> = node.args.iter().map(|a| values[a.0 as usize].clone()).collect::<Option<_>>()?;
+            let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
+            let outs = ir::interp::eval(&node.op, &args, &types).ok().filter(|_| self.runs(&node.op, &args, device));
+            let Some(outs) = outs else {
+                let inside = match &node.op {
+                    Op::Call(call) => self.failing(&call.body, &args, device),
+                    Op::Remat(r) => self.failing(&r.body, &args, device),
+                    _ => None,
+                };
+                return inside.or_else(|| Some((node.op.name().to_string(), node.loc.clone())));
+            };
+            for (&v, out) in node.outs.iter().zip(outs) {
+                values[v.0 as usize] = Some(out);
+            }
+        }
+        None
+    }
+
+    /// Whether a device runs an op.
+    fn runs(&self, op: &Op, args: &[Literal], device: usize) -> bool {
+        let Device { pool, kernels } = &self.devices[device];
+        let run = || {
+            let mut stored = Vec::new();
+            for a in args {
+                let storage = pool.acquire(a.bytes().len())?;
+                storage.buffer().write(0, a.bytes())?;
+                stored.push(Stored::dense(storage, Arc::new(a.ty().clone())));
+            }
+            let kernel = kernels.program(pool, &What::Op(Arc::new(op.clone())), &stored)?;
+            let mut bindings = Bindings { inputs: Vec::new(), outputs: Vec::new() };
+            kernels::launch(&*kernel.exe, pool, &kernel.types, &stored, &[], &mut bindings)
+        };
+        run().is_ok()
     }
 }
 
@@ -137,7 +188,7 @@ impl Engine {
         let state = self.shared.state();
         let live = |(base, b): (BaseId, &crate::BaseEntry)| Live {
             base,
-            ty: b.ty.clone(),
+            ty: (*b.ty).clone(),
             at: b.made.clone(),
             handles: b.pins,
         };

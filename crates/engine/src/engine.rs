@@ -1,12 +1,13 @@
 //! `Engine`: what owns the tables, the devices and the caches.
 
-use crate::base::BaseId;
+use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::error::{Error, Result};
-use crate::kernels::Kernels;
+use crate::intern::Ty;
+use crate::kernels::{Kernels, Over};
 use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
-use crate::node::Node;
+use crate::node::{Node, Spare};
 use crate::plan::Roots;
 use crate::pool::Pool;
 use crate::profile::Profiling;
@@ -19,8 +20,8 @@ use crate::tree::Tree;
 use compiler::Backend;
 use ir::{DType, Element, Graph, Literal, Loc, Type, Values};
 
+use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Choices about an engine.
@@ -46,20 +47,15 @@ pub(crate) struct Device {
     pub(crate) kernels: Kernels,
 }
 
-/// What a dropped handle leaves behind, for the engine to clean up (§1.4).
-pub(crate) struct Dropped {
-    pub(crate) base: BaseId,
-}
-
 /// What handles share.
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) exec: ExecLock,
     pub(crate) devices: Vec<Device>,
-    pub(crate) finalize: Sender<Dropped>,
-    queue: Mutex<Receiver<Dropped>>,
-    pub(crate) variants: Mutex<Lru<Arc<Graph>, Arc<Variant>>>,
-    pub(crate) vjps: Mutex<Lru<(Graph, usize), Arc<Graph>>>,
+    /// Bases of dropped handles, for the engine to clean up (§1.4).
+    dropped: Mutex<Vec<BaseId>>,
+    pub(crate) variants: Mutex<Lru<(Arc<Graph>, Over), Arc<Variant>>>,
+    pub(crate) vjps: Mutex<Lru<(Graph, usize, bool), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,
     /// Bytes copied between devices.
@@ -87,22 +83,36 @@ impl Shared {
 
     /// Cleans up after dropped handles; never plans or runs anything (§6.8.7).
     pub(crate) fn drain_finalize_queue(&self) {
-        let Ok(queue) = self.queue.try_lock() else { return };
-        let mut dead = Vec::new();
+        let (mut batch, mut dead, mut spare) = (Vec::new(), Vec::new(), Spare::default());
         // Dropping a base's value may drop handles inside it, which adds to the queue: go on until it is empty.
         loop {
-            let mut any = false;
-            let mut state = self.state();
-            while let Ok(d) = queue.try_recv() {
-                any = true;
-                dead.extend(state.unpin(d.base));
-            }
-            drop(state);
-            dead.clear();
-            if !any {
+            mem::swap(&mut batch, &mut *self.dropped());
+            if batch.is_empty() {
                 return;
             }
+            let mut state = self.state();
+            for base in batch.drain(..) {
+                if let Some(entry) = state.unpin(base) {
+                    dead.push(entry);
+                }
+            }
+            drop(state);
+            for entry in dead.drain(..) {
+                if let BaseBinding::Ssa(value) = entry.binding {
+                    spare.drop(value);
+                }
+            }
+            self.state().spare.add(&mut spare);
         }
+    }
+
+    fn dropped(&self) -> MutexGuard<'_, Vec<BaseId>> {
+        self.dropped.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A handle is gone; does nothing but remember it.
+    pub(crate) fn finalize(&self, base: BaseId) {
+        self.dropped().push(base);
     }
 
     /// Entry of an execution-affecting call: the lock, the queue, and whether the engine still works.
@@ -138,7 +148,6 @@ impl Engine {
 
     /// An engine on several devices; the first one is where tensors are made.
     pub fn with(backends: Vec<Arc<dyn Backend>>, options: &EngineOptions) -> Engine {
-        let (finalize, queue) = mpsc::channel();
         let device = |(i, backend)| Device {
             pool: Arc::new(Pool::new(backend, i, options.pool_bytes)),
             kernels: Kernels::new(),
@@ -147,8 +156,7 @@ impl Engine {
             state: Mutex::default(),
             exec: ExecLock::new(options.strict),
             devices: backends.into_iter().enumerate().map(device).collect(),
-            finalize,
-            queue: Mutex::new(queue),
+            dropped: Mutex::default(),
             variants: Mutex::new(Lru::new(options.variants)),
             vjps: Mutex::new(Lru::new(256)),
             handles: AtomicU64::new(0),
@@ -186,21 +194,22 @@ impl Engine {
             let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
             return record(at, 1, Some(self), &[], f).swap_remove(0);
         }
-        match self.upload(literal) {
+        let ty = self.shared.state().signatures.ty(literal.ty());
+        match self.upload(literal, ty) {
             Ok(value) => {
                 let mut state = self.shared.state();
                 let key = state.node_key();
-                let node = Arc::new(Node::data(key, value, literal.ty().clone(), at.clone()));
+                let node = Arc::new(Node::data(key, value, at.clone()));
                 Tensor::fresh(self, &mut state, crate::node::Ref { node, out: 0 })
             }
             Err(e) => Tensor::failed(e.into(), Some(self)),
         }
     }
 
-    fn upload(&self, literal: &Literal) -> compiler::Result<Stored> {
+    fn upload(&self, literal: &Literal, ty: Ty) -> compiler::Result<Stored> {
         let storage = self.shared.devices[0].pool.acquire(literal.bytes().len())?;
         storage.buffer().write(0, literal.bytes())?;
-        Ok(Stored::dense(storage, literal.ty().clone()))
+        Ok(Stored::dense(storage, ty))
     }
 
     /// A tensor of one number.
@@ -281,7 +290,7 @@ impl Engine {
 pub(crate) fn download(value: &Stored) -> compiler::Result<Literal> {
     let mut bytes = vec![0; value.ty.bytes()];
     value.storage.buffer().read(0, &mut bytes)?;
-    Literal::from_bytes(value.ty.clone(), &bytes)
+    Literal::from_bytes((*value.ty).clone(), &bytes)
         .ok_or_else(|| compiler::Error::Internal("a buffer of another size than its type".into()))
 }
 

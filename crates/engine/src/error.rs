@@ -175,12 +175,14 @@ pub enum Error {
         cause: compiler::Error,
     },
     /// A compiled region failed.
-    #[error("a compiled region failed{}: {cause}", at_place(at))]
+    #[error("a compiled region failed{}: {cause}{}", at_place(at), culprit(op))]
     CompiledExecution {
         /// Where it was called.
         at: Loc,
         /// Why.
         cause: compiler::Error,
+        /// The op that fails by itself too, and where it was written.
+        op: Option<(String, Loc)>,
     },
     /// The engine is running something already.
     #[error("the engine is busy with {holder}; {wanted} must wait until it is done")]
@@ -239,6 +241,13 @@ pub enum Error {
     /// Compilation or memory failed before anything ran.
     #[error(transparent)]
     Compile(#[from] compiler::Error),
+}
+
+fn culprit(op: &Option<(String, Loc)>) -> String {
+    match op {
+        Some((op, at)) => format!("; {op}{} fails by itself too", at_place(at)),
+        None => String::new(),
+    }
 }
 
 fn at_place(at: &Loc) -> String {

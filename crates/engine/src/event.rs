@@ -7,7 +7,7 @@ use ir::Loc;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::Weak;
 
 /// An effect token: the event that produces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -61,8 +61,8 @@ pub enum StoreKind {
 /// What an event does.
 #[derive(Clone)]
 pub(crate) enum Effect {
-    /// Gives the loc's value to a node.
-    LocLoad { loc: LocId, into: Arc<Node> },
+    /// Gives the loc's value to a node, if somebody still wants it.
+    LocLoad { loc: LocId, into: Weak<Node> },
     /// Puts a value into a loc.
     LocStore { loc: LocId, value: Ref, kind: StoreKind },
     /// Counts one in-place mutation of a base.

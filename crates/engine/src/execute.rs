@@ -1,16 +1,19 @@
 //! Running a plan and committing what it did (§3.5).
 
 use crate::base::BaseId;
-use crate::engine::Shared;
+use crate::engine::{Device, Shared};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, Token};
 use crate::inspect::PlanRecord;
+use crate::intern::Signature;
+use crate::kernels::{self, Over, What};
 use crate::loc::LocId;
 use crate::lock::ExecGuard;
-use crate::node::{Node, Work};
+use crate::node::{Node, Ref, Work};
 use crate::plan::{Item, Plan, Roots};
-use crate::storage::Stored;
+use crate::storage::{Stored, Values};
 use crate::transfer::place;
+use compiler::Bindings;
 use ir::Op;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -37,6 +40,8 @@ struct Planned {
     /// The first NaN, if they are looked for; what follows runs all the same.
     nan: Option<Error>,
     order: Vec<PlanRecord>,
+    /// Locs whose buffer was written in place.
+    rewritten: Vec<LocId>,
 }
 
 impl Shared {
@@ -49,7 +54,7 @@ impl Shared {
         if let Some(done) = self.force_ready(roots) {
             return done;
         }
-        let plan = crate::plan::plan(&self.state(), roots);
+        let plan = crate::plan::plan(&mut self.state(), roots);
         match self.run_plan(&plan) {
             Ok(mut planned) => {
                 let nan = planned.nan.take();
@@ -67,15 +72,15 @@ impl Shared {
     /// Runs roots whose operands all exist: a plan would hold nothing but them.
     fn force_ready(&self, roots: &Roots) -> Option<Result<()>> {
         let ready = |node: &Node| {
-            let runs = matches!(node.work, Work::Op(_) | Work::Call(..));
+            let runs = matches!(node.work, Work::Op(_) | Work::Call(_));
             runs && node.slot().args.iter().all(|a| a.node.is_done())
         };
         if !roots.tokens.is_empty() || !roots.values.iter().all(|r| r.node.is_done() || ready(&r.node)) {
             return None;
         }
-        let (mut nan, mut order) = (None, Vec::new());
+        let (mut nan, mut order, mut bindings) = (None, Vec::new(), unbound());
         for r in roots.values.iter().filter(|r| !r.node.is_done()) {
-            match self.run_node(&r.node) {
+            match self.run_node(&r.node, &Planned::default(), &mut bindings) {
                 Ok(found) => nan = nan.or(found),
                 Err(e) => {
                     self.poison(&e);
@@ -90,11 +95,11 @@ impl Shared {
     }
 
     fn run_plan(&self, plan: &Plan) -> Result<Planned> {
-        let mut planned = Planned::default();
+        let (mut planned, mut bindings) = (Planned::default(), unbound());
         for (i, item) in plan.items.iter().enumerate() {
             match item {
                 Item::Node(node) => {
-                    let nan = self.run_node(node)?;
+                    let nan = self.run_node(node, &planned, &mut bindings)?;
                     planned.nan = planned.nan.take().or(nan);
                     planned.order.extend(PlanRecord::beside(node));
                 }
@@ -108,65 +113,134 @@ impl Shared {
     }
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
-    fn run_node(&self, node: &Arc<Node>) -> Result<Option<Error>> {
-        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types[0], node.at));
-        let args: SmallVec<[Stored; 4]> = {
+    fn run_node(&self, node: &Arc<Node>, planned: &Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
+        crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
+        let mut args: SmallVec<[Stored; 4]> = SmallVec::new();
+        let replaces = {
             let slot = node.slot();
-            slot.args.iter().map(|a| a.value().ok_or_else(|| missing(node))).collect::<Result<_>>()?
+            for a in &slot.args {
+                args.push(a.value().ok_or_else(|| missing(node))?);
+            }
+            slot.kept.as_ref().and_then(|k| k.replaces)
         };
         let noted = self.profiling.is_on().then(std::time::Instant::now);
         let mut steps = Vec::new();
         let values = match &node.work {
-            Work::Alias => args.iter().cloned().collect(),
-            Work::Transfer => {
+            Work::Alias(_) => args.iter().cloned().collect(),
+            Work::Transfer(_) => {
                 let fail = |cause| Error::KernelExecution { op: "transfer".into(), at: node.at.clone(), cause };
-                vec![self.on_device(&args[0], place(node.device)).map_err(fail)?]
+                Values::from_elem(self.on_device(&args[0], place(node.device)).map_err(fail)?, 1)
             }
-            Work::Op(op) => self.run_op(node, op, &args)?,
-            Work::Call(_, exe) => {
-                let fail = |cause| Error::CompiledExecution { at: node.at.clone(), cause };
+            Work::Op(sig) => {
+                let over = replaces.and_then(|loc| self.replaced(node, loc, &args, planned));
+                self.run_op(node, sig, &args, over, bindings)?
+            }
+            Work::Call(variant) => {
+                let fail = |cause| {
+                    let op = self.fails_alone(&variant.graph, &args, place(node.device));
+                    Error::CompiledExecution { at: node.at.clone(), cause, op }
+                };
                 let mut dense = Vec::with_capacity(args.len());
                 for a in &args {
                     let a = self.on_device(a, place(node.device)).map_err(fail)?;
                     dense.push(self.dense(&a).map_err(fail)?);
                 }
-                let (outs, times) = self.launch_noted(&**exe, place(node.device), &dense).map_err(fail)?;
+                let mut over = Over::new();
+                for &(i, o) in &variant.exe.program().donated {
+                    if self.is_last(node, i, &args[i], 2, planned) {
+                        over.push((i, o));
+                    }
+                }
+                let (outs, times) =
+                    self.launch_noted(variant, place(node.device), &dense, &over, bindings).map_err(fail)?;
                 steps = times;
                 outs
             }
-            Work::Data | Work::Load { .. } => return Err(missing(node)),
+            Work::Data(_) | Work::Load { .. } => return Err(missing(node)),
         };
-        if let (Some(start), Work::Op(_) | Work::Call(..) | Work::Transfer) = (noted, &node.work)
-            && !matches!(&node.work, Work::Op(op) if is_free_view(op))
+        if let (Some(start), Work::Op(_) | Work::Call(_) | Work::Transfer(_)) = (noted, &node.work)
+            && !matches!(&node.work, Work::Op(sig) if sig.view)
         {
             let bytes =
                 args.iter().map(|a| a.ty.bytes()).sum::<usize>() + values.iter().map(|v| v.ty.bytes()).sum::<usize>();
             self.note(node, start, bytes, steps);
         }
         let nan = self.made_nan(node, &args, &values);
-        node.finish(values);
+        drop(args);
+        drop(node.finish(values));
         Ok(nan)
     }
 
-    fn run_op(&self, node: &Node, op: &Arc<Op>, args: &[Stored]) -> Result<Vec<Stored>> {
+    fn run_op(
+        &self,
+        node: &Node,
+        sig: &Signature,
+        args: &[Stored],
+        over: Option<usize>,
+        bindings: &mut Bindings,
+    ) -> Result<Values> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
-        if let Op::Const(c) = &**op {
+        if let Op::Const(c) = &*sig.op {
             let pool = &self.devices[place(node.device)].pool;
             let storage = pool.acquire(c.0.bytes().len()).map_err(fail)?;
             storage.buffer().write(0, c.0.bytes()).map_err(fail)?;
-            return Ok(vec![Stored::dense(storage, c.0.ty().clone())]);
+            return Ok(Values::from_elem(Stored::dense(storage, sig.types[0].clone()), 1));
         }
-        if is_free_view(op) {
+        if sig.view {
             let value = args[0].clone();
             let value = if value.views.len() >= MAX_VIEWS { self.dense(&value).map_err(fail)? } else { value };
-            return Ok(vec![value.viewed(op)]);
+            return Ok(Values::from_elem(value.viewed(&sig.op, &sig.types[0]), 1));
         }
-        let device = &self.devices[place(node.device)];
-        if args.iter().all(|a| a.storage.pool().device == place(node.device)) {
-            return device.kernels.run(&device.pool, Some(op), args).map_err(fail);
+        let here = place(node.device);
+        let Device { pool, kernels } = &self.devices[here];
+        let mut moved = Vec::new();
+        let args = if args.iter().all(|a| a.storage.pool().device == here) {
+            args
+        } else {
+            for a in args {
+                moved.push(self.on_device(a, here).map_err(fail)?);
+            }
+            &moved
+        };
+        if let Some(i) = over {
+            let kernel = kernels.program(pool, &What::Over(sig.op.clone(), i), args).map_err(fail)?;
+            let over = &kernel.exe.program().donated;
+            return kernels::launch(&*kernel.exe, pool, &sig.types, args, over, bindings).map_err(fail);
         }
-        let moved: compiler::Result<Vec<Stored>> = args.iter().map(|a| self.on_device(a, place(node.device))).collect();
-        device.kernels.run(&device.pool, Some(op), &moved.map_err(fail)?).map_err(fail)
+        let usual = here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.takes(args.iter().map(|a| &a.ty));
+        let found;
+        let kernel = match sig.program.get() {
+            Some(kernel) if usual => kernel,
+            _ => {
+                found = kernels.program(pool, &What::Op(sig.op.clone()), args).map_err(fail)?;
+                if usual { sig.program.get_or_init(|| found) } else { &found }
+            }
+        };
+        kernels::launch(&*kernel.exe, pool, &sig.types, args, &[], bindings).map_err(fail)
+    }
+
+    /// The operand that was loaded from the loc that a node's result is stored into, if nobody else needs it.
+    fn replaced(&self, node: &Node, loc: LocId, args: &[Stored], planned: &Planned) -> Option<usize> {
+        let is = |a: &Ref| matches!(a.node.work, Work::Load { loc: from, .. } if from == loc);
+        let i = node.slot().args.iter().position(is)?;
+        self.is_last(node, i, &args[i], 1, planned).then_some(i)
+    }
+
+    /// Whether a node is the last to need an operand that was loaded from a loc, so that the loc's next value may be written
+    /// over it. `copies` are those in the hands of the caller. Loads that come before have run, and their values count;
+    /// those that come later see the next value.
+    fn is_last(&self, node: &Node, i: usize, value: &Stored, copies: usize, planned: &Planned) -> bool {
+        let slot = node.slot();
+        let load = &slot.args[i].node;
+        let Work::Load { loc, .. } = load.work else { return false };
+        // Backward may come back to what a tracked node was given.
+        if node.tracked || Arc::strong_count(load) > 1 || !value.views.is_empty() {
+            return false;
+        }
+        let holds = |s: &Option<Stored>| s.as_ref().is_some_and(|s| Arc::ptr_eq(&s.storage, &value.storage));
+        let in_plan = planned.locs.get(&loc).is_some_and(|c| holds(&c.storage));
+        let in_table = self.state().locs.get(loc).is_some_and(|l| holds(&l.storage));
+        Arc::strong_count(&value.storage) == copies + 1 + in_plan as usize + in_table as usize
     }
 
     /// The value without views.
@@ -175,8 +249,9 @@ impl Shared {
             return Ok(value.clone());
         }
         let pool = value.storage.pool();
-        let mut out = self.devices[pool.device].kernels.run(pool, None, std::slice::from_ref(value))?;
-        Ok(out.swap_remove(0))
+        let args = std::slice::from_ref(value);
+        let kernel = self.devices[pool.device].kernels.program(pool, &What::Dense, args)?;
+        Ok(kernels::launch(&*kernel.exe, pool, &kernel.types, args, &[], &mut unbound())?.swap_remove(0))
     }
 
     fn run_event(&self, e: &Event, elided: bool, planned: &mut Planned) -> Result<()> {
@@ -184,9 +259,10 @@ impl Shared {
         match &e.effect {
             Effect::LocLoad { loc, into } => {
                 let cell = self.planned_loc(planned, *loc)?;
-                match &cell.storage {
-                    Some(value) => into.finish(vec![value.clone()]),
-                    None => return Err(Error::MissingExternalState { loc: loc.to_string() }),
+                match (&cell.storage, into.upgrade()) {
+                    (Some(value), Some(into)) => drop(into.finish(Values::from_elem(value.clone(), 1))),
+                    (Some(_), None) => {}
+                    (None, _) => return Err(Error::MissingExternalState { loc: loc.to_string() }),
                 }
                 version = Some(cell.version);
             }
@@ -196,10 +272,13 @@ impl Shared {
                 let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };
                 let value = self.dense(&value).map_err(fail)?;
                 let cell = self.planned_loc(planned, *loc)?;
-                cell.storage = Some(value);
+                let old = cell.storage.replace(value.clone());
                 cell.has_value = true;
                 cell.version += 1;
                 version = Some(cell.version);
+                if old.is_some_and(|old| Arc::ptr_eq(&old.storage, &value.storage)) {
+                    planned.rewritten.push(*loc);
+                }
             }
             Effect::BaseCommit { base, .. } => {
                 let first = self.state().bases.get(*base).map_or(0, |b| b.commit_version);
@@ -239,6 +318,12 @@ impl Shared {
                 entry.version = p.version;
             }
         }
+        // Once for each store that changed the buffer in place (§5.3).
+        for loc in planned.rewritten {
+            if let Some(value) = state.locs.get(loc).and_then(|l| l.storage.as_ref()) {
+                value.storage.bump();
+            }
+        }
         for (base, version) in planned.commits {
             if let Some(entry) = state.bases.get_mut(base) {
                 entry.commit_version = version;
@@ -250,10 +335,7 @@ impl Shared {
                 continue;
             };
             if let Some(loc) = event.effect.loc() {
-                if let Some(entry) = state.locs.get_mut(loc) {
-                    entry.pending -= 1;
-                }
-                state.sweep_loc(loc);
+                state.settle(loc);
             }
             events.push(event);
         }
@@ -268,10 +350,20 @@ impl Shared {
             let mut state = self.state();
             state.poisoned = Some(Arc::new(error.clone()));
             state.tok_global = None;
-            state.events.clear()
+            let events = state.events.clear();
+            // What will never run must not keep locs.
+            for loc in events.iter().filter(|e| !e.done).filter_map(|e| e.effect.loc()) {
+                state.settle(loc);
+            }
+            events
         };
         drop(dropped);
     }
+}
+
+/// Bindings for `kernels::launch`.
+fn unbound() -> Bindings {
+    Bindings { inputs: Vec::new(), outputs: Vec::new() }
 }
 
 fn missing(node: &Node) -> Error {

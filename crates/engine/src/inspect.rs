@@ -31,12 +31,12 @@ impl PlanRecord {
     /// The semantic event beside a node: that it kept values for backward, or that it is a checkpointed body.
     pub(crate) fn beside(node: &Node) -> Option<PlanRecord> {
         let kind = match &node.work {
-            Work::Op(op) if matches!(**op, Op::Remat(_)) => "checkpoint_boundary",
-            _ if !node.slot().saved.is_empty() => "publish_saved_slot",
+            Work::Op(sig) if matches!(*sig.op, Op::Remat(_)) => "checkpoint_boundary",
+            _ if node.tracked && !node.slot().saved().is_empty() => "publish_saved_slot",
             _ => return None,
         };
         let origin = Origin::Synthetic { graph: 0, tag: kind };
-        let key = EventKey { origin, ..node.key };
+        let key = EventKey { origin, ..node.key() };
         Some(PlanRecord { key, kind, loc: None, commit: None, nonce: None, version: None, elided: false })
     }
 
@@ -196,7 +196,7 @@ impl Engine {
         });
         let locs = state.locs.iter().map(|(id, l)| LocView {
             id,
-            ty: l.ty.clone(),
+            ty: (*l.ty).clone(),
             role: l.role,
             version: l.version,
             logical_version: l.logical_version,

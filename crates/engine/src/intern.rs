@@ -1,28 +1,37 @@
-//! Ops and composites that are recorded again and again, made once.
+//! Ops, types and composites that are recorded again and again, made once.
 //!
 //! An op is large and a composite carries graphs: recording one should neither build nor copy them. Equal ops are one
-//! allocation, so a kernel is found by the op's address.
+//! allocation, equal types mostly too, so what an op gives for operands of some types, and its program, are found by their
+//! addresses.
 
+use crate::execute::is_free_view;
+use crate::kernels::Kernel;
 use crate::lru::hash_of;
-use ir::ops::Composite;
-use ir::{Binary, Op, Type, Unary};
-use rustc_hash::FxHashMap;
+use crate::node::Ref;
+use ir::ops::{Composite, Saves};
+use ir::{Binary, Op, Problem, Type, Unary};
+use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
+use smallvec::SmallVec;
 use std::cell::RefCell;
+use std::hash::Hasher;
 use std::sync::{Arc, OnceLock};
 
 /// Ops kept; a program has few different ones.
 const LIMIT: usize = 8192;
 
+/// The type of a value. Equal types of one engine are one allocation, unless a compiled region gave them.
+pub(crate) type Ty = Arc<Type>;
+
 /// The one allocation of a unary op.
-pub(crate) fn unary(op: Unary) -> Arc<Op> {
+pub(crate) fn unary(op: Unary) -> &'static Arc<Op> {
     static ALL: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
-    ALL.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[op as usize].clone()
+    &ALL.get_or_init(|| Unary::ALL.iter().map(|&u| Arc::new(u.into())).collect())[op as usize]
 }
 
 /// The one allocation of a binary op.
-pub(crate) fn binary(op: Binary) -> Arc<Op> {
+pub(crate) fn binary(op: Binary) -> &'static Arc<Op> {
     static ALL: OnceLock<Vec<Arc<Op>>> = OnceLock::new();
-    ALL.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[op as usize].clone()
+    &ALL.get_or_init(|| Binary::ALL.iter().map(|&x| Arc::new(x.into())).collect())[op as usize]
 }
 
 /// Ops by value.
@@ -35,13 +44,12 @@ pub(crate) struct Ops {
 impl Ops {
     /// The one allocation of an op.
     pub(crate) fn get(&mut self, op: Op) -> Arc<Op> {
+        if !is_shared(&op) {
+            return Arc::new(op);
+        }
         let hash = match &op {
-            Op::Unary(u) => return unary(*u),
-            Op::Binary(x) => return binary(*x),
-            // Large, or different every time.
-            Op::Const(_) | Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => {
-                return Arc::new(op);
-            }
+            Op::Unary(u) => return unary(*u).clone(),
+            Op::Binary(x) => return binary(*x).clone(),
             // Composites from the cache below share their body.
             Op::Composite(c) => hash_of(&(&c.name, Arc::as_ptr(&c.body))),
             op => hash_of(op),
@@ -57,6 +65,101 @@ impl Ops {
         list.push(op.clone());
         self.len += 1;
         op
+    }
+}
+
+/// Whether equal ops are one: not if they are large, or different every time.
+fn is_shared(op: &Op) -> bool {
+    match op {
+        Op::Const(c) => c.0.ty().rank() == 0,
+        Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => false,
+        _ => true,
+    }
+}
+
+/// An op on operands of some types: what all nodes that do the same share.
+pub(crate) struct Signature {
+    pub(crate) op: Arc<Op>,
+    args: SmallVec<[Ty; 2]>,
+    /// Types of the results.
+    pub(crate) types: SmallVec<[Ty; 1]>,
+    /// What backward would keep.
+    pub(crate) saves: Saves,
+    /// Gradients can flow through it.
+    pub(crate) differentiable: bool,
+    /// It needs no kernel.
+    pub(crate) view: bool,
+    /// Its program for dense operands on the first device.
+    pub(crate) program: OnceLock<Arc<Kernel>>,
+}
+
+impl Signature {
+    /// Whether it is of an op that is kept anyway.
+    pub(crate) fn is_shared(&self) -> bool {
+        is_shared(&self.op)
+    }
+
+    /// Whether values have just the types that the op was recorded for, so that its program fits.
+    pub(crate) fn takes<'a>(&self, types: impl ExactSizeIterator<Item = &'a Ty>) -> bool {
+        self.args.len() == types.len() && self.args.iter().zip(types).all(|(a, b)| Arc::ptr_eq(a, b) || a == b)
+    }
+}
+
+/// Types and signatures by address.
+#[derive(Default)]
+pub(crate) struct Signatures {
+    types: FxHashSet<Ty>,
+    known: FxHashMap<u64, SmallVec<[Arc<Signature>; 1]>>,
+    len: usize,
+}
+
+impl Signatures {
+    /// The one allocation of a type.
+    pub(crate) fn ty(&mut self, ty: &Type) -> Ty {
+        if let Some(known) = self.types.get(ty) {
+            return known.clone();
+        }
+        if self.types.len() > LIMIT {
+            self.types.clear();
+        }
+        let ty = Arc::new(ty.clone());
+        self.types.insert(ty.clone());
+        ty
+    }
+
+    /// What an op gives for operands.
+    pub(crate) fn get(&mut self, op: &Arc<Op>, args: &[Ref]) -> Result<Arc<Signature>, Problem> {
+        let mut h = FxHasher::default();
+        h.write_usize(Arc::as_ptr(op).addr());
+        args.iter().for_each(|a| h.write_usize(Arc::as_ptr(a.ty()).addr()));
+        let hash = h.finish();
+        let same = |s: &&Arc<Signature>| {
+            Arc::ptr_eq(&s.op, op)
+                && s.args.len() == args.len()
+                && s.args.iter().zip(args).all(|(t, a)| Arc::ptr_eq(t, a.ty()))
+        };
+        if let Some(known) = self.known.get(&hash).and_then(|list| list.iter().find(same)) {
+            return Ok(known.clone());
+        }
+        let types: Vec<Type> = args.iter().map(|a| (**a.ty()).clone()).collect();
+        let outs = op.infer(&types)?;
+        let sig = Arc::new(Signature {
+            op: op.clone(),
+            args: args.iter().map(|a| a.ty().clone()).collect(),
+            types: outs.iter().map(|t| self.ty(t)).collect(),
+            saves: op.rules().saves(),
+            differentiable: outs.iter().any(|t| t.dtype.is_float()) && !matches!(**op, Op::StopGradient(_)),
+            view: is_free_view(op),
+            program: OnceLock::new(),
+        });
+        if is_shared(op) {
+            if self.len > LIMIT {
+                (self.known, self.len) = (FxHashMap::default(), 0);
+            }
+            self.len += 1;
+            self.known.entry(hash).or_default().push(sig.clone());
+        }
+        Ok(sig)
     }
 }
 

@@ -1,9 +1,9 @@
 //! Locs: cells of external state (§2.4).
 
 use crate::event::Token;
+use crate::intern::Ty;
 use crate::slab::{Key, Slab};
 use crate::storage::Stored;
-use ir::Type;
 
 /// Identity of a loc.
 pub type LocId = Key<LocEntry>;
@@ -53,7 +53,7 @@ pub enum Tombstone {
 /// One loc.
 pub struct LocEntry {
     /// What it holds.
-    pub(crate) ty: Type,
+    pub(crate) ty: Ty,
     pub(crate) role: LocRole,
     /// Committed stores, in token order.
     pub(crate) version: u64,

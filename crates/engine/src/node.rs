@@ -3,14 +3,16 @@
 use crate::autograd::Leaf;
 use crate::base::BaseId;
 use crate::context;
-use crate::event::{EventKey, Token};
+use crate::event::{EventKey, Origin, Token};
+use crate::intern::{Signature, Ty};
+use crate::loc::LocId;
 use crate::profile::Label;
-use crate::storage::Stored;
-use compiler::Executable;
-use ir::ops::Call;
-use ir::{Loc, Op, Type};
+use crate::region::Variant;
+use crate::storage::{Stored, Values};
+use ir::{Loc, Op};
 use smallvec::SmallVec;
 use std::mem;
+use std::slice;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// One result of a node.
@@ -21,8 +23,8 @@ pub(crate) struct Ref {
 }
 
 impl Ref {
-    pub(crate) fn ty(&self) -> &Type {
-        &self.node.types[self.out as usize]
+    pub(crate) fn ty(&self) -> &Ty {
+        &self.node.types()[self.out as usize]
     }
 
     /// The value, if it was computed.
@@ -32,7 +34,7 @@ impl Ref {
 
     /// Which result of which node: the identity of a value.
     pub(crate) fn id(&self) -> (u64, u32, u32) {
-        (self.node.key.instance, self.node.key.position, self.out)
+        (self.node.instance, self.node.position, self.out)
     }
 }
 
@@ -41,17 +43,17 @@ pub(crate) type Args = SmallVec<[Ref; 2]>;
 /// What a node does.
 pub(crate) enum Work {
     /// An op on the node's arguments.
-    Op(Arc<Op>),
-    /// A compiled region, as a function and as a program.
-    Call(Call, Arc<dyn Executable>),
+    Op(Arc<Signature>),
+    /// A compiled region.
+    Call(Arc<Variant>),
     /// A value that was given.
-    Data,
+    Data(Ty),
     /// The value that an ordered load found (§3.6). Its argument, if any, is where gradients go.
-    Load { token: Token },
+    Load { token: Token, loc: LocId, ty: Ty },
     /// The argument itself: a leaf's own name for its value, or a value whose gradients are cut off.
-    Alias,
+    Alias(Ty),
     /// The argument on the node's device.
-    Transfer,
+    Transfer(Ty),
 }
 
 /// A base that backward needs unchanged, and its version when the op was recorded (§9.3).
@@ -67,22 +69,44 @@ pub(crate) struct Slot {
     /// Operands; given up when they are not needed any more.
     pub(crate) args: Args,
     /// Results, once computed.
-    pub(crate) values: Vec<Stored>,
-    /// What backward needs unchanged.
-    pub(crate) saved: Vec<Saved>,
-    /// Backward needs the result unchanged, though the op by itself would not.
-    pub(crate) keeps_result: bool,
-    /// Results whose gradient somebody wants to see.
-    pub(crate) retained: Vec<(u32, Weak<Leaf>)>,
+    pub(crate) values: Values,
+    /// What is wanted of the node beyond its results; few nodes have any.
+    pub(crate) kept: Option<Box<Kept>>,
     /// Backward has run through and gave up what it kept.
     pub(crate) freed: bool,
+    /// The last plan that found the node.
+    pub(crate) plan: u64,
+}
+
+/// What is wanted of a node beyond its results.
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// What backward needs unchanged.
+    pub(crate) saved: SmallVec<[Saved; 2]>,
+    /// Backward needs the result unchanged, though the op by itself would not.
+    pub(crate) result: bool,
+    /// Results whose gradient somebody wants to see.
+    pub(crate) retained: Vec<(u32, Weak<Leaf>)>,
+    /// The loc whose next value the result is.
+    pub(crate) replaces: Option<LocId>,
+}
+
+impl Slot {
+    pub(crate) fn kept(&mut self) -> &mut Kept {
+        self.kept.get_or_insert_default()
+    }
+
+    pub(crate) fn saved(&self) -> &[Saved] {
+        self.kept.as_ref().map_or(&[], |k| &k.saved)
+    }
 }
 
 /// A recorded op.
 pub(crate) struct Node {
-    pub(crate) key: EventKey,
+    /// Its emission, and the place in it.
+    pub(crate) instance: u64,
+    pub(crate) position: u32,
     pub(crate) work: Work,
-    pub(crate) types: SmallVec<[Type; 1]>,
     pub(crate) at: Loc,
     /// The leaf that this value stands for.
     pub(crate) leaf: Option<Weak<Leaf>>,
@@ -98,11 +122,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    pub(crate) fn new(key: EventKey, work: Work, args: Args, types: SmallVec<[Type; 1]>, at: Loc) -> Node {
+    pub(crate) fn new(key: EventKey, work: Work, args: Args, at: Loc) -> Node {
         Node {
-            key,
+            instance: key.instance,
+            position: key.position,
             work,
-            types,
             at,
             leaf: None,
             tracked: false,
@@ -114,10 +138,23 @@ impl Node {
     }
 
     /// A node whose value is there.
-    pub(crate) fn data(key: EventKey, value: Stored, ty: Type, at: Loc) -> Node {
-        let node = Node::new(key, Work::Data, Args::new(), SmallVec::from_buf([ty]), at);
+    pub(crate) fn data(key: EventKey, value: Stored, at: Loc) -> Node {
+        let node = Node::new(key, Work::Data(value.ty.clone()), Args::new(), at);
         node.slot().values.push(value);
         node
+    }
+
+    pub(crate) fn key(&self) -> EventKey {
+        EventKey { instance: self.instance, position: self.position, origin: Origin::IrNode }
+    }
+
+    /// Types of the results.
+    pub(crate) fn types(&self) -> &[Ty] {
+        match &self.work {
+            Work::Op(sig) => &sig.types,
+            Work::Call(variant) => &variant.types,
+            Work::Data(ty) | Work::Load { ty, .. } | Work::Alias(ty) | Work::Transfer(ty) => slice::from_ref(ty),
+        }
     }
 
     pub(crate) fn tracked(mut self, tracked: bool) -> Node {
@@ -142,12 +179,12 @@ impl Node {
     /// A name for messages.
     pub(crate) fn name(&self) -> &str {
         match &self.work {
-            Work::Op(op) => compiler::program::library_name(op),
-            Work::Call(..) => "compiled region",
-            Work::Data => "data",
+            Work::Op(sig) => compiler::program::library_name(&sig.op),
+            Work::Call(_) => "compiled region",
+            Work::Data(_) => "data",
             Work::Load { .. } => "load",
-            Work::Alias => "alias",
-            Work::Transfer => "transfer",
+            Work::Alias(_) => "alias",
+            Work::Transfer(_) => "transfer",
         }
     }
 
@@ -156,13 +193,13 @@ impl Node {
         if !self.tracked {
             return;
         }
-        let Work::Op(op) = &self.work else { return };
+        let Work::Op(sig) = &self.work else { return };
         let behind = {
             let mut slot = self.slot();
-            if slot.keeps_result || op.rules().saves().outputs.contains(&(out as usize)) {
-                slot.saved.push(saved);
+            if slot.kept.as_ref().is_some_and(|k| k.result) || sig.saves.outputs.contains(&(out as usize)) {
+                slot.kept().saved.push(saved);
             }
-            let same = matches!(**op, Op::Reshape(_) | Op::Permute(_));
+            let same = matches!(*sig.op, Op::Reshape(_) | Op::Permute(_));
             if same { slot.args.first().cloned() } else { None }
         };
         if let Some(r) = behind {
@@ -170,22 +207,60 @@ impl Node {
         }
     }
 
-    /// Sets the results and lets go of the operands unless backward may need them.
-    pub(crate) fn finish(&self, values: Vec<Stored>) {
-        let released = {
-            let mut slot = self.slot();
-            slot.values = values;
-            if self.tracked { Args::new() } else { mem::take(&mut slot.args) }
-        };
-        drop(released);
+    /// Sets the results. Gives the operands up unless backward may need them.
+    pub(crate) fn finish(&self, values: Values) -> Args {
+        let mut slot = self.slot();
+        slot.values = values;
+        if self.tracked && !slot.freed { Args::new() } else { mem::take(&mut slot.args) }
+    }
+}
+
+/// Nodes that nobody refers to any more, to be filled again: a program records and drops them by the thousand, and an
+/// allocator would give their pages back to the system every time.
+#[derive(Default)]
+pub(crate) struct Spare(Vec<Arc<Node>>);
+
+impl Spare {
+    /// The most that are kept.
+    const LIMIT: usize = 4096;
+
+    /// An allocation for a node.
+    pub(crate) fn fill(&mut self, node: Node) -> Arc<Node> {
+        let Some(mut spare) = self.0.pop() else { return Arc::new(node) };
+        *Arc::get_mut(&mut spare).expect("a spare node has no other owner") = node;
+        spare
+    }
+
+    /// Drops a value, keeping the memory of its node, and of those that only it referred to.
+    pub(crate) fn drop(&mut self, value: Ref) {
+        let mut stack = Args::from_iter([value]);
+        while let Some(mut r) = stack.pop() {
+            let Some(node) = Arc::get_mut(&mut r.node) else { continue };
+            let slot = mem::take(node.slot.get_mut().unwrap_or_else(|e| e.into_inner()));
+            if stack.is_empty() {
+                stack = slot.args;
+            } else {
+                stack.extend(slot.args);
+            }
+            node.leaf = None;
+            // Other work may hold graphs and data.
+            if self.0.len() < Spare::LIMIT && matches!(&node.work, Work::Op(sig) if sig.is_shared()) {
+                self.0.push(r.node);
+            }
+        }
+    }
+
+    /// Takes over as many as there is room for.
+    pub(crate) fn add(&mut self, other: &mut Spare) {
+        let room = Spare::LIMIT - self.0.len();
+        self.0.extend(other.0.drain(..).take(room));
     }
 }
 
 /// Long chains of nodes are dropped in a loop: recursion would overflow the stack.
 impl Drop for Node {
     fn drop(&mut self) {
-        let mut stack: Vec<Ref> =
-            mem::take(&mut self.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args).into_vec();
+        let mut stack = mem::take(&mut self.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args);
         while let Some(r) = stack.pop() {
             if let Some(mut node) = Arc::into_inner(r.node) {
                 stack.extend(mem::take(&mut node.slot.get_mut().unwrap_or_else(|e| e.into_inner()).args));

@@ -10,13 +10,13 @@ use std::sync::Arc;
 /// One thing to run.
 pub(crate) enum Item {
     Node(Arc<Node>),
-    Event(Event),
+    Event(Box<Event>),
 }
 
 impl Item {
     pub(crate) fn key(&self) -> EventKey {
         match self {
-            Item::Node(n) => n.key,
+            Item::Node(n) => n.key(),
             Item::Event(e) => e.key,
         }
     }
@@ -38,24 +38,30 @@ pub(crate) struct Roots {
 
 /// The transitive closure of the roots over data and tokens, in the order of `EventKey`s. Everything refers to what was
 /// recorded before it, so this order respects all edges.
-pub(crate) fn plan(state: &State, roots: &Roots) -> Plan {
+pub(crate) fn plan(state: &mut State, roots: &Roots) -> Plan {
+    state.plans += 1;
     let mut items = Vec::new();
-    let mut nodes: FxHashSet<*const Node> = FxHashSet::default();
     let mut events: FxHashSet<Token> = FxHashSet::default();
     let mut node_stack: Vec<Arc<Node>> = roots.values.iter().map(|r| r.node.clone()).collect();
     let mut token_stack: Vec<Token> = roots.tokens.clone();
     loop {
         if let Some(node) = node_stack.pop() {
-            if node.is_done() || !nodes.insert(Arc::as_ptr(&node)) {
+            let mut slot = node.slot();
+            if !slot.values.is_empty() || slot.plan == state.plans {
                 continue;
             }
-            match &node.work {
-                Work::Load { token } => token_stack.push(*token),
-                _ => {
-                    node_stack.extend(node.slot().args.iter().map(|a| a.node.clone()));
-                    items.push(Item::Node(node));
+            slot.plan = state.plans;
+            if let Work::Load { token, .. } = &node.work {
+                token_stack.push(*token);
+                continue;
+            }
+            for a in &slot.args {
+                if !a.node.is_done() {
+                    node_stack.push(a.node.clone());
                 }
             }
+            drop(slot);
+            items.push(Item::Node(node));
         } else if let Some(token) = token_stack.pop() {
             let Some(event) = state.events.pending(token) else {
                 continue;
@@ -67,7 +73,7 @@ pub(crate) fn plan(state: &State, roots: &Roots) -> Plan {
             if let Effect::LocStore { value, .. } = &event.effect {
                 node_stack.push(value.node.clone());
             }
-            items.push(Item::Event(event.clone()));
+            items.push(Item::Event(Box::new(event.clone())));
         } else {
             break;
         }

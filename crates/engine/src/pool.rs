@@ -61,23 +61,22 @@ impl Pool {
     /// Memory for a value.
     pub(crate) fn acquire(self: &Arc<Pool>, bytes: usize) -> Result<Arc<Storage>> {
         let class = size_class(bytes);
-        let found = {
-            let mut s = self.shelves();
-            let shelf = s.free.range_mut(class..=2 * class).find(|(_, shelf)| !shelf.is_empty());
-            let found = shelf.and_then(|(_, shelf)| shelf.pop());
-            if let Some(b) = &found {
+        let mut s = self.shelves();
+        let shelf = s.free.range_mut(class..=2 * class).find(|(_, shelf)| !shelf.is_empty());
+        let buffer = match shelf.and_then(|(_, shelf)| shelf.pop()) {
+            Some(b) => {
                 s.stats.free_bytes -= b.bytes();
                 s.stats.reuses += 1;
+                b
             }
-            found
+            None => {
+                drop(s);
+                let b = self.backend.alloc(class)?;
+                s = self.shelves();
+                s.stats.allocations += 1;
+                b
+            }
         };
-        let fresh = found.is_none();
-        let buffer = match found {
-            Some(b) => b,
-            None => self.backend.alloc(class)?,
-        };
-        let mut s = self.shelves();
-        s.stats.allocations += fresh as u64;
         s.stats.live_bytes += buffer.bytes();
         s.stats.peak_bytes = s.stats.peak_bytes.max(s.stats.live_bytes);
         drop(s);

@@ -9,8 +9,9 @@ use crate::engine::{Engine, Shared};
 use crate::kernels;
 use crate::node::{Node, Work};
 use crate::pool::PoolStats;
-use crate::storage::Stored;
-use compiler::Timing;
+use crate::region::Variant;
+use crate::storage::{Stored, Values};
+use compiler::{Bindings, Timing};
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -132,7 +133,7 @@ impl Shared {
         let time = start.elapsed();
         if let Some(r) = &mut *self.profiling.recording() {
             let nodes = match &node.work {
-                Work::Call(call, _) => call.body.nodes().len(),
+                Work::Call(variant) => variant.graph.nodes().len(),
                 _ => 1,
             };
             r.records.push(Record {
@@ -152,17 +153,20 @@ impl Shared {
     /// Runs a region's program, with the time of its steps if a profile is taken.
     pub(crate) fn launch_noted(
         &self,
-        exe: &dyn compiler::Executable,
+        variant: &Variant,
         device: usize,
         args: &[Stored],
-    ) -> compiler::Result<(Vec<Stored>, Vec<Timing>)> {
+        over: &[(usize, usize)],
+        bindings: &mut Bindings,
+    ) -> compiler::Result<(Values, Vec<Timing>)> {
         let pool = &self.devices[device].pool;
         if !self.profiling.is_on() {
-            return Ok((kernels::launch(exe, pool, args)?, Vec::new()));
+            return Ok((kernels::launch(&*variant.exe, pool, &variant.types, args, over, bindings)?, Vec::new()));
         }
-        let (outs, mut bindings) = kernels::bind(exe, pool, args)?;
-        let steps = exe.run_timed(&mut bindings)?;
-        Ok((outs, steps))
+        let outs = kernels::bind(pool, &variant.types, args, over, bindings)?;
+        let steps = variant.exe.run_timed(bindings);
+        kernels::unbind(bindings);
+        Ok((outs, steps?))
     }
 }
 

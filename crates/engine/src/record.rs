@@ -4,9 +4,8 @@ use crate::base::BaseId;
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::execute::is_free_view;
-use crate::intern;
-use crate::node::{Args, Node, Ref, Saved, Slot, Work};
+use crate::intern::{self, Signature};
+use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
@@ -27,6 +26,11 @@ pub(crate) trait Record: Build {
     /// Says that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that PyTorch has
     /// as one op and that are several here (§9.3).
     fn keeps(&mut self, _y: Value, _values: &[Value], _result: bool) {}
+
+    /// Whether two values have one type.
+    fn same_type(&self, x: Value, y: Value) -> bool {
+        self.ty(x) == self.ty(y)
+    }
 }
 
 /// Handles between two cleanups of the finalizer queue by recording alone.
@@ -68,7 +72,7 @@ impl<'a> LazyBuild<'a> {
         // A view is a new value at every use; a kept gradient is that of all its uses.
         if let Some(leaf) = t.retained.get() {
             let r = self.get(v).clone();
-            r.node.slot().retained.push((r.out, Arc::downgrade(leaf)));
+            r.node.slot().kept().retained.push((r.out, Arc::downgrade(leaf)));
         }
         Ok(v)
     }
@@ -78,11 +82,16 @@ impl<'a> LazyBuild<'a> {
     }
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
-    fn saved(&self, op: &Op, args: &[Value]) -> Vec<Saved> {
+    fn saved(&self, sig: &Signature, args: &[Value]) -> SmallVec<[Saved; 2]> {
+        let op = &*sig.op;
+        let all: SmallVec<[usize; 4]>;
         let kept = match op {
             // A body that runs again runs on what it was given.
-            Op::Remat(_) => (0..args.len()).collect(),
-            _ => op.rules().saves().inputs,
+            Op::Remat(_) => {
+                all = (0..args.len()).collect();
+                &all
+            }
+            _ => &sig.saves.inputs,
         };
         let tracked = |i: usize| args.get(i).is_some_and(|v| self.refs[v.0 as usize].node.tracked);
         let needed = |i: usize| match op {
@@ -97,43 +106,49 @@ impl<'a> LazyBuild<'a> {
         bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
     }
 
-    fn push(&mut self, op: Arc<Op>, args: &[Value]) -> ir::Result<Values> {
-        let types: SmallVec<[Type; 4]> = args.iter().map(|v| self.refs[v.0 as usize].ty().clone()).collect();
-        let outs = op.infer(&types).map_err(|problem| {
+    fn push(&mut self, op: &Arc<Op>, args: &[Value]) -> ir::Result<Values> {
+        let mut refs = Args::new();
+        args.iter().for_each(|v| refs.push(self.refs[v.0 as usize].clone()));
+        let sig = self.state.signatures.get(op, &refs).map_err(|problem| {
             let (op, loc) = (op.name().to_string(), self.at.clone());
-            ir::Error::Type(Box::new(TypeError { op, operands: types.to_vec(), problem, loc }))
+            let operands = refs.iter().map(|r| (**r.ty()).clone()).collect();
+            ir::Error::Type(Box::new(TypeError { op, operands, problem, loc }))
         })?;
-        let refs: Args = args.iter().map(|v| self.refs[v.0 as usize].clone()).collect();
         let device = device_of(&refs);
-        let tracked = self.grad
-            && refs.iter().any(|r| r.node.tracked)
-            && outs.iter().any(|t| t.dtype.is_float())
-            && !matches!(*op, Op::StopGradient(_));
-        let base = if is_free_view(&op) { self.bases[args[0].0 as usize] } else { None };
-        let saved = if tracked { self.saved(&op, args) } else { Vec::new() };
-        let node = Arc::new(Node {
-            key: self.state.node_key(),
-            work: Work::Op(op),
-            types: SmallVec::from_vec(outs),
+        let tracked = self.grad && sig.differentiable && refs.iter().any(|r| r.node.tracked);
+        let base = if sig.view { self.bases[args[0].0 as usize] } else { None };
+        let mut kept = None;
+        if tracked {
+            let saved = self.saved(&sig, args);
+            if !saved.is_empty() {
+                kept = Some(Box::new(Kept { saved, ..Kept::default() }));
+            }
+        }
+        let key = self.state.node_key();
+        let outs = sig.types.len() as u32;
+        let node = self.state.spare.fill(Node {
+            instance: key.instance,
+            position: key.position,
+            work: Work::Op(sig),
             at: self.at.clone(),
             leaf: None,
             tracked,
             straight: false,
             device,
             label: context::label(),
-            slot: Mutex::new(Slot { args: refs, saved, ..Slot::default() }),
+            slot: Mutex::new(Slot { args: refs, kept, ..Slot::default() }),
         });
-        if node.types.len() == 1 {
+        if outs == 1 {
             return Ok(Values::from_elem(self.import(Ref { node, out: 0 }, base), 1));
         }
-        Ok((0..node.types.len() as u32).map(|out| self.import(Ref { node: node.clone(), out }, base)).collect())
+        Ok((0..outs).map(|out| self.import(Ref { node: node.clone(), out }, base)).collect())
     }
 }
 
 impl Build for LazyBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
         let op = self.state.ops.get(op);
-        self.push(op, args)
+        self.push(&op, args)
     }
 
     // Most of what is recorded: these ops are there already, and an op is large.
@@ -146,7 +161,7 @@ impl Build for LazyBuild<'_> {
     }
 
     fn ty(&self, v: Value) -> Type {
-        self.refs[v.0 as usize].ty().clone()
+        (**self.refs[v.0 as usize].ty()).clone()
     }
 
     /// Ops keep the places where they were written.
@@ -162,6 +177,11 @@ impl Build for LazyBuild<'_> {
 }
 
 impl Record for LazyBuild<'_> {
+    fn same_type(&self, x: Value, y: Value) -> bool {
+        let (x, y) = (self.get(x).ty(), self.get(y).ty());
+        Arc::ptr_eq(x, y) || x == y
+    }
+
     fn keeps(&mut self, y: Value, values: &[Value], result: bool) {
         let bases = values.iter().filter_map(|v| self.bases[v.0 as usize]);
         let saved: Vec<Saved> = bases
@@ -170,20 +190,21 @@ impl Record for LazyBuild<'_> {
         let r = self.get(y);
         if r.node.tracked {
             let mut slot = r.node.slot();
-            slot.saved.extend(saved);
-            slot.keeps_result |= result;
+            let kept = slot.kept();
+            kept.saved.extend(saved);
+            kept.result |= result;
         }
     }
 }
 
 /// Where a recording goes.
-pub(crate) enum Target {
+pub(crate) enum Target<'a> {
     Trace(Arc<crate::trace::Trace>),
-    Lazy(Engine),
+    Lazy(&'a Engine),
 }
 
 /// Decides where an op on these tensors is recorded: the innermost trace, else the tensors' engine.
-pub(crate) fn target(args: &[&Tensor], engine: Option<&Engine>, at: &Loc) -> Result<Target> {
+pub(crate) fn target<'a>(args: &[&'a Tensor], engine: Option<&'a Engine>, at: &Loc) -> Result<Target<'a>> {
     for t in args {
         match &t.0.kind {
             Kind::Invalid(i) => return Err(i.error.clone()),
@@ -208,7 +229,7 @@ pub(crate) fn target(args: &[&Tensor], engine: Option<&Engine>, at: &Loc) -> Res
             at,
         ));
     }
-    Ok(Target::Lazy(first.clone()))
+    Ok(Target::Lazy(first))
 }
 
 /// Records with `n` results. A failure gives `n` invalid tensors with one error among them.
@@ -248,8 +269,15 @@ fn try_record(
                 values.push(b.load(&t.0)?);
             }
             let outs = f(&mut b, &values)?;
-            let refs: SmallVec<[Ref; 1]> = outs.iter().map(|v| b.get(*v).clone()).collect();
-            let tensors: Tensors = refs.into_iter().map(|r| Tensor::fresh(&engine, &mut state, r)).collect();
+            let mut refs = b.refs;
+            let mut tensors = Tensors::new();
+            match outs.as_slice() {
+                // Mostly the result is what was recorded last.
+                [v] => tensors.push(Tensor::fresh(engine, &mut state, refs.swap_remove(v.0 as usize))),
+                _ => outs.iter().for_each(|v| {
+                    tensors.push(Tensor::fresh(engine, &mut state, refs[v.0 as usize].clone()));
+                }),
+            }
             drop(state);
             // A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
             if tensors.iter().any(|t| t.0.id % DRAIN_EVERY == 0) && engine.shared.exec.state().is_none() {
@@ -271,6 +299,9 @@ pub(crate) fn one(
 
 /// Casts two operands to their common dtype and broadcasts them to their common shape, as NumPy does.
 pub(crate) fn align(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<(Value, Value)> {
+    if b.same_type(x, y) {
+        return Ok((x, y));
+    }
     let (tx, ty) = (b.ty(x), b.ty(y));
     let (mut x, mut y) = (x, y);
     if tx.dtype != ty.dtype {

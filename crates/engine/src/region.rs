@@ -1,10 +1,14 @@
 //! Compiled regions (§8): staged at every call, compiled once per variant.
 
+use crate::autograd::Backward;
 use crate::engine::{Engine, Shared};
 use crate::error::{Error, Result};
+use crate::intern::Ty;
+use crate::kernels::Over;
 use crate::loc::LocRole;
 use crate::lru::hash_of;
 use crate::node::{Args, Node, Ref, Work};
+use crate::profile::Phase;
 use crate::record::LazyBuild;
 use crate::state::Schedule;
 use crate::tensor::{Kind, Tensor};
@@ -13,7 +17,6 @@ use crate::tree::Tree;
 use crate::{context, debug};
 use compiler::program::Step;
 use compiler::{Executable, Options};
-use ir::ops::Call;
 use ir::{Graph, Loc, Value};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
@@ -23,6 +26,7 @@ use std::sync::Arc;
 pub(crate) struct Variant {
     pub(crate) graph: Arc<Graph>,
     pub(crate) exe: Arc<dyn Executable>,
+    pub(crate) types: SmallVec<[Ty; 1]>,
 }
 
 /// A function whose calls are staged, compiled as one program, and recorded lazily.
@@ -50,14 +54,15 @@ impl Shared {
         (v.len(), v.hits, v.misses)
     }
 
-    pub(crate) fn variant(&self, graph: Graph) -> Result<Arc<Variant>> {
-        let hash = graph.structural_hash();
-        let find = |g: &Arc<Graph>| **g == graph;
+    /// The program of a graph. `donate` are inputs that results will take the place of: state that a region changes.
+    pub(crate) fn variant(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<Arc<Variant>> {
+        let hash = hash_of(&(graph.structural_hash(), donate));
+        let find = |(g, d): &(Arc<Graph>, Over)| **g == graph && d[..] == *donate;
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
             return Ok(v);
         }
-        let variant = Arc::new(self.compile(graph, Vec::new())?);
-        let key = variant.graph.clone();
+        let variant = Arc::new(self.compile(graph, donate.to_vec())?);
+        let key = (variant.graph.clone(), donate.into());
         self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
@@ -68,7 +73,8 @@ impl Shared {
         let start = std::time::Instant::now();
         let program = compiler::compile(&graph, &**backend, &Options { donate, ..Options::default() })?;
         debug::say(4, || program.to_string());
-        let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph) };
+        let types = graph.output_types().into_iter().map(Arc::new).collect();
+        let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph), types };
         debug::say(1, || {
             let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
             let (steps, arena, ms) = (p.steps.len(), p.arena, start.elapsed().as_secs_f64() * 1e3);
@@ -181,11 +187,24 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
                 new_grads.push(leaf.clone());
             }
         }
+        let kept = values.len();
+        let mut ends = Vec::new();
+        for (cell, grad) in std::mem::take(&mut s.beyond) {
+            values.push(trace.read(&mut s, &grad)?);
+            ends.extend(s.cells[cell].outside.clone());
+        }
         let mut graph = std::mem::take(&mut s.b.graph);
         graph.set_outputs(values);
         let (graph, used) = graph.without_dead_inputs();
-        let variant = shared.variant(graph)?;
         let inputs = std::mem::take(&mut s.inputs);
+        let live = inputs.iter().zip(&used).filter(|(_, u)| **u).map(|(input, _)| input);
+        let mut donate = Over::new();
+        for (i, input) in live.enumerate() {
+            let Input::Capture(t) = input else { continue };
+            let written = written.iter().position(|(root, _)| root.base_id() == t.base_id());
+            donate.extend(written.map(|k| (i, results + k)));
+        }
+        let variant = shared.variant(graph, &donate)?;
         drop(s);
 
         let mut state = shared.state();
@@ -209,16 +228,25 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             };
             args.push(b.get(v).clone());
         }
+        // Where backward goes on: what the region was given, also where only its type mattered.
+        let mut beyond = Vec::new();
+        for root in &ends {
+            match b.load(&root.0) {
+                Ok(v) => beyond.push(b.get(v).clone()),
+                Err(e) => {
+                    state.schedule = None;
+                    return Err(e);
+                }
+            }
+        }
         state.draws(&draws, at);
-        let types: SmallVec<[ir::Type; 1]> = variant.graph.output_types().into();
         // A region that ran backward has used its history up.
         let tracked = context::is_grad_enabled()
             && !ran_backward
             && args.iter().any(|a| a.node.tracked)
-            && types.iter().any(|t| t.dtype.is_float());
-        let call = Work::Call(Call { body: variant.graph.clone() }, variant.exe.clone());
+            && variant.types.iter().any(|t| t.dtype.is_float());
         let key = state.node_key();
-        let node = Arc::new(Node::new(key, call, args, types, at.clone()).tracked(tracked));
+        let node = Arc::new(Node::new(key, Work::Call(variant), args, at.clone()).tracked(tracked));
         let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
         let mut done = Ok(());
         for (k, (root, mutations)) in written.iter().enumerate() {
@@ -236,6 +264,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             made.push((leaf.clone(), engine.state_tensor(&mut state, value, LocRole::GradState, at)));
         }
         state.schedule = None;
+        let from: Vec<(Ref, Ref)> = beyond.into_iter().enumerate().map(|(k, r)| (r, out(kept + k))).collect();
         let tensors = outputs
             .into_iter()
             .map(|o| match o {
@@ -253,6 +282,10 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         for (leaf, grad) in made {
             leaf.clear();
             leaf.set_grad(Some(grad));
+        }
+        if !from.is_empty() {
+            let run = || engine.backward_from(&mut shared.state(), from, Backward::default(), at);
+            drop(context::no_grad(|| crate::profile::phase(Phase::Backward, run))?);
         }
         Ok(tensors)
     }

@@ -48,7 +48,7 @@ impl State {
         for &nonce in nonces {
             let loc = match self.rng.loc {
                 Some(loc) => loc,
-                None => self.new_loc(Type::new(DType::U32, &[4]), LocRole::RngState),
+                None => self.new_loc(Type::new(DType::U32, &[4]).into(), LocRole::RngState),
             };
             self.rng.loc = Some(loc);
             self.emit(Effect::RngDraw { loc, nonce }, None, at);

@@ -5,13 +5,12 @@ use crate::base::{BaseBinding, BaseEntry, BaseId, BaseTable};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, Tokens, after_all};
 use crate::inspect::PlanRecord;
-use crate::intern::Ops;
+use crate::intern::{Ops, Signatures, Ty};
 use crate::loc::{LocEntry, LocId, LocRole, LocTable, Tombstone};
-use crate::node::{Args, Node, Ref, Work};
+use crate::node::{Args, Node, Ref, Spare, Work};
 use crate::rng::Rng;
 use crate::tensor::Invalid;
 use ir::Loc;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -38,6 +37,10 @@ pub(crate) struct State {
     pub(crate) last_plan: Vec<PlanRecord>,
     pub(crate) rng: Rng,
     pub(crate) ops: Ops,
+    pub(crate) signatures: Signatures,
+    pub(crate) spare: Spare,
+    /// Plans made so far.
+    pub(crate) plans: u64,
     instances: u64,
 }
 
@@ -71,6 +74,10 @@ impl State {
     /// Records an effect: the join rule (§3.3), a fresh token, and both `tok_global` and the loc's token advance (§3.2).
     pub(crate) fn emit(&mut self, effect: Effect, also_after: Option<Token>, at: &Loc) -> Token {
         let token = self.events.next_token();
+        // Nothing runs any more (§6.7), and what waits for nothing would hold its loc for ever.
+        if self.poisoned.is_some() {
+            return token;
+        }
         let loc = effect.loc();
         let loc_token = loc.and_then(|l| self.locs.get(l)).and_then(|l| l.token);
         let after: Tokens = after_all([self.tok_global, loc_token, also_after].into_iter().flatten());
@@ -88,7 +95,7 @@ impl State {
     }
 
     /// A new loc without a value.
-    pub(crate) fn new_loc(&mut self, ty: ir::Type, role: LocRole) -> LocId {
+    pub(crate) fn new_loc(&mut self, ty: Ty, role: LocRole) -> LocId {
         self.alloc_counter += 1;
         self.locs.insert(LocEntry {
             ty,
@@ -169,13 +176,21 @@ impl State {
         let key = self.node_key();
         let args: Args = history.into_iter().collect();
         let tracked = args.iter().any(|a| a.node.tracked);
-        let node = Node::new(key, Work::Load { token }, args, SmallVec::from_buf([ty]), at.clone());
+        let node = Node::new(key, Work::Load { token, loc, ty }, args, at.clone());
         let mut node = node.tracked(tracked).of_leaf(leaf);
         node.straight = straight;
         node.device = device;
         let node = Arc::new(node);
-        self.emit(Effect::LocLoad { loc, into: node.clone() }, init, at);
+        self.emit(Effect::LocLoad { loc, into: Arc::downgrade(&node) }, init, at);
         Ok(Ref { node, out: 0 })
+    }
+
+    /// Where gradients of what a base holds go, if they go anywhere.
+    pub(crate) fn history(&self, id: BaseId) -> Option<Ref> {
+        match &self.base(id).binding {
+            BaseBinding::Ssa(r) => Some(r.clone()).filter(|r| r.node.tracked),
+            _ => self.base(id).history.clone(),
+        }
     }
 
     /// Whether gradients flow through what a base holds.
@@ -188,10 +203,9 @@ impl State {
 
     /// Another name for a value: a leaf's, or one that gradients don't pass.
     pub(crate) fn alias(&mut self, value: Ref, leaf: Option<&Arc<Leaf>>, at: &Loc) -> Ref {
-        let ty = SmallVec::from_buf([value.ty().clone()]);
+        let ty = value.ty().clone();
         let (done, device) = (value.value(), value.node.device);
-        let mut node =
-            Node::new(self.node_key(), Work::Alias, SmallVec::from_iter([value]), ty, at.clone()).of_leaf(leaf);
+        let mut node = Node::new(self.node_key(), Work::Alias(ty), Args::from_iter([value]), at.clone()).of_leaf(leaf);
         node.device = device;
         if let Some(v) = done {
             node.slot().values.push(v);
@@ -247,6 +261,9 @@ impl State {
             base.straight = true;
         }
         let loc = base.loc().expect("it is in a loc");
+        if !value.node.tracked && matches!(value.node.work, Work::Op(_)) {
+            value.node.slot().kept().replaces = Some(loc);
+        }
         self.emit(Effect::LocStore { loc, value, kind: StoreKind::Semantic }, init, at);
         Ok(())
     }
@@ -277,6 +294,14 @@ impl State {
             entry.orphan = true;
             self.sweep_loc(loc);
         }
+    }
+
+    /// One pending event less.
+    pub(crate) fn settle(&mut self, loc: LocId) {
+        if let Some(entry) = self.locs.get_mut(loc) {
+            entry.pending -= 1;
+        }
+        self.sweep_loc(loc);
     }
 
     /// Frees a loc that nobody can reach: no base, nothing pending (§6.4, §14).

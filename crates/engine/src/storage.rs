@@ -1,8 +1,10 @@
 //! Realised values: a buffer, and views that have not been applied.
 
+use crate::intern::Ty;
 use crate::pool::Pool;
 use compiler::DeviceBuffer;
-use ir::{Op, Type};
+use ir::Op;
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,6 +30,11 @@ impl Storage {
         &self.pool
     }
 
+    /// A committed store has changed the buffer in place.
+    pub(crate) fn bump(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Relaxed)
     }
@@ -42,25 +49,29 @@ impl Drop for Storage {
 }
 
 /// Views over a dense buffer, innermost first.
-pub(crate) type Views = Vec<Op>;
+pub(crate) type Views = Vec<Arc<Op>>;
+
+/// Results of a node: mostly one.
+pub(crate) type Values = SmallVec<[Stored; 1]>;
 
 /// A value: dense memory of type `ty`, seen through views.
 #[derive(Clone)]
 pub(crate) struct Stored {
     pub(crate) storage: Arc<Storage>,
-    pub(crate) ty: Type,
+    pub(crate) ty: Ty,
     pub(crate) views: Views,
 }
 
 impl Stored {
-    pub(crate) fn dense(storage: Arc<Storage>, ty: Type) -> Stored {
+    pub(crate) fn dense(storage: Arc<Storage>, ty: Ty) -> Stored {
         Stored { storage, ty, views: Views::new() }
     }
 
-    pub(crate) fn viewed(mut self, op: &Op) -> Stored {
+    /// One view more, which gives a value of type `ty`.
+    pub(crate) fn viewed(mut self, op: &Arc<Op>, ty: &Ty) -> Stored {
         // A dense value under another shape is a dense value of another type.
-        if let (Op::Reshape(r), true) = (op, self.views.is_empty()) {
-            self.ty = self.ty.with_shape(&r.shape);
+        if self.views.is_empty() && matches!(**op, Op::Reshape(_)) {
+            self.ty = ty.clone();
         } else {
             self.views.push(op.clone());
         }

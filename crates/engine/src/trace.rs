@@ -54,6 +54,8 @@ pub(crate) struct Cell {
     pub(crate) leaf: Option<Arc<Leaf>>,
     /// Captured by a function, so not writable.
     captured: bool,
+    /// The value that it began with.
+    pub(crate) first: Value,
 }
 
 #[derive(Default)]
@@ -63,6 +65,10 @@ pub(crate) struct TraceState {
     pub(crate) inputs: Vec<Input>,
     pub(crate) grads: Vec<(Arc<Leaf>, Option<Tensor>)>,
     pub(crate) ran_backward: bool,
+    /// Gradients of tensors from outside that have a history there: the cell and the gradient.
+    pub(crate) beyond: Vec<(usize, Tensor)>,
+    /// Leaves that such a history leads to; their gradients are complete when the call is recorded.
+    pub(crate) reached: Vec<Arc<Leaf>>,
     /// Nonces of random draws.
     pub(crate) draws: Vec<u64>,
     handles: FxHashMap<u64, usize>,
@@ -281,7 +287,7 @@ impl Trace {
 
 impl TraceState {
     fn cell(&mut self, value: Value, outside: Option<Tensor>) -> usize {
-        self.cells.push(Cell { value, mutations: 0, outside, leaf: None, captured: false });
+        self.cells.push(Cell { value, mutations: 0, outside, leaf: None, captured: false, first: value });
         self.cells.len() - 1
     }
 

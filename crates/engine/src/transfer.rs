@@ -10,7 +10,6 @@ use crate::record::{LazyBuild, Target, target};
 use crate::storage::Stored;
 use crate::tensor::{Kind, Tensor};
 use ir::Loc;
-use smallvec::SmallVec;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -59,7 +58,7 @@ impl Tensor {
         };
         if device >= engine.shared.devices.len() {
             let reason = format!("there is no device {device}, the engine has {}", engine.shared.devices.len());
-            return Tensor::failed(Error::call("to", reason, &at), Some(&engine));
+            return Tensor::failed(Error::call("to", reason, &at), Some(engine));
         }
         if self.device() == device {
             return self.clone();
@@ -70,15 +69,15 @@ impl Tensor {
             Ok(v) => b.get(v).clone(),
             Err(e) => {
                 drop(state);
-                return Tensor::failed(e, Some(&engine));
+                return Tensor::failed(e, Some(engine));
             }
         };
         let tracked = b.grad && value.node.tracked;
-        let types = SmallVec::from_buf([value.ty().clone()]);
+        let work = Work::Transfer(value.ty().clone());
         let key = state.node_key();
-        let mut node = Node::new(key, Work::Transfer, Args::from_iter([value]), types, at).tracked(tracked);
+        let mut node = Node::new(key, work, Args::from_iter([value]), at).tracked(tracked);
         node.device = device as u8;
-        Tensor::fresh(&engine, &mut state, Ref { node: Arc::new(node), out: 0 })
+        Tensor::fresh(engine, &mut state, Ref { node: Arc::new(node), out: 0 })
     }
 
     /// The number of the device that the tensor lives on.

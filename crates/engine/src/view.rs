@@ -4,6 +4,7 @@ use ir::ops::{Pad, Slice};
 use ir::types::row_major;
 use ir::{Build, DType, Op, Result, Scalar, Shape, Type, Value};
 use smallvec::SmallVec;
+use std::sync::Arc;
 
 /// Strides in elements.
 pub(crate) type Strides = SmallVec<[isize; 6]>;
@@ -12,7 +13,7 @@ pub(crate) type Strides = SmallVec<[isize; 6]>;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct View {
     /// From the base to the view.
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<Arc<Op>>,
     pub(crate) ty: Type,
     pub(crate) offset: usize,
     pub(crate) strides: Strides,
@@ -39,9 +40,9 @@ impl View {
     }
 
     /// One view op more; `None` if strides can't express the result. The op must fit.
-    pub(crate) fn then(&self, op: Op, ty: Type) -> Option<View> {
+    pub(crate) fn then(&self, op: &Arc<Op>, ty: Type) -> Option<View> {
         let mut view = View { ops: self.ops.clone(), ty, offset: self.offset, strides: Strides::new() };
-        match &op {
+        match &**op {
             Op::Permute(p) => view.strides = p.perm.iter().map(|&a| self.strides[a]).collect(),
             Op::Broadcast(b) => {
                 view.strides = SmallVec::from_elem(0, b.shape.len());
@@ -60,7 +61,7 @@ impl View {
             Op::Reshape(r) => view.strides = restride(&self.ty.shape, &self.strides, &r.shape)?,
             _ => return None,
         }
-        view.ops.push(op);
+        view.ops.push(op.clone());
         Some(view)
     }
 
@@ -115,26 +116,26 @@ fn restride(shape: &[usize], strides: &[isize], new: &[usize]) -> Option<Strides
 }
 
 /// The view of a value.
-pub(crate) fn get(b: &mut dyn Build, mut v: Value, ops: &[Op]) -> Result<Value> {
+pub(crate) fn get(b: &mut dyn Build, mut v: Value, ops: &[Arc<Op>]) -> Result<Value> {
     for op in ops {
-        v = b.one(op.clone(), &[v])?;
+        v = b.one((**op).clone(), &[v])?;
     }
     Ok(v)
 }
 
 /// `base` with the view's elements replaced: the strided scatter of §4.4, written with ops that have derivatives.
-pub(crate) fn put(b: &mut dyn Build, base: Value, ops: &[Op], new: Value) -> Result<Value> {
+pub(crate) fn put(b: &mut dyn Build, base: Value, ops: &[Arc<Op>], new: Value) -> Result<Value> {
     let Some((op, rest)) = ops.split_first() else {
         return Ok(new);
     };
     let new = if rest.is_empty() {
         new
     } else {
-        let inner = b.one(op.clone(), &[base])?;
+        let inner = b.one((**op).clone(), &[base])?;
         put(b, inner, rest, new)?
     };
     let ty = b.ty(base);
-    match op {
+    match &**op {
         Op::Permute(p) => {
             let mut inverse = p.perm.clone();
             for (i, &a) in p.perm.iter().enumerate() {

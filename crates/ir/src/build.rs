@@ -408,6 +408,11 @@ pub trait Cx: Build {
     /// `vmap` of a graph over `size`: inputs marked in `batched` have the batch axis in front; so have the outputs
     /// marked in the result (at least those marked in `want`).
     fn vmap_of(&self, graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Result<(Graph, Vec<bool>)>;
+
+    /// Applies the reverse rule of the composite `name`.
+    fn rule(&mut self, _name: &str, graph: Graph, args: &[Value]) -> Result<Vec<Value>> {
+        self.inline(&graph, args)
+    }
 }
 
 /// A graph divided by partial evaluation.

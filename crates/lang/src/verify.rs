@@ -4,15 +4,42 @@ use crate::consteval::Value as Const;
 use crate::diagnostic::Diagnostic;
 use crate::lower::{Options, lower};
 use crate::resolve::{ItemRef, ModuleView, Program};
+use ir::attr::Attr;
 use ir::{DType, Graph, Literal, Scalar, Type, interp};
 use std::collections::BTreeMap;
 
-/// Agreement with the derived backward: both compute in f64.
-const DERIVED: f64 = 1e-8;
-/// Agreement with finite differences, whose own error is near 1e-9 of the sum they are taken of.
-const DIFFERENCES: f64 = 1e-6;
-/// The step of the differences.
-const STEP: f64 = 1e-5;
+/// What agreement means. Everything computes in f64, unless the text asks for something narrower.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Tolerance {
+    /// Agreement with the derived backward.
+    derived: f64,
+    /// Agreement with finite differences, whose own error is the rounding of the sum they are taken of over the step.
+    differences: f64,
+    /// The step of the differences.
+    step: f64,
+}
+
+impl Tolerance {
+    fn of(narrowest: DType) -> Tolerance {
+        match narrowest {
+            DType::F64 => Tolerance { derived: 1e-8, differences: 1e-6, step: 1e-5 },
+            DType::F32 => Tolerance { derived: 1e-5, differences: 2e-3, step: 1e-3 },
+            _ => Tolerance { derived: 5e-2, differences: 2e-1, step: 5e-2 },
+        }
+    }
+}
+
+/// The narrowest float dtype that a graph computes with, inside what it calls too.
+fn narrowest(graph: &Graph) -> DType {
+    let made = graph.nodes().iter().flat_map(|node| node.outs.iter());
+    let own = graph.inputs().iter().chain(made).map(|value| graph.ty(*value).dtype);
+    let inside = graph.nodes().iter().flat_map(|node| node.op.rules().attrs()).filter_map(|(_, attr)| match attr {
+        Attr::Graph(inner) => Some(narrowest(&inner)),
+        _ => None,
+    });
+    let floats = own.filter(|dtype| dtype.is_float()).chain(inside);
+    floats.min_by_key(|dtype| dtype.size()).unwrap_or(DType::F64)
+}
 
 /// How well one gradient agrees.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,12 +52,15 @@ pub struct GradientCheck {
     pub derived: f64,
     /// Difference from finite differences along a few directions, relative to the gradient's length.
     pub differences: f64,
+    /// The narrowest dtype that it went through, which says how well it can agree.
+    pub dtype: DType,
 }
 
 impl GradientCheck {
     /// Whether the gradient is right.
     pub fn holds(&self) -> bool {
-        self.skipped || self.derived < DERIVED && self.differences < DIFFERENCES
+        let tolerance = Tolerance::of(self.dtype);
+        self.skipped || self.derived < tolerance.derived && self.differences < tolerance.differences
     }
 }
 
@@ -80,6 +110,7 @@ pub fn verify_backward(
     let Some((lowered, floats)) = last else { return Ok(Vec::new()) };
     let names: Vec<&String> = lowered.params.iter().map(|p| &p.path).chain(&lowered.inputs).collect();
     let skipped = skipped(program, item);
+    let dtype = narrowest(&lowered.graph);
     let mut checks = Vec::new();
     for (k, &input) in floats.iter().enumerate() {
         let (written, derived) = (&gradients[0][k], &gradients[1][k]);
@@ -89,7 +120,8 @@ pub fn verify_backward(
             name: names[input].clone(),
             skipped: skipped.contains(names[input]),
             derived: worst / size,
-            differences: differences(&lowered.graph, input, written)?,
+            differences: differences(&lowered.graph, input, written, Tolerance::of(dtype).step)?,
+            dtype,
         });
     }
     Ok(checks)
@@ -102,7 +134,7 @@ fn gap(a: f64, b: f64) -> f64 {
 }
 
 /// The largest error of a gradient along three directions, relative to its length.
-fn differences(forward: &Graph, input: usize, gradient: &[f64]) -> Result<f64, ir::Error> {
+fn differences(forward: &Graph, input: usize, gradient: &[f64], step: f64) -> Result<f64, ir::Error> {
     let inputs = samples(&forward.input_types());
     let outputs = forward.output_types();
     let cotangents: Vec<Literal> = outputs
@@ -131,7 +163,7 @@ fn differences(forward: &Graph, input: usize, gradient: &[f64]) -> Result<f64, i
         let moved = |step: f64| {
             Literal::from_fn(ty.clone(), |i| Scalar::from_f64(ty.dtype, at[i] + step * direction[i] / size))
         };
-        let slope = (objective(moved(STEP))? - objective(moved(-STEP))?) / (2.0 * STEP);
+        let slope = (objective(moved(step))? - objective(moved(-step))?) / (2.0 * step);
         let expected: f64 = gradient.iter().zip(&direction).map(|(g, d)| g * d / size).sum();
         worst = worst.max(gap(slope, expected) / length.max(1e-3));
     }

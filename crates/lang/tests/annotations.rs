@@ -286,3 +286,129 @@ fn fusion_and_profiles_are_noted() {
     assert_eq!(text.matches("\"apart\"").count(), 2, "{text}");
     assert!(found.graph.nodes().iter().any(|n| n.loc.to_string().starts_with("[gate] ")));
 }
+
+/// out = a · silu(a): the gradient of `b` is that of the product alone, the gradient of `a` has both parts.
+#[test]
+fn gradients_are_probed_by_inputs_that_are_zero() {
+    let plain = lowered("Looked", &options());
+    assert!(plain.tapped.is_empty() && plain.graph.inputs().len() == 2);
+    let looked = lowered("Looked", &Options { probes: true, ..options() });
+    let shown: Vec<_> = looked.tapped.iter().map(|tap| (tap.path.as_str(), tap.shown.clone())).collect();
+    let probe = |name: &str, capture: &str, frequency| Shown::Probe {
+        name: name.to_string(),
+        capture: capture.to_string(),
+        frequency,
+        conditional: false,
+    };
+    assert_eq!(shown, [("a", probe("a", "grad_full", 1)), ("b", probe("b", "grad_stats", 10))]);
+    assert_eq!((looked.graph.inputs().len(), looked.graph.outputs().len(), looked.params.len()), (4, 1, 1));
+
+    let mut b = ir::Builder::new();
+    let back = transform::vjp(&looked.graph, &[2, 3]).expect("differentiable");
+    let inputs: Vec<ir::Value> = back.input_types().into_iter().map(|ty| b.graph.input(ty)).collect();
+    let outs = b.inline(&back, &inputs).expect("fits");
+    let captured: Vec<ir::Value> = (looked.tapped.iter().zip(&outs[1..]))
+        .map(|(tap, gradient)| tap.of_gradient(&mut b, *gradient).expect("captured"))
+        .collect();
+    let graph = b.finish(&captured);
+    let mut given = samples(&graph.input_types());
+    for zero in &mut given[2..4] {
+        *zero = Literal::from_fn(zero.ty().clone(), |_| Scalar::from_f64(DType::F64, 0.0));
+    }
+    let found = interp::run(&graph, &given).expect("runs");
+    let (w, x, ct): (Vec<f64>, Vec<f64>, Vec<f64>) = (given[0].to_vec(), given[1].to_vec(), given[4].to_vec());
+    let cells = || (0..3).flat_map(|row| (0..4).map(move |o| (row, o)));
+    let a: Vec<f64> = cells().map(|(row, o)| (0..4).map(|i| w[o * 4 + i] * x[row * 4 + i]).sum()).collect();
+    let sigmoid = |a: f64| 1.0 / (1.0 + (-a).exp());
+    let gradient: Vec<f64> = (a.iter().zip(&ct))
+        .map(|(&a, ct)| ct * (a * sigmoid(a) + a * sigmoid(a) * (1.0 + a * (1.0 - sigmoid(a)))))
+        .collect();
+    close(&found[0].to_vec::<f64>(), &gradient);
+    let of_b: Vec<f64> = a.iter().zip(&ct).map(|(a, ct)| ct * a).collect();
+    let stats: Vec<f64> = found[1].scalars().map(|s| s.to_f64()).collect();
+    let mean = of_b.iter().sum::<f64>() / 12.0;
+    let norm = of_b.iter().map(|x| x * x).sum::<f64>().sqrt();
+    assert!((stats[0] - mean).abs() < 1e-6 && (stats[4] - norm).abs() < 1e-6, "{stats:?} {mean} {norm}");
+}
+
+#[test]
+fn dropout_in_an_adapter_follows_its_key_and_only_in_training() {
+    let plain = lowered("Dropping", &options());
+    assert!(!plain.keyed);
+    let training = Options { training: true, ..options() };
+    for scan in [false, true] {
+        let dropping = lowered("Dropping", &Options { scan, ..training.clone() });
+        assert!(dropping.keyed);
+        let types = dropping.graph.input_types();
+        let last = types.last().expect("a key");
+        assert_eq!((last.dtype, &last.shape[..]), (DType::U32, &[2][..]));
+        assert_eq!(dropping.params.len(), if scan { 3 } else { 6 });
+        if scan {
+            assert_eq!(dropping.params[1].ty.shape[..], [2, 2, 4], "adapters are stacked like the rest");
+        }
+        let run = |key: [u32; 2]| -> Vec<f64> {
+            let mut given = samples(&types);
+            *given.last_mut().expect("a key") = Literal::new(&[2], &key);
+            interp::run(&dropping.graph, &given).expect("runs")[0].to_vec()
+        };
+        assert_eq!(run([1, 2]), run([1, 2]));
+        assert_ne!(run([1, 2]), run([1, 3]));
+    }
+    let wrong = load(&TEXT.replace("share: float = 0.25", "share: float = 1.0"));
+    let item = wrong.export(0, "Dropping").expect("there");
+    let found = lower(&wrong, item, &BTreeMap::new(), &[Type::new(DType::F64, &[3, 4])], &training);
+    assert_eq!(found.expect_err("a share of 1").code, lang::Code::E008);
+}
+
+/// Probes of gradients inside a scan: one input with a row for each layer.
+#[test]
+fn a_scan_has_one_tap_for_all_layers() {
+    let each = Options { probes: true, ..options() };
+    let (unrolled, scanned) =
+        (lowered("Dropping", &each), lowered("Dropping", &Options { scan: true, ..each.clone() }));
+    assert_eq!((unrolled.tapped.len(), scanned.tapped.len()), (2, 1));
+    assert_eq!(scanned.tapped[0].ty.shape[..], [2, 3, 4]);
+    assert_eq!((unrolled.tapped[1].layer, unrolled.tapped[1].path.as_str()), (Some(1), "layers[1].out"));
+}
+
+#[test]
+fn what_a_declaration_says_holds_for_all_of_it() {
+    let found = lowered("Followed", &Options::default());
+    assert_eq!(found.profiled, ["whole"]);
+    assert!(found.graph.nodes().iter().any(|n| n.loc.to_string().starts_with("[whole] ")));
+    assert_eq!(found.trace.len(), 3);
+    assert!(found.trace[0].contains("f32[3,4]"), "{:?}", found.trace);
+    // The recipe: products in bf16, results in fp32.
+    let text = found.graph.to_string();
+    assert!(text.contains("bf16[3,4]") && found.graph.output_types()[0].dtype == DType::F32, "{text}");
+    // What only another machine could do is said, once.
+    assert_eq!(found.ignored.len(), 2, "{:?}", found.ignored);
+    assert!(found.ignored[0].contains("@memory(offload)") && found.ignored[1].contains("@kernel(\"fast\")"));
+}
+
+/// A condition in quotes becomes an output just before its probe.
+#[test]
+fn probes_may_have_conditions() {
+    let watched = lowered("Followed", &Options { probes: true, ..Options::default() });
+    let shown: Vec<&Shown> = watched.observed.iter().map(|o| &o.shown).collect();
+    let probe = |name: &str, conditional| Shown::Probe {
+        name: name.to_string(),
+        capture: "stats".to_string(),
+        frequency: 1,
+        conditional,
+    };
+    // One condition is computed, one is known to hold, and one never does.
+    assert_eq!(shown, [&Shown::Condition, &probe("wild", true), &probe("always", false)]);
+    let holds = |x: f32| -> f64 {
+        let mut given = samples(&watched.graph.input_types());
+        let last = given.len() - 1;
+        given[last] = Literal::from_fn(given[last].ty().clone(), |_| Scalar::from_f64(DType::F32, x.into()));
+        interp::run(&watched.graph, &given).expect("runs")[1].scalars().next().expect("a truth").to_f64()
+    };
+    assert_eq!((holds(0.5), holds(f32::NAN)), (0.0, 1.0));
+    let wrong = load(&TEXT.replace("has_nan_or_inf(a)", "has_nan_or_inf("));
+    let item = wrong.export(0, "Followed").expect("there");
+    let options = Options { probes: true, ..Options::default() };
+    let found = lower(&wrong, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &options);
+    assert_eq!(found.expect_err("half a condition").code, lang::Code::E008);
+}

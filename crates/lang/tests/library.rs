@@ -17,8 +17,8 @@ fn load(path: &str) -> Program {
 }
 
 #[test]
-fn every_model_is_clean_and_formatted() {
-    for path in library::models() {
+fn every_file_is_clean_and_formatted() {
+    for path in library::files() {
         let program = load(path);
         for (_, file) in program.sources.iter() {
             let tidy = lang::fmt::format(file.text()).expect("no mistakes");

@@ -40,5 +40,5 @@ fn tables_are_those_of_transformers() {
         kinds.push(value("scaling").to_string());
     }
     kinds.dedup();
-    assert_eq!(kinds, ["default", "linear", "dynamic", "yarn", "llama3"]);
+    assert_eq!(kinds, ["default", "linear", "dynamic", "yarn", "longrope", "llama3"]);
 }

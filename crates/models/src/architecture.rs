@@ -2,15 +2,16 @@
 
 use crate::config::{Config, constant};
 use crate::error::{Error, Result};
+use crate::mapping::Sources;
 use ir::{DType, Type};
 use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, SectionKind, WeightMapping};
 use lang::consteval::Value;
 use lang::diagnostic::{Style, render_all};
 use lang::library::{WithLibrary, models};
-use lang::lower::{Lowered, Options, lower};
+use lang::lower::{Lowered, Options, Parameter, lower};
 use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
 use serde_json::Value as Json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// A model of the library with its sizes given.
@@ -24,6 +25,8 @@ pub struct Architecture {
     pub name: String,
     /// Values of its parameters, as far as the configuration gives them.
     pub given: BTreeMap<String, Value>,
+    /// Paths of optional weights that are not there.
+    pub absent: BTreeSet<String>,
 }
 
 impl Architecture {
@@ -48,7 +51,7 @@ impl Architecture {
                 }
                 let given = given(entries, config);
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-                return Ok(Architecture { program, item, name, given });
+                return Ok(Architecture { program, item, name, given, absent: BTreeSet::new() });
             }
         }
         known.sort();
@@ -91,7 +94,7 @@ impl Architecture {
             all.insert(key, value);
         }
         let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-        Ok(Architecture { program, item, name, given: all })
+        Ok(Architecture { program, item, name, given: all, absent: BTreeSet::new() })
     }
 
     /// A configuration that [`Architecture::of`] reads back to this model. Models of the library get HuggingFace's fields;
@@ -130,8 +133,14 @@ impl Architecture {
     /// The same with everything chosen: hooks, probes, stacked parameters.
     pub fn lower_with(&self, batch: usize, steps: usize, options: &Options) -> Result<Lowered> {
         let ids = Type::new(DType::I32, &[batch, steps]);
-        lower(&self.program, self.item, &self.given, &[ids], options)
+        let options = Options { absent: self.absent.clone(), ..options.clone() };
+        lower(&self.program, self.item, &self.given, &[ids], &options)
             .map_err(|found| Error::Language(render_all(&self.program.sources, &[*found], Style::Plain)))
+    }
+
+    /// The tensors of a checkpoint that each parameter is made of, in order.
+    pub fn sources(&self, params: &[Parameter]) -> Result<Vec<Sources>> {
+        crate::mapping::sources(self, params)
     }
 
     /// The model's weight mapping.

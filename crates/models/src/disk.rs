@@ -3,45 +3,84 @@
 use crate::error::{Error, Result};
 use lang::library::WithLibrary;
 use lang::resolve::{Loaded, Loader, Program};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Files on disk, by path without extension.
-struct Disk;
+/// Files on disk, by path without extension: beside the program's own file, else from the current directory.
+struct Disk {
+    folder: PathBuf,
+}
+
+impl Disk {
+    /// A version of a file is a file of its own, `gates.v2.module`; without one, the plain file is read.
+    fn file(&self, path: &str, major: Option<u32>) -> Option<PathBuf> {
+        let name = match major {
+            None => format!("{path}.module"),
+            Some(major) => format!("{path}.v{major}.module"),
+        };
+        [self.folder.join(&name), PathBuf::from(&name)].into_iter().find(|file| file.is_file())
+    }
+}
 
 impl Loader for Disk {
-    fn read(&self, path: &str, _major: Option<u32>) -> Option<Loaded> {
-        let name = format!("{path}.module");
-        let text = std::fs::read_to_string(&name).ok()?;
-        Some(Loaded { name, text, version: "local".to_string() })
+    fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded> {
+        let file = self.file(path, major)?;
+        let text = std::fs::read_to_string(&file).ok()?;
+        let version = match major {
+            None => format!("local@{:08x}", fingerprint(&text)),
+            Some(major) => format!("v{major}.0.0"),
+        };
+        Some(Loaded { name: file.display().to_string(), text, version })
     }
 
     fn list(&self, folder: &str) -> Vec<String> {
-        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut paths: Vec<String> =
-            entries.filter_map(|entry| Some(entry.path().to_str()?.strip_suffix(".module")?.to_string())).collect();
+        let beside = self.folder.join(folder);
+        let from = if beside.is_dir() { beside } else { PathBuf::from(folder) };
+        let entries = std::fs::read_dir(from).into_iter().flatten().flatten();
+        let mut paths: Vec<String> = entries
+            .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".module")?.to_string()))
+            .map(|name| if folder.is_empty() { name } else { format!("{folder}/{name}") })
+            .collect();
         paths.sort();
         paths
     }
 
     fn lock(&self) -> Option<String> {
-        std::fs::read_to_string("module.lock").ok()
+        std::fs::read_to_string(self.folder.join("module.lock")).ok()
     }
+}
+
+/// FNV-1a: enough to see that a file has changed.
+fn fingerprint(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 /// Loads a file, or a file of the library by its path or a model's name: `std/models/llama`, `llama`.
 pub fn load_program(name: &str) -> Result<Program> {
     let path = name.strip_suffix(".module").unwrap_or(name);
-    let file = format!("{path}.module");
-    let path = if Path::new(&file).is_file() || path.starts_with("std/") {
-        path.to_string()
-    } else {
-        let model = format!("std/models/{path}");
-        match lang::library::models().find(|known| *known == model) {
-            Some(_) => model,
-            None => return Err(unreadable(&file)),
-        }
-    };
-    Ok(Program::load(&path, &WithLibrary(Disk)))
+    let file = PathBuf::from(format!("{path}.module"));
+    if file.is_file() {
+        let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
+        let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or(path);
+        return Ok(Program::load(stem, &WithLibrary(Disk { folder })));
+    }
+    let model = format!("std/models/{path}");
+    let known = lang::library::files().find(|known| *known == path || *known == model);
+    match known {
+        Some(known) => Ok(Program::load(known, &WithLibrary(Disk { folder: PathBuf::new() }))),
+        None => Err(unreadable(&file.display().to_string())),
+    }
+}
+
+/// Writes down which versions the imports of a file resolved to, beside the file.
+pub fn write_lock(name: &str, program: &Program) -> Result<PathBuf> {
+    let path = Path::new(name).parent().unwrap_or(Path::new("")).join("module.lock");
+    let mut lock = program.lock.clone();
+    // The file itself is no import of its own.
+    if let Some(own) = program.files.first() {
+        lock.modules.remove(&own.path.replace('/', "."));
+    }
+    crate::export::write_file(&path, lock.to_string().as_bytes())?;
+    Ok(path)
 }
 
 fn unreadable(file: &str) -> Error {

@@ -6,7 +6,7 @@ use crate::model::Model;
 use crate::session::{Session, upload};
 use compiler::Backend;
 use ir::{Build, Builder, DType, Graph, Type, Value};
-use lang::lower::mean_cross_entropy;
+use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
 
 /// A tensor with a name.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,6 +39,19 @@ pub struct Evaluation {
     pub gradients: Vec<NamedTensor>,
 }
 
+/// What a probe captured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Probed {
+    /// The module and the tensor, such as `blocks[3].attention.qkv`.
+    pub path: String,
+    /// The layer, inside a stack of blocks.
+    pub layer: Option<usize>,
+    /// What was captured, such as `stats`: mean, deviation, smallest, largest, norm.
+    pub capture: String,
+    /// It, under the probe's name.
+    pub value: NamedTensor,
+}
+
 impl Model {
     /// Runs a batch of sequences of one length. With labels (as many as ids, shifted here as HuggingFace does: position
     /// `t` predicts label `t + 1`; -100 does not count) also the loss and its gradients.
@@ -52,7 +65,7 @@ impl Model {
         let graph = match labels {
             None => lowered.graph,
             Some(_) => {
-                let loss = with_loss(&lowered.graph, n, ids.len(), steps)?;
+                let loss = loss_of(&lowered.graph, ids.len(), steps)?;
                 transform::value_and_grad(&loss, &(0..n).collect::<Vec<_>>())?
             }
         };
@@ -74,17 +87,56 @@ impl Model {
         for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
             let (ty, bytes) = session.read(2 + i)?;
             let values = from_bytes(&bytes, ty.dtype);
+            let weights = from_bytes(&self.weights[i], self.dtype);
             for piece in pieces {
                 gradients.push(NamedTensor {
                     name: format!("grad.{}", piece.tensor),
                     shape: piece.shape.clone(),
                     dtype: ty.dtype,
-                    bytes: to_bytes(&piece.take(&param.ty.shape, &values), ty.dtype),
+                    bytes: to_bytes(&piece.take_gradient(&param.ty.shape, &values, &weights), ty.dtype),
                 });
             }
         }
         gradients.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(Evaluation { logits: named(&session, 1, "logits")?, loss: Some(named(&session, 0, "loss")?), gradients })
+    }
+
+    /// What the model's `@probe`s capture on a batch, forward ones first; those of gradients (`grad_stats`, `grad_full`)
+    /// need labels, and are left out without them.
+    pub fn probe(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Vec<Probed>> {
+        let steps = self.check_ids(ids)?;
+        if let Some(labels) = labels {
+            self.check_labels(labels, ids.len(), steps)?;
+        }
+        let options = Options { dtype: self.dtype, probes: true, ..Options::default() };
+        let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
+        let n = self.params.len();
+        let (graph, taps) = probes(&lowered, n, labels.is_some().then_some((ids.len(), steps)))?;
+        let params = upload(backend, &self.weights)?;
+        let mut session = Session::new(&graph, backend, &params)?;
+        session.write_ints(n, ids.iter().flatten().copied())?;
+        if let Some(labels) = labels {
+            session.write_ints(n + 1, labels.iter().flatten().copied())?;
+        }
+        session.run()?;
+        let shown = lowered.observed.iter().chain(&lowered.tapped[..taps]).enumerate();
+        let mut found = Vec::new();
+        let mut holds = true;
+        for (output, observation) in shown {
+            if observation.shown == Shown::Condition {
+                holds = session.read(output)?.1.first().is_some_and(|byte| *byte != 0);
+            }
+            if let Shown::Probe { name, capture, conditional, .. } = &observation.shown {
+                if *conditional && !holds {
+                    continue;
+                }
+                let (ty, bytes) = session.read(output)?;
+                let value = NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes };
+                let (path, capture) = (observation.path.clone(), capture.clone());
+                found.push(Probed { path, layer: observation.layer, capture, value });
+            }
+        }
+        Ok(found)
     }
 
     /// The common length of the sequences.
@@ -130,17 +182,48 @@ impl Model {
     }
 }
 
-/// Loss and logits from parameters, ids and labels: each position predicts the next one's label.
-pub(crate) fn with_loss(forward: &Graph, params: usize, batch: usize, steps: usize) -> ir::Result<Graph> {
+/// What probes show, from parameters, ids and, for the sizes of labels, labels: forward ones, then gradients. Also how many
+/// of the latter there are.
+fn probes(lowered: &Lowered, params: usize, labels: Option<(usize, usize)>) -> ir::Result<(Graph, usize)> {
+    let (results, shown) = (lowered.outputs.len(), lowered.observed.len());
     let mut b = Builder::new();
-    let types = forward.input_types();
-    let inputs: Vec<Value> = types[..=params].iter().map(|t| b.graph.input(t.clone())).collect();
+    let types = lowered.graph.input_types();
+    let mut inputs: Vec<Value> = types[..=params].iter().map(|t| b.graph.input(t.clone())).collect();
+    let Some((batch, steps)) = labels else {
+        for ty in &types[params + 1..] {
+            inputs.push(b.zeros(ty)?);
+        }
+        let outs = b.inline(&lowered.graph, &inputs)?;
+        return Ok((b.finish(&outs[results..results + shown]), 0));
+    };
+    let loss = loss_of(&lowered.graph, batch, steps)?;
+    // Inputs of the loss: parameters, ids, what is zero, labels.
+    let wrt: Vec<usize> = (params + 1..params + 1 + lowered.tapped.len()).collect();
+    let graph = transform::value_and_grad(&loss, &wrt)?;
+    let given = b.graph.input(Type::new(DType::I32, &[batch, steps]));
+    for ty in &types[params + 1..] {
+        inputs.push(b.zeros(ty)?);
+    }
+    inputs.push(given);
+    let outs = b.inline(&graph, &inputs)?;
+    let gradients = &outs[outs.len() - wrt.len()..];
+    let mut all = outs[1 + results..1 + results + shown].to_vec();
+    for (tap, gradient) in lowered.tapped.iter().zip(gradients) {
+        all.push(tap.of_gradient(&mut b, *gradient)?);
+    }
+    Ok((b.finish(&all), wrt.len()))
+}
+
+/// Loss and all results from all inputs and labels behind them: each position predicts the next one's label.
+fn loss_of(forward: &Graph, batch: usize, steps: usize) -> ir::Result<Graph> {
+    let mut b = Builder::new();
+    let inputs: Vec<Value> = forward.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let labels = b.graph.input(Type::new(DType::I32, &[batch, steps]));
-    let logits = b.inline(forward, &inputs)?[0];
-    let scored = b.slice_axis(logits, 1, 0, steps - 1)?;
+    let outs = b.inline(forward, &inputs)?;
+    let scored = b.slice_axis(outs[0], 1, 0, steps - 1)?;
     let dtype = b.ty(scored).dtype.accumulator();
     let scored = b.cast(scored, dtype)?;
     let next = b.slice_axis(labels, 1, 1, steps)?;
     let loss = mean_cross_entropy(&mut b, scored, next)?;
-    Ok(b.finish(&[loss, logits]))
+    Ok(b.finish(&[&[loss], &outs[..]].concat()))
 }

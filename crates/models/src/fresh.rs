@@ -83,6 +83,7 @@ fn cut(architecture: &Architecture, param: &Parameter, sources: &Sources) -> Res
                 shape: own,
                 stored: Dtype::F32,
                 transposed: part.transposed,
+                function: part.function,
                 index: stacked.then_some(i),
                 dim: slice.dim,
                 start,

@@ -4,7 +4,9 @@
 //! which tensors of the checkpoint make up which parameter. Evaluation, gradients and generation run the lowered graph
 //! through `transform`, `compiler` and a backend; export writes the parameters back under their HuggingFace names.
 
+mod adapter;
 mod architecture;
+mod beside;
 mod checkpoint;
 mod config;
 mod disk;
@@ -13,6 +15,7 @@ mod evaluate;
 mod export;
 mod fresh;
 mod generate;
+mod ia3;
 mod lora;
 mod mapping;
 mod model;
@@ -22,15 +25,17 @@ mod session;
 mod tokenizer;
 pub mod train;
 
+pub use adapter::{Adapter, AdapterOptions};
 pub use architecture::Architecture;
 pub use checkpoint::Checkpoint;
-pub use disk::load_program;
+pub use disk::{load_program, write_lock};
 pub use error::{Error, Result};
-pub use evaluate::{Evaluation, NamedTensor};
+pub use evaluate::{Evaluation, NamedTensor, Probed};
 pub use export::{write_file, write_tensors};
 pub use generate::Generation;
-pub use lora::{Adapter, LoraOptions};
-pub use mapping::{Part, Slice, Sources};
+pub use ia3::Ia3Options;
+pub use lora::LoraOptions;
+pub use mapping::{Function, Part, Slice, Sources};
 pub use model::Model;
 pub use random::Random;
 pub use sample::Sampling;

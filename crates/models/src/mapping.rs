@@ -12,6 +12,64 @@ pub struct Part {
     pub tensor: String,
     /// Whether it is stored transposed.
     pub transposed: bool,
+    /// What is done to its elements.
+    pub function: Function,
+}
+
+/// What `transform("tensor", fn: name)` does to each element.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Function {
+    /// Nothing.
+    #[default]
+    Identity,
+    /// `-x`.
+    Negate,
+    /// `eˣ`.
+    Exp,
+    /// `-eˣ`, as state-space models store their decay.
+    NegateExp,
+}
+
+impl Function {
+    fn named(name: &str) -> Option<Function> {
+        Some(match name {
+            "negate" => Function::Negate,
+            "exp" => Function::Exp,
+            "negate_exp" => Function::NegateExp,
+            _ => return None,
+        })
+    }
+
+    /// From the checkpoint to the parameter.
+    pub(crate) fn apply(self, x: f32) -> f32 {
+        let wide = f64::from(x);
+        match self {
+            Function::Identity => x,
+            Function::Negate => -x,
+            Function::Exp => wide.exp() as f32,
+            Function::NegateExp => -wide.exp() as f32,
+        }
+    }
+
+    /// From the parameter to the checkpoint.
+    pub(crate) fn undo(self, y: f32) -> f32 {
+        let wide = f64::from(y);
+        match self {
+            Function::Identity => y,
+            Function::Negate => -y,
+            Function::Exp => wide.ln() as f32,
+            Function::NegateExp => (-wide).ln() as f32,
+        }
+    }
+
+    /// The slope at the place where the parameter is `y`.
+    pub(crate) fn slope(self, y: f32) -> f32 {
+        match self {
+            Function::Identity => 1.0,
+            Function::Negate => -1.0,
+            Function::Exp | Function::NegateExp => y,
+        }
+    }
 }
 
 /// Parts that stand one after the other along a dimension.
@@ -21,6 +79,8 @@ pub struct Slice {
     pub parts: Vec<Part>,
     /// Along which dimension.
     pub dim: usize,
+    /// Whether a checkpoint may do without it.
+    pub optional: bool,
 }
 
 /// What a parameter is made of.
@@ -46,8 +106,9 @@ impl Sources {
 /// A model without a mapping keeps the names of its text.
 pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Sources>> {
     if architecture.mappings().is_empty() {
-        let own = |param: &Parameter| Part { tensor: param.path.clone(), transposed: false };
-        return Ok(params.iter().map(|p| Sources::Whole(Slice { parts: vec![own(p)], dim: 0 })).collect());
+        let own = |p: &Parameter| Part { tensor: p.path.clone(), transposed: false, function: Function::Identity };
+        let whole = |p: &Parameter| Slice { parts: vec![own(p)], dim: 0, optional: false };
+        return Ok(params.iter().map(|p| Sources::Whole(whole(p))).collect());
     }
     params.iter().map(|param| source(architecture, param)).collect()
 }
@@ -60,7 +121,7 @@ fn source(architecture: &Architecture, param: &Parameter) -> Result<Sources> {
         let filled = |extra: Option<(&str, usize)>| -> Option<Slice> {
             let mut values = bound.clone();
             values.extend(extra.map(|(name, index)| (name.to_string(), index)));
-            slice(&mapping.spec, &values)
+            slice(&mapping.spec, &values, mapping.path.optional)
         };
         let found = match &free {
             None => filled(None).map(Sources::Whole),
@@ -114,26 +175,49 @@ fn bind(mapping: &WeightMapping, path: &str) -> Option<(Bindings, Option<String>
     rest.is_empty().then_some((bound, None))
 }
 
-fn slice(spec: &WeightSpec, values: &Bindings) -> Option<Slice> {
+fn slice(spec: &WeightSpec, values: &Bindings, optional: bool) -> Option<Slice> {
     let fill = |text: &str| {
         values
             .iter()
             .fold(text.to_string(), |text, (name, value)| text.replace(&format!("{{{name}}}"), &value.to_string()))
     };
-    let part = |text: &str, transposed: bool| Part { tensor: fill(text), transposed };
+    let part = |text: &str| Part { tensor: fill(text), transposed: false, function: Function::Identity };
     match spec {
-        WeightSpec::Direct(text) => Some(Slice { parts: vec![part(&text.value, false)], dim: 0 }),
+        WeightSpec::Direct(text) => Some(Slice { parts: vec![part(&text.value)], dim: 0, optional }),
         WeightSpec::Fuse { parts, dim, .. } => {
             let dim = match dim.as_ref().map(|expr| &expr.kind) {
                 None => 0,
                 Some(ExprKind::Int(n)) => usize::try_from(*n).ok()?,
                 Some(_) => return None,
             };
-            Some(Slice { parts: parts.iter().map(|text| part(&text.value, false)).collect(), dim })
+            Some(Slice { parts: parts.iter().map(|text| part(&text.value)).collect(), dim, optional })
         }
-        WeightSpec::Transform { source, function, .. } if function.name == "transpose" => {
-            Some(Slice { parts: vec![part(&source.value, true)], dim: 0 })
+        WeightSpec::Transform { source, function, .. } => {
+            let mut part = part(&source.value);
+            match function.name.as_str() {
+                "transpose" => part.transposed = true,
+                name => part.function = Function::named(name)?,
+            }
+            Some(Slice { parts: vec![part], dim: 0, optional })
         }
-        WeightSpec::Transform { .. } | WeightSpec::Split { .. } | WeightSpec::TiedTo { .. } => None,
+        WeightSpec::Split { .. } | WeightSpec::TiedTo { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Function;
+
+    #[test]
+    fn functions_undo_themselves_and_know_their_slopes() {
+        for function in [Function::Identity, Function::Negate, Function::Exp, Function::NegateExp] {
+            for x in [-1.5f32, 0.25, 2.0] {
+                let y = function.apply(x);
+                assert!((function.undo(y) - x).abs() < 1e-6, "{function:?}");
+                let step = 1e-3;
+                let slope = (function.apply(x + step) - function.apply(x - step)) / (2.0 * step);
+                assert!((function.slope(y) - slope).abs() < 2e-3, "{function:?}: {slope}");
+            }
+        }
     }
 }

@@ -4,7 +4,7 @@ use crate::architecture::Architecture;
 use crate::checkpoint::{Checkpoint, to_bytes};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::mapping::{Slice, sources};
+use crate::mapping::{Function, Slice, sources};
 use ir::DType;
 use lang::lower::Parameter;
 use safetensors::Dtype;
@@ -22,6 +22,7 @@ pub(crate) struct Piece {
     /// The dtype that it was stored in.
     pub(crate) stored: Dtype,
     pub(crate) transposed: bool,
+    pub(crate) function: Function,
     /// The index of the first dimension that it belongs to, for stacked parameters.
     pub(crate) index: Option<usize>,
     /// Where it begins along this dimension of the parameter.
@@ -47,10 +48,11 @@ impl Model {
     pub fn load(dir: &Path, dtype: DType) -> Result<Model> {
         let path = dir.join("config.json");
         let config = Config::read(&path)?;
-        let architecture = Architecture::of(&config, &path)?;
+        let mut architecture = Architecture::of(&config, &path)?;
+        let checkpoint = Checkpoint::open(dir)?;
+        leave_out(&mut architecture, &checkpoint, dtype)?;
         let params = architecture.lower(1, 1, dtype, None)?.params;
         let sources = sources(&architecture, &params)?;
-        let checkpoint = Checkpoint::open(dir)?;
         let (mut weights, mut pieces) = (Vec::new(), Vec::new());
         for (param, sources) in params.iter().zip(&sources) {
             let stacked = matches!(sources, crate::mapping::Sources::Stacked(_));
@@ -102,6 +104,23 @@ impl Model {
     pub fn parameter_count(&self) -> usize {
         self.params.iter().map(|p| p.ty.numel()).sum()
     }
+}
+
+/// Optional parameters none of whose tensors are in the checkpoint are `None`.
+fn leave_out(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DType) -> Result<()> {
+    if !architecture.mappings().iter().any(|mapping| mapping.path.optional) {
+        return Ok(());
+    }
+    let params = architecture.lower(1, 1, dtype, None)?.params;
+    let known: BTreeSet<String> = checkpoint.names().map(String::from).collect();
+    for (param, sources) in params.iter().zip(sources(architecture, &params)?) {
+        let parts = || sources.slices().iter().flat_map(|slice| &slice.parts);
+        let optional = sources.slices().iter().all(|slice| slice.optional);
+        if optional && !parts().any(|part| known.contains(&part.tensor)) {
+            architecture.absent.insert(param.path.clone());
+        }
+    }
+    Ok(())
 }
 
 /// Tensors that no parameter is made of would be lost silently; buffers and tied heads are no loss.
@@ -167,6 +186,7 @@ fn read_slice(
             shape: stored.shape.clone(),
             stored: stored.dtype,
             transposed: part.transposed,
+            function: part.function,
             index,
             dim: slice.dim,
             start,
@@ -217,12 +237,30 @@ impl Piece {
         };
         let (starts, length) = self.runs(whole);
         for (at, from) in starts.zip(values.chunks_exact(length.max(1))) {
-            data[at..at + length].copy_from_slice(from);
+            for (to, from) in data[at..at + length].iter_mut().zip(from) {
+                *to = self.function.apply(*from);
+            }
         }
     }
 
     /// The piece's elements, out of the parameter's, in HuggingFace's layout.
     pub(crate) fn take(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
+        let mut values = self.cut(whole, data);
+        values.iter_mut().for_each(|value| *value = self.function.undo(*value));
+        values
+    }
+
+    /// The gradient of the piece, out of the parameter's and the parameter itself.
+    pub(crate) fn take_gradient(&self, whole: &[usize], gradient: &[f32], data: &[f32]) -> Vec<f32> {
+        let mut values = self.cut(whole, gradient);
+        if self.function != Function::Identity {
+            let at = self.cut(whole, data);
+            values.iter_mut().zip(at).for_each(|(value, y)| *value *= self.function.slope(y));
+        }
+        values
+    }
+
+    fn cut(&self, whole: &[usize], data: &[f32]) -> Vec<f32> {
         let (starts, length) = self.runs(whole);
         let values: Vec<f32> = starts.flat_map(|at| data[at..at + length].iter().copied()).collect();
         if self.transposed { transpose(&values, self.shape[1], self.shape[0]) } else { values }

@@ -110,6 +110,31 @@ fn a_config_without_a_model_says_which_there_are() {
     check(&copy.error(), &["config.json", "JSON"]);
 }
 
+/// A mapping that leaves out a parameter, or names a tensor that isn't there, is a mistake of the model's file.
+#[test]
+fn a_parameter_without_a_mapping_is_named() {
+    let copy = Copy::new("mapping");
+    let text = "model M(width: int = 4):\n  params:\n    a: [width]\n    b: [width]\n\n  forward:\n    in: [B, T, int32]\n    \
+                out: [B, width]\n    graph:\n      zeros([B, width]) -> z\n      (z, a, b) -> add3() -> out\n\n  \
+                hf_mapping:\n    a: \"model.norm.weight\"\n";
+    let config = |text: &str| {
+        let own = serde_json::json!({ "file": "m", "model": "M", "given": {}, "files": { "m": text } });
+        let config = serde_json::json!({ "architectures": ["M"], "tensorloom": own });
+        std::fs::write(copy.0.join("config.json"), config.to_string()).expect("written");
+    };
+    config(text);
+    check(&copy.error(), &["M: `hf_mapping`", "`b`"]);
+    config(&format!("{text}    b: \"model.nothing.weight\"\n"));
+    let named = "model.norm.weight";
+    copy.rewrite(|tensors| tensors.retain(|tensor| tensor.name == named));
+    check(&copy.error(), &["model.norm.weight", "[4]", "[32]"]);
+    config(&text.replace("width: int = 4", "width: int = 32").replace("\n  hf", "\n  hf").to_string());
+    check(&copy.error(), &["`b`"]);
+    let whole = text.replace("width: int = 4", "width: int = 32") + "    b: \"model.nothing.weight\"\n";
+    config(&whole);
+    check(&copy.error(), &["model.nothing.weight", "`b`", "[32]"]);
+}
+
 /// A header that says this much, and these bytes behind it.
 fn raw(header: &str, data: &[u8]) -> Vec<u8> {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();

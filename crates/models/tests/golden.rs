@@ -113,29 +113,33 @@ fn shards_give_the_same_model() {
     let _ = std::fs::remove_dir_all(&out);
 }
 
-/// In bf16 every step rounds, and where it rounds is a choice: our logits must lie as near to those of f32 as the ones
-/// that transformers computes in bf16, give or take.
+/// In bf16 every step rounds, and where it rounds is a choice. What the rounded weights mean is what transformers makes of
+/// them in f32; our logits must lie as near to that as the ones it computes in bf16, give or take. Tokens whose experts hang
+/// on the rounding are left out on both sides: there either choice is right (`golden/bf16.py` marks them).
 #[test]
 fn bf16_is_as_good_as_that_of_transformers() {
-    for name in ["llama", "qwen3", "gemma", "gpt2"] {
+    for name in ["llama", "qwen3", "gemma", "gpt2", "mixtral", "mamba"] {
         let dir = folder(name);
         let read = |file: &str| std::fs::read(dir.join(file)).expect("golden tensors");
-        let (exact, rounded) = (read("expected.safetensors"), read("bf16.safetensors"));
-        let tensor = |bytes: &[u8], name: &str| {
-            let all = SafeTensors::deserialize(bytes).expect("golden tensors");
-            floats(all.tensor(name).expect("a tensor").data())
-        };
+        let bytes = read("bf16.safetensors");
+        let golden = SafeTensors::deserialize(&bytes).expect("golden tensors");
+        let tensor = |name: &str| floats(golden.tensor(name).expect("a tensor").data());
         let json: Json = serde_json::from_slice(&read("expected.json")).expect("golden ids");
         let ids: Vec<Vec<i32>> = json["ids"].as_array().expect("rows").iter().map(ints).collect();
         let model = Model::load(&dir, DType::BF16).unwrap_or_else(|e| panic!("{e}"));
         let found = model.evaluate(&ids, Some(&ids), &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"));
-        let (logits, exact_logits) = (found.logits.floats(), tensor(&exact, "logits"));
-        let theirs = difference(&tensor(&rounded, "logits"), &exact_logits);
-        let ours = difference(&logits, &exact_logits);
-        let size = largest(&exact_logits);
-        assert!(ours < 2.0 * theirs + 0.01 * size, "{name}: {ours}, transformers {theirs}, of {size}");
+        let (meant, sure) = (tensor("rounded"), tensor("sure"));
+        let compared = sure.iter().filter(|mark| **mark == 1.0).count();
+        assert!(compared * 8 >= sure.len() * 7, "{name}: only {compared} tokens are compared");
+        let vocabulary = meant.len() / sure.len();
+        let error = |logits: &[f32]| {
+            let rows = logits.chunks(vocabulary).zip(meant.chunks(vocabulary)).zip(&sure);
+            rows.filter(|(_, mark)| **mark == 1.0).fold(0f32, |m, ((a, b), _)| m.max(difference(a, b)))
+        };
+        let (ours, theirs, size) = (error(&found.logits.floats()), error(&tensor("logits")), largest(&meant));
+        assert!(ours < 1.5 * theirs + 0.005 * size, "{name}: {ours}, transformers {theirs}, of {size}");
         let loss = found.loss.expect("labels were given").floats()[0];
-        let expected = tensor(&rounded, "loss")[0];
+        let expected = tensor("loss")[0];
         assert!((loss - expected).abs() < 0.02 * expected, "{name}: loss {loss}, transformers {expected}");
     }
 }

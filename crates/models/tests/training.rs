@@ -49,19 +49,17 @@ fn trainer(model: Model, rows: usize, accumulate: usize) -> Trainer {
     Trainer::new(model, None, sizes, ADAM, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}"))
 }
 
-/// Parameters after steps by PyTorch's AdamW with clipping on the same model and batches; `golden/train.py` makes them.
-#[test]
-fn steps_equal_those_of_pytorch() {
-    let dir = folder("llama");
-    let text = std::fs::read_to_string(folder("train").join("expected.json")).expect("golden data");
-    let golden: serde_json::Value = serde_json::from_str(&text).expect("golden data");
+/// Losses, norms and parameters after steps by PyTorch's AdamW on the same model and batches.
+fn check_steps(model: &str, golden: &str, seq: usize, close: f32) {
+    let text = std::fs::read_to_string(folder(golden).join("expected.json")).expect("golden data");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("golden data");
     let ints = |json: &serde_json::Value| -> Vec<i32> {
         json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
     };
-    let model = Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    let model = Model::load(&folder(model), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let mut trainer =
-        Trainer::new(model, None, StepSizes { rows: 2, seq: 7, accumulate: 1 }, ADAM, &Cpu::new(2)).expect("compiles");
-    for (step, expected) in golden["steps"].as_array().expect("steps").iter().enumerate() {
+        Trainer::new(model, None, StepSizes { rows: 2, seq, accumulate: 1 }, ADAM, &Cpu::new(2)).expect("compiles");
+    for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
         let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
         let rate = expected["rate"].as_f64().expect("a rate");
         let found = trainer.step(&batch, rate, step).unwrap_or_else(|e| panic!("{e}"));
@@ -72,10 +70,10 @@ fn steps_equal_those_of_pytorch() {
             assert!((f64::from(found) - expected).abs() < 1e-4 * expected, "step {step}: {what} {found} {expected}");
         }
     }
-    let out = temporary("pytorch");
+    let out = temporary(golden);
     trainer.model().and_then(|model| model.export(&out)).unwrap_or_else(|e| panic!("{e}"));
     let read = |path: &Path| std::fs::read(path).expect("tensors");
-    let (found, expected) = (read(&out.join("model.safetensors")), read(&folder("train").join("expected.safetensors")));
+    let (found, expected) = (read(&out.join("model.safetensors")), read(&folder(golden).join("expected.safetensors")));
     let found = safetensors::SafeTensors::deserialize(&found).expect("tensors");
     let expected = safetensors::SafeTensors::deserialize(&expected).expect("tensors");
     let floats = |bytes: &[u8]| -> Vec<f32> {
@@ -85,10 +83,23 @@ fn steps_equal_those_of_pytorch() {
         let want = floats(expected.tensor(name).expect("there").data());
         let have = floats(found.tensor(name).unwrap_or_else(|_| panic!("{name}")).data());
         let worst = want.iter().zip(&have).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
-        // Adam divides by the root of the second moment: where a gradient is nearly zero, rounding decides its sign.
-        assert!(worst < 2e-4, "{name}: {worst}");
+        assert!(worst < close, "{name}: {worst}");
     }
     let _ = std::fs::remove_dir_all(&out);
+}
+
+/// `golden/train.py` makes the data. Adam divides by the root of the second moment: where a gradient is nearly zero,
+/// rounding decides its sign.
+#[test]
+fn steps_equal_those_of_pytorch() {
+    check_steps("llama", "train", 7, 2e-4);
+}
+
+/// `@trainable(lr_scale, wd_scale, grad_clip)` and `@frozen` are PyTorch's parameter groups; `golden/scaled.py` makes the
+/// data.
+#[test]
+fn rates_decays_and_clips_of_their_own_equal_those_of_pytorch() {
+    check_steps("scaled", "scaled", 5, 2e-5);
 }
 
 #[test]
@@ -162,6 +173,7 @@ fn timings_name_the_kernels_and_change_no_bits() {
     assert_eq!(a.loss.to_bits(), b.loss.to_bits());
     assert!(timings.iter().any(|t| t.label.starts_with("matmul") && t.calls >= 2), "{timings:?}");
     assert!(timings.windows(2).all(|pair| pair[0].time >= pair[1].time));
+    assert!(timings.iter().all(|t| t.steps.iter().map(|(_, time)| *time).sum::<std::time::Duration>() == t.time));
     assert_eq!(plain.state().expect("read"), timed.state().expect("read"));
 }
 

@@ -94,3 +94,36 @@ fn loops() {
     let t = median(101, 5, || drop(block_until_ready(rnn.call(xs.clone())).unwrap()));
     println!("scan of 1000 products 16×16: {t:?}, {:.2} M iterations/s", 1e-3 / t.as_secs_f64());
 }
+
+#[test]
+#[ignore = "prints figures"]
+fn factorisations() {
+    for n in [64, 256, 1024] {
+        let a = random::normal(&random::key(1), &[n, n], DType::F64);
+        let s = a.matmul(&a.t()) + np::identity(n, DType::F64) * n as f64;
+        let mut line = format!("{n}×{n} in f64:");
+        let mut time = |name: &str, f: &dyn Fn() -> Vec<Tensor>| {
+            block_until_ready(f()).unwrap();
+            let t = median(if n > 500 { 3 } else { 11 }, 1, || drop(block_until_ready(f()).unwrap()));
+            line += &format!(" {name} {:.3} ms", t.as_secs_f64() * 1e3);
+        };
+        time("cholesky", &|| vec![linalg::cholesky(&s)]);
+        time("solve", &|| vec![linalg::solve(&s, &a)]);
+        time("inv", &|| vec![linalg::inv(&a)]);
+        time("qr", &|| {
+            let (q, r) = linalg::qr(&a, false);
+            vec![q, r]
+        });
+        if n < 1000 {
+            time("eigh", &|| {
+                let (w, v) = linalg::eigh(&s);
+                vec![w, v]
+            });
+            time("svd", &|| {
+                let (u, s, v) = linalg::svd(&a);
+                vec![u, s, v]
+            });
+        }
+        println!("{line}");
+    }
+}

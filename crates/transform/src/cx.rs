@@ -1,17 +1,26 @@
 //! `Tx`: the builder that rules write into, with the transforms at hand for sub-graphs.
 
+use ir::ops::{Composite, Derivative};
 use ir::{Build, Builder, Cx, Graph, Loc, Op, Result, SplitGraph, Type, Value, Values};
+use std::sync::Arc;
 
 /// A graph under construction by a transform.
 #[derive(Default)]
 pub struct Tx {
     b: Builder,
+    /// Reverse rules of composites stay together.
+    by_rules: bool,
 }
 
 impl Tx {
     /// An empty graph.
     pub fn new() -> Tx {
         Tx::default()
+    }
+
+    /// An empty graph; `by_rules` says whether the reverse rule of a composite stays one op.
+    pub fn with_rules(by_rules: bool) -> Tx {
+        Tx { by_rules, ..Tx::default() }
     }
 
     /// Adds an input.
@@ -59,10 +68,26 @@ impl Cx for Tx {
     }
 
     fn transpose_of(&self, graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, Vec<bool>)> {
-        crate::transpose::transpose(graph, linear, ct)
+        crate::transpose::transpose_with(graph, linear, ct, self.by_rules)
     }
 
     fn vmap_of(&self, graph: &Graph, batched: &[bool], want: &[bool], size: usize) -> Result<(Graph, Vec<bool>)> {
         crate::vmap::vmap(graph, batched, want, size)
+    }
+
+    fn rule(&mut self, name: &str, graph: Graph, args: &[Value]) -> Result<Vec<Value>> {
+        let graph = graph.without_dead_nodes();
+        // One op is one already.
+        if !self.by_rules || graph.nodes().len() < 2 {
+            return self.inline(&graph, args);
+        }
+        let rule = Composite {
+            name: format!("{name}_vjp"),
+            params: Vec::new(),
+            public: graph.outputs().len(),
+            body: Arc::new(graph),
+            derivative: Derivative::Body,
+        };
+        Ok(self.emit(rule.into(), args)?.into_vec())
     }
 }

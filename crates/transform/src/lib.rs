@@ -37,7 +37,7 @@ pub use jvp::jvp;
 pub use precision::{Policy, precision};
 pub use prune::prune;
 pub use remat::remat;
-pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp};
+pub use reverse::{Linearized, grad, linearize, value_and_grad, vjp, vjp_by_rules};
 pub use split::split;
 pub use transpose::transpose;
 pub use vmap::{vmap, vmap_axes};

@@ -61,6 +61,15 @@ pub fn linearize(graph: &Graph, active: &[bool]) -> Result<Linearized> {
 /// Reverse mode: inputs are the function's inputs, then a cotangent for every float output; outputs are the function's
 /// outputs, then the cotangent of every input in `wrt`.
 pub fn vjp(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
+    vjp_with(graph, wrt, false)
+}
+
+/// [`vjp`] for those who run a graph op by op: the reverse rule of a composite stays one op, as its forward half is.
+pub fn vjp_by_rules(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
+    vjp_with(graph, wrt, true)
+}
+
+fn vjp_with(graph: &Graph, wrt: &[usize], by_rules: bool) -> Result<Graph> {
     let types = graph.input_types();
     let mut active = vec![false; types.len()];
     for &i in wrt {
@@ -75,7 +84,8 @@ pub fn vjp(graph: &Graph, wrt: &[usize]) -> Result<Graph> {
     let n_active = active.iter().filter(|a| **a).count();
     let linear_flags: Vec<bool> = (0..lin.residuals + n_active).map(|i| i >= lin.residuals).collect();
     let n_tangents = lin.tangents.iter().filter(|t| **t).count();
-    let (back, gives) = crate::transpose(&lin.linear, &linear_flags, &vec![true; n_tangents])?;
+    let (back, gives) =
+        crate::transpose::transpose_with(&lin.linear, &linear_flags, &vec![true; n_tangents], by_rules)?;
 
     let mut cx = Tx::new();
     let x: Vec<Value> = types.iter().map(|t| cx.input(t.clone())).collect();

@@ -8,10 +8,20 @@ use ir::{Build, Error, Graph, Result, Value};
 /// the cotangents of the outputs marked in `ct`; outputs are the cotangents of the linear inputs that have one, as the
 /// second result says (in the order of the linear inputs).
 pub fn transpose(graph: &Graph, linear: &[bool], ct: &[bool]) -> Result<(Graph, Vec<bool>)> {
+    transpose_with(graph, linear, ct, false)
+}
+
+/// `transpose`, with the reverse rules of composites as ops of their own if `by_rules`.
+pub(crate) fn transpose_with(
+    graph: &Graph,
+    linear: &[bool],
+    ct: &[bool],
+    by_rules: bool,
+) -> Result<(Graph, Vec<bool>)> {
     if linear.len() != graph.inputs().len() || ct.len() != graph.outputs().len() {
         return Err(Error::Invalid("transpose needs a flag for each input and output".into()));
     }
-    let mut cx = Tx::new();
+    let mut cx = Tx::with_rules(by_rules);
     let n = graph.num_values();
     let mut known: Vec<Option<Value>> = vec![None; n];
     for (&v, &l) in graph.inputs().iter().zip(linear) {

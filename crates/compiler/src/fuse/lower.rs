@@ -263,7 +263,9 @@ fn choose_loops(
             let target = if cols.is_empty() { (n / 32).clamp(512, 8192) } else { 64 };
             block = if n >= 2 * target { divisor_near(n, target) } else { None };
             if block.is_none() && n >= 2 * target && space.extents[v] == n && cuttable {
-                return Err(Refine::Cut { var: v, at: n - n % target.max(64) }.into());
+                // What is left has a divisor near the target, and what is cut off is too short to be cut again.
+                let step = if target > 4096 { 1024 } else { target.min(512) };
+                return Err(Refine::Cut { var: v, at: n - n % step }.into());
             }
         }
         parallel_rows(&rows, &extent_of, total, &mut parallel, &mut serial);

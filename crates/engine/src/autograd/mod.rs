@@ -115,12 +115,15 @@ impl Tensor {
     /// The accumulated gradient of a leaf.
     pub fn grad(&self) -> Option<Tensor> {
         let leaf = self.0.leaf.get().or(self.0.retained.get())?;
-        if let Some(trace) = context::trace()
-            && let Some(grad) = trace.grad(leaf)
-        {
-            return grad;
+        let Some(trace) = context::trace() else { return leaf.grad() };
+        if trace.reaches(leaf) {
+            let reason =
+                "backward goes on outside of the region to this leaf, so its gradient is complete only after the \
+                          call; read it there"
+                    .into();
+            return Some(Tensor::failed(Error::Autograd { reason, at: Loc::Unknown }, self.engine()));
         }
-        leaf.grad()
+        trace.grad(leaf).unwrap_or_else(|| leaf.grad())
     }
 
     /// Takes the gradient away; handles on it become invalid (§9.5).
@@ -213,18 +216,29 @@ impl Engine {
                     "nothing that this tensor depends on requires gradients; call requires_grad_() on a leaf".into();
                 return Err(Error::Autograd { reason, at: at.clone() });
             }
-            let pulled = self.shared.pull(&mut state, vec![(root, one)], &FxHashSet::default(), at)?;
-            for (leaf, grad) in &pulled.leaves {
-                self.accumulate(&mut state, leaf, grad.clone(), at)?;
-            }
-            if !options.retain_graph && !options.create_graph {
-                pulled.nodes.iter().for_each(|n| free(n));
-            }
-            Ok(pulled)
+            self.backward_from(&mut state, vec![(root, one)], options, at)
         };
         let labelled = || crate::profile::phase(Phase::Backward, run);
         let pulled = if options.create_graph { context::enable_grad(labelled) } else { context::no_grad(labelled) };
         pulled.map(drop)
+    }
+
+    /// Pulls cotangents back and adds what arrives to leaves. The result is to be dropped without the state's lock.
+    pub(crate) fn backward_from(
+        &self,
+        state: &mut State,
+        from: Vec<(Ref, Ref)>,
+        options: Backward,
+        at: &Loc,
+    ) -> Result<tape::Pulled> {
+        let pulled = self.shared.pull(state, from, &FxHashSet::default(), at)?;
+        for (leaf, grad) in &pulled.leaves {
+            self.accumulate(state, leaf, grad.clone(), at)?;
+        }
+        if !options.retain_graph && !options.create_graph {
+            pulled.nodes.iter().for_each(|n| free(n));
+        }
+        Ok(pulled)
     }
 
     /// Gradients of a scalar with respect to tensors that it was computed from, as new tensors; leaves are not touched.
@@ -285,7 +299,7 @@ impl Engine {
             _ => base.history.as_ref(),
         };
         if let Some(r) = value {
-            r.node.slot().retained.push((r.out, Arc::downgrade(&leaf)));
+            r.node.slot().kept().retained.push((r.out, Arc::downgrade(&leaf)));
         }
         Ok(())
     }
@@ -294,10 +308,7 @@ impl Engine {
 /// Backward has used a node: what it kept may go (§9.7). Nodes that keep nothing stay, as in PyTorch.
 fn free(node: &Node) {
     let keeps = match &node.work {
-        Work::Op(op) => {
-            let saves = op.rules().saves();
-            !saves.inputs.is_empty() || !saves.outputs.is_empty()
-        }
+        Work::Op(sig) => !sig.saves.inputs.is_empty() || !sig.saves.outputs.is_empty(),
         Work::Call(..) => true,
         _ => false,
     };
@@ -306,7 +317,9 @@ fn free(node: &Node) {
     }
     let mut slot = node.slot();
     slot.freed = true;
-    slot.saved.clear();
+    if let Some(kept) = &mut slot.kept {
+        kept.saved.clear();
+    }
     if !slot.values.is_empty() {
         let args = std::mem::take(&mut slot.args);
         drop(slot);

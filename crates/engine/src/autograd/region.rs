@@ -2,11 +2,23 @@
 
 use super::Leaf;
 use crate::context;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::node::Ref;
 use crate::tensor::Tensor;
-use crate::trace::{Mode, Trace};
+use crate::trace::{Cell, Mode, Trace, TraceState};
 use ir::{Build, Loc, Scalar, Value};
 use std::sync::Arc;
+
+/// Cells of tensors from outside that have a history there, and that history.
+fn outside(engine: &Engine, s: &TraceState) -> Vec<(usize, Ref)> {
+    let state = engine.shared.state();
+    let history = |(i, c): (usize, &Cell)| {
+        let lazy = c.outside.as_ref().filter(|_| c.leaf.is_none())?.0.lazy()?;
+        Some((i, state.history(lazy.base)?))
+    };
+    s.cells.iter().enumerate().filter_map(history).collect()
+}
 
 impl Trace {
     /// The gradient that the region has made or cleared for a leaf; `None` if it did neither.
@@ -22,7 +34,13 @@ impl Trace {
         }
     }
 
-    /// Adds the gradients of `loss` to the leaves that the region knows.
+    /// Whether a leaf's gradient has a part that the region does not compute.
+    pub(super) fn reaches(&self, leaf: &Arc<Leaf>) -> bool {
+        self.state().reached.iter().any(|l| Arc::ptr_eq(l, leaf))
+    }
+
+    /// Adds the gradients of `loss` to the leaves that the region knows. Those of tensors with a history outside become results
+    /// of the region, from where backward goes on when the call is recorded.
     pub(super) fn backward(self: &Arc<Trace>, loss: &Tensor, at: &Loc) -> Result<()> {
         let engine = match &self.mode {
             Mode::Region(engine) => engine.clone(),
@@ -32,16 +50,18 @@ impl Trace {
                 return Err(Error::Autograd { reason, at: at.clone() });
             }
         };
-        let (leaves, grads) = {
+        let (leaves, grads, any) = {
             let mut s = self.state();
             s.b.loc = at.clone();
             s.ran_backward = true;
             let root = self.read(&mut s, loss)?;
             let leaves: Vec<(Arc<Leaf>, Value)> =
                 s.cells.iter().filter_map(|c| Some((c.leaf.clone()?, c.value))).collect();
-            let wrt: Vec<Value> = leaves.iter().map(|(_, v)| *v).collect();
+            let beyond = outside(&engine, &s);
+            let wrt: Vec<Value> =
+                leaves.iter().map(|(_, v)| *v).chain(beyond.iter().map(|&(c, _)| s.cells[c].first)).collect();
             let part = crate::slice::between(&s.b.graph, &wrt, &[root])?;
-            let back = engine.shared.vjp(&part.graph, wrt.len())?;
+            let back = engine.shared.vjp(&part.graph, wrt.len(), false)?;
             let mut args = [wrt.as_slice(), &part.captured].concat();
             let ty = s.b.ty(root);
             args.push(s.b.full(&ty, Scalar::one(ty.dtype))?);
@@ -51,9 +71,16 @@ impl Trace {
             for (i, &g) in outs[1..].iter().enumerate() {
                 grads.push(if used[i] { Some(self.fresh(&mut s, g)) } else { None });
             }
-            (leaves, grads)
+            for ((cell, history), grad) in beyond.into_iter().zip(grads.split_off(leaves.len())) {
+                if let Some(grad) = grad {
+                    s.beyond.push((cell, grad));
+                    s.reached.extend(super::tape::leaves(&history));
+                }
+            }
+            let any = grads.iter().any(Option::is_some) || !s.beyond.is_empty();
+            (leaves, grads, any)
         };
-        if grads.iter().all(Option::is_none) {
+        if !any {
             let reason =
                 "nothing that this tensor depends on requires gradients; call requires_grad_() on a leaf".into();
             return Err(Error::Autograd { reason, at: at.clone() });

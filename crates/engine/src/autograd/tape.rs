@@ -14,6 +14,7 @@ use crate::node::{Node, Ref, Work};
 use crate::profile::Label;
 use crate::record::LazyBuild;
 use crate::state::State;
+use ir::ops::Call;
 use ir::{Build, Graph, Loc, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
@@ -63,7 +64,7 @@ fn plus(b: &mut LazyBuild<'_>, x: &Ref, y: &Ref) -> Result<Ref> {
 
 /// Adds a cotangent to what is pending for a value.
 fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result<()> {
-    let key = (r.node.key, r.out);
+    let key = (r.node.key(), r.out);
     let sum = match pending.remove(&key) {
         Some((_, old)) => plus(b, &old, &ct)?,
         None => ct,
@@ -74,7 +75,7 @@ fn join(b: &mut LazyBuild<'_>, pending: &mut Pending, r: Ref, ct: Ref) -> Result
 
 /// The leaf whose gradient is retained at a value.
 fn retained(r: &Ref) -> Option<Arc<Leaf>> {
-    r.node.slot().retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
+    r.node.slot().kept.as_ref()?.retained.iter().find(|(out, _)| *out == r.out).and_then(|(_, leaf)| leaf.upgrade())
 }
 
 impl Shared {
@@ -87,7 +88,7 @@ impl Shared {
         at: &Loc,
     ) -> Result<Pulled> {
         let mut pulled = Pulled::default();
-        let mut pending: Pending = from.into_iter().map(|(r, ct)| ((r.node.key, r.out), (r, ct))).collect();
+        let mut pending: Pending = from.into_iter().map(|(r, ct)| ((r.node.key(), r.out), (r, ct))).collect();
         let mut first = true;
         while let Some((_, (root, ct))) = pending.pop_last() {
             if let Some(leaf) = retained(&root) {
@@ -127,28 +128,24 @@ impl Shared {
         Ok(pulled)
     }
 
-    /// The reverse-mode graph of a graph, from the cache if it was asked for before.
-    pub(crate) fn vjp(&self, graph: &Graph, wrt: usize) -> Result<Arc<Graph>> {
-        let hash = hash_of(&(graph.structural_hash(), wrt));
-        let found = self.vjps.lock().unwrap_or_else(|e| e.into_inner()).get(hash, |(g, n)| *n == wrt && g == graph);
-        if let Some(g) = found {
+    /// The reverse-mode graph of a graph, from the cache if it was asked for before. What runs op by op has the reverse
+    /// rules of composites as ops (`by_rules`); a compiler sees through them.
+    pub(crate) fn vjp(&self, graph: &Graph, wrt: usize, by_rules: bool) -> Result<Arc<Graph>> {
+        let hash = hash_of(&(graph.structural_hash(), wrt, by_rules));
+        let is = |(g, n, r): &(Graph, usize, bool)| (*n, *r) == (wrt, by_rules) && g == graph;
+        if let Some(g) = self.vjps.lock().unwrap_or_else(|e| e.into_inner()).get(hash, is) {
             return Ok(g);
         }
-        let back = Arc::new(transform::vjp(graph, &(0..wrt).collect::<Vec<_>>())?);
-        self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt), back.clone());
+        let vjp = if by_rules { transform::vjp_by_rules } else { transform::vjp };
+        let back = Arc::new(vjp(graph, &(0..wrt).collect::<Vec<_>>())?);
+        self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt, by_rules), back.clone());
         Ok(back)
     }
 
     /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
     fn pull_piece(&self, state: &mut State, piece: &Piece, ct: Ref, at: &Loc) -> Result<Vec<Ref>> {
-        let back = self.vjp(&piece.graph, piece.wrt)?;
-        let mut known: FxHashMap<u64, Vec<&Arc<Node>>> = FxHashMap::default();
-        for node in &piece.nodes {
-            if let Work::Op(op) = &node.work {
-                let args: Vec<_> = node.slot().args.iter().map(origin).collect();
-                known.entry(hash_of(&(op, args))).or_default().push(node);
-            }
-        }
+        let back = self.vjp(&piece.graph, piece.wrt, true)?;
+        let known = Known::new(&piece.nodes);
         // Ops of the backward pass belong to the module of the line whose derivative they are.
         let here = context::label();
         let in_modules = piece.nodes.iter().filter(|n| n.label.module != 0);
@@ -157,14 +154,11 @@ impl Shared {
         let mut args: Vec<Value> = piece.inputs.iter().map(|r| b.import(r.clone(), None)).collect();
         args.push(b.import(ct, None));
         let outs = back.inline_with(&args, |node, operands| {
-            let ids: Vec<_> = operands.iter().map(|v| origin(b.get(*v))).collect();
-            let same = |n: &&&Arc<Node>| {
-                matches!(&n.work, Work::Op(op) if **op == node.op)
-                    && n.slot().args.iter().map(origin).eq(ids.iter().copied())
-            };
-            if let Some(n) = known.get(&hash_of(&(&node.op, &ids))).and_then(|ns| ns.iter().find(same)) {
-                let n = (*n).clone();
-                return Ok((0..n.types.len() as u32).map(|out| b.import(Ref { node: n.clone(), out }, None)).collect());
+            let ids: Vec<_> = operands.iter().map(|v| known.id(b.get(*v))).collect();
+            if let Some(n) = known.find(&node.op, &ids).cloned() {
+                return Ok((0..n.types().len() as u32)
+                    .map(|out| b.import(Ref { node: n.clone(), out }, None))
+                    .collect());
             }
             b.at = node.loc.clone();
             if of_line.is_empty() {
@@ -174,6 +168,47 @@ impl Shared {
             context::with_label(label, || b.emit(node.op.clone(), operands))
         })?;
         Ok(outs[1..].iter().map(|v| b.get(*v).clone()).collect())
+    }
+}
+
+/// Ops of the forward pass by what they compute.
+#[derive(Default)]
+struct Known<'a> {
+    /// Nodes with the identities of their operands.
+    nodes: FxHashMap<u64, Vec<(&'a Arc<Node>, Vec<RefId>)>>,
+    /// Of nodes that compute the same (every use of a view records it anew) the first one stands for all.
+    first: FxHashMap<RefId, RefId>,
+}
+
+impl<'a> Known<'a> {
+    /// Nodes come in the order of recording, operands first.
+    fn new(nodes: &'a [Arc<Node>]) -> Known<'a> {
+        let mut known = Known::default();
+        for node in nodes {
+            let Work::Op(sig) = &node.work else { continue };
+            let ids: Vec<RefId> = node.slot().args.iter().map(|a| known.id(a)).collect();
+            if let Some(first) = known.find(&sig.op, &ids).cloned() {
+                for out in 0..node.types().len() as u32 {
+                    let id = |n: &Arc<Node>| Ref { node: n.clone(), out }.id();
+                    known.first.insert(id(node), id(&first));
+                }
+            } else {
+                known.nodes.entry(hash_of(&(&*sig.op, &ids))).or_default().push((node, ids));
+            }
+        }
+        known
+    }
+
+    fn id(&self, r: &Ref) -> RefId {
+        let id = origin(r);
+        self.first.get(&id).copied().unwrap_or(id)
+    }
+
+    fn find(&self, op: &Op, ids: &[RefId]) -> Option<&'a Arc<Node>> {
+        let same = |(n, args): &&(&'a Arc<Node>, Vec<RefId>)| {
+            matches!(&n.work, Work::Op(sig) if *sig.op == *op) && args.as_slice() == ids
+        };
+        self.nodes.get(&hash_of(&(op, ids))).and_then(|ns| ns.iter().find(same)).map(|(n, _)| *n)
     }
 }
 
@@ -188,7 +223,7 @@ fn place(at: &Loc) -> Option<(&'static str, u32, u32)> {
 /// A value's identity behind aliases and loads of tracked values, which stand for their argument in the recorded graph.
 fn origin(r: &Ref) -> RefId {
     let mut r = r.clone();
-    while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, Work::Alias | Work::Load { .. }) {
+    while r.node.leaf.is_none() && r.node.tracked && matches!(r.node.work, Work::Alias(_) | Work::Load { .. }) {
         let Some(next) = r.node.slot().args.first().cloned() else {
             break;
         };
@@ -197,13 +232,30 @@ fn origin(r: &Ref) -> RefId {
     r.id()
 }
 
+/// The leaves behind a value.
+pub(crate) fn leaves(root: &Ref) -> Vec<Arc<Leaf>> {
+    let mut found: Vec<Arc<Leaf>> = Vec::new();
+    let mut seen: FxHashSet<EventKey> = FxHashSet::default();
+    let mut stack = vec![root.node.clone()];
+    while let Some(node) = stack.pop() {
+        if !node.tracked || !seen.insert(node.key()) {
+            continue;
+        }
+        match &node.leaf {
+            Some(leaf) => found.extend(leaf.upgrade()),
+            None => stack.extend(node.slot().args.iter().map(|a| a.node.clone())),
+        }
+    }
+    found
+}
+
 /// Refuses nodes that backward has freed, and kept tensors that were changed since (§9.3).
 fn check(state: &State, node: &Node) -> Result<()> {
     let slot = node.slot();
     if slot.freed {
         return Err(Error::BackwardGraphFreed { op: node.name().to_string(), at: node.at.clone() });
     }
-    for s in &slot.saved {
+    for s in slot.saved() {
         let found = state.bases.get(s.base).map_or(s.version, |b| b.scheduled_commits);
         if found != s.version {
             let (op, at) = (node.name().to_string(), node.at.clone());
@@ -224,30 +276,30 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
     let mut wrt: BTreeMap<(EventKey, u32), Ref> = BTreeMap::new();
     let mut stack = vec![root.node.clone()];
     while let Some(node) = stack.pop() {
-        if found.contains_key(&node.key) {
+        if found.contains_key(&node.key()) {
             continue;
         }
         check(state, &node)?;
         for a in node.slot().args.iter().filter(|a| a.node.tracked) {
             if is_cut(a) {
-                wrt.insert((a.node.key, a.out), a.clone());
+                wrt.insert((a.node.key(), a.out), a.clone());
             } else {
                 stack.push(a.node.clone());
             }
         }
-        found.insert(node.key, node);
+        found.insert(node.key(), node);
     }
     let nodes: Vec<Arc<Node>> = found.into_values().collect();
     let mut piece = Piece { graph: Graph::new(), inputs: wrt.into_values().collect(), wrt: 0, nodes };
     piece.wrt = piece.inputs.len();
     let mut map: FxHashMap<RefId, Value> = FxHashMap::default();
     for r in &piece.inputs {
-        map.insert(r.id(), piece.graph.input(r.ty().clone()));
+        map.insert(r.id(), piece.graph.input((**r.ty()).clone()));
     }
     for node in &piece.nodes {
         for a in &node.slot().args {
             if !a.node.tracked && !map.contains_key(&a.id()) {
-                map.insert(a.id(), piece.graph.input(a.ty().clone()));
+                map.insert(a.id(), piece.graph.input((**a.ty()).clone()));
                 piece.inputs.push(a.clone());
             }
         }
@@ -255,8 +307,8 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
     for node in &piece.nodes {
         let args: Vec<Value> = node.slot().args.iter().map(|a| map[&a.id()]).collect();
         let op: Op = match &node.work {
-            Work::Op(op) => (**op).clone(),
-            Work::Call(call, _) => call.clone().into(),
+            Work::Op(sig) => (*sig.op).clone(),
+            Work::Call(variant) => Call { body: variant.graph.clone() }.into(),
             // A load, an alias or a transfer is what its argument is.
             _ => {
                 let r = Ref { node: node.clone(), out: 0 };
@@ -299,13 +351,13 @@ pub(crate) fn between(
     let mut found: BTreeMap<EventKey, Arc<Node>> = BTreeMap::new();
     let mut stack: Vec<Ref> = outs.to_vec();
     while let Some(r) = stack.pop() {
-        if input(&r).is_some() || !r.node.tracked || found.contains_key(&r.node.key) {
+        if input(&r).is_some() || !r.node.tracked || found.contains_key(&r.node.key()) {
             continue;
         }
         check(state, &r.node)?;
         if r.node.leaf.is_none() {
             stack.extend(r.node.slot().args.iter().cloned());
-            found.insert(r.node.key, r.node.clone());
+            found.insert(r.node.key(), r.node.clone());
         }
     }
     let mut graph = Graph::new();
@@ -318,15 +370,15 @@ pub(crate) fn between(
         }
         *map.entry(r.id()).or_insert_with(|| {
             captured.push(r.clone());
-            graph.input(r.ty().clone())
+            graph.input((**r.ty()).clone())
         })
     };
     for node in found.values() {
         let args = node.slot().args.clone();
         let args: Vec<Value> = args.iter().map(|a| value(&mut graph, &mut map, a)).collect();
         let op: Op = match &node.work {
-            Work::Op(op) => (**op).clone(),
-            Work::Call(call, _) => call.clone().into(),
+            Work::Op(sig) => (*sig.op).clone(),
+            Work::Call(variant) => Call { body: variant.graph.clone() }.into(),
             _ => {
                 let Some(&v) = args.first() else {
                     return Err(stale(node));

@@ -8,6 +8,7 @@ use crate::record::{Number, Record, broadcast_shapes, number_like, one};
 use crate::view;
 use ir::ops::{GatherMode, ReduceKind, ScatterKind, ScatterMode, Slice, SliceDims};
 use ir::{Binary, Compare, DType, Loc, Problem, Scalar, Shape, Type, Value};
+use std::sync::Arc;
 
 /// How `scatter_reduce` combines what falls on one place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +85,7 @@ fn scatter(
     let vectors = b.index_vectors(index)?;
     let y = b.scatter(kind, SliceDims::along_axis(ty.rank(), axis), ScatterMode::Drop, part, vectors, src)?;
     match cut {
-        Some(slice) => view::put(b, x, &[slice.into()], y),
+        Some(slice) => view::put(b, x, &[Arc::new(slice.into())], y),
         None => Ok(y),
     }
 }

@@ -14,8 +14,9 @@ pub use index::ScatterReduce;
 use crate::autograd::Leaf;
 use crate::base::BaseId;
 use crate::context;
-use crate::engine::{Dropped, Engine};
+use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::intern::Ty;
 use crate::node::{Ref, Saved};
 use crate::record::LazyBuild;
 use crate::state::State;
@@ -63,7 +64,7 @@ pub(crate) enum Kind {
 /// What clones of a tensor share.
 pub(crate) struct Handle {
     pub(crate) id: u64,
-    pub(crate) ty: Type,
+    pub(crate) ty: Ty,
     pub(crate) kind: Kind,
     /// Set if this tensor is a leaf that gradients are for, or if its gradient is retained.
     pub(crate) leaf: OnceLock<Arc<Leaf>>,
@@ -78,10 +79,10 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new(id: u64, ty: Type, kind: Kind) -> Handle {
+    pub(crate) fn new(id: u64, ty: impl Into<Ty>, kind: Kind) -> Handle {
         Handle {
             id,
-            ty,
+            ty: ty.into(),
             kind,
             leaf: OnceLock::new(),
             retained: OnceLock::new(),
@@ -130,7 +131,7 @@ impl Handle {
     /// Leaves a record for the engine and does nothing else; a record for an engine that is gone is lost with it.
     fn enqueue(&self) {
         if let Kind::Lazy(l) = &self.kind {
-            let _ = l.engine.shared.finalize.send(Dropped { base: l.base });
+            l.engine.shared.finalize(l.base);
         }
     }
 }
@@ -296,7 +297,7 @@ impl Tensor {
     }
 
     /// Another handle on the same base.
-    pub(crate) fn share(&self, ty: Type, view: Option<Arc<View>>, change: impl FnOnce(&mut Handle)) -> Tensor {
+    pub(crate) fn share(&self, ty: impl Into<Ty>, view: Option<Arc<View>>, change: impl FnOnce(&mut Handle)) -> Tensor {
         let (id, kind) = match &self.0.kind {
             Kind::Lazy(l) => {
                 l.engine.shared.state().base_mut(l.base).pins += 1;

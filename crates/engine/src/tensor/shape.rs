@@ -37,9 +37,10 @@ impl Tensor {
                 &whole
             }
         };
-        match view.then(op.clone(), ty.clone()) {
+        let op = Arc::new(op);
+        match view.then(&op, ty.clone()) {
             Some(view) => self.share(ty, Some(Arc::new(view)), |_| {}),
-            None if copy => one(at, &[self], |b, v| b.one(op, &[v[0]])),
+            None if copy => one(at, &[self], |b, v| b.one((*op).clone(), &[v[0]])),
             None => {
                 let reason = format!(
                     "{:?} can't be seen as {:?} without a copy; use reshape",

@@ -1,4 +1,5 @@
 use super::*;
+use compiler::program::Step;
 use compiler::{Backend, Bindings, DeviceBuffer, Executable, Program};
 use engine::{EngineOptions, Error};
 use ir::Type;
@@ -14,6 +15,8 @@ struct Strange {
 #[derive(Default)]
 struct Hook {
     fail: AtomicBool,
+    /// Programs with an op of this name fail.
+    fail_op: Mutex<Option<&'static str>>,
     during: Mutex<Option<Box<dyn Fn() + Send>>>,
 }
 
@@ -49,7 +52,9 @@ impl Executable for StrangeRun {
         if let Some(f) = &*self.hook.during.lock().unwrap() {
             f();
         }
-        if self.hook.fail.load(Ordering::Relaxed) {
+        let has = |s: &Step, op: &str| matches!(s, Step::Kernel { kernel, .. } if kernel.to_string().contains(op));
+        let breaks = |op: &str| self.exe.program().steps.iter().any(|s| has(s, op));
+        if self.hook.fail.load(Ordering::Relaxed) || self.hook.fail_op.lock().unwrap().is_some_and(breaks) {
             return Err(compiler::Error::Backend("the device is gone".into()));
         }
         self.exe.run(bindings)
@@ -132,4 +137,48 @@ fn s6_7_a_failed_execution_poisons_the_engine_and_cleanup_still_works() {
     drop((x, y));
     assert!(e.mark_step().is_err());
     assert_eq!(e.inspect().bases.len(), 0);
+}
+
+#[test]
+fn s6_7_a_kernel_that_fails_in_the_middle_of_a_plan_leaves_nothing_half_committed() {
+    let (e, hook) = strange(false);
+    let (x, y) = (vec1(&e, &[1.0]), vec1(&e, &[4.0]));
+    e.mark_step().unwrap();
+    let held = e.inspect().pools[0].live_bytes;
+    // The first store would be fine; the second one's value can't be computed.
+    x.add_scalar_(1);
+    y.sqrt_();
+    *hook.fail_op.lock().unwrap() = Some("sqrt");
+    let err = e.mark_step().unwrap_err();
+    assert!(matches!(&err, Error::KernelExecution { op, .. } if op == "sqrt"), "{err}");
+    assert!(err.to_string().contains("lock.rs"), "{err}");
+    let seen = e.inspect();
+    assert!(seen.poisoned && seen.pending.is_empty() && seen.exec_lock.is_none());
+    assert!(seen.bases.iter().all(|b| b.commit_version == 0), "commits are of whole plans");
+    assert!(seen.locs.iter().all(|l| l.version == 0 && !l.has_value));
+    assert!(matches!(x.to_vec::<f32>(), Err(Error::Poisoned(_))));
+    assert!(matches!(x.sum().backward(), Err(Error::Poisoned(_) | Error::Autograd { .. })));
+    drop((x, y));
+    assert!(e.mark_step().is_err(), "cleanup runs all the same");
+    let seen = e.inspect();
+    assert!(seen.bases.is_empty() && seen.locs.is_empty());
+    assert!(held > 0 && seen.pools[0].live_bytes == 0, "nothing is leaked: {:?}", seen.pools[0]);
+}
+
+#[test]
+fn s6_7_the_failed_op_of_a_region_is_found_by_replay() {
+    let (e, hook) = strange(false);
+    let x = vec1(&e, &[1.0, 2.0]);
+    let line = line!() + 2;
+    let f = e.compile(|x: Tensor| {
+        let y = (&x * 3.0).sqrt();
+        y.exp().sum()
+    });
+    let y = f.call(x).unwrap();
+    *hook.fail_op.lock().unwrap() = Some("sqrt");
+    let err = y.item::<f32>().unwrap_err();
+    let Error::CompiledExecution { op: Some((op, at)), .. } = &err else { panic!("{err}") };
+    assert_eq!(op, "sqrt");
+    assert!(at.to_string().contains(&format!("lock.rs:{line}")), "{at}");
+    assert!(err.to_string().contains("sqrt"), "{err}");
 }

@@ -90,3 +90,79 @@ fn large_tensors_and_numbers() {
     let f = e.compile(|x: Tensor| (&x * 0.5 + 1.0).mean());
     is(&f.call(y).unwrap(), &[3.5]);
 }
+
+#[test]
+fn s5_3_a_store_takes_over_the_buffer_that_nobody_else_needs() {
+    let e = engine();
+    let x = e.zeros(F, &[1000]);
+    x.add_scalar_(1);
+    let held = |e: &Engine| {
+        let i = e.inspect();
+        let loc = i.locs.iter().find(|l| l.ty.shape[..] == [1000]).unwrap();
+        (loc.storage_id.unwrap(), loc.storage_version.unwrap(), loc.version)
+    };
+    e.mark_step().unwrap();
+    let (id, version, stores) = held(&e);
+    // An op, a region, and a write through a view.
+    let two = e.compile(|x: Tensor| drop(x.mul_scalar_(2)));
+    for k in 1..=3 {
+        x.add_scalar_(1);
+        e.mark_step().unwrap();
+        two.call(x.clone()).unwrap();
+        e.mark_step().unwrap();
+        x.slice(0, 0, 10, 1).fill_(0);
+        e.mark_step().unwrap();
+        assert_eq!(held(&e), (id, version + 3 * k, stores + 3 * k));
+    }
+    let last = ((1.0 + 1.0) * 2.0 + 1.0) * 2.0 + 1.0;
+    assert_eq!(x.to_vec::<f32>().unwrap()[9..12], [0.0, last * 2.0, last * 2.0]);
+}
+
+#[test]
+fn s5_3_a_buffer_that_somebody_needs_is_left_alone() {
+    let e = engine();
+    let w = vec1(&e, &[1.0, 1.0]).requires_grad_();
+    let check = |take: &dyn Fn(&Tensor) -> Tensor| {
+        let x = vec1(&e, &[1.0, 2.0]);
+        x.add_scalar_(1);
+        e.mark_step().unwrap();
+        let y = take(&x);
+        x.add_scalar_(1);
+        e.compile(|x: Tensor| drop(x.mul_scalar_(3))).call(x.clone()).unwrap();
+        e.mark_step().unwrap();
+        is(&x, &[9.0, 12.0]);
+        is(&y, &[2.0, 3.0]);
+    };
+    check(&|x| x + 0.0);
+    check(&|x| x.copy());
+    check(&|x| {
+        let y = x * &w;
+        e.force(&y).unwrap();
+        y
+    });
+    // A value that was loaded, and is seen through a view.
+    check(&|x| {
+        let f = e.compile(|x: Tensor| x + 0.0);
+        f.call(x.flip(&[0])).unwrap().flip(&[0])
+    });
+}
+
+#[test]
+fn an_update_in_place_takes_no_buffer_for_its_result() {
+    let e = engine();
+    let x = e.zeros(F, &[1000]);
+    x.add_scalar_(1);
+    e.mark_step().unwrap();
+    let taken = || {
+        let pool = e.inspect().pools[0];
+        pool.allocations + pool.reuses
+    };
+    let step = e.compile(|()| drop(x.mul_scalar_(0.5)));
+    for _ in 0..3 {
+        let before = taken();
+        step.call(()).unwrap();
+        e.mark_step().unwrap();
+        assert_eq!(taken() - before, 1, "the number");
+    }
+    is(&x.slice(0, 0, 1, 1), &[0.125]);
+}

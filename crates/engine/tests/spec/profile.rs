@@ -59,3 +59,39 @@ fn what_is_held_names_its_line() {
     drop(kept);
     assert!(e.live().is_empty());
 }
+
+/// What backward needs of a composite is a further result of it, so it runs once.
+#[test]
+fn composites_run_once_for_value_and_gradient() {
+    let e = engine();
+    let x = e.tensor(&(0..12).map(|i| (i as f32).sin()).collect::<Vec<_>>(), &[3, 4]).requires_grad_();
+    let (w, b) = (e.ones(F, &[4]).requires_grad_(), e.zeros(F, &[4]).requires_grad_());
+    let (done, p) = e.profile(|| {
+        let y = x.rmsnorm(&w, 1e-6).layernorm(&w, &b, 1e-6).softmax().relu();
+        (&y * &y).sum().backward()?;
+        e.mark_step()
+    });
+    done.unwrap();
+    for name in ["rmsnorm", "layernorm", "softmax", "relu"] {
+        assert_eq!(p.records.iter().filter(|r| r.op == name).count(), 1, "{name}\n{p}");
+    }
+}
+
+/// Every use of a view records it anew, but what was computed from it is not computed again for backward.
+#[test]
+fn backward_uses_the_values_of_the_forward_pass_behind_views_too() {
+    let e = engine();
+    let w = e.tensor(&[0.5f32; 16], &[4, 4]).requires_grad_();
+    let (done, p) = e.profile(|| {
+        let q = w.tanh().view(&[2, 2, 4]);
+        let (a, b) = (q.narrow(-1, 0, 2).exp(), q.narrow(-1, 2, 2).sin());
+        let y = (&a * &b).matmul(&e.ones(F, &[2, 3])).square().sum();
+        y.backward()?;
+        e.mark_step()?;
+        y.item::<f32>()
+    });
+    assert!(done.unwrap().is_finite());
+    for (name, times) in [("tanh", 1), ("exp", 1), ("sin", 1), ("cos", 1), ("dot", 2)] {
+        assert_eq!(p.records.iter().filter(|r| r.op == name).count(), times, "{name}\n{:#?}", p.records);
+    }
+}

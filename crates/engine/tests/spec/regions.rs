@@ -172,3 +172,42 @@ fn errors_inside_a_region_come_out_with_their_line() {
     assert!(e.mark_step().is_err(), "an error that nobody read");
     is(&state, &[0.0, 0.0]);
 }
+
+#[test]
+fn s9_2_backward_in_a_region_goes_on_into_history_outside() {
+    // With a leaf that both halves use, a tensor from outside in a loc, and one that the region changes before it is used.
+    let run = |region: bool| {
+        let e = engine();
+        let w = vec1(&e, &[0.5, -1.5, 2.0]).requires_grad_();
+        let u = vec1(&e, &[3.0, 1.0, -1.0]).requires_grad_();
+        let a = &w * &w;
+        let b = (&u * 2.0).sin();
+        b.mul_(&w);
+        let inside = |x: Tensor| {
+            let loss = (&a * &x * &u + &b.exp() * &w).sum();
+            loss.backward().unwrap();
+            loss
+        };
+        let x = vec1(&e, &[1.0, 2.0, 3.0]);
+        let loss = if region { e.compile(inside).call(x).unwrap() } else { inside(x) };
+        e.force(&loss).unwrap();
+        [w.grad(), u.grad()].map(|g| g.unwrap().to_vec::<f32>().unwrap())
+    };
+    let (lazy, region) = (run(false), run(true));
+    for (x, y) in lazy.iter().flatten().zip(region.iter().flatten()) {
+        assert!((x - y).abs() <= 1e-5 * x.abs().max(1.0), "{lazy:?} {region:?}");
+    }
+}
+
+#[test]
+fn s9_2_a_gradient_that_is_completed_outside_cannot_be_read_inside() {
+    let e = engine();
+    let w = vec1(&e, &[0.5, -1.5]).requires_grad_();
+    let a = &w * &w;
+    let f = e.compile(|x: Tensor| {
+        (&a * &x).sum().backward().unwrap();
+        w.grad().unwrap() * 2.0
+    });
+    let err = f.call(vec1(&e, &[1.0, 1.0])).unwrap_err();
+    assert!(matches!(&err, Error::Autograd { .. }) && err.to_string().contains("after the call"), "{err}");
+}

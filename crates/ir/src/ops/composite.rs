@@ -305,18 +305,23 @@ impl CustomLinear {
         self.active.len()
     }
 
-    /// Which inputs and outputs of the composite are read at all, for the operands that have a tangent here.
-    fn reads(&self) -> Vec<bool> {
-        let n = self.inputs();
+    /// The reverse graph, with the cotangents of the operands that have a tangent here.
+    fn wanted(&self) -> Graph {
         let mut wanted = (*self.vjp).clone();
-        let grads = floats(&self.forward.input_types()[..n]);
+        let grads = floats(&self.forward.input_types()[..self.inputs()]);
         wanted.set_outputs(
             (grads.iter().zip(self.vjp.outputs()))
                 .filter(|(i, _)| self.active[**i])
                 .map(|(_, v)| *v)
                 .collect::<Vec<_>>(),
         );
-        let (mut reads, forward) = (wanted.used_inputs(), self.forward.used_inputs());
+        wanted
+    }
+
+    /// Which inputs and outputs of the composite are read at all, for the operands that have a tangent here.
+    fn reads(&self) -> Vec<bool> {
+        let n = self.inputs();
+        let (mut reads, forward) = (self.wanted().used_inputs(), self.forward.used_inputs());
         reads.truncate(n + self.outputs.len());
         reads.iter_mut().zip(&forward[..n]).for_each(|(r, f)| *r |= f);
         reads
@@ -403,14 +408,9 @@ impl Rules for CustomLinear {
                 None => cx.zeros(&self.outputs[i])?,
             });
         }
-        let grads = cx.inline(&self.vjp, &operands)?;
         let types = self.forward.input_types();
-        let mut slot = fixed;
-        for (i, g) in floats(&types[..self.inputs()]).into_iter().zip(grads) {
-            if self.active[i] {
-                result[slot] = args[slot].is_linear().then_some(g);
-                slot += 1;
-            }
+        for (slot, g) in (fixed..).zip(cx.rule(&self.name, self.wanted(), &operands)?) {
+            result[slot] = args[slot].is_linear().then_some(g);
         }
         // A private output has a cotangent only where the reverse graph itself is differentiated. The composite's own
         // rule says nothing about it, so that part goes through the body.

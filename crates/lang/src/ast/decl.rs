@@ -165,8 +165,10 @@ impl Param {
 /// `recipe Name:` with its settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recipe {
-    /// Its name.
+    /// Its name; that of a `topology:` is the word itself.
     pub name: Ident,
+    /// `topology:`, sizes of groups of devices, and not `recipe Name:`.
+    pub topology: bool,
     /// The documentation string under it.
     pub doc: Option<DocString>,
     /// `key: value` lines.

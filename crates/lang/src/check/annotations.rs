@@ -1,7 +1,7 @@
 //! The annotations of §7 in one table: where they may stand and what they take (E008, E013, E025).
 
 use super::primitives;
-use crate::ast::{Annotation, Arg, DTYPE_NAMES, Expr, ExprKind, Flow, StepKind};
+use crate::ast::{Annotation, Arg, DTYPE_NAMES, Expr, ExprKind, Flow, Recipe, StepKind};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::suggest::closest;
 
@@ -227,6 +227,28 @@ fn check_adapter(args: &[Arg], found: &mut Vec<Diagnostic>) {
                 .hint("use `@adapter(lora, ...)`"),
         );
     }
+}
+
+/// `topology:` gives sizes of groups of devices (§7.6.0); there is one device.
+pub(super) fn check_topology(topology: &Recipe, found: &mut Vec<Diagnostic>) {
+    const SIZES: &[&str] = &["dp_size", "tp_size", "pp_size", "ep_size"];
+    for (key, value) in &topology.entries {
+        if !SIZES.contains(&key.name.as_str()) {
+            let mut unknown = Diagnostic::new(Code::E008, key.span, format!("a topology has no `{}`", key.name))
+                .label(format!("known are {}", SIZES.join(", ")));
+            if let Some(close) = closest(&key.name, SIZES.iter().copied()) {
+                unknown = unknown.hint(format!("did you mean `{close}`?"));
+            }
+            found.push(unknown);
+        } else if !matches!(value.peel().kind, ExprKind::Int(n) if n > 0) {
+            let message = format!("`{}` is a number of devices", key.name);
+            found.push(Diagnostic::new(Code::E003, value.span, message).label("expected a number above 0"));
+        }
+    }
+    found.push(
+        Diagnostic::new(Code::L102, topology.name.span, "`topology` has no effect yet")
+            .label("several devices come later; the model runs on one"),
+    );
 }
 
 /// Whether annotations include `@name(word)`.

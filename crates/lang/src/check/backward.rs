@@ -177,7 +177,7 @@ fn completeness(
             forward.get(&name),
             Some(Defined { entry: Entry::Tensor(TensorType { dtype: Some(dtype), .. }), .. }) if is_integer(dtype)
         );
-        if !integer && !checker.producers.contains_key(&gradient) {
+        if !integer && !checker.producers.contains_key(&gradient) && !checker.asked.contains(&gradient) {
             checker.diagnostics.push(
                 Diagnostic::new(Code::E005, head, format!("`{gradient}` is never computed"))
                     .label("this graph must compute it")

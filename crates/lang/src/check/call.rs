@@ -149,12 +149,30 @@ impl GraphChecker<'_> {
             }
             Target::Opaque => {
                 self.visit_arguments(args)?;
+                self.asks_backward(call, args);
                 Ok(None)
             }
             Target::Primitive(primitive) => self.primitive_call(call, primitive, inputs, args),
             Target::Module(item) => self.module_call(call, item, None, inputs, args),
             Target::Instance(instance) => self.module_call(call, instance.item, Some(instance.given), inputs, args),
             Target::Stacked => self.stacked_call(call, inputs, args),
+        }
+    }
+
+    /// `LinearBackward(w)` computes the gradients of the parameters it is given; `StackedBlocksBackward(blocks, n)` reads
+    /// what the forward graph gave to the stack.
+    fn asks_backward(&mut self, call: &Call, args: &[Arg]) {
+        let name = call.callee.path.to_string();
+        if !name.ends_with("ackward") {
+            return;
+        }
+        for given in args.iter().filter_map(|arg| arg.value.as_name()).filter(|name| self.params.contains(*name)) {
+            self.asked.insert(format!("d_{given}"));
+        }
+        if let (true, Some(array)) = (name == "StackedBlocksBackward", args.first().and_then(|arg| arg.value.as_path()))
+        {
+            let inputs = self.stacks.get(&array.to_string()).cloned().unwrap_or_default();
+            self.saved_used.extend(inputs);
         }
     }
 

@@ -58,6 +58,10 @@ pub(super) struct GraphChecker<'a> {
     pub(super) params: BTreeSet<String>,
     pub(super) saved: BTreeMap<String, TensorType>,
     pub(super) saved_used: BTreeSet<String>,
+    /// Gradients that the backward of a module computes, which is called with the parameters.
+    pub(super) asked: BTreeSet<String>,
+    /// What each array of blocks is stacked on.
+    pub(super) stacks: BTreeMap<String, Vec<String>>,
     pub(super) in_backward: bool,
     pub(super) producers: BTreeMap<String, Producer>,
     /// Annotations of each tensor's statement.
@@ -81,6 +85,8 @@ impl<'a> GraphChecker<'a> {
             params: BTreeSet::new(),
             saved: BTreeMap::new(),
             saved_used: BTreeSet::new(),
+            asked: BTreeSet::new(),
+            stacks: BTreeMap::new(),
             in_backward: false,
             producers: BTreeMap::new(),
             notes: BTreeMap::new(),

@@ -70,6 +70,9 @@ pub fn check(program: &Program) -> Report {
     for (file, resolved) in program.files.iter().enumerate() {
         for item in 0..resolved.ast.items.len() {
             let item = ItemRef { file, item };
+            if let Some(topology) = program.recipe(item).filter(|recipe| recipe.topology) {
+                annotations::check_topology(topology, &mut report.diagnostics);
+            }
             let Some(view) = ModuleView::new(program, item) else {
                 continue;
             };

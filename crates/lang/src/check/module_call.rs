@@ -286,6 +286,9 @@ impl GraphChecker<'_> {
         for arg in &args[1..] {
             self.scope.constant(&arg.value);
         }
+        if let Some(array) = first.value.as_path() {
+            self.stacks.insert(array.to_string(), inputs.iter().map(|input| input.text.clone()).collect());
+        }
         let results = self.module_call(call, instance.item, Some(instance.given), inputs.clone(), &[])?;
         if let Some(types) = &results {
             for (index, (input, result)) in inputs.iter().zip(types).enumerate() {

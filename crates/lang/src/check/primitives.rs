@@ -73,6 +73,7 @@ const TABLE: &[Row] = &[
         "transpose: enum(NN, NT, TN, TT) = NT", &["input", "weights"], Rule::GroupedGemm),
     Row("grouped_gemm_weight_grad", "(input: [n, K], d_output: [n, N], offsets: [G + 1, int32])", "d_weights: [G, N, K]",
         "accumulate: bool = false", &[], Rule::Signature),
+    Row("weight_grad", "(d_out: [*, N], x: [*, K])", "d_weight: [N, K]", "accumulate: bool = false", &[], Rule::Signature),
     // §6.2 normalisation
     Row("rmsnorm", "(x: [*, C], weight: [C])", "(y: [*, C], rstd: [*])", "eps: float = 1e-6", &["x", "rstd"], Rule::Signature),
     Row("rmsnorm_backward", "(d_y: [*, C], x: [*, C], weight: [C], rstd: [*]?)", "(d_x: [*, C], d_weight: [C])", "eps: float = 1e-6", &[], Rule::Signature),
@@ -150,7 +151,8 @@ const TABLE: &[Row] = &[
     // §6.9 mixture of experts
     Row("moe_router", "(x: [n, C], gate: [E, C])", "(weights: [n, top_k], indices: [n, top_k, int32], aux_loss: scalar)",
         "top_k: int, normalize: bool = true, aux_loss_coef: float = 0.01, use_sigmoid: bool = false", &["x", "indices"], Rule::Signature),
-    Row("moe_router_backward", "(d_weights: [n, top_k], x: [n, C], gate: [E, C], indices: [n, top_k, int32])", "(d_x: [n, C], d_gate: [E, C])", "", &[], Rule::Signature),
+    Row("moe_router_backward", "(d_weights: [n, top_k], x: [n, C], gate: [E, C], indices: [n, top_k, int32])", "(d_x: [n, C], d_gate: [E, C])",
+        "normalize: bool = true, use_sigmoid: bool = false", &[], Rule::Signature),
     Row("moe_compute_offsets", "indices: [n, k, int32]", "offsets: [num_experts + 1, int32]", "num_experts: int", &[], Rule::Signature),
     Row("moe_permute", "(x: [n, C], indices: [n, k, int32], expert_offsets: [E, int32]?)", "(permuted: [n * k, C], scatter_indices: [n * k, int32])", "", &["scatter_indices"], Rule::Signature),
     Row("moe_unpermute", "(expert_outputs: [n * k, C], weights: [n, k], scatter_indices: [n * k, int32])", "combined: [n, C]", "", &["expert_outputs", "weights", "scatter_indices"], Rule::Signature),
@@ -160,8 +162,9 @@ const TABLE: &[Row] = &[
         "kernel_size: int? = None, activation: enum(silu, none) = silu, silu: bool = true", &["x"], Rule::Signature),
     Row("mamba_selective_scan", "(u: [Bt, D, T], delta: [Bt, D, T], A: [D, N], B: [Bt, G, N, T], C: [Bt, G, N, T], D: [D], dt_bias: [D], ssm_state: [Bt, D, N]?)",
         "(y: [Bt, D, T], ssm_state_out: [Bt, D, N])", "chunk_size: int = 256", &["u", "delta", "A", "B", "C"], Rule::Signature),
-    Row("mamba_split_proj", "x: [B, T, P]", "(gate, conv_in, delta)", "d_inner: int? = None, d_conv: int? = None", &[], Rule::Opaque),
-    Row("mamba_split_conv", "x: [B, C, T]", "(u, B, C)", "d_inner: int? = None, n_groups: int? = None, d_state: int? = None", &[], Rule::Opaque),
+    Row("mamba_split_proj", "x: [Bt, T, P]", "(gate: [Bt, T, d_inner], conv_in: [Bt, d_conv, T], delta: [Bt, d_inner, T])", "d_inner: int, d_conv: int", &[], Rule::Signature),
+    Row("mamba_split_conv", "x: [Bt, P, T]", "(u: [Bt, d_inner, T], B: [Bt, n_groups, d_state, T], C: [Bt, n_groups, d_state, T])",
+        "d_inner: int, n_groups: int, d_state: int", &[], Rule::Signature),
     // §6.11 utilities
     Row("zeros", "()", "out", "shape: [int], dtype: dtype = bf16", &[], Rule::Filled),
     Row("ones", "()", "out", "shape: [int], dtype: dtype = bf16", &[], Rule::Filled),

@@ -224,6 +224,13 @@ fn grouped_gemm(sizes: &Sizes, mode: Option<&str>, x: &Shape, w: &Shape) -> Resu
     let ([rows, k], [_, first, second]) = (&x.dims[..], &w.dims[..]) else {
         return Err(ShapeError::new("needs an input [n, K] and weights of three dimensions"));
     };
+    // Rows belong to their groups, so the left side is never transposed.
+    if let Some(mode @ ("TN" | "TT")) = mode {
+        let mut misfit = ShapeError::new(format!("transpose={mode} would turn the rows, which groups are made of"));
+        let fits = if sizes.same(k, second) { Some("NT") } else { sizes.same(k, first).then_some("NN") };
+        misfit.hint = fits.map(|other| format!("transpose={other} would fit"));
+        return Err(misfit);
+    }
     let (inner, n) = if mode == Some("NN") { (first, second) } else { (second, first) };
     if !sizes.same(k, inner) {
         let mut misfit = ShapeError::new(format!("the rows have {k} elements, the matrices take {inner}"));

@@ -74,6 +74,9 @@ impl Scope {
         assumptions: BTreeMap<String, bool>,
     ) -> Scope {
         let mut scope = Scope { constants: given, assumptions, ..Scope::empty(id) };
+        for word in view.words() {
+            scope.constants.entry(word.to_string()).or_insert_with(|| Value::Word(word.to_string()));
+        }
         for param in &view.header {
             let Param::Named { name, ty, default, .. } = param else {
                 continue;

@@ -10,6 +10,9 @@ use crate::span::Span;
 use crate::suggest::closest;
 use std::collections::BTreeMap;
 
+/// What `transform` knows.
+const FUNCTIONS: &[&str] = &["transpose", "negate", "exp", "negate_exp"];
+
 pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
     for section in &view.decl.sections {
         if let SectionKind::HfConfig(entries) = &section.kind {
@@ -140,7 +143,18 @@ fn check_spec(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
             }
             parts.iter().map(|(text, _)| text).collect()
         }
-        WeightSpec::Transform { source, .. } => vec![source],
+        WeightSpec::Transform { source, function, .. } => {
+            if !FUNCTIONS.contains(&function.name.as_str()) {
+                let known = format!("known are {}", FUNCTIONS.join(", "));
+                let message = format!("no function `{}` to transform a tensor with", function.name);
+                let mut unknown = invalid(function.span, message, known);
+                if let Some(close) = closest(&function.name, FUNCTIONS.iter().copied()) {
+                    unknown = unknown.hint(format!("did you mean `{close}`?"));
+                }
+                found.push(unknown);
+            }
+            vec![source]
+        }
         WeightSpec::TiedTo { .. } => Vec::new(),
     };
     let bound: Vec<&str> = mapping

@@ -108,7 +108,10 @@ impl Printer<'_> {
         let head = recipe.span.at_start().to(recipe.name.span);
         self.block(
             head,
-            |_| Doc::text(format!("recipe {}:", recipe.name.name)),
+            |_| match recipe.topology {
+                true => Doc::text("topology:"),
+                false => Doc::text(format!("recipe {}:", recipe.name.name)),
+            },
             |p| {
                 if let Some(doc) = &recipe.doc {
                     p.doc_string(doc);

@@ -3,20 +3,27 @@
 //! How large those are is known once the projection has been lowered, so a graph with adapters is lowered twice: the
 //! first time finds them, the second declares them behind the parameters of their module.
 
+use super::dropout::dropout;
 use super::frame::{Entry, Frame};
+use super::hooks::{Layer, Observation};
 use super::notes::{Notes, words};
 use super::{Init, Lowerer, Parameter, Result, fail, misfit, unsupported};
 use crate::ast::{Annotation, Flow, Source, Statement, StepKind};
 use crate::consteval::Value as Const;
 use crate::diagnostic::Code;
-use ir::{Build, Type, Value};
+use ir::{Build, DType, Type, Value};
 
-/// The parameters of one adapter: names behind the tensor's, with their types.
+/// What an annotation brings into the module that it stands in, by names behind the tensor's.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Declared {
-    /// The module that the projection stands in.
-    owner: String,
-    params: Vec<(String, Type, Init)>,
+    /// The module.
+    pub(super) owner: String,
+    /// Parameters of an adapter.
+    pub(super) params: Vec<(String, Type, Init)>,
+    /// The name of a key, for an adapter with dropout.
+    pub(super) key: Option<String>,
+    /// A tensor whose gradient is looked at.
+    pub(super) tap: Option<(String, Observation)>,
 }
 
 /// A part of a projection's results: where it begins, and how many.
@@ -52,8 +59,10 @@ impl Lowerer<'_> {
                 other => other.as_int().map_or(f64::NAN, |n| n as f64),
             })
         };
-        if number("dropout", 0.0)? != 0.0 {
-            return unsupported(note.span, "dropout inside an adapter");
+        let share = number("dropout", 0.0)?;
+        if !(0.0..1.0).contains(&share) {
+            let label = format!("this is {share}");
+            return fail(Code::E008, note.span, "dropout leaves out a share from 0 to below 1", label);
         }
         let (rank, alpha) = (number("rank", 16.0)?, number("alpha", 32.0)?);
         if lora && !(rank >= 1.0 && rank.fract() == 0.0 && alpha.is_finite()) {
@@ -77,10 +86,15 @@ impl Lowerer<'_> {
                 params.push((format!("{stem}.ia3"), Type::new(dtype, &[part.size]), Init::Ones));
             }
         }
-        if self.adapters.is_none() {
-            self.adapters_found.push(Declared { owner, params });
+        let key = (lora && share > 0.0 && self.options.training).then(|| format!("{name}.dropout_key"));
+        let declared = Declared { owner, params, key, tap: None };
+        let Some(known) = &self.adapters else {
+            self.adapters_found.push(declared);
             return Ok(y);
-        }
+        };
+        let number = known.iter().position(|other| *other == declared).unwrap_or(0);
+        let count = known.len();
+        let Declared { params, key, .. } = declared;
         let mut values = Vec::new();
         for (name, ..) in &params {
             match frame.entries.get(name) {
@@ -91,10 +105,26 @@ impl Lowerer<'_> {
         self.changed += 1;
         let fault = |e: ir::Error| misfit(&e, note.span, "@adapter");
         let scale = alpha / rank;
+        let x = match (x, key.as_ref().and_then(|key| frame.entries.get(key))) {
+            (Some(x), Some(Entry::Tensor(key))) => Some(self.dropped(x, *key, share, number, count).map_err(fault)?),
+            (x, _) => x,
+        };
         match (lora, x) {
             (true, Some(x)) => self.lora(x, y, &parts, &values, scale).map_err(fault),
             _ => self.ia3(y, &parts, &values).map_err(fault),
         }
+    }
+
+    /// What is left of `x` in a step of training; every adapter draws for itself, in a scan every layer too.
+    fn dropped(&mut self, x: Value, key: Value, share: f64, number: usize, count: usize) -> ir::Result<Value> {
+        let b = &mut self.b;
+        let mut stream = b.scalar(DType::U32, number as f64)?;
+        if let Some(Layer::Traced(layer)) = self.layer {
+            let layer = b.cast(layer, DType::U32)?;
+            let apart = b.scale(layer, count as f64)?;
+            stream = b.add(stream, apart)?;
+        }
+        dropout(b, x, key, stream, share)
     }
 
     fn lora(&mut self, x: Value, y: Value, parts: &[Part], values: &[Value], scale: f64) -> ir::Result<Value> {
@@ -212,14 +242,36 @@ impl Lowerer<'_> {
         Vec::new()
     }
 
-    /// Declares the adapters of a module, once they are known.
-    pub(super) fn declare_adapters(&mut self, path: &str, frame: &mut Frame) {
+    /// Declares what annotations bring into a module, once it is known.
+    pub(super) fn declare_adapters(&mut self, path: &str, frame: &mut Frame, stacked: Option<usize>) -> Result<()> {
         let own: Vec<_> = self.adapters.iter().flatten().filter(|a| a.owner == path).cloned().collect();
-        for (name, ty, init) in own.into_iter().flat_map(|adapter| adapter.params) {
-            let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            let value = self.b.graph.input(ty.clone());
-            self.params.push(Parameter { init, ..Parameter::new(full, ty) });
-            frame.entries.insert(name, Entry::Tensor(value));
+        let wide = |ty: Type| stacked.map_or_else(|| ty.clone(), |count| ty.batched(count));
+        for declared in own {
+            for (name, ty, init) in declared.params {
+                let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                let value = self.b.graph.input(wide(ty.clone()));
+                self.params.push(Parameter { init, ..Parameter::new(full, wide(ty)) });
+                frame.entries.insert(name, Entry::Tensor(value));
+            }
+            if let Some(name) = declared.key {
+                let mut key = match self.key {
+                    Some(key) => key,
+                    None => self.b.graph.input(Type::new(DType::U32, &[2])),
+                };
+                self.key = Some(key);
+                if let Some(count) = stacked {
+                    let at = crate::span::Span::default();
+                    key = self.b.broadcast(key, &[count, 2], &[1]).map_err(|e| misfit(&e, at, "@adapter"))?;
+                }
+                frame.entries.insert(name, Entry::Tensor(key));
+            }
+            if let Some((name, observation)) = declared.tap {
+                let ty = wide(observation.ty.clone());
+                let value = self.b.graph.input(ty.clone());
+                self.taps.push((Observation { ty, ..observation }, value));
+                frame.entries.insert(name, Entry::Tensor(value));
+            }
         }
+        Ok(())
     }
 }

@@ -1,13 +1,16 @@
 //! What annotations do to a result (§7): precision, adapters, hooks, gradients, probes, asserts, fusion, traces.
 
-use super::frame::Frame;
+use super::adapter::Declared;
+use super::assertion::Held;
+use super::frame::{Entry, Frame};
 use super::graph::Operand;
-use super::hooks::{Shown, capture};
-use super::notes::{Notes, find};
+use super::hooks::{Layer, Observation, Shown, capture};
+use super::notes::{Notes, find, text};
 use super::{Fusion, Lowerer, Result, fail, misfit, unsupported};
-use crate::ast::{Annotation, Flow, StepKind};
+use crate::ast::{Annotation, Flow, SectionKind, StepKind};
 use crate::consteval::Value as Const;
 use crate::diagnostic::Code;
+use crate::resolve::{Entity, ModuleView};
 use ir::attr::Attr;
 use ir::ops::{Composite, Derivative, Name};
 use ir::{Build, Builder, DType, Value};
@@ -60,6 +63,9 @@ impl Lowerer<'_> {
             }
             value = self.hooked(note, name, value)?;
         }
+        for note in notes.iter().filter(|note| note.name.name == "probe" && self.options.probes) {
+            value = self.tapped(note, name, value, frame)?;
+        }
         if let Some(note) = find(notes, "gradient") {
             value = self.gradient(note, value, frame)?;
         }
@@ -85,18 +91,79 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    fn probed(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<()> {
+    /// What a probe captures, and how it goes by outside.
+    fn probe(note: &Annotation, name: &str, frame: &Frame) -> Result<(String, Shown)> {
         let what = note.word("capture").unwrap_or_else(|| "stats".to_string());
         let frequency = match note.argument("frequency") {
             Some(expr) => frame.size(expr)?.max(1),
             None => 1,
         };
+        let name = note.word("name").unwrap_or_else(|| name.to_string());
+        let conditional = note.argument("condition").is_some();
+        Ok((what.clone(), Shown::Probe { name, capture: what, frequency, conditional }))
+    }
+
+    /// A tensor whose gradient is probed, plus an input that is zero: the gradient of that input is the tensor's.
+    fn tapped(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<Value> {
+        let (what, shown) = Self::probe(note, name, frame)?;
+        if !what.starts_with("grad_") {
+            return Ok(value);
+        }
+        let Some(owner) = frame.path.clone() else {
+            return unsupported(note.span, "a probe of gradients inside a module that is called with its weights");
+        };
+        if let Some(condition) = note.argument("condition") {
+            return unsupported(condition.span, "a condition on a probe of gradients");
+        }
+        if self.in_backward {
+            return unsupported(note.span, "a probe of gradients in a backward graph, where a plain one shows them,");
+        }
+        let ty = self.b.graph.ty(value).clone();
+        if !ty.dtype.is_float() {
+            return fail(
+                Code::E015,
+                note.span,
+                format!("`{name}` has no gradient"),
+                format!("its elements are {}", ty.dtype),
+            );
+        }
+        let entry = format!("{name}.gradient");
+        if self.adapters.is_none() {
+            let site = self.site("", name);
+            let layer = match site.layer {
+                Some(Layer::Number(layer)) => Some(layer),
+                _ => None,
+            };
+            let tap = Observation { shown, path: site.path, layer, ty };
+            self.adapters_found.push(Declared { owner, params: Vec::new(), key: None, tap: Some((entry, tap)) });
+            return Ok(value);
+        }
+        let Some(Entry::Tensor(tap)) = frame.entries.get(&entry) else { return Ok(value) };
+        self.changed += 1;
+        self.b.add(value, *tap).map_err(|e| misfit(&e, note.span, "@probe"))
+    }
+
+    fn probed(&mut self, note: &Annotation, name: &str, value: Value, frame: &Frame) -> Result<()> {
+        let (what, mut shown) = Self::probe(note, name, frame)?;
+        if what.starts_with("grad_") {
+            return Ok(());
+        }
+        if let Some(condition) = note.argument("condition") {
+            match self.quoted_condition(condition, frame)? {
+                Held::Known(false) => return Ok(()),
+                Held::Known(true) => {
+                    if let Shown::Probe { conditional, .. } = &mut shown {
+                        *conditional = false;
+                    }
+                }
+                Held::Computed(holds) => self.show(Shown::Condition, name, holds),
+            }
+        }
         let captured = capture(&mut self.b, value, &what).map_err(|e| misfit(&e, note.span, "@probe"))?;
         let Some(captured) = captured else {
             return unsupported(note.span, format!("capturing `{what}`"));
         };
-        let probe = note.word("name").unwrap_or_else(|| name.to_string());
-        self.show(Shown::Probe { name: probe, capture: what, frequency }, name, captured);
+        self.show(shown, name, captured);
         Ok(())
     }
 
@@ -170,11 +237,82 @@ impl Lowerer<'_> {
         made.map_err(|e| misfit(&e, note.span, "@gradient"))
     }
 
+    /// Annotations that only another machine could honour, for whoever asks.
+    pub(super) fn unheeded(&mut self, notes: &[&Annotation]) {
+        for note in notes {
+            let why = match (note.name.name.as_str(), note.word("mode").as_deref()) {
+                ("kernel", _) => "the compiler chooses kernels",
+                ("memory", Some("offload" | "stream")) => "there is one memory",
+                _ => continue,
+            };
+            let file = self.program.sources.file(note.span.file);
+            let place = file.line_column(note.span.start);
+            let text = self.program.sources.slice(note.span);
+            let line = format!("{}:{}: {text}: {why}", file.name(), place.line);
+            if !self.ignored.contains(&line) {
+                self.ignored.push(line);
+            }
+        }
+    }
+
+    /// What annotations of a declaration mean for everything in it: `@recipe`, `@profile`, `@trace`.
+    pub(super) fn declared(&mut self, view: &ModuleView<'_>) -> Result<()> {
+        let lists = view.decl.sections.iter().filter_map(|section| match &section.kind {
+            SectionKind::Annotations(list) => Some(list),
+            _ => None,
+        });
+        for note in lists.flatten() {
+            match note.name.name.as_str() {
+                "profile" => {
+                    self.profile = note.word("name").or(self.profile.take());
+                    self.profiled.extend(self.profile.clone().filter(|name| !self.profiled.contains(name)));
+                }
+                "trace" => self.trace_level = Some(note.word("level").unwrap_or_else(|| "ops".to_string())),
+                "recipe" => self.recipe(note, view.item.file)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// `forward_activation_dtype` is what operations compute in, `output_dtype` what they give; without it, that is the
+    /// model's own.
+    fn recipe(&mut self, note: &Annotation, file: usize) -> Result<()> {
+        let path = note.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
+        let entity = path.and_then(|path| self.program.lookup(file, &path));
+        let Some(Entity::Item(item)) = entity else { return Ok(()) };
+        let program = self.program;
+        let Some(recipe) = program.recipe(item) else { return Ok(()) };
+        let dtype = |key: &str| -> Result<Option<DType>> {
+            let Some((_, value)) = recipe.entries.iter().find(|(name, _)| name.name == key) else { return Ok(None) };
+            match text(value) {
+                Some(word) => super::declare::dtype_named(&word, value.span).map(Some),
+                None => fail(Code::E003, value.span, format!("`{key}` is a dtype"), "this is none"),
+            }
+        };
+        if dtype("accumulation_dtype")?.is_some_and(|dtype| dtype != DType::F32) {
+            return unsupported(recipe.span, "a sum in another format than fp32");
+        }
+        let compute = dtype("forward_activation_dtype")?;
+        for key in ["backward_gradient_dtype", "weight_storage_dtype"] {
+            if dtype(key)?.is_some_and(|other| Some(other) != compute && other != DType::F32) {
+                return unsupported(recipe.span, format!("a recipe whose `{key}` differs from what is computed in"));
+            }
+        }
+        if compute.is_some() || dtype("output_dtype")?.is_some() {
+            self.compute = compute.or(self.compute);
+            self.output = Some(dtype("output_dtype")?.unwrap_or(self.options.dtype));
+        }
+        Ok(())
+    }
+
     /// Notes for whoever reads the result: traces, and which statements are to be one kernel.
     pub(super) fn noted(&mut self, flow: &Flow, before: &[Operand], after: &[Operand]) {
         let notes: Vec<&Annotation> =
             flow.annotations.iter().chain(flow.steps.iter().flat_map(|s| &s.annotations)).collect();
-        if let Some(note) = find(&notes, "trace") {
+        self.unheeded(&notes);
+        let level = find(&notes, "trace").map(|note| note.word("level").unwrap_or_default());
+        if let Some(level) = level.or_else(|| self.trace_level.clone()) {
             let shapes = |operands: &[Operand]| {
                 let shown = operands.iter().filter_map(|operand| match operand {
                     Operand::Tensor(value) => Some(self.b.graph.ty(*value).to_string()),
@@ -191,8 +329,8 @@ impl Lowerer<'_> {
                 "",
                 &flow.dest.items.first().and_then(|i| i.name.as_ref()).map_or(String::new(), ToString::to_string),
             );
-            let line = match note.word("level").as_deref() {
-                Some("tensors" | "values") => format!("{}: {ops}: {} -> {}", place.path, shapes(before), shapes(after)),
+            let line = match level.as_str() {
+                "tensors" | "values" => format!("{}: {ops}: {} -> {}", place.path, shapes(before), shapes(after)),
                 _ => format!("{}: {ops}", place.path),
             };
             self.trace.push(line);

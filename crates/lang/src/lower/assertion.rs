@@ -3,7 +3,7 @@
 use super::frame::Frame;
 use super::graph::Operand;
 use super::{Lowerer, Result, fail, misfit, unsupported};
-use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
+use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, Item, LetItem, SectionKind, UnaryOp};
 use crate::consteval::{Truth, Value as Const};
 use crate::diagnostic::Code;
 use ir::ops::ReduceKind;
@@ -15,17 +15,64 @@ enum Term {
     Tensor(Value),
 }
 
+/// Whether a condition holds.
+pub(super) enum Held {
+    Known(bool),
+    /// A bool scalar of the graph.
+    Computed(Value),
+}
+
 impl Lowerer<'_> {
     /// The condition as a bool scalar, or `None` where it is known to hold.
     pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &Frame) -> Result<Option<Value>> {
+        match self.truth(expr, frame)? {
+            Held::Known(true) => Ok(None),
+            Held::Known(false) => fail(Code::E027, expr.span, message, "does not hold"),
+            Held::Computed(value) => Ok(Some(value)),
+        }
+    }
+
+    fn truth(&mut self, expr: &Expr, frame: &Frame) -> Result<Held> {
         match self.term(expr, frame)? {
-            Term::Known(Const::Bool(Truth::Known(true))) => Ok(None),
-            Term::Known(_) => fail(Code::E027, expr.span, message, "does not hold"),
-            Term::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(Some(value)),
+            Term::Known(Const::Bool(Truth::Known(known))) => Ok(Held::Known(known)),
+            Term::Known(_) => fail(Code::E003, expr.span, "expected a condition", "this is not true or false"),
+            Term::Tensor(value) if self.b.graph.ty(value).rank() == 0 => Ok(Held::Computed(value)),
             Term::Tensor(_) => {
                 let label = "true or false for each element: write `all(..)` or `any(..)`";
                 fail(Code::E003, expr.span, "a condition must be one truth", label)
             }
+        }
+    }
+
+    /// The condition of a probe, which may stand in quotes: `condition="has_nan(y)"`.
+    pub(super) fn quoted_condition(&mut self, expr: &Expr, frame: &Frame) -> Result<Held> {
+        let ExprKind::Str(text) = &expr.peel().kind else { return self.truth(expr, frame) };
+        let file = format!("module quoted():\n  let:\n    condition = {text}\n");
+        let parsed = crate::parser::parse(crate::span::FileId::default(), &file);
+        let items = parsed.file.items.iter().filter_map(|item| match item {
+            Item::Decl(decl) => Some(&decl.sections),
+            _ => None,
+        });
+        let lets = items.flatten().filter_map(|section| match &section.kind {
+            SectionKind::Let(lets) => lets.first(),
+            _ => None,
+        });
+        let mut values = lets.filter_map(|item| match item {
+            LetItem::Bind { value, .. } => Some(value),
+            _ => None,
+        });
+        match (values.next(), parsed.diagnostics.is_empty()) {
+            // What is wrong with it is wrong in the quotes.
+            (Some(value), true) => self.truth(value, frame).map_err(|mut found| {
+                found.primary.span = expr.span;
+                found
+            }),
+            _ => fail(
+                Code::E008,
+                expr.span,
+                "the quoted condition cannot be read",
+                "expected something like `has_nan(x)`",
+            ),
         }
     }
 

@@ -9,10 +9,10 @@ use super::frame::{Entry, Frame, Instance, io_name};
 use super::graph::Operand;
 use super::hooks::Seen;
 use super::{Lowerer, Result, fail, misfit, unsupported};
-use crate::ast::{Call, Statement};
+use crate::ast::{Call, Flow, Source, Statement, StepKind};
 use crate::check::graph_uses;
 use crate::diagnostic::Code;
-use crate::resolve::ModuleView;
+use crate::resolve::{Entity, ItemRef, ModuleView};
 use crate::span::Span;
 use ir::attr::Attr;
 use ir::ops::{Composite, Derivative};
@@ -219,40 +219,109 @@ impl Lowerer<'_> {
     }
 }
 
+/// What a backward is asked of.
+enum Asked {
+    /// `mlp.backward()`, `StackedBlocksBackward(blocks, n)`: parameters are found inside, by this path.
+    Entry(String, Entry),
+    /// `LinearBackward(w)`: a module called with its weights.
+    Module(ItemRef),
+}
+
 impl Lowerer<'_> {
     /// `(d_y, saved.x, mlp) -> mlp.backward() -> (d_x, d_mlp_params)`: cotangents of the outputs, then the inputs; gives
-    /// cotangents of the inputs, and adds those of the module's parameters to `d_mlp.weight` and the like.
-    pub(super) fn instance_backward(
+    /// cotangents of the inputs, and adds those of the module's parameters to `d_mlp.weight` and the like. The same for
+    /// `StackedBlocksBackward(blocks, n)`, whose inputs may be left out: they are those of the forward's `StackedBlocks`.
+    pub(super) fn backward_call(
         &mut self,
         call: &Call,
         operands: &[Operand],
         frame: &mut Frame,
     ) -> Result<Option<Vec<Operand>>> {
-        let parts = &call.callee.path.parts;
-        let Some((last, owner)) =
-            parts.split_last().filter(|(last, owner)| last.name == "backward" && !owner.is_empty())
-        else {
-            return Ok(None);
-        };
-        let owner = crate::ast::Path { parts: owner.to_vec() };
-        let Some(Entry::Instance(instance)) = self.entry(&owner, frame) else { return Ok(None) };
+        let Some(asked) = self.backward_of(call, frame) else { return Ok(None) };
         let mut given = Vec::new();
         for operand in operands.iter().filter(|operand| !matches!(operand, Operand::Gradients)) {
             given.push(operand.tensor(call.span)?);
         }
-        let outputs = match ModuleView::new(self.program, instance.item) {
+        let item = match &asked {
+            Asked::Entry(_, Entry::Instance(instance) | Entry::Stack(_, instance)) => Some(instance.item),
+            Asked::Entry(_, Entry::Array(all)) => all.first().map(|instance| instance.item),
+            Asked::Module(item) => Some(*item),
+            Asked::Entry(..) => None,
+        };
+        let outputs = match item.and_then(|item| ModuleView::new(self.program, item)) {
             Some(view) if view.forward.graph.is_some() => view.forward.outputs.len(),
             _ => 1,
         };
+        if let (Asked::Entry(array, Entry::Array(_) | Entry::Stack(..)), true) = (&asked, given.len() == outputs) {
+            for name in self.stacked_on(array, frame) {
+                if let Some(Entry::Tensor(value)) = frame.entries.get(&format!("saved.{name}")) {
+                    given.push(*value);
+                }
+            }
+        }
         if given.len() <= outputs {
             let label = format!("takes {outputs} gradients of results, then the inputs");
-            return fail(Code::E003, last.span, format!("`{}` needs more tensors", call.callee.path), label);
+            let message = format!("`{}` needs more tensors", call.callee.path);
+            return fail(Code::E003, call.callee.span, message, label);
         }
-        let (cotangents, inputs) = given.split_at(outputs);
-        let mut params = Vec::new();
-        tensors(&Entry::Instance(instance.clone()), &owner.to_string(), false, &mut params);
-        let fault = |e: ir::Error| misfit(&e, call.span, &call.callee.path.to_string());
+        let inputs = given.split_off(outputs);
+        self.reversed(call, &asked, &given, &inputs, frame).map(Some)
+    }
 
+    fn backward_of(&self, call: &Call, frame: &Frame) -> Option<Asked> {
+        let path = &call.callee.path;
+        let (last, owner) = path.parts.split_last()?;
+        if last.name == "backward" && !owner.is_empty() {
+            let owner = crate::ast::Path { parts: owner.to_vec() };
+            return match self.entry(&owner, frame)? {
+                entry @ Entry::Instance(_) => Some(Asked::Entry(owner.to_string(), entry)),
+                _ => None,
+            };
+        }
+        let name = path.to_string();
+        if name == "StackedBlocksBackward" {
+            let array = call.args.iter().flatten().next()?.value.as_path()?;
+            let entry = self.entry(&array, frame)?;
+            let blocks = matches!(entry, Entry::Array(_) | Entry::Stack(..));
+            return blocks.then(|| Asked::Entry(array.to_string(), entry));
+        }
+        let base = name.strip_suffix("_backward").or_else(|| name.strip_suffix("Backward"))?;
+        let base = crate::ast::Path { parts: vec![crate::ast::Ident { name: base.to_string(), span: last.span }] };
+        match self.program.lookup(frame.file, &base)? {
+            Entity::Item(item) if ModuleView::new(self.program, item).is_some() => Some(Asked::Module(item)),
+            _ => None,
+        }
+    }
+
+    /// What the forward graph of the module at hand gives to the stack of these blocks.
+    fn stacked_on(&self, array: &str, frame: &Frame) -> Vec<String> {
+        let view = frame.item.and_then(|item| ModuleView::new(self.program, item));
+        let graph = view.as_ref().and_then(|view| view.forward.graph);
+        stack_inputs(graph.map_or(&[], |graph| &graph.statements), array)
+    }
+
+    fn reversed(
+        &mut self,
+        call: &Call,
+        asked: &Asked,
+        cotangents: &[Value],
+        inputs: &[Value],
+        frame: &mut Frame,
+    ) -> Result<Vec<Operand>> {
+        let mut params = Vec::new();
+        match asked {
+            Asked::Entry(owner, entry) => tensors(entry, owner, false, &mut params),
+            Asked::Module(_) => {
+                for arg in call.args.iter().flatten() {
+                    if let Some(path) = arg.value.as_path()
+                        && let Some(entry @ Entry::Tensor(_)) = self.entry(&path, frame)
+                    {
+                        tensors(&entry, &path.to_string(), false, &mut params);
+                    }
+                }
+            }
+        }
+        let fault = |e: ir::Error| misfit(&e, call.span, &call.callee.path.to_string());
         let types =
             |l: &Self, values: &[Value]| -> Vec<Type> { values.iter().map(|v| l.b.graph.ty(*v).clone()).collect() };
         let mut values: Vec<Value> = params.iter().map(|(_, _, value)| *value).collect();
@@ -261,15 +330,29 @@ impl Lowerer<'_> {
         let outer = self.set_aside();
         let inner: Vec<Value> = arg_types.iter().map(|ty| self.b.graph.input(ty.clone())).collect();
         let names: BTreeMap<Value, Value> = values.iter().copied().zip(inner.iter().copied()).collect();
+        let own: Vec<Value> = inner[params.len()..].to_vec();
+        let (in_backward, region) = (self.in_backward, self.region.take());
         self.in_backward = false;
-        let results = match renamed(&Entry::Instance(instance), &names) {
-            Entry::Instance(instance) => {
-                let own = inner[params.len()..].iter().copied().map(Some).collect();
-                self.with_observed(|l| l.run_instance(&instance, own, call.span))
+        let results = self.with_observed(|l| match asked {
+            Asked::Entry(_, entry) => {
+                let operands = own.iter().copied().map(Operand::Tensor).collect();
+                match renamed(entry, &names) {
+                    Entry::Instance(one) => l.run_instance(&one, own.into_iter().map(Some).collect(), call.span),
+                    Entry::Array(all) => l.stack(call, &all, operands),
+                    Entry::Stack(count, one) => l.scan(call, &one, count, 0..count, operands),
+                    _ => Ok(Vec::new()),
+                }
             }
-            _ => Ok((Vec::new(), Vec::new())),
-        };
-        self.in_backward = true;
+            Asked::Module(item) => {
+                let mut inside = Frame::new(frame.file, frame.constants.clone());
+                for (path, _, value) in &params {
+                    inside.entries.insert(path.clone(), Entry::Tensor(names[value]));
+                }
+                let operands = own.iter().copied().map(Operand::Tensor).collect();
+                l.module_call(call, *item, operands, &inside)
+            }
+        });
+        (self.in_backward, self.region) = (in_backward, region);
         let forward = std::mem::take(&mut self.b);
         self.bring_back(outer);
         let forward = forward.finish(&results?.0);
@@ -300,8 +383,44 @@ impl Lowerer<'_> {
             }
         }
         of_inputs.push(Operand::Gradients);
-        Ok(Some(of_inputs))
+        Ok(of_inputs)
     }
+}
+
+/// The names that a graph gives to `StackedBlocks(array, ..)`.
+fn stack_inputs(statements: &[Statement], array: &str) -> Vec<String> {
+    let stacks = |flow: &Flow| {
+        flow.steps.iter().any(|step| match &step.kind {
+            StepKind::Call(call) => {
+                let first = call.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
+                call.callee.path.to_string() == "StackedBlocks" && first.is_some_and(|path| path.to_string() == array)
+            }
+            StepKind::Shape(_) => false,
+        })
+    };
+    for statement in statements {
+        let found = match statement {
+            Statement::Flow(flow) if stacks(flow) => match &flow.source {
+                Source::Tensors { items, .. } => {
+                    items.iter().filter_map(|item| item.as_path()).map(|path| path.to_string()).collect()
+                }
+                _ => Vec::new(),
+            },
+            Statement::If(branch) => {
+                let then = stack_inputs(&branch.then, array);
+                if then.is_empty() {
+                    stack_inputs(branch.otherwise.as_deref().unwrap_or_default(), array)
+                } else {
+                    then
+                }
+            }
+            _ => Vec::new(),
+        };
+        if !found.is_empty() {
+            return found;
+        }
+    }
+    Vec::new()
 }
 
 /// The tensors of an entry with their paths, and whether they belong to a module inside.
@@ -324,24 +443,33 @@ fn tensors(entry: &Entry, path: &str, inside: bool, found: &mut Vec<(String, boo
 
 /// The names that the backward graph reads as `saved.name`, in any branch.
 fn saved_names(view: &ModuleView<'_>) -> BTreeSet<String> {
-    fn visit(statements: &[Statement], found: &mut BTreeSet<String>) {
+    fn visit(statements: &[Statement], forward: &[Statement], found: &mut BTreeSet<String>) {
         for statement in statements {
             match statement {
                 Statement::Flow(flow) => {
                     let names = graph_uses(flow);
                     found.extend(names.iter().filter_map(|(n, _)| n.strip_prefix("saved.")).map(String::from));
+                    for step in &flow.steps {
+                        if let StepKind::Call(call) = &step.kind
+                            && call.callee.path.to_string() == "StackedBlocksBackward"
+                            && let Some(array) = call.args.iter().flatten().next().and_then(|arg| arg.value.as_path())
+                        {
+                            found.extend(stack_inputs(forward, &array.to_string()));
+                        }
+                    }
                 }
                 Statement::If(branch) => {
-                    visit(&branch.then, found);
-                    visit(branch.otherwise.as_deref().unwrap_or_default(), found);
+                    visit(&branch.then, forward, found);
+                    visit(branch.otherwise.as_deref().unwrap_or_default(), forward, found);
                 }
-                Statement::Recompute { body, .. } => visit(body, found),
+                Statement::Recompute { body, .. } => visit(body, forward, found),
                 Statement::Elided(_) => {}
             }
         }
     }
     let mut found = BTreeSet::new();
     let graph = view.backward.as_ref().and_then(|pass| pass.graph);
-    visit(graph.map_or(&[], |g| &g.statements), &mut found);
+    let forward = view.forward.graph.map_or(&[][..], |g| &g.statements);
+    visit(graph.map_or(&[], |g| &g.statements), forward, &mut found);
     found
 }

@@ -98,7 +98,10 @@ impl Lowerer<'_> {
     ) -> Result<Vec<Value>> {
         let mut inputs = Vec::new();
         for operand in &operands {
-            inputs.push(Some(operand.tensor(call.span)?));
+            inputs.push(match operand {
+                Operand::Absent(_) => None,
+                operand => Some(operand.tensor(call.span)?),
+            });
         }
         for arg in call.args.iter().flatten() {
             match self.argument(&arg.value, frame, true)? {
@@ -111,7 +114,13 @@ impl Lowerer<'_> {
     }
 
     /// `x -> Linear(weight) -> y`: tensors fill the module's parameters in order, sizes follow from them.
-    fn module_call(&mut self, call: &Call, item: ItemRef, operands: Vec<Operand>, frame: &Frame) -> Result<Vec<Value>> {
+    pub(super) fn module_call(
+        &mut self,
+        call: &Call,
+        item: ItemRef,
+        operands: Vec<Operand>,
+        frame: &Frame,
+    ) -> Result<Vec<Value>> {
         let Some(view) = ModuleView::new(self.program, item) else {
             return fail(Code::E002, call.span, "not a module", "");
         };
@@ -266,7 +275,10 @@ impl Lowerer<'_> {
             let mut inputs = inputs.into_iter();
             for slot in &primitive.inputs {
                 let name = slot.name.as_ref().map_or("", |name| &name.name);
-                p.slots.push(named.remove(name).or_else(|| inputs.next()));
+                let given = named.remove(name).or_else(|| inputs.next());
+                let optional =
+                    slot.optional || matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
+                p.slots.push(given.filter(|operand| !(optional && matches!(operand, Operand::Absent(_)))));
             }
             if inputs.next().is_some() {
                 let label = format!("takes {} tensors", primitive.inputs.len());
@@ -285,7 +297,33 @@ impl Lowerer<'_> {
                 }
             }
         }
+        if p.name == "moe_experts" {
+            return self.experts(&p);
+        }
         primitives::lower(self, &p)
+    }
+
+    /// `(permuted, experts, indices) -> moe_experts() -> y`: each row through the expert that it was sorted to. Modules may be
+    /// anything, so every expert sees all rows; `grouped_gemm` does no more work than there are rows.
+    fn experts(&mut self, p: &Primitive) -> Result<Vec<Value>> {
+        let (rows, experts, indices) = match &p.slots[..] {
+            [Some(rows), Some(Operand::Experts(experts)), Some(indices)] => {
+                (rows.tensor(p.span)?, experts.clone(), indices.tensor(p.span)?)
+            }
+            _ => return fail(Code::E003, p.span, "`moe_experts` takes rows, an array of modules, and indices", ""),
+        };
+        let chosen = primitives::sorted_experts(self, indices).map_err(|e| super::misfit(&e, p.span, p.name))?;
+        let mut result: Option<Value> = None;
+        for (number, expert) in experts.iter().enumerate() {
+            let y = self.run_instance(expert, vec![Some(rows)], p.span)?;
+            let Some(&y) = y.first() else { return fail(Code::E003, p.span, "an expert has no result", "") };
+            let merged = primitives::where_expert(self, chosen, number, y, result);
+            result = Some(merged.map_err(|e| super::misfit(&e, p.span, p.name))?);
+        }
+        match result {
+            Some(result) => Ok(vec![result]),
+            None => fail(Code::E003, p.span, "`moe_experts` needs at least one expert", ""),
+        }
     }
 
     /// Whether an argument is a tensor or a constant; a name that is both is what `tensor_first` says.
@@ -301,7 +339,9 @@ impl Lowerer<'_> {
                 let constant = frame.constants.get(name);
                 match frame.entries.get(name) {
                     Some(Entry::Absent) if constant.is_none() => Ok(Argument::Absent),
-                    Some(Entry::Tensor(_) | Entry::Table(_)) if tensor_first || constant.is_none() => {
+                    Some(Entry::Tensor(_) | Entry::Table(_) | Entry::Array(_))
+                        if tensor_first || constant.is_none() =>
+                    {
                         self.operand(expr, frame).map(Argument::Operand)
                     }
                     _ => match constant {

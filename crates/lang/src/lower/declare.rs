@@ -76,7 +76,7 @@ impl Lowerer<'_> {
             let table = RopeTable::of(&constant.value, &frame)?;
             frame.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
         }
-        self.declare_adapters(prefix, &mut frame);
+        self.declare_adapters(prefix, &mut frame, traits.stacked)?;
         self.depth -= 1;
         Ok(Instance { item: view.item, given: frame.constants, entries: frame.entries, path: prefix.to_string() })
     }
@@ -88,6 +88,7 @@ impl Lowerer<'_> {
             return Ok(Entry::Absent);
         }
         let notes: Vec<&Annotation> = entry.annotations.iter().collect();
+        self.unheeded(&notes);
         let declared = self.declare_type(&entry.ty, frame, path, &traits.with(&notes, frame)?, &notes)?;
         match (declared, find(&notes, "gradient")) {
             (Entry::Tensor(value), Some(note)) => self.gradient(note, value, frame).map(Entry::Tensor),
@@ -128,6 +129,7 @@ impl Lowerer<'_> {
                 let value = self.b.graph.input(ty);
                 (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))
             }
+            TypeKind::Optional(_) if self.options.absent.contains(path) => Ok(Entry::Absent),
             TypeKind::Optional(inner) => self.declare_type(inner, frame, path, traits, notes),
             TypeKind::TiedTo(target) => {
                 let mut parts = target.parts.iter();

@@ -111,6 +111,9 @@ impl Frame {
 
     /// Parameters that were not given take their default (E012 without one).
     pub(super) fn defaults(&mut self, view: &ModuleView<'_>, at: Span) -> Result<()> {
+        for word in view.words() {
+            self.constants.entry(word.to_string()).or_insert_with(|| Const::Word(word.to_string()));
+        }
         for param in &view.header {
             let Param::Named { name, default, .. } = param else {
                 continue;

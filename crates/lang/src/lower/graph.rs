@@ -21,6 +21,10 @@ pub(super) enum Operand {
     Table(Rc<RopeTable>),
     /// Gradients of a module's parameters, which go where they belong by themselves.
     Gradients,
+    /// An array of modules, as `moe_experts` takes it.
+    Experts(Vec<Rc<Instance>>),
+    /// An optional tensor that was not given, by its name.
+    Absent(String),
 }
 
 impl Operand {
@@ -29,6 +33,10 @@ impl Operand {
             Operand::Tensor(value) => Ok(*value),
             Operand::Table(_) => unsupported(span, "a table of rotations outside of `rope`"),
             Operand::Gradients => unsupported(span, "reading the gradients of a module's parameters"),
+            Operand::Absent(name) => fail(Code::E003, span, format!("`{name}` is None here"), "a tensor is needed"),
+            Operand::Experts(_) => {
+                fail(Code::E003, span, "an array of modules is not a tensor", "call one, or a stack")
+            }
         }
     }
 }
@@ -64,11 +72,14 @@ impl Lowerer<'_> {
         self.enter(at)?;
         (frame.lists, frame.item) = (Lists::of(view), Some(view.item));
         self.bind_inputs(view, &mut frame, &inputs, at)?;
+        let outer = (self.compute, self.output, self.profile.clone(), self.trace_level.clone());
+        self.declared(view)?;
         let outputs = if self.options.written_backward && self.options.decode.is_none() && view.backward.is_some() {
             self.with_written_backward(view, &frame, &inputs, at)
         } else {
             self.run_body(view, &mut frame)
         };
+        (self.compute, self.output, self.profile, self.trace_level) = outer;
         self.depth -= 1;
         outputs
     }
@@ -222,7 +233,8 @@ impl Lowerer<'_> {
         };
         (self.compute, self.profile) = outer;
         let mut operands = results?;
-        if let Some(dtype) = output.or_else(|| compute.and(self.dtype_of(source.as_ref()))) {
+        let own = output.or_else(|| compute.and(self.dtype_of(source.as_ref())));
+        if let Some(dtype) = own.or(self.output) {
             for operand in &mut operands {
                 if let Operand::Tensor(value) = operand
                     && self.b.graph.ty(*value).dtype.is_float()
@@ -244,7 +256,8 @@ impl Lowerer<'_> {
             };
             let entry = match operand {
                 Operand::Table(table) => Entry::Table(table.clone()),
-                Operand::Gradients => Entry::Absent,
+                Operand::Gradients | Operand::Absent(_) => Entry::Absent,
+                Operand::Experts(all) => Entry::Array(all.clone()),
                 Operand::Tensor(value) => {
                     let notes: Vec<&Annotation> = flow.annotations.iter().chain(&item.annotations).collect();
                     let mut value = self.annotated(&path.to_string(), *value, &notes, source, frame)?;
@@ -311,7 +324,7 @@ impl Lowerer<'_> {
     }
 
     fn call_operands(&mut self, call: &Call, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
-        if let Some(results) = self.instance_backward(call, &operands, frame)? {
+        if let Some(results) = self.backward_call(call, &operands, frame)? {
             return Ok(results);
         }
         let values = self.call(call, operands, frame)?;
@@ -330,12 +343,11 @@ impl Lowerer<'_> {
         match self.entry(&path, frame) {
             Some(Entry::Tensor(value)) => Ok(Operand::Tensor(value)),
             Some(Entry::Table(table)) => Ok(Operand::Table(table)),
-            Some(Entry::Absent) => fail(Code::E003, expr.span, format!("`{path}` is None here"), ""),
+            Some(Entry::Absent) => Ok(Operand::Absent(path.to_string())),
             // `(d_y, saved.x, mlp) -> mlp.backward()` names the module once more.
             Some(Entry::Instance(_)) if self.in_backward => Ok(Operand::Gradients),
-            Some(Entry::Instance(_) | Entry::Array(_) | Entry::Stack(..)) => {
-                unsupported(expr.span, "a module given as a tensor")
-            }
+            Some(Entry::Array(experts)) => Ok(Operand::Experts(experts)),
+            Some(Entry::Instance(_) | Entry::Stack(..)) => unsupported(expr.span, "a module given as a tensor"),
             None => fail(Code::E002, expr.span, format!("no tensor named `{path}`"), "not defined here"),
         }
     }

@@ -97,7 +97,8 @@ pub enum Shown {
     /// The tensor at an observed point.
     Hook(String),
     /// What `@probe` captures: `stats` are mean, deviation, smallest, largest and norm; `histogram` is the smallest, the
-    /// largest and 16 counts between them; `sample` is 16 elements; `full` is the tensor.
+    /// largest and 16 counts between them; `sample` is 16 elements; `full` is the tensor. `grad_stats` and `grad_full`
+    /// are the same of its gradient, see [`super::Lowered::tapped`].
     Probe {
         /// The probe's name.
         name: String,
@@ -105,7 +106,11 @@ pub enum Shown {
         capture: String,
         /// Look at every so many runs.
         frequency: usize,
+        /// Look only where the [`Shown::Condition`] just before it is true.
+        conditional: bool,
     },
+    /// Whether the condition of the probe behind it holds.
+    Condition,
     /// Whether an `@assert` holds.
     Assert {
         /// What to say when it doesn't.
@@ -213,6 +218,18 @@ impl Lowerer<'_> {
 
 /// Observations with the values of the graph they were made in.
 pub(super) type Seen = Vec<(Observation, Value)>;
+
+impl Observation {
+    /// What a probe of gradients captures, out of the gradient of its input.
+    pub fn of_gradient(&self, b: &mut Builder, gradient: Value) -> ir::Result<Value> {
+        match &self.shown {
+            Shown::Probe { capture: what, .. } if what == "grad_stats" => {
+                Ok(capture(b, gradient, "stats")?.unwrap_or(gradient))
+            }
+            _ => Ok(gradient),
+        }
+    }
+}
 
 /// A scalar or small tensor out of `value`, as a probe captures it.
 pub(super) fn capture(b: &mut Builder, value: Value, what: &str) -> ir::Result<Option<Value>> {

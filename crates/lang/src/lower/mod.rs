@@ -14,6 +14,7 @@ mod backward;
 mod call;
 mod checkpoint;
 mod declare;
+mod dropout;
 mod frame;
 mod graph;
 mod hooks;
@@ -29,7 +30,7 @@ use crate::resolve::{ItemRef, ModuleView, Program};
 use crate::span::Span;
 use checkpoint::Region;
 use frame::Frame;
-use ir::{Builder, DType, Graph, Loc, Type, Value};
+use ir::{Build, Builder, DType, Graph, Loc, Type, Value};
 use rope_table::RopeTable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,6 +52,10 @@ pub struct Options {
     pub probes: bool,
     /// Asserts become outputs.
     pub asserts: bool,
+    /// Lower for training: adapters leave out what their `dropout` says.
+    pub training: bool,
+    /// Paths of optional parameters that are `None`.
+    pub absent: BTreeSet<String>,
 }
 
 impl Default for Options {
@@ -63,6 +68,8 @@ impl Default for Options {
             hooks: Hooks::new(),
             probes: false,
             asserts: false,
+            training: false,
+            absent: BTreeSet::new(),
         }
     }
 }
@@ -136,6 +143,10 @@ pub struct Lowered {
     pub caches: Vec<Type>,
     /// Outputs for onlookers, behind all others.
     pub observed: Vec<Observation>,
+    /// Probes of gradients: inputs behind all others that are to be zero, and whose gradients are the tensors'.
+    pub tapped: Vec<Observation>,
+    /// Whether the very last input is a key of what is random, `u32[2]`, which every run should change.
+    pub keyed: bool,
     /// Points of `@hook` that the graph has.
     pub points: Vec<String>,
     /// Lines of `@trace`, in the order of the graph.
@@ -144,8 +155,11 @@ pub struct Lowered {
     pub fusions: Vec<Fusion>,
     /// Names of `@profile`; what they cover has `[name]` in front of its place.
     pub profiled: Vec<String>,
+    /// Annotations that have no effect on the machine at hand, each with its place and why.
+    pub ignored: Vec<String>,
 }
 
+pub use dropout::dropout;
 pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
 
@@ -200,6 +214,10 @@ struct Lowerer<'a> {
     layer: Option<Layer>,
     /// Primitives compute in this dtype.
     compute: Option<DType>,
+    /// Results of statements get this dtype.
+    output: Option<DType>,
+    /// Statements are traced at this level.
+    trace_level: Option<String>,
     /// The statement at hand belongs to this profile.
     profile: Option<String>,
     /// Inside a written backward graph.
@@ -211,9 +229,13 @@ struct Lowerer<'a> {
     trace: Vec<String>,
     fusions: Vec<Fusion>,
     profiled: Vec<String>,
+    ignored: Vec<String>,
     /// Adapters to declare, and adapters met before they were declared.
     adapters: Option<Vec<adapter::Declared>>,
     adapters_found: Vec<adapter::Declared>,
+    /// Inputs that go behind all others.
+    taps: hooks::Seen,
+    key: Option<Value>,
 }
 
 impl<'a> Lowerer<'a> {
@@ -233,6 +255,8 @@ impl<'a> Lowerer<'a> {
             path: String::new(),
             layer: None,
             compute: None,
+            output: None,
+            trace_level: None,
             profile: None,
             in_backward: false,
             changed: 0,
@@ -241,8 +265,11 @@ impl<'a> Lowerer<'a> {
             trace: Vec::new(),
             fusions: Vec::new(),
             profiled: Vec::new(),
+            ignored: Vec::new(),
             adapters: None,
             adapters_found: Vec::new(),
+            taps: Vec::new(),
+            key: None,
         }
     }
 }
@@ -255,7 +282,13 @@ impl Lowerer<'_> {
         let instance = self.declare(view, &frame, "", &declare::Traits::default())?;
         let values: Vec<Value> = inputs.iter().map(|ty| self.b.graph.input(ty.clone())).collect();
         let names = view.forward.inputs.iter();
-        let names: Vec<String> = names.map(|t| frame::io_name(t, "in")).collect();
+        let mut names: Vec<String> = names.map(|t| frame::io_name(t, "in")).collect();
+        let mut results: Vec<String> = view.forward.outputs.iter().map(|t| frame::io_name(t, "out")).collect();
+        // A residual pattern takes and gives one tensor without saying so.
+        if view.pattern.is_some() && view.forward.graph.is_none() && names.is_empty() {
+            names.push("in".to_string());
+            results.push("out".to_string());
+        }
         if self.options.decode.is_some() {
             self.position = Some(self.b.graph.input(Type::new(DType::I32, &[])));
         }
@@ -266,19 +299,26 @@ impl Lowerer<'_> {
         let (observed, values): (Vec<_>, Vec<_>) = std::mem::take(&mut self.observed).into_iter().unzip();
         outputs.extend(values);
         self.unknown_point(view.decl.name.span)?;
-        let builder = std::mem::take(&mut self.b);
+        let graph = std::mem::take(&mut self.b).finish(&outputs);
+        let (tapped, taps): (Vec<_>, Vec<_>) = std::mem::take(&mut self.taps).into_iter().unzip();
+        let keyed = self.key.is_some();
+        let last: Vec<Value> = taps.into_iter().chain(self.key.take()).collect();
+        let at = view.decl.name.span;
         Ok(Lowered {
-            graph: builder.finish(&outputs),
+            graph: with_last(graph, &last).map_err(|e| misfit(&e, at, &view.decl.name.name))?,
+            tapped,
+            keyed,
             params: std::mem::take(&mut self.params),
             tied: std::mem::take(&mut self.tied),
             inputs: names,
-            outputs: view.forward.outputs.iter().map(|t| frame::io_name(t, "out")).collect(),
+            outputs: results,
             caches,
             observed,
             points: std::mem::take(&mut self.points).into_iter().collect(),
             trace: std::mem::take(&mut self.trace),
             fusions: std::mem::take(&mut self.fusions),
             profiled: std::mem::take(&mut self.profiled),
+            ignored: std::mem::take(&mut self.ignored),
         })
     }
 
@@ -300,6 +340,21 @@ impl Lowerer<'_> {
         }
         Ok(())
     }
+}
+
+/// The graph with some of its inputs behind the others.
+fn with_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
+    if last.is_empty() {
+        return Ok(graph);
+    }
+    let others = graph.inputs().iter().copied().filter(|input| !last.contains(input));
+    let order: Vec<Value> = others.chain(last.iter().copied()).collect();
+    let mut b = Builder::new();
+    let made: BTreeMap<Value, Value> =
+        order.iter().map(|input| (*input, b.graph.input(graph.ty(*input).clone()))).collect();
+    let args: Vec<Value> = graph.inputs().iter().map(|input| made[input]).collect();
+    let outputs = b.inline(&graph, &args)?;
+    Ok(b.finish(&outputs))
 }
 
 /// A finding as a failure.

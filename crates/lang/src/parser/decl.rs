@@ -10,7 +10,7 @@ use crate::lexer::TokenKind;
 use crate::span::Span;
 use crate::suggest::closest;
 
-const ITEMS: &[&str] = &["import", "from", "module", "abstract", "block", "model", "primitive", "recipe"];
+const ITEMS: &[&str] = &["import", "from", "module", "abstract", "block", "model", "primitive", "recipe", "topology"];
 
 /// Name, parameters and parent of a declaration.
 struct Header {
@@ -63,7 +63,7 @@ impl Parser<'_> {
         let kind = match &*word {
             "import" => return self.import(start).map(|import| Some(Item::Import(import))),
             "from" => return self.selective_import(start).map(|import| Some(Item::Import(import))),
-            "recipe" => return self.recipe(start),
+            "recipe" | "topology" => return self.recipe(start, word == "topology"),
             "module" => DeclKind::Module,
             "block" => DeclKind::Block,
             "model" => DeclKind::Model,
@@ -77,7 +77,7 @@ impl Parser<'_> {
             }
             other => {
                 let mut found = Diagnostic::new(Code::E001, start, format!("unknown declaration `{other}`"))
-                    .label("expected `import`, `module`, `block`, `model`, `primitive` or `recipe`");
+                    .label("expected `import`, `module`, `block`, `model`, `primitive`, `recipe` or `topology`");
                 if let Some(close) = closest(other, ITEMS.iter().copied()) {
                     found = found.hint(format!("did you mean `{close}`?"));
                 }
@@ -220,9 +220,12 @@ impl Parser<'_> {
         Ok((Path { parts }, version))
     }
 
-    fn recipe(&mut self, start: Span) -> PResult<Option<Item>> {
+    fn recipe(&mut self, start: Span, topology: bool) -> PResult<Option<Item>> {
         self.bump();
-        let name = self.ident("a recipe's name")?;
+        let name = match topology {
+            true => Ident { name: "topology".to_string(), span: start },
+            false => self.ident("a recipe's name")?,
+        };
         self.expect(TokenKind::Colon)?;
         let mut doc = None;
         let entries = self.block(|p| {
@@ -238,6 +241,6 @@ impl Parser<'_> {
             Ok(Some((key, value)))
         })?;
         let entries = entries.into_iter().flatten().collect();
-        Ok(Some(Item::Recipe(Recipe { name, doc, entries, span: self.since(start) })))
+        Ok(Some(Item::Recipe(Recipe { name, topology, doc, entries, span: self.since(start) })))
     }
 }

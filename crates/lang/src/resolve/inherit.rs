@@ -3,7 +3,7 @@
 use super::{Entity, ItemRef, Program};
 use crate::ast::{
     ConstantEntry, Decl, DeclKind, Graph, IoTensor, LetItem, NameList, Param, ParamEntry, Pass, PassItemKind, Pattern,
-    SectionKind,
+    SectionKind, TypeKind,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::suggest::closest;
@@ -29,6 +29,21 @@ pub struct ModuleView<'a> {
     pub backward: Option<PassView<'a>>,
     /// The residual pattern of a block.
     pub pattern: Option<&'a Pattern>,
+}
+
+impl ModuleView<'_> {
+    /// The words that parameters of the header may be: those of `mode: enum(fast, slow)`.
+    pub fn words(&self) -> impl Iterator<Item = &str> {
+        let types = self.header.iter().filter_map(|param| match param {
+            Param::Named { ty: Some(ty), .. } => Some(ty),
+            _ => None,
+        });
+        let lists = types.filter_map(|ty| match &ty.kind {
+            TypeKind::Named { path, args: Some(args) } if path.to_string() == "enum" => Some(args),
+            _ => None,
+        });
+        lists.flatten().filter_map(|arg| arg.value.as_name())
+    }
 }
 
 /// The parts of a pass; a child's part replaces the parent's.

@@ -128,3 +128,33 @@ fn codes_explain_themselves() {
         .collect();
     compare("codes.txt", &page);
 }
+
+/// Products that are called TN where `A·Bᵀ` is meant, in every form: each is a mismatch whose hint says what fits.
+#[test]
+fn crossed_products_say_which_mode_fits() {
+    let module = |params: &str, io: &str, flow: &str| {
+        format!("module M(i: int, o: int, g: int):\n  params:\n{params}  forward:\n{io}    graph:\n      {flow}\n")
+    };
+    let plain = "    in: [B, T, i]\n    out: [B, T, o]\n";
+    let grouped = "    in: (x: [n, i], offsets: [g + 1, int32])\n    out: [n, o]\n";
+    let cases = [
+        module("    w: [o, i]\n", plain, "(in, w) -> matmul(transpose=TN) -> out"),
+        module("    w: [o, i]\n", plain, "in -> matmul(w, transpose=TN) -> out"),
+        module("    w: [o, i]\n", plain, "in -> matmul(w) -> out"),
+        module("    w: [g, o, i]\n", grouped, "(x, w, offsets) -> grouped_gemm(transpose=TN) -> out"),
+    ];
+    for text in cases {
+        let (program, found) = findings(&text);
+        let drawn = render_all(&program.sources, &found, Style::Plain);
+        assert!(found.iter().any(|d| d.code == Code::E004), "{text}\n{drawn}");
+        assert!(drawn.contains("transpose=NT would fit"), "{text}\n{drawn}");
+    }
+    // And in a backward graph, where the gradient of a weight is meant.
+    let text = "module M(i: int, o: int):\n  params:\n    w: [o, i]\n  forward:\n    in: [B, T, i]\n    out: [B, T, o]\n    \
+                graph:\n      in -> matmul(w, transpose=NT) -> out\n    save: [in]\n  backward:\n    d_out: [B, T, o]\n    \
+                d_in: [B, T, i]\n    graph:\n      (d_out, w) -> matmul() -> d_in\n      \
+                (saved.in, d_out) -> matmul(transpose=NT, accumulate=true) -> d_w\n";
+    let (program, found) = findings(text);
+    let drawn = render_all(&program.sources, &found, Style::Plain);
+    assert!(found.iter().any(|d| matches!(d.code, Code::E004 | Code::E018)), "{drawn}");
+}

@@ -15,6 +15,20 @@ pub(crate) fn module_files() -> Vec<PathBuf> {
     files
 }
 
+/// The line in front of each text of `kept.txt`.
+pub(crate) const CASE: &str = "#@ case\n";
+
+/// Where the texts that fuzzing kept are.
+pub(crate) fn kept_path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/kept.txt")
+}
+
+/// Texts that fuzzing kept.
+pub(crate) fn kept() -> Vec<String> {
+    let all = std::fs::read_to_string(kept_path()).unwrap();
+    all.split(CASE).skip(1).map(String::from).collect()
+}
+
 /// The tree's debug text without its spans, which print as `@3..7`.
 pub(crate) fn tree_without_spans(text: &str) -> String {
     let tree = format!("{:#?}", lang::parser::parse(FileId::default(), text).file);

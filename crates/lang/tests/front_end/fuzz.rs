@@ -1,27 +1,23 @@
-//! Random damage to good files: nothing panics, hangs, or formats to something else.
+//! Random damage to good files, and files invented by the grammar: nothing panics, hangs, or formats to something else.
 //!
-//! The budget is a fixed number of mutations, so a run is the same everywhere.
+//! The budget is a fixed number of rounds, so a run is the same everywhere. `fuzz_for_a_while` goes on as long as it is
+//! told to, and keeps what raised a finding that nothing before it had raised:
+//!
+//! `FUZZ_SECONDS=600 cargo test --release -p tensorloom-lang --test front_end -- --ignored --nocapture fuzz_for_a_while`
 
-use crate::corpus::{check_formatting, module_files};
+use crate::corpus::{CASE, check_formatting, kept, kept_path, module_files};
+use crate::grammar;
+use crate::random::Random;
+use ir::{DType, Type};
 use lang::FileId;
-use lang::resolve::{MemoryLoader, Program};
-
-/// SplitMix64: enough randomness for damage, and the same on every machine.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n.max(1) as u64) as usize
-    }
-}
+use lang::diagnostic::{Diagnostic, Style, render};
+use lang::library::WithLibrary;
+use lang::lower::{Options, lower};
+use lang::resolve::{MemoryLoader, ModuleView, Program};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Write;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 const SCRAPS: &[&str] = &[
     "(",
@@ -97,41 +93,191 @@ fn mutate(text: &str, random: &mut Random) -> String {
     chars.into_iter().collect()
 }
 
+fn rounds(default: usize) -> usize {
+    std::env::var("FUZZ_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(default)
+}
+
+fn texts(paths: &[std::path::PathBuf]) -> Vec<String> {
+    paths.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+/// The good files under their names, for others to import.
+fn neighbours() -> &'static MemoryLoader {
+    static FILES: OnceLock<MemoryLoader> = OnceLock::new();
+    FILES.get_or_init(|| {
+        module_files().iter().fold(MemoryLoader::new(), |loader, path| {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            loader.with(name, "local", &std::fs::read_to_string(path).unwrap())
+        })
+    })
+}
+
+/// Reads a text and formats it.
+fn front(text: &str) -> Vec<Diagnostic> {
+    let parsed = lang::parser::parse(FileId::default(), text);
+    for d in &parsed.diagnostics {
+        assert!(d.primary.span.end as usize <= text.len(), "span past the end:\n{text}");
+    }
+    check_formatting("fuzzed", text);
+    parsed.diagnostics
+}
+
+/// Checks a text, draws what was found, and lowers what has no errors. The findings, without the names in them.
+fn meaning(text: &str) -> BTreeSet<String> {
+    let loader = WithLibrary(neighbours().clone().with("main", "local", text));
+    let program = Program::load("main", &loader);
+    let report = lang::check::check(&program);
+    let mut kinds = BTreeSet::new();
+    let mut clean = true;
+    for found in program.diagnostics.iter().chain(&report.diagnostics) {
+        render(&program.sources, found, Style::Ansi);
+        kinds.insert(kind(found));
+        clean &= !found.is_error();
+    }
+    if !clean {
+        return kinds;
+    }
+    let names: Vec<String> = report.modules.iter().map(|module| module.name.clone()).collect();
+    for item in names.iter().filter_map(|name| program.export(0, name)) {
+        let count = ModuleView::new(&program, item).map_or(0, |view| view.forward.inputs.len());
+        let options = Options { probes: true, asserts: true, ..Options::default() };
+        for shape in [&[4, 4][..], &[2, 3, 4]] {
+            let inputs = vec![Type::new(DType::F32, shape); count];
+            match lower(&program, item, &BTreeMap::new(), &inputs, &options) {
+                Ok(lowered) => ir::verify::verify(&lowered.graph).unwrap_or_else(|e| panic!("{e}:\n{text}")),
+                Err(found) => {
+                    render(&program.sources, &found, Style::Plain);
+                    kinds.insert(format!("lowering {}", kind(&found)));
+                }
+            }
+        }
+    }
+    kinds
+}
+
+/// The code and the words of a finding; what stands in quotes is the file's, and so is what a constraint says.
+fn kind(found: &Diagnostic) -> String {
+    if found.code == lang::Code::E027 {
+        return found.code.to_string();
+    }
+    let words = found.message.split('`').step_by(2).collect::<Vec<_>>().join("``");
+    let words: String = words.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    format!("{} {}", found.code, words)
+}
+
 #[test]
 fn damaged_files_never_panic_and_format_consistently() {
-    let corpus: Vec<String> = module_files().iter().map(|path| std::fs::read_to_string(path).unwrap()).collect();
-    let rounds = std::env::var("FUZZ_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(2500);
+    let corpus = texts(&module_files());
     let mut random = Random(1);
-    for round in 0..rounds {
-        let text = mutate(&corpus[round % corpus.len()], &mut random);
-        let parsed = lang::parser::parse(FileId::default(), &text);
-        for d in &parsed.diagnostics {
-            assert!(d.primary.span.end as usize <= text.len(), "span past the end:\n{text}");
-        }
-        check_formatting("damaged", &text);
+    for round in 0..rounds(2500) {
+        front(&mutate(&corpus[round % corpus.len()], &mut random));
     }
 }
 
 #[test]
 fn damaged_files_never_panic_the_checker() {
-    let corpus: Vec<(String, String)> = module_files()
-        .iter()
-        .map(|path| (path.file_stem().unwrap().to_str().unwrap().to_string(), std::fs::read_to_string(path).unwrap()))
-        .collect();
-    let rounds = std::env::var("FUZZ_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(800);
+    let corpus = texts(&module_files());
     let mut random = Random(2);
-    for round in 0..rounds {
-        let (damaged, _) = &corpus[round % corpus.len()];
-        let loader = corpus.iter().fold(MemoryLoader::new(), |loader, (name, text)| {
-            let text = if name == damaged { mutate(text, &mut random) } else { text.clone() };
-            loader.with(name, "local", &text)
-        });
-        let program = Program::load(damaged, &loader);
-        let report = lang::check::check(&program);
-        for found in program.diagnostics.iter().chain(&report.diagnostics) {
-            lang::diagnostic::render(&program.sources, found, lang::diagnostic::Style::Ansi);
-        }
+    for round in 0..rounds(800) {
+        meaning(&mutate(&corpus[round % corpus.len()], &mut random));
     }
+}
+
+#[test]
+fn files_of_the_grammar_are_read_and_checked() {
+    let mut random = Random(3);
+    for _ in 0..rounds(60) {
+        let text = grammar::file(&mut random);
+        let found = front(&text);
+        assert!(found.is_empty(), "{found:#?}\n{text}");
+        meaning(&text);
+    }
+}
+
+/// What fuzzing came upon: mistakes of every kind, and whatever once went wrong.
+#[test]
+fn kept_files_do_no_harm() {
+    let kept = kept();
+    assert!(kept.len() > 50, "{} texts", kept.len());
+    for text in kept {
+        front(&text);
+        meaning(&text);
+    }
+}
+
+/// Leaves out lines as long as the text still raises a finding of this kind.
+fn shorten(text: &str, wanted: &str) -> String {
+    let mut lines: Vec<&str> = text.lines().collect();
+    let mut size = lines.len() / 2;
+    while size > 0 {
+        let mut at = 0;
+        while at < lines.len() {
+            let mut fewer = lines.clone();
+            fewer.drain(at..(at + size).min(lines.len()));
+            if meaning(&(fewer.join("\n") + "\n")).contains(wanted) {
+                lines = fewer;
+            } else {
+                at += size;
+            }
+        }
+        size /= 2;
+    }
+    lines.join("\n") + "\n"
+}
+
+#[test]
+#[ignore = "runs as long as FUZZ_SECONDS says"]
+fn fuzz_for_a_while() {
+    let number = |name: &str, default: u64| std::env::var(name).ok().and_then(|n| n.parse().ok()).unwrap_or(default);
+    let limit = Duration::from_secs(number("FUZZ_SECONDS", 600));
+    let mut random = Random(number("FUZZ_SEED", 1));
+    let mut pool = texts(&module_files());
+    pool.extend(kept());
+    let mut known: BTreeSet<String> = pool.iter().flat_map(|text| meaning(text)).collect();
+    let started = Instant::now();
+    let (mut runs, mut new) = (0usize, 0usize);
+    let mut slowest = (Duration::ZERO, String::new());
+    while started.elapsed() < limit {
+        let text = match random.below(4) {
+            0 => grammar::file(&mut random),
+            1 => {
+                let text = grammar::file(&mut random);
+                mutate(&text, &mut random)
+            }
+            _ => {
+                let at = random.below(pool.len());
+                mutate(&pool[at], &mut random)
+            }
+        };
+        let before = Instant::now();
+        // Comparing trees is slow: every fourth file is formatted too.
+        let formatted = runs.is_multiple_of(4);
+        let kinds = std::panic::catch_unwind(|| {
+            if formatted {
+                front(&text);
+            }
+            meaning(&text)
+        });
+        let kinds = kinds.unwrap_or_else(|fault| {
+            println!("{text}");
+            std::panic::resume_unwind(fault)
+        });
+        runs += 1;
+        if before.elapsed() > slowest.0 {
+            slowest = (before.elapsed(), text.clone());
+        }
+        for kind in kinds.difference(&known).cloned().collect::<Vec<_>>() {
+            let short = shorten(&text, &kind);
+            println!("{kind}");
+            new += 1;
+            let mut file = std::fs::OpenOptions::new().append(true).open(kept_path()).unwrap();
+            file.write_all(format!("{CASE}{short}").as_bytes()).unwrap();
+            pool.push(short);
+        }
+        known.extend(kinds);
+        assert!(slowest.0 < Duration::from_secs(5), "{:?}:\n{}", slowest.0, slowest.1);
+    }
+    println!("{runs} files in {:?}, {new} new findings, slowest {:?}", started.elapsed(), slowest.0);
 }
 
 #[test]

@@ -3,4 +3,6 @@
 mod corpus;
 mod formatting;
 mod fuzz;
+mod grammar;
+mod random;
 mod syntax_errors;

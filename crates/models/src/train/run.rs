@@ -6,10 +6,10 @@ use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
 use super::{Batch, Batches, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
 use crate::Architecture;
+use crate::adapter::Adapter;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::export::write_file;
-use crate::lora::Adapter;
 use crate::model::Model;
 use crate::sample::Sampling;
 use crate::tokenizer::Tokenizer;
@@ -172,7 +172,8 @@ impl<'a> Run<'a> {
         let folder = out.join("data");
         let texts = texts(&settings, &folder, watch)?;
         let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
-        if settings.lora.is_some() && based_on.is_none() {
+        let options = settings.adapter()?;
+        if options.is_some() && based_on.is_none() {
             return Err(Error::Input(
                 "an adapter needs a trained model: give a HuggingFace directory as `--model`".into(),
             ));
@@ -199,13 +200,13 @@ impl<'a> Run<'a> {
         let end = tokenizer.end();
         let batches = Batches::new(&tokens, settings.seq, end, settings.seed)?;
         let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches);
-        let adapter = match &settings.lora {
+        let adapter = match options {
             Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
             None => None,
         };
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
-        let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?;
+        let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?.with_seed(settings.seed);
         let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), ..Saved::default() };
         if let Some((saved, state)) = start {
             if saved.data != at.data {

@@ -1,6 +1,8 @@
 //! What may be chosen about a run. A name means the same on the command line and in a file.
 
+use crate::adapter::AdapterOptions;
 use crate::error::{Error, Result};
+use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
 use crate::train::{AdamW, Schedule};
 use ir::DType;
@@ -65,8 +67,10 @@ pub struct Settings {
     pub seed: u64,
     /// Threads; 0 takes all cores.
     pub threads: usize,
-    /// An adapter to train instead of the model.
+    /// A low-rank adapter to train instead of the model.
     pub lora: Option<LoraOptions>,
+    /// An adapter of factors to train instead of the model.
+    pub ia3: Option<Ia3Options>,
 }
 
 impl Default for Settings {
@@ -100,6 +104,7 @@ impl Default for Settings {
             seed: 1,
             threads: 0,
             lora: None,
+            ia3: None,
         }
     }
 }
@@ -133,7 +138,8 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("prompt", true, "what samples begin with"),
     ("seed", false, "seed of everything random"),
     ("threads", true, "threads; 0 takes all cores"),
-    ("lora", false, "an adapter: rank=8,alpha=16,targets=q,v"),
+    ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
+    ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
     ("device", true, "cpu"),
 ];
 
@@ -169,6 +175,7 @@ impl Settings {
             "seed" => self.seed = count(name, text)? as u64,
             "threads" => self.threads = count(name, text)?,
             "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
+            "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
             "device" if matches!(text, "cpu" | "") => {}
             "device" => return Err(Error::Input(format!("no device `{text}`: only cpu is supported yet"))),
             _ => {
@@ -212,6 +219,7 @@ impl Settings {
             "seed" => self.seed.to_string(),
             "threads" => self.threads.to_string(),
             "lora" => self.lora.as_ref().map_or(String::new(), LoraOptions::to_string),
+            "ia3" => self.ia3.as_ref().map_or(String::new(), Ia3Options::to_string),
             "device" => "cpu".into(),
             _ => String::new(),
         }
@@ -232,6 +240,15 @@ impl Settings {
             text.push_str(&format!("{:<32} # {about}\n", format!("{name} = {value}")));
         }
         text
+    }
+
+    /// The adapter to train, if it is to be one.
+    pub fn adapter(&self) -> Result<Option<AdapterOptions>> {
+        match (&self.lora, &self.ia3) {
+            (Some(_), Some(_)) => Err(Error::Input("`lora` and `ia3` are two adapters: give one of them".into())),
+            (Some(lora), None) => Ok(Some(lora.into())),
+            (None, ia3) => Ok(ia3.as_ref().map(AdapterOptions::from)),
+        }
     }
 
     pub(crate) fn adam(&self) -> AdamW {
@@ -306,6 +323,7 @@ mod tests {
     fn every_name_is_set_and_given_back() {
         let mut settings = Settings::default();
         settings.set("lora", "rank=4,alpha=8,targets=q").expect("valid");
+        settings.set("ia3", "targets=k,v").expect("valid");
         settings.set("set", "d_model=64, tied=true").expect("valid");
         let mut again = Settings::default();
         for (name, value) in settings.to_map() {
@@ -327,6 +345,8 @@ mod tests {
             ("stpes", "3", "`steps`"),
             ("set", "d_model", "name=value"),
             ("lora", "rank=x", "rank=8"),
+            ("lora", "dropout=2", "below 1"),
+            ("ia3", "targets=k,feedforward=down", "no target"),
         ];
         for (name, value, word) in wrong {
             let error = Settings::default().set(name, value).expect_err(name).to_string();

@@ -1,9 +1,10 @@
 //! One step of training as one graph: loss, gradients, clipping, AdamW.
 //!
-//! The graph maps (trained.., first moments.., second moments.., fixed.., ids, labels, rate, corrections of both moments)
-//! to (loss, norm of the gradient, trained.., first moments.., second moments..). Moments and trained tensors are f32;
+//! The graph maps (trained.., first moments.., second moments.., fixed.., ids, labels, rate, corrections of both moments,
+//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments..). Moments and trained tensors are f32;
 //! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
 
+use crate::beside::key_type;
 use ir::ops::Scan;
 use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
 
@@ -25,12 +26,32 @@ pub struct AdamW {
 /// What is trained, what is not, and how the loss follows from both.
 #[derive(Clone, Debug)]
 pub(crate) struct Objective {
-    /// (trained.., fixed.., ids, labels) to the mean loss, with `ids` and `labels` of one micro-batch.
+    /// (trained.., fixed.., ids, labels) to the mean loss, with `ids` and `labels` of one micro-batch; a key comes last.
     pub(crate) loss: Graph,
-    /// How many inputs are trained.
-    pub(crate) trained: usize,
-    /// Which of them decay.
-    pub(crate) decays: Vec<bool>,
+    /// The same without anything random, for validation.
+    pub(crate) plain: Graph,
+    /// Whether `loss` takes a key.
+    pub(crate) keyed: bool,
+    /// How each of the first inputs is trained.
+    pub(crate) trained: Vec<Trained>,
+}
+
+/// How a tensor is trained: the `lr_scale`, `wd_scale` and `grad_clip` of `@trainable`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Trained {
+    /// Factor of the learning rate.
+    pub(crate) rate: f64,
+    /// Factor of the weight decay.
+    pub(crate) decay: f64,
+    /// Its own gradient is shortened to this length, before the whole is.
+    pub(crate) clip: Option<f64>,
+}
+
+impl Trained {
+    /// Like any other; matrices decay.
+    pub(crate) fn new(decays: bool) -> Trained {
+        Trained { rate: 1.0, decay: if decays { 1.0 } else { 0.0 }, clip: None }
+    }
 }
 
 /// Scalars that change with every step, in the order of the graph's inputs.
@@ -52,8 +73,9 @@ impl AdamW {
 /// The whole step over `accumulate` micro-batches.
 pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> Result<Graph> {
     let types = objective.loss.input_types();
-    let n = objective.trained;
-    let (fixed, ids) = (&types[n..types.len() - 2], &types[types.len() - 1]);
+    let n = objective.trained.len();
+    let last = types.len() - usize::from(objective.keyed);
+    let (fixed, ids) = (&types[n..last - 2], &types[last - 1]);
     let mut b = Builder::new();
     let trained: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
     let first: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
@@ -63,19 +85,30 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
     let (ids, labels) = (b.graph.input(wide.clone()), b.graph.input(wide));
     let scalar = Type::new(DType::F32, &[]);
     let [rate, correct1, correct2] = [0; 3].map(|_| b.graph.input(scalar.clone()));
+    let mut batch = vec![ids, labels];
+    if objective.keyed {
+        let key = key_type();
+        batch.push(b.graph.input(if accumulate == 1 { key } else { key.batched(accumulate) }));
+    }
 
     let gradient = transform::value_and_grad(&objective.loss, &(0..n).collect::<Vec<_>>())?;
     let inputs: Vec<Value> = trained.iter().chain(&fixed).copied().collect();
     let outs = match accumulate {
-        1 => b.inline(&gradient, &[&inputs[..], &[ids, labels]].concat())?,
-        _ => accumulated(&mut b, &gradient, &inputs, ids, labels, accumulate)?,
+        1 => b.inline(&gradient, &[&inputs[..], &batch].concat())?,
+        _ => accumulated(&mut b, &gradient, &inputs, &batch, accumulate)?,
     };
-    let (loss, gradients) = (outs[0], &outs[1..=n]);
+    let (loss, mut gradients) = (outs[0], outs[1..=n].to_vec());
 
     let mut total = b.scalar(DType::F32, 0.0)?;
-    for &g in gradients {
-        let square = b.mul(g, g)?;
-        let sum = b.sum_all(square)?;
+    for (g, trained) in gradients.iter_mut().zip(&objective.trained) {
+        let mut sum = squares_of(&mut b, *g)?;
+        if let Some(clip) = trained.clip {
+            let norm = b.unary(Unary::Sqrt, sum)?;
+            let shrink = shrink(&mut b, norm, clip)?;
+            let wide = b.splat(shrink, &b.ty(*g).shape.to_vec())?;
+            *g = b.mul(*g, wide)?;
+            sum = squares_of(&mut b, *g)?;
+        }
         total = b.add(total, sum)?;
     }
     let norm = b.unary(Unary::Sqrt, total)?;
@@ -86,14 +119,7 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         b.compare(Compare::Eq, nothing, zero)?
     };
     let shrink = match adam.clip > 0.0 {
-        true => {
-            let below = b.offset(norm, 1e-6)?;
-            let limit = b.scalar(DType::F32, adam.clip)?;
-            let ratio = b.div(limit, below)?;
-            let one = b.scalar(DType::F32, 1.0)?;
-            let long = b.compare(Compare::Lt, ratio, one)?;
-            b.select(long, ratio, one)?
-        }
+        true => shrink(&mut b, norm, adam.clip)?,
         false => b.scalar(DType::F32, 1.0)?,
     };
     let (mut new, mut moments, mut squares) = (Vec::new(), Vec::new(), Vec::new());
@@ -113,10 +139,12 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         let root = b.unary(Unary::Sqrt, v_hat)?;
         let below = b.offset(root, adam.eps)?;
         let mut change = b.div(m_hat, below)?;
-        if objective.decays[i] && adam.decay != 0.0 {
-            let decay = b.scale(p, adam.decay)?;
+        let Trained { rate: own, decay, .. } = objective.trained[i];
+        if decay * adam.decay != 0.0 {
+            let decay = b.scale(p, decay * adam.decay)?;
             change = b.add(change, decay)?;
         }
+        let rate = if own == 1.0 { rate } else { b.scale(rate, own)? };
         let rate = along(&mut b, rate)?;
         let change = b.mul(change, rate)?;
         let p1 = b.sub(p, change)?;
@@ -129,21 +157,36 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
     Ok(b.finish(&results))
 }
 
+/// The sum of a gradient's squares.
+fn squares_of(b: &mut Builder, g: Value) -> Result<Value> {
+    let square = b.mul(g, g)?;
+    b.sum_all(square)
+}
+
+/// The factor that shortens something of length `norm` to `limit`, if it is longer.
+fn shrink(b: &mut Builder, norm: Value, limit: f64) -> Result<Value> {
+    let below = b.offset(norm, 1e-6)?;
+    let limit = b.scalar(DType::F32, limit)?;
+    let ratio = b.div(limit, below)?;
+    let one = b.scalar(DType::F32, 1.0)?;
+    let long = b.compare(Compare::Lt, ratio, one)?;
+    b.select(long, ratio, one)
+}
+
 /// Mean loss and gradients over micro-batches, one after another.
 fn accumulated(
     b: &mut Builder,
     gradient: &Graph,
     inputs: &[Value],
-    ids: Value,
-    labels: Value,
+    batch: &[Value],
     count: usize,
 ) -> Result<Vec<Value>> {
     let outs = gradient.output_types();
     let mut body = Builder::new();
     let given: Vec<Value> = inputs.iter().map(|v| body.graph.input(b.ty(*v))).collect();
     let sums: Vec<Value> = outs.iter().map(|t| body.graph.input(t.clone())).collect();
-    let batch: Vec<Value> = [ids, labels].iter().map(|v| body.graph.input(b.ty(*v).unbatched())).collect();
-    let found = body.inline(gradient, &[&given[..], &batch].concat())?;
+    let one: Vec<Value> = batch.iter().map(|v| body.graph.input(b.ty(*v).unbatched())).collect();
+    let found = body.inline(gradient, &[&given[..], &one].concat())?;
     let mut carried = Vec::new();
     for (sum, value) in sums.iter().zip(found) {
         carried.push(body.add(*sum, value)?);
@@ -154,7 +197,7 @@ fn accumulated(
     for ty in &outs {
         operands.push(b.zeros(ty)?);
     }
-    operands.extend([ids, labels]);
+    operands.extend(batch);
     let sums = b.emit(scan.into(), &operands)?;
     sums.iter().map(|sum| b.scale(*sum, 1.0 / count as f64)).collect()
 }

@@ -3,13 +3,14 @@
 use super::batches::Batch;
 use super::objective::objective;
 use super::step::{self, AdamW, Scalars};
+use crate::adapter::Adapter;
 use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
-use crate::lora::Adapter;
 use crate::model::Model;
 use crate::session::{Buffer, upload};
 use compiler::{Backend, Bindings, Executable, Options, Timing};
+use ir::ops::threefry::threefry2x32;
 use ir::{DType, Type};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -47,11 +48,14 @@ pub struct Trainer {
     validate: (Arc<dyn Executable>, Bindings),
     adam: AdamW,
     fixed: usize,
+    /// Whether the step takes keys, and the seed that they are made of.
+    keyed: bool,
+    seed: u64,
     /// Time that compiling took.
     pub compiled_in: Duration,
 }
 
-/// How many inputs follow the tensors: ids, labels, three scalars.
+/// Scalars that follow ids and labels.
 const SCALARS: usize = 3;
 
 impl Trainer {
@@ -71,7 +75,7 @@ impl Trainer {
             )));
         }
         let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq)?;
-        let n = target.trained;
+        let n = target.trained.len();
         let graph = step::graph(&target, &adam, sizes.accumulate)?;
         let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
         let program = compiler::compile(&graph, backend, &Options { donate, ..Options::default() })?;
@@ -81,7 +85,7 @@ impl Trainer {
         let mut names = Vec::new();
         if let Some(adapter) = &adapter {
             names = adapter.tensors();
-            trained = adapter.values().iter().map(|values| to_bytes(values, DType::F32)).collect();
+            trained = adapter.values.iter().map(|values| to_bytes(values, DType::F32)).collect();
             fixed = model.weights.clone();
         } else {
             for (param, bytes) in model.params.iter().zip(&model.weights) {
@@ -110,7 +114,7 @@ impl Trainer {
         }
         let swaps = (0..3 * n).map(|i| (i, 2 + i)).filter(|pair| !donated.contains(pair)).collect();
         let bindings = Bindings { inputs, outputs };
-        let validate = backend.load(compiler::compile(&target.loss, backend, &Options::default())?)?;
+        let validate = backend.load(compiler::compile(&target.plain, backend, &Options::default())?)?;
         let own = Bindings::for_program(validate.program(), backend)?;
         let model = Model { weights: Vec::new(), ..model };
         Ok(Trainer {
@@ -124,8 +128,15 @@ impl Trainer {
             validate: (validate, own),
             adam,
             fixed: fixed_count,
+            keyed: target.keyed,
+            seed: 0,
             compiled_in: started.elapsed(),
         })
+    }
+
+    /// With another seed for what is random in a step.
+    pub fn with_seed(self, seed: u64) -> Trainer {
+        Trainer { seed, ..self }
     }
 
     /// How many elements are trained.
@@ -156,6 +167,18 @@ impl Trainer {
         let scalars = [rate, correct1, correct2];
         for (i, scalar) in scalars.iter().enumerate().take(SCALARS) {
             self.bindings.inputs[at + 2 + i].write(0, &scalar.to_le_bytes())?;
+        }
+        if self.keyed {
+            // One key for each micro-batch, of seed and position alone: resuming draws the same.
+            let first = step as u64 * self.sizes.accumulate as u64;
+            let keys = (first..first + self.sizes.accumulate as u64).flat_map(|position| {
+                let key = threefry2x32(
+                    [self.seed as u32, (self.seed >> 32) as u32],
+                    [position as u32, (position >> 32) as u32],
+                );
+                key.into_iter().flat_map(u32::to_le_bytes)
+            });
+            self.bindings.inputs[at + 2 + SCALARS].write(0, &keys.collect::<Vec<u8>>())?;
         }
         Ok(())
     }
@@ -263,7 +286,7 @@ impl Trainer {
     /// The adapter as it stands, if one is trained.
     pub fn adapter(&self) -> Result<Option<Adapter>> {
         let Some(mut adapter) = self.adapter.clone() else { return Ok(None) };
-        adapter.set_values(self.trained_values()?);
+        adapter.values = self.trained_values()?;
         Ok(Some(adapter))
     }
 

@@ -43,6 +43,31 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
     }
 }
 
+/// The expert of each row, where rows are in the order of `moe_permute`.
+pub(in crate::lower) fn sorted_experts(l: &mut Lowerer<'_>, indices: Value) -> ir::Result<Value> {
+    let n = l.b.ty(indices).numel();
+    let flat = l.b.reshape(indices, &[n])?;
+    Ok(l.b.emit(sort(1).into(), &[flat])?[0])
+}
+
+/// `y` in the rows of one expert, `others` elsewhere.
+pub(in crate::lower) fn where_expert(
+    l: &mut Lowerer<'_>,
+    chosen: Value,
+    number: usize,
+    y: Value,
+    others: Option<Value>,
+) -> ir::Result<Value> {
+    let others = match others {
+        Some(others) => others,
+        None => l.b.full_like(y, 0.0)?,
+    };
+    let own = l.b.full_like(chosen, number as f64)?;
+    let own = l.b.compare(Compare::Eq, chosen, own)?;
+    let own = l.b.broadcast(own, &l.b.ty(y).shape.to_vec(), &[0])?;
+    l.b.select(own, y, others)
+}
+
 fn sort(num_keys: usize) -> Sort {
     Sort { axis: 0, num_keys, descending: false }
 }
@@ -67,14 +92,15 @@ fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> Lowering<Valu
     Ok(l.b.reduce(ReduceKind::Sum, before, &[1])?)
 }
 
-/// Probabilities in f32, the `top_k` largest, normalised to 1 if asked, and the load-balancing loss.
+/// Probabilities in the dtype that sums are taken in, the `top_k` largest, normalised to 1 if asked, and the load-balancing loss.
 fn router(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (x, gate) = (p.tensor(0)?, p.tensor(1)?);
     let (dtype, experts) = (l.b.ty(x).dtype, l.b.ty(gate).shape[0]);
     let k = p.int("top_k").and_then(|k| usize::try_from(k).ok());
     let k = k.ok_or_else(|| Fault::Given("needs top_k".into()))?;
     let logits = l.b.one(Dot::last_axes(dtype, 2, 2).into(), &[x, gate])?;
-    let logits = l.b.cast(logits, DType::F32)?;
+    let wide = dtype.accumulator();
+    let logits = l.b.cast(logits, wide)?;
     let probs = if p.flag("use_sigmoid") {
         l.b.unary(Unary::Logistic, logits)?
     } else {
@@ -92,10 +118,10 @@ fn router(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     // Σ share of choices · mean probability, times the number of experts (Switch Transformer).
     let tokens = shape[0] as f64;
     let hot_shape = [shape[0], k, experts];
-    let wide = l.b.broadcast(indices, &hot_shape, &[0, 1])?;
+    let each = l.b.broadcast(indices, &hot_shape, &[0, 1])?;
     let expert = l.b.iota(DType::I32, &hot_shape, 2)?;
-    let hot = l.b.compare(Compare::Eq, wide, expert)?;
-    let hot = l.b.cast(hot, DType::F32)?;
+    let hot = l.b.compare(Compare::Eq, each, expert)?;
+    let hot = l.b.cast(hot, wide)?;
     let share = l.b.sum(hot, &[0, 1])?;
     let mean = l.b.sum(probs, &[0])?;
     let product = l.b.mul(share, mean)?;

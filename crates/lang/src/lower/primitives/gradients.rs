@@ -62,6 +62,14 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let table: Vec<Option<Operand>> = p.slots.iter().skip(2).cloned().collect();
             reverse(l, p, "rope", &operands, &table, &cotangents)
         }
+        "moe_router_backward" => {
+            let indices = p.tensor(3)?;
+            let k = l.b.ty(indices).shape.get(1).copied().unwrap_or(1);
+            let top_k = crate::consteval::Value::int(k as i64);
+            let mut call = p.clone();
+            call.attributes.insert("top_k".to_string(), top_k);
+            reverse(l, &call, "moe_router", &[p.tensor(1)?, p.tensor(2)?], &[], &[p.tensor(0)?])
+        }
         "embedding_backward" => {
             let Some(table) = p.optional(2)? else {
                 return Err(Fault::Given("needs the table, whose size is that of the gradient".into()));

@@ -9,6 +9,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
     let mode = p.word("transpose").unwrap_or("NN").to_string();
     let y = match p.name {
         "matmul" => matmul(l, p.tensor(0)?, p.tensor(1)?, &mode)?,
+        "weight_grad" => matmul(l, p.tensor(0)?, p.tensor(1)?, "TN")?,
         "batched_matmul" => batched(l, p.tensor(0)?, p.tensor(1)?, &mode)?,
         "grouped_gemm" => {
             let (x, w, offsets) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);

@@ -10,6 +10,7 @@ mod shape;
 mod state_space;
 
 pub use elementwise::mean_cross_entropy;
+pub(super) use experts::{sorted_experts, where_expert};
 
 use super::graph::Operand;
 use super::{Lowerer, Result, misfit};
@@ -59,7 +60,9 @@ type Lowering<T> = std::result::Result<T, Fault>;
 /// Writes a primitive into the current builder.
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Result<Vec<Value>> {
     let result = match p.name {
-        "matmul" | "batched_matmul" | "grouped_gemm" | "grouped_gemm_weight_grad" => linear::lower(l, p),
+        "matmul" | "batched_matmul" | "grouped_gemm" | "grouped_gemm_weight_grad" | "weight_grad" => {
+            linear::lower(l, p)
+        }
         "rmsnorm" | "fused_residual_rmsnorm" | "layernorm" | "group_rmsnorm" | "qk_norm" => norm::lower(l, p),
         "flash_attention" | "rope" => attention::lower(l, p),
         "split" | "concat" | "view" | "reshape" | "transpose" | "permute" | "contiguous" | "fork" | "copy"
@@ -67,7 +70,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Result<Vec<Value>> {
             shape::lower(l, p)
         }
         "moe_router" | "moe_compute_offsets" | "moe_permute" | "moe_unpermute" => experts::lower(l, p),
-        "mamba_conv1d" | "mamba_selective_scan" => state_space::lower(l, p),
+        "mamba_conv1d" | "mamba_selective_scan" | "mamba_split_proj" | "mamba_split_conv" => state_space::lower(l, p),
         name if name.ends_with("_backward") => gradients::lower(l, p),
         _ => elementwise::lower(l, p),
     };

@@ -8,8 +8,57 @@ use ir::{Build, Builder, Type, Unary, Value};
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
         "mamba_conv1d" => conv(l, p),
+        "mamba_split_proj" => split_projection(l, p),
+        "mamba_split_conv" => split_convolved(l, p),
         _ => scan(l, p),
     }
+}
+
+fn size(p: &Primitive, name: &str) -> Lowering<usize> {
+    let size = p.int(name).and_then(|n| usize::try_from(n).ok());
+    size.ok_or_else(|| Fault::Given(format!("needs the number `{name}`")))
+}
+
+/// `[B, T, d_inner + d_conv + steps]` into the gate, what is convolved (channels first), and the time steps, each of which
+/// serves as many channels.
+fn split_projection(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let x = p.tensor(0)?;
+    let (inner, conv) = (size(p, "d_inner")?, size(p, "d_conv")?);
+    let [batch, steps, width] = l.b.ty(x).shape[..] else {
+        return Err(Fault::Given("needs x [B, T, P]".into()));
+    };
+    let times = width.saturating_sub(inner + conv);
+    if times == 0 || inner % times != 0 {
+        let words = format!("cannot divide {width} into {inner}, {conv} and steps that serve {inner} channels");
+        return Err(Fault::Given(words));
+    }
+    let gate = l.b.slice_axis(x, 2, 0, inner)?;
+    let channels = l.b.permute(x, &[0, 2, 1])?;
+    let convolved = l.b.slice_axis(channels, 1, inner, inner + conv)?;
+    let delta = l.b.slice_axis(channels, 1, inner + conv, width)?;
+    let delta = l.b.broadcast(delta, &[batch, times, inner / times, steps], &[0, 1, 3])?;
+    let delta = l.b.reshape(delta, &[batch, inner, steps])?;
+    Ok(vec![gate, convolved, delta])
+}
+
+/// `[B, d_inner + 2·groups·state, T]` into the scan's input and the projections B and C of each group.
+fn split_convolved(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
+    let x = p.tensor(0)?;
+    let (inner, groups, state) = (size(p, "d_inner")?, size(p, "n_groups")?, size(p, "d_state")?);
+    let [batch, channels, steps] = l.b.ty(x).shape[..] else {
+        return Err(Fault::Given("needs x [B, C, T]".into()));
+    };
+    if channels != inner + 2 * groups * state {
+        let words = format!("cannot divide {channels} channels into {inner} and twice {groups} times {state}");
+        return Err(Fault::Given(words));
+    }
+    let u = l.b.slice_axis(x, 1, 0, inner)?;
+    let mut part = |i: usize| -> Lowering<Value> {
+        let start = inner + i * groups * state;
+        let part = l.b.slice_axis(x, 1, start, start + groups * state)?;
+        Ok(l.b.reshape(part, &[batch, groups, state, steps])?)
+    };
+    Ok(vec![u, part(0)?, part(1)?])
 }
 
 /// A state given by the caller, kept between steps of decoding, or zero.

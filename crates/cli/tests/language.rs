@@ -1,0 +1,201 @@
+//! What the command shows of a model as data, and adapters from the command line.
+
+use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn loom(args: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loom"));
+    command.current_dir(root).args(args).output().expect("loom runs")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn good(args: &[&str]) -> String {
+    let output = loom(args);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {}{}", text(&output.stdout), text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn temporary(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("tensorloom-language-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    path
+}
+
+const SIZES: [&str; 10] =
+    ["--set", "n_layers=1", "--set", "d_model=8", "--set", "heads=2", "--set", "kv_heads=1", "--set", "vocab_size=11"];
+
+fn emit(model: &str, what: &[&str]) -> Json {
+    let shown = good(&[&["compile", model, "--emit"], what, &SIZES[..]].concat());
+    serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{what:?}: {e}: {shown}"))
+}
+
+#[test]
+fn the_graph_is_nodes_and_edges() {
+    let found = emit("llama", &["graph", "--json"]);
+    for (pass, last) in [("forward", "out"), ("backward", "d_lm_head")] {
+        let graph = &found[pass];
+        let (nodes, edges) = (graph["nodes"].as_array().expect("nodes"), graph["edges"].as_array().expect("edges"));
+        assert!(nodes.iter().any(|node| node["op_type"] == "composite"), "{pass}");
+        assert!(nodes.iter().enumerate().all(|(i, node)| node["id"] == i && node["outputs"].is_array()));
+        for edge in edges {
+            let (from, to) = (&edge["source_node"], edge["dest_node"].as_u64().expect("a node"));
+            // Without a source it comes from an input; else from a node before.
+            assert!(from.is_null() || from.as_u64().is_some_and(|from| from < to), "{edge}");
+            assert!(to < nodes.len() as u64 && edge["shape"].is_array() && edge["dtype"].is_string());
+        }
+        let names = |list: &Json| -> Vec<String> {
+            let list = list.as_array().expect("a list").iter();
+            list.map(|tensor| tensor["name"].as_str().expect("a name").to_string()).collect()
+        };
+        assert!(names(&graph["inputs"]).contains(&"blocks[0].attention.qkv_weight".to_string()));
+        assert!(names(&graph["outputs"]).contains(&last.to_string()), "{:?}", names(&graph["outputs"]));
+    }
+}
+
+#[test]
+fn the_schema_says_which_tensors_make_up_a_parameter() {
+    let find = |list: &Json, name: &str| -> Json {
+        let mut list = list.as_array().expect("a list").iter();
+        list.find(|p| p["name"] == name).unwrap_or_else(|| panic!("{name}")).clone()
+    };
+    let llama = emit("llama", &["schema"]);
+    let fused = find(&llama, "blocks[0].attention.qkv_weight");
+    assert_eq!(fused["shape"], serde_json::json!([16, 8]));
+    let tensors = fused["from"]["tensors"].as_array().expect("tensors");
+    let names: Vec<&str> = tensors.iter().filter_map(|t| t["name"].as_str()).collect();
+    let parts = ["q", "k", "v"].map(|part| format!("model.layers.0.self_attn.{part}_proj.weight"));
+    assert_eq!(names, parts);
+    let mixtral = emit("mixtral", &["schema"]);
+    let stacked = find(&mixtral, "blocks[0].moe.up_weight");
+    assert_eq!(stacked["from"]["stacked"].as_array().map(Vec::len), Some(8));
+    let shown = good(&[
+        "compile",
+        "crates/lang/tests/modules/lower/annotations.module",
+        "--model",
+        "Chain",
+        "--emit",
+        "schema",
+    ]);
+    let plain: Json = serde_json::from_str(&shown).expect("JSON");
+    assert!(find(&plain, "w1")["from"].is_null(), "nothing is mapped");
+}
+
+#[test]
+fn profiles_are_timed_in_both_passes() {
+    let file = "crates/lang/tests/modules/lower/annotations.module";
+    let shown = good(&["explain", file, "--model", "Fused", "--batch", "4096", "--time"]);
+    let lines: Vec<&str> = shown.lines().filter(|line| line.trim_start().starts_with("time ")).collect();
+    assert_eq!(lines.len(), 2, "{shown}");
+    for (line, pass) in lines.iter().zip(["gate forward: ", "gate with backward: "]) {
+        let rest = line.split_once(pass).unwrap_or_else(|| panic!("{line}")).1;
+        let time: f64 = rest.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{line}"));
+        assert!(time > 0.0, "{line}");
+        // One result of 4096 rows of four.
+        assert!(!line.contains(" 0 steps") && line.ends_with(" bytes"), "{line}");
+    }
+    assert!(lines[0].ends_with("1 steps that write 65536 bytes"), "{}", lines[0]);
+    let output = loom(&["explain", file, "--model", "Chain", "--time"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("@profile"));
+}
+
+#[test]
+fn probes_are_written_beside_the_logits() {
+    let dir = temporary("probes");
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/data/scaled");
+    std::fs::copy(data.join("model.safetensors"), dir.join("model.safetensors")).expect("a copy");
+    let config = std::fs::read_to_string(data.join("config.json")).expect("the configuration");
+    let marked = config.replace("-> s\\n", "-> s @probe(\\\"s\\\") @probe(\\\"g\\\", capture=grad_stats)\\n");
+    std::fs::write(dir.join("config.json"), marked).expect("written");
+    let (dir, out) = (dir.to_str().expect("a path"), temporary("probes.safetensors"));
+    let out_path = out.to_str().expect("a path");
+    good(&["eval", dir, "--ids", "1,2,3", "--labels", "1,2,3", "--out", out_path, "--probes"]);
+    let bytes = std::fs::read(&out).expect("written");
+    let found = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+    for name in ["logits", "loss", "grad.mix", "probe.s.stats", "probe.s.grad_stats"] {
+        assert!(found.tensor(name).is_ok(), "{name} of {:?}", found.names());
+    }
+    let _ = (std::fs::remove_dir_all(dir), std::fs::remove_file(&out));
+}
+
+/// Trains factors, merges them, and the merged model is another one.
+#[test]
+fn factors_are_trained_and_merged_from_the_command_line() {
+    let out = temporary("ia3");
+    std::fs::create_dir_all(&out).expect("a folder");
+    let words = "the cat sat on the mat . then the dog ran in the house .\n<|endoftext|>\n".repeat(40);
+    std::fs::write(out.join("text.txt"), words).expect("written");
+    let at = |name: &str| out.join(name).to_str().expect("a path").to_string();
+    let (llama, tokenizer) = ("crates/models/tests/data/llama", "crates/models/tests/data/lora/tokenizer.json");
+    let (run, merged, data) = (at("run"), at("merged"), at("text.txt"));
+    let settings =
+        ["--steps", "4", "--batch", "2", "--seq", "16", "--lr", "0.1", "--warmup", "1", "--prompt", "the cat"];
+    let train = ["train", "--model", llama, "--data", &data, "--tokenizer", tokenizer, "--out", &run];
+    let shown = good(&[&train[..], &settings, &["--ia3", "targets=k,v,down,feedforward=down"]].concat());
+    assert!(shown.contains("adapter_config.json") && shown.contains("merge"), "{shown}");
+    let config: Json =
+        serde_json::from_str(&std::fs::read_to_string(out.join("run/adapter_config.json")).expect("written"))
+            .expect("JSON");
+    assert_eq!(
+        (&config["peft_type"], &config["feedforward_modules"]),
+        (&"IA3".into(), &serde_json::json!(["down_proj"]))
+    );
+    good(&["merge", &run, "--out", &merged]);
+    let read = |dir: &Path| std::fs::read(dir.join("model.safetensors")).expect("weights");
+    let base = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(llama);
+    assert_ne!(read(&base), read(&out.join("merged")));
+    let other = at("other");
+    let both = ["--out", &other, "--lora", "rank=2", "--ia3", "targets=k"];
+    let both = loom(&[&train[..train.len() - 2], &both].concat());
+    assert_eq!(both.status.code(), Some(2));
+    assert!(text(&both.stderr).contains("give one of them"), "{}", text(&both.stderr));
+    let _ = std::fs::remove_dir_all(&out);
+}
+
+/// A lock pins what imports resolved to: files of the library by version, others by what is in them.
+#[test]
+fn a_lock_pins_versions_until_it_is_written_anew() {
+    let folder = temporary("lock");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let module = |name: &str, call: &str| {
+        format!(
+            "module {name}(n: int = 4):\n  forward:\n    in: [B, n]\n    out: [B, n]\n    graph:\n      in -> {call} -> out\n"
+        )
+    };
+    let write = |name: &str, text: String| std::fs::write(folder.join(name), text).expect("written");
+    write("parts.module", module("Gate", "relu()"));
+    write("gates.v2.module", module("Soft", "silu()"));
+    let imports = "from parts import Gate\nfrom gates.v2 import Soft\nfrom std.modules.linear import Linear\n\n";
+    write("main.module", format!("{imports}{}", module("Main", "Gate() -> Soft()")));
+    let main = folder.join("main.module");
+    let main = main.to_str().expect("a path");
+    good(&["check", main, "--lock"]);
+    let lock = std::fs::read_to_string(folder.join("module.lock")).expect("written");
+    assert!(lock.starts_with("version: 1\nresolved_modules:\n"), "{lock}");
+    for line in ["  gates: v2.0.0", "  parts: local@", "  std.modules.linear: v1.0.0"] {
+        assert!(lock.contains(line), "{lock}");
+    }
+    assert!(!lock.contains("main"), "{lock}");
+    good(&["check", main]);
+    write("parts.module", module("Gate", "silu()"));
+    let output = loom(&["check", main]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        text(&output.stderr).contains("L004") && text(&output.stderr).contains("parts"),
+        "{}",
+        text(&output.stderr)
+    );
+    good(&["check", main, "--lock"]);
+    good(&["check", main]);
+    write("main.module", format!("from gates.v3 import Soft\n\n{}", module("Main", "Soft()")));
+    let output = loom(&["check", main]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("L002"), "{}", text(&output.stderr));
+    let _ = std::fs::remove_dir_all(&folder);
+}

@@ -1,0 +1,177 @@
+//! A tour of the language by section: every construct that its specification's examples use stands in a file of
+//! `modules/tour`. Each file parses, checks and is formatted; each module in it runs, and its gradients, derived or
+//! written, equal finite differences.
+
+use ir::{DType, Literal, Scalar, Type, interp};
+use lang::Code;
+use lang::ast::{DeclKind, DimExpr, Expr, ExprKind, Param, TypeKind};
+use lang::consteval::{Names, Value, eval};
+use lang::diagnostic::{Style, render_all};
+use lang::library::WithLibrary;
+use lang::lower::{Options, lower};
+use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
+use lang::verify::{Failure, GradientCheck, verify_backward};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn load(text: &str, silent: &[Code]) -> Program {
+    let program = Program::load("main", &WithLibrary(MemoryLoader::new().with("main", "v1.0.0", text)));
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(&program).diagnostics);
+    found.retain(|d| !silent.contains(&d.code));
+    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
+    program
+}
+
+/// Sizes by name: those of the header by their defaults, and the two that every file means the same by.
+struct Sizes(BTreeMap<String, Value>);
+
+impl Names for Sizes {
+    fn value(&self, name: &str) -> Option<Value> {
+        self.0.get(name).cloned()
+    }
+
+    fn is_tensor(&self, _: &str) -> bool {
+        false
+    }
+
+    fn assumed(&self, _: &str) -> Option<bool> {
+        None
+    }
+}
+
+fn sizes(view: &ModuleView<'_>) -> Sizes {
+    let mut all = BTreeMap::from([("B", 2), ("T", 3), ("n", 5)].map(|(n, v)| (n.to_string(), Value::int(v))));
+    for param in &view.header {
+        if let Param::Named { name, default: Some(default), .. } = param
+            && let ExprKind::Int(n) = default.kind
+        {
+            all.insert(name.name.clone(), Value::int(n));
+        }
+    }
+    Sizes(all)
+}
+
+fn inputs(view: &ModuleView<'_>) -> Vec<Type> {
+    let sizes = sizes(view);
+    let size = |expr: &Expr| match eval(expr, &sizes).ok().and_then(|value| value.as_int()) {
+        Some(n) => usize::try_from(n).expect("a size"),
+        None => panic!("{}: a size without a value", view.decl.name.name),
+    };
+    let optional = |ty: &lang::ast::TypeExpr| matches!(ty.kind, TypeKind::Optional(_));
+    let given = view.forward.inputs.iter().filter_map(|input| input.ty.as_ref()).filter(|ty| !optional(ty));
+    let types = given.map(|ty| {
+        let TypeKind::Tensor { dims, dtype, .. } = &ty.kind else { panic!("a tensor") };
+        let mut shape = Vec::new();
+        for dim in dims {
+            match dim {
+                DimExpr::Variadic(_) => shape.extend([2, 3]),
+                DimExpr::Size(expr) => shape.push(size(expr)),
+                DimExpr::Elided(_) => panic!("a shape"),
+            }
+        }
+        let ints = dtype.as_ref().is_some_and(|name| name.name == "int32");
+        Type::new(if ints { DType::I32 } else { DType::F32 }, &shape)
+    });
+    let types: Vec<Type> = types.collect();
+    match (types.is_empty(), view.pattern.is_some()) {
+        (true, true) => vec![Type::new(DType::F32, &[2, 3, 4])],
+        _ => types,
+    }
+}
+
+fn sample(ty: &Type, seed: usize) -> Literal {
+    Literal::from_fn(ty.clone(), |i| {
+        let mixed = ((i + 1) * 7919 + (seed + 3) * 104_729) % 1009;
+        match ty.dtype.is_int() {
+            // Ids that are also offsets of two groups in six rows.
+            true => Scalar::from_i64(ty.dtype, (3 * i as i64).min(6)),
+            false => Scalar::from_f64(ty.dtype, mixed as f64 / 1009.0 - 0.48),
+        }
+    })
+}
+
+/// Runs every module of a file with its defaults.
+fn tour(name: &str, silent: &[Code], expected: usize) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/modules/tour").join(name);
+    let text = std::fs::read_to_string(&path).expect("the file");
+    let program = load(&text, silent);
+    let tidy = lang::fmt::format(&text).expect("no mistakes");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&path, &tidy).expect("written");
+    } else {
+        assert_eq!(tidy, text, "{name} is not formatted");
+    }
+    let mut ran = 0;
+    for item in (0..program.files[0].ast.items.len()).map(|item| ItemRef { file: 0, item }) {
+        let Some(view) = ModuleView::new(&program, item) else { continue };
+        let module = view.decl.name.name.clone();
+        let runs = view.forward.graph.is_some() || view.pattern.is_some();
+        let complete = view.header.iter().all(|param| matches!(param, Param::Named { default: Some(_), .. }));
+        if view.decl.kind == DeclKind::Primitive || !runs || !complete {
+            continue;
+        }
+        let inputs = inputs(&view);
+        let draw = |found: Box<lang::Diagnostic>| render_all(&program.sources, &[*found], Style::Plain);
+        for (probes, training) in [(false, false), (true, false), (false, true)] {
+            let options = Options { probes, asserts: probes, training, ..Options::default() };
+            let lowered = lower(&program, item, &BTreeMap::new(), &inputs, &options)
+                .unwrap_or_else(|found| panic!("{module}: {}", draw(found)));
+            let types = lowered.graph.input_types();
+            let given: Vec<Literal> = types.iter().enumerate().map(|(i, ty)| sample(ty, i)).collect();
+            let outs = interp::run(&lowered.graph, &given).unwrap_or_else(|e| panic!("{module}: {e}"));
+            let wild = |l: &Literal| l.ty().dtype.is_float() && l.scalars().any(|s| !s.to_f64().is_finite());
+            assert!(!outs.iter().any(wild), "{module} gives something that is no number");
+        }
+        let checks =
+            verify_backward(&program, item, &BTreeMap::new(), &inputs).unwrap_or_else(|failure| match failure {
+                Failure::Finding(found) => panic!("{module}: {}", draw(found)),
+                Failure::Graph(e) => panic!("{module}: {e}"),
+            });
+        // A gradient that an annotation changes is not the derivative any more.
+        if module != "Trained" {
+            for check in checks.iter().filter(|check| !GradientCheck::holds(check)) {
+                panic!("{module}: {check:?}");
+            }
+        }
+        ran += 1;
+    }
+    assert_eq!(ran, expected, "modules that ran in {name}");
+}
+
+#[test]
+fn types_and_constants() {
+    // `Tensor<..>` is the older spelling.
+    tour("types.module", &[Code::L101], 4);
+}
+
+#[test]
+fn declarations() {
+    tour("declarations.module", &[Code::W001], 5);
+}
+
+#[test]
+fn graphs() {
+    tour("graphs.module", &[], 6);
+}
+
+#[test]
+fn primitives() {
+    tour("primitives.module", &[], 14);
+}
+
+#[test]
+fn annotations() {
+    // What is marked as temporary is computed again on purpose.
+    tour("annotations.module", &[Code::W003], 6);
+}
+
+#[test]
+fn annotations_for_several_devices() {
+    tour("distributed.module", &[Code::L102], 1);
+}
+
+#[test]
+fn examples() {
+    tour("examples.module", &[], 4);
+}

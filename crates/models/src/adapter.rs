@@ -1,0 +1,372 @@
+//! Adapters: small tensors trained beside chosen matrices of a model, also where the model keeps several of them in one
+//! parameter. LoRA adds `α/r · B·A`, IA³ multiplies by a vector.
+//!
+//! Files are those of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
+
+use crate::beside::adapted;
+use crate::checkpoint::{Checkpoint, from_bytes, to_bytes};
+use crate::error::{Error, Result};
+use crate::evaluate::NamedTensor;
+use crate::export::{write_file, write_tensors};
+use crate::ia3::Ia3Options;
+use crate::lora::LoraOptions;
+use crate::model::{Model, Piece};
+use crate::random::Random;
+use crate::session::{Session, upload};
+use compiler::Backend;
+use ir::{DType, Type};
+use serde_json::{Value as Json, json};
+use std::path::Path;
+
+/// Which kind of adapter, and what was chosen about it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AdapterOptions {
+    /// A low-rank update.
+    Lora(LoraOptions),
+    /// Factors of activations.
+    Ia3(Ia3Options),
+}
+
+impl From<&LoraOptions> for AdapterOptions {
+    fn from(options: &LoraOptions) -> AdapterOptions {
+        AdapterOptions::Lora(options.clone())
+    }
+}
+
+impl From<&Ia3Options> for AdapterOptions {
+    fn from(options: &Ia3Options) -> AdapterOptions {
+        AdapterOptions::Ia3(options.clone())
+    }
+}
+
+impl AdapterOptions {
+    fn targets(&self) -> &[String] {
+        match self {
+            AdapterOptions::Lora(options) => &options.targets,
+            AdapterOptions::Ia3(options) => &options.targets,
+        }
+    }
+
+    /// The share of a projection's inputs that training leaves out.
+    pub(crate) fn dropout(&self) -> f64 {
+        match self {
+            AdapterOptions::Lora(options) => options.dropout,
+            AdapterOptions::Ia3(_) => 0.0,
+        }
+    }
+}
+
+/// Whether a target means a module: the end of its name, with or without `_proj`.
+pub(crate) fn means(target: &str, module: &str) -> bool {
+    let last = module.rsplit('.').next().unwrap_or(module);
+    ends_with(module, target) || last.strip_suffix("_proj") == Some(target)
+}
+
+fn ends_with(module: &str, target: &str) -> bool {
+    module.strip_suffix(target).is_some_and(|before| before.is_empty() || before.ends_with('.'))
+}
+
+/// The names that PEFT knows targets by.
+fn full_names(targets: &[String], modules: &[&str]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for target in targets {
+        for module in modules.iter().filter(|module| means(target, module)) {
+            let last = module.rsplit('.').next().unwrap_or(module);
+            names.push(if ends_with(module, target) { target.clone() } else { last.to_string() });
+        }
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// One adapted matrix.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    /// HuggingFace name of the module: `model.layers.0.self_attn.q_proj`.
+    pub(crate) module: String,
+    /// The parameter that holds its weight.
+    pub(crate) param: usize,
+    /// Its place in the parameter.
+    pub(crate) piece: Piece,
+    /// Sizes of the matrix: out, in.
+    pub(crate) shape: [usize; 2],
+    /// The module's bias, if it has one: the parameter, and its place in it.
+    pub(crate) bias: Option<(usize, Piece)>,
+}
+
+/// An adapter of a model.
+#[derive(Clone, Debug)]
+pub struct Adapter {
+    /// Its kind, sizes and targets.
+    pub options: AdapterOptions,
+    /// The directory of the model it belongs to.
+    pub base: String,
+    pub(crate) places: Vec<Place>,
+    /// Elements of [`Adapter::tensors`], in the same order.
+    pub(crate) values: Vec<Vec<f32>>,
+}
+
+impl Adapter {
+    /// An adapter that changes nothing yet.
+    pub fn fresh(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
+        let options = options.into();
+        let mut adapter = Adapter::empty(model, base, &options)?;
+        let mut random = Random::new(seed, 2);
+        adapter.values = match &options {
+            AdapterOptions::Lora(options) => {
+                let pairs = adapter.places.iter().map(|place| options.fresh(place.shape, &mut random));
+                pairs.flatten().collect()
+            }
+            AdapterOptions::Ia3(_) => adapter.tensors().iter().map(|(_, ty)| vec![1.0; ty.numel()]).collect(),
+        };
+        Ok(adapter)
+    }
+
+    fn empty(model: &Model, base: &str, options: &AdapterOptions) -> Result<Adapter> {
+        let places = places(model, options)?;
+        Ok(Adapter { options: options.clone(), base: base.to_string(), places, values: Vec::new() })
+    }
+
+    /// The number of trained elements.
+    pub fn parameter_count(&self) -> usize {
+        self.values.iter().map(Vec::len).sum()
+    }
+
+    /// Names and types of the trained tensors, matrix by matrix.
+    pub(crate) fn tensors(&self) -> Vec<(String, Type)> {
+        let of = |place: &Place| -> Vec<(String, Type)> {
+            let named = |end: &str, shape: [usize; 2]| {
+                (format!("base_model.model.{}.{end}", place.module), Type::new(DType::F32, &shape))
+            };
+            let [out, inner] = place.shape;
+            match &self.options {
+                AdapterOptions::Lora(options) => {
+                    vec![named("lora_A.weight", [options.rank, inner]), named("lora_B.weight", [out, options.rank])]
+                }
+                AdapterOptions::Ia3(options) => match options.is_feedforward(&place.module) {
+                    true => vec![named("ia3_l", [1, inner])],
+                    false => vec![named("ia3_l", [out, 1])],
+                },
+            }
+        };
+        self.places.iter().flat_map(of).collect()
+    }
+
+    /// How many tensors a matrix has.
+    pub(crate) fn tensors_per_place(&self) -> usize {
+        match self.options {
+            AdapterOptions::Lora(_) => 2,
+            AdapterOptions::Ia3(_) => 1,
+        }
+    }
+
+    /// Writes PEFT's two files into a directory, which is made if need be.
+    pub fn write(&self, dir: &Path) -> Result<()> {
+        std::fs::create_dir_all(dir).map_err(|e| Error::file(dir, e))?;
+        let named = self.tensors().into_iter().zip(&self.values);
+        let tensors: Vec<NamedTensor> = named
+            .map(|((name, ty), values)| NamedTensor {
+                name,
+                shape: ty.shape.to_vec(),
+                dtype: DType::F32,
+                bytes: to_bytes(values, DType::F32),
+            })
+            .collect();
+        write_tensors(&dir.join("adapter_model.safetensors"), &tensors)?;
+        let modules: Vec<&str> = self.places.iter().map(|place| &*place.module).collect();
+        let targets = full_names(self.options.targets(), &modules);
+        let turned = self.places.iter().any(|place| place.piece.transposed);
+        let mut config = json!({
+            "task_type": "CAUSAL_LM", "base_model_name_or_path": self.base, "target_modules": targets,
+            "fan_in_fan_out": turned, "inference_mode": true,
+        });
+        let further = match &self.options {
+            AdapterOptions::Lora(options) => json!({
+                "peft_type": "LORA", "r": options.rank, "lora_alpha": options.alpha, "lora_dropout": options.dropout,
+                "bias": "none", "use_rslora": false, "use_dora": false,
+            }),
+            AdapterOptions::Ia3(options) => json!({
+                "peft_type": "IA3", "feedforward_modules": full_names(&options.feedforward, &modules),
+                "init_ia3_weights": true,
+            }),
+        };
+        if let (Some(config), Json::Object(further)) = (config.as_object_mut(), further) {
+            config.extend(further);
+        }
+        write_file(&dir.join("adapter_config.json"), format!("{config:#}\n").as_bytes())
+    }
+
+    /// The directory of the model that an adapter was trained on.
+    pub fn base_of(dir: &Path) -> Result<String> {
+        let config = read_config(dir)?;
+        let base = config.get("base_model_name_or_path").and_then(Json::as_str);
+        base.map(String::from).ok_or_else(|| Error::Config {
+            path: dir.join("adapter_config.json"),
+            reason: "no `base_model_name_or_path`: name the model with `--base`".into(),
+        })
+    }
+
+    /// Reads PEFT's two files for a model.
+    pub fn read(dir: &Path, model: &Model) -> Result<Adapter> {
+        let path = dir.join("adapter_config.json");
+        let config = read_config(dir)?;
+        let options = read_options(&config).map_err(|reason| Error::Config { path, reason })?;
+        let base = config.get("base_model_name_or_path").and_then(Json::as_str).unwrap_or("");
+        let mut adapter = Adapter::empty(model, base, &options)?;
+        let path = dir.join("adapter_model.safetensors");
+        let file = Checkpoint::open_file(&path)?;
+        let tensors = adapter.tensors();
+        for (name, ty) in &tensors {
+            let stored = file.get(name)?.ok_or_else(|| Error::MissingTensor {
+                path: path.clone(),
+                tensor: name.clone(),
+                parameter: name.clone(),
+                expected: ty.shape.to_vec(),
+            })?;
+            if stored.shape[..] != ty.shape[..] {
+                let (expected, found) = (format!("{:?}", ty.shape), format!("{:?}", stored.shape));
+                return Err(Error::Tensor { path, tensor: name.clone(), expected, found });
+            }
+            adapter.values.push(stored.floats(name)?);
+        }
+        if let Some(tensor) = file.names().find(|name| !tensors.iter().any(|(known, _)| known == name)) {
+            return Err(Error::UnusedTensor { path: path.clone(), tensor: tensor.to_string() });
+        }
+        Ok(adapter)
+    }
+}
+
+fn read_config(dir: &Path) -> Result<Json> {
+    let path = dir.join("adapter_config.json");
+    let text = std::fs::read_to_string(&path).map_err(|e| Error::file(&path, e))?;
+    serde_json::from_str(&text).map_err(|e| Error::Config { path, reason: format!("not valid JSON: {e}") })
+}
+
+/// A list of names in a configuration.
+pub(crate) fn names(config: &Json, field: &str) -> std::result::Result<Vec<String>, String> {
+    match config.get(field) {
+        Some(Json::Array(names)) => Ok(names.iter().filter_map(Json::as_str).map(String::from).collect()),
+        _ => Err(format!("`{field}` must be a list of names")),
+    }
+}
+
+/// What PEFT's configuration says, or why it can't be followed.
+fn read_options(config: &Json) -> std::result::Result<AdapterOptions, String> {
+    if config.get("modules_to_save").is_some_and(|modules| !modules.is_null()) {
+        return Err("adapters that hold whole modules (`modules_to_save`) are not supported yet".into());
+    }
+    match config.get("peft_type").and_then(Json::as_str) {
+        Some("LORA") => LoraOptions::read(config).map(AdapterOptions::Lora),
+        Some("IA3") => Ia3Options::read(config).map(AdapterOptions::Ia3),
+        other => {
+            let found = other.unwrap_or("none");
+            Err(format!("adapters with peft_type {found} are not supported yet: LORA and IA3 are"))
+        }
+    }
+}
+
+/// Every matrix that the options want, without values.
+fn places(model: &Model, options: &AdapterOptions) -> Result<Vec<Place>> {
+    let mut places: Vec<Place> = Vec::new();
+    let mut known = Vec::new();
+    let bias = |module: &str| {
+        let name = format!("{module}.bias");
+        let mut pieces = model.pieces.iter().enumerate().flat_map(|(i, pieces)| pieces.iter().map(move |p| (i, p)));
+        pieces.find(|(_, piece)| piece.tensor == name).map(|(param, piece)| (param, piece.clone()))
+    };
+    for (param, pieces) in model.pieces.iter().enumerate() {
+        for piece in pieces {
+            let Some(module) = piece.tensor.strip_suffix(".weight") else { continue };
+            if piece.shape.len() != 2 || piece.index.is_some() {
+                continue;
+            }
+            known.push(module.rsplit('.').next().unwrap_or(module).to_string());
+            if options.targets().iter().any(|target| means(target, module)) {
+                let mut shape = [piece.shape[0], piece.shape[1]];
+                if piece.transposed {
+                    shape.reverse();
+                }
+                let bias = bias(module);
+                places.push(Place { module: module.to_string(), param, piece: piece.clone(), shape, bias });
+            }
+        }
+    }
+    let missing = options.targets().iter().find(|target| !places.iter().any(|place| means(target, &place.module)));
+    if let Some(target) = missing {
+        known.sort();
+        known.dedup();
+        return Err(Error::Input(format!("no module `{target}` to adapt: the model has {}", known.join(", "))));
+    }
+    Ok(places)
+}
+
+impl Model {
+    /// The model with an adapter merged into its weights.
+    pub fn merge(&mut self, adapter: &Adapter) {
+        for (place, values) in adapter.places.iter().zip(adapter.values.chunks(adapter.tensors_per_place())) {
+            let width = self.params[place.param].ty.shape[1];
+            let mut weights = from_bytes(&self.weights[place.param], self.dtype);
+            let change: Box<dyn Fn(usize, usize, f64) -> f64> = match &adapter.options {
+                AdapterOptions::Lora(options) => Box::new(options.merged(place.shape, values)),
+                AdapterOptions::Ia3(options) => Box::new(options.merged(&place.module, values)),
+            };
+            let [out, inner] = place.shape;
+            for o in 0..out {
+                for i in 0..inner {
+                    let mut at = [o, i];
+                    at[place.piece.dim] += place.piece.start;
+                    let weight = &mut weights[at[0] * width + at[1]];
+                    *weight = change(o, i, f64::from(*weight)) as f32;
+                }
+            }
+            self.weights[place.param] = to_bytes(&weights, self.dtype);
+            // What multiplies a projection's results multiplies its bias too.
+            if let (AdapterOptions::Ia3(options), Some((param, piece))) = (&adapter.options, &place.bias)
+                && !options.is_feedforward(&place.module)
+            {
+                let mut biases = from_bytes(&self.weights[*param], self.dtype);
+                for (bias, factor) in biases[piece.start..].iter_mut().zip(&values[0]) {
+                    *bias *= factor;
+                }
+                self.weights[*param] = to_bytes(&biases, self.dtype);
+            }
+        }
+    }
+
+    /// Logits of a batch with an adapter beside the weights, not merged into them.
+    pub fn evaluate_adapted(&self, adapter: &Adapter, ids: &[Vec<i32>], backend: &dyn Backend) -> Result<NamedTensor> {
+        let steps = self.check_ids(ids)?;
+        let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
+        let graph = adapted(&lowered.graph, false, adapter, false)?;
+        let values = adapter.values.iter().map(|v| to_bytes(v, DType::F32)).collect::<Vec<_>>();
+        let fixed = upload(backend, &[&values[..], &self.weights].concat())?;
+        let mut session = Session::new(&graph, backend, &fixed)?;
+        session.write_ints(fixed.len(), ids.iter().flatten().copied())?;
+        session.run()?;
+        let (ty, bytes) = session.read(0)?;
+        Ok(NamedTensor { name: "logits".into(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_mean_the_end_of_a_name() {
+        let cases = [
+            ("q", "model.layers.0.self_attn.q_proj", true),
+            ("q_proj", "model.layers.0.self_attn.q_proj", true),
+            ("mlp.c_proj", "transformer.h.0.mlp.c_proj", true),
+            ("mlp.c_proj", "transformer.h.0.attn.c_proj", false),
+            ("k", "model.layers.0.self_attn.q_proj", false),
+            ("proj", "model.layers.0.self_attn.q_proj", false),
+        ];
+        for (target, module, wanted) in cases {
+            assert_eq!(means(target, module), wanted, "{target} {module}");
+        }
+        let modules = ["h.0.mlp.c_proj", "h.1.mlp.c_proj", "x.q_proj"];
+        assert_eq!(full_names(&["mlp.c_proj".into(), "q".into()], &modules), ["mlp.c_proj", "q_proj"]);
+    }
+}
