@@ -30,6 +30,9 @@ fn f32s(shape: &[usize]) -> Type {
     Type::new(DType::F32, shape)
 }
 
+/// Constants and inputs to run a module with.
+type Case<'a> = (Vec<(&'a str, Value)>, Vec<Type>);
+
 #[test]
 fn every_written_backward_of_the_library_holds() {
     let mut seen = Vec::new();
@@ -42,7 +45,7 @@ fn every_written_backward_of_the_library_holds() {
             let ints = |pairs: &[(&'static str, i64)]| -> Vec<(&'static str, Value)> {
                 pairs.iter().map(|(name, n)| (*name, Value::int(*n))).collect()
             };
-            let cases: Vec<(Vec<(&str, Value)>, Vec<Type>)> = match name.as_str() {
+            let cases: Vec<Case<'_>> = match name.as_str() {
                 "Linear" => vec![
                     (ints(&[("in_dim", 3), ("out_dim", 5)]), vec![f32s(&[2, 4, 3])]),
                     (

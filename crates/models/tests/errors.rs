@@ -128,8 +128,6 @@ fn a_parameter_without_a_mapping_is_named() {
     let named = "model.norm.weight";
     copy.rewrite(|tensors| tensors.retain(|tensor| tensor.name == named));
     check(&copy.error(), &["model.norm.weight", "[4]", "[32]"]);
-    config(&text.replace("width: int = 4", "width: int = 32").replace("\n  hf", "\n  hf").to_string());
-    check(&copy.error(), &["`b`"]);
     let whole = text.replace("width: int = 4", "width: int = 32") + "    b: \"model.nothing.weight\"\n";
     config(&whole);
     check(&copy.error(), &["model.nothing.weight", "`b`", "[32]"]);

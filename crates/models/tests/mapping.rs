@@ -3,7 +3,7 @@
 use cpu::Cpu;
 use ir::DType;
 use models::{Model, NamedTensor, write_tensors};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const TEXT: &str = r#"from std.modules.linear import Linear
 
@@ -57,7 +57,7 @@ fn directory(name: &str, bias: bool, a_log: &[f32]) -> PathBuf {
     dir
 }
 
-fn load(dir: &PathBuf) -> Model {
+fn load(dir: &Path) -> Model {
     Model::load(dir, DType::F32).unwrap_or_else(|e| panic!("{e}"))
 }
 

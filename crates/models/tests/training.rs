@@ -102,6 +102,37 @@ fn rates_decays_and_clips_of_their_own_equal_those_of_pytorch() {
     check_steps("scaled", "scaled", 5, 2e-5);
 }
 
+/// Adapters in a model's text: what is frozen stays, and dropout is drawn anew for every micro-batch, by the seed.
+#[test]
+fn adapters_of_the_text_are_trained_with_dropout() {
+    let text = "from std.modules.linear import Linear\n\nmodel M(vocab_size: int = 48, width: int = 8):\n  params:\n    \
+                table: [vocab_size, width] @frozen\n    w: [width, width] @frozen\n    head: [vocab_size, width] @frozen\n\n  \
+                forward:\n    in: [B, T, int32]\n    out: [B, T, vocab_size]\n    graph:\n      \
+                in -> embedding(table) -> x\n      x -> Linear(w) -> y @adapter(lora, rank=2, alpha=4.0, dropout=0.4)\n      \
+                y -> Linear(head) -> out @adapter(ia3)\n";
+    let program = || {
+        let loader = lang::resolve::MemoryLoader::new().with("m", "v1.0.0", text);
+        lang::resolve::Program::load("m", &lang::library::WithLibrary(loader))
+    };
+    let losses = |seed: u64, accumulate: usize| -> (Vec<f32>, f32) {
+        let architecture = Architecture::of_program(program(), None, BTreeMap::new()).unwrap_or_else(|e| panic!("{e}"));
+        let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
+        let before = model.params.iter().filter(|param| param.trainable).count();
+        assert_eq!((before, model.params.len()), (3, 6));
+        let mut trainer = trainer(model, 4 / accumulate, accumulate).with_seed(seed);
+        let data = batch(4, 16, 3);
+        let found = (0..6).map(|step| trainer.step(&data, 0.1, step).expect("runs").loss).collect();
+        let one = Batch { ids: data.ids[..64 / accumulate].to_vec(), labels: data.labels[..64 / accumulate].to_vec() };
+        (found, trainer.validate(&[one]).expect("runs"))
+    };
+    for accumulate in [1, 2] {
+        let (first, valid) = losses(1, accumulate);
+        assert!(first[5] < first[0] && valid.is_finite(), "{first:?} {valid}");
+        assert_eq!((&first, valid), (&losses(1, accumulate).0, losses(1, accumulate).1));
+        assert_ne!(first, losses(2, accumulate).0);
+    }
+}
+
 #[test]
 fn accumulating_equals_one_large_batch() {
     let whole = batch(4, 16, 3);

@@ -29,6 +29,7 @@ pub(super) fn check_variant(
     checker.defaults(view);
     checker.params(view)?;
     checker.declare_io(view);
+    checker.numbers(view);
     let elided = view.forward.elided;
     if let Some(graph) = view.forward.graph {
         checker.graph(&graph.statements, Code::E007)?;
@@ -59,6 +60,23 @@ pub(super) fn check_variant(
 }
 
 impl GraphChecker<'_> {
+    /// Inputs are tensors: a number that a graph needs is a parameter of the header.
+    fn numbers(&mut self, view: &ModuleView<'_>) {
+        for input in &view.forward.inputs {
+            let Some(TypeKind::Named { path, args: None }) = input.ty.as_ref().map(|ty| &ty.kind) else { continue };
+            let kind = path.to_string();
+            if !matches!(kind.as_str(), "int" | "float" | "bool" | "string") {
+                continue;
+            }
+            let name = input.name.as_ref().map_or("n", |name| &name.name);
+            self.diagnostics.push(
+                Diagnostic::new(Code::L001, input.span, format!("an input of type {kind} is not supported yet"))
+                    .label("inputs are tensors")
+                    .hint(format!("put it between the parentheses: `{}({name}: {kind})`", view.decl.name.name)),
+            );
+        }
+    }
+
     /// `@recipe(Name)` names a recipe in reach.
     fn recipes(&mut self, list: &[Annotation]) {
         for annotation in list.iter().filter(|annotation| annotation.name.name == "recipe") {

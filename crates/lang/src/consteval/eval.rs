@@ -120,6 +120,8 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
         }
         ExprKind::Attr(base, _) | ExprKind::Index(base, _) => match root(base) {
             Some(name) if names.is_tensor(name) => fail(EvalErrorKind::Runtime(name.to_string())),
+            // Only tensors have a shape, whether this one is there or not.
+            Some(name) if is_shape(expr) => fail(EvalErrorKind::Runtime(name.to_string())),
             Some(name) if names.value(name).is_none() => fail(EvalErrorKind::Undefined(name.to_string())),
             _ => fail(EvalErrorKind::Type("constants have no members".to_string())),
         },
@@ -174,6 +176,15 @@ fn logic(op: BinaryOp, left: &Expr, right: &Expr, names: &dyn Names) -> EvalResu
         (Truth::Known(_), other) | (other, Truth::Known(_)) => other,
         (first @ Truth::Open(_), Truth::Open(_)) => first,
     }))
+}
+
+/// `x.shape`, or an element of it.
+fn is_shape(expr: &Expr) -> bool {
+    match &expr.peel().kind {
+        ExprKind::Attr(_, member) => member.name == "shape",
+        ExprKind::Index(base, _) => is_shape(base),
+        _ => false,
+    }
 }
 
 fn arithmetic(op: BinaryOp, a: Value, b: Value) -> Result<Value, EvalErrorKind> {

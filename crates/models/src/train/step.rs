@@ -105,7 +105,8 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         if let Some(clip) = trained.clip {
             let norm = b.unary(Unary::Sqrt, sum)?;
             let shrink = shrink(&mut b, norm, clip)?;
-            let wide = b.splat(shrink, &b.ty(*g).shape.to_vec())?;
+            let shape = b.ty(*g).shape;
+            let wide = b.splat(shrink, &shape)?;
             *g = b.mul(*g, wide)?;
             sum = squares_of(&mut b, *g)?;
         }

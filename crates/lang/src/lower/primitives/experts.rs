@@ -64,7 +64,8 @@ pub(in crate::lower) fn where_expert(
     };
     let own = l.b.full_like(chosen, number as f64)?;
     let own = l.b.compare(Compare::Eq, chosen, own)?;
-    let own = l.b.broadcast(own, &l.b.ty(y).shape.to_vec(), &[0])?;
+    let shape = l.b.ty(y).shape;
+    let own = l.b.broadcast(own, &shape, &[0])?;
     l.b.select(own, y, others)
 }
 
