@@ -47,6 +47,7 @@ pub struct BaseEntry {
 }
 
 impl BaseEntry {
+    #[inline]
     pub(crate) fn ssa(value: Ref) -> BaseEntry {
         BaseEntry {
             ty: value.ty().clone(),

@@ -66,11 +66,13 @@ pub fn user() -> Within {
 }
 
 /// The line that an op is written at.
+#[inline]
 pub fn place(at: &Loc) -> Loc {
     CONTEXT.with(|c| c.place.get().call.map_or_else(|| at.clone(), Loc::Rust))
 }
 
 /// The innermost trace.
+#[inline]
 pub(crate) fn trace() -> Option<Arc<Trace>> {
     CONTEXT.with(|c| if c.tracing.get() == 0 { None } else { c.traces.borrow().last().cloned() })
 }
@@ -112,6 +114,7 @@ pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// Whether ops are recorded for backward.
+#[inline]
 pub fn is_grad_enabled() -> bool {
     CONTEXT.with(|c| c.no_grad.get() == 0)
 }
@@ -160,6 +163,7 @@ pub(crate) fn with_autocast<R>(dtype: Option<DType>, f: impl FnOnce() -> R) -> R
 }
 
 /// The phase and module that ops are recorded in.
+#[inline]
 pub(crate) fn label() -> Label {
     CONTEXT.with(|c| c.label.get())
 }

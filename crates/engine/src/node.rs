@@ -23,6 +23,7 @@ pub(crate) struct Ref {
 }
 
 impl Ref {
+    #[inline]
     pub(crate) fn ty(&self) -> &Ty {
         &self.node.types()[self.out as usize]
     }
@@ -122,6 +123,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    #[inline]
     pub(crate) fn new(key: EventKey, work: Work, args: Args, at: Loc) -> Node {
         Node {
             instance: key.instance,
@@ -149,6 +151,7 @@ impl Node {
     }
 
     /// Types of the results.
+    #[inline]
     pub(crate) fn types(&self) -> &[Ty] {
         match &self.work {
             Work::Op(sig) => &sig.types,
@@ -168,6 +171,7 @@ impl Node {
         self
     }
 
+    #[inline]
     pub(crate) fn slot(&self) -> MutexGuard<'_, Slot> {
         self.slot.lock().unwrap_or_else(|e| e.into_inner())
     }
@@ -233,7 +237,8 @@ impl Spare {
 
     /// Drops a value, keeping the memory of its node, and of those that only it referred to.
     pub(crate) fn drop(&mut self, value: Ref) {
-        let mut stack = Args::from_iter([value]);
+        let mut stack = Args::new();
+        stack.push(value);
         while let Some(mut r) = stack.pop() {
             let Some(node) = Arc::get_mut(&mut r.node) else { continue };
             let slot = mem::take(node.slot.get_mut().unwrap_or_else(|e| e.into_inner()));

@@ -1,6 +1,6 @@
 //! Recording: one path for every op, into the engine's lazy graph or into the trace at hand.
 
-use crate::base::BaseId;
+use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -44,22 +44,21 @@ pub(crate) struct LazyBuild<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) at: Loc,
     pub(crate) grad: bool,
-    refs: SmallVec<[Ref; 8]>,
-    /// The base that a value is or views, for mutation guards.
-    bases: SmallVec<[Option<BaseId>; 8]>,
+    /// Values, with the base that each is or views, for mutation guards.
+    values: SmallVec<[(Ref, Option<BaseId>); 8]>,
 }
 
 impl<'a> LazyBuild<'a> {
     pub(crate) fn new(state: &'a mut State, at: Loc) -> LazyBuild<'a> {
         let grad = context::is_grad_enabled();
-        LazyBuild { state, at, grad, refs: SmallVec::new(), bases: SmallVec::new() }
+        LazyBuild { state, at, grad, values: SmallVec::new() }
     }
 
     /// Makes a recorded value usable.
+    #[inline]
     pub(crate) fn import(&mut self, r: Ref, base: Option<BaseId>) -> Value {
-        self.refs.push(r);
-        self.bases.push(base);
-        Value(self.refs.len() as u32 - 1)
+        self.values.push((r, base));
+        Value(self.values.len() as u32 - 1)
     }
 
     /// A tensor's value as of now.
@@ -77,8 +76,13 @@ impl<'a> LazyBuild<'a> {
         Ok(v)
     }
 
+    #[inline]
     pub(crate) fn get(&self, v: Value) -> &Ref {
-        &self.refs[v.0 as usize]
+        &self.values[v.0 as usize].0
+    }
+
+    fn base(&self, v: Value) -> Option<BaseId> {
+        self.values[v.0 as usize].1
     }
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
@@ -93,7 +97,7 @@ impl<'a> LazyBuild<'a> {
             }
             _ => &sig.saves.inputs,
         };
-        let tracked = |i: usize| args.get(i).is_some_and(|v| self.refs[v.0 as usize].node.tracked);
+        let tracked = |i: usize| args.get(i).is_some_and(|v| self.get(*v).node.tracked);
         let needed = |i: usize| match op {
             // Linear in each operand: one is kept for the gradient of the others.
             Op::Binary(Binary::Mul) | Op::Dot(_) | Op::Conv(_) | Op::RaggedDot(_) => {
@@ -102,13 +106,13 @@ impl<'a> LazyBuild<'a> {
             Op::Binary(Binary::Div) => i == 1 || tracked(1),
             _ => true,
         };
-        let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.bases[args.get(i)?.0 as usize]);
+        let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.base(*args.get(i)?));
         bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
     }
 
     fn push(&mut self, op: &Arc<Op>, args: &[Value]) -> ir::Result<Values> {
         let mut refs = Args::new();
-        args.iter().for_each(|v| refs.push(self.refs[v.0 as usize].clone()));
+        args.iter().for_each(|v| refs.push(self.get(*v).clone()));
         let sig = self.state.signatures.get(op, &refs).map_err(|problem| {
             let (op, loc) = (op.name().to_string(), self.at.clone());
             let operands = refs.iter().map(|r| (**r.ty()).clone()).collect();
@@ -116,7 +120,7 @@ impl<'a> LazyBuild<'a> {
         })?;
         let device = device_of(&refs);
         let tracked = self.grad && sig.differentiable && refs.iter().any(|r| r.node.tracked);
-        let base = if sig.view { self.bases[args[0].0 as usize] } else { None };
+        let base = if sig.view { self.base(args[0]) } else { None };
         let mut kept = None;
         if tracked {
             let saved = self.saved(&sig, args);
@@ -161,7 +165,7 @@ impl Build for LazyBuild<'_> {
     }
 
     fn ty(&self, v: Value) -> Type {
-        (**self.refs[v.0 as usize].ty()).clone()
+        (**self.get(v).ty()).clone()
     }
 
     /// Ops keep the places where they were written.
@@ -183,7 +187,7 @@ impl Record for LazyBuild<'_> {
     }
 
     fn keeps(&mut self, y: Value, values: &[Value], result: bool) {
-        let bases = values.iter().filter_map(|v| self.bases[v.0 as usize]);
+        let bases = values.iter().filter_map(|v| self.base(*v));
         let saved: Vec<Saved> = bases
             .filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits }))
             .collect();
@@ -269,23 +273,62 @@ fn try_record(
                 values.push(b.load(&t.0)?);
             }
             let outs = f(&mut b, &values)?;
-            let mut refs = b.refs;
+            let mut recorded = b.values;
             let mut tensors = Tensors::new();
             match outs.as_slice() {
                 // Mostly the result is what was recorded last.
-                [v] => tensors.push(Tensor::fresh(engine, &mut state, refs.swap_remove(v.0 as usize))),
+                [v] => tensors.push(Tensor::fresh(engine, &mut state, recorded.swap_remove(v.0 as usize).0)),
                 _ => outs.iter().for_each(|v| {
-                    tensors.push(Tensor::fresh(engine, &mut state, refs[v.0 as usize].clone()));
+                    tensors.push(Tensor::fresh(engine, &mut state, recorded[v.0 as usize].0.clone()));
                 }),
             }
             drop(state);
-            // A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
-            if tensors.iter().any(|t| t.0.id % DRAIN_EVERY == 0) && engine.shared.exec.state().is_none() {
-                engine.shared.drain_finalize_queue();
-            }
+            tensors.iter().for_each(|t| drain_now_and_then(engine, t));
             Ok(tensors)
         }
     }
+}
+
+/// A program that records and drops without ever reading must not grow; while somebody executes, the queue waits.
+#[inline]
+fn drain_now_and_then(engine: &Engine, made: &Tensor) {
+    if made.0.id.is_multiple_of(DRAIN_EVERY) && engine.shared.exec.state().is_none() {
+        engine.shared.drain_finalize_queue();
+    }
+}
+
+/// Records an elementwise op on whole tensors of one type that are pure values without history. Most ops are such, and a
+/// builder would cost as much as all the rest; `None` if these need one.
+pub(crate) fn plain<const N: usize>(at: &Loc, op: &Arc<Op>, args: [&Tensor; N]) -> Option<Tensor> {
+    let whole = |t: &Tensor| match &t.0.kind {
+        Kind::Lazy(l) if l.view.is_none() && t.0.reads_leaf().is_none() => t.alive(at).is_ok(),
+        _ => false,
+    };
+    if context::trace().is_some() || context::autocast().is_some() || !args.iter().all(|t| whole(t)) {
+        return None;
+    }
+    let engine = args[0].engine()?;
+    let mut state = engine.shared.state();
+    let mut refs = Args::new();
+    for t in args {
+        let lazy = t.0.lazy().filter(|l| l.engine.same(engine))?;
+        match &state.bases.get(lazy.base)?.binding {
+            BaseBinding::Ssa(r) if !r.node.tracked => refs.push(r.clone()),
+            _ => return None,
+        }
+    }
+    if refs.iter().any(|r| !Arc::ptr_eq(r.ty(), refs[0].ty())) {
+        return None;
+    }
+    let sig = state.signatures.get(op, &refs).ok()?;
+    let (key, device) = (state.node_key(), device_of(&refs));
+    let mut node = Node::new(key, Work::Op(sig), refs, context::place(at));
+    node.device = device;
+    let node = state.spare.fill(node);
+    let made = Tensor::fresh(engine, &mut state, Ref { node, out: 0 });
+    drop(state);
+    drain_now_and_then(engine, &made);
+    Some(made)
 }
 
 /// Records an op with one result.

@@ -67,6 +67,7 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
+    #[inline]
     pub(crate) fn insert(&mut self, entry: T) -> Key<T> {
         if let Some(slot) = self.free.pop() {
             let place = &mut self.places[slot as usize];

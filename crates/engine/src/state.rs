@@ -46,6 +46,7 @@ pub(crate) struct State {
 
 impl State {
     /// A new emission number.
+    #[inline]
     pub(crate) fn instance(&mut self) -> u64 {
         self.instances += 1;
         self.instances
@@ -56,6 +57,7 @@ impl State {
         self.key(Origin::IrNode)
     }
 
+    #[inline]
     fn key(&mut self, origin: Origin) -> EventKey {
         match &mut self.schedule {
             Some(s) => {
@@ -114,6 +116,7 @@ impl State {
     }
 
     /// A new base with a pure value and one handle.
+    #[inline]
     pub(crate) fn new_base(&mut self, value: Ref) -> BaseId {
         self.bases.insert(BaseEntry { pins: 1, ..BaseEntry::ssa(value) })
     }

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 pub(crate) const ANYWHERE: u8 = u8::MAX;
 
 /// The device of an op on these operands.
+#[inline]
 pub(crate) fn device_of(args: &[Ref]) -> u8 {
     let mut somewhere = args.iter().filter(|a| a.node.device != ANYWHERE);
     let wide = somewhere.clone().find(|a| a.ty().rank() > 0);

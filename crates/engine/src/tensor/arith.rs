@@ -2,14 +2,17 @@
 
 use super::{Tensor, misfit};
 use crate::amp;
-use crate::intern::composite;
-use crate::record::{Number, Record, align, number_like, one};
+use crate::intern::{self, composite};
+use crate::record::{Number, Record, align, number_like, one, plain};
 use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
 use ir::{Binary, Compare, DType, Loc, Problem, Unary, Value};
 use std::ops;
 
 fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
+    if let Some(made) = plain(&at, intern::unary(op), [t]) {
+        return made;
+    }
     one(&at, &[t], |b, v| {
         let x = if matches!(op, Unary::Exp | Unary::Log | Unary::Log1p | Unary::Rsqrt) {
             amp::wide(b, v[0])?
@@ -21,6 +24,9 @@ fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
 }
 
 fn binary(x: &Tensor, y: &Tensor, op: Binary, at: Loc) -> Tensor {
+    if let Some(made) = plain(&at, intern::binary(op), [x, y]) {
+        return made;
+    }
     one(&at, &[x, y], |b, v| {
         let (x, y) = align(b, v[0], v[1])?;
         b.binary(op, x, y)

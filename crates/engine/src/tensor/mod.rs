@@ -79,6 +79,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
+    #[inline]
     pub(crate) fn new(id: u64, ty: impl Into<Ty>, kind: Kind) -> Handle {
         Handle {
             id,
@@ -145,6 +146,7 @@ impl Drop for Handle {
 }
 
 impl Tensor {
+    #[inline]
     pub(crate) fn of(handle: Handle) -> Tensor {
         let handle = Arc::new(handle);
         context::note(&handle);
