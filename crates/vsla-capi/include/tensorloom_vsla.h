@@ -465,7 +465,8 @@ enum vsla_error_t vsla_program_execute(const struct vsla_plan_t *plan,
                                        const struct vsla_io_t *outputs,
                                        const struct vsla_stream_t *stream);
 
-// Makes an input of one program the output of another: nothing is copied. The caller runs the source first.
+// Makes an input of one program the output of another: nothing is copied. The caller runs the source first, on one stream
+// or on two with an event between them; runs of both at once would be a race.
 enum vsla_error_t vsla_link(const struct vsla_bindings_t *source,
                             uint32_t source_value,
                             const struct vsla_bindings_t *destination,
@@ -512,7 +513,8 @@ enum vsla_error_t vsla_profile_record(const struct vsla_profile_t *profile);
 
 // Plans one arena for programs in the order they will run. What doesn't live together shares memory: activations and
 // workspace of different programs, inputs once their program has run, linked values once their last reader has.
-// Write the inputs of a round before its first program runs, and read its outputs before the next round.
+// Write the inputs of a round before its first program runs, run the programs in order and never two at once, and read
+// the outputs before the next round.
 enum vsla_error_t vsla_shared_arena_create(const struct vsla_plan_t *const *plans,
                                            size_t count,
                                            const struct vsla_stage_link_t *links,

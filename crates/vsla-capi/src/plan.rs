@@ -55,6 +55,7 @@ pub struct vsla_io_t {
 }
 
 /// A caller's list of values and their data.
+#[expect(clippy::large_enum_variant, reason = "a box would allocate in every run")]
 pub(crate) enum Io {
     /// Null.
     None,
@@ -345,7 +346,8 @@ pub unsafe extern "C" fn vsla_program_execute(
     })
 }
 
-/// Makes an input of one program the output of another: nothing is copied. The caller runs the source first.
+/// Makes an input of one program the output of another: nothing is copied. The caller runs the source first, on one stream
+/// or on two with an event between them; runs of both at once would be a race.
 #[unsafe(no_mangle)]
 pub extern "C" fn vsla_link(
     source: *const vsla_bindings_t,

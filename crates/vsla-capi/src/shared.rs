@@ -29,7 +29,8 @@ pub struct vsla_stage_link_t {
 
 /// Plans one arena for programs in the order they will run. What doesn't live together shares memory: activations and
 /// workspace of different programs, inputs once their program has run, linked values once their last reader has.
-/// Write the inputs of a round before its first program runs, and read its outputs before the next round.
+/// Write the inputs of a round before its first program runs, run the programs in order and never two at once, and read
+/// the outputs before the next round.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_shared_arena_create(
     plans: *const *const vsla_plan_t,

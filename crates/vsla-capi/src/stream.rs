@@ -24,6 +24,7 @@ pub(crate) struct Order {
 }
 
 /// What a stream runs. Handles were looked up when it was submitted, so they may be destroyed before it runs.
+#[expect(clippy::large_enum_variant, reason = "a box would allocate in every run")]
 pub(crate) enum Job {
     Program { plan: Arc<Object>, bindings: Arc<Object>, inputs: Io, outputs: Io },
     Profile { profile: Arc<Object>, inputs: Io, outputs: Io },

@@ -142,7 +142,7 @@ fn shapes(op: &Op, args: &[Signature]) -> Result<Vec<Vec<usize>>> {
             if x.len() != 2 || args.iter().any(|a| a.shape != *x) {
                 return misfit("q, k and v need one shape [tokens, width]".into());
             }
-            if *heads == 0 || x[1] % heads != 0 {
+            if *heads == 0 || !x[1].is_multiple_of(*heads) {
                 return misfit(format!("a width of {} can't be shared by {heads} heads", x[1]));
             }
             let tokens = lengths.iter().try_fold(0usize, |n, &l| n.checked_add(l));
