@@ -25,7 +25,10 @@ EAGER = {"record_op": 1, "force_chain": 1000, "eager_train_tiny": 1}  # ops of o
 
 def median_seconds(run, reps, inner):
     run()
+    warm = time.perf_counter()
     run()
+    while time.perf_counter() - warm < 0.02:
+        run()
     times = []
     for _ in range(reps):
         start = time.perf_counter()

@@ -49,8 +49,13 @@ impl Ready {
 
     /// Median seconds of a run over `reps` timings of `inner` runs each.
     pub(crate) fn median(&mut self, reps: usize, inner: usize) -> Result<f64> {
-        self.run()?;
-        self.run()?;
+        let warm = Instant::now();
+        for i in 0.. {
+            self.run()?;
+            if i > 0 && warm.elapsed().as_millis() >= 20 {
+                break;
+            }
+        }
         let mut times = Vec::with_capacity(reps);
         for _ in 0..reps {
             let start = Instant::now();
