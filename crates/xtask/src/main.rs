@@ -78,7 +78,13 @@ fn sanitize(which: &str) -> Result<(), String> {
     } else {
         words.extend(["--lib", "--tests"]);
     }
-    let env = [("RUSTFLAGS", flags.as_str()), ("CARGO_TARGET_DIR", target.as_str()), ("TENSORLOOM_ROUNDS", "1")];
+    let env = [
+        ("RUSTFLAGS", flags.as_str()),
+        ("CARGO_TARGET_DIR", target.as_str()),
+        ("TENSORLOOM_ROUNDS", "1"),
+        // Tests ask for more memory than there is.
+        ("ASAN_OPTIONS", "allocator_may_return_null=1"),
+    ];
     run_with("cargo", &words, &env)
 }
 
