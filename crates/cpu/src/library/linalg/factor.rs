@@ -63,18 +63,23 @@ pub(super) fn solve_left(
     for step in 0..count {
         let i = if forward { step } else { count - 1 - step };
         for k in if forward { 0..i } else { i + 1..count } {
-            let (low, high) = b.split_at_mut(i.max(k) * cols);
-            let (to, from) = if i > k {
-                (&mut high[..cols], &low[k * cols..(k + 1) * cols])
-            } else {
-                (&mut low[i * cols..(i + 1) * cols], &high[..cols])
-            };
-            axpy(-at(i, k), from, to);
+            add_row(b, cols, i, -at(i, k), k);
         }
         if !unit {
             let d = at(i, i);
             b[i * cols..(i + 1) * cols].iter_mut().for_each(|x| *x /= d);
         }
+    }
+}
+
+/// Adds `f` times row `from` to row `to`, another one.
+#[inline(always)]
+fn add_row(x: &mut [f64], cols: usize, to: usize, f: f64, from: usize) {
+    let (low, high) = x.split_at_mut(to.max(from) * cols);
+    if to > from {
+        axpy(f, &low[from * cols..(from + 1) * cols], &mut high[..cols]);
+    } else {
+        axpy(f, &high[..cols], &mut low[to * cols..(to + 1) * cols]);
     }
 }
 
@@ -280,13 +285,7 @@ pub(super) fn triangle_times(t: &[f64], w: usize, transpose: bool, x: &mut [f64]
         let d = at(i);
         x[i * cols..(i + 1) * cols].iter_mut().for_each(|x| *x *= d);
         for k in if transpose { 0..i } else { i + 1..w } {
-            let (low, high) = x.split_at_mut(i.max(k) * cols);
-            let (to, from) = if i > k {
-                (&mut high[..cols], &low[k * cols..(k + 1) * cols])
-            } else {
-                (&mut low[i * cols..(i + 1) * cols], &high[..cols])
-            };
-            axpy(at(k), from, to);
+            add_row(x, cols, i, at(k), k);
         }
     }
 }

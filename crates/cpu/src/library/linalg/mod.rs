@@ -46,6 +46,15 @@ struct Factorisation {
     products: Option<Products>,
 }
 
+/// A matrix of the batch, where it comes from and goes to, and how its products run if it is large.
+#[derive(Clone, Copy)]
+struct Matrix<'a> {
+    args: &'a [*const u8],
+    outs: &'a [*mut u8],
+    index: usize,
+    running: Option<Running<'a>>,
+}
+
 /// The routine of a factorisation.
 pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let a = &args[0];
@@ -132,63 +141,39 @@ impl Factorisation {
     }
 
     /// Factors one matrix of the batch, with the vectors of this machine.
-    unsafe fn one(
-        &self,
-        args: &[*const u8],
-        outs: &[*mut u8],
-        index: usize,
-        work: &mut [f64],
-        running: Option<Running<'_>>,
-    ) {
+    ///
+    /// # Safety
+    /// Operands and results are those of the op, and nobody else writes the matrix's.
+    unsafe fn one(&self, matrix: Matrix<'_>, work: &mut [f64]) {
         // SAFETY: by the caller's promise; the machine has the instructions of its set.
         unsafe {
             match self.isa {
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx512 => self.one_avx512(args, outs, index, work, running),
+                Isa::Avx512 => self.one_avx512(matrix, work),
                 #[cfg(target_arch = "x86_64")]
-                Isa::Avx2 => self.one_avx2(args, outs, index, work, running),
-                _ => self.one_inline(args, outs, index, work, running),
+                Isa::Avx2 => self.one_avx2(matrix, work),
+                _ => self.one_inline(matrix, work),
             }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,fma")]
-    unsafe fn one_avx512(
-        &self,
-        args: &[*const u8],
-        outs: &[*mut u8],
-        index: usize,
-        work: &mut [f64],
-        running: Option<Running<'_>>,
-    ) {
+    unsafe fn one_avx512(&self, matrix: Matrix<'_>, work: &mut [f64]) {
         // SAFETY: by the caller's promise.
-        unsafe { self.one_inline(args, outs, index, work, running) }
+        unsafe { self.one_inline(matrix, work) }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn one_avx2(
-        &self,
-        args: &[*const u8],
-        outs: &[*mut u8],
-        index: usize,
-        work: &mut [f64],
-        running: Option<Running<'_>>,
-    ) {
+    unsafe fn one_avx2(&self, matrix: Matrix<'_>, work: &mut [f64]) {
         // SAFETY: by the caller's promise.
-        unsafe { self.one_inline(args, outs, index, work, running) }
+        unsafe { self.one_inline(matrix, work) }
     }
 
     #[inline(always)]
-    unsafe fn one_inline(
-        &self,
-        args: &[*const u8],
-        outs: &[*mut u8],
-        index: usize,
-        work: &mut [f64],
-        running: Option<Running<'_>>,
-    ) {
+    unsafe fn one_inline(&self, matrix: Matrix<'_>, work: &mut [f64]) {
+        let Matrix { args, outs, index, running } = matrix;
         let (m, n) = self.args[0];
         let (a, rest) = work.split_at_mut(m * n);
         // SAFETY: the caller vouches for operands and results, of which this matrix is nobody else's.
@@ -289,7 +274,7 @@ impl Routine for Factorisation {
             unsafe {
                 let running = products.on(pool, scratch.at(self.each * self.threads).cast());
                 let work = std::slice::from_raw_parts_mut(scratch.at(0), self.each);
-                (0..self.batch).for_each(|i| self.one(args, outs, i, work, Some(running)));
+                (0..self.batch).for_each(|index| self.one(Matrix { args, outs, index, running: Some(running) }, work));
             }
             return Ok(());
         }
@@ -298,7 +283,8 @@ impl Routine for Factorisation {
             // SAFETY: each worker has its own scratch and its own matrices.
             unsafe {
                 let work = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
-                range.for_each(|i| self.one(args.get(), outs.get(), i, work, None));
+                let (args, outs) = (args.get(), outs.get());
+                range.for_each(|index| self.one(Matrix { args, outs, index, running: None }, work));
             }
         });
         Ok(())
