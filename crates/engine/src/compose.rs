@@ -62,15 +62,11 @@ pub type Arguments = SmallVec<[Tensor; 8]>;
 type Results = SmallVec<[Tensor; 4]>;
 
 impl Engine {
-    /// Compiles a graph, or finds the program that was compiled from an equal one.
-    pub fn program(&self, graph: Graph) -> Result<Program> {
-        Ok(Program { engine: self.clone(), variant: self.shared.variant(graph, &[])? })
-    }
-
-    /// Compiles a graph whose results may take the memory of arguments: pairs of an input and the output that is to
-    /// replace it. An argument is given up only if nobody else holds it.
-    pub fn program_donating(&self, graph: Graph, pairs: Vec<(usize, usize)>) -> Result<Program> {
-        Ok(Program { engine: self.clone(), variant: Arc::new(self.shared.compile(graph, pairs)?) })
+    /// Compiles a graph, or finds the program that was compiled from an equal one. Results may take the memory of
+    /// arguments: `donate` are pairs of an input and the output that is to replace it. An argument is given up only if
+    /// nobody else holds it.
+    pub fn program(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<Program> {
+        Ok(Program { engine: self.clone(), variant: self.shared.variant(graph, donate)? })
     }
 }
 

@@ -199,10 +199,7 @@ where
         let compile = || {
             let start = Instant::now();
             let engine = inputs.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
-            let program = match entry.donate.is_empty() {
-                true => engine.program((*entry.graph).clone()),
-                false => engine.program_donating((*entry.graph).clone(), entry.donate.clone()),
-            };
+            let program = engine.program((*entry.graph).clone(), &entry.donate);
             self.spent(start);
             program
         };
