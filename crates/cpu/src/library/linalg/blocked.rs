@@ -186,9 +186,9 @@ impl Running<'_> {
             }
             if op.left {
                 let rows = &mut b[block.start * cols..block.end * cols];
-                factor::solve_left(a, n, block, op.lower, op.transpose, op.unit, rows, cols);
+                factor::solve_left(op, a, n, block, rows, cols);
             } else {
-                factor::solve_right(a, n, block, op.lower, op.transpose, op.unit, b);
+                factor::solve_right(op, a, n, block, b);
             }
         }
     }

@@ -3,6 +3,7 @@
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::{axpy, dot};
+use ir::ops::TriangularSolve;
 use std::ops::Range;
 
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
@@ -40,20 +41,11 @@ pub(super) fn cholesky_panel(a: &mut [f64], n: usize, columns: Range<usize>) -> 
 /// `op(A)·X = B` in place of `B`, rows of which are combined: those of a block of the unknowns, by the block of A on the
 /// diagonal. A has rows of `n`.
 #[inline(always)]
-#[expect(clippy::too_many_arguments, reason = "BLAS has as many")]
-pub(super) fn solve_left(
-    a: &[f64],
-    n: usize,
-    block: Range<usize>,
-    lower: bool,
-    transpose: bool,
-    unit: bool,
-    b: &mut [f64],
-    cols: usize,
-) {
+pub(super) fn solve_left(op: TriangularSolve, a: &[f64], n: usize, block: Range<usize>, b: &mut [f64], cols: usize) {
     if cols == 0 {
         return;
     }
+    let TriangularSolve { lower, transpose, unit, .. } = op;
     let count = block.len();
     let at = |i: usize, j: usize| {
         let (i, j) = (block.start + i, block.start + j);
@@ -86,15 +78,8 @@ fn add_row(x: &mut [f64], cols: usize, to: usize, f: f64, from: usize) {
 /// `X·op(A) = B` in place of `B`, each row for itself: a block of the unknowns, by the block of A on the diagonal. A and B
 /// have rows of `n`.
 #[inline(always)]
-pub(super) fn solve_right(
-    a: &[f64],
-    n: usize,
-    block: Range<usize>,
-    lower: bool,
-    transpose: bool,
-    unit: bool,
-    b: &mut [f64],
-) {
+pub(super) fn solve_right(op: TriangularSolve, a: &[f64], n: usize, block: Range<usize>, b: &mut [f64]) {
+    let TriangularSolve { lower, transpose, unit, .. } = op;
     // x[j] = (b[j] - Σ x[k]·op(A)[k, j]) / op(A)[j, j]
     let ascending = lower == transpose;
     for row in b.chunks_exact_mut(n.max(1)) {

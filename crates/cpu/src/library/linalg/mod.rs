@@ -193,10 +193,8 @@ impl Factorisation {
                     self.read(args[1], index, b);
                     match running {
                         Some(large) => large.solve(op, a, n, b, cols),
-                        None if op.left => {
-                            factor::solve_left(a, n, 0..n, op.lower, op.transpose, op.unit, b, cols);
-                        }
-                        None => factor::solve_right(a, n, 0..n, op.lower, op.transpose, op.unit, b),
+                        None if op.left => factor::solve_left(op, a, n, 0..n, b, cols),
+                        None => factor::solve_right(op, a, n, 0..n, b),
                     }
                     self.write(outs[0], index, rows * cols, |i| b[i]);
                 }
