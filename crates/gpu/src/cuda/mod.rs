@@ -1,0 +1,1 @@
+//! CUDA: the text of grids for its compiler.
