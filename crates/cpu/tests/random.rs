@@ -15,7 +15,7 @@ fn run(
 ) -> Result<Vec<Literal>, String> {
     // These graphs are small; what is done for large products is done for them too.
     let changed = donate.is_some();
-    let computed_operands = if changed { 1 } else { Options::default().computed_operands };
+    let computed_operands = changed.then_some(1);
     let donate = donate.unwrap_or_default();
     let options = Options { donate, computed_operands, ..Options::default() };
     let program = compiler::compile(graph, cpu, &options).map_err(|e| e.to_string())?;
