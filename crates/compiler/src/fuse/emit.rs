@@ -517,8 +517,11 @@ impl<'a> Emitter<'a> {
 
     /// Computes what the open loops need but don't change, before they open.
     pub(super) fn hoist_all(&mut self) {
-        let mut targets: Vec<ExId> = self.stores.iter().map(|s| s.2).collect();
-        targets.extend(self.reductions.iter().map(|r| r.operand));
+        // Where rows have no elements, what would be computed of them must not be computed before them: it may not be there.
+        let empty = self.shape.cols.iter().any(|&v| self.shape.extents[v] == 0);
+        let stores = self.stores.iter().filter(|s| !(empty && s.1 == Role::Full));
+        let mut targets: Vec<ExId> = stores.map(|s| s.2).collect();
+        targets.extend(self.reductions.iter().filter(|_| !empty).map(|r| r.operand));
         let mut seen = rustc_hash::FxHashSet::default();
         for t in targets {
             self.hoist(t, &mut seen);
