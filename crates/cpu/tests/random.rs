@@ -5,7 +5,7 @@ use cpu::Cpu;
 use cpu::codegen::Target;
 use oracle::backend::{Verdict, agrees};
 use oracle::random::{Options as Shape, Sample, sample, shrink};
-use oracle::{Coverage, Rng, rng::run_seed};
+use oracle::{Coverage, rng::run_seed};
 
 fn backends() -> Vec<Cpu> {
     let mut all = vec![Cpu::new(2)];
