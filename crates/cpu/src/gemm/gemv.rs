@@ -3,8 +3,9 @@
 #![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 //!
 //! Two orders, by the matrix's unit stride:
-//! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1;
-//! - along k: a dot product for each result, four vectors of partial sums, then a fixed tree.
+//! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1, a sum in f64 beside it for long k;
+//! - along k: a dot product for each result, four vectors of partial sums, then a fixed tree; long ones in blocks, which
+//!   are added up in f64.
 
 use half::{bf16, f16};
 use ir::DType;
@@ -24,6 +25,10 @@ const CHUNK: usize = 2048;
 const STREAMS: usize = 8;
 /// Partial sums of a dot product, in vectors.
 const SUMS: usize = 4;
+/// Products that are added up before their sum goes on to a sum in f64, where there are more than one such block.
+pub(super) const ALONG: usize = 2048;
+/// The same where each result is one chain of additions.
+pub(super) const CHAIN: usize = 64;
 
 /// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, elements of the matrix being of type `S`.
 pub(crate) struct Product<T> {
@@ -160,20 +165,54 @@ unsafe fn product<V: Load<S>, S: Copy + Default>(p: &Product<V::Elem>) {
             for start in (0..p.n).step_by(CHUNK) {
                 let n = CHUNK.min(p.n - start);
                 let matrix = p.matrix.cast::<S>().add(start);
-                combine::<V, S>(p.x, matrix, p.along_k, p.y.add(start), p.k, n);
+                let y = p.y.add(start);
+                if p.k <= 2 * CHAIN {
+                    combine::<V, S>(p.x, matrix, p.along_k, y, p.k, n);
+                    continue;
+                }
+                let mut totals = [0f64; CHUNK];
+                for d in (0..p.k).step_by(CHAIN) {
+                    let matrix = matrix.offset(d as isize * p.along_k);
+                    combine::<V, S>(p.x.add(d), matrix, p.along_k, y, CHAIN.min(p.k - d), n);
+                    for (j, total) in totals[..n].iter_mut().enumerate() {
+                        *total += (*y.add(j)).to_f64();
+                    }
+                }
+                totals[..n].iter().enumerate().for_each(|(j, &total)| *y.add(j) = V::Elem::from_f64(total));
             }
         } else {
             let row = |j: usize| p.matrix.cast::<S>().offset(j as isize * p.along_y);
             let pairs = p.n / 2 * 2;
             for j in (0..pairs).step_by(2) {
-                let [y0, y1] = dots::<V, S, 2>(p.x, [row(j), row(j + 1)], p.k);
+                let [y0, y1] = long_dots::<V, S, 2>(p.x, [row(j), row(j + 1)], p.k);
                 *p.y.add(j) = y0;
                 *p.y.add(j + 1) = y1;
             }
             if pairs < p.n {
-                [*p.y.add(pairs)] = dots::<V, S, 1>(p.x, [row(pairs)], p.k);
+                [*p.y.add(pairs)] = long_dots::<V, S, 1>(p.x, [row(pairs)], p.k);
             }
         }
+    }
+}
+
+/// [`dots`] of any length, in blocks whose sums are added up in f64.
+#[inline(always)]
+unsafe fn long_dots<V: Load<S>, S: Copy + Default, const C: usize>(
+    x: *const V::Elem,
+    rows: [*const S; C],
+    k: usize,
+) -> [V::Elem; C] {
+    // SAFETY: the caller vouches for `k` elements in `x` and in each row.
+    unsafe {
+        if k <= 2 * ALONG {
+            return dots::<V, S, C>(x, rows, k);
+        }
+        let mut totals = [0f64; C];
+        for d in (0..k).step_by(ALONG) {
+            let block = dots::<V, S, C>(x.add(d), rows.map(|r| r.add(d)), ALONG.min(k - d));
+            (0..C).for_each(|c| totals[c] += block[c].to_f64());
+        }
+        totals.map(V::Elem::from_f64)
     }
 }
 
