@@ -7,7 +7,7 @@ use crate::library;
 use crate::load::Loaded;
 use crate::memory::HostBuffer;
 use crate::pool::Pool;
-use compiler::target::{Epilogues, Keep, KernelLimits, Products, Prologues, Schedule};
+use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule};
 use compiler::{Backend, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
@@ -29,6 +29,7 @@ static TARGET: compiler::Target = compiler::Target {
     },
     // About two transcendental functions are cheap.
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
+    partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
     schedule: Schedule::Workers { parallel_work: 40_000, chunks: 64, chunk_elements: 256, scan_lanes: 512 },
     products: Products {
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],

@@ -11,7 +11,7 @@
 mod queue;
 mod run;
 
-use compiler::target::{Keep, KernelLimits, Products, Schedule};
+use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Fence, Program, Reading, Result, Runs, Target, Timing};
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
@@ -38,6 +38,8 @@ static TARGET: Target = Target {
     index: DType::I32,
     kernel: KernelLimits { buffers: 8, reads: 7, results: 8, binding: 128 << 20, cuts: 0, row_scratch: 4 << 10 },
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
+    // Small, so that small graphs go this way too.
+    partials: Partials { least: 16, few: 3, blocks: 4, block: (2, 8) },
     schedule: Schedule::Grid { block: 256, subgroup: 32, fill: 1 << 16 },
     products: Products { dtypes: &[DType::F32], prologues: None, epilogues: None },
 };
