@@ -100,12 +100,9 @@ impl Tensor {
         self.0.leaf.get().is_some() || !self.requires_grad()
     }
 
-    /// The same memory, without history. Inside a traced function, which has no memory, the same value.
+    /// The same memory, without history.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
-        if context::trace().is_some_and(|t| !t.is_region()) {
-            return self.stop_gradient();
-        }
         self.share(self.ty().clone(), self.0.view().cloned(), |h| {
             h.through = None;
             h.detached = true;
@@ -131,13 +128,14 @@ impl Tensor {
         let Some(leaf) = self.0.leaf.get().or(self.0.retained.get()) else {
             return;
         };
-        if let Some(trace) = context::trace()
-            && trace.is_region()
-        {
-            trace.set_grad(leaf, None);
-            return;
+        match context::trace() {
+            Some(trace) if trace.is_region() => trace.set_grad(leaf, None),
+            Some(trace) => {
+                let reason = "zero_grad() changes a leaf, which a traced function can't; call it outside".into();
+                trace.fail(&Tensor::failed(Error::Autograd { reason, at: Loc::Unknown }, self.engine()));
+            }
+            None => leaf.clear(),
         }
-        leaf.clear();
     }
 
     /// Sets the gradient to zeros, keeping its memory.

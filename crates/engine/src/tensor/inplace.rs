@@ -18,10 +18,17 @@ impl Tensor {
     pub(super) fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: Update<'_>) -> Tensor {
         match self.try_mutate(op, reads, others, at, f) {
             Ok(()) => self.clone(),
-            Err(e) => match self.invalid().or_else(|| others.iter().find_map(|t| t.invalid())) {
-                Some(t) => t.clone(),
-                None => Tensor::failed(e.at(at), self.engine()),
-            },
+            Err(e) => {
+                let failed = match self.invalid().or_else(|| others.iter().find_map(|t| t.invalid())) {
+                    Some(t) => t.clone(),
+                    None => Tensor::failed(e.at(at), self.engine()),
+                };
+                // Most callers look at the destination and not at what is returned.
+                if let Some(trace) = context::trace() {
+                    trace.fail(&failed);
+                }
+                failed
+            }
         }
     }
 
