@@ -15,7 +15,7 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record::{LazyBuild, Record, Tensors, record};
-use crate::tensor::{Handle, Invalid, Kind, Tensor, Traced};
+use crate::tensor::{DETACHED, Handle, Invalid, Kind, Tensor, Traced};
 use crate::view;
 use ir::ops::StopGradient;
 use ir::{Build, Builder, Graph, Literal, Loc, Op, Scalar, Type, Value, Values};
@@ -278,11 +278,9 @@ impl Trace {
         Error::InPlace { op, reason, at: at.clone() }
     }
 
-    /// Remembers an in-place op that failed: its destination is not what the rest of the program takes it for.
-    pub(crate) fn fail(&self, t: &Tensor) {
-        if let Kind::Invalid(i) = &t.0.kind {
-            self.state().failed.push(i.clone());
-        }
+    /// Remembers an in-place op that failed.
+    pub(crate) fn fail(&self, failed: Arc<Invalid>) {
+        self.state().failed.push(failed);
     }
 
     /// Whether an in-place op may change a cell.
@@ -311,6 +309,9 @@ impl Trace {
         let cell = self.cell_of(&mut s, destination)?;
         if s.cells[cell].captured {
             return Err(self.captured("an in-place op", at));
+        }
+        if destination.0.detached && context::is_grad_enabled() && values.iter().any(|v| s.takes_gradients(*v)) {
+            return Err(Error::InPlace { op: "an in-place op", reason: DETACHED.into(), at: at.clone() });
         }
         let before = s.cells[cell].value;
         let old = (reads || destination.0.view().is_some()).then_some(before);
@@ -345,6 +346,31 @@ impl TraceState {
         cell
     }
 
+    /// Whether gradients may be asked for that go through a value: of a function's inputs, of what a region captures of
+    /// tensors that require them.
+    fn takes_gradients(&self, v: Value) -> bool {
+        let region = self.cells.iter().any(|c| c.outside.is_some());
+        let wanted = |i: usize| match &self.inputs[i] {
+            Input::Arg => true,
+            Input::Capture(t) => !region || t.requires_grad(),
+            Input::Number(_) => false,
+        };
+        let mut stack = vec![v];
+        let mut seen = vec![false; self.b.graph.num_values()];
+        while let Some(v) = stack.pop() {
+            if std::mem::replace(&mut seen[v.0 as usize], true) || !self.b.graph.ty(v).dtype.is_float() {
+                continue;
+            }
+            match self.b.graph.node_of(v) {
+                Some(n) if matches!(n.op, Op::StopGradient(_)) => {}
+                Some(n) => stack.extend(&n.args),
+                None if self.b.graph.inputs().iter().position(|x| *x == v).is_some_and(wanted) => return true,
+                None => {}
+            }
+        }
+        false
+    }
+
     /// Another name for what a region's cell stands for: one that its leaf is known by.
     fn recapture(&mut self, cell: usize, root: Option<Tensor>) {
         let Some((root, old)) = root.zip(self.cells[cell].outside.clone()) else { return };
@@ -366,12 +392,9 @@ impl TraceState {
         !matches!(made.map(|n| &n.op), Some(Op::StopGradient(_) | Op::Const(_)))
     }
 
-    /// The first in-place op that failed without anybody looking at it.
-    pub(crate) fn failure(&mut self) -> Result<()> {
-        match self.failed.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)) {
-            Some(i) => Err(i.error.clone()),
-            None => Ok(()),
-        }
+    /// An in-place op that failed without anybody looking at it.
+    pub(crate) fn failure(&self) -> Result<()> {
+        unread(&self.failed)
     }
 
     fn capture(&mut self, t: Tensor) -> usize {
@@ -380,6 +403,22 @@ impl TraceState {
         let v = self.b.graph.input(ty);
         self.cell(v, None)
     }
+}
+
+/// The first error that nobody has looked at.
+fn unread(failed: &[Arc<Invalid>]) -> Result<()> {
+    match failed.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)) {
+        Some(i) => Err(i.error.clone()),
+        None => Ok(()),
+    }
+}
+
+/// Runs a function on real tensors, to be recorded by what it does to them. Gives an error if one of its in-place ops
+/// failed and it did not look: what it computed then is not what it says.
+pub fn on_tensors<R>(f: impl FnOnce() -> R) -> (R, Result<()>) {
+    let (result, failed) = context::watch(f);
+    let done = unread(&failed);
+    (result, done)
 }
 
 /// A recorded function.

@@ -168,6 +168,28 @@ fn a_write_to_a_captured_tensor_fails_the_trace() {
 }
 
 #[test]
+fn a_write_through_a_detached_name_must_not_lose_gradients() {
+    let f = |x: Tensor| {
+        let d = (&x * 2.0).detach();
+        d.mul_(&x);
+        d.sum()
+    };
+    let w = tensor(&[1.0f64, 2.0], &[2]).requires_grad_();
+    let refused = |e: Error| assert!(e.to_string().contains("detached"), "{e}");
+    let d = (&w * 2.0).detach();
+    refused(d.mul_(&w).check().unwrap_err());
+    refused(compile(|()| f(w.clone())).call(()).unwrap_err());
+    refused(grad(f).call(a().flatten()).check().unwrap_err());
+    refused(jit(grad(f)).call(a().flatten()).check().unwrap_err());
+    // Without gradients, and without somebody who wants them, it is a write like any other.
+    is(&no_grad(|| d.mul_(&w)), &[2.0, 8.0]);
+    let x = tensor(&[1.0f64, 2.0], &[2]);
+    is(&f(x.clone()), &[10.0]);
+    is(&compile(|()| f(x.clone())).call(()).unwrap(), &[10.0]);
+    engine().mark_step().ok();
+}
+
+#[test]
 fn any_write_that_fails_fails_the_trace() {
     let x = ones(&[2]);
     let bad = |x: Tensor| (x.add_(&ones(&[3])), x).1;

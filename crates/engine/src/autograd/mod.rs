@@ -100,7 +100,8 @@ impl Tensor {
         self.0.leaf.get().is_some() || !self.requires_grad()
     }
 
-    /// The same memory, without history.
+    /// The same memory, without history. What is written through it is not recorded either: an operand that requires
+    /// gradients is refused, unless under `no_grad`.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
         self.share(self.ty().clone(), self.0.view().cloned(), |h| {
@@ -130,9 +131,9 @@ impl Tensor {
         };
         match context::trace() {
             Some(trace) if trace.is_region() => trace.set_grad(leaf, None),
-            Some(trace) => {
+            Some(_) => {
                 let reason = "zero_grad() changes a leaf, which a traced function can't; call it outside".into();
-                trace.fail(&Tensor::failed(Error::Autograd { reason, at: Loc::Unknown }, self.engine()));
+                context::write_failed(&Error::Autograd { reason, at: Loc::Unknown });
             }
             None => leaf.clear(),
         }

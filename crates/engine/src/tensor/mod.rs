@@ -10,6 +10,7 @@ mod reduce;
 mod shape;
 
 pub use index::ScatterReduce;
+pub(crate) use inplace::DETACHED;
 
 use crate::autograd::Leaf;
 use crate::base::BaseId;
@@ -176,6 +177,10 @@ impl Tensor {
         if let Some(engine) = engine.or(region) {
             engine.shared.state().invalid.push(invalid.clone());
         }
+        Tensor::carrying(invalid)
+    }
+
+    pub(crate) fn carrying(invalid: Arc<Invalid>) -> Tensor {
         Tensor::of(Handle::new(u64::MAX, Type::scalar(DType::F32), Kind::Invalid(invalid)))
     }
 

@@ -26,7 +26,7 @@ fn check(seed: u64, size: usize) -> Result<bool, String> {
     if expected.iter().flatten().any(|x| !x.is_finite() || x.abs() > 1e6) {
         return Ok(false);
     }
-    let fail = |what: String| Err(format!("seed {seed}, size {size}: {what}\ninputs {inputs:?}\n{:#?}", p.body));
+    let fail = |what: String| Err(format!("seed {seed}, size {size}: {what}\ninputs {inputs:?}\n{p}"));
     let found = match traced::run(&p, &inputs) {
         Ok(found) => found,
         Err(e) => return fail(e.to_string()),

@@ -5,6 +5,7 @@
 //! own alone.
 
 use oracle::rng::Rng;
+use std::fmt;
 
 pub(crate) type Var = usize;
 
@@ -126,6 +127,8 @@ struct Info {
     /// Several elements are one in memory.
     overlaps: bool,
     dense: bool,
+    /// Gradients don't pass, so what is written through it can't be recorded.
+    detached: bool,
 }
 
 /// What a body may contain.
@@ -133,8 +136,8 @@ struct Info {
 struct Scope {
     /// The function.
     frame: usize,
-    /// Its arguments, and all before it, can't be written to.
-    fence: usize,
+    /// Its arguments can't be written to.
+    fenced: bool,
     depth: usize,
     /// Reverse mode goes through.
     reversed: bool,
@@ -159,7 +162,7 @@ pub(crate) fn program(rng: &mut Rng, size: usize) -> Program {
     let inputs: Vec<Vec<usize>> = (0..2 + rng.below(3)).map(|_| rng.pick(&SHAPES).to_vec()).collect();
     let mut m = Maker { rng, vars: Vec::new(), frames: 1, size };
     inputs.iter().for_each(|s| m.push(s, 0));
-    let scope = Scope { frame: 0, fence: 0, depth: 0, reversed: false, times: 1, outermost: true };
+    let scope = Scope { frame: 0, fenced: false, depth: 0, reversed: false, times: 1, outermost: true };
     let mut stmts = Vec::new();
     for _ in 0..2 + m.rng.below(2 + size) {
         m.statement(scope, &mut stmts);
@@ -175,7 +178,7 @@ fn numel(shape: &[usize]) -> usize {
 
 impl Maker<'_> {
     fn push(&mut self, shape: &[usize], owner: usize) {
-        self.vars.push(Info { shape: shape.to_vec(), owner, overlaps: false, dense: true });
+        self.vars.push(Info { shape: shape.to_vec(), owner, overlaps: false, dense: true, detached: false });
     }
 
     fn shape(&self, v: Var) -> &[usize] {
@@ -322,7 +325,7 @@ impl Maker<'_> {
                 View::Expand(new.shape.clone())
             }
             _ => {
-                new.dense = info.dense;
+                (new.dense, new.detached) = (info.dense, true);
                 View::Detach
             }
         };
@@ -334,7 +337,7 @@ impl Maker<'_> {
         let mine: Vec<Var> = (0..self.vars.len())
             .filter(|&v| {
                 let i = &self.vars[v];
-                i.owner == scope.frame && !i.overlaps && v >= scope.fence
+                i.owner == scope.frame && !i.overlaps
             })
             .collect();
         if mine.is_empty() {
@@ -342,7 +345,7 @@ impl Maker<'_> {
         }
         let to = *self.rng.pick(&mine);
         let shape = self.shape(to).to_vec();
-        let recorded = self.rng.chance(0.75);
+        let recorded = self.rng.chance(0.75) && !self.vars[to].detached;
         let like = self.find(|i| i.shape == shape);
         let (write, from) = match self.rng.below(6) {
             0 => (Write::Add, like),
@@ -358,7 +361,8 @@ impl Maker<'_> {
     /// A body of a function of arguments with these shapes, that gives results of the shapes asked for.
     fn body(&mut self, scope: Scope, args: &[Vec<usize>], results: &[Vec<usize>]) -> Body {
         let outside = self.vars.len();
-        args.iter().for_each(|s| self.push(s, scope.frame));
+        let owner = if scope.fenced { usize::MAX } else { scope.frame };
+        args.iter().for_each(|s| self.push(s, owner));
         let mut stmts = Vec::new();
         for _ in 0..1 + self.rng.below(2 + self.size / 2) {
             self.statement(scope, &mut stmts);
@@ -401,7 +405,7 @@ impl Maker<'_> {
             |m: &Self, args: &[Var]| -> Vec<Vec<usize>> { args.iter().map(|&v| m.shape(v).to_vec()).collect() };
         let elements: usize = args.iter().map(|&v| numel(self.shape(v))).sum();
         self.frames += 1;
-        let mut inner = Scope { frame: self.frames, fence: 0, depth: scope.depth + 1, outermost: false, ..scope };
+        let mut inner = Scope { frame: self.frames, fenced: false, depth: scope.depth + 1, outermost: false, ..scope };
         let out = self.rng.pick(&SHAPES).to_vec();
         let scalar: Vec<Vec<usize>> = vec![vec![]];
         let arg_shapes = shapes(self, &args);
@@ -530,7 +534,7 @@ impl Maker<'_> {
                 // A checkpointed body of the engine may not write to its arguments.
                 let engines = self.rng.chance(0.5);
                 if engines {
-                    inner.fence = self.vars.len() + args.len();
+                    inner.fenced = true;
                 }
                 bodies.push(self.body(inner, &arg_shapes, std::slice::from_ref(&out)));
                 pushed.push(out);
@@ -555,8 +559,63 @@ impl Maker<'_> {
                 Kind::Compile
             }
         };
+        let placed = if let Kind::Vmap { out, .. } = kind { out } else { 0 };
         stmts.push(Stmt::Call(Box::new(Call { kind, bodies, args })));
         pushed.iter().for_each(|s| self.push(s, scope.frame));
+        if placed > 0 {
+            self.vars.last_mut().expect("it was pushed").dense = false;
+        }
         true
+    }
+}
+
+impl Body {
+    fn show(&self, indent: usize, first: Var, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pad = "  ".repeat(indent);
+        let mut next = first;
+        for s in &self.stmts {
+            match s {
+                Stmt::Call(c) => {
+                    let pushed = c.pushed();
+                    writeln!(f, "{pad}{next}..{} = {:?} of {:?}", next + pushed, c.kind, c.args)?;
+                    for b in &c.bodies {
+                        writeln!(f, "{pad}  {{")?;
+                        b.show(indent + 2, next + c.arity(), f)?;
+                        writeln!(f, "{pad}  }}")?;
+                    }
+                    next += pushed;
+                }
+                Stmt::Op(..) | Stmt::View(..) => {
+                    writeln!(f, "{pad}{next} = {s:?}")?;
+                    next += 1;
+                }
+                s => writeln!(f, "{pad}{s:?}")?,
+            }
+        }
+        writeln!(f, "{pad}give {:?}", self.results)
+    }
+}
+
+impl Call {
+    /// Arguments that the body sees.
+    fn arity(&self) -> usize {
+        self.args.len()
+    }
+
+    /// Variables that it makes.
+    fn pushed(&self) -> usize {
+        match &self.kind {
+            Kind::Jit { then: Some(_) } | Kind::Jvp | Kind::Linearize | Kind::Scan { .. } => 2,
+            Kind::Grad | Kind::Vjp => self.args.len(),
+            Kind::ValueAndGrad => 1 + self.args.len(),
+            _ => 1,
+        }
+    }
+}
+
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "variables {:?}", self.inputs)?;
+        self.body.show(0, self.inputs.len(), f)
     }
 }
