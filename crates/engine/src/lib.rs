@@ -20,7 +20,7 @@ mod intern;
 mod kernels;
 mod loc;
 mod lock;
-mod lru;
+pub mod lru;
 mod node;
 mod operand;
 mod plan;
