@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::intern::{self, Signature};
 use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
+use crate::operand::Number;
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
@@ -371,32 +372,17 @@ pub(crate) fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<ir::Shape> {
         .collect()
 }
 
-/// A number as a value that can stand beside `like`: its dtype, or a float if only a float can hold it.
+/// A number as a value that can stand beside `like`: its dtype, or one that can hold it.
 pub(crate) fn number_like(b: &mut dyn Record, like: DType, n: Number) -> ir::Result<Value> {
-    let s = match n {
-        Number::Float(x) if like.is_float() => Scalar::from_f64(like, x),
-        Number::Float(x) => Scalar::from_f64(DType::F32, x),
-        Number::Int(x) if like.is_float() => Scalar::from_f64(like, x as f64),
-        Number::Int(x) if like == DType::Bool => Scalar::from_i64(DType::I64, x),
-        Number::Int(x) => Scalar::from_i64(like, x),
-    };
+    let dtype = n.dtype_beside(like);
+    let s = n.to_scalar(dtype).ok_or_else(|| {
+        let why = format!("{n} is no {dtype}; cast the tensor to a dtype that holds it");
+        ir::Error::Type(Box::new(TypeError {
+            op: "an op with a number".into(),
+            operands: Vec::new(),
+            problem: ir::Problem::other(why),
+            loc: Loc::Unknown,
+        }))
+    })?;
     b.number(s)
 }
-
-/// A number in the program text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
-    /// A float.
-    Float(f64),
-    /// An integer.
-    Int(i64),
-}
-
-macro_rules! number {
-    ($($t:ty => $v:ident as $as:ty),*) => { $(
-        impl From<$t> for Number {
-            fn from(x: $t) -> Number { Number::$v(x as $as) }
-        }
-    )* };
-}
-number!(f64 => Float as f64, f32 => Float as f64, i64 => Int as i64, i32 => Int as i64, u32 => Int as i64, usize => Int as i64);
