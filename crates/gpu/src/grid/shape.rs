@@ -43,6 +43,10 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         return shape;
     };
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
+    // Wide accesses are for those who have enough to do.
+    while shape.width > 1 && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
+        shape.width /= 2;
+    }
     let steps = super::pieces(longest, shape.width as i64).max(1);
     let upto = |most: u32| (steps.min(most as i64) as u32).next_power_of_two().min(most);
     if let Some((v, n)) = chunkable(facts, &shape) {
