@@ -47,11 +47,6 @@ fn agrees(cpu: &Cpu, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
     if ["eigh(", "svd(", "qr(", "fft("].iter().any(|op| text.contains(op)) {
         return Ok(());
     }
-    // Whether padding meets an infinite weight (0·∞) or is left out depends on how a convolution runs.
-    let finite = |l: &Literal| l.scalars().all(|s| s.to_f64().is_finite());
-    if text.contains("conv(") && !(inputs.iter().all(finite) && got.iter().all(finite)) {
-        return Ok(());
-    }
     oracle::noise::agrees(graph, inputs, &got, &mut Rng::new(1))?;
     // Results written over inputs, sizes as arguments, and operands computed while they are packed, change no more than the
     // order of sums.
