@@ -3,9 +3,10 @@
 use super::expr::{Ex, ExId};
 use super::generate::Generator;
 use super::index::{AtomKind, Lin};
-use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, SCRATCH_ROW, Store, kernel_name};
+use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, Store, kernel_name};
 use super::space::Space;
 use crate::loops::{self, Atom, Buf, Builder, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
+use crate::target::Target;
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, DType, Scalar, Value};
 use rustc_hash::FxHashMap;
@@ -20,6 +21,8 @@ pub(super) enum Bind {
 }
 
 pub(super) struct Emitter<'a> {
+    /// Bytes of a row's scratch, at most.
+    row_scratch: usize,
     pub(super) g: Generator<'a>,
     pub(super) shape: LoopShape,
     pub(super) reductions: Vec<Reduction>,
@@ -90,13 +93,21 @@ impl<'a> Emitter<'a> {
         shape: LoopShape,
         reductions: Vec<Reduction>,
         stores: Vec<Store>,
+        target: &Target,
     ) -> Emitter<'a> {
-        Emitter { reductions, ..Emitter::with_vars(g, space.extents.len(), shape, stores) }
+        Emitter { reductions, ..Emitter::with_vars(g, space.extents.len(), shape, stores, target) }
     }
 
     /// An emitter for so many loop variables, without reductions.
-    pub(super) fn with_vars(g: Generator<'a>, vars: usize, shape: LoopShape, stores: Vec<Store>) -> Emitter<'a> {
+    pub(super) fn with_vars(
+        g: Generator<'a>,
+        vars: usize,
+        shape: LoopShape,
+        stores: Vec<Store>,
+        target: &Target,
+    ) -> Emitter<'a> {
         Emitter {
+            row_scratch: target.kernel.row_scratch,
             g,
             bind: vec![Bind::Unbound; vars],
             bound: 0,
@@ -590,7 +601,11 @@ impl<'a> Emitter<'a> {
     pub(super) fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
-        if self.tile.is_some() || levels == 0 || !in_row || self.shape.cols.len() != 1 || row as usize * 8 > SCRATCH_ROW
+        if self.tile.is_some()
+            || levels == 0
+            || !in_row
+            || self.shape.cols.len() != 1
+            || row as usize * 8 > self.row_scratch
         {
             return;
         }
@@ -687,8 +702,11 @@ impl<'a> Emitter<'a> {
 
     /// Computes what the open loops need but don't change, before they open.
     pub(super) fn hoist_all(&mut self) {
-        let mut targets: Vec<ExId> = self.stores.iter().map(|s| s.2).collect();
-        targets.extend(self.reductions.iter().map(|r| r.operand));
+        // Where rows have no elements, what would be computed of them must not be computed before them: it may not be there.
+        let empty = self.shape.cols.iter().any(|&v| self.shape.extents[v] == 0);
+        let stores = self.stores.iter().filter(|s| !(empty && s.1 == Role::Full));
+        let mut targets: Vec<ExId> = stores.map(|s| s.2).collect();
+        targets.extend(self.reductions.iter().filter(|_| !empty).map(|r| r.operand));
         let mut seen = rustc_hash::FxHashSet::default();
         for t in targets {
             self.hoist(t, &mut seen);

@@ -7,6 +7,7 @@ pub mod partials;
 pub mod recompute;
 pub mod simplify;
 
+use crate::target::Target;
 use inline::Claims;
 use ir::{Graph, Op};
 use std::sync::Arc;
@@ -65,15 +66,15 @@ impl Pass {
     }
 
     /// Runs it.
-    pub fn run(self, graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
+    pub fn run(self, graph: &Graph, claims: Claims<'_>, target: &Target) -> Result<Graph> {
         match self {
             Pass::Inline => inline::inline(graph, claims, false),
-            Pass::Simplify => simplify::simplify(graph),
+            Pass::Simplify => simplify::simplify(graph, target.kernel.reads),
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
-            Pass::Dots => dots::dots(graph),
-            Pass::Partials => partials::partials(graph),
-            Pass::Recompute => crate::products::recompute(graph),
+            Pass::Dots => dots::dots(graph, &target.products),
+            Pass::Partials => partials::partials(graph, &target.partials),
+            Pass::Recompute => crate::products::recompute(graph, target),
         }
     }
 }

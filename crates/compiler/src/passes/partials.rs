@@ -1,36 +1,30 @@
 //! Cuts long reductions with few results into blocks, whose results are then reduced: all threads share the work.
 //!
-//! Where to cut follows from the shape alone, so results have the same bits on any number of threads. Float products are
+//! Where to cut follows from the shape and the kind of device alone, so results have the same bits on any number of threads. Float products are
 //! left as they are: in another order they overflow and vanish elsewhere.
 
+use crate::target::Partials;
 use ir::ops::ReduceKind;
 use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Value, Values};
 
-/// Elements from which on a reduction is cut.
-pub(crate) const LEAST: usize = 1 << 18;
-/// Results that are work enough for many threads; results along the last axis are shared out by 64.
-pub(crate) const FEW: usize = 32;
-/// Elements of a block, at least and at most.
-pub(crate) const BLOCK: (usize, usize) = (1 << 13, 1 << 16);
-
 /// Long reductions everywhere, in sub-graphs too, through partial results.
-pub fn partials(graph: &Graph) -> Result<Graph> {
+pub fn partials(graph: &Graph, target: &Partials) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = graph.inline_with(&args, |node, operands| {
         b.loc = node.loc.clone();
         if let Op::Reduce(r) = &node.op
-            && let Some(v) = cut(&mut b, r.kind, operands[0], &r.axes)?
+            && let Some(v) = cut(&mut b, r.kind, operands[0], &r.axes, target)?
         {
             return Ok(Values::from_slice(&[v]));
         }
-        b.emit(super::map_bodies(&node.op, &mut |g| partials(g))?, operands)
+        b.emit(super::map_bodies(&node.op, &mut |g| partials(g, target))?, operands)
     })?;
     Ok(b.finish(&outs))
 }
 
 /// The reduction through partial results, if it is one that gains by it.
-fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize]) -> Result<Option<Value>> {
+fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize], target: &Partials) -> Result<Option<Value>> {
     let ty = b.ty(x);
     let total = ty.numel();
     let reduced = |a: usize| axes.contains(&a);
@@ -38,7 +32,7 @@ fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize]) -> Result<Op
     let ordered = kind == ReduceKind::Prod && ty.dtype.is_float();
     let Some(last) = ty.rank().checked_sub(1) else { return Ok(None) };
     let shares = if reduced(last) { kept } else { kept / ty.shape[last].max(1) * (ty.shape[last] / 64).max(1) };
-    if total < LEAST || shares >= FEW || ordered {
+    if total < target.least || shares >= target.few || ordered {
         return Ok(None);
     }
     // The longest run of neighbouring reduced axes becomes one axis, and that is cut.
@@ -52,8 +46,8 @@ fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize]) -> Result<Op
         }
     }
     let around = total / longest.max(1);
-    let target = (total / 128).clamp(BLOCK.0, BLOCK.1) / around.max(1);
-    let block = block_near(longest, target.max(1));
+    let near = (total / target.blocks.max(1)).clamp(target.block.0, target.block.1) / around.max(1);
+    let block = block_near(longest, near.max(1));
     let blocks = longest / block;
     if blocks < 2 {
         return Ok(None);
