@@ -2,30 +2,37 @@
 
 use compiler::{Backend, Bindings, Executable, Options, Program};
 use cpu::Cpu;
-use gpu::cuda::Cuda;
+use gpu::cuda::{Cuda, Offline};
 use ir::{Graph, Literal};
 use std::sync::Arc;
 
 /// The device; a GPU that was lost is opened again.
 pub(crate) struct Device {
     pub(crate) cuda: Option<Arc<Cuda>>,
+    /// Kernels are compiled alone; nothing runs.
+    pub(crate) offline: Option<Offline>,
     pub(crate) cpu: Arc<Cpu>,
 }
 
 impl Device {
     pub(crate) fn open(name: &str) -> Result<Device, String> {
         let cpu = Arc::new(Cpu::new(2));
+        let offline = match name {
+            "offline" => Some(Offline::new((9, 0)).map_err(|e| e.to_string())?),
+            _ => None,
+        };
         let cuda = match name {
-            "cpu" => None,
+            "cpu" | "offline" => None,
             _ => Some(Arc::new(Cuda::open(0, cpu.clone()).map_err(|e| e.to_string())?)),
         };
-        Ok(Device { cuda, cpu })
+        Ok(Device { cuda, offline, cpu })
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
-        match &self.cuda {
-            Some(c) => &**c,
-            None => &*self.cpu,
+        match (&self.cuda, &self.offline) {
+            (Some(c), _) => &**c,
+            (None, Some(o)) => o,
+            (None, None) => &*self.cpu,
         }
     }
 
@@ -40,6 +47,13 @@ impl Device {
                 }
             }
         }
+    }
+
+    /// Compiles the kernels of a graph, where that is all that is asked for.
+    pub(crate) fn compiled(&self, graph: &Graph) -> Option<Result<(), String>> {
+        let offline = self.offline.as_ref()?;
+        let program = compiler::compile(graph, offline, &Options::default()).map_err(|e| e.to_string());
+        Some(program.and_then(|p| offline.compile(&p).map(|_| ()).map_err(|e| e.to_string())))
     }
 
     /// The program of a graph and the text of its kernels.

@@ -3,7 +3,7 @@
 use crate::device::{Device, bind, load, outputs, same_bits};
 use crate::report::Report;
 use crate::sizes::chain;
-use compiler::{Backend, Bindings, Executable, Options};
+use compiler::{Backend, Bindings, Options};
 use gpu::cuda::Cuda;
 use ir::{Build, Builder, DType, Graph, Literal, Type, Unary};
 use oracle::{Fill, Rng};

@@ -7,8 +7,10 @@
 //! Products go to cuBLASLt. What a device lacks runs on the host backend it was opened with. Programs that run again over
 //! the same addresses are recorded as CUDA graphs.
 
+mod print;
 #[cfg(feature = "cuda")]
 mod runtime;
 
+pub use print::{FLAGS, PRELUDE, function, print};
 #[cfg(feature = "cuda")]
-pub use runtime::{Cuda, CudaBuffer, Usage};
+pub use runtime::{Cuda, CudaBuffer, Offline, Usage};

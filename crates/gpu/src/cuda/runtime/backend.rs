@@ -9,7 +9,10 @@ use super::load::{self, Loaded, Ready};
 use super::memory::CudaBuffer;
 use super::pool::Usage;
 use super::record::{Graph, Todo};
-use compiler::program::{Class, Step, Trip};
+use super::strided::Text;
+use crate::grid;
+use compiler::loops::Kernel;
+use compiler::program::{Class, KernelArg, Step, Trip};
 use compiler::target::{Keep, KernelLimits, Products, Schedule};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Program, Result, Runs, Target, Timing};
 use ir::ops::Composite;
@@ -48,29 +51,7 @@ impl Cuda {
         let device = Device::open(ordinal)?;
         let kernels = Kernels::new(&device.context, super::prelude())?;
         let blas = Blas::open(&device)?;
-        let fill = device.context.multiprocessors as i64 * 2048;
-        let target = Target {
-            name: "cuda",
-            dtypes: &DType::ALL,
-            index: DType::I64,
-            kernel: KernelLimits {
-                buffers: 40,
-                reads: 24,
-                results: 24,
-                binding: isize::MAX as usize,
-                // Each piece would be a launch.
-                cuts: 0,
-                // A row that the threads of a block can share.
-                row_scratch: 32 << 10,
-            },
-            keep: Keep { costly: 24, cheap: 64, distant: 6 },
-            schedule: Schedule::Grid { block: 256, subgroup: 32, fill },
-            products: Products {
-                dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
-                prologues: None,
-                epilogues: None,
-            },
-        };
+        let target = target(device.context.multiprocessors);
         Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, host, records }), target })
     }
 
@@ -91,37 +72,16 @@ impl Cuda {
 
     /// The CUDA C++ text of each kernel of a program, with its name and its grid, for people who want to read it.
     pub fn sources(&self, program: &Program) -> Vec<(String, String)> {
-        fn each(steps: &[Step], f: &mut dyn FnMut(&Step)) {
-            for s in steps {
-                f(s);
-                match s {
-                    Step::Branch { branches, .. } => branches.iter().for_each(|b| each(b, f)),
-                    Step::Loop(l) => {
-                        if let Trip::While { test, .. } = &l.trip {
-                            each(test, f);
-                        }
-                        each(&l.body, f);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        let mut all = Vec::new();
-        each(&program.steps, &mut |s| {
-            if let Step::Kernel { kernel, args, .. } = s {
-                let text = match load::lowered(program, kernel, args) {
-                    Ok((grid, text)) => format!("{kernel}\n\n{grid}\n\n{}", text.text),
-                    Err(e) => format!("{kernel}\n\n{e}"),
-                };
-                all.push((kernel.name.clone(), text));
-            }
-        });
-        all
+        let show = |s: Source<'_>| match s.lowered {
+            Ok((grid, text)) => (s.kernel.name.clone(), format!("{}\n\n{grid}\n\n{}", s.kernel, text.text)),
+            Err(e) => (s.kernel.name.clone(), format!("{}\n\n{e}", s.kernel)),
+        };
+        sources(program).into_iter().map(show).collect()
     }
 
     /// Runs a kernel that traps, which ruins the device's context: for tests of what comes after.
     pub fn trap(&self) -> Result<()> {
-        let text = super::strided::Text {
+        let text = Text {
             entry: "trap_now".into(),
             text: "extern \"C\" __global__ void trap_now() { asm volatile(\"trap;\"); }\n".into(),
         };
@@ -148,6 +108,61 @@ impl Cuda {
 
     fn own<'b>(&self, b: &'b dyn DeviceBuffer) -> Result<&'b CudaBuffer> {
         own(&self.inner.device, b)
+    }
+}
+
+/// What programs for a GPU of so many multiprocessors look like.
+pub(super) fn target(multiprocessors: usize) -> Target {
+    Target {
+        name: "cuda",
+        dtypes: &DType::ALL,
+        index: DType::I64,
+        kernel: KernelLimits {
+            buffers: 40,
+            reads: 24,
+            results: 24,
+            binding: isize::MAX as usize,
+            // Each piece would be a launch.
+            cuts: 0,
+            // A row that the threads of a block can share.
+            row_scratch: 32 << 10,
+        },
+        keep: Keep { costly: 24, cheap: 64, distant: 6 },
+        schedule: Schedule::Grid { block: 256, subgroup: 32, fill: multiprocessors as i64 * 2048 },
+        products: Products {
+            dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
+            prologues: None,
+            epilogues: None,
+        },
+    }
+}
+
+/// A kernel of a program, and what it becomes.
+pub(super) struct Source<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) lowered: Result<(grid::Kernel, Text)>,
+}
+
+/// The kernels of a program.
+pub(super) fn sources(program: &Program) -> Vec<Source<'_>> {
+    let mut all: Vec<(&Kernel, &[KernelArg])> = Vec::new();
+    collect(&program.steps, &mut all);
+    all.into_iter().map(|(kernel, args)| Source { kernel, lowered: load::lowered(program, kernel, args) }).collect()
+}
+
+fn collect<'a>(steps: &'a [Step], all: &mut Vec<(&'a Kernel, &'a [KernelArg])>) {
+    for s in steps {
+        match s {
+            Step::Kernel { kernel, args, .. } => all.push((kernel, args)),
+            Step::Branch { branches, .. } => branches.iter().for_each(|b| collect(b, all)),
+            Step::Loop(l) => {
+                if let Trip::While { test, .. } = &l.trip {
+                    collect(test, all);
+                }
+                collect(&l.body, all);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod kernels;
 mod load;
 mod memory;
 mod nvrtc;
+mod offline;
 mod open;
 mod places;
 mod pool;
@@ -24,17 +25,22 @@ mod strided;
 pub(crate) use backend::Inner;
 pub use backend::Cuda;
 pub use memory::CudaBuffer;
+pub use offline::Offline;
 pub use pool::Usage;
 
 use crate::grid;
 
 /// What stands before the kernels of every source.
 fn prelude() -> &'static str {
-    ""
+    super::PRELUDE
 }
 
-/// The text of a kernel, under a name that its text decides.
+/// The text of a kernel. Its name follows from the text, so equal kernels are one, whatever the programs call them.
 fn text(grid: &grid::Kernel) -> strided::Text {
-    let text = format!("{grid}");
-    strided::Text { entry: "k".into(), text }
+    const NAME: &str = "name_of_the_kernel";
+    let nameless = grid::Kernel { name: String::new(), ..grid.clone() };
+    let text = super::function(NAME, &nameless);
+    let hash = |start| cubins::fnv(text.as_bytes(), start);
+    let entry = format!("k{:016x}{:016x}", hash(3), hash(4));
+    strided::Text { text: text.replacen(NAME, &entry, 1), entry }
 }

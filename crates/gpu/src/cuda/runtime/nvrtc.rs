@@ -37,7 +37,9 @@ impl Compiler {
 
     /// What kernels are compiled with.
     pub(crate) fn options(&self) -> Vec<String> {
-        vec!["--minimal".into(), "--fmad=false".into(), format!("--gpu-architecture={}", self.arch)]
+        let mut all: Vec<String> = crate::cuda::FLAGS.iter().map(ToString::to_string).collect();
+        all.extend(["--minimal".into(), format!("--gpu-architecture={}", self.arch)]);
+        all
     }
 
     /// Compiles a source; an error shows what the compiler said, with the lines it means.

@@ -64,10 +64,6 @@ impl Recordings {
             entry.1 = graph.map_or(State::Never, State::Recorded);
         }
     }
-
-    pub(crate) fn recorded(&self) -> usize {
-        self.known.iter().filter(|(_, s)| matches!(s, State::Recorded(_))).count()
-    }
 }
 
 impl Loaded {
@@ -162,6 +158,5 @@ mod tests {
         assert_eq!(what(r.next(&[KEPT as u64])), "record");
         assert_eq!(what(r.next(&[0])), "launch", "the oldest went");
         assert_eq!(r.known.len(), KEPT);
-        assert_eq!(r.recorded(), 0);
     }
 }
