@@ -98,7 +98,20 @@ impl<'e, 'a> Emit<'e, 'a> {
         let name = self.facts.kernel.name.clone();
         let (sizes, threads) = (self.facts.kernel.sizes, self.threads());
         let subgroup = self.limits.subgroup.unwrap_or(1);
-        Kernel { name, memory: self.memory, sizes, regs: self.regs, threads, subgroup, teams, work, max_blocks, body }
+        let apart = self.facts.given.aliases.is_empty();
+        Kernel {
+            name,
+            memory: self.memory,
+            sizes,
+            regs: self.regs,
+            threads,
+            subgroup,
+            teams,
+            work,
+            max_blocks,
+            apart,
+            body,
+        }
     }
 
     /// Where each buffer is. Scratch is shared memory as far as there is room, the smallest first.

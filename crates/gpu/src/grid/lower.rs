@@ -41,8 +41,9 @@ pub fn lower(kernel: &loops::Kernel, limits: &Limits, given: &Given) -> Result<K
         }
     }
     debug_assert_eq!(super::verify(&grid), Ok(()), "{grid}");
-    let dtypes = grid.regs.iter().chain(grid.memory.iter().map(|m| &m.dtype));
-    for &d in dtypes {
+    let wide = wide_index(&grid.body).then_some(DType::I64);
+    let dtypes = grid.regs.iter().copied().chain(grid.memory.iter().map(|m| m.dtype)).chain(wide);
+    for d in dtypes {
         let remedy = match d {
             DType::I64 | DType::U64 if !limits.wide_ints => {
                 "use 32-bit integers, or tensors of fewer than 2³¹ elements"
@@ -53,6 +54,17 @@ pub fn lower(kernel: &loops::Kernel, limits: &Limits, given: &Given) -> Result<K
         return Err(LowerError::DType { kernel: name(), dtype: d, remedy });
     }
     Ok(grid)
+}
+
+fn wide_index(body: &[Stmt]) -> bool {
+    body.iter().any(|s| match s {
+        Stmt::Let { op: super::Op::Index(i), .. } | Stmt::Load { index: i, .. } | Stmt::Store { index: i, .. } => {
+            i.wide
+        }
+        Stmt::Loop(l) => wide_index(&l.body),
+        Stmt::If { body, .. } => wide_index(body),
+        _ => false,
+    })
 }
 
 /// Whether threads wait for each other.

@@ -66,6 +66,8 @@ pub struct Kernel {
     pub work: Vec<Count>,
     /// Blocks at most. With fewer blocks than work each runs several times.
     pub max_blocks: u32,
+    /// Whether nothing that is written is memory of another argument too.
+    pub apart: bool,
     /// What each thread runs.
     pub body: Vec<Stmt>,
 }

@@ -103,6 +103,9 @@ impl Display for Op {
 
 impl Display for Index {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.wide {
+            f.write_str("i64 ")?;
+        }
         let mut sep = "";
         for (r, stride) in &self.terms {
             write!(f, "{sep}r{}", r.0)?;
