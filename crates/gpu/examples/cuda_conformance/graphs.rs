@@ -72,7 +72,8 @@ fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<()
     oracle::noise::agrees(graph, inputs, &got, &mut Rng::new(1))?;
     match donated {
         Some(again) if !got.iter().zip(&again).all(|(a, b)| a.bytes() == b.bytes()) => {
-            oracle::noise::agrees(graph, inputs, &again, &mut Rng::new(1)).map_err(|e| format!("with donated inputs: {e}"))
+            oracle::noise::agrees(graph, inputs, &again, &mut Rng::new(1))
+                .map_err(|e| format!("with donated inputs: {e}"))
         }
         _ => Ok(()),
     }

@@ -199,7 +199,8 @@ fn copies(backend: &dyn Backend) -> Result<(), String> {
                 return Err(format!("a part of {bytes} bytes"));
             }
         }
-        let beyond = a.read(bytes, &mut [0]).is_err() && a.write(bytes, &[0]).is_err() && a.read_later(bytes, 1).is_err();
+        let beyond =
+            a.read(bytes, &mut [0]).is_err() && a.write(bytes, &[0]).is_err() && a.read_later(bytes, 1).is_err();
         if !beyond {
             return Err(format!("reading beyond {bytes} bytes is no error"));
         }

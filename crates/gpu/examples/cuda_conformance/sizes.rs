@@ -293,7 +293,8 @@ fn loops() -> Vec<Case> {
     for bounded in [false, true] {
         let (batch, d, length) = (8, 32, 20);
         let mut b = Builder::new();
-        let (w, h, x) = (b.input(DType::F32, &[d, d]), b.input(DType::F32, &[batch, d]), b.input(DType::F32, &[batch, d]));
+        let (w, h, x) =
+            (b.input(DType::F32, &[d, d]), b.input(DType::F32, &[batch, d]), b.input(DType::F32, &[batch, d]));
         let mut body = || -> Made<Graph> {
             let y = b.matmul(h, w)?;
             let y = b.scale(y, 0.1)?;
@@ -315,8 +316,16 @@ fn loops() -> Vec<Case> {
 
 fn matmuls() -> Vec<Case> {
     let mut all = Vec::new();
-    let shapes =
-        [(1, 1, 1), (2, 3, 4), (7, 16, 33), (64, 64, 64), (100, 257, 31), (1, 1000, 64), (128, 1, 256), (512, 384, 640)];
+    let shapes = [
+        (1, 1, 1),
+        (2, 3, 4),
+        (7, 16, 33),
+        (64, 64, 64),
+        (100, 257, 31),
+        (1, 1000, 64),
+        (128, 1, 256),
+        (512, 384, 640),
+    ];
     for d in [DType::F32, DType::F64, DType::F16, DType::BF16] {
         for (m, n, k) in shapes {
             for layout in 0..8 {

@@ -144,7 +144,8 @@ fn process(arguments: &Arguments, part: &str, slice: Slice) -> Outcome {
     let status = child.wait();
     let said = errors.and_then(|e| e.join().ok()).unwrap_or_default();
     if !done {
-        if !status.as_ref().is_ok_and(|s| s.code() == Some(3)) && !outcome.first.iter().any(|f| f.contains("hangs at")) {
+        if !status.as_ref().is_ok_and(|s| s.code() == Some(3)) && !outcome.first.iter().any(|f| f.contains("hangs at"))
+        {
             outcome.failures += 1;
             let status = status.map_or_else(|e| e.to_string(), |s| s.to_string());
             outcome.first.push(format!("{part}: ended at {name} with {status}: {said}"));

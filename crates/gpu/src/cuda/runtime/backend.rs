@@ -279,7 +279,8 @@ impl Loaded {
                 let stream = device.recorder.lock().unwrap_or_else(|e| e.into_inner());
                 let scratch = arena + self.scratch_at as u64;
                 let run = Run { loaded: self, bases, scratch, stream: stream.0, timer: None };
-                let made = Graph::record(&device.context, stream.0, || run.steps(&self.steps, &mut Position::default()));
+                let made =
+                    Graph::record(&device.context, stream.0, || run.steps(&self.steps, &mut Position::default()));
                 drop(stream);
                 device.context.enter()?;
                 let made = made.ok().map(Arc::new);

@@ -107,10 +107,9 @@ impl Device {
         self.context.enter()?;
         let mut guard = self.staging();
         if guard.ring.is_none() {
-            let memory = self.pinned_memory(RING)?.ok_or(Error::OutOfMemory {
-                bytes: RING,
-                hint: "; the driver gives no pinned memory of the host",
-            })?;
+            let memory = self
+                .pinned_memory(RING)?
+                .ok_or(Error::OutOfMemory { bytes: RING, hint: "; the driver gives no pinned memory of the host" })?;
             guard.ring = Some((memory as *mut u8, Ring::new(RING)));
         }
         let Some((memory, ring)) = &mut guard.ring else {

@@ -217,9 +217,11 @@ impl Run<'_> {
                 std::ptr::null_mut(),
             )
         };
-        self.loaded.inner.device.context.check(code, || {
-            format!("cuLaunchKernel of {name} ({}), {blocks} blocks of {threads} threads", f.entry)
-        })
+        self.loaded
+            .inner
+            .device
+            .context
+            .check(code, || format!("cuLaunchKernel of {name} ({}), {blocks} blocks of {threads} threads", f.entry))
     }
 
     fn product(&self, p: &Product, at: &Position) -> Result<()> {

@@ -52,13 +52,7 @@ pub(crate) fn map(s: &Matmul) -> Mapped {
 }
 
 /// A matrix with its strides, or dense ones if those can't be said. A result's matrices must lie apart.
-fn operand(
-    count: usize,
-    rows: usize,
-    cols: usize,
-    strides: [isize; 3],
-    result: bool,
-) -> (Matrix, Option<[isize; 3]>) {
+fn operand(count: usize, rows: usize, cols: usize, strides: [isize; 3], result: bool) -> (Matrix, Option<[isize; 3]>) {
     if let Some(m) = column_major(count, rows, cols, strides, result) {
         return (m, None);
     }
@@ -139,9 +133,7 @@ mod tests {
     }
 
     fn check(s: &Matmul) -> Mapped {
-        let origin = |s: [isize; 3], n: [usize; 3]| {
-            (0..3).map(|d| (-s[d]).max(0) as usize * (n[d] - 1)).sum::<usize>()
-        };
+        let origin = |s: [isize; 3], n: [usize; 3]| (0..3).map(|d| (-s[d]).max(0) as usize * (n[d] - 1)).sum::<usize>();
         let span = |s: [isize; 3], n: [usize; 3]| {
             origin(s, n) + (0..3).map(|d| s[d].max(0) as usize * (n[d] - 1)).sum::<usize>() + 1
         };

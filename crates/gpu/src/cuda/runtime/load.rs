@@ -111,6 +111,7 @@ impl Loaded {
                 program.levels
             )));
         }
+        inner.device.context.enter()?;
         let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0 };
         let steps = loader.steps(&program.steps)?;
         let (texts, scratch) = (loader.texts, loader.scratch);
@@ -231,7 +232,9 @@ impl Loader<'_> {
             Step::Kernel { kernel, args, .. } => Ready::Kernel(self.kernel(kernel, args)?),
             Step::Matmul { shape, a, b, c, epilogue } => {
                 let (Factor::Memory(a), Factor::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
-                    return Err(Error::Internal("a product with a prologue or epilogue, which cuda has none of".into()));
+                    return Err(Error::Internal(
+                        "a product with a prologue or epilogue, which cuda has none of".into(),
+                    ));
                 };
                 Ready::Product(Box::new(self.product(shape, a, b, c)?))
             }
@@ -309,12 +312,11 @@ impl Loader<'_> {
         let own = |loader: &mut Self| How::Own { function: loader.function(strided::product(s.dtype, s.out)) };
         let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };
         let mapped = gemm::map(s);
-        let sides = [(a, s.dtype, s.a, [s.batch, s.m, s.k]), (b, s.dtype, s.b, [s.batch, s.k, s.n]), (
-            c,
-            s.out,
-            s.c,
-            [s.batch, s.m, s.n],
-        )];
+        let sides = [
+            (a, s.dtype, s.a, [s.batch, s.m, s.k]),
+            (b, s.dtype, s.b, [s.batch, s.k, s.n]),
+            (c, s.out, s.c, [s.batch, s.m, s.n]),
+        ];
         let mut copies = [None; 3];
         let mut aligns = [ALIGN as u32; 3];
         let mut scratch = 0;

@@ -22,8 +22,8 @@ mod record;
 mod ring;
 mod strided;
 
-pub(crate) use backend::Inner;
 pub use backend::Cuda;
+pub(crate) use backend::Inner;
 pub use memory::CudaBuffer;
 pub use offline::Offline;
 pub use pool::Usage;

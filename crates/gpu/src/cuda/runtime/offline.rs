@@ -48,14 +48,14 @@ impl Offline {
 }
 
 fn products(steps: &[Step]) -> Vec<&Matmul> {
-    let of = |s: &'_ Step| -> Vec<&Matmul> {
+    fn of(s: &Step) -> Vec<&Matmul> {
         match s {
             Step::Matmul { shape, .. } => vec![shape],
             Step::Branch { branches, .. } => branches.iter().flat_map(|b| products(b)).collect(),
             Step::Loop(l) => products(&l.body),
             _ => Vec::new(),
         }
-    };
+    }
     steps.iter().flat_map(of).collect()
 }
 

@@ -12,7 +12,7 @@ pub(crate) fn driver() -> Result<()> {
     // SAFETY: opening the library runs its initialisers, which is what a driver is for.
     if !unsafe { driver::sys::is_culib_present() } {
         return Err(Error::Backend(
-            "there is no CUDA driver here: libcuda.so was not found. Install NVIDIA's driver (570 or newer for CUDA 13, \
+            "there is no CUDA driver here: libcuda.so was not found. Install NVIDIA's driver (580 or newer for CUDA 13, \
              525 or newer for CUDA 12), or put its folder into LD_LIBRARY_PATH; in a container pass the GPU through \
              (docker run --gpus all)"
                 .into(),
@@ -77,9 +77,7 @@ fn found(name: &str, present: impl Fn() -> bool) -> bool {
     if present() {
         return true;
     }
-    let files = folders().into_iter().flat_map(|f| {
-        ["13", "12"].map(|major| f.join(format!("lib{name}.so.{major}")))
-    });
+    let files = folders().into_iter().flat_map(|f| ["13", "12"].map(|major| f.join(format!("lib{name}.so.{major}"))));
     for file in files.filter(|f| f.exists()) {
         // SAFETY: CUDA's own libraries may be opened at any time.
         if let Ok(open) = unsafe { libloading::Library::new(&file) } {
@@ -124,7 +122,8 @@ fn python() -> Option<PathBuf> {
 fn matching(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let begins = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix));
-    let mut all: Vec<PathBuf> = entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir() && begins(p)).collect();
+    let mut all: Vec<PathBuf> =
+        entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir() && begins(p)).collect();
     all.sort();
     all
 }

@@ -55,7 +55,9 @@ fn overlap(program: &Program, a: BufferId, b: BufferId) -> bool {
         (Class::Activation, Class::Activation) => {
             x.offset < y.offset + y.ty.bytes() && y.offset < x.offset + x.ty.bytes()
         }
-        (Class::Input(i), Class::Output(o)) | (Class::Output(o), Class::Input(i)) => program.donated.contains(&(*i, *o)),
+        (Class::Input(i), Class::Output(o)) | (Class::Output(o), Class::Input(i)) => {
+            program.donated.contains(&(*i, *o))
+        }
         _ => false,
     }
 }
