@@ -66,7 +66,8 @@ impl Args {
 
     /// A value that must be there.
     pub(crate) fn required(&self, name: &str) -> Result<&str, Usage> {
-        self.value(name).ok_or_else(|| Usage(format!("`--{name}` is missing: {}", self.about)))
+        let value = self.value(name).filter(|value| !value.is_empty());
+        value.ok_or_else(|| Usage(format!("`--{name}` is missing: {}", self.about)))
     }
 
     pub(crate) fn number(&self, name: &str, default: usize) -> Result<usize, Usage> {
@@ -76,6 +77,14 @@ impl Args {
                 Ok(number) if number > 0 => Ok(number),
                 _ => Err(Usage(format!("`--{name}` needs a positive number, got `{text}`"))),
             },
+        }
+    }
+
+    /// A positive number that is not absurd.
+    pub(crate) fn at_most(&self, name: &str, default: usize, most: usize) -> Result<usize, Usage> {
+        match self.number(name, default)? {
+            n if n > most => Err(Usage(format!("`--{name} {n}` is too much: at most {most}"))),
+            n => Ok(n),
         }
     }
 

@@ -19,6 +19,8 @@ pub struct Target {
     pub kernel: KernelLimits,
     /// When computing a value again beats keeping it.
     pub keep: Keep,
+    /// When reductions are shared out.
+    pub partials: Partials,
     /// How loops are laid out.
     pub schedule: Schedule,
     /// What its matrix products do beside multiplying.
@@ -52,6 +54,19 @@ pub struct Keep {
     pub cheap: u32,
     /// Heavy ops (products, library calls, loops) between a value and a distant reader.
     pub distant: usize,
+}
+
+/// When a long reduction with few results goes through partial results, so that all threads share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Partials {
+    /// Elements from which on a reduction is cut.
+    pub least: usize,
+    /// Results that are work enough for all threads; results along the last axis are shared out by 64.
+    pub few: usize,
+    /// How many blocks there should be.
+    pub blocks: usize,
+    /// Elements of a block, at least and at most.
+    pub block: (usize, usize),
 }
 
 /// How loops are laid out.

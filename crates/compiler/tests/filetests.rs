@@ -6,7 +6,7 @@
 
 use compiler::loops::Kernel;
 use compiler::program::{LoopStep, Program, Step};
-use compiler::target::{Epilogues, Keep, KernelLimits, Products, Prologues, Schedule, Target};
+use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Target};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Pass, Result};
 use ir::ops::Composite;
 use ir::{DType, Graph, Literal, Scalar, Type};
@@ -27,6 +27,7 @@ static TARGET: Target = Target {
         row_scratch: 128 << 10,
     },
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
+    partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
     schedule: Schedule::Workers { parallel_work: 40_000, chunks: 64, chunk_elements: 256, scan_lanes: 512 },
     products: Products {
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],

@@ -8,10 +8,11 @@ use crate::kernels::{Kernels, Over};
 use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
 use crate::node::{Node, Spare};
+use crate::operand::Number;
 use crate::plan::Roots;
 use crate::pool::Pool;
 use crate::profile::Profiling;
-use crate::record::{Number, Record, number_like, record};
+use crate::record::{Record, number_like, record};
 use crate::region::Variant;
 use crate::state::State;
 use crate::storage::Stored;
@@ -293,6 +294,15 @@ pub(crate) fn download(value: &Stored) -> compiler::Result<Literal> {
     Literal::from_bytes((*value.ty).clone(), &bytes)
         .ok_or_else(|| compiler::Error::Internal("a buffer of another size than its type".into()))
 }
+
+/// Two names for one engine are equal.
+impl PartialEq for Engine {
+    fn eq(&self, other: &Engine) -> bool {
+        self.same(other)
+    }
+}
+
+impl Eq for Engine {}
 
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -10,7 +10,7 @@ fn m(seed: u64, shape: &[usize]) -> Tensor {
 }
 
 fn s(x: f64) -> Tensor {
-    tensor(&[x], &[])
+    tensor_of(&[x], &[])
 }
 
 /// A scan that fails unless the whole loop is compiled.
@@ -81,7 +81,7 @@ fn reverse_scan() {
     let (c, ys) = compiled().reverse().run(|(c, x): (Tensor, Tensor)| (&c + &x, c), s(0.0), m(1, &[4]));
     let x = m(1, &[4]).to_vec::<f64>().unwrap();
     same(&c, &s(x[3] + x[2] + x[1] + x[0]));
-    same(&ys, &tensor(&[x[3] + x[2] + x[1], x[3] + x[2], x[3], 0.0], &[4]));
+    same(&ys, &tensor_of(&[x[3] + x[2] + x[1], x[3] + x[2], x[3], 0.0], &[4]));
 }
 
 #[test]

@@ -9,6 +9,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("transform", &["ir"]),
     ("compiler", &["ir"]),
     ("cpu", &["ir", "compiler"]),
+    ("gpu", &["ir", "compiler"]),
     ("engine", &["ir", "transform", "compiler"]),
     ("tensorloom", &["ir", "transform", "compiler", "cpu", "engine", "derive"]),
     ("derive", &[]),
@@ -18,7 +19,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("include", &["lang"]),
     ("models", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang"]),
     ("cli", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
-    ("oracle", &["ir", "transform"]),
+    ("oracle", &["ir", "transform", "compiler"]),
     ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
     ("xtask", &[]),
 ];

@@ -117,6 +117,9 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
         None
     };
     let params = writer.params;
+    if params.len() > target.kernel.buffers {
+        return Err(Fail::Mismatch);
+    }
     let mut kernel = emit.b.finish();
     kernel.name = format!("scan{:?}x{}", body.ty(first).shape.as_slice(), scan.length);
     let lowered = Lowered { kernel, params: vec![Param::Scratch(0); params.len()], parallel, work };

@@ -4,13 +4,16 @@ use super::log::{Entry, Log};
 use super::report::{self, Facts};
 use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
-use super::{Batch, Batches, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
+use super::text::Part;
+use super::{Batch, Batches, Lock, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
 use crate::Architecture;
 use crate::adapter::Adapter;
+use crate::budget;
+use crate::checkpoint::Checkpoint;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
-use crate::export::write_file;
-use crate::model::Model;
+use crate::files;
+use crate::model::{Model, first_line};
 use crate::sample::Sampling;
 use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
@@ -43,6 +46,8 @@ pub struct Progress {
 pub trait Observer {
     /// Something worth a line.
     fn note(&mut self, text: &str);
+    /// The data is being read: so many bytes of so many.
+    fn reading(&mut self, _done: u64, _all: u64) {}
     /// Training begins.
     fn begin(&mut self, done: usize, steps: usize);
     /// A step is done.
@@ -95,31 +100,134 @@ pub fn run(
     backend: &dyn Backend,
     watch: &mut dyn Observer,
 ) -> Result<Finished> {
+    settings.check()?;
     let mut settings = settings.clone();
     let checkpoints = settings.out.join("checkpoints");
+    // A name that was mistyped must not become a folder.
+    if resume && !settings.out.is_dir() {
+        return Err(no_run(&settings.out));
+    }
+    if !resume {
+        possible(&settings)?;
+    }
+    files::make_folder(&settings.out)?;
+    let _lock = Lock::take(&settings.out)?;
     let mut start = None;
     if resume {
         let (found, faults) = saved::newest(&checkpoints);
+        let Some(found) = found else {
+            return Err(match faults.is_empty() {
+                true => no_run(&settings.out),
+                false => nothing_usable(&settings.out, &faults),
+            });
+        };
         for fault in &faults {
-            watch.note(&format!("warning: {fault}"));
+            watch.note(&format!("warning: {}", fault.error()));
         }
-        match &found {
-            Some((saved, _)) => {
-                if !faults.is_empty() {
-                    watch.note(&format!("going on from the last good checkpoint, step {}", saved.step));
-                }
-                settings = adopt(&settings, saved, given)?;
-            }
-            None => watch.note("no checkpoint to resume from: starting at the beginning"),
+        if !faults.is_empty() {
+            watch.note(&format!("going on from the last good checkpoint, step {}", found.0.step));
         }
-        start = found;
+        settings = adopt(&settings, &found.0, given)?;
+        settings.check()?;
+        start = Some(found);
     } else if !saved::list(&checkpoints).is_empty() {
         return Err(Error::Input(format!(
             "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
             settings.out.display()
         )));
+    } else if let Some(file) = WEIGHTS.iter().find(|name| settings.out.join(name).exists()) {
+        return Err(Error::Input(format!(
+            "{} already holds a model ({file}), which a run would write over: choose another `--out`",
+            settings.out.display()
+        )));
     }
+    saved::clean(&checkpoints);
     Run::prepare(settings, start, backend, watch)?.train(watch)
+}
+
+/// Finds out what is wrong with a model's sizes before anything is written.
+fn possible(settings: &Settings) -> Result<()> {
+    if let Some(path) = &settings.tokenizer {
+        Tokenizer::read(path)?;
+    }
+    let path = Path::new(&settings.model);
+    if path.is_dir() {
+        return match path.join("config.json").exists() {
+            true => Ok(()),
+            false => Err(Error::file(path, "no config.json here: give a HuggingFace model directory")),
+        };
+    }
+    if settings.adapter()?.is_some() {
+        return Err(Error::Input("an adapter needs a trained model: give a HuggingFace directory as `--model`".into()));
+    }
+    let found = architecture(settings, settings.vocab)?;
+    let lowered = found.lower(1, 1, settings.dtype, None).map_err(|error| of_sizes(error, &found))?;
+    budget::fresh(&lowered.params, settings.dtype)?;
+    takes(found.size("max_seq"), settings.seq)
+}
+
+fn takes(most: Option<usize>, seq: usize) -> Result<()> {
+    match most.filter(|most| seq > *most) {
+        None => Ok(()),
+        Some(most) => {
+            Err(Error::Input(format!("sequences of {seq} ids: the model takes at most {most}; give a smaller `--seq`")))
+        }
+    }
+}
+
+/// What is wrong with a model of the library is wrong with the sizes that were given.
+fn of_sizes(error: Error, architecture: &Architecture) -> Error {
+    let own = architecture.program.files.first().is_some_and(|file| !file.path.starts_with("std/"));
+    match error {
+        Error::Language(text) if !own => Error::Input(format!("{}; give other sizes with `--set`", first_line(&text))),
+        other => other,
+    }
+}
+
+/// What a folder with a model in it has.
+const WEIGHTS: &[&str] = &["model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"];
+
+/// There is nothing to resume: what is there instead, and where a run is.
+fn no_run(out: &Path) -> Error {
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names.retain(|name| !name.starts_with('.'));
+        names
+    };
+    let found = match out.is_dir() {
+        false => "there is no such folder".to_string(),
+        true => match &names(out)[..] {
+            [] => "the folder is empty".to_string(),
+            names => format!("no checkpoint among {}", names[..names.len().min(8)].join(", ")),
+        },
+    };
+    // A name beside it that was meant, perhaps.
+    let beside = out.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let runs: Vec<String> = names(beside)
+        .into_iter()
+        .filter(|name| !saved::list(&beside.join(name).join("checkpoints")).is_empty())
+        .collect();
+    let own = out.file_name().unwrap_or_default().to_string_lossy();
+    let close = lang::suggest::closest(&own, runs.iter().map(String::as_str));
+    let remedy = match (close, runs.last()) {
+        (Some(name), _) => format!("did you mean {}?", beside.join(name).display()),
+        (None, Some(name)) => format!("there is a run in {}", beside.join(name).display()),
+        (None, None) => "leave out `--resume` to start one".to_string(),
+    };
+    Error::Input(format!("{}: no run to resume: {found}; {remedy}", out.display()))
+}
+
+/// There are checkpoints, and none of them is good.
+fn nothing_usable(out: &Path, faults: &[saved::Fault]) -> Error {
+    let faults: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
+    Error::Input(format!(
+        "{}: none of its {} checkpoints can be used ({}); put a good one back, or start anew with another `--out`",
+        out.display(),
+        faults.len(),
+        faults.join("; ")
+    ))
 }
 
 /// The settings of a checkpoint, with those given anew that may change.
@@ -168,20 +276,14 @@ impl<'a> Run<'a> {
         watch: &mut dyn Observer,
     ) -> Result<Run<'a>> {
         let out = &settings.out;
-        std::fs::create_dir_all(out).map_err(|e| Error::file(out, e))?;
         let folder = out.join("data");
         let texts = texts(&settings, &folder, watch)?;
         let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
         let options = settings.adapter()?;
-        if options.is_some() && based_on.is_none() {
-            return Err(Error::Input(
-                "an adapter needs a trained model: give a HuggingFace directory as `--model`".into(),
-            ));
-        }
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
         let model = match &based_on {
             Some(dir) => Model::load(dir, settings.dtype)?,
-            None => Model::fresh(architecture(&settings, &tokenizer)?, settings.dtype, settings.seed)?,
+            None => Model::fresh(architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.size() > *known) {
             return Err(Error::Input(format!(
@@ -190,16 +292,15 @@ impl<'a> Run<'a> {
             )));
         }
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
-        if let Some(most) = model.max_sequence().filter(|most| settings.seq > *most) {
-            return Err(Error::Input(format!(
-                "sequences of {} ids: the model takes at most {most}; give a smaller `--seq`",
-                settings.seq
-            )));
-        }
-        let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder)?;
+        takes(model.max_sequence(), settings.seq)?;
+        let base = base_fingerprint(based_on.as_deref(), &model)?;
+        let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder, &mut |done, all| {
+            watch.reading(done, all);
+            !watch.stop()
+        })?;
         let end = tokenizer.end();
         let batches = Batches::new(&tokens, settings.seq, end, settings.seed)?;
-        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches);
+        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches)?;
         let adapter = match options {
             Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
             None => None,
@@ -207,8 +308,15 @@ impl<'a> Run<'a> {
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
         let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?.with_seed(settings.seed);
-        let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), ..Saved::default() };
+        let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
+        let resumed = start.is_some();
         if let Some((saved, state)) = start {
+            if saved.base != at.base {
+                return Err(Error::Input(format!(
+                    "the model in {} is not the one that the run began with: put it back, or start anew with another `--out`",
+                    settings.model
+                )));
+            }
             if saved.data != at.data {
                 return Err(Error::Input(
                     "the data or the tokenizer is not the one of the checkpoint: put it back, or start anew with another `--out`"
@@ -239,7 +347,7 @@ impl<'a> Run<'a> {
             trainer.planned_bytes() as f64 / 1e6,
         ));
         let log = Log::resume(out, at.step)?;
-        write_file(&out.join("run.toml"), settings.to_toml().as_bytes())?;
+        files::write(&out.join("run.toml"), settings.to_toml().as_bytes())?;
         let facts = Facts {
             model: name,
             parameters,
@@ -249,7 +357,7 @@ impl<'a> Run<'a> {
             valid_tokens: tokens.valid_len(),
             planned: trainer.planned_bytes(),
         };
-        Ok(Run {
+        let run = Run {
             settings,
             backend,
             tokenizer,
@@ -262,7 +370,30 @@ impl<'a> Run<'a> {
             valid: None,
             timings: Vec::new(),
             facts,
-        })
+        };
+        run.try_saving(resumed)?;
+        Ok(run)
+    }
+
+    /// Finds out now, not after hours, whether a checkpoint can be written. A new run has its first one, so that it can be
+    /// resumed from then on.
+    fn try_saving(&self, resumed: bool) -> Result<()> {
+        let folder = self.checkpoints();
+        let remedy = "make room or give another `--out`";
+        match resumed {
+            true => saved::try_room(&folder, 12 * self.trainer.trained_count()).map_err(|e| {
+                let step = self.at.step;
+                Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
+            }),
+            false => {
+                let written = saved::write(&folder, &self.at, &self.trainer.state()?, self.settings.keep);
+                written.map(|_| ()).map_err(|e| Error::Input(format!("no checkpoint could be written: {e}; {remedy}")))
+            }
+        }
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.settings.out.join("checkpoints")
     }
 
     fn train(mut self, watch: &mut dyn Observer) -> Result<Finished> {
@@ -283,7 +414,7 @@ impl<'a> Run<'a> {
                 entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
         }
         while self.at.step < settings.steps && !watch.stop() {
-            self.batches.fill(&self.tokens, self.at.position, rows, &mut batch);
+            self.batches.fill(&self.tokens, self.at.position, rows, &mut batch)?;
             let (index, rate) = (self.at.step, schedule.rate(self.at.step));
             ran += 1;
             // One step of each run is timed kernel by kernel, after the first ones have warmed everything up.
@@ -349,19 +480,28 @@ impl<'a> Run<'a> {
         let loss = self.trainer.validate(&self.held_out)?;
         self.valid = Some(loss);
         self.log.add(Entry::Valid { step: self.at.step, loss });
+        if !loss.is_finite() {
+            let remedy = match self.at.step {
+                0 => "the model's weights, or the sizes given, are not usable",
+                _ => "resume from the last checkpoint with a smaller `--lr`",
+            };
+            return Err(Error::Input(format!("the validation loss is {loss} at step {}: {remedy}", self.at.step)));
+        }
         Ok(())
     }
 
     /// Saves; if that fails, the older checkpoint is still there and training goes on.
-    fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) {
-        let written = self
-            .trainer
-            .state()
-            .and_then(|state| saved::write(&self.settings.out.join("checkpoints"), &self.at, &state));
+    fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) -> Option<Error> {
+        let keep = self.settings.keep;
+        let written = self.trainer.state().and_then(|state| saved::write(&self.checkpoints(), &self.at, &state, keep));
         match written {
-            Ok(_) => *saved_at = self.at.step,
+            Ok(_) => {
+                *saved_at = self.at.step;
+                None
+            }
             Err(fault) => {
                 watch.note(&format!("warning: checkpoint not written, the one of step {saved_at} is kept: {fault}"));
+                Some(fault)
             }
         }
     }
@@ -369,7 +509,7 @@ impl<'a> Run<'a> {
     fn report(&self, watch: &mut dyn Observer) {
         let path = self.settings.out.join("index.html");
         let html = report::html(&self.facts, &self.settings, self.log.entries(), &self.timings, self.at.seconds);
-        if let Err(fault) = write_file(&path, html.as_bytes()) {
+        if let Err(fault) = files::write(&path, html.as_bytes()) {
             watch.note(&format!("warning: {fault}"));
         }
     }
@@ -393,7 +533,7 @@ impl<'a> Run<'a> {
 
     fn finish(mut self, watch: &mut dyn Observer, saved_at: &mut usize) -> Result<Finished> {
         let complete = self.at.step >= self.settings.steps;
-        self.save(watch, saved_at);
+        let unsaved = self.save(watch, saved_at);
         let story = self.write_text(400, self.settings.seed)?;
         if complete {
             self.log.add(Entry::Sample { step: self.at.step, text: story.clone() });
@@ -417,6 +557,12 @@ impl<'a> Run<'a> {
         files.extend(["index.html", "log.jsonl", "run.toml"].map(|name| out.join(name)));
         files.extend(saved::list(&out.join("checkpoints")).pop());
         let (step, valid, seconds) = (self.at.step, self.valid, self.at.seconds);
+        if let Some(fault) = unsaved {
+            return Err(Error::Input(format!(
+                "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {saved_at}: {fault}",
+                out.display()
+            )));
+        }
         Ok(Finished { step, complete, valid, story, files, seconds })
     }
 }
@@ -427,11 +573,11 @@ fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result
         return Texts::open(path);
     }
     let path = folder.join("stories.txt");
-    std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+    files::make_folder(folder)?;
     let text = write_stories(settings.seed, settings.stories);
     // A file of an earlier start is kept if it is the same.
     if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
-        write_file(&path, text.as_bytes())?;
+        files::write(&path, text.as_bytes())?;
         watch.note(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
     }
     Texts::open(&path)
@@ -454,13 +600,16 @@ fn tokenizer(
             // A few megabytes tell as much about frequent pairs as all of a large corpus.
             const ENOUGH: usize = 8 << 20;
             let (mut sample, mut bytes) = (Vec::new(), 0);
-            texts.documents(|text| {
-                if bytes < ENOUGH {
+            texts.documents(|part| {
+                if let Part::Text(text) = part {
                     bytes += text.len();
-                    sample.push(text.into_owned());
+                    sample.push(text.to_string());
                 }
-                Ok(())
+                Ok(bytes < ENOUGH && !watch.stop())
             })?;
+            if watch.stop() {
+                return Err(Error::Stopped);
+            }
             if sample.is_empty() {
                 return Err(Error::Input("the data is empty: give files with text in them".into()));
             }
@@ -476,11 +625,26 @@ fn tokenizer(
 }
 
 /// The model to train from its beginning.
-fn architecture(settings: &Settings, tokenizer: &Tokenizer) -> Result<Architecture> {
+fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> {
     let program = load_program(&settings.model)?;
     let mut given = settings.given();
-    given.entry("vocab_size".into()).or_insert_with(|| Value::int(tokenizer.size() as i64));
+    given.entry("vocab_size".into()).or_insert_with(|| Value::int(vocabulary as i64));
     Architecture::of_program(program, None, given)
+}
+
+/// A number that changes when what a run starts from does: a model's weights and configuration, or its own text.
+fn base_fingerprint(dir: Option<&Path>, model: &Model) -> Result<u32> {
+    let mut hasher = crc32fast::Hasher::new();
+    if let Some(dir) = dir {
+        hasher.update(&files::read(&dir.join("config.json"), files::CONFIG)?);
+        hasher.update(&Checkpoint::open(dir)?.fingerprint()?.to_le_bytes());
+    }
+    // The library's own text is not the user's to change.
+    let program = &model.architecture.program;
+    for file in program.files.iter().filter(|file| !file.path.starts_with("std/")) {
+        hasher.update(program.sources.file(file.id).text().as_bytes());
+    }
+    Ok(hasher.finalize())
 }
 
 /// Memory of this process, in bytes, where the system tells.
