@@ -18,12 +18,20 @@ fn sample() -> (Graph, Vec<Literal>) {
     let made = (|| {
         let y = chain(&mut b, x)?;
         let s = b.sum(y, &[1])?;
-        let m = b.matmul(y, y).or_else(|_| b.permute(y, &[1, 0]))?;
-        Ok::<_, ir::Error>(vec![y, s, m])
+        Ok::<_, ir::Error>(vec![y, s])
     })();
     let graph = b.finish(&made.expect("it type-checks"));
     let x = Fill::Smooth.of(&Type::new(DType::F32, &[300, 200]), &mut Rng::new(5));
     (graph, vec![x])
+}
+
+/// A product, which loads code of cuBLASLt's.
+fn product() -> (Graph, Vec<Literal>) {
+    let mut b = Builder::new();
+    let x = b.input(DType::F32, &[64, 64]);
+    let y = b.matmul(x, x).expect("it type-checks");
+    let x = Fill::Smooth.of(&Type::new(DType::F32, &[64, 64]), &mut Rng::new(6));
+    (b.finish(&[y]), vec![x])
 }
 
 pub(crate) fn cache(device: Device, report: &mut Report) {
@@ -144,6 +152,8 @@ pub(crate) fn faults(device: Device, report: &mut Report) {
         let mut b = bind(&**cuda, &*exe, &inputs)?;
         exe.run(&mut b).map_err(text)?;
         let want = outputs(&b, exe.program())?;
+        let (matmul, operands) = product();
+        let wanted = run(&**cuda, &matmul, &operands, &Options::default())?;
         let buffer = cuda.alloc(100).map_err(text)?;
         let _ = cuda.trap();
         let said = match cuda.synchronize() {
@@ -168,7 +178,9 @@ pub(crate) fn faults(device: Device, report: &mut Report) {
         same_bits(&want, &run(&again, &graph, &inputs, &Options::default())?, "after opening it again")?;
         // What is left of the lost device is dropped beside the new one.
         drop((b, exe, buffer));
-        same_bits(&want, &run(&again, &graph, &inputs, &Options::default())?, "after the lost one's things are gone")
+        same_bits(&want, &run(&again, &graph, &inputs, &Options::default())?, "after the lost one's things are gone")?;
+        let product = run(&again, &matmul, &operands, &Options::default()).map_err(|e| format!("a product: {e}"))?;
+        same_bits(&wanted, &product, "a product after opening it again")
     };
     report.check("a kernel that traps", lost, String::new);
     let absent = || match Cuda::open(999, device.cpu.clone()) {

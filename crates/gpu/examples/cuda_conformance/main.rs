@@ -61,6 +61,7 @@ pub(crate) const PARTS: &[(&str, bool)] = &[
     ("cache", false),
     ("memory", false),
     ("faults", false),
+    ("faults-own", false),
 ];
 
 fn main() -> ExitCode {
@@ -103,7 +104,7 @@ fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: 
         "replay" => queue::replay(device, report),
         "cache" => faults::cache(device, report),
         "memory" => faults::memory(device, report),
-        "faults" => faults::faults(device, report),
+        "faults" | "faults-own" => faults::faults(device, report),
         _ => report.failed(part, "there is no such part", String::new()),
     }
 }

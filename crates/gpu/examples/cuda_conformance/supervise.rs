@@ -30,7 +30,7 @@ pub(crate) fn all(arguments: &Arguments) -> bool {
     let table: Table = Arc::default();
     let wanted = |p: &str| arguments.only.is_empty() || arguments.only.iter().any(|o| o == p);
     // What ruins the device or takes all of its memory runs alone, at the end.
-    let alone = |p: &str| ["memory", "faults"].contains(&p);
+    let alone = |p: &str| ["memory", "faults", "faults-own"].contains(&p);
     for together in [true, false] {
         let mut jobs: Vec<(usize, Slice)> = Vec::new();
         for (k, (part, shared)) in PARTS.iter().enumerate() {
@@ -97,6 +97,9 @@ fn process(arguments: &Arguments, part: &str, slice: Slice) -> Outcome {
     // Compiled kernels are kept beside the results, not with the user's.
     let cache = arguments.out.join("cache");
     command.env("TENSORLOOM_CACHE", if part == "cache" { cache.as_os_str() } else { "".as_ref() });
+    if part == "faults-own" {
+        command.env("TENSORLOOM_CUDA_CONTEXT", "own");
+    }
     let mut child = match command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn() {
         Ok(c) => c,
         Err(e) => return Outcome { failures: 1, first: vec![format!("{part}: {e}")], ..outcome },

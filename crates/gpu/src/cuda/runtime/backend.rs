@@ -13,7 +13,7 @@ use super::strided::Text;
 use crate::grid;
 use compiler::loops::Kernel;
 use compiler::program::{Class, KernelArg, Step, Trip};
-use compiler::target::{Keep, KernelLimits, Products, Schedule};
+use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Program, Result, Runs, Target, Timing};
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
@@ -128,6 +128,7 @@ pub(super) fn target(multiprocessors: usize) -> Target {
             row_scratch: 32 << 10,
         },
         keep: Keep { costly: 24, cheap: 64, distant: 6 },
+        partials: Partials { least: 1 << 16, few: 1 << 10, blocks: 1 << 11, block: (1 << 12, 1 << 17) },
         schedule: Schedule::Grid { block: 256, subgroup: 32, fill: multiprocessors as i64 * 2048 },
         products: Products {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],

@@ -12,9 +12,10 @@ use cudarc::driver::sys as cu;
 use cudarc::driver::sys::CUresult as Code;
 use std::collections::BTreeMap;
 use std::ffi::{CStr, c_int};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-/// A device and its primary context.
+/// A device and a context on it.
 pub(crate) struct Context {
     pub(crate) ordinal: usize,
     pub(crate) name: String,
@@ -23,8 +24,20 @@ pub(crate) struct Context {
     pub(crate) multiprocessors: usize,
     pub(crate) memory: usize,
     device: cu::CUdevice,
+    kind: Kind,
     raw: Raw<cu::CUcontext>,
     lost: OnceLock<Error>,
+    /// A lost context that was destroyed to make room for the next one.
+    gone: AtomicBool,
+}
+
+/// Whose context it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// The device's primary one, which other libraries of the process use too.
+    Primary,
+    /// One of our own: `TENSORLOOM_CUDA_CONTEXT=own`.
+    Own,
 }
 
 /// A handle of the driver's. The driver may be called from any thread.
@@ -47,12 +60,12 @@ impl Context {
         if let Some(c) = known.as_ref().filter(|c| c.lost.get().is_none()) {
             return Ok(c.clone());
         }
-        let context = Arc::new(Context::new(ordinal, known.is_some())?);
+        let context = Arc::new(Context::new(ordinal, known.as_deref())?);
         all.insert(ordinal, Arc::downgrade(&context));
         Ok(context)
     }
 
-    fn new(ordinal: usize, reset: bool) -> Result<Context> {
+    fn new(ordinal: usize, lost: Option<&Context>) -> Result<Context> {
         let mut count: c_int = 0;
         // SAFETY: the pointer is good for one int.
         plain("cuDeviceGetCount", unsafe { cu::cuDeviceGetCount(&mut count) })?;
@@ -85,11 +98,15 @@ impl Context {
         let mut memory = 0;
         // SAFETY: the pointer is good for one size.
         plain("cuDeviceTotalMem", unsafe { cu::cuDeviceTotalMem_v2(&mut memory, device) })?;
-        if reset {
-            // SAFETY: those who used the context have given it up: it is lost.
-            plain("cuDevicePrimaryCtxReset", unsafe { cu::cuDevicePrimaryCtxReset_v2(device) })?;
+        if let Some(lost) = lost {
+            lost.clear_away();
         }
-        let raw = retain(device, ordinal)?;
+        let own = std::env::var("TENSORLOOM_CUDA_CONTEXT").is_ok_and(|v| v == "own");
+        let kind = if own { Kind::Own } else { Kind::Primary };
+        let raw = match kind {
+            Kind::Primary => retain(device, ordinal)?,
+            Kind::Own => create(device, ordinal)?,
+        };
         Ok(Context {
             ordinal,
             name,
@@ -97,9 +114,26 @@ impl Context {
             multiprocessors,
             memory,
             device,
+            kind,
             raw,
             lost: OnceLock::new(),
+            gone: AtomicBool::new(false),
         })
+    }
+
+    /// Destroys what is left of a lost context, memory included. Whoever still holds it only ever gets its error.
+    fn clear_away(&self) {
+        if self.gone.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // The context's own error may be what these calls give: what counts is whether the next context works.
+        // SAFETY: nobody touches a lost context.
+        unsafe {
+            match self.kind {
+                Kind::Primary => cu::cuDevicePrimaryCtxReset_v2(self.device),
+                Kind::Own => cu::cuCtxDestroy_v2(self.raw.0),
+            };
+        }
     }
 
     /// Makes this thread's calls go to this context, or gives the error that ruined it.
@@ -141,8 +175,18 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // SAFETY: retained once, when it was made.
-        unsafe { cu::cuDevicePrimaryCtxRelease_v2(self.device) };
+        match self.kind {
+            Kind::Primary => {
+                // SAFETY: retained once, when it was made.
+                unsafe { cu::cuDevicePrimaryCtxRelease_v2(self.device) };
+            }
+            Kind::Own => {
+                if !self.gone.load(Ordering::SeqCst) {
+                    // SAFETY: created once, destroyed once, and nobody uses it any more.
+                    unsafe { cu::cuCtxDestroy_v2(self.raw.0) };
+                }
+            }
+        }
     }
 }
 
@@ -180,6 +224,20 @@ fn retain(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
             hint: "; other programs leave no room on the GPU for as much as a context: `nvidia-smi` lists them",
         }),
         _ => Err(Error::Backend(format!("cuda:{ordinal}: cuDevicePrimaryCtxRetain: {}", describe(code)))),
+    }
+}
+
+/// A new context.
+fn create(device: cu::CUdevice, ordinal: usize) -> Result<Raw<cu::CUcontext>> {
+    type Create = unsafe extern "C" fn(*mut cu::CUcontext, std::ffi::c_uint, cu::CUdevice) -> Code;
+    // SAFETY: the signature is the driver's; this name is in every version, the bindings' newer one is not.
+    let create = unsafe { cu::culib().get::<Create>(b"cuCtxCreate_v2\0") };
+    let create = create.map_err(|e| Error::Backend(format!("cuCtxCreate: {e}")))?;
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the pointer is good for one handle.
+    match unsafe { create(&mut raw, 0, device) } {
+        Code::CUDA_SUCCESS => Ok(Raw(raw)),
+        code => Err(Error::Backend(format!("cuda:{ordinal}: cuCtxCreate: {}", describe(code)))),
     }
 }
 

@@ -89,6 +89,8 @@ pub(crate) struct Packed {
 
 /// A program ready to run.
 pub(crate) struct Loaded {
+    /// Before what they refer to, so that they go first.
+    pub(crate) recordings: Mutex<Recordings>,
     pub(crate) inner: Arc<Inner>,
     pub(crate) program: Program,
     pub(crate) steps: Vec<Ready>,
@@ -100,7 +102,6 @@ pub(crate) struct Loaded {
     pub(crate) scratch_at: usize,
     /// How many launches a run is, where that is known before it runs and nothing is read back.
     pub(crate) launches: Option<usize>,
-    pub(crate) recordings: Mutex<Recordings>,
 }
 
 impl Loaded {
