@@ -52,7 +52,10 @@ impl Lowerer<'_> {
         }
         let primitive = match &entity {
             Some(Entity::Primitive(name)) => table::find(name),
-            _ => table::spelled(&path.last().name).filter(|_| item.is_some() || path.parts.len() == 1),
+            _ => match item.and_then(|item| self.program.decl(item)) {
+                Some(decl) => table::find(&decl.name.name),
+                None => table::spelled(&path.last().name).filter(|_| path.parts.len() == 1),
+            },
         };
         if let Some(primitive) = primitive {
             return self.primitive_call(call, primitive, operands, frame);
@@ -147,7 +150,8 @@ impl Lowerer<'_> {
         let (mut next_weight, mut next_constant) = (0, 0);
         for arg in call.args.iter().flatten() {
             let key = arg.name.as_ref().map(|name| name.name.clone());
-            let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key));
+            // A name that is both a flag and a tensor is the tensor, where one is given.
+            let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key) || params.contains(key));
             let too_many = || fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", call.callee.path), "");
             match self.argument(&arg.value, frame, tensor_first)? {
                 Argument::Operand(operand) if view.decl.kind == DeclKind::Primitive => operands.push(operand),
@@ -230,7 +234,7 @@ impl Lowerer<'_> {
         let mut p = Primitive::new(primitive.name, call.span);
         let mut inputs = operands;
         let mut named: BTreeMap<String, Operand> = BTreeMap::new();
-        let attribute_names: Vec<&str> = primitive.attributes.iter().filter_map(param_name).collect();
+        let attribute_names: Vec<&str> = primitive.attributes.iter().filter_map(super::param_name).collect();
         let mut next = 0;
         for arg in call.args.iter().flatten() {
             if let Some(name) = &arg.name {
@@ -417,13 +421,6 @@ fn wider(a: ir::DType, b: ir::DType) -> ir::DType {
         std::cmp::Ordering::Less => b,
         std::cmp::Ordering::Greater => a,
         std::cmp::Ordering::Equal => ir::DType::F32,
-    }
-}
-
-fn param_name(param: &Param) -> Option<&str> {
-    match param {
-        Param::Named { name, .. } => Some(&name.name),
-        Param::Elided(_) => None,
     }
 }
 

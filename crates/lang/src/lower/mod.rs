@@ -25,7 +25,7 @@ mod rope_table;
 mod sizes;
 mod stack;
 
-use crate::ast::{Expr, LetItem, SectionKind, WeightPath, WeightSpec};
+use crate::ast::{Expr, LetItem, Param, SectionKind, WeightPath, WeightSpec};
 use crate::consteval::Value as Const;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView, Program};
@@ -178,7 +178,7 @@ pub(crate) use declare::takes_word;
 pub use dropout::dropout;
 pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
-pub use sizes::{constant, input_types};
+pub use sizes::{check_given, constant, input_types};
 
 /// What lowering returns; a failure is one finding.
 pub type Result<T> = std::result::Result<T, Box<Diagnostic>>;
@@ -410,6 +410,14 @@ fn with_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
     let args: Vec<Value> = graph.inputs().iter().map(|input| made[input]).collect();
     let outputs = b.inline(&graph, &args)?;
     Ok(b.finish(&outputs))
+}
+
+/// The name of a parameter of a header.
+fn param_name(param: &Param) -> Option<&str> {
+    match param {
+        Param::Named { name, .. } => Some(&name.name),
+        Param::Elided(_) => None,
+    }
 }
 
 /// A finding as a failure.
