@@ -209,6 +209,11 @@ macro_rules! convolutions {
                 let bias = Some(Bias(uniform(&[outputs], bound)));
                 $name { weight: uniform(&shape, bound), bias, sliding }
             }
+
+            /// Without a bias, as before a normalisation that takes it away again.
+            pub fn without_bias(inputs: usize, outputs: usize, window: usize, sliding: Sliding) -> $name {
+                $name { bias: None, ..$name::new(inputs, outputs, window, sliding) }
+            }
         }
 
         impl Layer for $name {
