@@ -234,6 +234,8 @@ impl Error {
     pub(crate) fn at(self, here: &Loc) -> Error {
         let fill = |at: Loc| if at == Loc::Unknown { here.clone() } else { at };
         match self {
+            // It has no place for a line.
+            Error::Graph(ir::Error::Invalid(reason)) => Error::Call { op: "an op", reason, at: here.clone() },
             Error::Graph(e) => Error::Graph(e.at(here)),
             Error::Call { op, reason, at } => Error::Call { op, reason, at: fill(at) },
             Error::InPlace { op, reason, at } => Error::InPlace { op, reason, at: fill(at) },

@@ -126,6 +126,7 @@ impl BatchNorm {
 }
 
 impl Layer for BatchNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         let (y, next) = self.apply(x);
