@@ -120,7 +120,7 @@ impl Program {
             drop(state);
             if let Some(guard) = shared.exec.try_acquire("call") {
                 for (r, v) in refs.iter().zip(&mut values).filter(|(_, v)| !v.views.is_empty()) {
-                    let fail = |cause| Error::CompiledExecution { at: at.clone(), cause, op: None };
+                    let fail = |cause: compiler::Error| shared.memory_error("a compiled call", at, cause.into());
                     *v = shared.dense(v).map_err(fail)?;
                     // The next call finds it so.
                     r.node.slot().values[r.out as usize] = v.clone();
@@ -140,7 +140,6 @@ impl Program {
     /// Runs a call on values.
     fn run(&self, at: &Loc, values: Operands, _guard: ExecGuard<'_>) -> Result<Results> {
         let shared = &self.engine.shared;
-        let fail = |cause| Error::CompiledExecution { at: at.clone(), cause, op: None };
         let (exe, pool) = (&*self.variant.exe, &shared.devices[0].pool);
         let donated = &exe.program().donated;
         // Memory of handles that were dropped, the arguments' among them, is there to be used again.
@@ -153,8 +152,13 @@ impl Program {
             }
         }
         let mut bindings = Bindings { inputs: Vec::new(), outputs: Vec::new() };
-        let outs = kernels::bind(pool, &self.variant.types, &values, &over, &mut bindings).map_err(fail)?;
+        let memory = |cause: compiler::Error| shared.memory_error("a compiled call", at, cause.into());
+        let outs = kernels::bind(pool, &self.variant.types, &values, &over, &mut bindings).map_err(memory)?;
         if let Err(cause) = exe.run(&mut bindings) {
+            let error = memory(cause.clone());
+            if error.is_memory() && over.is_empty() {
+                return Err(error);
+            }
             // What was given up may be half written, so there is nothing to replay it with.
             let op = over.is_empty().then(|| shared.fails_alone(&self.variant.graph, &values, 0)).flatten();
             let error = Error::CompiledExecution { at: at.clone(), cause, op };

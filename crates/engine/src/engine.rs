@@ -9,7 +9,7 @@ use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
 use crate::node::{Node, Spare};
 use crate::plan::Roots;
-use crate::pool::Pool;
+use crate::pool::{Bounds, Pool, SizeStats};
 use crate::profile::Profiling;
 use crate::record::{Number, Record, number_like, record};
 use crate::region::Variant;
@@ -29,15 +29,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct EngineOptions {
     /// Refuse other threads while the engine executes, instead of letting them wait (§6.8).
     pub strict: bool,
-    /// Bytes of free buffers that each device keeps for use again.
-    pub pool_bytes: usize,
+    /// Bytes of free buffers that each device keeps for use again; without a number, as many as the program lately had in
+    /// use at once.
+    pub pool_bytes: Option<usize>,
+    /// Bytes that tensors may use on each device; a computation that would need more fails with
+    /// [`Error::MemoryLimit`] and changes nothing.
+    pub memory_limit: Option<usize>,
     /// Programs of compiled regions that are kept.
     pub variants: usize,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { strict: false, pool_bytes: 1 << 30, variants: 256 }
+        EngineOptions { strict: false, pool_bytes: None, memory_limit: None, variants: 256 }
     }
 }
 
@@ -149,7 +153,7 @@ impl Engine {
     /// An engine on several devices; the first one is where tensors are made.
     pub fn with(backends: Vec<Arc<dyn Backend>>, options: &EngineOptions) -> Engine {
         let device = |(i, backend)| Device {
-            pool: Arc::new(Pool::new(backend, i, options.pool_bytes)),
+            pool: Arc::new(Pool::new(backend, i, Bounds { free: options.pool_bytes, live: options.memory_limit })),
             kernels: Kernels::new(),
         };
         let shared = Shared {
@@ -202,7 +206,7 @@ impl Engine {
                 let node = Arc::new(Node::data(key, value, at.clone()));
                 Tensor::fresh(self, &mut state, crate::node::Ref { node, out: 0 })
             }
-            Err(e) => Tensor::failed(e.into(), Some(self)),
+            Err(e) => Tensor::failed(self.shared.memory_error("tensor", at, e.into()), Some(self)),
         }
     }
 
@@ -273,6 +277,31 @@ impl Engine {
         }
         self.shared.drain_finalize_queue();
         result
+    }
+
+    /// How often buffers of each size were asked for on a device, from small to large.
+    pub fn allocation_histogram(&self, device: usize) -> Vec<SizeStats> {
+        self.shared.devices.get(device).map_or(Vec::new(), |d| d.pool.sizes())
+    }
+
+    /// Forgets compiled programs, gradients of graphs, and buffers that wait to be used again. Tensors stay as they are;
+    /// what is needed again is made again.
+    pub fn clear_caches(&self) {
+        let shared = &self.shared;
+        shared.drain_finalize_queue();
+        shared.variants.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        shared.vjps.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        {
+            let mut state = shared.state();
+            state.signatures = Default::default();
+            state.ops = Default::default();
+        }
+        for d in &shared.devices {
+            d.kernels.clear();
+        }
+        if let Some(_guard) = shared.exec.try_acquire("clear_caches") {
+            shared.devices.iter().for_each(|d| d.pool.empty());
+        }
     }
 
     /// Lets a tensor outlive all tidy scopes (§1.4).

@@ -5,6 +5,7 @@
 mod amp;
 mod autograd;
 mod base;
+mod chain;
 mod checkpoint;
 pub mod compose;
 mod context;
@@ -49,7 +50,7 @@ pub use event::{EventKey, Origin, StoreKind, Token, Tokens, after_all};
 pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, PlanRecord};
 pub use intern::composite;
 pub use loc::{LocEntry, LocId, LocRole, Tombstone};
-pub use pool::PoolStats;
+pub use pool::{PoolStats, SizeStats};
 pub use profile::{Phase, Profile, Record, Sums, module, phase};
 pub use record::Number;
 pub use region::Compiled;

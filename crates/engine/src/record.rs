@@ -11,7 +11,8 @@ use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
 use crate::view;
 use ir::error::TypeError;
-use ir::{Binary, Build, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
+use ir::ops::Call;
+use ir::{Binary, Build, Builder, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
@@ -26,6 +27,9 @@ pub(crate) trait Record: Build {
     /// Says that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that PyTorch has
     /// as one op and that are several here (§9.3).
     fn keeps(&mut self, _y: Value, _values: &[Value], _result: bool) {}
+
+    /// What `f` makes of a value, as one op where ops run one by one: what is between need not exist.
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value>;
 
     /// Whether two values have one type.
     fn same_type(&self, x: Value, y: Value) -> bool {
@@ -67,7 +71,7 @@ impl<'a> LazyBuild<'a> {
         let r = self.state.base_load(lazy.base, t.reads_leaf(), t.detached, &self.at)?;
         let v = self.import(r, Some(lazy.base));
         let Some(view) = &lazy.view else { return Ok(v) };
-        let v = view::get(self, v, &view.ops)?;
+        let v = view::get(self, v, &view.ops())?;
         // A view is a new value at every use; a kept gradient is that of all its uses.
         if let Some(leaf) = t.retained.get() {
             let r = self.get(v).clone();
@@ -181,6 +185,17 @@ impl Build for LazyBuild<'_> {
 }
 
 impl Record for LazyBuild<'_> {
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+        // Backward goes through the ops themselves.
+        if self.grad && self.get(x).node.tracked {
+            return f(self, x);
+        }
+        let mut body = Builder::new();
+        let input = body.graph.input(self.ty(x));
+        let out = f(&mut body, input)?;
+        self.one(Call { body: Arc::new(body.finish(&[out])) }.into(), &[x])
+    }
+
     fn same_type(&self, x: Value, y: Value) -> bool {
         let (x, y) = (self.get(x).ty(), self.get(y).ty());
         Arc::ptr_eq(x, y) || x == y
