@@ -61,7 +61,7 @@ impl Model {
             self.check_labels(labels, ids.len(), steps)?;
         }
         let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
-        let n = self.params.len();
+        let (n, results) = (self.params.len(), lowered.graph.output_types().len());
         let graph = match labels {
             None => lowered.graph,
             Some(_) => {
@@ -85,7 +85,8 @@ impl Model {
         }
         let mut gradients = Vec::new();
         for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
-            let (ty, bytes) = session.read(2 + i)?;
+            // The loss, all results, then gradients.
+            let (ty, bytes) = session.read(1 + results + i)?;
             let values = from_bytes(&bytes, ty.dtype);
             let weights = from_bytes(&self.weights[i], self.dtype);
             for piece in pieces {

@@ -1,6 +1,7 @@
 //! A model with its weights in memory.
 
 use crate::architecture::Architecture;
+use crate::budget;
 use crate::checkpoint::{Checkpoint, to_bytes};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -50,27 +51,36 @@ impl Model {
         let config = Config::read(&path)?;
         let mut architecture = Architecture::of(&config, &path)?;
         let checkpoint = Checkpoint::open(dir)?;
-        leave_out(&mut architecture, &checkpoint, dtype)?;
-        let params = architecture.lower(1, 1, dtype, None)?.params;
+        let wrong = |error| of_config(error, &path);
+        leave_out(&mut architecture, &checkpoint, dtype).map_err(wrong)?;
+        let params = architecture.lower(1, 1, dtype, None).map_err(wrong)?.params;
+        budget::parameters(&params, checkpoint.elements(), &path)?;
         let sources = sources(&architecture, &params)?;
         let (mut weights, mut pieces) = (Vec::new(), Vec::new());
         for (param, sources) in params.iter().zip(&sources) {
             let stacked = matches!(sources, crate::mapping::Sources::Stacked(_));
-            let mut data = vec![0f32; param.ty.numel()];
             let mut found = Vec::new();
             for (i, slice) in sources.slices().iter().enumerate() {
-                read_slice(&checkpoint, param, stacked.then_some(i), slice, &mut data, &mut found)?;
+                find_slice(&checkpoint, param, stacked.then_some(i), slice, &mut found)?;
             }
-            weights.push(to_bytes(&data, dtype));
             pieces.push(found);
         }
         reject_unused(&checkpoint, &pieces)?;
+        // Only now is it known that the tensors are as large as the configuration says.
+        for (param, pieces) in params.iter().zip(&pieces) {
+            weights.push(to_bytes(&read(&checkpoint, param, pieces)?, dtype));
+        }
         Ok(Model { architecture, params, dtype, weights, pieces, config: config.json })
     }
 
     /// The longest sequence the model takes, if it has a limit.
     pub fn max_sequence(&self) -> Option<usize> {
         self.architecture.size("max_seq")
+    }
+
+    /// Whether sequences may be longer than that, at the price of positions that training has not seen.
+    pub fn goes_on(&self) -> bool {
+        self.architecture.longest().is_none()
     }
 
     /// The same model with the elements of every parameter given anew.
@@ -106,6 +116,18 @@ impl Model {
     }
 }
 
+/// What a model of the library finds wrong is wrong in the configuration that chose its sizes.
+fn of_config(error: Error, path: &Path) -> Error {
+    match error {
+        Error::Language(text) => {
+            let first = text.lines().next().unwrap_or_default();
+            let reason = first.split_once("]: ").map_or(first, |(_, reason)| reason);
+            Error::Config { path: path.to_path_buf(), reason: format!("its sizes make no model: {reason}") }
+        }
+        other => other,
+    }
+}
+
 /// Optional parameters none of whose tensors are in the checkpoint are `None`.
 fn leave_out(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DType) -> Result<()> {
     if !architecture.mappings().iter().any(|mapping| mapping.path.optional) {
@@ -136,20 +158,38 @@ fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
     }
 }
 
-/// Reads the tensors of one slice of a parameter into their place.
-fn read_slice(
+/// The elements of a parameter, put together.
+fn read(checkpoint: &Checkpoint, param: &Parameter, pieces: &[Piece]) -> Result<Vec<f32>> {
+    let mut data = vec![0f32; param.ty.numel()];
+    for piece in pieces {
+        let Some(stored) = checkpoint.get(&piece.tensor) else { continue };
+        let values = stored.floats(&piece.tensor)?;
+        if let Some(at) = values.iter().position(|x| !x.is_finite()) {
+            return Err(Error::Tensor {
+                path: stored.path.to_path_buf(),
+                tensor: piece.tensor.clone(),
+                expected: "finite everywhere".into(),
+                found: format!("{} at element {at}: the file is damaged, or its training failed", values[at]),
+            });
+        }
+        piece.place(&param.ty.shape, &mut data, &values);
+    }
+    Ok(data)
+}
+
+/// Finds the tensors of one slice of a parameter and their place in it.
+fn find_slice(
     checkpoint: &Checkpoint,
     param: &Parameter,
     index: Option<usize>,
     slice: &Slice,
-    data: &mut [f32],
     found: &mut Vec<Piece>,
 ) -> Result<()> {
     let whole = &param.ty.shape[usize::from(index.is_some())..];
     let mut start = 0;
     let mut path = checkpoint.dir().to_path_buf();
     for part in &slice.parts {
-        let Some(stored) = checkpoint.get(&part.tensor)? else {
+        let Some(stored) = checkpoint.get(&part.tensor) else {
             return Err(Error::MissingTensor {
                 path: checkpoint.dir().to_path_buf(),
                 tensor: part.tensor.clone(),
@@ -181,7 +221,7 @@ fn read_slice(
                 found: format!("{:?}", stored.shape),
             });
         }
-        let piece = Piece {
+        found.push(Piece {
             tensor: part.tensor.clone(),
             shape: stored.shape.clone(),
             stored: stored.dtype,
@@ -190,11 +230,8 @@ fn read_slice(
             index,
             dim: slice.dim,
             start,
-        };
-        let values = stored.floats(&part.tensor)?;
-        piece.place(&param.ty.shape, data, &values);
+        });
         start += shape.get(slice.dim).copied().unwrap_or(0);
-        found.push(piece);
     }
     match whole.get(slice.dim) {
         Some(&size) if size != start => Err(Error::Tensor {
