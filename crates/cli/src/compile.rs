@@ -405,7 +405,9 @@ pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
             true => outln!("{:8} d_{}: asked not to be computed", "skipped", check.name),
             false => outln!(
                 "{verdict:8} d_{}: {:.1e} of the largest element from the derived one, {:.1e} from finite differences",
-                check.name, check.derived, check.differences
+                check.name,
+                check.derived,
+                check.differences
             ),
         }
     }

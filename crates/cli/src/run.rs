@@ -156,7 +156,9 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
         (false, Some(_)) => 256.min(room.max(1)),
         _ => args.at_most("max-new", 32, MOST_NEW)?,
     };
-    if let Some(known) = model.max_sequence().filter(|known| model.goes_on() && prompt.len().saturating_add(most) > *known) {
+    if let Some(known) =
+        model.max_sequence().filter(|known| model.goes_on() && prompt.len().saturating_add(most) > *known)
+    {
         let length = prompt.len().saturating_add(most);
         errln!("warning: up to {length} ids, but the model was made for {known}: what lies beyond may be nonsense");
     }

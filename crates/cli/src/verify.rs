@@ -25,13 +25,16 @@ pub(crate) fn verify(args: &Args) -> Result<Outcome, Usage> {
     let mut usable = None;
     for path in &checkpoints {
         let name = path.strip_prefix(folder).unwrap_or(path).display().to_string();
-        line(&name, match saved::verify(path) {
-            Ok(saved) => {
-                usable = Some(saved.step);
-                Ok(format!("step {}", saved.step))
-            }
-            Err(fault) => Err(fault.error().to_string()),
-        });
+        line(
+            &name,
+            match saved::verify(path) {
+                Ok(saved) => {
+                    usable = Some(saved.step);
+                    Ok(format!("step {}", saved.step))
+                }
+                Err(fault) => Err(fault.error().to_string()),
+            },
+        );
     }
     if folder.join("data/tokens.json").exists() {
         let found = Tokens::verify(&folder.join("data"));

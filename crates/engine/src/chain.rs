@@ -100,3 +100,64 @@ impl Drop for Link {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ir::Type;
+
+    /// The chain after many repetitions of some views.
+    fn repeated(shape: &[usize], views: &[Op]) -> Vec<Arc<Op>> {
+        let mut ty = Type::new(ir::DType::F32, shape);
+        let mut chain: Chain = None;
+        for _ in 0..20_000 {
+            for op in views {
+                let next = op.infer(std::slice::from_ref(&ty)).unwrap().swap_remove(0);
+                chain = append(&chain, &Arc::new(op.clone()), &ty.shape);
+                ty = next;
+            }
+        }
+        ops(&chain)
+    }
+
+    fn slice(start: &[usize], limit: &[usize]) -> Op {
+        let shape = |s: &[usize]| s.iter().copied().collect::<Shape>();
+        Slice { start: shape(start), limit: shape(limit), stride: start.iter().map(|_| 1).collect() }.into()
+    }
+
+    fn permute(perm: &[usize]) -> Op {
+        Permute { perm: perm.iter().copied().collect() }.into()
+    }
+
+    fn reshape(shape: &[usize]) -> Op {
+        Reshape { shape: shape.iter().copied().collect() }.into()
+    }
+
+    #[test]
+    fn repeated_views_stay_short() {
+        let t = permute(&[1, 0]);
+        assert_eq!(repeated(&[2, 3], std::slice::from_ref(&t)).len(), 0, "twice is nothing");
+        assert_eq!(repeated(&[2, 3], &[t.clone(), slice(&[0, 0], &[3, 2]), t]).len(), 0, "the whole is nothing");
+        assert_eq!(repeated(&[2, 3], &[reshape(&[6]), reshape(&[2, 3])]).len(), 0);
+        assert_eq!(repeated(&[2, 3], &[reshape(&[1, 2, 3]), slice(&[0, 0, 0], &[1, 2, 3]), reshape(&[2, 3])]).len(), 0);
+        assert_eq!(repeated(&[2, 3, 4], &[permute(&[1, 2, 0])]).len(), 1);
+    }
+
+    #[test]
+    fn slices_meet_across_permutations() {
+        let mut ty = Type::new(ir::DType::F32, &[9, 8]);
+        let mut chain: Chain = None;
+        for _ in 0..4 {
+            let limit: Vec<usize> = ty.shape.to_vec();
+            for op in [slice(&[1, 0], &limit), permute(&[1, 0])] {
+                let next = op.infer(std::slice::from_ref(&ty)).unwrap().swap_remove(0);
+                chain = append(&chain, &Arc::new(op), &ty.shape);
+                ty = next;
+            }
+        }
+        let all = ops(&chain);
+        assert_eq!(all.len(), 1, "{all:?}");
+        let Op::Slice(s) = &*all[0] else { panic!("{all:?}") };
+        assert_eq!((s.start.as_slice(), s.limit.as_slice()), (&[2, 2][..], &[9, 8][..]));
+    }
+}

@@ -122,6 +122,8 @@ pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn write_failed(error: &Error) -> Option<Tensor> {
     let failed = Arc::new(Invalid { error: error.clone(), read: AtomicBool::new(false) });
     match trace() {
+        // A region's writes are the program's: the engine remembers those that failed, as it does outside.
+        Some(trace) if trace.is_region() => return None,
         Some(trace) => trace.fail(failed.clone()),
         None => CONTEXT.with(|c| c.watched.borrow_mut().last_mut().map(|list| list.push(failed.clone())))?,
     }

@@ -14,8 +14,8 @@ use crate::plan::{Item, Plan, Roots};
 use crate::storage::{Stored, Values};
 use crate::transfer::place;
 use compiler::Bindings;
-use rustc_hash::FxHashSet;
 use ir::{Loc, Op};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -127,13 +127,13 @@ impl Shared {
             match &e.effect {
                 Effect::LocLoad { loc, into } if into.strong_count() > 0 => drop(read.insert(*loc)),
                 Effect::LocLoad { loc, .. } | Effect::LocStore { loc, .. } => unseen.push((e.token, *loc)),
-                Effect::BaseCommit { .. } | Effect::RngDraw { .. } => {}
+                Effect::BaseCommit { .. } | Effect::RngDraw { .. } | Effect::Forgotten => {}
             }
         }
         unseen.retain(|(_, loc)| !read.contains(loc) && state.locs.get(*loc).is_some_and(|l| l.orphan));
         let mut dropped = Vec::new();
         for &(token, loc) in &unseen {
-            dropped.extend(state.events.finish(token));
+            dropped.extend(state.events.forget(token));
             state.settle(loc);
         }
         drop(state);
@@ -340,6 +340,7 @@ impl Shared {
                 version = Some(cell.version);
             }
             Effect::LocStore { .. } if elided => {}
+            Effect::Forgotten => {}
             Effect::LocStore { loc, value, .. } => {
                 let value = value.value().ok_or_else(|| missing(&value.node))?;
                 let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };

@@ -50,7 +50,12 @@ pub(crate) fn product(sizes: &[usize]) -> Option<usize> {
 
 /// A value that a configuration or the command line gives for a model's parameter, by the name it has there. `default` is
 /// what the model's text says.
-pub(crate) fn value(parameter: &str, name: &str, value: &Value, default: Option<&Value>) -> std::result::Result<(), String> {
+pub(crate) fn value(
+    parameter: &str,
+    name: &str,
+    value: &Value,
+    default: Option<&Value>,
+) -> std::result::Result<(), String> {
     if let Value::Float(Some(x)) = value {
         return match x.is_finite() && *x >= 0.0 {
             true => Ok(()),
@@ -150,7 +155,12 @@ mod tests {
         check("rope", rope("factor", Value::Float(Some(0.0))), 0, "positive");
         check("rope", rope("factor", Value::int(-2)), 0, "factor");
         check("rope", rope("factor", Value::int(2)), 0, "");
-        check("rope", rope("long_factor", Value::List(vec![Value::int(1), Value::Float(Some(f64::INFINITY))])), 0, "long");
+        check(
+            "rope",
+            rope("long_factor", Value::List(vec![Value::int(1), Value::Float(Some(f64::INFINITY))])),
+            0,
+            "long",
+        );
         check("rope", rope("rope_type", Value::Str("yarn".into())), 0, "");
     }
 

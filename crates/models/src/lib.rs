@@ -31,11 +31,11 @@ pub mod train;
 
 pub use adapter::{Adapter, AdapterOptions};
 pub use architecture::Architecture;
+pub use budget::{MOST_THREADS, memory};
 pub use checkpoint::Checkpoint;
 pub use disk::{load_program, write_lock};
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, NamedTensor, Probed};
-pub use budget::{MOST_THREADS, memory};
 pub use export::{copy_companions, write_tensors};
 pub use generate::Generation;
 pub use ia3::Ia3Options;

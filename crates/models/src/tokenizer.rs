@@ -79,7 +79,9 @@ impl Tokenizer {
             return Err(Error::Input(format!("a vocabulary of {size} is too small: 256 bytes and an end need 257")));
         }
         if size > MOST_IDS {
-            return Err(Error::Input(format!("a vocabulary of {size} is too large: at most {MOST_IDS} ids are trained")));
+            return Err(Error::Input(format!(
+                "a vocabulary of {size} is too large: at most {MOST_IDS} ids are trained"
+            )));
         }
         type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
         let mut trainer = BpeTrainerBuilder::new()

@@ -80,7 +80,14 @@ fn whatever_fails_a_run_goes_on_to_the_same_bits() {
     // Places where each kind of operation fails: all of them, or the first, one in the middle, and the last.
     let all = std::env::var_os("LOOM_FAULTS").is_some();
     let mut places = Vec::new();
-    for kind in [Operation::Folder, Operation::Create, Operation::Write, Operation::Sync, Operation::Rename, Operation::SyncFolder] {
+    for kind in [
+        Operation::Folder,
+        Operation::Create,
+        Operation::Write,
+        Operation::Sync,
+        Operation::Rename,
+        Operation::SyncFolder,
+    ] {
         let of_kind: Vec<usize> = (0..seen.len()).filter(|i| seen[*i] == kind).collect();
         assert!(!of_kind.is_empty(), "{kind:?}");
         match all {
@@ -278,8 +285,10 @@ fn resuming_refuses_another_base() {
         bytes[last] ^= 0x80;
         std::fs::write(&path, bytes).expect("written");
     };
-    let change_text: &dyn Fn() =
-        &|| std::fs::write(&file, text.replace("in -> embedding(table) -> x", "in -> embedding(table) -> silu() -> x")).expect("written");
+    let change_text: &dyn Fn() = &|| {
+        std::fs::write(&file, text.replace("in -> embedding(table) -> x", "in -> embedding(table) -> silu() -> x"))
+            .expect("written")
+    };
     for (name, model, change) in [("weights", &base, change_base), ("text", &file, change_text)] {
         let out = folder.join(name);
         let model = model.to_str().expect("a path");

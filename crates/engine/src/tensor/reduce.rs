@@ -7,7 +7,13 @@ use ir::ops::{ReduceKind, StopGradient};
 use ir::{Build, Compare, DType, Loc, Unary, Value};
 
 /// Reduces over axes that may count from the end.
-fn reduce<B: Build + ?Sized>(b: &mut B, kind: ReduceKind, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+fn reduce<B: Build + ?Sized>(
+    b: &mut B,
+    kind: ReduceKind,
+    x: Value,
+    axes: Option<&[isize]>,
+    keep: bool,
+) -> ir::Result<Value> {
     let ty = b.ty(x);
     let axes = resolve(&ty, kind.name(), axes)?;
     let y = b.reduce(kind, x, &axes)?;
@@ -149,9 +155,7 @@ impl Tensor {
     /// Means over axes in a float dtype.
     #[track_caller]
     pub fn mean_in(&self, dtype: DType, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            mean_as(b, v[0], dtype, Some(axes), keep)
-        })
+        one(&Loc::caller(), &[self], |b, v| mean_as(b, v[0], dtype, Some(axes), keep))
     }
 
     /// Products over axes, which stay with size 1 if `keep`.

@@ -460,8 +460,7 @@ impl<'a> Run<'a> {
     /// Saves; if that fails, the older checkpoint is still there and training goes on.
     fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) -> Option<Error> {
         let keep = self.settings.keep;
-        let written =
-            self.trainer.state().and_then(|state| saved::write(&self.checkpoints(), &self.at, &state, keep));
+        let written = self.trainer.state().and_then(|state| saved::write(&self.checkpoints(), &self.at, &state, keep));
         match written {
             Ok(_) => {
                 *saved_at = self.at.step;

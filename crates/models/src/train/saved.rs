@@ -75,7 +75,9 @@ pub fn write(folder: &Path, saved: &Saved, tensors: &[NamedTensor], keep: usize)
     let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.text())]);
     tensor_file::write_if(&path, tensors, texts, |written| match open(written) {
         Ok(_) => Ok(()),
-        Err(fault) => Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error()))),
+        Err(fault) => {
+            Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
+        }
     })?;
     prune(folder, &path, keep);
     Ok(path)
@@ -398,7 +400,12 @@ mod tests {
                     assert!(good.contains(&30), "operation {at}");
                 }
                 clean(&folder);
-                assert!(std::fs::read_dir(&folder).expect("there").flatten().all(|e| e.path().extension().is_some_and(|x| x == "safetensors")));
+                assert!(
+                    std::fs::read_dir(&folder)
+                        .expect("there")
+                        .flatten()
+                        .all(|e| e.path().extension().is_some_and(|x| x == "safetensors"))
+                );
                 if layer.seen.get() <= at {
                     assert!(at >= 6, "only {at} operations were seen");
                     break;

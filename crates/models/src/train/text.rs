@@ -247,12 +247,7 @@ fn cut(text: &str, piece: usize) -> Option<usize> {
 }
 
 /// Documents of a JSON-lines file; whether to go on.
-fn lines(
-    path: &Path,
-    file: impl Read,
-    sum: &mut Sum,
-    f: &mut impl FnMut(Part<'_>) -> Result<bool>,
-) -> Result<bool> {
+fn lines(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<bool> {
     let mut reader = BufReader::with_capacity(BLOCK, file);
     let mut line = Vec::new();
     for number in 1usize.. {
@@ -351,7 +346,8 @@ mod tests {
 
     #[test]
     fn documents_are_the_same_however_they_are_cut() {
-        let words = ["a", "the ", " ", "\n", "\r\n", "Zoë", "日本語", "<|end", "oftext|>", END, END, "  \n", "long-word-here"];
+        let words =
+            ["a", "the ", " ", "\n", "\r\n", "Zoë", "日本語", "<|end", "oftext|>", END, END, "  \n", "long-word-here"];
         let mut random = Random::new(3, 3);
         for round in 0..600 {
             let text: String = (0..random.below(60)).map(|_| random.pick(&words)).collect();

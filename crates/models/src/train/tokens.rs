@@ -320,7 +320,8 @@ mod tests {
         let text = "the cat sat on the mat. ".repeat(40_000);
         let first = corpus.prepare(&text).expect("prepared").fingerprint();
         assert_eq!(corpus.prepare(&text).expect("reused").fingerprint(), first);
-        let written = || std::fs::metadata(corpus.folder.join("tokens.bin")).expect("there").modified().expect("a time");
+        let written =
+            || std::fs::metadata(corpus.folder.join("tokens.bin")).expect("there").modified().expect("a time");
         // One byte somewhere in the middle of the texts.
         let mut other = text.clone();
         other.replace_range(600_004..600_005, "x");
