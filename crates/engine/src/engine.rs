@@ -4,7 +4,7 @@ use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::kernels::{Kernels, Over};
+use crate::kernels::Kernels;
 use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
 use crate::node::{Node, Spare};
@@ -12,7 +12,7 @@ use crate::plan::Roots;
 use crate::pool::{Bounds, Pool, SizeStats};
 use crate::profile::Profiling;
 use crate::record::{Number, Record, number_like, record};
-use crate::region::Variant;
+use crate::region::{Variant, VariantId};
 use crate::state::State;
 use crate::storage::Stored;
 use crate::tensor::Tensor;
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) devices: Vec<Device>,
     /// Bases of dropped handles, for the engine to clean up (§1.4).
     dropped: Mutex<Vec<BaseId>>,
-    pub(crate) variants: Mutex<Lru<(Arc<Graph>, Over), Arc<Variant>>>,
+    pub(crate) variants: Mutex<Lru<VariantId, Arc<Variant>>>,
     pub(crate) vjps: Mutex<Lru<(Graph, usize, bool), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,
@@ -198,20 +198,25 @@ impl Engine {
             let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
             return record(at, 1, Some(self), &[], f).swap_remove(0);
         }
+        let device = match self.home(at) {
+            Ok(d) => d,
+            Err(e) => return Tensor::failed(e, Some(self)),
+        };
         let ty = self.shared.state().signatures.ty(literal.ty());
-        match self.upload(literal, ty) {
+        match self.upload(literal, ty, device) {
             Ok(value) => {
                 let mut state = self.shared.state();
                 let key = state.node_key();
-                let node = Arc::new(Node::data(key, value, at.clone()));
-                Tensor::fresh(self, &mut state, crate::node::Ref { node, out: 0 })
+                let mut node = Node::data(key, value, at.clone());
+                node.device = device as u8;
+                Tensor::fresh(self, &mut state, crate::node::Ref { node: Arc::new(node), out: 0 })
             }
             Err(e) => Tensor::failed(self.shared.memory_error("tensor", at, e.into()), Some(self)),
         }
     }
 
-    fn upload(&self, literal: &Literal, ty: Ty) -> compiler::Result<Stored> {
-        let storage = self.shared.devices[0].pool.acquire(literal.bytes().len())?;
+    fn upload(&self, literal: &Literal, ty: Ty, device: usize) -> compiler::Result<Stored> {
+        let storage = self.shared.devices[device].pool.acquire(literal.bytes().len())?;
         storage.buffer().write(0, literal.bytes())?;
         Ok(Stored::dense(storage, ty))
     }
@@ -227,7 +232,25 @@ impl Engine {
             let v = b.cast(v, dtype)?;
             Ok(Values::from_elem(b.splat(v, shape)?, 1))
         };
-        record(&at, 1, Some(self), &[], f).swap_remove(0)
+        self.made(&at, f)
+    }
+
+    /// Records a new tensor on the device where they are made now.
+    pub(crate) fn made(&self, at: &Loc, f: impl FnOnce(&mut dyn Record, &[ir::Value]) -> ir::Result<Values>) -> Tensor {
+        match self.home(at) {
+            Ok(device) => context::at_home(device, || record(at, 1, Some(self), &[], f).swap_remove(0)),
+            Err(e) => Tensor::failed(e, Some(self)),
+        }
+    }
+
+    /// The device where new tensors are made now.
+    fn home(&self, at: &Loc) -> Result<usize> {
+        let (device, n) = (context::default_device(), self.shared.devices.len());
+        if device < n {
+            return Ok(device);
+        }
+        let reason = format!("the default device is {device}, but the engine has {n}; see devices()");
+        Err(Error::call("a new tensor", reason, at))
     }
 
     /// Zeros.
@@ -246,8 +269,7 @@ impl Engine {
     #[track_caller]
     pub fn arange(&self, dtype: DType, n: usize) -> Tensor {
         let at = Loc::caller();
-        let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1));
-        record(&at, 1, Some(self), &[], f).swap_remove(0)
+        self.made(&at, |b, _| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1)))
     }
 
     /// Makes the values of tensors exist, without reading them.

@@ -159,7 +159,11 @@ impl Shared {
             }
             order.extend(PlanRecord::beside(&r.node));
         }
-        self.state().last_plan = order;
+        let mut state = self.state();
+        let plan = state.plans;
+        state.log.add(plan, &order);
+        state.last_plan = order;
+        drop(state);
         self.flush_pools();
         Some(nan.map_or(Ok(()), Err))
     }
@@ -413,6 +417,8 @@ impl Shared {
             }
             events.push(event);
         }
+        let plan = state.plans;
+        state.log.add(plan, &planned.order);
         state.last_plan = planned.order;
         drop(state);
         drop((released, events));

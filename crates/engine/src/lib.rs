@@ -42,18 +42,20 @@ pub use amp::{GradScaler, autocast};
 pub use autograd::Backward;
 pub use base::{BaseEntry, BaseId};
 pub use compose::Program;
-pub use context::{Within, begin, enable_grad, is_grad_enabled, no_grad, place, user};
+pub use context::{
+    Within, begin, default_device, enable_grad, is_grad_enabled, no_grad, place, set_default_device, user, with_device,
+};
 pub use debug::{Live, debug_level, say, set_debug, set_debug_nans, set_debug_output};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
 pub use event::{EventKey, Origin, StoreKind, Token, Tokens, after_all};
-pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, PlanRecord};
+pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, Logged, PlanRecord, SavedTensor};
 pub use intern::composite;
 pub use loc::{LocEntry, LocId, LocRole, Tombstone};
 pub use pool::{PoolStats, SizeStats};
-pub use profile::{Phase, Profile, Record, Sums, module, phase};
+pub use profile::{Phase, Profile, Record, Sums, Unfused, module, phase};
 pub use record::Number;
-pub use region::Compiled;
+pub use region::{CompileOptions, Compiled, VariantKey};
 pub use slab::Key;
 pub use tensor::{ScatterReduce, Tensor};
 pub use tree::Tree;

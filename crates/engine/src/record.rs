@@ -8,7 +8,7 @@ use crate::intern::{self, Signature};
 use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
-use crate::transfer::device_of;
+use crate::transfer::{ANYWHERE, device_of};
 use crate::view;
 use ir::error::TypeError;
 use ir::ops::Call;
@@ -48,6 +48,8 @@ pub(crate) struct LazyBuild<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) at: Loc,
     pub(crate) grad: bool,
+    /// Where what has no operands is made.
+    home: Option<u8>,
     /// Values, with the base that each is or views, for mutation guards.
     values: SmallVec<[(Ref, Option<BaseId>); 8]>,
 }
@@ -55,7 +57,7 @@ pub(crate) struct LazyBuild<'a> {
 impl<'a> LazyBuild<'a> {
     pub(crate) fn new(state: &'a mut State, at: Loc) -> LazyBuild<'a> {
         let grad = context::is_grad_enabled();
-        LazyBuild { state, at, grad, values: SmallVec::new() }
+        LazyBuild { state, at, grad, home: context::home(), values: SmallVec::new() }
     }
 
     /// Makes a recorded value usable.
@@ -122,7 +124,10 @@ impl<'a> LazyBuild<'a> {
             let operands = refs.iter().map(|r| (**r.ty()).clone()).collect();
             ir::Error::Type(Box::new(TypeError { op, operands, problem, loc }))
         })?;
-        let device = device_of(&refs);
+        let device = match (device_of(&refs), self.home) {
+            (ANYWHERE, Some(home)) => home,
+            (device, _) => device,
+        };
         let tracked = self.grad && sig.differentiable && refs.iter().any(|r| r.node.tracked);
         let base = if sig.view { self.base(args[0]) } else { None };
         let mut kept = None;

@@ -27,7 +27,9 @@
 //! let x: f32 = tensorloom::zeros(&[]).into();
 //! ```
 
+mod configure;
 mod device;
+pub mod devices;
 pub mod fft;
 mod function;
 pub mod lax;
@@ -43,18 +45,18 @@ pub mod testing;
 pub mod tree;
 mod write;
 
-use std::sync::{Arc, OnceLock};
-
+pub use configure::{Config, configure, engine, reset};
 pub use derive::Tree;
 pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
 /// Where time and memory go; see [`Engine::profile`].
 pub mod profile {
-    pub use engine::{Phase, Profile, Record, Sums, module, phase};
+    pub use engine::{Phase, Profile, Record, Sums, Unfused, module, phase};
 }
 pub use engine::{
-    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, ScatterReduce, Tensor, Tree,
-    autocast, enable_grad, is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output,
+    Backward, CompileOptions, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, ScatterReduce,
+    Tensor, Tree, autocast, default_device, enable_grad, is_grad_enabled, no_grad, set_debug, set_debug_nans,
+    set_debug_output, set_default_device, with_device,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
@@ -64,12 +66,6 @@ pub use tree::Static;
 pub use write::Operand;
 
 extern crate self as tensorloom;
-
-/// The process's engine, on the CPU with all cores.
-pub fn engine() -> &'static Engine {
-    static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| Engine::new(Arc::new(cpu::Cpu::for_machine())))
-}
 
 /// The engine of a tensor, or the process's for a tensor of a trace.
 pub(crate) fn engine_of(t: &Tensor) -> &Engine {

@@ -5,6 +5,7 @@ mod checkpoint;
 mod devices;
 mod lifetime;
 mod lock;
+mod look;
 mod memory;
 mod mutation;
 mod precision;
