@@ -154,6 +154,40 @@ pub enum Error {
         /// The op that fails by itself too, and where it was written.
         op: Option<(String, Loc)>,
     },
+    /// A device has not enough memory. Nothing was changed: what was pending still is.
+    #[error(
+        "{op} needs {bytes} bytes that the device does not have{}: {live} are in use; drop tensors or use smaller ones, then \
+         try again",
+        at_place(at)
+    )]
+    OutOfMemory {
+        /// What asked for it.
+        op: String,
+        /// Where that was written.
+        at: Loc,
+        /// How much was asked for.
+        bytes: usize,
+        /// What tensors use.
+        live: usize,
+    },
+    /// More memory than [`crate::EngineOptions::memory_limit`] allows. Nothing was changed: what was pending still is.
+    #[error(
+        "{op} needs {bytes} bytes{}, {live} are in use and the limit is {limit}; drop tensors, use smaller ones, or raise \
+         the limit, then try again",
+        at_place(at)
+    )]
+    MemoryLimit {
+        /// What asked for it.
+        op: String,
+        /// Where that was written.
+        at: Loc,
+        /// How much was asked for.
+        bytes: usize,
+        /// What tensors use.
+        live: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// The engine is running something already.
     #[error("the engine is busy with {holder}; {wanted} must wait until it is done")]
     EngineBusy {
@@ -228,6 +262,11 @@ impl Error {
     /// A call that does not fit.
     pub(crate) fn call(op: &'static str, reason: impl Into<String>, at: &Loc) -> Error {
         Error::Call { op, reason: reason.into(), at: at.clone() }
+    }
+
+    /// Whether memory is all that was missing.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Error::OutOfMemory { .. } | Error::MemoryLimit { .. })
     }
 
     /// The same error with a place, if it had none.

@@ -17,7 +17,7 @@ pub(crate) use inplace::DETACHED;
 pub use pick::{Ellipsis, NewAxis, OnePick, Pick, Picks, step};
 
 use crate::autograd::Leaf;
-use crate::base::BaseId;
+use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -350,6 +350,22 @@ impl Tensor {
         b.grad = false;
         let v = b.load(&self.0)?;
         Ok(b.get(v).clone())
+    }
+
+    /// The value as of now, with its history.
+    pub(crate) fn now_tracked(&self, at: &Loc) -> Result<Ref> {
+        self.check_at(at)?;
+        let lazy =
+            self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "a look at history", at: at.clone() })?;
+        let mut state = lazy.engine.shared.state();
+        match &state.bases.get(lazy.base).expect("a handle keeps its base").binding {
+            // A look changes nothing: a value in a loc is not loaded.
+            BaseBinding::Ssa(_) => state.base_load(lazy.base, None, false, at),
+            _ => state.history(lazy.base).ok_or_else(|| {
+                let reason = "nothing that this tensor depends on requires gradients".into();
+                Error::Autograd { reason, at: at.clone() }
+            }),
+        }
     }
 
     /// Another handle on the same base with its whole type and its history.
