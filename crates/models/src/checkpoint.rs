@@ -8,14 +8,23 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The open files of a checkpoint.
 pub struct Checkpoint {
     dir: PathBuf,
     shards: Vec<(PathBuf, Mmap)>,
-    /// Which shard holds a tensor.
-    places: BTreeMap<String, usize>,
+    /// Where a tensor is.
+    places: BTreeMap<String, Place>,
+}
+
+/// A tensor's place among the files.
+struct Place {
+    shard: usize,
+    dtype: Dtype,
+    shape: Vec<usize>,
+    bytes: Range<usize>,
 }
 
 /// One tensor as it is stored.
@@ -59,8 +68,11 @@ impl Checkpoint {
             let shard = checkpoint.shards.len();
             let tensors =
                 SafeTensors::deserialize(&map).map_err(|e| fault(&path, format!("not safetensors: {e:?}")))?;
-            for name in tensors.names() {
-                checkpoint.places.insert(name.to_string(), shard);
+            for (name, view) in tensors.iter() {
+                let start = view.data().as_ptr() as usize - map.as_ptr() as usize;
+                let bytes = start..start + view.data().len();
+                let place = Place { shard, dtype: view.dtype(), shape: view.shape().to_vec(), bytes };
+                checkpoint.places.insert(name.to_string(), place);
             }
             checkpoint.shards.push((path, map));
         }
@@ -84,17 +96,35 @@ impl Checkpoint {
 
     /// A tensor by name.
     pub(crate) fn get(&self, name: &str) -> Result<Option<Stored<'_>>> {
-        let Some(&shard) = self.places.get(name) else {
-            return Ok(None);
-        };
-        let (path, map) = &self.shards[shard];
-        let tensors = SafeTensors::deserialize(map).map_err(|e| fault(path, format!("not safetensors: {e:?}")))?;
-        let view = tensors.tensor(name).map_err(|e| fault(path, format!("{name}: {e:?}")))?;
-        Ok(Some(Stored { path, shape: view.shape().to_vec(), dtype: view.dtype(), bytes: view.data() }))
+        let Some(place) = self.places.get(name) else { return Ok(None) };
+        let (path, map) = &self.shards[place.shard];
+        let bytes =
+            map.get(place.bytes.clone()).ok_or_else(|| fault(path, format!("`{name}` ends behind the file")))?;
+        Ok(Some(Stored { path, shape: place.shape.clone(), dtype: place.dtype, bytes }))
+    }
+
+    /// A tensor that was there when the model was put together.
+    pub(crate) fn found(&self, name: &str) -> Result<Stored<'_>> {
+        self.get(name)?.ok_or_else(|| fault(&self.dir, format!("the tensor `{name}` is gone")))
     }
 }
 
 impl Stored<'_> {
+    /// Whether [`Stored::floats`] reads this format.
+    pub(crate) fn check_dtype(&self, name: &str) -> Result<()> {
+        let readable = dtype_of(self.dtype).is_some() || matches!(self.dtype, Dtype::F8_E8M0 | Dtype::F4);
+        if readable { Ok(()) } else { Err(self.unreadable(name)) }
+    }
+
+    fn unreadable(&self, name: &str) -> Error {
+        Error::Tensor {
+            path: self.path.to_path_buf(),
+            tensor: name.to_string(),
+            expected: "a dtype whose elements are whole bytes, or F4".into(),
+            found: format!("{:?}", self.dtype),
+        }
+    }
+
     /// The elements as f32.
     pub(crate) fn floats(&self, name: &str) -> Result<Vec<f32>> {
         if let Some(dtype) = dtype_of(self.dtype) {
@@ -105,14 +135,7 @@ impl Stored<'_> {
             Dtype::F8_E8M0 => self.bytes.iter().map(|&e| if e == 255 { f32::NAN } else { power(e) }).collect(),
             // Two elements a byte, the lower half first.
             Dtype::F4 => self.bytes.iter().flat_map(|b| [fp4(b & 15), fp4(b >> 4)]).collect(),
-            other => {
-                return Err(Error::Tensor {
-                    path: self.path.to_path_buf(),
-                    tensor: name.to_string(),
-                    expected: "a dtype whose elements are whole bytes, or F4".into(),
-                    found: format!("{other:?}"),
-                });
-            }
+            _ => return Err(self.unreadable(name)),
         })
     }
 }
@@ -170,6 +193,12 @@ fn fp4(bits: u8) -> f32 {
     const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let magnitude = MAGNITUDES[usize::from(bits & 7)];
     if bits & 8 == 0 { magnitude } else { -magnitude }
+}
+
+/// The first value that a dtype of whole numbers can't hold.
+pub(crate) fn inexact(values: &[f32], dtype: DType) -> Option<f32> {
+    let held = |x: &f32| Scalar::from_f64(dtype, f64::from(*x)).to_f64() == f64::from(*x);
+    if dtype.is_float() { None } else { values.iter().copied().find(|x| !held(x)) }
 }
 
 /// Floats as bytes of a dtype.

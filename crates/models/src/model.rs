@@ -1,16 +1,18 @@
 //! A model with its weights in memory.
 
 use crate::architecture::Architecture;
-use crate::checkpoint::{Checkpoint, to_bytes};
+use crate::checkpoint::{Checkpoint, inexact, to_bytes};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::mapping::{Function, Slice, sources};
+use crate::weight::Weight;
 use ir::DType;
-use lang::lower::Parameter;
+use lang::lower::{Limits, Parameter};
 use safetensors::Dtype;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A tensor of the checkpoint and its place in a parameter.
 #[derive(Clone, Debug)]
@@ -38,7 +40,9 @@ pub struct Model {
     pub params: Vec<Parameter>,
     /// The dtype of parameters and activations.
     pub dtype: DType,
-    pub(crate) weights: Vec<Vec<u8>>,
+    pub(crate) weights: Vec<Weight>,
+    pub(crate) checkpoint: Option<Arc<Checkpoint>>,
+    pub(crate) limits: Limits,
     pub(crate) pieces: Vec<Vec<Piece>>,
     pub(crate) config: Json,
 }
@@ -53,33 +57,54 @@ impl Model {
         leave_out(&mut architecture, &checkpoint, dtype)?;
         let params = architecture.lower(1, 1, dtype, None)?.params;
         let sources = sources(&architecture, &params)?;
-        let (mut weights, mut pieces) = (Vec::new(), Vec::new());
+        let mut pieces = Vec::new();
         for (param, sources) in params.iter().zip(&sources) {
             let stacked = matches!(sources, crate::mapping::Sources::Stacked(_));
-            let mut data = vec![0f32; param.ty.numel()];
             let mut found = Vec::new();
             for (i, slice) in sources.slices().iter().enumerate() {
-                read_slice(&checkpoint, param, stacked.then_some(i), slice, &mut data, &mut found)?;
+                find_slice(&checkpoint, param, stacked.then_some(i), slice, &mut found)?;
             }
-            weights.push(to_bytes(&data, dtype));
             pieces.push(found);
         }
         reject_unused(&checkpoint, &pieces)?;
-        Ok(Model { architecture, params, dtype, weights, pieces, config: config.json })
+        let limits = architecture.limits(dtype);
+        let weights = vec![Weight::Stored; params.len()];
+        let checkpoint = Some(Arc::new(checkpoint));
+        let model = Model { architecture, params, dtype, weights, checkpoint, limits, pieces, config: config.json };
+        model.check_whole_numbers()?;
+        Ok(model)
+    }
+
+    /// A parameter of whole numbers holds what the checkpoint has, or there is no model.
+    fn check_whole_numbers(&self) -> Result<()> {
+        for (i, param) in self.params.iter().enumerate().filter(|(_, param)| !param.ty.dtype.is_float()) {
+            if let Some(x) = inexact(&self.values(i)?, param.ty.dtype) {
+                return Err(Error::Input(format!(
+                    "parameter `{}` is {}, but its tensor holds {x}: quantize the checkpoint, or leave out the dtype",
+                    param.path, param.ty.dtype
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// The longest sequence the model takes, if it has a limit.
     pub fn max_sequence(&self) -> Option<usize> {
-        self.architecture.size("max_seq")
+        self.architecture.size("max_seq").into_iter().chain(self.limits.longest).min()
     }
 
     /// The same model with the elements of every parameter given anew.
     pub(crate) fn with_values(&self, values: &[Vec<f32>]) -> Model {
+        let held = values.iter().zip(&self.params);
+        let weights =
+            held.map(|(values, param)| Weight::Held(param.ty.dtype, to_bytes(values, param.ty.dtype))).collect();
         Model {
             architecture: self.architecture.clone(),
             params: self.params.clone(),
             dtype: self.dtype,
-            weights: values.iter().map(|values| to_bytes(values, self.dtype)).collect(),
+            weights,
+            checkpoint: None,
+            limits: self.limits.clone(),
             pieces: self.pieces.clone(),
             config: self.config.clone(),
         }
@@ -95,9 +120,14 @@ impl Model {
         }
     }
 
-    /// How many tokens the model knows, if its configuration says so.
+    /// How many tokens the model knows: the rows of the smallest table that ids are looked up in, whatever it is called.
     pub fn vocabulary(&self) -> Option<usize> {
-        self.architecture.size("vocab_size")
+        self.limits.vocabulary.or_else(|| self.architecture.size("vocab_size"))
+    }
+
+    /// Why each new token runs the whole sequence again, if it does.
+    pub fn runs_whole(&self) -> Option<&str> {
+        self.limits.whole.as_deref()
     }
 
     /// The number of elements of all parameters.
@@ -136,13 +166,12 @@ fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
     }
 }
 
-/// Reads the tensors of one slice of a parameter into their place.
-fn read_slice(
+/// Finds the tensors of one slice of a parameter and their place in it.
+fn find_slice(
     checkpoint: &Checkpoint,
     param: &Parameter,
     index: Option<usize>,
     slice: &Slice,
-    data: &mut [f32],
     found: &mut Vec<Piece>,
 ) -> Result<()> {
     let whole = &param.ty.shape[usize::from(index.is_some())..];
@@ -158,7 +187,7 @@ fn read_slice(
             });
         };
         path = stored.path.to_path_buf();
-        let mut shape = stored.shape.clone();
+        let mut shape = stored.shape.to_vec();
         if part.transposed {
             shape.reverse();
         }
@@ -183,7 +212,7 @@ fn read_slice(
         }
         let piece = Piece {
             tensor: part.tensor.clone(),
-            shape: stored.shape.clone(),
+            shape: stored.shape.to_vec(),
             stored: stored.dtype,
             transposed: part.transposed,
             function: part.function,
@@ -191,8 +220,7 @@ fn read_slice(
             dim: slice.dim,
             start,
         };
-        let values = stored.floats(&part.tensor)?;
-        piece.place(&param.ty.shape, data, &values);
+        stored.check_dtype(&part.tensor)?;
         start += shape.get(slice.dim).copied().unwrap_or(0);
         found.push(piece);
     }
@@ -209,7 +237,7 @@ fn read_slice(
 
 impl Piece {
     /// Runs of elements that are consecutive both in the parameter and in the piece: start of each, length.
-    fn runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
+    pub(crate) fn runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
         let (offset, whole) = match self.index {
             Some(i) => (i * whole[1..].iter().product::<usize>(), &whole[1..]),
             None => (0, whole),
@@ -227,7 +255,7 @@ impl Piece {
     }
 
     /// Writes the piece's elements into the parameter's.
-    fn place(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
+    pub(crate) fn place(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
         let turned;
         let values = if self.transposed {
             turned = transpose(values, self.shape[0], self.shape[1]);

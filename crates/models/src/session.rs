@@ -39,6 +39,11 @@ impl Session {
         Ok(self.executable.run(&mut self.bindings)?)
     }
 
+    /// How many outputs there are.
+    pub(crate) fn outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
     /// The bytes of an output with its type.
     pub(crate) fn read(&self, output: usize) -> Result<(Type, Vec<u8>)> {
         let ty = self.outputs[output].clone();

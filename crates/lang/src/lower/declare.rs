@@ -125,7 +125,10 @@ impl Lowerer<'_> {
                 }
                 let span = ty.span;
                 let ty = Type::new(stored, &shape);
-                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), ..traits.like.clone() });
+                // Whole numbers have no gradient.
+                let trainable = traits.like.trainable && stored.is_float();
+                let like = traits.like.clone();
+                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, ..like });
                 let value = self.b.graph.input(ty);
                 (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))
             }

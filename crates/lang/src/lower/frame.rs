@@ -50,6 +50,8 @@ pub(super) struct Frame {
     pub(super) path: Option<String>,
     /// Which declaration.
     pub(super) item: Option<ItemRef>,
+    /// Constants that follow from the number of positions, in decoding; whether they are that number.
+    pub(super) timed: BTreeMap<String, bool>,
 }
 
 impl Names for Frame {
@@ -132,6 +134,7 @@ impl Frame {
                 Some(word) if self.value(word).is_none() => Const::Word(word.to_string()),
                 _ => self.constant(default)?,
             };
+            self.note_time(&name.name, default);
             self.constants.insert(name.name.clone(), value);
         }
         Ok(())
@@ -142,8 +145,9 @@ impl Frame {
         for item in &view.lets {
             if let LetItem::Bind { name, value } = item {
                 match self.constant(value) {
-                    Ok(value) => {
-                        self.constants.insert(name.name.clone(), value);
+                    Ok(constant) => {
+                        self.note_time(&name.name, value);
+                        self.constants.insert(name.name.clone(), constant);
                     }
                     Err(found) if last => return Err(found),
                     Err(_) => {}
@@ -156,6 +160,13 @@ impl Frame {
             }
         }
         Ok(())
+    }
+
+    /// Whether a constant with this value follows from the number of positions.
+    fn note_time(&mut self, name: &str, value: &Expr) {
+        let mut found = BTreeMap::new();
+        self.pass_time(value, name, &mut found);
+        self.timed.extend(found);
     }
 
     /// The shape that a tensor type has with the constants known so far.
