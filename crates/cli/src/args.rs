@@ -79,6 +79,14 @@ impl Args {
         }
     }
 
+    /// A positive number that is not absurd.
+    pub(crate) fn at_most(&self, name: &str, default: usize, most: usize) -> Result<usize, Usage> {
+        match self.number(name, default)? {
+            n if n > most => Err(Usage(format!("`--{name} {n}` is too much: at most {most}"))),
+            n => Ok(n),
+        }
+    }
+
     /// The only word.
     pub(crate) fn word(&self, what: &str) -> Result<&str, Usage> {
         match &self.words[..] {

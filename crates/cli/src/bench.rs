@@ -2,7 +2,8 @@
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
-use crate::run::{threads, usage};
+use crate::output::outln;
+use crate::run::{backend, usage};
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::{Build, Builder, DType};
@@ -16,19 +17,19 @@ pub(crate) fn bench(args: &Args) -> Result<Outcome, Usage> {
     if let Some(word) = args.words.first() {
         return Err(Usage(format!("unexpected `{word}`: loom bench [--threads N]")));
     }
-    let cpu = Cpu::new(args.number("threads", threads())?);
-    println!("{}", cpu.name());
+    let cpu = backend(args)?;
+    outln!("{}", cpu.name());
     for n in [256, 512, 1024] {
         let rate = matmul(&cpu, n).map_err(|e| Usage(e.to_string()))?;
-        println!("{:<34}{:>8.0} GFLOP/s", format!("product of {n} × {n}, f32"), rate / 1e9);
+        outln!("{:<34}{:>8.0} GFLOP/s", format!("product of {n} × {n}, f32"), rate / 1e9);
     }
     for dtype in [DType::F32, DType::BF16] {
         let rate = training(&cpu, dtype).map_err(usage)?;
-        println!("{:<34}{rate:>8.0} tokens/s", format!("training the default Llama, {dtype}"));
+        outln!("{:<34}{rate:>8.0} tokens/s", format!("training the default Llama, {dtype}"));
     }
     let found = model(DType::F32)?.generate(&[1; 32], 128, &cpu).map_err(usage)?;
-    println!("{:<34}{:>8.1} ms", "first token after 32, compiling", found.first.as_secs_f64() * 1e3);
-    println!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.rest.as_secs_f64());
+    outln!("{:<34}{:>8.1} ms", "first token after 32, compiling", found.first.as_secs_f64() * 1e3);
+    outln!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.rest.as_secs_f64());
     Ok(Outcome::Clean)
 }
 

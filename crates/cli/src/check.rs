@@ -2,11 +2,14 @@
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
+use crate::output::outln;
 use crate::run::{load_program, usage};
 use lang::Diagnostic;
 use lang::diagnostic::{Style, render_all, sort_and_dedup, to_json};
 use lang::resolve::Program;
+use models::files;
 use std::io::IsTerminal;
+use std::path::Path;
 
 pub(crate) const CHECK: &[Flag] = &[("json", false), ("lock", false)];
 pub(crate) const FMT: &[Flag] = &[("check", false)];
@@ -22,7 +25,7 @@ pub(crate) fn findings(program: &Program) -> Vec<Diagnostic> {
 /// Draws findings, with colours where a person is looking.
 pub(crate) fn draw(program: &Program, findings: &[Diagnostic]) {
     let style = if std::io::stderr().is_terminal() { Style::Ansi } else { Style::Plain };
-    eprint!("{}", render_all(&program.sources, findings, style));
+    crate::output::say(format_args!("{}", render_all(&program.sources, findings, style)));
 }
 
 pub(crate) fn check(args: &Args) -> Result<Outcome, Usage> {
@@ -52,7 +55,7 @@ pub(crate) fn check(args: &Args) -> Result<Outcome, Usage> {
         }
     }
     if args.has("json") {
-        println!("[{}]", json.join(",\n"));
+        outln!("[{}]", json.join(",\n"));
     }
     Ok(outcome)
 }
@@ -63,14 +66,15 @@ pub(crate) fn fmt(args: &Args) -> Result<Outcome, Usage> {
     }
     let mut outcome = Outcome::Clean;
     for file in &args.words {
-        let text = std::fs::read_to_string(file).map_err(|e| Usage(format!("{file}: {e}")))?;
+        let path = Path::new(file);
+        let text = files::read_text(path, files::TEXT).map_err(usage)?;
         match lang::fmt::format(&text) {
             Ok(tidy) if tidy == text => {}
             Ok(_) if args.has("check") => {
-                println!("{file}: not formatted");
+                outln!("{file}: not formatted");
                 outcome = Outcome::Mistakes;
             }
-            Ok(tidy) => std::fs::write(file, tidy).map_err(|e| Usage(format!("{file}: {e}")))?,
+            Ok(tidy) => files::write(path, tidy.as_bytes()).map_err(usage)?,
             Err(findings) => {
                 let program = load_program(file)?;
                 draw(&program, &findings);

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
 use crate::check::{draw, findings};
+use crate::output::outln;
 use crate::profile::measure;
 use crate::run::{load_program, threads, usage};
 use crate::{graph_json, schedule};
@@ -167,23 +168,23 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
     match emit.as_str() {
         "graph" if args.has("json") => {
             let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
-            println!("{}", graph_json::json(target.name(), &lowered, back.as_ref()));
+            outln!("{}", graph_json::json(target.name(), &lowered, back.as_ref()));
         }
-        "graph" => println!("{}", lowered.graph),
-        "schema" => println!("{:#}", json!(schema(&target, &lowered)?)),
+        "graph" => outln!("{}", lowered.graph),
+        "schema" => outln!("{:#}", json!(schema(&target, &lowered)?)),
         "program" => {
             let cpu = cpu::Cpu::new(threads());
             let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
-            println!("{}", program.map_err(|e| Usage(e.to_string()))?);
+            outln!("{}", program.map_err(|e| Usage(e.to_string()))?);
         }
         "schedule" => {
             let cpu = cpu::Cpu::new(threads());
             let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
             let program = program.map_err(|e| Usage(e.to_string()))?;
-            println!("{:#}", schedule::json(target.name(), &lowered, &program));
+            outln!("{:#}", schedule::json(target.name(), &lowered, &program));
         }
-        "config" => println!("{:#}", config(&target)),
-        "metadata" => println!("{:#}", metadata(&target, &lowered)),
+        "config" => outln!("{:#}", config(&target)),
+        "metadata" => outln!("{:#}", metadata(&target, &lowered)),
         other => {
             return Err(Usage(format!(
                 "`--emit {other}` is not known: graph, schedule, schema, config, metadata or program"
@@ -292,32 +293,32 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     };
     let elements: usize = lowered.params.iter().map(|p| p.ty.numel()).sum();
     let bytes: usize = lowered.params.iter().map(|p| p.ty.bytes()).sum();
-    println!("{}", target.name());
-    println!("  parameters   {} tensors, {elements} elements, {bytes} bytes", lowered.params.len());
+    outln!("{}", target.name());
+    outln!("  parameters   {} tensors, {elements} elements, {bytes} bytes", lowered.params.len());
     for (name, ty) in lowered.inputs.iter().zip(&target.inputs) {
-        println!("  input        {name}: {ty}");
+        outln!("  input        {name}: {ty}");
     }
     for (name, ty) in lowered.outputs.iter().zip(lowered.graph.output_types()) {
-        println!("  output       {name}: {ty}");
+        outln!("  output       {name}: {ty}");
     }
     let cpu = cpu::Cpu::new(threads());
     let plan = |graph: &ir::Graph| compiler::compile(graph, &cpu, &compiler::Options::default());
     let forward = plan(&lowered.graph).map_err(|e| Usage(e.to_string()))?;
-    println!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena);
+    outln!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena);
     let mut outcome = Outcome::Clean;
     let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
     if let Some(back) = &back {
         let back = plan(back).map_err(|e| Usage(e.to_string()))?;
-        println!("  and backward {} steps, {} bytes of activations and workspace", back.steps.len(), back.arena);
+        outln!("  and backward {} steps, {} bytes of activations and workspace", back.steps.len(), back.arena);
     }
     for point in &lowered.points {
-        println!("  hook         {point}");
+        outln!("  hook         {point}");
     }
     for line in &lowered.trace {
-        println!("  trace        {line}");
+        outln!("  trace        {line}");
     }
     for line in &lowered.ignored {
-        println!("  no effect    {line}");
+        outln!("  no effect    {line}");
     }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
         let (_, notes) =
@@ -331,7 +332,7 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
         let passes = [("forward", Some(&lowered.graph)), ("with backward", back.as_ref())];
         for (pass, graph) in passes.into_iter().filter_map(|(pass, graph)| Some((pass, graph?))) {
             for profile in measure(graph, &lowered, &cpu)? {
-                println!(
+                outln!(
                     "  time         {} {pass}: {:.3} ms ({:.0} %), {} steps that write {} bytes",
                     profile.name,
                     profile.time.as_secs_f64() * 1e3,
@@ -357,7 +358,7 @@ fn fused(lowered: &Lowered, notes: &compiler::Explanation) -> Outcome {
     };
     for name in &lowered.profiled {
         let marker = format!("[{name}] ");
-        println!("  profile      {name}: {} steps", steps(&|place| place.starts_with(&marker)));
+        outln!("  profile      {name}: {} steps", steps(&|place| place.starts_with(&marker)));
     }
     let mut outcome = Outcome::Clean;
     for fusion in &lowered.fusions {
@@ -369,10 +370,10 @@ fn fused(lowered: &Lowered, notes: &compiler::Explanation) -> Outcome {
         });
         let place = format!("{}:{}", fusion.file, fusion.first);
         if fusion.required && count > 1 {
-            println!("  fusion       {place}: {count} steps, and `@fuse_required` asks for one");
+            outln!("  fusion       {place}: {count} steps, and `@fuse_required` asks for one");
             outcome = Outcome::Mistakes;
         } else {
-            println!("  fusion       {place}: {count} step{}", if count == 1 { "" } else { "s" });
+            outln!("  fusion       {place}: {count} step{}", if count == 1 { "" } else { "s" });
         }
     }
     outcome
@@ -401,10 +402,12 @@ pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
     for check in &checks {
         let verdict = if check.holds() { "ok" } else { "DIFFERS" };
         match check.skipped {
-            true => println!("{:8} d_{}: asked not to be computed", "skipped", check.name),
-            false => println!(
+            true => outln!("{:8} d_{}: asked not to be computed", "skipped", check.name),
+            false => outln!(
                 "{verdict:8} d_{}: {:.1e} of the largest element from the derived one, {:.1e} from finite differences",
-                check.name, check.derived, check.differences
+                check.name,
+                check.derived,
+                check.differences
             ),
         }
     }

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::args::{Args, Usage};
 use crate::bench;
+use crate::output::outln;
 use crate::run::threads;
 use compiler::Backend;
 use cpu::Cpu;
@@ -13,8 +14,8 @@ pub(crate) fn doctor(args: &Args) -> Result<Outcome, Usage> {
         return Err(Usage(format!("unexpected `{word}`: loom doctor takes no words")));
     }
     let cpu = Cpu::new(threads());
-    let line = |name: &str, value: String| println!("{name:<16}{value}");
-    line("loom", env!("CARGO_PKG_VERSION").to_string());
+    let line = |name: &str, value: String| outln!("{name:<16}{value}");
+    line("loom", crate::VERSION.to_string());
     line("system", format!("{} on {}", std::env::consts::OS, std::env::consts::ARCH));
     line("device", cpu.name());
     line("cores", threads().to_string());

@@ -7,13 +7,14 @@
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
-use crate::run::threads;
+use crate::output::{out, outln};
+use crate::run::{backend, usage};
 use compiler::loops::Kernel;
 use compiler::program::{Step, Trip};
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
 use ir::{DType, Graph, Literal, Type};
-use safetensors::tensor::TensorView;
+use models::{NamedTensor, files};
 use safetensors::{Dtype, SafeTensors};
 use serde_json::json;
 use std::path::Path;
@@ -49,10 +50,9 @@ const DTYPES: [(DType, Dtype); 15] = [
 
 pub(crate) fn run(args: &Args) -> Result<Outcome, Usage> {
     let file = args.word("a file with a graph")?;
-    let source = std::fs::read_to_string(file).map_err(|e| Usage(format!("{file}: {e}")))?;
+    let source = files::read_text(Path::new(file), files::TEXT).map_err(usage)?;
     let graph = ir::text::parse(&source).map_err(|e| Usage(format!("{file}: {}", one_line(&e))))?;
-    let given =
-        args.value("in").map(|path| std::fs::read(path).map_err(|e| Usage(format!("{path}: {e}")))).transpose()?;
+    let given = args.value("in").map(|path| files::read(Path::new(path), u64::MAX - 1).map_err(usage)).transpose()?;
     let given = match (&given, args.value("in")) {
         (Some(bytes), Some(path)) => {
             Some(SafeTensors::deserialize(bytes).map_err(|e| Usage(format!("{path}: not a safetensors file: {e}")))?)
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Usage> {
     if !matches!(args.value("device"), None | Some("cpu" | "interp")) {
         return Err(Usage("`--device` is interp or cpu".into()));
     }
-    let cpu = Cpu::new(args.number("threads", threads())?);
+    let cpu = backend(args)?;
     if let Some(what) = args.value("emit") {
         emit(what, &graph, &cpu)?;
         if !args.has("in") {
@@ -149,7 +149,7 @@ fn interpret(args: &Args, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Liter
             ir::interp::run(graph, inputs).map_err(fault)?;
             times.push(start.elapsed().as_secs_f64());
         }
-        println!("{}", json!({"median_s": median(times), "compile_s": 0.0}));
+        outln!("{}", json!({"median_s": median(times), "compile_s": 0.0}));
     }
     Ok(outputs)
 }
@@ -172,7 +172,7 @@ fn on_cpu(args: &Args, graph: &Graph, inputs: &[Literal], cpu: &Cpu) -> Result<V
             exe.run(&mut bindings).map_err(fault)?;
             times.push(start.elapsed().as_secs_f64());
         }
-        println!("{}", json!({"median_s": median(times), "compile_s": compile_s}));
+        outln!("{}", json!({"median_s": median(times), "compile_s": compile_s}));
     }
     let mut outputs = Vec::new();
     for (buffer, ty) in bindings.outputs.iter().zip(&exe.program().outputs) {
@@ -189,22 +189,19 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 fn write(path: &str, outputs: &[Literal]) -> Result<(), Usage> {
-    let fault = |e: String| Usage(format!("{path}: {e}"));
-    let mut views = Vec::new();
-    for (i, l) in outputs.iter().enumerate() {
-        let (_, dtype) = DTYPES.iter().find(|(d, _)| *d == l.ty().dtype).expect("every dtype is in the list");
-        let view = TensorView::new(*dtype, l.ty().shape.to_vec(), l.bytes()).map_err(|e| fault(e.to_string()))?;
-        views.push((i.to_string(), view));
-    }
-    let partial = Path::new(path).with_extension("partial");
-    safetensors::serialize_to_file(views, None, &partial).map_err(|e| fault(e.to_string()))?;
-    std::fs::rename(&partial, path).map_err(|e| fault(e.to_string()))
+    let named = outputs.iter().enumerate().map(|(i, literal)| NamedTensor {
+        name: i.to_string(),
+        shape: literal.ty().shape.to_vec(),
+        dtype: literal.ty().dtype,
+        bytes: literal.bytes().to_vec(),
+    });
+    models::write_tensors(Path::new(path), &named.collect::<Vec<_>>()).map_err(usage)
 }
 
 fn emit(what: &str, graph: &Graph, cpu: &Cpu) -> Result<(), Usage> {
     let fault = |e: compiler::Error| Usage(one_line(&e));
     if what == "graph" {
-        print!("{graph}");
+        out!("{graph}");
         return Ok(());
     }
     if !matches!(what, "explain" | "program" | "loops" | "asm") {
@@ -212,16 +209,16 @@ fn emit(what: &str, graph: &Graph, cpu: &Cpu) -> Result<(), Usage> {
     }
     let (program, explanation) = compiler::explain(graph, cpu, &Options::default()).map_err(fault)?;
     match what {
-        "explain" => print!("{explanation}"),
-        "program" => print!("{program}"),
+        "explain" => out!("{explanation}"),
+        "program" => out!("{program}"),
         _ => {
             let mut list = Vec::new();
             kernels(&program.steps, &mut list);
             for kernel in list {
                 if what == "loops" {
-                    println!("{kernel}");
+                    outln!("{kernel}");
                 } else {
-                    println!("{}:", kernel.name);
+                    outln!("{}:", kernel.name);
                     disassemble(&cpu.machine_code(kernel).map_err(fault)?);
                 }
             }
@@ -255,7 +252,7 @@ fn disassemble(code: &[u8]) {
     for instruction in &mut Decoder::with_ip(64, code, 0, DecoderOptions::NONE) {
         text.clear();
         formatter.format(&instruction, &mut text);
-        println!("  {:5x}  {text}", instruction.ip());
+        outln!("  {:5x}  {text}", instruction.ip());
         if instruction.mnemonic() == Mnemonic::Ret {
             break;
         }

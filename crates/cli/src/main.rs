@@ -1,23 +1,31 @@
 //! The `loom` command: train models, run HuggingFace directories, look at `.module` files. Without words it trains the
 //! default.
 //!
-//! Exit codes: 0 clean, 1 mistakes found in a file of the language, 2 wrong use or bad input (one line, with the remedy).
+//! Exit codes: 0 clean, 1 mistakes found in a file of the language or damage in a run, 2 wrong use or bad input (one line,
+//! with the remedy), 101 a mistake in loom itself, 130 stopped by a signal.
 
 mod args;
 mod bench;
 mod check;
 mod compile;
+mod crash;
 mod doctor;
 mod graph;
 mod graph_json;
+mod output;
 mod profile;
 mod progress;
 mod run;
 mod schedule;
 mod train;
+mod verify;
 
 use args::{Args, Usage};
+use output::{errln, outln};
 use std::process::ExitCode;
+
+/// Of this program and its library.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// A command: its name, its options, what it does, and one line about it.
 struct Command {
@@ -27,11 +35,14 @@ struct Command {
     about: &'static str,
 }
 
-/// Whether mistakes were found.
+/// How a command ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Clean,
+    /// Mistakes were found.
     Mistakes,
+    /// A signal asked to stop, and what there was is saved.
+    Stopped,
 }
 
 const COMMANDS: &[Command] = &[
@@ -108,19 +119,39 @@ const COMMANDS: &[Command] = &[
         run: bench::bench,
         about: "loom bench [--threads N]: how fast this machine multiplies, trains and generates",
     },
+    Command {
+        name: "verify",
+        options: &[],
+        run: verify::verify,
+        about: "loom verify RUN: look at every byte of a run's checkpoints, ids and model",
+    },
     Command { name: "doctor", options: &[], run: doctor::doctor, about: "loom doctor: what this machine can do" },
 ];
 
 fn main() -> ExitCode {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match dispatch(&words) {
+    crash::install();
+    let outcome = words().and_then(|words| dispatch(&words));
+    output::flush();
+    match outcome {
         Ok(Outcome::Clean) => ExitCode::SUCCESS,
         Ok(Outcome::Mistakes) => ExitCode::from(1),
+        Ok(Outcome::Stopped) => ExitCode::from(130),
         Err(Usage(message)) => {
-            eprintln!("loom: {message}");
+            errln!("loom: {message}");
             ExitCode::from(2)
         }
     }
+}
+
+/// The words of the command line, all of which must be text.
+fn words() -> Result<Vec<String>, Usage> {
+    let words = std::env::args_os().skip(1).enumerate();
+    words
+        .map(|(i, word)| {
+            let shown = word.to_string_lossy().into_owned();
+            word.into_string().map_err(|_| Usage(format!("word {} of the command line is not UTF-8: {shown}", i + 1)))
+        })
+        .collect()
 }
 
 fn dispatch(words: &[String]) -> Result<Outcome, Usage> {
@@ -128,6 +159,10 @@ fn dispatch(words: &[String]) -> Result<Outcome, Usage> {
     let default = ["train".to_string()];
     let words = if words.is_empty() { &default[..] } else { words };
     let name = &words[0];
+    if matches!(name.as_str(), "--version" | "-V") {
+        outln!("loom {VERSION}");
+        return Ok(Outcome::Clean);
+    }
     if matches!(name.as_str(), "--help" | "-h" | "help") {
         help();
         return Ok(Outcome::Clean);
@@ -138,13 +173,13 @@ fn dispatch(words: &[String]) -> Result<Outcome, Usage> {
         return Err(Usage(format!("no command `{name}`: {remedy}")));
     };
     if words[1..].iter().any(|word| word == "--help" || word == "-h") {
-        println!("{}", command.about);
+        outln!("{}", command.about);
         if command.name == "train" {
             for (name, _, about) in models::train::NAMES {
-                println!("  --{name:<18} {about}");
+                outln!("  --{name:<18} {about}");
             }
-            println!("  --{:<18} settings from a file: steps = 500", "config");
-            println!("  --{:<18} go on from the newest checkpoint in --out", "resume");
+            outln!("  --{:<18} settings from a file: steps = 500", "config");
+            outln!("  --{:<18} go on from the newest checkpoint in --out", "resume");
         }
         return Ok(Outcome::Clean);
     }
@@ -153,8 +188,8 @@ fn dispatch(words: &[String]) -> Result<Outcome, Usage> {
 }
 
 fn help() {
-    println!("loom: models as text, from a page to a running program\n");
+    outln!("loom: models as text, from a page to a running program\n");
     for command in COMMANDS {
-        println!("  {}", command.about);
+        outln!("  {}", command.about);
     }
 }

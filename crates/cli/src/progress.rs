@@ -1,5 +1,6 @@
 //! What a person sees of a run: a bar on a terminal, plain lines elsewhere.
 
+use crate::output::{errln, outln};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use models::train::{Finished, Observer, Progress, Settings, thousands};
 use std::io::IsTerminal;
@@ -17,7 +18,8 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) fn new() -> Watch {
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
             // The first asks the run to save and stop, the second ends it there and then.
             let _ = signal_hook::flag::register_conditional_shutdown(signal, 130, stop.clone());
             let _ = signal_hook::flag::register(signal, stop.clone());
@@ -28,7 +30,7 @@ impl Watch {
     fn line(&self, text: &str) {
         match &self.bar {
             Some(bar) => bar.println(text),
-            None => eprintln!("{text}"),
+            None => errln!("{text}"),
         }
     }
 
@@ -43,27 +45,27 @@ impl Watch {
     pub(crate) fn finished(&self, settings: &Settings, finished: &Finished) {
         let out = settings.out.display();
         let loom = std::env::args().next().unwrap_or_else(|| "loom".into());
-        println!("\n{}\n", finished.story);
+        outln!("\n{}\n", finished.story);
         if finished.complete {
-            println!("trained {} steps in {:.0} s", thousands(finished.step), finished.seconds);
+            outln!("trained {} steps in {:.0} s", thousands(finished.step), finished.seconds);
         } else {
-            println!(
+            outln!(
                 "stopped and saved at step {} of {}; go on with: {loom} train --resume --out {out}",
                 thousands(finished.step),
                 thousands(settings.steps)
             );
         }
         if let Some(loss) = finished.valid {
-            println!("validation loss {loss:.4}");
+            outln!("validation loss {loss:.4}");
         }
-        println!("written to {out}:");
+        outln!("written to {out}:");
         for path in &finished.files {
-            println!("  {}", path.strip_prefix(&settings.out).unwrap_or(path).display());
+            outln!("  {}", path.strip_prefix(&settings.out).unwrap_or(path).display());
         }
         if settings.lora.is_none() && settings.ia3.is_none() {
-            println!("look at {out}/index.html, or talk to it: {loom} generate {out} --prompt \"{}\"", settings.prompt);
+            outln!("look at {out}/index.html, or talk to it: {loom} generate {out} --prompt \"{}\"", settings.prompt);
         } else {
-            println!("merge it into its model: {loom} merge {out} --out DIR");
+            outln!("merge it into its model: {loom} merge {out} --out DIR");
         }
     }
 }
@@ -73,7 +75,23 @@ impl Observer for Watch {
         self.line(text);
     }
 
+    fn reading(&mut self, done: u64, all: u64) {
+        if !self.terminal {
+            return;
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = ProgressBar::with_draw_target(Some(all), ProgressDrawTarget::stderr());
+            let style = ProgressStyle::with_template("{bar:28.cyan/black.bright} reading {bytes} of {total_bytes}");
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+            bar
+        });
+        bar.set_position(done);
+    }
+
     fn begin(&mut self, done: usize, steps: usize) {
+        if let Some(reading) = self.bar.take() {
+            reading.finish_and_clear();
+        }
         self.last_line = done;
         if !self.terminal {
             return;
@@ -99,7 +117,7 @@ impl Observer for Watch {
         let every = (p.steps / 40).max(1);
         if p.line && (p.step >= self.last_line + every || p.step == p.steps || p.step == 1) {
             self.last_line = p.step - p.step % every;
-            eprintln!("step {}/{} · {figures}", p.step, p.steps);
+            errln!("step {}/{} · {figures}", p.step, p.steps);
         }
     }
 

@@ -3,8 +3,10 @@
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
 use crate::compile::dtype;
+use crate::output::{errln, out, outln};
 use cpu::Cpu;
 use lang::resolve::Program;
+use models::train::Lock;
 use models::{Adapter, Error, Model, NamedTensor, Sampling, Tokenizer};
 use std::io::Write;
 use std::path::Path;
@@ -69,8 +71,8 @@ pub(crate) fn usage(error: Error) -> Usage {
     Usage(error.to_string().trim_end().to_string())
 }
 
-fn backend(args: &Args) -> Result<Cpu, Usage> {
-    Ok(Cpu::new(args.number("threads", threads())?))
+pub(crate) fn backend(args: &Args) -> Result<Cpu, Usage> {
+    Ok(Cpu::new(args.at_most("threads", threads(), models::MOST_THREADS)?))
 }
 
 pub(crate) fn eval(args: &Args) -> Result<Outcome, Usage> {
@@ -83,7 +85,7 @@ pub(crate) fn eval(args: &Args) -> Result<Outcome, Usage> {
     let found = model.evaluate(&ids, labels, &backend).map_err(usage)?;
     let mut tensors: Vec<NamedTensor> = vec![found.logits];
     if let Some(loss) = found.loss {
-        println!("loss {}", loss.floats()[0]);
+        outln!("loss {}", loss.floats()[0]);
         tensors.push(loss);
     }
     tensors.extend(found.gradients);
@@ -119,11 +121,14 @@ fn sampling(args: &Args) -> Result<Sampling, Usage> {
     };
     Ok(Sampling {
         temperature: number("temperature", 0.8, |t| t > 0.0 && t.is_finite())?,
-        top_k: if args.has("top-k") { args.number("top-k", 0)? } else { 0 },
+        top_k: args.number("top-k", 0)?,
         top_p: number("top-p", if asked { 1.0 } else { 0.95 }, |p| p > 0.0 && p <= 1.0)?,
         seed,
     })
 }
+
+/// More new tokens than this are a mistake.
+const MOST_NEW: usize = 1 << 24;
 
 pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
     let ids = args.ids("ids")?;
@@ -149,14 +154,20 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
     let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
     let most = match (args.has("max-new"), &tokenizer) {
         (false, Some(_)) => 256.min(room.max(1)),
-        _ => args.number("max-new", 32)?,
+        _ => args.at_most("max-new", 32, MOST_NEW)?,
     };
+    if let Some(known) =
+        model.max_sequence().filter(|known| model.goes_on() && prompt.len().saturating_add(most) > *known)
+    {
+        let length = prompt.len().saturating_add(most);
+        errln!("warning: up to {length} ids, but the model was made for {known}: what lies beyond may be nonsense");
+    }
     let backend = backend(args)?;
     let end = tokenizer.as_ref().and_then(Tokenizer::end);
     let mut stream = tokenizer.as_ref().map(Tokenizer::stream);
     let show = !args.has("json");
     if let (true, Some(text)) = (show, args.value("prompt")) {
-        print!("{text}");
+        out!("{text}");
     }
     if let Some(why) = model.runs_whole() {
         eprintln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
@@ -166,7 +177,7 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
             return false;
         }
         if let (true, Some(stream)) = (show, &mut stream) {
-            print!("{}", stream.push(id).unwrap_or_default());
+            out!("{}", stream.push(id).unwrap_or_default());
             let _ = std::io::stdout().flush();
         }
         true
@@ -174,16 +185,16 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
     let found = model.generate_with(&prompt, most, &sampling, &backend, &mut heard).map_err(usage)?;
     let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
     match (args.has("json"), &tokenizer) {
-        (true, _) => println!("[{}]", text.join(", ")),
-        (false, None) => println!("{}", text.join(",")),
-        (false, Some(_)) => println!(),
+        (true, _) => outln!("[{}]", text.join(", ")),
+        (false, None) => outln!("{}", text.join(",")),
+        (false, Some(_)) => outln!(),
     }
     let rest = found.ids.len().saturating_sub(1) as f64 / found.rest.as_secs_f64().max(1e-9);
     let first = found.first.as_secs_f64();
     if found.ids.len() > 1 {
-        eprintln!("first token after {first:.3} s, then {rest:.0} tokens/s");
+        errln!("first token after {first:.3} s, then {rest:.0} tokens/s");
     } else {
-        eprintln!("first token after {first:.3} s");
+        errln!("first token after {first:.3} s");
     }
     Ok(Outcome::Clean)
 }
@@ -191,27 +202,31 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
 pub(crate) fn merge(args: &Args) -> Result<Outcome, Usage> {
     let out = args.required("out")?.to_string();
     let dir = Path::new(args.word("the adapter's directory")?);
+    let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
     if !dir.join("adapter_config.json").is_file() {
         return Err(Usage(format!("{}: no adapter_config.json here; give the directory of an adapter", dir.display())));
     }
     let model = adapted(dir, args.value("base"), dtype(args)?)?;
     model.export(Path::new(&out)).map_err(usage)?;
     let base = args.value("base").map_or_else(|| Adapter::base_of(dir).map_err(usage), |base| Ok(base.to_string()))?;
-    for name in ["tokenizer.json", "tokenizer_config.json", "generation_config.json"] {
-        let from = Path::new(&base).join(name);
-        if from.is_file() {
-            let to = Path::new(&out).join(name);
-            std::fs::copy(&from, &to).map_err(|e| Usage(format!("{}: {e}", to.display())))?;
-        }
-    }
-    println!("{out}: {} parameters, the adapter merged into them", model.parameter_count());
+    models::copy_companions(Path::new(&base), Path::new(&out)).map_err(usage)?;
+    // An adapter's own tokenizer, where it has one, is the newer.
+    models::copy_companions(dir, Path::new(&out)).map_err(usage)?;
+    outln!("{out}: {} parameters, the adapter merged into them", model.parameter_count());
     Ok(Outcome::Clean)
 }
 
 pub(crate) fn export(args: &Args) -> Result<Outcome, Usage> {
     let out = args.required("out")?.to_string();
+    let dir = args.word("the directory")?;
+    let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
+    if same(Path::new(dir), Path::new(&out)) {
+        return Err(Usage(format!("{out}: the model itself is there; choose another `--out`")));
+    }
+    let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
     let model = load(args)?;
     model.export(Path::new(&out)).map_err(usage)?;
-    println!("{out}: {} parameters", model.parameter_count());
+    models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?;
+    outln!("{out}: {} parameters", model.parameter_count());
     Ok(Outcome::Clean)
 }

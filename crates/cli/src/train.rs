@@ -2,9 +2,11 @@
 
 use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
+use crate::output::errln;
 use crate::progress::Watch;
 use crate::run::{threads, usage};
 use cpu::Cpu;
+use models::files;
 use models::train::{Settings, run};
 use std::path::{Path, PathBuf};
 
@@ -31,6 +33,7 @@ pub(crate) const TRAIN: &[Flag] = &[
     ("beta2", true),
     ("dtype", true),
     ("checkpoint-every", true),
+    ("keep", true),
     ("eval-every", true),
     ("eval-batches", true),
     ("sample-every", true),
@@ -54,8 +57,8 @@ pub(crate) fn train(args: &Args) -> Result<Outcome, Usage> {
     let mut given = Vec::new();
     match args.value("config") {
         Some(path) => {
-            let text = std::fs::read_to_string(path)
-                .map_err(|e| Usage(format!("{path}: {e}; give a file of settings such as `steps = 500`")))?;
+            let text = files::read_text(Path::new(path), files::CONFIG)
+                .map_err(|e| Usage(format!("{e}; give a file of settings such as `steps = 500`")))?;
             read_file(&mut settings, path, &text, &mut given)?;
         }
         // A model or data of one's own has little to do with the default's sizes.
@@ -79,22 +82,38 @@ pub(crate) fn train(args: &Args) -> Result<Outcome, Usage> {
         return Err(Usage("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
     }
     if settings.out.as_os_str().is_empty() {
-        settings.out = free_folder();
+        settings.out = free_folder()?;
     }
     let count = if settings.threads == 0 { threads() } else { settings.threads };
     let backend = Cpu::new(count);
     let mut watch = Watch::new();
     let finished = run(&settings, args.has("resume"), &given, &backend, &mut watch);
     watch.end();
-    let finished = finished.map_err(usage)?;
+    let finished = match finished {
+        Err(models::Error::Stopped) => {
+            errln!("loom: {}", models::Error::Stopped);
+            return Ok(Outcome::Stopped);
+        }
+        other => other.map_err(usage)?,
+    };
     watch.finished(&settings, &finished);
-    Ok(Outcome::Clean)
+    Ok(if finished.complete { Outcome::Clean } else { Outcome::Stopped })
 }
 
-/// The first of `runs/1`, `runs/2`, .. that is not there yet.
-fn free_folder() -> PathBuf {
-    let numbered = |n: usize| Path::new("runs").join(n.to_string());
-    (1..).map(numbered).find(|path| !path.exists()).unwrap_or_else(|| numbered(0))
+/// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.
+fn free_folder() -> Result<PathBuf, Usage> {
+    let fault = |path: &Path, e: std::io::Error| Usage(format!("{}: {e}; give a folder with `--out`", path.display()));
+    let runs = Path::new("runs");
+    std::fs::create_dir_all(runs).map_err(|e| fault(runs, e))?;
+    for n in 1..usize::MAX {
+        let path = runs.join(n.to_string());
+        match std::fs::create_dir(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(fault(&path, e)),
+        }
+    }
+    Err(Usage("no number is left for a folder in runs: give one with `--out`".into()))
 }
 
 /// Settings of a file: `name = value`, with a table for `set`.

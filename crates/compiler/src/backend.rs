@@ -1,9 +1,19 @@
 //! What a backend is to the compiler and to those who run programs.
+//!
+//! # Order
+//!
+//! A device does what it is given in the order in which it is given, as far as its memory can tell: programs that are
+//! submitted, writes and reads of buffers, copies. A submission may return long before its work is done; whoever wants to
+//! know waits for its [`Fence`], and a read waits by itself. So memory may be handed on to the next submission at once
+//! (pools need no fence as long as it stays on one device), and a buffer that is dropped is freed when the work that uses
+//! it is done. An error that shows up late is given by the fence, and by the next read of what it spoilt.
 
+use crate::fence::{Fence, Reading};
 use crate::program::Program;
+use crate::target::Target;
 use crate::{Error, Result};
-use ir::Type;
 use ir::ops::Composite;
+use ir::{Op, Type};
 use std::any::Any;
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,6 +23,9 @@ use std::time::Duration;
 pub trait Backend: Send + Sync {
     /// For people: `cpu (avx512, 2 threads)`.
     fn name(&self) -> String;
+
+    /// What programs for it look like.
+    fn target(&self) -> &Target;
 
     /// Whether it has a kernel of its own for this composite on these operands. Otherwise the composite is inlined.
     fn claims(&self, composite: &Composite, args: &[Type]) -> bool;
@@ -28,10 +41,37 @@ pub trait Backend: Send + Sync {
         self.load(program)
     }
 
+    /// Where a library op runs: a device that lacks it hands its operands to the host and takes the results back.
+    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+        let _ = (op, args);
+        Runs::Here
+    }
+
+    /// Copies between two buffers of this device, in order with everything else.
+    fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
+        let mut all = vec![0; bytes];
+        from.read(0, &mut all)?;
+        to.write(0, &all)
+    }
+
+    /// Waits until everything that was submitted is done.
+    fn synchronize(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// How many kernels it has compiled and still holds, if it counts them.
     fn kernels(&self) -> usize {
         0
     }
+}
+
+/// Where a library op runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs {
+    /// On the device.
+    Here,
+    /// On the host, between two copies.
+    Host,
 }
 
 /// Memory of a device.
@@ -42,8 +82,16 @@ pub trait DeviceBuffer: Send + Sync {
     /// Copies from the host, starting at an offset. The caller has sole use of the range.
     fn write(&self, offset: usize, from: &[u8]) -> Result<()>;
 
-    /// Copies to the host, starting at an offset.
+    /// Copies to the host, starting at an offset; waits for the work that writes it.
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()>;
+
+    /// Begins a copy to the host, which can be waited for or awaited. Where nothing can be waited for without blocking, it
+    /// is done at once.
+    fn read_later(&self, offset: usize, bytes: usize) -> Result<Reading> {
+        let mut all = vec![0; bytes];
+        self.read(offset, &mut all)?;
+        Ok(Reading::done(all))
+    }
 
     /// The backend's own type.
     fn as_any(&self) -> &dyn Any;
@@ -54,8 +102,14 @@ pub trait Executable: Send + Sync {
     /// What it runs.
     fn program(&self) -> &Program;
 
-    /// Runs it: reads the inputs, writes the outputs, which are the caller's.
-    fn run(&self, bindings: &mut Bindings) -> Result<()>;
+    /// Begins a run: reads the inputs, writes the outputs, which are the caller's. The fence says when it is done; what is
+    /// given to the same device later sees its results. Bindings may be used again at once.
+    fn submit(&self, bindings: &mut Bindings) -> Result<Fence>;
+
+    /// Runs it to its end.
+    fn run(&self, bindings: &mut Bindings) -> Result<()> {
+        self.submit(bindings)?.wait()
+    }
 
     /// Bytes of memory that a run needs beside its inputs and outputs, for [`Executable::run_in`].
     fn arena_bytes(&self) -> usize {

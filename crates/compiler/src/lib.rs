@@ -3,6 +3,7 @@
 pub mod backend;
 mod donate;
 mod explain;
+mod fence;
 pub mod fuse;
 pub mod loops;
 mod overwrite;
@@ -13,12 +14,15 @@ pub mod program;
 mod serial;
 mod steps;
 mod strided;
+pub mod target;
 
-pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Timing};
+pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Runs, Timing};
 pub use explain::{Explanation, Note};
+pub use fence::{Fence, Pending, Reading};
 pub use passes::Pass;
 pub use plan::ALIGN;
 pub use program::Program;
+pub use target::Target;
 
 use ir::{Graph, Type};
 use program::{Class, Place};
@@ -61,13 +65,14 @@ pub struct Options {
     pub claims: bool,
     /// (input, output) pairs that the caller would like to bind to one buffer; [`Program::donated`] says which may be.
     pub donate: Vec<(usize, usize)>,
-    /// Elements from which on an operand of a product is computed while it is packed rather than before, if it can be.
-    pub computed_operands: usize,
+    /// Elements from which on an operand of a product is computed while it is packed rather than before, if it can be;
+    /// the target's own figure if none is given.
+    pub computed_operands: Option<usize>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { claims: true, donate: Vec::new(), computed_operands: 4096 }
+        Options { claims: true, donate: Vec::new(), computed_operands: None }
     }
 }
 
@@ -89,15 +94,18 @@ fn compile_with(
 ) -> Result<(Program, Explanation)> {
     ir::verify::verify(graph)?;
     let claims = |c: &ir::ops::Composite, types: &[Type]| options.claims && backend.claims(c, types);
+    let target = backend.target();
     let mut g = std::borrow::Cow::Borrowed(graph);
     for pass in Pass::ORDER {
-        g = std::borrow::Cow::Owned(pass.run(&g, &claims)?);
+        g = std::borrow::Cow::Owned(pass.run(&g, &claims, target)?);
     }
+    target.check(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
 
     let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
     let replaced = options.donate.iter().filter_map(pair).collect();
     let mut lowering = steps::Lowering {
+        target,
         buffers: Vec::new(),
         levels: 0,
         replaced,

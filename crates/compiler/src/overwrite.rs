@@ -1,8 +1,8 @@
 //! When a kernel may write its result over an operand.
 //!
 //! It may if each element is stored once, and every load of the operand reads the very element that is stored there, no
-//! later than that store. Loads may stand in the store's own block, or in a loop before it that runs over the same
-//! elements: a row kernel reads its row first and writes it in a second pass.
+//! later than that store. Loads may stand in the store's own block, or in loops before it that run over the same elements
+//! (all of them, or some): a row kernel reads its row first and writes it in a second pass.
 
 use crate::loops::{Atom, Buf, Extent, Index, Kernel, LoopKind, Op, Reg, Size, Stmt, Var};
 use ir::Binary;
@@ -202,21 +202,59 @@ fn before(load: &Site, store: &Site) -> bool {
     if !first {
         return false;
     }
-    // Both stand in the loops up to here; below, each has its own, which must be the same but for their variables.
+    // Both stand in the loops up to here; below, each has its own.
     let (own, theirs) = (&load.loops[depth..], &store.loops[depth..]);
-    let same = own.len() == theirs.len() && own.iter().zip(theirs).all(|(a, b)| a.runs == b.runs && a.runs.is_some());
     // Lanes of a vector loop run together: passes inside one are not passes one after the other.
-    let lanes = !own.is_empty() && load.loops[..depth].iter().any(|l| l.kind == LoopKind::Vector);
-    if !same || lanes {
+    if !own.is_empty() && load.loops[..depth].iter().any(|l| l.kind == LoopKind::Vector) {
         return false;
     }
-    let mut renamed = Linear { offset: from.offset, terms: BTreeMap::new() };
-    for (v, s) in &from.terms {
-        let to = own.iter().position(|l| l.var == *v).map_or(*v, |i| theirs[i].var);
-        renamed.terms.insert(to, *s);
-    }
-    renamed.terms.retain(|_, s| *s != 0);
     let mut to = to.clone();
     to.terms.retain(|_, s| *s != 0);
-    renamed == to
+    // Either the same loops but for their variables,
+    if own.len() == theirs.len() && own.iter().zip(theirs).all(|(a, b)| a.runs == b.runs && a.runs.is_some()) {
+        let mut renamed = Linear { offset: from.offset, terms: BTreeMap::new() };
+        for (v, s) in &from.terms {
+            let to = own.iter().position(|l| l.var == *v).map_or(*v, |i| theirs[i].var);
+            renamed.terms.insert(to, *s);
+        }
+        renamed.terms.retain(|_, s| *s != 0);
+        if renamed == to {
+            return true;
+        }
+    }
+    // or a whole pass over part of what the store's own loops then write without gaps.
+    !own.is_empty() && !theirs.is_empty() && reads_inside(from, own, &to, theirs)
+}
+
+/// Whether a pass reads nothing but the run of adjacent elements that another pass writes.
+fn reads_inside(from: &Linear, own: &[Around], to: &Linear, theirs: &[Around]) -> bool {
+    let Some((first, last)) = span(from, own) else { return false };
+    let Some((start, end)) = span(to, theirs) else { return false };
+    let outer = |l: &Linear, inner: &[Around]| -> BTreeMap<Var, i64> {
+        let around = |v: &Var| !inner.iter().any(|a| a.var == *v);
+        l.terms.iter().filter(|(v, s)| around(v) && **s != 0).map(|(v, s)| (*v, *s)).collect()
+    };
+    let mut strides: Vec<(i64, i64)> = Vec::new();
+    for l in theirs {
+        match (l.runs, to.terms.get(&l.var)) {
+            (Some(1), _) => {}
+            (Some(n), Some(s)) => strides.push((*s, n)),
+            _ => return false,
+        }
+    }
+    strides.sort_unstable();
+    let dense = strides.iter().try_fold(1i64, |d, &(s, n)| (s == d).then(|| d.saturating_mul(n))).is_some();
+    dense && outer(from, own) == outer(to, theirs) && start <= first && last <= end
+}
+
+/// The first and last element that some loops reach, those around them standing still.
+fn span(index: &Linear, inner: &[Around]) -> Option<(i64, i64)> {
+    let (mut first, mut last) = (index.offset, index.offset);
+    for l in inner {
+        let stride = index.terms.get(&l.var).copied().unwrap_or(0);
+        let reach = stride.checked_mul(l.runs? - 1)?;
+        first = first.checked_add(reach.min(0))?;
+        last = last.checked_add(reach.max(0))?;
+    }
+    Some((first, last))
 }

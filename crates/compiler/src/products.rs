@@ -4,6 +4,7 @@ use crate::fuse::{self, Param, Unit};
 use crate::program::{Factor, Matmul, Place, Prologue};
 use crate::steps::place_of;
 use crate::strided::{Strided, joined, strided};
+use crate::target::Target;
 use crate::{Error, Result};
 use ir::ops::Dot;
 use ir::{Graph, Meaning, Node, Op, Type, Value};
@@ -11,10 +12,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// The graph with cheap values computed anew for distant readers, by what fusion would keep in memory.
-pub(crate) fn recompute(graph: &Graph) -> ir::Result<Graph> {
+pub(crate) fn recompute(graph: &Graph, target: &Target) -> ir::Result<Graph> {
     let base = |node: &Node, i: usize| operand(graph, node, i).base;
-    let kept = fuse::kept(graph, &graph.live(), &|node, i| Some(base(node, i)));
-    crate::passes::recompute::recompute(graph, &kept, &fuse::is_anchor, &base)
+    let kept = fuse::kept(graph, &graph.live(), &|node, i| Some(base(node, i)), target);
+    crate::passes::recompute::recompute(graph, &kept, &fuse::is_anchor, &base, &target.keep)
 }
 
 /// Which units read each value that a product computes, in execution order.
@@ -117,11 +118,10 @@ pub(crate) fn memory_operand(graph: &Graph, computed: &FxHashSet<Value>, node: &
     Some(operand(graph, node, i).base)
 }
 
-/// What an element of a computed operand may cost: some products and sums, a conversion.
-const PROLOGUE_COST: u32 = 12;
-
 /// Operands that products alone read, and can compute as they pack them.
-pub(crate) fn prologues(graph: &Graph, elements: usize) -> FxHashSet<Value> {
+pub(crate) fn prologues(graph: &Graph, target: &Target, elements: Option<usize>) -> FxHashSet<Value> {
+    let Some(limits) = target.products.prologues else { return FxHashSet::default() };
+    let elements = elements.unwrap_or(limits.elements);
     // How many products read a value, itself or a view of it, and whether anything else does.
     let mut products = vec![0u32; graph.num_values()];
     let mut other = vec![false; graph.num_values()];
@@ -153,7 +153,7 @@ pub(crate) fn prologues(graph: &Graph, elements: usize) -> FxHashSet<Value> {
     // What is kept in memory anyway, costs too much or can't be written as a kernel over blocks is not computed.
     while !chosen.is_empty() {
         let base = |node: &Node, i: usize| memory_operand(graph, &chosen, node, i);
-        let (kept, cost) = fuse::kept(graph, &graph.live(), &base);
+        let (kept, cost) = fuse::kept(graph, &graph.live(), &base, target);
         let source = |v: Value| match kept[v.0 as usize] {
             true => fuse::Source::Memory { shift: None },
             false => fuse::Source::Inline,
@@ -165,8 +165,8 @@ pub(crate) fn prologues(graph: &Graph, elements: usize) -> FxHashSet<Value> {
                 if chosen.contains(&v)
                     && (kept[v.0 as usize]
                         || kept[operand(graph, node, i).base.0 as usize]
-                        || cost[v.0 as usize] > PROLOGUE_COST
-                        || fuse::lower_prologue(graph, v, &classes(graph, dot, node, i), &source).is_err())
+                        || cost[v.0 as usize] > limits.cost
+                        || fuse::lower_prologue(graph, v, &classes(graph, dot, node, i), &source, target).is_err())
                 {
                     bad.push(v);
                 }
@@ -213,12 +213,13 @@ pub(crate) fn matmul(
     node: &Node,
     fused: Fused<'_>,
     places: &[Option<Place>],
+    target: &Target,
 ) -> Result<(Matmul, Factor, Factor)> {
     let dtype = graph.ty(node.args[0]).dtype;
     let mut sides = Vec::with_capacity(2);
     for i in 0..2 {
         if fused.computed.contains(&node.args[i]) {
-            sides.push(computed(graph, dot, node, i, fused.in_memory, places)?);
+            sides.push(computed(graph, dot, node, i, fused.in_memory, places, target)?);
             continue;
         }
         let view = operand(graph, node, i);
@@ -254,6 +255,7 @@ fn computed(
     i: usize,
     in_memory: &[bool],
     places: &[Option<Place>],
+    target: &Target,
 ) -> Result<([(usize, i64); 3], Factor)> {
     let v = node.args[i];
     let axes = matrix(graph, dot, node, i, &Strided::dense(graph, v))
@@ -262,7 +264,7 @@ fn computed(
         true => fuse::Source::Memory { shift: None },
         false => fuse::Source::Inline,
     };
-    let lowered = fuse::lower_prologue(graph, v, &classes(graph, dot, node, i), &source)
+    let lowered = fuse::lower_prologue(graph, v, &classes(graph, dot, node, i), &source, target)
         .map_err(|e| Error::Internal(format!("an operand can't be computed by its product: {e:?}")))?;
     let mut args = Vec::with_capacity(lowered.params.len());
     for p in &lowered.params[1..] {

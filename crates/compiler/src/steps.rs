@@ -4,6 +4,7 @@ use crate::explain::Explanation;
 use crate::fuse::{self, Group, Lowered, Param, ScanParam, Unit, Units};
 use crate::products::{Fused, matmul, memory_operand, prologues, read, readers};
 use crate::program::*;
+use crate::target::Target;
 use crate::{Error, Result};
 use ir::ops::{Dot, Scan, While};
 use ir::{Graph, Literal, Node, Op, Type, Value};
@@ -11,17 +12,18 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Collects the buffers and steps of one program.
-pub(crate) struct Lowering {
+pub(crate) struct Lowering<'t> {
+    pub(crate) target: &'t Target,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
     /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
     pub(crate) replaced: Vec<(Value, Value)>,
-    pub(crate) computed_operands: usize,
+    pub(crate) computed_operands: Option<usize>,
     /// Notes on what is fused, where someone asked.
     pub(crate) explanation: Option<Explanation>,
 }
 
-impl Lowering {
+impl Lowering<'_> {
     pub(crate) fn buffer(&mut self, ty: Type, class: Class) -> BufferId {
         self.buffers.push(Buffer { ty, class, offset: 0, live: None });
         BufferId(self.buffers.len() as u32 - 1)
@@ -36,10 +38,10 @@ impl Lowering {
         level: usize,
         steps: &mut Vec<Step>,
     ) -> Result<()> {
-        let computed = prologues(graph, self.computed_operands);
+        let computed = prologues(graph, self.target, self.computed_operands);
         let base = |node: &Node, i: usize| memory_operand(graph, &computed, node, i);
         let replaced = std::mem::take(&mut self.replaced);
-        let Units { order, in_memory, apart } = fuse::units(graph, &base, &replaced);
+        let Units { order, in_memory, apart } = fuse::units(graph, &base, &replaced, self.target);
         let readers = readers(graph, &order, &in_memory, &base);
         let mut places: Vec<Option<Place>> = vec![None; graph.num_values()];
         for (v, p) in graph.inputs().iter().zip(inputs) {
@@ -145,7 +147,7 @@ impl Lowering {
         places: &mut [Option<Place>],
         steps: &mut Vec<Step>,
     ) -> Result<()> {
-        let lowered = fuse::lower(graph, group, &|v| fuse::source(in_memory, group, v))
+        let lowered = fuse::lower(graph, group, &|v| fuse::source(in_memory, group, v), self.target)
             .map_err(|e| Error::Internal(format!("a fused group can't be written as a kernel: {e:?}")))?;
         // A value without elements has a place, though no kernel writes it.
         for r in group.roots.iter().filter(|r| r.stored) {
@@ -179,7 +181,7 @@ impl Lowering {
     ) -> Result<()> {
         match &node.op {
             Op::Dot(dot) => {
-                let (shape, a, b) = matmul(graph, dot, node, fused, places)?;
+                let (shape, a, b) = matmul(graph, dot, node, fused, places, self.target)?;
                 let c = self.make(graph, node.outs[0], places);
                 steps.push(Step::Matmul { shape: Box::new(shape), a, b, c: Some(c), epilogue: None });
                 Ok(())
@@ -226,11 +228,11 @@ impl Lowering {
         let in_memory = fused.in_memory;
         let rank = (dot.lhs_batch.len(), dot.lhs_free(graph.ty(node.args[0]).rank()).len());
         let Ok(lowered) =
-            fuse::lower_epilogue(graph, group, node.outs[0], rank, &|v| fuse::source(in_memory, group, v))
+            fuse::lower_epilogue(graph, group, node.outs[0], rank, &|v| fuse::source(in_memory, group, v), self.target)
         else {
             return Ok(false);
         };
-        let (shape, a, b) = matmul(graph, dot, node, fused, places)?;
+        let (shape, a, b) = matmul(graph, dot, node, fused, places, self.target)?;
         let mut args = Vec::with_capacity(lowered.params.len());
         for p in &lowered.params[1..] {
             match p {
@@ -291,7 +293,7 @@ impl Lowering {
     }
 }
 
-impl Lowering {
+impl Lowering<'_> {
     fn while_loop(
         &mut self,
         graph: &Graph,
@@ -346,7 +348,7 @@ impl Lowering {
     }
 }
 
-impl Lowering {
+impl Lowering<'_> {
     /// A scan as one kernel, where its body is elementwise.
     fn scan_kernel(
         &mut self,
@@ -356,7 +358,7 @@ impl Lowering {
         places: &mut [Option<Place>],
         steps: &mut Vec<Step>,
     ) -> Result<bool> {
-        let Ok((lowered, params)) = fuse::lower_scan(scan) else { return Ok(false) };
+        let Ok((lowered, params)) = fuse::lower_scan(scan, self.target) else { return Ok(false) };
         let first = scan.bounded as usize;
         let mut args = Vec::with_capacity(params.len());
         for p in params {

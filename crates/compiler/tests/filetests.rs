@@ -6,11 +6,35 @@
 
 use compiler::loops::Kernel;
 use compiler::program::{LoopStep, Program, Step};
+use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Target};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Pass, Result};
 use ir::ops::Composite;
 use ir::{DType, Graph, Literal, Scalar, Type};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// The CPU's, so that files say what users see.
+static TARGET: Target = Target {
+    name: "plain",
+    dtypes: &DType::ALL,
+    index: DType::I64,
+    kernel: KernelLimits {
+        buffers: 40,
+        reads: 24,
+        results: 24,
+        binding: isize::MAX as usize,
+        cuts: 16,
+        row_scratch: 128 << 10,
+    },
+    keep: Keep { costly: 12, cheap: 48, distant: 6 },
+    partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
+    schedule: Schedule::Workers { parallel_work: 40_000, chunks: 64, chunk_elements: 256, scan_lanes: 512 },
+    products: Products {
+        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
+        prologues: Some(Prologues { elements: 4096, cost: 12 }),
+        epilogues: Some(Epilogues { whole_row: 1024 }),
+    },
+};
 
 /// A backend that has no kernels of its own, but for attention.
 struct Plain;
@@ -18,6 +42,10 @@ struct Plain;
 impl Backend for Plain {
     fn name(&self) -> String {
         "plain".into()
+    }
+
+    fn target(&self) -> &Target {
+        &TARGET
     }
 
     fn claims(&self, composite: &Composite, _: &[Type]) -> bool {
@@ -54,7 +82,7 @@ fn every_file_gives_what_it_says() {
             Some(pass) => {
                 let pass = pass.unwrap_or_else(|| panic!("{name}: there is no such pass"));
                 passes.insert(pass.name());
-                let after = pass.run(&graph, &|c, t| Plain.claims(c, t)).unwrap();
+                let after = pass.run(&graph, &|c, t| Plain.claims(c, t), &TARGET).unwrap();
                 ir::verify::verify(&after).unwrap();
                 same_meaning(&name, &graph, &after);
                 after.to_string()

@@ -7,10 +7,37 @@ use crate::library;
 use crate::load::Loaded;
 use crate::memory::HostBuffer;
 use crate::pool::Pool;
+use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule};
 use compiler::{Backend, DeviceBuffer, Executable, Program, Result};
-use ir::Type;
 use ir::ops::Composite;
+use ir::{DType, Type};
 use std::sync::Arc;
+
+/// What programs for a CPU look like.
+static TARGET: compiler::Target = compiler::Target {
+    name: "cpu",
+    dtypes: &DType::ALL,
+    index: DType::I64,
+    kernel: KernelLimits {
+        buffers: 40,
+        reads: 24,
+        results: 24,
+        binding: isize::MAX as usize,
+        cuts: 16,
+        // A row that stays in the second cache.
+        row_scratch: 128 << 10,
+    },
+    // About two transcendental functions are cheap.
+    keep: Keep { costly: 12, cheap: 48, distant: 6 },
+    partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
+    schedule: Schedule::Workers { parallel_work: 40_000, chunks: 64, chunk_elements: 256, scan_lanes: 512 },
+    products: Products {
+        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
+        // Some products and sums, a conversion.
+        prologues: Some(Prologues { elements: 4096, cost: 12 }),
+        epilogues: Some(Epilogues { whole_row: 1024 }),
+    },
+};
 
 /// Kernels kept compiled.
 const CACHE: usize = 4096;
@@ -85,6 +112,10 @@ impl Backend for Cpu {
             None => "reference",
         };
         format!("cpu ({target}, {} threads)", self.pool.threads())
+    }
+
+    fn target(&self) -> &compiler::Target {
+        &TARGET
     }
 
     fn claims(&self, composite: &Composite, args: &[Type]) -> bool {

@@ -347,6 +347,11 @@ unsafe extern "C" fn finish_tile(
 unsafe fn evaluate(k: &compiler::loops::Kernel, pointers: &[*mut u8], lens: &[usize], sizes: &[i64]) -> Result<()> {
     let mut slices: Vec<&mut [u8]> = Vec::with_capacity(pointers.len());
     for (p, n) in pointers.iter().zip(lens) {
+        if *n == 0 {
+            // Nothing may have no address.
+            slices.push(&mut []);
+            continue;
+        }
         // SAFETY: by the caller's promise. Two buffers of one kernel overlap only where both are read.
         slices.push(unsafe { std::slice::from_raw_parts_mut(*p, *n) });
     }

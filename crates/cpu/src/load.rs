@@ -10,7 +10,7 @@ use crate::memory::HostBuffer;
 use crate::pool::Pool;
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
-use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Result, Timing};
+use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
 use ir::{Literal, Type};
 use std::ops::Range;
 use std::sync::Arc;
@@ -152,8 +152,8 @@ impl Executable for Loaded {
         &self.program
     }
 
-    fn run(&self, bindings: &mut Bindings) -> Result<()> {
-        self.run_leased(bindings, None)
+    fn submit(&self, bindings: &mut Bindings) -> Result<Fence> {
+        self.run_leased(bindings, None).map(|()| Fence::done())
     }
 
     fn arena_bytes(&self) -> usize {

@@ -101,3 +101,70 @@ fn constant_factors_are_packed_ahead() {
         }
     }
 }
+
+/// `act(x·w + r)` normalised along each row, and the row before: what stands between two layers of a transformer.
+fn row_epilogue(dtype: DType, [batch, m, k, n]: [usize; 4], turned: bool, computed: bool) -> Graph {
+    let mut b = Builder::new();
+    let lead: &[usize] = if batch == 1 { &[] } else { &[batch] };
+    let of = |tail: [usize; 2]| [lead, &tail].concat();
+    let (x, w) = (b.input(dtype, &of([m, k])), b.input(dtype, &of(if turned { [n, k] } else { [k, n] })));
+    let r = b.input(dtype, &of([m, n]));
+    let x = if computed { b.scale(x, 0.5).unwrap() } else { x };
+    let axis = |i: usize| [lead.len() + i].into_iter().collect();
+    let dot = ir::ops::Dot {
+        lhs_batch: (0..lead.len()).collect(),
+        rhs_batch: (0..lead.len()).collect(),
+        lhs_contract: axis(1),
+        rhs_contract: axis(turned as usize),
+        acc: dtype.accumulator(),
+        out: dtype,
+    };
+    let y = b.emit(dot.into(), &[x, w]).unwrap()[0];
+    let y = b.add(y, r).unwrap();
+    let squares = b.mul(y, y).unwrap();
+    let total = b.sum(squares, &[lead.len() + 1]).unwrap();
+    let scale = b.unary(Unary::Rsqrt, total).unwrap();
+    let dims: Vec<usize> = (0..=lead.len()).collect();
+    let scale = b.broadcast(scale, &of([m, n]), &dims).unwrap();
+    let z = b.mul(y, scale).unwrap();
+    b.finish(&[z, y])
+}
+
+#[test]
+fn epilogues_over_rows_see_whole_rows_however_the_product_is_split() {
+    let mut fused = 0;
+    for (dtype, tolerance) in [(DType::F32, 2e-5), (DType::F64, 1e-12), (DType::BF16, 2e-2)] {
+        for shape @ [_, _, _, n] in [
+            [1, 1, 1024, 128],
+            [1, 1, 512, 512],
+            [1, 1, 300, 1000],
+            [1, 1, 5000, 24],
+            [1, 5, 400, 130],
+            [1, 70, 96, 100],
+            [1, 130, 40, 1],
+            [3, 1, 400, 256],
+            [8, 1, 64, 512],
+            [2, 9, 200, 300],
+        ] {
+            for turned in [false, true] {
+                for computed in [false, true] {
+                    let g = row_epilogue(dtype, shape, turned, computed);
+                    let x = inputs(&g);
+                    let want = interp::run(&g, &x).unwrap();
+                    let mut first = None;
+                    for threads in [1, 2, 3, 5] {
+                        let cpu = Cpu::new(threads);
+                        let exe = load(&cpu, &g, true);
+                        let whole = |s: &Step| matches!(s, Step::Matmul { epilogue: Some(e), .. } if e.whole_rows);
+                        fused += exe.program().steps.iter().filter(|s| whole(s)).count();
+                        let got = run(&cpu, &g, &x, true);
+                        let what = format!("{dtype} {shape:?} turned {turned} computed {computed} threads {threads}");
+                        close(&what, &got, &want, tolerance * if n == 1 { 2.0 } else { 1.0 });
+                        harness::same(&what, &got, first.get_or_insert_with(|| got.clone()));
+                    }
+                }
+            }
+        }
+    }
+    assert!(fused > 200, "only {fused} products finished whole rows");
+}

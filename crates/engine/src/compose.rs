@@ -13,7 +13,7 @@ use crate::storage::Stored;
 use crate::tensor::{Kind, Tensor};
 use compiler::Bindings;
 use ir::ops::Call;
-use ir::{Build, Graph, Loc, Value, Values};
+use ir::{Build, DType, Graph, Loc, Value, Values};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -31,6 +31,11 @@ pub fn build(
 /// Whether a function is being traced on this thread.
 pub fn is_tracing() -> bool {
     context::trace().is_some()
+}
+
+/// What the recording of a function depends on beside its arguments: whether gradients are recorded, and autocast's dtype.
+pub fn mode() -> (bool, Option<DType>) {
+    (context::is_grad_enabled(), context::autocast())
 }
 
 impl Tensor {

@@ -1,11 +1,13 @@
 //! What belongs to a thread: traces that are being recorded, tidy scopes, and whether gradients are on.
 
+use crate::error::Error;
 use crate::profile::Label;
-use crate::tensor::Handle;
+use crate::tensor::{Handle, Invalid, Tensor};
 use crate::trace::Trace;
 use ir::{DType, Loc};
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Weak};
 
 #[derive(Default)]
@@ -18,6 +20,8 @@ struct Context {
     /// Nesting of scopes, to skip the lists when there are none.
     tidy: Cell<u32>,
     tracing: Cell<u32>,
+    /// In-place ops that failed inside of functions that run on real tensors.
+    watched: RefCell<Vec<Vec<Arc<Invalid>>>>,
     place: Cell<Place>,
 }
 
@@ -111,6 +115,33 @@ pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
     }
     let _leave = CONTEXT.with(|c| Leave(c.tracing.replace(0)));
     f()
+}
+
+/// An in-place op failed: its destination is not what the rest of the function takes it for. The innermost function that
+/// is being recorded remembers it, and the op gives a tensor that tells whether anybody looked; `None` outside of one.
+pub(crate) fn write_failed(error: &Error) -> Option<Tensor> {
+    let failed = Arc::new(Invalid { error: error.clone(), read: AtomicBool::new(false) });
+    match trace() {
+        Some(trace) => trace.fail(failed.clone()),
+        None => CONTEXT.with(|c| c.watched.borrow_mut().last_mut().map(|list| list.push(failed.clone())))?,
+    }
+    Some(Tensor::carrying(failed))
+}
+
+/// Runs a function on real tensors; gives what it gave, and the in-place ops that failed.
+pub(crate) fn watch<R>(f: impl FnOnce() -> R) -> (R, Vec<Arc<Invalid>>) {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.watched.borrow_mut().pop());
+        }
+    }
+    CONTEXT.with(|c| c.watched.borrow_mut().push(Vec::new()));
+    let leave = Leave;
+    let result = f();
+    let failed = CONTEXT.with(|c| c.watched.borrow_mut().last_mut().map(std::mem::take).unwrap_or_default());
+    drop(leave);
+    (result, failed)
 }
 
 /// Whether ops are recorded for backward.

@@ -294,6 +294,15 @@ pub(crate) fn download(value: &Stored) -> compiler::Result<Literal> {
         .ok_or_else(|| compiler::Error::Internal("a buffer of another size than its type".into()))
 }
 
+/// Two names for one engine are equal.
+impl PartialEq for Engine {
+    fn eq(&self, other: &Engine) -> bool {
+        self.same(other)
+    }
+}
+
+impl Eq for Engine {}
+
 impl std::fmt::Debug for Engine {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names: Vec<String> = self.shared.devices.iter().map(|d| d.pool.backend.name()).collect();

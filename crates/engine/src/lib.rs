@@ -18,7 +18,7 @@ mod intern;
 mod kernels;
 mod loc;
 mod lock;
-mod lru;
+pub mod lru;
 mod node;
 mod plan;
 mod pool;

@@ -6,32 +6,46 @@ use std::hash::{Hash, Hasher};
 struct Entry<K, V> {
     key: K,
     value: V,
+    bytes: usize,
     used: u64,
 }
 
-/// A cache from keys to values, looked up by hash and a comparison so that no key is built for a hit.
-pub(crate) struct Lru<K, V> {
+/// A cache from keys to values, looked up by hash and a comparison so that no key is built for a hit. It is bounded by the
+/// number of entries and by the bytes that they are said to hold.
+pub struct Lru<K, V> {
     buckets: FxHashMap<u64, Vec<Entry<K, V>>>,
     len: usize,
+    bytes: usize,
     clock: u64,
     capacity: usize,
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
+    most_bytes: usize,
+    /// Lookups that found something.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
 }
 
-/// The hash that the cache uses.
-pub(crate) fn hash_of(x: &impl Hash) -> u64 {
+/// The hash that the caches use.
+pub fn hash_of(x: &impl Hash) -> u64 {
     let mut h = FxHasher::default();
     x.hash(&mut h);
     h.finish()
 }
 
 impl<K, V: Clone> Lru<K, V> {
-    pub(crate) fn new(capacity: usize) -> Lru<K, V> {
-        Lru { buckets: FxHashMap::default(), len: 0, clock: 0, capacity, hits: 0, misses: 0 }
+    /// A cache of at most `capacity` entries.
+    pub fn new(capacity: usize) -> Lru<K, V> {
+        Lru::bounded(capacity, usize::MAX)
     }
 
-    pub(crate) fn get(&mut self, hash: u64, is: impl Fn(&K) -> bool) -> Option<V> {
+    /// A cache of at most `capacity` entries that hold at most `bytes`. The newest entry is always kept.
+    pub fn bounded(capacity: usize, bytes: usize) -> Lru<K, V> {
+        let buckets = FxHashMap::default();
+        Lru { buckets, len: 0, bytes: 0, clock: 0, capacity, most_bytes: bytes, hits: 0, misses: 0 }
+    }
+
+    /// The value of a key.
+    pub fn get(&mut self, hash: u64, is: impl Fn(&K) -> bool) -> Option<V> {
         self.clock += 1;
         let found = self.buckets.get_mut(&hash).and_then(|b| b.iter_mut().find(|e| is(&e.key)));
         match found {
@@ -47,27 +61,121 @@ impl<K, V: Clone> Lru<K, V> {
         }
     }
 
-    pub(crate) fn insert(&mut self, hash: u64, key: K, value: V) {
-        if self.len >= self.capacity {
-            self.shrink();
-        }
-        self.len += 1;
-        self.buckets.entry(hash).or_default().push(Entry { key, value, used: self.clock });
+    /// Adds an entry.
+    pub fn insert(&mut self, hash: u64, key: K, value: V) {
+        self.insert_sized(hash, key, value, 0);
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Adds an entry that holds some bytes.
+    pub fn insert_sized(&mut self, hash: u64, key: K, value: V, bytes: usize) {
+        self.clock += 1;
+        self.shrink(bytes);
+        self.len += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        self.buckets.entry(hash).or_default().push(Entry { key, value, bytes, used: self.clock });
+    }
+
+    /// How many entries there are.
+    pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Forgets the older half.
-    fn shrink(&mut self) {
-        let mut ages: Vec<u64> = self.buckets.values().flatten().map(|e| e.used).collect();
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// What the entries are said to hold.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Forgets everything; the counts of lookups stay.
+    pub fn clear(&mut self) {
+        self.buckets.clear();
+        (self.len, self.bytes) = (0, 0);
+    }
+
+    /// Other bounds.
+    pub fn bound(&mut self, capacity: usize, bytes: usize) {
+        (self.capacity, self.most_bytes) = (capacity, bytes);
+        self.shrink(0);
+    }
+
+    /// Keys, values and bytes, the least recently used first.
+    pub fn entries(&self) -> Vec<(&K, &V, usize)> {
+        let mut all: Vec<&Entry<K, V>> = self.buckets.values().flatten().collect();
+        all.sort_by_key(|e| e.used);
+        all.into_iter().map(|e| (&e.key, &e.value, e.bytes)).collect()
+    }
+
+    /// Makes room for one entry more. What goes is an eighth at least, so that a full cache does not look for the oldest
+    /// at every insertion.
+    fn shrink(&mut self, more: usize) {
+        let fits =
+            |len: usize, bytes: usize| len < self.capacity.max(1) && bytes.saturating_add(more) <= self.most_bytes;
+        if fits(self.len, self.bytes) {
+            return;
+        }
+        let mut ages: Vec<(u64, usize)> = self.buckets.values().flatten().map(|e| (e.used, e.bytes)).collect();
         ages.sort_unstable();
-        let cut = ages.get(ages.len() / 2).copied().unwrap_or(0);
+        let (mut len, mut bytes, mut cut) = (self.len, self.bytes, 0);
+        for (i, (used, size)) in ages.into_iter().enumerate() {
+            if i >= self.len / 8 && fits(len, bytes) {
+                break;
+            }
+            (len, bytes, cut) = (len - 1, bytes - size, used);
+        }
         self.buckets.retain(|_, bucket| {
             bucket.retain(|e| e.used > cut);
             !bucket.is_empty()
         });
         self.len = self.buckets.values().map(Vec::len).sum();
+        self.bytes = self.buckets.values().flatten().map(|e| e.bytes).sum();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn keys(c: &Lru<u32, ()>) -> Vec<u32> {
+        c.entries().iter().map(|e| *e.0).collect()
+    }
+
+    #[test]
+    fn the_least_recently_used_goes_first() {
+        let mut c: Lru<u32, ()> = Lru::new(3);
+        for k in 0..3 {
+            c.insert(hash_of(&k), k, ());
+        }
+        assert!(c.get(hash_of(&0u32), |k| *k == 0).is_some());
+        c.insert(hash_of(&3u32), 3, ());
+        assert_eq!(keys(&c), [2, 0, 3]);
+        c.bound(2, usize::MAX);
+        assert!(c.len() <= 2);
+        c.clear();
+        assert_eq!((c.len(), c.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn bytes_are_bounded_and_the_newest_is_kept() {
+        let mut c: Lru<u32, ()> = Lru::bounded(100, 1000);
+        for k in 0..50 {
+            c.insert_sized(hash_of(&k), k, (), 90);
+            assert!(c.bytes() <= 1000 && keys(&c).contains(&k));
+        }
+        c.insert_sized(hash_of(&50u32), 50, (), 5000);
+        assert_eq!(keys(&c), [50]);
+    }
+
+    #[test]
+    fn a_thousand_times_its_capacity_goes_through() {
+        let mut c: Lru<u32, ()> = Lru::new(64);
+        for k in 0..64_000 {
+            c.insert(hash_of(&k), k, ());
+            assert!(c.len() <= 64);
+        }
+        assert_eq!(keys(&c).last(), Some(&63_999));
     }
 }

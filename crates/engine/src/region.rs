@@ -130,6 +130,7 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             // Arguments are bases like everything else from outside, so two that alias are one cell (§8.3).
             let result = (self.f)(args);
             let mut s = trace.state();
+            s.failure()?;
             let mut outputs = Vec::new();
             let mut values = Vec::new();
             for t in result.leaves() {

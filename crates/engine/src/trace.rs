@@ -15,7 +15,7 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::record::{LazyBuild, Record, Tensors, record};
-use crate::tensor::{Handle, Kind, Tensor, Traced};
+use crate::tensor::{DETACHED, Handle, Invalid, Kind, Tensor, Traced};
 use crate::view;
 use ir::ops::StopGradient;
 use ir::{Build, Builder, Graph, Literal, Loc, Op, Scalar, Type, Value, Values};
@@ -71,8 +71,21 @@ pub(crate) struct TraceState {
     pub(crate) reached: Vec<Arc<Leaf>>,
     /// Nonces of random draws.
     pub(crate) draws: Vec<u64>,
-    handles: FxHashMap<u64, usize>,
+    /// In-place ops that failed: what comes after them saw a value that the program did not mean.
+    failed: Vec<Arc<Invalid>>,
+    /// The engine of the tensors that were captured.
+    engine: Option<Engine>,
+    outer: FxHashMap<Outer, usize>,
     bases: FxHashMap<BaseId, usize>,
+}
+
+/// What a captured tensor is found by.
+#[derive(PartialEq, Eq, Hash)]
+enum Outer {
+    /// A handle: two on one base may differ in where gradients go.
+    Handle(u64),
+    /// A cell of an outer trace, whole: views of it and detached names for it are read from the one input.
+    Cell(u64, usize),
 }
 
 /// A Graph that is being recorded.
@@ -81,6 +94,8 @@ pub struct Trace {
     pub(crate) mode: Mode,
     state: Mutex<TraceState>,
 }
+
+const TWO_ENGINES: &str = "it uses tensors of two engines; read one and make it anew in the other";
 
 static TRACES: AtomicU64 = AtomicU64::new(0);
 
@@ -158,7 +173,8 @@ impl Trace {
         s.inputs.push(Input::Arg);
         let v = s.b.graph.input(ty.clone());
         let cell = s.cell(v, None);
-        s.cells[cell].captured = true;
+        // The arguments of a function are values of its own; a checkpointed body's are those of the program around it (§10).
+        s.cells[cell].captured = matches!(self.mode, Mode::Checkpoint(_));
         self.tensor(cell, ty)
     }
 
@@ -168,8 +184,11 @@ impl Trace {
             (Kind::Traced(tr), _) if std::ptr::eq(&*tr.trace, self) => Ok(tr.cell),
             (Kind::Lazy(l), Mode::Region(engine)) if l.engine.same(engine) => {
                 if let Some(&cell) = s.bases.get(&l.base) {
-                    if let Some(leaf) = t.0.reads_leaf() {
-                        s.cells[cell].leaf.get_or_insert_with(|| leaf.clone());
+                    if let Some(leaf) = t.0.reads_leaf()
+                        && s.cells[cell].leaf.is_none()
+                    {
+                        s.cells[cell].leaf = Some(leaf.clone());
+                        s.recapture(cell, t.root(&mut l.engine.shared.state()));
                     }
                     return Ok(cell);
                 }
@@ -180,21 +199,32 @@ impl Trace {
                 s.bases.insert(l.base, cell);
                 Ok(cell)
             }
-            _ => {
-                // By handle; handles of other traces share one id, so those are told apart by cell and type.
-                let key = match &t.0.kind {
-                    Kind::Traced(tr) => (tr.trace.id << 32 | tr.cell as u64) | 1 << 63,
-                    _ => t.0.id,
-                };
-                let viewed = matches!(t.0.kind, Kind::Traced(_)) && t.0.view().is_some();
-                if let (Some(&cell), false) = (s.handles.get(&key), viewed) {
+            (Kind::Traced(tr), _) => {
+                let key = Outer::Cell(tr.trace.id, tr.cell);
+                if let Some(&cell) = s.outer.get(&key) {
                     return Ok(cell);
                 }
-                let cell = s.capture(t.clone());
-                s.cells[cell].captured = true;
-                s.handles.insert(key, cell);
-                Ok(cell)
+                let ty = {
+                    let outer = tr.trace.state();
+                    outer.b.ty(outer.cells[tr.cell].value)
+                };
+                Ok(s.captured(key, tr.trace.tensor(tr.cell, ty)))
             }
+            (Kind::Lazy(l), mode) => {
+                let ours = match mode {
+                    Mode::Region(engine) | Mode::Checkpoint(engine) => engine.clone(),
+                    Mode::Function => s.engine.get_or_insert_with(|| l.engine.clone()).clone(),
+                };
+                if !ours.same(&l.engine) {
+                    return Err(Error::call("a traced function", TWO_ENGINES, &s.b.loc));
+                }
+                let key = Outer::Handle(t.0.id);
+                match s.outer.get(&key) {
+                    Some(&cell) => Ok(cell),
+                    None => Ok(s.captured(key, t.clone())),
+                }
+            }
+            (Kind::Invalid(i), _) => Err(i.error.clone()),
         }
     }
 
@@ -202,12 +232,13 @@ impl Trace {
     pub(crate) fn read(&self, s: &mut TraceState, t: &Tensor) -> Result<Value> {
         let cell = self.cell_of(s, t)?;
         let mut v = s.cells[cell].value;
-        let by_base =
-            s.cells[cell].outside.is_some() || matches!(&t.0.kind, Kind::Traced(tr) if std::ptr::eq(&*tr.trace, self));
-        if let (true, Some(view)) = (by_base, t.0.view()) {
+        // A cell is a whole base, but for a captured handle of the engine, which is captured with its view.
+        let whole = s.cells[cell].outside.is_some() || matches!(&t.0.kind, Kind::Traced(_));
+        if let (true, Some(view)) = (whole, t.0.view()) {
             v = view::get(&mut s.b, v, &view.ops)?;
         }
-        if t.0.detached && t.0.leaf.get().is_none() {
+        // A detached tensor that was made a leaf is where backward in a region ends.
+        if t.0.detached && !(self.is_region() && t.0.leaf.get().is_some()) {
             v = s.b.one(StopGradient.into(), &[v])?;
         }
         Ok(v)
@@ -247,6 +278,11 @@ impl Trace {
         Error::InPlace { op, reason, at: at.clone() }
     }
 
+    /// Remembers an in-place op that failed.
+    pub(crate) fn fail(&self, failed: Arc<Invalid>) {
+        self.state().failed.push(failed);
+    }
+
     /// Whether an in-place op may change a cell.
     pub(crate) fn check_writable(&self, cell: usize, op: &'static str, at: &Loc) -> Result<()> {
         if self.state().cells.get(cell).is_some_and(|c| c.captured) {
@@ -274,10 +310,21 @@ impl Trace {
         if s.cells[cell].captured {
             return Err(self.captured("an in-place op", at));
         }
-        let old = (reads || destination.0.view().is_some()).then(|| s.cells[cell].value);
+        if destination.0.detached && context::is_grad_enabled() && values.iter().any(|v| s.takes_gradients(*v)) {
+            return Err(Error::InPlace { op: "an in-place op", reason: DETACHED.into(), at: at.clone() });
+        }
+        let before = s.cells[cell].value;
+        let old = (reads || destination.0.view().is_some()).then_some(before);
         let mut new = f(&mut TraceBuild { state: &mut s, lift: self.is_region() }, old, &values)?;
-        if !context::is_grad_enabled() && s.b.ty(new).dtype.is_float() {
+        let unrecorded = destination.0.detached || !context::is_grad_enabled();
+        if unrecorded && s.b.ty(new).dtype.is_float() {
             new = s.b.one(StopGradient.into(), &[new])?;
+            if s.has_history(cell) {
+                // The value is another, the gradient goes where it went: x + 0, where 0 is `before − before`.
+                let still = s.b.one(StopGradient.into(), &[before])?;
+                let nothing = s.b.sub(before, still)?;
+                new = s.b.add(new, nothing)?;
+            }
         }
         s.cells[cell].value = new;
         s.cells[cell].mutations += 1;
@@ -291,12 +338,87 @@ impl TraceState {
         self.cells.len() - 1
     }
 
+    /// A tensor from outside that can't be written to.
+    fn captured(&mut self, key: Outer, t: Tensor) -> usize {
+        let cell = self.capture(t);
+        self.cells[cell].captured = true;
+        self.outer.insert(key, cell);
+        cell
+    }
+
+    /// Whether gradients may be asked for that go through a value: of a function's inputs, of what a region captures of
+    /// tensors that require them.
+    fn takes_gradients(&self, v: Value) -> bool {
+        let region = self.cells.iter().any(|c| c.outside.is_some());
+        let wanted = |i: usize| match &self.inputs[i] {
+            Input::Arg => true,
+            Input::Capture(t) => !region || t.requires_grad(),
+            Input::Number(_) => false,
+        };
+        let mut stack = vec![v];
+        let mut seen = vec![false; self.b.graph.num_values()];
+        while let Some(v) = stack.pop() {
+            if std::mem::replace(&mut seen[v.0 as usize], true) || !self.b.graph.ty(v).dtype.is_float() {
+                continue;
+            }
+            match self.b.graph.node_of(v) {
+                Some(n) if matches!(n.op, Op::StopGradient(_)) => {}
+                Some(n) => stack.extend(&n.args),
+                None if self.b.graph.inputs().iter().position(|x| *x == v).is_some_and(wanted) => return true,
+                None => {}
+            }
+        }
+        false
+    }
+
+    /// Another name for what a region's cell stands for: one that its leaf is known by.
+    fn recapture(&mut self, cell: usize, root: Option<Tensor>) {
+        let Some((root, old)) = root.zip(self.cells[cell].outside.clone()) else { return };
+        for input in &mut self.inputs {
+            if matches!(input, Input::Capture(t) if Arc::ptr_eq(&t.0, &old.0)) {
+                *input = Input::Capture(root.clone());
+            }
+        }
+        self.cells[cell].outside = Some(root);
+    }
+
+    /// Whether gradients may flow through a cell's value, so that a change which is not recorded has to let them pass.
+    fn has_history(&self, cell: usize) -> bool {
+        let c = &self.cells[cell];
+        if c.leaf.is_some() || c.outside.as_ref().is_some_and(|t| !t.requires_grad()) {
+            return false;
+        }
+        let made = self.b.graph.node_of(c.value);
+        !matches!(made.map(|n| &n.op), Some(Op::StopGradient(_) | Op::Const(_)))
+    }
+
+    /// An in-place op that failed without anybody looking at it.
+    pub(crate) fn failure(&self) -> Result<()> {
+        unread(&self.failed)
+    }
+
     fn capture(&mut self, t: Tensor) -> usize {
         let ty = t.ty().clone();
         self.inputs.push(Input::Capture(t));
         let v = self.b.graph.input(ty);
         self.cell(v, None)
     }
+}
+
+/// The first error that nobody has looked at.
+fn unread(failed: &[Arc<Invalid>]) -> Result<()> {
+    match failed.iter().find(|i| !i.read.swap(true, Ordering::Relaxed)) {
+        Some(i) => Err(i.error.clone()),
+        None => Ok(()),
+    }
+}
+
+/// Runs a function on real tensors, to be recorded by what it does to them. Gives an error if one of its in-place ops
+/// failed and it did not look: what it computed then is not what it says.
+pub fn on_tensors<R>(f: impl FnOnce() -> R) -> (R, Result<()>) {
+    let (result, failed) = context::watch(f);
+    let done = unread(&failed);
+    (result, done)
 }
 
 /// A recorded function.
@@ -320,6 +442,7 @@ pub fn trace(types: &[Type], f: impl FnOnce(&[Tensor]) -> Vec<Tensor>) -> Result
 pub(crate) fn record_into(trace: &Arc<Trace>, at: &Loc, f: impl FnOnce() -> Vec<Tensor>) -> Result<TracedFn> {
     let outs = context::with_trace(trace.clone(), || {
         let outs = f();
+        trace.state().failure()?;
         outs.iter().try_for_each(|t| t.check_at(at))?;
         let mut s = trace.state();
         outs.iter().map(|t| trace.read(&mut s, t)).collect::<Result<Vec<Value>>>()
@@ -376,7 +499,7 @@ pub fn recorded(outs: &[&Tensor], wrt: &[&Tensor]) -> Result<TracedFn> {
         let v = b.load(&t.0)?;
         to.push(b.get(v).clone());
     }
-    let (graph, captured) = crate::autograd::tape::between(&state, &to, &from, &leaves, &types)?;
+    let (graph, captured) = crate::autograd::tape::between(&to, &from, &leaves, &types)?;
     let captures = captured.into_iter().map(|r| Tensor::fresh(engine, &mut state, r)).collect();
     Ok(TracedFn { graph, captures })
 }

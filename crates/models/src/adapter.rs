@@ -7,7 +7,8 @@ use crate::beside::adapted;
 use crate::checkpoint::{Checkpoint, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
-use crate::export::{write_file, write_tensors};
+use crate::export::write_tensors;
+use crate::files;
 use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
 use crate::model::{Model, Piece};
@@ -163,7 +164,7 @@ impl Adapter {
 
     /// Writes PEFT's two files into a directory, which is made if need be.
     pub fn write(&self, dir: &Path) -> Result<()> {
-        std::fs::create_dir_all(dir).map_err(|e| Error::file(dir, e))?;
+        files::make_folder(dir)?;
         let named = self.tensors().into_iter().zip(&self.values);
         let tensors: Vec<NamedTensor> = named
             .map(|((name, ty), values)| NamedTensor {
@@ -194,7 +195,7 @@ impl Adapter {
         if let (Some(config), Json::Object(further)) = (config.as_object_mut(), further) {
             config.extend(further);
         }
-        write_file(&dir.join("adapter_config.json"), format!("{config:#}\n").as_bytes())
+        files::write(&dir.join("adapter_config.json"), format!("{config:#}\n").as_bytes())
     }
 
     /// The directory of the model that an adapter was trained on.
@@ -218,7 +219,7 @@ impl Adapter {
         let file = Checkpoint::open_file(&path)?;
         let tensors = adapter.tensors();
         for (name, ty) in &tensors {
-            let stored = file.get(name)?.ok_or_else(|| Error::MissingTensor {
+            let stored = file.get(name).ok_or_else(|| Error::MissingTensor {
                 path: path.clone(),
                 tensor: name.clone(),
                 parameter: name.clone(),
@@ -239,7 +240,7 @@ impl Adapter {
 
 fn read_config(dir: &Path) -> Result<Json> {
     let path = dir.join("adapter_config.json");
-    let text = std::fs::read_to_string(&path).map_err(|e| Error::file(&path, e))?;
+    let text = files::read_text(&path, files::CONFIG)?;
     serde_json::from_str(&text).map_err(|e| Error::Config { path, reason: format!("not valid JSON: {e}") })
 }
 

@@ -1,5 +1,6 @@
 //! From a configuration to a model of the standard library and its sizes.
 
+use crate::budget;
 use crate::config::{Config, constant};
 use crate::error::{Error, Result};
 use crate::mapping::Sources;
@@ -50,6 +51,11 @@ impl Architecture {
                     continue;
                 }
                 let given = given(entries, config);
+                let (defaults, fields) = (defaults(&program, item), mapped_fields(entries));
+                for (key, value) in &given {
+                    let field = fields.iter().find(|(name, _)| name == key).map_or(&key[..], |(_, field)| field);
+                    budget::value(key, field, value, defaults.get(key)).map_err(fault)?;
+                }
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
                 return Ok(Architecture { program, item, name, given, absent: BTreeSet::new() });
             }
@@ -91,6 +97,7 @@ impl Architecture {
                 let known = header(&program, item).join(", ");
                 return Err(Error::Input(format!("the model has no parameter `{key}`: there are {known}")));
             }
+            budget::value(&key, &key, &value, all.get(&key)).map_err(Error::Input)?;
             all.insert(key, value);
         }
         let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());

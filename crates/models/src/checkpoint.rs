@@ -1,30 +1,22 @@
-//! Tensors of a directory: one safetensors file or shards with an index, memory-mapped.
+//! Tensors of a directory: one safetensors file or shards with an index.
 
 use crate::error::{Error, Result};
+use crate::files;
+use crate::tensor_file::TensorFile;
 use half::{bf16, f16};
 use ir::{DType, Scalar};
-use memmap2::Mmap;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
+use safetensors::tensor::TensorInfo;
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// The open files of a checkpoint.
 pub struct Checkpoint {
     dir: PathBuf,
-    shards: Vec<(PathBuf, Mmap)>,
-    /// Where a tensor is.
-    places: BTreeMap<String, Place>,
-}
-
-/// A tensor's place among the files.
-struct Place {
-    shard: usize,
-    dtype: Dtype,
-    shape: Vec<usize>,
-    bytes: Range<usize>,
+    shards: Vec<TensorFile>,
+    /// Which shard holds a tensor.
+    places: BTreeMap<String, usize>,
 }
 
 /// One tensor as it is stored.
@@ -32,7 +24,8 @@ pub(crate) struct Stored<'a> {
     pub(crate) path: &'a Path,
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: Dtype,
-    pub(crate) bytes: &'a [u8],
+    file: &'a TensorFile,
+    info: &'a TensorInfo,
 }
 
 impl Checkpoint {
@@ -58,30 +51,11 @@ impl Checkpoint {
     fn open_all(dir: &Path, paths: Vec<PathBuf>) -> Result<Checkpoint> {
         let mut checkpoint = Checkpoint { dir: dir.to_path_buf(), shards: Vec::new(), places: BTreeMap::new() };
         for path in paths {
-            let map = File::open(&path)
-                .and_then(|file| {
-                    // SAFETY: the file is only read; whoever changes it while it is mapped changes what is read, and
-                    // every access is bounds-checked against the mapped length.
-                    unsafe { Mmap::map(&file) }
-                })
-                .map_err(|e| fault(&path, e))?;
-            let shard = checkpoint.shards.len();
-            let tensors =
-                SafeTensors::deserialize(&map).map_err(|e| fault(&path, format!("not safetensors: {e:?}")))?;
-            for (name, view) in tensors.iter() {
-                let start = view.data().as_ptr() as usize - map.as_ptr() as usize;
-                let bytes = start..start + view.data().len();
-                let place = Place { shard, dtype: view.dtype(), shape: view.shape().to_vec(), bytes };
-                checkpoint.places.insert(name.to_string(), place);
-            }
-            checkpoint.shards.push((path, map));
+            let (shard, file) = (checkpoint.shards.len(), TensorFile::open(&path)?);
+            checkpoint.places.extend(file.names().into_iter().map(|name| (name, shard)));
+            checkpoint.shards.push(file);
         }
         Ok(checkpoint)
-    }
-
-    /// All bytes of the first file.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        self.shards.first().map_or(&[], |(_, map)| &map[..])
     }
 
     /// The directory.
@@ -94,18 +68,43 @@ impl Checkpoint {
         self.places.keys().map(String::as_str)
     }
 
-    /// A tensor by name.
-    pub(crate) fn get(&self, name: &str) -> Result<Option<Stored<'_>>> {
-        let Some(place) = self.places.get(name) else { return Ok(None) };
-        let (path, map) = &self.shards[place.shard];
-        let bytes =
-            map.get(place.bytes.clone()).ok_or_else(|| fault(path, format!("`{name}` ends behind the file")))?;
-        Ok(Some(Stored { path, shape: place.shape.clone(), dtype: place.dtype, bytes }))
+    /// A tensor by name. Its elements are read when they are asked for.
+    pub(crate) fn get(&self, name: &str) -> Option<Stored<'_>> {
+        let file = &self.shards[*self.places.get(name)?];
+        let info = file.info(name)?;
+        Some(Stored { path: file.path(), shape: info.shape.clone(), dtype: info.dtype, file, info })
     }
 
     /// A tensor that was there when the model was put together.
     pub(crate) fn found(&self, name: &str) -> Result<Stored<'_>> {
-        self.get(name)?.ok_or_else(|| fault(&self.dir, format!("the tensor `{name}` is gone")))
+        self.get(name).ok_or_else(|| fault(&self.dir, format!("the tensor `{name}` is gone")))
+    }
+
+    /// Reads every byte once; how many tensors there are. Elements must be numbers.
+    pub fn verify(&self) -> Result<usize> {
+        for name in self.places.keys() {
+            let Some(stored) = self.get(name) else { continue };
+            if let Some(at) = stored.floats(name)?.iter().position(|x| x.is_nan()) {
+                return Err(fault(stored.path, format!("`{name}` is no number at element {at}")));
+            }
+        }
+        Ok(self.places.len())
+    }
+
+    /// How many elements all tensors have together.
+    pub(crate) fn elements(&self) -> usize {
+        self.places.keys().filter_map(|name| self.get(name)).map(|stored| stored.shape.iter().product::<usize>()).sum()
+    }
+
+    /// A number that changes when names, shapes, dtypes or elements do.
+    pub(crate) fn fingerprint(&self) -> Result<u32> {
+        let mut hasher = crc32fast::Hasher::new();
+        for name in self.places.keys() {
+            let Some(stored) = self.get(name) else { continue };
+            hasher.update(format!("{name:?} {} {:?}\n", stored.dtype, stored.shape).as_bytes());
+            stored.file.scan(stored.info, |bytes| hasher.update(bytes))?;
+        }
+        Ok(hasher.finalize())
     }
 }
 
@@ -125,16 +124,32 @@ impl Stored<'_> {
         }
     }
 
+    /// Bytes from an offset on.
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.file.read(self.info, offset, bytes)
+    }
+
+    /// The error for an element that is no finite number.
+    pub(crate) fn not_finite(&self, name: &str, at: usize, x: f32) -> Error {
+        Error::Tensor {
+            path: self.path.to_path_buf(),
+            tensor: name.to_string(),
+            expected: "finite everywhere".into(),
+            found: format!("{x} at element {at}: the file is damaged, or its training failed"),
+        }
+    }
+
     /// The elements as f32.
     pub(crate) fn floats(&self, name: &str) -> Result<Vec<f32>> {
+        let bytes = || self.file.bytes(self.info);
         if let Some(dtype) = dtype_of(self.dtype) {
-            return Ok(from_bytes(self.bytes, dtype));
+            return Ok(from_bytes(&bytes()?, dtype));
         }
         Ok(match self.dtype {
             // Powers of two: an exponent alone.
-            Dtype::F8_E8M0 => self.bytes.iter().map(|&e| if e == 255 { f32::NAN } else { power(e) }).collect(),
+            Dtype::F8_E8M0 => bytes()?.iter().map(|&e| if e == 255 { f32::NAN } else { power(e) }).collect(),
             // Two elements a byte, the lower half first.
-            Dtype::F4 => self.bytes.iter().flat_map(|b| [fp4(b & 15), fp4(b >> 4)]).collect(),
+            Dtype::F4 => bytes()?.iter().flat_map(|b| [fp4(b & 15), fp4(b >> 4)]).collect(),
             _ => return Err(self.unreadable(name)),
         })
     }
@@ -238,7 +253,7 @@ fn fault(path: &Path, reason: impl std::fmt::Display) -> Error {
 
 /// The files that an index names.
 fn shard_names(index: &Path) -> Result<BTreeSet<String>> {
-    let text = std::fs::read_to_string(index).map_err(|e| fault(index, e))?;
+    let text = files::read_text(index, files::TEXT)?;
     let json: Json = serde_json::from_str(&text).map_err(|e| fault(index, format!("not valid JSON: {e}")))?;
     let map = json.get("weight_map").and_then(Json::as_object);
     let map = map.ok_or_else(|| fault(index, "no `weight_map`"))?;

@@ -1,6 +1,7 @@
 //! Reading `config.json`: fields by the dotted names that `param_mapping` uses.
 
 use crate::error::{Error, Result};
+use crate::files;
 use lang::ast::{Expr, ExprKind};
 use lang::consteval::Value;
 use serde_json::{Map, Value as Json};
@@ -14,8 +15,7 @@ pub(crate) struct Config {
 
 impl Config {
     pub(crate) fn read(path: &Path) -> Result<Config> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::File { path: path.to_path_buf(), reason: e.to_string() })?;
+        let text = files::read_text(path, files::CONFIG)?;
         let json: Json = serde_json::from_str(&text)
             .map_err(|e| Error::Config { path: path.to_path_buf(), reason: format!("not valid JSON: {e}") })?;
         if !json.is_object() {

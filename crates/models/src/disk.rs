@@ -1,6 +1,7 @@
 //! Files of the language on disk, behind the standard library.
 
 use crate::error::{Error, Result};
+use crate::files;
 use lang::library::WithLibrary;
 use lang::resolve::{Loaded, Loader, Program};
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ impl Disk {
 impl Loader for Disk {
     fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded> {
         let file = self.file(path, major)?;
-        let text = std::fs::read_to_string(&file).ok()?;
+        let text = files::read_text(&file, files::TEXT).ok()?;
         let version = match major {
             None => format!("local@{:08x}", fingerprint(&text)),
             Some(major) => format!("v{major}.0.0"),
@@ -45,7 +46,7 @@ impl Loader for Disk {
     }
 
     fn lock(&self) -> Option<String> {
-        std::fs::read_to_string(self.folder.join("module.lock")).ok()
+        files::read_text(&self.folder.join("module.lock"), files::TEXT).ok()
     }
 }
 
@@ -59,6 +60,8 @@ pub fn load_program(name: &str) -> Result<Program> {
     let path = name.strip_suffix(".module").unwrap_or(name);
     let file = PathBuf::from(format!("{path}.module"));
     if file.is_file() {
+        // What can't be read is no missing import: say why.
+        files::read_text(&file, files::TEXT)?;
         let folder = file.parent().unwrap_or(Path::new("")).to_path_buf();
         let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or(path);
         return Ok(Program::load(stem, &WithLibrary(Disk { folder })));
@@ -67,7 +70,7 @@ pub fn load_program(name: &str) -> Result<Program> {
     let known = lang::library::files().find(|known| *known == path || *known == model);
     match known {
         Some(known) => Ok(Program::load(known, &WithLibrary(Disk { folder: PathBuf::new() }))),
-        None => Err(unreadable(&file.display().to_string())),
+        None => Err(unreadable(&file)),
     }
 }
 
@@ -79,16 +82,16 @@ pub fn write_lock(name: &str, program: &Program) -> Result<PathBuf> {
     if let Some(own) = program.files.first() {
         lock.modules.remove(&own.path.replace('/', "."));
     }
-    crate::export::write_file(&path, lock.to_string().as_bytes())?;
+    files::write(&path, lock.to_string().as_bytes())?;
     Ok(path)
 }
 
-fn unreadable(file: &str) -> Error {
-    match std::fs::read_to_string(file) {
-        Ok(_) => Error::file(Path::new(file), "expected a .module file"),
-        Err(error) => Error::file(
-            Path::new(file),
-            format!("{error}; give a .module file or a model of the library, such as llama"),
-        ),
+fn unreadable(file: &Path) -> Error {
+    match files::open(file) {
+        Ok(_) => Error::file(file, "expected a .module file"),
+        Err(Error::File { reason, .. }) => {
+            Error::file(file, format!("{reason}; give a .module file or a model of the library, such as llama"))
+        }
+        Err(other) => other,
     }
 }

@@ -67,6 +67,9 @@ pub enum Error {
     /// Ids, labels or lengths that the model cannot take.
     #[error("{0}")]
     Input(String),
+    /// A person asked to stop before there was anything to save.
+    #[error("stopped before the first step: nothing was trained")]
+    Stopped,
     /// The compiler or the backend failed.
     #[error(transparent)]
     Run(#[from] compiler::Error),

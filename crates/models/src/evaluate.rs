@@ -62,7 +62,7 @@ impl Model {
             self.check_labels(labels, ids.len(), steps)?;
         }
         let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
-        let n = self.params.len();
+        let (n, results) = (self.params.len(), lowered.graph.output_types().len());
         let floats: Vec<usize> = (0..n).filter(|&i| self.params[i].ty.dtype.is_float()).collect();
         let graph = match labels {
             None => lowered.graph,
@@ -86,10 +86,10 @@ impl Model {
             return Ok(Evaluation { logits: named(&session, 0, "logits")?, loss: None, gradients: Vec::new() });
         }
         let mut gradients = Vec::new();
-        let outputs = session.outputs() - floats.len();
         for (output, &i) in floats.iter().enumerate() {
             let (param, pieces) = (&self.params[i], &self.pieces[i]);
-            let (ty, bytes) = session.read(outputs + output)?;
+            // The loss, all results, then gradients.
+            let (ty, bytes) = session.read(1 + results + output)?;
             let values = from_bytes(&bytes, ty.dtype);
             let weights = match pieces.iter().all(|piece| piece.function == Function::Identity) {
                 true => Vec::new(),

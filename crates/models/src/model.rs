@@ -1,6 +1,7 @@
 //! A model with its weights in memory.
 
 use crate::architecture::Architecture;
+use crate::budget;
 use crate::checkpoint::{Checkpoint, inexact, to_bytes};
 use crate::config::Config;
 use crate::error::{Error, Result};
@@ -54,8 +55,10 @@ impl Model {
         let config = Config::read(&path)?;
         let mut architecture = Architecture::of(&config, &path)?;
         let checkpoint = Checkpoint::open(dir)?;
-        leave_out(&mut architecture, &checkpoint, dtype)?;
-        let params = architecture.lower(1, 1, dtype, None)?.params;
+        let wrong = |error| of_config(error, &path);
+        leave_out(&mut architecture, &checkpoint, dtype).map_err(wrong)?;
+        let params = architecture.lower(1, 1, dtype, None).map_err(wrong)?.params;
+        budget::parameters(&params, checkpoint.elements(), &path)?;
         let sources = sources(&architecture, &params)?;
         let mut pieces = Vec::new();
         for (param, sources) in params.iter().zip(&sources) {
@@ -91,6 +94,11 @@ impl Model {
     /// The longest sequence the model takes, if it has a limit.
     pub fn max_sequence(&self) -> Option<usize> {
         self.architecture.size("max_seq").into_iter().chain(self.limits.longest).min()
+    }
+
+    /// Whether sequences may be longer than that, at the price of positions that training has not seen.
+    pub fn goes_on(&self) -> bool {
+        self.architecture.longest().is_none()
     }
 
     /// The same model with the elements of every parameter given anew.
@@ -136,6 +144,18 @@ impl Model {
     }
 }
 
+/// What a model of the library finds wrong is wrong in the configuration that chose its sizes.
+fn of_config(error: Error, path: &Path) -> Error {
+    match error {
+        Error::Language(text) => {
+            let first = text.lines().next().unwrap_or_default();
+            let reason = first.split_once("]: ").map_or(first, |(_, reason)| reason);
+            Error::Config { path: path.to_path_buf(), reason: format!("its sizes make no model: {reason}") }
+        }
+        other => other,
+    }
+}
+
 /// Optional parameters none of whose tensors are in the checkpoint are `None`.
 fn leave_out(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DType) -> Result<()> {
     if !architecture.mappings().iter().any(|mapping| mapping.path.optional) {
@@ -178,7 +198,7 @@ fn find_slice(
     let mut start = 0;
     let mut path = checkpoint.dir().to_path_buf();
     for part in &slice.parts {
-        let Some(stored) = checkpoint.get(&part.tensor)? else {
+        let Some(stored) = checkpoint.get(&part.tensor) else {
             return Err(Error::MissingTensor {
                 path: checkpoint.dir().to_path_buf(),
                 tensor: part.tensor.clone(),
@@ -210,7 +230,7 @@ fn find_slice(
                 found: format!("{:?}", stored.shape),
             });
         }
-        let piece = Piece {
+        found.push(Piece {
             tensor: part.tensor.clone(),
             shape: stored.shape.to_vec(),
             stored: stored.dtype,
@@ -219,10 +239,9 @@ fn find_slice(
             index,
             dim: slice.dim,
             start,
-        };
+        });
         stored.check_dtype(&part.tensor)?;
         start += shape.get(slice.dim).copied().unwrap_or(0);
-        found.push(piece);
     }
     match whole.get(slice.dim) {
         Some(&size) if size != start => Err(Error::Tensor {

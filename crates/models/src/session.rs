@@ -1,7 +1,8 @@
 //! A compiled graph with its buffers: parameters shared between sessions, everything else its own.
 
+use crate::budget;
 use crate::error::Result;
-use compiler::{Backend, Bindings, DeviceBuffer, Executable, Options};
+use compiler::{Backend, Bindings, DeviceBuffer, Executable, Options, Program};
 use ir::{Graph, Type};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ impl Session {
     /// Compiles a graph whose first inputs are `params`.
     pub(crate) fn new(graph: &Graph, backend: &dyn Backend, params: &[Buffer]) -> Result<Session> {
         let program = compiler::compile(graph, backend, &Options::default())?;
+        budget::fits("this program", needs(&program), "give shorter or fewer sequences")?;
         let executable = backend.load(program)?;
         let (inputs, outputs) = (&executable.program().inputs, &executable.program().outputs);
         let own = inputs[params.len()..].iter().map(|ty| backend.alloc(ty.bytes()));
@@ -39,11 +41,6 @@ impl Session {
         Ok(self.executable.run(&mut self.bindings)?)
     }
 
-    /// How many outputs there are.
-    pub(crate) fn outputs(&self) -> usize {
-        self.outputs.len()
-    }
-
     /// The bytes of an output with its type.
     pub(crate) fn read(&self, output: usize) -> Result<(Type, Vec<u8>)> {
         let ty = self.outputs[output].clone();
@@ -51,6 +48,12 @@ impl Session {
         self.bindings.outputs[output].read(0, &mut bytes)?;
         Ok((ty, bytes))
     }
+}
+
+/// Bytes that a program works on: inputs, outputs and the arena of what lies between.
+pub(crate) fn needs(program: &Program) -> u128 {
+    let ends = program.inputs.iter().chain(&program.outputs);
+    program.arena as u128 + ends.map(|ty| ty.bytes() as u128).sum::<u128>()
 }
 
 /// Buffers with these bytes in them.

@@ -1,7 +1,8 @@
 //! Text to ids and back, by HuggingFace's `tokenizer.json`; byte-pair tokenizers can be trained.
 
 use crate::error::{Error, Result};
-use crate::export::write_file;
+use crate::expansion;
+use crate::files;
 use std::path::{Path, PathBuf};
 use tokenizers::models::bpe::{BPE, BpeTrainerBuilder};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -14,6 +15,12 @@ pub const END: &str = "<|endoftext|>";
 /// Names of such tokens in other tokenizers.
 const ENDS: &[&str] = &[END, "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>"];
 
+/// The longest `tokenizer.json`, and the longest text that one may put in front of others.
+const LARGEST: u64 = 512 << 20;
+const LONGEST_PREFIX: usize = 1000;
+/// The largest vocabulary that is trained.
+pub(crate) const MOST_IDS: usize = 1 << 20;
+
 /// A tokenizer.
 #[derive(Clone)]
 pub struct Tokenizer {
@@ -24,9 +31,27 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Reads a `tokenizer.json`.
     pub fn read(path: &Path) -> Result<Tokenizer> {
-        let bytes = std::fs::read(path).map_err(|e| Error::file(path, e))?;
-        let inner = tokenizers::Tokenizer::from_bytes(bytes)
-            .map_err(|e| Error::file(path, format!("not a tokenizer of HuggingFace's form: {e}")))?;
+        let fault = |what: String| Error::file(path, format!("not a tokenizer of HuggingFace's form: {what}"));
+        let bytes = files::read(path, LARGEST)?;
+        let json: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| fault(e.to_string()))?;
+        for name in ["normalizer", "decoder"] {
+            let Some(rule) = json.get(name) else { continue };
+            let (growth, prefix) = (expansion::of(rule), expansion::prefix(rule));
+            if growth > expansion::MOST || prefix > LONGEST_PREFIX {
+                return Err(Error::file(
+                    path,
+                    format!(
+                        "its {name} may make texts {growth:.0} times as long, and {prefix} bytes more: at most {} times and {LONGEST_PREFIX} bytes are allowed",
+                        expansion::MOST
+                    ),
+                ));
+            }
+        }
+        drop(json);
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| fault(e.to_string()))?;
+        // As transformers does: these belong to a call, not to the tokenizer.
+        inner.with_truncation(None).map_err(|e| fault(e.to_string()))?;
+        inner.with_padding(None);
         Ok(Tokenizer::of(inner))
     }
 
@@ -53,6 +78,11 @@ impl Tokenizer {
         if size < 257 {
             return Err(Error::Input(format!("a vocabulary of {size} is too small: 256 bytes and an end need 257")));
         }
+        if size > MOST_IDS {
+            return Err(Error::Input(format!(
+                "a vocabulary of {size} is too large: at most {MOST_IDS} ids are trained"
+            )));
+        }
         type Parts = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
         let mut trainer = BpeTrainerBuilder::new()
             .show_progress(false)
@@ -73,12 +103,12 @@ impl Tokenizer {
     pub fn write(&self, dir: &Path) -> Result<Vec<PathBuf>> {
         let text = self.inner.to_string(true).map_err(|e| Error::Input(e.to_string()))?;
         let path = dir.join("tokenizer.json");
-        write_file(&path, text.as_bytes())?;
+        files::write(&path, text.as_bytes())?;
         let mut written = vec![path];
         if let Some(end) = self.end.and_then(|id| self.inner.id_to_token(id as u32)) {
             let config = serde_json::json!({ "tokenizer_class": "PreTrainedTokenizerFast", "eos_token": end });
             let path = dir.join("tokenizer_config.json");
-            write_file(&path, format!("{config:#}\n").as_bytes())?;
+            files::write(&path, format!("{config:#}\n").as_bytes())?;
             written.push(path);
         }
         Ok(written)
@@ -171,5 +201,35 @@ mod tests {
             assert_eq!(grown, **text);
         }
         assert!(Tokenizer::train(texts.into_iter(), 100).is_err());
+        assert!(Tokenizer::train(texts.into_iter(), usize::MAX).is_err());
+    }
+
+    /// Truncation and padding belong to a call: transformers takes them off, and so do we.
+    #[test]
+    fn truncation_and_padding_of_the_file_are_taken_off() {
+        let path = std::env::temp_dir().join(format!("tensorloom-tokenizer-{}.json", std::process::id()));
+        let text = "the cat sat on the mat and the dog ran away";
+        let plain = Tokenizer::train([text].into_iter(), 280).expect("trains");
+        let mut json: serde_json::Value =
+            serde_json::from_str(&plain.inner.to_string(false).expect("text")).expect("JSON");
+        json["truncation"] = serde_json::json!({
+            "direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0
+        });
+        json["padding"] = serde_json::json!({
+            "strategy": { "Fixed": 1_000_000_000_000u64 }, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0,
+            "pad_type_id": 0, "pad_token": "x"
+        });
+        std::fs::write(&path, json.to_string()).expect("written");
+        let read = Tokenizer::read(&path).expect("read");
+        assert_eq!(read.encode(text).expect("encodes"), plain.encode(text).expect("encodes"));
+        assert_eq!(read.encode_all(&[text, "a"]).expect("encodes"), plain.encode_all(&[text, "a"]).expect("encodes"));
+        assert_eq!(read.fingerprint().expect("text"), plain.fingerprint().expect("text"));
+        // Ten replacements of one letter by ten.
+        let bomb = serde_json::json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "aaaaaaaaaa" });
+        json["normalizer"] = serde_json::json!({ "type": "Sequence", "normalizers": vec![bomb; 10] });
+        std::fs::write(&path, json.to_string()).expect("written");
+        let error = Tokenizer::read(&path).err().expect("refused").to_string();
+        assert!(error.contains("normalizer") && error.contains("10000000000 times"), "{error}");
+        let _ = std::fs::remove_file(&path);
     }
 }

@@ -1,6 +1,6 @@
 //! Weights of a model: in the files that they came in until they are needed, or in memory.
 //!
-//! A model that was read keeps its files mapped. What computes gets its weights by [`Model::upload`], converted from the
+//! A model that was read keeps its files open. What computes gets its weights by [`Model::upload`], converted from the
 //! file to the parameter's dtype on their way, by all threads; what trains gets them as f32 that nobody has rounded.
 
 use crate::checkpoint::{from_bytes, to_bytes};
@@ -37,7 +37,11 @@ impl Model {
         let mut data = vec![0f32; shape.iter().product()];
         for piece in &self.pieces[param] {
             let stored = checkpoint.found(&piece.tensor)?;
-            piece.place(shape, &mut data, &stored.floats(&piece.tensor)?);
+            let values = stored.floats(&piece.tensor)?;
+            if let Some(at) = values.iter().position(|x| !x.is_finite()) {
+                return Err(stored.not_finite(&piece.tensor, at, values[at]));
+            }
+            piece.place(shape, &mut data, &values);
         }
         Ok(data)
     }
@@ -71,7 +75,7 @@ impl Model {
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let work = || {
-            let mut scratch = Vec::new();
+            let mut scratch = Scratch::default();
             while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if let Err(error) = self.run_job(job, &buffers[job.slot], &mut scratch) {
                     *failed.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
@@ -122,7 +126,7 @@ impl Model {
         }
     }
 
-    fn run_job(&self, job: &Job<'_>, buffer: &Buffer, scratch: &mut Vec<u8>) -> Result<()> {
+    fn run_job(&self, job: &Job<'_>, buffer: &Buffer, scratch: &mut Scratch) -> Result<()> {
         let From::Runs(piece, starts, read, skip, length, stride) = &job.from else {
             return Ok(buffer.write(0, &to_bytes(&self.values(job.param)?, job.dtype))?);
         };
@@ -134,19 +138,33 @@ impl Model {
             for part in (0..*length).step_by(RUN) {
                 let n = (length - part).min(RUN);
                 let at = (read + i * stride + part) * size;
-                let bytes = &stored.bytes[at..at + n * size];
+                let Scratch { read: bytes, written } = scratch;
+                bytes.resize(n * size, 0);
+                stored.read(at, bytes)?;
+                if !all_finite(bytes, from) {
+                    let values = from_bytes(bytes, from);
+                    let bad = values.iter().position(|x| !x.is_finite()).unwrap_or(0);
+                    return Err(stored.not_finite(&piece.tensor, at / size + bad, values[bad]));
+                }
                 let place = (start + skip + part) * to;
                 if from == job.dtype {
                     buffer.write(place, bytes)?;
                 } else {
-                    scratch.clear();
-                    convert(bytes, from, job.dtype, scratch);
-                    buffer.write(place, scratch)?;
+                    written.clear();
+                    convert(bytes, from, job.dtype, written);
+                    buffer.write(place, written)?;
                 }
             }
         }
         Ok(())
     }
+}
+
+/// Bytes on their way.
+#[derive(Default)]
+struct Scratch {
+    read: Vec<u8>,
+    written: Vec<u8>,
 }
 
 /// A part of a buffer to fill.
@@ -163,6 +181,25 @@ enum From<'a> {
     /// Runs of a piece: where they begin in the parameter, where the first begins in the piece, how many elements of each to
     /// skip and to take, how many each has.
     Runs(&'a Piece, Vec<usize>, usize, usize, usize, usize),
+}
+
+/// Whether no exponent says infinity or NaN.
+fn all_finite(bytes: &[u8], dtype: DType) -> bool {
+    let halves = |ones: u16| {
+        // Without an early end, so that it is done many at a time.
+        let bad = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & ones == ones;
+        !bytes.chunks_exact(2).fold(false, |found, b| found | bad(b))
+    };
+    match dtype {
+        DType::F32 => {
+            let bad = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x7F80_0000 == 0x7F80_0000;
+            !bytes.chunks_exact(4).fold(false, |found, b| found | bad(b))
+        }
+        DType::BF16 => halves(0x7F80),
+        DType::F16 => halves(0x7C00),
+        _ if !dtype.is_float() => true,
+        _ => from_bytes(bytes, dtype).iter().all(|x| x.is_finite()),
+    }
 }
 
 fn convert(bytes: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {

@@ -11,10 +11,12 @@
 //! }
 //! ```
 
+pub mod backend;
 pub mod check;
 pub mod compare;
 pub mod counting;
 pub mod coverage;
+pub mod fake;
 pub mod fill;
 pub mod golden;
 pub mod noise;

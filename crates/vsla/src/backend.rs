@@ -179,6 +179,10 @@ impl compiler::Backend for Backend {
         self.cpu.name()
     }
 
+    fn target(&self) -> &compiler::Target {
+        self.cpu.target()
+    }
+
     fn claims(&self, composite: &ir::ops::Composite, args: &[ir::Type]) -> bool {
         self.cpu.claims(composite, args)
     }

@@ -18,7 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("include", &["lang"]),
     ("models", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang"]),
     ("cli", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
-    ("oracle", &["ir", "transform"]),
+    ("oracle", &["ir", "transform", "compiler"]),
     ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
     ("xtask", &[]),
 ];

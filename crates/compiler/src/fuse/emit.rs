@@ -3,10 +3,12 @@
 use super::expr::{Ex, ExId};
 use super::generate::Generator;
 use super::index::{AtomKind, Lin};
-use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, SCRATCH_ROW, Store, kernel_name};
+use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, Store, kernel_name};
 use super::space::Space;
 use crate::loops::{self, Atom, Buf, Builder, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
-use ir::{Binary, DType, Scalar, Value};
+use crate::target::Target;
+use ir::ops::ReduceKind;
+use ir::{Binary, Compare, DType, Scalar, Value};
 use rustc_hash::FxHashMap;
 
 #[derive(Clone, Copy)]
@@ -19,6 +21,8 @@ pub(super) enum Bind {
 }
 
 pub(super) struct Emitter<'a> {
+    /// Bytes of a row's scratch, at most.
+    row_scratch: usize,
     pub(super) g: Generator<'a>,
     pub(super) shape: LoopShape,
     pub(super) reductions: Vec<Reduction>,
@@ -40,6 +44,18 @@ pub(super) struct Emitter<'a> {
     pub(super) carries: Vec<Reg>,
     /// Buffers of a scan's stacks, in the order of `stores`.
     pub(super) stack_bufs: Vec<Buf>,
+}
+
+/// Elements of a float sum that are added up as they come where lanes share them out, before the total goes on to the sum
+/// of totals: 32 a lane for four vectors of 16.
+pub(crate) const VECTOR_BLOCK: i64 = 2048;
+/// The same where each lane has a sum of its own.
+pub(crate) const SERIAL_BLOCK: i64 = 32;
+
+/// How sums are cut into blocks: the reduced variable that is cut, and how many of its values are in one.
+struct Blocks {
+    cut: usize,
+    size: i64,
 }
 
 /// The columns of a block.
@@ -77,13 +93,21 @@ impl<'a> Emitter<'a> {
         shape: LoopShape,
         reductions: Vec<Reduction>,
         stores: Vec<Store>,
+        target: &Target,
     ) -> Emitter<'a> {
-        Emitter { reductions, ..Emitter::with_vars(g, space.extents.len(), shape, stores) }
+        Emitter { reductions, ..Emitter::with_vars(g, space.extents.len(), shape, stores, target) }
     }
 
     /// An emitter for so many loop variables, without reductions.
-    pub(super) fn with_vars(g: Generator<'a>, vars: usize, shape: LoopShape, stores: Vec<Store>) -> Emitter<'a> {
+    pub(super) fn with_vars(
+        g: Generator<'a>,
+        vars: usize,
+        shape: LoopShape,
+        stores: Vec<Store>,
+        target: &Target,
+    ) -> Emitter<'a> {
         Emitter {
+            row_scratch: target.kernel.row_scratch,
             g,
             bind: vec![Bind::Unbound; vars],
             bound: 0,
@@ -263,12 +287,28 @@ impl<'a> Emitter<'a> {
         init: &[(Reg, Option<Binary>)],
         body: &mut dyn FnMut(&mut Self, &[Reg]) -> Vec<Reg>,
     ) -> Vec<Reg> {
+        self.over_range(v, None, kind, init, body)
+    }
+
+    /// Runs `body` in a loop over a variable, or over a range of its values (the first and how many).
+    fn over_range(
+        &mut self,
+        v: usize,
+        range: Option<(Reg, i64)>,
+        kind: LoopKind,
+        init: &[(Reg, Option<Binary>)],
+        body: &mut dyn FnMut(&mut Self, &[Reg]) -> Vec<Reg>,
+    ) -> Vec<Reg> {
         let var = self.b.var();
         let phis: Vec<Reg> = init.iter().map(|(r, _)| self.b.reg(self.b.dtype(*r))).collect();
         self.b.begin();
         self.scopes.push(Scope::default());
         let before = self.bound;
-        let start = self.block_start.filter(|_| self.shape.vector == Some(v));
+        let range = range.or_else(|| {
+            let start = self.block_start.filter(|_| self.shape.vector == Some(v))?;
+            Some((start, self.shape.block.unwrap_or(self.shape.extents[v])))
+        });
+        let start = range.map(|r| r.0);
         self.set_bound(v, start.map_or(Bind::Var(var), |s| Bind::Block(s, var)));
         let nexts = body(self, &phis);
         self.unbind(v, before);
@@ -281,7 +321,7 @@ impl<'a> Emitter<'a> {
             outs.push(out);
             carried.push(Carried { init: *init, phi, next, out, combine: *combine });
         }
-        let count = self.shape.block.filter(|_| start.is_some()).unwrap_or(self.shape.extents[v]);
+        let count = range.map_or(self.shape.extents[v], |r| r.1);
         let extent = Extent::Exact(Size::Const(count));
         self.b.push(Stmt::Loop(loops::Loop { var, extent, kind, carried, body: block }));
         outs
@@ -317,13 +357,7 @@ impl<'a> Emitter<'a> {
         for level in 1..=levels {
             self.hoist_all();
             let here: Vec<usize> = (0..self.reductions.len()).filter(|&k| self.reductions[k].level == level).collect();
-            let mut init = Vec::new();
-            for &k in &here {
-                let r = &self.reductions[k];
-                let identity = r.kind.identity(r.acc);
-                init.push((self.b.constant(identity), r.kind.combine()));
-            }
-            let outs = self.reduce_loops(0, &init, &here);
+            let outs = self.reduce(&here);
             for (&k, out) in here.iter().zip(outs) {
                 let (result, dtype) = (self.reductions[k].result, self.g.exprs.info(self.reductions[k].result).dtype);
                 let out = if self.b.dtype(out) == dtype { out } else { self.b.cast(dtype, out) };
@@ -346,7 +380,162 @@ impl<'a> Emitter<'a> {
         if self.shape.vector == Some(v) { LoopKind::Vector } else { LoopKind::Serial }
     }
 
+    /// The results of reductions that don't depend on each other, over all reduced axes.
+    fn reduce(&mut self, here: &[usize]) -> Vec<Reg> {
+        let mut accs = Vec::with_capacity(here.len());
+        for &k in here {
+            let r = &self.reductions[k];
+            let (identity, op) = (r.kind.identity(r.acc), r.kind.combine());
+            accs.push((self.b.constant(identity), op));
+        }
+        match self.blocks(here) {
+            Some(blocks) => self.reduce_in_blocks(&blocks, &accs, here),
+            None => self.reduce_loops(0, &accs, here),
+        }
+    }
+
+    /// How float sums over many elements are cut into blocks, so that their error stays bounded.
+    fn blocks(&self, here: &[usize]) -> Option<Blocks> {
+        let float_sum = |&k: &usize| self.reductions[k].kind == ReduceKind::Sum && self.reductions[k].acc.is_float();
+        let block = match self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v)) {
+            true => VECTOR_BLOCK,
+            false => SERIAL_BLOCK,
+        };
+        let below = |k: usize| self.shape.cols[k..].iter().fold(1i64, |n, &v| n.saturating_mul(self.shape.extents[v]));
+        if !here.iter().any(float_sum) || below(0) <= 2 * block {
+            return None;
+        }
+        let cut = (0..self.shape.cols.len()).find(|&k| below(k + 1) <= block)?;
+        Some(Blocks { cut, size: block / below(cut + 1).max(1) })
+    }
+
+    /// Reductions whose float sums are made of blocks: within a block as they come, from block to block exactly, in pairs
+    /// of a sum and what its roundings have lost.
+    fn reduce_in_blocks(&mut self, blocks: &Blocks, accs: &[(Reg, Binary)], here: &[usize]) -> Vec<Reg> {
+        let exact: Vec<bool> = accs.iter().map(|&(r, op)| op == Binary::Add && self.b.dtype(r).is_float()).collect();
+        // Sums and the others first, then what the sums have lost.
+        let mut init: Vec<Reg> = accs.iter().map(|a| a.0).collect();
+        for (&(r, _), _) in accs.iter().zip(&exact).filter(|(_, e)| **e) {
+            let zero = self.b.constant(Scalar::zero(self.b.dtype(r)));
+            init.push(zero);
+        }
+        let outs = self.blocks_below(0, blocks, &init, accs, &exact, here);
+        let mut lost = outs[accs.len()..].iter();
+        let mut results = Vec::with_capacity(accs.len());
+        for (&sum, &exact) in outs.iter().zip(&exact) {
+            let Some(&lost) = exact.then(|| lost.next()).flatten() else {
+                results.push(sum);
+                continue;
+            };
+            // What an infinite sum has lost is NaN.
+            let finite = self.b.compare(Compare::Eq, lost, lost);
+            let total = self.b.binary(Binary::Add, sum, lost);
+            results.push(self.b.select(finite, total, sum));
+        }
+        results
+    }
+
+    /// The loops around the blocks, from the `k`-th reduced variable on.
+    fn blocks_below(
+        &mut self,
+        k: usize,
+        blocks: &Blocks,
+        state: &[Reg],
+        accs: &[(Reg, Binary)],
+        exact: &[bool],
+        here: &[usize],
+    ) -> Vec<Reg> {
+        let v = self.shape.cols[k];
+        let carried: Vec<(Reg, Option<Binary>)> = state.iter().map(|&r| (r, None)).collect();
+        if k < blocks.cut {
+            return self.over(v, LoopKind::Serial, &carried, &mut |e, phis| {
+                e.hoist_all();
+                e.blocks_below(k + 1, blocks, phis, accs, exact, here)
+            });
+        }
+        let (whole, rest) = (self.shape.extents[v] / blocks.size, self.shape.extents[v] % blocks.size);
+        let written = self.written.clone();
+        let ov = self.b.var();
+        let phis: Vec<Reg> = state.iter().map(|r| self.b.reg(self.b.dtype(*r))).collect();
+        self.b.begin();
+        self.scopes.push(Scope::default());
+        let start = self.b.index(loops::Index::default().plus(ov, blocks.size));
+        let nexts = self.one_block(k, (start, blocks.size), &phis, accs, exact, here);
+        self.scopes.pop();
+        let body = self.b.end();
+        let (mut outs, mut loop_carried) = (Vec::new(), Vec::new());
+        for ((&init, phi), next) in state.iter().zip(phis).zip(nexts) {
+            let out = self.b.reg(self.b.dtype(init));
+            outs.push(out);
+            loop_carried.push(Carried { init, phi, next, out, combine: None });
+        }
+        let extent = Extent::Exact(Size::Const(whole));
+        self.b.push(Stmt::Loop(loops::Loop { var: ov, extent, kind: LoopKind::Serial, carried: loop_carried, body }));
+        if rest == 0 {
+            return outs;
+        }
+        // The rest computes what it keeps for later loops itself.
+        self.written = written;
+        let start = self.b.index(whole * blocks.size);
+        self.scopes.push(Scope::default());
+        let outs = self.one_block(k, (start, rest), &outs, accs, exact, here);
+        self.scopes.pop();
+        outs
+    }
+
+    /// One block of `size` values of the `k`-th reduced variable, added to the state.
+    fn one_block(
+        &mut self,
+        k: usize,
+        (start, size): (Reg, i64),
+        state: &[Reg],
+        accs: &[(Reg, Binary)],
+        exact: &[bool],
+        here: &[usize],
+    ) -> Vec<Reg> {
+        // Sums begin anew, the others go on.
+        let mut inner = Vec::with_capacity(accs.len());
+        for ((&(acc, op), &exact), &so_far) in accs.iter().zip(exact).zip(state) {
+            let zero = exact.then(|| self.b.constant(Scalar::zero(self.b.dtype(acc))));
+            inner.push((zero.unwrap_or(so_far), op));
+        }
+        let parts = self.reduce_range(k, Some((start, size)), &inner, here);
+        let mut next = state.to_vec();
+        let mut lost = accs.len();
+        for (i, &part) in parts.iter().enumerate() {
+            if !exact[i] {
+                next[i] = part;
+                continue;
+            }
+            (next[i], next[lost]) = self.add_exactly(state[i], state[lost], part);
+            lost += 1;
+        }
+        next
+    }
+
+    /// `sum + x` with its rounding error (Knuth's two-sum) added to `lost`.
+    fn add_exactly(&mut self, sum: Reg, lost: Reg, x: Reg) -> (Reg, Reg) {
+        let b = &mut self.b;
+        let total = b.binary(Binary::Add, sum, x);
+        let of_x = b.binary(Binary::Sub, total, sum);
+        let of_sum = b.binary(Binary::Sub, total, of_x);
+        let (less, left) = (b.binary(Binary::Sub, sum, of_sum), b.binary(Binary::Sub, x, of_x));
+        let error = b.binary(Binary::Add, less, left);
+        (total, b.binary(Binary::Add, lost, error))
+    }
+
     pub(super) fn reduce_loops(&mut self, k: usize, accs: &[(Reg, Binary)], here: &[usize]) -> Vec<Reg> {
+        self.reduce_range(k, None, accs, here)
+    }
+
+    /// The loops of a reduction from the `k`-th reduced variable on; of that one, a range alone if one is given.
+    fn reduce_range(
+        &mut self,
+        k: usize,
+        range: Option<(Reg, i64)>,
+        accs: &[(Reg, Binary)],
+        here: &[usize],
+    ) -> Vec<Reg> {
         let Some(&v) = self.shape.cols.get(k) else {
             let mut next = Vec::with_capacity(here.len());
             for (&r, &(acc, op)) in here.iter().zip(accs) {
@@ -361,12 +550,12 @@ impl<'a> Emitter<'a> {
         let kind = self.col_kind(v);
         let init: Vec<(Reg, Option<Binary>)> =
             accs.iter().map(|&(r, op)| (r, (kind == LoopKind::Vector).then_some(op))).collect();
-        self.over(v, kind, &init, &mut |e, phis| {
+        self.over_range(v, range, kind, &init, &mut |e, phis| {
             if k + 1 < e.shape.cols.len() {
                 e.hoist_all();
             }
             let inner: Vec<(Reg, Binary)> = phis.iter().zip(accs).map(|(&p, &(_, op))| (p, op)).collect();
-            e.reduce_loops(k + 1, &inner, here)
+            e.reduce_range(k + 1, None, &inner, here)
         })
     }
 
@@ -412,7 +601,11 @@ impl<'a> Emitter<'a> {
     pub(super) fn plan_cache(&mut self, levels: u32) {
         let row: i64 = self.shape.cols.iter().map(|&v| self.shape.extents[v]).product();
         let in_row = self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v));
-        if self.tile.is_some() || levels == 0 || !in_row || self.shape.cols.len() != 1 || row as usize * 8 > SCRATCH_ROW
+        if self.tile.is_some()
+            || levels == 0
+            || !in_row
+            || self.shape.cols.len() != 1
+            || row as usize * 8 > self.row_scratch
         {
             return;
         }
@@ -480,12 +673,19 @@ impl<'a> Emitter<'a> {
                 continue;
             }
             let Some(r) = self.find(e) else { continue };
-            if let Some(&v) = self.shape.cols.last()
-                && let Bind::Var(var) = self.bind[v]
-            {
-                self.b.store(buf, var, r);
+            if let Some(at) = self.column() {
+                self.b.store(buf, at, r);
                 self.written.push(e);
             }
+        }
+    }
+
+    /// Where the innermost loop of a row is, as an index of its scratch.
+    fn column(&self) -> Option<loops::Index> {
+        match self.bind[*self.shape.cols.last()?] {
+            Bind::Var(var) => Some(var.into()),
+            Bind::Block(start, var) => Some(loops::Index::from(start).plus(var, 1)),
+            Bind::Unbound | Bind::Reg(_) => None,
         }
     }
 
@@ -502,8 +702,11 @@ impl<'a> Emitter<'a> {
 
     /// Computes what the open loops need but don't change, before they open.
     pub(super) fn hoist_all(&mut self) {
-        let mut targets: Vec<ExId> = self.stores.iter().map(|s| s.2).collect();
-        targets.extend(self.reductions.iter().map(|r| r.operand));
+        // Where rows have no elements, what would be computed of them must not be computed before them: it may not be there.
+        let empty = self.shape.cols.iter().any(|&v| self.shape.extents[v] == 0);
+        let stores = self.stores.iter().filter(|s| !(empty && s.1 == Role::Full));
+        let mut targets: Vec<ExId> = stores.map(|s| s.2).collect();
+        targets.extend(self.reductions.iter().filter(|_| !empty).map(|r| r.operand));
         let mut seen = rustc_hash::FxHashSet::default();
         for t in targets {
             self.hoist(t, &mut seen);
@@ -558,10 +761,9 @@ impl<'a> Emitter<'a> {
         }
         if self.written.contains(&e)
             && let Some(&buf) = self.cached.get(&e)
-            && let Some(&v) = self.shape.cols.last()
-            && let Bind::Var(var) = self.bind[v]
+            && let Some(at) = self.column()
         {
-            let r = self.b.load(buf, var);
+            let r = self.b.load(buf, at);
             self.scopes.last_mut().expect("a scope is open").regs.insert(e, r);
             return r;
         }

@@ -7,19 +7,16 @@
 
 use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
+use crate::target::Target;
+use ir::ops::Indexing;
 use ir::{Graph, Meaning, Node, Op, Shape, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
-/// Recomputing a value of this cost in several places costs more than keeping it.
-const COSTLY: u32 = 12;
 /// Inlined chains longer than this are broken by a value in memory.
 const MAX_DEPTH: u32 = 120;
 const MAX_COST: u32 = 4000;
-const MAX_ROOTS: usize = 24;
-/// Values in memory that one expression may read: kernels take a bounded number of buffers.
-const MAX_READS: usize = 24;
 
 /// A unit of execution.
 #[derive(Clone, Debug)]
@@ -50,19 +47,19 @@ pub(crate) struct Apart {
 /// Why a value did not join a unit.
 #[derive(Clone, Debug)]
 pub(crate) enum Why {
-    Full,
+    Full(usize),
     Domain,
     Circle,
     Again,
     Apart,
     Kernel(Fail),
-    Buffers,
+    Buffers(usize),
 }
 
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Why::Full => "a kernel has at most 24 results",
+            Why::Full(n) => return write!(f, "a kernel has at most {n} results"),
             Why::Domain => "they run over different elements",
             Why::Circle => "a step between them needs one and gives the other",
             Why::Again => "one computes again what the other computes, so that it need not be kept",
@@ -70,7 +67,7 @@ impl std::fmt::Display for Why {
             Why::Kernel(Fail::Mismatch) => "one is needed at other elements than the one being computed",
             Why::Kernel(Fail::Refine(_)) => "no division of the loops fits both",
             Why::Kernel(Fail::NotScalar) => "an op on the way is no scalar expression",
-            Why::Buffers => "a kernel has at most 40 buffers",
+            Why::Buffers(n) => return write!(f, "a kernel has at most {n} buffers"),
         })
     }
 }
@@ -85,20 +82,14 @@ enum Kind {
 }
 
 fn kind(node: &Node) -> Kind {
-    match (&node.op, node.op.meaning()) {
-        (Op::Const(c), _) => {
-            if uniform(&c.0).is_some() {
-                Kind::Scalar
-            } else {
-                Kind::Memory
-            }
-        }
-        (Op::Iota(_) | Op::Concat(_) | Op::Threefry2x32(_), _) | (_, Meaning::Map(_) | Meaning::View(_)) => {
-            Kind::Scalar
-        }
-        (Op::Gather(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_), _) => Kind::Scalar,
-        (_, Meaning::Reduce(..)) => Kind::Reduce,
-        _ => Kind::Anchor,
+    match node.op.meaning() {
+        Meaning::Map(_) | Meaning::View(_) | Meaning::Index(_) => Kind::Scalar,
+        Meaning::Leaf => match &node.op {
+            Op::Const(c) if uniform(&c.0).is_none() => Kind::Memory,
+            _ => Kind::Scalar,
+        },
+        Meaning::Reduce(..) => Kind::Reduce,
+        Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Kind::Anchor,
     }
 }
 
@@ -119,6 +110,7 @@ pub(crate) fn is_anchor(node: &Node) -> bool {
 
 struct Grouping<'a> {
     graph: &'a Graph,
+    target: &'a Target,
     needed: Vec<bool>,
     /// Unit of each needed value that a unit computes.
     unit_of: Vec<Option<usize>>,
@@ -144,12 +136,14 @@ pub(crate) fn units(
     graph: &Graph,
     operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
     replaced: &[(Value, Value)],
+    target: &Target,
 ) -> Units {
     let live = graph.live();
-    let (needed, _) = kept(graph, &live, operand_base);
+    let (needed, _) = kept(graph, &live, operand_base, target);
     let n = graph.num_values();
     let mut g = Grouping {
         graph,
+        target,
         needed,
         unit_of: vec![None; n],
         units: Vec::new(),
@@ -189,7 +183,9 @@ pub(crate) fn kept(
     graph: &Graph,
     live: &[bool],
     operand_base: &dyn Fn(&Node, usize) -> Option<Value>,
+    target: &Target,
 ) -> (Vec<bool>, Vec<u32>) {
+    let costly = target.keep.costly;
     let n = graph.num_values();
     let mut needed = vec![false; n];
     let mut uses = vec![0u32; n];
@@ -212,7 +208,9 @@ pub(crate) fn kept(
             }
             Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
             // A table is read at computed places, not computed there.
-            Kind::Scalar if matches!(node.op, Op::Gather(_)) => needed[node.args[0].0 as usize] = true,
+            Kind::Scalar if matches!(node.op.meaning(), Meaning::Index(Indexing::Gather(_))) => {
+                needed[node.args[0].0 as usize] = true;
+            }
             Kind::Scalar if is_apart(node) => {
                 needed[node.args[0].0 as usize] = true;
                 needed[node.outs[0].0 as usize] = true;
@@ -230,21 +228,14 @@ pub(crate) fn kept(
         }
         let v = node.outs[0].0 as usize;
         let mut read = all_reads(&node.args, &needed, &reads);
-        while read.len() > MAX_READS {
+        while read.len() > target.kernel.reads {
             let open = node.args.iter().filter(|a| !needed[a.0 as usize] && reads[a.0 as usize].len() > 1);
             let Some(widest) = open.max_by_key(|a| reads[a.0 as usize].len()) else { break };
             needed[widest.0 as usize] = true;
             read = all_reads(&node.args, &needed, &reads);
         }
         reads[v] = read;
-        let mut own = match &node.op {
-            Op::Threefry2x32(_) => 120,
-            Op::Unary(op) => super::expr::unary_cost(*op),
-            Op::Binary(ir::Binary::Pow | ir::Binary::Atan2 | ir::Binary::Zeta) => 60,
-            Op::Binary(ir::Binary::Div | ir::Binary::Rem) => 6,
-            Op::Const(_) => 0,
-            _ => 1,
-        };
+        let mut own = node.op.meaning().cost();
         let mut deep = 0;
         let mut large: SmallVec<[Value; 4]> = SmallVec::new();
         let size = graph.ty(node.outs[0]).numel();
@@ -276,7 +267,7 @@ pub(crate) fn kept(
             // A value computed from several others of its size is read back for less than it is computed for.
             let wide = (large.len() >= 3 && uses >= 2) || (large.len() >= 2 && uses >= 3);
             leaves[o.0 as usize] = large.clone();
-            let many = wide || (uses >= 2 && own >= COSTLY);
+            let many = wide || (uses >= 2 && own >= costly);
             if many || deep > MAX_DEPTH || own > MAX_COST {
                 needed[o.0 as usize] = true;
             }
@@ -285,7 +276,7 @@ pub(crate) fn kept(
         if let Op::Broadcast(_) = node.op {
             let a = node.args[0].0 as usize;
             let grows = graph.ty(node.outs[0]).numel() > graph.ty(node.args[0]).numel();
-            if grows && !needed[a] && cost[a] >= COSTLY {
+            if grows && !needed[a] && cost[a] >= costly {
                 needed[a] = true;
                 cost[v] = 1;
                 depth[v] = 0;
@@ -510,8 +501,8 @@ impl Grouping<'_> {
     // since their answer is then not used, but memcheck takes it for a decision on uninitialised bytes.
     #[inline(never)]
     fn join(&self, group: &Group, v: Value, node: &Node) -> Result<Group, Why> {
-        if group.roots.len() >= MAX_ROOTS {
-            return Err(Why::Full);
+        if group.roots.len() >= self.target.kernel.results {
+            return Err(Why::Full(self.target.kernel.results));
         }
         if group.roots.iter().any(|r| self.graph.node_of(r.value).is_some_and(is_apart)) {
             return Err(Why::Apart);
@@ -551,9 +542,11 @@ impl Grouping<'_> {
     }
 
     fn try_lower(&self, group: &Group) -> Result<(), Why> {
-        let lowered = lower(self.graph, group, &|v| source(&self.needed, group, v)).map_err(Why::Kernel)?;
+        let lowered =
+            lower(self.graph, group, &|v| source(&self.needed, group, v), self.target).map_err(Why::Kernel)?;
         let buffers = lowered.iter().map(|l| l.params.len()).max().unwrap_or(0);
-        if buffers > 40 { Err(Why::Buffers) } else { Ok(()) }
+        let most = self.target.kernel.buffers;
+        if buffers > most { Err(Why::Buffers(most)) } else { Ok(()) }
     }
 
     fn finish(mut self, operand_base: &dyn Fn(&Node, usize) -> Option<Value>) -> Units {

@@ -11,6 +11,7 @@ use super::generate::{Fail, Generator, Source};
 use super::index::{AtomKind, Lin, Refine};
 use super::space::Space;
 use crate::loops::Kernel;
+use crate::target::{Schedule, Target};
 use ir::ops::ReduceKind;
 use ir::{DType, Graph, Shape, Value};
 
@@ -65,17 +66,13 @@ pub struct Lowered {
     pub work: u64,
 }
 
-/// Pieces of an iteration space beyond which masks take the place of cuts.
-const MAX_PIECES: usize = 16;
-/// Work below which a kernel stays on one thread.
-const PARALLEL_WORK: u64 = 40_000;
-/// Columns up to which a row of a product is finished as a whole.
-const WHOLE_ROW: usize = 1024;
-/// Row bytes up to which a costly intermediate is kept from one loop of a row to the next.
-pub(super) const SCRATCH_ROW: usize = 128 << 10;
-
 /// Writes the kernels of a group.
-pub(crate) fn lower(graph: &Graph, group: &Group, sources: &dyn Fn(Value) -> Source) -> Result<Vec<Lowered>, Fail> {
+pub(crate) fn lower(
+    graph: &Graph,
+    group: &Group,
+    sources: &dyn Fn(Value) -> Source,
+    target: &Target,
+) -> Result<Vec<Lowered>, Fail> {
     let mut todo = vec![Space::new(&group.full, &group.red)];
     let mut done = Vec::new();
     let mut refinements = 0;
@@ -89,8 +86,8 @@ pub(crate) fn lower(graph: &Graph, group: &Group, sources: &dyn Fn(Value) -> Sou
         if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == Role::Full)) {
             continue;
         }
-        let cuttable = done.len() + todo.len() < MAX_PIECES && refinements < 64;
-        match piece(graph, group, sources, &space, cuttable) {
+        let cuttable = done.len() + todo.len() < target.kernel.cuts && refinements < 64;
+        match piece(graph, group, sources, &space, cuttable, target) {
             Ok(lowered) => done.push(lowered),
             Err(Fail::Refine(r)) => {
                 refinements += 1;
@@ -116,6 +113,7 @@ fn piece(
     sources: &dyn Fn(Value) -> Source,
     space: &Space,
     cuttable: bool,
+    target: &Target,
 ) -> Result<Lowered, Fail> {
     let mut generator = Generator::new(graph, sources);
     generator.uncut = if cuttable { space.reduced } else { u64::MAX };
@@ -123,8 +121,8 @@ fn piece(
     generator.full = full.clone();
     generator.row = row.clone();
     let (reductions, stores) = roots(graph, group, &mut generator)?;
-    let shape = choose_loops(&generator, space, &stores, &reductions, cuttable)?;
-    Ok(Emitter::new(generator, space, shape, reductions, stores).run(group))
+    let shape = choose_loops(&generator, space, &stores, &reductions, cuttable, target)?;
+    Ok(Emitter::new(generator, space, shape, reductions, stores, target).run(group))
 }
 
 pub(super) type Store = (Value, Role, ExId, Lin);
@@ -205,6 +203,7 @@ fn choose_loops(
     stores: &[Store],
     reductions: &[Reduction],
     cuttable: bool,
+    target: &Target,
 ) -> Result<LoopShape, Fail> {
     let n = space.extents.len();
     let var_atoms = var_atoms(g, n);
@@ -255,20 +254,26 @@ fn choose_loops(
     }
     let (mut parallel, mut serial) = (Vec::new(), rows.clone());
     let mut block = None;
-    if work >= PARALLEL_WORK {
-        let row_count: i64 = rows.iter().map(|&v| extent_of[v]).product();
-        // Too few rows: the vector axis runs in blocks, and those in parallel.
-        if let Some(v) = vector.filter(|&v| row_count < 8 && !is_red(v)) {
-            let n = extent_of[v];
-            let target = if cols.is_empty() { (n / 32).clamp(512, 8192) } else { 64 };
-            block = if n >= 2 * target { divisor_near(n, target) } else { None };
-            if block.is_none() && n >= 2 * target && space.extents[v] == n && cuttable {
-                // What is left has a divisor near the target, and what is cut off is too short to be cut again.
-                let step = if target > 4096 { 1024 } else { target.min(512) };
-                return Err(Refine::Cut { var: v, at: n - n % step }.into());
+    match target.schedule {
+        // Every row is its own, and so is every element of a vector that carries nothing: how many of them make a block is
+        // the grid's business.
+        Schedule::Grid { .. } => std::mem::swap(&mut parallel, &mut serial),
+        Schedule::Workers { parallel_work, .. } if work < parallel_work => {}
+        Schedule::Workers { chunks, chunk_elements, .. } => {
+            let row_count: i64 = rows.iter().map(|&v| extent_of[v]).product();
+            // Too few rows: the vector axis runs in blocks, and those in parallel.
+            if let Some(v) = vector.filter(|&v| row_count < 8 && !is_red(v)) {
+                let n = extent_of[v];
+                let target = if cols.is_empty() { (n / 32).clamp(512, 8192) } else { 64 };
+                block = if n >= 2 * target { divisor_near(n, target) } else { None };
+                if block.is_none() && n >= 2 * target && space.extents[v] == n && cuttable {
+                    // What is left has a divisor near the target, and what is cut off is too short to be cut again.
+                    let step = if target > 4096 { 1024 } else { target.min(512) };
+                    return Err(Refine::Cut { var: v, at: n - n % step }.into());
+                }
             }
+            parallel_rows(&rows, &extent_of, total, (chunks, chunk_elements), &mut parallel, &mut serial);
         }
-        parallel_rows(&rows, &extent_of, total, &mut parallel, &mut serial);
     }
     Ok(LoopShape { parallel, serial, vector, block, cols, merged, extents: extent_of, work })
 }
@@ -312,17 +317,19 @@ pub(crate) fn lower_epilogue(
     tile: Value,
     (batch, rows): (usize, usize),
     sources: &dyn Fn(Value) -> Source,
+    target: &Target,
 ) -> Result<Lowered, Fail> {
+    let Some(products) = target.products.epilogues else { return Err(Fail::Mismatch) };
     let shape = &graph.ty(tile).shape;
     let columns: Vec<usize> = (batch + rows..shape.len()).collect();
     let width: usize = columns.iter().map(|&a| shape[a]).product();
-    if group.full != *shape || !(group.red.is_empty() || group.red == columns && width <= WHOLE_ROW) {
+    if group.full != *shape || !(group.red.is_empty() || group.red == columns && width <= products.whole_row) {
         return Err(Fail::Mismatch);
     }
     // The tile is there at the element being computed and nowhere else, like a carried value.
     let with_tile = |v: Value| if v == tile { Source::Carry(0) } else { sources(v) };
     let classes: Vec<usize> = (0..shape.len()).map(|a| (a >= batch) as usize + (a >= batch + rows) as usize).collect();
-    let (emitter, vars) = over_blocks(graph, group, &classes, &with_tile)?;
+    let (emitter, vars) = over_blocks(graph, group, &classes, &with_tile, target)?;
     Ok(emitter.tile(group, tile, vars))
 }
 
@@ -333,11 +340,12 @@ pub(crate) fn lower_prologue(
     operand: Value,
     classes: &[usize],
     sources: &dyn Fn(Value) -> Source,
+    target: &Target,
 ) -> Result<Lowered, Fail> {
     let roots = vec![Root { value: operand, role: Role::Full, stored: true }];
     let group = Group { full: graph.ty(operand).shape.clone(), red: Vec::new(), roots };
     let own = |v: Value| if v == operand { Source::Result } else { sources(v) };
-    let (emitter, vars) = over_blocks(graph, &group, classes, &own)?;
+    let (emitter, vars) = over_blocks(graph, &group, classes, &own, target)?;
     Ok(emitter.fill(&group, vars))
 }
 
@@ -347,6 +355,7 @@ fn over_blocks<'a>(
     group: &Group,
     classes: &[usize],
     sources: &'a dyn Fn(Value) -> Source,
+    target: &Target,
 ) -> Result<(Emitter<'a>, [Option<usize>; 3]), Fail> {
     let space = Space::new(&group.full, &group.red);
     let mut g = Generator::new(graph, sources);
@@ -374,7 +383,7 @@ fn over_blocks<'a>(
     let work = space.numel().max(0) as u64;
     let cols = if reductions.is_empty() { vec![] } else { c.into_iter().collect() };
     let loops = LoopShape { parallel: vec![], serial: vec![], vector: c, block: None, cols, merged, extents, work };
-    Ok((Emitter::new(g, &space, loops, reductions, stores), [b, r, c]))
+    Ok((Emitter::new(g, &space, loops, reductions, stores, target), [b, r, c]))
 }
 
 /// The largest divisor of `n` up to `target` that is a multiple of 16 and not much smaller.
@@ -383,11 +392,18 @@ pub(super) fn divisor_near(n: i64, target: i64) -> Option<i64> {
 }
 
 /// Puts enough outer rows into the parallel loop to feed many workers, with enough work left in each.
-fn parallel_rows(rows: &[usize], extents: &[i64], total: i64, parallel: &mut Vec<usize>, serial: &mut Vec<usize>) {
+fn parallel_rows(
+    rows: &[usize],
+    extents: &[i64],
+    total: i64,
+    (chunks, elements): (i64, i64),
+    parallel: &mut Vec<usize>,
+    serial: &mut Vec<usize>,
+) {
     let mut count = 1;
     let mut taken = 0;
     for &v in rows {
-        if count >= 64 || (taken > 0 && total / (count * extents[v]).max(1) < 256) {
+        if count >= chunks || (taken > 0 && total / (count * extents[v]).max(1) < elements) {
             break;
         }
         count *= extents[v];

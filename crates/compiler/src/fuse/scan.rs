@@ -10,11 +10,9 @@ use super::index::Lin;
 use super::lower::{LoopShape, Lowered, Param, divisor_near, forms, merge, var_atoms};
 use super::space::Space;
 use crate::loops::{self, Buf, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
+use crate::target::{Schedule, Target};
 use ir::ops::Scan;
 use ir::{Binary, DType, Graph, Scalar, Value};
-
-/// Lanes up to which carries stay in registers through all of time.
-const REGISTER_LANES: i64 = 512;
 
 /// What a parameter of the kernel is to the scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +30,7 @@ pub(crate) enum ScanParam {
 }
 
 /// The kernel of a scan, or why there is none.
-pub(crate) fn lower_scan(scan: &Scan) -> Result<(Lowered, Vec<ScanParam>), Fail> {
+pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<ScanParam>), Fail> {
     let body = &*scan.body;
     let (nc, nk) = (scan.consts, scan.carries);
     let inputs = body.inputs();
@@ -93,7 +91,12 @@ pub(crate) fn lower_scan(scan: &Scan) -> Result<(Lowered, Vec<ScanParam>), Fail>
         return Err(Fail::Mismatch);
     }
     let vector = alive.first().copied();
-    let blocked = vector.is_some_and(|v| joint[v] > REGISTER_LANES);
+    // Each thread of a grid keeps its lane's carries in registers.
+    let most = match target.schedule {
+        Schedule::Workers { scan_lanes, .. } => scan_lanes,
+        Schedule::Grid { .. } => i64::MAX,
+    };
+    let blocked = vector.is_some_and(|v| joint[v] > most);
     let block = match vector.filter(|_| blocked) {
         Some(v) => {
             Some(divisor_near(joint[v], 1024).or_else(|| divisor_near(joint[v], joint[v] / 2)).ok_or(Fail::Mismatch)?)
@@ -105,7 +108,7 @@ pub(crate) fn lower_scan(scan: &Scan) -> Result<(Lowered, Vec<ScanParam>), Fail>
     let shape =
         LoopShape { parallel: vec![], serial: vec![], vector, block, cols: vec![], merged, extents: joint, work };
     // The emitter's variables are the lanes and time.
-    let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores);
+    let mut emit = Emitter::with_vars(g, lanes + 1, shape, stores, target);
     let mut writer = Writer { scan, body, emit: &mut emit, time, lane, results, params: Vec::new() };
     let parallel = if blocked {
         Some(writer.blocked())
@@ -114,6 +117,9 @@ pub(crate) fn lower_scan(scan: &Scan) -> Result<(Lowered, Vec<ScanParam>), Fail>
         None
     };
     let params = writer.params;
+    if params.len() > target.kernel.buffers {
+        return Err(Fail::Mismatch);
+    }
     let mut kernel = emit.b.finish();
     kernel.name = format!("scan{:?}x{}", body.ty(first).shape.as_slice(), scan.length);
     let lowered = Lowered { kernel, params: vec![Param::Scratch(0); params.len()], parallel, work };

@@ -2,11 +2,13 @@
 //! strided operands, so most of them cost nothing; where strides can't say it, the permuted operand is what is kept in
 //! memory.
 
+use crate::target::Products;
 use ir::ops::Dot;
 use ir::{Build, Builder, DType, Graph, Op, Result, Shape, Value, Values};
 
-/// Canonical contractions everywhere.
-pub fn dots(graph: &Graph) -> Result<Graph> {
+/// Canonical contractions everywhere, of types that the target's products take.
+pub fn dots(graph: &Graph, target: &Products) -> Result<Graph> {
+    let native = |d: DType| target.dtypes.contains(&d);
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = graph.inline_with(&args, |node, operands| {
@@ -28,15 +30,10 @@ pub fn dots(graph: &Graph) -> Result<Graph> {
                 }
                 Ok(Values::from_slice(&[ordered(&mut b, dot, operands[0], operands[1])?]))
             }
-            op => b.emit(super::map_bodies(op, &mut |g| dots(g))?, operands),
+            op => b.emit(super::map_bodies(op, &mut |g| dots(g, target))?, operands),
         }
     })?;
     Ok(b.finish(&outs))
-}
-
-/// Whether matrix kernels take this dtype.
-fn native(d: DType) -> bool {
-    matches!(d, DType::F32 | DType::F64 | DType::F16 | DType::BF16)
 }
 
 fn in_order(batch: &Shape, free: Shape, contract: &Shape) -> Shape {

@@ -3,9 +3,11 @@
 pub mod cse;
 pub mod dots;
 pub mod inline;
+pub mod partials;
 pub mod recompute;
 pub mod simplify;
 
+use crate::target::Target;
 use inline::Claims;
 use ir::{Graph, Op};
 use std::sync::Arc;
@@ -25,13 +27,15 @@ pub enum Pass {
     OpenRemat,
     /// Contractions get their axes in order.
     Dots,
+    /// Long reductions go through partial results.
+    Partials,
     /// Distant readers of cheap values get copies of their own.
     Recompute,
 }
 
 impl Pass {
     /// All passes, in the order they run.
-    pub const ORDER: [Pass; 8] = [
+    pub const ORDER: [Pass; 9] = [
         Pass::Inline,
         Pass::Simplify,
         Pass::Cse,
@@ -39,6 +43,7 @@ impl Pass {
         Pass::Simplify,
         Pass::Dots,
         Pass::Simplify,
+        Pass::Partials,
         Pass::Recompute,
     ];
 
@@ -55,19 +60,21 @@ impl Pass {
             Pass::Cse => "cse",
             Pass::OpenRemat => "open-remat",
             Pass::Dots => "dots",
+            Pass::Partials => "partials",
             Pass::Recompute => "recompute",
         }
     }
 
     /// Runs it.
-    pub fn run(self, graph: &Graph, claims: Claims<'_>) -> Result<Graph> {
+    pub fn run(self, graph: &Graph, claims: Claims<'_>, target: &Target) -> Result<Graph> {
         match self {
             Pass::Inline => inline::inline(graph, claims, false),
-            Pass::Simplify => simplify::simplify(graph),
+            Pass::Simplify => simplify::simplify(graph, target.kernel.reads),
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
-            Pass::Dots => dots::dots(graph),
-            Pass::Recompute => crate::products::recompute(graph),
+            Pass::Dots => dots::dots(graph, &target.products),
+            Pass::Partials => partials::partials(graph, &target.partials),
+            Pass::Recompute => crate::products::recompute(graph, target),
         }
     }
 }

@@ -5,21 +5,19 @@
 //! it costs a few instructions. So a value that would be kept in memory, whose distant readers could have it from
 //! operands that are alive there regardless, gets a twin next to them.
 
+use crate::target::Keep;
 use ir::{Graph, Node, Result, Value, Values};
 use rustc_hash::FxHashSet;
 
-/// Uses with more than this many heavy ops (products, library calls, loops) since the value was computed are distant.
-const DISTANT: usize = 6;
-/// Values that cost more than this are kept: about two transcendental functions.
-const CHEAP: u32 = 48;
-
 /// Gives distant readers of cheap values copies of their own. `kept` says which values would be in memory and what each
-/// costs, `heavy` which nodes are steps of their own, `operand` which value such a node reads from memory.
+/// costs, `heavy` which nodes are steps of their own, `operand` which value such a node reads from memory, `keep` what is
+/// cheap and what is distant on this target.
 pub fn recompute(
     graph: &Graph,
     (kept, cost): &(Vec<bool>, Vec<u32>),
     heavy: &dyn Fn(&Node) -> bool,
     operand: &dyn Fn(&Node, usize) -> Value,
+    keep: &Keep,
 ) -> Result<Graph> {
     let n = graph.num_values();
     // How many heavy ops come before each node, and when each value is read last, through what is computed in place.
@@ -53,8 +51,8 @@ pub fn recompute(
             let v = Value(i as u32);
             kept[i]
                 && !fixed[i]
-                && cost[i] <= CHEAP
-                && last[i] > made[i] + DISTANT
+                && cost[i] <= keep.cheap
+                && last[i] > made[i] + keep.distant
                 && graph.node_of(v).is_some_and(|node| {
                     node.outs.len() == 1
                         && !matches!(node.op.meaning(), ir::Meaning::Reduce(..))
@@ -82,7 +80,7 @@ pub fn recompute(
     for (k, node) in graph.nodes().iter().enumerate() {
         let mut args = Values::new();
         for &a in &node.args {
-            let distant = before[k] > made[a.0 as usize] + DISTANT && touched[a.0 as usize];
+            let distant = before[k] > made[a.0 as usize] + keep.distant && touched[a.0 as usize];
             args.push(if distant { rebuild.again(a)? } else { rebuild.map[a.0 as usize].expect("in order") });
         }
         let outs = rebuild.g.push(node.op.clone(), &args, node.loc.clone())?;

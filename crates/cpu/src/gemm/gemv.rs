@@ -3,8 +3,9 @@
 #![expect(clippy::needless_range_loop, reason = "indices name registers, several arrays at a time")]
 //!
 //! Two orders, by the matrix's unit stride:
-//! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1;
-//! - along k: a dot product for each result, four vectors of partial sums, then a fixed tree.
+//! - along the results: `y += x[d]·matrix[d, ..]`, several `d` at a time, `y` staying in L1, a sum in f64 beside it for long k;
+//! - along k: a dot product for each result, four vectors of partial sums, then a fixed tree; long ones in blocks, which
+//!   are added up in f64.
 
 use half::{bf16, f16};
 use ir::DType;
@@ -12,10 +13,11 @@ use ir::DType;
 use super::finish::{Finished, finish};
 use super::kernel::HasKernels;
 use super::pack::widen;
-use super::problem::{Operand, Problem, Source};
+use super::problem::{Operand, Problem, Source, Target};
 use super::run::Run;
 use super::vector::{Float, Isa, Lanes, Load, Vector};
-use crate::pool::share;
+use crate::pool::{Pool, share};
+use std::ops::Range;
 
 /// Results that stay in L1 while k runs.
 const CHUNK: usize = 2048;
@@ -23,6 +25,10 @@ const CHUNK: usize = 2048;
 const STREAMS: usize = 8;
 /// Partial sums of a dot product, in vectors.
 const SUMS: usize = 4;
+/// Products that are added up before their sum goes on to a sum in f64, where there are more than one such block.
+pub(super) const ALONG: usize = 2048;
+/// The same where each result is one chain of additions.
+pub(super) const CHAIN: usize = 64;
 
 /// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, elements of the matrix being of type `S`.
 pub(crate) struct Product<T> {
@@ -35,12 +41,61 @@ pub(crate) struct Product<T> {
     n: usize,
 }
 
-/// The `index`-th of `team` shares of a vector-matrix (m = 1) or matrix-vector (n = 1) product, in
-/// the scratch of `part`.
+/// A vector-matrix (m = 1) or matrix-vector (n = 1) product, alone in the scratch of `part`.
 ///
 /// # Safety
 /// As for [`super::Plan::run`]; the plan's path is `Gemv`.
-pub(crate) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team): (usize, usize), part: usize) {
+pub(crate) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, part: usize) {
+    // SAFETY: the caller's promises are the ones asked for.
+    unsafe {
+        let y = results(run, part);
+        let all = compute(run, batch, (0, 1), part, y);
+        hand_on(run, batch, all, y);
+    }
+}
+
+/// The same by a team, each in the scratch of its part. An epilogue over whole rows waits for the whole row: the parts
+/// of a row leave their columns side by side, and the caller finishes them.
+///
+/// # Safety
+/// As for [`run`].
+pub(crate) unsafe fn run_split<T: HasKernels>(run: &Run<T>, pool: &Pool, batch: usize, team: usize) {
+    let whole_rows = matches!(run.plan.problem.c, Target::Epilogue { whole_rows: true });
+    let together = whole_rows && vector_left(&run.plan.problem);
+    // SAFETY: the caller's promises; parts write disjoint results, and all have written theirs when the pool returns.
+    unsafe {
+        pool.run(team, &|part, _| {
+            let y = results(run, if together { 0 } else { part });
+            let own = compute(run, batch, (part, team), part, y);
+            if !together && !own.is_empty() {
+                hand_on(run, batch, own, y);
+            }
+        });
+        if together {
+            hand_on(run, batch, 0..run.plan.problem.n, results(run, 0));
+        }
+    }
+}
+
+/// Where a part's results are; there is room for all of them.
+unsafe fn results<T: HasKernels>(run: &Run<T>, part: usize) -> *mut T {
+    // SAFETY: the caller of `Plan::run` vouches for scratch.
+    unsafe { run.part(part).add(run.plan.scratch.tile).cast() }
+}
+
+/// Whether the left operand is the vector; else the right one is.
+fn vector_left(problem: &Problem) -> bool {
+    matches!(problem.b, Source::Memory(b) if problem.m == 1 && (b.row == 1 || b.col == 1))
+}
+
+/// The `index`-th of `team` shares of the results, each at its own place in `y`.
+unsafe fn compute<T: HasKernels>(
+    run: &Run<T>,
+    batch: usize,
+    (index, team): (usize, usize),
+    part: usize,
+    y: *mut T,
+) -> Range<usize> {
     let problem = &run.plan.problem;
     let Problem { m, k, .. } = *problem;
     let (Source::Memory(a), Source::Memory(b)) = (problem.a, problem.b) else {
@@ -54,36 +109,42 @@ pub(crate) unsafe fn run<T: HasKernels>(run: &Run<T>, batch: usize, (index, team
     unsafe {
         let a_at = a_at.offset(problem.batch_offset(&a, batch) * size);
         let b_at = b_at.offset(problem.batch_offset(&b, batch) * size);
-        let unit = |row: isize, col: isize| row == 1 || col == 1;
-        let vector_left = m == 1 && unit(b.row, b.col);
-        let (x, x_step, matrix, along_k, along_y, n) = if vector_left {
+        let (x, x_step, matrix, along_k, along_y, n) = if vector_left(problem) {
             (a_at, a.col, b_at, b.row, b.col, problem.n)
         } else {
             (b_at, b.row, a_at, a.col, a.row, m)
         };
         let chunks = share(n.div_ceil(16), team, index);
-        let (start, end) = (chunks.start * 16, n.min(chunks.end * 16));
+        let (start, end) = (n.min(chunks.start * 16), n.min(chunks.end * 16));
         if start >= end {
-            return;
+            return start..start;
         }
-        let own = run.part(part);
-        let wide = own.add(run.plan.scratch.b).cast::<T>();
+        let wide = run.part(part).add(run.plan.scratch.b).cast::<T>();
         let x = if x_step == 1 && problem.dtype == T::DTYPE {
             x.cast::<T>()
         } else {
             widen(problem.dtype, x, x_step, wide, k);
             wide.cast_const()
         };
-        let y = own.add(run.plan.scratch.tile).cast::<T>();
-        let (matrix, n) = (matrix.offset(start as isize * along_y * size), end - start);
+        let (matrix, n, y) = (matrix.offset(start as isize * along_y * size), end - start, y.add(start));
         T::gemv(run.plan.isa, problem.dtype, &Product { x, matrix, along_k, along_y, y, k, n });
         if run.alpha != T::ONE {
             (0..n).for_each(|j| *y.add(j) = (*y.add(j)).mul(run.alpha));
         }
-        let tile = if vector_left {
-            Finished { batch, row0: 0, col0: start, rows: 1, cols: n, acc: y, row_stride: n }
+        start..end
+    }
+}
+
+/// Hands finished results on.
+unsafe fn hand_on<T: HasKernels>(run: &Run<T>, batch: usize, done: Range<usize>, y: *mut T) {
+    let n = done.len();
+    // SAFETY: the caller vouches for the results.
+    unsafe {
+        let acc = y.add(done.start);
+        let tile = if vector_left(&run.plan.problem) {
+            Finished { batch, row0: 0, col0: done.start, rows: 1, cols: n, acc, row_stride: n }
         } else {
-            Finished { batch, row0: start, col0: 0, rows: n, cols: 1, acc: y, row_stride: 1 }
+            Finished { batch, row0: done.start, col0: 0, rows: n, cols: 1, acc, row_stride: 1 }
         };
         finish(run.plan, run.out, &tile);
     }
@@ -104,20 +165,54 @@ unsafe fn product<V: Load<S>, S: Copy + Default>(p: &Product<V::Elem>) {
             for start in (0..p.n).step_by(CHUNK) {
                 let n = CHUNK.min(p.n - start);
                 let matrix = p.matrix.cast::<S>().add(start);
-                combine::<V, S>(p.x, matrix, p.along_k, p.y.add(start), p.k, n);
+                let y = p.y.add(start);
+                if p.k <= 2 * CHAIN {
+                    combine::<V, S>(p.x, matrix, p.along_k, y, p.k, n);
+                    continue;
+                }
+                let mut totals = [0f64; CHUNK];
+                for d in (0..p.k).step_by(CHAIN) {
+                    let matrix = matrix.offset(d as isize * p.along_k);
+                    combine::<V, S>(p.x.add(d), matrix, p.along_k, y, CHAIN.min(p.k - d), n);
+                    for (j, total) in totals[..n].iter_mut().enumerate() {
+                        *total += (*y.add(j)).to_f64();
+                    }
+                }
+                totals[..n].iter().enumerate().for_each(|(j, &total)| *y.add(j) = V::Elem::from_f64(total));
             }
         } else {
             let row = |j: usize| p.matrix.cast::<S>().offset(j as isize * p.along_y);
             let pairs = p.n / 2 * 2;
             for j in (0..pairs).step_by(2) {
-                let [y0, y1] = dots::<V, S, 2>(p.x, [row(j), row(j + 1)], p.k);
+                let [y0, y1] = long_dots::<V, S, 2>(p.x, [row(j), row(j + 1)], p.k);
                 *p.y.add(j) = y0;
                 *p.y.add(j + 1) = y1;
             }
             if pairs < p.n {
-                [*p.y.add(pairs)] = dots::<V, S, 1>(p.x, [row(pairs)], p.k);
+                [*p.y.add(pairs)] = long_dots::<V, S, 1>(p.x, [row(pairs)], p.k);
             }
         }
+    }
+}
+
+/// [`dots`] of any length, in blocks whose sums are added up in f64.
+#[inline(always)]
+unsafe fn long_dots<V: Load<S>, S: Copy + Default, const C: usize>(
+    x: *const V::Elem,
+    rows: [*const S; C],
+    k: usize,
+) -> [V::Elem; C] {
+    // SAFETY: the caller vouches for `k` elements in `x` and in each row.
+    unsafe {
+        if k <= 2 * ALONG {
+            return dots::<V, S, C>(x, rows, k);
+        }
+        let mut totals = [0f64; C];
+        for d in (0..k).step_by(ALONG) {
+            let block = dots::<V, S, C>(x.add(d), rows.map(|r| r.add(d)), ALONG.min(k - d));
+            (0..C).for_each(|c| totals[c] += block[c].to_f64());
+        }
+        totals.map(V::Elem::from_f64)
     }
 }
 

@@ -115,7 +115,7 @@ impl Plan {
                 }
                 (Path::Gemv, Split::Grid { .. }) => {
                     for batch in 0..batches {
-                        pool.run(self.parts, &|part, _| gemv::run(&run, batch, (part, self.parts), part));
+                        gemv::run_split(&run, pool, batch, self.parts);
                     }
                 }
                 (Path::Blocked, Split::Grid { rows, cols }) => run.grids(pool, batches, rows, cols),
@@ -157,7 +157,7 @@ impl<T: HasKernels> Run<'_, T> {
         // SAFETY: as for `Plan::run`; a part has its own packed B.
         unsafe {
             if path == Path::Gemv {
-                return batches.for_each(|batch| gemv::run(self, batch, (0, 1), part));
+                return batches.for_each(|batch| gemv::run(self, batch, part));
             }
             let packed = self.part(part).add(self.plan.scratch.b);
             let mut held = None;

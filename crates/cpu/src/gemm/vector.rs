@@ -48,6 +48,7 @@ pub(crate) trait Float: Copy + Default + Send + Sync + PartialEq + 'static {
     const DTYPE: DType;
     const ONE: Self;
     fn from_f64(x: f64) -> Self;
+    fn to_f64(self) -> f64;
     fn mul_add(self, b: Self, c: Self) -> Self;
     fn add(self, b: Self) -> Self;
     fn mul(self, b: Self) -> Self;
@@ -62,6 +63,10 @@ macro_rules! float {
             #[inline(always)]
             fn from_f64(x: f64) -> Self {
                 x as $t
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
             }
             #[inline(always)]
             fn mul_add(self, b: Self, c: Self) -> Self {

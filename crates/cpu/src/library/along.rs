@@ -2,6 +2,7 @@
 
 use super::element::{Element, Fold, Index, by_dtype, by_fold, index};
 use super::{Machine, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
 use compiler::Result;
 use ir::ops::{ArgReduce, Cumulative, PutAlong, TakeAlong};
@@ -86,50 +87,166 @@ impl<T: Element, F: Fold<T>> Routine for Running<T, F> {
     }
 }
 
+/// Elements of a line that one part looks through.
+const PIECE: usize = 1 << 15;
+/// Elements whose extremum is found before its place is looked for.
+const RUN: usize = 512;
+
 struct Extremum<T: Element> {
     lines: Lines,
     max: bool,
     long: bool,
+    isa: Isa,
     element: PhantomData<fn() -> T>,
 }
 
-pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type]) -> Option<Box<dyn Routine>> {
-    let (lines, long) = (Lines::new(&args[0], op.axis), op.index == DType::I64);
+pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let (lines, long, isa) = (Lines::new(&args[0], op.axis), op.index == DType::I64, machine.isa);
     by_dtype!(args[0].dtype, T => {
-        Box::new(Extremum::<T> { lines, max: op.max, long, element: PhantomData }) as Box<dyn Routine>
+        Box::new(Extremum::<T> { lines, max: op.max, long, isa, element: PhantomData }) as Box<dyn Routine>
     })
 }
 
+impl<T: Element> Extremum<T> {
+    /// Pieces of a line: all of it, unless lines are few and long.
+    fn pieces(&self) -> usize {
+        if self.lines.bundles() < 32 { self.lines.n.div_ceil(PIECE).max(1) } else { 1 }
+    }
+
+    /// The places of the first extrema of a bundle's lines within a piece.
+    ///
+    /// # Safety
+    /// `x` is good for the operand.
+    unsafe fn find(&self, x: Raw<T>, bundle: usize, piece: Range<usize>) -> [usize; LANES] {
+        let l = self.lines;
+        let (outer, first, lanes) = l.bundle(bundle);
+        let mut best = [piece.start; LANES];
+        if l.inner == 1 {
+            // SAFETY: the line is inside the operand, and adjacent.
+            let line = unsafe { std::slice::from_raw_parts(x.at(outer * l.n).cast_const(), l.n) };
+            best[0] = piece.start + first_extremum(self.isa, &line[piece], self.max);
+            return best;
+        }
+        let at = |k: usize, j: usize| (outer * l.n + k) * l.inner + first + j;
+        for k in piece.skip(1) {
+            for (j, b) in best[..lanes].iter_mut().enumerate() {
+                // SAFETY: inside the operand.
+                if unsafe { (*x.at(at(k, j))).beats(*x.at(at(*b, j)), self.max) } {
+                    *b = k;
+                }
+            }
+        }
+        best
+    }
+}
+
 impl<T: Element> Routine for Extremum<T> {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+    fn scratch_bytes(&self) -> usize {
+        match self.pieces() {
+            1 => 0,
+            pieces => self.lines.bundles() * pieces * size_of::<[usize; LANES]>(),
+        }
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let l = self.lines;
         let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0]));
-        in_ranges(pool, l.bundles(), l.numel(), &|range: Range<usize>, _| {
-            for (outer, first, lanes) in range.map(|i| l.bundle(i)) {
-                let at = |k: usize, j: usize| (outer * l.n + k) * l.inner + first + j;
-                let mut best = [0usize; LANES];
-                for k in 1..l.n {
-                    for (j, b) in best[..lanes].iter_mut().enumerate() {
-                        // SAFETY: inside the operand.
-                        if unsafe { (*x.at(at(k, j))).beats(*x.at(at(*b, j)), self.max) } {
-                            *b = k;
-                        }
+        let (bundles, pieces) = (l.bundles(), self.pieces());
+        let found = Raw(scratch.cast::<[usize; LANES]>());
+        let store = |bundle: usize, best: [usize; LANES]| {
+            let (outer, first, lanes) = l.bundle(bundle);
+            for (j, &b) in best[..lanes].iter().enumerate() {
+                let to = outer * l.inner + first + j;
+                // SAFETY: this bundle's part of the result.
+                unsafe {
+                    match self.long {
+                        true => *y.at(0).cast::<i64>().add(to) = b as i64,
+                        false => *y.at(0).cast::<i32>().add(to) = b as i32,
                     }
                 }
-                for (j, &b) in best[..lanes].iter().enumerate() {
-                    let to = outer * l.inner + first + j;
-                    // SAFETY: this bundle's part of the result.
-                    unsafe {
-                        match self.long {
-                            true => *y.at(0).cast::<i64>().add(to) = b as i64,
-                            false => *y.at(0).cast::<i32>().add(to) = b as i32,
-                        }
+            }
+        };
+        in_ranges(pool, bundles * pieces, l.numel(), &|range: Range<usize>, _| {
+            for unit in range {
+                let (bundle, piece) = (unit / pieces, unit % pieces);
+                let piece = if pieces == 1 { 0..l.n } else { piece * PIECE..l.n.min((piece + 1) * PIECE) };
+                // SAFETY: the caller vouches for the operand; scratch has a place for each unit.
+                unsafe {
+                    let best = self.find(x, bundle, piece);
+                    match pieces {
+                        1 => store(bundle, best),
+                        _ => *found.at(unit) = best,
                     }
                 }
             }
         });
+        if pieces == 1 {
+            return Ok(());
+        }
+        for bundle in 0..bundles {
+            let (outer, first, lanes) = l.bundle(bundle);
+            // SAFETY: every unit has written its place; extrema are inside the operand.
+            unsafe {
+                let mut best = *found.at(bundle * pieces);
+                for piece in 1..pieces {
+                    let next = *found.at(bundle * pieces + piece);
+                    for j in 0..lanes {
+                        let value = |k: usize| *x.at((outer * l.n + k) * l.inner + first + j);
+                        if value(next[j]).beats(value(best[j]), self.max) {
+                            best[j] = next[j];
+                        }
+                    }
+                }
+                store(bundle, best);
+            }
+        }
         Ok(())
     }
+}
+
+/// The place of the first extremum of adjacent elements, of which there is at least one.
+fn first_extremum<T: Element>(isa: Isa, x: &[T], max: bool) -> usize {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        fn wide<T: Element>(x: &[T], max: bool) -> usize {
+            scan_runs(x, max)
+        }
+        if isa != Isa::Portable {
+            // SAFETY: every instruction set but the portable one has AVX2.
+            return unsafe { wide(x, max) };
+        }
+    }
+    let _ = isa;
+    scan_runs(x, max)
+}
+
+/// Run by run: its extremum by vectors, and its place only if it is better than what was found before.
+#[inline(always)]
+fn scan_runs<T: Element>(x: &[T], max: bool) -> usize {
+    let mut best = 0;
+    for (r, run) in x.chunks(RUN).enumerate() {
+        let value = if max { extremum_of(run, T::larger) } else { extremum_of(run, T::smaller) };
+        if value.beats(x[best], max) {
+            let same =
+                |e: &T| if value.is_nan() { e.is_nan() } else { !e.is_nan() && !e.less(value) && !value.less(*e) };
+            best = r * RUN + run.iter().position(same).unwrap_or(0);
+        }
+    }
+    best
+}
+
+#[inline(always)]
+fn extremum_of<T: Element>(run: &[T], pick: impl Fn(T, T) -> T) -> T {
+    let mut acc = [run[0]; 32];
+    let mut parts = run.chunks_exact(32);
+    for part in &mut parts {
+        for (a, &e) in acc.iter_mut().zip(part) {
+            *a = pick(*a, e);
+        }
+    }
+    let lanes = acc.into_iter().reduce(&pick).unwrap_or(run[0]);
+    parts.remainder().iter().fold(lanes, |a, &e| pick(a, e))
 }
 
 struct Take<T> {

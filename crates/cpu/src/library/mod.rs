@@ -76,7 +76,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
         Op::WindowScatter(w) => window::scatter(w, args, machine),
         Op::Cumulative(c) => along::cumulative(c, args),
-        Op::ArgReduce(a) => along::arg_reduce(a, args),
+        Op::ArgReduce(a) => along::arg_reduce(a, args, machine),
         Op::TakeAlong(t) => along::take(t, args),
         Op::PutAlong(p) => along::put(p, args, outs, machine),
         Op::Sort(s) => sort::sort(s, args, machine),

@@ -100,12 +100,10 @@ impl Tensor {
         self.0.leaf.get().is_some() || !self.requires_grad()
     }
 
-    /// The same memory, without history. Inside a traced function, which has no memory, the same value.
+    /// The same memory, without history. What is written through it is not recorded either: an operand that requires
+    /// gradients is refused, unless under `no_grad`.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
-        if context::trace().is_some_and(|t| !t.is_region()) {
-            return self.stop_gradient();
-        }
         self.share(self.ty().clone(), self.0.view().cloned(), |h| {
             h.through = None;
             h.detached = true;
@@ -131,13 +129,14 @@ impl Tensor {
         let Some(leaf) = self.0.leaf.get().or(self.0.retained.get()) else {
             return;
         };
-        if let Some(trace) = context::trace()
-            && trace.is_region()
-        {
-            trace.set_grad(leaf, None);
-            return;
+        match context::trace() {
+            Some(trace) if trace.is_region() => trace.set_grad(leaf, None),
+            Some(_) => {
+                let reason = "zero_grad() changes a leaf, which a traced function can't; call it outside".into();
+                context::write_failed(&Error::Autograd { reason, at: Loc::Unknown });
+            }
+            None => leaf.clear(),
         }
-        leaf.clear();
     }
 
     /// Sets the gradient to zeros, keeping its memory.

@@ -14,8 +14,8 @@ use crate::node::{Node, Ref, Work};
 use crate::profile::Label;
 use crate::record::LazyBuild;
 use crate::state::State;
-use ir::ops::Call;
-use ir::{Build, Graph, Loc, Op, Value};
+use ir::ops::{Call, StopGradient};
+use ir::{Binary, Build, Graph, Loc, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -251,11 +251,8 @@ pub(crate) fn leaves(root: &Ref) -> Vec<Arc<Leaf>> {
 
 /// Refuses nodes that backward has freed, and kept tensors that were changed since (§9.3).
 fn check(state: &State, node: &Node) -> Result<()> {
-    let slot = node.slot();
-    if slot.freed {
-        return Err(Error::BackwardGraphFreed { op: node.name().to_string(), at: node.at.clone() });
-    }
-    for s in slot.saved() {
+    check_freed(node)?;
+    for s in node.slot().saved() {
         let found = state.bases.get(s.base).map_or(s.version, |b| b.scheduled_commits);
         if found != s.version {
             let (op, at) = (node.name().to_string(), node.at.clone());
@@ -263,6 +260,13 @@ fn check(state: &State, node: &Node) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn check_freed(node: &Node) -> Result<()> {
+    match node.slot().freed {
+        true => Err(Error::BackwardGraphFreed { op: node.name().to_string(), at: node.at.clone() }),
+        false => Ok(()),
+    }
 }
 
 /// The tracked part of the lazy graph behind `root`, up to leaves and cuts.
@@ -335,9 +339,9 @@ fn stale(node: &Node) -> Error {
     Error::Autograd { reason, at: node.at.clone() }
 }
 
-/// The lazy graph between values, as a Graph of `wrt` and captured values.
+/// The lazy graph between values, as a Graph of `wrt` and captured values. It computes everything anew from values that
+/// don't change, so what was written to since is no matter.
 pub(crate) fn between(
-    state: &State,
     outs: &[Ref],
     wrt: &FxHashMap<RefId, usize>,
     leaves: &[(Arc<Leaf>, usize)],
@@ -354,7 +358,7 @@ pub(crate) fn between(
         if input(&r).is_some() || !r.node.tracked || found.contains_key(&r.node.key()) {
             continue;
         }
-        check(state, &r.node)?;
+        check_freed(&r.node)?;
         if r.node.leaf.is_none() {
             stack.extend(r.node.slot().args.iter().cloned());
             found.insert(r.node.key(), r.node.clone());
@@ -383,7 +387,19 @@ pub(crate) fn between(
                 let Some(&v) = args.first() else {
                     return Err(stale(node));
                 };
-                map.insert(Ref { node: node.clone(), out: 0 }.id(), v);
+                let r = Ref { node: node.clone(), out: 0 };
+                let v = if node.straight {
+                    // The value it has now, with the gradient of the one it had: `now + (v − v)`.
+                    let now = value(&mut graph, &mut map, &r);
+                    let mut op = |op: Op, args: &[Value]| Ok::<_, Error>(graph.push(op, args, node.at.clone())?[0]);
+                    let now = op(StopGradient.into(), &[now])?;
+                    let still = op(StopGradient.into(), &[v])?;
+                    let nothing = op(Binary::Sub.into(), &[v, still])?;
+                    op(Binary::Add.into(), &[now, nothing])?
+                } else {
+                    v
+                };
+                map.insert(r.id(), v);
                 continue;
             }
         };

@@ -13,15 +13,25 @@ use ir::{Binary, Build, DType, Loc, Scalar, Type, Unary, Value};
 /// Computes the new elements from the old ones (if asked for) and the operands.
 pub(super) type Update<'a> = &'a dyn Fn(&mut dyn Record, Option<Value>, &[Value]) -> ir::Result<Value>;
 
+/// Why a detached name takes no gradients.
+pub(crate) const DETACHED: &str = "the destination is detached, so the operand's gradient would be lost; write under no_grad(..) if \
+     that is meant, else to a copy()";
+
 impl Tensor {
     /// Replaces this tensor's elements. Gives the tensor itself, or an invalid one if nothing was changed.
     pub(super) fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: Update<'_>) -> Tensor {
         match self.try_mutate(op, reads, others, at, f) {
             Ok(()) => self.clone(),
-            Err(e) => match self.invalid().or_else(|| others.iter().find_map(|t| t.invalid())) {
-                Some(t) => t.clone(),
-                None => Tensor::failed(e.at(at), self.engine()),
-            },
+            Err(e) => {
+                let invalid = self.invalid().or_else(|| others.iter().find_map(|t| t.invalid()));
+                // Most callers look at the destination and not at what is returned: a function that is being recorded fails
+                // as a whole, unless it looked; outside of one the engine remembers the error.
+                let error = invalid.and_then(Tensor::error).unwrap_or_else(|| e.at(at));
+                match context::write_failed(&error) {
+                    Some(failed) => failed,
+                    None => invalid.cloned().unwrap_or_else(|| Tensor::failed(error, self.engine())),
+                }
+            }
         }
     }
 
@@ -41,6 +51,9 @@ impl Tensor {
                 for t in others {
                     values.push(b.load(&t.0)?);
                 }
+                if self.0.detached && b.grad && values.iter().any(|v| b.get(*v).node.tracked) {
+                    return Err(Error::InPlace { op, reason: DETACHED.into(), at: at.clone() });
+                }
                 // Where a base is overwritten whole, its history goes on with gradients of zero, as in PyTorch.
                 let unrecorded = self.0.detached || !context::is_grad_enabled();
                 let whole = !reads && self.0.view().is_none();
@@ -57,7 +70,11 @@ impl Tensor {
                     let no = b.full(&self.ty().with_dtype(DType::Bool), Scalar::bool(false))?;
                     new = b.select(no, old, new)?;
                 }
-                let (new, part) = (b.get(new).clone(), b.get(part).clone());
+                let (mut new, part) = (b.get(new).clone(), b.get(part).clone());
+                // A copy may be the operand itself, which has a history though none is recorded.
+                if unrecorded && new.node.tracked {
+                    new = state.alias(new, None, at);
+                }
                 state.base_store(*base, new, LocRole::TensorState, unrecorded, at)?;
                 let version = state.base_mut(*base).scheduled_commits;
                 part.node.publish(part.out, Saved { base: *base, version });

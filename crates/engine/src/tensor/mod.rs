@@ -10,6 +10,7 @@ mod reduce;
 mod shape;
 
 pub use index::ScatterReduce;
+pub(crate) use inplace::DETACHED;
 
 use crate::autograd::Leaf;
 use crate::base::BaseId;
@@ -176,6 +177,10 @@ impl Tensor {
         if let Some(engine) = engine.or(region) {
             engine.shared.state().invalid.push(invalid.clone());
         }
+        Tensor::carrying(invalid)
+    }
+
+    pub(crate) fn carrying(invalid: Arc<Invalid>) -> Tensor {
         Tensor::of(Handle::new(u64::MAX, Type::scalar(DType::F32), Kind::Invalid(invalid)))
     }
 
@@ -285,7 +290,7 @@ impl Tensor {
         Ok(b.get(v).clone())
     }
 
-    /// Another handle on the same base with its whole type.
+    /// Another handle on the same base with its whole type and its history.
     pub(crate) fn root(&self, state: &mut State) -> Option<Tensor> {
         let lazy = self.0.lazy()?;
         let base = state.base_mut(lazy.base);
@@ -294,7 +299,6 @@ impl Tensor {
         let kind = Kind::Lazy(Lazy { engine: lazy.engine.clone(), base: lazy.base, view: None });
         let mut handle = Handle::new(lazy.engine.shared.handle_id(), ty, kind);
         handle.through = self.0.reads_leaf().cloned();
-        handle.detached = self.0.detached;
         Some(Tensor::of(handle))
     }
 

@@ -30,6 +30,10 @@ impl Backend for Strange {
         "strange".into()
     }
 
+    fn target(&self) -> &compiler::Target {
+        self.cpu.target()
+    }
+
     fn claims(&self, _: &ir::ops::Composite, _: &[Type]) -> bool {
         false
     }
@@ -48,7 +52,7 @@ impl Executable for StrangeRun {
         self.exe.program()
     }
 
-    fn run(&self, bindings: &mut Bindings) -> compiler::Result<()> {
+    fn submit(&self, bindings: &mut Bindings) -> compiler::Result<compiler::Fence> {
         if let Some(f) = &*self.hook.during.lock().unwrap() {
             f();
         }
@@ -57,7 +61,7 @@ impl Executable for StrangeRun {
         if self.hook.fail.load(Ordering::Relaxed) || self.hook.fail_op.lock().unwrap().is_some_and(breaks) {
             return Err(compiler::Error::Backend("the device is gone".into()));
         }
-        self.exe.run(bindings)
+        self.exe.submit(bindings)
     }
 }
 

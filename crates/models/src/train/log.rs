@@ -1,8 +1,8 @@
 //! The log of a run: one JSON object a line, which the report is drawn from.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files;
 use serde_json::{Value as Json, json};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// One line.
@@ -91,20 +91,18 @@ impl Log {
     /// Goes on with a log; lines behind `step` belong to steps that were lost, and are dropped.
     pub fn resume(folder: &Path, step: usize) -> Result<Log> {
         let path = folder.join("log.jsonl");
-        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let text = files::read_text(&path, files::TEXT).unwrap_or_default();
         let lines = text.lines().filter_map(|line| Entry::of_json(&serde_json::from_str(line).ok()?));
         let entries: Vec<Entry> = lines.filter(|entry| step > 0 && entry.step() <= step).collect();
         let log = Log { path, entries };
         let text: String = log.entries.iter().map(|entry| format!("{}\n", entry.to_json())).collect();
-        std::fs::write(&log.path, text).map_err(|e| Error::file(&log.path, e))?;
+        files::write(&log.path, text.as_bytes())?;
         Ok(log)
     }
 
     /// Adds a line. The log is for people: a disk that is full does not end the run.
     pub fn add(&mut self, entry: Entry) {
-        if let Ok(mut file) = std::fs::OpenOptions::new().append(true).open(&self.path) {
-            let _ = writeln!(file, "{}", entry.to_json());
-        }
+        let _ = files::append(&self.path, format!("{}\n", entry.to_json()).as_bytes());
         self.entries.push(entry);
     }
 

@@ -4,6 +4,7 @@
 //! own.
 
 mod batches;
+mod lock;
 mod log;
 mod objective;
 mod report;
@@ -18,12 +19,13 @@ mod tokens;
 mod trainer;
 
 pub use batches::{Batch, Batches, held_out};
+pub use lock::Lock;
 pub use log::{Entry, Log};
 pub use run::{Finished, Observer, Progress, Silent, run, thousands};
 pub use schedule::Schedule;
 pub use settings::{NAMES, Settings};
 pub use step::AdamW;
 pub use stories::write_stories;
-pub use text::Texts;
-pub use tokens::Tokens;
+pub use text::{Part, Texts};
+pub use tokens::{Reading, Tokens};
 pub use trainer::{StepResult, StepSizes, Trainer};

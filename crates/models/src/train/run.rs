@@ -4,12 +4,14 @@ use super::log::{Entry, Log};
 use super::report::{self, Facts};
 use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
-use super::{Batch, Batches, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
+use super::text::Part;
+use super::{Batch, Batches, Lock, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
 use crate::Architecture;
 use crate::adapter::Adapter;
+use crate::checkpoint::Checkpoint;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
-use crate::export::write_file;
+use crate::files;
 use crate::model::Model;
 use crate::sample::Sampling;
 use crate::tokenizer::Tokenizer;
@@ -43,6 +45,8 @@ pub struct Progress {
 pub trait Observer {
     /// Something worth a line.
     fn note(&mut self, text: &str);
+    /// The data is being read: so many bytes of so many.
+    fn reading(&mut self, _done: u64, _all: u64) {}
     /// Training begins.
     fn begin(&mut self, done: usize, steps: usize);
     /// A step is done.
@@ -95,31 +99,92 @@ pub fn run(
     backend: &dyn Backend,
     watch: &mut dyn Observer,
 ) -> Result<Finished> {
+    settings.check()?;
     let mut settings = settings.clone();
     let checkpoints = settings.out.join("checkpoints");
+    // A name that was mistyped must not become a folder.
+    if resume && !settings.out.is_dir() {
+        return Err(no_run(&settings.out));
+    }
+    files::make_folder(&settings.out)?;
+    let _lock = Lock::take(&settings.out)?;
     let mut start = None;
     if resume {
         let (found, faults) = saved::newest(&checkpoints);
+        let Some(found) = found else {
+            return Err(match faults.is_empty() {
+                true => no_run(&settings.out),
+                false => nothing_usable(&settings.out, &faults),
+            });
+        };
         for fault in &faults {
-            watch.note(&format!("warning: {fault}"));
+            watch.note(&format!("warning: {}", fault.error()));
         }
-        match &found {
-            Some((saved, _)) => {
-                if !faults.is_empty() {
-                    watch.note(&format!("going on from the last good checkpoint, step {}", saved.step));
-                }
-                settings = adopt(&settings, saved, given)?;
-            }
-            None => watch.note("no checkpoint to resume from: starting at the beginning"),
+        if !faults.is_empty() {
+            watch.note(&format!("going on from the last good checkpoint, step {}", found.0.step));
         }
-        start = found;
+        settings = adopt(&settings, &found.0, given)?;
+        settings.check()?;
+        start = Some(found);
     } else if !saved::list(&checkpoints).is_empty() {
         return Err(Error::Input(format!(
             "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
             settings.out.display()
         )));
+    } else if let Some(file) = WEIGHTS.iter().find(|name| settings.out.join(name).exists()) {
+        return Err(Error::Input(format!(
+            "{} already holds a model ({file}), which a run would write over: choose another `--out`",
+            settings.out.display()
+        )));
     }
+    saved::clean(&checkpoints);
     Run::prepare(settings, start, backend, watch)?.train(watch)
+}
+
+/// What a folder with a model in it has.
+const WEIGHTS: &[&str] = &["model.safetensors", "model.safetensors.index.json", "adapter_model.safetensors"];
+
+/// There is nothing to resume: what is there instead, and where a run is.
+fn no_run(out: &Path) -> Error {
+    let names = |folder: &Path| -> Vec<String> {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+        names.sort();
+        names.retain(|name| !name.starts_with('.'));
+        names
+    };
+    let found = match out.is_dir() {
+        false => "there is no such folder".to_string(),
+        true => match &names(out)[..] {
+            [] => "the folder is empty".to_string(),
+            names => format!("no checkpoint among {}", names[..names.len().min(8)].join(", ")),
+        },
+    };
+    // A name beside it that was meant, perhaps.
+    let beside = out.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let runs: Vec<String> = names(beside)
+        .into_iter()
+        .filter(|name| !saved::list(&beside.join(name).join("checkpoints")).is_empty())
+        .collect();
+    let own = out.file_name().unwrap_or_default().to_string_lossy();
+    let close = lang::suggest::closest(&own, runs.iter().map(String::as_str));
+    let remedy = match (close, runs.last()) {
+        (Some(name), _) => format!("did you mean {}?", beside.join(name).display()),
+        (None, Some(name)) => format!("there is a run in {}", beside.join(name).display()),
+        (None, None) => "leave out `--resume` to start one".to_string(),
+    };
+    Error::Input(format!("{}: no run to resume: {found}; {remedy}", out.display()))
+}
+
+/// There are checkpoints, and none of them is good.
+fn nothing_usable(out: &Path, faults: &[saved::Fault]) -> Error {
+    let faults: Vec<String> = faults.iter().map(|fault| fault.error().to_string()).collect();
+    Error::Input(format!(
+        "{}: none of its {} checkpoints can be used ({}); put a good one back, or start anew with another `--out`",
+        out.display(),
+        faults.len(),
+        faults.join("; ")
+    ))
 }
 
 /// The settings of a checkpoint, with those given anew that may change.
@@ -168,7 +233,6 @@ impl<'a> Run<'a> {
         watch: &mut dyn Observer,
     ) -> Result<Run<'a>> {
         let out = &settings.out;
-        std::fs::create_dir_all(out).map_err(|e| Error::file(out, e))?;
         let folder = out.join("data");
         let texts = texts(&settings, &folder, watch)?;
         let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
@@ -196,10 +260,14 @@ impl<'a> Run<'a> {
                 settings.seq
             )));
         }
-        let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder)?;
+        let base = base_fingerprint(based_on.as_deref(), &model)?;
+        let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder, &mut |done, all| {
+            watch.reading(done, all);
+            !watch.stop()
+        })?;
         let end = tokenizer.end();
         let batches = Batches::new(&tokens, settings.seq, end, settings.seed)?;
-        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches);
+        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches)?;
         let adapter = match options {
             Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
             None => None,
@@ -207,8 +275,15 @@ impl<'a> Run<'a> {
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
         let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?.with_seed(settings.seed);
-        let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), ..Saved::default() };
+        let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
+        let resumed = start.is_some();
         if let Some((saved, state)) = start {
+            if saved.base != at.base {
+                return Err(Error::Input(format!(
+                    "the model in {} is not the one that the run began with: put it back, or start anew with another `--out`",
+                    settings.model
+                )));
+            }
             if saved.data != at.data {
                 return Err(Error::Input(
                     "the data or the tokenizer is not the one of the checkpoint: put it back, or start anew with another `--out`"
@@ -239,7 +314,7 @@ impl<'a> Run<'a> {
             trainer.planned_bytes() as f64 / 1e6,
         ));
         let log = Log::resume(out, at.step)?;
-        write_file(&out.join("run.toml"), settings.to_toml().as_bytes())?;
+        files::write(&out.join("run.toml"), settings.to_toml().as_bytes())?;
         let facts = Facts {
             model: name,
             parameters,
@@ -249,7 +324,7 @@ impl<'a> Run<'a> {
             valid_tokens: tokens.valid_len(),
             planned: trainer.planned_bytes(),
         };
-        Ok(Run {
+        let run = Run {
             settings,
             backend,
             tokenizer,
@@ -262,7 +337,30 @@ impl<'a> Run<'a> {
             valid: None,
             timings: Vec::new(),
             facts,
-        })
+        };
+        run.try_saving(resumed)?;
+        Ok(run)
+    }
+
+    /// Finds out now, not after hours, whether a checkpoint can be written. A new run has its first one, so that it can be
+    /// resumed from then on.
+    fn try_saving(&self, resumed: bool) -> Result<()> {
+        let folder = self.checkpoints();
+        let remedy = "make room or give another `--out`";
+        match resumed {
+            true => saved::try_room(&folder, 12 * self.trainer.trained_count()).map_err(|e| {
+                let step = self.at.step;
+                Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
+            }),
+            false => {
+                let written = saved::write(&folder, &self.at, &self.trainer.state()?, self.settings.keep);
+                written.map(|_| ()).map_err(|e| Error::Input(format!("no checkpoint could be written: {e}; {remedy}")))
+            }
+        }
+    }
+
+    fn checkpoints(&self) -> PathBuf {
+        self.settings.out.join("checkpoints")
     }
 
     fn train(mut self, watch: &mut dyn Observer) -> Result<Finished> {
@@ -283,7 +381,7 @@ impl<'a> Run<'a> {
                 entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
         }
         while self.at.step < settings.steps && !watch.stop() {
-            self.batches.fill(&self.tokens, self.at.position, rows, &mut batch);
+            self.batches.fill(&self.tokens, self.at.position, rows, &mut batch)?;
             let (index, rate) = (self.at.step, schedule.rate(self.at.step));
             ran += 1;
             // One step of each run is timed kernel by kernel, after the first ones have warmed everything up.
@@ -349,19 +447,28 @@ impl<'a> Run<'a> {
         let loss = self.trainer.validate(&self.held_out)?;
         self.valid = Some(loss);
         self.log.add(Entry::Valid { step: self.at.step, loss });
+        if !loss.is_finite() {
+            let remedy = match self.at.step {
+                0 => "the model's weights, or the sizes given, are not usable",
+                _ => "resume from the last checkpoint with a smaller `--lr`",
+            };
+            return Err(Error::Input(format!("the validation loss is {loss} at step {}: {remedy}", self.at.step)));
+        }
         Ok(())
     }
 
     /// Saves; if that fails, the older checkpoint is still there and training goes on.
-    fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) {
-        let written = self
-            .trainer
-            .state()
-            .and_then(|state| saved::write(&self.settings.out.join("checkpoints"), &self.at, &state));
+    fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) -> Option<Error> {
+        let keep = self.settings.keep;
+        let written = self.trainer.state().and_then(|state| saved::write(&self.checkpoints(), &self.at, &state, keep));
         match written {
-            Ok(_) => *saved_at = self.at.step,
+            Ok(_) => {
+                *saved_at = self.at.step;
+                None
+            }
             Err(fault) => {
                 watch.note(&format!("warning: checkpoint not written, the one of step {saved_at} is kept: {fault}"));
+                Some(fault)
             }
         }
     }
@@ -369,7 +476,7 @@ impl<'a> Run<'a> {
     fn report(&self, watch: &mut dyn Observer) {
         let path = self.settings.out.join("index.html");
         let html = report::html(&self.facts, &self.settings, self.log.entries(), &self.timings, self.at.seconds);
-        if let Err(fault) = write_file(&path, html.as_bytes()) {
+        if let Err(fault) = files::write(&path, html.as_bytes()) {
             watch.note(&format!("warning: {fault}"));
         }
     }
@@ -393,7 +500,7 @@ impl<'a> Run<'a> {
 
     fn finish(mut self, watch: &mut dyn Observer, saved_at: &mut usize) -> Result<Finished> {
         let complete = self.at.step >= self.settings.steps;
-        self.save(watch, saved_at);
+        let unsaved = self.save(watch, saved_at);
         let story = self.write_text(400, self.settings.seed)?;
         if complete {
             self.log.add(Entry::Sample { step: self.at.step, text: story.clone() });
@@ -417,6 +524,12 @@ impl<'a> Run<'a> {
         files.extend(["index.html", "log.jsonl", "run.toml"].map(|name| out.join(name)));
         files.extend(saved::list(&out.join("checkpoints")).pop());
         let (step, valid, seconds) = (self.at.step, self.valid, self.at.seconds);
+        if let Some(fault) = unsaved {
+            return Err(Error::Input(format!(
+                "the model of step {step} is in {}, but its checkpoint could not be written, so the run would resume at step {saved_at}: {fault}",
+                out.display()
+            )));
+        }
         Ok(Finished { step, complete, valid, story, files, seconds })
     }
 }
@@ -427,11 +540,11 @@ fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result
         return Texts::open(path);
     }
     let path = folder.join("stories.txt");
-    std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+    files::make_folder(folder)?;
     let text = write_stories(settings.seed, settings.stories);
     // A file of an earlier start is kept if it is the same.
     if std::fs::read(&path).ok().as_deref() != Some(text.as_bytes()) {
-        write_file(&path, text.as_bytes())?;
+        files::write(&path, text.as_bytes())?;
         watch.note(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
     }
     Texts::open(&path)
@@ -454,13 +567,16 @@ fn tokenizer(
             // A few megabytes tell as much about frequent pairs as all of a large corpus.
             const ENOUGH: usize = 8 << 20;
             let (mut sample, mut bytes) = (Vec::new(), 0);
-            texts.documents(|text| {
-                if bytes < ENOUGH {
+            texts.documents(|part| {
+                if let Part::Text(text) = part {
                     bytes += text.len();
-                    sample.push(text.into_owned());
+                    sample.push(text.to_string());
                 }
-                Ok(())
+                Ok(bytes < ENOUGH && !watch.stop())
             })?;
+            if watch.stop() {
+                return Err(Error::Stopped);
+            }
             if sample.is_empty() {
                 return Err(Error::Input("the data is empty: give files with text in them".into()));
             }
@@ -484,6 +600,21 @@ fn architecture(settings: &Settings, tokenizer: &Tokenizer) -> Result<Architectu
         given.entry(vocabulary.into()).or_insert_with(|| Value::int(tokenizer.size() as i64));
     }
     Architecture::of_program(program, None, given)
+}
+
+/// A number that changes when what a run starts from does: a model's weights and configuration, or its own text.
+fn base_fingerprint(dir: Option<&Path>, model: &Model) -> Result<u32> {
+    let mut hasher = crc32fast::Hasher::new();
+    if let Some(dir) = dir {
+        hasher.update(&files::read(&dir.join("config.json"), files::CONFIG)?);
+        hasher.update(&Checkpoint::open(dir)?.fingerprint()?.to_le_bytes());
+    }
+    // The library's own text is not the user's to change.
+    let program = &model.architecture.program;
+    for file in program.files.iter().filter(|file| !file.path.starts_with("std/")) {
+        hasher.update(program.sources.file(file.id).text().as_bytes());
+    }
+    Ok(hasher.finalize())
 }
 
 /// Memory of this process, in bytes, where the system tells.

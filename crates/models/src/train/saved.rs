@@ -1,21 +1,22 @@
 //! Checkpoints of a run: one safetensors file each, complete or not there.
 //!
-//! The file is written under another name, brought to disk, then renamed. Its metadata holds the step, the position in
-//! the data, the settings and a checksum over everything, so a damaged file is told from a good one.
+//! A file is read back before it gets its name, and an old one goes only when enough newer ones have been found good. Its
+//! metadata holds the step, the position in the data, the settings and a checksum over everything, names, shapes and dtypes
+//! included, so a damaged file is told from a good one.
 
-use crate::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
-use crate::export::{move_into_place, partial};
+use crate::files::{self, NewFile};
+use crate::tensor_file::{self, TensorFile};
 use ir::DType;
-use safetensors::tensor::TensorView;
-use safetensors::{Dtype, SafeTensors};
+use safetensors::Dtype;
+use safetensors::tensor::TensorInfo;
 use serde_json::{Value as Json, json};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// Older checkpoints than this many are removed.
-const KEPT: usize = 2;
+/// The form of the files that are written and read.
+const FORMAT: u64 = 2;
 
 /// Where a run stands, besides its tensors.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +27,8 @@ pub struct Saved {
     pub position: u64,
     /// Fingerprint of the data: a position means nothing in another.
     pub data: u32,
+    /// Fingerprint of what the model was before the run: its weights, or its own text.
+    pub base: u32,
     /// Losses since the last line of the log: their sum and number.
     pub since: (f64, usize),
     /// Seconds of training so far.
@@ -34,73 +37,134 @@ pub struct Saved {
     pub settings: BTreeMap<String, String>,
 }
 
-/// Writes a checkpoint and removes old ones.
-pub fn write(folder: &Path, saved: &Saved, tensors: &[NamedTensor]) -> Result<PathBuf> {
-    std::fs::create_dir_all(folder).map_err(|e| Error::file(folder, e))?;
+/// Why a checkpoint can't be used.
+#[derive(Debug)]
+pub enum Fault {
+    /// Its bytes are not those that were written: it will never be of use.
+    Damaged(Error),
+    /// It could not be read now, or by this program.
+    Unreadable(Error),
+}
+
+impl Fault {
+    /// What is said about it.
+    pub fn error(&self) -> &Error {
+        match self {
+            Fault::Damaged(error) | Fault::Unreadable(error) => error,
+        }
+    }
+}
+
+/// Writes a checkpoint and removes old ones, of which the newest `keep` good ones stay.
+pub fn write(folder: &Path, saved: &Saved, tensors: &[NamedTensor], keep: usize) -> Result<PathBuf> {
+    files::make_folder(folder)?;
     let path = folder.join(format!("step-{:08}.safetensors", saved.step));
     let state = json!({
-        "step": saved.step, "position": saved.position, "data": saved.data, "since_sum": saved.since.0.to_bits(),
-        "since_count": saved.since.1, "seconds": saved.seconds, "settings": saved.settings,
+        "format": FORMAT, "step": saved.step, "position": saved.position, "data": saved.data, "base": saved.base,
+        "since_sum": saved.since.0.to_bits(), "since_count": saved.since.1, "seconds": saved.seconds,
+        "settings": saved.settings,
     });
     let state = state.to_string();
     let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
     sorted.sort_by(|a, b| a.name.cmp(&b.name));
-    let sum = checksum(&state, sorted.iter().map(|t| (t.name.as_str(), &t.bytes[..])));
-    let mut views = Vec::new();
+    let mut sum = Checksum::new(&state);
     for tensor in sorted {
-        let view = TensorView::new(Dtype::F32, tensor.shape.clone(), &tensor.bytes);
-        views.push((tensor.name.clone(), view.map_err(|e| Error::file(&path, format!("{e:?}")))?));
+        sum.tensor(&tensor.name, crate::checkpoint::stored_as(tensor.dtype), &tensor.shape);
+        sum.bytes(&tensor.bytes);
     }
-    let metadata = HashMap::from([("state".to_string(), state), ("checksum".to_string(), format!("{sum:08x}"))]);
-    let temporary = partial(&path);
-    safetensors::serialize_to_file(views, Some(metadata), &temporary).map_err(|e| {
-        let _ = std::fs::remove_file(&temporary);
-        Error::file(&path, format!("could not be written: {e}"))
+    let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.text())]);
+    tensor_file::write_if(&path, tensors, texts, |written| match open(written) {
+        Ok(_) => Ok(()),
+        Err(fault) => {
+            Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
+        }
     })?;
-    move_into_place(&temporary, &path)?;
-    let all = list(folder);
-    for old in &all[..all.len().saturating_sub(KEPT)] {
-        let _ = std::fs::remove_file(old);
-    }
+    prune(folder, &path, keep);
     Ok(path)
 }
 
-/// Reads a checkpoint that is whole.
-pub fn read(path: &Path) -> Result<(Saved, Vec<NamedTensor>)> {
-    let file = Checkpoint::open_file(path)?;
-    let fault = |what: &str| Error::file(path, what);
-    let bytes = file.bytes();
-    let (_, header) = SafeTensors::read_metadata(bytes).map_err(|e| fault(&format!("damaged: {e:?}")))?;
-    let metadata = header.metadata().as_ref();
-    let field = |name: &str| metadata.and_then(|m| m.get(name)).ok_or_else(|| fault("not a checkpoint of a run"));
-    let (state, sum) = (field("state")?, field("checksum")?);
-    let mut tensors = Vec::new();
-    for name in file.names() {
-        let Some(stored) = file.get(name)? else { continue };
-        let (shape, bytes) = (stored.shape.clone(), stored.bytes.to_vec());
-        tensors.push(NamedTensor { name: name.to_string(), shape, dtype: DType::F32, bytes });
+/// Removes damaged checkpoints, and those older than the newest `keep` good ones, of which one has just been written. What
+/// is good and of a later step is nobody's to remove.
+fn prune(folder: &Path, written: &Path, keep: usize) {
+    let all = list(folder);
+    let own = all.iter().position(|path| path == written).unwrap_or(all.len());
+    let damaged = |path: &Path| matches!(open(path), Err(Fault::Damaged(_)));
+    let later = all.iter().skip(own + 1).filter(|path| damaged(path));
+    let mut good = 1;
+    let older = all[..own].iter().rev().filter(|path| {
+        if good >= keep.max(1) {
+            return true;
+        }
+        let found = open(path);
+        good += usize::from(found.is_ok());
+        matches!(found, Err(Fault::Damaged(_)))
+    });
+    for path in later.chain(older) {
+        let _ = files::remove(path);
     }
-    let found = checksum(state, tensors.iter().map(|t| (t.name.as_str(), &t.bytes[..])));
-    if format!("{found:08x}") != *sum {
-        return Err(fault("damaged: its checksum is wrong"));
+}
+
+/// A checkpoint whose every byte has been looked at.
+fn open(path: &Path) -> std::result::Result<(Saved, TensorFile), Fault> {
+    let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
+    if let Err(e) = files::open(path) {
+        return Err(Fault::Unreadable(e));
     }
-    let json: Json = serde_json::from_str(state).map_err(|_| fault("damaged: its state can't be read"))?;
-    let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| fault("damaged: no state"));
-    let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| fault("damaged: no settings"))?;
+    let file = TensorFile::open(path).map_err(Fault::Damaged)?;
+    let field = |name: &str| file.text(name).ok_or_else(|| damaged("it has no state"));
+    let (state, wanted) = (field("state")?, field("checksum")?);
+    let mut sum = Checksum::new(state);
+    for (name, info) in sorted(&file) {
+        sum.tensor(&name, info.dtype, &info.shape);
+        file.scan(info, |bytes| sum.bytes(bytes)).map_err(Fault::Unreadable)?;
+    }
+    let json: Json = serde_json::from_str(state).map_err(|_| damaged("its state can't be read"))?;
+    if json.get("format").and_then(Json::as_u64) != Some(FORMAT) {
+        let text = "written by another version of loom, which this one can't go on from";
+        return Err(Fault::Unreadable(Error::file(path, text)));
+    }
+    if sum.text() != wanted {
+        return Err(damaged("its checksum is wrong"));
+    }
+    let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged("its state is incomplete"));
+    let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("it has no settings"))?;
     let text = |value: &Json| value.as_str().map(String::from);
     let saved = Saved {
         step: number("step")? as usize,
         position: number("position")?,
         data: number("data")? as u32,
+        base: number("base")? as u32,
         since: (f64::from_bits(number("since_sum")?), number("since_count")? as usize),
         seconds: json.get("seconds").and_then(Json::as_f64).unwrap_or(0.0),
         settings: settings.iter().filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect(),
     };
+    Ok((saved, file))
+}
+
+/// Looks at every byte of a checkpoint.
+pub fn verify(path: &Path) -> std::result::Result<Saved, Fault> {
+    open(path).map(|(saved, _)| saved)
+}
+
+/// Reads a checkpoint that is whole.
+pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault> {
+    let (saved, file) = open(path)?;
+    let mut tensors = Vec::new();
+    for (name, info) in sorted(&file) {
+        if info.dtype != Dtype::F32 {
+            return Err(Fault::Damaged(Error::file(path, format!("damaged: `{name}` is {}", info.dtype))));
+        }
+        let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
+        tensors.push(NamedTensor { name, shape: info.shape.clone(), dtype: DType::F32, bytes });
+    }
     Ok((saved, tensors))
 }
 
+/// A usable checkpoint with its tensors, if there is one, and what was wrong with newer ones.
+pub type Newest = (Option<(Saved, Vec<NamedTensor>)>, Vec<Fault>);
+
 /// The newest good checkpoint of a folder, and what was wrong with newer ones.
-pub fn newest(folder: &Path) -> (Option<(Saved, Vec<NamedTensor>)>, Vec<Error>) {
+pub fn newest(folder: &Path) -> Newest {
     let mut faults = Vec::new();
     for path in list(folder).iter().rev() {
         match read(path) {
@@ -111,68 +175,254 @@ pub fn newest(folder: &Path) -> (Option<(Saved, Vec<NamedTensor>)>, Vec<Error>) 
     (None, faults)
 }
 
-/// Checkpoints in order of their steps; files that a crash left half written are removed.
+/// Checkpoints in order of their steps.
 pub fn list(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut paths = Vec::new();
-    for entry in entries {
-        let path = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        if name.ends_with(".partial") {
-            let _ = std::fs::remove_file(&path);
-        } else if name.starts_with("step-") && name.ends_with(".safetensors") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    paths
+    let step = |entry: std::fs::DirEntry| {
+        let name = entry.file_name().into_string().ok()?;
+        let digits = name.strip_prefix("step-")?.strip_suffix(".safetensors")?;
+        Some((digits.parse::<u64>().ok()?, entry.path()))
+    };
+    let mut found: Vec<(u64, PathBuf)> = entries.filter_map(step).collect();
+    found.sort();
+    found.into_iter().map(|(_, path)| path).collect()
 }
 
-fn checksum<'a>(state: &str, tensors: impl Iterator<Item = (&'a str, &'a [u8])>) -> u32 {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(state.as_bytes());
-    for (name, bytes) in tensors {
-        hasher.update(name.as_bytes());
-        hasher.update(bytes);
+/// Removes files that a crash left half written. Only the run that owns the folder may.
+pub(crate) fn clean(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().ends_with(b".partial") {
+            let _ = files::remove(&entry.path());
+        }
     }
-    hasher.finalize()
+}
+
+/// Finds out whether so many bytes could be written to a folder, and leaves nothing there.
+pub(crate) fn try_room(folder: &Path, bytes: usize) -> Result<()> {
+    files::make_folder(folder)?;
+    let mut file = NewFile::create(&folder.join("room"))?;
+    let block = vec![0; (1 << 20).min(bytes)];
+    let mut left = bytes;
+    while left > 0 {
+        let n = left.min(block.len());
+        file.add(&block[..n])?;
+        left -= n;
+    }
+    file.sync()
+}
+
+fn sorted(file: &TensorFile) -> Vec<(String, &TensorInfo)> {
+    let mut names = file.names();
+    names.sort();
+    names.into_iter().filter_map(|name| Some((name.clone(), file.info(&name)?))).collect()
+}
+
+/// CRC-32 of everything that a checkpoint says.
+struct Checksum(crc32fast::Hasher);
+
+impl Checksum {
+    fn new(state: &str) -> Checksum {
+        let mut sum = Checksum(crc32fast::Hasher::new());
+        sum.text_of(state);
+        sum
+    }
+
+    /// Lengths tell neighbouring texts apart.
+    fn text_of(&mut self, text: &str) {
+        self.0.update(&(text.len() as u64).to_le_bytes());
+        self.0.update(text.as_bytes());
+    }
+
+    fn tensor(&mut self, name: &str, dtype: Dtype, shape: &[usize]) {
+        self.text_of(name);
+        self.text_of(&format!("{dtype} {shape:?}"));
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    fn text(&self) -> String {
+        format!("{:08x}", self.0.clone().finalize())
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files::{Layer, Operation, with_layer};
+    use std::cell::Cell;
+    use std::io;
+    use std::rc::Rc;
+
+    fn folder(name: &str) -> PathBuf {
+        let path = std::env::temp_dir().join(format!("tensorloom-saved-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        path
+    }
+
+    fn tensor(x: usize) -> NamedTensor {
+        let bytes = (x as f32).to_le_bytes().repeat(64);
+        NamedTensor { name: "w".into(), shape: vec![2, 32], dtype: DType::F32, bytes }
+    }
+
+    fn saved(step: usize) -> Saved {
+        let settings = BTreeMap::from([("steps".to_string(), "9".to_string())]);
+        Saved { step, position: 7, data: 5, base: 6, since: (0.1, 3), seconds: 1.5, settings }
+    }
+
+    fn put(folder: &Path, step: usize, keep: usize) -> Result<PathBuf> {
+        write(folder, &saved(step), &[tensor(step)], keep)
+    }
+
+    fn good_steps(folder: &Path) -> Vec<usize> {
+        list(folder).iter().filter_map(|path| Some(read(path).ok()?.0.step)).collect()
+    }
 
     #[test]
-    fn damaged_checkpoints_give_way_to_older_good_ones() {
-        let folder = std::env::temp_dir().join(format!("tensorloom-saved-{}", std::process::id()));
-        let tensor = |x: f32| NamedTensor {
-            name: "w".into(),
-            shape: vec![64],
-            dtype: DType::F32,
-            bytes: x.to_le_bytes().repeat(64),
-        };
-        let saved =
-            |step| Saved { step, position: 7, data: 5, since: (0.1, 3), seconds: 1.5, settings: BTreeMap::new() };
-        for step in [10, 20, 30] {
-            write(&folder, &saved(step), &[tensor(step as f32)]).expect("written");
-        }
-        assert_eq!(list(&folder).len(), KEPT);
-        let (found, faults) = newest(&folder);
-        assert!(faults.is_empty());
-        assert_eq!(found, Some((saved(30), vec![tensor(30.0)])));
-
-        let path = folder.join("step-00000030.safetensors");
+    fn any_changed_byte_is_found() {
+        let folder = folder("bytes");
+        put(&folder, 20, 2).expect("written");
+        let path = put(&folder, 30, 2).expect("written");
         let whole = std::fs::read(&path).expect("there");
-        let mut turned = whole.clone();
-        let last = turned.len() - 5;
-        turned[last] ^= 1;
         let halves = (0..whole.len()).step_by(37).map(|n| whole[..n].to_vec());
-        for bytes in halves.chain([turned]) {
+        let turned = (0..whole.len()).step_by(11).map(|n| {
+            let mut bytes = whole.clone();
+            bytes[n] ^= 1 << (n % 8);
+            bytes
+        });
+        // Another shape of as many elements, and another dtype as wide.
+        let text = |from: &str, to: &str| {
+            assert_eq!(from.len(), to.len());
+            let at = whole.windows(from.len()).position(|w| w == from.as_bytes()).expect(from);
+            let mut bytes = whole.clone();
+            bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+            bytes
+        };
+        let lies = [text("\"F32\"", "\"I32\""), text("\"w\":", "\"v\":"), text("\"shape\":[2,32]", "\"shape\":[32,2]")];
+        for bytes in halves.chain(turned).chain(lies) {
             std::fs::write(&path, &bytes).expect("written");
             let (found, faults) = newest(&folder);
-            assert_eq!(faults.len(), 1, "{} of {} bytes", bytes.len(), whole.len());
-            assert_eq!(found, Some((saved(20), vec![tensor(20.0)])));
+            // Spaces that pad the header say nothing.
+            if found != Some((saved(30), vec![tensor(30)])) {
+                assert_eq!(faults.len(), 1, "{} of {} bytes", bytes.len(), whole.len());
+                assert_eq!(found, Some((saved(20), vec![tensor(20)])));
+            }
         }
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    /// Every subset of checkpoints damaged in every way: the newest good one is found, and writing another one deletes no
+    /// good one that is still needed.
+    #[test]
+    fn a_good_checkpoint_outlives_damaged_ones() {
+        let folder = folder("subsets");
+        let ways: [fn(&Path); 5] = [
+            |path| std::fs::write(path, b"").expect("written"),
+            |path| std::fs::write(path, &std::fs::read(path).expect("there")[..200]).expect("written"),
+            |path| {
+                let mut bytes = std::fs::read(path).expect("there");
+                let last = bytes.len() - 5;
+                bytes[last] ^= 4;
+                std::fs::write(path, bytes).expect("written");
+            },
+            |path| std::fs::remove_file(path).expect("removed"),
+            |path| {
+                std::fs::remove_file(path).expect("removed");
+                std::fs::create_dir(path).expect("a folder");
+            },
+        ];
+        let steps = [10, 20, 30, 40];
+        let place = |step: usize| folder.join(format!("step-{step:08}.safetensors"));
+        let written = steps.map(|step| std::fs::read(put(&folder, step, 9).expect("written")).expect("there"));
+        for (way, damage) in ways.iter().enumerate() {
+            for subset in 0..1 << steps.len() {
+                for (keep, next) in [(1, 25), (2, 25), (2, 50), (3, 15), (9, 45)] {
+                    let _ = std::fs::remove_dir_all(&folder);
+                    std::fs::create_dir_all(&folder).expect("a folder");
+                    for (step, bytes) in steps.iter().zip(&written) {
+                        std::fs::write(place(*step), bytes).expect("written");
+                    }
+                    let hit = |i: &usize| subset >> i & 1 == 1;
+                    let broken: Vec<usize> = (0..4).filter(hit).map(|i| steps[i]).collect();
+                    let mut good: Vec<usize> = steps.into_iter().filter(|step| !broken.contains(step)).collect();
+                    broken.iter().for_each(|step| damage(&place(*step)));
+                    let (found, faults) = newest(&folder);
+                    assert_eq!(found.map(|(saved, _)| saved.step), good.last().copied());
+                    let newer = broken.iter().filter(|step| good.last().is_none_or(|last| *step > last)).count();
+                    assert_eq!(faults.len(), if way == 3 { 0 } else { newer }, "way {way}");
+                    put(&folder, next, keep).expect("written");
+                    // Of the older ones the newest stay, up to as many as asked for; later ones all do.
+                    let mut older: Vec<usize> = good.iter().copied().filter(|step| *step < next).collect();
+                    good.retain(|step| *step > next);
+                    good.extend(older.split_off(older.len().saturating_sub(keep - 1)));
+                    good.push(next);
+                    good.sort_unstable();
+                    assert_eq!(good_steps(&folder), good, "way {way}, {broken:?} damaged, keep {keep}, then {next}");
+                }
+            }
+        }
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    /// Fails operations from one on, for once or for good, and keeps a list of what it saw.
+    struct Failing {
+        at: usize,
+        for_good: bool,
+        seen: Cell<usize>,
+    }
+
+    impl Layer for Failing {
+        fn before(&self, _: Operation, _: &Path) -> io::Result<()> {
+            let n = self.seen.replace(self.seen.get() + 1);
+            match n == self.at || self.for_good && n > self.at {
+                true => Err(io::Error::from_raw_os_error(28)),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_fails_the_newest_good_checkpoint_stays() {
+        let folder = folder("failing");
+        for (for_good, keep) in [(false, 1), (true, 1), (false, 2), (true, 2)] {
+            for at in 0.. {
+                let _ = std::fs::remove_dir_all(&folder);
+                put(&folder, 10, keep).expect("written");
+                put(&folder, 20, keep).expect("written");
+                let layer = Rc::new(Failing { at, for_good, seen: Cell::new(0) });
+                let result = with_layer(layer.clone(), || put(&folder, 30, keep));
+                let good = good_steps(&folder);
+                assert!(good.contains(&20) || good.contains(&30), "operation {at}: {good:?}");
+                assert!(good.len() >= keep, "operation {at}: {good:?}");
+                // Files that can't be removed are no reason to call a checkpoint unwritten.
+                if result.is_ok() {
+                    assert!(good.contains(&30), "operation {at}");
+                }
+                clean(&folder);
+                assert!(
+                    std::fs::read_dir(&folder)
+                        .expect("there")
+                        .flatten()
+                        .all(|e| e.path().extension().is_some_and(|x| x == "safetensors"))
+                );
+                if layer.seen.get() <= at {
+                    assert!(at >= 6, "only {at} operations were seen");
+                    break;
+                }
+            }
+        }
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    #[test]
+    fn room_is_tried_without_a_trace() {
+        let folder = folder("room");
+        try_room(&folder, 3_000_000).expect("there is room");
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
+        let layer = Rc::new(Failing { at: 3, for_good: false, seen: Cell::new(0) });
+        assert!(with_layer(layer, || try_room(&folder, 3_000_000)).is_err());
+        assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 0);
         let _ = std::fs::remove_dir_all(&folder);
     }
 }

@@ -1,9 +1,11 @@
 //! What may be chosen about a run. A name means the same on the command line and in a file.
 
 use crate::adapter::AdapterOptions;
+use crate::budget::{self, MOST_THREADS};
 use crate::error::{Error, Result};
 use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
+use crate::tokenizer::MOST_IDS;
 use crate::train::{AdamW, Schedule};
 use ir::DType;
 use lang::consteval::Value;
@@ -53,6 +55,8 @@ pub struct Settings {
     pub dtype: DType,
     /// Steps between checkpoints.
     pub checkpoint_every: usize,
+    /// Checkpoints that are kept.
+    pub keep: usize,
     /// Steps between validations.
     pub eval_every: usize,
     /// Batches of a validation.
@@ -96,6 +100,7 @@ impl Default for Settings {
             beta2: 0.95,
             dtype: DType::F32,
             checkpoint_every: 250,
+            keep: 2,
             eval_every: 100,
             eval_batches: 8,
             sample_every: 250,
@@ -131,6 +136,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("beta2", true, "decay of the second moment"),
     ("dtype", false, "f32 or bf16"),
     ("checkpoint-every", true, "steps between checkpoints"),
+    ("keep", true, "checkpoints that are kept, the newest ones"),
     ("eval-every", true, "steps between validations"),
     ("eval-batches", true, "batches of a validation"),
     ("sample-every", true, "steps between samples"),
@@ -150,30 +156,34 @@ impl Settings {
             "model" => self.model = text.into(),
             "set" => self.set.extend(assignments(text)?),
             "data" => self.data = (!text.is_empty()).then(|| text.into()),
-            "stories" => self.stories = positive(name, text)?,
+            "stories" => self.stories = up_to(name, text, 1 << 30)?,
             "tokenizer" => self.tokenizer = (!text.is_empty()).then(|| text.into()),
-            "vocab" => self.vocab = positive(name, text)?,
+            "vocab" => self.vocab = up_to(name, text, MOST_IDS)?,
             "out" => self.out = text.into(),
-            "steps" => self.steps = positive(name, text)?,
-            "batch" => self.batch = positive(name, text)?,
-            "seq" => self.seq = positive(name, text)?,
-            "grad-accum" => self.grad_accum = positive(name, text)?,
-            "lr" => self.lr = number(name, text)?,
-            "min-lr" => self.min_lr = number(name, text)?,
+            "steps" => self.steps = up_to(name, text, 1_000_000_000)?,
+            "batch" => self.batch = up_to(name, text, 1 << 20)?,
+            "seq" => self.seq = up_to(name, text, 1 << 24)?,
+            "grad-accum" => self.grad_accum = up_to(name, text, 1 << 20)?,
+            "lr" => self.lr = at_most(name, text, 1000.0)?,
+            "min-lr" => self.min_lr = at_most(name, text, 1.0)?,
             "warmup" => self.warmup = count(name, text)?,
-            "weight-decay" => self.weight_decay = number(name, text)?,
+            "weight-decay" => self.weight_decay = at_most(name, text, 1000.0)?,
             "clip" => self.clip = number(name, text)?,
             "beta1" => self.beta1 = share(name, text)?,
             "beta2" => self.beta2 = share(name, text)?,
             "dtype" => self.dtype = dtype(text)?,
             "checkpoint-every" => self.checkpoint_every = positive(name, text)?,
+            "keep" => self.keep = positive(name, text)?,
             "eval-every" => self.eval_every = positive(name, text)?,
-            "eval-batches" => self.eval_batches = positive(name, text)?,
+            "eval-batches" => self.eval_batches = up_to(name, text, 1_000_000)?,
             "sample-every" => self.sample_every = positive(name, text)?,
             "log-every" => self.log_every = positive(name, text)?,
             "prompt" => self.prompt = text.into(),
             "seed" => self.seed = count(name, text)? as u64,
-            "threads" => self.threads = count(name, text)?,
+            "threads" => match count(name, text)? {
+                n if n > MOST_THREADS => return Err(Error::Input(format!("`threads` is {n}: at most {MOST_THREADS}"))),
+                n => self.threads = n,
+            },
             "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
             "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
             "device" if matches!(text, "cpu" | "") => {}
@@ -211,6 +221,7 @@ impl Settings {
             "beta2" => self.beta2.to_string(),
             "dtype" => self.dtype.to_string(),
             "checkpoint-every" => self.checkpoint_every.to_string(),
+            "keep" => self.keep.to_string(),
             "eval-every" => self.eval_every.to_string(),
             "eval-batches" => self.eval_batches.to_string(),
             "sample-every" => self.sample_every.to_string(),
@@ -240,6 +251,19 @@ impl Settings {
             text.push_str(&format!("{:<32} # {about}\n", format!("{name} = {value}")));
         }
         text
+    }
+
+    /// Refuses sizes that are possible alone but not together.
+    pub(crate) fn check(&self) -> Result<()> {
+        let Settings { batch, seq, grad_accum, .. } = *self;
+        let ids = batch.checked_mul(seq).and_then(|n| n.checked_mul(grad_accum));
+        let square = budget::product(&[batch, seq, seq]).filter(|n| *n < 1 << 48);
+        if ids.is_none_or(|ids| ids > i32::MAX as usize) || square.is_none() {
+            return Err(Error::Input(format!(
+                "a step of {batch} sequences of {seq} ids, {grad_accum} times, is too large: give a smaller `--batch`, `--seq` or `--grad-accum`"
+            )));
+        }
+        Ok(())
     }
 
     /// The adapter to train, if it is to be one.
@@ -290,6 +314,20 @@ fn positive(name: &str, text: &str) -> Result<usize> {
     match count(name, text) {
         Ok(n) if n > 0 => Ok(n),
         _ => Err(Error::Input(format!("`{name}` needs a positive number, got `{text}`"))),
+    }
+}
+
+fn up_to(name: &str, text: &str, most: usize) -> Result<usize> {
+    match positive(name, text)? {
+        n if n > most => Err(Error::Input(format!("`{name}` is {n}: at most {most}"))),
+        n => Ok(n),
+    }
+}
+
+fn at_most(name: &str, text: &str, most: f64) -> Result<f64> {
+    match number(name, text)? {
+        x if x > most => Err(Error::Input(format!("`{name}` is {x}: at most {most}"))),
+        x => Ok(x),
     }
 }
 

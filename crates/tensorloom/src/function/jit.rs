@@ -1,27 +1,35 @@
 //! `jit`: traced once per signature, compiled as one program.
 
 use super::{Function, Select, placeholders};
-use crate::{Tensor, Tree, Type};
+use crate::{Engine, Error, Tensor, Tree, Type};
 use engine::Program;
 use engine::compose::Arguments;
-use ir::Graph;
+use engine::lru::Lru;
 use ir::ops::Call;
+use ir::{Graph, Op};
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
-use std::hash::Hasher;
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+/// Signatures that a compiled function remembers, unless told otherwise.
+const SIGNATURES: usize = 256;
+/// Bytes that their graphs may hold.
+const BYTES: usize = 256 << 20;
 
 /// A function that is compiled. Made by [`jit`].
 pub struct Jit<A, F: Function<A>> {
     f: F,
     donated: Option<Donated<A>>,
-    entries: Mutex<Vec<Arc<Entry<F::Out>>>>,
+    entries: Mutex<Entries<F::Out>>,
     hits: AtomicU64,
     misses: AtomicU64,
     nanos: AtomicU64,
 }
+
+type Entries<R> = Lru<Signature, Arc<Entry<R>>>;
 
 /// Which leaves of the arguments a call may use up.
 type Donated<A> = Box<dyn Fn(&A) -> Vec<usize> + Send + Sync>;
@@ -37,18 +45,27 @@ pub struct JitStats {
     pub compile_time: Duration,
 }
 
+/// What a compiled function tells its calls apart by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Signature {
+    /// The types of the arguments' tensors.
+    pub types: Vec<Type>,
+    /// A hash of all else that a trace depends on: how the arguments nest, their static parts, `no_grad`, `autocast`.
+    pub structure: u64,
+}
+
 /// What was made for one signature.
 struct Entry<R> {
-    types: Vec<Type>,
-    structure: u64,
     graph: Arc<Graph>,
     /// Which leaves of the arguments the graph uses.
     used: Vec<bool>,
     captures: Vec<Tensor>,
     /// Inputs of the graph, and the outputs that may take their memory.
     donate: Vec<(usize, usize)>,
+    /// The structure of the result; its tensors are of no use.
     result: R,
-    program: OnceLock<crate::Result<Program>>,
+    /// One for each engine that it ran in.
+    programs: Mutex<SmallVec<[(Engine, crate::Result<Program>); 1]>>,
 }
 
 /// Compiles a function: it is traced once for each signature (dtypes, shapes, structure), and its calls run one fused
@@ -71,7 +88,8 @@ where
     F::Out: Tree,
 {
     let (hits, misses, nanos) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    Jit { f, donated: None, entries: Mutex::default(), hits, misses, nanos }
+    let entries = Mutex::new(Lru::bounded(SIGNATURES, BYTES));
+    Jit { f, donated: None, entries, hits, misses, nanos }
 }
 
 impl<A: Tree, F: Function<A>> Jit<A, F>
@@ -101,6 +119,38 @@ where
         self
     }
 
+    /// Remembers at most this many signatures, instead of 256; those that were not called for longest are forgotten, with
+    /// their programs, and traced again when they come back.
+    pub fn capacity(self, signatures: usize) -> Jit<A, F> {
+        self.entries().bound(signatures, BYTES);
+        self
+    }
+
+    /// The signatures that it remembers, the least recently called first.
+    ///
+    /// ```
+    /// use tensorloom::{Tensor, jit, zeros};
+    ///
+    /// let f = jit(|x: Tensor| x.exp());
+    /// f.call(zeros(&[2]));
+    /// f.call(zeros(&[3]));
+    /// assert_eq!(f.signatures()[1].types[0].to_string(), "f32[3]");
+    /// f.clear();
+    /// assert!(f.signatures().is_empty());
+    /// ```
+    pub fn signatures(&self) -> Vec<Signature> {
+        self.entries().entries().into_iter().map(|(s, _, _)| s.clone()).collect()
+    }
+
+    /// Forgets all signatures and their programs.
+    pub fn clear(&self) {
+        self.entries().clear();
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries<F::Out>> {
+        self.entries.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
     /// Calls the function. It runs at once if its arguments are there, else when a result is read.
     #[track_caller]
     pub fn call(&self, args: A) -> F::Out {
@@ -108,13 +158,16 @@ where
         let at = crate::write::place();
         let mut hasher = FxHasher::default();
         args.structure(&mut hasher);
+        engine::compose::mode().hash(&mut hasher);
         let structure = hasher.finish();
-        let entry = match self.find(&args, structure) {
+        args.visit(&mut |t| t.ty().hash(&mut hasher));
+        let hash = hasher.finish();
+        let entry = match self.find(&args, structure, hash) {
             Some(e) => {
                 self.hits.fetch_add(1, Ordering::Relaxed);
                 e
             }
-            None => match self.trace(&args, structure) {
+            None => match self.trace(&args, structure, hash) {
                 Ok(e) => e,
                 Err(result) => return result,
             },
@@ -138,7 +191,7 @@ where
                     drop(args);
                     p.call(&at, inputs)
                 }
-                Err(e) => return super::fail_like(&entry.result, e.clone()),
+                Err(e) => return super::fail_like(&entry.result, e),
             }
         };
         let mut outs = outs.into_iter();
@@ -154,19 +207,17 @@ where
         }
     }
 
-    fn find(&self, args: &A, structure: u64) -> Option<Arc<Entry<F::Out>>> {
-        let entries = self.entries.lock().unwrap_or_else(|e| e.into_inner());
-        let same = |e: &&Arc<Entry<F::Out>>| {
-            let mut expected = e.types.iter();
-            let mut equal = e.structure == structure;
+    fn find(&self, args: &A, structure: u64, hash: u64) -> Option<Arc<Entry<F::Out>>> {
+        self.entries().get(hash, |s| {
+            let mut expected = s.types.iter();
+            let mut equal = s.structure == structure;
             args.visit(&mut |t| equal = equal && expected.next() == Some(t.ty()) && t.error().is_none());
             equal && expected.next().is_none()
-        };
-        entries.iter().find(same).cloned()
+        })
     }
 
     #[track_caller]
-    fn trace(&self, args: &A, structure: u64) -> Result<Arc<Entry<F::Out>>, F::Out> {
+    fn trace(&self, args: &A, structure: u64, hash: u64) -> Result<Arc<Entry<F::Out>>, F::Out> {
         let start = Instant::now();
         let leaves = args.leaves();
         let types: Vec<Type> = leaves.iter().map(|t| t.ty().clone()).collect();
@@ -178,37 +229,49 @@ where
             .map(|(t, _)| t.clone())
             .collect();
         let donated = self.donated.as_ref().map_or(Vec::new(), |which| which(args));
+        // What the trace gave holds the whole trace.
+        let nothing = Tensor::from_error(Error::InvalidTraceTensorEscape { at: ir::Loc::Unknown });
         let entry = Arc::new(Entry {
             donate: pairs(&graph, &donated, &used[..leaves.len()]),
-            types,
-            structure,
             graph: Arc::new(graph),
             used: used[..leaves.len()].to_vec(),
             captures,
-            result: staged.result,
-            program: OnceLock::new(),
+            result: staged.result.map(|_| nothing.clone()),
+            programs: Mutex::default(),
         });
         self.misses.fetch_add(1, Ordering::Relaxed);
         self.spent(start);
-        let mut entries = self.entries.lock().unwrap_or_else(|e| e.into_inner());
-        entries.push(entry.clone());
+        let bytes = graph_bytes(&entry.graph);
+        self.entries().insert_sized(hash, Signature { types, structure }, entry.clone(), bytes);
         Ok(entry)
     }
 
-    fn program<'a>(&self, entry: &'a Entry<F::Out>, inputs: &[Tensor]) -> Result<&'a Program, &'a crate::Error> {
-        let compile = || {
-            let start = Instant::now();
-            let engine = inputs.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
-            let program = engine.program((*entry.graph).clone(), &entry.donate);
-            self.spent(start);
-            program
-        };
-        entry.program.get_or_init(compile).as_ref()
+    fn program(&self, entry: &Entry<F::Out>, inputs: &[Tensor]) -> crate::Result<Program> {
+        let engine = inputs.iter().find_map(|t| t.engine()).unwrap_or_else(|| crate::engine());
+        let mut programs = entry.programs.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((_, program)) = programs.iter().find(|(e, _)| e == engine) {
+            return program.clone();
+        }
+        let start = Instant::now();
+        let program = engine.program((*entry.graph).clone(), &entry.donate);
+        self.spent(start);
+        programs.push((engine.clone(), program.clone()));
+        program
     }
 
     fn spent(&self, start: Instant) {
         self.nanos.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
     }
+}
+
+/// About what a graph and its program hold: constants and, for each op, types, steps and code.
+fn graph_bytes(graph: &Graph) -> usize {
+    const AN_OP: usize = 4096;
+    let bytes = |op: &Op| match op {
+        Op::Const(c) => c.0.bytes().len(),
+        _ => 0,
+    };
+    graph.nodes().iter().map(|n| AN_OP + bytes(&n.op)).sum()
 }
 
 /// Pairs of a donated input and an output of its type, each output for one input. `used` says which leaves are inputs.

@@ -32,7 +32,7 @@ pub use forward::{Linear, jvp, linearize};
 pub use gradient::{Grad, Plain, ValueAndGrad, WithAux, grad, value_and_grad};
 pub use graph::{eval_shape, make_graph};
 pub use jacobian::{JacFwd, JacRev, hessian, jacfwd, jacrev};
-pub use jit::{Jit, JitStats, jit};
+pub use jit::{Jit, JitStats, Signature, jit};
 pub use reverse::{Vjp, vjp};
 pub use select::{All, Arg, Select};
 pub(crate) use stage::{Staged, fail_like, inline, placeholders, recorded};

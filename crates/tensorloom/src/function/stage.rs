@@ -102,19 +102,22 @@ where
     if let Some(error) = first_error(args) {
         return Err(failed(f, args, error));
     }
-    let mut inside = leaves.clone();
+    // The function's arguments are values of its own (a copy costs no memory until one of the two is written to), so that
+    // it may change them in place. A leaf it could not change: it gets what is computed from one.
+    let mut inside: Vec<Tensor> = leaves.iter().map(Tensor::copy).collect();
+    let mut points = Vec::with_capacity(wrt.len());
     for &i in wrt {
-        // A leaf has a value of its own: a view would make the whole of what it views the leaf.
-        inside[i] = crate::no_grad(|| leaves[i].detach().copy()).requires_grad_();
-        if let Some(error) = inside[i].error() {
+        let leaf = crate::no_grad(|| leaves[i].detach().copy()).requires_grad_();
+        if let Some(error) = leaf.error() {
             return Err(failed(f, args, error));
         }
+        inside[i] = crate::enable_grad(|| leaf.copy());
+        points.push(leaf);
     }
     let mut next = inside.iter();
     let result = crate::enable_grad(|| f.apply(args.rebuild(&mut || next.next().expect("one for each leaf").clone())));
     let outs = result.leaves();
-    let traced: Result<_> =
-        trace::recorded(&outs.iter().collect::<Vec<_>>(), &wrt.iter().map(|&i| &inside[i]).collect::<Vec<_>>());
+    let traced: Result<_> = trace::recorded(&outs.iter().collect::<Vec<_>>(), &points.iter().collect::<Vec<_>>());
     match traced {
         Ok(t) => {
             let mut inputs: Vec<Tensor> = wrt.iter().map(|&i| leaves[i].clone()).collect();

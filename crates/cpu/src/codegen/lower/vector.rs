@@ -250,6 +250,12 @@ fn identity(op: Binary, d: DType) -> Scalar {
     }
 }
 
+/// The loops inside a loop, if it has any.
+fn innermost(l: &Loop) -> Option<Vec<&Loop>> {
+    let inside: Vec<&Loop> = l.body.iter().filter_map(|s| if let Stmt::Loop(l) = s { Some(l) } else { None }).collect();
+    (!inside.is_empty()).then_some(inside)
+}
+
 /// About how many instructions a body takes.
 fn weight(body: &[Stmt], k: &compiler::loops::Kernel) -> usize {
     body.iter()
@@ -261,7 +267,11 @@ fn weight(body: &[Stmt], k: &compiler::loops::Kernel) -> usize {
                 _ => 2,
             },
             Stmt::Store { .. } => 1,
-            Stmt::Loop(l) => weight(&l.body, k),
+            // What a loop does around the loops inside of it hardly counts.
+            Stmt::Loop(l) => match innermost(l) {
+                Some(n) => n.iter().map(|l| weight(&l.body, k)).max().unwrap_or(0),
+                None => weight(&l.body, k),
+            },
         })
         .sum()
 }

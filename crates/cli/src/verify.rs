@@ -1,0 +1,60 @@
+//! `loom verify`: every byte of a run's folder, looked at.
+
+use crate::Outcome;
+use crate::args::{Args, Usage};
+use crate::output::outln;
+use models::train::{Tokens, saved};
+use models::{Checkpoint, Tokenizer};
+use std::path::Path;
+
+pub(crate) fn verify(args: &Args) -> Result<Outcome, Usage> {
+    let word = args.word("the folder of a run")?;
+    let folder = Path::new(word);
+    let checkpoints = saved::list(&folder.join("checkpoints"));
+    if checkpoints.is_empty() {
+        return Err(Usage(format!("{word}: no checkpoints here; give the folder of a run")));
+    }
+    let mut outcome = Outcome::Clean;
+    let mut line = |name: &str, found: Result<String, String>| match found {
+        Ok(about) => outln!("good     {name}: {about}"),
+        Err(fault) => {
+            outcome = Outcome::Mistakes;
+            outln!("damaged  {name}: {fault}");
+        }
+    };
+    let mut usable = None;
+    for path in &checkpoints {
+        let name = path.strip_prefix(folder).unwrap_or(path).display().to_string();
+        line(
+            &name,
+            match saved::verify(path) {
+                Ok(saved) => {
+                    usable = Some(saved.step);
+                    Ok(format!("step {}", saved.step))
+                }
+                Err(fault) => Err(fault.error().to_string()),
+            },
+        );
+    }
+    if folder.join("data/tokens.json").exists() {
+        let found = Tokens::verify(&folder.join("data"));
+        let found = found.map(|(train, valid)| format!("{train} ids to train on, {valid} held out"));
+        line("data/tokens.bin", found.map_err(|e| e.to_string()));
+    }
+    if folder.join("tokenizer.json").exists() {
+        let found = Tokenizer::read(&folder.join("tokenizer.json"));
+        line("tokenizer.json", found.map(|found| format!("{} ids", found.size())).map_err(|e| e.to_string()));
+    }
+    for name in ["model.safetensors", "adapter_model.safetensors"] {
+        let path = folder.join(name);
+        if path.exists() {
+            let found = Checkpoint::open_file(&path).and_then(|file| file.verify());
+            line(name, found.map(|count| format!("{count} tensors")).map_err(|e| e.to_string()));
+        }
+    }
+    match usable {
+        Some(step) => outln!("`loom train --resume --out {word}` goes on from step {step}"),
+        None => outln!("no checkpoint can be used: the run can't be resumed"),
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,56 @@
+//! How much longer a tokenizer's rules can make a text: a chain of replacements may grow without bound.
+
+use serde_json::Value as Json;
+
+/// Texts that grow more than this many times are a mistake, or an attack.
+pub(crate) const MOST: f64 = 1000.0;
+
+/// An upper bound of the growth by a normalizer or a decoder of a `tokenizer.json`, in bytes a byte.
+pub(crate) fn of(rule: &Json) -> f64 {
+    let kind = rule.get("type").and_then(Json::as_str).unwrap_or("");
+    let list = |name: &str| rule.get(name).and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    let content = || rule.get("content").and_then(Json::as_str).map_or(0, str::len) as f64;
+    match kind {
+        "Sequence" => list("normalizers").iter().chain(list("decoders")).map(of).product(),
+        "Replace" => {
+            let pattern = rule.get("pattern");
+            let text = pattern.and_then(|p| p.get("String")).and_then(Json::as_str).map_or(0, str::len);
+            match text {
+                // A regular expression may match single bytes, and between all of them.
+                0 => 1.0 + content(),
+                n => f64::max(1.0, content() / n as f64),
+            }
+        }
+        // Canonical and compatible forms of one character: at most 18 of them.
+        "NFD" | "NFKD" | "NFC" | "NFKC" | "Nmt" | "BertNormalizer" | "Precompiled" => 18.0,
+        // A space becomes a sign of three bytes, a byte at most two.
+        "Metaspace" | "ByteLevel" => 3.0,
+        _ => 1.0,
+    }
+}
+
+/// What is added in front of every text.
+pub(crate) fn prefix(rule: &Json) -> usize {
+    let own = rule.get("prepend").and_then(Json::as_str).map_or(0, str::len);
+    let list = rule.get("normalizers").and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
+    own + list.iter().map(prefix).sum::<usize>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn chains_multiply() {
+        let replace = |from: &str, to: &str| json!({ "type": "Replace", "pattern": { "String": from }, "content": to });
+        assert_eq!(of(&replace(" ", "▁")), 3.0);
+        assert_eq!(of(&replace("``", "\"")), 1.0);
+        let bomb = replace("a", "aaaaaaaaaa");
+        assert_eq!(of(&json!({ "type": "Sequence", "normalizers": [bomb, bomb, bomb] })), 1000.0);
+        let any = json!({ "type": "Replace", "pattern": { "Regex": "" }, "content": "xyz" });
+        assert_eq!(of(&any), 4.0);
+        assert_eq!(of(&Json::Null), 1.0);
+        assert_eq!(prefix(&json!({ "type": "Sequence", "normalizers": [{ "type": "Prepend", "prepend": "▁" }] })), 3);
+    }
+}

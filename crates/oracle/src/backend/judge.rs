@@ -1,0 +1,135 @@
+//! One graph on a backend, against the interpreter.
+
+use crate::Rng;
+use compiler::{Backend, Bindings, Executable, Options};
+use ir::{Graph, Literal, Op, Type, interp};
+use std::sync::Arc;
+
+/// Whether a comparison said anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every result was compared.
+    Judged,
+    /// It ran, but what it should give is not determined; the reason.
+    Ran(&'static str),
+    /// The device lacks a type of the graph, and said so.
+    Refused,
+}
+
+/// Whether a target has every type of a graph and its bodies.
+pub fn has_types(backend: &dyn Backend, graph: &Graph) -> bool {
+    let known = |t: &Type| backend.target().dtypes.contains(&t.dtype);
+    graph.input_types().iter().all(known)
+        && graph.nodes().iter().all(|n| {
+            n.outs.iter().all(|v| known(graph.ty(*v)))
+                && match &n.op {
+                    Op::Scan(s) => has_types(backend, &s.body),
+                    Op::While(w) => has_types(backend, &w.cond) && has_types(backend, &w.body),
+                    Op::Cond(c) => c.branches.iter().all(|b| has_types(backend, b)),
+                    Op::Remat(r) => has_types(backend, &r.body),
+                    op => match op.meaning() {
+                        ir::Meaning::Inline(body) => has_types(backend, &body),
+                        _ => true,
+                    },
+                }
+        })
+}
+
+/// Compiles and loads a graph.
+pub fn load(backend: &dyn Backend, graph: &Graph, options: &Options) -> compiler::Result<Arc<dyn Executable>> {
+    backend.load(compiler::compile(graph, backend, options)?)
+}
+
+/// Fresh bindings with the inputs written.
+pub fn bind(backend: &dyn Backend, exe: &dyn Executable, inputs: &[Literal]) -> compiler::Result<Bindings> {
+    let b = Bindings::for_program(exe.program(), backend)?;
+    for (buffer, x) in b.inputs.iter().zip(inputs) {
+        buffer.write(0, x.bytes())?;
+    }
+    Ok(b)
+}
+
+/// The results that bindings hold.
+pub fn results(exe: &dyn Executable, b: &Bindings) -> compiler::Result<Vec<Literal>> {
+    let types = &exe.program().outputs;
+    let read = |(buffer, ty): (&Arc<dyn compiler::DeviceBuffer>, &Type)| {
+        let mut bytes = vec![0; ty.bytes()];
+        buffer.read(0, &mut bytes)?;
+        Ok(Literal::from_bytes(ty.clone(), &bytes).expect("as many bytes as the type has"))
+    };
+    b.outputs.iter().zip(types).map(read).collect()
+}
+
+/// Compiles a graph, runs it and reads its results.
+pub fn run(
+    backend: &dyn Backend,
+    graph: &Graph,
+    inputs: &[Literal],
+    options: &Options,
+) -> compiler::Result<Vec<Literal>> {
+    let exe = load(backend, graph, options)?;
+    let mut b = bind(backend, &*exe, inputs)?;
+    exe.run(&mut b)?;
+    results(&*exe, &b)
+}
+
+/// Each input with the first free output of its type.
+pub fn donations(graph: &Graph) -> Vec<(usize, usize)> {
+    let (inputs, outputs) = (graph.input_types(), graph.output_types());
+    let mut taken = vec![false; outputs.len()];
+    let mut pairs = Vec::new();
+    for (i, t) in inputs.iter().enumerate() {
+        if let Some(o) = (0..outputs.len()).find(|&o| !taken[o] && outputs[o] == *t) {
+            taken[o] = true;
+            pairs.push((i, o));
+        }
+    }
+    pairs
+}
+
+/// Why results are compared by the tests of their routines alone, if they are.
+fn undetermined(graph: &Graph, inputs: &[Literal], got: &[Literal]) -> Option<&'static str> {
+    let text = graph.to_string();
+    if ["eigh(", "svd(", "qr("].iter().any(|op| text.contains(op)) {
+        return Some("vectors of factorisations are determined up to their sign");
+    }
+    if text.contains("fft(") {
+        return Some("where a transform's infinities go depends on its butterflies");
+    }
+    let finite = |l: &Literal| l.scalars().all(|s| s.to_f64().is_finite());
+    if text.contains("conv(") && !(inputs.iter().all(finite) && got.iter().all(finite)) {
+        return Some("whether padding meets an infinite weight depends on how a convolution runs");
+    }
+    None
+}
+
+/// Runs a graph twice, the second time with results over inputs, sizes as kernel arguments and operands computed by
+/// their products, and compares both with the interpreter.
+pub fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<Verdict, String> {
+    interp::run(graph, inputs).map_err(|e| e.to_string())?;
+    let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| both(backend, graph, inputs)));
+    let outcome = caught.map_err(|_| "it panicked".to_string())?;
+    let (got, again) = match outcome {
+        Err(compiler::Error::Backend(_)) if !has_types(backend, graph) => return Ok(Verdict::Refused),
+        Err(e) => return Err(e.to_string()),
+        Ok(pair) => pair,
+    };
+    if let Some(why) = undetermined(graph, inputs, &got) {
+        return Ok(Verdict::Ran(why));
+    }
+    crate::noise::agrees(graph, inputs, &got, &mut Rng::new(1))?;
+    if got.iter().zip(&again).any(|(a, b)| a.bytes() != b.bytes()) {
+        let changed = "with donated inputs, sizes as arguments and computed operands";
+        crate::noise::agrees(graph, inputs, &again, &mut Rng::new(1)).map_err(|e| format!("{changed}: {e}"))?;
+    }
+    Ok(Verdict::Judged)
+}
+
+fn both(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> compiler::Result<(Vec<Literal>, Vec<Literal>)> {
+    let got = run(backend, graph, inputs, &Options::default())?;
+    let options = Options { donate: donations(graph), computed_operands: Some(1), ..Options::default() };
+    let exe = backend.load_general(compiler::compile(graph, backend, &options)?)?;
+    let mut b = bind(backend, &*exe, inputs)?;
+    exe.run(&mut b)?;
+    Ok((got, results(&*exe, &b)?))
+}

@@ -1,0 +1,22 @@
+//! The suite for backends on a device that is nothing like a CPU, and on the same device broken in several ways.
+
+use oracle::backend::{Suite, suite};
+use oracle::fake::{Fake, Fault};
+use oracle::rng::run_seed;
+
+#[test]
+fn a_late_device_with_narrow_limits_passes() {
+    let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
+    let what = Suite { seed: run_seed(), graphs: 1500 * rounds, every: 1 };
+    suite(&Fake::new(what.seed), &what).expect(&[("table", 700), ("random", 200), ("promises", 12)]);
+}
+
+#[test]
+fn each_fault_is_noticed() {
+    for fault in [Fault::Fence, Fault::Offset, Fault::Alias, Fault::Read] {
+        let what = Suite { seed: 11, graphs: 40, every: 40 };
+        let report = suite(&Fake::broken(3, fault), &what);
+        println!("{fault:?}: {report}");
+        assert!(!report.failures.is_empty(), "{fault:?} passes");
+    }
+}
