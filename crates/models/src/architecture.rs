@@ -3,6 +3,7 @@
 use crate::budget;
 use crate::config::{Config, constant};
 use crate::error::{Error, Result};
+use crate::fields;
 use crate::mapping::Sources;
 use ir::{DType, Type};
 use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, SectionKind, WeightMapping};
@@ -50,6 +51,7 @@ impl Architecture {
                     known.push(architecture.to_string());
                     continue;
                 }
+                fields::refuse(config, wanted, entries).map_err(fault)?;
                 let given = given(entries, config);
                 let (defaults, fields) = (defaults(&program, item), mapped_fields(entries));
                 for (key, value) in &given {
