@@ -45,7 +45,11 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemm.packed_a", PACKED_A_BYTES / 4 / MC, "depth: beyond, strips of A are lower"),
     Threshold::new("gemm.packed_a_columns", PACKED_A_COLUMNS, "columns: beyond, A is packed"),
     Threshold::new("gemm.spread", SPREAD_BYTES / 4, "elements from one row of B to the next: beyond, it is packed"),
-    Threshold::new("gemm.whole_rows", WHOLE_ROWS_BYTES / 8 / MC, "columns of whole rows in f64: beyond, strips are lower"),
+    Threshold::new(
+        "gemm.whole_rows",
+        WHOLE_ROWS_BYTES / 8 / MC,
+        "columns of whole rows in f64: beyond, strips are lower",
+    ),
     Threshold::new("gemm.batches", 2, "matrices: from here a batch may be shared out whole"),
 ];
 
