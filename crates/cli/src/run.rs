@@ -62,7 +62,7 @@ fn adapted(dir: &Path, base: Option<&str>, dtype: ir::DType) -> Result<Model, Us
     }
     let mut model = Model::load(Path::new(&base), dtype).map_err(usage)?;
     let adapter = Adapter::read(dir, &model).map_err(usage)?;
-    model.merge(&adapter);
+    model.merge(&adapter).map_err(usage)?;
     Ok(model)
 }
 
@@ -108,6 +108,10 @@ fn sampling(args: &Args) -> Result<Sampling, Usage> {
             _ => Err(Usage(format!("`--{name} {text}` is out of range: temperatures are above 0, shares from 0 to 1"))),
         },
     };
+    let seed = match args.value("seed") {
+        None => 1,
+        Some(text) => text.parse().map_err(|_| Usage(format!("`--seed` needs a whole number, got `{text}`")))?,
+    };
     let asked = ["temperature", "top-k", "top-p"].iter().any(|name| args.has(name));
     if args.has("greedy") && asked {
         return Err(Usage("`--greedy` always takes the best token: leave out temperature, top-k and top-p".into()));
@@ -115,10 +119,6 @@ fn sampling(args: &Args) -> Result<Sampling, Usage> {
     if !asked && (args.has("greedy") || !args.has("prompt")) {
         return Ok(Sampling::GREEDY);
     }
-    let seed = match args.value("seed") {
-        None => 1,
-        Some(text) => text.parse().map_err(|_| Usage(format!("`--seed` needs a whole number, got `{text}`")))?,
-    };
     Ok(Sampling {
         temperature: number("temperature", 0.8, |t| t > 0.0 && t.is_finite())?,
         top_k: args.number("top-k", 0)?,
@@ -168,6 +168,9 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
     let show = !args.has("json");
     if let (true, Some(text)) = (show, args.value("prompt")) {
         out!("{text}");
+    }
+    if let Some(why) = model.runs_whole() {
+        eprintln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
     }
     let mut heard = |id: i32| {
         if Some(id) == end {

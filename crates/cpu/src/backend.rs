@@ -6,7 +6,7 @@ use crate::gemm::Isa;
 use crate::library;
 use crate::load::Loaded;
 use crate::memory::HostBuffer;
-use crate::pool::Pool;
+use crate::pool::{Denormals, Pool};
 use crate::thresholds::Threshold;
 use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule};
 use compiler::{Backend, DeviceBuffer, Executable, Program, Result};
@@ -111,6 +111,13 @@ impl Cpu {
     /// A backend of so many threads.
     pub fn new(threads: usize) -> Cpu {
         Cpu::with_target(threads, Target::detect())
+    }
+
+    /// A backend that reads and writes denormal numbers as zero: many CPUs compute with them a hundred times slower, and
+    /// training makes them. Training flushes them; everything else keeps them unless asked.
+    pub fn flushing_denormals(threads: usize) -> Cpu {
+        let pool = Arc::new(Pool::with_denormals(threads, Denormals::Flush));
+        Cpu { pool, ..Cpu::new(1) }
     }
 
     /// A backend for one instruction set; `None` runs kernels in the slow reference evaluator.

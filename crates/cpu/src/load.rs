@@ -227,6 +227,7 @@ impl Loaded {
                 Class::Activation => unsafe { memory.add(b.offset) },
             };
         }
+        let _denormals = self.pool.denormals().here();
         execute::run(self, &Arena { memory, bases }, steps, timer)
     }
 }

@@ -30,6 +30,7 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
         let args: Vec<Literal> =
             node.args.iter().map(|a| values[a.0 as usize].clone().expect("operands come first")).collect();
         let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
+        types.iter().try_for_each(|ty| room_for(ty)).map_err(|e| e.at(&node.loc))?;
         let outs = eval(&node.op, &args, &types).map_err(|e| e.at(&node.loc))?;
         for (&v, out) in node.outs.iter().zip(outs) {
             debug_assert_eq!(graph.ty(v), out.ty(), "{} gave another type than it inferred", node.op.name());
@@ -37,6 +38,15 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
         }
     }
     Ok(graph.outputs().iter().map(|v| values[v.0 as usize].clone().expect("outputs are live")).collect())
+}
+
+/// Values that can't be held are an error here; where they are made, they would end the process.
+fn room_for(ty: &Type) -> Result<()> {
+    const SMALL: usize = 1 << 24;
+    match ty.bytes() <= SMALL || Vec::<u8>::new().try_reserve_exact(ty.bytes()).is_ok() {
+        true => Ok(()),
+        false => Err(Error::Run(format!("{ty} has {} bytes, which don't fit into memory", ty.bytes()))),
+    }
 }
 
 /// Results of one op.

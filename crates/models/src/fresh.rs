@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::mapping::{Part, Slice, Sources, sources};
 use crate::model::{Model, Piece};
 use crate::random::Random;
+use crate::weight::Weight;
 use ir::DType;
 use lang::lower::{Init, Parameter};
 use safetensors::Dtype;
@@ -15,20 +16,21 @@ impl Model {
     /// A model with random parameters.
     pub fn fresh(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
         let params = architecture.lower(1, 1, dtype, None)?.params;
-        let total = budget::total(&params).map_err(Error::Input)?;
-        // The elements themselves, and as f32 while they are drawn.
-        budget::fits("the model", total as u128 * (4 + dtype.size() as u128), "give smaller sizes with `--set`")?;
+        budget::fresh(&params, dtype)?;
         let layers = architecture.size("n_layers").unwrap_or(1).max(1);
         let mut random = Random::new(seed, 1);
         let mut weights = Vec::new();
         for param in &params {
-            weights.push(to_bytes(&draw(&architecture, param, layers, &mut random), dtype));
+            // Not rounded to the compute dtype: training starts from what was drawn.
+            let values = draw(&architecture, param, layers, &mut random);
+            weights.push(Weight::Held(DType::F32, to_bytes(&values, DType::F32)));
         }
         let found = sources(&architecture, &params)?;
         let pairs = params.iter().zip(&found);
         let pieces = pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?;
         let config = architecture.to_config();
-        Ok(Model { architecture, params, dtype, weights, pieces, config })
+        let limits = architecture.limits(dtype);
+        Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config })
     }
 }
 

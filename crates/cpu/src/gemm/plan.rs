@@ -28,6 +28,12 @@ const PACKED_A_BYTES: usize = 4 << 20;
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 60_000;
 
+/// Parts up to which blocks are given out evenly beforehand.
+const FEW_PARTS: usize = 4;
+/// Blocks for each part, at most, where parts take them one after another.
+const BLOCKS: usize = 6;
+/// What taking a block costs, in cycles.
+const BLOCK_CYCLES: usize = 3000;
 /// Columns of a product up to which packing A costs more than reading it where it is.
 const PACKED_A_COLUMNS: usize = 96;
 /// Bytes from one line to the next up to which lines spread over cache sets and pages.
@@ -50,6 +56,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         WHOLE_ROWS_BYTES / 8 / MC,
         "columns of whole rows in f64: beyond, strips are lower",
     ),
+    Threshold::new("gemm.few_parts", FEW_PARTS, "threads: from here parts take blocks one after another"),
     Threshold::new("gemm.batches", 2, "matrices: from here a batch may be shared out whole"),
 ];
 
@@ -60,7 +67,8 @@ pub(super) enum Split {
     Serial,
     /// Each part computes whole matrices.
     Batch,
-    /// The parts share the packed B of one matrix after the other and compute its rows × columns.
+    /// The parts share the packed B of one matrix after the other and compute its rows × columns: as many blocks as there
+    /// are parts, or more, which the parts then take one after another.
     Grid { rows: usize, cols: usize },
 }
 
@@ -259,7 +267,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     plan.parts = match plan.split {
         Split::Serial => 1,
         Split::Batch => threads.min(problem.batches()),
-        Split::Grid { rows, cols } => rows * cols,
+        Split::Grid { rows, cols } => (rows * cols).min(threads),
     };
     plan.scratch = scratch::<T>(&plan, mr);
     plan
@@ -305,6 +313,31 @@ fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) ->
         let rows = most / cols;
         if (cols == 1 || !whole_rows) && cost(rows, cols) < best.0 {
             best = (cost(rows, cols), Split::Grid { rows, cols });
+        }
+    }
+    if most < FEW_PARTS {
+        return best.1;
+    }
+    // Many threads are never equally fast: cores share units and memory with others, or are taken away for a while. Blocks
+    // that are taken one after another even that out; the end comes a block after an even share, at most. Shares that are
+    // given out beforehand end a quarter later than the model says.
+    best.0 = best.0.saturating_add(best.0 / 4);
+    let height = |rows: usize| m.div_ceil(row_unit(mr)).div_ceil(rows);
+    let width = |cols: usize| n.div_ceil(nr).div_ceil(cols);
+    for cols in 1..=if whole_rows { 1 } else { n.div_ceil(nr).min(2 * BLOCKS) } {
+        for rows in 1..=m.div_ceil(row_unit(mr)).min(2 * BLOCKS) {
+            // Sizes that leave blocks without work say the same as fewer blocks.
+            let real =
+                m.div_ceil(row_unit(mr)).div_ceil(height(rows)) == rows && n.div_ceil(nr).div_ceil(width(cols)) == cols;
+            let blocks = rows * cols;
+            if !real || blocks <= most || blocks > BLOCKS * most {
+                continue;
+            }
+            let block = cost(rows, cols) + BLOCK_CYCLES;
+            let end = blocks.saturating_mul(block) / most + block / 2;
+            if end < best.0 {
+                best = (end, Split::Grid { rows, cols });
+            }
         }
     }
     best.1

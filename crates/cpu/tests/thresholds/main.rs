@@ -151,6 +151,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("TEMP_BYTES", "the size of scratch"),
     ("ITERATIONS", "when an iteration gives up"),
     ("MOST", "the most points; more are refused"),
+    ("BLOCKS", "how many blocks a part takes, from `gemm.few_parts` on"),
+    ("BLOCK_CYCLES", "a figure of the model that chooses how work is split"),
     ("BLOCK", "follows `linalg.least` and `convolve.least`"),
     ("R", "another name of `ROWS`"),
     ("ROWS", "follows `convolve.least`; `ragged.rows` is listed"),

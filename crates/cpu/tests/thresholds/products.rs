@@ -175,6 +175,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("gemm.packed_a_columns", |q, _| each(&[product(20, 600, q), product(20, 600, q).of(DType::F64)], q)),
     ("gemm.spread", |q, _| each(&[product(40, 60, q)], q)),
     ("gemm.whole_rows", |q, _| each(&[product(130, 20, q).of(DType::F64)], q)),
+    // Every case runs on fewer threads than that and on more.
+    ("gemm.few_parts", |q, _| each(&[product(150, 90, 260), product(400, 64, 100).turned(), product(40, 600, 300)], q)),
     ("gemm.batches", |q, _| each(&[product(30, 100, 45).batch(q), product(1, 1000, 130).batch(q).turned()], q)),
     ("gemm.group", |q, _| each(&[product(40, 50, q).turned(), product(40, 50, q).of(DType::BF16)], q)),
     ("gemv.chunk", |q, _| each(&[product(1, 20, q), product(1, 70, q), product(1, 20, q).of(DType::BF16)], q)),
