@@ -1,7 +1,7 @@
 //! What belongs to a thread: traces that are being recorded, tidy scopes, and whether gradients are on.
 
-use crate::profile::Label;
 use crate::error::Error;
+use crate::profile::Label;
 use crate::tensor::{Handle, Invalid, Tensor};
 use crate::trace::Trace;
 use ir::{DType, Loc};

@@ -11,6 +11,7 @@ use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::device_of;
 use crate::view;
 use ir::error::TypeError;
+use ir::ops::When;
 use ir::{Binary, Build, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
@@ -87,24 +88,19 @@ impl<'a> LazyBuild<'a> {
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
     fn saved(&self, sig: &Signature, args: &[Value]) -> SmallVec<[Saved; 2]> {
-        let op = &*sig.op;
         let all: SmallVec<[usize; 4]>;
-        let kept = match op {
-            // A body that runs again runs on what it was given.
-            Op::Remat(_) => {
+        let kept = match sig.saves.when {
+            When::Again => {
                 all = (0..args.len()).collect();
                 &all
             }
-            _ => &sig.saves.inputs,
+            When::Kept | When::Bilinear | When::Quotient => &sig.saves.inputs,
         };
         let tracked = |i: usize| args.get(i).is_some_and(|v| self.get(*v).node.tracked);
-        let needed = |i: usize| match op {
-            // Linear in each operand: one is kept for the gradient of the others.
-            Op::Binary(Binary::Mul) | Op::Dot(_) | Op::Conv(_) | Op::RaggedDot(_) => {
-                (0..args.len()).any(|k| k != i && tracked(k))
-            }
-            Op::Binary(Binary::Div) => i == 1 || tracked(1),
-            _ => true,
+        let needed = |i: usize| match sig.saves.when {
+            When::Bilinear => (0..args.len()).any(|k| k != i && tracked(k)),
+            When::Quotient => i == 1 || tracked(1),
+            When::Kept | When::Again => true,
         };
         let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.base(*args.get(i)?));
         bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()

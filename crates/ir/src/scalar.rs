@@ -311,6 +311,19 @@ impl Unary {
         }
     }
 
+    /// A rough count of machine operations.
+    pub fn cost(self) -> u32 {
+        use Unary::*;
+        match self {
+            Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite => 1,
+            Sqrt | Rsqrt | Reciprocal => 6,
+            PopulationCount => 10,
+            Exp | Exp2 | Log | Log2 => 14,
+            Tanh | Logistic | Erf | Erfc | Expm1 | Log1p | Sin | Cos => 22,
+            Tan | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | ErfInv | Lgamma | Digamma => 60,
+        }
+    }
+
     /// The dtype it gives for an argument of dtype `d`.
     pub fn result(self, d: DType) -> DType {
         if self == Unary::IsFinite { DType::Bool } else { d }
@@ -357,6 +370,16 @@ impl Binary {
             Atan2 | Zeta => Domain::Float,
             And | Or | Xor => Domain::Bits,
             Shl | Shr => Domain::Int,
+        }
+    }
+
+    /// A rough count of machine operations.
+    pub fn cost(self) -> u32 {
+        use Binary::*;
+        match self {
+            Add | Sub | Mul | Max | Min | And | Or | Xor | Shl | Shr => 1,
+            Div | Rem => 6,
+            Pow | Atan2 | Zeta => 60,
         }
     }
 

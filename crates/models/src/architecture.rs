@@ -9,7 +9,7 @@ use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, SectionKind
 use lang::consteval::Value;
 use lang::diagnostic::{Style, render_all};
 use lang::library::{WithLibrary, models};
-use lang::lower::{Lowered, Options, Parameter, lower};
+use lang::lower::{Limits, Lowered, Options, Parameter, lower};
 use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -104,6 +104,14 @@ impl Architecture {
         Ok(Architecture { program, item, name, given: all, absent: BTreeSet::new() })
     }
 
+    /// Names of the parameters of a program's first model.
+    pub(crate) fn parameters(program: &Program) -> Vec<String> {
+        let items = program.files.first().map_or(0, |file| file.ast.items.len());
+        let is_model = |item: &ItemRef| program.decl(*item).is_some_and(|decl| decl.kind == DeclKind::Model);
+        let found = (0..items).map(|item| ItemRef { file: 0, item }).find(is_model);
+        found.map_or(Vec::new(), |item| header(program, item))
+    }
+
     /// A configuration that [`Architecture::of`] reads back to this model. Models of the library get HuggingFace's fields;
     /// others carry their files along.
     pub(crate) fn to_config(&self) -> Json {
@@ -143,6 +151,15 @@ impl Architecture {
         let options = Options { absent: self.absent.clone(), ..options.clone() };
         lower(&self.program, self.item, &self.given, &[ids], &options)
             .map_err(|found| Error::Language(render_all(&self.program.sources, &[*found], Style::Plain)))
+    }
+
+    /// What the model's graph says about the sequences that it takes.
+    pub(crate) fn limits(&self, dtype: DType) -> Limits {
+        let ids = Type::new(DType::I32, &[1, 1]);
+        let options = Options { dtype, absent: self.absent.clone(), ..Options::default() };
+        let found = lang::lower::limits(&self.program, self.item, &self.given, &[ids], &options);
+        // What can't be lowered step by step is run whole.
+        found.unwrap_or_else(|found| Limits { whole: Some(found.message.clone()), ..Limits::default() })
     }
 
     /// The tensors of a checkpoint that each parameter is made of, in order.

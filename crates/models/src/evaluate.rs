@@ -2,8 +2,9 @@
 
 use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
+use crate::mapping::Function;
 use crate::model::Model;
-use crate::session::{Session, upload};
+use crate::session::Session;
 use compiler::Backend;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
@@ -62,14 +63,15 @@ impl Model {
         }
         let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
         let (n, results) = (self.params.len(), lowered.graph.output_types().len());
+        let floats: Vec<usize> = (0..n).filter(|&i| self.params[i].ty.dtype.is_float()).collect();
         let graph = match labels {
             None => lowered.graph,
             Some(_) => {
                 let loss = loss_of(&lowered.graph, ids.len(), steps)?;
-                transform::value_and_grad(&loss, &(0..n).collect::<Vec<_>>())?
+                transform::value_and_grad(&loss, &floats)?
             }
         };
-        let params = upload(backend, &self.weights)?;
+        let params = self.upload(backend)?;
         let mut session = Session::new(&graph, backend, &params)?;
         session.write_ints(n, ids.iter().flatten().copied())?;
         if let Some(labels) = labels {
@@ -84,11 +86,15 @@ impl Model {
             return Ok(Evaluation { logits: named(&session, 0, "logits")?, loss: None, gradients: Vec::new() });
         }
         let mut gradients = Vec::new();
-        for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
+        for (output, &i) in floats.iter().enumerate() {
+            let (param, pieces) = (&self.params[i], &self.pieces[i]);
             // The loss, all results, then gradients.
-            let (ty, bytes) = session.read(1 + results + i)?;
+            let (ty, bytes) = session.read(1 + results + output)?;
             let values = from_bytes(&bytes, ty.dtype);
-            let weights = from_bytes(&self.weights[i], self.dtype);
+            let weights = match pieces.iter().all(|piece| piece.function == Function::Identity) {
+                true => Vec::new(),
+                false => self.rounded(i)?,
+            };
             for piece in pieces {
                 gradients.push(NamedTensor {
                     name: format!("grad.{}", piece.tensor),
@@ -113,7 +119,7 @@ impl Model {
         let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
         let n = self.params.len();
         let (graph, taps) = probes(&lowered, n, labels.is_some().then_some((ids.len(), steps)))?;
-        let params = upload(backend, &self.weights)?;
+        let params = self.upload(backend)?;
         let mut session = Session::new(&graph, backend, &params)?;
         session.write_ints(n, ids.iter().flatten().copied())?;
         if let Some(labels) = labels {
@@ -152,19 +158,21 @@ impl Model {
                 other.len()
             )));
         }
-        if let (Some(vocabulary), Some(id)) = (self.vocabulary(), self.unknown_id(ids)) {
-            return Err(Error::Input(format!("id {id} is not in the vocabulary of {vocabulary}")));
+        if let Some((vocabulary, id)) = unknown_id(ids, self.vocabulary()) {
+            return Err(Error::Input(format!(
+                "id {id} is not in the vocabulary of {vocabulary}: ids are from 0 to {}",
+                vocabulary - 1
+            )));
         }
-        if let Some(most) = self.architecture.longest().filter(|most| steps > *most) {
+        if let Some(most) = self.longest().filter(|most| steps > *most) {
             return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
         }
         Ok(steps)
     }
 
-    fn unknown_id(&self, ids: &[Vec<i32>]) -> Option<i32> {
-        let vocabulary = self.vocabulary()?;
-        let known = |id: i32| usize::try_from(id).is_ok_and(|id| id < vocabulary);
-        ids.iter().flatten().copied().find(|id| !known(*id))
+    /// The longest sequence that there are positions for.
+    pub(crate) fn longest(&self) -> Option<usize> {
+        self.architecture.longest().into_iter().chain(self.limits.longest).min()
     }
 
     fn check_labels(&self, labels: &[Vec<i32>], batch: usize, steps: usize) -> Result<()> {
@@ -176,11 +184,22 @@ impl Model {
         }
         let valid: Vec<Vec<i32>> =
             labels.iter().map(|row| row.iter().copied().filter(|id| *id != -100).collect()).collect();
-        match self.unknown_id(&valid) {
-            Some(id) => Err(Error::Input(format!("label {id} is neither -100 nor in the vocabulary"))),
+        match unknown_id(&valid, self.limits.classes.or_else(|| self.vocabulary())) {
+            Some((classes, id)) => Err(Error::Input(format!(
+                "label {id} is neither -100 nor in the vocabulary: labels are from 0 to {}",
+                classes - 1
+            ))),
             None => Ok(()),
         }
     }
+}
+
+/// An id outside of a vocabulary, and the vocabulary's size.
+fn unknown_id(ids: &[Vec<i32>], vocabulary: Option<usize>) -> Option<(usize, i32)> {
+    let vocabulary = vocabulary.filter(|size| *size > 0)?;
+    let known = |id: i32| usize::try_from(id).is_ok_and(|id| id < vocabulary);
+    let mut all = ids.iter().flatten().copied();
+    all.find(|id| !known(*id)).map(|id| (vocabulary, id))
 }
 
 /// What probes show, from parameters, ids and, for the sizes of labels, labels: forward ones, then gradients. Also how many

@@ -1,6 +1,6 @@
 //! Writing a HuggingFace directory: the tensors under their names, in the dtypes they came in.
 
-use crate::checkpoint::{dtype_of, from_bytes, to_bytes};
+use crate::checkpoint::{dtype_of, to_bytes};
 use crate::error::Result;
 use crate::evaluate::NamedTensor;
 use crate::files;
@@ -15,8 +15,8 @@ impl Model {
     pub fn export(&self, dir: &Path) -> Result<()> {
         files::make_folder(dir)?;
         let mut tensors = Vec::new();
-        for ((param, pieces), bytes) in self.params.iter().zip(&self.pieces).zip(&self.weights) {
-            let values = from_bytes(bytes, self.dtype);
+        for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
+            let values = if self.dtype == DType::F32 { self.values(i)? } else { self.rounded(i)? };
             for piece in pieces {
                 // Formats that are only read come back as f32.
                 let dtype = dtype_of(piece.stored).unwrap_or(DType::F32);

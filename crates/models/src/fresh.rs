@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::mapping::{Part, Slice, Sources, sources};
 use crate::model::{Model, Piece};
 use crate::random::Random;
+use crate::weight::Weight;
 use ir::DType;
 use lang::lower::{Init, Parameter};
 use safetensors::Dtype;
@@ -22,13 +23,16 @@ impl Model {
         let mut random = Random::new(seed, 1);
         let mut weights = Vec::new();
         for param in &params {
-            weights.push(to_bytes(&draw(&architecture, param, layers, &mut random), dtype));
+            // Not rounded to the compute dtype: training starts from what was drawn.
+            let values = draw(&architecture, param, layers, &mut random);
+            weights.push(Weight::Held(DType::F32, to_bytes(&values, DType::F32)));
         }
         let found = sources(&architecture, &params)?;
         let pairs = params.iter().zip(&found);
         let pieces = pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?;
         let config = architecture.to_config();
-        Ok(Model { architecture, params, dtype, weights, pieces, config })
+        let limits = architecture.limits(dtype);
+        Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config })
     }
 }
 

@@ -3,29 +3,26 @@
 use ir::ops::{Broadcast, Permute, Reshape};
 use ir::{Binary, Build, Builder, Graph, Node, Op, Result, Scalar, Shape, Unary, Value, Values};
 
-/// Operands that a concatenation may have.
-const WIDE: usize = 16;
-
-/// Applies the rules until nothing changes, in sub-graphs too.
-pub fn simplify(graph: &Graph) -> Result<Graph> {
+/// Applies the rules until nothing changes, in sub-graphs too. `wide` is how many operands a concatenation may have.
+pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = graph.inline_with(&args, |node, operands| {
         b.loc = node.loc.clone();
-        node_into(&mut b, node, operands)
+        node_into(&mut b, node, operands, wide)
     })?;
     Ok(b.finish(&outs).without_dead_nodes())
 }
 
-fn node_into(b: &mut Builder, node: &Node, args: &[Value]) -> Result<Values> {
-    match rewrite(b, &node.op, args)? {
+fn node_into(b: &mut Builder, node: &Node, args: &[Value], wide: usize) -> Result<Values> {
+    match rewrite(b, &node.op, args, wide)? {
         Some(v) => Ok(Values::from_slice(&[v])),
-        None => b.emit(super::map_bodies(&node.op, &mut |g| simplify(g))?, args),
+        None => b.emit(super::map_bodies(&node.op, &mut |g| simplify(g, wide))?, args),
     }
 }
 
 /// The simpler value, where a rule applies. Operands are already simple.
-fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
+fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Option<Value>> {
     Ok(match op {
         Op::Binary(k) => binary(b, *k, args[0], args[1])?,
         Op::Unary(Unary::Neg) => match def(b, args[0]) {
@@ -39,10 +36,10 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
         Op::Name(name) if name.is_apart() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
         // concat(x₁, .., xₙ) = concat(concat(x₁, ..), concat(..), ..): a kernel reads a bounded number of buffers.
-        Op::Concat(c) if args.len() > WIDE => {
-            let parts: Vec<Value> = args.chunks(WIDE).map(|part| b.concat(part, c.axis)).collect::<Result<_>>()?;
-            match parts.len() > WIDE {
-                true => rewrite(b, op, &parts)?,
+        Op::Concat(c) if args.len() > wide => {
+            let parts: Vec<Value> = args.chunks(wide).map(|part| b.concat(part, c.axis)).collect::<Result<_>>()?;
+            match parts.len() > wide {
+                true => rewrite(b, op, &parts, wide)?,
                 false => Some(b.concat(&parts, c.axis)?),
             }
         }

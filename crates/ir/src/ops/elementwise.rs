@@ -88,7 +88,18 @@ impl Rules for Unary {
         match self {
             Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => Saves::nothing(),
             Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => Saves::outputs(&[0]),
-            _ => Saves::inputs(&[0]),
+            Abs | Log | Log2 | Log1p | Sin | Cos | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erf
+            | Erfc | Lgamma | Digamma => Saves::inputs(&[0]),
+        }
+    }
+
+    fn precision(&self) -> Precision {
+        use Unary::*;
+        match self {
+            Neg | Abs | Sign => Precision::Follow,
+            Floor | Ceil | Round | Trunc | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sqrt | Rsqrt | Reciprocal
+            | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Erfc
+            | ErfInv | Lgamma | Digamma | Logistic | Not | IsFinite | PopulationCount => Precision::Wide,
         }
     }
 
@@ -249,9 +260,19 @@ impl Rules for Binary {
     fn saves(&self) -> Saves {
         use Binary::*;
         match self {
-            Mul | Div | Rem | Max | Min | Atan2 | Zeta => Saves::inputs(&[0, 1]),
-            Pow => Saves { inputs: SmallVec::from_slice(&[0, 1]), outputs: SmallVec::from_slice(&[0]) },
-            _ => Saves::nothing(),
+            Mul => Saves::bilinear(&[0, 1]),
+            Div => Saves { when: When::Quotient, ..Saves::inputs(&[0, 1]) },
+            Rem | Max | Min | Atan2 | Zeta => Saves::inputs(&[0, 1]),
+            Pow => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0, 1]) },
+            Add | Sub | And | Or | Xor | Shl | Shr => Saves::nothing(),
+        }
+    }
+
+    fn precision(&self) -> Precision {
+        use Binary::*;
+        match self {
+            Add | Sub | Mul | Max | Min => Precision::Follow,
+            Div | Rem | Pow | Atan2 | Zeta | And | Or | Xor | Shl | Shr => Precision::Wide,
         }
     }
 
@@ -376,6 +397,10 @@ impl Rules for Compare {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Compare(*self, Expr::arg(0), Expr::arg(1)))
     }
@@ -430,6 +455,10 @@ impl Rules for Select {
 
     fn saves(&self) -> Saves {
         Saves::inputs(&[0])
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
     }
 
     fn meaning(&self) -> Meaning {
@@ -493,6 +522,10 @@ impl Rules for Clamp {
         Saves::inputs(&[0, 1, 2])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
         let low = Expr::Binary(Binary::Max, Expr::arg(0), Expr::arg(1));
         Meaning::Map(Expr::Binary(Binary::Min, Box::new(low), Expr::arg(2)))
@@ -549,6 +582,10 @@ impl Rules for Fma {
         Saves::inputs(&[0, 1])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Fma(Expr::arg(0), Expr::arg(1), Expr::arg(2)))
     }
@@ -596,6 +633,10 @@ impl Rules for Cast {
 
     fn saves(&self) -> Saves {
         Saves::nothing()
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {
@@ -648,6 +689,10 @@ impl Rules for Quantize {
         Saves::inputs(&[0])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Quantize(self.0, Expr::arg(0)))
     }
@@ -688,6 +733,10 @@ impl Rules for Bitcast {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Bitcast(self.0, Expr::arg(0)))
     }
@@ -718,6 +767,10 @@ impl Rules for StopGradient {
 
     fn saves(&self) -> Saves {
         Saves::nothing()
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
     }
 
     fn meaning(&self) -> Meaning {

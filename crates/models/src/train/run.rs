@@ -595,7 +595,10 @@ fn tokenizer(
 fn architecture(settings: &Settings, tokenizer: &Tokenizer) -> Result<Architecture> {
     let program = load_program(&settings.model)?;
     let mut given = settings.given();
-    given.entry("vocab_size".into()).or_insert_with(|| Value::int(tokenizer.size() as i64));
+    let vocabulary = "vocab_size";
+    if Architecture::parameters(&program).iter().any(|name| name == vocabulary) {
+        given.entry(vocabulary.into()).or_insert_with(|| Value::int(tokenizer.size() as i64));
+    }
     Architecture::of_program(program, None, given)
 }
 

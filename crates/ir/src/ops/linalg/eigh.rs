@@ -51,6 +51,10 @@ impl Rules for Eigh {
         Saves::outputs(&[0, 1])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

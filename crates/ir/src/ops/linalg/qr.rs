@@ -66,6 +66,10 @@ impl Rules for Qr {
         Saves::outputs(&[0, 1])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

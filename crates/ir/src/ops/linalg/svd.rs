@@ -95,6 +95,10 @@ impl Rules for Svd {
         }
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }
