@@ -172,14 +172,23 @@ impl Architecture {
 
     /// The model's weight mapping.
     pub(crate) fn mappings(&self) -> &[WeightMapping] {
+        self.section(|kind| match kind {
+            SectionKind::HfMapping(mappings) => Some(mappings),
+            _ => None,
+        })
+    }
+
+    /// What the model says about the tensors that it is written as.
+    pub(crate) fn exports(&self) -> &[WeightMapping] {
+        self.section(|kind| match kind {
+            SectionKind::HfExport(mappings) => Some(mappings),
+            _ => None,
+        })
+    }
+
+    fn section(&self, pick: fn(&SectionKind) -> Option<&Vec<WeightMapping>>) -> &[WeightMapping] {
         let sections = self.program.decl(self.item).map_or(&[][..], |decl| &decl.sections);
-        sections
-            .iter()
-            .find_map(|section| match &section.kind {
-                SectionKind::HfMapping(mappings) => Some(&mappings[..]),
-                _ => None,
-            })
-            .unwrap_or_default()
+        sections.iter().find_map(|section| pick(&section.kind)).map_or(&[], |list| &list[..])
     }
 
     /// The longest sequence, where positions are learned; rotations go on for ever.

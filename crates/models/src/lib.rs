@@ -6,6 +6,7 @@
 
 mod adapter;
 mod architecture;
+mod asserts;
 mod beside;
 mod budget;
 mod checkpoint;

@@ -70,7 +70,11 @@ impl GraphChecker<'_> {
                     }
                 },
             };
-            let value = self.scope.constant(&arg.value);
+            let word = arg.value.as_name().filter(|word| crate::lower::takes_word(&view, &name, word));
+            let value = match word.filter(|word| !self.scope.has_constant(word)) {
+                Some(word) => Value::Word(word.to_string()),
+                None => self.scope.constant(&arg.value),
+            };
             given.insert(name, value);
         }
         for param in &view.header {
@@ -86,7 +90,9 @@ impl GraphChecker<'_> {
             }
             match default {
                 Some(default) => {
-                    let value = eval(default, &Scope::empty(0)).unwrap_or(Value::Unknown);
+                    // A default may name parameters before it.
+                    let scope = Scope::with_constants(0, given.clone());
+                    let value = eval(default, &scope).unwrap_or(Value::Unknown);
                     given.insert(name.name.clone(), value);
                 }
                 None => self.diagnostics.push(
@@ -121,7 +127,7 @@ impl GraphChecker<'_> {
         call: &Call,
         item: ItemRef,
         given: Option<BTreeMap<String, Value>>,
-        inputs: Vec<Operand>,
+        mut inputs: Vec<Operand>,
         args: &[Arg],
     ) -> Result<Option<Vec<TensorType>>, Undecided> {
         let Some(view) = ModuleView::new(self.program, item) else {
@@ -145,8 +151,11 @@ impl GraphChecker<'_> {
         let mut next = 0;
         for arg in args {
             let key = arg.name.as_ref().map(|name| name.name.as_str());
-            let tensor_first = key.is_none_or(|key| !header.contains(&key));
+            // A name that is both a flag and a tensor is the tensor, where one is given.
+            let tensor_first = key.is_none_or(|key| !header.contains(&key) || entries.iter().any(|name| name == key));
             match self.argument(&arg.value, tensor_first)? {
+                // A primitive has no weights: what it is given beside its operands is one more of them.
+                Argument::Tensor(operand) if view.decl.kind == DeclKind::Primitive => inputs.push(operand),
                 Argument::Tensor(operand) => {
                     let name = key.map(str::to_string).or_else(|| entries.get(weights.len()).cloned());
                     match name {
@@ -315,7 +324,7 @@ fn fill_defaults(view: &ModuleView<'_>, given: &mut BTreeMap<String, Value>) {
         if given.contains_key(&name.name) {
             continue;
         }
-        if let Ok(value) = eval(default, &Scope::empty(0))
+        if let Ok(value) = eval(default, &Scope::with_constants(0, given.clone()))
             && !matches!(value, Value::Int(_))
         {
             given.insert(name.name.clone(), value);
