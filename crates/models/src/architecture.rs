@@ -53,9 +53,10 @@ impl Architecture {
                 }
                 fields::refuse(config, wanted, entries).map_err(fault)?;
                 let given = given(entries, config);
-                let (defaults, fields) = (defaults(&program, item), mapped_fields(entries));
+                let (defaults, mapped) = (defaults(&program, item), mapped_fields(entries));
                 for (key, value) in &given {
-                    let field = fields.iter().find(|(name, _)| name == key).map_or(&key[..], |(_, field)| field);
+                    let field = mapped.iter().find(|(name, _)| name == key).map_or(&key[..], |(_, field)| field);
+                    fields::fits(field, value, defaults.get(key)).map_err(fault)?;
                     budget::value(key, field, value, defaults.get(key)).map_err(fault)?;
                 }
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
