@@ -95,6 +95,9 @@ impl Architecture {
             Error::Input(format!("{file}: declares no model{}", name.map_or(String::new(), |n| format!(" `{n}`"))))
         })?;
         let mut all = defaults(&program, item);
+        if given.keys().all(|key| header(&program, item).contains(key)) {
+            lang::lower::check_given(&program, item, &given).map_err(Error::Input)?;
+        }
         for (key, value) in given {
             if !all.contains_key(&key) && !header(&program, item).contains(&key) {
                 let known = header(&program, item).join(", ");
