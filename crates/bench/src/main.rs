@@ -58,7 +58,7 @@ fn main() -> ExitCode {
         let backend = vsla::Backend::cpu(threads);
         return serve(|case| variable::answer(&backend, case, reps).map_err(|e| e.to_string()));
     }
-    let cpu = cpu::Cpu::new(threads);
+    let cpu = cpu::Cpu::flushing_denormals(threads);
     let mut ready = BTreeMap::new();
     serve(|case| {
         let answer = match eager::NAMES.contains(&case) {

@@ -90,7 +90,8 @@ fn input_types(
     let Some(view) = ModuleView::new(program, item) else {
         return Err(Usage("not a module or model".into()));
     };
-    let (batch, steps) = (args.number("batch", 1)?, args.number("seq", 16)?);
+    let most = i32::MAX as usize;
+    let (batch, steps) = (args.at_most("batch", 1, most)?, args.at_most("seq", 16, most)?);
     let defaults: BTreeMap<&str, i64> = view
         .header
         .iter()

@@ -117,8 +117,10 @@ fn compile_with(
 
     let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
     let replaced = options.donate.iter().filter_map(pair).collect();
+    let runs = |op: &ir::Op, types: &[Type]| backend.runs(op, types);
     let mut lowering = steps::Lowering {
         target,
+        runs: &runs,
         buffers: Vec::new(),
         levels: 0,
         replaced,

@@ -87,7 +87,7 @@ pub enum Error {
     /// A tensor needed for backward was changed in place.
     #[error(
         "{op} at {at} keeps a tensor for backward that was changed in place since: version {found}, kept at version {kept}; \
-         change a clone() instead, or run backward first"
+         change a copy() instead, or run backward first"
     )]
     SavedTensorModified {
         /// The op that keeps it.
@@ -299,10 +299,13 @@ impl Error {
         matches!(self, Error::OutOfMemory { .. } | Error::MemoryLimit { .. })
     }
 
-    /// The same error with a place, if it is one of `ir` and had none.
-    pub(crate) fn at(self, at: &Loc) -> Error {
+    /// The same error with a place, if it had none.
+    pub(crate) fn at(self, here: &Loc) -> Error {
+        let fill = |at: Loc| if at == Loc::Unknown { here.clone() } else { at };
         match self {
-            Error::Graph(e) => Error::Graph(e.at(at)),
+            Error::Graph(e) => Error::Graph(e.at(here)),
+            Error::Call { op, reason, at } => Error::Call { op, reason, at: fill(at) },
+            Error::InPlace { op, reason, at } => Error::InPlace { op, reason, at: fill(at) },
             e => e,
         }
     }

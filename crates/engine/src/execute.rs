@@ -456,5 +456,5 @@ fn missing(node: &Node) -> Error {
 
 /// Views that need no kernel: the consumer reads through them.
 pub(crate) fn is_free_view(op: &Op) -> bool {
-    matches!(op, Op::Reshape(_) | Op::Permute(_) | Op::Broadcast(_) | Op::Slice(_) | Op::Flip(_))
+    matches!(op.meaning(), ir::Meaning::View(view) if view.is_free())
 }

@@ -6,12 +6,13 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::intern::{self, Signature};
 use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
+use crate::operand::Number;
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
 use crate::transfer::{ANYWHERE, device_of};
 use crate::view;
 use ir::error::TypeError;
-use ir::ops::Call;
+use ir::ops::{Call, When};
 use ir::{Binary, Build, Builder, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
@@ -93,24 +94,19 @@ impl<'a> LazyBuild<'a> {
 
     /// The operands that PyTorch would keep, with their versions now (§9.3).
     fn saved(&self, sig: &Signature, args: &[Value]) -> SmallVec<[Saved; 2]> {
-        let op = &*sig.op;
         let all: SmallVec<[usize; 4]>;
-        let kept = match op {
-            // A body that runs again runs on what it was given.
-            Op::Remat(_) => {
+        let kept = match sig.saves.when {
+            When::Again => {
                 all = (0..args.len()).collect();
                 &all
             }
-            _ => &sig.saves.inputs,
+            When::Kept | When::Bilinear | When::Quotient => &sig.saves.inputs,
         };
         let tracked = |i: usize| args.get(i).is_some_and(|v| self.get(*v).node.tracked);
-        let needed = |i: usize| match op {
-            // Linear in each operand: one is kept for the gradient of the others.
-            Op::Binary(Binary::Mul) | Op::Dot(_) | Op::Conv(_) | Op::RaggedDot(_) => {
-                (0..args.len()).any(|k| k != i && tracked(k))
-            }
-            Op::Binary(Binary::Div) => i == 1 || tracked(1),
-            _ => true,
+        let needed = |i: usize| match sig.saves.when {
+            When::Bilinear => (0..args.len()).any(|k| k != i && tracked(k)),
+            When::Quotient => i == 1 || tracked(1),
+            When::Kept | When::Again => true,
         };
         let bases = kept.iter().filter(|&&i| needed(i)).filter_map(|&i| self.base(*args.get(i)?));
         bases.filter_map(|base| Some(Saved { base, version: self.state.bases.get(base)?.scheduled_commits })).collect()
@@ -395,32 +391,17 @@ pub(crate) fn broadcast_shapes(a: &[usize], b: &[usize]) -> Option<ir::Shape> {
         .collect()
 }
 
-/// A number as a value that can stand beside `like`: its dtype, or a float if only a float can hold it.
+/// A number as a value that can stand beside `like`: its dtype, or one that can hold it.
 pub(crate) fn number_like(b: &mut dyn Record, like: DType, n: Number) -> ir::Result<Value> {
-    let s = match n {
-        Number::Float(x) if like.is_float() => Scalar::from_f64(like, x),
-        Number::Float(x) => Scalar::from_f64(DType::F32, x),
-        Number::Int(x) if like.is_float() => Scalar::from_f64(like, x as f64),
-        Number::Int(x) if like == DType::Bool => Scalar::from_i64(DType::I64, x),
-        Number::Int(x) => Scalar::from_i64(like, x),
-    };
+    let dtype = n.dtype_beside(like);
+    let s = n.to_scalar(dtype).ok_or_else(|| {
+        let why = format!("{n} is no {dtype}; cast the tensor to a dtype that holds it");
+        ir::Error::Type(Box::new(TypeError {
+            op: "an op with a number".into(),
+            operands: Vec::new(),
+            problem: ir::Problem::other(why),
+            loc: Loc::Unknown,
+        }))
+    })?;
     b.number(s)
 }
-
-/// A number in the program text.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Number {
-    /// A float.
-    Float(f64),
-    /// An integer.
-    Int(i64),
-}
-
-macro_rules! number {
-    ($($t:ty => $v:ident as $as:ty),*) => { $(
-        impl From<$t> for Number {
-            fn from(x: $t) -> Number { Number::$v(x as $as) }
-        }
-    )* };
-}
-number!(f64 => Float as f64, f32 => Float as f64, i64 => Int as i64, i32 => Int as i64, u32 => Int as i64, usize => Int as i64);

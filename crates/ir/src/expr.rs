@@ -34,6 +34,18 @@ impl Expr {
         Box::new(Expr::Arg(n))
     }
 
+    /// A rough count of machine operations.
+    pub fn cost(&self) -> u32 {
+        match self {
+            Expr::Arg(_) | Expr::Const(_) => 0,
+            Expr::Unary(op, x) => op.cost() + x.cost(),
+            Expr::Binary(op, a, b) => op.cost() + a.cost() + b.cost(),
+            Expr::Compare(_, a, b) => 1 + a.cost() + b.cost(),
+            Expr::Select(a, b, c) | Expr::Fma(a, b, c) => 1 + a.cost() + b.cost() + c.cost(),
+            Expr::Cast(_, x) | Expr::Quantize(_, x) | Expr::Bitcast(_, x) => 1 + x.cost(),
+        }
+    }
+
     /// The value for concrete arguments.
     pub fn eval(&self, args: &[Scalar]) -> Scalar {
         match self {

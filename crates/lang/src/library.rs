@@ -13,11 +13,28 @@ macro_rules! files {
 
 /// Paths and texts.
 const FILES: &[(&str, &str)] = files![
+    "primitives/matmul",
+    "primitives/rmsnorm",
+    "primitives/activation",
+    "primitives/attention",
+    "primitives/shape",
+    "primitives/elementwise",
+    "primitives/reduce",
+    "primitives/embedding",
+    "primitives/moe",
+    "primitives/mamba",
+    "primitives/utility",
+    "primitives/collective",
     "modules/linear",
     "modules/norm",
     "modules/mlp",
     "modules/attention",
+    "modules/attention/mha",
+    "modules/attention/gqa",
+    "modules/attention/mqa",
     "modules/experts",
+    "modules/moe/router",
+    "modules/moe/expert",
     "modules/embedding",
     "modules/activation",
     "blocks/dense",
@@ -36,31 +53,43 @@ const FILES: &[(&str, &str)] = files![
     "models/mamba",
 ];
 
-/// The library in front of another loader; paths that begin with `std` are the library's alone.
+/// Other names of files.
+const ALSO: &[(&str, &str)] = &[("std/models/qwen", "std/models/qwen2")];
+
+/// The library in front of another loader: what the library has under `std` is the library's, the rest may be a project's
+/// own (§4.7.1).
 pub struct WithLibrary<L>(pub L);
 
 impl<L: Loader> Loader for WithLibrary<L> {
     fn read(&self, path: &str, major: Option<u32>) -> Option<Loaded> {
-        if !path.starts_with("std/") {
+        let path = ALSO.iter().find(|(also, _)| *also == path).map_or(path, |(_, path)| path);
+        let Some((_, text)) = FILES.iter().find(|(name, _)| *name == path) else {
             return self.0.read(path, major);
+        };
+        match major.is_none_or(|major| major == 1) {
+            true => {
+                Some(Loaded { name: format!("{path}.module"), text: (*text).to_string(), version: VERSION.to_string() })
+            }
+            // A project may keep another version of it.
+            false => self.0.read(path, major),
         }
-        let (_, text) = FILES.iter().find(|(name, _)| *name == path)?;
-        major.is_none_or(|major| major == 1).then(|| Loaded {
-            name: format!("{path}.module"),
-            text: (*text).to_string(),
-            version: VERSION.to_string(),
-        })
     }
 
     fn list(&self, folder: &str) -> Vec<String> {
-        if folder != "std" && !folder.starts_with("std/") {
-            return self.0.list(folder);
-        }
         let inside = |path: &&str| {
             path.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')).is_some_and(|rest| !rest.contains('/'))
         };
-        let paths = FILES.iter().map(|(path, _)| *path);
-        paths.filter(inside).map(str::to_string).collect()
+        let mut paths: Vec<String> = FILES.iter().map(|(path, _)| *path).filter(inside).map(str::to_string).collect();
+        for own in self.0.list(folder) {
+            if !paths.contains(&own) {
+                paths.push(own);
+            }
+        }
+        paths
+    }
+
+    fn fault(&self, path: &str, major: Option<u32>) -> Option<String> {
+        self.0.fault(path, major)
     }
 
     fn lock(&self) -> Option<String> {

@@ -51,6 +51,10 @@ fn run(lowered: &Lowered) -> Vec<Vec<f64>> {
     outs.iter().map(|l| l.scalars().map(|s| s.to_f64()).collect()).collect()
 }
 
+fn run_first(lowered: &Lowered) -> Vec<f64> {
+    run(lowered).swap_remove(0)
+}
+
 /// Gradients of the first output with respect to every input.
 fn gradients(lowered: &Lowered) -> Vec<Vec<f64>> {
     let graph = &lowered.graph;
@@ -406,9 +410,203 @@ fn probes_may_have_conditions() {
         interp::run(&watched.graph, &given).expect("runs")[1].scalars().next().expect("a truth").to_f64()
     };
     assert_eq!((holds(0.5), holds(f32::NAN)), (0.0, 1.0));
-    let wrong = load(&TEXT.replace("has_nan_or_inf(a)", "has_nan_or_inf("));
+    let wrong = TEXT.replace("has_nan_or_inf(a)", "has_nan_or_inf(");
+    let wrong = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &wrong)));
+    let found = lang::check::check(&wrong).diagnostics;
+    let codes: Vec<lang::Code> = found.iter().filter(|d| d.is_error()).map(|d| d.code).collect();
+    assert_eq!(codes, [lang::Code::E008], "half a condition is found by checking");
     let item = wrong.export(0, "Followed").expect("there");
     let options = Options { probes: true, ..Options::default() };
     let found = lower(&wrong, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &options);
     assert_eq!(found.expect_err("half a condition").code, lang::Code::E008);
+}
+
+/// Of two points on one tensor, the one of the smaller priority comes first.
+#[test]
+fn points_run_by_their_priority() {
+    let text = |first: i64, second: i64| {
+        format!(
+            "module M():\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> silu() -> out \
+             @hook(Twice, mode=modify, priority={first}) @hook(More, mode=modify, priority={second})\n"
+        )
+    };
+    let run = |text: &str| {
+        let program = load(text);
+        let hooks =
+            Hooks::new().rewrite("Twice", 0, |b, x, _| b.scale(x, 2.0)).rewrite("More", 0, |b, x, _| b.offset(x, 1.0));
+        let options = Options { hooks, ..options() };
+        let item = program.export(0, "M").expect("there");
+        let lowered = lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F64, &[3, 4])], &options);
+        run_first(&lowered.expect("lowers"))
+    };
+    let (doubled_first, added_first) = (run(&text(1, 2)), run(&text(2, 1)));
+    let worst = doubled_first.iter().zip(&added_first).fold(0f64, |m, (a, b)| m.max((a + 1.0 - b).abs()));
+    assert!(worst < 1e-12, "2x + 1 against 2 (x + 1): {doubled_first:?} {added_first:?}");
+}
+
+const PATHS: &str = "\
+block Layer(width: int):
+  params:
+    w: [width, width]
+    u: [width] @frozen
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      in -> matmul(w, transpose=NT) -> mul(u) -> out
+
+module Half(width: int):
+  params:
+    layers: [2] x Layer(width)
+    layers[1].u: [...] @trainable(lr_scale=0.5)
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      in -> StackedBlocks(layers, 2) -> out
+
+model M(width: int = 4, still: bool = true):
+  params:
+    half: Half(width)
+    blocks: [3] x Layer(width) @frozen
+    blocks[{i}].u: [width] @trainable(lr_scale=0.1, wd_scale=0.0)
+    blocks[2].w: [width, width] @trainable @dtype(bf16)
+    half.layers[{i}].w: [...] @frozen if_STILL
+    half.layers[1].u: [...] @gradient(scale=2.0)
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      in -> half -> x
+      x -> StackedBlocks(blocks, 3) -> out
+";
+
+/// §7.8: entries of `params:` with a path say something about parameters of modules inside.
+#[test]
+fn paths_reach_parameters_of_modules_inside() {
+    let text = PATHS.replace(": [...] @frozen if_STILL", ": [...] if still @frozen");
+    let program = load(&text);
+    let item = program.export(0, "M").expect("there");
+    let given = |still| BTreeMap::from([("still".to_string(), lang::consteval::Value::bool(still))]);
+    let lower = |still, options: &Options| {
+        lower(&program, item, &given(still), &[Type::new(options.dtype, &[3, 4])], options).expect("lowers")
+    };
+    for still in [true, false] {
+        let found = lower(still, &options());
+        let traits: Vec<_> =
+            found.params.iter().map(|p| (p.path.as_str(), p.trainable, p.lr_scale, p.wd_scale, p.ty.dtype)).collect();
+        let f64s = DType::F64;
+        let expected = [
+            ("half.layers[0].w", !still, 1.0, 1.0, f64s),
+            ("half.layers[0].u", false, 1.0, 1.0, f64s),
+            ("half.layers[1].w", !still, 1.0, 1.0, f64s),
+            ("half.layers[1].u", true, 0.5, 1.0, f64s),
+            ("blocks[0].w", false, 1.0, 1.0, f64s),
+            ("blocks[0].u", true, 0.1, 0.0, f64s),
+            ("blocks[1].w", false, 1.0, 1.0, f64s),
+            ("blocks[1].u", true, 0.1, 0.0, f64s),
+            ("blocks[2].w", true, 1.0, 1.0, DType::BF16),
+            ("blocks[2].u", true, 0.1, 0.0, f64s),
+        ];
+        assert_eq!(traits, expected);
+    }
+    // One layer of its own cannot be told apart where all are stacked.
+    let stacked = Options { scan: true, ..options() };
+    let found = lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
+    assert_eq!(found.expect_err("a finding").code, lang::Code::L001);
+    let same = PATHS
+        .replace(": [...] @frozen if_STILL", ": [...] @frozen")
+        .replace("layers[1]", "layers[{i}]")
+        .replace("    blocks[2].w: [width, width] @trainable @dtype(bf16)\n", "");
+    let program = load(&same);
+    let item = program.export(0, "M").expect("there");
+    let found = lang::lower::lower(&program, item, &given(true), &[Type::new(DType::F64, &[3, 4])], &stacked);
+    let found = found.expect("lowers");
+    let trained: Vec<_> = found.params.iter().map(|p| (p.path.as_str(), p.trainable)).collect();
+    let expected =
+        [("half.layers[*].w", false), ("half.layers[*].u", true), ("blocks[*].w", false), ("blocks[*].u", true)];
+    assert_eq!(trained, expected);
+}
+
+/// Paths that lead nowhere, and entries that say nothing, are found by checking.
+#[test]
+fn paths_that_lead_nowhere_are_findings() {
+    use lang::Code::{E002, E004, E008};
+    let line = "    blocks[{i}].u: [width] @trainable(lr_scale=0.1, wd_scale=0.0)\n";
+    for (wrong, code) in [
+        ("blocks[{i}].nosuch: [...] @frozen", E002),
+        ("nosuch[{i}].u: [...] @frozen", E002),
+        ("blocks.u: [...] @frozen", E002),
+        ("half[{i}].layers[{j}].u: [...] @frozen", E002),
+        ("blocks[{i}].u.v: [...] @frozen", E002),
+        ("blocks[{i}].lora.A: [4, width] @trainable", E002),
+        ("blocks[{i}].u: [width, width] @frozen", E004),
+        ("half.layers: [...] @frozen", E002),
+        ("blocks[{i}]: [...] @frozen", E008),
+        ("blocks[{i}].u: [...]", E008),
+        ("+blocks[{i}].u: [...] @frozen", E008),
+        ("blocks[{i}].u: [...] @frozzen", E008),
+        ("blocks[{i}].u: [...] @memory(recompute)", E008),
+        ("blocks[{i}].u: [...] @hook(P)", E008),
+    ] {
+        let text = PATHS.replace(" if_STILL", "").replace(line, &format!("    {wrong}\n"));
+        let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", &text)));
+        let mut found = program.diagnostics.clone();
+        found.extend(lang::check::check(&program).diagnostics);
+        let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
+        assert_eq!(codes, [code], "{wrong}: {}", render_all(&program.sources, &found, Style::Plain));
+    }
+}
+
+/// What a module inherits is annotated like its parent, and stored formats reach inside.
+#[test]
+fn annotations_are_inherited_and_formats_reach_inside() {
+    let text = "\
+recipe Stored:
+  forward_activation_dtype: bf16
+  weight_storage_dtype: fp16
+
+module Base(width: int = 4):
+  @checkpoint
+  @recipe(Stored)
+
+  params:
+    w: [width, width]
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      in -> matmul(w, transpose=NT) -> silu() -> out
+
+module Child(width: int = 4) extends Base:
+  _
+
+module Outer(width: int = 4):
+  params:
+    one: Base(width) @dtype(bf16)
+    two: Base(width)
+
+  forward:
+    in: [B, width]
+    out: [B, width]
+    graph:
+      in -> one -> two -> out
+";
+    let program = load(text);
+    let lower = |name: &str| {
+        let item = program.export(0, name).expect("there");
+        lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[3, 4])], &Options::default()).expect("lowers")
+    };
+    for name in ["Base", "Child"] {
+        let found = lower(name);
+        assert!(found.graph.to_string().contains("remat"), "{name}");
+        assert!(found.graph.to_string().contains("bf16[3,4]"), "{name}");
+        assert_eq!(found.params[0].ty.dtype, DType::F16, "{name}");
+    }
+    let formats: Vec<DType> = lower("Outer").params.iter().map(|p| p.ty.dtype).collect();
+    assert_eq!(formats, [DType::BF16, DType::F16]);
 }

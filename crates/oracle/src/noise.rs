@@ -26,7 +26,7 @@ pub fn noisy(graph: &Graph, inputs: &[Literal], ulps: i64, rng: &mut Rng) -> ir:
         let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
         let outs = match node.op.meaning() {
             ir::Meaning::Inline(body) => noisy(&body, &args, ulps, rng)?,
-            ir::Meaning::View(_) | ir::Meaning::Leaf => interp::eval(&node.op, &args, &types)?,
+            ir::Meaning::View(_) | ir::Meaning::Leaf | ir::Meaning::Index(_) => interp::eval(&node.op, &args, &types)?,
             ir::Meaning::Map(_) => {
                 interp::eval(&node.op, &args, &types)?.iter().map(|l| shaken(l, ulps, rng)).collect()
             }

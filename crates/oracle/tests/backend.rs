@@ -8,7 +8,7 @@ use oracle::rng::run_seed;
 fn a_late_device_with_narrow_limits_passes() {
     let rounds: u64 = std::env::var("TENSORLOOM_ROUNDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1);
     let what = Suite { seed: run_seed(), graphs: 1500 * rounds, every: 1 };
-    suite(&Fake::new(what.seed), &what).expect(&[("table", 700), ("random", 200), ("promises", 11)]);
+    suite(&Fake::new(what.seed), &what).expect(&[("table", 700), ("random", 200), ("promises", 12)]);
 }
 
 #[test]
@@ -19,4 +19,13 @@ fn each_fault_is_noticed() {
         println!("{fault:?}: {report}");
         assert!(!report.failures.is_empty(), "{fault:?} passes");
     }
+}
+
+#[test]
+fn what_runs_on_the_host_is_named() {
+    let row = oracle::rows::all().into_iter().find(|r| r.op() == "sort" && r.inputs[0].ty().dtype == ir::DType::F32);
+    let row = row.expect("sort has rows in f32");
+    let (_, notes) = compiler::explain(&row.graph, &Fake::new(1), &compiler::Options::default()).unwrap();
+    let text = notes.to_string();
+    assert!(text.contains("sort") && text.contains("on the host"), "{text}");
 }

@@ -7,8 +7,8 @@
 //! outputs and the values that sub-graphs take and give keep their types.
 
 use ir::composites;
-use ir::ops::{Call, Composite, Cond, Remat, Scan, While};
-use ir::{Binary, Build, Builder, DType, Error, Graph, Loc, Node, Op, Result, Type, Unary, Value};
+use ir::ops::{Call, Composite, Cond, Precision, Remat, Scan, While};
+use ir::{Build, Builder, DType, Error, Graph, Loc, Node, Op, Result, Type, Value};
 use std::sync::Arc;
 
 /// What is computed in which precision.
@@ -34,37 +34,12 @@ impl Policy {
     }
 }
 
-/// How an op chooses its precision.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Narrow,
-    Follow,
-    Wide,
-}
-
-fn role(op: &Op, policy: &Policy) -> Role {
+/// How an op chooses its precision: a composite as the policy says, others by their own rule.
+fn role(op: &Op, policy: &Policy) -> Precision {
     match op {
-        Op::Dot(_) | Op::RaggedDot(_) | Op::Conv(_) => Role::Narrow,
-        Op::Composite(c) if policy.narrow.contains(&c.name) => Role::Narrow,
-        Op::Composite(c) if policy.follow.contains(&c.name) => Role::Follow,
-        Op::Unary(Unary::Neg | Unary::Abs | Unary::Sign)
-        | Op::Binary(Binary::Add | Binary::Sub | Binary::Mul | Binary::Max | Binary::Min)
-        | Op::Select(_)
-        | Op::Clamp(_)
-        | Op::StopGradient(_)
-        | Op::Name(_)
-        | Op::Reshape(_)
-        | Op::Permute(_)
-        | Op::Broadcast(_)
-        | Op::Slice(_)
-        | Op::Pad(_)
-        | Op::Flip(_)
-        | Op::Concat(_)
-        | Op::Gather(_)
-        | Op::DynamicSlice(_)
-        | Op::DynamicUpdateSlice(_)
-        | Op::TakeAlong(_) => Role::Follow,
-        _ => Role::Wide,
+        Op::Composite(c) if policy.narrow.contains(&c.name) => Precision::Narrow,
+        Op::Composite(c) if policy.follow.contains(&c.name) => Precision::Follow,
+        op => op.rules().precision(),
     }
 }
 
@@ -142,13 +117,13 @@ impl Rewriter<'_> {
             (0..types.len()).filter(|&i| types[i].dtype == DType::F32).map(|i| node.args[i]).collect();
         let strong: Vec<Value> = wide.iter().copied().filter(|&v| !self.slot(v).weak).collect();
         let narrow = match role(&node.op, self.policy) {
-            Role::Narrow => !wide.is_empty(),
-            Role::Follow => !strong.is_empty() && strong.iter().all(|&v| self.is_narrow(v)),
-            Role::Wide => false,
+            Precision::Narrow => !wide.is_empty(),
+            Precision::Follow => !strong.is_empty() && strong.iter().all(|&v| self.is_narrow(v)),
+            Precision::Wide => false,
         };
         let weak = match &node.op {
             Op::Const(c) => c.0.ty().rank() == 0,
-            op => !wide.is_empty() && strong.is_empty() && role(op, self.policy) == Role::Follow,
+            op => !wide.is_empty() && strong.is_empty() && role(op, self.policy) == Precision::Follow,
         };
         let target = if narrow { self.policy.compute } else { DType::F32 };
         let narrowed = |t: &Type| t.with_dtype(if t.dtype == DType::F32 { target } else { t.dtype });

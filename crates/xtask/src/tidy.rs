@@ -9,6 +9,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("transform", &["ir"]),
     ("compiler", &["ir"]),
     ("cpu", &["ir", "compiler"]),
+    ("gpu", &["ir", "compiler"]),
     ("engine", &["ir", "transform", "compiler"]),
     ("tensorloom", &["ir", "transform", "compiler", "cpu", "engine", "derive"]),
     ("derive", &[]),

@@ -178,22 +178,15 @@ impl Exprs {
 
 fn own_cost(ex: &Ex) -> u32 {
     match ex {
-        Ex::Unary(op, _) => unary_cost(*op),
-        Ex::Binary(Binary::Div | Binary::Rem, ..) => 6,
-        Ex::Binary(Binary::Pow | Binary::Atan2 | Binary::Zeta, ..) => 60,
+        Ex::Unary(op, _) => op.cost(),
+        Ex::Binary(op, ..) => op.cost(),
         Ex::Const(_) | Ex::Index(_) | Ex::Reduced(_) | Ex::Carry(_) => 0,
-        _ => 1,
-    }
-}
-
-/// A rough count of machine operations.
-pub(crate) fn unary_cost(op: Unary) -> u32 {
-    use Unary::*;
-    match op {
-        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite => 1,
-        Sqrt | Rsqrt | Reciprocal => 6,
-        Exp | Exp2 | Log | Log2 => 14,
-        Tanh | Logistic | Erf | Erfc | Expm1 | Log1p | Sin | Cos => 22,
-        _ => 60,
+        Ex::Load { .. }
+        | Ex::Compare(..)
+        | Ex::Select(..)
+        | Ex::Fma(..)
+        | Ex::Cast(..)
+        | Ex::Quantize(..)
+        | Ex::Bitcast(..) => 1,
     }
 }

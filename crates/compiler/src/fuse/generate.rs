@@ -2,8 +2,8 @@
 
 use super::expr::{Ex, ExId, Exprs};
 use super::index::{AtomKind, Atoms, Lin, Refine, reshape};
-use ir::ops::View;
 use ir::ops::gather::{Gather, GatherMode};
+use ir::ops::{Indexing, View};
 use ir::{Binary, Compare, DType, Graph, Meaning, Op, Scalar, Type, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -137,35 +137,35 @@ impl<'a> Generator<'a> {
 
     fn node(&mut self, v: Value, index: &Index, mask: Option<ExId>) -> Result<ExId, Fail> {
         let node = self.graph.node_of(v).ok_or(Fail::NotScalar)?;
-        match (&node.op, node.op.meaning()) {
-            (_, Meaning::Map(expr)) => {
+        match node.op.meaning() {
+            Meaning::Map(expr) => {
                 let mut args: SmallVec<[ExId; 3]> = SmallVec::new();
                 for &a in &node.args {
                     args.push(self.value(a, index, mask)?);
                 }
                 Ok(self.exprs.apply(&expr, &args))
             }
-            (_, Meaning::View(view)) => self.view(&view, &node.args, v, index, mask),
-            (Op::Concat(c), _) => self.concat(c.axis, &node.args, index, mask),
-            (Op::Iota(iota), _) => {
-                let i = self.exprs.index(&self.atoms, index[iota.axis].clone());
-                Ok(self.exprs.cast(iota.dtype, i))
+            Meaning::View(view) => self.view(&view, &node.args, v, index, mask),
+            Meaning::Index(Indexing::Concat(axis)) => self.concat(axis, &node.args, index, mask),
+            Meaning::Index(Indexing::Iota(axis)) => {
+                let i = self.exprs.index(&self.atoms, index[axis].clone());
+                Ok(self.exprs.cast(self.graph.ty(v).dtype, i))
             }
-            (Op::Const(c), _) => match uniform(&c.0) {
-                Some(s) => Ok(self.exprs.constant(s)),
-                None => Err(Fail::NotScalar),
+            Meaning::Leaf => match &node.op {
+                Op::Const(c) => uniform(&c.0).map(|s| self.exprs.constant(s)).ok_or(Fail::NotScalar),
+                _ => Err(Fail::NotScalar),
             },
-            (Op::Gather(g), _) => self.gather(g, &node.args, index, mask),
-            (Op::DynamicSlice(d), _) => {
+            Meaning::Index(Indexing::Gather(g)) => self.gather(&g, &node.args, index, mask),
+            Meaning::Index(Indexing::Slice(sizes)) => {
                 let mut inner = Index::new();
                 for (a, i) in index.iter().enumerate() {
-                    let room = self.graph.ty(node.args[0]).shape[a] - d.sizes[a];
+                    let room = self.graph.ty(node.args[0]).shape[a] - sizes[a];
                     inner.push(i.add(&self.start(node.args[1 + a], &Index::new(), room, mask)?));
                 }
                 self.value(node.args[0], &inner, mask)
             }
-            (Op::DynamicUpdateSlice(_), _) => self.update_slice(&node.args, index, mask),
-            (Op::Threefry2x32(_), _) => {
+            Meaning::Index(Indexing::Update) => self.update_slice(&node.args, index, mask),
+            Meaning::Index(Indexing::Threefry) => {
                 let second = node.outs[0] != v;
                 let mut words = [0; 4];
                 for (w, &a) in words.iter_mut().zip(&node.args) {
@@ -173,7 +173,7 @@ impl<'a> Generator<'a> {
                 }
                 Ok(super::threefry::threefry(&mut self.exprs, words)[second as usize])
             }
-            _ => Err(Fail::NotScalar),
+            Meaning::Reduce(..) | Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Err(Fail::NotScalar),
         }
     }
 

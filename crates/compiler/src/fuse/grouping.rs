@@ -8,6 +8,7 @@
 use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
 use crate::target::Target;
+use ir::ops::Indexing;
 use ir::{Graph, Meaning, Node, Op, Shape, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -81,20 +82,14 @@ enum Kind {
 }
 
 fn kind(node: &Node) -> Kind {
-    match (&node.op, node.op.meaning()) {
-        (Op::Const(c), _) => {
-            if uniform(&c.0).is_some() {
-                Kind::Scalar
-            } else {
-                Kind::Memory
-            }
-        }
-        (Op::Iota(_) | Op::Concat(_) | Op::Threefry2x32(_), _) | (_, Meaning::Map(_) | Meaning::View(_)) => {
-            Kind::Scalar
-        }
-        (Op::Gather(_) | Op::DynamicSlice(_) | Op::DynamicUpdateSlice(_), _) => Kind::Scalar,
-        (_, Meaning::Reduce(..)) => Kind::Reduce,
-        _ => Kind::Anchor,
+    match node.op.meaning() {
+        Meaning::Map(_) | Meaning::View(_) | Meaning::Index(_) => Kind::Scalar,
+        Meaning::Leaf => match &node.op {
+            Op::Const(c) if uniform(&c.0).is_none() => Kind::Memory,
+            _ => Kind::Scalar,
+        },
+        Meaning::Reduce(..) => Kind::Reduce,
+        Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Kind::Anchor,
     }
 }
 
@@ -213,7 +208,9 @@ pub(crate) fn kept(
             }
             Kind::Reduce | Kind::Memory => needed[node.outs[0].0 as usize] = true,
             // A table is read at computed places, not computed there.
-            Kind::Scalar if matches!(node.op, Op::Gather(_)) => needed[node.args[0].0 as usize] = true,
+            Kind::Scalar if matches!(node.op.meaning(), Meaning::Index(Indexing::Gather(_))) => {
+                needed[node.args[0].0 as usize] = true;
+            }
             Kind::Scalar if is_apart(node) => {
                 needed[node.args[0].0 as usize] = true;
                 needed[node.outs[0].0 as usize] = true;
@@ -238,14 +235,7 @@ pub(crate) fn kept(
             read = all_reads(&node.args, &needed, &reads);
         }
         reads[v] = read;
-        let mut own = match &node.op {
-            Op::Threefry2x32(_) => 120,
-            Op::Unary(op) => super::expr::unary_cost(*op),
-            Op::Binary(ir::Binary::Pow | ir::Binary::Atan2 | ir::Binary::Zeta) => 60,
-            Op::Binary(ir::Binary::Div | ir::Binary::Rem) => 6,
-            Op::Const(_) => 0,
-            _ => 1,
-        };
+        let mut own = node.op.meaning().cost();
         let mut deep = 0;
         let mut large: SmallVec<[Value; 4]> = SmallVec::new();
         let size = graph.ty(node.outs[0]).numel();

@@ -69,7 +69,7 @@ impl Pass {
     pub fn run(self, graph: &Graph, claims: Claims<'_>, target: &Target) -> Result<Graph> {
         match self {
             Pass::Inline => inline::inline(graph, claims, false),
-            Pass::Simplify => simplify::simplify(graph),
+            Pass::Simplify => simplify::simplify(graph, target.kernel.reads),
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
             Pass::Dots => dots::dots(graph, &target.products),

@@ -3,29 +3,26 @@
 use ir::ops::{Broadcast, Permute, Reshape};
 use ir::{Binary, Build, Builder, Graph, Node, Op, Result, Scalar, Shape, Unary, Value, Values};
 
-/// Operands that a concatenation may have.
-const WIDE: usize = 16;
-
-/// Applies the rules until nothing changes, in sub-graphs too.
-pub fn simplify(graph: &Graph) -> Result<Graph> {
+/// Applies the rules until nothing changes, in sub-graphs too. `wide` is how many operands a concatenation may have.
+pub fn simplify(graph: &Graph, wide: usize) -> Result<Graph> {
     let mut b = Builder::new();
     let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
     let outs = graph.inline_with(&args, |node, operands| {
         b.loc = node.loc.clone();
-        node_into(&mut b, node, operands)
+        node_into(&mut b, node, operands, wide)
     })?;
     Ok(b.finish(&outs).without_dead_nodes())
 }
 
-fn node_into(b: &mut Builder, node: &Node, args: &[Value]) -> Result<Values> {
-    match rewrite(b, &node.op, args)? {
+fn node_into(b: &mut Builder, node: &Node, args: &[Value], wide: usize) -> Result<Values> {
+    match rewrite(b, &node.op, args, wide)? {
         Some(v) => Ok(Values::from_slice(&[v])),
-        None => b.emit(super::map_bodies(&node.op, &mut |g| simplify(g))?, args),
+        None => b.emit(super::map_bodies(&node.op, &mut |g| simplify(g, wide))?, args),
     }
 }
 
 /// The simpler value, where a rule applies. Operands are already simple.
-fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
+fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Option<Value>> {
     Ok(match op {
         Op::Binary(k) => binary(b, *k, args[0], args[1])?,
         Op::Unary(Unary::Neg) => match def(b, args[0]) {
@@ -38,11 +35,33 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value]) -> Result<Option<Value>> {
         // Marks for transforms; nothing to compute.
         Op::Name(name) if name.is_apart() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
+        // A reduction over nothing is its identity, whatever else the shape is.
+        Op::Reduce(r) if b.ty(args[0]).numel() == 0 => {
+            let ty = b.ty(args[0]);
+            let shape: Shape = (0..ty.rank()).filter(|a| !r.axes.contains(a)).map(|a| ty.shape[a]).collect();
+            Some(b.full(&ty.with_shape(&shape), r.kind.identity(ty.dtype))?)
+        }
+        // Nothing with padding around it is padding.
+        Op::Pad(_) if b.ty(args[0]).numel() == 0 => {
+            let ty = op.rules().infer(&[b.ty(args[0]), b.ty(args[1])]).ok().and_then(|t| t.into_iter().next());
+            ty.map(|t| b.splat(args[1], &t.shape)).transpose()?
+        }
+        // concat(x, nothing) = concat(x)
+        Op::Concat(c) if args.len() > 1 && args.iter().any(|&a| b.ty(a).shape[c.axis] == 0) => {
+            let mut kept: Vec<Value> = args.iter().copied().filter(|&a| b.ty(a).shape[c.axis] != 0).collect();
+            if kept.is_empty() {
+                kept.push(args[0]);
+            }
+            match kept[..] {
+                [one] => Some(one),
+                _ => rewrite(b, op, &kept, wide)?.map_or_else(|| b.concat(&kept, c.axis), Ok).map(Some)?,
+            }
+        }
         // concat(x₁, .., xₙ) = concat(concat(x₁, ..), concat(..), ..): a kernel reads a bounded number of buffers.
-        Op::Concat(c) if args.len() > WIDE => {
-            let parts: Vec<Value> = args.chunks(WIDE).map(|part| b.concat(part, c.axis)).collect::<Result<_>>()?;
-            match parts.len() > WIDE {
-                true => rewrite(b, op, &parts)?,
+        Op::Concat(c) if args.len() > wide => {
+            let parts: Vec<Value> = args.chunks(wide).map(|part| b.concat(part, c.axis)).collect::<Result<_>>()?;
+            match parts.len() > wide {
+                true => rewrite(b, op, &parts, wide)?,
                 false => Some(b.concat(&parts, c.axis)?),
             }
         }

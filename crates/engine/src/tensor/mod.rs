@@ -4,13 +4,17 @@ mod arith;
 mod index;
 mod inplace;
 mod nn;
+mod operators;
 mod order;
+mod pick;
 mod read;
 mod reduce;
 mod shape;
+mod show;
 
 pub use index::ScatterReduce;
 pub(crate) use inplace::DETACHED;
+pub use pick::{Ellipsis, NewAxis, OnePick, Pick, Picks, step};
 
 use crate::autograd::Leaf;
 use crate::base::{BaseBinding, BaseId};
@@ -24,7 +28,6 @@ use crate::state::State;
 use crate::trace::{Mode, Trace};
 use crate::view::{View, ViewMeta};
 use ir::{DType, Loc, Shape, Type};
-use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -257,6 +260,11 @@ impl Tensor {
         &self.0.ty
     }
 
+    /// Whether this is a clone of the other: one handle, not only equal elements.
+    pub fn is_same(&self, other: &Tensor) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// The engine it belongs to, unless it belongs to a trace.
     pub fn engine(&self) -> Option<&Engine> {
         self.0.lazy().map(|l| &l.engine)
@@ -334,30 +342,6 @@ impl Tensor {
         handle.detached = self.0.detached;
         change(&mut handle);
         Tensor::of(handle)
-    }
-}
-
-/// Shows type and identity, never data (§1.3).
-impl fmt::Debug for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0.kind {
-            Kind::Lazy(l) => write!(f, "Tensor({}, id {}, base {}", self.0.ty, self.0.id, l.base)?,
-            Kind::Traced(t) => write!(f, "Tensor({}, cell {} of trace {}", self.0.ty, t.cell, t.trace.id())?,
-            Kind::Invalid(i) => return write!(f, "Tensor(invalid: {})", i.error),
-        }
-        if self.0.view().is_some() {
-            f.write_str(", view")?;
-        }
-        if self.0.disposed.load(Ordering::Relaxed) {
-            f.write_str(", disposed")?;
-        }
-        f.write_str(")")
-    }
-}
-
-impl fmt::Display for Tensor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Reductions.
 
 use super::{Tensor, axis_of, misfit};
+use crate::along::Along;
 use crate::amp;
 use crate::record::{Record, one};
 use ir::ops::{ReduceKind, StopGradient};
@@ -24,7 +25,7 @@ fn reduce<B: Build + ?Sized>(
     b.reshape(y, &shape)
 }
 
-fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Result<Vec<usize>> {
+pub(super) fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Result<Vec<usize>> {
     match axes {
         None => Ok((0..ty.rank()).collect()),
         Some(axes) => axes.iter().map(|&a| axis_of(a, ty.rank()).map_err(|p| misfit(op, &[ty], p))).collect(),
@@ -86,8 +87,10 @@ impl Tensor {
 
     /// Sums over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn sum_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| sum(b, v[0], Some(axes), keep))
+    pub fn sum_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| sum(b, v[0], axes, keep))
     }
 
     /// The mean of all elements.
@@ -98,8 +101,10 @@ impl Tensor {
 
     /// Means over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn mean_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| mean(b, v[0], Some(axes), keep))
+    pub fn mean_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| mean(b, v[0], axes, keep))
     }
 
     /// The largest element.
@@ -110,8 +115,10 @@ impl Tensor {
 
     /// Largest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn max_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], Some(axes), keep))
+    pub fn max_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], axes, keep))
     }
 
     /// The smallest element.
@@ -122,8 +129,10 @@ impl Tensor {
 
     /// Smallest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn min_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], Some(axes), keep))
+    pub fn min_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], axes, keep))
     }
 
     /// The index of the first largest element along an axis, as i64.
@@ -148,22 +157,28 @@ impl Tensor {
 
     /// Sums over axes in a dtype: elements are converted before they are added.
     #[track_caller]
-    pub fn sum_in(&self, dtype: DType, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| reduce_as(b, ReduceKind::Sum, v[0], dtype, Some(axes), keep))
+    pub fn sum_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| reduce_as(b, ReduceKind::Sum, v[0], dtype, axes, keep))
     }
 
     /// Means over axes in a float dtype.
     #[track_caller]
-    pub fn mean_in(&self, dtype: DType, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| mean_as(b, v[0], dtype, Some(axes), keep))
+    pub fn mean_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| mean_as(b, v[0], dtype, axes, keep))
     }
 
     /// Products over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn prod_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn prod_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
             let dtype = sum_dtype(b.ty(v[0]).dtype);
-            reduce_as(b, ReduceKind::Prod, v[0], dtype, Some(axes), keep)
+            reduce_as(b, ReduceKind::Prod, v[0], dtype, axes, keep)
         })
     }
 
@@ -179,8 +194,10 @@ impl Tensor {
 
     /// Variances over axes; `correction` is taken from the count that sums of squares are divided by (PyTorch: 1).
     #[track_caller]
-    pub fn var_axes(&self, axes: &[isize], correction: usize, keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], Some(axes), correction, keep))
+    pub fn var_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], axes, correction, keep))
     }
 
     /// The variance of all elements.
@@ -191,9 +208,11 @@ impl Tensor {
 
     /// Standard deviations over axes.
     #[track_caller]
-    pub fn std_axes(&self, axes: &[isize], correction: usize, keep: bool) -> Tensor {
+    pub fn std_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
-            let x = variance(b, v[0], Some(axes), correction, keep)?;
+            let x = variance(b, v[0], axes, correction, keep)?;
             deviation(b, x)
         })
     }
@@ -209,10 +228,12 @@ impl Tensor {
 
     /// `log Σ eˣ` over axes without overflow.
     #[track_caller]
-    pub fn logsumexp(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn logsumexp(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
             let x = amp::wide(b, v[0])?;
-            let top = reduce(b, ReduceKind::Max, x, Some(axes), true)?;
+            let top = reduce(b, ReduceKind::Max, x, axes, true)?;
             let top = b.one(StopGradient.into(), &[top])?;
             // An infinite maximum is not subtracted: ∞ − ∞ is no number.
             let finite = b.unary(Unary::IsFinite, top)?;
@@ -220,7 +241,7 @@ impl Tensor {
             let (wide, top_wide) = crate::record::align(b, x, top)?;
             let d = b.sub(wide, top_wide)?;
             let e = b.unary(Unary::Exp, d)?;
-            let s = reduce(b, ReduceKind::Sum, e, Some(axes), true)?;
+            let s = reduce(b, ReduceKind::Sum, e, axes, true)?;
             let l = b.unary(Unary::Log, s)?;
             let y = b.add(l, top)?;
             b.keeps(y, &[v[0]], true);
@@ -228,7 +249,7 @@ impl Tensor {
                 return Ok(y);
             }
             let ty = b.ty(y);
-            let gone = resolve(&ty, "logsumexp", Some(axes))?;
+            let gone = resolve(&ty, "logsumexp", axes)?;
             let shape: Vec<usize> =
                 ty.shape.iter().enumerate().filter(|(i, _)| !gone.contains(i)).map(|(_, &n)| n).collect();
             b.reshape(y, &shape)
@@ -237,23 +258,27 @@ impl Tensor {
 
     /// Whether any element along axes is true.
     #[track_caller]
-    pub fn any_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn any_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Max, axes, keep))
     }
 
     /// Whether all elements along axes are true.
     #[track_caller]
-    pub fn all_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn all_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Min, axes, keep))
     }
 }
 
 /// A reduction of truth values; a number is true unless it is zero.
-fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: &[isize], keep: bool) -> ir::Result<Value> {
+fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let zero = b.full_like(x, 0.0)?;
     let yes = b.compare(Compare::Ne, x, zero)?;
     let n = b.cast(yes, DType::I32)?;
-    let n = reduce(b, kind, n, Some(axes), keep)?;
+    let n = reduce(b, kind, n, axes, keep)?;
     let zero = b.full_like(n, 0.0)?;
     b.compare(Compare::Gt, n, zero)
 }

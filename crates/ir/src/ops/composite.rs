@@ -223,6 +223,10 @@ impl Rules for Composite {
         composites::saves(&self.name, self.body.inputs().len())
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Inline(self.body.clone())
     }
@@ -463,6 +467,10 @@ impl Rules for CustomLinear {
 
     fn saves(&self) -> Saves {
         Saves::nothing()
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {

@@ -284,6 +284,10 @@ impl Rules for Cond {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::dtype::DType;
 use crate::literal::Literal;
+use crate::scalar::Scalar;
 
 /// The rules that every leaf shares: there is nothing to differentiate, transpose or batch.
 macro_rules! leaf_rules {
@@ -22,8 +23,8 @@ macro_rules! leaf_rules {
             Saves::nothing()
         }
 
-        fn meaning(&self) -> Meaning {
-            Meaning::Leaf
+        fn precision(&self) -> Precision {
+            Precision::Wide
         }
     };
 }
@@ -47,6 +48,10 @@ impl Rules for Const {
     }
 
     leaf_rules!();
+
+    fn meaning(&self) -> Meaning {
+        Meaning::Leaf
+    }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Const>> {
         (name == "const").then(|| Ok(Const(attrs.literal("value")?)))
@@ -83,6 +88,18 @@ impl Rules for Iota {
     }
 
     leaf_rules!();
+
+    fn meaning(&self) -> Meaning {
+        Meaning::Index(Indexing::Iota(self.axis))
+    }
+
+    fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
+        let ty = eval_types(self, args)?.remove(0);
+        let inner: usize = ty.shape[self.axis + 1..].iter().product();
+        let size = ty.shape[self.axis];
+        let index = |i: usize| Scalar::from_i64(ty.dtype, (i / inner.max(1) % size.max(1)) as i64);
+        Ok(vec![Literal::from_fn(ty.clone(), index)])
+    }
 
     fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<Iota>> {
         (name == "iota").then(|| {

@@ -168,6 +168,10 @@ impl Rules for Call {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Inline(self.body.clone())
     }

@@ -109,10 +109,14 @@ impl Rules for Cumulative {
 
     fn saves(&self) -> Saves {
         match self.kind {
-            ReduceKind::Prod => Saves { inputs: SmallVec::from_slice(&[0]), outputs: SmallVec::from_slice(&[0]) },
+            ReduceKind::Prod => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) },
             // PyTorch keeps the indices of the extrema, a result of its own.
             _ => Saves::nothing(),
         }
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {

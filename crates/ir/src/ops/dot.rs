@@ -221,7 +221,11 @@ impl Rules for Dot {
     }
 
     fn saves(&self) -> Saves {
-        Saves::inputs(&[0, 1])
+        Saves::bilinear(&[0, 1])
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Narrow
     }
 
     fn meaning(&self) -> Meaning {

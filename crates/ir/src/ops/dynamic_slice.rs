@@ -131,8 +131,12 @@ impl Rules for DynamicSlice {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
-        Meaning::Library
+        Meaning::Index(Indexing::Slice(self.sizes.clone()))
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
@@ -220,8 +224,12 @@ impl Rules for DynamicUpdateSlice {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
-        Meaning::Library
+        Meaning::Index(Indexing::Update)
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

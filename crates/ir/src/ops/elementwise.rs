@@ -88,7 +88,18 @@ impl Rules for Unary {
         match self {
             Neg | Sign | Floor | Ceil | Round | Trunc | Not | IsFinite | PopulationCount => Saves::nothing(),
             Exp | Exp2 | Expm1 | Sqrt | Rsqrt | Reciprocal | Tan | Tanh | ErfInv | Logistic => Saves::outputs(&[0]),
-            _ => Saves::inputs(&[0]),
+            Abs | Log | Log2 | Log1p | Sin | Cos | Asin | Acos | Atan | Sinh | Cosh | Asinh | Acosh | Atanh | Erf
+            | Erfc | Lgamma | Digamma => Saves::inputs(&[0]),
+        }
+    }
+
+    fn precision(&self) -> Precision {
+        use Unary::*;
+        match self {
+            Neg | Abs | Sign => Precision::Follow,
+            Floor | Ceil | Round | Trunc | Exp | Exp2 | Expm1 | Log | Log2 | Log1p | Sqrt | Rsqrt | Reciprocal
+            | Sin | Cos | Tan | Asin | Acos | Atan | Sinh | Cosh | Tanh | Asinh | Acosh | Atanh | Erf | Erfc
+            | ErfInv | Lgamma | Digamma | Logistic | Not | IsFinite | PopulationCount => Precision::Wide,
         }
     }
 
@@ -249,9 +260,19 @@ impl Rules for Binary {
     fn saves(&self) -> Saves {
         use Binary::*;
         match self {
-            Mul | Div | Rem | Max | Min | Atan2 | Zeta => Saves::inputs(&[0, 1]),
-            Pow => Saves { inputs: SmallVec::from_slice(&[0, 1]), outputs: SmallVec::from_slice(&[0]) },
-            _ => Saves::nothing(),
+            Mul => Saves::bilinear(&[0, 1]),
+            Div => Saves { when: When::Quotient, ..Saves::inputs(&[0, 1]) },
+            Rem | Max | Min | Atan2 | Zeta => Saves::inputs(&[0, 1]),
+            Pow => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0, 1]) },
+            Add | Sub | And | Or | Xor | Shl | Shr => Saves::nothing(),
+        }
+    }
+
+    fn precision(&self) -> Precision {
+        use Binary::*;
+        match self {
+            Add | Sub | Mul | Max | Min => Precision::Follow,
+            Div | Rem | Pow | Atan2 | Zeta | And | Or | Xor | Shl | Shr => Precision::Wide,
         }
     }
 
@@ -276,7 +297,8 @@ fn binary_tangent_left(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Value
             let one = cx.full_like(b, 1.0)?;
             let is_zero = cx.compare(Compare::Eq, b, zero)?;
             let less = cx.sub(b, one)?;
-            let exponent = cx.select(is_zero, one, less)?;
+            // x⁰ is 1 for every x, so that 0 times it is 0.
+            let exponent = cx.select(is_zero, zero, less)?;
             let p = cx.binary(Pow, a, exponent)?;
             let slope = cx.mul(b, p)?;
             cx.mul(d, slope)?
@@ -376,6 +398,10 @@ impl Rules for Compare {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Compare(*self, Expr::arg(0), Expr::arg(1)))
     }
@@ -430,6 +456,10 @@ impl Rules for Select {
 
     fn saves(&self) -> Saves {
         Saves::inputs(&[0])
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
     }
 
     fn meaning(&self) -> Meaning {
@@ -493,6 +523,10 @@ impl Rules for Clamp {
         Saves::inputs(&[0, 1, 2])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
         let low = Expr::Binary(Binary::Max, Expr::arg(0), Expr::arg(1));
         Meaning::Map(Expr::Binary(Binary::Min, Box::new(low), Expr::arg(2)))
@@ -549,6 +583,10 @@ impl Rules for Fma {
         Saves::inputs(&[0, 1])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Fma(Expr::arg(0), Expr::arg(1), Expr::arg(2)))
     }
@@ -596,6 +634,10 @@ impl Rules for Cast {
 
     fn saves(&self) -> Saves {
         Saves::nothing()
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {
@@ -648,6 +690,10 @@ impl Rules for Quantize {
         Saves::inputs(&[0])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Quantize(self.0, Expr::arg(0)))
     }
@@ -673,8 +719,11 @@ impl Rules for Bitcast {
     fn infer(&self, args: &[Type]) -> Infer {
         arity(args, 1)?;
         let from = args[0].dtype;
-        if from.size() != self.0.size() || (from == DType::Bool) != (self.0 == DType::Bool) {
+        if from.size() != self.0.size() {
             return Err(Problem::other(format!("{from} and {} are not of one size", self.0)));
+        }
+        if self.0 == DType::Bool && from != DType::Bool {
+            return Err(Problem::other(format!("not every bit pattern of {from} is a bool; compare with 0 instead")));
         }
         Ok(vec![args[0].with_dtype(self.0)])
     }
@@ -686,6 +735,10 @@ impl Rules for Bitcast {
 
     fn saves(&self) -> Saves {
         Saves::nothing()
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {
@@ -718,6 +771,10 @@ impl Rules for StopGradient {
 
     fn saves(&self) -> Saves {
         Saves::nothing()
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
     }
 
     fn meaning(&self) -> Meaning {

@@ -192,6 +192,10 @@ impl Rules for Fft {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

@@ -141,8 +141,12 @@ impl Rules for Gather {
         Saves::inputs(&[1])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
-        Meaning::Library
+        Meaning::Index(Indexing::Gather(self.clone()))
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

@@ -96,6 +96,22 @@ pub struct Saves {
     pub inputs: SmallVec<[usize; 4]>,
     /// Results kept.
     pub outputs: SmallVec<[usize; 2]>,
+    /// Which operands must stay as they are.
+    pub when: When,
+}
+
+/// Which operands must not change before backward.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum When {
+    /// Those that are kept.
+    #[default]
+    Kept,
+    /// Linear in each operand: one is kept for the gradients of the others.
+    Bilinear,
+    /// A quotient: the divisor is kept, and the dividend for the divisor's gradient.
+    Quotient,
+    /// All: backward computes the op again.
+    Again,
 }
 
 impl Saves {
@@ -106,12 +122,17 @@ impl Saves {
 
     /// These operands are kept.
     pub fn inputs(inputs: &[usize]) -> Saves {
-        Saves { inputs: SmallVec::from_slice(inputs), outputs: SmallVec::new() }
+        Saves { inputs: SmallVec::from_slice(inputs), ..Saves::default() }
+    }
+
+    /// These operands are kept, by an op that is linear in each: one for the gradients of the others.
+    pub fn bilinear(inputs: &[usize]) -> Saves {
+        Saves { when: When::Bilinear, ..Saves::inputs(inputs) }
     }
 
     /// These results are kept.
     pub fn outputs(outputs: &[usize]) -> Saves {
-        Saves { inputs: SmallVec::new(), outputs: SmallVec::from_slice(outputs) }
+        Saves { outputs: SmallVec::from_slice(outputs), ..Saves::default() }
     }
 }
 
@@ -126,12 +147,57 @@ pub enum Meaning {
     View(View),
     /// A tensor contraction.
     Contract(Dot),
-    /// A value that needs no operands.
+    /// A constant.
     Leaf,
+    /// Every element is found by its index: read at a place that is computed, or made of the index itself.
+    Index(Indexing),
     /// A named function of its operands, given by this graph.
     Inline(Arc<Graph>),
     /// An op that the interpreter and each backend implement as such.
     Library,
+}
+
+/// How an element is found by its index.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Indexing {
+    /// The index itself along an axis, converted to the result's dtype.
+    Iota(usize),
+    /// Operands side by side along an axis.
+    Concat(usize),
+    /// Slices of the first operand at places that the second names.
+    Gather(Gather),
+    /// A part of the first operand of these sizes; the other operands say where it begins, clamped so that it fits.
+    Slice(Shape),
+    /// The first operand with the second over a part of it; the other operands say where it begins, clamped likewise.
+    Update,
+    /// Threefry's two words of the operands' four at the same place: two results.
+    Threefry,
+}
+
+impl Meaning {
+    /// A rough count of machine operations for an element that is computed where it is used; 1 for what is not.
+    pub fn cost(&self) -> u32 {
+        match self {
+            Meaning::Map(e) => e.cost(),
+            Meaning::Leaf => 0,
+            Meaning::Index(Indexing::Threefry) => 120,
+            Meaning::Index(
+                Indexing::Iota(_) | Indexing::Concat(_) | Indexing::Gather(_) | Indexing::Slice(_) | Indexing::Update,
+            ) => 1,
+            Meaning::View(_) | Meaning::Reduce(..) | Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => 1,
+        }
+    }
+}
+
+/// What an op does in a graph of mixed precision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// Takes narrow operands, sums in f32, gives a narrow result.
+    Narrow,
+    /// Moves, selects, adds or multiplies elements: narrow if its operands are.
+    Follow,
+    /// Computes in f32.
+    Wide,
 }
 
 /// A rearrangement of elements: where the result's element comes from.
@@ -149,6 +215,16 @@ pub enum View {
     Pad(SmallVec<[i64; 6]>, Shape),
     /// These axes run backwards.
     Flip(Shape),
+}
+
+impl View {
+    /// Whether a reader can look through it without a kernel: it needs no element but the operand's.
+    pub fn is_free(&self) -> bool {
+        match self {
+            View::Reshape | View::Permute(_) | View::Broadcast(_) | View::Slice(..) | View::Flip(_) => true,
+            View::Pad(..) => false,
+        }
+    }
 }
 
 /// The rules of one op.
@@ -195,10 +271,13 @@ pub trait Rules {
     /// What PyTorch would keep for backward.
     fn saves(&self) -> Saves;
 
+    /// Its part in mixed precision.
+    fn precision(&self) -> Precision;
+
     /// What it computes.
     fn meaning(&self) -> Meaning;
 
-    /// The results for concrete operands, for ops whose meaning is `Library`: the reference that backends are compared
+    /// The results for concrete operands, for ops whose meaning is `Library` or `Index`: the reference that backends are compared
     /// with. Other ops are evaluated from their meaning.
     fn eval(&self, _args: &[Literal]) -> Result<Vec<Literal>> {
         Err(Error::Run(format!("{} is evaluated from its meaning", self.name())))

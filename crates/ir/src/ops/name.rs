@@ -60,6 +60,10 @@ impl Rules for Name {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Map(Expr::Arg(0))
     }

@@ -81,6 +81,10 @@ impl Rules for TakeAlong {
         Saves::inputs(&[1])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }
@@ -156,6 +160,10 @@ impl Rules for PutAlong {
 
     fn saves(&self) -> Saves {
         Saves::inputs(&[1])
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {

@@ -187,7 +187,11 @@ impl Rules for RaggedDot {
     }
 
     fn saves(&self) -> Saves {
-        Saves::inputs(&[0, 1, 2])
+        Saves::bilinear(&[0, 1, 2])
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Narrow
     }
 
     fn meaning(&self) -> Meaning {

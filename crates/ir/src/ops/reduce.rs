@@ -124,8 +124,14 @@ impl Rules for Reduce {
     fn saves(&self) -> Saves {
         match self.kind {
             ReduceKind::Sum | ReduceKind::Any | ReduceKind::All => Saves::nothing(),
-            _ => Saves { inputs: SmallVec::from_slice(&[0]), outputs: SmallVec::from_slice(&[0]) },
+            ReduceKind::Prod | ReduceKind::Max | ReduceKind::Min => {
+                Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) }
+            }
         }
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {

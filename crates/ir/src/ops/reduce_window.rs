@@ -117,6 +117,10 @@ impl Rules for ReduceWindow {
         }
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

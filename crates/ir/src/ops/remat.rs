@@ -204,7 +204,11 @@ impl Rules for Remat {
     }
 
     fn saves(&self) -> Saves {
-        Saves::nothing()
+        Saves { when: When::Again, ..Saves::nothing() }
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {

@@ -280,8 +280,12 @@ impl Rules for Scatter {
     fn saves(&self) -> Saves {
         match self.kind {
             ScatterKind::Set | ScatterKind::Add => Saves::inputs(&[1]),
-            _ => Saves { inputs: SmallVec::from_slice(&[0, 1, 2]), outputs: SmallVec::from_slice(&[0]) },
+            _ => Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0, 1, 2]) },
         }
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {

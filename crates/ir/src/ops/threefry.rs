@@ -59,8 +59,12 @@ impl Rules for Threefry2x32 {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
-        Meaning::Library
+        Meaning::Index(Indexing::Threefry)
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

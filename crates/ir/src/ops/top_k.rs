@@ -58,6 +58,10 @@ impl Rules for TopK {
         Saves::outputs(&[1])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

@@ -76,6 +76,10 @@ impl Rules for Reshape {
 
     saves_nothing!();
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::View(View::Reshape)
     }
@@ -134,6 +138,10 @@ impl Rules for Permute {
     }
 
     saves_nothing!();
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
 
     fn meaning(&self) -> Meaning {
         Meaning::View(View::Permute(self.perm.clone()))
@@ -210,6 +218,10 @@ impl Rules for Broadcast {
     }
 
     saves_nothing!();
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
 
     fn meaning(&self) -> Meaning {
         Meaning::View(View::Broadcast(self.dims.clone()))
@@ -290,6 +302,10 @@ impl Rules for Slice {
     }
 
     saves_nothing!();
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
 
     fn meaning(&self) -> Meaning {
         Meaning::View(View::Slice(self.start.clone(), self.stride.clone()))
@@ -428,6 +444,10 @@ impl Rules for Pad {
 
     saves_nothing!();
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::View(View::Pad(self.low.clone(), self.interior.clone()))
     }
@@ -476,6 +496,10 @@ impl Rules for Flip {
     }
 
     saves_nothing!();
+
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
 
     fn meaning(&self) -> Meaning {
         Meaning::View(View::Flip(self.axes.clone()))
@@ -568,8 +592,12 @@ impl Rules for Concat {
 
     saves_nothing!();
 
+    fn precision(&self) -> Precision {
+        Precision::Follow
+    }
+
     fn meaning(&self) -> Meaning {
-        Meaning::Library
+        Meaning::Index(Indexing::Concat(self.axis))
     }
 
     fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {

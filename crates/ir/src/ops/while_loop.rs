@@ -225,6 +225,10 @@ impl Rules for While {
         Saves::nothing()
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

@@ -138,6 +138,10 @@ impl Rules for WindowGather {
         Saves::inputs(&[0])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }
@@ -203,6 +207,10 @@ impl Rules for WindowScatter {
 
     fn saves(&self) -> Saves {
         Saves::inputs(&[0])
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
     }
 
     fn meaning(&self) -> Meaning {

@@ -131,6 +131,8 @@ pub struct Decl {
     pub extends: Option<Path>,
     /// The sections of its body.
     pub sections: Vec<Section>,
+    /// What `params:` of a primitive lists: its attributes.
+    pub attributes: Vec<Param>,
     /// The whole declaration.
     pub span: Span,
 }

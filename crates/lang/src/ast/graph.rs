@@ -28,6 +28,8 @@ pub enum Statement {
     },
     /// `...`: left out by the author.
     Elided(Span),
+    /// `_`: nothing happens here.
+    Empty(Span),
 }
 
 impl Statement {
@@ -36,7 +38,7 @@ impl Statement {
         match self {
             Statement::Flow(flow) => flow.span,
             Statement::If(cond) => cond.span,
-            Statement::Recompute { span, .. } | Statement::Elided(span) => *span,
+            Statement::Recompute { span, .. } | Statement::Elided(span) | Statement::Empty(span) => *span,
         }
     }
 }

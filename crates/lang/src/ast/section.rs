@@ -52,6 +52,8 @@ pub enum SectionKind {
     },
     /// `...`: left out by the author.
     Elided,
+    /// `_`: an empty body.
+    Empty,
 }
 
 /// An entry of `let:`.

@@ -1,146 +1,483 @@
-//! The annotations of §7 in one table: where they may stand and what they take (E008, E013, E025).
+//! Annotations (§7): each at a place where it has an effect, with arguments it knows and values it can use (E008, E013,
+//! E025). What it can't have here is refused, or warned about where leaving it out changes no number (L102).
 
+use super::annotation_table::{self as table, FUSION_PATTERNS, Kind, Place, RECIPE, Row};
 use super::primitives;
-use crate::ast::{Annotation, Arg, DTYPE_NAMES, Expr, ExprKind, Flow, Recipe, StepKind};
+use crate::ast::{Annotation, Arg, Expr, ExprKind, Flow, Item, LetItem, Recipe, SectionKind, StepKind};
+use crate::consteval::{EvalErrorKind, Names, Truth, Value, eval};
 use crate::diagnostic::{Code, Diagnostic};
+use crate::span::Span;
 use crate::suggest::closest;
 
-/// Where an annotation stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
-    Output,
-    Parameter,
-    Input,
-    Declaration,
-}
+/// What conditions of `@assert` and `@probe` may ask of a tensor.
+const QUESTIONS: &[&str] = &["has_nan", "has_inf", "has_nan_or_inf", "is_finite", "all", "any"];
 
-struct Row {
-    name: &'static str,
-    places: &'static [Place],
-    /// What the first positional argument may be; empty if it is free or there is none.
-    words: &'static [&'static str],
-    /// Whether a first positional argument may be given at all.
-    positional: bool,
-    keys: &'static [&'static str],
-}
-
-const TENSOR: &[Place] = &[Place::Output, Place::Parameter, Place::Input];
-const OUTPUT: &[Place] = &[Place::Output];
-const BODY: &[Place] = &[Place::Output, Place::Declaration];
-const PARAMETER: &[Place] = &[Place::Parameter];
-
-#[rustfmt::skip]
-const TABLE: &[Row] = &[
-    Row { name: "memory", places: TENSOR, positional: true, words: &["save", "recompute", "temporary", "pin", "offload", "stream"], keys: &["mode", "priority", "prefetch", "async"] },
-    Row { name: "checkpoint", places: BODY, positional: true, words: &["full", "selective", "none"], keys: &["granularity", "preserve"] },
-    Row { name: "lifetime", places: OUTPUT, positional: true, words: &["operation", "sublayer", "block", "layer", "global"], keys: &["scope", "start", "end"] },
-    Row { name: "hook", places: OUTPUT, positional: true, words: &[], keys: &["point", "mode", "priority"] },
-    Row { name: "adapter", places: OUTPUT, positional: true, words: &["lora", "ia3", "prefix", "prompt", "adapter"], keys: &["type", "rank", "alpha", "dropout", "targets", "length", "hidden_dim", "bottleneck_dim", "activation"] },
-    Row { name: "probe", places: OUTPUT, positional: true, words: &[], keys: &["name", "capture", "condition", "frequency"] },
-    Row { name: "dtype", places: TENSOR, positional: true, words: DTYPE_NAMES, keys: &["type"] },
-    Row { name: "precision", places: TENSOR, positional: true, words: &[], keys: &["compute", "accumulate", "output", "policy", "storage"] },
-    Row { name: "scaling", places: TENSOR, positional: true, words: &["per_tensor", "per_channel", "per_token", "per_block", "delayed", "dynamic"], keys: &["strategy", "history_len", "update_interval", "block_size", "margin"] },
-    Row { name: "fuse", places: BODY, positional: true, words: &[], keys: &["pattern", "ops", "scope"] },
-    Row { name: "fuse_required", places: BODY, positional: true, words: &[], keys: &["pattern", "ops", "scope"] },
-    Row { name: "nofuse", places: OUTPUT, positional: false, words: &[], keys: &["reason"] },
-    Row { name: "kernel", places: OUTPUT, positional: true, words: &[], keys: &["name", "autotune", "workspace", "fallback"] },
-    Row { name: "shard", places: TENSOR, positional: true, words: &["column", "row", "replicated", "expert", "sequence", "batch", "head"], keys: &["strategy", "tp_size", "ep_size", "pp_size", "async_comm", "reduce_scatter"] },
-    Row { name: "partition", places: BODY, positional: true, words: &[], keys: &["stage", "micro_batch", "recompute"] },
-    Row { name: "comm", places: OUTPUT, positional: true, words: &["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send", "recv", "broadcast"], keys: &["op", "group", "async", "bucket_size"] },
-    Row { name: "assert", places: OUTPUT, positional: true, words: &[], keys: &["condition", "message", "enabled"] },
-    Row { name: "profile", places: BODY, positional: true, words: &[], keys: &["name", "memory", "cuda_events", "nvtx"] },
-    Row { name: "trace", places: BODY, positional: true, words: &["ops", "tensors", "values"], keys: &["level"] },
-    Row { name: "frozen", places: PARAMETER, positional: false, words: &[], keys: &[] },
-    Row { name: "trainable", places: PARAMETER, positional: false, words: &[], keys: &["lr_scale", "wd_scale", "grad_clip"] },
-    Row { name: "gradient", places: TENSOR, positional: true, words: &["compute", "skip", "accumulate", "checkpoint"], keys: &["mode", "scale", "clip"] },
-    Row { name: "alias", places: OUTPUT, positional: false, words: &[], keys: &[] },
-    Row { name: "noalias", places: OUTPUT, positional: false, words: &[], keys: &[] },
-    Row { name: "barrier", places: OUTPUT, positional: false, words: &[], keys: &[] },
-    Row { name: "recipe", places: &[Place::Declaration], positional: true, words: &[], keys: &[] },
+/// Annotations that say opposite things of one tensor.
+const OPPOSITES: &[(&str, &str)] = &[
+    ("frozen", "trainable"),
+    ("alias", "noalias"),
+    ("fuse", "nofuse"),
+    ("fuse_required", "nofuse"),
+    ("fuse", "fuse_required"),
+    ("memory", "lifetime"),
 ];
 
-/// The fusions of §7.5.1.
-const FUSION_PATTERNS: &[&str] =
-    &["residual_norm", "norm_linear", "gated_mlp", "attention_softmax", "bias_activation", "linear_bias_act"];
+fn wrong(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::E008, span, message).label(label)
+}
 
-pub(super) fn check(annotations: &[Annotation], place: Place, found: &mut Vec<Diagnostic>) {
-    for annotation in annotations {
-        check_one(annotation, place, found);
+fn later(span: Span, message: impl Into<String>, label: impl Into<String>, hint: &str) -> Diagnostic {
+    Diagnostic::new(Code::L001, span, message).label(label).hint(hint)
+}
+
+fn unused(span: Span, message: impl Into<String>, label: impl Into<String>) -> Diagnostic {
+    Diagnostic::new(Code::L102, span, message).label(label)
+}
+
+/// Checks the annotations of one place; `names` gives constants their values, as far as they are known.
+pub(crate) fn check(annotations: &[Annotation], place: Place, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+    for (index, annotation) in annotations.iter().enumerate() {
+        let name = &annotation.name.name;
+        let repeats = table::find(name).is_some_and(|row| row.repeats);
+        let earlier = annotations[..index].iter().find(|other| other.name.name == *name);
+        if let (false, Some(earlier)) = (repeats, earlier) {
+            let twice = wrong(annotation.span, format!("`@{name}` is given twice"), "second one");
+            found.push(twice.also(earlier.span, "first one").hint("keep one of them"));
+            continue;
+        }
+        check_one(annotation, place, names, found);
+    }
+    for (a, b) in OPPOSITES {
+        let find = |name: &str| annotations.iter().find(|annotation| annotation.name.name == name);
+        if let (Some(first), Some(second)) = (find(a), find(b)) {
+            let message = format!("`@{a}` and `@{b}` cannot both hold");
+            let both = wrong(second.span, message, "one of the two").also(first.span, "the other");
+            found.push(both.hint("keep the one that is meant"));
+        }
     }
 }
 
-fn check_one(annotation: &Annotation, place: Place, found: &mut Vec<Diagnostic>) {
+fn check_one(annotation: &Annotation, place: Place, names: &dyn Names, found: &mut Vec<Diagnostic>) {
     let name = &annotation.name.name;
-    let Some(row) = TABLE.iter().find(|row| row.name == name) else {
-        let mut unknown = Diagnostic::new(Code::E008, annotation.name.span, format!("unknown annotation `@{name}`"))
-            .label("no annotation has this name");
-        if let Some(close) = closest(name, TABLE.iter().map(|row| row.name)) {
+    let Some(row) = table::find(name) else {
+        let mut unknown =
+            wrong(annotation.name.span, format!("unknown annotation `@{name}`"), "no annotation has this name");
+        if let Some(close) = closest(name, table::rows().iter().map(|row| row.name)) {
             unknown = unknown.hint(format!("did you mean `@{close}`?"));
         }
         return found.push(unknown);
     };
     if !row.places.contains(&place) {
-        let at = match place {
-            Place::Output => "a result",
-            Place::Parameter => "a parameter",
-            Place::Input => "an input",
-            Place::Declaration => "a declaration",
-        };
-        return found.push(
-            Diagnostic::new(Code::E008, annotation.span, format!("`@{name}` cannot stand on {at}")).label("misplaced"),
-        );
+        let mut misplaced = wrong(annotation.span, format!("`@{name}` cannot stand on {}", place.words()), "misplaced");
+        if row.places.contains(&Place::Output) && matches!(place, Place::Step | Place::Item) {
+            misplaced = misplaced.hint(match place {
+                Place::Step => "end the statement here, and put it behind the destination",
+                _ => "put it behind the closing parenthesis",
+            });
+        }
+        return found.push(misplaced);
     }
     let args = annotation.args.as_deref().unwrap_or_default();
+    let before = found.len();
+    let mut given: Vec<(&str, Span)> = Vec::new();
     for (index, arg) in args.iter().enumerate() {
-        match &arg.name {
-            Some(key) if !row.keys.contains(&&*key.name) => {
-                let mut unknown =
-                    Diagnostic::new(Code::E008, key.span, format!("`@{name}` has no argument `{}`", key.name))
-                        .label("unknown argument");
-                unknown = match closest(&key.name, row.keys.iter().copied()) {
-                    Some(close) => unknown.hint(format!("did you mean `{close}`?")),
-                    None if row.keys.is_empty() => unknown.hint("it takes no arguments"),
-                    None => unknown.hint(format!("it takes {}", row.keys.join(", "))),
-                };
-                found.push(unknown);
-            }
-            None if index > 0 || !row.positional => found.push(
-                Diagnostic::new(Code::E008, arg.value.span, format!("`@{name}` takes no argument here"))
-                    .label("name it: `key=value`"),
-            ),
-            None if !row.words.is_empty() => {
-                let given = match &arg.value.kind {
-                    ExprKind::Name(word) | ExprKind::Str(word) => Some(word.as_str()),
-                    _ => None,
-                };
-                if !given.is_some_and(|word| row.words.contains(&word)) {
-                    let mut wrong =
-                        Diagnostic::new(Code::E008, arg.value.span, format!("`@{name}` does not know this value"))
-                            .label(format!("expected one of {}", row.words.join(", ")));
-                    if let Some(close) = given.and_then(|word| closest(word, row.words.iter().copied())) {
-                        wrong = wrong.hint(format!("did you mean `{close}`?"));
-                    }
-                    found.push(wrong);
+        let key = match &arg.name {
+            Some(key) => match row.keys().find(|known| *known == key.name) {
+                Some(known) => known,
+                None => {
+                    found.push(unknown_argument(row, key));
+                    continue;
                 }
-            }
-            _ => {}
+            },
+            None => match row.positional().filter(|_| index == 0) {
+                Some(key) => key,
+                None => {
+                    let message = format!("`@{name}` takes no argument here");
+                    found.push(wrong(arg.value.span, message, "name it: `key=value`"));
+                    continue;
+                }
+            },
+        };
+        if let Some((_, first)) = given.iter().find(|(other, _)| *other == key) {
+            let twice = wrong(arg.span(), format!("`{key}` is given twice"), "second one");
+            found.push(twice.also(*first, "first one"));
+            continue;
+        }
+        given.push((key, arg.span()));
+        if let Some(kind) = row.kind(key) {
+            check_value(name, key, kind, &arg.value, names, found);
         }
     }
-    match name.as_str() {
-        "fuse" | "fuse_required" => check_fuse(args, found),
-        "adapter" => check_adapter(args, found),
-        "dtype" | "precision" => check_formats(annotation, args, found),
+    if let Some(needed) = row.required()
+        && !given.iter().any(|(key, _)| *key == needed)
+        && found.len() == before
+    {
+        let example = row.kind(needed).map_or(String::new(), |kind| example(needed, kind));
+        let missing = wrong(annotation.span, format!("`@{name}` needs `{needed}`"), "not given");
+        return found.push(missing.hint(format!("write `@{name}({example})`")));
+    }
+    if found.len() == before {
+        together(annotation, args, place, names, found);
+    }
+}
+
+fn unknown_argument(row: &Row, key: &crate::ast::Ident) -> Diagnostic {
+    let unknown = wrong(key.span, format!("`@{}` has no argument `{}`", row.name, key.name), "unknown argument");
+    let keys: Vec<&str> = row.keys().collect();
+    match closest(&key.name, keys.iter().copied()) {
+        Some(close) => unknown.hint(format!("did you mean `{close}`?")),
+        None if keys.is_empty() => unknown.hint("it takes no arguments"),
+        None => unknown.hint(format!("it takes {}", keys.join(", "))),
+    }
+}
+
+/// An argument that would do.
+fn example(key: &str, kind: Kind) -> String {
+    match kind {
+        Kind::Word(words) => words.first().map_or(String::new(), ToString::to_string),
+        Kind::Dtype => "bf16".to_string(),
+        Kind::Int(least) => least.max(0).to_string(),
+        Kind::Condition => "!has_nan(x)".to_string(),
+        Kind::Label if key == "point" => "AfterAttention".to_string(),
+        Kind::Label if key == "name" => "Name".to_string(),
+        _ => format!("{key}=..."),
+    }
+}
+
+/// Whether a value is one that the argument can use.
+fn check_value(name: &str, key: &str, kind: Kind, value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+    let inner = value.peel();
+    let word = match &inner.kind {
+        ExprKind::Name(word) | ExprKind::Str(word) => Some(word.as_str()),
+        _ => None,
+    };
+    let unknown = |known: &[&'static str]| {
+        let message = format!("`@{name}` does not know this value");
+        let finding = wrong(value.span, message, format!("expected one of {}", known.join(", ")));
+        match word.and_then(|word| closest(word, known.iter().copied())) {
+            Some(close) => finding.hint(format!("did you mean `{close}`?")),
+            None => finding,
+        }
+    };
+    match kind {
+        Kind::Word(words) if !word.is_some_and(|word| words.contains(&word)) => found.push(unknown(words)),
+        Kind::Dtype if !word.is_some_and(table::is_dtype) => found.push(unknown(crate::ast::DTYPE_NAMES)),
+        Kind::Word(_) | Kind::Dtype => {}
+        Kind::Label if word.is_none() && inner.as_path().is_none() => {
+            found.push(wrong(value.span, format!("`{key}` is a name"), "expected a name, or words in quotes"));
+        }
+        Kind::Text if !matches!(inner.kind, ExprKind::Str(_)) => {
+            found.push(wrong(value.span, format!("`{key}` is for people"), "expected words in quotes"));
+        }
+        Kind::Label | Kind::Text => {}
+        Kind::Names => {
+            let items = match &inner.kind {
+                ExprKind::List(items) => &items[..],
+                _ => std::slice::from_ref(inner),
+            };
+            let plain = |item: &&Expr| matches!(item.peel().kind, ExprKind::Name(_) | ExprKind::Str(_));
+            if let Some(other) = items.iter().find(|item| !plain(item)) {
+                found.push(wrong(other.span, format!("`{key}` is a list of names"), "this is none"));
+            }
+        }
+        Kind::Condition => condition(value, names, found),
+        Kind::Pair => {
+            let sizes = match &inner.kind {
+                ExprKind::Tuple(items) | ExprKind::List(items) => &items[..],
+                _ => &[],
+            };
+            let size = |item: &Expr| eval(item, names).is_ok_and(|v| v.as_int().is_none_or(|n| n > 0));
+            if sizes.len() != 2 || !sizes.iter().all(size) {
+                found.push(wrong(value.span, format!("`{key}` is two sizes"), "expected something like `(32, 32)`"));
+            }
+        }
+        Kind::Int(_) | Kind::Number(..) | Kind::Finite | Kind::Share | Kind::Flag => {
+            number(key, kind, value, names, found);
+        }
+    }
+}
+
+fn number(key: &str, kind: Kind, value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+    let constant = match eval(value, names) {
+        Ok(constant) => constant,
+        Err(error) => {
+            let finding = match error.kind {
+                EvalErrorKind::Undefined(name) => {
+                    Diagnostic::new(Code::E002, error.span, format!("no value named `{name}`"))
+                        .label("not a parameter, not bound by `let`")
+                }
+                EvalErrorKind::ZeroDivision => wrong(error.span, "division by zero", "the divisor is 0"),
+                EvalErrorKind::Type(words) => wrong(error.span, words, "not a value for this argument"),
+                EvalErrorKind::Runtime(name) => {
+                    wrong(error.span, "not known at compile time", format!("`{name}` is a tensor"))
+                }
+                EvalErrorKind::NotAFunction(name) => {
+                    wrong(error.span, format!("`{name}` is not a function of constants"), "not a value")
+                }
+            };
+            return found.push(finding);
+        }
+    };
+    let real = match &constant {
+        Value::Float(x) => *x,
+        other => other.as_int().map(|n| n as f64),
+    };
+    let (fits, expected) = match kind {
+        Kind::Flag => (matches!(constant, Value::Bool(_)), "true or false".to_string()),
+        Kind::Int(i64::MIN) => (matches!(constant, Value::Int(_)), "a whole number".to_string()),
+        Kind::Int(least) => {
+            let fits = matches!(constant, Value::Int(_)) && constant.as_int().is_none_or(|n| n >= least);
+            (fits, format!("a whole number of at least {least}"))
+        }
+        Kind::Number(least, above) => {
+            let enough = |x: f64| x.is_finite() && if above { x > least } else { x >= least };
+            let fits = matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(enough);
+            (
+                fits || (above && constant == Value::None),
+                format!("a number {} {least}", if above { "above" } else { "of at least" }),
+            )
+        }
+        Kind::Share => {
+            let fits =
+                matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(|x| (0.0..1.0).contains(&x));
+            (fits, "a share from 0 to below 1".to_string())
+        }
+        _ => {
+            let fits = matches!(constant, Value::Int(_) | Value::Float(_)) && real.is_none_or(f64::is_finite);
+            (fits, "a number".to_string())
+        }
+    };
+    if !fits && constant != Value::Unknown {
+        found.push(wrong(value.span, format!("`{key}` must be {expected}"), format!("this is {constant}")));
+    }
+}
+
+/// A condition may stand in quotes; what it names must be there.
+fn condition(value: &Expr, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+    fn unknown<'e>(expr: &'e Expr, names: &dyn Names) -> Option<(&'e str, &'static str)> {
+        match &expr.kind {
+            ExprKind::Name(name) => {
+                let known = names.is_tensor(name) || names.value(name).is_some();
+                (!known).then_some((name.as_str(), "no tensor or value"))
+            }
+            ExprKind::Call(callee, args) => {
+                let name = callee.as_name().unwrap_or("this");
+                if !QUESTIONS.contains(&name) && !crate::consteval::INTRINSICS.contains(&name) {
+                    return Some((name, "no question"));
+                }
+                args.iter().find_map(|arg| unknown(&arg.value, names))
+            }
+            _ => expr.children().into_iter().find_map(|child| unknown(child, names)),
+        }
+    }
+    let quoted;
+    let expr = match &value.peel().kind {
+        ExprKind::Str(text) => match parse_condition(text) {
+            Some(parsed) => {
+                quoted = parsed;
+                &quoted
+            }
+            None => {
+                let message = "the quoted condition cannot be read";
+                return found.push(wrong(value.span, message, "expected something like `has_nan(x)`"));
+            }
+        },
+        _ => value,
+    };
+    if let Some((name, what)) = unknown(expr, names) {
+        let span = if std::ptr::eq(expr, value) { find_name(value, name).unwrap_or(value.span) } else { value.span };
+        let mut finding = Diagnostic::new(Code::E002, span, format!("{what} named `{name}`")).label("not known here");
+        if what == "no question" {
+            let close = closest(name, QUESTIONS.iter().copied());
+            finding = finding.hint(match close {
+                Some(close) => format!("did you mean `{close}`?"),
+                None => format!("conditions may ask {}", QUESTIONS.join(", ")),
+            });
+        }
+        found.push(finding);
+    }
+}
+
+fn find_name(expr: &Expr, name: &str) -> Option<Span> {
+    if expr.as_name() == Some(name) {
+        return Some(expr.span);
+    }
+    expr.children().into_iter().find_map(|child| find_name(child, name))
+}
+
+/// The expression that a quoted condition is.
+pub(crate) fn parse_condition(text: &str) -> Option<Expr> {
+    if text.contains('\n') {
+        return None;
+    }
+    let file = format!("module quoted():\n  let:\n    condition = {text}\n");
+    let parsed = crate::parser::parse(crate::span::FileId::default(), &file);
+    if !parsed.diagnostics.is_empty() {
+        return None;
+    }
+    let Some(Item::Decl(decl)) = parsed.file.items.into_iter().next() else { return None };
+    decl.sections.into_iter().find_map(|section| match section.kind {
+        SectionKind::Let(items) => items.into_iter().find_map(|item| match item {
+            LetItem::Bind { value, .. } => Some(value),
+            _ => None,
+        }),
+        _ => None,
+    })
+}
+
+/// What arguments mean together, and what this machine can't do.
+fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Names, found: &mut Vec<Diagnostic>) {
+    let name = annotation.name.name.as_str();
+    let Some(row) = table::find(name) else { return };
+    let get = |key: &str| {
+        let named = args.iter().find(|arg| arg.name.as_ref().is_some_and(|name| name.name == key));
+        let first = || args.first().filter(|arg| arg.name.is_none() && row.positional() == Some(key));
+        named.or_else(first).map(|arg| &arg.value)
+    };
+    let word = |key: &str| get(key).and_then(text);
+    let flag = |key: &str| {
+        let value = get(key).and_then(|value| eval(value, names).ok());
+        match value {
+            Some(Value::Bool(Truth::Known(value))) => Some(value),
+            _ => None,
+        }
+    };
+    let stray = |keys: &[&'static str], why: &str, found: &mut Vec<Diagnostic>| {
+        for key in keys {
+            if let Some(value) = get(key) {
+                found.push(wrong(value.span, format!("`{key}` has no meaning here"), why.to_string()));
+            }
+        }
+    };
+    match name {
+        "memory" => match word("mode") {
+            Some("offload" | "stream") => found.push(
+                unused(annotation.span, "there is one memory", "stays where it is")
+                    .hint("the tensor is kept in memory, as with `@memory(pin)`"),
+            ),
+            Some(mode @ ("recompute" | "temporary")) if place == Place::Parameter => found.push(
+                wrong(annotation.span, format!("a parameter cannot be `{mode}`"), "nothing computes it")
+                    .hint("parameters are kept: `@memory(pin)`"),
+            ),
+            _ => stray(&["priority", "prefetch", "async"], "only `offload` and `stream` have it", found),
+        },
+        "checkpoint" if word("granularity") == Some("none") => {
+            stray(&["preserve"], "without a checkpoint, everything is kept", found);
+        }
+        "adapter" => match word("type") {
+            Some(kind @ ("prefix" | "prompt" | "adapter")) => found.push(later(
+                get("type").map_or(annotation.span, |value| value.span),
+                format!("`{kind}` adapters are not supported yet"),
+                "only `lora` and `ia3` are",
+                "use `@adapter(lora, ...)`",
+            )),
+            Some("ia3") => {
+                let others = ["rank", "alpha", "dropout", "length", "hidden_dim", "bottleneck_dim", "activation"];
+                stray(&others, "`ia3` takes `targets` alone", found);
+            }
+            _ => stray(&["length", "hidden_dim", "bottleneck_dim", "activation"], "`lora` does not have it", found),
+        },
+        "probe" if word("capture").is_some_and(|what| what.starts_with("grad_")) => {
+            if let Some(condition) = get("condition") {
+                found.push(later(
+                    condition.span,
+                    "a condition on a probe of gradients is not supported yet",
+                    "gradients are not known in the forward graph",
+                    "leave it out",
+                ));
+            }
+        }
+        "dtype" | "precision" => formats(annotation, args, found),
+        "gradient" => {
+            if args.is_empty() {
+                let nothing = wrong(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
+                found.push(nothing.hint("write `@gradient(skip)`, `@gradient(scale=0.5)` or `@gradient(clip=1.0)`"));
+            }
+            match word("mode") {
+                Some("skip") => stray(&["scale", "clip"], "nothing is left of a skipped gradient", found),
+                Some("checkpoint") => found.push(later(
+                    annotation.span,
+                    "`@gradient(checkpoint)` is not supported yet",
+                    "gradients are not kept",
+                    "use `@checkpoint` for what backward computes again",
+                )),
+                _ => {}
+            }
+        }
+        "kernel" if flag("fallback") == Some(false) => found.push(later(
+            annotation.span,
+            "kernels cannot be chosen by name yet",
+            "`fallback=false` asks for this one alone",
+            "leave out `fallback=false`: the compiler makes its kernels",
+        )),
+        "kernel" => found.push(
+            unused(annotation.span, "`@kernel` has no effect yet", "the compiler makes its kernels")
+                .hint("remove the annotation, or look at `loom explain`"),
+        ),
+        "profile" => {
+            for key in ["cuda_events", "nvtx"] {
+                if flag(key) == Some(true) {
+                    let at = get(key).map_or(annotation.span, |value| value.span);
+                    found.push(
+                        unused(at, format!("`{key}` has no effect yet"), "steps are timed by the clock")
+                            .hint("leave it out, or write `false`"),
+                    );
+                }
+            }
+        }
         "shard" | "partition" | "comm" => found.push(
-            Diagnostic::new(Code::L102, annotation.span, format!("`@{name}` has no effect yet"))
-                .label("several devices come later")
+            unused(annotation.span, format!("`@{name}` has no effect yet"), "several devices come later")
                 .hint("the model runs whole on one device"),
         ),
-        "scaling" => found.push(
-            Diagnostic::new(Code::L001, annotation.span, "scaling is not supported yet")
-                .label("quantised formats come later")
-                .hint("remove the annotation, or keep the tensor in bf16 or fp32"),
-        ),
+        "scaling" => found.push(later(
+            annotation.span,
+            "scaling is not supported yet",
+            "quantised formats come later",
+            "remove the annotation, or keep the tensor in bf16 or fp32",
+        )),
         _ => {}
+    }
+    if name == "precision" {
+        match place {
+            Place::Parameter => {
+                let others = ["policy", "compute", "accumulate", "output"];
+                stray(&others, "a parameter has a `storage` alone", found);
+            }
+            _ => stray(&["storage"], "only parameters are stored", found),
+        }
+        if let Some(policy) = get("policy") {
+            for key in ["compute", "output"] {
+                if let Some(value) = get(key) {
+                    let both = wrong(value.span, format!("`policy` decides `{key}` already"), "one of the two");
+                    found.push(both.also(policy.span, "the other"));
+                }
+            }
+        }
+        if let Some(sum) = get("accumulate").filter(|_| word("accumulate") != Some("fp32")) {
+            found.push(later(sum.span, "sums are taken in fp32", "another format is not supported yet", "write fp32"));
+        }
+        if args.is_empty() {
+            found.push(wrong(
+                annotation.span,
+                "`@precision` says nothing",
+                "expected `compute=`, `output=` or `policy=`",
+            ));
+        }
+    }
+}
+
+/// The items of a list, or the one thing that it is.
+pub(super) fn items(expr: &Expr) -> &[Expr] {
+    match &expr.peel().kind {
+        ExprKind::List(items) => items,
+        _ => std::slice::from_ref(expr),
+    }
+}
+
+pub(super) fn text(expr: &Expr) -> Option<&str> {
+    match &expr.peel().kind {
+        ExprKind::Name(word) | ExprKind::Str(word) => Some(word),
+        _ => None,
     }
 }
 
@@ -152,26 +489,35 @@ fn argument<'a>(args: &'a [Arg], key: &str) -> Option<&'a Expr> {
         .map(|(_, arg)| &arg.value)
 }
 
-fn check_fuse(args: &[Arg], found: &mut Vec<Diagnostic>) {
-    let unknown = |span, name: &str, what: &str, known: &mut dyn Iterator<Item = &'static str>| {
-        let wrong = Diagnostic::new(Code::E013, span, format!("no {what} named `{name}`")).label("cannot be fused");
-        match closest(name, known) {
-            Some(close) => wrong.hint(format!("did you mean `{close}`?")),
-            None => wrong,
-        }
-    };
-    for arg in args {
+/// Whether a statement does what it is to be fused of: `performed` are the primitives that it runs, modules included.
+pub(super) fn check_fuse(flow: &Flow, performed: &std::collections::BTreeSet<String>, found: &mut Vec<Diagnostic>) {
+    let marks = flow.annotations.iter().filter(|a| matches!(a.name.name.as_str(), "fuse" | "fuse_required"));
+    for arg in marks.flat_map(|annotation| annotation.args.iter().flatten()) {
         let key = arg.name.as_ref().map_or("pattern", |name| name.name.as_str());
         match (key, &arg.value.kind) {
-            ("pattern", ExprKind::Name(name) | ExprKind::Str(name)) if !FUSION_PATTERNS.contains(&name.as_str()) => {
-                found.push(unknown(arg.value.span, name, "fusion pattern", &mut FUSION_PATTERNS.iter().copied()));
+            ("pattern", ExprKind::Name(name) | ExprKind::Str(name)) => {
+                if !FUSION_PATTERNS.contains(&name.as_str()) {
+                    let known = &mut FUSION_PATTERNS.iter().copied();
+                    found.push(no_fusion(arg.value.span, name, "fusion pattern", known));
+                } else if let Some(lacking) = missing(name, performed) {
+                    found.push(
+                        Diagnostic::new(Code::E013, arg.value.span, format!("the statement is no `{name}`"))
+                            .label(format!("it has no {lacking}"))
+                            .also(flow.span, "this statement"),
+                    );
+                }
             }
             ("ops", ExprKind::List(items)) => {
                 for item in items {
-                    if let Some(name) = item.as_name()
-                        && primitives::find(name).is_none()
-                    {
-                        found.push(unknown(item.span, name, "primitive", &mut primitives::names()));
+                    let Some(name) = text(item) else { continue };
+                    if primitives::find(name).is_none() {
+                        found.push(no_fusion(item.span, name, "primitive", &mut primitives::names()));
+                    } else if !performed.contains(name) {
+                        found.push(
+                            Diagnostic::new(Code::E013, item.span, format!("the statement does not run `{name}`"))
+                                .label("cannot be fused")
+                                .also(flow.span, "this statement"),
+                        );
                     }
                 }
             }
@@ -180,10 +526,40 @@ fn check_fuse(args: &[Arg], found: &mut Vec<Diagnostic>) {
     }
 }
 
+fn no_fusion(span: Span, name: &str, what: &str, known: &mut dyn Iterator<Item = &'static str>) -> Diagnostic {
+    let wrong = Diagnostic::new(Code::E013, span, format!("no {what} named `{name}`")).label("cannot be fused");
+    match closest(name, known) {
+        Some(close) => wrong.hint(format!("did you mean `{close}`?")),
+        None => wrong,
+    }
+}
+
+/// What a pattern needs and a statement does not have.
+fn missing(pattern: &str, performed: &std::collections::BTreeSet<String>) -> Option<&'static str> {
+    const NORMS: (&str, &[&str]) = ("norm", &["rmsnorm", "layernorm", "group_rmsnorm", "fused_residual_rmsnorm"]);
+    const SUMS: (&str, &[&str]) = ("addition", &["add", "bias_add", "add3", "fused_residual_rmsnorm"]);
+    const PRODUCTS: (&str, &[&str]) = ("product", &["matmul", "batched_matmul", "grouped_gemm"]);
+    const GATES: (&str, &[&str]) = ("gate", &["swiglu", "geglu", "silu_mul"]);
+    const SPLITS: (&str, &[&str]) = ("split", &["split"]);
+    const SOFTMAXES: (&str, &[&str]) = ("softmax", &["softmax", "flash_attention"]);
+    const ACTIVATIONS: (&str, &[&str]) =
+        ("activation", &["silu", "relu", "relu2", "gelu", "sigmoid", "tanh", "swiglu", "geglu", "silu_mul"]);
+    let needs: &[(&'static str, &[&str])] = match pattern {
+        "residual_norm" => &[SUMS, NORMS],
+        "norm_linear" => &[NORMS, PRODUCTS],
+        "gated_mlp" => &[SPLITS, GATES],
+        "attention_softmax" => &[SOFTMAXES],
+        "bias_activation" => &[SUMS, ACTIVATIONS],
+        "linear_bias_act" => &[PRODUCTS, SUMS, ACTIVATIONS],
+        _ => &[],
+    };
+    needs.iter().find(|(_, any)| !any.iter().any(|op| performed.contains(*op))).map(|(what, _)| *what)
+}
+
 /// Eight bits and fewer come later.
-fn check_formats(annotation: &Annotation, args: &[Arg], found: &mut Vec<Diagnostic>) {
+fn formats(annotation: &Annotation, args: &[Arg], found: &mut Vec<Diagnostic>) {
     for arg in args {
-        if let Some(name) = arg.value.as_name().filter(|name| is_small_format(name)) {
+        if let Some(name) = text(&arg.value).filter(|name| is_small_format(name) || *name == "int4") {
             found.push(
                 Diagnostic::new(Code::L001, annotation.span, format!("`{name}` is not supported yet"))
                     .label("quantised formats come later")
@@ -198,9 +574,49 @@ pub(super) fn is_small_format(name: &str) -> bool {
     name.starts_with("fp8") || name.starts_with("fp4")
 }
 
+/// The settings of a recipe are known, and dtypes are dtypes.
+pub(super) fn check_recipe(recipe: &Recipe, found: &mut Vec<Diagnostic>) {
+    let mut seen: Vec<(&str, Span)> = Vec::new();
+    for (key, value) in &recipe.entries {
+        if !RECIPE.contains(&key.name.as_str()) {
+            let unknown =
+                wrong(key.span, format!("a recipe has no `{}`", key.name), format!("known are {}", RECIPE.join(", ")));
+            found.push(match closest(&key.name, RECIPE.iter().copied()) {
+                Some(close) => unknown.hint(format!("did you mean `{close}`?")),
+                None => unknown,
+            });
+            continue;
+        }
+        if let Some((_, first)) = seen.iter().find(|(other, _)| *other == key.name) {
+            found.push(
+                wrong(key.span, format!("`{}` is given twice", key.name), "second one").also(*first, "first one"),
+            );
+        }
+        seen.push((&key.name, key.span));
+        if key.name.ends_with("_dtype") && !text(value).is_some_and(table::is_dtype) {
+            let known = crate::ast::DTYPE_NAMES;
+            let finding = wrong(
+                value.span,
+                format!("`{}` is a dtype", key.name),
+                format!("expected one of {}", known.join(", ")),
+            );
+            found.push(match text(value).and_then(|word| closest(word, known.iter().copied())) {
+                Some(close) => finding.hint(format!("did you mean `{close}`?")),
+                None => finding,
+            });
+        }
+    }
+}
+
 /// `@alias` stands for the same tensor, so nothing may compute it.
 pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     const VIEWS: &[&str] = &["view", "reshape", "transpose", "permute", "split", "contiguous", "fork"];
+    if let (Some(apart), true) = (flow.annotations.iter().find(|a| a.name.name == "noalias"), flow.steps.is_empty()) {
+        found.push(
+            wrong(apart.span, "`@noalias` on another name for the same tensor", "nothing makes a new one")
+                .hint("write `x -> copy() -> y @noalias`"),
+        );
+    }
     let Some(alias) = flow.annotations.iter().find(|a| a.name.name == "alias") else {
         return;
     };
@@ -213,18 +629,6 @@ pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
             Diagnostic::new(Code::E008, alias.span, "`@alias` cannot stand on a computed result")
                 .label("an alias is the same tensor, or a view of it")
                 .also(step.span, "this computes a new one"),
-        );
-    }
-}
-
-fn check_adapter(args: &[Arg], found: &mut Vec<Diagnostic>) {
-    if let Some(value) = argument(args, "type")
-        && let Some(kind @ ("prefix" | "prompt" | "adapter")) = value.as_name()
-    {
-        found.push(
-            Diagnostic::new(Code::L001, value.span, format!("`{kind}` adapters are not supported yet"))
-                .label("only `lora` and `ia3` are")
-                .hint("use `@adapter(lora, ...)`"),
         );
     }
 }
@@ -263,6 +667,14 @@ pub(super) fn says(annotations: &[Annotation], name: &str, word: &str) -> bool {
 /// Whether annotations include `@name`.
 pub(super) fn has(annotations: &[Annotation], name: &str) -> bool {
     annotations.iter().any(|annotation| annotation.name.name == name)
+}
+
+/// The format that `@precision(storage=..)` gives.
+pub(super) fn storage(annotations: &[Annotation]) -> Option<String> {
+    let args = annotations.iter().filter(|annotation| annotation.name.name == "precision");
+    let mut args = args.flat_map(|annotation| annotation.args.iter().flatten());
+    let arg = args.find(|arg| arg.name.as_ref().is_some_and(|name| name.name == "storage"))?;
+    text(&arg.value).map(str::to_string)
 }
 
 /// The dtype that `@dtype` gives.

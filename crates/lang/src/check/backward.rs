@@ -69,13 +69,19 @@ fn io_name(tensor: &IoTensor, default: &str) -> String {
 fn declared_gradients(checker: &mut GraphChecker<'_>, pass: &PassView<'_>, forward: &BTreeMap<String, Defined>) {
     for tensor in pass.gradients.iter().chain(&pass.outputs) {
         let name = io_name(tensor, "d_in");
+        annotations::check(
+            &tensor.annotations,
+            super::annotation_table::Place::Gradient,
+            &checker.scope,
+            &mut checker.diagnostics,
+        );
         let declared = checker.scope.io_tensor(tensor);
         let Some(Defined { entry: Entry::Tensor(original), span }) =
             name.strip_prefix("d_").and_then(|name| forward.get(name))
         else {
             continue;
         };
-        compare(checker, &name, &declared, original, tensor.span, *span, !tensor.annotations.is_empty());
+        compare(checker, &name, &declared, original, tensor.span, *span, false);
     }
 }
 

@@ -7,7 +7,7 @@ use super::graph::{Entry, GraphChecker, Instance, Undecided};
 use super::primitives::{self, Primitive};
 use super::rules::Operand;
 use super::signature::{Misfit, Signature};
-use super::types::{TensorType, is_integer};
+use super::types::{TensorType, float_bits, promoted};
 use crate::ast::{Arg, Call, DeclKind, Expr, ExprKind, IndexItem};
 use crate::consteval::Value;
 use crate::diagnostic::{Code, Diagnostic};
@@ -23,6 +23,8 @@ enum Target {
     Instance(Instance),
     /// Something whose results are not followed: a backward of a module, a declared primitive.
     Opaque,
+    /// A declared primitive that nothing says how to compute.
+    Bodiless(ItemRef),
     /// A stack of blocks, each fed with the results of the one before.
     Stacked,
     Unknown,
@@ -57,9 +59,11 @@ impl GraphChecker<'_> {
         match self.program.lookup(self.file, path) {
             Some(Entity::Item(item)) => {
                 return match self.program.decl(item).map(|decl| decl.kind) {
-                    Some(DeclKind::Primitive) => match path.as_name().and_then(|n| primitives::find(&n.name)) {
+                    // A declared primitive with a graph is that graph; without one it describes the built-in one.
+                    Some(DeclKind::Primitive) if self.program.has_graph(item) => Target::Module(item),
+                    Some(DeclKind::Primitive) => match primitives::find(&path.last().name) {
                         Some(primitive) => Target::Primitive(primitive),
-                        None => Target::Opaque,
+                        None => Target::Bodiless(item),
                     },
                     Some(_) => Target::Module(item),
                     None => Target::Unknown,
@@ -73,7 +77,7 @@ impl GraphChecker<'_> {
             _ => {}
         }
         let name = path.to_string();
-        if let Some(primitive) = primitives::find(&name) {
+        if let Some(primitive) = primitives::spelled(&name) {
             return Target::Primitive(primitive);
         }
         match name.as_str() {
@@ -97,12 +101,21 @@ impl GraphChecker<'_> {
             return;
         };
         for item in call.callee.index.iter().flatten() {
-            let (last, span) = match item {
-                IndexItem::At(expr) => (self.scope.constant(expr).as_int().map(|n| n + 1), expr.span),
-                IndexItem::Slice { end: Some(end), span, .. } => (self.scope.constant(end).as_int(), *span),
-                IndexItem::Slice { .. } => continue,
+            // Negative numbers count from the end.
+            let mut place = |expr: &Expr| {
+                let n = self.scope.constant(expr).as_int()?;
+                Some(if n < 0 { n + length } else { n })
             };
-            if last.is_some_and(|last| last > length) {
+            let (ok, span) = match item {
+                IndexItem::At(expr) => (place(expr).is_none_or(|n| (0..length).contains(&n)), expr.span),
+                IndexItem::Slice { start, end, span } => {
+                    let start = start.as_ref().map_or(Some(0), &mut place);
+                    let end = end.as_ref().map_or(Some(length), &mut place);
+                    let ok = start.zip(end).is_none_or(|(start, end)| 0 <= start && start <= end && end <= length);
+                    (ok, *span)
+                }
+            };
+            if !ok {
                 self.diagnostics.push(
                     Diagnostic::new(Code::E004, span, "index past the end of the array")
                         .label(format!("`{}` has {length} elements", call.callee.path)),
@@ -145,6 +158,17 @@ impl GraphChecker<'_> {
         match target {
             Target::Unknown => {
                 self.report_unknown(call);
+                Ok(None)
+            }
+            Target::Bodiless(item) => {
+                let name = call.callee.path.to_string();
+                let mut found = Diagnostic::new(Code::E014, call.callee.span, format!("nothing computes `{name}`"))
+                    .label("declared without a graph, and no primitive has its name")
+                    .hint("give its `forward:` a `graph:`");
+                if let Some(decl) = self.program.decl(item) {
+                    found = found.also(decl.name.span, "declared here");
+                }
+                self.diagnostics.push(found);
                 Ok(None)
             }
             Target::Opaque => {
@@ -250,7 +274,23 @@ impl GraphChecker<'_> {
             }
         }
         self.note_exact(signature.unifier.exactness().to_vec());
-        let dtype = operands.first().and_then(|operand| operand.ty.dtype.clone()).filter(|dtype| !is_integer(dtype));
+        for (slot, operand) in slots.iter().zip(inputs) {
+            let Some(operand) = operand else { continue };
+            if let (Some(want), Some(have)) = (&slot.ty.dtype, &operand.ty.dtype)
+                && float_bits(want).zip(float_bits(have)).is_some_and(|(want, have)| want < have)
+            {
+                self.diagnostics.push(
+                    Diagnostic::new(
+                        Code::W005,
+                        operand.span,
+                        format!("`{}` is rounded from {have} to {want}", operand.text),
+                    )
+                    .label(format!("`{}` is declared as {want}", slot.name))
+                    .hint(format!("write `@dtype({want})` where it is computed to say that this is meant")),
+                );
+            }
+        }
+        let dtype = promoted(operands.iter().map(|operand| operand.ty.dtype.as_deref()));
         Some(
             signature
                 .outputs

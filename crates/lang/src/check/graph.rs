@@ -1,6 +1,7 @@
 //! Graphs: which tensors there are, in what order statements run, and single assignment.
 
-use super::annotations::{self, Place};
+use super::annotation_table::Place;
+use super::annotations;
 use super::rules::Operand;
 use super::scope::Scope;
 use super::types::{Shape, TensorType};
@@ -71,6 +72,9 @@ pub(super) struct GraphChecker<'a> {
     pub(super) exact: Vec<Exactness>,
     pub(super) elided: bool,
     pub(super) diagnostics: Vec<Diagnostic>,
+    /// Operations of the graph at hand, and the names it gives to tensors.
+    operations: BTreeSet<String>,
+    made: BTreeSet<String>,
     next_scope: u32,
     current: Producer,
 }
@@ -94,6 +98,8 @@ impl<'a> GraphChecker<'a> {
             exact: Vec::new(),
             elided: false,
             diagnostics: Vec::new(),
+            operations: BTreeSet::new(),
+            made: BTreeSet::new(),
             next_scope: 1,
             current: Producer::default(),
         }
@@ -160,6 +166,9 @@ impl<'a> GraphChecker<'a> {
             .flat_map(|(flow, _)| &flow.dest.items)
             .filter_map(|item| item.name.as_ref().map(Path::to_string))
             .collect();
+        self.operations =
+            flows.iter().flat_map(|(flow, _)| super::reach::calls(flow)).map(|c| c.callee.path.to_string()).collect();
+        self.made.clone_from(&made);
         let mut waiting: Vec<(&Flow, bool)> = flows;
         while !waiting.is_empty() {
             let before = waiting.len();
@@ -205,6 +214,7 @@ impl<'a> GraphChecker<'a> {
                 }
                 Statement::Recompute { body, .. } => self.flatten(body, true, flows)?,
                 Statement::Elided(span) => self.left_out(*span, "statements"),
+                Statement::Empty(_) => {}
             }
         }
         Ok(())
@@ -248,9 +258,6 @@ impl<'a> GraphChecker<'a> {
     fn flow(&mut self, flow: &Flow) -> Result<(), Undecided> {
         self.current =
             Producer { reads: uses(flow).into_iter().map(|(name, _)| name).collect(), primitives: Vec::new() };
-        annotations::check(&flow.annotations, Place::Output, &mut self.diagnostics);
-        annotations::check_stages(flow, &mut self.diagnostics);
-        annotations::check_alias(flow, &mut self.diagnostics);
         let mut operands = match &flow.source {
             Source::Tensors { items, .. } => Some(items.iter().map(|item| self.operand(item)).collect()),
             Source::Call(call) => self.call(call, Vec::new())?.map(|types| as_operands(&types, call.span)),
@@ -260,7 +267,6 @@ impl<'a> GraphChecker<'a> {
             }
         };
         for (index, step) in flow.steps.iter().enumerate() {
-            annotations::check(&step.annotations, Place::Output, &mut self.diagnostics);
             if index > 0
                 && let Some(results) = &mut operands
                 && !is_concat(step)
@@ -271,7 +277,95 @@ impl<'a> GraphChecker<'a> {
             operands = self.step(step, operands)?;
         }
         self.define(flow, operands.map(|operands| operands.into_iter().map(|o| o.ty).collect()));
+        self.annotations(flow);
         Ok(())
+    }
+
+    /// Annotations of a statement, once its results have their names.
+    fn annotations(&mut self, flow: &Flow) {
+        let place = if self.in_backward { Place::Backward } else { Place::Output };
+        let found = &mut self.diagnostics;
+        annotations::check(&flow.annotations, place, &self.scope, found);
+        for step in &flow.steps {
+            annotations::check(&step.annotations, Place::Step, &self.scope, found);
+        }
+        for item in &flow.dest.items {
+            let place = if self.in_backward { Place::Backward } else { Place::Item };
+            annotations::check(&item.annotations, place, &self.scope, found);
+            if let (None, Some(note)) = (&item.name, item.annotations.first()) {
+                found.push(
+                    Diagnostic::new(Code::E008, note.span, format!("`@{}` on a result without a name", note.name.name))
+                        .label("`_` is thrown away")
+                        .hint("give the result a name"),
+                );
+            }
+        }
+        if flow.dest.items.iter().all(|item| item.name.is_none())
+            && let Some(note) = flow.annotations.first()
+        {
+            found.push(
+                Diagnostic::new(Code::E008, note.span, format!("`@{}` on results without names", note.name.name))
+                    .label("`_` is thrown away")
+                    .hint("give one of the results a name"),
+            );
+        }
+        annotations::check_stages(flow, found);
+        annotations::check_alias(flow, found);
+        let notes = || flow.annotations.iter().chain(flow.dest.items.iter().flat_map(|item| &item.annotations));
+        if notes().any(|note| matches!(note.name.name.as_str(), "fuse" | "fuse_required" | "checkpoint" | "lifetime")) {
+            let reach = self.reach(flow);
+            annotations::check_fuse(flow, &reach.primitives, &mut self.diagnostics);
+            self.preserved(flow, &reach.tensors);
+            self.lifetimes(flow);
+        }
+    }
+
+    /// `preserve=[..]` names tensors of this graph or of the modules that the statement runs.
+    fn preserved(&mut self, flow: &Flow, inside: &BTreeSet<String>) {
+        let notes = flow.annotations.iter().filter(|note| note.name.name == "checkpoint");
+        let lists = notes.flat_map(|note| note.args.iter().flatten());
+        for arg in lists.filter(|arg| arg.name.as_ref().is_some_and(|name| name.name == "preserve")) {
+            for item in annotations::items(&arg.value) {
+                let Some(name) = annotations::text(item) else { continue };
+                if self.entries.contains_key(name) || self.made.contains(name) || inside.contains(name) {
+                    continue;
+                }
+                let mut found = Diagnostic::new(Code::E002, item.span, format!("no tensor named `{name}`"))
+                    .label("neither this graph nor what the statement runs computes it");
+                let known = self.entries.keys().chain(&self.made).chain(inside).map(String::as_str);
+                if let Some(close) = closest(name, known) {
+                    found = found.hint(format!("did you mean `{close}`?"));
+                }
+                self.diagnostics.push(found);
+            }
+        }
+    }
+
+    /// `@lifetime(start=op, end=op)` names operations: the one that makes the tensor, and one of this graph.
+    fn lifetimes(&mut self, flow: &Flow) {
+        let notes = flow.annotations.iter().chain(flow.dest.items.iter().flat_map(|item| &item.annotations));
+        let own: BTreeSet<String> = super::reach::calls(flow).iter().map(|c| c.callee.path.to_string()).collect();
+        let args = notes.filter(|note| note.name.name == "lifetime").flat_map(|note| note.args.iter().flatten());
+        for arg in args {
+            let key = arg.name.as_ref().map_or("scope", |name| name.name.as_str());
+            let known = match key {
+                "start" => &own,
+                "end" => &self.operations,
+                _ => continue,
+            };
+            let name = arg.value.as_path().map(|path| path.to_string());
+            let name = name.or_else(|| annotations::text(&arg.value).map(str::to_string)).unwrap_or_default();
+            if known.contains(&name) {
+                continue;
+            }
+            let label = if key == "start" { "the statement does not run it" } else { "the graph does not run it" };
+            let mut found =
+                Diagnostic::new(Code::E008, arg.value.span, format!("no operation `{name}` here")).label(label);
+            if let Some(close) = closest(&name, known.iter().map(String::as_str)) {
+                found = found.hint(format!("did you mean `{close}`?"));
+            }
+            self.diagnostics.push(found);
+        }
     }
 
     fn step(&mut self, step: &Step, operands: Option<Vec<Operand>>) -> Result<Option<Vec<Operand>>, Undecided> {
@@ -319,7 +413,6 @@ impl<'a> GraphChecker<'a> {
         }
         let accumulates = flow.steps.last().is_some_and(accumulates);
         for (index, item) in flow.dest.items.iter().enumerate() {
-            annotations::check(&item.annotations, Place::Output, &mut self.diagnostics);
             let Some(path) = &item.name else { continue };
             let name = path.to_string();
             let mut ty = types.as_ref().and_then(|types| types.get(index)).cloned().unwrap_or_default();

@@ -3,6 +3,7 @@
 //! A declaration is checked for all sizes at once: its parameters are symbols. Conditions that parameters leave open
 //! are tried both ways, so a module with two flags is checked in up to four variants, each without any `if`.
 
+mod annotation_table;
 mod annotations;
 mod backward;
 mod call;
@@ -14,13 +15,18 @@ mod module_call;
 mod operand;
 mod primitive_call;
 pub mod primitives;
+mod reach;
+mod recursion;
 mod rules;
 mod scope;
 mod signature;
 mod types;
 mod weights;
 
+pub use annotation_table::{Kind as ArgumentKind, Place, Row as AnnotationRow, rows as annotation_rows};
+pub(crate) use annotations::{check as check_annotations, parse_condition};
 pub(crate) use graph::uses as graph_uses;
+pub(crate) use reach::{calls, flatten};
 pub use types::{Shape, TensorType};
 
 use crate::diagnostic::{Diagnostic, sort_and_dedup};
@@ -70,15 +76,21 @@ pub fn check(program: &Program) -> Report {
     for (file, resolved) in program.files.iter().enumerate() {
         for item in 0..resolved.ast.items.len() {
             let item = ItemRef { file, item };
-            if let Some(topology) = program.recipe(item).filter(|recipe| recipe.topology) {
-                annotations::check_topology(topology, &mut report.diagnostics);
+            if let Some(recipe) = program.recipe(item) {
+                match recipe.topology {
+                    true => annotations::check_topology(recipe, &mut report.diagnostics),
+                    false => annotations::check_recipe(recipe, &mut report.diagnostics),
+                }
             }
             let Some(view) = ModuleView::new(program, item) else {
                 continue;
             };
+            recursion::check(program, &view, &mut report.diagnostics);
             if view.decl.kind == crate::ast::DeclKind::Primitive {
                 invariants::check(view.decl, &mut report.diagnostics);
-                continue;
+                if view.forward.graph.is_none() {
+                    continue;
+                }
             }
             report.modules.push(check_module(program, &view, &mut report.diagnostics));
             weights::check(program, &view, &mut report.diagnostics);

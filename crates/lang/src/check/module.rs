@@ -1,18 +1,22 @@
 //! One declaration under one set of assumptions: constraints, parameters, forward, backward.
 
-use super::annotations::{self, Place};
+use super::annotation_table::Place;
+use super::annotations;
 use super::graph::{Entry, GraphChecker, Instance, Undecided};
 use super::scope::Scope;
 use super::types::TensorType;
 use super::{Variant, backward, memory};
-use crate::ast::{Annotation, DeclKind, LetItem, Param, ParamEntry, SectionKind, TypeExpr, TypeKind};
+use crate::ast::{
+    Annotation, DeclKind, DimExpr, Expr, LetItem, Param, ParamEntry, Section, SectionKind, TypeExpr, TypeKind,
+    WeightPart,
+};
 use crate::consteval::{Truth, Value, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
 use crate::resolve::{Entity, ModuleView, Program};
 use crate::span::Span;
 use crate::suggest::closest;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(super) fn check_variant(
     program: &Program,
@@ -47,19 +51,52 @@ pub(super) fn check_variant(
         Some(pass) if view.forward.graph.is_some() => backward::check(&mut checker, view, pass)?,
         _ => BTreeMap::new(),
     };
-    for section in &view.decl.sections {
-        if let SectionKind::Annotations(list) = &section.kind {
-            annotations::check(list, Place::Declaration, &mut checker.diagnostics);
-            checker.recipes(list);
-        }
-    }
+    let notes: Vec<Annotation> = view.decl.sections.iter().flat_map(annotations_of).cloned().collect();
+    annotations::check(&notes, Place::Declaration, &checker.scope, &mut checker.diagnostics);
+    checker.recipes(&notes);
+    checker.kept_in_body(view, &notes);
     let exact = std::mem::take(&mut checker.exact);
     found.append(&mut checker.scope.diagnostics);
     found.append(&mut checker.diagnostics);
     Ok(Variant { assumptions, forward, backward, exact })
 }
 
+fn annotations_of(section: &Section) -> &[Annotation] {
+    match &section.kind {
+        SectionKind::Annotations(list) => list,
+        _ => &[],
+    }
+}
+
 impl GraphChecker<'_> {
+    /// What a checkpoint of the whole body preserves is in it.
+    fn kept_in_body(&mut self, view: &ModuleView<'_>, notes: &[Annotation]) {
+        let args =
+            notes.iter().filter(|note| note.name.name == "checkpoint").flat_map(|note| note.args.iter().flatten());
+        let lists = args.filter(|arg| arg.name.as_ref().is_some_and(|name| name.name == "preserve"));
+        let items: Vec<&Expr> = lists.flat_map(|arg| annotations::items(&arg.value)).collect();
+        if items.is_empty() {
+            return;
+        }
+        let mut flows = Vec::new();
+        super::reach::flatten(view.forward.graph.map_or(&[][..], |graph| &graph.statements), &mut flows);
+        let mut known: BTreeSet<String> = BTreeSet::new();
+        for flow in flows {
+            known.extend(flow.dest.items.iter().filter_map(|item| item.name.as_ref()).map(ToString::to_string));
+            known.extend(self.reach(flow).tensors);
+        }
+        for item in items {
+            if let Some(name) = annotations::text(item).filter(|name| !known.contains(*name)) {
+                let mut found = Diagnostic::new(Code::E002, item.span, format!("no tensor named `{name}`"))
+                    .label("the body does not compute it");
+                if let Some(close) = closest(name, known.iter().map(String::as_str)) {
+                    found = found.hint(format!("did you mean `{close}`?"));
+                }
+                self.diagnostics.push(found);
+            }
+        }
+    }
+
     /// Inputs are tensors: a number that a graph needs is a parameter of the header.
     fn numbers(&mut self, view: &ModuleView<'_>) {
         for input in &view.forward.inputs {
@@ -98,6 +135,13 @@ impl GraphChecker<'_> {
                 let found = Diagnostic::new(Code::L001, arg.value.span, "this recipe is not supported yet")
                     .label("quantised formats come later")
                     .also(value.span, format!("`{}` asks for one", key.name));
+                self.diagnostics.push(found);
+            }
+            let scaled = |key: &str| matches!(key, "scaling_strategy" | "amax_history_len");
+            if let Some((key, _)) = recipe.and_then(|recipe| recipe.entries.iter().find(|(k, _)| scaled(&k.name))) {
+                let found = Diagnostic::new(Code::L001, arg.value.span, "this recipe is not supported yet")
+                    .label("scaled formats come later")
+                    .also(key.span, format!("`{}` asks for one", key.name));
                 self.diagnostics.push(found);
             }
             if recipe.is_none() {
@@ -196,16 +240,127 @@ impl GraphChecker<'_> {
 
     /// Binds the entries of `params:` and `constants:`.
     fn params(&mut self, view: &ModuleView<'_>) -> Result<(), Undecided> {
-        for entry in &view.params {
-            annotations::check(&entry.annotations, Place::Parameter, &mut self.diagnostics);
+        for entry in view.params.iter().filter(|entry| entry.path.as_name().is_some()) {
             let Some(name) = entry.path.as_name() else { continue };
             let value = self.param_entry(entry)?;
+            annotations::check(&entry.annotations, Place::Parameter, &self.scope, &mut self.diagnostics);
+            self.param_annotations(&entry.annotations, &entry.ty, &value);
             self.define_quietly(&name.name, value, entry.span);
             self.params.insert(name.name.clone());
         }
+        // Longer paths say something about a parameter of a module inside (§7.8).
+        for entry in view.params.iter().filter(|entry| entry.path.as_name().is_none()) {
+            annotations::check(&entry.annotations, Place::Parameter, &self.scope, &mut self.diagnostics);
+            self.inner_entry(view, entry)?;
+        }
         for entry in &view.constants {
+            annotations::check(&entry.annotations, Place::Constant, &self.scope, &mut self.diagnostics);
             self.define_quietly(&entry.name.name, Entry::Tensor(TensorType::default()), entry.name.span);
             self.params.insert(entry.name.name.clone());
+        }
+        Ok(())
+    }
+
+    /// What annotations can't mean on a parameter of this type.
+    fn param_annotations(&mut self, notes: &[Annotation], ty: &TypeExpr, entry: &Entry) {
+        for note in notes {
+            let name = note.name.name.as_str();
+            if let TypeKind::TiedTo(path) = &ty.kind {
+                self.diagnostics.push(
+                    Diagnostic::new(Code::E008, note.span, format!("`@{name}` on a parameter that is another one"))
+                        .label("it is tied")
+                        .hint(format!("put it on `{path}`")),
+                );
+            } else if name == "gradient" && matches!(entry, Entry::Instance(_) | Entry::Instances(..)) {
+                self.diagnostics.push(
+                    Diagnostic::new(Code::E008, note.span, "`@gradient` cannot stand on a module")
+                        .label("it is about one tensor")
+                        .hint("`@frozen` holds for all parameters inside"),
+                );
+            }
+        }
+        let stored = annotations::dtype(notes).or_else(|| annotations::storage(notes));
+        let declared = match &ty.kind {
+            TypeKind::Tensor { dtype, .. } => dtype.as_ref().map(|name| name.name.clone()),
+            _ => None,
+        };
+        if let Some(format) = stored.filter(|format| super::types::is_integer(format))
+            && !declared.is_some_and(|dtype| super::types::is_integer(&dtype))
+            && format != "int4"
+        {
+            let at = notes.iter().find(|note| matches!(note.name.name.as_str(), "dtype" | "precision"));
+            self.diagnostics.push(
+                Diagnostic::new(
+                    Code::L001,
+                    at.map_or(ty.span, |note| note.span),
+                    format!("a weight cannot be stored as {format} yet"),
+                )
+                .label("fractions would be lost: it needs a scale")
+                .hint("use bf16, fp16 or fp32"),
+            );
+        }
+    }
+
+    /// `blocks[{i}].attention.qkv_weight: [...] @frozen`: the path leads to a parameter, and the type is its own.
+    fn inner_entry(&mut self, view: &ModuleView<'_>, entry: &ParamEntry) -> Result<(), Undecided> {
+        if let Some(condition) = &entry.condition {
+            self.guard(condition)?;
+        }
+        let before = self.diagnostics.len();
+        super::weights::check_path(self.program, view, &entry.path, Code::E002, &mut self.diagnostics);
+        if self.diagnostics.len() > before {
+            return Ok(());
+        }
+        let mut refuse = |span, message: &str, label: &str, hint: &str| {
+            self.diagnostics.push(Diagnostic::new(Code::E008, span, message).label(label).hint(hint));
+        };
+        if !matches!(entry.path.parts.last(), Some(WeightPart::Field(_))) {
+            refuse(
+                entry.path.span,
+                "the path ends in an index",
+                "not a parameter",
+                "annotate the array, or name a parameter in it",
+            );
+        } else if entry.adds || entry.default.is_some() || entry.path.optional {
+            refuse(
+                entry.span,
+                "a parameter of a module inside is declared there",
+                "only annotations can be added",
+                "write `path: [...] @frozen`",
+            );
+        } else if entry.annotations.is_empty() {
+            refuse(
+                entry.span,
+                "nothing is said about this parameter",
+                "no annotation",
+                "write `path: [...] @frozen`, or take it out",
+            );
+        }
+        let names = entry.path.parts.iter().filter_map(|part| match part {
+            WeightPart::Field(name) => Some(name.clone()),
+            _ => None,
+        });
+        let path = crate::ast::Path { parts: names.collect() };
+        let inner = self.path_entry(&path);
+        let elided = matches!(&entry.ty.kind, TypeKind::Tensor { dims, .. } if dims.iter().any(|d| matches!(d, DimExpr::Elided(_))));
+        if let (Some(Entry::Tensor(inner)), false) = (&inner, elided) {
+            let stated = self.scope.tensor(&entry.ty).unwrap_or_default();
+            if let (Some(have), Some(want)) = (&stated.shape, &inner.shape)
+                && !have.equal(want)
+            {
+                self.diagnostics.push(
+                    Diagnostic::new(Code::E004, entry.ty.span, format!("`{path}` has another shape"))
+                        .label(format!("stated as {have}, declared as {want}"))
+                        .hint("write `[...]`: the type is declared inside"),
+                );
+            }
+        } else if !elided && inner.is_some() {
+            self.diagnostics.push(
+                Diagnostic::new(Code::E003, entry.ty.span, format!("`{path}` is a module")).label("write `[...]` here"),
+            );
+        }
+        if let Some(inner) = inner {
+            self.param_annotations(&entry.annotations, &entry.ty, &inner);
         }
         Ok(())
     }
@@ -234,8 +389,20 @@ impl GraphChecker<'_> {
                     Entry::Tensor(TensorType::default())
                 }
             },
-            TypeKind::Array { length, element } => {
-                let length = self.scope.dim(length);
+            TypeKind::Array { length: written, element } => {
+                let length = self.scope.dim(written);
+                if let Some(count) = length.as_ref().and_then(Dim::as_constant)
+                    && (count < 0 || count > crate::lower::MAX_MODULES as i64)
+                {
+                    let finding = Diagnostic::new(Code::L008, written.span, format!("an array of {count} modules"));
+                    self.diagnostics.push(match count < 0 {
+                        true => Diagnostic::new(Code::E003, written.span, format!("an array of {count} modules"))
+                            .label("a length cannot be negative"),
+                        false => finding
+                            .label(format!("at most {} modules are lowered", crate::lower::MAX_MODULES))
+                            .hint("make the array smaller"),
+                    });
+                }
                 match self.param_type(element) {
                     Entry::Instance(instance) => Entry::Instances(instance, length),
                     other => other,
@@ -261,7 +428,7 @@ impl GraphChecker<'_> {
 
     fn declare_io(&mut self, view: &ModuleView<'_>) {
         for tensor in &view.forward.inputs {
-            annotations::check(&tensor.annotations, Place::Input, &mut self.diagnostics);
+            annotations::check(&tensor.annotations, Place::Input, &self.scope, &mut self.diagnostics);
             let name = tensor.name.as_ref().map_or("in", |name| &name.name).to_string();
             let mut ty = self.scope.io_tensor(tensor);
             ty.dtype = annotations::dtype(&tensor.annotations).or(ty.dtype);
@@ -276,8 +443,12 @@ impl GraphChecker<'_> {
         let first_free = self.scope.dimension_count();
         let mut free: BTreeMap<Symbol, Dim> = BTreeMap::new();
         for tensor in &view.forward.outputs {
+            annotations::check(&tensor.annotations, Place::Result, &self.scope, &mut self.diagnostics);
             let name = tensor.name.as_ref().map_or("out", |name| &name.name).to_string();
             let mut declared = self.scope.io_tensor(tensor);
+            let said = annotations::dtype(&tensor.annotations);
+            let explicit = said.is_some();
+            declared.dtype = said.or(declared.dtype);
             if let Some(Entry::Tensor(TensorType { shape: Some(have), .. })) = self.entries.get(&name).map(|d| &d.entry)
                 && let Some(want) = &mut declared.shape
             {
@@ -292,7 +463,7 @@ impl GraphChecker<'_> {
                     let Entry::Tensor(computed) = &defined.entry else {
                         continue;
                     };
-                    self.check_output(&name, &declared, computed, tensor.span, defined.span);
+                    self.check_output(&name, &declared, computed, tensor.span, defined.span, explicit);
                     if computed.shape.is_none() {
                         self.define_quietly(&name, Entry::Tensor(declared), defined.span);
                     }
@@ -307,7 +478,15 @@ impl GraphChecker<'_> {
         }
     }
 
-    fn check_output(&mut self, name: &str, declared: &TensorType, computed: &TensorType, at: Span, made: Span) {
+    fn check_output(
+        &mut self,
+        name: &str,
+        declared: &TensorType,
+        computed: &TensorType,
+        at: Span,
+        made: Span,
+        explicit: bool,
+    ) {
         if let (Some(want), Some(have)) = (&declared.shape, &computed.shape) {
             self.note_exactness(want, have);
             if !want.equal(have) {
@@ -321,6 +500,7 @@ impl GraphChecker<'_> {
         if let (Some(want), Some(have)) = (&declared.dtype, &computed.dtype)
             && let (Some(wide), Some(narrow)) = (super::types::float_bits(have), super::types::float_bits(want))
             && narrow < wide
+            && !explicit
         {
             self.diagnostics.push(
                 Diagnostic::new(Code::W005, made, format!("`{name}` is rounded from {have} to {want}"))

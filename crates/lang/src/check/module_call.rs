@@ -70,7 +70,11 @@ impl GraphChecker<'_> {
                     }
                 },
             };
-            let value = self.scope.constant(&arg.value);
+            let word = arg.value.as_name().filter(|word| crate::lower::takes_word(&view, &name, word));
+            let value = match word.filter(|word| !self.scope.has_constant(word)) {
+                Some(word) => Value::Word(word.to_string()),
+                None => self.scope.constant(&arg.value),
+            };
             given.insert(name, value);
         }
         for param in &view.header {
@@ -121,7 +125,7 @@ impl GraphChecker<'_> {
         call: &Call,
         item: ItemRef,
         given: Option<BTreeMap<String, Value>>,
-        inputs: Vec<Operand>,
+        mut inputs: Vec<Operand>,
         args: &[Arg],
     ) -> Result<Option<Vec<TensorType>>, Undecided> {
         let Some(view) = ModuleView::new(self.program, item) else {
@@ -147,6 +151,8 @@ impl GraphChecker<'_> {
             let key = arg.name.as_ref().map(|name| name.name.as_str());
             let tensor_first = key.is_none_or(|key| !header.contains(&key));
             match self.argument(&arg.value, tensor_first)? {
+                // A primitive has no weights: what it is given beside its operands is one more of them.
+                Argument::Tensor(operand) if view.decl.kind == DeclKind::Primitive => inputs.push(operand),
                 Argument::Tensor(operand) => {
                     let name = key.map(str::to_string).or_else(|| entries.get(weights.len()).cloned());
                     match name {

@@ -210,7 +210,9 @@ impl GraphChecker<'_> {
             let Param::Named { name, default, .. } = param else {
                 continue;
             };
-            if attributes.contains_key(&name.name) {
+            // Without a dtype, tensors made of nothing have the model's.
+            let own = primitive.rule == Rule::Filled && name.name == "dtype" && primitive.name != "positions";
+            if attributes.contains_key(&name.name) || own {
                 continue;
             }
             match default {

@@ -110,7 +110,7 @@ const TABLE: &[Row] = &[
         &["q", "k", "v", "out", "lse"], Rule::Signature),
     Row("flash_attention_backward", "(d_out: [B, Hq, T, D], q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D], out: [B, Hq, T, D], lse: [B, Hq, T])",
         "(d_q: [B, Hq, T, D], d_k: [B, Hkv, S, D], d_v: [B, Hkv, S, D])",
-        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None", &[], Rule::Signature),
+        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None, softcap: float? = None", &[], Rule::Signature),
     Row("rope", "(q: [B, H, T, D], k: [B, Hkv, T, D], freqs: [S, D // 2, 2]?)", "(q_rot: [B, H, T, D], k_rot: [B, Hkv, T, D])",
         "d_head: int? = None, max_seq: int? = None, theta: float = 10000.0, interleaved: bool = false", &[], Rule::Signature),
     Row("rope_backward", "(d_q_rot: [B, H, T, D], d_k_rot: [B, Hkv, T, D], freqs: [S, D // 2, 2]?)", "(d_q: [B, H, T, D], d_k: [B, Hkv, T, D])",
@@ -186,6 +186,14 @@ static PRIMITIVES: LazyLock<BTreeMap<&'static str, Primitive>> =
 /// The primitive with this name.
 pub fn find(name: &str) -> Option<&'static Primitive> {
     PRIMITIVES.get(name)
+}
+
+/// The primitive that a name stands for, also as modules are spelled: `FlashAttention`, `Add` (§5.3, §5.4).
+pub fn spelled(name: &str) -> Option<&'static Primitive> {
+    static SPELLED: LazyLock<BTreeMap<String, &'static str>> =
+        LazyLock::new(|| TABLE.iter().map(|row| (row.0.replace('_', ""), row.0)).collect());
+    let capital = name.starts_with(|c: char| c.is_ascii_uppercase()) && !name.contains('_');
+    find(name).or_else(|| find(SPELLED.get(&name.to_ascii_lowercase()).filter(|_| capital)?))
 }
 
 /// The names of all primitives, in order.

@@ -1,7 +1,7 @@
 //! Shapes that signatures cannot express: products, broadcasting, splitting, reshaping, reducing.
 
 use super::primitives::Rule;
-use super::types::{Shape, TensorType};
+use super::types::{Shape, TensorType, is_integer, promoted};
 use crate::consteval::{Truth, Value};
 use crate::dims::{Dim, Exactness};
 use crate::span::Span;
@@ -50,7 +50,16 @@ fn results(
     attributes: &Attributes,
 ) -> Result<Vec<TensorType>, ShapeError> {
     let shapes: Option<Vec<&Shape>> = inputs.iter().map(|input| input.ty.shape.as_ref()).collect();
-    let dtype = inputs.first().and_then(|input| input.ty.dtype.clone());
+    let dtype = match rule {
+        Rule::Broadcast | Rule::Matmul | Rule::BatchedMatmul | Rule::GroupedGemm | Rule::Concat
+            if inputs.iter().any(|input| !input.ty.dtype.as_deref().is_some_and(is_integer)) =>
+        {
+            // A number beside tensors takes their dtype.
+            let number = |input: &&Operand| input.ty.dtype.is_some() || !is_scalar(&input.ty);
+            promoted(inputs.iter().filter(number).map(|input| input.ty.dtype.as_deref()))
+        }
+        _ => inputs.first().and_then(|input| input.ty.dtype.clone()),
+    };
     let typed = |shape: Shape| TensorType { shape: Some(shape), dtype: dtype.clone() };
     let one =
         |shape: Result<Option<Shape>, ShapeError>| shape.map(|shape| vec![TensorType { shape, dtype: dtype.clone() }]);
@@ -105,6 +114,10 @@ fn results(
         (Rule::Fork, [x]) => Ok(vec![typed((*x).clone()); count]),
         _ => Ok(vec![TensorType::default(); count]),
     }
+}
+
+fn is_scalar(ty: &TensorType) -> bool {
+    ty.shape.as_ref().is_some_and(|shape| shape.lead.is_none() && shape.dims.is_empty())
 }
 
 fn word<'a>(attributes: &'a Attributes, name: &str) -> Option<&'a str> {

@@ -93,3 +93,15 @@ pub(super) fn float_bits(dtype: &str) -> Option<u32> {
         _ => return None,
     })
 }
+
+/// The dtype of a result of several operands (§7.4.4): the widest float; `None` where that is not known, or none is.
+pub(super) fn promoted<'a>(dtypes: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
+    let floats: Vec<Option<&str>> = dtypes.filter(|dtype| !dtype.is_some_and(is_integer)).collect();
+    let first = floats.first().copied()?;
+    match floats.iter().all(|dtype| *dtype == first) {
+        true => first.map(str::to_string),
+        // Nothing is wider than fp32, and nothing narrower holds both formats of 16 bits.
+        false if floats.contains(&Some("fp32")) || !floats.contains(&None) => Some("fp32".to_string()),
+        false => None,
+    }
+}

@@ -1,11 +1,11 @@
 //! Weight mappings name parameters that exist, once each, with placeholders that are bound (§8, E010).
 
 use crate::ast::{
-    ConfigEntry, ConfigValue, Param, ParamEntry, SectionKind, StrLit, TypeExpr, TypeKind, WeightMapping, WeightPart,
-    WeightPath, WeightSpec,
+    ConfigEntry, ConfigValue, Param, ParamEntry, SectionKind, StrLit, TypeKind, WeightMapping, WeightPart, WeightPath,
+    WeightSpec,
 };
 use crate::diagnostic::{Code, Diagnostic};
-use crate::resolve::{Entity, ItemRef, ModuleView, Program};
+use crate::resolve::{ModuleView, Program};
 use crate::span::Span;
 use crate::suggest::closest;
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Di
                             .also(first, "first mapping"),
                     );
                 }
-                check_path(program, view, &mapping.path, found);
+                check_path(program, view, &mapping.path, Code::E010, found);
                 check_spec(mapping, found);
             }
         }
@@ -70,7 +70,14 @@ fn invalid(span: Span, message: String, label: impl Into<String>) -> Diagnostic 
 }
 
 /// Follows a path through contained modules.
-fn check_path(program: &Program, view: &ModuleView<'_>, path: &WeightPath, found: &mut Vec<Diagnostic>) {
+pub(super) fn check_path(
+    program: &Program,
+    view: &ModuleView<'_>,
+    path: &WeightPath,
+    code: Code,
+    found: &mut Vec<Diagnostic>,
+) {
+    let invalid = |span: Span, message: String, label: &str| Diagnostic::new(code, span, message).label(label);
     let mut current = view.clone();
     let mut parts = path.parts.iter().peekable();
     while let Some(part) = parts.next() {
@@ -99,7 +106,7 @@ fn check_path(program: &Program, view: &ModuleView<'_>, path: &WeightPath, found
             };
             return found.push(invalid(name.span, message, label));
         }
-        match module_of(program, current.item.file, &entry.ty) {
+        match super::reach::module_of(program, current.item.file, &entry.ty) {
             Some(next) => match ModuleView::new(program, next) {
                 Some(view) => current = view,
                 None => return,
@@ -114,17 +121,6 @@ fn check_path(program: &Program, view: &ModuleView<'_>, path: &WeightPath, found
                 return;
             }
         }
-    }
-}
-
-fn module_of(program: &Program, file: usize, ty: &TypeExpr) -> Option<ItemRef> {
-    match &ty.kind {
-        TypeKind::Array { element, .. } => module_of(program, file, element),
-        TypeKind::Named { path, .. } => match program.lookup(file, path)? {
-            Entity::Item(item) => Some(item),
-            _ => None,
-        },
-        _ => None,
     }
 }
 

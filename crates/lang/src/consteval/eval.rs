@@ -52,12 +52,19 @@ type EvalResult = Result<Value, EvalError>;
 const MAX_TERMS: usize = 4096;
 
 /// The functions that constant expressions may call (§3.7.1).
-pub(super) const INTRINSICS: &[&str] = &["sqrt", "ceil_div", "min", "max", "abs"];
+pub(crate) const INTRINSICS: &[&str] = &["sqrt", "ceil_div", "min", "max", "abs"];
 
 /// Evaluates a constant expression.
 pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
     let fail = |kind| Err(EvalError { span: expr.span, kind });
     match &expr.kind {
+        // Ints and floats have 32 bits (§3.1).
+        ExprKind::Int(value) if i32::try_from(*value).is_err() => {
+            fail(EvalErrorKind::Type(format!("{value} does not fit in an int of 32 bits")))
+        }
+        ExprKind::Float(value) if value.is_finite() && (*value as f32).is_infinite() => {
+            fail(EvalErrorKind::Type(format!("{value:e} does not fit in a float of 32 bits")))
+        }
         ExprKind::Int(value) => Ok(Value::int(*value)),
         ExprKind::Float(value) => Ok(Value::Float(Some(*value))),
         ExprKind::Str(text) => Ok(Value::Str(text.clone())),

@@ -3,6 +3,6 @@
 mod eval;
 mod value;
 
-pub(crate) use eval::truth;
 pub use eval::{EvalError, EvalErrorKind, Names, eval};
+pub(crate) use eval::{INTRINSICS, truth};
 pub use value::{Truth, Value};

@@ -137,11 +137,13 @@ codes! {
         "The name belongs to the language and cannot be given to something else.";
     L007, Error, "abstract module instantiated",
         "An abstract module has no graph to run; instantiate a module that extends it.";
+    L008, Error, "too large",
+        "Lowering this would make more modules or run more statements than the bound that the message names. Larger models are usually a slip in a size.";
 
     L101, Warning, "deprecated syntax",
         "An older spelling that still works; the formatter writes the current one.";
     L102, Warning, "no effect yet",
-        "The annotation is for several devices. It is checked, and the model runs on one device as if it were not there.";
+        "The annotation asks for something that this machine does not have: several devices, another memory, kernels by name. It is checked, and the model computes the same as without it.";
 }
 
 impl fmt::Display for Code {

@@ -42,6 +42,7 @@ impl Printer<'_> {
                 self.block(head, |_| Doc::text("recompute:"), |p| p.statements(body));
             }
             Statement::Elided(span) => self.line(*span, |_| Doc::text("...")),
+            Statement::Empty(span) => self.line(*span, |_| Doc::text("_")),
         }
     }
 

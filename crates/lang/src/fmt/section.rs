@@ -59,6 +59,7 @@ impl Printer<'_> {
                 }
             }
             SectionKind::Elided => self.line(span, |_| Doc::text("...")),
+            SectionKind::Empty => self.line(span, |_| Doc::text("_")),
         }
     }
 

@@ -250,7 +250,7 @@ impl Lowerer<'_> {
             for (name, ty, init) in declared.params {
                 let full = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
                 let value = self.b.graph.input(wide(ty.clone()));
-                self.params.push(Parameter { init, ..Parameter::new(full, wide(ty)) });
+                self.params.push(Parameter { init, adapter: true, ..Parameter::new(full, wide(ty)) });
                 frame.entries.insert(name, Entry::Tensor(value));
             }
             if let Some(name) = declared.key {

@@ -7,16 +7,48 @@ use super::graph::Operand;
 use super::hooks::{Layer, Observation, Shown, capture};
 use super::notes::{Notes, find, text};
 use super::{Fusion, Lowerer, Result, fail, misfit, unsupported};
-use crate::ast::{Annotation, Flow, SectionKind, StepKind};
-use crate::consteval::Value as Const;
+use crate::ast::{Annotation, Expr, Flow, Ident, StepKind};
+use crate::check::{Place, check_annotations};
+use crate::consteval::{Names, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
+use crate::span::Span;
 use ir::attr::Attr;
 use ir::ops::{Composite, Derivative, Name};
 use ir::{Build, Builder, DType, Value};
 use std::sync::Arc;
 
+/// Constants with their values; any other name may be a tensor.
+struct Known<'a>(&'a Frame);
+
+impl Names for Known<'_> {
+    fn value(&self, name: &str) -> Option<Const> {
+        self.0.value(name)
+    }
+
+    fn is_tensor(&self, _name: &str) -> bool {
+        true
+    }
+
+    fn assumed(&self, _condition: &str) -> Option<bool> {
+        None
+    }
+}
+
 impl Lowerer<'_> {
+    /// Annotations whose arguments depend on parameters are checked again, now that those have values.
+    pub(super) fn valid(&self, notes: &[Annotation], place: Place, frame: &Frame) -> Result<()> {
+        if notes.is_empty() {
+            return Ok(());
+        }
+        let mut found = Vec::new();
+        check_annotations(notes, place, &Known(frame), &mut found);
+        match found.into_iter().find(crate::diagnostic::Diagnostic::is_error) {
+            Some(found) => Err(Box::new(found)),
+            None => Ok(()),
+        }
+    }
+
     /// The dtype that an operation computes in, and the one its result gets.
     pub(super) fn precision(&self, notes: &[&Annotation]) -> Result<(Option<DType>, Option<DType>)> {
         let Some(note) = find(notes, "precision") else { return Ok((None, None)) };
@@ -57,7 +89,12 @@ impl Lowerer<'_> {
         if let Some(note) = find(notes, "adapter") {
             value = self.adapted(note, name, source, value, frame)?;
         }
-        for note in notes.iter().filter(|note| note.name.name == "hook") {
+        let mut hooks: Vec<&Annotation> = notes.iter().copied().filter(|note| note.name.name == "hook").collect();
+        let priority = |note: &&Annotation| {
+            note.argument("priority").and_then(|expr| frame.constant(expr).ok()?.as_int()).unwrap_or(0)
+        };
+        hooks.sort_by_key(priority);
+        for note in hooks {
             if let Some(point) = note.word("point") {
                 self.points.insert(point);
             }
@@ -69,11 +106,16 @@ impl Lowerer<'_> {
         if let Some(note) = find(notes, "gradient") {
             value = self.gradient(note, value, frame)?;
         }
-        if find(notes, "nofuse").is_some() || find(notes, "barrier").is_some() {
-            let apart = Name::apart();
-            value = self.b.one(apart.into(), &[value]).map_err(|e| misfit(&e, notes[0].span, "@nofuse"))?;
-        }
+        value = self.apart(notes, value)?;
         self.kept(name, notes, value, frame)
+    }
+
+    /// `@nofuse` and `@barrier`: the value is stored.
+    pub(super) fn apart(&mut self, notes: &[&Annotation], value: Value) -> Result<Value> {
+        match find(notes, "nofuse").or_else(|| find(notes, "barrier")) {
+            Some(note) => self.b.one(Name::apart().into(), &[value]).map_err(|e| misfit(&e, note.span, "@nofuse")),
+            None => Ok(value),
+        }
     }
 
     /// What only looks at a result: it must have its name by then.
@@ -82,11 +124,13 @@ impl Lowerer<'_> {
             match note.name.name.as_str() {
                 "probe" if self.options.probes => self.probed(note, name, value, frame)?,
                 "assert" if self.options.asserts => self.asserted(note, name, frame)?,
-                "trace" if note.word("level").as_deref() == Some("values") && self.options.probes => {
-                    self.show(Shown::Trace, name, value);
-                }
                 _ => {}
             }
+        }
+        let own = find(notes, "trace").map(|note| note.word("level").unwrap_or_else(|| "ops".to_string()));
+        let level = own.or_else(|| self.trace_level.clone());
+        if self.options.probes && !self.in_backward && level.as_deref() == Some("values") {
+            self.show(Shown::Trace, name, value);
         }
         Ok(())
     }
@@ -185,7 +229,12 @@ impl Lowerer<'_> {
     pub(super) fn gradient(&mut self, note: &Annotation, value: Value, frame: &Frame) -> Result<Value> {
         let ty = self.b.graph.ty(value).clone();
         if !ty.dtype.is_float() {
-            return Ok(value);
+            // Whole numbers have no gradient, so skipping it is what happens anyway.
+            if note.argument("scale").is_none() && note.argument("clip").is_none() {
+                return Ok(value);
+            }
+            let label = format!("its elements are {}", ty.dtype);
+            return fail(Code::E015, note.span, "a tensor without a gradient", label);
         }
         let number = |key: &str| -> Result<Option<f64>> {
             let Some(expr) = note.argument(key) else { return Ok(None) };
@@ -241,7 +290,7 @@ impl Lowerer<'_> {
     pub(super) fn unheeded(&mut self, notes: &[&Annotation]) {
         for note in notes {
             let why = match (note.name.name.as_str(), note.word("mode").as_deref()) {
-                ("kernel", _) => "the compiler chooses kernels",
+                ("kernel", _) => "the compiler makes its kernels",
                 ("memory", Some("offload" | "stream")) => "there is one memory",
                 _ => continue,
             };
@@ -256,19 +305,15 @@ impl Lowerer<'_> {
     }
 
     /// What annotations of a declaration mean for everything in it: `@recipe`, `@profile`, `@trace`.
-    pub(super) fn declared(&mut self, view: &ModuleView<'_>) -> Result<()> {
-        let lists = view.decl.sections.iter().filter_map(|section| match &section.kind {
-            SectionKind::Annotations(list) => Some(list),
-            _ => None,
-        });
-        for note in lists.flatten() {
+    pub(super) fn declared(&mut self, view: &ModuleView<'_>, frame: &Frame) -> Result<()> {
+        for &(note, file) in &view.notes {
             match note.name.name.as_str() {
                 "profile" => {
                     self.profile = note.word("name").or(self.profile.take());
-                    self.profiled.extend(self.profile.clone().filter(|name| !self.profiled.contains(name)));
+                    self.profiles(note, frame);
                 }
                 "trace" => self.trace_level = Some(note.word("level").unwrap_or_else(|| "ops".to_string())),
-                "recipe" => self.recipe(note, view.item.file)?,
+                "recipe" => self.recipe(note, file)?,
                 _ => {}
             }
         }
@@ -278,36 +323,46 @@ impl Lowerer<'_> {
     /// `forward_activation_dtype` is what operations compute in, `output_dtype` what they give; without it, that is the
     /// model's own.
     fn recipe(&mut self, note: &Annotation, file: usize) -> Result<()> {
-        let path = note.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
-        let entity = path.and_then(|path| self.program.lookup(file, &path));
-        let Some(Entity::Item(item)) = entity else { return Ok(()) };
-        let program = self.program;
-        let Some(recipe) = program.recipe(item) else { return Ok(()) };
-        let dtype = |key: &str| -> Result<Option<DType>> {
-            let Some((_, value)) = recipe.entries.iter().find(|(name, _)| name.name == key) else { return Ok(None) };
+        let dtype = |key: &str| -> Result<Option<(DType, Span)>> {
+            let Some((_, value)) = self.recipe_setting(note, file, key) else { return Ok(None) };
             match text(value) {
-                Some(word) => super::declare::dtype_named(&word, value.span).map(Some),
+                Some(word) => Ok(Some((super::declare::dtype_named(&word, value.span)?, value.span))),
                 None => fail(Code::E003, value.span, format!("`{key}` is a dtype"), "this is none"),
             }
         };
-        if dtype("accumulation_dtype")?.is_some_and(|dtype| dtype != DType::F32) {
-            return unsupported(recipe.span, "a sum in another format than fp32");
+        if let Some((_, at)) = dtype("accumulation_dtype")?.filter(|(dtype, _)| *dtype != DType::F32) {
+            return unsupported(at, "a sum in another format than fp32");
         }
-        let compute = dtype("forward_activation_dtype")?;
-        for key in ["backward_gradient_dtype", "weight_storage_dtype"] {
-            if dtype(key)?.is_some_and(|other| Some(other) != compute && other != DType::F32) {
-                return unsupported(recipe.span, format!("a recipe whose `{key}` differs from what is computed in"));
+        for key in ["scaling_strategy", "amax_history_len"] {
+            if let Some((name, _)) = self.recipe_setting(note, file, key) {
+                return unsupported(name.span, format!("a recipe with `{key}`"));
             }
         }
-        if compute.is_some() || dtype("output_dtype")?.is_some() {
+        let compute = dtype("forward_activation_dtype")?.map(|(dtype, _)| dtype);
+        if let Some((other, at)) = dtype("backward_gradient_dtype")?
+            && Some(other) != compute
+        {
+            return unsupported(at, "a recipe whose gradients have another dtype than its activations");
+        }
+        let output = dtype("output_dtype")?.map(|(dtype, _)| dtype);
+        if compute.is_some() || output.is_some() {
             self.compute = compute.or(self.compute);
-            self.output = Some(dtype("output_dtype")?.unwrap_or(self.options.dtype));
+            self.output = Some(output.unwrap_or(self.options.dtype));
         }
         Ok(())
     }
 
+    /// A setting of the recipe that an annotation names.
+    pub(super) fn recipe_setting(&self, note: &Annotation, file: usize, key: &str) -> Option<&(Ident, Expr)> {
+        let path = note.args.iter().flatten().next()?.value.as_path()?;
+        let Entity::Item(item) = self.program.lookup(file, &path)? else { return None };
+        self.program.recipe(item)?.entries.iter().find(|(name, _)| name.name == key)
+    }
+
     /// Notes for whoever reads the result: traces, and which statements are to be one kernel.
-    pub(super) fn noted(&mut self, flow: &Flow, before: &[Operand], after: &[Operand]) {
+    pub(super) fn noted(&mut self, flow: &Flow, before: &[Operand], after: &[Operand], frame: &Frame) {
+        let view = frame.item.and_then(|item| ModuleView::new(self.program, item));
+        let whole = view.and_then(|view| view.forward.graph).map(|graph| graph.span);
         let notes: Vec<&Annotation> =
             flow.annotations.iter().chain(flow.steps.iter().flat_map(|s| &s.annotations)).collect();
         self.unheeded(&notes);
@@ -338,7 +393,12 @@ impl Lowerer<'_> {
         for (name, required) in [("fuse_required", true), ("fuse", false)] {
             if let Some(note) = find(&notes, name) {
                 let file = self.program.sources.file(flow.span.file);
-                let (first, last) = (file.line_column(flow.span.start), file.line_column(flow.span.end));
+                // The scope is the statement, or the graph that it stands in.
+                let span = match note.word("scope").as_deref() {
+                    Some("global") => whole.unwrap_or(flow.span),
+                    _ => flow.span,
+                };
+                let (first, last) = (file.line_column(span.start), file.line_column(span.end));
                 let fusion = Fusion {
                     file: file.name().to_string(),
                     first: first.line,
@@ -351,9 +411,18 @@ impl Lowerer<'_> {
                 }
             }
         }
-        if let Some(name) = find(&notes, "profile").and_then(|note| note.word("name"))
-            && !self.profiled.contains(&name)
-        {
+        if let Some(note) = find(&notes, "profile") {
+            self.profiles(note, frame);
+        }
+    }
+
+    /// A name of `@profile`, and whether its memory counts.
+    fn profiles(&mut self, note: &Annotation, frame: &Frame) {
+        let Some(name) = note.word("name") else { return };
+        if note.argument("memory").is_some_and(|expr| frame.condition(expr).is_ok_and(|memory| memory)) {
+            self.profiled_memory.insert(name.clone());
+        }
+        if !self.profiled.contains(&name) {
             self.profiled.push(name);
         }
     }

@@ -3,7 +3,7 @@
 use super::frame::Frame;
 use super::graph::Operand;
 use super::{Lowerer, Result, fail, misfit, unsupported};
-use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, Item, LetItem, SectionKind, UnaryOp};
+use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
 use crate::consteval::{Truth, Value as Const};
 use crate::diagnostic::Code;
 use ir::ops::ReduceKind;
@@ -25,7 +25,7 @@ pub(super) enum Held {
 impl Lowerer<'_> {
     /// The condition as a bool scalar, or `None` where it is known to hold.
     pub(super) fn condition(&mut self, expr: &Expr, message: &str, frame: &Frame) -> Result<Option<Value>> {
-        match self.truth(expr, frame)? {
+        match self.quoted_condition(expr, frame)? {
             Held::Known(true) => Ok(None),
             Held::Known(false) => fail(Code::E027, expr.span, message, "does not hold"),
             Held::Computed(value) => Ok(Some(value)),
@@ -47,27 +47,13 @@ impl Lowerer<'_> {
     /// The condition of a probe, which may stand in quotes: `condition="has_nan(y)"`.
     pub(super) fn quoted_condition(&mut self, expr: &Expr, frame: &Frame) -> Result<Held> {
         let ExprKind::Str(text) = &expr.peel().kind else { return self.truth(expr, frame) };
-        let file = format!("module quoted():\n  let:\n    condition = {text}\n");
-        let parsed = crate::parser::parse(crate::span::FileId::default(), &file);
-        let items = parsed.file.items.iter().filter_map(|item| match item {
-            Item::Decl(decl) => Some(&decl.sections),
-            _ => None,
-        });
-        let lets = items.flatten().filter_map(|section| match &section.kind {
-            SectionKind::Let(lets) => lets.first(),
-            _ => None,
-        });
-        let mut values = lets.filter_map(|item| match item {
-            LetItem::Bind { value, .. } => Some(value),
-            _ => None,
-        });
-        match (values.next(), parsed.diagnostics.is_empty()) {
+        match crate::check::parse_condition(text) {
             // What is wrong with it is wrong in the quotes.
-            (Some(value), true) => self.truth(value, frame).map_err(|mut found| {
+            Some(value) => self.truth(&value, frame).map_err(|mut found| {
                 found.primary.span = expr.span;
                 found
             }),
-            _ => fail(
+            None => fail(
                 Code::E008,
                 expr.span,
                 "the quoted condition cannot be read",

@@ -463,7 +463,7 @@ fn saved_names(view: &ModuleView<'_>) -> BTreeSet<String> {
                     visit(branch.otherwise.as_deref().unwrap_or_default(), forward, found);
                 }
                 Statement::Recompute { body, .. } => visit(body, forward, found),
-                Statement::Elided(_) => {}
+                Statement::Elided(_) | Statement::Empty(_) => {}
             }
         }
     }

@@ -39,16 +39,22 @@ impl Lowerer<'_> {
             _ => {}
         }
         let name = path.to_string();
-        let item = match self.program.lookup(frame.file, path) {
+        let entity = self.program.lookup(frame.file, path);
+        let item = match entity {
             Some(Entity::Item(item)) => Some(item),
             _ => None,
         };
         if let Some(item) = item
-            && self.program.decl(item).is_some_and(|decl| decl.kind != DeclKind::Primitive)
+            && (self.program.decl(item).is_some_and(|decl| decl.kind != DeclKind::Primitive)
+                || self.program.has_graph(item))
         {
             return self.module_call(call, item, operands, frame);
         }
-        if let Some(primitive) = table::find(&path.last().name).filter(|_| item.is_some() || path.parts.len() == 1) {
+        let primitive = match &entity {
+            Some(Entity::Primitive(name)) => table::find(name),
+            _ => table::spelled(&path.last().name).filter(|_| item.is_some() || path.parts.len() == 1),
+        };
+        if let Some(primitive) = primitive {
             return self.primitive_call(call, primitive, operands, frame);
         }
         if name == "StackedBlocks" {
@@ -69,14 +75,22 @@ impl Lowerer<'_> {
     }
 
     fn range(&self, call: &Call, count: usize, frame: &Frame) -> Result<(usize, usize)> {
+        // Negative numbers count from the end; what lies before the beginning is past every end.
+        let place = |expr: &Expr| -> Result<usize> {
+            let value = frame.constant(expr)?;
+            let Some(n) = value.as_int() else {
+                return fail(Code::E003, expr.span, "an index is a whole number", format!("this is {value}"));
+            };
+            Ok(usize::try_from(if n < 0 { n + count as i64 } else { n }).unwrap_or(usize::MAX - 1))
+        };
         let bound = |expr: &Option<Expr>, default: usize| match expr {
-            Some(expr) => frame.size(expr),
+            Some(expr) => place(expr),
             None => Ok(default),
         };
         let (start, end) = match call.callee.index.as_deref() {
             None => (0, count),
             Some([IndexItem::At(expr)]) => {
-                let index = frame.size(expr)?;
+                let index = place(expr)?;
                 (index, index + 1)
             }
             Some([IndexItem::Slice { start, end, .. }]) => (bound(start, 0)?, bound(end, count)?),
@@ -128,6 +142,7 @@ impl Lowerer<'_> {
         let named = view.params.iter().filter_map(|e| e.path.as_name());
         let params: Vec<String> = named.map(|n| n.name.clone()).collect();
         let mut given: BTreeMap<String, Const> = BTreeMap::new();
+        let mut operands = operands;
         let mut weights: BTreeMap<String, Value> = BTreeMap::new();
         let (mut next_weight, mut next_constant) = (0, 0);
         for arg in call.args.iter().flatten() {
@@ -135,6 +150,7 @@ impl Lowerer<'_> {
             let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key));
             let too_many = || fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", call.callee.path), "");
             match self.argument(&arg.value, frame, tensor_first)? {
+                Argument::Operand(operand) if view.decl.kind == DeclKind::Primitive => operands.push(operand),
                 Argument::Operand(operand) => {
                     let name = key.clone().or_else(|| params.get(next_weight).cloned());
                     next_weight += usize::from(key.is_none());
@@ -285,6 +301,12 @@ impl Lowerer<'_> {
                 return fail(Code::E003, call.span, format!("too many tensors for `{}`", p.name), label);
             }
         }
+        if let Some(name) =
+            named.keys().find(|name| !(p.name.starts_with("flash_attention") && *name == "alibi_slopes"))
+        {
+            let message = format!("`{name}` of `{}` is not a tensor", p.name);
+            return fail(Code::E003, call.span, message, "it must be known when the model is compiled");
+        }
         p.named = named;
         self.at(call.span);
         if let Some(dtype) = self.compute {
@@ -297,10 +319,33 @@ impl Lowerer<'_> {
                 }
             }
         }
+        self.promote(&mut p)?;
         if p.name == "moe_experts" {
             return self.experts(&p);
         }
         primitives::lower(self, &p)
+    }
+
+    /// Operands of several float dtypes are converted to the widest (§7.4.4), so that their order does not matter.
+    fn promote(&mut self, p: &mut Primitive) -> Result<()> {
+        // These keep dtypes apart on purpose: weights of experts, tables of rotations, states of a scan.
+        let apart = ["moe_", "mamba_", "rope", "embedding", "cross_entropy", "quantize", "dequantize"];
+        if apart.iter().any(|prefix| p.name.starts_with(prefix)) {
+            return Ok(());
+        }
+        let floats = p.slots.iter().flatten().filter_map(|operand| match operand {
+            Operand::Tensor(value) => Some(self.b.graph.ty(*value).dtype).filter(|dtype| dtype.is_float()),
+            _ => None,
+        });
+        let Some(widest) = floats.reduce(wider) else { return Ok(()) };
+        for operand in p.slots.iter_mut().flatten() {
+            if let Operand::Tensor(value) = operand
+                && self.b.graph.ty(*value).dtype.is_float()
+            {
+                *value = ir::Build::cast(&mut self.b, *value, widest).map_err(|e| super::misfit(&e, p.span, p.name))?;
+            }
+        }
+        Ok(())
     }
 
     /// `(permuted, experts, indices) -> moe_experts() -> y`: each row through the expert that it was sorted to. Modules may be
@@ -362,6 +407,16 @@ impl Lowerer<'_> {
                 value => Ok(Argument::Constant(value)),
             },
         }
+    }
+}
+
+/// The float dtype that holds both.
+fn wider(a: ir::DType, b: ir::DType) -> ir::DType {
+    match a.size().cmp(&b.size()) {
+        _ if a == b => a,
+        std::cmp::Ordering::Less => b,
+        std::cmp::Ordering::Greater => a,
+        std::cmp::Ordering::Equal => ir::DType::F32,
     }
 }
 

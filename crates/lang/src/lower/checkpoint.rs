@@ -7,7 +7,7 @@ use super::frame::{Entry, Frame, Instance};
 use super::graph::Operand;
 use super::notes::{Notes, find, words};
 use super::{Lowerer, Result, misfit};
-use crate::ast::{Annotation, Flow, NamePattern, SectionKind, Statement};
+use crate::ast::{Annotation, Flow, NamePattern, Statement};
 use crate::resolve::ModuleView;
 use crate::span::Span;
 use ir::ops::{Name, Remat, RematPolicy};
@@ -96,7 +96,7 @@ fn recomputes(statements: &[Statement], lists: &Lists) -> bool {
         Statement::If(branch) => {
             recomputes(&branch.then, lists) || recomputes(branch.otherwise.as_deref().unwrap_or_default(), lists)
         }
-        Statement::Recompute { .. } | Statement::Elided(_) => false,
+        Statement::Recompute { .. } | Statement::Elided(_) | Statement::Empty(_) => false,
     })
 }
 
@@ -106,12 +106,7 @@ impl Lowerer<'_> {
         if self.options.decode.is_some() {
             return None;
         }
-        let sections = view.decl.sections.iter();
-        let own = sections.filter_map(|section| match &section.kind {
-            SectionKind::Annotations(list) => Some(list),
-            _ => None,
-        });
-        let own: Vec<&Annotation> = own.flatten().collect();
+        let own: Vec<&Annotation> = view.notes.iter().map(|(note, _)| *note).collect();
         if let Some(region) = wanted(&own) {
             return (!unwanted(&own)).then_some(region);
         }

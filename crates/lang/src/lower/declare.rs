@@ -1,11 +1,13 @@
 //! Declaring parameters: every tensor of `params:` becomes an input of the graph, in order, depth first.
 
 use super::frame::{Entry, Frame, Instance};
-use super::notes::{Notes, find};
+use super::notes::{Notes, find, text};
+use super::paths::{Fit, filled, fit};
 use super::rope_table::RopeTable;
-use super::{Lowerer, Parameter, Result, fail, misfit, unsupported};
+use super::{Lowerer, MAX_MODULES, Parameter, Result, fail, misfit, too_large, unsupported};
 use crate::ast::{Annotation, Arg, Param, ParamEntry, TypeExpr, TypeKind};
-use crate::consteval::Value as Const;
+use crate::check::Place;
+use crate::consteval::{Names, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
@@ -20,11 +22,40 @@ pub(super) struct Traits {
     like: Parameter,
     /// How many are stacked along a first axis.
     stacked: Option<usize>,
+    /// The format that they are stored in, where something outside says so.
+    stored: Option<DType>,
+    /// What modules around say of parameters inside by their paths, outermost first.
+    said: Rc<Vec<Said>>,
 }
 
 impl Default for Traits {
     fn default() -> Traits {
-        Traits { like: Parameter::new(String::new(), Type::new(DType::F32, &[])), stacked: None }
+        let like = Parameter::new(String::new(), Type::new(DType::F32, &[]));
+        Traits { like, stacked: None, stored: None, said: Rc::default() }
+    }
+}
+
+/// `blocks[{i}].attention.qkv_weight: [...] @frozen` (§7.8).
+#[derive(Debug)]
+struct Said {
+    /// The module that says it.
+    owner: String,
+    entry: ParamEntry,
+    frame: Frame,
+}
+
+impl Said {
+    /// Whether it is about the parameter at this path.
+    fn is_about(&self, path: &str) -> Result<bool> {
+        let own = match self.owner.as_str() {
+            "" => Some(path),
+            owner => path.strip_prefix(owner).and_then(|rest| rest.strip_prefix('.')),
+        };
+        match own.map_or(Fit::No, |own| fit(&self.entry.path, own, &self.frame)) {
+            Fit::No => Ok(false),
+            Fit::Yes(_) => Ok(true),
+            Fit::OneOfStacked => unsupported(self.entry.path.span, "one layer of its own where blocks run as a scan"),
+        }
     }
 }
 
@@ -32,6 +63,13 @@ impl Traits {
     /// With what annotations say: `@trainable` takes back an outer `@frozen`.
     fn with(&self, notes: &[&Annotation], frame: &Frame) -> Result<Traits> {
         let mut traits = self.clone();
+        let stored = match find(notes, "dtype") {
+            Some(note) => note.word("type").map(|name| (name, note.span)),
+            None => find(notes, "precision").and_then(|note| Some((note.word("storage")?, note.span))),
+        };
+        if let Some((name, span)) = stored {
+            traits.stored = Some(dtype_named(&name, span)?);
+        }
         if find(notes, "frozen").is_some() {
             traits.like.trainable = false;
         }
@@ -62,7 +100,37 @@ impl Lowerer<'_> {
         traits: &Traits,
     ) -> Result<Instance> {
         self.enter(view.decl.name.span)?;
+        self.modules += 1;
+        if self.modules > MAX_MODULES {
+            return too_large(
+                view.decl.name.span,
+                format!("more than {MAX_MODULES} modules in one model"),
+                "one of them",
+            );
+        }
         let mut frame = frame.clone();
+        let mut traits = traits.clone();
+        let mut said = Vec::new();
+        for entry in view.params.iter().filter(|entry| entry.path.as_name().is_none()) {
+            let holds = entry.condition.as_ref().is_none_or(|condition| frame.condition(condition).is_ok_and(|v| v));
+            if holds {
+                self.valid(&entry.annotations, Place::Parameter, &frame)?;
+                said.push(Said { owner: prefix.to_string(), entry: (*entry).clone(), frame: frame.clone() });
+            }
+        }
+        if !said.is_empty() {
+            let mut all: Vec<Said> = Vec::new();
+            for old in traits.said.iter() {
+                all.push(Said { owner: old.owner.clone(), entry: old.entry.clone(), frame: old.frame.clone() });
+            }
+            all.extend(said);
+            traits.said = Rc::new(all);
+        }
+        traits.stored = match traits.stored {
+            Some(stored) => Some(stored),
+            None => self.stored_by_recipe(view)?,
+        };
+        let traits = &traits;
         for entry in &view.params {
             let Some(name) = entry.path.as_name() else { continue };
             let path = match prefix {
@@ -87,23 +155,52 @@ impl Lowerer<'_> {
         {
             return Ok(Entry::Absent);
         }
+        self.valid(&entry.annotations, Place::Parameter, frame)?;
         let notes: Vec<&Annotation> = entry.annotations.iter().collect();
         self.unheeded(&notes);
-        let declared = self.declare_type(&entry.ty, frame, path, &traits.with(&notes, frame)?, &notes)?;
-        match (declared, find(&notes, "gradient")) {
-            (Entry::Tensor(value), Some(note)) => self.gradient(note, value, frame).map(Entry::Tensor),
-            (declared, _) => Ok(declared),
+        let mut own = traits.with(&notes, frame)?;
+        let mut gradients: Vec<(&Annotation, &Frame)> =
+            find(&notes, "gradient").map(|note| (note, frame)).into_iter().collect();
+        // Whoever is further out knows more, so it has the last word.
+        for said in traits.said.iter().rev() {
+            if !said.is_about(path)? {
+                continue;
+            }
+            let notes: Vec<&Annotation> = said.entry.annotations.iter().collect();
+            self.unheeded(&notes);
+            own = own.with(&notes, &said.frame)?;
+            if let Some(note) = find(&notes, "gradient") {
+                gradients = vec![(note, &said.frame)];
+            }
         }
+        let mut declared = self.declare_type(&entry.ty, frame, path, &own)?;
+        for (note, frame) in gradients {
+            if let Entry::Tensor(value) = declared {
+                declared = Entry::Tensor(self.gradient(note, value, frame)?);
+            }
+        }
+        Ok(declared)
     }
 
-    fn declare_type(
-        &mut self,
-        ty: &TypeExpr,
-        frame: &Frame,
-        path: &str,
-        traits: &Traits,
-        notes: &[&Annotation],
-    ) -> Result<Entry> {
+    /// The format of weights that a recipe of the declaration asks for.
+    fn stored_by_recipe(&self, view: &ModuleView<'_>) -> Result<Option<DType>> {
+        for (note, file) in view.notes.iter().filter(|(note, _)| note.name.name == "recipe") {
+            if let Some((_, value)) = self.recipe_setting(note, *file, "weight_storage_dtype") {
+                return Ok(Some(dtype_named(&text(value).unwrap_or_default(), value.span)?));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The parameter that `hf_mapping` ties this one to.
+    fn tied_by_mapping(&self, path: &str, frame: &Frame) -> Option<(String, Span)> {
+        self.ties.iter().find_map(|(from, to)| match fit(from, path, frame) {
+            Fit::Yes(bound) => Some((filled(to, &bound, frame)?, to.span)),
+            _ => None,
+        })
+    }
+
+    fn declare_type(&mut self, ty: &TypeExpr, frame: &Frame, path: &str, traits: &Traits) -> Result<Entry> {
         match &ty.kind {
             TypeKind::Tensor { dtype, .. } => {
                 let dtype = match dtype {
@@ -111,26 +208,33 @@ impl Lowerer<'_> {
                     None => self.options.dtype,
                 };
                 // A format of storage: what is computed with has the dtype that it would have had.
-                let stored = match find(notes, "dtype").and_then(|note| note.word("type")) {
-                    Some(name) => Some(name),
-                    None => find(notes, "precision").and_then(|note| note.word("storage")),
-                };
-                let stored = match stored {
-                    Some(name) => dtype_named(&name, ty.span)?,
-                    None => dtype,
-                };
+                let stored = traits.stored.filter(|stored| stored.is_float() == dtype.is_float()).unwrap_or(dtype);
                 let mut shape = frame.shape(ty)?;
                 if let Some(count) = traits.stacked {
                     shape.insert(0, count);
                 }
                 let span = ty.span;
                 let ty = Type::new(stored, &shape);
+                if let Some((target, at)) = self.tied_by_mapping(path, frame) {
+                    let Some((value, other)) = self.made.get(&target) else {
+                        let label = "must be declared before";
+                        return fail(Code::E010, at, format!("no parameter named `{target}`"), label);
+                    };
+                    if *other != ty {
+                        let label = format!("`{path}` is {ty}, `{target}` is {other}");
+                        return fail(Code::E010, at, "tied parameters have one type", label);
+                    }
+                    let value = *value;
+                    self.tied.push((path.to_string(), target));
+                    return (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "tied_to"));
+                }
                 self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), ..traits.like.clone() });
-                let value = self.b.graph.input(ty);
+                let value = self.b.graph.input(ty.clone());
+                self.made.insert(path.to_string(), (value, ty));
                 (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))
             }
             TypeKind::Optional(_) if self.options.absent.contains(path) => Ok(Entry::Absent),
-            TypeKind::Optional(inner) => self.declare_type(inner, frame, path, traits, notes),
+            TypeKind::Optional(inner) => self.declare_type(inner, frame, path, traits),
             TypeKind::TiedTo(target) => {
                 let mut parts = target.parts.iter();
                 let mut entry = parts.next().and_then(|part| frame.entries.get(&part.name)).cloned();
@@ -154,16 +258,24 @@ impl Lowerer<'_> {
             }
             TypeKind::Array { length, element } => {
                 let count = frame.size(length)?;
+                if count > MAX_MODULES {
+                    let label = "make the array smaller";
+                    return too_large(
+                        length.span,
+                        format!("an array of {count} modules: at most {MAX_MODULES}"),
+                        label,
+                    );
+                }
                 if self.options.scan && traits.stacked.is_none() {
                     let inside = Traits { stacked: Some(count), ..traits.clone() };
-                    return match self.declare_type(element, frame, &format!("{path}[*]"), &inside, notes)? {
+                    return match self.declare_type(element, frame, &format!("{path}[*]"), &inside)? {
                         Entry::Instance(instance) => Ok(Entry::Stack(count, instance)),
                         _ => unsupported(ty.span, "an array of tensors"),
                     };
                 }
                 let mut instances = Vec::new();
                 for index in 0..count {
-                    match self.declare_type(element, frame, &format!("{path}[{index}]"), traits, notes)? {
+                    match self.declare_type(element, frame, &format!("{path}[{index}]"), traits)? {
                         Entry::Instance(instance) => instances.push(instance),
                         _ => return unsupported(ty.span, "an array of tensors"),
                     }
@@ -199,7 +311,11 @@ impl Lowerer<'_> {
                     None => return fail(Code::E003, at, "too many arguments", ""),
                 },
             };
-            given.insert(name.clone(), frame.constant(&arg.value)?);
+            let value = match arg.value.as_name().filter(|word| takes_word(view, name, word)) {
+                Some(word) if frame.value(word).is_none() => Const::Word(word.to_string()),
+                _ => frame.constant(&arg.value)?,
+            };
+            given.insert(name.clone(), value);
         }
         Ok(given)
     }
@@ -212,6 +328,22 @@ pub(super) fn header(view: &ModuleView<'_>) -> Vec<String> {
         Param::Elided(_) => None,
     };
     view.header.iter().filter_map(name).collect()
+}
+
+/// Whether a parameter of a module may be this word: one of an `enum`, or a dtype.
+pub(crate) fn takes_word(view: &ModuleView<'_>, parameter: &str, word: &str) -> bool {
+    view.header.iter().any(|param| match param {
+        Param::Named { name, ty: Some(ty), .. } if name.name == parameter => match &ty.kind {
+            TypeKind::Named { path, args: Some(words) } if path.to_string() == "enum" => {
+                words.iter().any(|arg| arg.value.as_name() == Some(word))
+            }
+            TypeKind::Named { path, args: None } if path.to_string() == "dtype" => {
+                crate::ast::DTYPE_NAMES.contains(&word)
+            }
+            _ => false,
+        },
+        _ => false,
+    })
 }
 
 /// The dtype with this name in the language.

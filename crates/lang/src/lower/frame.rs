@@ -142,10 +142,12 @@ impl Frame {
         for item in &view.lets {
             if let LetItem::Bind { name, value } = item {
                 match self.constant(value) {
-                    Ok(value) => {
-                        self.constants.insert(name.name.clone(), value);
+                    Ok(found) => {
+                        fits_32_bits(&name.name, &found, value.span)?;
+                        self.constants.insert(name.name.clone(), found);
                     }
-                    Err(found) if last => return Err(found),
+                    // A size of an input is not there yet; anything else won't become right later.
+                    Err(found) if last || found.code != Code::E002 => return Err(found),
                     Err(_) => {}
                 }
             }
@@ -218,6 +220,16 @@ impl Frame {
             .label(format!("this is {shape:?}"))
             .also(ty.span, format!("declared as {want:?}"));
         Err(Box::new(found))
+    }
+}
+
+/// An `int` has 32 bits (§3.1).
+pub(super) fn fits_32_bits(name: &str, value: &Const, span: Span) -> Result<()> {
+    match value.as_int() {
+        Some(n) if i32::try_from(n).is_err() => {
+            fail(Code::E003, span, format!("`{name}` does not fit in 32 bits"), format!("this is {n}"))
+        }
+        _ => Ok(()),
     }
 }
 

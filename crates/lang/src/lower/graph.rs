@@ -4,9 +4,12 @@ use super::checkpoint::{Lists, wanted};
 use super::frame::{Entry, Frame, Instance, io_name};
 use super::notes::{Notes, find};
 use super::rope_table::RopeTable;
-use super::{Lowerer, Result, fail, misfit, unsupported};
-use crate::ast::{Annotation, Call, Expr, ExprKind, Flow, IndexItem, Path, Pattern, Source, Statement, Step, StepKind};
-use crate::check::graph_uses;
+use super::{Lowerer, MAX_STATEMENTS, Result, fail, misfit, too_large, unsupported};
+use crate::ast::{
+    Annotation, Call, Expr, ExprKind, Flow, IndexItem, IoTensor, Path, Pattern, Source, Statement, Step, StepKind,
+    TypeExpr, TypeKind,
+};
+use crate::check::{Place, graph_uses};
 use crate::diagnostic::Code;
 use crate::resolve::ModuleView;
 use crate::span::Span;
@@ -66,14 +69,16 @@ impl Lowerer<'_> {
         &mut self,
         view: &ModuleView<'_>,
         mut frame: Frame,
-        inputs: Vec<Option<Value>>,
+        mut inputs: Vec<Option<Value>>,
         at: Span,
     ) -> Result<Vec<Value>> {
         self.enter(at)?;
         (frame.lists, frame.item) = (Lists::of(view), Some(view.item));
-        self.bind_inputs(view, &mut frame, &inputs, at)?;
+        self.bind_inputs(view, &mut frame, &mut inputs, at)?;
         let outer = (self.compute, self.output, self.profile.clone(), self.trace_level.clone());
-        self.declared(view)?;
+        let notes: Vec<Annotation> = view.notes.iter().map(|(note, _)| (*note).clone()).collect();
+        self.valid(&notes, Place::Declaration, &frame)?;
+        self.declared(view, &frame)?;
         let outputs = if self.options.written_backward && self.options.decode.is_none() && view.backward.is_some() {
             self.with_written_backward(view, &frame, &inputs, at)
         } else {
@@ -88,11 +93,11 @@ impl Lowerer<'_> {
         &mut self,
         view: &ModuleView<'_>,
         frame: &mut Frame,
-        inputs: &[Option<Value>],
+        inputs: &mut [Option<Value>],
         at: Span,
     ) -> Result<()> {
         if view.pattern.is_some() && view.forward.inputs.is_empty() {
-            if let [Some(x)] = inputs {
+            if let [Some(x)] = &*inputs {
                 frame.entries.insert("in".to_string(), Entry::Tensor(*x));
             }
             return frame.lets(view, true);
@@ -109,7 +114,11 @@ impl Lowerer<'_> {
             return fail(Code::E003, at, format!("wrong number of inputs for `{name}`"), label);
         }
         for (index, slot) in view.forward.inputs.iter().enumerate() {
-            let value = inputs.get(index).copied().flatten();
+            let mut value = inputs.get(index).copied().flatten();
+            if let Some(given) = value {
+                value = Some(self.as_declared(slot, given)?);
+                inputs[index] = value;
+            }
             if let (Some(value), Some(ty)) = (value, &slot.ty) {
                 frame.learn(ty, &self.b.graph.ty(value).shape);
             }
@@ -117,6 +126,9 @@ impl Lowerer<'_> {
             frame.entries.insert(io_name(slot, "in"), entry);
         }
         frame.defaults(view, at)?;
+        for slot in &view.forward.inputs {
+            self.valid(&slot.annotations, Place::Input, frame)?;
+        }
         let skipped = view.forward.inputs.iter().filter_map(|slot| {
             let note = slot.annotations.iter().find(|note| note.name.name == "gradient")?;
             Some((io_name(slot, "in"), note))
@@ -128,12 +140,34 @@ impl Lowerer<'_> {
             }
         }
         frame.lets(view, true)?;
-        for (slot, value) in view.forward.inputs.iter().zip(inputs) {
+        for (slot, value) in view.forward.inputs.iter().zip(&*inputs) {
             if let (Some(ty), Some(value)) = (&slot.ty, value) {
                 frame.expect(&io_name(slot, "in"), ty, &self.b.graph.ty(*value).shape, at)?;
             }
         }
         Ok(())
+    }
+
+    /// A tensor in the dtype that its declaration gives: `[B, T, bf16]`, or `@dtype(bf16)` behind it.
+    fn as_declared(&mut self, slot: &IoTensor, value: Value) -> Result<Value> {
+        fn stated(ty: &TypeExpr) -> Option<&crate::ast::Ident> {
+            match &ty.kind {
+                TypeKind::Tensor { dtype, .. } => dtype.as_ref(),
+                TypeKind::Optional(inner) => stated(inner),
+                _ => None,
+            }
+        }
+        let notes: Vec<&Annotation> = slot.annotations.iter().collect();
+        if find(&notes, "dtype").is_some() {
+            return self.converted(value, &notes);
+        }
+        let Some(name) = slot.ty.as_ref().and_then(stated) else { return Ok(value) };
+        let want = super::declare::dtype_named(&name.name, name.span)?;
+        let have = self.b.graph.ty(value).dtype;
+        match have == want || !have.is_float() || !want.is_float() {
+            true => Ok(value),
+            false => (self.b.cast(value, want)).map_err(|e| misfit(&e, name.span, "the declared dtype")),
+        }
     }
 
     /// Lowers the forward graph, in a region of its own where its memory annotations ask for one.
@@ -165,7 +199,14 @@ impl Lowerer<'_> {
         for slot in &view.forward.outputs {
             let name = io_name(slot, "out");
             match frame.entries.get(&name) {
-                Some(Entry::Tensor(value)) => outputs.push(*value),
+                Some(Entry::Tensor(value)) => {
+                    let mut value = self.as_declared(slot, *value)?;
+                    self.valid(&slot.annotations, Place::Result, frame)?;
+                    if let Some(note) = slot.annotations.iter().find(|note| note.name.name == "gradient") {
+                        value = self.gradient(note, value, frame)?;
+                    }
+                    outputs.push(value);
+                }
                 _ => return fail(Code::E002, slot.span, format!("output `{name}` is never computed"), ""),
             }
         }
@@ -206,6 +247,13 @@ impl Lowerer<'_> {
 
     fn flow(&mut self, flow: &Flow, frame: &mut Frame) -> Result<()> {
         self.at(flow.span);
+        self.statements += 1;
+        if self.statements > MAX_STATEMENTS {
+            let message = format!("more than {MAX_STATEMENTS} statements in one model");
+            return too_large(flow.span, message, "one of them");
+        }
+        let place = if self.in_backward { Place::Backward } else { Place::Output };
+        self.valid(&flow.annotations, place, frame)?;
         let operands = match &flow.source {
             Source::Tensors { items, .. } => {
                 let read = items.iter().map(|item| self.operand(item, frame));
@@ -243,7 +291,7 @@ impl Lowerer<'_> {
                 }
             }
         }
-        self.noted(flow, &before, &operands);
+        self.noted(flow, &before, &operands, frame);
         let source = match source {
             Some(Operand::Tensor(value)) => Some(value),
             _ => None,
@@ -254,12 +302,17 @@ impl Lowerer<'_> {
             let Some(operand) = operands.get(index) else {
                 return fail(Code::E003, item.span, "more names than results", "nothing is left for this");
             };
+            self.valid(&item.annotations, if self.in_backward { Place::Backward } else { Place::Item }, frame)?;
+            if let (Some(note), false) = (item.annotations.first(), matches!(operand, Operand::Tensor(_))) {
+                let message = format!("`@{}` on something that is no tensor", note.name.name);
+                return fail(Code::E008, note.span, message, "has no effect");
+            }
             let entry = match operand {
                 Operand::Table(table) => Entry::Table(table.clone()),
                 Operand::Gradients | Operand::Absent(_) => Entry::Absent,
                 Operand::Experts(all) => Entry::Array(all.clone()),
                 Operand::Tensor(value) => {
-                    let notes: Vec<&Annotation> = flow.annotations.iter().chain(&item.annotations).collect();
+                    let notes: Vec<&Annotation> = item.annotations.iter().chain(&flow.annotations).collect();
                     let mut value = self.annotated(&path.to_string(), *value, &notes, source, frame)?;
                     if accumulates && let Some(Entry::Tensor(sum)) = frame.entries.get(&path.to_string()) {
                         value = (self.b.add(*sum, value)).map_err(|e| misfit(&e, item.span, "accumulate"))?;
@@ -272,7 +325,7 @@ impl Lowerer<'_> {
         for item in &flow.dest.items {
             let Some(name) = item.name.as_ref().map(Path::to_string) else { continue };
             if let Some(Entry::Tensor(value)) = frame.entries.get(&name) {
-                let notes: Vec<&Annotation> = flow.annotations.iter().chain(&item.annotations).collect();
+                let notes: Vec<&Annotation> = item.annotations.iter().chain(&flow.annotations).collect();
                 self.watched(&name, *value, &notes, frame)?;
             }
         }
@@ -299,6 +352,34 @@ impl Lowerer<'_> {
     }
 
     fn step(&mut self, step: &Step, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
+        if step.annotations.is_empty() {
+            return self.plain_step(step, operands, frame);
+        }
+        self.valid(&step.annotations, Place::Step, frame)?;
+        let notes: Vec<&Annotation> = step.annotations.iter().collect();
+        let (compute, output) = self.precision(&notes)?;
+        let output = output.or_else(|| compute.and(self.dtype_of(operands.first())));
+        let outer = self.compute;
+        self.compute = compute.or(outer);
+        let results = self.plain_step(step, operands, frame);
+        self.compute = outer;
+        let mut results = results?;
+        for operand in &mut results {
+            let Operand::Tensor(value) = operand else { continue };
+            let float = self.b.graph.ty(*value).dtype.is_float();
+            if let (Some(dtype), true) = (output, float) {
+                *value = (self.b.cast(*value, dtype)).map_err(|e| misfit(&e, step.span, "@precision"))?;
+            }
+            *value = self.converted(*value, &notes)?;
+            if let Some(note) = find(&notes, "gradient") {
+                *value = self.gradient(note, *value, frame)?;
+            }
+            *value = self.apart(&notes, *value)?;
+        }
+        Ok(results)
+    }
+
+    fn plain_step(&mut self, step: &Step, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
         let results = match &step.kind {
             StepKind::Call(call) => self.call_operands(call, operands, frame)?,
             StepKind::Shape(dims) => {
@@ -313,14 +394,7 @@ impl Lowerer<'_> {
                 operands
             }
         };
-        match results.as_slice() {
-            [Operand::Tensor(value)] => {
-                let notes: Vec<&Annotation> = step.annotations.iter().collect();
-                let value = self.converted(*value, &notes)?;
-                Ok(vec![Operand::Tensor(value)])
-            }
-            _ => Ok(results),
-        }
+        Ok(results)
     }
 
     fn call_operands(&mut self, call: &Call, operands: Vec<Operand>, frame: &mut Frame) -> Result<Vec<Operand>> {
@@ -457,6 +531,7 @@ fn flatten<'s>(statements: &'s [Statement], frame: &Frame, flows: &mut Vec<&'s F
             }
             Statement::Recompute { body, .. } => flatten(body, frame, flows)?,
             Statement::Elided(span) => return unsupported(*span, "a part left out with `...`"),
+            Statement::Empty(_) => {}
         }
     }
     Ok(())

@@ -19,11 +19,13 @@ mod frame;
 mod graph;
 mod hooks;
 mod notes;
+mod paths;
 mod primitives;
 mod rope_table;
+mod sizes;
 mod stack;
 
-use crate::ast::{Expr, LetItem};
+use crate::ast::{Expr, LetItem, SectionKind, WeightPath, WeightSpec};
 use crate::consteval::Value as Const;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView, Program};
@@ -91,12 +93,23 @@ pub struct Parameter {
     pub grad_clip: Option<f64>,
     /// What it starts as.
     pub init: Init,
+    /// Whether an `@adapter` brought it: a checkpoint of the base model does not have it.
+    pub adapter: bool,
 }
 
 impl Parameter {
     /// A parameter that is trained like any other.
     pub fn new(path: String, ty: Type) -> Parameter {
-        Parameter { path, ty, trainable: true, lr_scale: 1.0, wd_scale: 1.0, grad_clip: None, init: Init::Usual }
+        Parameter {
+            path,
+            ty,
+            trainable: true,
+            lr_scale: 1.0,
+            wd_scale: 1.0,
+            grad_clip: None,
+            init: Init::Usual,
+            adapter: false,
+        }
     }
 }
 
@@ -155,13 +168,17 @@ pub struct Lowered {
     pub fusions: Vec<Fusion>,
     /// Names of `@profile`; what they cover has `[name]` in front of its place.
     pub profiled: Vec<String>,
+    /// Those of them with `memory=true`: what they write is told, too.
+    pub profiled_memory: BTreeSet<String>,
     /// Annotations that have no effect on the machine at hand, each with its place and why.
     pub ignored: Vec<String>,
 }
 
+pub(crate) use declare::takes_word;
 pub use dropout::dropout;
 pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
+pub use sizes::{constant, input_types};
 
 /// What lowering returns; a failure is one finding.
 pub type Result<T> = std::result::Result<T, Box<Diagnostic>>;
@@ -190,6 +207,16 @@ pub fn lower(
 /// Deeper nesting of modules than this is taken for a module that contains itself.
 const MAX_DEPTH: usize = 64;
 
+/// More modules than this in one model are not lowered (L008).
+pub const MAX_MODULES: usize = 100_000;
+
+/// More statements than this in one model are not lowered (L008).
+pub const MAX_STATEMENTS: usize = 500_000;
+
+fn too_large<T>(span: Span, message: String, label: &str) -> Result<T> {
+    fail(Code::L008, span, message, label)
+}
+
 /// A table, how many positions of it, and its cosines and sines.
 type TableRows = (RopeTable, usize, (Value, Value));
 
@@ -199,6 +226,13 @@ struct Lowerer<'a> {
     b: Builder,
     params: Vec<Parameter>,
     tied: Vec<(String, String)>,
+    /// Values of parameters as they are stored, by path.
+    made: BTreeMap<String, (Value, Type)>,
+    /// Parameters that `hf_mapping` ties to others.
+    ties: Vec<(WeightPath, WeightPath)>,
+    /// How many modules were declared, and statements lowered.
+    modules: usize,
+    statements: usize,
     /// Tables that the current builder already holds.
     tables: Vec<TableRows>,
     /// Caches of decoding: what comes in, what goes out.
@@ -229,6 +263,7 @@ struct Lowerer<'a> {
     trace: Vec<String>,
     fusions: Vec<Fusion>,
     profiled: Vec<String>,
+    profiled_memory: BTreeSet<String>,
     ignored: Vec<String>,
     /// Adapters to declare, and adapters met before they were declared.
     adapters: Option<Vec<adapter::Declared>>,
@@ -246,6 +281,10 @@ impl<'a> Lowerer<'a> {
             b: Builder::new(),
             params: Vec::new(),
             tied: Vec::new(),
+            made: BTreeMap::new(),
+            ties: Vec::new(),
+            modules: 0,
+            statements: 0,
             tables: Vec::new(),
             caches: Vec::new(),
             position: None,
@@ -265,6 +304,7 @@ impl<'a> Lowerer<'a> {
             trace: Vec::new(),
             fusions: Vec::new(),
             profiled: Vec::new(),
+            profiled_memory: BTreeSet::new(),
             ignored: Vec::new(),
             adapters: None,
             adapters_found: Vec::new(),
@@ -276,6 +316,7 @@ impl<'a> Lowerer<'a> {
 
 impl Lowerer<'_> {
     fn run(&mut self, view: &ModuleView<'_>, given: &BTreeMap<String, Const>, inputs: &[Type]) -> Result<Lowered> {
+        self.ties = ties(view);
         let mut frame = Frame::new(view.item.file, given.clone());
         frame.defaults(view, view.decl.name.span)?;
         frame.lets(view, false)?;
@@ -318,6 +359,7 @@ impl Lowerer<'_> {
             trace: std::mem::take(&mut self.trace),
             fusions: std::mem::take(&mut self.fusions),
             profiled: std::mem::take(&mut self.profiled),
+            profiled_memory: std::mem::take(&mut self.profiled_memory),
             ignored: std::mem::take(&mut self.ignored),
         })
     }
@@ -340,6 +382,19 @@ impl Lowerer<'_> {
         }
         Ok(())
     }
+}
+
+/// What `hf_mapping` ties to what.
+fn ties(view: &ModuleView<'_>) -> Vec<(WeightPath, WeightPath)> {
+    let mappings = view.decl.sections.iter().filter_map(|section| match &section.kind {
+        SectionKind::HfMapping(mappings) => Some(mappings),
+        _ => None,
+    });
+    let tied = mappings.flatten().filter_map(|mapping| match &mapping.spec {
+        WeightSpec::TiedTo { target, .. } => Some((mapping.path.clone(), target.clone())),
+        _ => None,
+    });
+    tied.collect()
 }
 
 /// The graph with some of its inputs behind the others.

@@ -3,7 +3,8 @@
 use super::section::section_name;
 use super::{PResult, Parser, Reported};
 use crate::ast::{
-    Decl, DeclKind, File, Ident, Import, ImportItem, ImportNames, Item, Param, Path, Recipe, Section, Version,
+    Decl, DeclKind, File, Ident, Import, ImportItem, ImportNames, Item, Param, Path, Recipe, Section, SectionKind,
+    Version,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::lexer::TokenKind;
@@ -107,7 +108,8 @@ impl Parser<'_> {
             );
         }
         let Header { name, params, extends } = header;
-        Ok(Some(Item::Decl(Decl { kind, name, params, extends, sections, span: self.since(start) })))
+        let attributes = if kind == DeclKind::Primitive { attributes(&sections) } else { Vec::new() };
+        Ok(Some(Item::Decl(Decl { kind, name, params, extends, sections, attributes, span: self.since(start) })))
     }
 
     fn header(&mut self, kind: DeclKind) -> PResult<Header> {
@@ -243,4 +245,17 @@ impl Parser<'_> {
         let entries = entries.into_iter().flatten().collect();
         Ok(Some(Item::Recipe(Recipe { name, topology, doc, entries, span: self.since(start) })))
     }
+}
+
+/// The attributes of a primitive: entries of its `params:` with a plain name.
+fn attributes(sections: &[Section]) -> Vec<Param> {
+    let entries = sections.iter().filter_map(|section| match &section.kind {
+        SectionKind::Params(entries) => Some(entries),
+        _ => None,
+    });
+    let named = entries.flatten().filter_map(|entry| {
+        let name = entry.path.as_name()?.clone();
+        Some(Param::Named { name, ty: Some(entry.ty.clone()), default: entry.default.clone(), span: entry.span })
+    });
+    named.collect()
 }

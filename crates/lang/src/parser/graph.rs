@@ -35,6 +35,11 @@ impl Parser<'_> {
             self.end_line()?;
             return Ok(Statement::Elided(start));
         }
+        if self.is_word("_") && self.ends_at(1) {
+            self.bump();
+            self.end_line()?;
+            return Ok(Statement::Empty(start));
+        }
         if self.is_word("if") && self.kind_at(1) != TokenKind::Arrow {
             return self.if_statement(start);
         }
@@ -50,6 +55,11 @@ impl Parser<'_> {
         let flow = self.flow(start)?;
         self.end_line()?;
         Ok(Statement::Flow(flow))
+    }
+
+    /// Whether the line ends so many tokens ahead.
+    pub(super) fn ends_at(&self, ahead: usize) -> bool {
+        matches!(self.kind_at(ahead), TokenKind::Newline | TokenKind::Dedent | TokenKind::Eof)
     }
 
     fn if_statement(&mut self, start: Span) -> PResult<Statement> {

@@ -46,6 +46,11 @@ impl Parser<'_> {
                 self.end_line()?;
                 SectionKind::Elided
             }
+            TokenKind::Ident if self.is_word("_") && self.ends_at(1) => {
+                self.bump();
+                self.end_line()?;
+                SectionKind::Empty
+            }
             _ => self.keyword_section()?,
         };
         Ok(Section { kind, span: self.since(start) })
@@ -249,6 +254,6 @@ pub(super) fn section_name(kind: &SectionKind) -> Option<&str> {
         SectionKind::Impl(_) => "impl",
         SectionKind::Invariants(_) => "invariants",
         SectionKind::Remarks { name, .. } => &name.name,
-        SectionKind::Annotations(_) | SectionKind::Elided => return None,
+        SectionKind::Annotations(_) | SectionKind::Elided | SectionKind::Empty => return None,
     })
 }

@@ -26,11 +26,21 @@ enum Target {
 
 pub(super) fn load(path: &str, loader: &dyn Loader) -> Program {
     let pinned = loader.lock().map(|text| Lock::parse(&text)).unwrap_or_default();
-    let mut resolver =
-        Resolver { loader, pinned, program: Program::default(), by_path: BTreeMap::new(), open: Vec::new() };
+    let mut resolver = Resolver {
+        loader,
+        pinned,
+        program: Program::default(),
+        by_path: BTreeMap::new(),
+        open: Vec::new(),
+        versions: Vec::new(),
+    };
     if resolver.file(path, None).is_none() {
         let id = resolver.program.sources.add(format!("{path}.module"), "");
-        let missing = Diagnostic::new(Code::L002, Span::new(id, 0, 0), format!("no file `{path}.module`"));
+        let at = Span::new(id, 0, 0);
+        let missing = match loader.fault(path, None) {
+            Some(fault) => Diagnostic::new(Code::L002, at, format!("`{path}.module` cannot be read")).label(fault),
+            None => Diagnostic::new(Code::L002, at, format!("no file `{path}.module`")),
+        };
         resolver.program.diagnostics.push(missing);
     }
     let mut program = resolver.program;
@@ -46,6 +56,8 @@ struct Resolver<'a> {
     by_path: BTreeMap<(String, Option<u32>), usize>,
     /// Files whose imports are being followed, outermost first.
     open: Vec<usize>,
+    /// The version of each file.
+    versions: Vec<String>,
 }
 
 impl Resolver<'_> {
@@ -76,8 +88,9 @@ impl Resolver<'_> {
         let file = ResolvedFile { id, path: path.to_string(), ast: parsed.file, scope: BTreeMap::new() };
         self.program.files.push(file);
         if index > 0 {
-            self.program.lock.modules.insert(path.replace('/', "."), loaded.version);
+            self.program.lock.modules.entry(path.replace('/', ".")).or_default().insert(loaded.version.clone());
         }
+        self.versions.push(loaded.version);
         self.by_path.insert(key, index);
         self.open.push(index);
         let mut bound: BTreeMap<String, Span> = BTreeMap::new();
@@ -105,11 +118,15 @@ impl Resolver<'_> {
                 self.bind(file, name, alias.is_some(), target, bound);
             }
             ImportNames::Star(_) => {
-                let Some(target) = self.find(file, &parts, major) else {
+                if let ["primitives"] | ["std", "primitives"] = parts[..] {
+                    return;
+                }
+                let files = self.find_files(file, &parts, major);
+                if files.is_empty() {
                     return self.not_found(import, import.path.span(), &import.path.to_string());
-                };
-                self.check_target(file, import, &target);
-                if let Target::File(other) = target {
+                }
+                for other in files {
+                    self.check_target(file, import, &Target::File(other));
                     for (name, item) in self.exports(other) {
                         let name = Ident { name, span: import.span };
                         self.bind(file, &name, false, Target::Item(item), bound);
@@ -134,8 +151,15 @@ impl Resolver<'_> {
 
     fn not_found(&mut self, import: &Import, span: Span, path: &str) {
         let version = import.version.map_or(String::new(), |v| format!(" in version {}", v.major));
+        let major = import.version.map(|v| v.major);
         let mut found = Diagnostic::new(Code::L002, span, format!("nothing named `{path}`{version}"))
             .label("neither the standard library nor the project has it");
+        // The file itself, or the one that would declare the last part.
+        let place = path.replace('.', "/");
+        let places = [Some(place.as_str()), place.rsplit_once('/').map(|(folder, _)| folder)];
+        if let Some(fault) = places.into_iter().flatten().find_map(|place| self.loader.fault(place, major)) {
+            return self.report(Diagnostic::new(Code::L002, span, format!("`{path}` cannot be read")).label(fault));
+        }
         if import.version.is_some() {
             found = found.hint("leave out the version to get the latest");
         } else if let Some((folder, name)) = path.rsplit_once('.') {
@@ -186,10 +210,11 @@ impl Resolver<'_> {
             return;
         }
         let path = self.program.files[other].path.replace('/', ".");
-        let resolved = self.program.lock.modules.get(&path).cloned().unwrap_or_default();
+        let resolved = self.versions.get(other).cloned().unwrap_or_default();
         if let Some(pinned) = self.pinned.modules.get(&path)
-            && *pinned != resolved
+            && !pinned.contains(&resolved)
         {
+            let pinned = pinned.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
             let found = Diagnostic::new(Code::L004, import.span, format!("`{path}` is locked to another version"))
                 .label(format!("resolves to {resolved}"))
                 .note(format!("module.lock says {pinned}"))
@@ -209,26 +234,48 @@ impl Resolver<'_> {
         {
             return Some(Target::Primitive((*name).to_string()));
         }
-        let folder = self.program.files[file].path.rsplit_once('/').map_or("", |(folder, _)| folder).to_string();
+        self.places(file, parts).iter().find_map(|place| self.find_at(place, major))
+    }
+
+    /// Where a path may lead, in order (§4.7.1): the standard library, beside the importing file, from the root.
+    fn places(&self, file: usize, parts: &[&str]) -> Vec<String> {
+        let folder = self.program.files[file].path.rsplit_once('/').map_or("", |(folder, _)| folder);
         let path = parts.join("/");
-        let mut places = vec![path.clone()];
-        if parts[0] != "std" && !folder.is_empty() {
-            places.insert(0, format!("{folder}/{path}"));
+        let beside = (!folder.is_empty()).then(|| format!("{folder}/{path}"));
+        match parts[0] {
+            "std" => std::iter::once(path).chain(beside).collect(),
+            _ => beside.into_iter().chain([path]).collect(),
         }
-        places.iter().find_map(|place| self.find_at(place, major))
+    }
+
+    /// The file at a path, or all files of the folder there.
+    fn find_files(&mut self, file: usize, parts: &[&str], major: Option<u32>) -> Vec<usize> {
+        for place in self.places(file, parts) {
+            let mut found: Vec<usize> = self.file(&place, major).into_iter().collect();
+            if found.is_empty() {
+                let inside = self.loader.list(&place);
+                found =
+                    inside.iter().filter_map(|path| self.file(path, major)).filter(|other| *other != file).collect();
+            }
+            if !found.is_empty() {
+                return found;
+            }
+        }
+        Vec::new()
     }
 
     fn find_at(&mut self, path: &str, major: Option<u32>) -> Option<Target> {
         if let Some(file) = self.file(path, major) {
             // A file named after its only declaration stands for it.
             let name = path.rsplit('/').next().unwrap_or(path);
-            let same = |declared: &str| declared.replace('_', "").eq_ignore_ascii_case(&name.replace('_', ""));
-            let item = self.exports(file).into_iter().find(|(declared, _)| same(declared));
+            let item = self.exports(file).into_iter().find(|(declared, _)| super::same_name(name, declared));
             return Some(item.map_or(Target::File(file), |(_, item)| Target::Item(item)));
         }
         let (folder, name) = path.rsplit_once('/')?;
-        if let Some(file) = self.file(folder, major) {
-            return self.program.export(file, name).map(Target::Item);
+        if let Some(file) = self.file(folder, major)
+            && let Some(item) = self.program.export(file, name)
+        {
+            return Some(Target::Item(item));
         }
         for candidate in self.loader.list(folder) {
             // A file already being read is not an answer to its own import.

@@ -2,8 +2,8 @@
 
 use super::{Entity, ItemRef, Program};
 use crate::ast::{
-    ConstantEntry, Decl, DeclKind, Graph, IoTensor, LetItem, NameList, Param, ParamEntry, Pass, PassItemKind, Pattern,
-    SectionKind, TypeKind,
+    Annotation, ConstantEntry, Decl, DeclKind, Graph, IoTensor, LetItem, NameList, Param, ParamEntry, Pass,
+    PassItemKind, Pattern, SectionKind, TypeKind,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::suggest::closest;
@@ -29,6 +29,8 @@ pub struct ModuleView<'a> {
     pub backward: Option<PassView<'a>>,
     /// The residual pattern of a block.
     pub pattern: Option<&'a Pattern>,
+    /// Annotations of the whole, with the files that they stand in; its own replace inherited ones of the same name.
+    pub notes: Vec<(&'a Annotation, usize)>,
 }
 
 impl ModuleView<'_> {
@@ -89,13 +91,23 @@ impl<'a> ModuleView<'a> {
                 forward: PassView::default(),
                 backward: None,
                 pattern: None,
+                notes: Vec::new(),
             },
         };
         let inherited = std::mem::take(&mut view.header);
-        view.header = decl.params.iter().flatten().chain(inherited).collect();
+        view.header = decl.params.iter().flatten().chain(&decl.attributes).chain(inherited).collect();
+        let own = || {
+            decl.sections.iter().flat_map(|section| match &section.kind {
+                SectionKind::Annotations(list) => &list[..],
+                _ => &[],
+            })
+        };
+        view.notes.retain(|(old, _)| !own().any(|note| note.name.name == old.name.name));
+        view.notes.extend(own().map(|note| (note, item.file)));
         for section in &decl.sections {
             match &section.kind {
                 SectionKind::Let(items) => view.lets.extend(items),
+                SectionKind::Params(_) if decl.kind == DeclKind::Primitive => {}
                 SectionKind::Params(entries) => {
                     for entry in entries {
                         let name = entry.path.as_name().map(|name| &name.name);
@@ -148,8 +160,38 @@ fn parent<'a>(program: &'a Program, item: ItemRef, decl: &Decl) -> Option<(ItemR
     }
 }
 
+/// The names of other declarations that a declaration's parameters and graphs use.
+pub(super) fn names_used(decl: &Decl) -> Vec<String> {
+    fn of_type(ty: &crate::ast::TypeExpr, found: &mut Vec<String>) {
+        match &ty.kind {
+            TypeKind::Named { path, .. } => found.push(path.to_string()),
+            TypeKind::Array { element, .. } => of_type(element, found),
+            TypeKind::Optional(inner) => of_type(inner, found),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    for section in &decl.sections {
+        match &section.kind {
+            SectionKind::Params(entries) => entries.iter().for_each(|entry| of_type(&entry.ty, &mut found)),
+            SectionKind::Forward(pass) | SectionKind::Backward(pass) => {
+                let mut flows = Vec::new();
+                crate::check::flatten(pass.graph().map_or(&[][..], |graph| &graph.statements), &mut flows);
+                let calls = flows.into_iter().flat_map(crate::check::calls);
+                for path in calls.map(|call| call.callee.path.to_string()) {
+                    let base = path.strip_suffix("_backward").or_else(|| path.strip_suffix("Backward"));
+                    found.extend(base.map(str::to_string));
+                    found.push(path);
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
 /// The chain of parents, nearest first; ends where it would repeat.
-fn ancestors(program: &Program, item: ItemRef) -> Vec<ItemRef> {
+pub(super) fn ancestors(program: &Program, item: ItemRef) -> Vec<ItemRef> {
     let mut chain = Vec::new();
     let mut current = item;
     while let Some((next, _)) = program.decl(current).and_then(|decl| parent(program, current, decl)) {

@@ -23,6 +23,12 @@ pub trait Loader {
 
     /// The text of `module.lock`, if there is one.
     fn lock(&self) -> Option<String>;
+
+    /// Why a file that is there cannot be read.
+    fn fault(&self, path: &str, major: Option<u32>) -> Option<String> {
+        let _ = (path, major);
+        None
+    }
 }
 
 /// Files in memory, with versions.

@@ -5,16 +5,17 @@
 //! resolved_modules:
 //!   std.modules.linear: v1.0.0
 //!   models.mine: local@1f3a
+//!   gates: v1.0.0, v2.1.0
 //! ```
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// Resolved versions by dotted path.
+/// Resolved versions by dotted path; one file may be there in several.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Lock {
-    /// The version each path resolved to.
-    pub modules: BTreeMap<String, String>,
+    /// The versions each path resolved to.
+    pub modules: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Lock {
@@ -29,7 +30,8 @@ impl Lock {
                 continue;
             }
             if let (true, Some((path, version))) = (inside, content.split_once(':')) {
-                modules.insert(path.trim().to_string(), version.trim().to_string());
+                let versions = version.split(',').map(|version| version.trim().to_string());
+                modules.insert(path.trim().to_string(), versions.collect());
             }
         }
         Lock { modules }
@@ -39,8 +41,9 @@ impl Lock {
 impl fmt::Display for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "version: 1\nresolved_modules:")?;
-        for (path, version) in &self.modules {
-            writeln!(f, "  {path}: {version}")?;
+        for (path, versions) in &self.modules {
+            let versions: Vec<&str> = versions.iter().map(String::as_str).collect();
+            writeln!(f, "  {path}: {}", versions.join(", "))?;
         }
         Ok(())
     }
@@ -52,7 +55,7 @@ mod tests {
 
     #[test]
     fn reads_what_it_writes() {
-        let text = "version: 1\nresolved_modules:\n  models.mine: local@1f3a\n  std.modules.linear: v1.0.0\n";
+        let text = "version: 1\nresolved_modules:\n  gates: v1.0.0, v2.1.0\n  models.mine: local@1f3a\n  std.modules.linear: v1.0.0\n";
         assert_eq!(Lock::parse(text).to_string(), text);
         assert_eq!(Lock::parse("# nothing\n").modules.len(), 0);
     }

@@ -76,6 +76,11 @@ impl Program {
         }
     }
 
+    /// Whether a declaration has a graph of its own or an inherited one.
+    pub fn has_graph(&self, item: ItemRef) -> bool {
+        ModuleView::new(self, item).is_some_and(|view| view.forward.graph.is_some())
+    }
+
     /// The recipe an item is, if it is one.
     pub fn recipe(&self, item: ItemRef) -> Option<&Recipe> {
         match self.files.get(item.file)?.ast.items.get(item.item)? {
@@ -94,9 +99,18 @@ impl Program {
             match (entity, &names[length..]) {
                 (entity, []) => Some(entity.clone()),
                 (Entity::File(file), [member]) => self.export(*file, member).map(Entity::Item),
+                // A file named after one of its declarations stands for that; the others are its members.
+                (Entity::Item(item), [member]) if self.stands_for_file(*item) => {
+                    self.export(item.file, member).map(Entity::Item)
+                }
                 _ => None,
             }
         })
+    }
+
+    fn stands_for_file(&self, item: ItemRef) -> bool {
+        let (Some(file), Some(decl)) = (self.files.get(item.file), self.decl(item)) else { return false };
+        same_name(file.path.rsplit('/').next().unwrap_or(&file.path), &decl.name.name)
     }
 
     /// The item that a file declares under a name.
@@ -109,4 +123,9 @@ impl Program {
         })?;
         Some(ItemRef { file, item })
     }
+}
+
+/// Whether a file is named after a declaration: `gqa` and `GQA`, `swiglu_mlp` and `SwiGLU_MLP`.
+fn same_name(file: &str, declared: &str) -> bool {
+    declared.replace('_', "").eq_ignore_ascii_case(&file.replace('_', ""))
 }

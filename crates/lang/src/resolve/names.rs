@@ -38,6 +38,7 @@ pub(super) fn check(program: &mut Program) {
     for file in 0..program.files.len() {
         declare(program, file, &mut found);
     }
+    inherit_scopes(program, &mut found);
     for file in 0..program.files.len() {
         for (item, node) in program.files[file].ast.items.iter().enumerate() {
             if let Item::Decl(decl) = node {
@@ -74,10 +75,14 @@ fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
             continue;
         }
         reserved(&name, found);
-        if !is_primitive && primitives::find(&name.name).is_some() {
+        // The library's own files describe the primitives that there are.
+        let described = is_primitive && program.files[file].path.starts_with("std/primitives/");
+        if !described && primitives::find(&name.name).is_some() {
+            let wins = !is_primitive || program.has_graph(ItemRef { file, item });
+            let label =
+                if wins { "in this file the declaration wins" } else { "it has no graph: the built-in one runs" };
             found.push(
-                Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name))
-                    .label("in this file the declaration wins"),
+                Diagnostic::new(Code::W001, name.span, format!("`{}` is also a primitive", name.name)).label(label),
             );
         }
         let scope = &mut program.files[file].scope;
@@ -89,6 +94,41 @@ fn declare(program: &mut Program, file: usize, found: &mut Vec<Diagnostic>) {
             );
         }
         scope.insert(name.name, Entity::Item(ItemRef { file, item }));
+    }
+}
+
+/// What is inherited from another file brings the names along that it uses; here they must not mean something else.
+fn inherit_scopes(program: &mut Program, found: &mut Vec<Diagnostic>) {
+    for file in 0..program.files.len() {
+        for item in 0..program.files[file].ast.items.len() {
+            let child = ItemRef { file, item };
+            for parent in inherit::ancestors(program, child).into_iter().filter(|parent| parent.file != file) {
+                let Some(decl) = program.decl(parent) else { continue };
+                for name in inherit::names_used(decl) {
+                    let Some(theirs) = program.files[parent.file].scope.get(&name).cloned() else { continue };
+                    match program.files[file].scope.get(&name) {
+                        Some(ours) if *ours != theirs => {
+                            let (Some(own), Some(decl)) = (program.decl(child), program.decl(parent)) else { continue };
+                            let parent = &decl.name.name;
+                            found.push(
+                                Diagnostic::new(
+                                    Code::E011,
+                                    own.name.span,
+                                    format!("`{name}` means something else in `{parent}`"),
+                                )
+                                .label(format!("inherits parts that use `{name}`"))
+                                .also(decl.name.span, "from here")
+                                .hint(format!("give `{name}` another name in this file")),
+                            );
+                        }
+                        Some(_) => {}
+                        None => {
+                            program.files[file].scope.insert(name, theirs);
+                        }
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 type Promise = fn(&dyn Backend) -> Result<(), String>;
 
 /// All of them, by name.
-pub(super) const ALL: [(&str, Promise); 11] = [
+pub(super) const ALL: [(&str, Promise); 12] = [
     ("submissions keep their order", order),
     ("memory handed on at once holds its new value", handed_on),
     ("a buffer dropped early lives as long as its work", dropped_early),
@@ -22,6 +22,7 @@ pub(super) const ALL: [(&str, Promise); 11] = [
     ("several threads run one program", threads),
     ("two runs give the same bits", same_bits),
     ("nothing is a fine size", nothing),
+    ("many operands are as good as few", many),
     ("bindings that don't fit are refused", misfits),
     ("memory that isn't there is refused, and the device goes on", out_of_memory),
 ];
@@ -261,6 +262,30 @@ fn nothing(backend: &dyn Backend) -> Result<(), String> {
         return Err("a sum of nothing is not zero".into());
     }
     Ok(())
+}
+
+/// More operands than any kernel takes: side by side, added up, and carried through a loop.
+fn many(backend: &dyn Backend) -> Result<(), String> {
+    let n = 45;
+    let mut b = Builder::new();
+    let xs: Vec<_> = (0..n).map(|_| b.input(F, &[3])).collect();
+    let all = b.concat(&xs, 0).expect("one type");
+    let mut total = xs[0];
+    for &x in &xs[1..] {
+        let scaled = b.scale(x, 1.5).expect("floats");
+        total = b.add(total, scaled).expect("one type");
+    }
+    let mut inner = Builder::new();
+    let carried: Vec<_> = (0..n).map(|_| inner.input(F, &[3])).collect();
+    let next: Vec<_> = (0..n).map(|k| inner.add(carried[k], carried[(k + 1) % n]).expect("one type")).collect();
+    let scan = ir::ops::Scan::over(0, n, 3, inner.finish(&next));
+    let mut outs = b.emit(scan.into(), &xs).expect("a scan").to_vec();
+    outs.extend([all, total]);
+    let graph = b.finish(&outs);
+    let mut rng = Rng::new(5);
+    let inputs: Vec<Literal> = (0..n).map(|_| Fill::Smooth.of(&Type::new(F, &[3]), &mut rng)).collect();
+    let got = text(super::judge::run(backend, &graph, &inputs, &Options::default()))?;
+    crate::noise::agrees(&graph, &inputs, &got, &mut rng)
 }
 
 fn misfits(backend: &dyn Backend) -> Result<(), String> {

@@ -5,10 +5,10 @@
 //! wherever it was called: on eager tensors, or inside another trace.
 //!
 //! ```
-//! use tensorloom::{Tensor, grad, tensor, vmap};
+//! use tensorloom::{Tensor, grad, tensor_of, vmap};
 //!
 //! let f = |x: Tensor| x.sin() * &x;
-//! let slope = vmap(grad(f)).call(tensor(&[0.0f64, 1.0], &[2]));
+//! let slope = vmap(grad(f)).call(tensor_of::<f64>(&[0.0, 1.0], 2));
 //! let expected = 1f64.sin() + 1f64.cos();
 //! assert_eq!(slope.to_vec::<f64>()?, [0.0, expected]);
 //! # Ok::<(), tensorloom::Error>(())
@@ -26,9 +26,9 @@ mod select;
 mod stage;
 mod vmap;
 
-pub use checkpoint::{Checkpoint, checkpoint};
+pub use checkpoint::{Checkpointed, checkpoint};
 pub use custom::{CustomJvp, CustomVjp, custom_jvp, custom_vjp};
-pub use forward::{Linear, jvp, linearize};
+pub use forward::{LinearMap, jvp, linearize};
 pub use gradient::{Grad, Plain, ValueAndGrad, WithAux, grad, value_and_grad};
 pub use graph::{eval_shape, make_graph};
 pub use jacobian::{JacFwd, JacRev, hessian, jacfwd, jacrev};

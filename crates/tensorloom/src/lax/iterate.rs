@@ -50,7 +50,7 @@ impl Scan {
                 for (j, t) in results.iter_mut().enumerate() {
                     let old = state.get(j).cloned();
                     let old = old.unwrap_or_else(|| engine.zeros(t.dtype(), t.shape()));
-                    *t = counts.select(t, &old);
+                    *t = counts.select(&*t, &old);
                 }
             }
             let made = results.split_off(carries.len());

@@ -1,7 +1,7 @@
 //! Functions of two numbers.
 
-use crate::write::{self, Operand, align, float_of};
-use crate::{DType, Tensor};
+use crate::write::{self, align, float_of};
+use crate::{DType, Operand, Tensor};
 use ir::ops::Clamp;
 use ir::{Binary, Build, Compare, Unary, Value};
 
@@ -304,7 +304,7 @@ pub fn clip(x: &Tensor, low: Option<Operand>, high: Option<Operand>) -> Tensor {
         (Some(Operand::Number(l)), Some(Operand::Number(h))) => write::one(&[x], |b, v| {
             let d = b.ty(v[0]).dtype;
             let ty = b.ty(v[0]);
-            let (l, h) = (b.full(&ty, write::scalar_of(d, l))?, b.full(&ty, write::scalar_of(d, h))?);
+            let (l, h) = (b.full(&ty, write::scalar_of("clip", d, l)?)?, b.full(&ty, write::scalar_of("clip", d, h)?)?);
             b.one(Clamp.into(), &[v[0], l, h])
         }),
         (low, high) => {

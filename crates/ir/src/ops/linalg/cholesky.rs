@@ -45,6 +45,10 @@ impl Rules for Cholesky {
         Saves::outputs(&[0])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

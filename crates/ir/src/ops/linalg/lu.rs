@@ -70,6 +70,10 @@ impl Rules for Lu {
         Saves::outputs(&[0, 2])
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

@@ -79,6 +79,10 @@ impl Rules for TriangularSolve {
         Saves { outputs: SmallVec::from_slice(&[0]), ..Saves::inputs(&[0]) }
     }
 
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
     fn meaning(&self) -> Meaning {
         Meaning::Library
     }

@@ -1,11 +1,12 @@
 //! §6.4: attention and rotary positions, with caches when one step of decoding is lowered.
 
 use super::{Fault, Lowerer, Lowering, Primitive};
+use crate::consteval::Value as Const;
 use crate::lower::graph::Operand;
 use crate::lower::rope_table::RopeTable;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::rope::{Pairs, Rope, rope};
-use ir::{Build, DType, Type, Value};
+use ir::{Build, DType, Literal, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
@@ -16,6 +17,11 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
 
 fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (q, mut k, mut v) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
+    for (name, size) in [("window_size", p.int("window_size").map(|n| n as f64)), ("softcap", p.float("softcap"))] {
+        if let Some(size) = size.filter(|size| *size < 0.0) {
+            return Err(Fault::Given(format!("cannot take `{name}={size}`: 0 or None is none")));
+        }
+    }
     let mut options = Attention {
         causal: p.flag("causal"),
         window: p.int("window_size").and_then(|w| usize::try_from(w).ok()).filter(|w| *w > 0),
@@ -38,6 +44,18 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     if let Some(slopes) = p.named.get("alibi_slopes") {
         let slopes = slopes.tensor(p.span)?;
         options.slopes = Some(l.b.ty(slopes));
+        further.push(slopes);
+    }
+    if let Some(Const::List(slopes)) = p.attributes.get("alibi_slopes") {
+        let number = |slope: &Const| match slope {
+            Const::Float(x) => *x,
+            other => other.as_int().map(|n| n as f64),
+        };
+        let slopes: Option<Vec<f64>> = slopes.iter().map(number).collect();
+        let slopes = slopes.ok_or_else(|| Fault::Given("needs numbers as `alibi_slopes`".into()))?;
+        let ty = Type::new(DType::F32, &[slopes.len()]);
+        let slopes = l.b.constant(Literal::from_fn(ty.clone(), |i| Scalar::from_f64(DType::F32, slopes[i])))?;
+        options.slopes = Some(ty);
         further.push(slopes);
     }
     let composite = attention(&l.b.ty(q), &l.b.ty(k), &l.b.ty(v), &options)?;

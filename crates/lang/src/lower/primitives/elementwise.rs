@@ -55,11 +55,12 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
     Ok(l.b.emit(composite.into(), &p.tensors()?)?.to_vec())
 }
 
-/// Elementwise on operands that broadcast; of two float dtypes the first one's counts.
+/// Elementwise on operands that broadcast; whole numbers take the dtype of floats beside them.
 fn arithmetic(l: &mut Lowerer<'_>, op: Binary, a: Value, b: Value) -> Lowering<Value> {
     let t = types(l, &[a, b]);
     let shape = broadcast_shape(&t[0].shape, &t[1].shape)?;
-    let b = l.b.cast(b, t[0].dtype)?;
+    let dtype = if t[0].dtype.is_float() || !t[1].dtype.is_float() { t[0].dtype } else { t[1].dtype };
+    let (a, b) = (l.b.cast(a, dtype)?, l.b.cast(b, dtype)?);
     let (a, b) = (stretch(l, a, &shape)?, stretch(l, b, &shape)?);
     Ok(l.b.binary(op, a, b)?)
 }

@@ -95,13 +95,22 @@ fn reverse(
     let tables = std::mem::take(&mut l.tables);
     let inner: Vec<Value> = types.iter().map(|t| l.b.graph.input(t.clone())).collect();
     let slots = inner.iter().map(|v| Some(Operand::Tensor(*v)));
-    let call = Primitive { name: forward, slots: slots.chain(further.iter().cloned()).collect(), ..p.clone() };
+    // Tensors among the attributes are operands behind the others, without a gradient.
+    let mut named = std::collections::BTreeMap::new();
+    let mut behind = Vec::new();
+    for (name, operand) in &p.named {
+        let value = operand.tensor(p.span)?;
+        behind.push(value);
+        named.insert(name.clone(), Operand::Tensor(l.b.graph.input(outer.graph.ty(value).clone())));
+    }
+    let slots = slots.chain(further.iter().cloned()).collect();
+    let call = Primitive { name: forward, slots, named, ..p.clone() };
     let results = super::lower(l, &call);
     let builder = std::mem::replace(&mut l.b, outer);
     l.tables = tables;
     let graph = builder.finish(&results?[..cotangents.len()]);
     let floats: Vec<usize> = (0..types.len()).filter(|&i| types[i].dtype.is_float()).collect();
     let back = transform::vjp(&graph, &floats)?;
-    let args: Vec<Value> = operands.iter().chain(cotangents).copied().collect();
+    let args: Vec<Value> = operands.iter().chain(&behind).chain(cotangents).copied().collect();
     Ok(l.b.inline(&back, &args)?[cotangents.len()..].to_vec())
 }

@@ -1,0 +1,78 @@
+//! Paths of parameters with placeholders, such as `blocks[{i}].attention.qkv_weight`: matching and filling in.
+
+use crate::ast::{WeightPart, WeightPath};
+use crate::consteval::{Names, eval};
+
+/// What placeholders stand for: a number, or `*` where blocks are stacked.
+pub(super) type Bound = Vec<(String, String)>;
+
+/// How a path and the name of a parameter go together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Fit {
+    /// They don't.
+    No,
+    /// The path names it.
+    Yes(Bound),
+    /// The path names one of the blocks that are stacked here.
+    OneOfStacked,
+}
+
+/// Whether a path names a parameter.
+pub(super) fn fit(path: &WeightPath, name: &str, names: &dyn Names) -> Fit {
+    let mut rest = name;
+    let (mut bound, mut stacked) = (Bound::new(), false);
+    for (index, part) in path.parts.iter().enumerate() {
+        let next = match part {
+            WeightPart::Field(field) => {
+                let inner = if index > 0 { rest.strip_prefix('.') } else { Some(rest) };
+                let inner = inner.and_then(|rest| rest.strip_prefix(field.name.as_str()));
+                inner.filter(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+            }
+            WeightPart::Placeholder(_) | WeightPart::Index(_) => {
+                let found = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+                found.and_then(|(number, rest)| match part {
+                    WeightPart::Placeholder(placeholder) => {
+                        bound.push((placeholder.name.clone(), number.to_string()));
+                        Some(rest)
+                    }
+                    WeightPart::Index(expr) => {
+                        let wanted = eval(expr, names).ok().and_then(|value| value.as_int());
+                        stacked |= number == "*";
+                        (number == "*" || number.parse::<i64>().ok() == wanted).then_some(rest)
+                    }
+                    WeightPart::Field(_) => None,
+                })
+            }
+        };
+        match next {
+            Some(next) => rest = next,
+            None => return Fit::No,
+        }
+    }
+    match (rest.is_empty(), stacked) {
+        (false, _) => Fit::No,
+        (true, true) => Fit::OneOfStacked,
+        (true, false) => Fit::Yes(bound),
+    }
+}
+
+/// The name that a path is with its placeholders filled in; `None` if one is not bound.
+pub(super) fn filled(path: &WeightPath, bound: &Bound, names: &dyn Names) -> Option<String> {
+    let mut text = String::new();
+    for (index, part) in path.parts.iter().enumerate() {
+        match part {
+            WeightPart::Field(name) => {
+                text.push_str(if index > 0 { "." } else { "" });
+                text.push_str(&name.name);
+            }
+            WeightPart::Placeholder(name) => {
+                let (_, value) = bound.iter().find(|(known, _)| *known == name.name)?;
+                text.push_str(&format!("[{value}]"));
+            }
+            WeightPart::Index(expr) => {
+                text.push_str(&format!("[{}]", eval(expr, names).ok()?.as_int()?));
+            }
+        }
+    }
+    Some(text)
+}
