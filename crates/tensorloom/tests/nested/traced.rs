@@ -3,7 +3,7 @@
 use super::program::{Body, Call, Kind, Op, Program, Stmt, View, Write};
 use tensorloom::lax::{self, Scan};
 use tensorloom::{
-    Axes, Result, Tensor, checkpoint, compile, engine, grad, jit, jvp, linearize, no_grad, np, tensor, value_and_grad,
+    Axes, Result, Tensor, checkpoint, compile, engine, grad, jit, jvp, linearize, no_grad, np, tensor, tensor_of, value_and_grad,
     vjp, vmap,
 };
 
