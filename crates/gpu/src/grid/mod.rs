@@ -31,6 +31,7 @@ mod facts;
 mod given;
 mod limits;
 mod lower;
+pub(crate) mod places;
 mod print;
 mod range;
 mod reduce;

@@ -7,12 +7,12 @@ use super::gemm::{self, Mapped};
 use super::host::Host;
 use super::kernels::Function;
 use super::memory::CudaBuffer;
-use super::places::{aligned, shared};
 use super::record::Recordings;
 use super::scatter::Rows;
 use super::strided::{self, Text};
+use crate::grid::places::aligned;
 use crate::grid::{self, Given, Limits, Space};
-use compiler::loops::{Buf, Kernel, Mode};
+use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
 use ir::Type;
@@ -201,39 +201,10 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
             args.len()
         )));
     }
-    let given = given(program, kernel, args);
+    let given = Given::of(program, kernel, args, ALIGN);
     let grid = grid::lower(kernel, &Limits::CUDA, &given).map_err(|e| Error::Backend(e.to_string()))?;
     let text = super::text(&grid);
     Ok((grid, text))
-}
-
-/// What is known of the launch of a kernel step.
-fn given(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Given {
-    let place = |i: usize| match &args[i] {
-        KernelArg::Place(p) => Some(p),
-        KernelArg::Scratch(_) => None,
-    };
-    let written = |i: usize| matches!(kernel.buffers[i].mode, Mode::Write | Mode::ReadWrite);
-    let mut aliases = Vec::new();
-    for i in 0..args.len() {
-        for j in 0..i {
-            let (Some(a), Some(b)) = (place(i), place(j)) else { continue };
-            if (written(i) || written(j)) && shared(program, a, b) {
-                aliases.push((Buf(j as u32), Buf(i as u32)));
-            }
-        }
-    }
-    let align = |i: usize| place(i).map_or(ALIGN, |p| aligned(program, p));
-    let scratch = |i: usize| match &args[i] {
-        KernelArg::Scratch(bytes) => bytes / kernel.buffers[i].dtype.size().max(1),
-        KernelArg::Place(_) => 0,
-    };
-    Given {
-        sizes: Vec::new(),
-        aliases,
-        aligned: (0..args.len()).map(align).collect(),
-        scratch: (0..args.len()).map(scratch).collect(),
-    }
 }
 
 struct Loader<'a> {
@@ -355,7 +326,7 @@ impl Loader<'_> {
         let mut scratch = 0;
         for (i, (place, dtype, own, mut sizes)) in sides.into_iter().enumerate() {
             match mapped.dense[i] {
-                None => aligns[i] = aligned(self.program, place) as u32,
+                None => aligns[i] = aligned(self.program, place, ALIGN) as u32,
                 Some(dense) => {
                     if dense[0] == 0 {
                         sizes[0] = 1;

@@ -16,7 +16,6 @@ mod memory;
 mod nvrtc;
 mod offline;
 mod open;
-mod places;
 mod pool;
 mod record;
 mod ring;

@@ -1,12 +1,10 @@
 //! What can be said of places before a program runs: how addresses are aligned, which buffers of a kernel are one memory.
 
-use super::classes::ALIGN;
 use compiler::program::{BufferId, Class, Place, Program, Slot};
 
-/// A number of bytes that the address of a place is always a multiple of; arenas and bound buffers start at multiples of
-/// [`ALIGN`].
-pub(crate) fn aligned(program: &Program, place: &Place) -> usize {
-    let mut n = ALIGN;
+/// A number of bytes that the address of a place is always a multiple of; arenas and bound buffers start at multiples of `base`.
+pub(crate) fn aligned(program: &Program, place: &Place, base: usize) -> usize {
+    let mut n = base;
     for b in place.buffers() {
         let buffer = &program.buffers[b.0 as usize];
         if matches!(buffer.class, Class::Activation) {
@@ -120,12 +118,12 @@ mod tests {
     fn alignment_of_addresses() {
         let p = program();
         let at = |b, offset, strides| Place { offset, strides, ..fixed(b) };
-        assert_eq!(aligned(&p, &fixed(0)), 256);
-        assert_eq!(aligned(&p, &fixed(3)), 256);
-        assert_eq!(aligned(&p, &fixed(4)), 64);
-        assert_eq!(aligned(&p, &at(0, 24, smallvec![])), 8);
-        assert_eq!(aligned(&p, &at(0, -16, smallvec![])), 16);
-        assert_eq!(aligned(&p, &at(0, 0, smallvec![(0, 4)])), 4);
-        assert_eq!(aligned(&p, &at(4, 128, smallvec![(0, 1024), (1, 32)])), 32);
+        assert_eq!(aligned(&p, &fixed(0), 256), 256);
+        assert_eq!(aligned(&p, &fixed(3), 256), 256);
+        assert_eq!(aligned(&p, &fixed(4), 256), 64);
+        assert_eq!(aligned(&p, &at(0, 24, smallvec![]), 256), 8);
+        assert_eq!(aligned(&p, &at(0, -16, smallvec![]), 256), 16);
+        assert_eq!(aligned(&p, &at(0, 0, smallvec![(0, 4)]), 256), 4);
+        assert_eq!(aligned(&p, &at(4, 128, smallvec![(0, 1024), (1, 32)]), 256), 32);
     }
 }
