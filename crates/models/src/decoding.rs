@@ -3,11 +3,13 @@
 //! Where the model's graph allows it (`lang::lower::Limits`), the past stands in caches and new ids alone are run, by programs
 //! that serve every length up to the caches' capacity. Otherwise each call runs the whole sequence.
 
+use crate::asserts;
 use crate::checkpoint::from_bytes;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::session::{Buffer, Session};
 use compiler::Backend;
+use lang::lower::{Observation, Options};
 use std::time::{Duration, Instant};
 
 /// Capacities are multiples of this, so that few programs serve many lengths.
@@ -106,14 +108,19 @@ struct Step {
     params: usize,
     /// None where the whole sequence is run.
     caches: Option<usize>,
+    /// What is shown beside the results, from this output on.
+    observed: (usize, Vec<Observation>),
 }
 
 impl Step {
     /// Appends `count` ids to caches.
     fn cached(model: &Model, count: usize, capacity: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
-        let lowered = model.architecture.lower(1, count, model.dtype, Some(capacity))?;
+        let options = Options { dtype: model.dtype, decode: Some(capacity), asserts: true, ..Options::default() };
+        let lowered = model.architecture.lower_with(1, count, &options)?;
         let session = Session::new(&lowered.graph, backend, params)?;
-        let step = Step { session, count, params: params.len(), caches: Some(lowered.caches.len()) };
+        let first = lowered.outputs.len() + lowered.caches.len();
+        let observed = (first, lowered.observed);
+        let step = Step { session, count, params: params.len(), caches: Some(lowered.caches.len()), observed };
         for (i, ty) in lowered.caches.iter().enumerate() {
             step.session.bindings.inputs[step.params + 2 + i].write(0, &vec![0; ty.bytes()])?;
         }
@@ -122,9 +129,11 @@ impl Step {
 
     /// Runs a sequence of `count` ids from its beginning.
     fn whole(model: &Model, count: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
-        let lowered = model.architecture.lower(1, count, model.dtype, None)?;
+        let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
+        let lowered = model.architecture.lower_with(1, count, &options)?;
         let session = Session::new(&lowered.graph, backend, params)?;
-        Ok(Step { session, count, params: params.len(), caches: None })
+        let observed = (lowered.outputs.len(), lowered.observed);
+        Ok(Step { session, count, params: params.len(), caches: None, observed })
     }
 
     /// Runs ids at a position; gives the logits of the next one.
@@ -135,6 +144,7 @@ impl Step {
             self.session.write_ints(self.params + 1, std::iter::once(position))?;
         }
         self.session.run()?;
+        asserts::check(&self.session, &self.observed.1, self.observed.0)?;
         let bindings = &mut self.session.bindings;
         for i in 0..self.caches.unwrap_or(0) {
             std::mem::swap(&mut bindings.inputs[self.params + 2 + i], &mut bindings.outputs[1 + i]);

@@ -1,5 +1,6 @@
 //! Logits, loss and gradients of a batch.
 
+use crate::asserts;
 use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::mapping::Function;
@@ -61,11 +62,12 @@ impl Model {
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;
         }
-        let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
+        let options = Options { dtype: self.dtype, asserts: true, ..Options::default() };
+        let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
         let (n, results) = (self.params.len(), lowered.graph.output_types().len());
         let floats: Vec<usize> = (0..n).filter(|&i| self.params[i].ty.dtype.is_float()).collect();
         let graph = match labels {
-            None => lowered.graph,
+            None => lowered.graph.clone(),
             Some(_) => {
                 let loss = loss_of(&lowered.graph, ids.len(), steps)?;
                 transform::value_and_grad(&loss, &floats)?
@@ -78,6 +80,7 @@ impl Model {
             session.write_ints(n + 1, labels.iter().flatten().copied())?;
         }
         session.run()?;
+        asserts::check(&session, &lowered.observed, usize::from(labels.is_some()) + lowered.outputs.len())?;
         let named = |session: &Session, output: usize, name: &str| -> Result<NamedTensor> {
             let (ty, bytes) = session.read(output)?;
             Ok(NamedTensor { name: name.to_string(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes })
@@ -115,7 +118,7 @@ impl Model {
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;
         }
-        let options = Options { dtype: self.dtype, probes: true, ..Options::default() };
+        let options = Options { dtype: self.dtype, probes: true, asserts: true, ..Options::default() };
         let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
         let n = self.params.len();
         let (graph, taps) = probes(&lowered, n, labels.is_some().then_some((ids.len(), steps)))?;
@@ -126,6 +129,7 @@ impl Model {
             session.write_ints(n + 1, labels.iter().flatten().copied())?;
         }
         session.run()?;
+        asserts::check(&session, &lowered.observed, 0)?;
         let shown = lowered.observed.iter().chain(&lowered.tapped[..taps]).enumerate();
         let mut found = Vec::new();
         let mut holds = true;

@@ -6,6 +6,7 @@
 
 mod adapter;
 mod architecture;
+mod asserts;
 mod beside;
 mod budget;
 mod checkpoint;
@@ -16,7 +17,7 @@ mod error;
 mod evaluate;
 mod expansion;
 mod export;
-pub mod fields;
+mod fields;
 pub mod files;
 mod fresh;
 mod generate;

@@ -5,7 +5,9 @@ use crate::budget;
 use crate::checkpoint::{Checkpoint, inexact, to_bytes};
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::fresh::{cut, draw};
 use crate::mapping::{Function, Slice, sources};
+use crate::random::Random;
 use crate::weight::Weight;
 use ir::DType;
 use lang::lower::{Limits, Parameter};
@@ -61,9 +63,18 @@ impl Model {
         budget::parameters(&params, checkpoint.elements(), &path)?;
         let sources = sources(&architecture, &params)?;
         let mut pieces = Vec::new();
-        for (param, sources) in params.iter().zip(&sources) {
+        let mut weights = vec![Weight::Stored; params.len()];
+        for (i, (param, sources)) in params.iter().zip(&sources).enumerate() {
             let stacked = matches!(sources, crate::mapping::Sources::Stacked(_));
             let mut found = Vec::new();
+            // An adapter beside a base model starts without effect; a checkpoint that has it is read.
+            let parts = sources.slices().iter().flat_map(|slice| &slice.parts);
+            if param.adapter && !parts.into_iter().any(|part| checkpoint.get(&part.tensor).is_some()) {
+                let values = draw(&architecture, param, 1, &mut Random::new(0, 1 + i as u64));
+                weights[i] = Weight::Held(param.ty.dtype, to_bytes(&values, param.ty.dtype));
+                pieces.push(cut(&architecture, param, sources)?);
+                continue;
+            }
             for (i, slice) in sources.slices().iter().enumerate() {
                 find_slice(&checkpoint, param, stacked.then_some(i), slice, &mut found)?;
             }
@@ -71,7 +82,6 @@ impl Model {
         }
         reject_unused(&checkpoint, &pieces)?;
         let limits = architecture.limits(dtype);
-        let weights = vec![Weight::Stored; params.len()];
         let checkpoint = Some(Arc::new(checkpoint));
         let model = Model { architecture, params, dtype, weights, checkpoint, limits, pieces, config: config.json };
         model.check_whole_numbers()?;
@@ -215,6 +225,16 @@ fn find_slice(
         let mut shape = stored.shape.to_vec();
         if part.transposed {
             shape.reverse();
+        }
+        if let Some((from, to)) = part.range
+            && shape.get(slice.dim).is_some_and(|size| *size != to - from)
+        {
+            return Err(Error::Tensor {
+                path,
+                tensor: part.tensor.clone(),
+                expected: format!("{} along dimension {} (parameter `{}`)", to - from, slice.dim, param.path),
+                found: format!("{:?}", stored.shape),
+            });
         }
         let last = slice.parts.len() == 1;
         let fits = shape.len() == whole.len()

@@ -50,6 +50,8 @@ pub struct Trainer {
     validate: (Arc<dyn Executable>, Bindings),
     adam: AdamW,
     fixed: usize,
+    /// Tensors and messages of what is asserted.
+    asserts: Vec<(String, String)>,
     /// Whether the step takes keys, and the seed that they are made of.
     keyed: bool,
     seed: u64,
@@ -133,6 +135,7 @@ impl Trainer {
             validate: (validate, own),
             adam,
             fixed: fixed_count,
+            asserts: target.asserts,
             keyed: target.keyed,
             seed: 0,
             compiled_in: started.elapsed(),
@@ -198,6 +201,14 @@ impl Trainer {
             buffer.read(0, &mut bytes)?;
             Ok(f32::from_le_bytes(bytes))
         };
+        if !self.asserts.is_empty() {
+            let mut counts = vec![0; 4 * self.asserts.len()];
+            self.bindings.outputs[2 + 3 * self.names.len()].read(0, &mut counts)?;
+            let broken = from_bytes(&counts, DType::F32).iter().position(|count| *count != 0.0);
+            if let Some(broken) = broken.and_then(|i| self.asserts.get(i)) {
+                return Err(crate::asserts::broken(broken));
+            }
+        }
         Ok(StepResult { loss: scalar(&self.bindings.outputs[0])?, norm: scalar(&self.bindings.outputs[1])? })
     }
 
