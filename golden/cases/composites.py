@@ -216,7 +216,7 @@ def lookups(w, rng, draw):
             w.torch(f"embedding/{index}_{k}_torch", head, [table, i], lambda t, i: [F.embedding(i, t)])
             head = head.replace("[]", "[[padding_idx, 2]]", 1)
             w.torch(f"embedding/padding_{index}_{k}_torch", head, [table, i], lambda t, i: [F.embedding(i, t, padding_idx=2)])
-    w.composite("embedding/clipped", "embedding", {}, [draw((4, 2)), np.array([-1, 0, 9], np.int32)], lambda t, i: [jnp.take(t, i, 0, mode="clip")])
+    w.composite("embedding/outside", "embedding", {}, [draw((4, 2)), np.array([12, 0, 9], np.int32)], lambda t, i: [jnp.take(t, i, 0, mode="fill")])
     for k, rows_ in enumerate([(4,), (2, 3), ()]):
         for d in ["f32", "f64"]:
             x, y = draw(rows_ + (5,), d), np.asarray(rng.integers(0, 5, rows_)).astype(np.int64)

@@ -38,7 +38,7 @@ pub(super) fn erf(lo: &mut Lower<'_>, x: V) -> V {
 }
 
 /// exp(-x²)·t·P(t) with t = 1/(1 + |x|/2) right of 0, 2 less that left of it. The square is taken in two parts, of which
-/// the second corrects the first. At most 4 ulp, in the far tail too.
+/// the second corrects the first. At most 7 ulp, in the far tail too.
 pub(super) fn erfc(lo: &mut Lower<'_>, x: V) -> V {
     let a = lo.abs(x);
     let a = lo.clamp(a, None, Some(10.6));
