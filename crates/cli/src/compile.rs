@@ -4,25 +4,34 @@ use crate::Outcome;
 use crate::args::{Args, Flag, Usage};
 use crate::check::{draw, findings};
 use crate::output::outln;
-use crate::profile::measure;
+use crate::profile::{measure, steps_of, written};
 use crate::run::{load_program, threads, usage};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
-use lang::ast::{ConfigValue, DeclKind, Param, SectionKind, TypeKind};
+use lang::ast::{ConfigValue, DeclKind, DimExpr, Param, SectionKind, TypeKind};
 use lang::consteval::Value;
-use lang::lower::{Lowered, Options, lower};
+use lang::lower::{Lowered, Options, check_given, input_types, lower};
 use lang::resolve::{ItemRef, ModuleView, Program};
-use lang::verify::Failure;
+use lang::verify::{Failure, Settings};
 use models::{Architecture, Slice, Sources};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) const COMPILE: &[Flag] =
     &[("emit", true), ("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("json", false)];
 pub(crate) const EXPLAIN: &[Flag] =
     &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("time", false)];
-pub(crate) const VERIFY: &[Flag] = &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true)];
+pub(crate) const VERIFY: &[Flag] = &[
+    ("model", true),
+    ("set", true),
+    ("batch", true),
+    ("seq", true),
+    ("dtype", true),
+    ("tolerance", true),
+    ("epsilon", true),
+];
 
 /// A checked declaration with the sizes of the command line.
 struct Target {
@@ -65,78 +74,63 @@ fn target(args: &Args) -> Result<Option<Target>, Usage> {
         let Some((name, value)) = setting.split_once('=') else {
             return Err(Usage(format!("`--set {setting}` needs name=value")));
         };
-        given.insert(name.trim().to_string(), value_of(value.trim()));
+        let name = name.trim().to_string();
+        if given.contains_key(&name) {
+            return Err(Usage(format!("`--set {name}` is given twice")));
+        }
+        given.insert(name, value_of(value.trim()));
     }
-    let inputs = input_types(args, &program, item, &given)?;
-    Ok(Some(Target { program, item, given, inputs }))
+    let given = check_given(&program, item, &given).map_err(|fault| Usage(format!("`--set`: {fault}")))?;
+    match input_sizes(args, &program, item, &given)? {
+        Ok(inputs) => Ok(Some(Target { program, item, given, inputs })),
+        Err(found) => {
+            draw(&program, &[*found]);
+            Ok(None)
+        }
+    }
 }
 
 fn value_of(text: &str) -> Value {
     match (text, text.parse::<i64>(), text.parse::<f64>()) {
         ("true" | "false", ..) => Value::bool(text == "true"),
+        ("None", ..) => Value::None,
         (_, Ok(n), _) => Value::int(n),
-        (_, _, Ok(x)) => Value::Float(Some(x)),
+        (_, _, Ok(x)) if x.is_finite() => Value::Float(Some(x)),
         _ => Value::Str(text.to_string()),
     }
 }
 
-/// Types of the inputs: `B` is the batch, `T` the length, other sizes are given or defaults.
-fn input_types(
+/// Types of the inputs: `B` is the batch, `T` the length, and what `let:` calls `batch_dim` and `seq_dim`; other sizes are
+/// given, defaults, or follow from those.
+fn input_sizes(
     args: &Args,
     program: &Program,
     item: ItemRef,
     given: &BTreeMap<String, Value>,
-) -> Result<Vec<Type>, Usage> {
-    let Some(view) = ModuleView::new(program, item) else {
-        return Err(Usage("not a module or model".into()));
-    };
+) -> Result<lang::lower::Result<Vec<Type>>, Usage> {
     let most = i32::MAX as usize;
     let (batch, steps) = (args.at_most("batch", 1, most)?, args.at_most("seq", 16, most)?);
-    let defaults: BTreeMap<&str, i64> = view
-        .header
-        .iter()
-        .filter_map(|param| match param {
-            lang::ast::Param::Named { name, default: Some(default), .. } => match default.kind {
-                lang::ast::ExprKind::Int(n) => Some((name.name.as_str(), n)),
-                _ => None,
-            },
-            _ => None,
-        })
-        .collect();
-    let size = |name: &str| -> Option<usize> {
-        let value = given.get(name).and_then(Value::as_int).or_else(|| defaults.get(name).copied());
-        match (name, value) {
-            (_, Some(n)) => usize::try_from(n).ok(),
-            ("B", None) => Some(batch),
-            ("T", None) => Some(steps),
-            _ => None,
+    let asked = RefCell::new(BTreeSet::new());
+    let free = |name: &str, role: Option<&str>| match (role, name) {
+        (Some("batch_dim"), _) | (None, "B") => {
+            asked.borrow_mut().insert("batch");
+            Some(batch)
         }
+        (Some("seq_dim"), _) | (None, "T") => {
+            asked.borrow_mut().insert("seq");
+            Some(steps)
+        }
+        _ => None,
     };
-    let mut types = Vec::new();
-    for input in &view.forward.inputs {
-        let Some(TypeKind::Tensor { dims, dtype: own, .. }) = input.ty.as_ref().map(|ty| &ty.kind) else {
-            return Err(Usage("an input without a tensor type".into()));
-        };
-        let mut shape = Vec::new();
-        for dim in dims {
-            match dim {
-                lang::ast::DimExpr::Variadic(_) => shape.extend([batch, steps]),
-                lang::ast::DimExpr::Size(expr) => match (expr.as_name().and_then(size), &expr.kind) {
-                    (Some(n), _) => shape.push(n),
-                    (None, lang::ast::ExprKind::Int(n)) => shape.push(usize::try_from(*n).unwrap_or(0)),
-                    (None, _) => {
-                        let text = program.sources.slice(expr.span);
-                        return Err(Usage(format!("the size `{text}` is not known: give it with `--set {text}=..`")));
-                    }
-                },
-                lang::ast::DimExpr::Elided(_) => return Err(Usage("an input whose shape is left out".into())),
-            }
+    let types = input_types(program, item, given, &free, &[batch, steps], dtype(args)?);
+    let view = ModuleView::new(program, item);
+    let leads = view.iter().flat_map(|view| &view.forward.inputs).filter_map(|input| input.ty.as_ref()).any(
+        |ty| matches!(&ty.kind, TypeKind::Tensor { dims, .. } if matches!(dims.first(), Some(DimExpr::Variadic(_)))),
+    );
+    for (option, symbol) in [("batch", "B"), ("seq", "T")] {
+        if args.has(option) && types.is_ok() && !leads && !asked.borrow().contains(option) {
+            return Err(Usage(format!("`--{option}` has no effect: no input has a size `{symbol}` that is left open")));
         }
-        let dtype = match own.as_ref().map(|name| name.name.as_str()) {
-            Some("int32") => DType::I32,
-            _ => dtype(args)?,
-        };
-        types.push(Type::new(dtype, &shape));
     }
     Ok(types)
 }
@@ -147,7 +141,8 @@ impl Target {
     }
 
     fn lower(&self, dtype: DType, written_backward: bool) -> Option<Lowered> {
-        let options = Options { dtype, written_backward, ..Options::default() };
+        // What is asserted is part of what runs; what is known to be false is found here.
+        let options = Options { dtype, written_backward, asserts: true, ..Options::default() };
         match lower(&self.program, self.item, &self.given, &self.inputs, &options) {
             Ok(lowered) => Some(lowered),
             Err(found) => {
@@ -169,7 +164,7 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
     match emit.as_str() {
         "graph" if args.has("json") => {
             let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
-            outln!("{}", graph_json::json(target.name(), &lowered, back.as_ref()));
+            outln!("{}", graph_json::json(&target.program, target.item, &lowered, back.as_ref()));
         }
         "graph" => outln!("{}", lowered.graph),
         "schema" => outln!("{:#}", json!(schema(&target, &lowered)?)),
@@ -182,7 +177,12 @@ pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
             let cpu = cpu::Cpu::new(threads());
             let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
             let program = program.map_err(|e| Usage(e.to_string()))?;
-            outln!("{:#}", schedule::json(target.name(), &lowered, &program));
+            let mut shown = schedule::json(target.name(), &lowered, &program);
+            if let Some(back) = with_backward(&lowered).map_err(|e| Usage(e.to_string()))? {
+                let both = compiler::compile(&back, &cpu, &compiler::Options::default());
+                shown["training"] = schedule::training(&lowered, &both.map_err(|e| Usage(e.to_string()))?);
+            }
+            outln!("{shown:#}");
         }
         "config" => outln!("{:#}", config(&target)),
         "metadata" => outln!("{:#}", metadata(&target, &lowered)),
@@ -235,7 +235,7 @@ fn config(target: &Target) -> serde_json::Value {
     let view = ModuleView::new(&target.program, target.item);
     let text = |span: lang::Span| target.program.sources.slice(span).to_string();
     let mut fields = serde_json::Map::new();
-    let mut architecture = serde_json::Value::Null;
+    let (mut architecture, mut class) = (serde_json::Value::Null, serde_json::Value::Null);
     let sections = target.program.decl(target.item).map_or(&[][..], |decl| &decl.sections);
     for section in sections {
         let SectionKind::HfConfig(entries) = &section.kind else { continue };
@@ -243,6 +243,9 @@ fn config(target: &Target) -> serde_json::Value {
             match &entry.value {
                 ConfigValue::Expr(expr) if entry.key.name == "architecture" => {
                     architecture = text(expr.span).trim_matches('"').into();
+                }
+                ConfigValue::Expr(expr) if entry.key.name == "config_class" => {
+                    class = text(expr.span).trim_matches('"').into();
                 }
                 ConfigValue::Map(pairs) => {
                     for pair in pairs {
@@ -264,7 +267,7 @@ fn config(target: &Target) -> serde_json::Value {
         })),
         Param::Elided(_) => None,
     });
-    json!({ "architecture": architecture, "parameters": header.collect::<Vec<_>>() })
+    json!({ "architecture": architecture, "config_class": class, "parameters": header.collect::<Vec<_>>() })
 }
 
 /// Shapes, dtypes, points of hooks and what else a runtime wants to know.
@@ -322,9 +325,12 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
         outln!("  no effect    {line}");
     }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
-        let (_, notes) =
+        let (program, notes) =
             compiler::explain(&lowered.graph, &cpu, &compiler::Options::default()).map_err(|e| Usage(e.to_string()))?;
         outcome = fused(&lowered, &notes);
+        for name in &lowered.profiled_memory {
+            outln!("  memory       {name}: its steps write {} bytes", written(&program, &steps_of(&notes, name)));
+        }
     }
     if args.has("time") {
         if lowered.profiled.is_empty() {
@@ -386,13 +392,25 @@ fn with_backward(lowered: &Lowered) -> ir::Result<Option<ir::Graph>> {
     (!wrt.is_empty()).then(|| transform::vjp(&lowered.graph, &wrt)).transpose()
 }
 
+/// A number above 0, if it was given.
+fn positive(args: &Args, name: &str) -> Result<Option<f64>, Usage> {
+    let Some(text) = args.value(name) else { return Ok(None) };
+    match text.parse::<f64>() {
+        Ok(x) if x > 0.0 && x.is_finite() => Ok(Some(x)),
+        _ => Err(Usage(format!("`--{name}` needs a number above 0, got `{text}`"))),
+    }
+}
+
 /// Gradients by the written backward graphs, by derivation, and by finite differences, in f64, on fixed pseudo-random
 /// operands.
 pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
     let Some(target) = target(args)? else {
         return Ok(Outcome::Mistakes);
     };
-    let checks = match lang::verify::verify_backward(&target.program, target.item, &target.given, &target.inputs) {
+    let settings = Settings { epsilon: positive(args, "epsilon")?, tolerance: positive(args, "tolerance")? };
+    let found =
+        lang::verify::verify_backward_with(&target.program, target.item, &target.given, &target.inputs, &settings);
+    let checks = match found {
         Ok(checks) => checks,
         Err(Failure::Finding(found)) => {
             draw(&target.program, &[*found]);

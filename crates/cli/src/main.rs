@@ -80,7 +80,7 @@ const COMMANDS: &[Command] = &[
         name: "verify-backward",
         options: compile::VERIFY,
         run: compile::verify_backward,
-        about: "loom verify-backward FILE [--model NAME] [--set name=value]..: written gradients against derived ones and finite differences",
+        about: "loom verify-backward FILE [--model NAME] [--set name=value].. [--epsilon X] [--tolerance X]: written gradients against derived ones and finite differences",
     },
     Command {
         name: "run",

@@ -62,7 +62,7 @@ fn adapted(dir: &Path, base: Option<&str>, dtype: ir::DType) -> Result<Model, Us
     }
     let mut model = Model::load(Path::new(&base), dtype).map_err(usage)?;
     let adapter = Adapter::read(dir, &model).map_err(usage)?;
-    model.merge(&adapter);
+    model.merge(&adapter).map_err(usage)?;
     Ok(model)
 }
 
@@ -168,6 +168,9 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
     let show = !args.has("json");
     if let (true, Some(text)) = (show, args.value("prompt")) {
         out!("{text}");
+    }
+    if let Some(why) = model.runs_whole() {
+        eprintln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
     }
     let mut heard = |id: i32| {
         if Some(id) == end {

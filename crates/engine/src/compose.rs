@@ -34,6 +34,11 @@ pub fn is_tracing() -> bool {
     context::trace().is_some()
 }
 
+/// Whether a pure function is being recorded: what it changes in place is lost.
+pub fn is_pure() -> bool {
+    context::trace().is_some_and(|t| matches!(t.mode, crate::trace::Mode::Function))
+}
+
 /// What the recording of a function depends on beside its arguments: whether gradients are recorded, and autocast's dtype.
 pub fn mode() -> (bool, Option<DType>) {
     (context::is_grad_enabled(), context::autocast())

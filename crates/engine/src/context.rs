@@ -7,7 +7,7 @@ use crate::trace::Trace;
 use ir::{DType, Loc};
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 #[derive(Default)]
@@ -116,6 +116,13 @@ pub fn user() -> Within {
     })
 }
 
+/// Whether a line is of the user's program, and no library's function is being carried out.
+pub(crate) fn is_users(at: &Location<'_>) -> bool {
+    let own = file!().strip_suffix("context.rs").unwrap_or("?");
+    let face = own.replace("engine", "tensorloom");
+    CONTEXT.with(|c| c.place.get().call.is_none()) && !at.file().starts_with(own) && !at.file().starts_with(&face)
+}
+
 /// The line that an op is written at.
 #[inline]
 pub fn place(at: &Loc) -> Loc {
@@ -167,7 +174,7 @@ pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
 /// An in-place op failed: its destination is not what the rest of the function takes it for. The innermost function that
 /// is being recorded remembers it, and the op gives a tensor that tells whether anybody looked; `None` outside of one.
 pub(crate) fn write_failed(error: &Error) -> Option<Tensor> {
-    let failed = Arc::new(Invalid { error: error.clone(), read: AtomicBool::new(false) });
+    let failed = Arc::new(Invalid::new(error.clone()));
     match trace() {
         // A region's writes are the program's: the engine remembers those that failed, as it does outside.
         Some(trace) if trace.is_region() => return None,

@@ -172,3 +172,12 @@ pub fn mark_step() -> Result<()> {
 pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(f: F) -> Compiled<A, R, F> {
     engine().compile(f)
 }
+
+// The pages that show how to use it, checked.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/broadcasting.md")]
+    mod broadcasting {}
+    #[doc = include_str!("../../../docs/methods.md")]
+    mod methods {}
+}

@@ -371,7 +371,7 @@ fn the_other_paths_give_what_the_compiled_loop_gives() {
         }
         // Gradients go through.
         let loss = |scan: Scan| {
-            let (body, xs) = (&body, &xs);
+            let xs = xs.clone();
             move |c: Tensor| {
                 let (c, (y, _)) = scan.run(body, c, xs.clone());
                 c.sum() + y.square().sum()

@@ -11,7 +11,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cpu", &["ir", "compiler"]),
     ("gpu", &["ir", "compiler"]),
     ("engine", &["ir", "transform", "compiler"]),
-    ("tensorloom", &["ir", "transform", "compiler", "cpu", "engine", "derive"]),
+    ("tensorloom", &["ir", "transform", "compiler", "cpu", "gpu", "engine", "derive"]),
     ("derive", &[]),
     ("vsla", &["ir", "transform", "compiler", "cpu"]),
     ("vsla-capi", &["vsla", "ir", "compiler", "cpu"]),

@@ -52,6 +52,7 @@ impl Tensor {
             }
         }
         let data = part.fetch("show", at)?;
+        self.0.seen.store(true, Ordering::Relaxed);
         let mut text = String::from(PREFIX);
         text.push_str(&body(&data, self.shape(), cut));
         if cut || self.numel() == 0 {
@@ -61,9 +62,12 @@ impl Tensor {
         Ok(text)
     }
 
-    /// Whether reading the tensor would run nothing.
+    /// Whether its elements were read before, and reading them again would run nothing.
     fn is_ready(&self) -> bool {
         let Kind::Lazy(lazy) = &self.0.kind else { return false };
+        if !self.0.seen.load(Ordering::Relaxed) {
+            return false;
+        }
         let shared = &lazy.engine.shared;
         if context::trace().is_some() || shared.exec.state().is_some() || self.0.disposed.load(Ordering::Relaxed) {
             return false;
@@ -75,13 +79,14 @@ impl Tensor {
         let Some(base) = state.bases.get(lazy.base) else { return false };
         match &base.binding {
             BaseBinding::Ssa(value) => value.value().is_some(),
-            BaseBinding::PendingLoc { .. } => false,
-            BaseBinding::Loc(loc) => state.locs.get(*loc).is_some_and(|l| l.storage.is_some() && l.pending == 0),
+            BaseBinding::PendingLoc { loc, .. } | BaseBinding::Loc(loc) => {
+                state.locs.get(*loc).is_some_and(|l| l.storage.is_some() && l.pending == 0)
+            }
         }
     }
 }
 
-/// The data, if it has been computed; else type and identity, and nothing is computed (§1.3).
+/// The data, if it was read before and hasn't changed since; else type and identity. Nothing is computed (§1.3).
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_ready()
@@ -256,7 +261,13 @@ fn floats(dtype: DType, data: &[f64]) -> Vec<String> {
     let finite: Vec<f64> = data.iter().copied().filter(|x| x.is_finite()).collect();
     let sizes = || finite.iter().map(|x| x.abs()).filter(|x| *x != 0.0);
     let (most, least) = (sizes().fold(0.0, f64::max), sizes().fold(f64::INFINITY, f64::min));
-    let powers = most >= 1e8 || (most > 0.0 && (least < 1e-4 || most / least > 1000.0));
+    let large = 10f64.powi(match dtype {
+        DType::F64 => 8,
+        DType::F32 => 6,
+        DType::F16 => 3,
+        _ => 2,
+    });
+    let powers = most >= large || (most > 0.0 && (least < 1e-4 || most / least > 1000.0));
     let length = |part: &str| part.chars().count();
     // Words of the finite numbers, and the widths before and behind the point.
     let (mut left, right, word): (usize, usize, Box<dyn Fn(f64, usize) -> String>) = if powers {
