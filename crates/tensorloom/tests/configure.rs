@@ -1,7 +1,9 @@
 //! The process's engine, made anew. In a process of its own: there is one.
 
 use std::sync::Mutex;
-use tensorloom::{Config, Error, configure, device_put, devices, engine, jit, lax, ones, reset, with_device, zeros};
+use tensorloom::{
+    Config, Error, configure, device_put, devices, engine, jit, lax, ones, reset, tensor, with_device, zeros,
+};
 
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
@@ -31,7 +33,10 @@ fn the_engine_can_be_reset_and_configured() {
     let there = with_device(1, || zeros(&[2]));
     assert_eq!((there.device(), device_put(new.clone(), 1).device()), (1, 1));
     assert_eq!(double.call(there.clone()).device(), 1);
-    let err = jit(|(x, y): (tensorloom::Tensor, tensorloom::Tensor)| x + y).call((there, new)).check().unwrap_err();
+    let err = jit(|(x, y): (tensorloom::Tensor, tensorloom::Tensor)| x + y)
+        .call((there, tensor(&[1.0, 2.0], 2)))
+        .check()
+        .unwrap_err();
     assert!(err.to_string().contains("to(1)"), "{err}");
     // A reset keeps the configuration.
     let before = engine();
