@@ -1,7 +1,7 @@
 """PyTorch, JAX and SciPy on the cases of `crates/bench`, under the same names.
 
-Usage: python peers.py {torch_eager|torch_compile|jax|scipy|torch_padded|torch_nested} [REPS]. Case names come on standard
-input, one a line; each is answered by one JSON object with the median seconds of a run. A peer that has no such case
+Usage: python peers.py {torch_eager|torch_compile|jax|scipy|torch_padded|torch_nested} [REPS [THREADS]]. Two threads unless
+more are asked for; PyTorch flushes denormals as our trainer does. Case names come on standard input, one a line; each is answered by one JSON object with the median seconds of a run. A peer that has no such case
 answers `"s": null`.
 """
 
@@ -11,8 +11,9 @@ import resource
 import sys
 import time
 
-os.environ.setdefault("OMP_NUM_THREADS", "2")
-os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads=2")
+THREADS = int(sys.argv[3]) if len(sys.argv) > 3 else 2
+os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
+os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={THREADS}")
 import numpy as np
 
 LLAMAS = {  # vocabulary, width, layers, heads, hidden, batch, sequence
@@ -46,7 +47,8 @@ class Torch:
     def __init__(self, compiled):
         import torch
 
-        torch.set_num_threads(2)
+        torch.set_num_threads(THREADS)
+        torch.set_flush_denormal(True)
         torch.manual_seed(0)
         self.torch = torch
         self.wrap = torch.compile if compiled else (lambda f: f)
@@ -342,7 +344,7 @@ class Ragged:
         import torch
 
         warnings.simplefilter("ignore")
-        torch.set_num_threads(2)
+        torch.set_num_threads(THREADS)
         self.torch, self.nested = torch, nested
         folder = os.path.dirname(os.path.abspath(__file__))
         self.lengths = json.load(open(os.path.join(folder, "ragged.json")))

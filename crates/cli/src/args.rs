@@ -66,7 +66,8 @@ impl Args {
 
     /// A value that must be there.
     pub(crate) fn required(&self, name: &str) -> Result<&str, Usage> {
-        self.value(name).ok_or_else(|| Usage(format!("`--{name}` is missing: {}", self.about)))
+        let value = self.value(name).filter(|value| !value.is_empty());
+        value.ok_or_else(|| Usage(format!("`--{name}` is missing: {}", self.about)))
     }
 
     pub(crate) fn number(&self, name: &str, default: usize) -> Result<usize, Usage> {

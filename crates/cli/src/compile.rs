@@ -108,7 +108,8 @@ fn input_sizes(
     item: ItemRef,
     given: &BTreeMap<String, Value>,
 ) -> Result<lang::lower::Result<Vec<Type>>, Usage> {
-    let (batch, steps) = (args.number("batch", 1)?, args.number("seq", 16)?);
+    let most = i32::MAX as usize;
+    let (batch, steps) = (args.at_most("batch", 1, most)?, args.at_most("seq", 16, most)?);
     let asked = RefCell::new(BTreeSet::new());
     let free = |name: &str, role: Option<&str>| match (role, name) {
         (Some("batch_dim"), _) | (None, "B") => {

@@ -46,3 +46,36 @@ fn write_report(info: &PanicHookInfo<'_>, what: &str) -> std::io::Result<PathBuf
     std::fs::write(&path, text)?;
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    /// The test runs itself again, and there panics in a thread.
+    #[test]
+    fn a_panic_is_one_line_a_report_and_code_101() {
+        const AGAIN: &str = "LOOM_TEST_OF_PANICS";
+        if std::env::var_os(AGAIN).is_some() {
+            super::install();
+            let _ = std::thread::spawn(|| panic!("out of\nwool {}", 7)).join();
+            unreachable!("the process has ended");
+        }
+        let own = std::env::current_exe().expect("a path");
+        let name = "crash::tests::a_panic_is_one_line_a_report_and_code_101";
+        let output =
+            Command::new(own).args(["--exact", name, "--nocapture"]).env(AGAIN, "1").output().expect("it runs");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(101), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert!(
+            error.starts_with("loom: ") && error.contains("out of wool 7 (") && error.contains("crash.rs"),
+            "{error}"
+        );
+        let path = error.trim_end().rsplit(' ').next().expect("a path");
+        let report = std::fs::read_to_string(path).expect("a report");
+        for word in ["arguments", "--nocapture", "out of\nwool 7", "a_panic_is_one_line"] {
+            assert!(report.contains(word), "{word}: {report}");
+        }
+        let _ = std::fs::remove_file(path);
+    }
+}

@@ -108,6 +108,10 @@ fn sampling(args: &Args) -> Result<Sampling, Usage> {
             _ => Err(Usage(format!("`--{name} {text}` is out of range: temperatures are above 0, shares from 0 to 1"))),
         },
     };
+    let seed = match args.value("seed") {
+        None => 1,
+        Some(text) => text.parse().map_err(|_| Usage(format!("`--seed` needs a whole number, got `{text}`")))?,
+    };
     let asked = ["temperature", "top-k", "top-p"].iter().any(|name| args.has(name));
     if args.has("greedy") && asked {
         return Err(Usage("`--greedy` always takes the best token: leave out temperature, top-k and top-p".into()));
@@ -115,10 +119,6 @@ fn sampling(args: &Args) -> Result<Sampling, Usage> {
     if !asked && (args.has("greedy") || !args.has("prompt")) {
         return Ok(Sampling::GREEDY);
     }
-    let seed = match args.value("seed") {
-        None => 1,
-        Some(text) => text.parse().map_err(|_| Usage(format!("`--seed` needs a whole number, got `{text}`")))?,
-    };
     Ok(Sampling {
         temperature: number("temperature", 0.8, |t| t > 0.0 && t.is_finite())?,
         top_k: args.number("top-k", 0)?,

@@ -85,7 +85,7 @@ pub(crate) fn train(args: &Args) -> Result<Outcome, Usage> {
         settings.out = free_folder()?;
     }
     let count = if settings.threads == 0 { threads() } else { settings.threads };
-    let backend = Cpu::new(count);
+    let backend = Cpu::flushing_denormals(count);
     let mut watch = Watch::new();
     let finished = run(&settings, args.has("resume"), &given, &backend, &mut watch);
     watch.end();

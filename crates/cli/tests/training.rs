@@ -97,11 +97,18 @@ fn killed_at_any_moment_a_run_resumes_to_the_same_bits() {
         assert_eq!(last_loss(&straight), last_loss(&broken));
         assert!(model(&straight) == model(&broken), "the models differ");
     };
-    let mut args = small(&broken, steps);
-    args.push("--resume");
+    // Where nothing was saved yet, there is nothing to resume.
+    let args = || {
+        let mut args = small(&broken, steps);
+        let saved = std::fs::read_dir(Path::new(&broken).join("checkpoints")).into_iter().flatten().flatten();
+        if saved.filter(|file| file.path().extension().is_some_and(|e| e == "safetensors")).count() > 0 {
+            args.push("--resume");
+        }
+        args
+    };
     let mut hits = 0;
     while hits < kills() {
-        let mut child = start(&args);
+        let mut child = start(&args());
         std::thread::sleep(whole.mul_f64(0.05 + 0.5 * random.unit()));
         // A run that came to its end before it was hit counts as resumed, not as killed, and another begins.
         match child.try_wait().expect("it can be asked") {
@@ -117,15 +124,22 @@ fn killed_at_any_moment_a_run_resumes_to_the_same_bits() {
             }
         }
     }
-    let output = loom(&args);
+    let output = loom(&args());
     assert!(output.status.success(), "{}", text(&output.stderr));
     same();
 }
 
 #[cfg(unix)]
 #[test]
-fn ctrl_c_saves_and_ends_cleanly() {
-    let folder = Folder::new("stopped");
+fn signals_save_and_end_cleanly() {
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        stopped_by(signal);
+    }
+}
+
+#[cfg(unix)]
+fn stopped_by(signal: &str) {
+    let folder = Folder::new(&format!("stopped{signal}"));
     let out = folder.path("run");
     let args = small(&out, "100000");
     let mut child = command(&args).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("loom runs");
@@ -136,9 +150,9 @@ fn ctrl_c_saves_and_ends_cleanly() {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    kill(&child, "-INT");
+    kill(&child, signal);
     let status = child.wait().expect("it ends");
-    assert_eq!(status.code(), Some(0));
+    assert_eq!(status.code(), Some(130), "{signal}");
     let mut shown = String::new();
     std::io::Read::read_to_string(&mut child.stdout.take().expect("piped"), &mut shown).expect("text");
     assert!(shown.contains("stopped and saved at step") && shown.contains("--resume"), "{shown}");
@@ -308,4 +322,93 @@ fn doctor_says_what_the_machine_can_do() {
     for word in ["device", "cores", "kernels", "products"] {
         assert!(shown.contains(word), "{shown}");
     }
+}
+
+/// What a run leaves: checkpoints as many as asked for, all of it good by `loom verify`, and a directory that can be exported
+/// with its tokenizer.
+#[test]
+fn a_run_is_kept_verified_and_exported() {
+    let folder = Folder::new("kept");
+    let (out, exported) = (folder.path("run"), folder.path("exported"));
+    let mut args = small(&out, "40");
+    args.extend(["--keep", "3", "--checkpoint-every", "10"]);
+    let output = loom(&args);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let steps = || -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(Path::new(&out).join("checkpoints"))
+            .expect("checkpoints")
+            .map(|entry| entry.expect("an entry").file_name().into_string().expect("text"))
+            .collect();
+        names.sort();
+        names
+    };
+    assert_eq!(steps(), [20, 30, 40].map(|step| format!("step-{step:08}.safetensors")));
+    let verify = || {
+        let output = loom(&["verify", &out]);
+        (output.status.code(), text(&output.stdout))
+    };
+    let (code, shown) = verify();
+    assert_eq!(code, Some(0), "{shown}");
+    for word in ["step 40", "data/tokens.bin", "tokenizer.json", "model.safetensors", "goes on from step 40"] {
+        assert!(shown.contains(word), "{word}: {shown}");
+    }
+    // One bit of each.
+    for (name, still) in [
+        ("checkpoints/step-00000040.safetensors", "from step 30"),
+        ("data/tokens.bin", "from step 40"),
+        ("tokenizer.json", "from step 40"),
+    ] {
+        let path = Path::new(&out).join(name);
+        let whole = std::fs::read(&path).expect("there");
+        let mut bytes = whole.clone();
+        let middle = if name == "tokenizer.json" { 0 } else { bytes.len() / 2 };
+        bytes[middle] ^= 0x10;
+        std::fs::write(&path, bytes).expect("written");
+        let (code, shown) = verify();
+        assert_eq!(code, Some(1), "{shown}");
+        let line = shown.lines().find(|line| line.starts_with("damaged")).unwrap_or_else(|| panic!("{shown}"));
+        assert!(line.contains(name) && shown.contains(still), "{shown}");
+        std::fs::write(&path, whole).expect("written");
+    }
+    refused(&["verify", &folder.path("nothing")], &["give the folder of a run"]);
+    let output = loom(&["export", &out, "--out", &exported]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let read = |dir: &str, file: &str| std::fs::read(Path::new(dir).join(file)).expect(file);
+    for file in ["tokenizer.json", "tokenizer_config.json", "model.safetensors"] {
+        assert!(read(&out, file) == read(&exported, file), "{file}");
+    }
+    refused(&["export", &out, "--out", &out], &["choose another"]);
+    // Longer than it was made for: it goes on, with a warning.
+    let output = loom(&["generate", &exported, "--ids", "5,6,7", "--max-new", "80", "--json"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("warning: up to 83 ids, but the model was made for 64"));
+    let output = loom(&["generate", &exported, "--ids", "5,6,7", "--max-new", "8", "--json"]);
+    assert!(!text(&output.stderr).contains("warning"), "{}", text(&output.stderr));
+}
+
+/// A long text without a mark in it, in little memory: hundreds of bytes for each of its bytes would be too much.
+#[cfg(unix)]
+#[test]
+fn long_texts_take_little_memory() {
+    let folder = Folder::new("long");
+    let data =
+        folder.file("text.txt", &"a cat sat on the mat, and then some more words of many kinds. ".repeat(65_000));
+    let out = folder.path("run");
+    let mut args = small(&out, "1");
+    args.extend(["--data", &data]);
+    let words = args.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
+    let output = Command::new("sh")
+        .args(["-c", &format!("ulimit -v 500000; exec \"$0\" {words}"), env!("CARGO_BIN_EXE_loom")])
+        .env("RAYON_NUM_THREADS", "1")
+        .current_dir(root())
+        .output()
+        .expect("a shell");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn the_version_is_told() {
+    let output = loom(&["--version"]);
+    assert!(output.status.success());
+    assert_eq!(text(&output.stdout), format!("loom {}\n", env!("CARGO_PKG_VERSION")));
 }

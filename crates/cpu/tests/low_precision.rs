@@ -171,3 +171,19 @@ fn narrow_floats_train_like_f32() {
         assert!(mean(&losses) < 1.1 * mean(&wide), "{narrow} ends at {}, f32 at {}", mean(&losses), mean(&wide));
     }
 }
+
+/// Flushed or kept, on every thread, and the caller's own setting is as before.
+#[test]
+fn denormals_are_flushed_where_asked() {
+    let mut b = Builder::new();
+    let x = b.input(DType::F32, &[100_000]);
+    let half = b.scale(x, 0.5).unwrap();
+    let graph = b.finish(&[half]);
+    let tiny = f32::MIN_POSITIVE * 0.5;
+    let inputs =
+        [Literal::from_fn(Type::new(DType::F32, &[100_000]), |_| ir::Scalar::from_f64(DType::F32, tiny as f64))];
+    for (cpu, want) in [(Cpu::new(2), tiny * 0.5), (Cpu::flushing_denormals(2), 0.0), (Cpu::new(2), tiny * 0.5)] {
+        let got = oracle::backend::run(&cpu, &graph, &inputs, &Options::default()).unwrap();
+        assert!(got[0].scalars().all(|s| s.to_f64() == want as f64), "{}", got[0].get(0));
+    }
+}

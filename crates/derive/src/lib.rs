@@ -44,7 +44,7 @@ fn skipped(field: &Field) -> Result<bool, Error> {
 
 fn expand_module(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> {
     let Data::Struct(data) = &input.data else {
-        return Err(Error::new_spanned(&input.ident, "Module is derived for structs; implement `visit` for an enum"));
+        return Err(Error::new_spanned(&input.ident, "Module is derived for structs; implement `walk` for an enum"));
     };
     let mut visits = Vec::new();
     for (i, field) in data.fields.iter().enumerate() {
@@ -67,7 +67,7 @@ fn expand_module(input: DeriveInput) -> Result<proc_macro2::TokenStream, Error> 
     Ok(quote! {
         #[automatically_derived]
         impl #impl_generics ::tensorloom::nn::Module for #name #ty_generics #where_clause {
-            fn visit(&self, v: &mut ::tensorloom::nn::Visit<'_>) {
+            fn walk(&self, v: &mut ::tensorloom::nn::Visit<'_>) {
                 let _ = &v;
                 #(#visits)*
             }

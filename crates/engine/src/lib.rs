@@ -2,13 +2,16 @@
 //!
 //! See the crate's README for the picture. Programs use it through `tensorloom`.
 
+mod along;
 mod amp;
 mod autograd;
 mod base;
+mod chain;
 mod checkpoint;
 pub mod compose;
 mod context;
 mod debug;
+mod dims;
 mod engine;
 mod error;
 mod event;
@@ -20,6 +23,7 @@ mod loc;
 mod lock;
 pub mod lru;
 mod node;
+mod operand;
 mod plan;
 mod pool;
 mod profile;
@@ -37,23 +41,27 @@ mod transfer;
 mod tree;
 mod view;
 
+pub use along::{Along, along};
 pub use amp::{GradScaler, autocast};
 pub use autograd::Backward;
 pub use base::{BaseEntry, BaseId};
 pub use compose::Program;
-pub use context::{Within, begin, enable_grad, is_grad_enabled, no_grad, place, user};
+pub use context::{
+    Within, begin, default_device, enable_grad, is_grad_enabled, no_grad, place, set_default_device, user, with_device,
+};
 pub use debug::{Live, debug_level, say, set_debug, set_debug_nans, set_debug_output};
+pub use dims::{Dims, Size, Sizes, shape_of};
 pub use engine::{Engine, EngineOptions};
 pub use error::{Error, Result};
 pub use event::{EventKey, Origin, StoreKind, Token, Tokens, after_all};
-pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, PlanRecord};
+pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, Logged, PlanRecord, SavedTensor};
 pub use intern::composite;
 pub use loc::{LocEntry, LocId, LocRole, Tombstone};
-pub use pool::PoolStats;
-pub use profile::{Phase, Profile, Record, Sums, module, phase};
-pub use record::Number;
-pub use region::Compiled;
+pub use operand::{Number, Operand, OperandRef, Term};
+pub use pool::{PoolStats, SizeStats};
+pub use profile::{Phase, Profile, Record, Sums, Unfused, module, phase};
+pub use region::{CompileOptions, Compiled, VariantKey};
 pub use slab::Key;
-pub use tensor::{ScatterReduce, Tensor};
+pub use tensor::{Ellipsis, NewAxis, OnePick, Pick, Picks, ScatterReduce, Tensor, step};
 pub use tree::Tree;
 pub use view::ViewMeta;

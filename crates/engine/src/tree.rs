@@ -189,6 +189,38 @@ tuples!(A B C D E F);
 tuples!(A B C D E F G);
 tuples!(A B C D E F G H);
 
+// Values that are no tensors: a function compiled for one value is compiled anew for another.
+macro_rules! plain {
+    ($($t:ty => |$x:ident| $key:expr),* $(,)?) => { $(
+        impl Tree for $t {
+            fn visit(&self, _: &mut dyn FnMut(&Tensor)) {}
+
+            fn rebuild(&self, _: &mut dyn FnMut() -> Tensor) -> $t {
+                self.clone()
+            }
+
+            fn structure(&self, mut into: &mut dyn Hasher) {
+                let $x = self;
+                $key.hash(&mut into);
+            }
+        }
+    )* };
+}
+plain! {
+    bool => |x| x,
+    f64 => |x| x.to_bits(),
+    f32 => |x| x.to_bits(),
+    i64 => |x| x,
+    i32 => |x| x,
+    isize => |x| x,
+    u64 => |x| x,
+    u32 => |x| x,
+    u8 => |x| x,
+    usize => |x| x,
+    String => |x| x,
+    ir::DType => |x| x,
+}
+
 impl Tree for () {
     fn visit(&self, _: &mut dyn FnMut(&Tensor)) {}
 

@@ -30,6 +30,7 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
         let args: Vec<Literal> =
             node.args.iter().map(|a| values[a.0 as usize].clone().expect("operands come first")).collect();
         let types: Vec<Type> = node.outs.iter().map(|&v| graph.ty(v).clone()).collect();
+        types.iter().try_for_each(|ty| room_for(ty)).map_err(|e| e.at(&node.loc))?;
         let outs = eval(&node.op, &args, &types).map_err(|e| e.at(&node.loc))?;
         for (&v, out) in node.outs.iter().zip(outs) {
             debug_assert_eq!(graph.ty(v), out.ty(), "{} gave another type than it inferred", node.op.name());
@@ -37,6 +38,15 @@ pub fn run(graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>> {
         }
     }
     Ok(graph.outputs().iter().map(|v| values[v.0 as usize].clone().expect("outputs are live")).collect())
+}
+
+/// Values that can't be held are an error here; where they are made, they would end the process.
+fn room_for(ty: &Type) -> Result<()> {
+    const SMALL: usize = 1 << 24;
+    match ty.bytes() <= SMALL || Vec::<u8>::new().try_reserve_exact(ty.bytes()).is_ok() {
+        true => Ok(()),
+        false => Err(Error::Run(format!("{ty} has {} bytes, which don't fit into memory", ty.bytes()))),
+    }
 }
 
 /// Results of one op.
@@ -148,6 +158,10 @@ fn contract(dot: &Dot, a: &Literal, b: &Literal, out: &Type) -> Literal {
     for_each_index(&sizes, |k| inner.push((offset(k, &ka), offset(k, &kb))));
     let (ba, bb) = (pick(&sa, &dot.lhs_batch), pick(&sb, &dot.rhs_batch));
     let (ra, rb) = (pick(&sa, &fa), pick(&sb, &fb));
+    let numbers = |l: &Literal| -> Vec<f64> {
+        if out.dtype.is_float() { l.scalars().map(Scalar::to_f64).collect() } else { Vec::new() }
+    };
+    let (left_numbers, right_numbers) = (numbers(a), numbers(b));
     let mut results = Vec::with_capacity(out.numel());
     for_each_index(&out.shape, |i| {
         let (batch, free) = i.split_at(nb);
@@ -156,7 +170,7 @@ fn contract(dot: &Dot, a: &Literal, b: &Literal, out: &Type) -> Literal {
         let at_b = offset(batch, &bb) + offset(right, &rb);
         let value = if out.dtype.is_float() {
             // Not `sum()`, whose sum of nothing is -0.
-            let product = |(p, q): &(usize, usize)| a.get(at_a + p).to_f64() * b.get(at_b + q).to_f64();
+            let product = |(p, q): &(usize, usize)| left_numbers[at_a + p] * right_numbers[at_b + q];
             let sum = inner.iter().map(product).fold(0.0, |acc, x| acc + x);
             Scalar::from_f64(out.dtype, sum)
         } else {

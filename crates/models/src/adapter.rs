@@ -4,6 +4,7 @@
 //! Files are those of PEFT: `adapter_config.json` and `adapter_model.safetensors`.
 
 use crate::beside::adapted;
+use crate::budget;
 use crate::checkpoint::{Checkpoint, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
@@ -113,6 +114,8 @@ impl Adapter {
     pub fn fresh(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
         let options = options.into();
         let mut adapter = Adapter::empty(model, base, &options)?;
+        let elements = adapter.tensors().iter().map(|(_, ty)| ty.numel() as u128).sum::<u128>();
+        budget::fits("the adapter", elements * 16, "give a lower rank or fewer targets")?;
         let mut random = Random::new(seed, 2);
         adapter.values = match &options {
             AdapterOptions::Lora(options) => {

@@ -1,6 +1,7 @@
 //! Bounds that are checked before any work is done: what a file or a command line asks for must be possible.
 
 use crate::error::{Error, Result};
+use ir::DType;
 use lang::consteval::Value;
 use lang::lower::Parameter;
 use std::path::Path;
@@ -9,8 +10,18 @@ use std::path::Path;
 pub const MOST_THREADS: usize = 1024;
 /// More layers, or experts, than this are a mistake: a graph has nodes for each.
 const MOST_LAYERS: i64 = 4096;
-/// Sizes above this can't be meant: not even one row of such a tensor would fit.
-const LARGEST: i64 = 1 << 40;
+
+/// Sizes above this can't be meant.
+fn largest(parameter: &str) -> i64 {
+    match parameter {
+        // Rotations are tabulated for every dimension of a head.
+        "head_dim" => 1 << 16,
+        "d_model" => 1 << 24,
+        // Lengths cost nothing where positions are not learned.
+        "max_seq" | "window" => 1 << 40,
+        _ => 1 << 32,
+    }
+}
 
 /// Bytes of memory that this process may use, where the system tells.
 pub fn memory() -> Option<u64> {
@@ -56,6 +67,27 @@ pub(crate) fn value(
     value: &Value,
     default: Option<&Value>,
 ) -> std::result::Result<(), String> {
+    let shown = match value {
+        Value::Float(Some(x)) => x.to_string(),
+        Value::Str(text) | Value::Word(text) => format!("`{text}`"),
+        Value::Bool(_) => "true or false".to_string(),
+        Value::List(_) => "a list".to_string(),
+        other => other.as_int().map_or(String::new(), |n| n.to_string()),
+    };
+    let wanted = match (default, value) {
+        (Some(Value::Int(_)), Value::Float(_) | Value::Str(_) | Value::Bool(_) | Value::List(_)) => {
+            Some("a whole number that is not negative")
+        }
+        (Some(Value::Float(_)), Value::Str(_) | Value::Bool(_) | Value::List(_)) => Some("a number"),
+        (Some(Value::Bool(_)), Value::Int(_) | Value::Float(_) | Value::Str(_) | Value::List(_)) => {
+            Some("true or false")
+        }
+        (Some(Value::Str(_)), Value::Int(_) | Value::Float(_) | Value::Bool(_) | Value::List(_)) => Some("a word"),
+        _ => None,
+    };
+    if let Some(wanted) = wanted {
+        return Err(format!("`{name}` is {shown}: it must be {wanted}"));
+    }
     if let Value::Float(Some(x)) = value {
         return match x.is_finite() && *x >= 0.0 {
             true => Ok(()),
@@ -73,7 +105,7 @@ pub(crate) fn value(
         ..0 => Err(format!("`{name}` is {n}: it can't be negative")),
         0 if positive => Err(format!("`{name}` is 0: it must be positive")),
         _ if layers && n > MOST_LAYERS => Err(format!("`{name}` is {n}: at most {MOST_LAYERS} are supported")),
-        _ if n > LARGEST => Err(format!("`{name}` is {n}: no such model fits anywhere")),
+        _ if n > largest(parameter) => Err(format!("`{name}` is {n}: at most {} is possible", largest(parameter))),
         _ => Ok(()),
     }
 }
@@ -85,7 +117,8 @@ fn rotation(name: &str, value: &Value) -> std::result::Result<(), String> {
         let Value::List(pair) = field else { continue };
         let [Value::Str(key), value] = &pair[..] else { continue };
         let numbers = match value {
-            Value::List(list) => &list[..],
+            // Only these two are lists, one factor for each pair of dimensions.
+            Value::List(list) if !list.is_empty() && matches!(&key[..], "short_factor" | "long_factor") => &list[..],
             one => std::slice::from_ref(one),
         };
         for number in numbers {
@@ -93,6 +126,7 @@ fn rotation(name: &str, value: &Value) -> std::result::Result<(), String> {
                 Value::Float(Some(x)) => *x,
                 other => match other.as_int() {
                     Some(n) => n as f64,
+                    None if key.contains("factor") => return Err(format!("`{name}.{key}` is no number")),
                     None => continue,
                 },
             };
@@ -118,6 +152,12 @@ pub(crate) fn parameters(params: &[Parameter], available: usize, path: &Path) ->
             reason: format!("a model of {total} parameters, but the weights beside it have {available} elements"),
         }),
     }
+}
+
+/// Refuses a model that could not even be held: its elements, and the same as f32 while they are drawn.
+pub(crate) fn fresh(params: &[Parameter], dtype: DType) -> Result<()> {
+    let total = total(params).map_err(Error::Input)? as u128;
+    fits("the model", total * (4 + dtype.size() as u128), "give smaller sizes with `--set`")
 }
 
 /// How many elements parameters have, or which of them is too large.
@@ -148,9 +188,13 @@ mod tests {
         check("head_dim", Value::int(0), 0, "");
         check("d_model", Value::int(4096), 64, "");
         check("n_layers", Value::int(100_000_000), 4, "at most 4096");
-        check("vocab_size", Value::int(i64::MAX), 4, "no such model");
-        check("theta", Value::Float(Some(f64::NAN)), 4, "not negative");
-        check("theta", Value::Float(Some(-1.0)), 4, "not negative");
+        check("vocab_size", Value::int(i64::MAX), 4, "at most 4294967296");
+        check("d_model", Value::Str("x".into()), 4, "whole");
+        check("d_model", Value::List(Vec::new()), 4, "whole");
+        check("d_model", Value::bool(true), 4, "whole");
+        check("d_model", Value::Float(Some(1.5)), 4, "whole");
+        assert!(value("theta", "f", &Value::Float(Some(-1.0)), Some(&Value::Float(Some(1.0)))).is_err());
+        assert!(value("theta", "f", &Value::Float(Some(2.0)), Some(&Value::Float(Some(1.0)))).is_ok());
         let rope = |key: &str, x: Value| Value::List(vec![Value::List(vec![Value::Str(key.into()), x])]);
         check("rope", rope("factor", Value::Float(Some(0.0))), 0, "positive");
         check("rope", rope("factor", Value::int(-2)), 0, "factor");

@@ -162,12 +162,7 @@ impl Model {
                 other.len()
             )));
         }
-        if let Some((vocabulary, id)) = unknown_id(ids, self.vocabulary()) {
-            return Err(Error::Input(format!(
-                "id {id} is not in the vocabulary of {vocabulary}: ids are from 0 to {}",
-                vocabulary - 1
-            )));
-        }
+        self.check_known(ids.iter().flatten())?;
         if let Some(most) = self.longest().filter(|most| steps > *most) {
             return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
         }
@@ -186,24 +181,43 @@ impl Model {
         if steps < 2 {
             return Err(Error::Input("a loss needs sequences of at least two ids".into()));
         }
-        let valid: Vec<Vec<i32>> =
-            labels.iter().map(|row| row.iter().copied().filter(|id| *id != -100).collect()).collect();
-        match unknown_id(&valid, self.limits.classes.or_else(|| self.vocabulary())) {
-            Some((classes, id)) => Err(Error::Input(format!(
+        self.check_scored(labels.iter().flatten())
+    }
+
+    /// Ids and labels of a batch.
+    pub(crate) fn check_batch(&self, ids: &[i32], labels: &[i32]) -> Result<()> {
+        self.check_known(ids.iter())?;
+        self.check_scored(labels.iter())
+    }
+
+    /// Ids must be rows of every table that they are looked up in.
+    fn check_known<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
+        let Some(size) = self.vocabulary().filter(|size| *size > 0) else { return Ok(()) };
+        match ids.find(|id| !within(**id, size)) {
+            Some(id) => {
+                Err(Error::Input(format!("id {id} is not in the vocabulary of {size}: ids are from 0 to {}", size - 1)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Labels must be among what the model scores, or -100.
+    fn check_scored<'a>(&self, mut labels: impl Iterator<Item = &'a i32>) -> Result<()> {
+        let Some(size) = self.limits.classes.or_else(|| self.vocabulary()).filter(|size| *size > 0) else {
+            return Ok(());
+        };
+        match labels.find(|id| **id != -100 && !within(**id, size)) {
+            Some(id) => Err(Error::Input(format!(
                 "label {id} is neither -100 nor in the vocabulary: labels are from 0 to {}",
-                classes - 1
+                size - 1
             ))),
             None => Ok(()),
         }
     }
 }
 
-/// An id outside of a vocabulary, and the vocabulary's size.
-fn unknown_id(ids: &[Vec<i32>], vocabulary: Option<usize>) -> Option<(usize, i32)> {
-    let vocabulary = vocabulary.filter(|size| *size > 0)?;
-    let known = |id: i32| usize::try_from(id).is_ok_and(|id| id < vocabulary);
-    let mut all = ids.iter().flatten().copied();
-    all.find(|id| !known(*id)).map(|id| (vocabulary, id))
+fn within(id: i32, size: usize) -> bool {
+    usize::try_from(id).is_ok_and(|id| id < size)
 }
 
 /// What probes show, from parameters, ids and, for the sizes of labels, labels: forward ones, then gradients. Also how many

@@ -16,9 +16,7 @@ impl Model {
     /// A model with random parameters.
     pub fn fresh(architecture: Architecture, dtype: DType, seed: u64) -> Result<Model> {
         let params = architecture.lower(1, 1, dtype, None)?.params;
-        let total = budget::total(&params).map_err(Error::Input)?;
-        // The elements themselves, and as f32 while they are drawn.
-        budget::fits("the model", total as u128 * (4 + dtype.size() as u128), "give smaller sizes with `--set`")?;
+        budget::fresh(&params, dtype)?;
         let layers = architecture.size("n_layers").unwrap_or(1).max(1);
         let mut random = Random::new(seed, 1);
         let mut weights = Vec::new();

@@ -17,6 +17,7 @@ mod error;
 mod evaluate;
 mod expansion;
 mod export;
+mod fields;
 pub mod files;
 mod fresh;
 mod generate;

@@ -6,6 +6,9 @@ use crate::random::Random;
 use ir::{Build, Builder, Value};
 use serde_json::Value as Json;
 
+/// A higher rank than that of any matrix is a mistake.
+const MOST_RANK: usize = 1 << 16;
+
 /// What may be chosen about a low-rank adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoraOptions {
@@ -29,8 +32,9 @@ impl LoraOptions {
             match word.split_once('=') {
                 None if in_targets => options.targets.push(word.to_string()),
                 Some(("rank", value)) => {
-                    let rank = value.parse().ok().filter(|rank| *rank > 0);
-                    options.rank = rank.ok_or_else(|| fault(format!("the rank `{value}` is not a positive number")))?;
+                    let rank = value.parse().ok().filter(|rank| (1..=MOST_RANK).contains(rank));
+                    let what = || format!("the rank `{value}` is not a positive number up to {MOST_RANK}");
+                    options.rank = rank.ok_or_else(|| fault(what()))?;
                 }
                 Some(("alpha", value)) => {
                     let alpha = value.parse().ok().filter(|alpha: &f64| alpha.is_finite());
@@ -67,8 +71,12 @@ impl LoraOptions {
         if config.get("bias").and_then(Json::as_str).is_some_and(|bias| bias != "none") {
             return Err("adapters with trained biases are not supported yet".into());
         }
-        let rank = config.get("r").and_then(Json::as_u64).filter(|rank| *rank > 0).ok_or("no rank `r`")?;
-        let alpha = config.get("lora_alpha").and_then(Json::as_f64).ok_or("no `lora_alpha`")?;
+        let rank = config.get("r").and_then(Json::as_u64).ok_or("no rank `r`")?;
+        if !(1..=MOST_RANK as u64).contains(&rank) {
+            return Err(format!("the rank `r` is {rank}, which is not from 1 to {MOST_RANK}"));
+        }
+        let alpha = config.get("lora_alpha").and_then(Json::as_f64).filter(|alpha| alpha.is_finite());
+        let alpha = alpha.ok_or("no number `lora_alpha`")?;
         let dropout = config.get("lora_dropout").and_then(Json::as_f64).unwrap_or(0.0);
         if !(0.0..1.0).contains(&dropout) {
             return Err(format!("`lora_dropout` is {dropout}, which is not from 0 to below 1"));

@@ -158,12 +158,17 @@ impl Model {
 fn of_config(error: Error, path: &Path) -> Error {
     match error {
         Error::Language(text) => {
-            let first = text.lines().next().unwrap_or_default();
-            let reason = first.split_once("]: ").map_or(first, |(_, reason)| reason);
-            Error::Config { path: path.to_path_buf(), reason: format!("its sizes make no model: {reason}") }
+            let reason = format!("its sizes make no model: {}", first_line(&text));
+            Error::Config { path: path.to_path_buf(), reason }
         }
         other => other,
     }
+}
+
+/// What the first of some findings says, without code and place.
+pub(crate) fn first_line(findings: &str) -> &str {
+    let first = findings.lines().next().unwrap_or_default();
+    first.split_once("]: ").map_or(first, |(_, reason)| reason)
 }
 
 /// Optional parameters none of whose tensors are in the checkpoint are `None`.

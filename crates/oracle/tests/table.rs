@@ -3,16 +3,21 @@
 use oracle::check::{self, Verdict};
 use oracle::{Rng, rows};
 
-/// Runs a check over rows and reports all failures at once.
-fn each(what: &str, filter: impl Fn(&rows::Row) -> bool, f: impl Fn(&rows::Row, &mut Rng) -> Result<(), String>) {
+/// Runs a check over rows, reports all failures at once, and says how much was judged.
+fn each(what: &str, filter: impl Fn(&rows::Row) -> bool, f: impl Fn(&rows::Row, &mut Rng) -> Result<Verdict, String>) {
     let seed = oracle::rng::run_seed();
+    let (mut judged, mut undecided) = (0, Vec::new());
     let mut failures = Vec::new();
     for (k, row) in rows::all().iter().enumerate().filter(|(_, r)| filter(r)) {
         // Each row draws its own axes and directions.
-        if let Err(e) = f(row, &mut Rng::new(seed.wrapping_add(k as u64))) {
-            failures.push(format!("{}: {e}", row.name));
+        match f(row, &mut Rng::new(seed.wrapping_add(k as u64))) {
+            Ok(Verdict::Agrees) => judged += 1,
+            Ok(Verdict::Inconclusive) => undecided.push(row.name.as_str().to_string()),
+            Err(e) => failures.push(format!("{}: {e}", row.name)),
         }
     }
+    println!("{what}: {judged} rows judged, {} undecided: {undecided:?}", undecided.len());
+    assert!(undecided.len() * 20 <= judged, "{what}: {} of {judged} rows undecided: {undecided:?}", undecided.len());
     if let Some(first) = failures.first() {
         let names: Vec<&str> = failures.iter().filter_map(|f| f.split(':').next()).collect();
         panic!("{what}, seed {seed}: {} rows fail: {names:?}\n{first}", failures.len());
@@ -27,7 +32,7 @@ fn rows_verify_run_and_round_trip() {
         |row, _| {
             check::verified(&row.graph)?;
             check::run(&row.graph, &row.inputs)?;
-            check::text(&row.graph)
+            check::text(&row.graph).map(|()| Verdict::Agrees)
         },
     );
 }
@@ -41,23 +46,19 @@ fn first_derivatives_equal_finite_differences() {
             Verdict::Inconclusive if row.inputs.iter().any(|x| x.ty().dtype == ir::DType::F64) => {
                 Err("finite differences don't settle".into())
             }
-            _ => Ok(()),
+            verdict => Ok(verdict),
         },
     );
 }
 
 #[test]
 fn second_derivatives_equal_finite_differences() {
-    each(
-        "second order",
-        |r| r.smooth && !r.forward_only,
-        |row, rng| check::second_order(&row.graph, &row.inputs, rng).map(|_| ()),
-    );
+    each("second order", |r| r.smooth && !r.forward_only, |row, rng| check::second_order(&row.graph, &row.inputs, rng));
 }
 
 #[test]
 fn vmap_equals_a_loop() {
-    each("vmap", |_| true, |row, rng| check::vmap(&row.graph, &row.inputs, rng));
+    each("vmap", |_| true, |row, rng| check::vmap(&row.graph, &row.inputs, rng).map(|()| Verdict::Agrees));
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn grad_of_vmap_equals_finite_differences() {
         |r| r.smooth && !r.forward_only,
         |row, rng| {
             let (wide, inputs) = check::batched(&row.graph, &row.inputs, rng)?;
-            check::grads(&wide, &inputs, rng).map(|_| ())
+            check::grads(&wide, &inputs, rng)
         },
     );
 }
@@ -86,7 +87,7 @@ fn vmap_of_grad_equals_a_loop() {
                 row.graph.output_types().iter().filter(|t| t.dtype.is_float()).map(|t| oracle::Fill::Smooth.of(t, rng)),
             );
             check::text(&g)?;
-            check::vmap(&g, &x, rng)
+            check::vmap(&g, &x, rng).map(|()| Verdict::Agrees)
         },
     );
 }

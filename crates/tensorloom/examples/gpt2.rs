@@ -5,7 +5,7 @@
 //! ```
 
 use tensorloom::nn::{CrossEntropy, Dropout, Embedding, Layer, LayerNorm, Linear, Module, MultiheadAttention};
-use tensorloom::optimizer::{AdamW, CosineAnnealing, Optimizer, Scheduler, Warmup};
+use tensorloom::optimizer::{AdamW, CosineAnnealingLr, Optimizer, Scheduler, WarmupLr};
 use tensorloom::{DType, Result, Tensor, compile, engine, mark_step, nn, no_grad, profile, tensor};
 
 const TEXT: &str = "\
@@ -112,7 +112,7 @@ fn main() -> Result<()> {
     let optimizer = AdamW::new(model.parameters(), 3e-3).weight_decay(0.01);
     let mut scheduler = Scheduler::new(
         &optimizer,
-        Warmup { steps: 20, then: CosineAnnealing { steps: steps.max(21) - 20, min: 1e-4 } },
+        WarmupLr { steps: 20, then: CosineAnnealingLr { steps: steps.max(21) - 20, min: 1e-4 } },
     );
     let count: usize = model.parameters().iter().map(Tensor::numel).sum();
     println!("{count} parameters, {} letters, {}", letters.len(), if lazy { "op by op" } else { "compiled" });

@@ -2,7 +2,7 @@
 
 mod plot;
 
-use tensorloom::{DType, Tensor, grad, jit, lax, np, random, tensor, vmap};
+use tensorloom::{DType, Tensor, grad, jit, lax, np, random, tensor_of, vmap};
 
 const CHAINS: usize = 64;
 const SAMPLES: usize = 500;
@@ -54,7 +54,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Chains agree if the variance between them is that within them.
     let means = np::mean(&x0, 1);
     let within = np::var(&x0, 1, 1).mean();
-    let n = tensor(&[(SAMPLES - 100) as f64], &[]);
+    let n = tensor_of(&[(SAMPLES - 100) as f64], &[]);
     let between = np::var(&means, (), 1) * &n;
     let scale = ((&within * (&n - 1.0) / &n + between / &n) / &within).sqrt();
     println!("R-hat: {:.4}", scale.item::<f64>()?);

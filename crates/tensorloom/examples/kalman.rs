@@ -49,7 +49,7 @@ fn smooth((states, _): (Vec<Tensor>, Tensor)) -> (Tensor, Tensor) {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let ys = tensor(&NILE, &[100]);
+    let ys = tensor(&NILE[..], &[100]);
     let optimizer = optim::adam(0.1);
     let mut v = tensor(&[9.0, 8.0], &[2]);
     let mut state = optimizer.init(&v);

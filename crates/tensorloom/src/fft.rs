@@ -11,7 +11,7 @@
 //! # Ok::<(), tensorloom::Error>(())
 //! ```
 
-use crate::{DType, Tensor, Tree, np, write};
+use crate::{Along, DType, Tensor, Tree, np, write};
 use ir::Shape;
 use ir::ops::{Fft, FftKind};
 
@@ -179,8 +179,10 @@ pub fn ifft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) ->
 
 /// The transform along several axes, or all.
 #[track_caller]
-pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Complex {
+pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Complex {
     let _here = crate::write::here();
+    let axes = axes.into().axes;
+    let axes = axes.as_deref();
     let x = x.into();
     let axes = default_axes(&x.re, sizes, axes);
     complex(FftKind::Forward, x, sizes, &axes, norm)
@@ -188,8 +190,10 @@ pub fn fftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize
 
 /// The inverse transform along several axes, or all.
 #[track_caller]
-pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Complex {
+pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Complex {
     let _here = crate::write::here();
+    let axes = axes.into().axes;
+    let axes = axes.as_deref();
     let x = x.into();
     let axes = default_axes(&x.re, sizes, axes);
     complex(FftKind::Inverse, x, sizes, &axes, norm)
@@ -199,34 +203,36 @@ pub fn ifftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isiz
 #[track_caller]
 pub fn fft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Complex {
     let _here = crate::write::here();
-    fftn(x, sizes, Some(&[-2, -1]), norm)
+    fftn(x, sizes, [-2, -1], norm)
 }
 
 /// The inverse transform along the last two axes.
 #[track_caller]
 pub fn ifft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Complex {
     let _here = crate::write::here();
-    ifftn(x, sizes, Some(&[-2, -1]), norm)
+    ifftn(x, sizes, [-2, -1], norm)
 }
 
 /// The transform of real numbers: the half of the spectrum that determines the rest.
 #[track_caller]
 pub fn rfft(x: &Tensor, n: Option<usize>, axis: isize, norm: Norm) -> Complex {
     let _here = crate::write::here();
-    rfftn(x, n.as_ref().map(std::slice::from_ref), Some(&[axis]), norm)
+    rfftn(x, n.as_ref().map(std::slice::from_ref), axis, norm)
 }
 
 /// The real numbers of a half spectrum: `n` of them, an even number by default.
 #[track_caller]
 pub fn irfft(x: impl Into<Complex>, n: Option<usize>, axis: isize, norm: Norm) -> Tensor {
     let _here = crate::write::here();
-    irfftn(x, n.as_ref().map(std::slice::from_ref), Some(&[axis]), norm)
+    irfftn(x, n.as_ref().map(std::slice::from_ref), axis, norm)
 }
 
 /// [`rfft`] along the last of several axes, [`fft`] along the others.
 #[track_caller]
-pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Complex {
+pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Complex {
     let _here = crate::write::here();
+    let axes = axes.into().axes;
+    let axes = axes.as_deref();
     let mut x = floats(x);
     let axes = default_axes(&x, sizes, axes);
     if let Some(sizes) = sizes {
@@ -239,8 +245,10 @@ pub fn rfftn(x: &Tensor, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: 
 
 /// The inverse of [`rfftn`].
 #[track_caller]
-pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isize]>, norm: Norm) -> Tensor {
+pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: impl Into<Along>, norm: Norm) -> Tensor {
     let _here = crate::write::here();
+    let axes = axes.into().axes;
+    let axes = axes.as_deref();
     let mut x = x.into();
     let axes = default_axes(&x.re, sizes, axes);
     let Some(&last) = axes.last() else {
@@ -269,14 +277,14 @@ pub fn irfftn(x: impl Into<Complex>, sizes: Option<&[usize]>, axes: Option<&[isi
 #[track_caller]
 pub fn rfft2(x: &Tensor, sizes: Option<&[usize]>, norm: Norm) -> Complex {
     let _here = crate::write::here();
-    rfftn(x, sizes, Some(&[-2, -1]), norm)
+    rfftn(x, sizes, [-2, -1], norm)
 }
 
 /// The inverse of [`rfft2`].
 #[track_caller]
 pub fn irfft2(x: impl Into<Complex>, sizes: Option<&[usize]>, norm: Norm) -> Tensor {
     let _here = crate::write::here();
-    irfftn(x, sizes, Some(&[-2, -1]), norm)
+    irfftn(x, sizes, [-2, -1], norm)
 }
 
 /// The other direction of a norm.
@@ -321,8 +329,10 @@ pub fn rfftfreq(n: usize, d: f64) -> Tensor {
 
 /// Moves frequency 0 to the middle, along axes or all.
 #[track_caller]
-pub fn fftshift(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+pub fn fftshift(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axes = axes.into().axes;
+    let axes = axes.as_deref();
     default_axes(x, None, axes).iter().fold(x.clone(), |x, &a| {
         let n = x.size(a) as isize;
         np::roll(&x, n / 2, Some(a))
@@ -331,8 +341,10 @@ pub fn fftshift(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
 
 /// The inverse of [`fftshift`].
 #[track_caller]
-pub fn ifftshift(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+pub fn ifftshift(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axes = axes.into().axes;
+    let axes = axes.as_deref();
     default_axes(x, None, axes).iter().fold(x.clone(), |x, &a| {
         let n = x.size(a) as isize;
         np::roll(&x, -(n / 2), Some(a))

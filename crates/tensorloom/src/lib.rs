@@ -27,82 +27,139 @@
 //! let x: f32 = tensorloom::zeros(&[]).into();
 //! ```
 
+mod configure;
+mod data;
+mod data_loader;
 mod device;
+pub mod devices;
 pub mod fft;
 mod function;
 pub mod lax;
 mod leaks;
 pub mod linalg;
+pub mod memory;
 pub mod nn;
 pub mod np;
 pub mod optim;
 pub mod optimizer;
+pub mod prelude;
 pub mod random;
+mod save;
 pub mod special;
 pub mod testing;
 pub mod tree;
 mod write;
 
-use std::sync::{Arc, OnceLock};
-
+pub use configure::{Config, configure, engine, reset};
+pub use data::Data;
+pub use data_loader::{Batches, DataLoader};
 pub use derive::Tree;
 pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
 /// Where time and memory go; see [`Engine::profile`].
 pub mod profile {
-    pub use engine::{Phase, Profile, Record, Sums, module, phase};
+    pub use engine::{Phase, Profile, Record, Sums, Unfused, module, phase};
 }
 pub use engine::{
-    Backward, Compiled, Engine, EngineOptions, Error, GradScaler, Number, Result, ScatterReduce, Tensor, Tree,
-    autocast, enable_grad, is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output,
+    Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, NewAxis, Number, Operand,
+    Pick, Result, ScatterReduce, Tensor, Term, Tree, along, autocast, default_device, enable_grad, is_grad_enabled,
+    no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, step, with_device,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
 pub use leaks::{LeakCheck, LeakReport, check_leaks};
+pub use optimizer::GradScaler;
+pub use save::{load, save};
 pub use tree::Static;
-pub use write::Operand;
 
 extern crate self as tensorloom;
-
-/// The process's engine, on the CPU with all cores.
-pub fn engine() -> &'static Engine {
-    static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| Engine::new(Arc::new(cpu::Cpu::for_machine())))
-}
 
 /// The engine of a tensor, or the process's for a tensor of a trace.
 pub(crate) fn engine_of(t: &Tensor) -> &Engine {
     t.engine().unwrap_or_else(|| engine())
 }
 
-/// A tensor from data in row-major order.
+/// A tensor from data in row-major order. Literals without a suffix are f32 and i32.
+///
+/// ```
+/// use tensorloom::{DType, tensor, tensor_of};
+///
+/// let x = tensor(&[1.0, 2.0, 3.0, 4.0], (2, 2));
+/// assert_eq!((x.dtype(), x.shape()), (DType::F32, &[2, 2][..]));
+/// assert_eq!(tensor(&[1, 2], 2).dtype(), DType::I32);
+/// assert_eq!(tensor_of::<f64>(&[0.1], 1).dtype(), DType::F64);
+/// ```
 #[track_caller]
-pub fn tensor<T: Element>(data: &[T], shape: &[usize]) -> Tensor {
-    engine().tensor(data, shape)
+pub fn tensor(data: impl Data, shape: impl Dims) -> Tensor {
+    let _here = write::here();
+    match write::sizes("tensor", &shape) {
+        Ok(shape) => engine().tensor(data.elements(), &shape),
+        Err(bad) => bad,
+    }
+}
+
+/// A tensor from elements of a type that is named, f64 for one.
+#[track_caller]
+pub fn tensor_of<T: Element>(data: &[T], shape: impl Dims) -> Tensor {
+    let _here = write::here();
+    match write::sizes("tensor_of", &shape) {
+        Ok(shape) => engine().tensor(data, &shape),
+        Err(bad) => bad,
+    }
 }
 
 /// f32 zeros.
 #[track_caller]
-pub fn zeros(shape: &[usize]) -> Tensor {
-    engine().zeros(DType::F32, shape)
+pub fn zeros(shape: impl Dims) -> Tensor {
+    let _here = write::here();
+    write::sizes("zeros", &shape).map_or_else(|bad| bad, |shape| engine().zeros(DType::F32, &shape))
 }
 
 /// f32 ones.
 #[track_caller]
-pub fn ones(shape: &[usize]) -> Tensor {
-    engine().ones(DType::F32, shape)
+pub fn ones(shape: impl Dims) -> Tensor {
+    let _here = write::here();
+    write::sizes("ones", &shape).map_or_else(|bad| bad, |shape| engine().ones(DType::F32, &shape))
 }
 
 /// An f32 tensor of one number.
 #[track_caller]
-pub fn full(shape: &[usize], x: impl Into<Number>) -> Tensor {
-    engine().full(DType::F32, shape, x)
+pub fn full(shape: impl Dims, x: impl Into<Number>) -> Tensor {
+    let _here = write::here();
+    write::sizes("full", &shape).map_or_else(|bad| bad, |shape| engine().full(DType::F32, &shape, x))
+}
+
+/// f32 numbers between 0 and 1, from the process's generator; see [`manual_seed`].
+#[track_caller]
+pub fn rand(shape: impl Dims) -> Tensor {
+    let _here = write::here();
+    write::sizes("rand", &shape).map_or_else(|bad| bad, |shape| engine().rand(&shape))
+}
+
+/// f32 numbers of the standard normal distribution, from the process's generator; see [`manual_seed`].
+#[track_caller]
+pub fn randn(shape: impl Dims) -> Tensor {
+    let _here = write::here();
+    write::sizes("randn", &shape).map_or_else(|bad| bad, |shape| engine().randn(&shape))
+}
+
+/// i64 numbers from `low` to below `high`, from the process's generator; see [`manual_seed`].
+#[track_caller]
+pub fn randint(low: i64, high: i64, shape: impl Dims) -> Tensor {
+    let _here = write::here();
+    write::sizes("randint", &shape).map_or_else(|bad| bad, |shape| engine().randint(low, high, &shape))
+}
+
+/// Begins the random sequence of the process's engine anew: first values of layers, [`rand`], dropout.
+pub fn manual_seed(seed: u64) {
+    engine().manual_seed(seed);
 }
 
 /// `0, 1, .., n - 1` as i64.
 #[track_caller]
 pub fn arange(n: usize) -> Tensor {
+    let _here = write::here();
     engine().arange(DType::I64, n)
 }
 
@@ -114,4 +171,13 @@ pub fn mark_step() -> Result<()> {
 /// Makes a compiled region of a function of tensors.
 pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(f: F) -> Compiled<A, R, F> {
     engine().compile(f)
+}
+
+// The pages that show how to use it, checked.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/broadcasting.md")]
+    mod broadcasting {}
+    #[doc = include_str!("../../../docs/methods.md")]
+    mod methods {}
 }

@@ -1,7 +1,8 @@
 //! Special functions, by SciPy's names.
 
+use crate::Operand;
 use crate::np::{self, Along};
-use crate::write::{Operand, float_of};
+use crate::write::float_of;
 use crate::{Tensor, nn};
 use std::f64::consts::{LN_2, PI, SQRT_2};
 

@@ -1,10 +1,10 @@
 //! Checks for tests of your own functions.
 //!
 //! ```
-//! use tensorloom::{Tensor, tensor, testing};
+//! use tensorloom::{Tensor, tensor_of, testing};
 //!
 //! let f = |x: Tensor| x.sin() * x.exp();
-//! let x = tensor(&[0.3f64, -1.2], &[2]);
+//! let x = tensor_of(&[0.3f64, -1.2], &[2]);
 //! testing::check_grads(f, x.clone(), 2)?;
 //! testing::check_vmap(f, x.clone())?;
 //! testing::assert_close(&x.exp().log(), &x, 1e-12, 1e-12);

@@ -1,6 +1,7 @@
 //! How the library writes ops: builders on tensors, with the user's line.
 
-use crate::{Error, Number, Tensor, engine, engine_of};
+use crate::{Dims, Error, Number, Tensor, engine, engine_of};
+use engine::Along;
 use ir::{Build, DType, Loc, Problem, Scalar, Shape, Type, TypeError, Value, Values};
 
 /// A public function begins: what it does is written at its caller's line until the guard is dropped.
@@ -109,67 +110,19 @@ pub(crate) fn float_of(d: DType) -> DType {
 }
 
 /// A number of a dtype.
-pub(crate) fn scalar_of(dtype: DType, n: Number) -> Scalar {
-    match n {
-        Number::Float(x) => Scalar::from_f64(dtype, x),
-        Number::Int(x) if dtype.is_float() => Scalar::from_f64(dtype, x as f64),
-        Number::Int(x) => Scalar::from_i64(dtype, x),
-    }
+pub(crate) fn scalar_of(op: &str, dtype: DType, n: Number) -> ir::Result<Scalar> {
+    n.to_scalar(dtype)
+        .ok_or_else(|| misfit(op, &[], format!("{n} is no {dtype}; cast the tensor to a dtype that holds it")))
 }
 
-/// A number or a tensor, where either may stand.
-#[derive(Clone, Debug)]
-pub enum Operand {
-    /// A number of the program text.
-    Number(Number),
-    /// A tensor.
-    Tensor(Tensor),
+/// The sizes of a new tensor, or an invalid tensor that says which is none.
+#[track_caller]
+pub(crate) fn sizes(op: &'static str, dims: &impl Dims) -> Result<Shape, Tensor> {
+    engine::shape_of(dims).map_err(|n| invalid(op, format!("{n} is no size of a new tensor")))
 }
 
-impl Operand {
-    pub(crate) fn tensor(&self) -> Option<&Tensor> {
-        match self {
-            Operand::Tensor(t) => Some(t),
-            Operand::Number(_) => None,
-        }
-    }
-
-    /// As a tensor beside another: a number takes its dtype, or a float dtype if only that can hold it.
-    #[track_caller]
-    pub(crate) fn of(&self, like: &Tensor) -> Tensor {
-        match self {
-            Operand::Tensor(t) => t.clone(),
-            Operand::Number(n) => {
-                let dtype = match n {
-                    Number::Float(_) => float_of(like.dtype()),
-                    Number::Int(_) if like.dtype() == DType::Bool => DType::I64,
-                    Number::Int(_) => like.dtype(),
-                };
-                engine_of(like).full(dtype, &[], *n)
-            }
-        }
-    }
+/// The one axis that a function works along, or none for all elements in order; an invalid tensor for several.
+#[track_caller]
+pub(crate) fn one_axis(op: &'static str, along: impl Into<Along>) -> Result<Option<isize>, Tensor> {
+    along.into().single().map_err(|list| invalid(op, format!("it takes one axis, or () for all, not {list:?}")))
 }
-
-impl From<&Tensor> for Operand {
-    fn from(t: &Tensor) -> Operand {
-        Operand::Tensor(t.clone())
-    }
-}
-
-impl From<Tensor> for Operand {
-    fn from(t: Tensor) -> Operand {
-        Operand::Tensor(t)
-    }
-}
-
-macro_rules! numbers {
-    ($($t:ty),*) => { $(
-        impl From<$t> for Operand {
-            fn from(x: $t) -> Operand {
-                Operand::Number(x.into())
-            }
-        }
-    )* };
-}
-numbers!(f64, f32, i64, i32, usize);

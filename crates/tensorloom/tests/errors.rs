@@ -7,7 +7,7 @@ fn t(x: &[f64]) -> Tensor {
 }
 
 fn s(x: f64) -> Tensor {
-    tensor(&[x], &[])
+    tensor_of(&[x], &[])
 }
 
 /// The error has all these parts, and a line of this file.
@@ -48,7 +48,7 @@ fn wrong_axes() {
     says(&vmap(f).out_axes([0, 1]).call(m.clone()), &["2 out_axes"]);
     says(&np::sum(&m, 2), &["sum", "axis 2"]);
     says(&np::concatenate(&[&m, &ones(&[4])], 0), &["concat"]);
-    says(&np::transpose(&m, Some(&[0, 0])), &["permute"]);
+    says(&np::transpose(&m, [0, 0]), &["permute"]);
     says(&np::einsum("ij,jk->ik", &[&m, &m]), &["einsum", "'j'"]);
     says(&np::einsum("ij->ijk", &[&m]), &["only in the result"]);
     says(&np::take(&m, &ones(&[1]), Some(0)), &["f32"]);

@@ -8,7 +8,7 @@ fn t(x: &[f64]) -> Tensor {
 }
 
 fn s(x: f64) -> Tensor {
-    tensor(&[x], &[])
+    tensor_of(&[x], &[])
 }
 
 fn near(t: &Tensor, expected: &[f64]) {
@@ -115,7 +115,7 @@ fn other_loops_and_branches() {
         let (_, steps) = lax::while_loop(
             |(n, _): (Tensor, Tensor)| n.ne(&one),
             |(n, k): (Tensor, Tensor)| {
-                let even = n.rem(&tensor(&[2i64], &[])).eq(&tensor(&[0i64], &[]));
+                let even = (&n % 2).eq(0);
                 (even.select(&(&n / 2), &(&n * 3 + 1)), k + 1)
             },
             (n, tensor(&[0i64], &[])),

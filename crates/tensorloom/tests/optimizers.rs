@@ -29,11 +29,11 @@ fn optimizer(words: &[&str], params: Vec<Tensor>) -> Box<dyn Optimizer> {
 fn rate(words: &[&str], base: f64, step: u64) -> f64 {
     let n = numbers(&words[1..]);
     match words[0] {
-        "steps" => Steps { every: n[0] as u64, gamma: n[1] }.lr(base, step),
-        "cosine" => CosineAnnealing { steps: n[0] as u64, min: n[1] }.lr(base, step),
-        "linear" => Linear { start: n[0], end: n[1], steps: n[2] as u64 }.lr(base, step),
-        "onecycle" => OneCycle { steps: n[0] as u64, up: n[1], div: n[2], final_div: n[3] }.lr(base, step),
-        _ => Lambda(|i: u64| 0.95f64.powi(i as i32)).lr(base, step),
+        "steps" => StepLr { every: n[0] as u64, gamma: n[1] }.lr(base, step),
+        "cosine" => CosineAnnealingLr { steps: n[0] as u64, min: n[1] }.lr(base, step),
+        "linear" => LinearLr { start: n[0], end: n[1], steps: n[2] as u64 }.lr(base, step),
+        "onecycle" => OneCycleLr { steps: n[0] as u64, up: n[1], div: n[2], final_div: n[3] }.lr(base, step),
+        _ => LambdaLr(|i: u64| 0.95f64.powi(i as i32)).lr(base, step),
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use tensorloom::nn::{CrossEntropy, Embedding, Layer, LayerNorm, Linear, Module, MultiheadAttention, StateDict};
-use tensorloom::optimizer::{AdamW, OneCycle, Optimizer, Scheduler};
+use tensorloom::optimizer::{AdamW, OneCycleLr, Optimizer, Scheduler};
 use tensorloom::{Element, Engine, Literal, Tensor, compile, engine, nn};
 
 const VOCAB: usize = 13;
@@ -121,7 +121,7 @@ fn train(how: How, g: &Golden) -> (Vec<f32>, StateDict) {
     let model = Model::new();
     model.load_state_dict(&g.params).unwrap();
     let optimizer = AdamW::new(model.parameters(), 3e-2).weight_decay(0.05);
-    let cycle = OneCycle { steps: STEPS as u64, up: 0.3, div: 25.0, final_div: 1e4 };
+    let cycle = OneCycleLr { steps: STEPS as u64, up: 0.3, div: 25.0, final_div: 1e4 };
     let mut scheduler = Scheduler::new(&optimizer, cycle);
     let checkpoint = matches!(how, How::Checkpointed | How::CheckpointedInRegion);
     let step = |(ids, labels): (Tensor, Tensor)| {

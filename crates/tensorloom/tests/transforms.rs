@@ -10,7 +10,7 @@ fn t(x: &[F]) -> Tensor {
 }
 
 fn s(x: F) -> Tensor {
-    tensor(&[x], &[])
+    tensor_of(&[x], &[])
 }
 
 fn near(t: &Tensor, expected: &[F]) {

@@ -10,6 +10,7 @@ use super::kernel::{HasKernels, Kernels};
 use super::pack::{TEMP, TEMP_BYTES};
 use super::problem::{BATCH_AXES, Layout, PlanError, Problem, Source, Target};
 use super::vector::Isa;
+use crate::thresholds::Threshold;
 
 /// Longest k-block, in bytes: long enough that reading and writing tiles of C between k-blocks does
 /// not count, short enough that an A panel stays in L1.
@@ -27,6 +28,38 @@ const PACKED_A_BYTES: usize = 4 << 20;
 /// Multiply-adds below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 60_000;
 
+/// Parts up to which blocks are given out evenly beforehand.
+const FEW_PARTS: usize = 4;
+/// Blocks for each part, at most, where parts take them one after another.
+const BLOCKS: usize = 6;
+/// What taking a block costs, in cycles.
+const BLOCK_CYCLES: usize = 3000;
+/// Columns of a product up to which packing A costs more than reading it where it is.
+const PACKED_A_COLUMNS: usize = 96;
+/// Bytes from one line to the next up to which lines spread over cache sets and pages.
+const SPREAD_BYTES: usize = 6144;
+/// Bytes of a tile of whole rows.
+const WHOLE_ROWS_BYTES: usize = 1 << 19;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("gemm.parallel", PARALLEL_WORK, "multiply-adds for each thread: with those of two, work is split"),
+    Threshold::new("gemm.k_block", KC_BYTES / 4, "depth in f32: beyond, k is cut into blocks"),
+    Threshold::new("gemm.strip", MC, "rows: beyond, A is packed in strips"),
+    Threshold::new("gemm.columns", NB, "columns: beyond, a strip is computed in several blocks"),
+    Threshold::new("gemm.direct_b", DIRECT_B_BYTES / 4, "elements of B: beyond, it is packed"),
+    Threshold::new("gemm.packed_b", PACKED_B_BYTES / 4, "elements of a packed B: beyond, columns are packed in turns"),
+    Threshold::new("gemm.packed_a", PACKED_A_BYTES / 4 / MC, "depth: beyond, strips of A are lower"),
+    Threshold::new("gemm.packed_a_columns", PACKED_A_COLUMNS, "columns: beyond, A is packed"),
+    Threshold::new("gemm.spread", SPREAD_BYTES / 4, "elements from one row of B to the next: beyond, it is packed"),
+    Threshold::new(
+        "gemm.whole_rows",
+        WHOLE_ROWS_BYTES / 8 / MC,
+        "columns of whole rows in f64: beyond, strips are lower",
+    ),
+    Threshold::new("gemm.few_parts", FEW_PARTS, "threads: from here parts take blocks one after another"),
+    Threshold::new("gemm.batches", 2, "matrices: from here a batch may be shared out whole"),
+];
+
 /// How the work is split into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Split {
@@ -34,7 +67,8 @@ pub(super) enum Split {
     Serial,
     /// Each part computes whole matrices.
     Batch,
-    /// The parts share the packed B of one matrix after the other and compute its rows × columns.
+    /// The parts share the packed B of one matrix after the other and compute its rows × columns: as many blocks as there
+    /// are parts, or more, which the parts then take one after another.
     Grid { rows: usize, cols: usize },
 }
 
@@ -188,7 +222,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
 
     let path = if gemv(&problem) { Path::Gemv } else { Path::Blocked };
     let pack_a = match direct(problem.a) {
-        Some(a) => n > 96 && k * size > KC_BYTES && !(a.row == 1 && spread(a.col, size)),
+        Some(a) => n > PACKED_A_COLUMNS && k * size > KC_BYTES && !(a.row == 1 && spread(a.col, size)),
         None => true,
     };
     let pack_b = match direct(problem.b) {
@@ -208,8 +242,10 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         if whole_b { n_padded } else { (PACKED_B_BYTES / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr)) };
     let nb = if whole_rows { n_padded } else { NB.min(n_padded) };
     let rows_in = |bytes: usize, row: usize| (bytes / (row * size).max(1) / mr).max(1) * mr;
-    let mc =
-        MC.min(rows_in(PACKED_A_BYTES, k)).min(if whole_rows { rows_in(1 << 19, n) } else { MC }).next_multiple_of(mr);
+    let mc = MC
+        .min(rows_in(PACKED_A_BYTES, k))
+        .min(if whole_rows { rows_in(WHOLE_ROWS_BYTES, n) } else { MC })
+        .next_multiple_of(mr);
 
     let mut plan = Plan {
         problem,
@@ -231,7 +267,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     plan.parts = match plan.split {
         Split::Serial => 1,
         Split::Batch => threads.min(problem.batches()),
-        Split::Grid { rows, cols } => rows * cols,
+        Split::Grid { rows, cols } => (rows * cols).min(threads),
     };
     plan.scratch = scratch::<T>(&plan, mr);
     plan
@@ -239,7 +275,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
 
 /// Whether lines of this stride spread over cache sets and pages well enough to be read in place.
 fn spread(stride: isize, size: usize) -> bool {
-    stride.unsigned_abs() * size <= 6144
+    stride.unsigned_abs() * size <= SPREAD_BYTES
 }
 
 /// Vector times matrix, the matrix in memory with one unit stride.
@@ -277,6 +313,31 @@ fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) ->
         let rows = most / cols;
         if (cols == 1 || !whole_rows) && cost(rows, cols) < best.0 {
             best = (cost(rows, cols), Split::Grid { rows, cols });
+        }
+    }
+    if most < FEW_PARTS {
+        return best.1;
+    }
+    // Many threads are never equally fast: cores share units and memory with others, or are taken away for a while. Blocks
+    // that are taken one after another even that out; the end comes a block after an even share, at most. Shares that are
+    // given out beforehand end a quarter later than the model says.
+    best.0 = best.0.saturating_add(best.0 / 4);
+    let height = |rows: usize| m.div_ceil(row_unit(mr)).div_ceil(rows);
+    let width = |cols: usize| n.div_ceil(nr).div_ceil(cols);
+    for cols in 1..=if whole_rows { 1 } else { n.div_ceil(nr).min(2 * BLOCKS) } {
+        for rows in 1..=m.div_ceil(row_unit(mr)).min(2 * BLOCKS) {
+            // Sizes that leave blocks without work say the same as fewer blocks.
+            let real =
+                m.div_ceil(row_unit(mr)).div_ceil(height(rows)) == rows && n.div_ceil(nr).div_ceil(width(cols)) == cols;
+            let blocks = rows * cols;
+            if !real || blocks <= most || blocks > BLOCKS * most {
+                continue;
+            }
+            let block = cost(rows, cols) + BLOCK_CYCLES;
+            let end = blocks.saturating_mul(block) / most + block / 2;
+            if end < best.0 {
+                best = (end, Split::Grid { rows, cols });
+            }
         }
     }
     best.1

@@ -9,6 +9,7 @@ use super::pack::{Feed, TEMP_BYTES};
 use super::plan::{Path, Plan, Split};
 use super::problem::{Layout, Operand, Output, Problem, Source, Target};
 use crate::pool::{Pool, share};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 impl Plan {
     /// Computes the product. Allocates nothing; the same bits for any pool and any `threads` of the
@@ -199,14 +200,30 @@ impl<T: HasKernels> Run<'_, T> {
                             }
                         });
                     }
-                    pool.run(rows * cols, &|part, _| {
-                        let down = share(m.div_ceil(unit), rows, part / cols);
-                        let across = share(width.div_ceil(nr), cols, part % cols);
+                    let block = |block: usize, part: usize| {
+                        let down = share(m.div_ceil(unit), rows, block / cols);
+                        let across = share(width.div_ceil(nr), cols, block % cols);
                         let rows = down.start * unit..m.min(down.end * unit);
                         let cols = col0 + across.start * nr..col0 + width.min(across.end * nr);
                         if !rows.is_empty() && !cols.is_empty() {
                             let b = self.panels(batch, (col0, width), self.shared_b());
                             self.region(&Region { batch, b, rows, cols, col_base: col0, part });
+                        }
+                    };
+                    let (blocks, parts) = (rows * cols, self.plan.parts);
+                    if blocks == parts {
+                        pool.run(parts, &|part, _| block(part, part));
+                        continue;
+                    }
+                    // Who is through with a block takes the next one; which bits it has doesn't depend on who that is.
+                    let next = AtomicUsize::new(0);
+                    pool.run(parts, &|part, _| {
+                        loop {
+                            let taken = next.fetch_add(1, Ordering::Relaxed);
+                            if taken >= blocks {
+                                break;
+                            }
+                            block(taken, part);
                         }
                     });
                 }

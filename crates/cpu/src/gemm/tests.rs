@@ -325,7 +325,7 @@ fn check(case: &Case, pools: &[Pool]) {
 }
 
 fn pools() -> Vec<Pool> {
-    vec![Pool::new(1), Pool::new(2), Pool::new(3)]
+    vec![Pool::new(1), Pool::new(2), Pool::new(3), Pool::new(5)]
 }
 
 #[test]

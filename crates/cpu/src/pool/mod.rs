@@ -12,6 +12,10 @@
 //!   the core, then sleeps. Who sleeps between short jobs is woken late, or on the core of who wakes it: then the caller
 //!   does everything alone.
 
+mod denormals;
+
+pub use denormals::Denormals;
+
 use std::any::Any;
 use std::cell::UnsafeCell;
 use std::hint::spin_loop;
@@ -76,6 +80,7 @@ impl Flags {
 struct Line<T>(T);
 
 struct Shared {
+    denormals: Denormals,
     /// `generation << 16 | workers with a share`. A change publishes `job`.
     ticket: Line<AtomicU64>,
     /// Shares of the current job that are not finished, the caller's own apart.
@@ -111,7 +116,13 @@ impl Pool {
     ///
     /// Where the system refuses a thread (wasm has none) the pool has fewer.
     pub fn new(threads: usize) -> Pool {
+        Pool::with_denormals(threads, Denormals::Keep)
+    }
+
+    /// A pool whose threads treat denormal numbers in a given way. The caller's own is set while a program runs.
+    pub fn with_denormals(threads: usize, denormals: Denormals) -> Pool {
         let shared = Arc::new(Shared {
+            denormals,
             ticket: Line(AtomicU64::new(0)),
             running: Line(AtomicUsize::new(0)),
             busy: AtomicBool::new(false),
@@ -144,6 +155,11 @@ impl Pool {
     /// The number of threads that run a job, the caller among them.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// How its threads treat denormal numbers.
+    pub fn denormals(&self) -> Denormals {
+        self.shared.denormals
     }
 
     /// Runs `job(part, worker)` for every part in `0..parts` and returns when all are done.
@@ -207,6 +223,7 @@ impl Drop for Pool {
 impl Shared {
     /// The life of worker `index` (the caller is worker 0).
     fn work(&self, index: usize, flags: &Flags) {
+        let _denormals = self.denormals.here();
         let mut seen = 0;
         while let Some(ticket) = self.next_ticket(seen, &flags.asleep) {
             seen = ticket;

@@ -1,19 +1,31 @@
-//! Elementwise ops, comparisons, products, and the operators on `&Tensor`.
+//! Elementwise ops, comparisons and products.
 
 use super::{Tensor, misfit};
 use crate::amp;
 use crate::intern::{self, composite};
-use crate::record::{Number, Record, align, number_like, one, plain};
+use crate::operand::{Number, OperandRef, Term};
+use crate::record::{Record, align, number_like, one, plain};
 use ir::composites::activation;
 use ir::ops::{Clamp, Dot, StopGradient};
-use ir::{Binary, Compare, DType, Loc, Problem, Unary, Value};
-use std::ops;
+use ir::{Binary, Compare, DType, Domain, Loc, Problem, Unary, Value};
 
-fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
+pub(super) fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
     if let Some(made) = plain(&at, intern::unary(op), [t]) {
         return made;
     }
     one(&at, &[t], |b, v| {
+        // Functions of real numbers take integers as floats, but whole numbers are rounded already.
+        let dtype = b.ty(v[0]).dtype;
+        if op.domain() == Domain::Float && !dtype.is_float() {
+            return match op {
+                Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc => Ok(v[0]),
+                Unary::IsFinite => b.full(&b.ty(v[0]).with_dtype(DType::Bool), ir::Scalar::bool(true)),
+                _ => {
+                    let x = b.cast(v[0], DType::F32)?;
+                    b.unary(op, x)
+                }
+            };
+        }
         let x = if matches!(op, Unary::Exp | Unary::Log | Unary::Log1p | Unary::Rsqrt) {
             amp::wide(b, v[0])?
         } else {
@@ -23,17 +35,111 @@ fn unary(t: &Tensor, op: Unary, at: Loc) -> Tensor {
     })
 }
 
-fn binary(x: &Tensor, y: &Tensor, op: Binary, at: Loc) -> Tensor {
+pub(super) fn binary(x: &Tensor, y: &Tensor, op: Binary, at: Loc) -> Tensor {
     if let Some(made) = plain(&at, intern::binary(op), [x, y]) {
         return made;
     }
+    aligned(x, y, at, |b, x, y| operate(b, op, x, y))
+}
+
+/// A function of two tensors with one dtype and one shape.
+pub(super) fn aligned(
+    x: &Tensor,
+    y: &Tensor,
+    at: Loc,
+    f: impl FnOnce(&mut dyn Record, Value, Value) -> ir::Result<Value>,
+) -> Tensor {
     one(&at, &[x, y], |b, v| {
         let (x, y) = align(b, v[0], v[1])?;
-        b.binary(op, x, y)
+        f(b, x, y)
     })
 }
 
-fn with_number(
+/// `x / y`, of integers too.
+pub(super) fn divide(x: &Tensor, y: &Tensor, at: Loc) -> Tensor {
+    if x.dtype().is_float()
+        && let Some(made) = plain(&at, intern::binary(Binary::Div), [x, y])
+    {
+        return made;
+    }
+    aligned(x, y, at, quotient)
+}
+
+/// An op on aligned values; functions of real numbers take integers as floats.
+pub(super) fn operate(b: &mut dyn Record, op: Binary, x: Value, y: Value) -> ir::Result<Value> {
+    let (x, y) = if op.domain() == Domain::Float { (real(b, x)?, real(b, y)?) } else { (x, y) };
+    b.binary(op, x, y)
+}
+
+/// Integers and bools as f32.
+fn real(b: &mut dyn Record, x: Value) -> ir::Result<Value> {
+    if b.ty(x).dtype.is_float() { Ok(x) } else { b.cast(x, DType::F32) }
+}
+
+/// True division: that of integers is of floats, as in NumPy, PyTorch and JAX.
+pub(super) fn quotient(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
+    let (x, y) = (real(b, x)?, real(b, y)?);
+    b.div(x, y)
+}
+
+/// The remainder with the divisor's sign.
+pub(super) fn modulo(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
+    let r = b.binary(Binary::Rem, x, y)?;
+    let zero = b.full_like(r, 0.0)?;
+    let (r_low, y_low) = (b.compare(Compare::Lt, r, zero)?, b.compare(Compare::Lt, y, zero)?);
+    let (some, apart) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
+    let fix = b.binary(Binary::And, some, apart)?;
+    let moved = b.add(r, y)?;
+    b.select(fix, moved, r)
+}
+
+/// The quotient rounded down.
+pub(super) fn floor_quotient(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
+    let r = modulo(b, x, y)?;
+    if b.ty(x).dtype.is_float() {
+        let whole = b.sub(x, r)?;
+        let q = b.div(whole, y)?;
+        return b.unary(Unary::Round, q);
+    }
+    // Rounded towards zero, which is one too many where there is a remainder and the signs differ.
+    let (q, rest) = (b.div(x, y)?, b.binary(Binary::Rem, x, y)?);
+    let down = b.compare(Compare::Ne, r, rest)?;
+    let less = b.offset(q, -1.0)?;
+    b.select(down, less, q)
+}
+
+/// A function of a tensor and a number or a tensor.
+fn with_term(
+    x: &Tensor,
+    y: &impl Term,
+    at: Loc,
+    f: impl FnOnce(&mut dyn Record, Value, Value) -> ir::Result<Value>,
+) -> Tensor {
+    match y.term() {
+        OperandRef::Tensor(y) => aligned(x, y, at, f),
+        OperandRef::Number(n) => with_number(x, n, at, f),
+    }
+}
+
+fn compare(x: &Tensor, y: &impl Term, op: Compare, at: Loc) -> Tensor {
+    match y.term() {
+        OperandRef::Tensor(y) => aligned(x, y, at, |b, x, y| b.compare(op, x, y)),
+        OperandRef::Number(n) => one(&at, &[x], |b, v| {
+            // A number that the dtype has no place for compares all the same.
+            let dtype = b.ty(v[0]).dtype;
+            let wide = match n {
+                Number::Int(_) if n.to_scalar(dtype).is_none() && dtype != DType::U64 => DType::I64,
+                _ => dtype,
+            };
+            let x = b.cast(v[0], wide)?;
+            let n = number_like(b, wide, n)?;
+            let (x, n) = align(b, x, n)?;
+            b.compare(op, x, n)
+        }),
+    }
+}
+
+pub(super) fn with_number(
     t: &Tensor,
     n: Number,
     at: Loc,
@@ -136,8 +242,13 @@ macro_rules! binaries {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self, other: &Tensor) -> Tensor {
-                binary(self, other, Binary::$op, Loc::caller())
+            pub fn $name(&self, other: impl Term) -> Tensor {
+                match other.term() {
+                    OperandRef::Tensor(y) => binary(self, y, Binary::$op, Loc::caller()),
+                    OperandRef::Number(n) => {
+                        with_number(self, n, Loc::caller(), |b, x, n| operate(b, Binary::$op, x, n))
+                    }
+                }
             }
         )* }
     };
@@ -153,7 +264,7 @@ binaries! {
     /// Angle of the point `(other, self)`.
     atan2 => Atan2,
     /// Remainder with the dividend's sign.
-    rem => Rem,
+    fmod => Rem,
     /// Bitwise or logical and.
     and => And,
     /// Bitwise or logical or.
@@ -167,11 +278,8 @@ macro_rules! compares {
         impl Tensor { $(
             $(#[$doc])*
             #[track_caller]
-            pub fn $name(&self, other: &Tensor) -> Tensor {
-                one(&Loc::caller(), &[self, other], |b, v| {
-                    let (x, y) = align(b, v[0], v[1])?;
-                    b.compare(Compare::$op, x, y)
-                })
+            pub fn $name(&self, other: impl Term) -> Tensor {
+                compare(self, &other, Compare::$op, Loc::caller())
             }
         )* }
     };
@@ -224,15 +332,108 @@ impl Tensor {
         })
     }
 
-    /// `if self { a } else { b }`, elementwise; `self` is bool.
+    /// `if self { a } else { b }`, elementwise; `self` is bool, `a` and `b` are tensors or numbers.
     #[track_caller]
-    pub fn select(&self, a: &Tensor, b: &Tensor) -> Tensor {
-        one(&Loc::caller(), &[self, a, b], |g, v| {
-            let (x, y) = align(g, v[1], v[2])?;
+    pub fn select(&self, a: impl Term, b: impl Term) -> Tensor {
+        let (a, b) = (a.term(), b.term());
+        let given = |t: &OperandRef<'_>| match t {
+            OperandRef::Tensor(t) => Some(t.dtype()),
+            OperandRef::Number(_) => None,
+        };
+        // Beside a tensor a number has its dtype, beside a number that of a float if either is one.
+        let floats = [&a, &b].iter().any(|t| matches!(t, OperandRef::Number(Number::Float(_))));
+        let like = given(&a).or(given(&b)).unwrap_or(if floats { DType::F32 } else { DType::I64 });
+        let tensors = [&a, &b].into_iter().filter_map(|t| match t {
+            OperandRef::Tensor(t) => Some(*t),
+            OperandRef::Number(_) => None,
+        });
+        let args: Vec<&Tensor> = [self].into_iter().chain(tensors).collect();
+        one(&Loc::caller(), &args, |g, v| {
+            let mut rest = v[1..].iter();
+            let mut value = |g: &mut dyn Record, t: &OperandRef<'_>| match t {
+                OperandRef::Tensor(_) => Ok(*rest.next().expect("one for each tensor")),
+                OperandRef::Number(n) => number_like(g, like, *n),
+            };
+            let (x, y) = (value(g, &a)?, value(g, &b)?);
+            let (x, y) = align(g, x, y)?;
             let (x, c) = spread(g, x, v[0])?;
             let (y, c) = spread(g, y, c)?;
             g.select(c, x, y)
         })
+    }
+
+    /// The quotient rounded down; of integers it is one.
+    ///
+    /// ```ignore
+    /// assert_eq!(tensor(&[7, -7], &[2]).floor_divide(2).to_vec::<i32>()?, [3, -4]);
+    /// ```
+    #[track_caller]
+    pub fn floor_divide(&self, other: impl Term) -> Tensor {
+        with_term(self, &other, Loc::caller(), floor_quotient)
+    }
+
+    /// The remainder with the divisor's sign: `%`.
+    #[track_caller]
+    pub fn remainder(&self, other: impl Term) -> Tensor {
+        with_term(self, &other, Loc::caller(), modulo)
+    }
+
+    /// `x·2ⁿ` of integers: `<<`.
+    #[track_caller]
+    pub fn shl(&self, other: impl Term) -> Tensor {
+        with_term(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shl, x, y))
+    }
+
+    /// `x/2ⁿ` of integers, rounded down: `>>`.
+    #[track_caller]
+    pub fn shr(&self, other: impl Term) -> Tensor {
+        with_term(self, &other, Loc::caller(), |b, x, y| b.binary(Binary::Shr, x, y))
+    }
+
+    /// As f32.
+    #[track_caller]
+    pub fn float(&self) -> Tensor {
+        self.cast_at(DType::F32, Loc::caller())
+    }
+
+    /// As f64.
+    #[track_caller]
+    pub fn double(&self) -> Tensor {
+        self.cast_at(DType::F64, Loc::caller())
+    }
+
+    /// As f16.
+    #[track_caller]
+    pub fn half(&self) -> Tensor {
+        self.cast_at(DType::F16, Loc::caller())
+    }
+
+    /// As bf16.
+    #[track_caller]
+    pub fn bfloat16(&self) -> Tensor {
+        self.cast_at(DType::BF16, Loc::caller())
+    }
+
+    /// As i32; the integer part of floats.
+    #[track_caller]
+    pub fn int(&self) -> Tensor {
+        self.cast_at(DType::I32, Loc::caller())
+    }
+
+    /// As i64; the integer part of floats.
+    #[track_caller]
+    pub fn long(&self) -> Tensor {
+        self.cast_at(DType::I64, Loc::caller())
+    }
+
+    /// Whether elements are not zero.
+    #[track_caller]
+    pub fn bool(&self) -> Tensor {
+        self.cast_at(DType::Bool, Loc::caller())
+    }
+
+    fn cast_at(&self, dtype: DType, at: Loc) -> Tensor {
+        one(&at, &[self], |b, v| b.cast(v[0], dtype))
     }
 
     /// Converts the elements.
@@ -320,86 +521,4 @@ fn matmul(b: &mut dyn Record, x: Value, y: Value) -> ir::Result<Value> {
         shape.remove(n - 2);
     }
     b.reshape(z, &shape)
-}
-
-// One float and one integer type, so that a literal has one meaning.
-macro_rules! operator {
-    ($($trait:ident $method:ident $op:ident),*) => { $(
-        impl ops::$trait<&Tensor> for &Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: &Tensor) -> Tensor {
-                binary(self, other, Binary::$op, Loc::caller())
-            }
-        }
-        impl ops::$trait<Tensor> for &Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: Tensor) -> Tensor {
-                binary(self, &other, Binary::$op, Loc::caller())
-            }
-        }
-        impl ops::$trait<&Tensor> for Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: &Tensor) -> Tensor {
-                binary(&self, other, Binary::$op, Loc::caller())
-            }
-        }
-        impl ops::$trait<Tensor> for Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, other: Tensor) -> Tensor {
-                binary(&self, &other, Binary::$op, Loc::caller())
-            }
-        }
-        operator!(@numbers $trait $method $op f64 i64);
-    )* };
-    (@numbers $trait:ident $method:ident $op:ident $($n:ty)*) => { $(
-        impl ops::$trait<$n> for &Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, n: $n) -> Tensor {
-                with_number(self, n.into(), Loc::caller(), |b, x, n| b.binary(Binary::$op, x, n))
-            }
-        }
-        impl ops::$trait<$n> for Tensor {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, n: $n) -> Tensor {
-                with_number(&self, n.into(), Loc::caller(), |b, x, n| b.binary(Binary::$op, x, n))
-            }
-        }
-        impl ops::$trait<&Tensor> for $n {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, t: &Tensor) -> Tensor {
-                with_number(t, self.into(), Loc::caller(), |b, x, n| b.binary(Binary::$op, n, x))
-            }
-        }
-        impl ops::$trait<Tensor> for $n {
-            type Output = Tensor;
-            #[track_caller]
-            fn $method(self, t: Tensor) -> Tensor {
-                with_number(&t, self.into(), Loc::caller(), |b, x, n| b.binary(Binary::$op, n, x))
-            }
-        }
-    )* };
-}
-operator!(Add add Add, Sub sub Sub, Mul mul Mul, Div div Div);
-
-impl ops::Neg for &Tensor {
-    type Output = Tensor;
-    #[track_caller]
-    fn neg(self) -> Tensor {
-        unary(self, Unary::Neg, Loc::caller())
-    }
-}
-
-impl ops::Neg for Tensor {
-    type Output = Tensor;
-    #[track_caller]
-    fn neg(self) -> Tensor {
-        unary(&self, Unary::Neg, Loc::caller())
-    }
 }

@@ -4,7 +4,8 @@
 //! NaN (the smallest integer, true), a write outside has no effect.
 
 use super::{Tensor, axis_of, misfit};
-use crate::record::{Number, Record, broadcast_shapes, number_like, one};
+use crate::operand::Number;
+use crate::record::{Record, broadcast_shapes, number_like, one};
 use crate::view;
 use ir::ops::{GatherMode, ReduceKind, ScatterKind, ScatterMode, Slice, SliceDims};
 use ir::{Binary, Compare, DType, Loc, Problem, Scalar, Shape, Type, Value};

@@ -5,7 +5,8 @@ use crate::context;
 use crate::error::{Error, Result};
 use crate::loc::LocRole;
 use crate::node::Saved;
-use crate::record::{LazyBuild, Number, Record, Target, broadcast_shapes, number_like, target};
+use crate::operand::{Number, OperandRef, Term};
+use crate::record::{LazyBuild, Record, Target, broadcast_shapes, number_like, target};
 use crate::view;
 use ir::ops::Clamp;
 use ir::{Binary, Build, DType, Loc, Scalar, Type, Unary, Value};
@@ -20,6 +21,7 @@ pub(crate) const DETACHED: &str = "the destination is detached, so the operand's
 impl Tensor {
     /// Replaces this tensor's elements. Gives the tensor itself, or an invalid one if nothing was changed.
     pub(super) fn mutate(&self, op: &'static str, reads: bool, others: &[&Tensor], at: &Loc, f: Update<'_>) -> Tensor {
+        let at = &context::place(at);
         match self.try_mutate(op, reads, others, at, f) {
             Ok(()) => self.clone(),
             Err(e) => {
@@ -93,15 +95,19 @@ impl Tensor {
         v: &[Value],
         f: Update<'_>,
     ) -> Result<(Value, Value)> {
-        let ops = self.0.view().map(|v| v.ops.as_slice()).unwrap_or_default();
+        let ops = self.0.view().map(|v| v.ops()).unwrap_or_default();
         let old = match base {
-            Some(base) => Some(view::get(b, base, ops)?),
+            Some(base) => Some(view::get(b, base, &ops)?),
             None => None,
         };
         let new = f(b, old, v)?;
         let got = b.ty(new);
         if got.dtype != self.dtype() {
-            let reason = format!("the result is {got}, which {} can't hold; cast the operand", self.ty());
+            let remedy = match op {
+                "div_" | "div_scalar_" => "use floor_divide_, or x / y, which is new",
+                _ => "cast the operand",
+            };
+            let reason = format!("the result is {got}, which {} can't hold; {remedy}", self.ty());
             return Err(Error::call(op, reason, &Loc::Unknown));
         }
         if got.shape.as_slice() != self.shape() {
@@ -109,7 +115,7 @@ impl Tensor {
             return Err(Error::call(op, reason, &Loc::Unknown));
         }
         match base {
-            Some(base) => Ok((view::put(b, base, ops, new)?, new)),
+            Some(base) => Ok((view::put(b, base, &ops, new)?, new)),
             None => Ok((new, new)),
         }
     }
@@ -131,44 +137,29 @@ impl Tensor {
         Ok(())
     }
 
-    fn binary_(&self, name: &'static str, op: Binary, other: &Tensor, at: Loc) -> Tensor {
-        self.mutate(name, true, &[other], &at, &|b, old, v| {
-            let old = old.expect("it was asked for");
-            let new = like(b, v[0], self.ty())?;
-            b.binary(op, old, new)
-        })
+    /// `self = f(self, other)` for a tensor, broadcast to this one's shape, or a number.
+    fn update_(
+        &self,
+        name: &'static str,
+        other: OperandRef<'_>,
+        at: Loc,
+        f: &dyn Fn(&mut dyn Record, Value, Value) -> ir::Result<Value>,
+    ) -> Tensor {
+        match other {
+            OperandRef::Tensor(other) => self.mutate(name, true, &[other], &at, &|b, old, v| {
+                let new = like(b, v[0], self.ty())?;
+                f(b, old.expect("it was asked for"), new)
+            }),
+            OperandRef::Number(n) => self.mutate(name, true, &[], &at, &|b, old, _| {
+                let n = number_like(b, self.dtype(), n)?;
+                let n = like(b, n, self.ty())?;
+                f(b, old.expect("it was asked for"), n)
+            }),
+        }
     }
 
     fn number_(&self, name: &'static str, op: Binary, n: Number, at: Loc) -> Tensor {
-        self.mutate(name, true, &[], &at, &|b, old, _| {
-            let n = number_like(b, self.dtype(), n)?;
-            let n = like(b, n, self.ty())?;
-            b.binary(op, old.expect("it was asked for"), n)
-        })
-    }
-
-    /// `self += other`, in place. The operand is a tensor, broadcast to this one's shape.
-    #[track_caller]
-    pub fn add_(&self, other: &Tensor) -> Tensor {
-        self.binary_("add_", Binary::Add, other, Loc::caller())
-    }
-
-    /// `self -= other`, in place.
-    #[track_caller]
-    pub fn sub_(&self, other: &Tensor) -> Tensor {
-        self.binary_("sub_", Binary::Sub, other, Loc::caller())
-    }
-
-    /// `self *= other`, in place.
-    #[track_caller]
-    pub fn mul_(&self, other: &Tensor) -> Tensor {
-        self.binary_("mul_", Binary::Mul, other, Loc::caller())
-    }
-
-    /// `self /= other`, in place.
-    #[track_caller]
-    pub fn div_(&self, other: &Tensor) -> Tensor {
-        self.binary_("div_", Binary::Div, other, Loc::caller())
+        self.update_(name, OperandRef::Number(n), at, &|b, x, y| b.binary(op, x, y))
     }
 
     /// Adds a number in place.
@@ -192,19 +183,13 @@ impl Tensor {
     /// Divides by a number in place.
     #[track_caller]
     pub fn div_scalar_(&self, n: impl Into<Number>) -> Tensor {
-        self.number_("div_", Binary::Div, n.into(), Loc::caller())
+        self.update_("div_", OperandRef::Number(n.into()), Loc::caller(), &super::arith::quotient)
     }
 
     /// Raises to a power in place.
     #[track_caller]
     pub fn powf_(&self, n: impl Into<Number>) -> Tensor {
         self.number_("pow_", Binary::Pow, n.into(), Loc::caller())
-    }
-
-    /// Raises to powers in place.
-    #[track_caller]
-    pub fn pow_(&self, other: &Tensor) -> Tensor {
-        self.binary_("pow_", Binary::Pow, other, Loc::caller())
     }
 
     /// Moves every element into `low..=high`, in place.
@@ -303,6 +288,45 @@ impl Tensor {
         let at = Loc::caller();
         self.mutate("zero_", false, &[], &at, &|b, _, _| b.zeros(self.ty()))
     }
+}
+
+macro_rules! binaries_ {
+    ($($(#[$doc:meta])* $name:ident => $f:expr),* $(,)?) => {
+        impl Tensor { $(
+            $(#[$doc])*
+            #[track_caller]
+            pub fn $name(&self, other: impl Term) -> Tensor {
+                self.update_(stringify!($name), other.term(), Loc::caller(), &$f)
+            }
+        )* }
+    };
+}
+
+binaries_! {
+    /// `self += other`, in place. The operand is a number, or a tensor that is broadcast to this one's shape.
+    add_ => |b, x, y| b.binary(Binary::Add, x, y),
+    /// `self -= other`, in place.
+    sub_ => |b, x, y| b.binary(Binary::Sub, x, y),
+    /// `self *= other`, in place.
+    mul_ => |b, x, y| b.binary(Binary::Mul, x, y),
+    /// `self /= other`, in place. Integers can't hold their quotients: see `floor_divide_`.
+    div_ => super::arith::quotient,
+    /// `self = ⌊self / other⌋`, in place.
+    floor_divide_ => super::arith::floor_quotient,
+    /// `self %= other`, in place, with the divisor's sign.
+    remainder_ => super::arith::modulo,
+    /// Raises to powers in place.
+    pow_ => |b, x, y| b.binary(Binary::Pow, x, y),
+    /// `self &= other`, in place.
+    and_ => |b, x, y| b.binary(Binary::And, x, y),
+    /// `self |= other`, in place.
+    or_ => |b, x, y| b.binary(Binary::Or, x, y),
+    /// `self ^= other`, in place.
+    xor_ => |b, x, y| b.binary(Binary::Xor, x, y),
+    /// `self <<= other`, in place.
+    shl_ => |b, x, y| b.binary(Binary::Shl, x, y),
+    /// `self >>= other`, in place.
+    shr_ => |b, x, y| b.binary(Binary::Shr, x, y),
 }
 
 macro_rules! unaries_ {

@@ -1,13 +1,20 @@
 //! Reductions.
 
 use super::{Tensor, axis_of, misfit};
+use crate::along::Along;
 use crate::amp;
 use crate::record::{Record, one};
 use ir::ops::{ReduceKind, StopGradient};
-use ir::{Compare, DType, Loc, Unary, Value};
+use ir::{Build, Compare, DType, Loc, Unary, Value};
 
 /// Reduces over axes that may count from the end.
-fn reduce(b: &mut dyn Record, kind: ReduceKind, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+fn reduce<B: Build + ?Sized>(
+    b: &mut B,
+    kind: ReduceKind,
+    x: Value,
+    axes: Option<&[isize]>,
+    keep: bool,
+) -> ir::Result<Value> {
     let ty = b.ty(x);
     let axes = resolve(&ty, kind.name(), axes)?;
     let y = b.reduce(kind, x, &axes)?;
@@ -18,7 +25,7 @@ fn reduce(b: &mut dyn Record, kind: ReduceKind, x: Value, axes: Option<&[isize]>
     b.reshape(y, &shape)
 }
 
-fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Result<Vec<usize>> {
+pub(super) fn resolve(ty: &ir::Type, op: &str, axes: Option<&[isize]>) -> ir::Result<Vec<usize>> {
     match axes {
         None => Ok((0..ty.rank()).collect()),
         Some(axes) => axes.iter().map(|&a| axis_of(a, ty.rank()).map_err(|p| misfit(op, &[ty], p))).collect(),
@@ -32,16 +39,41 @@ pub(super) fn sum_dtype(d: DType) -> DType {
 
 fn sum(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let x = amp::wide(b, x)?;
-    let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
-    reduce(b, ReduceKind::Sum, x, axes, keep)
+    let dtype = sum_dtype(b.ty(x).dtype);
+    reduce_as(b, ReduceKind::Sum, x, dtype, axes, keep)
+}
+
+/// Converts elements and reduces them. Where ops run one by one it is one op: a sum of bytes as i64 would else make eight
+/// times as many bytes first.
+fn reduce_as(
+    b: &mut dyn Record,
+    kind: ReduceKind,
+    x: Value,
+    dtype: DType,
+    axes: Option<&[isize]>,
+    keep: bool,
+) -> ir::Result<Value> {
+    if b.ty(x).dtype == dtype {
+        return reduce(b, kind, x, axes, keep);
+    }
+    resolve(&b.ty(x), kind.name(), axes)?;
+    b.as_one(x, &|b, x| {
+        let x = b.cast(x, dtype)?;
+        reduce(b, kind, x, axes, keep)
+    })
 }
 
 fn mean(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let x = amp::wide(b, x)?;
     let ty = b.ty(x);
-    let x = if ty.dtype.is_float() { x } else { b.cast(x, DType::F32)? };
+    let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };
+    mean_as(b, x, dtype, axes, keep)
+}
+
+fn mean_as(b: &mut dyn Record, x: Value, dtype: DType, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+    let ty = b.ty(x);
     let n: usize = resolve(&ty, "mean", axes)?.iter().map(|&a| ty.shape[a]).product();
-    let s = reduce(b, ReduceKind::Sum, x, axes, keep)?;
+    let s = reduce_as(b, ReduceKind::Sum, x, dtype, axes, keep)?;
     let n = b.full_like(s, n as f64)?;
     b.div(s, n)
 }
@@ -55,8 +87,10 @@ impl Tensor {
 
     /// Sums over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn sum_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| sum(b, v[0], Some(axes), keep))
+    pub fn sum_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| sum(b, v[0], axes, keep))
     }
 
     /// The mean of all elements.
@@ -67,8 +101,10 @@ impl Tensor {
 
     /// Means over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn mean_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| mean(b, v[0], Some(axes), keep))
+    pub fn mean_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| mean(b, v[0], axes, keep))
     }
 
     /// The largest element.
@@ -79,8 +115,10 @@ impl Tensor {
 
     /// Largest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn max_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], Some(axes), keep))
+    pub fn max_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Max, v[0], axes, keep))
     }
 
     /// The smallest element.
@@ -91,8 +129,10 @@ impl Tensor {
 
     /// Smallest elements along axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn min_axes(&self, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], Some(axes), keep))
+    pub fn min_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| reduce(b, ReduceKind::Min, v[0], axes, keep))
     }
 
     /// The index of the first largest element along an axis, as i64.
@@ -117,28 +157,28 @@ impl Tensor {
 
     /// Sums over axes in a dtype: elements are converted before they are added.
     #[track_caller]
-    pub fn sum_in(&self, dtype: DType, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            let x = b.cast(v[0], dtype)?;
-            reduce(b, ReduceKind::Sum, x, Some(axes), keep)
-        })
+    pub fn sum_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| reduce_as(b, ReduceKind::Sum, v[0], dtype, axes, keep))
     }
 
     /// Means over axes in a float dtype.
     #[track_caller]
-    pub fn mean_in(&self, dtype: DType, axes: &[isize], keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| {
-            let x = b.cast(v[0], dtype)?;
-            mean(b, x, Some(axes), keep)
-        })
+    pub fn mean_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| mean_as(b, v[0], dtype, axes, keep))
     }
 
     /// Products over axes, which stay with size 1 if `keep`.
     #[track_caller]
-    pub fn prod_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn prod_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
-            let x = b.cast(v[0], sum_dtype(b.ty(v[0]).dtype))?;
-            reduce(b, ReduceKind::Prod, x, Some(axes), keep)
+            let dtype = sum_dtype(b.ty(v[0]).dtype);
+            reduce_as(b, ReduceKind::Prod, v[0], dtype, axes, keep)
         })
     }
 
@@ -154,8 +194,10 @@ impl Tensor {
 
     /// Variances over axes; `correction` is taken from the count that sums of squares are divided by (PyTorch: 1).
     #[track_caller]
-    pub fn var_axes(&self, axes: &[isize], correction: usize, keep: bool) -> Tensor {
-        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], Some(axes), correction, keep))
+    pub fn var_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
+        one(&Loc::caller(), &[self], |b, v| variance(b, v[0], axes, correction, keep))
     }
 
     /// The variance of all elements.
@@ -166,9 +208,11 @@ impl Tensor {
 
     /// Standard deviations over axes.
     #[track_caller]
-    pub fn std_axes(&self, axes: &[isize], correction: usize, keep: bool) -> Tensor {
+    pub fn std_axes(&self, axes: impl Into<Along>, correction: usize, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
-            let x = variance(b, v[0], Some(axes), correction, keep)?;
+            let x = variance(b, v[0], axes, correction, keep)?;
             deviation(b, x)
         })
     }
@@ -184,10 +228,12 @@ impl Tensor {
 
     /// `log Σ eˣ` over axes without overflow.
     #[track_caller]
-    pub fn logsumexp(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn logsumexp(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
             let x = amp::wide(b, v[0])?;
-            let top = reduce(b, ReduceKind::Max, x, Some(axes), true)?;
+            let top = reduce(b, ReduceKind::Max, x, axes, true)?;
             let top = b.one(StopGradient.into(), &[top])?;
             // An infinite maximum is not subtracted: ∞ − ∞ is no number.
             let finite = b.unary(Unary::IsFinite, top)?;
@@ -195,7 +241,7 @@ impl Tensor {
             let (wide, top_wide) = crate::record::align(b, x, top)?;
             let d = b.sub(wide, top_wide)?;
             let e = b.unary(Unary::Exp, d)?;
-            let s = reduce(b, ReduceKind::Sum, e, Some(axes), true)?;
+            let s = reduce(b, ReduceKind::Sum, e, axes, true)?;
             let l = b.unary(Unary::Log, s)?;
             let y = b.add(l, top)?;
             b.keeps(y, &[v[0]], true);
@@ -203,7 +249,7 @@ impl Tensor {
                 return Ok(y);
             }
             let ty = b.ty(y);
-            let gone = resolve(&ty, "logsumexp", Some(axes))?;
+            let gone = resolve(&ty, "logsumexp", axes)?;
             let shape: Vec<usize> =
                 ty.shape.iter().enumerate().filter(|(i, _)| !gone.contains(i)).map(|(_, &n)| n).collect();
             b.reshape(y, &shape)
@@ -212,23 +258,27 @@ impl Tensor {
 
     /// Whether any element along axes is true.
     #[track_caller]
-    pub fn any_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn any_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Max, axes, keep))
     }
 
     /// Whether all elements along axes are true.
     #[track_caller]
-    pub fn all_axes(&self, axes: &[isize], keep: bool) -> Tensor {
+    pub fn all_axes(&self, axes: impl Into<Along>, keep: bool) -> Tensor {
+        let Along { axes, keep: kept } = axes.into();
+        let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| truth(b, v[0], ReduceKind::Min, axes, keep))
     }
 }
 
 /// A reduction of truth values; a number is true unless it is zero.
-fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: &[isize], keep: bool) -> ir::Result<Value> {
+fn truth(b: &mut dyn Record, x: Value, kind: ReduceKind, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let zero = b.full_like(x, 0.0)?;
     let yes = b.compare(Compare::Ne, x, zero)?;
     let n = b.cast(yes, DType::I32)?;
-    let n = reduce(b, kind, n, Some(axes), keep)?;
+    let n = reduce(b, kind, n, axes, keep)?;
     let zero = b.full_like(n, 0.0)?;
     b.compare(Compare::Gt, n, zero)
 }

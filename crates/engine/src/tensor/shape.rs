@@ -1,7 +1,9 @@
 //! Views, which share their base, and ops that rearrange elements.
 
 use super::{Kind, Tensor, axis_of, misfit, shape_of};
+use crate::along::Along;
 use crate::context;
+use crate::dims::Dims;
 use crate::error::Error;
 use crate::record::{Record, one, record};
 use crate::view::View;
@@ -54,14 +56,14 @@ impl Tensor {
 
     /// The same elements under another shape; one size may be −1. Shares memory where strides allow it.
     #[track_caller]
-    pub fn reshape(&self, shape: &[isize]) -> Tensor {
-        self.viewed(reshape(self.ty(), shape), "reshape", &Loc::caller(), true)
+    pub fn reshape(&self, shape: impl Dims) -> Tensor {
+        self.viewed(reshape(self.ty(), &shape.sizes()), "reshape", &Loc::caller(), true)
     }
 
     /// The same elements under another shape, sharing memory; an error where strides don't allow it.
     #[track_caller]
-    pub fn view(&self, shape: &[isize]) -> Tensor {
-        self.viewed(reshape(self.ty(), shape), "view", &Loc::caller(), false)
+    pub fn view(&self, shape: impl Dims) -> Tensor {
+        self.viewed(reshape(self.ty(), &shape.sizes()), "view", &Loc::caller(), false)
     }
 
     /// One axis.
@@ -72,9 +74,9 @@ impl Tensor {
 
     /// Reorders all axes: result axis `i` is axis `perm[i]`.
     #[track_caller]
-    pub fn permute(&self, perm: &[isize]) -> Tensor {
+    pub fn permute(&self, perm: impl Dims) -> Tensor {
         let rank = self.rank();
-        let perm: Result<Shape, Problem> = perm.iter().map(|&a| axis_of(a, rank)).collect();
+        let perm: Result<Shape, Problem> = perm.sizes().iter().map(|&a| axis_of(a, rank)).collect();
         self.viewed(perm.map(|perm| Permute { perm }.into()), "permute", &Loc::caller(), false)
     }
 
@@ -99,8 +101,8 @@ impl Tensor {
 
     /// Repeats axes of size 1, and new axes in front, to a shape; −1 keeps a size. The result can't be written to.
     #[track_caller]
-    pub fn expand(&self, shape: &[isize]) -> Tensor {
-        self.viewed(expand(self.ty(), shape), "expand", &Loc::caller(), false)
+    pub fn expand(&self, shape: impl Dims) -> Tensor {
+        self.viewed(expand(self.ty(), &shape.sizes()), "expand", &Loc::caller(), false)
     }
 
     /// `start..end` of an axis with a step; negative numbers count from the end.
@@ -190,11 +192,11 @@ impl Tensor {
 
     /// Reverses axes, as a copy.
     #[track_caller]
-    pub fn flip(&self, axes: &[isize]) -> Tensor {
+    pub fn flip(&self, axes: impl Into<Along>) -> Tensor {
+        let axes = axes.into();
         one(&Loc::caller(), &[self], |b, v| {
-            let ty = b.ty(v[0]);
-            let axes: Result<Vec<usize>, Problem> = axes.iter().map(|&a| axis_of(a, ty.rank())).collect();
-            b.flip(v[0], &axes.map_err(|p| misfit("flip", &[&ty], p))?)
+            let axes = super::reduce::resolve(&b.ty(v[0]), "flip", axes.axes.as_deref())?;
+            b.flip(v[0], &axes)
         })
     }
 

@@ -8,11 +8,12 @@ use super::text::Part;
 use super::{Batch, Batches, Lock, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
 use crate::Architecture;
 use crate::adapter::Adapter;
+use crate::budget;
 use crate::checkpoint::Checkpoint;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::files;
-use crate::model::Model;
+use crate::model::{Model, first_line};
 use crate::sample::Sampling;
 use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
@@ -106,6 +107,9 @@ pub fn run(
     if resume && !settings.out.is_dir() {
         return Err(no_run(&settings.out));
     }
+    if !resume {
+        possible(&settings)?;
+    }
     files::make_folder(&settings.out)?;
     let _lock = Lock::take(&settings.out)?;
     let mut start = None;
@@ -139,6 +143,45 @@ pub fn run(
     }
     saved::clean(&checkpoints);
     Run::prepare(settings, start, backend, watch)?.train(watch)
+}
+
+/// Finds out what is wrong with a model's sizes before anything is written.
+fn possible(settings: &Settings) -> Result<()> {
+    if let Some(path) = &settings.tokenizer {
+        Tokenizer::read(path)?;
+    }
+    let path = Path::new(&settings.model);
+    if path.is_dir() {
+        return match path.join("config.json").exists() {
+            true => Ok(()),
+            false => Err(Error::file(path, "no config.json here: give a HuggingFace model directory")),
+        };
+    }
+    if settings.adapter()?.is_some() {
+        return Err(Error::Input("an adapter needs a trained model: give a HuggingFace directory as `--model`".into()));
+    }
+    let found = architecture(settings, settings.vocab)?;
+    let lowered = found.lower(1, 1, settings.dtype, None).map_err(|error| of_sizes(error, &found))?;
+    budget::fresh(&lowered.params, settings.dtype)?;
+    takes(found.size("max_seq"), settings.seq)
+}
+
+fn takes(most: Option<usize>, seq: usize) -> Result<()> {
+    match most.filter(|most| seq > *most) {
+        None => Ok(()),
+        Some(most) => {
+            Err(Error::Input(format!("sequences of {seq} ids: the model takes at most {most}; give a smaller `--seq`")))
+        }
+    }
+}
+
+/// What is wrong with a model of the library is wrong with the sizes that were given.
+fn of_sizes(error: Error, architecture: &Architecture) -> Error {
+    let own = architecture.program.files.first().is_some_and(|file| !file.path.starts_with("std/"));
+    match error {
+        Error::Language(text) if !own => Error::Input(format!("{}; give other sizes with `--set`", first_line(&text))),
+        other => other,
+    }
 }
 
 /// What a folder with a model in it has.
@@ -237,15 +280,10 @@ impl<'a> Run<'a> {
         let texts = texts(&settings, &folder, watch)?;
         let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
         let options = settings.adapter()?;
-        if options.is_some() && based_on.is_none() {
-            return Err(Error::Input(
-                "an adapter needs a trained model: give a HuggingFace directory as `--model`".into(),
-            ));
-        }
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
         let model = match &based_on {
             Some(dir) => Model::load(dir, settings.dtype)?,
-            None => Model::fresh(architecture(&settings, &tokenizer)?, settings.dtype, settings.seed)?,
+            None => Model::fresh(architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.size() > *known) {
             return Err(Error::Input(format!(
@@ -254,12 +292,7 @@ impl<'a> Run<'a> {
             )));
         }
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
-        if let Some(most) = model.max_sequence().filter(|most| settings.seq > *most) {
-            return Err(Error::Input(format!(
-                "sequences of {} ids: the model takes at most {most}; give a smaller `--seq`",
-                settings.seq
-            )));
-        }
+        takes(model.max_sequence(), settings.seq)?;
         let base = base_fingerprint(based_on.as_deref(), &model)?;
         let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder, &mut |done, all| {
             watch.reading(done, all);
@@ -592,12 +625,12 @@ fn tokenizer(
 }
 
 /// The model to train from its beginning.
-fn architecture(settings: &Settings, tokenizer: &Tokenizer) -> Result<Architecture> {
+fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> {
     let program = load_program(&settings.model)?;
     let mut given = settings.given();
-    let vocabulary = "vocab_size";
-    if Architecture::parameters(&program).iter().any(|name| name == vocabulary) {
-        given.entry(vocabulary.into()).or_insert_with(|| Value::int(tokenizer.size() as i64));
+    let name = "vocab_size";
+    if Architecture::parameters(&program).iter().any(|p| p == name) {
+        given.entry(name.into()).or_insert_with(|| Value::int(vocabulary as i64));
     }
     Architecture::of_program(program, None, given)
 }

@@ -168,6 +168,7 @@ impl Trainer {
     }
 
     fn load_batch(&self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
+        self.model.check_batch(&batch.ids, &batch.labels)?;
         let at = self.first_batch_input();
         write_ints(&self.bindings.inputs[at], &batch.ids)?;
         write_ints(&self.bindings.inputs[at + 1], &batch.labels)?;
@@ -227,6 +228,9 @@ impl Trainer {
 
     /// The mean loss over batches of one micro-batch each; NaN if there are none.
     pub fn validate(&mut self, batches: &[Batch]) -> Result<f32> {
+        for batch in batches {
+            self.model.check_batch(&batch.ids, &batch.labels)?;
+        }
         let n = self.names.len();
         let (executable, bindings) = &mut self.validate;
         for i in 0..n {

@@ -5,7 +5,7 @@ use crate::{Tensor, Tree, Type};
 use ir::ops::{Remat, RematPolicy};
 
 /// A function whose intermediate values are not kept for backward. Made by [`checkpoint`].
-pub struct Checkpoint<F> {
+pub struct Checkpointed<F> {
     f: F,
     policy: RematPolicy,
 }
@@ -20,13 +20,13 @@ pub struct Checkpoint<F> {
 /// assert_eq!(g.to_vec::<f32>()?, [1.0]);
 /// # Ok::<(), tensorloom::Error>(())
 /// ```
-pub fn checkpoint<F>(f: F) -> Checkpoint<F> {
-    Checkpoint { f, policy: RematPolicy::Nothing }
+pub fn checkpoint<F>(f: F) -> Checkpointed<F> {
+    Checkpointed { f, policy: RematPolicy::Nothing }
 }
 
-impl<F> Checkpoint<F> {
+impl<F> Checkpointed<F> {
     /// What is kept all the same.
-    pub fn policy(mut self, policy: RematPolicy) -> Checkpoint<F> {
+    pub fn policy(mut self, policy: RematPolicy) -> Checkpointed<F> {
         self.policy = policy;
         self
     }
@@ -51,7 +51,7 @@ impl<F> Checkpoint<F> {
     }
 }
 
-impl<A: Tree, F: Function<A>> Function<A> for Checkpoint<F>
+impl<A: Tree, F: Function<A>> Function<A> for Checkpointed<F>
 where
     F::Out: Tree,
 {

@@ -58,7 +58,7 @@ where
 }
 
 /// The derivative of a function at a point, as a linear map of tangents. Made by [`linearize`].
-pub struct Linear<A, R> {
+pub struct LinearMap<A, R> {
     made: Result<Made>,
     args: A,
     result: R,
@@ -80,7 +80,7 @@ struct Made {
 /// # Ok::<(), tensorloom::Error>(())
 /// ```
 #[track_caller]
-pub fn linearize<A: Tree, F: Function<A>>(f: F, args: A) -> (F::Out, Linear<A, F::Out>)
+pub fn linearize<A: Tree, F: Function<A>>(f: F, args: A) -> (F::Out, LinearMap<A, F::Out>)
 where
     F::Out: Tree,
 {
@@ -94,11 +94,11 @@ where
         }
         Err(e) => (e.result, Err(e.error)),
     };
-    let linear = Linear { made, args, result: result.map(|t| t.clone()) };
+    let linear = LinearMap { made, args, result: result.map(|t| t.clone()) };
     (result, linear)
 }
 
-impl<A: Tree, R: Tree> Linear<A, R> {
+impl<A: Tree, R: Tree> LinearMap<A, R> {
     /// The tangents of the results, given those of the arguments. Integers have zeros.
     #[track_caller]
     pub fn call(&self, tangents: A) -> R {
@@ -129,7 +129,7 @@ impl<A: Tree, R: Tree> Linear<A, R> {
     }
 }
 
-impl<A: Tree, R: Tree> Function<A> for Linear<A, R> {
+impl<A: Tree, R: Tree> Function<A> for LinearMap<A, R> {
     type Out = R;
 
     #[track_caller]

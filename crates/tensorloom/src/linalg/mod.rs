@@ -1,11 +1,11 @@
 //! Linear algebra on batches of matrices: the last two axes are the matrix.
 //!
 //! ```
-//! use tensorloom::{linalg, np, tensor};
+//! use tensorloom::{linalg, np, tensor_of};
 //!
-//! let a = tensor(&[4.0f64, 1.0, 1.0, 3.0], &[2, 2]);
-//! let x = linalg::solve(&a, &tensor(&[1.0f64, 2.0], &[2]));
-//! assert!(np::allclose(&a.matmul(&x), &tensor(&[1.0f64, 2.0], &[2]), 1e-12, 0.0)?);
+//! let a = tensor_of(&[4.0f64, 1.0, 1.0, 3.0], &[2, 2]);
+//! let x = linalg::solve(&a, &tensor_of(&[1.0f64, 2.0], &[2]));
+//! assert!(np::allclose(&a.matmul(&x), &tensor_of(&[1.0f64, 2.0], &[2]), 1e-12, 0.0)?);
 //! # Ok::<(), tensorloom::Error>(())
 //! ```
 

@@ -2,7 +2,7 @@
 
 use crate::np::{self, unary::real};
 use crate::write::{self, float_of};
-use crate::{Tensor, write::Operand};
+use crate::{Operand, Tensor};
 use ir::composites::activation;
 use ir::{Compare, Unary};
 

@@ -1,17 +1,16 @@
 //! Layers with parameters of their own, by PyTorch's names, shapes and first values.
 
-use super::{Attention, Item, Layer, Module, Visit, dot_product_attention};
+use super::{Attention, Layer, Module, Training, Visit, dot_product_attention};
 use crate::{Tensor, engine, write};
 use ir::composites::norm;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A parameter with elements between `-bound` and `bound`.
-fn uniform(shape: &[usize], bound: f64) -> Tensor {
+pub(super) fn uniform(shape: &[usize], bound: f64) -> Tensor {
     (engine().rand(shape) * (2.0 * bound) - bound).requires_grad_()
 }
 
 /// `x·Wᵀ + b`.
-#[derive(Debug, derive::Module)]
+#[derive(Clone, Debug, derive::Module, derive::Tree)]
 pub struct Linear {
     /// `[out, in]`.
     pub weight: Tensor,
@@ -20,12 +19,12 @@ pub struct Linear {
 }
 
 /// A bias, which stands under its own name.
-#[derive(Debug)]
+#[derive(Clone, Debug, derive::Tree)]
 pub struct Bias(pub Tensor);
 
 impl Module for Bias {
-    fn visit(&self, v: &mut Visit<'_>) {
-        self.0.visit(v);
+    fn walk(&self, v: &mut Visit<'_>) {
+        self.0.walk(v);
     }
 }
 
@@ -45,7 +44,9 @@ impl Linear {
 }
 
 impl Layer for Linear {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = write::here();
         let y = x.matmul(&self.weight.t());
         match &self.bias {
             Some(Bias(b)) => y + b,
@@ -55,7 +56,7 @@ impl Layer for Linear {
 }
 
 /// Rows of a table.
-#[derive(Debug, derive::Module)]
+#[derive(Clone, Debug, derive::Module, derive::Tree)]
 pub struct Embedding {
     /// `[count, width]`.
     pub weight: Tensor,
@@ -70,13 +71,15 @@ impl Embedding {
 
 impl Layer for Embedding {
     /// The rows for integer ids.
+    #[track_caller]
     fn forward(&self, ids: &Tensor) -> Tensor {
+        let _here = write::here();
         self.weight.embedding(ids)
     }
 }
 
 /// Mean 0 and variance 1 over the last axis, then scaled and moved.
-#[derive(Debug, derive::Module)]
+#[derive(Clone, Debug, derive::Module, derive::Tree)]
 pub struct LayerNorm {
     /// The scale.
     pub weight: Tensor,
@@ -95,13 +98,15 @@ impl LayerNorm {
 }
 
 impl Layer for LayerNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = write::here();
         x.layernorm(&self.weight, &self.bias, self.eps)
     }
 }
 
 /// Root mean square 1 over the last axis, then scaled.
-#[derive(Debug, derive::Module)]
+#[derive(Clone, Debug, derive::Module, derive::Tree)]
 pub struct RmsNorm {
     /// The scale.
     pub weight: Tensor,
@@ -117,13 +122,15 @@ impl RmsNorm {
 }
 
 impl Layer for RmsNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = write::here();
         x.rmsnorm(&self.weight, self.eps)
     }
 }
 
 /// Mean 0 and variance 1 over groups of features `[N, C, ..]` and all their places, then scaled and moved by feature.
-#[derive(Debug, derive::Module)]
+#[derive(Clone, Debug, derive::Module, derive::Tree)]
 pub struct GroupNorm {
     /// The scale of each feature.
     pub weight: Tensor,
@@ -144,7 +151,9 @@ impl GroupNorm {
 }
 
 impl Layer for GroupNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = write::here();
         write::one(&[x, &self.weight, &self.bias], |b, v| {
             let ty = b.ty(v[0]);
             if ty.rank() < 2 || self.groups == 0 || ty.shape[1] % self.groups != 0 {
@@ -164,7 +173,7 @@ impl Layer for GroupNorm {
 }
 
 /// How a convolution layer slides.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, derive::Tree)]
 pub struct Sliding {
     /// Places from one window to the next.
     pub stride: usize,
@@ -185,7 +194,7 @@ impl Default for Sliding {
 macro_rules! convolutions {
     ($($(#[$doc:meta])* $name:ident $f:ident $n:expr),*) => { $(
         $(#[$doc])*
-        #[derive(Debug, derive::Module)]
+        #[derive(Clone, Debug, derive::Module, derive::Tree)]
         pub struct $name {
             /// `[out, in/groups, window..]`.
             pub weight: Tensor,
@@ -205,10 +214,17 @@ macro_rules! convolutions {
                 let bias = Some(Bias(uniform(&[outputs], bound)));
                 $name { weight: uniform(&shape, bound), bias, sliding }
             }
+
+            /// Without a bias, as before a normalisation that takes it away again.
+            pub fn without_bias(inputs: usize, outputs: usize, window: usize, sliding: Sliding) -> $name {
+                $name { bias: None, ..$name::new(inputs, outputs, window, sliding) }
+            }
         }
 
         impl Layer for $name {
+            #[track_caller]
             fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = write::here();
                 super::$f(x, &self.weight, self.bias.as_ref().map(|b| &b.0), self.sliding)
             }
         }
@@ -221,35 +237,31 @@ convolutions! {
     Conv2d conv2d 2
 }
 
-/// Zeros with probability `rate` while training; see [`Module::train`].
-#[derive(Debug)]
+/// Zeros with probability `rate` while training; see [`Module::train`]. In pure functions: [`dropout`](super::dropout).
+#[derive(Clone, Debug, derive::Module, derive::Tree)]
 pub struct Dropout {
     /// The probability.
     pub rate: f64,
-    training: AtomicBool,
+    training: Training,
 }
 
 impl Dropout {
     /// Training is on.
     pub fn new(rate: f64) -> Dropout {
-        Dropout { rate, training: AtomicBool::new(true) }
-    }
-}
-
-impl Module for Dropout {
-    fn visit(&self, v: &mut Visit<'_>) {
-        v.item(Item::Training(&self.training));
+        Dropout { rate, training: Training::default() }
     }
 }
 
 impl Layer for Dropout {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        if self.rate > 0.0 && self.training.load(Ordering::Relaxed) { x.dropout(self.rate) } else { x.clone() }
+        let _here = write::here();
+        if self.rate > 0.0 && self.training.is_on() { x.dropout(self.rate) } else { x.clone() }
     }
 }
 
 /// Attention with several heads over `[B, T, width]`; parameters have PyTorch's names and shapes.
-#[derive(Debug, derive::Module)]
+#[derive(Clone, Debug, derive::Module, derive::Tree)]
 pub struct MultiheadAttention {
     /// Queries, keys and values: `[3·width, width]`.
     pub in_proj_weight: Tensor,
@@ -278,6 +290,7 @@ impl MultiheadAttention {
     /// Queries `[B, T, width]` over keys and values `[B, S, width]`; with `causal` a query sees keys up to its own place.
     #[track_caller]
     pub fn attend(&self, query: &Tensor, key: &Tensor, value: &Tensor, causal: bool) -> Tensor {
+        let _here = write::here();
         let width = self.in_proj_weight.size(-1);
         if self.heads == 0 || width % self.heads != 0 || query.rank() != 3 {
             let text = format!("{} is not [B, T, {width}], or {} heads don't divide the width", query.ty(), self.heads);
@@ -299,7 +312,9 @@ impl MultiheadAttention {
 
 impl Layer for MultiheadAttention {
     /// Self-attention without a mask.
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
+        let _here = write::here();
         self.attend(x, x, x, false)
     }
 }
@@ -307,11 +322,13 @@ impl Layer for MultiheadAttention {
 macro_rules! activations {
     ($($(#[$doc:meta])* $name:ident => |$x:ident| $y:expr),* $(,)?) => { $(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, derive::Module)]
+        #[derive(Clone, Copy, Debug, Default, derive::Module, derive::Tree)]
         pub struct $name;
 
         impl Layer for $name {
+            #[track_caller]
             fn forward(&self, $x: &Tensor) -> Tensor {
+        let _here = write::here();
                 $y
             }
         }

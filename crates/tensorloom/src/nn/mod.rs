@@ -5,17 +5,27 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
+mod clip;
+mod cross_entropy;
+mod functional;
 mod layer;
 mod loss;
 mod module;
+mod recurrent;
 mod slide;
 mod softmax;
 
 pub use activation::*;
 pub use attention::{Attention, dot_product_attention};
+pub use batch_norm::{BatchNorm, BatchNorm1d, BatchNorm2d};
+pub use clip::{clip_grad_norm_, clip_grad_norm_by_, clip_grad_value_};
+pub use cross_entropy::{CrossEntropy, Reduction, cross_entropy, nll_loss};
 pub use derive::Module;
+pub use functional::{dropout, functional_call};
 pub use layer::*;
 pub use loss::*;
 pub use module::*;
+pub use recurrent::{Gates, Gru, Lstm, Recurrence};
 pub use slide::*;
 pub use softmax::{log_softmax, logmeanexp, logsumexp, one_hot, softmax, standardize};

@@ -1,7 +1,9 @@
 //! Modules: structs of parameters, with names.
 
-use crate::{Error, Literal, Result, Tensor, no_grad};
+use crate::{Error, Literal, Result, Tensor, Tree, no_grad, write};
 use std::collections::BTreeMap;
+use std::hash::Hasher;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Something that holds parameters. Derive it for structs: fields are modules, tensors or plain numbers.
@@ -25,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// ```
 pub trait Module {
     /// Shows everything inside, in a fixed order.
-    fn visit(&self, v: &mut Visit<'_>);
+    fn walk(&self, v: &mut Visit<'_>);
 
     /// Parameters with the path of fields that leads to them. A tensor that is held twice is named twice.
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
@@ -65,6 +67,7 @@ pub trait Module {
     /// types differ.
     #[track_caller]
     fn load_state_dict(&self, state: &StateDict) -> Result<()> {
+        let _here = write::here();
         let own = self.named_tensors();
         let fail = |reason: String| Err(crate::write::error("load_state_dict", reason));
         let mut known = BTreeMap::new();
@@ -84,6 +87,31 @@ pub trait Module {
             }
             Ok::<(), Error>(())
         })
+    }
+
+    /// Writes all parameters and buffers as a safetensors file.
+    #[track_caller]
+    fn save(&self, path: impl AsRef<Path>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let _here = write::here();
+        crate::save(path, &self.state_dict()?)
+    }
+
+    /// Sets all parameters and buffers from a safetensors file. An error changes nothing.
+    #[track_caller]
+    fn load(&self, path: impl AsRef<Path>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let _here = write::here();
+        self.load_state_dict(&crate::load(path)?)
+    }
+
+    /// Parameters by name, as a tree that transforms take; see [`functional_call`](super::functional_call).
+    fn params(&self) -> BTreeMap<String, Tensor> {
+        self.named_parameters().into_iter().collect()
     }
 
     /// Switches layers like dropout on (while training) or off.
@@ -126,7 +154,7 @@ impl Visit<'_> {
             self.path.push('.');
         }
         self.path.push_str(name);
-        module.visit(self);
+        module.walk(self);
         self.path.truncate(end);
     }
 
@@ -137,59 +165,170 @@ impl Visit<'_> {
 }
 
 fn visit<M: Module + ?Sized>(module: &M, see: &mut dyn FnMut(&str, Item<'_>)) {
-    module.visit(&mut Visit { path: String::new(), see });
+    module.walk(&mut Visit { path: String::new(), see });
 }
 
-/// A module that maps one tensor to another.
-pub trait Layer: Module {
-    /// Its result.
-    #[track_caller]
+/// Whether a layer is being trained, for layers that then do something else; see [`Module::train`].
+#[derive(Debug)]
+pub struct Training(AtomicBool);
+
+impl Training {
+    /// Whether it is.
+    pub fn is_on(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl Default for Training {
+    fn default() -> Training {
+        Training(AtomicBool::new(true))
+    }
+}
+
+impl Clone for Training {
+    fn clone(&self) -> Training {
+        Training(AtomicBool::new(self.is_on()))
+    }
+}
+
+impl Module for Training {
+    fn walk(&self, v: &mut Visit<'_>) {
+        v.item(Item::Training(&self.0));
+    }
+}
+
+/// Compiled functions are compiled once for training and once for the rest.
+impl Tree for Training {
+    fn visit(&self, _: &mut dyn FnMut(&Tensor)) {}
+
+    fn rebuild(&self, _: &mut dyn FnMut() -> Tensor) -> Training {
+        self.clone()
+    }
+
+    fn structure(&self, into: &mut dyn Hasher) {
+        into.write_u8(self.is_on().into());
+    }
+}
+
+/// A module that maps one tensor to another. It is a tree too, so that `grad`, `jit` and `vmap` take it.
+///
+/// ```
+/// use tensorloom::prelude::*;
+///
+/// #[derive(Module, Tree)]
+/// struct Residual {
+///     inner: nn::Linear,
+/// }
+///
+/// impl Layer for Residual {
+///     fn forward(&self, x: &Tensor) -> Tensor {
+///         x + self.inner.forward(x).tanh()
+///     }
+/// }
+///
+/// let layer = Residual { inner: nn::Linear::new(3, 3) };
+/// let x = ones((2, 3));
+/// // The gradient of a layer is a layer of gradients.
+/// let slope = grad(|layer: Residual| layer.forward(&x).sum()).call(layer);
+/// assert_eq!(slope.inner.weight.shape(), [3, 3]);
+/// ```
+pub trait Layer: Module + LayerTree {
+    /// Its result. Ops in it have their own lines; for that of the caller, mark yours `#[track_caller]`.
     fn forward(&self, x: &Tensor) -> Tensor;
 }
 
+/// A layer behind a pointer, as a tree. Every layer that is a [`Tree`] is one.
+#[diagnostic::on_unimplemented(
+    message = "the layer `{Self}` is no tree",
+    note = "add `Tree` to its derives: `#[derive(Module, Tree)]`"
+)]
+pub trait LayerTree {
+    /// [`Tree::visit`].
+    fn visit_leaves(&self, f: &mut dyn FnMut(&Tensor));
+
+    /// [`Tree::rebuild`].
+    fn rebuild_layer(&self, next: &mut dyn FnMut() -> Tensor) -> Box<dyn Layer>;
+
+    /// [`Tree::structure`].
+    fn hash_structure(&self, into: &mut dyn Hasher);
+}
+
+impl<L: Layer + Tree + 'static> LayerTree for L {
+    fn visit_leaves(&self, f: &mut dyn FnMut(&Tensor)) {
+        Tree::visit(self, f);
+    }
+
+    fn rebuild_layer(&self, next: &mut dyn FnMut() -> Tensor) -> Box<dyn Layer> {
+        Box::new(Tree::rebuild(self, next))
+    }
+
+    fn hash_structure(&self, into: &mut dyn Hasher) {
+        Tree::structure(self, into);
+    }
+}
+
+impl Tree for Box<dyn Layer> {
+    fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
+        (**self).visit_leaves(f);
+    }
+
+    fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Box<dyn Layer> {
+        (**self).rebuild_layer(next)
+    }
+
+    fn structure(&self, into: &mut dyn Hasher) {
+        (**self).hash_structure(into);
+    }
+}
+
 impl Module for Tensor {
-    fn visit(&self, v: &mut Visit<'_>) {
+    fn walk(&self, v: &mut Visit<'_>) {
         v.item(Item::Tensor(self));
     }
 }
 
 impl<M: Module> Module for Vec<M> {
-    fn visit(&self, v: &mut Visit<'_>) {
+    fn walk(&self, v: &mut Visit<'_>) {
         self.iter().enumerate().for_each(|(i, m)| v.child(&i.to_string(), m));
     }
 }
 
 impl<M: Module> Module for Option<M> {
-    fn visit(&self, v: &mut Visit<'_>) {
-        self.iter().for_each(|m| m.visit(v));
+    fn walk(&self, v: &mut Visit<'_>) {
+        self.iter().for_each(|m| m.walk(v));
     }
 }
 
 impl<M: Module + ?Sized> Module for Box<M> {
-    fn visit(&self, v: &mut Visit<'_>) {
-        (**self).visit(v);
+    fn walk(&self, v: &mut Visit<'_>) {
+        (**self).walk(v);
     }
 }
 
 macro_rules! plain {
     ($($t:ty),*) => { $(
         impl Module for $t {
-            fn visit(&self, _: &mut Visit<'_>) {}
+            fn walk(&self, _: &mut Visit<'_>) {}
         }
     )* };
 }
 plain!(bool, usize, i64, i32, f32, f64, String);
 
-/// Layers one after another.
+/// Layers one after another, of kinds that are known when the program runs; a tuple of layers is the same, known before.
 ///
 /// ```
 /// use tensorloom::nn::{Layer, Linear, Module, Relu, Sequential};
 /// use tensorloom::ones;
 ///
-/// let net = Sequential::new([Box::new(Linear::new(4, 8)) as Box<dyn Layer>, Box::new(Relu), Box::new(Linear::new(8, 1))]);
-/// assert_eq!(net.forward(&ones(&[2, 4])).shape(), [2, 1]);
+/// let net = Sequential::default().add(Linear::new(4, 8)).add(Relu).add(Linear::new(8, 1));
+/// assert_eq!(net.forward(&ones((2, 4))).shape(), [2, 1]);
 /// assert_eq!(net.named_parameters()[2].0, "2.weight");
+///
+/// let same = (Linear::new(4, 8), Relu, Linear::new(8, 1));
+/// assert_eq!(same.forward(&ones((2, 4))).shape(), [2, 1]);
+/// assert_eq!(same.named_parameters()[2].0, "2.weight");
 /// ```
+#[derive(Default, derive::Tree)]
 pub struct Sequential {
     /// In order.
     pub layers: Vec<Box<dyn Layer>>,
@@ -200,16 +339,61 @@ impl Sequential {
     pub fn new(layers: impl IntoIterator<Item = Box<dyn Layer>>) -> Sequential {
         Sequential { layers: layers.into_iter().collect() }
     }
+
+    /// One layer more.
+    #[expect(clippy::should_implement_trait, reason = "a sum of layers is something else")]
+    pub fn add(mut self, layer: impl Layer + 'static) -> Sequential {
+        self.layers.push(Box::new(layer));
+        self
+    }
 }
 
 impl Module for Sequential {
-    fn visit(&self, v: &mut Visit<'_>) {
-        self.layers.visit(v);
+    fn walk(&self, v: &mut Visit<'_>) {
+        self.layers.walk(v);
     }
 }
 
+/// The next layer's result. The line of a layer of ours is that of the outermost call, one of the user's has its own.
+fn next(x: Tensor, layer: &dyn Layer) -> Tensor {
+    let _user = engine::user();
+    layer.forward(&x)
+}
+
 impl Layer for Sequential {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
-        self.layers.iter().fold(x.clone(), |x, layer| layer.forward(&x))
+        let _here = write::here();
+        self.layers.iter().fold(x.clone(), |x, layer| next(x, &**layer))
     }
+}
+
+macro_rules! tuples {
+    ($($($name:ident $i:tt)*;)*) => { $(
+        impl<$($name: Module),*> Module for ($($name,)*) {
+            fn walk(&self, v: &mut Visit<'_>) {
+                $(v.child(stringify!($i), &self.$i);)*
+            }
+        }
+
+        impl<$($name: Layer + Tree + 'static),*> Layer for ($($name,)*) {
+            #[track_caller]
+            fn forward(&self, x: &Tensor) -> Tensor {
+                let _here = write::here();
+                let x = x.clone();
+                $(let x = next(x, &self.$i);)*
+                x
+            }
+        }
+    )* };
+}
+tuples! {
+    A 0;
+    A 0 B 1;
+    A 0 B 1 C 2;
+    A 0 B 1 C 2 D 3;
+    A 0 B 1 C 2 D 3 E 4;
+    A 0 B 1 C 2 D 3 E 4 F 5;
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6;
+    A 0 B 1 C 2 D 3 E 4 F 5 G 6 H 7;
 }

@@ -62,7 +62,8 @@ pub fn logsumexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
 pub fn logmeanexp(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
     let axes = axes.into();
-    let count = axes.resolve("logmeanexp", x.ty()).map_or(1, |(axes, _)| axes.iter().map(|&a| x.shape()[a]).product());
+    let count =
+        np::resolve(&axes, "logmeanexp", x.ty()).map_or(1, |(axes, _)| axes.iter().map(|&a| x.shape()[a]).product());
     logsumexp(x, axes) - (count as f64).ln()
 }
 

@@ -2,7 +2,7 @@
 //! with JAX's `size`; places beyond the last are filled.
 
 use super::{cumsum, need_rank, ravel, where_};
-use crate::{DType, Tensor, engine_of, lax, write};
+use crate::{Along, DType, Tensor, engine_of, lax, write};
 
 /// The indices, in order, at which a flat mask holds; `fill` beyond.
 #[track_caller]
@@ -66,8 +66,12 @@ pub fn extract(condition: &Tensor, x: &Tensor, size: usize) -> Tensor {
 
 /// The slices along an axis, or the elements in order, whose flag is set.
 #[track_caller]
-pub fn compress(flags: &[bool], x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn compress(flags: &[bool], x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("compress", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let index: Vec<i64> = (0..flags.len()).filter(|&i| flags[i]).map(|i| i as i64).collect();
     super::take(x, &engine_of(x).tensor(&index, &[index.len()]), axis)
 }

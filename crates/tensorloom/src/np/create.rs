@@ -1,36 +1,36 @@
 //! New tensors, and facts about dtypes.
 
 use super::need_rank;
-use crate::write::{self, Operand};
-use crate::{DType, Element, Number, Tensor, engine, engine_of};
+use crate::write;
+use crate::{DType, Data, Dims, Number, Operand, Tensor, engine, engine_of};
 use ir::{Build, Compare, Scalar, Type, Value};
 
 /// A tensor from data in row-major order.
 #[track_caller]
-pub fn array<T: Element>(data: &[T], shape: &[usize]) -> Tensor {
+pub fn array(data: impl Data, shape: impl Dims) -> Tensor {
     let _here = crate::write::here();
-    engine().tensor(data, shape)
+    crate::tensor(data, shape)
 }
 
 /// Zeros.
 #[track_caller]
-pub fn zeros(shape: &[usize], dtype: DType) -> Tensor {
+pub fn zeros(shape: impl Dims, dtype: DType) -> Tensor {
     let _here = crate::write::here();
-    engine().zeros(dtype, shape)
+    write::sizes("zeros", &shape).map_or_else(|bad| bad, |shape| engine().zeros(dtype, &shape))
 }
 
 /// Ones.
 #[track_caller]
-pub fn ones(shape: &[usize], dtype: DType) -> Tensor {
+pub fn ones(shape: impl Dims, dtype: DType) -> Tensor {
     let _here = crate::write::here();
-    engine().ones(dtype, shape)
+    write::sizes("ones", &shape).map_or_else(|bad| bad, |shape| engine().ones(dtype, &shape))
 }
 
 /// One number everywhere.
 #[track_caller]
-pub fn full(shape: &[usize], x: impl Into<Number>, dtype: DType) -> Tensor {
+pub fn full(shape: impl Dims, x: impl Into<Number>, dtype: DType) -> Tensor {
     let _here = crate::write::here();
-    engine().full(dtype, shape, x)
+    write::sizes("full", &shape).map_or_else(|bad| bad, |shape| engine().full(dtype, &shape, x))
 }
 
 /// Zeros of the same shape and dtype.

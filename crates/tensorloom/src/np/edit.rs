@@ -1,13 +1,18 @@
 //! Inserting, deleting, writing at indices; flat and multi-dimensional indices.
 
 use super::{need_rank, ravel, signed};
-use crate::write::{self, Operand};
-use crate::{DType, Tensor, engine_of, lax};
+use crate::Operand;
+use crate::write;
+use crate::{Along, DType, Tensor, engine_of, lax};
 
 /// `x` without the slices at indices along an axis, or without those elements in order.
 #[track_caller]
-pub fn delete(x: &Tensor, indices: &[isize], axis: Option<isize>) -> Tensor {
+pub fn delete(x: &Tensor, indices: &[isize], axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("delete", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let Some(axis) = axis else {
         return delete(&ravel(x), indices, Some(0));
     };
@@ -25,8 +30,12 @@ pub fn delete(x: &Tensor, indices: &[isize], axis: Option<isize>) -> Tensor {
 
 /// `x` with values before the slice at an index along an axis, or before that element in order.
 #[track_caller]
-pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn insert(x: &Tensor, at: usize, values: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("insert", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let Some(axis) = axis else {
         return insert(&ravel(x), at, &ravel(values), Some(0));
     };

@@ -2,7 +2,7 @@
 
 use super::{need_rank, ravel};
 use crate::write;
-use crate::{DType, Tensor};
+use crate::{Along, DType, Tensor};
 use ir::ops::GatherMode;
 use ir::{Build, Compare, Value};
 
@@ -22,8 +22,12 @@ fn from_end(b: &mut dyn Build, index: Value, n: usize) -> ir::Result<Value> {
 /// The slices at indices along an axis, or the elements among all in order. An index outside gives NaN (or the least
 /// integer), as in JAX.
 #[track_caller]
-pub fn take(x: &Tensor, indices: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn take(x: &Tensor, indices: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("take", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let Some(axis) = axis else {
         return take(&ravel(x), indices, Some(0));
     };

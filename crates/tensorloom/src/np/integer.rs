@@ -1,7 +1,8 @@
 //! Integers: divisors, bits, neighbours of floats.
 
 use super::binary::pair;
-use crate::write::{self, Operand};
+use crate::Operand;
+use crate::write;
 use crate::{DType, Tensor, lax};
 use ir::{Binary, Build, Compare, Unary, Value};
 

@@ -1,7 +1,7 @@
 //! Joining and splitting.
 
 use super::{need_rank, ravel, signed};
-use crate::{Tensor, write};
+use crate::{Along, Tensor, write};
 
 /// Casts to the common dtype.
 #[track_caller]
@@ -90,8 +90,12 @@ pub fn column_stack(xs: &[&Tensor]) -> Tensor {
 
 /// Joins along an axis, or all elements in order.
 #[track_caller]
-pub fn append(x: &Tensor, y: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn append(x: &Tensor, y: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("append", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     match axis {
         Some(a) => concatenate(&[x, y], a),
         None => concatenate(&[&ravel(x), &ravel(y)], 0),
@@ -180,8 +184,12 @@ pub fn tile(x: &Tensor, reps: &[usize]) -> Tensor {
 
 /// Repeats each element along an axis, or of all in order.
 #[track_caller]
-pub fn repeat(x: &Tensor, n: usize, axis: Option<isize>) -> Tensor {
+pub fn repeat(x: &Tensor, n: usize, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("repeat", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let Some(axis) = axis else {
         return repeat(&ravel(x), n, Some(0));
     };

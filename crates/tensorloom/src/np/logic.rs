@@ -1,7 +1,8 @@
 //! Truth: tests of numbers, logical functions, comparison of tensors.
 
 use super::{all, any};
-use crate::write::{self, Operand};
+use crate::Operand;
+use crate::write;
 use crate::{DType, Result, Tensor};
 use ir::{Binary, Build, Compare, Unary, Value};
 

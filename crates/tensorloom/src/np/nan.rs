@@ -54,31 +54,47 @@ fn extreme(x: &Tensor, axes: Along, fill: f64, f: fn(&Tensor, Along) -> Tensor) 
 
 /// The index of the largest number; −1 if there is none.
 #[track_caller]
-pub fn nanargmax(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn nanargmax(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("nanargmax", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let i = super::argmax(&where_(&isnan(x), f64::NEG_INFINITY, x), axis);
-    where_(&super::all(&isnan(x), axis.map_or(().into(), Along::from)), -1, &i)
+    where_(&super::all(&isnan(x), axis), -1, &i)
 }
 
 /// The index of the smallest number; −1 if there is none.
 #[track_caller]
-pub fn nanargmin(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn nanargmin(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("nanargmin", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let i = super::argmin(&where_(&isnan(x), f64::INFINITY, x), axis);
-    where_(&super::all(&isnan(x), axis.map_or(().into(), Along::from)), -1, &i)
+    where_(&super::all(&isnan(x), axis), -1, &i)
 }
 
 /// Running sums in which NaN counts as 0.
 #[track_caller]
-pub fn nancumsum(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn nancumsum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("nancumsum", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     super::cumsum(&where_(&isnan(x), 0.0, x), axis)
 }
 
 /// Running products in which NaN counts as 1.
 #[track_caller]
-pub fn nancumprod(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn nancumprod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("nancumprod", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     super::cumprod(&where_(&isnan(x), 1.0, x), axis)
 }
 
@@ -101,22 +117,34 @@ pub fn nanstd(x: &Tensor, axes: impl Into<Along>, ddof: usize) -> Tensor {
 
 /// [`super::median`] without NaN.
 #[track_caller]
-pub fn nanmedian(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn nanmedian(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("nanmedian", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     nanquantile(x, 0.5, axis)
 }
 
 /// [`super::percentile`] without NaN.
 #[track_caller]
-pub fn nanpercentile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+pub fn nanpercentile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("nanpercentile", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     nanquantile(x, q / 100.0, axis)
 }
 
 /// [`super::quantile`] without NaN.
 #[track_caller]
-pub fn nanquantile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+pub fn nanquantile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("nanquantile", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let (x, axis) = match axis {
         Some(a) => (x.clone(), a),
         None => (super::ravel(x), 0),

@@ -1,12 +1,16 @@
 //! Sorting, and places in sorted order.
 
-use crate::{DType, Tensor, lax, write};
+use crate::{Along, DType, Tensor, lax, write};
 use ir::ops::Sort;
 
 /// Sorted along an axis, NaN last; `None` sorts all elements in order.
 #[track_caller]
-pub fn sort(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn sort(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("sort", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     match axis {
         Some(a) => lax::sort(x, a),
         None => lax::sort(&super::ravel(x), 0),
@@ -15,8 +19,12 @@ pub fn sort(x: &Tensor, axis: Option<isize>) -> Tensor {
 
 /// The indices that sort, as i64; equal elements keep their order.
 #[track_caller]
-pub fn argsort(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn argsort(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("argsort", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let flat = axis.is_none();
     let x = if flat { super::ravel(x) } else { x.clone() };
     write::one(&[&x], |b, v| {
@@ -30,15 +38,23 @@ pub fn argsort(x: &Tensor, axis: Option<isize>) -> Tensor {
 
 /// The middle element in order, or the mean of the middle two, along an axis.
 #[track_caller]
-pub fn median(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn median(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("median", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     quantile(x, 0.5, axis)
 }
 
 /// The element below which a fraction `q` lies, by linear interpolation.
 #[track_caller]
-pub fn quantile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+pub fn quantile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("quantile", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let (x, axis) = match axis {
         Some(a) => (x.clone(), a),
         None => (super::ravel(x), 0),
@@ -58,8 +74,12 @@ pub fn quantile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
 
 /// [`quantile`] by percent.
 #[track_caller]
-pub fn percentile(x: &Tensor, q: f64, axis: Option<isize>) -> Tensor {
+pub fn percentile(x: &Tensor, q: f64, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("percentile", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     quantile(x, q / 100.0, axis)
 }
 

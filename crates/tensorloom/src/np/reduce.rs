@@ -2,52 +2,15 @@
 
 use crate::write::{self, float_of};
 use crate::{DType, Tensor};
+pub use engine::{Along, along};
 use ir::ops::ReduceKind;
 use ir::{Build, Compare, Type, Value};
 
-/// The axes of a reduction: all, one or several, kept with size 1 if asked.
-#[derive(Clone, Debug)]
-pub struct Along {
-    pub(crate) axes: Option<Vec<isize>>,
-    pub(crate) keep: bool,
-}
-
-/// Axes of a reduction, for `along(1).keep()`.
-pub fn along(axes: impl Into<Along>) -> Along {
-    axes.into()
-}
-
-impl Along {
-    /// The axes stay, with size 1.
-    pub fn keep(mut self) -> Along {
-        self.keep = true;
-        self
-    }
-
-    /// The axes of a type, and the shape with them kept.
-    pub(crate) fn resolve(&self, op: &str, ty: &Type) -> ir::Result<(Vec<usize>, Vec<usize>)> {
-        let axes = write::axes(op, ty, self.axes.as_deref())?;
-        let kept = (0..ty.rank()).map(|i| if axes.contains(&i) { 1 } else { ty.shape[i] }).collect();
-        Ok((axes, kept))
-    }
-}
-
-impl From<()> for Along {
-    fn from((): ()) -> Along {
-        Along { axes: None, keep: false }
-    }
-}
-
-impl From<isize> for Along {
-    fn from(axis: isize) -> Along {
-        Along { axes: Some(vec![axis]), keep: false }
-    }
-}
-
-impl<const N: usize> From<[isize; N]> for Along {
-    fn from(axes: [isize; N]) -> Along {
-        Along { axes: Some(axes.to_vec()), keep: false }
-    }
+/// The axes of a type, and the shape with them kept.
+pub(crate) fn resolve(along: &Along, op: &str, ty: &Type) -> ir::Result<(Vec<usize>, Vec<usize>)> {
+    let axes = write::axes(op, ty, along.axes.as_deref())?;
+    let kept = (0..ty.rank()).map(|i| if axes.contains(&i) { 1 } else { ty.shape[i] }).collect();
+    Ok((axes, kept))
 }
 
 /// Reduces with a function of value and axes, and keeps the axes if asked.
@@ -59,7 +22,7 @@ pub(crate) fn over(
     f: impl FnOnce(&mut dyn Build, Value, &[usize]) -> ir::Result<Value>,
 ) -> Tensor {
     write::one(&[x], |b, v| {
-        let (axes, kept) = along.resolve(op, &b.ty(v[0]))?;
+        let (axes, kept) = resolve(&along, op, &b.ty(v[0]))?;
         let y = f(b, v[0], &axes)?;
         if along.keep { b.reshape(y, &kept) } else { Ok(y) }
     })
@@ -229,29 +192,45 @@ fn running(kind: ReduceKind, x: &Tensor, axis: Option<isize>) -> Tensor {
 
 /// Running sums along an axis, or of all elements in order.
 #[track_caller]
-pub fn cumsum(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn cumsum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("cumsum", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     running(ReduceKind::Sum, x, axis)
 }
 
 /// Running products along an axis, or of all elements in order.
 #[track_caller]
-pub fn cumprod(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn cumprod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("cumprod", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     running(ReduceKind::Prod, x, axis)
 }
 
 /// The array API's [`cumsum`].
 #[track_caller]
-pub fn cumulative_sum(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn cumulative_sum(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("cumulative_sum", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     cumsum(x, axis)
 }
 
 /// The array API's [`cumprod`].
 #[track_caller]
-pub fn cumulative_prod(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn cumulative_prod(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("cumulative_prod", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     cumprod(x, axis)
 }
 
@@ -269,15 +248,23 @@ fn place(x: &Tensor, axis: Option<isize>, max: bool) -> Tensor {
 
 /// The index of the first largest element along an axis, or among all in order, as i64.
 #[track_caller]
-pub fn argmax(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn argmax(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("argmax", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     place(x, axis, true)
 }
 
 /// The index of the first smallest element along an axis, or among all in order, as i64.
 #[track_caller]
-pub fn argmin(x: &Tensor, axis: Option<isize>) -> Tensor {
+pub fn argmin(x: &Tensor, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("argmin", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     place(x, axis, false)
 }
 

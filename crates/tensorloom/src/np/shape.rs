@@ -2,7 +2,7 @@
 
 use super::{need_rank, signed};
 use crate::write;
-use crate::{Operand, Tensor};
+use crate::{Along, Dims, Operand, Tensor};
 
 /// The shape.
 pub fn shape(x: &Tensor) -> Vec<usize> {
@@ -21,7 +21,7 @@ pub fn size(x: &Tensor) -> usize {
 
 /// The same elements under another shape; one size may be −1.
 #[track_caller]
-pub fn reshape(x: &Tensor, shape: &[isize]) -> Tensor {
+pub fn reshape(x: &Tensor, shape: impl Dims) -> Tensor {
     let _here = crate::write::here();
     x.reshape(shape)
 }
@@ -35,9 +35,9 @@ pub fn ravel(x: &Tensor) -> Tensor {
 
 /// Axes in another order; reversed if none is given.
 #[track_caller]
-pub fn transpose(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+pub fn transpose(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
-    match axes {
+    match axes.into().axes {
         Some(axes) => x.permute(axes),
         None => x.permute(&(0..x.rank() as isize).rev().collect::<Vec<_>>()),
     }
@@ -45,9 +45,9 @@ pub fn transpose(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
 
 /// Axes in another order.
 #[track_caller]
-pub fn permute_dims(x: &Tensor, axes: &[isize]) -> Tensor {
+pub fn permute_dims(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
-    x.permute(axes)
+    transpose(x, axes)
 }
 
 /// Exchanges two axes.
@@ -88,8 +88,9 @@ pub fn moveaxis(x: &Tensor, from: &[isize], to: &[isize]) -> Tensor {
 
 /// New axes of size 1, at places of the result.
 #[track_caller]
-pub fn expand_dims(x: &Tensor, axes: &[isize]) -> Tensor {
+pub fn expand_dims(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axes = axes.into().axes.unwrap_or_default();
     let rank = (x.rank() + axes.len()) as isize;
     let mut places: Vec<isize> = axes.iter().map(|&a| if a < 0 { a + rank } else { a }).collect();
     places.sort();
@@ -98,10 +99,10 @@ pub fn expand_dims(x: &Tensor, axes: &[isize]) -> Tensor {
 
 /// Without axes of size 1: those given, or all.
 #[track_caller]
-pub fn squeeze(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+pub fn squeeze(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
     let rank = x.rank() as isize;
-    let mut places: Vec<isize> = match axes {
+    let mut places: Vec<isize> = match axes.into().axes {
         Some(axes) => axes.iter().map(|&a| if a < 0 { a + rank } else { a }).collect(),
         None => (0..rank).filter(|&a| x.size(a) == 1).collect(),
     };
@@ -111,9 +112,9 @@ pub fn squeeze(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
 
 /// Repeats axes of size 1, and new ones in front, to a shape.
 #[track_caller]
-pub fn broadcast_to(x: &Tensor, shape: &[usize]) -> Tensor {
+pub fn broadcast_to(x: &Tensor, shape: impl Dims) -> Tensor {
     let _here = crate::write::here();
-    x.expand(&signed(shape))
+    x.expand(shape)
 }
 
 /// The shape that shapes broadcast to, if they do.
@@ -137,12 +138,9 @@ pub fn broadcast_arrays(xs: &[&Tensor]) -> Vec<Tensor> {
 
 /// Reverses axes, or all.
 #[track_caller]
-pub fn flip(x: &Tensor, axes: Option<&[isize]>) -> Tensor {
+pub fn flip(x: &Tensor, axes: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
-    match axes {
-        Some(axes) => x.flip(axes),
-        None => x.flip(&(0..x.rank() as isize).collect::<Vec<_>>()),
-    }
+    x.flip(axes)
 }
 
 /// Reverses the second axis.
@@ -173,8 +171,12 @@ pub fn rot90(x: &Tensor, k: i32, a: isize, b: isize) -> Tensor {
 
 /// Moves elements along an axis, or all in order, the last ones to the front.
 #[track_caller]
-pub fn roll(x: &Tensor, by: isize, axis: Option<isize>) -> Tensor {
+pub fn roll(x: &Tensor, by: isize, axis: impl Into<Along>) -> Tensor {
     let _here = crate::write::here();
+    let axis = match write::one_axis("roll", axis) {
+        Ok(axis) => axis,
+        Err(bad) => return bad,
+    };
     let Some(axis) = axis else {
         return roll(&ravel(x), by, Some(0)).reshape(&signed(x.shape()));
     };

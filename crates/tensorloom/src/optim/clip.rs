@@ -1,6 +1,6 @@
 //! Clipping.
 
-use super::{Optimizer, each, stateless};
+use super::{Chain, each, stateless};
 use crate::np::{self, along};
 use crate::{Tensor, Tree, engine};
 
@@ -17,12 +17,12 @@ fn norm(leaves: &[Tensor]) -> Tensor {
 }
 
 /// Moves every element into `−limit..=limit`.
-pub fn clip(limit: f64) -> Optimizer {
+pub fn clip(limit: f64) -> Chain {
     each(move |g, _| g.clamp(-limit, limit))
 }
 
 /// Scales all updates so that their common norm is at most `limit`.
-pub fn clip_by_global_norm(limit: f64) -> Optimizer {
+pub fn clip_by_global_norm(limit: f64) -> Chain {
     stateless(move |updates, _| {
         let n = norm(&updates);
         let small = np::less(&n, limit);
@@ -32,7 +32,7 @@ pub fn clip_by_global_norm(limit: f64) -> Optimizer {
 }
 
 /// Scales each update so that the root of its mean square is at most `limit`.
-pub fn clip_by_block_rms(limit: f64) -> Optimizer {
+pub fn clip_by_block_rms(limit: f64) -> Chain {
     each(move |g, _| g / np::maximum(&(g.square().mean().sqrt() / limit), 1.0))
 }
 
@@ -50,7 +50,7 @@ fn unit_norms(x: &Tensor) -> Tensor {
 }
 
 /// Scales updates so that each unit's norm is at most `clipping` times that of its parameters.
-pub fn adaptive_grad_clip(clipping: f64, eps: f64) -> Optimizer {
+pub fn adaptive_grad_clip(clipping: f64, eps: f64) -> Chain {
     each(move |g, p| {
         let (gn, pn) = (unit_norms(g), unit_norms(p));
         let most = np::maximum(&pn, eps) * clipping;

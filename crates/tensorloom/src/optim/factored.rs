@@ -1,8 +1,7 @@
 //! Adafactor: second moments of matrices as an outer product.
 
 use super::{
-    Optimizer, Schedule, Transform, chain, clip_by_block_rms, counter, scale, scale_by_param_block_rms,
-    scale_by_schedule,
+    Chain, Schedule, Transform, chain, clip_by_block_rms, counter, scale, scale_by_param_block_rms, scale_by_schedule,
 };
 use crate::np::{self, along};
 use crate::{DType, Tensor, engine_of};
@@ -24,8 +23,8 @@ impl Factored {
 }
 
 /// Over the root of a mean square that is kept as rows and columns for tensors with two axes of at least `least`.
-pub fn scale_by_factored_rms(decay: f64, least: usize, eps: f64) -> Optimizer {
-    Optimizer::new(Factored { decay, least, eps })
+pub fn scale_by_factored_rms(decay: f64, least: usize, eps: f64) -> Chain {
+    Chain::new(Factored { decay, least, eps })
 }
 
 impl Transform for Factored {
@@ -74,7 +73,7 @@ impl Transform for Factored {
 }
 
 /// Adafactor: updates are clipped, and scaled by the size of their parameters.
-pub fn adafactor(learning_rate: impl Into<Schedule>) -> Optimizer {
+pub fn adafactor(learning_rate: impl Into<Schedule>) -> Chain {
     chain([
         scale_by_factored_rms(0.8, 128, 1e-30),
         clip_by_block_rms(1.0),

@@ -1,6 +1,6 @@
 //! Scaling by running moments: Adam and its relatives.
 
-use super::{Optimizer, moment, per_leaf};
+use super::{Chain, moment, per_leaf};
 use crate::{Tensor, np};
 
 /// Adam's numbers.
@@ -33,7 +33,7 @@ fn mean(c: &super::Clock, mu: &Tensor, g: &Tensor, b1: f64, nesterov: bool) -> T
 }
 
 /// Adam.
-pub fn scale_by_adam(b: Betas) -> Optimizer {
+pub fn scale_by_adam(b: Betas) -> Chain {
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let (mu, nu) = (moment(&s[0], g, b.b1), moment(&s[1], &g.square(), b.b2));
         let m = mean(c, &mu, g, b.b1, b.nesterov);
@@ -43,7 +43,7 @@ pub fn scale_by_adam(b: Betas) -> Optimizer {
 }
 
 /// AMSGrad: Adam whose mean square never falls.
-pub fn scale_by_amsgrad(b: Betas) -> Optimizer {
+pub fn scale_by_amsgrad(b: Betas) -> Chain {
     per_leaf(&[0.0, 0.0, 0.0], move |c, g, _, s| {
         let (mu, nu) = (moment(&s[0], g, b.b1), moment(&s[1], &g.square(), b.b2));
         let v = np::maximum(&s[2], &nu / c.correction(b.b2, 0.0, g));
@@ -53,7 +53,7 @@ pub fn scale_by_amsgrad(b: Betas) -> Optimizer {
 }
 
 /// Adamax: Adam with the largest gradient in place of the mean square.
-pub fn scale_by_adamax(b: Betas) -> Optimizer {
+pub fn scale_by_adamax(b: Betas) -> Chain {
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let mu = moment(&s[0], g, b.b1);
         let nu = np::maximum(g.abs() + b.eps, &s[1] * b.b2);
@@ -62,7 +62,7 @@ pub fn scale_by_adamax(b: Betas) -> Optimizer {
 }
 
 /// AdaBelief: Adam with the spread around the mean.
-pub fn scale_by_belief(b: Betas) -> Optimizer {
+pub fn scale_by_belief(b: Betas) -> Chain {
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let mu = moment(&s[0], g, b.b1);
         let nu = moment(&s[1], &(g - &mu).square(), b.b2) + b.eps_root;
@@ -73,7 +73,7 @@ pub fn scale_by_belief(b: Betas) -> Optimizer {
 }
 
 /// Yogi: Adam whose mean square changes by no more than a gradient's square.
-pub fn scale_by_yogi(b: Betas) -> Optimizer {
+pub fn scale_by_yogi(b: Betas) -> Chain {
     per_leaf(&[1e-6, 1e-6], move |c, g, _, s| {
         let (mu, sq) = (moment(&s[0], g, b.b1), g.square());
         let nu = &s[1] - (&s[1] - &sq).sign() * &sq * (1.0 - b.b2);
@@ -83,7 +83,7 @@ pub fn scale_by_yogi(b: Betas) -> Optimizer {
 }
 
 /// RAdam: Adam that waits until its mean square can be believed.
-pub fn scale_by_radam(b: Betas, threshold: f64) -> Optimizer {
+pub fn scale_by_radam(b: Betas, threshold: f64) -> Chain {
     let most = 2.0 / (1.0 - b.b2) - 1.0;
     per_leaf(&[0.0, 0.0], move |c, g, _, s| {
         let (mu, nu) = (moment(&s[0], g, b.b1), moment(&s[1], &g.square(), b.b2));
@@ -100,12 +100,12 @@ pub fn scale_by_radam(b: Betas, threshold: f64) -> Optimizer {
 }
 
 /// Lion: the sign of a mean.
-pub fn scale_by_lion(b1: f64, b2: f64) -> Optimizer {
+pub fn scale_by_lion(b1: f64, b2: f64) -> Chain {
     per_leaf(&[0.0], move |_, g, _, s| (moment(&s[0], g, b1).sign(), vec![moment(&s[0], g, b2)]))
 }
 
 /// RMSProp: over the root of the mean square.
-pub fn scale_by_rms(decay: f64, eps: f64) -> Optimizer {
+pub fn scale_by_rms(decay: f64, eps: f64) -> Chain {
     per_leaf(&[0.0], move |_, g, _, s| {
         let nu = moment(&s[0], &g.square(), decay);
         (g * (&nu + eps).rsqrt(), vec![nu])
@@ -113,7 +113,7 @@ pub fn scale_by_rms(decay: f64, eps: f64) -> Optimizer {
 }
 
 /// RMSProp around the mean: over the standard deviation.
-pub fn scale_by_stddev(decay: f64, eps: f64) -> Optimizer {
+pub fn scale_by_stddev(decay: f64, eps: f64) -> Chain {
     per_leaf(&[0.0, 0.0], move |_, g, _, s| {
         let (mu, nu) = (moment(&s[0], g, decay), moment(&s[1], &g.square(), decay));
         (g * (&nu - mu.square() + eps).rsqrt(), vec![mu, nu])
@@ -121,7 +121,7 @@ pub fn scale_by_stddev(decay: f64, eps: f64) -> Optimizer {
 }
 
 /// Adagrad: over the root of the sum of squares so far.
-pub fn scale_by_rss(start: f64, eps: f64) -> Optimizer {
+pub fn scale_by_rss(start: f64, eps: f64) -> Chain {
     per_leaf(&[start], move |_, g, _, s| {
         let sum = &s[0] + g.square();
         let rate = np::where_(&np::greater(&sum, 0.0), (&sum + eps).rsqrt(), 0.0);
@@ -130,7 +130,7 @@ pub fn scale_by_rss(start: f64, eps: f64) -> Optimizer {
 }
 
 /// Adadelta: in the units of earlier updates.
-pub fn scale_by_adadelta(rho: f64, eps: f64) -> Optimizer {
+pub fn scale_by_adadelta(rho: f64, eps: f64) -> Chain {
     per_leaf(&[0.0, 0.0], move |_, g, _, s| {
         let sq = moment(&s[0], &g.square(), rho);
         let u = (&s[1] + eps).sqrt() / (&sq + eps).sqrt() * g;
@@ -140,7 +140,7 @@ pub fn scale_by_adadelta(rho: f64, eps: f64) -> Optimizer {
 }
 
 /// Adan: Adam with a mean of the gradients' differences.
-pub fn scale_by_adan(b1: f64, b2: f64, b3: f64, eps: f64, eps_root: f64) -> Optimizer {
+pub fn scale_by_adan(b1: f64, b2: f64, b3: f64, eps: f64, eps_root: f64) -> Chain {
     per_leaf(&[0.0; 4], move |c, g, _, s| {
         let diff = np::where_(&c.is_first(), 0.0, &(g - &s[3]));
         let (m, v) = (moment(&s[0], g, b1), moment(&s[1], &diff, b2));
@@ -153,7 +153,7 @@ pub fn scale_by_adan(b1: f64, b2: f64, b3: f64, eps: f64, eps_root: f64) -> Opti
 }
 
 /// NovoGrad: gradients over the root of the mean of their squared norm, with momentum.
-pub fn scale_by_novograd(b1: f64, b2: f64, eps: f64, eps_root: f64, weight_decay: f64) -> Optimizer {
+pub fn scale_by_novograd(b1: f64, b2: f64, eps: f64, eps_root: f64, weight_decay: f64) -> Chain {
     per_leaf(&[0.0, 0.0], move |c, g, p, s| {
         let first = c.is_first();
         let sq = g.square().sum();

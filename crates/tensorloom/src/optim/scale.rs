@@ -1,34 +1,34 @@
 //! Scaling, momentum, decay.
 
-use super::{Counted, Optimizer, Schedule, each, moment, per_leaf, stateless};
+use super::{Chain, Counted, Schedule, each, moment, per_leaf, stateless};
 use crate::np;
 
 /// Updates as they are.
-pub fn identity() -> Optimizer {
+pub fn identity() -> Chain {
     stateless(|updates, _| updates)
 }
 
 /// No updates.
-pub fn set_to_zero() -> Optimizer {
+pub fn set_to_zero() -> Chain {
     each(|g, _| np::zeros_like(g))
 }
 
 /// Updates times a number.
-pub fn scale(factor: f64) -> Optimizer {
+pub fn scale(factor: f64) -> Chain {
     each(move |g, _| g * factor)
 }
 
 /// Updates times what a schedule gives for the number of steps before.
-pub fn scale_by_schedule(schedule: impl Into<Schedule>) -> Optimizer {
+pub fn scale_by_schedule(schedule: impl Into<Schedule>) -> Chain {
     let schedule = schedule.into();
-    Optimizer::new(Counted(move |count: &crate::Tensor, updates: Vec<crate::Tensor>, _: &[crate::Tensor]| {
+    Chain::new(Counted(move |count: &crate::Tensor, updates: Vec<crate::Tensor>, _: &[crate::Tensor]| {
         let rate = schedule.at(count);
         updates.iter().map(|g| g * rate.cast(g.dtype())).collect()
     }))
 }
 
 /// Updates times a learning rate, downhill.
-pub fn scale_by_learning_rate(rate: impl Into<Schedule>) -> Optimizer {
+pub fn scale_by_learning_rate(rate: impl Into<Schedule>) -> Chain {
     match rate.into() {
         Schedule::Constant(c) => scale(-c),
         schedule => scale_by_schedule(Schedule::of(move |count| -schedule.at(count))),
@@ -36,12 +36,12 @@ pub fn scale_by_learning_rate(rate: impl Into<Schedule>) -> Optimizer {
 }
 
 /// The signs of the updates.
-pub fn scale_by_sign() -> Optimizer {
+pub fn scale_by_sign() -> Chain {
     each(|g, _| g.sign())
 }
 
 /// Momentum: `m ← decay·m + g`, looking ahead with `nesterov`.
-pub fn trace(decay: f64, nesterov: bool) -> Optimizer {
+pub fn trace(decay: f64, nesterov: bool) -> Chain {
     per_leaf(&[0.0], move |_, g, _, s| {
         let m = &s[0] * decay + g;
         let u = if nesterov { &m * decay + g } else { m.clone() };
@@ -50,7 +50,7 @@ pub fn trace(decay: f64, nesterov: bool) -> Optimizer {
 }
 
 /// The running mean of updates, corrected for its start at 0 with `debias`.
-pub fn ema(decay: f64, debias: bool) -> Optimizer {
+pub fn ema(decay: f64, debias: bool) -> Chain {
     per_leaf(&[0.0], move |clock, g, _, s| {
         let m = moment(&s[0], g, decay);
         let u = if debias { &m / clock.correction(decay, 0.0, g) } else { m.clone() };
@@ -59,12 +59,12 @@ pub fn ema(decay: f64, debias: bool) -> Optimizer {
 }
 
 /// Adds the parameters times a number: decoupled weight decay.
-pub fn add_decayed_weights(decay: f64) -> Optimizer {
+pub fn add_decayed_weights(decay: f64) -> Chain {
     each(move |g, p| g + p * decay)
 }
 
 /// Scales each update by the ratio of its parameter's norm to its own.
-pub fn scale_by_trust_ratio(coefficient: f64, eps: f64) -> Optimizer {
+pub fn scale_by_trust_ratio(coefficient: f64, eps: f64) -> Chain {
     each(move |g, p| {
         let (pn, gn) = (p.square().sum().sqrt(), g.square().sum().sqrt());
         let ratio = &pn * coefficient / (&gn + eps);
@@ -74,12 +74,12 @@ pub fn scale_by_trust_ratio(coefficient: f64, eps: f64) -> Optimizer {
 }
 
 /// Scales each update by the root of the mean square of its parameter, at least `least`.
-pub fn scale_by_param_block_rms(least: f64) -> Optimizer {
+pub fn scale_by_param_block_rms(least: f64) -> Chain {
     each(move |g, p| g * np::maximum(&p.square().mean().sqrt(), least))
 }
 
 /// Subtracts from each update of two axes or more its mean over all but the first.
-pub fn centralize() -> Optimizer {
+pub fn centralize() -> Chain {
     each(|g, _| match g.rank() {
         0 | 1 => g.clone(),
         n => g - g.mean_axes(&(1..n as isize).collect::<Vec<_>>(), true),
@@ -87,11 +87,11 @@ pub fn centralize() -> Optimizer {
 }
 
 /// NaN becomes 0.
-pub fn zero_nans() -> Optimizer {
+pub fn zero_nans() -> Chain {
     each(|g, _| np::where_(&np::isnan(g), 0.0, g))
 }
 
 /// Updates that leave parameters at 0 or above.
-pub fn keep_params_nonnegative() -> Optimizer {
+pub fn keep_params_nonnegative() -> Chain {
     each(|g, p| np::where_(&np::less(&(p + g), 0.0), &-p, g))
 }

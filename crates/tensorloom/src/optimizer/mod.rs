@@ -5,12 +5,12 @@
 //!
 //! ```
 //! use tensorloom::nn::{Layer, Linear, Module, mse_loss};
-//! use tensorloom::optimizer::{AdamW, CosineAnnealing, Optimizer, Scheduler};
+//! use tensorloom::optimizer::{AdamW, CosineAnnealingLr, Optimizer, Scheduler};
 //! use tensorloom::{compile, ones, Tensor};
 //!
 //! let model = Linear::new(3, 1);
 //! let optimizer = AdamW::new(model.parameters(), 0.1);
-//! let mut scheduler = Scheduler::new(&optimizer, CosineAnnealing { steps: 100, min: 0.0 });
+//! let mut scheduler = Scheduler::new(&optimizer, CosineAnnealingLr { steps: 100, min: 0.0 });
 //! let step = compile(|x: Tensor| {
 //!     let loss = mse_loss(&model.forward(&x), &ones(&[4, 1]));
 //!     optimizer.zero_grad();
@@ -29,11 +29,13 @@
 
 mod adam;
 mod lion;
+mod scaler;
 mod schedule;
 mod sgd;
 
 pub use adam::{Adam, AdamW};
 pub use lion::Lion;
+pub use scaler::GradScaler;
 pub use schedule::*;
 pub use sgd::Sgd;
 
@@ -125,6 +127,7 @@ pub trait Optimizer {
     /// update are one kernel.
     #[track_caller]
     fn step(&self) -> Result<()> {
+        let _here = write::here();
         let engine = self.shared().lock().groups.iter().flat_map(|g| &g.params).find_map(|p| p.engine().cloned());
         let Some(engine) = engine.filter(|_| !::engine::compose::is_tracing()) else {
             return self.step_by_op();
@@ -142,6 +145,7 @@ pub trait Optimizer {
     /// [`Optimizer::step`], recorded op by op.
     #[track_caller]
     fn step_by_op(&self) -> Result<()> {
+        let _here = write::here();
         let mut state = self.shared().lock();
         let State { groups, slots } = &mut *state;
         let mut slots = slots.iter_mut();
@@ -202,6 +206,7 @@ pub trait Optimizer {
     /// Sets steps and moments. An error changes nothing.
     #[track_caller]
     fn load_state_dict(&self, saved: &StateDict) -> Result<()> {
+        let _here = write::here();
         let mut state = self.shared().lock();
         let fail = |reason: String| write::error("load_state_dict", reason);
         let params: Vec<Tensor> = state.groups.iter().flat_map(|g| g.params.clone()).collect();

@@ -4,14 +4,14 @@ use super::Optimizer;
 use std::f64::consts::PI;
 
 /// The learning rate at a step.
-pub trait Schedule {
+pub trait LrSchedule {
     /// For a group's first rate and a step, counted from 0.
     fn lr(&self, base: f64, step: u64) -> f64;
 }
 
 /// Multiplies by `gamma` every `every` steps: `StepLR`.
 #[derive(Clone, Copy, Debug)]
-pub struct Steps {
+pub struct StepLr {
     /// Steps between changes.
     pub every: u64,
     /// The factor.
@@ -20,7 +20,7 @@ pub struct Steps {
 
 /// Half a cosine from the first rate to `min`: `CosineAnnealingLR`.
 #[derive(Clone, Copy, Debug)]
-pub struct CosineAnnealing {
+pub struct CosineAnnealingLr {
     /// Steps until `min`.
     pub steps: u64,
     /// The last rate.
@@ -29,7 +29,7 @@ pub struct CosineAnnealing {
 
 /// A line from `start` to `end` times the first rate, then constant: `LinearLR`. With `start` near 0 and `end` 1 a warm-up.
 #[derive(Clone, Copy, Debug)]
-pub struct Linear {
+pub struct LinearLr {
     /// The first factor.
     pub start: f64,
     /// The last factor.
@@ -40,7 +40,7 @@ pub struct Linear {
 
 /// Up and down again by cosines: `OneCycleLR`. A group's first rate is the top.
 #[derive(Clone, Copy, Debug)]
-pub struct OneCycle {
+pub struct OneCycleLr {
     /// All steps.
     pub steps: u64,
     /// The share of the steps that go up (PyTorch: 0.3).
@@ -52,38 +52,38 @@ pub struct OneCycle {
 }
 
 /// A function of the step times the first rate: `LambdaLR`.
-pub struct Lambda<F>(pub F);
+pub struct LambdaLr<F>(pub F);
 
 /// A warm-up of `steps` along a line from 0, then another schedule that begins there.
 #[derive(Clone, Copy, Debug)]
-pub struct Warmup<S> {
+pub struct WarmupLr<S> {
     /// Steps of the warm-up.
     pub steps: u64,
     /// What follows.
     pub then: S,
 }
 
-impl Schedule for Steps {
+impl LrSchedule for StepLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         base * self.gamma.powi((step / self.every.max(1)).min(i32::MAX as u64) as i32)
     }
 }
 
-impl Schedule for CosineAnnealing {
+impl LrSchedule for CosineAnnealingLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         let x = step as f64 / self.steps.max(1) as f64;
         self.min + (base - self.min) * (1.0 + (PI * x).cos()) / 2.0
     }
 }
 
-impl Schedule for Linear {
+impl LrSchedule for LinearLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         let x = step.min(self.steps) as f64 / self.steps.max(1) as f64;
         base * (self.start + (self.end - self.start) * x)
     }
 }
 
-impl Schedule for OneCycle {
+impl LrSchedule for OneCycleLr {
     fn lr(&self, base: f64, step: u64) -> f64 {
         let cosine = |from: f64, to: f64, x: f64| to + (from - to) / 2.0 * (1.0 + (PI * x).cos());
         let first = base / self.div;
@@ -97,13 +97,13 @@ impl Schedule for OneCycle {
     }
 }
 
-impl<F: Fn(u64) -> f64> Schedule for Lambda<F> {
+impl<F: Fn(u64) -> f64> LrSchedule for LambdaLr<F> {
     fn lr(&self, base: f64, step: u64) -> f64 {
         base * (self.0)(step)
     }
 }
 
-impl<S: Schedule> Schedule for Warmup<S> {
+impl<S: LrSchedule> LrSchedule for WarmupLr<S> {
     fn lr(&self, base: f64, step: u64) -> f64 {
         match step.checked_sub(self.steps) {
             None => base * step as f64 / self.steps as f64,
@@ -119,7 +119,7 @@ pub struct Scheduler<S> {
     step: u64,
 }
 
-impl<S: Schedule> Scheduler<S> {
+impl<S: LrSchedule> Scheduler<S> {
     /// Takes the groups' rates as first rates and sets those of step 0.
     pub fn new(optimizer: &impl Optimizer, schedule: S) -> Scheduler<S> {
         let scheduler = Scheduler { schedule, bases: optimizer.lrs(), step: 0 };

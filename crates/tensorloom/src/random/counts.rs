@@ -217,7 +217,7 @@ pub fn multinomial(key: &Tensor, shape: &[usize], dtype: DType, n: impl Into<Ope
     let n = spread(n.into(), key, dtype, shape);
     let wide: Vec<isize> = shape.iter().chain([&outcomes]).map(|&n| n as isize).collect();
     let p = np::moveaxis(&p.cast(dtype).expand(&wide), &[-1], &[0]);
-    let left = np::flip(&np::cumsum(&np::flip(&p, Some(&[0])), Some(0)), Some(&[0]));
+    let left = np::flip(&np::cumsum(&np::flip(&p, 0), 0), 0);
     let ratios = &p / left.eq(&like(&left, 0.0)).select(&np::ones_like(&left), &left);
     let keys = super::split(key, outcomes);
     let step = |(rest, (ratio, key)): (Tensor, (Tensor, Tensor))| {

@@ -83,7 +83,7 @@ pub(super) fn sample<const N: usize>(
         let mut values = [v[0]; N];
         for (p, out) in params.iter().zip(&mut values) {
             let x = match p {
-                Operand::Number(n) => b.constant(ir::Literal::scalar(write::scalar_of(dtype, *n)))?,
+                Operand::Number(n) => b.constant(ir::Literal::scalar(write::scalar_of("uniform", dtype, *n)?))?,
                 Operand::Tensor(_) => b.cast(*given.next().expect("one for each tensor"), dtype)?,
             };
             *out = b.broadcast_to(x, shape)?;

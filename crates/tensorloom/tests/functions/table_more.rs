@@ -3,7 +3,7 @@
 use crate::line::Line;
 use tensorloom::fft::{self, Complex};
 use tensorloom::linalg::{self, Norm};
-use tensorloom::{Tensor, nn, special};
+use tensorloom::{Tensor, along, nn, special};
 
 macro_rules! arms {
     ($l:ident $x:ident $m:ident; $($kind:ident: $($name:ident)*;)* => $($rest:tt)*) => {
@@ -25,10 +25,10 @@ macro_rules! arms {
     (@freq $m:ident $f:ident $l:ident $x:ident) => { vec![$m::$f($l.u("n"), $l.f("d"))] };
     (@complex $m:ident $f:ident $l:ident $x:ident) => { parts($m::$f(&spectrum($x), count($l), $l.axis()?, scale($l))) };
     (@complexes $m:ident $f:ident $l:ident $x:ident) => {
-        parts($m::$f(&spectrum($x), $l.list("sizes").map(|_| $l.sizes("sizes")).as_deref(), $l.list("axes").as_deref(), scale($l)))
+        parts($m::$f(&spectrum($x), $l.list("sizes").map(|_| $l.sizes("sizes")).as_deref(), $l.list("axes").map_or(along(()), along), scale($l)))
     };
     (@planes $m:ident $f:ident $l:ident $x:ident) => { parts($m::$f(&spectrum($x), None, scale($l))) };
-    (@shift $m:ident $f:ident $l:ident $x:ident) => { vec![$m::$f(&$x[0], $l.list("axes").as_deref())] };
+    (@shift $m:ident $f:ident $l:ident $x:ident) => { vec![$m::$f(&$x[0], $l.list("axes").map_or(along(()), along))] };
 }
 
 pub(crate) fn nn(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
@@ -167,8 +167,8 @@ pub(crate) fn fft(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
         "ihfft" => parts(fft::ihfft(&x[0], count(l), l.axis()?, scale(l))),
         "rfft2" => parts(fft::rfft2(&x[0], None, scale(l))),
         "irfft2" => vec![fft::irfft2(&spectrum(x), None, scale(l))],
-        "rfftn" => parts(fft::rfftn(&x[0], sizes, axes.as_deref(), scale(l))),
-        "irfftn" => vec![fft::irfftn(&spectrum(x), sizes, axes.as_deref(), scale(l))],
+        "rfftn" => parts(fft::rfftn(&x[0], sizes, axes.clone().map_or(along(()), along), scale(l))),
+        "irfftn" => vec![fft::irfftn(&spectrum(x), sizes, axes.clone().map_or(along(()), along), scale(l))],
         _ => return None,
     })
 }

@@ -2,7 +2,7 @@
 
 use crate::line::Line;
 use tensorloom::np::{self, PadMode};
-use tensorloom::{Operand, Tensor, tensor};
+use tensorloom::{Operand, Tensor, along, tensor};
 
 fn pair((a, b): (Tensor, Tensor)) -> Vec<Tensor> {
     vec![a, b]
@@ -79,7 +79,7 @@ pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
         "ones" => vec![np::ones(&l.sizes("shape"), l.dtype())],
         "full" => vec![np::full(&l.sizes("shape"), l.f("value"), l.dtype())],
         "full_like" => vec![np::full_like(&x[0], l.f("value"))],
-        "array" if x[0].dtype() == tensorloom::DType::F64 => vec![np::array(&[1.0f64, 2.0, 3.0], &[3])],
+        "array" if x[0].dtype() == tensorloom::DType::F64 => vec![np::array(&[1.0f64, 2.0, 3.0][..], &[3])],
         "array" => vec![np::array(&[1.0f32, 2.0, 3.0], &[3])],
         "asarray" => vec![np::asarray(&x[0])],
         "arange" => vec![np::arange(l.f("start"), l.f("stop"), l.f("step"))],
@@ -114,16 +114,16 @@ pub(crate) fn call(l: &Line, x: &[Tensor]) -> Option<Vec<Tensor>> {
         "size" => vec![tensor(&[np::size(&x[0]) as i64], &[])],
         "isscalar" => vec![tensor(&[np::isscalar(&Operand::from(&x[0]))], &[])],
         "reshape" => vec![np::reshape(&x[0], &l.list("shape")?)],
-        "transpose" => vec![np::transpose(&x[0], axes().as_deref())],
+        "transpose" => vec![np::transpose(&x[0], axes().map_or(along(()), along))],
         "permute_dims" => vec![np::permute_dims(&x[0], &axes()?)],
         "swapaxes" => vec![np::swapaxes(&x[0], l.i("a") as isize, l.i("b") as isize)],
         "moveaxis" => vec![np::moveaxis(&x[0], &l.list("src")?, &l.list("to")?)],
         "expand_dims" => vec![np::expand_dims(&x[0], &axes()?)],
-        "squeeze" => vec![np::squeeze(&x[0], axes().as_deref())],
+        "squeeze" => vec![np::squeeze(&x[0], axes().map_or(along(()), along))],
         "broadcast_to" => vec![np::broadcast_to(&x[0], &l.sizes("shape"))],
         "broadcast_arrays" => np::broadcast_arrays(&[&x[0], &x[1]]),
         "broadcast_shapes" => vec![sizes(&np::broadcast_shapes(&[x[0].shape(), x[1].shape()])?)],
-        "flip" => vec![np::flip(&x[0], axes().as_deref())],
+        "flip" => vec![np::flip(&x[0], axes().map_or(along(()), along))],
         "rot90" => vec![np::rot90(&x[0], l.i("k") as i32, 0, 1)],
         "roll" => vec![np::roll(&x[0], l.i("by") as isize, l.axis())],
         "pad" => {

@@ -3,8 +3,8 @@
 use super::program::{Body, Call, Kind, Op, Program, Stmt, View, Write};
 use tensorloom::lax::{self, Scan};
 use tensorloom::{
-    Axes, Result, Tensor, checkpoint, compile, engine, grad, jit, jvp, linearize, no_grad, np, tensor, value_and_grad,
-    vjp, vmap,
+    Axes, Result, Tensor, checkpoint, compile, engine, grad, jit, jvp, linearize, no_grad, np, tensor, tensor_of,
+    value_and_grad, vjp, vmap,
 };
 
 /// What was read on the way, and all variables of the outermost body at the end.
@@ -120,15 +120,15 @@ fn call(c: &Call, env: &mut Vec<Tensor>) -> Result<Vec<Tensor>> {
         }
         Kind::Map => vec![lax::map(|x: Tensor| first(vec![x]), args[0].clone())],
         Kind::Cond(v) => {
-            let yes = env[*v].sum().gt(&tensor(&[0.0f64], &[]));
+            let yes = env[*v].sum().gt(&tensor_of(&[0.0f64], &[]));
             let other = |args: Vec<Tensor>| body(&c.bodies[1], &seen, args);
             lax::cond(&yes, f, other, args)
         }
         Kind::While(n, v) => {
             let read = &env[*v];
-            let test = |(i, _): (Tensor, Tensor)| (i + read.sum() * 0.0).lt(&tensor(&[*n as f64], &[]));
+            let test = |(i, _): (Tensor, Tensor)| (i + read.sum() * 0.0).lt(&tensor_of(&[*n as f64], &[]));
             let step = |(i, x): (Tensor, Tensor)| (i + 1.0, first(vec![x]));
-            vec![lax::while_loop(test, step, (tensor(&[0.0f64], &[]), args[0].clone())).1]
+            vec![lax::while_loop(test, step, (tensor_of(&[0.0f64], &[]), args[0].clone())).1]
         }
         Kind::Checkpoint => checkpoint(f).call(args),
         Kind::EngineCheckpoint => engine().checkpoint(&args, f)?,

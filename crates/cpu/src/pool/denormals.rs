@@ -1,0 +1,61 @@
+//! Denormal numbers: floats so small that their leading digits are zero.
+//!
+//! Many CPUs compute with them in microcode, a hundred times slower. Softmax over confident scores and decaying averages
+//! make them by the million, and nobody needs them there, so a backend may flush them to zero, as XLA always does.
+
+/// What threads do with denormal numbers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Denormals {
+    /// Compute with them, as IEEE 754 says.
+    #[default]
+    Keep,
+    /// Read and write them as zero.
+    Flush,
+}
+
+impl Denormals {
+    /// Sets this thread so, until the guard is dropped.
+    pub(crate) fn here(self) -> Guard {
+        match self {
+            Denormals::Keep => Guard(None),
+            Denormals::Flush => Guard(flush()),
+        }
+    }
+}
+
+/// Sets the thread back.
+pub(crate) struct Guard(Option<u32>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if let Some(before) = self.0 {
+            set(before);
+        }
+    }
+}
+
+/// Flushes results (bit 15) and operands (bit 6); gives the setting before.
+#[cfg(target_arch = "x86_64")]
+fn flush() -> Option<u32> {
+    let mut before = 0u32;
+    // SAFETY: stores the control word of this thread's vector unit to a place that is good for it.
+    unsafe { std::arch::asm!("stmxcsr [{}]", in(reg) &mut before, options(nostack, preserves_flags)) };
+    set(before | 0x8040);
+    Some(before)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn set(word: u32) {
+    // SAFETY: a word that was read before, with the two flushing bits as they are wanted: no exception is unmasked. What is
+    // compiled here computes the same under it, but for denormals.
+    unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &word, options(nostack, preserves_flags)) };
+}
+
+/// Elsewhere numbers are what they are.
+#[cfg(not(target_arch = "x86_64"))]
+fn flush() -> Option<u32> {
+    None
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn set(_: u32) {}

@@ -1,0 +1,108 @@
+//! Axes as they are written.
+
+use crate::dims::Size;
+
+/// Axes: all (`()`), one (`-1`) or several (`[0, 2]`), counted from the end if negative; kept with size 1 if asked.
+#[derive(Clone, Debug)]
+pub struct Along {
+    /// The axes; none means all.
+    pub axes: Option<Vec<isize>>,
+    /// They stay, with size 1.
+    pub keep: bool,
+}
+
+/// Axes of a reduction, for `along(1).keep()`.
+pub fn along(axes: impl Into<Along>) -> Along {
+    axes.into()
+}
+
+impl Along {
+    /// The axes stay, with size 1.
+    pub fn keep(mut self) -> Along {
+        self.keep = true;
+        self
+    }
+
+    /// The one axis, `None` for all; the list where there are several.
+    pub fn single(&self) -> Result<Option<isize>, &[isize]> {
+        match self.axes.as_deref() {
+            None => Ok(None),
+            Some([a]) => Ok(Some(*a)),
+            Some(list) => Err(list),
+        }
+    }
+
+    fn of(axes: impl Iterator<Item = isize>) -> Along {
+        Along { axes: Some(axes.collect()), keep: false }
+    }
+}
+
+impl From<()> for Along {
+    fn from((): ()) -> Along {
+        Along { axes: None, keep: false }
+    }
+}
+
+impl From<Option<isize>> for Along {
+    fn from(axis: Option<isize>) -> Along {
+        Along { axes: axis.map(|a| vec![a]), keep: false }
+    }
+}
+
+impl<S: Size> From<&[S]> for Along {
+    fn from(axes: &[S]) -> Along {
+        Along::of(axes.iter().map(|a| a.size()))
+    }
+}
+
+impl<S: Size> From<Vec<S>> for Along {
+    fn from(axes: Vec<S>) -> Along {
+        Along::of(axes.iter().map(|a| a.size()))
+    }
+}
+
+impl<S: Size> From<&Vec<S>> for Along {
+    fn from(axes: &Vec<S>) -> Along {
+        Along::of(axes.iter().map(|a| a.size()))
+    }
+}
+
+impl From<[isize; 0]> for Along {
+    fn from(_: [isize; 0]) -> Along {
+        Along::of(std::iter::empty())
+    }
+}
+
+impl From<&[isize; 0]> for Along {
+    fn from(_: &[isize; 0]) -> Along {
+        Along::of(std::iter::empty())
+    }
+}
+
+macro_rules! arrays {
+    ($($n:literal)*) => { $(
+        impl<S: Size> From<[S; $n]> for Along {
+            fn from(axes: [S; $n]) -> Along {
+                Along::of(axes.iter().map(|a| a.size()))
+            }
+        }
+
+        impl<S: Size> From<&[S; $n]> for Along {
+            fn from(axes: &[S; $n]) -> Along {
+                Along::of(axes.iter().map(|a| a.size()))
+            }
+        }
+    )* };
+}
+arrays!(1 2 3 4 5 6 7 8);
+
+macro_rules! single {
+    ($($t:ty),*) => { $(
+        impl From<$t> for Along {
+            fn from(axis: $t) -> Along {
+                Along::of(std::iter::once(axis.size()))
+            }
+        }
+    )* };
+}
+single!(isize, usize, i64, i32);

@@ -1,0 +1,138 @@
+//! Shapes as they are written: lists, arrays and tuples of any integers.
+
+use ir::Shape;
+use smallvec::SmallVec;
+
+/// An integer that may be a size; −1 stands for a size that is to be found.
+pub trait Size: Copy {
+    /// As a signed number; what doesn't fit is as large as can be, which no tensor is.
+    fn size(self) -> isize;
+}
+
+macro_rules! sizes {
+    ($($t:ty),*) => { $(
+        impl Size for $t {
+            fn size(self) -> isize {
+                isize::try_from(self).unwrap_or(isize::MAX)
+            }
+        }
+    )* };
+}
+sizes!(usize, isize, i64, i32, u64, u32);
+
+/// Sizes that were given.
+pub type Sizes = SmallVec<[isize; 6]>;
+
+/// A shape: `&[2, 3]`, `[n, 3]`, `(n, -1)`, `x.shape()`, a vector, or one size.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no shape",
+    note = "a shape is a list, an array or a tuple of integers, like `&[2, 3]` or `(n, -1)`"
+)]
+pub trait Dims {
+    /// Its sizes in order.
+    fn sizes(&self) -> Sizes;
+}
+
+/// The sizes of a new tensor; the first negative one otherwise.
+pub fn shape_of(dims: &impl Dims) -> Result<Shape, isize> {
+    dims.sizes().into_iter().map(|n| usize::try_from(n).map_err(|_| n)).collect()
+}
+
+impl<S: Size> Dims for &[S] {
+    fn sizes(&self) -> Sizes {
+        self.iter().map(|n| n.size()).collect()
+    }
+}
+
+impl<S: Size> Dims for Vec<S> {
+    fn sizes(&self) -> Sizes {
+        self.as_slice().sizes()
+    }
+}
+
+impl<S: Size> Dims for &Vec<S> {
+    fn sizes(&self) -> Sizes {
+        self.as_slice().sizes()
+    }
+}
+
+impl Dims for &Shape {
+    fn sizes(&self) -> Sizes {
+        self.as_slice().sizes()
+    }
+}
+
+impl Dims for Shape {
+    fn sizes(&self) -> Sizes {
+        self.as_slice().sizes()
+    }
+}
+
+// No elements, no type to find: a list of none has the type of sizes. So arrays are listed by their length.
+impl Dims for [usize; 0] {
+    fn sizes(&self) -> Sizes {
+        Sizes::new()
+    }
+}
+
+impl Dims for &[usize; 0] {
+    fn sizes(&self) -> Sizes {
+        Sizes::new()
+    }
+}
+
+impl Dims for () {
+    fn sizes(&self) -> Sizes {
+        Sizes::new()
+    }
+}
+
+macro_rules! arrays {
+    ($($n:literal)*) => { $(
+        impl<S: Size> Dims for [S; $n] {
+            fn sizes(&self) -> Sizes {
+                self.as_slice().sizes()
+            }
+        }
+
+        impl<S: Size> Dims for &[S; $n] {
+            fn sizes(&self) -> Sizes {
+                self.as_slice().sizes()
+            }
+        }
+    )* };
+}
+arrays!(1 2 3 4 5 6 7 8 9 10);
+
+macro_rules! tuples {
+    ($($($name:ident)*;)*) => { $(
+        #[expect(non_snake_case, reason = "type names bind the fields")]
+        impl<$($name: Size),*> Dims for ($($name,)*) {
+            fn sizes(&self) -> Sizes {
+                let ($($name,)*) = *self;
+                [$($name.size()),*].into_iter().collect()
+            }
+        }
+    )* };
+}
+tuples! {
+    A;
+    A B;
+    A B C;
+    A B C D;
+    A B C D E;
+    A B C D E F;
+    A B C D E F G;
+    A B C D E F G H;
+}
+
+macro_rules! single {
+    ($($t:ty),*) => { $(
+        impl Dims for $t {
+            fn sizes(&self) -> Sizes {
+                [self.size()].into_iter().collect()
+            }
+        }
+    )* };
+}
+single!(usize, isize, i64, i32);

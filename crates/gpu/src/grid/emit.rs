@@ -1,0 +1,871 @@
+//! The statements of a grid, written from a loops kernel and the shape that was chosen for it.
+
+use super::facts::Facts;
+use super::range::Range;
+use super::shape::Shape;
+use super::sync::{Pending, Touch, touches};
+use super::{Access, Carried, Index, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
+use compiler::loops::{self, Atom, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
+use ir::{Binary, Class, Compare, DType, Scalar, Unary};
+use smallvec::{SmallVec, smallvec};
+
+/// The registers of one value: one for all elements that a lane takes at a time, or one for each.
+type Copies = SmallVec<[Reg; 1]>;
+
+pub(super) struct Emit<'e, 'a> {
+    facts: &'e Facts<'a>,
+    limits: &'e Limits,
+    shape: Shape<'a>,
+    /// Whether threads of a team may wait for each other.
+    waits: bool,
+    memory: Vec<Memory>,
+    pub(super) regs: Vec<DType>,
+    open: Vec<Vec<Stmt>>,
+    values: Vec<Copies>,
+    vars: Vec<Copies>,
+    /// How many elements the statements being written stand for.
+    copies: usize,
+    pub(super) lane: Reg,
+    pub(super) thread: Reg,
+    team: Option<Reg>,
+    /// The number of a team among all, where its memory is.
+    slot: Option<Reg>,
+    /// Whether there is a row for this team at all.
+    live: Option<Reg>,
+    /// Lane 0.
+    leader: Option<Reg>,
+    /// Where the team's piece of the row's vector loop starts.
+    piece: Option<Reg>,
+    pub(super) pending: Pending,
+    /// Shared arrays of reductions, by position and dtype.
+    joins: Vec<(usize, DType, Buf)>,
+}
+
+impl<'e, 'a> Emit<'e, 'a> {
+    pub(super) fn new(facts: &'e Facts<'a>, limits: &'e Limits, shape: Shape<'a>, waits: bool) -> Emit<'e, 'a> {
+        let k = facts.kernel;
+        let none = Reg(0);
+        Emit {
+            facts,
+            limits,
+            shape,
+            waits,
+            memory: Vec::new(),
+            regs: Vec::new(),
+            open: vec![Vec::new()],
+            values: vec![SmallVec::new(); k.regs.len()],
+            vars: vec![SmallVec::new(); k.vars as usize],
+            copies: 1,
+            lane: none,
+            thread: none,
+            team: None,
+            slot: None,
+            live: None,
+            leader: None,
+            piece: None,
+            pending: Pending::default(),
+            joins: Vec::new(),
+        }
+    }
+
+    pub(super) fn lanes(&self) -> u32 {
+        self.shape.lanes
+    }
+
+    pub(super) fn threads(&self) -> u32 {
+        self.shape.lanes * self.shape.teams
+    }
+
+    pub(super) fn subgroup(&self) -> Option<u32> {
+        self.limits.subgroup
+    }
+
+    pub(super) fn run(mut self) -> Kernel {
+        self.memory = self.place_memory();
+        let spills = self.memory.iter().any(|m| matches!(m.space, Space::Spill(_)));
+        let max_blocks = if spills { self.limits.spilling } else { self.limits.blocks };
+        let work = self.shape.counts();
+        let teams = self.shape.teams;
+        let sizes = &self.facts.given.sizes;
+        let total = work.iter().fold(1i64, |n, c| n.saturating_mul(super::pieces(super::value(c.size, sizes), c.by)));
+        let known = work.iter().all(|c| matches!(c.size, Size::Const(_)));
+        let once = known && super::pieces(total, teams as i64) <= max_blocks as i64;
+        // The last step of a loop goes beyond its end by at most the whole grid.
+        let int = int(Range::new(0, 2 * total as i128 + 2 * teams as i128));
+        self.head(int, spills);
+        self.teams(int, total, known && total % teams as i64 == 0, once, &work);
+        let body = self.open.pop().unwrap_or_default();
+        let name = self.facts.kernel.name.clone();
+        let (sizes, threads) = (self.facts.kernel.sizes, self.threads());
+        let subgroup = self.limits.subgroup.unwrap_or(1);
+        let apart = self.facts.given.aliases.is_empty();
+        Kernel {
+            name,
+            memory: self.memory,
+            sizes,
+            regs: self.regs,
+            threads,
+            subgroup,
+            teams,
+            work,
+            max_blocks,
+            apart,
+            body,
+        }
+    }
+
+    /// Where each buffer is. Scratch is shared memory as far as there is room, the smallest first.
+    fn place_memory(&self) -> Vec<Memory> {
+        let k = self.facts.kernel;
+        let teams = self.shape.teams as usize;
+        let length = |i: usize, n: usize, d: DType| {
+            let n = if n == 0 { self.facts.given.scratch.get(i).copied().unwrap_or(0) } else { n };
+            // So that each team's part starts where wide accesses may.
+            n.next_multiple_of(16 / d.size())
+        };
+        let mut scratch: Vec<(usize, usize)> = Vec::new();
+        for (i, b) in k.buffers.iter().enumerate() {
+            if let Mode::Scratch(n) = b.mode {
+                scratch.push((length(i, n, b.dtype) * b.dtype.size() * teams, i));
+            }
+        }
+        scratch.sort_unstable();
+        // Joining the lanes of a team takes an element for each subgroup, or for each thread.
+        let each = self.threads() as usize / self.limits.subgroup.map_or(1, |s| s as usize);
+        let widest = loops_carried(&k.body);
+        let mut room = self.limits.shared.saturating_sub(each.max(1) * 8 * widest);
+        let mut inside = vec![false; k.buffers.len()];
+        for (bytes, i) in scratch {
+            inside[i] = bytes <= room;
+            room -= if inside[i] { bytes } else { 0 };
+        }
+        let place = |(i, b): (usize, &loops::Buffer)| {
+            let space = match b.mode {
+                Mode::Read => Space::Global(Access::Read),
+                Mode::Write => Space::Global(Access::Write),
+                Mode::ReadWrite => Space::Global(Access::ReadWrite),
+                Mode::Scratch(n) if inside[i] => Space::Shared(length(i, n, b.dtype) * teams),
+                Mode::Scratch(n) => Space::Spill(length(i, n, b.dtype)),
+            };
+            Memory { dtype: b.dtype, space }
+        };
+        k.buffers.iter().enumerate().map(place).collect()
+    }
+
+    /// What a thread knows of itself.
+    fn head(&mut self, int: DType, spills: bool) {
+        self.thread = self.let_(DType::I32, Op::Own(Own::Thread));
+        let (lanes, teams) = (self.shape.lanes, self.shape.teams);
+        if lanes > 1 {
+            let mask = self.int(DType::I32, lanes as i64 - 1);
+            self.lane = self.binary(Binary::And, self.thread, mask);
+            let zero = self.int(DType::I32, 0);
+            self.leader = Some(self.compare(Compare::Eq, self.lane, zero));
+        } else {
+            self.lane = self.int(DType::I32, 0);
+        }
+        if teams > 1 {
+            let by = self.int(DType::I32, lanes.trailing_zeros() as i64);
+            self.team = Some(self.binary(Binary::Shr, self.thread, by));
+        }
+        if spills {
+            let slot = self.first(int);
+            self.slot = Some(self.plus_team(slot));
+        }
+    }
+
+    /// The number of the block's first team.
+    fn first(&mut self, int: DType) -> Reg {
+        let block = self.let_(DType::I32, Op::Own(Own::Block));
+        let block = self.cast(int, block);
+        let teams = self.int(int, self.shape.teams as i64);
+        self.binary(Binary::Mul, block, teams)
+    }
+
+    fn plus_team(&mut self, first: Reg) -> Reg {
+        match self.team {
+            Some(t) => {
+                let t = self.cast(self.dtype(first), t);
+                self.binary(Binary::Add, first, t)
+            }
+            None => first,
+        }
+    }
+
+    /// The loop of a team over its rows.
+    fn teams(&mut self, int: DType, total: i64, even: bool, once: bool, work: &[super::Count]) {
+        let mut count = self.int(int, 1);
+        for (k, c) in work.iter().enumerate() {
+            let n = self.size(c.size, int);
+            let n = self.pieces(n, c.by);
+            count = if k == 0 { n } else { self.binary(Binary::Mul, count, n) };
+        }
+        let first = self.first(int);
+        if once && total == 0 {
+            return;
+        }
+        if once {
+            let q = self.plus_team(first);
+            if even {
+                return self.row_of(q, work);
+            }
+            let live = self.compare(Compare::Lt, q, count);
+            if self.waits {
+                let q = self.clamp_row(q, count);
+                self.live = Some(live);
+                return self.row_of(q, work);
+            }
+            self.open.push(Vec::new());
+            self.row_of(q, work);
+            let body = self.close();
+            return self.push(Stmt::If { cond: live, body });
+        }
+        let blocks = self.let_(DType::I32, Op::Own(Own::Blocks));
+        let blocks = self.cast(int, blocks);
+        let teams = self.int(int, self.shape.teams as i64);
+        let step = self.binary(Binary::Mul, blocks, teams);
+        let from = if self.waits { first } else { self.plus_team(first) };
+        let var = self.reg(int);
+        let start = self.pending.clone();
+        let inside = |e: &mut Self| {
+            e.open.push(Vec::new());
+            let mut q = var;
+            if e.waits {
+                q = e.plus_team(var);
+                if e.shape.teams > 1 && !even {
+                    e.live = Some(e.compare(Compare::Lt, q, count));
+                    q = e.clamp_row(q, count);
+                }
+            }
+            e.row_of(q, work);
+            e.close()
+        };
+        // Written twice: the first time to see what the end of a row leaves to the start of the next one. Rows share a team's private
+        // memory alone.
+        let mark = self.regs.len();
+        inside(self);
+        let mut end = self.pending.clone();
+        let private: Vec<usize> = self.private_classes();
+        end.retain(|class| private.contains(&class) || class >= self.facts.classes.len());
+        self.regs.truncate(mark);
+        self.pending = start.with_back_edge(&end, self.facts, None);
+        let body = inside(self);
+        self.push(Stmt::Loop(Loop { var, from, to: count, step, carried: Vec::new(), body }));
+    }
+
+    fn private_classes(&self) -> Vec<usize> {
+        (0..self.facts.classes.len())
+            .filter(|&i| self.facts.is_scratch(Buf(i as u32)))
+            .map(|i| self.facts.classes[i])
+            .collect()
+    }
+
+    fn clamp_row(&mut self, q: Reg, count: Reg) -> Reg {
+        let one = self.int(self.dtype(q), 1);
+        let last = self.binary(Binary::Sub, count, one);
+        self.binary(Binary::Min, q, last)
+    }
+
+    /// How many pieces of `by` a length has.
+    fn pieces(&mut self, n: Reg, by: i64) -> Reg {
+        if by == 1 {
+            return n;
+        }
+        let int = self.dtype(n);
+        let (less, by) = (self.int(int, by - 1), self.int(int, by));
+        let n = self.binary(Binary::Add, n, less);
+        self.binary(Binary::Div, n, by)
+    }
+
+    /// One row: its number taken apart, then its statements.
+    fn row_of(&mut self, q: Reg, work: &[super::Count]) {
+        let mut rest = q;
+        for (k, c) in work.iter().enumerate().rev() {
+            let own = if k == 0 {
+                rest
+            } else {
+                let n = self.size(c.size, self.dtype(q));
+                let n = self.pieces(n, c.by);
+                let own = self.binary(Binary::Rem, rest, n);
+                rest = self.binary(Binary::Div, rest, n);
+                own
+            };
+            match (self.shape.chain.get(k), self.shape.chunk) {
+                (Some(&(var, _)), _) => {
+                    let int = int(self.facts.var_range(var));
+                    self.vars[var.0 as usize] = smallvec![self.cast(int, own)];
+                }
+                (None, Some((var, _, by))) => {
+                    let int = self.loop_int(var);
+                    let own = self.cast(int, own);
+                    let by = self.int(int, by);
+                    self.piece = Some(self.binary(Binary::Mul, own, by));
+                }
+                (None, None) => {}
+            }
+        }
+        let before = self.shape.before.clone();
+        before.into_iter().for_each(|s| self.team_stmt(s));
+        self.team_block(self.shape.row);
+    }
+
+    // What a team does together.
+
+    fn team_block(&mut self, body: &[loops::Stmt]) {
+        body.iter().for_each(|s| self.team_stmt(s));
+    }
+
+    fn team_stmt(&mut self, s: &loops::Stmt) {
+        match s {
+            loops::Stmt::Let { dst, op } => {
+                self.touch(&touches(self.facts, s, self.shape.width));
+                self.let_op(*dst, op);
+            }
+            loops::Stmt::Store { buf, index, value, mask } => {
+                self.touch(&touches(self.facts, s, self.shape.width));
+                let leader = self.leader;
+                self.store(*buf, index, *value, *mask, leader);
+            }
+            loops::Stmt::Loop(l) if l.kind == LoopKind::Vector => {
+                self.touch(&touches(self.facts, s, self.shape.width));
+                self.vector(l);
+            }
+            loops::Stmt::Loop(l) => {
+                if let Extent::Bounded { buf, .. } = &l.extent {
+                    let class = self.facts.classes[buf.0 as usize];
+                    if self.facts.written(*buf) {
+                        self.touch(&[Touch { class, write: false, who: super::sync::Who::All }]);
+                    }
+                }
+                let start = self.pending.clone();
+                // As with teams: the first time to see what an iteration leaves to the next one.
+                let mark = self.regs.len();
+                self.open.push(Vec::new());
+                self.serial(l, Self::team_block);
+                self.open.pop();
+                self.regs.truncate(mark);
+                let end = self.pending.clone();
+                self.pending = start.with_back_edge(&end, self.facts, Some(l.var));
+                let entered = self.pending.clone();
+                self.serial(l, Self::team_block);
+                // It may not have run at all.
+                self.pending = self.pending.with_back_edge(&entered, self.facts, Some(l.var));
+            }
+        }
+    }
+
+    /// Lets the lanes wait where what comes next needs it.
+    pub(super) fn touch(&mut self, next: &[Touch]) {
+        if self.shape.lanes > 1 && self.pending.needs_barrier(next) {
+            self.barrier();
+        }
+    }
+
+    pub(super) fn barrier(&mut self) {
+        let own = self.limits.subgroup.is_some_and(|s| self.shape.lanes <= s);
+        self.push(Stmt::Barrier(if own { Scope::Subgroup } else { Scope::Block }));
+    }
+
+    /// A loop that runs in order, for a team or for a lane.
+    fn serial(&mut self, l: &loops::Loop, body: impl Fn(&mut Self, &[loops::Stmt])) {
+        let int = self.loop_int(l.var);
+        let to = self.extent(&l.extent, int);
+        let (from, step) = (self.int(int, 0), self.int(int, 1));
+        let var = self.reg(int);
+        let mut carried = Vec::new();
+        let copies = self.copies;
+        for c in &l.carried {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            let init: Copies = (0..copies).map(|j| self.value_as(c.init, j, d)).collect();
+            let phi: Copies = (0..copies).map(|_| self.reg(d)).collect();
+            self.values[c.phi.0 as usize] = phi.clone();
+            carried.push((init, phi));
+        }
+        self.open.push(Vec::new());
+        self.vars[l.var.0 as usize] = smallvec![var];
+        body(self, &l.body);
+        let mut next = Vec::new();
+        for c in &l.carried {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            next.push((0..copies).map(|j| self.value_as(c.next, j, d)).collect::<Copies>());
+        }
+        let block = self.close();
+        let mut all = Vec::new();
+        for ((c, (init, phi)), next) in l.carried.iter().zip(carried).zip(next) {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            let out: Copies = (0..copies).map(|_| self.reg(d)).collect();
+            for j in 0..copies {
+                all.push(Carried { init: init[j], phi: phi[j], next: next[j], out: out[j] });
+            }
+            self.values[c.out.0 as usize] = out;
+        }
+        self.push(Stmt::Loop(Loop { var, from, to, step, carried: all, body: block }));
+    }
+
+    /// How often a loop runs.
+    fn extent(&mut self, e: &Extent, int: DType) -> Reg {
+        match e {
+            Extent::Exact(n) => self.size(*n, int),
+            Extent::Bounded { bound, buf, index } => {
+                let index = self.index(*buf, index, 0);
+                let dst = self.reg(DType::I32);
+                let mask = self.live_mask(*buf, None);
+                let mask = mask.map(|m| (m, Scalar::zero(DType::I32)));
+                self.push(Stmt::Load { dst: vec![dst], buf: *buf, index, mask });
+                let n = self.cast(int, dst);
+                let zero = self.int(int, 0);
+                let n = self.binary(Binary::Max, n, zero);
+                let bound = self.size(*bound, int);
+                let bound = self.binary(Binary::Max, bound, zero);
+                self.binary(Binary::Min, n, bound)
+            }
+        }
+    }
+
+    /// A vector loop, spread over the lanes of the team; then what its lanes carry is joined.
+    fn vector(&mut self, l: &loops::Loop) {
+        let width = self.shape.width as i64;
+        let int = self.loop_int(l.var);
+        let lanes = self.shape.lanes as i64;
+        let (n, rest) = match l.extent {
+            Extent::Exact(Size::Const(n)) => (n, n % width),
+            _ => (0, 0),
+        };
+        let end = self.extent(&l.extent, int);
+        // The piece of this team ends before the row does, or with it.
+        let limit = self.piece.zip(self.shape.chunk).map(|(start, (_, _, by))| {
+            let by = self.int(int, by);
+            self.binary(Binary::Add, start, by)
+        });
+        let mut accs: Vec<Copies> = Vec::new();
+        for c in &l.carried {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            let init = self.value_as(c.init, 0, d);
+            let identity = c.combine.map_or(Scalar::zero(d), |op| identity(op, d));
+            let mut all: Copies = smallvec![init];
+            if let Some(leader) = self.leader {
+                let other = self.let_(d, Op::Const(identity));
+                all[0] = self.arith(d, loops::Op::Select(leader, init, other));
+            }
+            all.extend((1..width).map(|_| Reg(u32::MAX)));
+            for r in all.iter_mut().skip(1) {
+                *r = self.let_(d, Op::Const(identity));
+            }
+            accs.push(all);
+        }
+        let lane = self.cast(int, self.lane);
+        let main = if rest == 0 { end } else { self.int(int, n - rest) };
+        accs = self.lane_loop(l, int, (width, lanes * width), self.piece, (lane, main, limit), accs);
+        if rest != 0 {
+            // What is left is less than a lane takes at a time: one element for each.
+            let start = self.int(int, n - rest);
+            let start = match self.piece {
+                Some(p) => self.binary(Binary::Max, p, start),
+                None => start,
+            };
+            let firsts = accs.iter().map(|a| smallvec![a[0]]).collect();
+            let outs = self.lane_loop(l, int, (1, lanes), Some(start), (lane, end, limit), firsts);
+            for (all, first) in accs.iter_mut().zip(outs) {
+                all[0] = first[0];
+            }
+        }
+        let mut partial = Vec::new();
+        for (c, all) in l.carried.iter().zip(accs) {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            let op = c.combine.unwrap_or(Binary::Add);
+            let mut sum = all[0];
+            for &r in &all[1..] {
+                sum = self.arith(d, loops::Op::Binary(op, sum, r));
+            }
+            partial.push((sum, op));
+        }
+        let joined = self.join(&partial);
+        for (c, r) in l.carried.iter().zip(joined) {
+            self.values[c.out.0 as usize] = smallvec![r];
+        }
+    }
+
+    /// A lane's iterations: from its own place after `start`, `width` elements at a time.
+    fn lane_loop(
+        &mut self,
+        l: &loops::Loop,
+        int: DType,
+        (width, step): (i64, i64),
+        start: Option<Reg>,
+        (lane, end, limit): (Reg, Reg, Option<Reg>),
+        init: Vec<Copies>,
+    ) -> Vec<Copies> {
+        let mut from = lane;
+        if width > 1 {
+            let by = self.int(int, width);
+            from = self.binary(Binary::Mul, lane, by);
+        }
+        if let Some(s) = start {
+            from = self.binary(Binary::Add, s, from);
+        }
+        let to = match limit {
+            Some(limit) => self.binary(Binary::Min, end, limit),
+            None => end,
+        };
+        let step = self.int(int, step);
+        let var = self.reg(int);
+        let outer = self.copies;
+        self.copies = width as usize;
+        let mut phis = Vec::new();
+        for (c, init) in l.carried.iter().zip(&init) {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            let phi: Copies = init.iter().map(|_| self.reg(d)).collect();
+            self.values[c.phi.0 as usize] = phi.clone();
+            phis.push(phi);
+        }
+        self.open.push(Vec::new());
+        let mut own: Copies = smallvec![var];
+        for j in 1..width {
+            let by = self.int(int, j);
+            own.push(self.binary(Binary::Add, var, by));
+        }
+        self.vars[l.var.0 as usize] = own;
+        self.lane_block(&l.body);
+        let mut next: Vec<Copies> = Vec::new();
+        for c in &l.carried {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            next.push((0..self.copies).map(|j| self.value_as(c.next, j, d)).collect());
+        }
+        let body = self.close();
+        self.copies = outer;
+        let mut carried = Vec::new();
+        let mut outs = Vec::new();
+        for (k, c) in l.carried.iter().enumerate() {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            let out: Copies = phis[k].iter().map(|_| self.reg(d)).collect();
+            for j in 0..out.len() {
+                carried.push(Carried { init: init[k][j], phi: phis[k][j], next: next[k][j], out: out[j] });
+            }
+            outs.push(out);
+        }
+        self.push(Stmt::Loop(Loop { var, from, to, step, carried, body }));
+        outs
+    }
+
+    // What a lane does by itself.
+
+    fn lane_block(&mut self, body: &[loops::Stmt]) {
+        for s in body {
+            match s {
+                loops::Stmt::Let { dst, op } => self.let_op(*dst, op),
+                loops::Stmt::Store { buf, index, value, mask } => self.store(*buf, index, *value, *mask, None),
+                loops::Stmt::Loop(l) => self.serial(l, Self::lane_block),
+            }
+        }
+    }
+
+    fn let_op(&mut self, dst: Reg, op: &loops::Op) {
+        let copies = self.needed(op);
+        if let loops::Op::Load { buf, index, mask } = op {
+            return self.load(dst, *buf, index, *mask, copies);
+        }
+        self.values[dst.0 as usize] = (0..copies).map(|j| self.op(dst, op, j)).collect();
+    }
+
+    /// How many registers the value of an op takes: one where all elements of a lane have the same.
+    fn needed(&self, op: &loops::Op) -> usize {
+        let mut most = op.operands().map(|r| self.values[r.0 as usize].len()).max().unwrap_or(1);
+        if let loops::Op::Index(i) | loops::Op::Load { index: i, .. } = op {
+            most = most.max(self.index_copies(i));
+        }
+        if let loops::Op::Load { mask: Some((m, _)), .. } = op {
+            most = most.max(self.values[m.0 as usize].len());
+        }
+        most
+    }
+
+    fn index_copies(&self, i: &loops::Index) -> usize {
+        let of = |a: &Atom| match a {
+            Atom::Var(v) => self.vars[v.0 as usize].len(),
+            Atom::Reg(r) => self.values[r.0 as usize].len(),
+        };
+        i.terms.iter().map(|(a, _)| of(a)).max().unwrap_or(1)
+    }
+
+    fn load(&mut self, dst: Reg, buf: Buf, index: &loops::Index, mask: Option<(Reg, Scalar)>, copies: usize) {
+        let d = self.memory[buf.0 as usize].dtype;
+        let regs: Copies = (0..copies).map(|_| self.reg(d)).collect();
+        let other = mask.map_or(Scalar::zero(d), |m| m.1);
+        // Copies of a load are neighbours: the shape takes several elements at a time only where they are.
+        let wide = copies > 1 && mask.is_none() && self.neighbours(index);
+        let each = if wide { copies } else { 1 };
+        for j in (0..copies).step_by(each) {
+            let own = mask.map(|(m, _)| self.pick(m, j));
+            let mask = self.live_mask(buf, own).map(|m| (m, other));
+            let at = self.index(buf, index, j);
+            self.push(Stmt::Load { dst: regs[j..j + each].to_vec(), buf, index: at, mask });
+        }
+        self.values[dst.0 as usize] = regs;
+    }
+
+    fn store(&mut self, buf: Buf, index: &loops::Index, value: Reg, mask: Option<Reg>, leader: Option<Reg>) {
+        let d = self.memory[buf.0 as usize].dtype;
+        let copies =
+            self.index_copies(index).max(if self.copies > 1 { self.values[value.0 as usize].len() } else { 1 });
+        let wide = copies > 1 && mask.is_none() && self.neighbours(index);
+        let each = if wide { copies } else { 1 };
+        for j in (0..copies).step_by(each) {
+            let own = mask.map(|m| self.pick(m, j));
+            let mask = self.live_mask(buf, own);
+            let mask = self.both(mask, leader);
+            let at = self.index(buf, index, j);
+            let value = (j..j + each).map(|j| self.value_as(value, j, d)).collect();
+            self.push(Stmt::Store { buf, index: at, value, mask });
+        }
+    }
+
+    /// Whether elements of a lane are neighbours at this index.
+    fn neighbours(&self, index: &loops::Index) -> bool {
+        let form = self.facts.index_form(index);
+        let along = |v: &(super::facts::Root, i64)| match v.0 {
+            super::facts::Root::Var(v) => self.vars[v.0 as usize].len() > 1,
+            super::facts::Root::Reg(r) => self.values[r.0 as usize].len() > 1,
+        };
+        form.is_some_and(|f| f.terms.into_iter().filter(along).map(|(_, s)| s).eq([1]))
+    }
+
+    /// Memory of all teams is touched by those that have a row.
+    fn live_mask(&mut self, buf: Buf, own: Option<Reg>) -> Option<Reg> {
+        let global = matches!(self.memory[buf.0 as usize].space, Space::Global(_));
+        let live = self.live.filter(|_| global);
+        self.both(live, own)
+    }
+
+    fn both(&mut self, a: Option<Reg>, b: Option<Reg>) -> Option<Reg> {
+        match (a, b) {
+            (Some(a), Some(b)) => Some(self.arith(DType::Bool, loops::Op::Binary(Binary::And, a, b))),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// An index into a buffer, for the j-th element of a lane.
+    fn index(&mut self, buf: Buf, i: &loops::Index, j: usize) -> Index {
+        let mut index = self.plain_index(i, j);
+        let own = match self.memory[buf.0 as usize].space {
+            Space::Global(_) => None,
+            Space::Shared(n) => self.team.map(|t| (t, n / self.shape.teams as usize)),
+            Space::Spill(n) => self.slot.map(|s| (s, n)),
+        };
+        if let Some((reg, n)) = own {
+            let most = match self.memory[buf.0 as usize].space {
+                Space::Spill(n) => n as i128 * self.limits.spilling as i128 * self.shape.teams as i128,
+                _ => 0,
+            };
+            index.wide |= self.dtype(reg) == DType::I64 || !Range::new(0, most + n as i128).narrow();
+            index.terms.push((reg, Size::Const(n as i64)));
+        }
+        index
+    }
+
+    fn plain_index(&mut self, i: &loops::Index, j: usize) -> Index {
+        let (_, narrow) = self.facts.index_range(i);
+        let mut out = Index { wide: !narrow, offset: i.offset, offset_args: i.offset_args.clone(), terms: Vec::new() };
+        for &(atom, stride) in &i.terms {
+            let reg = match atom {
+                Atom::Var(v) => {
+                    let own = &self.vars[v.0 as usize];
+                    own[if own.len() > 1 { j } else { 0 }]
+                }
+                Atom::Reg(r) => self.pick(r, j),
+            };
+            out.wide |= self.dtype(reg) == DType::I64;
+            out.terms.push((reg, stride));
+        }
+        out
+    }
+
+    /// Whether an i64 register of the kernel is an i32 here.
+    fn narrow(&self, r: Reg) -> bool {
+        self.facts.kernel.regs[r.0 as usize] == DType::I64 && self.facts.regs[r.0 as usize].range.narrow()
+    }
+
+    /// One copy of a value that is not a load.
+    fn op(&mut self, dst: Reg, op: &loops::Op, j: usize) -> Reg {
+        let d = self.facts.kernel.regs[dst.0 as usize];
+        let narrow = self.narrow(dst);
+        match op {
+            loops::Op::Const(s) if narrow => return self.int(DType::I32, s.to_i64()),
+            loops::Op::Const(s) => return self.let_(d, Op::Const(*s)),
+            loops::Op::Index(i) => {
+                let index = self.plain_index(i, j);
+                let own = if index.wide { DType::I64 } else { DType::I32 };
+                let r = self.let_(own, Op::Index(index));
+                return self.cast(if narrow { DType::I32 } else { DType::I64 }, r);
+            }
+            _ => {}
+        }
+        let args: SmallVec<[Reg; 3]> = op.operands().map(|r| self.pick(r, j)).collect();
+        let of_wide = op.operands().any(|r| self.facts.kernel.regs[r.0 as usize] == DType::I64);
+        if !of_wide && d != DType::I64 {
+            return self.arith(d, with_operands(op, &args));
+        }
+        // Integers of 64 bits that fit into 32 are computed there.
+        let small = args.iter().all(|r| self.dtype(*r) != DType::I64);
+        let exact = match op {
+            loops::Op::Compare(..) => true,
+            loops::Op::Cast(to, x) => {
+                *to != DType::I64 || (narrow && self.facts.kernel.regs[x.0 as usize].class() != Class::Float)
+            }
+            loops::Op::Select(..) => narrow,
+            loops::Op::Unary(op, _) => narrow && matches!(op, Unary::Neg | Unary::Abs | Unary::Sign | Unary::Not),
+            loops::Op::Binary(op, ..) => {
+                use Binary::*;
+                narrow && matches!(op, Add | Sub | Mul | Div | Rem | Max | Min | And | Or | Xor)
+            }
+            _ => false,
+        };
+        if small && exact {
+            let own = if d == DType::I64 { DType::I32 } else { d };
+            let op = match op {
+                loops::Op::Cast(..) if self.dtype(args[0]) == own => return args[0],
+                loops::Op::Cast(..) => loops::Op::Cast(own, args[0]),
+                _ => with_operands(op, &args),
+            };
+            return self.arith(own, op);
+        }
+        let mut wide = args;
+        for (r, own) in wide.iter_mut().zip(op.operands()) {
+            if self.facts.kernel.regs[own.0 as usize] == DType::I64 {
+                *r = self.cast(DType::I64, *r);
+            }
+        }
+        let r = self.arith(d, with_operands(op, &wide));
+        if narrow { self.cast(DType::I32, r) } else { r }
+    }
+
+    // Registers.
+
+    fn pick(&self, r: Reg, j: usize) -> Reg {
+        let own = &self.values[r.0 as usize];
+        own[if own.len() > 1 { j } else { 0 }]
+    }
+
+    /// A copy of a value in its own dtype.
+    fn value_as(&mut self, r: Reg, j: usize, d: DType) -> Reg {
+        let r = self.pick(r, j);
+        self.cast(d, r)
+    }
+
+    /// The integer type of a loop's variable, which goes one step beyond its end.
+    fn loop_int(&self, v: Var) -> DType {
+        let most = self.facts.vars[v.0 as usize].most as i128;
+        let step = self.shape.lanes as i128 * self.shape.width as i128;
+        let chunk = self.shape.chunk.map_or(0, |c| c.2 as i128);
+        int(Range::new(0, most + 2 * (step + chunk)))
+    }
+
+    fn dtype(&self, r: Reg) -> DType {
+        self.regs[r.0 as usize]
+    }
+
+    pub(super) fn push(&mut self, s: Stmt) {
+        self.open.last_mut().expect("a block is open").push(s);
+    }
+
+    fn close(&mut self) -> Vec<Stmt> {
+        self.open.pop().unwrap_or_default()
+    }
+
+    pub(super) fn reg(&mut self, d: DType) -> Reg {
+        self.regs.push(d);
+        Reg(self.regs.len() as u32 - 1)
+    }
+
+    pub(super) fn let_(&mut self, d: DType, op: Op) -> Reg {
+        let dst = self.reg(d);
+        self.push(Stmt::Let { dst, op });
+        dst
+    }
+
+    pub(super) fn arith(&mut self, d: DType, op: loops::Op) -> Reg {
+        self.let_(d, Op::Arith(op))
+    }
+
+    pub(super) fn binary(&mut self, op: Binary, a: Reg, b: Reg) -> Reg {
+        self.arith(self.dtype(a), loops::Op::Binary(op, a, b))
+    }
+
+    pub(super) fn compare(&mut self, op: Compare, a: Reg, b: Reg) -> Reg {
+        self.arith(DType::Bool, loops::Op::Compare(op, a, b))
+    }
+
+    /// An integer constant.
+    pub(super) fn int(&mut self, d: DType, x: i64) -> Reg {
+        self.let_(d, Op::Const(Scalar::from_i64(d, x)))
+    }
+
+    fn cast(&mut self, to: DType, r: Reg) -> Reg {
+        if self.dtype(r) == to { r } else { self.arith(to, loops::Op::Cast(to, r)) }
+    }
+
+    fn size(&mut self, s: Size, d: DType) -> Reg {
+        match s {
+            Size::Const(n) => self.int(d, n),
+            Size::Arg(n) => self.let_(d, Op::Size(n)),
+        }
+    }
+
+    /// The shared array of the k-th value that is joined.
+    pub(super) fn join_array(&mut self, k: usize, d: DType, len: usize) -> Buf {
+        if let Some((.., b)) = self.joins.iter().find(|(n, own, _)| *n == k && *own == d) {
+            return *b;
+        }
+        self.memory.push(Memory { dtype: d, space: Space::Shared(len) });
+        let buf = Buf(self.memory.len() as u32 - 1);
+        self.joins.push((k, d, buf));
+        buf
+    }
+
+    /// The class of memory of an array that the lowering added.
+    pub(super) fn class_of(&self, buf: Buf) -> usize {
+        self.facts.classes.len() + buf.0 as usize
+    }
+}
+
+/// The integer type for a range.
+fn int(r: Range) -> DType {
+    if r.narrow() { DType::I32 } else { DType::I64 }
+}
+
+/// How many values a vector loop of a kernel carries at most.
+fn loops_carried(body: &[loops::Stmt]) -> usize {
+    let of = |s: &loops::Stmt| match s {
+        loops::Stmt::Loop(l) if l.kind == LoopKind::Vector => l.carried.len(),
+        loops::Stmt::Loop(l) => loops_carried(&l.body),
+        _ => 0,
+    };
+    body.iter().map(of).max().unwrap_or(0)
+}
+
+/// The same op on other registers.
+fn with_operands(op: &loops::Op, args: &[Reg]) -> loops::Op {
+    match (op, args) {
+        (loops::Op::Unary(op, _), &[x]) => loops::Op::Unary(*op, x),
+        (loops::Op::Binary(op, ..), &[a, b]) => loops::Op::Binary(*op, a, b),
+        (loops::Op::Compare(op, ..), &[a, b]) => loops::Op::Compare(*op, a, b),
+        (loops::Op::Select(..), &[c, a, b]) => loops::Op::Select(c, a, b),
+        (loops::Op::Fma(..), &[a, b, c]) => loops::Op::Fma(a, b, c),
+        (loops::Op::Cast(to, _), &[x]) => loops::Op::Cast(*to, x),
+        (loops::Op::Quantize(to, _), &[x]) => loops::Op::Quantize(*to, x),
+        (loops::Op::Bitcast(to, _), &[x]) => loops::Op::Bitcast(*to, x),
+        _ => op.clone(),
+    }
+}
+
+/// What changes nothing when it is combined: lanes start with it.
+fn identity(op: Binary, d: DType) -> Scalar {
+    match op {
+        // −0 + x is x for every x; 0 + −0 is not.
+        Binary::Add if d.is_float() => Scalar::from_f64(d, -0.0),
+        Binary::Mul => Scalar::one(d),
+        Binary::Max => Scalar::lowest(d),
+        Binary::Min => Scalar::highest(d),
+        Binary::And => Scalar::from_bits(d, u64::MAX),
+        _ => Scalar::zero(d),
+    }
+}

@@ -1,0 +1,113 @@
+//! Who touched each byte of a region.
+
+use std::ops::Range;
+
+/// A thread at a time between barriers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Who {
+    pub(super) block: u32,
+    pub(super) thread: u32,
+    /// Barriers of the block before.
+    pub(super) epoch: u32,
+    /// Barriers of the subgroup before.
+    pub(super) passed: u32,
+}
+
+impl Who {
+    /// Whether this comes before `next` for sure.
+    fn before(self, next: Who, subgroup: u32) -> bool {
+        let same_group = self.thread / subgroup == next.thread / subgroup;
+        self.block == next.block
+            && (self.thread == next.thread || self.epoch != next.epoch || same_group && self.passed != next.passed)
+    }
+}
+
+#[derive(Clone, Default)]
+struct Cell {
+    writer: Option<Who>,
+    /// Two readers tell as much as all: from two subgroups, so that no writer is safe from both; or else the two latest.
+    readers: [Option<Who>; 2],
+    /// A block that read it, and whether another one did.
+    read_by: Option<Who>,
+    read_by_others: Option<Who>,
+}
+
+impl Cell {
+    fn read(&mut self, who: Who, subgroup: u32) -> Result<bool, (Who, bool)> {
+        if let Some(w) = self.writer
+            && !w.before(who, subgroup)
+        {
+            return Err((w, true));
+        }
+        match self.read_by {
+            None => self.read_by = Some(who),
+            Some(r) if r.block != who.block => self.read_by_others = Some(who),
+            Some(_) => {}
+        }
+        let fresh = |r: &Option<Who>| r.is_some_and(|r| r.block == who.block && r.epoch == who.epoch);
+        let group = |r: &Option<Who>| r.map(|r| r.thread / subgroup);
+        let own = Some(who.thread / subgroup);
+        // Its own place, an outdated one, one of its subgroup from before the last barrier, or that of one of two from one
+        // other subgroup.
+        let slot = self.readers.iter().position(|r| r.is_some_and(|r| r.thread == who.thread)).or_else(|| {
+            self.readers.iter().position(|r| !fresh(r)).or_else(|| {
+                let old = |r: &Option<Who>| group(r) == own && r.is_some_and(|r| r.passed < who.passed);
+                self.readers.iter().position(old).or_else(|| {
+                    let alike = group(&self.readers[0]) == group(&self.readers[1]);
+                    (alike && group(&self.readers[0]) != own).then_some(0)
+                })
+            })
+        });
+        if let Some(s) = slot {
+            self.readers[s] = Some(who);
+        }
+        Ok(self.writer.is_some())
+    }
+
+    fn write(&mut self, who: Who, subgroup: u32) -> Result<bool, (Who, bool)> {
+        if let Some(w) = self.writer
+            && !w.before(who, subgroup)
+        {
+            return Err((w, true));
+        }
+        for r in self.readers.iter().flatten() {
+            if !r.before(who, subgroup) {
+                return Err((*r, false));
+            }
+        }
+        for r in [self.read_by, self.read_by_others].into_iter().flatten() {
+            if r.block != who.block {
+                return Err((r, false));
+            }
+        }
+        self.writer = Some(who);
+        self.readers = [None, None];
+        Ok(true)
+    }
+}
+
+/// Who touched what of a region.
+pub(super) struct Shadow {
+    unit: usize,
+    cells: Vec<Cell>,
+}
+
+impl Shadow {
+    /// For so many bytes, which are touched in multiples of `unit`.
+    pub(super) fn new(bytes: usize, unit: usize) -> Shadow {
+        Shadow { unit, cells: vec![Cell::default(); bytes.div_ceil(unit)] }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.cells.fill(Cell::default());
+    }
+
+    /// Notes an access. Gives whether all of it was written before, or who it races with and whether that was a write.
+    pub(super) fn touch(&mut self, at: Range<usize>, who: Who, write: bool, group: u32) -> Result<bool, (Who, bool)> {
+        let mut known = true;
+        for cell in &mut self.cells[at.start / self.unit..at.end.div_ceil(self.unit)] {
+            known &= if write { cell.write(who, group)? } else { cell.read(who, group)? };
+        }
+        Ok(known)
+    }
+}

@@ -1,0 +1,302 @@
+//! What is known of a loops kernel's registers and variables in one launch: linear forms, ranges, divisors, and where each is
+//! defined.
+
+use super::Given;
+use super::range::Range;
+use compiler::loops::{Atom, Buf, Extent, Index, Kernel, Loop, Mode, Op, Reg, Size, Stmt, Var};
+use ir::{Binary, DType};
+use std::collections::BTreeMap;
+
+/// What a linear form varies with: a loop variable, or an i64 register of which no form is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Root {
+    Var(Var),
+    Reg(Reg),
+}
+
+/// `offset + Σ stride · root`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Linear {
+    pub(super) offset: i64,
+    pub(super) terms: BTreeMap<Root, i64>,
+}
+
+impl Linear {
+    fn root(r: Root) -> Linear {
+        Linear { offset: 0, terms: [(r, 1)].into() }
+    }
+
+    fn add(&mut self, other: &Linear, times: i64) -> Option<()> {
+        self.offset = self.offset.checked_add(other.offset.checked_mul(times)?)?;
+        for (r, s) in &other.terms {
+            let entry = self.terms.entry(*r).or_default();
+            *entry = entry.checked_add(s.checked_mul(times)?)?;
+        }
+        self.terms.retain(|_, s| *s != 0);
+        Some(())
+    }
+}
+
+pub(super) struct RegFacts {
+    /// Of i64 registers.
+    pub(super) form: Option<Linear>,
+    /// Of integers.
+    pub(super) range: Range,
+    /// Its value is a multiple of this; 0 if it is 0.
+    pub(super) multiple: i64,
+    /// The innermost loop around its definition.
+    pub(super) inside: Option<Var>,
+}
+
+pub(super) struct VarFacts {
+    /// How often the loop runs, if that is known before the launch.
+    pub(super) trips: Option<i64>,
+    /// How often at most.
+    pub(super) most: i64,
+    /// The loop around it.
+    pub(super) inside: Option<Var>,
+}
+
+/// A load or a store.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    pub(super) buf: Buf,
+    pub(super) store: bool,
+    pub(super) masked: bool,
+    pub(super) form: Option<Linear>,
+    /// The loops around it, outermost first.
+    pub(super) loops: Vec<Var>,
+    /// Its position in each block, outermost first.
+    pub(super) path: Vec<usize>,
+}
+
+pub(super) struct Facts<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) given: &'a Given,
+    pub(super) regs: Vec<RegFacts>,
+    pub(super) vars: Vec<VarFacts>,
+    pub(super) sites: Vec<Site>,
+    /// Buffers that are one memory have one number.
+    pub(super) classes: Vec<usize>,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn new(kernel: &'a Kernel, given: &'a Given) -> Facts<'a> {
+        let regs =
+            kernel.regs.iter().map(|&d| RegFacts { form: None, range: Range::all(d), multiple: 1, inside: None });
+        let var = || VarFacts { trips: None, most: i64::MAX, inside: None };
+        let mut classes: Vec<usize> = (0..kernel.buffers.len()).collect();
+        for &(a, b) in &given.aliases {
+            let (Some(&x), Some(&y)) = (classes.get(a.0 as usize), classes.get(b.0 as usize)) else { continue };
+            classes.iter_mut().filter(|c| **c == y).for_each(|c| *c = x);
+        }
+        let regs = regs.collect();
+        let vars = (0..kernel.vars).map(|_| var()).collect();
+        let mut facts = Facts { kernel, given, regs, vars, sites: Vec::new(), classes };
+        facts.block(&kernel.body, &mut Vec::new(), &mut Vec::new());
+        facts
+    }
+
+    pub(super) fn size(&self, s: Size) -> i64 {
+        super::value(s, &self.given.sizes)
+    }
+
+    /// Whether a register or variable gets its value inside of a loop.
+    pub(super) fn inside(&self, root: Root, of: Var) -> bool {
+        let mut at = match root {
+            Root::Reg(r) => self.regs[r.0 as usize].inside,
+            Root::Var(v) => Some(v),
+        };
+        while let Some(v) = at {
+            if v == of {
+                return true;
+            }
+            at = self.vars[v.0 as usize].inside;
+        }
+        false
+    }
+
+    /// Whether a buffer, or what shares its memory, is stored to.
+    pub(super) fn written(&self, buf: Buf) -> bool {
+        let class = self.classes[buf.0 as usize];
+        self.sites.iter().any(|s| s.store && self.classes[s.buf.0 as usize] == class)
+    }
+
+    pub(super) fn is_scratch(&self, buf: Buf) -> bool {
+        matches!(self.kernel.buffers[buf.0 as usize].mode, Mode::Scratch(_))
+    }
+
+    fn block(&mut self, body: &[Stmt], path: &mut Vec<usize>, loops: &mut Vec<Var>) {
+        for (i, s) in body.iter().enumerate() {
+            path.push(i);
+            match s {
+                Stmt::Let { dst, op } => {
+                    if let Op::Load { buf, index, mask } = op {
+                        self.site(*buf, index, (false, mask.is_some()), path, loops);
+                    }
+                    let (form, range, multiple) =
+                        (self.op_form(*dst, op), self.op_range(*dst, op), self.op_multiple(op));
+                    self.regs[dst.0 as usize] = RegFacts { form, range, multiple, inside: loops.last().copied() };
+                }
+                Stmt::Store { buf, index, mask, .. } => self.site(*buf, index, (true, mask.is_some()), path, loops),
+                Stmt::Loop(l) => self.loop_(l, path, loops),
+            }
+            path.pop();
+        }
+    }
+
+    fn loop_(&mut self, l: &Loop, path: &mut Vec<usize>, loops: &mut Vec<Var>) {
+        let (trips, most) = match &l.extent {
+            Extent::Exact(n) => (Some(self.size(*n).max(0)), self.size(*n).max(0)),
+            Extent::Bounded { bound, buf, index } => {
+                self.site(*buf, index, (false, false), path, loops);
+                (None, self.size(*bound).max(0))
+            }
+        };
+        let inside = loops.last().copied();
+        self.vars[l.var.0 as usize] = VarFacts { trips, most, inside };
+        loops.push(l.var);
+        for c in &l.carried {
+            self.opaque(c.phi, Some(l.var));
+        }
+        self.block(&l.body, path, loops);
+        loops.pop();
+        for c in &l.carried {
+            self.opaque(c.out, inside);
+        }
+    }
+
+    /// A register of which nothing is known but that it is one value.
+    fn opaque(&mut self, r: Reg, inside: Option<Var>) {
+        let d = self.kernel.regs[r.0 as usize];
+        let form = (d == DType::I64).then(|| Linear::root(Root::Reg(r)));
+        self.regs[r.0 as usize] = RegFacts { form, range: Range::all(d), multiple: 1, inside };
+    }
+
+    fn site(&mut self, buf: Buf, index: &Index, (store, masked): (bool, bool), path: &[usize], loops: &[Var]) {
+        let form = self.index_form(index);
+        self.sites.push(Site { buf, store, masked, form, loops: loops.to_vec(), path: path.to_vec() });
+    }
+
+    pub(super) fn index_form(&self, i: &Index) -> Option<Linear> {
+        let mut l = Linear { offset: i.offset, ..Linear::default() };
+        for &a in &i.offset_args {
+            l.offset = l.offset.checked_add(self.size(Size::Arg(a)))?;
+        }
+        for &(atom, stride) in &i.terms {
+            let s = self.size(stride);
+            match atom {
+                Atom::Var(v) => l.add(&Linear::root(Root::Var(v)), s)?,
+                Atom::Reg(r) => l.add(self.regs[r.0 as usize].form.as_ref()?, s)?,
+            }
+        }
+        Some(l)
+    }
+
+    pub(super) fn var_range(&self, v: Var) -> Range {
+        Range::new(0, (self.vars[v.0 as usize].most as i128 - 1).max(0))
+    }
+
+    fn atom_range(&self, a: Atom) -> Range {
+        match a {
+            Atom::Var(v) => self.var_range(v),
+            Atom::Reg(r) => self.regs[r.0 as usize].range,
+        }
+    }
+
+    /// The range of an index, and whether each part of it and each sum on the way is narrow.
+    pub(super) fn index_range(&self, i: &Index) -> (Range, bool) {
+        let mut sum = Range::point(i.offset);
+        let mut narrow = sum.narrow();
+        for &a in &i.offset_args {
+            let r = Range::point(self.size(Size::Arg(a)));
+            sum = sum.add(r);
+            narrow &= r.narrow() && sum.narrow();
+        }
+        for &(atom, stride) in &i.terms {
+            let (x, s) = (self.atom_range(atom), Range::point(self.size(stride)));
+            sum = sum.add(x.mul(s));
+            narrow &= x.narrow() && s.narrow() && x.mul(s).narrow() && sum.narrow();
+        }
+        (sum, narrow)
+    }
+
+    pub(super) fn index_multiple(&self, i: &Index) -> i64 {
+        let mut m = i.offset;
+        for &a in &i.offset_args {
+            m = gcd(m, self.size(Size::Arg(a)));
+        }
+        for &(atom, stride) in &i.terms {
+            let of = match atom {
+                Atom::Var(_) => 1,
+                Atom::Reg(r) => self.regs[r.0 as usize].multiple,
+            };
+            m = gcd(m, of.saturating_mul(self.size(stride)));
+        }
+        m
+    }
+
+    fn op_form(&self, dst: Reg, op: &Op) -> Option<Linear> {
+        let form = |r: &Reg| self.regs[r.0 as usize].form.as_ref();
+        let known = || match op {
+            Op::Index(i) => self.index_form(i),
+            Op::Const(s) => Some(Linear { offset: s.to_i64(), ..Linear::default() }),
+            Op::Binary(Binary::Add, a, b) => {
+                let mut l = form(a)?.clone();
+                l.add(form(b)?, 1)?;
+                Some(l)
+            }
+            Op::Binary(Binary::Mul, a, b) => {
+                let (a, b) = (form(a)?, form(b)?);
+                let (l, times) = if b.terms.is_empty() { (a, b.offset) } else { (b, a.offset) };
+                if !(a.terms.is_empty() || b.terms.is_empty()) {
+                    return None;
+                }
+                let mut product = Linear::default();
+                product.add(l, times)?;
+                Some(product)
+            }
+            _ => None,
+        };
+        (self.kernel.regs[dst.0 as usize] == DType::I64)
+            .then(|| known().unwrap_or_else(|| Linear::root(Root::Reg(dst))))
+    }
+
+    fn op_range(&self, dst: Reg, op: &Op) -> Range {
+        let of = |r: &Reg| self.regs[r.0 as usize].range;
+        let d = self.kernel.regs[dst.0 as usize];
+        match op {
+            Op::Const(s) => Range::of(*s),
+            Op::Index(i) => {
+                let r = self.index_range(i).0;
+                if r.within(Range::all(DType::I64)) { r } else { Range::all(DType::I64) }
+            }
+            Op::Unary(op, x) => Range::unary(*op, d, of(x)),
+            Op::Binary(op, a, b) => Range::binary(*op, d, of(a), of(b)),
+            Op::Select(_, a, b) => of(a).join(of(b)),
+            Op::Cast(to, x) => of(x).cast(self.kernel.regs[x.0 as usize], *to),
+            _ => Range::all(d),
+        }
+    }
+
+    fn op_multiple(&self, op: &Op) -> i64 {
+        let of = |r: &Reg| self.regs[r.0 as usize].multiple;
+        match op {
+            Op::Const(s) if s.dtype().is_int() => s.to_i64(),
+            Op::Index(i) => self.index_multiple(i),
+            Op::Binary(Binary::Add | Binary::Sub, a, b) | Op::Select(_, a, b) => gcd(of(a), of(b)),
+            Op::Binary(Binary::Mul, a, b) => of(a).saturating_mul(of(b)),
+            Op::Cast(to, x) if *to == DType::I64 && self.kernel.regs[x.0 as usize].is_int() => of(x),
+            _ => 1,
+        }
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    // 2⁶³ has no place in an i64; half of it divides it too.
+    i64::try_from(a).unwrap_or(1 << 62)
+}

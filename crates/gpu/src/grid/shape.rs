@@ -1,0 +1,278 @@
+//! How a kernel is spread over blocks, teams and lanes.
+
+use super::facts::{Facts, Linear, Root, Site};
+use super::{Count, Limits};
+use compiler::loops::{Buf, Extent, Loop, LoopKind, Mode, Op, Size, Stmt, Var};
+
+/// The choice.
+pub(super) struct Shape<'a> {
+    /// Loops whose iterations teams share out, outermost first.
+    pub(super) chain: Vec<(Var, Size)>,
+    /// What stands before those loops.
+    pub(super) before: Vec<&'a Stmt>,
+    /// What a team runs for one iteration of them all.
+    pub(super) row: &'a [Stmt],
+    /// The row's one vector loop is cut into pieces of so many elements, and those are shared out too.
+    pub(super) chunk: Option<(Var, Size, i64)>,
+    /// Threads of a team.
+    pub(super) lanes: u32,
+    /// Teams of a block.
+    pub(super) teams: u32,
+    /// Elements that a lane takes at a time in vector loops.
+    pub(super) width: usize,
+}
+
+impl Shape<'_> {
+    pub(super) fn counts(&self) -> Vec<Count> {
+        let mut all: Vec<Count> = self.chain.iter().map(|&(_, size)| Count { size, by: 1 }).collect();
+        all.extend(self.chunk.map(|(_, size, by)| Count { size, by }));
+        all
+    }
+}
+
+/// Chooses. `waits` says whether the threads of a team wait for each other.
+pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Shape<'a> {
+    let (chain, before, row) = chain(facts, limits);
+    let rows = chain.iter().fold(1i64, |n, &(_, s)| n.saturating_mul(facts.size(s).max(0)));
+    let vectors = vectors(row);
+    let group = limits.subgroup.unwrap_or(1);
+    let mut shape = Shape { chain, before, row, chunk: None, lanes: 1, teams: 1, width: 1 };
+    let longest = vectors.iter().map(|l| facts.vars[l.var.0 as usize].most).max();
+    let Some(longest) = longest else {
+        shape.teams = teams(rows, 1, group, limits);
+        return shape;
+    };
+    shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
+    // Wide accesses are for those who have enough to do.
+    while shape.width > 1 && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
+        shape.width /= 2;
+    }
+    let steps = super::pieces(longest, shape.width as i64).max(1);
+    let upto = |most: u32| (steps.min(most as i64) as u32).next_power_of_two().min(most);
+    if let Some((v, n)) = chunkable(facts, &shape) {
+        shape.lanes = upto(limits.usual);
+        // Several pieces for each lane where there is enough for all.
+        let total = rows.saturating_mul(steps);
+        let each = (total / limits.busy.max(1) as i64).clamp(1, 4);
+        shape.chunk = Some((v, n, shape.lanes as i64 * shape.width as i64 * each));
+        let pieces = rows.saturating_mul(super::pieces(facts.size(n), shape.chunk.map_or(1, |c| c.2)));
+        shape.teams = teams(pieces, shape.lanes, group, limits);
+        return shape;
+    }
+    // Several rows a block need room for the scratch of them all.
+    let scratch = scratch_bytes(facts);
+    let many = rows.saturating_mul(group as i64) >= limits.busy as i64 / 8
+        && scratch.saturating_mul((limits.usual / group).max(1) as usize) <= limits.shared;
+    shape.lanes = if !waits || limits.subgroup.is_none() {
+        upto(limits.usual)
+    } else if steps <= group as i64 || (many && steps <= 32 * group as i64) {
+        upto(group)
+    } else {
+        ((steps / 4).min(limits.threads as i64) as u32)
+            .next_power_of_two()
+            .clamp((2 * group).min(limits.threads), limits.threads)
+    };
+    // Teams that wait must come to each barrier together: that is sure where trip counts are known to all.
+    if waits && (shape.lanes > group && limits.subgroup.is_some() || has_bounded(row)) {
+        shape.lanes = shape.lanes.max(group);
+        return shape;
+    }
+    shape.teams = teams(rows, shape.lanes, group, limits);
+    while shape.teams > group.div_ceil(shape.lanes) && scratch.saturating_mul(shape.teams as usize) > limits.shared {
+        shape.teams /= 2;
+    }
+    shape
+}
+
+/// Bytes of scratch that a row has.
+fn scratch_bytes(facts: &Facts<'_>) -> usize {
+    let bytes = |(i, b): (usize, &compiler::loops::Buffer)| match b.mode {
+        Mode::Scratch(0) => facts.given.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size()),
+        Mode::Scratch(n) => n.saturating_mul(b.dtype.size()),
+        _ => 0,
+    };
+    facts.kernel.buffers.iter().enumerate().map(bytes).fold(0, usize::saturating_add)
+}
+
+/// How many teams a block has: a full block, or fewer where that gives more blocks work; whole subgroups always.
+fn teams(rows: i64, lanes: u32, group: u32, limits: &Limits) -> u32 {
+    let mut teams = (limits.usual / lanes).max(1);
+    let least = group.div_ceil(lanes);
+    while teams > least && rows / (teams as i64) < limits.busy as i64 / 1024 {
+        teams /= 2;
+    }
+    teams.max(least)
+}
+
+type Chain<'a> = (Vec<(Var, Size)>, Vec<&'a Stmt>, &'a [Stmt]);
+
+/// The loops from the outside in that hold nothing but each other and whose iterations are independent.
+fn chain<'a>(facts: &Facts<'a>, limits: &Limits) -> Chain<'a> {
+    let (mut loops, mut before, mut row) = (Vec::new(), Vec::new(), &facts.kernel.body[..]);
+    let mut rows = 1i64;
+    while let Some((Stmt::Loop(l), rest)) = row.split_last() {
+        let Extent::Exact(n) = l.extent else { break };
+        let free = rest.iter().all(|s| match s {
+            Stmt::Let { op: Op::Load { buf, .. }, .. } => !facts.written(*buf),
+            Stmt::Let { .. } => true,
+            _ => false,
+        });
+        let shared = match l.kind {
+            LoopKind::Parallel => true,
+            // Enough to do for everyone: what is computed once for all iterations stays so.
+            LoopKind::Serial => rows < limits.busy as i64 && l.carried.is_empty() && independent(facts, l),
+            LoopKind::Vector => false,
+        };
+        if !free || !shared {
+            break;
+        }
+        rows = rows.saturating_mul(facts.size(n).max(0));
+        loops.push((l.var, n));
+        before.extend(rest);
+        row = &l.body;
+    }
+    (loops, before, row)
+}
+
+/// Whether no iteration of a loop touches what another one writes.
+fn independent(facts: &Facts<'_>, l: &Loop) -> bool {
+    let within = |s: &&Site| s.loops.contains(&l.var);
+    facts.sites.iter().filter(within).filter(|s| s.store).all(|store| {
+        if facts.is_scratch(store.buf) {
+            return private(facts, l, store.buf);
+        }
+        let class = facts.classes[store.buf.0 as usize];
+        let others = facts.sites.iter().filter(within).filter(|s| facts.classes[s.buf.0 as usize] == class);
+        // Loads of the very element that is stored are the same iteration's.
+        let alone = others
+            .filter(|s| !std::ptr::eq(*s, store))
+            .all(|s| !s.store && s.loops == store.loops && s.form == store.form && same_size(facts, s.buf, store.buf));
+        alone && store.form.as_ref().is_some_and(|f| injective(facts, l, store, f))
+    })
+}
+
+pub(super) fn same_size(facts: &Facts<'_>, a: Buf, b: Buf) -> bool {
+    let size = |b: Buf| facts.kernel.buffers[b.0 as usize].dtype.size();
+    size(a) == size(b)
+}
+
+/// Whether a store goes to another element in each iteration of a loop and those inside of it.
+fn injective(facts: &Facts<'_>, l: &Loop, store: &Site, form: &Linear) -> bool {
+    let from = store.loops.iter().position(|v| *v == l.var).unwrap_or(0);
+    let inner = &store.loops[from..];
+    let known = |r: &Root| match r {
+        Root::Var(v) => inner.contains(v) || !facts.inside(*r, l.var),
+        Root::Reg(_) => !facts.inside(*r, l.var),
+    };
+    if !form.terms.keys().all(known) {
+        return false;
+    }
+    let mut strides = Vec::new();
+    for v in inner {
+        let most = facts.vars[v.0 as usize].most;
+        match form.terms.get(&Root::Var(*v)) {
+            _ if most <= 1 => {}
+            Some(s) => strides.push((s.unsigned_abs() as u128, most as u128)),
+            None => return false,
+        }
+    }
+    strides.sort_unstable();
+    let mut span = 0u128;
+    strides.iter().all(|&(stride, n)| {
+        let apart = stride > span;
+        span = span.saturating_add(stride.saturating_mul(n - 1));
+        apart
+    })
+}
+
+/// Whether each iteration writes all of a scratch buffer that it reads, before it does.
+fn private(facts: &Facts<'_>, l: &Loop, buf: Buf) -> bool {
+    let mut sites: Vec<&Site> = facts.sites.iter().filter(|s| s.buf == buf && s.loops.contains(&l.var)).collect();
+    sites.sort_by(|a, b| a.path.cmp(&b.path));
+    let row = |s: &Site| {
+        let f = s.form.as_ref()?;
+        let (Root::Var(v), 1) = f.terms.first_key_value()? else { return None };
+        (f.offset == 0 && f.terms.len() == 1).then_some(*v)
+    };
+    let Some((first, rest)) = sites.split_first() else { return true };
+    let Some(v) = row(first).filter(|_| first.store && !first.masked) else { return false };
+    let direct = first.loops.ends_with(&[l.var, v]);
+    let Some(n) = facts.vars[v.0 as usize].trips.filter(|_| direct) else { return false };
+    rest.iter().all(|s| row(s).is_some_and(|u| facts.inside(Root::Var(u), l.var) && facts.vars[u.0 as usize].most <= n))
+}
+
+/// All vector loops.
+pub(super) fn vectors(body: &[Stmt]) -> Vec<&Loop> {
+    let mut found = Vec::new();
+    for s in body {
+        if let Stmt::Loop(l) = s {
+            match l.kind {
+                LoopKind::Vector => found.push(l),
+                _ => found.extend(vectors(&l.body)),
+            }
+        }
+    }
+    found
+}
+
+/// Whether a loop outside of vector loops runs as often as memory says.
+fn has_bounded(body: &[Stmt]) -> bool {
+    body.iter().any(|s| match s {
+        Stmt::Loop(l) if l.kind == LoopKind::Vector => false,
+        Stmt::Loop(l) => matches!(l.extent, Extent::Bounded { .. }) || has_bounded(&l.body),
+        _ => false,
+    })
+}
+
+/// A row that is one vector loop which carries nothing may be cut anywhere.
+fn chunkable(facts: &Facts<'_>, shape: &Shape<'_>) -> Option<(Var, Size)> {
+    let (Stmt::Loop(l), rest) = shape.row.split_last()? else { return None };
+    let Extent::Exact(n) = l.extent else { return None };
+    let lets = shape.before.iter().copied().chain(rest).all(|s| match s {
+        Stmt::Let { op: Op::Load { buf, .. }, .. } => !facts.written(*buf),
+        Stmt::Let { .. } => true,
+        _ => false,
+    });
+    let scratch = facts.sites.iter().any(|s| facts.is_scratch(s.buf));
+    (l.kind == LoopKind::Vector && l.carried.is_empty() && lets && !scratch).then_some((l.var, n))
+}
+
+/// Elements that one access of a lane may span in a vector loop.
+fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
+    /// Beyond this the code grows and no access gets wider.
+    const MOST: usize = 8;
+    let Some(n) = facts.vars[l.var.0 as usize].trips else { return 1 };
+    let inside = |s: &&Site| s.loops.contains(&l.var);
+    let along = |s: &Site| s.form.as_ref().and_then(|f| f.terms.get(&Root::Var(l.var))).copied().unwrap_or(0);
+    let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
+    let widest = facts.sites.iter().filter(inside).filter(|s| along(s) != 0).map(size).max();
+    let Some(widest) = widest else { return 1 };
+    let width = (limits.access / widest).clamp(1, MOST);
+    let fits = facts.sites.iter().filter(inside).all(|s| {
+        let Some(f) = &s.form else { return false };
+        let steady = |r: &Root| *r == Root::Var(l.var) || matches!(r, Root::Var(_)) || !facts.inside(*r, l.var);
+        if !f.terms.keys().all(steady) {
+            return false;
+        }
+        match along(s) {
+            0 => true,
+            1 => {
+                let multiple = |r: &Root| match r {
+                    Root::Var(_) => 1,
+                    Root::Reg(r) => facts.regs[r.0 as usize].multiple,
+                };
+                let divides = |x: i64| x % width as i64 == 0;
+                let others = f.terms.iter().filter(|(r, _)| **r != Root::Var(l.var));
+                let start =
+                    divides(f.offset) && others.into_iter().all(|(r, s)| divides(s.saturating_mul(multiple(r))));
+                let address = facts.given.aligned.get(s.buf.0 as usize).copied().unwrap_or(1);
+                let base = facts.is_scratch(s.buf) || address % (width * size(s)) == 0;
+                start && base && !s.masked
+            }
+            _ => false,
+        }
+    });
+    // A size that is an argument has no rest that the text could name.
+    let even = n % width as i64 == 0 || matches!(l.extent, Extent::Exact(Size::Const(_)));
+    if fits && even && n >= 8 * width as i64 { width } else { 1 }
+}

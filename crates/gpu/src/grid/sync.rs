@@ -1,0 +1,146 @@
+//! Where the threads of a team must wait for each other.
+//!
+//! Between two barriers no lane may touch what another one writes. Walking over what a team does, one remembers what was touched
+//! since the last barrier; before anything that doesn't go with that stands a barrier.
+
+use super::facts::{Facts, Linear, Root};
+use super::shape::same_size;
+use compiler::loops::{Buf, Extent, Loop, Op, Stmt, Var};
+
+/// What a team does to memory.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Touch {
+    /// Which memory; what may be one has one number.
+    pub(super) class: usize,
+    pub(super) write: bool,
+    pub(super) who: Who,
+}
+
+/// Which lane touches which element.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Who {
+    /// Any lane, any element.
+    All,
+    /// Lane 0.
+    Leader,
+    /// The lane that runs an iteration touches that iteration's element.
+    Lane(Own),
+}
+
+/// The element of an iteration. Iterations with equal elements of two loops are run by the same lane if these are equal.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Own {
+    stride: i64,
+    rest: Linear,
+    bytes: usize,
+    /// Lanes that take several elements at a time take them by the loop's length.
+    trips: Option<i64>,
+}
+
+impl Touch {
+    fn clashes(&self, other: &Touch) -> bool {
+        let same_thread = match (&self.who, &other.who) {
+            (Who::Leader, Who::Leader) => true,
+            (Who::Lane(a), Who::Lane(b)) => a == b,
+            _ => false,
+        };
+        self.class == other.class && (self.write || other.write) && !same_thread
+    }
+
+    /// What it is to later iterations of a loop, or to a team's next row: elements that depend on the iteration may be any.
+    fn seen_later(mut self, facts: &Facts<'_>, of: Option<Var>) -> Touch {
+        if let Who::Lane(own) = &self.who
+            && own.rest.terms.keys().any(|r| of.is_none_or(|v| facts.inside(*r, v)))
+        {
+            self.who = Who::All;
+        }
+        self
+    }
+}
+
+/// What was touched since the last barrier.
+#[derive(Clone, Default)]
+pub(super) struct Pending(Vec<Touch>);
+
+impl Pending {
+    /// Whether a barrier must stand before these; if so they are all that is pending then.
+    pub(super) fn needs_barrier(&mut self, next: &[Touch]) -> bool {
+        let clash = next.iter().any(|n| self.0.iter().any(|p| p.clashes(n)));
+        if clash {
+            self.0.clear();
+        }
+        for n in next {
+            if !self.0.contains(n) {
+                self.0.push(n.clone());
+            }
+        }
+        clash
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.0.clear();
+    }
+
+    /// This, and what the end of a loop's body leaves to its next iteration.
+    pub(super) fn with_back_edge(&self, end: &Pending, facts: &Facts<'_>, of: Option<Var>) -> Pending {
+        let mut all = self.clone();
+        for t in &end.0 {
+            let t = t.clone().seen_later(facts, of);
+            if !all.0.contains(&t) {
+                all.0.push(t);
+            }
+        }
+        all
+    }
+
+    /// Forgets about all other classes of memory.
+    pub(super) fn retain(&mut self, keep: impl Fn(usize) -> bool) {
+        self.0.retain(|t| keep(t.class));
+    }
+}
+
+/// What one statement outside of loops, or a whole vector loop, touches.
+pub(super) fn touches(facts: &Facts<'_>, s: &Stmt, width: usize) -> Vec<Touch> {
+    let mut out = Vec::new();
+    let read = |buf: Buf| Touch { class: facts.classes[buf.0 as usize], write: false, who: Who::All };
+    match s {
+        Stmt::Let { op: Op::Load { buf, .. }, .. } => out.push(read(*buf)),
+        Stmt::Let { .. } => {}
+        Stmt::Store { buf, .. } => {
+            out.push(Touch { class: facts.classes[buf.0 as usize], write: true, who: Who::Leader });
+        }
+        Stmt::Loop(l) => {
+            if let Extent::Bounded { buf, .. } = &l.extent {
+                out.push(read(*buf));
+            }
+            in_vector(facts, l, width, &mut out);
+        }
+    }
+    out.retain(|t| facts.sites.iter().any(|s| s.store && facts.classes[s.buf.0 as usize] == t.class));
+    out
+}
+
+fn in_vector(facts: &Facts<'_>, l: &Loop, width: usize, out: &mut Vec<Touch>) {
+    for site in facts.sites.iter().filter(|s| s.loops.contains(&l.var)) {
+        let class = facts.classes[site.buf.0 as usize];
+        let one_size = facts
+            .kernel
+            .buffers
+            .iter()
+            .enumerate()
+            .all(|(i, _)| facts.classes[i] != class || same_size(facts, Buf(i as u32), site.buf));
+        let own = site.form.as_ref().filter(|_| one_size).and_then(|f| {
+            let stride = *f.terms.get(&Root::Var(l.var))?;
+            let mut rest = f.clone();
+            rest.terms.remove(&Root::Var(l.var));
+            let steady = rest.terms.keys().all(|r| !facts.inside(*r, l.var));
+            let trips = if width > 1 { facts.vars[l.var.0 as usize].trips } else { None };
+            let bytes = facts.kernel.buffers[site.buf.0 as usize].dtype.size();
+            steady.then_some(Own { stride, rest, bytes, trips })
+        });
+        let touch = Touch { class, write: site.store, who: own.map_or(Who::All, Who::Lane) };
+        if !out.contains(&touch) {
+            out.push(touch);
+        }
+    }
+}

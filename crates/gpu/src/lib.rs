@@ -1,0 +1,5 @@
+//! Kernels for GPUs: [`grid`], the GPU form of the compiler's loops, with its evaluator, and the text that drivers
+//! compile ([`cuda`]).
+
+pub mod cuda;
+pub mod grid;

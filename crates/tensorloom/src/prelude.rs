@@ -1,0 +1,23 @@
+//! The one import: `use tensorloom::prelude::*`.
+//!
+//! ```
+//! use tensorloom::prelude::*;
+//!
+//! let x = tensor(&[1.0, 2.0, 3.0, 4.0], (2, 2));
+//! let model = nn::Linear::new(2, 1);
+//! let slope = grad(|x: Tensor| (x.pow(2) / 2).sum());
+//! assert_eq!(slope.call(x.clone()).to_vec::<f32>()?, [1.0, 2.0, 3.0, 4.0]);
+//! assert_eq!(model.forward(&x.i((.., ..2))).shape(), [2, 1]);
+//! # Ok::<(), tensorloom::Error>(())
+//! ```
+//!
+//! Functions of NumPy, layers, optimisers and so on stay in their modules, which it brings too.
+
+pub use crate::nn::{Layer, Module};
+pub use crate::optimizer::Optimizer;
+pub use crate::{
+    DType, DataLoader, Ellipsis, Engine, Error, GradScaler, NewAxis, Static, Tensor, Tree, along, arange, autocast,
+    checkpoint, compile, fft, full, grad, hessian, jacfwd, jacrev, jit, jvp, lax, linalg, manual_seed, nn, no_grad, np,
+    ones, optim, optimizer, rand, randint, randn, random, special, step, tensor, tensor_of, tree, value_and_grad, vjp,
+    vmap, zeros,
+};
