@@ -128,3 +128,19 @@ fn narrowing_without_a_word_is_a_warning() {
     assert_eq!(warned(&text("y: [B, n] @dtype(bf16)", "")), (1, DType::BF16));
     assert_eq!(warned(&text("y: [B, n]", "")), (1, DType::F32));
 }
+
+/// In bf16, a written backward stays in bf16 although sums that forward keeps are wider.
+#[test]
+fn backward_graphs_keep_the_dtype_of_the_model() {
+    let program = Program::load("std/blocks/dense", &WithLibrary(MemoryLoader::new()));
+    let item = program.export(0, "DenseTransformerBlock").expect("there");
+    let sizes = [("d_model", 8), ("num_heads", 2), ("num_kv_heads", 1), ("d_ff", 12)];
+    let given = sizes.iter().map(|(n, v)| ((*n).to_string(), lang::consteval::Value::int(*v))).collect();
+    let input = Type::new(DType::BF16, &[1, 3, 8]);
+    let options = Options { dtype: DType::BF16, ..Options::default() };
+    let lowered = lower(&program, item, &given, &[input.clone(), input], &options)
+        .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)));
+    let wrt: Vec<usize> = (0..lowered.graph.inputs().len()).collect();
+    let back = transform::vjp(&lowered.graph, &wrt).expect("differentiable");
+    assert!(back.output_types().iter().all(|ty| ty.dtype == DType::BF16), "{:?}", back.output_types());
+}

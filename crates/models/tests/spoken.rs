@@ -179,7 +179,7 @@ fn ties_of_the_mapping_are_ties() {
     assert_eq!(logits(&back), logits(&tied));
     let _ = std::fs::remove_dir_all(&dir);
     let program = |text: &str| Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1", text)));
-    let wrong = program(&SPOKEN.replace("HEAD", "tied_to(mix)").replace("EXPORT", ""));
+    let wrong = program(&SPOKEN.replace("HEAD", "tied_to(mix)").replace("EXPORT", "").replace("int = 8", "int = 9"));
     let architecture = Architecture::of_program(wrong, None, BTreeMap::new()).expect("no mistakes of names");
     let fault = Model::fresh(architecture, DType::F32, 1).err().expect("two types");
     assert!(fault.to_string().contains("tied parameters have one type"), "{fault}");

@@ -368,13 +368,20 @@ impl Lowerer<'_> {
         if apart.iter().any(|prefix| p.name.starts_with(prefix)) {
             return Ok(());
         }
-        let floats = p.slots.iter().flatten().filter_map(|operand| match operand {
-            Operand::Tensor(value) => Some(self.b.graph.ty(*value).dtype).filter(|dtype| dtype.is_float()),
+        // What forward has kept of a sum is wider than the tensors that it belongs to.
+        let kept = |slot: usize| {
+            let inputs = table::find(p.name).map_or(&[][..], |primitive| &primitive.inputs);
+            let name = inputs.get(slot).and_then(|slot| slot.name.as_ref()).map_or("", |name| name.name.as_str());
+            p.name.ends_with("_backward") && (name.ends_with("rstd") || matches!(name, "mean" | "lse"))
+        };
+        let counts: Vec<bool> = (0..p.slots.len()).map(|slot| !kept(slot)).collect();
+        let floats = p.slots.iter().zip(&counts).filter_map(|(operand, counts)| match operand {
+            Some(Operand::Tensor(value)) if *counts => Some(self.b.graph.ty(*value).dtype).filter(|d| d.is_float()),
             _ => None,
         });
         let Some(widest) = floats.reduce(wider) else { return Ok(()) };
-        for operand in p.slots.iter_mut().flatten() {
-            if let Operand::Tensor(value) = operand
+        for (operand, _) in p.slots.iter_mut().zip(&counts).filter(|(_, counts)| **counts) {
+            if let Some(Operand::Tensor(value)) = operand
                 && self.b.graph.ty(*value).dtype.is_float()
             {
                 *value = ir::Build::cast(&mut self.b, *value, widest).map_err(|e| super::misfit(&e, p.span, p.name))?;
