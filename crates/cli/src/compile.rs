@@ -1,11 +1,12 @@
 //! `loom compile`, `loom explain` and `loom verify-backward`: a model for given sizes, looked at from several sides.
 
 use crate::Outcome;
-use crate::args::{Args, Flag, Usage};
 use crate::check::{draw, findings};
+use crate::command::{self, Usage};
+use crate::device::Machine;
 use crate::output::outln;
 use crate::profile::measure;
-use crate::run::{load_program, threads, usage};
+use crate::run::{load_program, usage};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
@@ -18,11 +19,70 @@ use models::{Architecture, Slice, Sources};
 use serde_json::json;
 use std::collections::BTreeMap;
 
-pub(crate) const COMPILE: &[Flag] =
-    &[("emit", true), ("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("json", false)];
-pub(crate) const EXPLAIN: &[Flag] =
-    &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("time", false)];
-pub(crate) const VERIFY: &[Flag] = &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true)];
+/// A declaration and the sizes to look at it with.
+#[derive(clap::Args)]
+pub(crate) struct Chosen {
+    /// A file of the language, or a model of its library
+    file: String,
+    /// The declaration; the first model unless given
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// A parameter of the model: --set n_layers=2
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Sequences of the batch
+    #[arg(long, value_name = "N", default_value = "1", value_parser = command::size)]
+    batch: usize,
+    /// Ids of a sequence
+    #[arg(long, value_name = "N", default_value = "16", value_parser = command::size)]
+    seq: usize,
+    /// The dtype of computation: f32 or bf16
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
+    dtype: DType,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// What `loom compile` writes.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Emit {
+    Graph,
+    Schedule,
+    Schema,
+    Config,
+    Metadata,
+    Program,
+}
+
+/// Options of `loom compile`.
+#[derive(clap::Args)]
+pub(crate) struct Compile {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// What to write
+    #[arg(long, value_name = "WHAT")]
+    emit: Emit,
+    /// Write the graph as JSON, with its backward half
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `loom explain`.
+#[derive(clap::Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Run it, and say how long what `@profile` marks takes
+    #[arg(long)]
+    time: bool,
+}
+
+/// Options of `loom verify-backward`.
+#[derive(clap::Args)]
+pub(crate) struct VerifyBackward {
+    #[command(flatten)]
+    chosen: Chosen,
+}
 
 /// A checked declaration with the sizes of the command line.
 struct Target {
@@ -32,17 +92,18 @@ struct Target {
     inputs: Vec<Type>,
 }
 
-pub(crate) fn dtype(args: &Args) -> Result<DType, Usage> {
-    match args.value("dtype") {
-        None | Some("f32") => Ok(DType::F32),
-        Some("bf16") => Ok(DType::BF16),
-        Some(other) => Err(Usage(format!("`--dtype {other}` is not known: f32 or bf16"))),
+/// A dtype that models are computed in.
+pub(crate) fn dtype(text: &str) -> Result<DType, String> {
+    match text {
+        "f32" => Ok(DType::F32),
+        "bf16" => Ok(DType::BF16),
+        _ => Err("is f32 or bf16".into()),
     }
 }
 
 /// The declaration to work on, or `None` after its mistakes were drawn.
-fn target(args: &Args) -> Result<Option<Target>, Usage> {
-    let program = load_program(args.word("a file")?)?;
+fn target(args: &Chosen) -> Result<Option<Target>, Usage> {
+    let program = load_program(&args.file)?;
     let found = findings(&program);
     if found.iter().any(Diagnostic::is_error) {
         draw(&program, &found);
@@ -51,7 +112,7 @@ fn target(args: &Args) -> Result<Option<Target>, Usage> {
     let items = 0..program.files[0].ast.items.len();
     let items: Vec<ItemRef> = items.map(|item| ItemRef { file: 0, item }).collect();
     let named = |item: &ItemRef| program.decl(*item).map(|decl| (decl.name.name.as_str(), decl.kind));
-    let item = match args.value("model") {
+    let item = match args.model.as_deref() {
         Some(name) => items.iter().find(|item| named(item).is_some_and(|(n, _)| n == name)),
         None => (items.iter().find(|item| named(item).is_some_and(|(_, kind)| kind == DeclKind::Model)))
             .or_else(|| items.iter().rev().find(|item| named(item).is_some())),
@@ -61,7 +122,7 @@ fn target(args: &Args) -> Result<Option<Target>, Usage> {
         return Err(Usage(format!("no such declaration: `--model` may be {}", names.join(", "))));
     };
     let mut given = BTreeMap::new();
-    for setting in args.values("set") {
+    for setting in &args.set {
         let Some((name, value)) = setting.split_once('=') else {
             return Err(Usage(format!("`--set {setting}` needs name=value")));
         };
@@ -82,7 +143,7 @@ fn value_of(text: &str) -> Value {
 
 /// Types of the inputs: `B` is the batch, `T` the length, other sizes are given or defaults.
 fn input_types(
-    args: &Args,
+    args: &Chosen,
     program: &Program,
     item: ItemRef,
     given: &BTreeMap<String, Value>,
@@ -90,8 +151,7 @@ fn input_types(
     let Some(view) = ModuleView::new(program, item) else {
         return Err(Usage("not a module or model".into()));
     };
-    let most = i32::MAX as usize;
-    let (batch, steps) = (args.at_most("batch", 1, most)?, args.at_most("seq", 16, most)?);
+    let (batch, steps) = (args.batch, args.seq);
     let defaults: BTreeMap<&str, i64> = view
         .header
         .iter()
@@ -134,7 +194,7 @@ fn input_types(
         }
         let dtype = match own.as_ref().map(|name| name.name.as_str()) {
             Some("int32") => DType::I32,
-            _ => dtype(args)?,
+            _ => args.dtype,
         };
         types.push(Type::new(dtype, &shape));
     }
@@ -158,39 +218,33 @@ impl Target {
     }
 }
 
-pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
-    let emit = args.required("emit")?.to_string();
-    let Some(target) = target(args)? else {
+pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
+    let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let Some(lowered) = target.lower(dtype(args)?, true) else {
+    let Some(lowered) = target.lower(args.chosen.dtype, true) else {
         return Ok(Outcome::Mistakes);
     };
-    match emit.as_str() {
-        "graph" if args.has("json") => {
+    match args.emit {
+        Emit::Graph if args.json => {
             let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
             outln!("{}", graph_json::json(target.name(), &lowered, back.as_ref()));
         }
-        "graph" => outln!("{}", lowered.graph),
-        "schema" => outln!("{:#}", json!(schema(&target, &lowered)?)),
-        "program" => {
-            let cpu = cpu::Cpu::new(threads());
-            let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
+        Emit::Graph => outln!("{}", lowered.graph),
+        Emit::Schema => outln!("{:#}", json!(schema(&target, &lowered)?)),
+        Emit::Program => {
+            let cpu = args.chosen.machine.open()?;
+            let program = compiler::compile(&lowered.graph, &*cpu, &compiler::Options::default());
             outln!("{}", program.map_err(|e| Usage(e.to_string()))?);
         }
-        "schedule" => {
-            let cpu = cpu::Cpu::new(threads());
-            let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
+        Emit::Schedule => {
+            let cpu = args.chosen.machine.open()?;
+            let program = compiler::compile(&lowered.graph, &*cpu, &compiler::Options::default());
             let program = program.map_err(|e| Usage(e.to_string()))?;
             outln!("{:#}", schedule::json(target.name(), &lowered, &program));
         }
-        "config" => outln!("{:#}", config(&target)),
-        "metadata" => outln!("{:#}", metadata(&target, &lowered)),
-        other => {
-            return Err(Usage(format!(
-                "`--emit {other}` is not known: graph, schedule, schema, config, metadata or program"
-            )));
-        }
+        Emit::Config => outln!("{:#}", config(&target)),
+        Emit::Metadata => outln!("{:#}", metadata(&target, &lowered)),
     }
     Ok(Outcome::Clean)
 }
@@ -285,11 +339,11 @@ fn metadata(target: &Target, lowered: &Lowered) -> serde_json::Value {
     })
 }
 
-pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
-    let Some(target) = target(args)? else {
+pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
+    let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let Some(lowered) = target.lower(dtype(args)?, true) else {
+    let Some(lowered) = target.lower(args.chosen.dtype, true) else {
         return Ok(Outcome::Mistakes);
     };
     let elements: usize = lowered.params.iter().map(|p| p.ty.numel()).sum();
@@ -302,8 +356,8 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     for (name, ty) in lowered.outputs.iter().zip(lowered.graph.output_types()) {
         outln!("  output       {name}: {ty}");
     }
-    let cpu = cpu::Cpu::new(threads());
-    let plan = |graph: &ir::Graph| compiler::compile(graph, &cpu, &compiler::Options::default());
+    let cpu = args.chosen.machine.open()?;
+    let plan = |graph: &ir::Graph| compiler::compile(graph, &*cpu, &compiler::Options::default());
     let forward = plan(&lowered.graph).map_err(|e| Usage(e.to_string()))?;
     outln!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena);
     let mut outcome = Outcome::Clean;
@@ -322,17 +376,17 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
         outln!("  no effect    {line}");
     }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
-        let (_, notes) =
-            compiler::explain(&lowered.graph, &cpu, &compiler::Options::default()).map_err(|e| Usage(e.to_string()))?;
+        let (_, notes) = compiler::explain(&lowered.graph, &*cpu, &compiler::Options::default())
+            .map_err(|e| Usage(e.to_string()))?;
         outcome = fused(&lowered, &notes);
     }
-    if args.has("time") {
+    if args.time {
         if lowered.profiled.is_empty() {
             return Err(Usage("`--time` measures what `@profile(\"name\")` marks, and nothing is marked".into()));
         }
         let passes = [("forward", Some(&lowered.graph)), ("with backward", back.as_ref())];
         for (pass, graph) in passes.into_iter().filter_map(|(pass, graph)| Some((pass, graph?))) {
-            for profile in measure(graph, &lowered, &cpu)? {
+            for profile in measure(graph, &lowered, &*cpu)? {
                 outln!(
                     "  time         {} {pass}: {:.3} ms ({:.0} %), {} steps that write {} bytes",
                     profile.name,
@@ -388,8 +442,8 @@ fn with_backward(lowered: &Lowered) -> ir::Result<Option<ir::Graph>> {
 
 /// Gradients by the written backward graphs, by derivation, and by finite differences, in f64, on fixed pseudo-random
 /// operands.
-pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
-    let Some(target) = target(args)? else {
+pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<Outcome, Usage> {
+    let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
     let checks = match lang::verify::verify_backward(&target.program, target.item, &target.given, &target.inputs) {
