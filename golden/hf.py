@@ -39,6 +39,19 @@ MODELS = {
         **dict(GATED, intermediate_size=64), rotary_pct=0.5, tie_word_embeddings=False, **NO_ENDS),
     "mixtral": lambda: tf.MixtralConfig(
         **GATED, num_key_value_heads=2, num_local_experts=4, num_experts_per_tok=2, **NO_ENDS),
+    "mixtral_gelu": lambda: tf.MixtralConfig(
+        **dict(GATED, num_hidden_layers=1), num_key_value_heads=2, num_local_experts=3, num_experts_per_tok=2,
+        hidden_act="gelu", **NO_ENDS),
+    "mamba_gelu": lambda: tf.MambaConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, state_size=8, conv_kernel=3, expand=2, time_step_rank=4,
+        hidden_act="gelu_pytorch_tanh", **NO_ENDS),
+    "gpt_neox_yarn": lambda: tf.GPTNeoXConfig(
+        **dict(GATED, intermediate_size=64, num_hidden_layers=1), tie_word_embeddings=False, **NO_ENDS,
+        rope_parameters=dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, partial_rotary_factor=0.5,
+                             original_max_position_embeddings=16)),
+    "gpt_neox_linear": lambda: tf.GPTNeoXConfig(
+        **dict(GATED, intermediate_size=64, num_hidden_layers=1), tie_word_embeddings=False, **NO_ENDS,
+        rope_parameters=dict(rope_type="linear", rope_theta=10000.0, factor=4.0, partial_rotary_factor=1.0)),
     "mamba": lambda: tf.MambaConfig(
         vocab_size=64, hidden_size=32, num_hidden_layers=2, state_size=8, conv_kernel=4, expand=2, time_step_rank=4,
         **NO_ENDS),

@@ -101,9 +101,9 @@ def moons():
 class Cnn(nn.Module):
     def __init__(self):
         super().__init__()
-        self.conv1 = nn.Conv2d(1, 4, 3, padding=1)
+        self.conv1 = nn.Conv2d(1, 4, 3, padding=1, bias=False)
         self.norm1 = nn.BatchNorm2d(4)
-        self.conv2 = nn.Conv2d(4, 8, 3, padding=1)
+        self.conv2 = nn.Conv2d(4, 8, 3, padding=1, bias=False)
         self.norm2 = nn.BatchNorm2d(8)
         self.head = nn.Linear(8 * 2 * 2, 3)
 

@@ -54,6 +54,7 @@ fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "train_cnn_32x3x32x32" => (models::cnn_step(), 1, 10),
         "train_tiny" => (models::train_step(&models::TINY), 1, models::TINY.vocab as i64),
         "train_small" => (models::train_step(&models::SMALL), 1, models::SMALL.vocab as i64),
+        "train_124m" => (models::train_step(&models::GPT2_SIZE), 1, models::GPT2_SIZE.vocab as i64),
         _ => match (number("matmul"), number("chain2^")) {
             (Some(n @ 1..=4096), _) => (matmul(n), (2048 / n).max(1), 1),
             (_, Some(p @ 1..=26)) => (chain(1 << p), ((1 << 22) >> p).max(1), 1),
@@ -71,7 +72,7 @@ pub(crate) struct Known {
 }
 
 /// Compile time of the small Llama's training step with so many layers: Graph to loaded machine code.
-fn compile_time(cpu: &Cpu, case: &str, layers: usize, reps: usize) -> Result<String> {
+fn compile_time(device: &dyn Backend, case: &str, layers: usize, reps: usize) -> Result<String> {
     let graph = models::train_step(&models::Config { layers, ..models::SMALL });
     let state = graph.outputs().len() - 1;
     let mut times = Vec::with_capacity(reps);
@@ -81,7 +82,7 @@ fn compile_time(cpu: &Cpu, case: &str, layers: usize, reps: usize) -> Result<Str
         let fresh = Cpu::new(1);
         let options = compiler::Options { donate: (0..state).map(|i| (i, i + 1)).collect(), ..Default::default() };
         let start = std::time::Instant::now();
-        let exe = fresh.load(compiler::compile(&graph, cpu, &options)?)?;
+        let exe = fresh.load(compiler::compile(&graph, device, &options)?)?;
         times.push(start.elapsed().as_secs_f64());
         steps = exe.program().steps.len();
     }
@@ -91,7 +92,7 @@ fn compile_time(cpu: &Cpu, case: &str, layers: usize, reps: usize) -> Result<Str
 }
 
 /// The small Llama reads 128 tokens and writes 128, with its cache; compiling doesn't count.
-fn decode(cpu: &Cpu, case: &str, reps: usize) -> Result<String> {
+fn decode(device: &dyn Backend, case: &str, reps: usize) -> Result<String> {
     let sizes = [
         ("vocab_size", models::SMALL.vocab),
         ("d_model", models::SMALL.width),
@@ -111,7 +112,7 @@ fn decode(cpu: &Cpu, case: &str, reps: usize) -> Result<String> {
     let mut times = Vec::with_capacity(reps);
     let (mut first, mut rate) = (0.0, 0.0);
     for _ in 0..reps {
-        let found = model.generate(&prompt, 128, cpu).map_err(broken)?;
+        let found = model.generate(&prompt, 128, device).map_err(broken)?;
         let (read, rest) = (found.prompt.as_secs_f64(), found.rest.as_secs_f64());
         times.push(read + rest);
         (first, rate) = (read, 127.0 / rest);
@@ -124,19 +125,26 @@ fn decode(cpu: &Cpu, case: &str, reps: usize) -> Result<String> {
 }
 
 /// Times a case and writes the answer.
-pub(crate) fn answer(cpu: &Cpu, case: &str, reps: usize, known: &mut BTreeMap<String, Known>) -> Result<String> {
+pub(crate) fn answer(
+    device: &dyn Backend,
+    case: &str,
+    reps: usize,
+    known: &mut BTreeMap<String, Known>,
+) -> Result<String> {
     if let Some(layers) = case.strip_prefix("compile_layers").and_then(|n| n.parse::<usize>().ok()) {
-        return compile_time(cpu, case, layers.clamp(1, 1000), reps);
+        return compile_time(device, case, layers.clamp(1, 1000), reps);
     }
     if case == "decode_small" {
-        return decode(cpu, case, reps);
+        return decode(device, case, reps);
     }
     if !known.contains_key(case) {
         let (graph, inner, classes) = graph(case).ok_or_else(|| fail("there is no such case; --list names them"))?;
         let (before, start) = (peak_mib(), std::time::Instant::now());
         // A training step gives its loss, then every parameter and moment it was given.
         let state = if case.starts_with("train_") { graph.outputs().len() - 1 } else { 0 };
-        let mut ready = prepare(cpu, &graph, classes, (0..state).map(|i| (i, i + 1)).collect())?;
+        // Training starts from small weights, as the peers' does.
+        let scale = if state > 0 { 0.02 } else { 1.0 };
+        let mut ready = prepare(device, &graph, (scale, classes), (0..state).map(|i| (i, i + 1)).collect())?;
         ready.run()?;
         let first_s = start.elapsed().as_secs_f64();
         // Parameters are there before the step, as they are in the peers; AdamW's moments are not.

@@ -17,9 +17,10 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 
 /// `--list` names the cases; `--suite vsla` takes those of variable shapes; `--reps n` sets how many timings a median is
-/// of, `--threads n` the pool's size.
+/// of, `--threads n` the pool's size, `--device name` another device than the CPU.
 fn main() -> ExitCode {
     let (mut reps, mut threads, mut list, mut variable) = (7, 2, false, false);
+    let mut device = None;
     let mut args = std::env::args().skip(1);
     while let Some(a) = args.next() {
         let mut number = || args.next().and_then(|v| v.parse::<usize>().ok()).filter(|n| *n > 0);
@@ -30,6 +31,10 @@ fn main() -> ExitCode {
             }
             "--reps" => number().map(|n| reps = n).is_some(),
             "--threads" => number().map(|n| threads = n).is_some(),
+            "--device" => {
+                device = args.next();
+                device.is_some()
+            }
             "--suite" => match args.next().as_deref() {
                 Some("cpu") => true,
                 Some("vsla") => {
@@ -42,7 +47,7 @@ fn main() -> ExitCode {
         };
         if !known {
             eprintln!(
-                "wrong argument {a:?}; usage: tensorloom-bench [--suite cpu|vsla] [--list] [--reps N] [--threads N] < cases"
+                "wrong argument {a:?}; usage: tensorloom-bench [--suite cpu|vsla] [--list] [--reps N] [--threads N] [--device NAME] < cases"
             );
             return ExitCode::from(2);
         }
@@ -58,12 +63,21 @@ fn main() -> ExitCode {
         let backend = vsla::Backend::cpu(threads);
         return serve(|case| variable::answer(&backend, case, reps).map_err(|e| e.to_string()));
     }
-    let cpu = cpu::Cpu::flushing_denormals(threads);
+    let backend: std::sync::Arc<dyn compiler::Backend> = match device.as_deref() {
+        None | Some("cpu") => std::sync::Arc::new(cpu::Cpu::flushing_denormals(threads)),
+        Some(name) => match tensorloom::devices::open(name) {
+            Ok(device) => device,
+            Err(e) => {
+                eprintln!("{e}");
+                return ExitCode::from(2);
+            }
+        },
+    };
     let mut ready = BTreeMap::new();
     serve(|case| {
         let answer = match eager::NAMES.contains(&case) {
             true => eager::seconds(case, threads, reps).map(|s| format!("{{\"case\": {case:?}, \"s\": {s:e}}}")),
-            false => cases::answer(&cpu, case, reps, &mut ready),
+            false => cases::answer(&*backend, case, reps, &mut ready),
         };
         answer.map_err(|e| e.to_string())
     })

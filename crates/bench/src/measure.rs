@@ -1,7 +1,6 @@
 //! Timing a compiled program.
 
 use compiler::{Backend, Bindings, Error, Executable, Result};
-use cpu::Cpu;
 use ir::{DType, Graph, Literal, Scalar, Type};
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,24 +12,29 @@ pub(crate) struct Ready {
     pub(crate) compile_s: f64,
 }
 
-/// Compiles, and fills the inputs with small pseudo-random numbers (integers: below `classes`).
-pub(crate) fn prepare(cpu: &Cpu, graph: &Graph, classes: i64, donate: Vec<(usize, usize)>) -> Result<Ready> {
+/// Compiles, and fills the inputs with pseudo-random numbers: about normal ones times `scale`, integers below `classes`.
+pub(crate) fn prepare(
+    device: &dyn Backend,
+    graph: &Graph,
+    (scale, classes): (f64, i64),
+    donate: Vec<(usize, usize)>,
+) -> Result<Ready> {
     let start = Instant::now();
-    let program = compiler::compile(graph, cpu, &compiler::Options { donate, ..Default::default() })?;
+    let program = compiler::compile(graph, device, &compiler::Options { donate, ..Default::default() })?;
     if std::env::var_os("LOOM_SHOW").is_some() {
         eprintln!("{program}");
     }
-    let exe = cpu.load(program)?;
+    let exe = device.load(program)?;
     let compile_s = start.elapsed().as_secs_f64();
-    let bindings = Bindings::for_program(exe.program(), cpu)?;
+    let bindings = Bindings::for_program(exe.program(), device)?;
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
     for (b, ty) in bindings.inputs.iter().zip(&exe.program().inputs) {
-        b.write(0, random(ty, classes, &mut state).bytes())?;
+        b.write(0, random(ty, (scale, classes), &mut state).bytes())?;
     }
     Ok(Ready { exe, bindings, compile_s })
 }
 
-fn random(ty: &Type, classes: i64, state: &mut u64) -> Literal {
+fn random(ty: &Type, (scale, classes): (f64, i64), state: &mut u64) -> Literal {
     let mut next = || {
         *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (*state >> 33) as f64 / (1u64 << 31) as f64
@@ -38,7 +42,7 @@ fn random(ty: &Type, classes: i64, state: &mut u64) -> Literal {
     Literal::from_fn(ty.clone(), |_| match ty.dtype {
         DType::I32 | DType::I64 => Scalar::from_i64(ty.dtype, (next() * classes as f64) as i64),
         // About normal: a sum of uniforms.
-        d => Scalar::from_f64(d, (next() + next() + next() + next() - 2.0) * 1.7),
+        d => Scalar::from_f64(d, (next() + next() + next() + next() - 2.0) * 1.7 * scale),
     })
 }
 

@@ -19,11 +19,18 @@ pub(crate) struct Config {
     pub(crate) hidden: usize,
     pub(crate) batch: usize,
     pub(crate) seq: usize,
+    /// Products and attention in bf16, everything else in f32.
+    pub(crate) narrow: bool,
 }
 
-pub(crate) const TINY: Config = Config { vocab: 512, width: 128, layers: 4, heads: 4, hidden: 352, batch: 8, seq: 128 };
+pub(crate) const TINY: Config =
+    Config { vocab: 512, width: 128, layers: 4, heads: 4, hidden: 352, batch: 8, seq: 128, narrow: false };
 pub(crate) const SMALL: Config =
-    Config { vocab: 4096, width: 384, layers: 6, heads: 6, hidden: 1024, batch: 8, seq: 256 };
+    Config { vocab: 4096, width: 384, layers: 6, heads: 6, hidden: 1024, batch: 8, seq: 256, narrow: false };
+
+/// A Llama of GPT-2's size, for GPUs.
+pub(crate) const GPT2_SIZE: Config =
+    Config { vocab: 50304, width: 768, layers: 12, heads: 12, hidden: 2048, batch: 32, seq: 1024, narrow: true };
 
 /// Shapes of the parameters, in order: embedding, final norm, then six for each layer.
 fn params(c: &Config) -> Vec<Vec<usize>> {
@@ -111,7 +118,10 @@ fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Result<Value> {
 /// One step of training with AdamW: (parameters, first moments, second moments, ids, targets) to (loss, all three).
 pub(crate) fn train_step(c: &Config) -> Graph {
     let build = || -> Result<Graph> {
-        let f = forward(c)?;
+        let mut f = forward(c)?;
+        if c.narrow {
+            f = transform::precision(&f, &transform::Policy::new(DType::BF16))?;
+        }
         let shapes = params(c);
         let n = shapes.len();
         let wrt: Vec<usize> = (0..n).collect();

@@ -176,6 +176,12 @@ pub(crate) fn size(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|n| *n <= most).ok_or_else(|| format!("needs a positive number up to {most}"))
 }
 
+/// A number above 0.
+pub(crate) fn above_zero(text: &str) -> Result<f64, String> {
+    let x = text.parse().ok().filter(|x: &f64| *x > 0.0 && x.is_finite());
+    x.ok_or_else(|| "needs a number above 0".to_string())
+}
+
 /// A name that is not empty.
 pub(crate) fn name(text: &str) -> Result<String, String> {
     match text.is_empty() {

@@ -5,19 +5,20 @@ use crate::check::{draw, findings};
 use crate::command::{self, Usage};
 use crate::device::Machine;
 use crate::output::outln;
-use crate::profile::measure;
+use crate::profile::{measure, steps_of, written};
 use crate::run::{load_program, usage};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
-use lang::ast::{ConfigValue, DeclKind, Param, SectionKind, TypeKind};
+use lang::ast::{ConfigValue, DeclKind, DimExpr, Param, SectionKind, TypeKind};
 use lang::consteval::Value;
-use lang::lower::{Lowered, Options, lower};
+use lang::lower::{Lowered, Options, check_given, input_types, lower};
 use lang::resolve::{ItemRef, ModuleView, Program};
-use lang::verify::Failure;
+use lang::verify::{Failure, Settings};
 use models::{Architecture, Slice, Sources};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A declaration and the sizes to look at it with.
 #[derive(clap::Args)]
@@ -30,12 +31,12 @@ pub(crate) struct Chosen {
     /// A parameter of the model: --set n_layers=2
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// Sequences of the batch
-    #[arg(long, value_name = "N", default_value = "1", value_parser = command::size)]
-    batch: usize,
-    /// Ids of a sequence
-    #[arg(long, value_name = "N", default_value = "16", value_parser = command::size)]
-    seq: usize,
+    /// Sequences of the batch; 1 unless given
+    #[arg(long, value_name = "N", value_parser = command::size)]
+    batch: Option<usize>,
+    /// Ids of a sequence; 16 unless given
+    #[arg(long, value_name = "N", value_parser = command::size)]
+    seq: Option<usize>,
     /// The dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
@@ -82,6 +83,12 @@ pub(crate) struct Explain {
 pub(crate) struct VerifyBackward {
     #[command(flatten)]
     chosen: Chosen,
+    /// How far operands are moved for a finite difference
+    #[arg(long, value_name = "X", value_parser = command::above_zero)]
+    epsilon: Option<f64>,
+    /// How far from one another gradients may be, as a share of the largest element
+    #[arg(long, value_name = "X", value_parser = command::above_zero)]
+    tolerance: Option<f64>,
 }
 
 /// A checked declaration with the sizes of the command line.
@@ -126,77 +133,62 @@ fn target(args: &Chosen) -> Result<Option<Target>, Usage> {
         let Some((name, value)) = setting.split_once('=') else {
             return Err(Usage(format!("`--set {setting}` needs name=value")));
         };
-        given.insert(name.trim().to_string(), value_of(value.trim()));
+        let name = name.trim().to_string();
+        if given.contains_key(&name) {
+            return Err(Usage(format!("`--set {name}` is given twice")));
+        }
+        given.insert(name, value_of(value.trim()));
     }
-    let inputs = input_types(args, &program, item, &given)?;
-    Ok(Some(Target { program, item, given, inputs }))
+    let given = check_given(&program, item, &given).map_err(|fault| Usage(format!("`--set`: {fault}")))?;
+    match input_sizes(args, &program, item, &given)? {
+        Ok(inputs) => Ok(Some(Target { program, item, given, inputs })),
+        Err(found) => {
+            draw(&program, &[*found]);
+            Ok(None)
+        }
+    }
 }
 
 fn value_of(text: &str) -> Value {
     match (text, text.parse::<i64>(), text.parse::<f64>()) {
         ("true" | "false", ..) => Value::bool(text == "true"),
+        ("None", ..) => Value::None,
         (_, Ok(n), _) => Value::int(n),
-        (_, _, Ok(x)) => Value::Float(Some(x)),
+        (_, _, Ok(x)) if x.is_finite() => Value::Float(Some(x)),
         _ => Value::Str(text.to_string()),
     }
 }
 
-/// Types of the inputs: `B` is the batch, `T` the length, other sizes are given or defaults.
-fn input_types(
+/// Types of the inputs: `B` is the batch, `T` the length, and what `let:` calls `batch_dim` and `seq_dim`; other sizes are
+/// given, defaults, or follow from those.
+fn input_sizes(
     args: &Chosen,
     program: &Program,
     item: ItemRef,
     given: &BTreeMap<String, Value>,
-) -> Result<Vec<Type>, Usage> {
-    let Some(view) = ModuleView::new(program, item) else {
-        return Err(Usage("not a module or model".into()));
-    };
-    let (batch, steps) = (args.batch, args.seq);
-    let defaults: BTreeMap<&str, i64> = view
-        .header
-        .iter()
-        .filter_map(|param| match param {
-            lang::ast::Param::Named { name, default: Some(default), .. } => match default.kind {
-                lang::ast::ExprKind::Int(n) => Some((name.name.as_str(), n)),
-                _ => None,
-            },
-            _ => None,
-        })
-        .collect();
-    let size = |name: &str| -> Option<usize> {
-        let value = given.get(name).and_then(Value::as_int).or_else(|| defaults.get(name).copied());
-        match (name, value) {
-            (_, Some(n)) => usize::try_from(n).ok(),
-            ("B", None) => Some(batch),
-            ("T", None) => Some(steps),
-            _ => None,
+) -> Result<lang::lower::Result<Vec<Type>>, Usage> {
+    let (batch, steps) = (args.batch.unwrap_or(1), args.seq.unwrap_or(16));
+    let asked = RefCell::new(BTreeSet::new());
+    let free = |name: &str, role: Option<&str>| match (role, name) {
+        (Some("batch_dim"), _) | (None, "B") => {
+            asked.borrow_mut().insert("batch");
+            Some(batch)
         }
-    };
-    let mut types = Vec::new();
-    for input in &view.forward.inputs {
-        let Some(TypeKind::Tensor { dims, dtype: own, .. }) = input.ty.as_ref().map(|ty| &ty.kind) else {
-            return Err(Usage("an input without a tensor type".into()));
-        };
-        let mut shape = Vec::new();
-        for dim in dims {
-            match dim {
-                lang::ast::DimExpr::Variadic(_) => shape.extend([batch, steps]),
-                lang::ast::DimExpr::Size(expr) => match (expr.as_name().and_then(size), &expr.kind) {
-                    (Some(n), _) => shape.push(n),
-                    (None, lang::ast::ExprKind::Int(n)) => shape.push(usize::try_from(*n).unwrap_or(0)),
-                    (None, _) => {
-                        let text = program.sources.slice(expr.span);
-                        return Err(Usage(format!("the size `{text}` is not known: give it with `--set {text}=..`")));
-                    }
-                },
-                lang::ast::DimExpr::Elided(_) => return Err(Usage("an input whose shape is left out".into())),
-            }
+        (Some("seq_dim"), _) | (None, "T") => {
+            asked.borrow_mut().insert("seq");
+            Some(steps)
         }
-        let dtype = match own.as_ref().map(|name| name.name.as_str()) {
-            Some("int32") => DType::I32,
-            _ => args.dtype,
-        };
-        types.push(Type::new(dtype, &shape));
+        _ => None,
+    };
+    let types = input_types(program, item, given, &free, &[batch, steps], args.dtype);
+    let view = ModuleView::new(program, item);
+    let leads = view.iter().flat_map(|view| &view.forward.inputs).filter_map(|input| input.ty.as_ref()).any(
+        |ty| matches!(&ty.kind, TypeKind::Tensor { dims, .. } if matches!(dims.first(), Some(DimExpr::Variadic(_)))),
+    );
+    for (option, symbol, given) in [("batch", "B", args.batch), ("seq", "T", args.seq)] {
+        if given.is_some() && types.is_ok() && !leads && !asked.borrow().contains(option) {
+            return Err(Usage(format!("`--{option}` has no effect: no input has a size `{symbol}` that is left open")));
+        }
     }
     Ok(types)
 }
@@ -207,7 +199,8 @@ impl Target {
     }
 
     fn lower(&self, dtype: DType, written_backward: bool) -> Option<Lowered> {
-        let options = Options { dtype, written_backward, ..Options::default() };
+        // What is asserted is part of what runs; what is known to be false is found here.
+        let options = Options { dtype, written_backward, asserts: true, ..Options::default() };
         match lower(&self.program, self.item, &self.given, &self.inputs, &options) {
             Ok(lowered) => Some(lowered),
             Err(found) => {
@@ -228,7 +221,7 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
     match args.emit {
         Emit::Graph if args.json => {
             let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
-            outln!("{}", graph_json::json(target.name(), &lowered, back.as_ref()));
+            outln!("{}", graph_json::json(&target.program, target.item, &lowered, back.as_ref()));
         }
         Emit::Graph => outln!("{}", lowered.graph),
         Emit::Schema => outln!("{:#}", json!(schema(&target, &lowered)?)),
@@ -241,7 +234,12 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
             let cpu = args.chosen.machine.open()?;
             let program = compiler::compile(&lowered.graph, &*cpu, &compiler::Options::default());
             let program = program.map_err(|e| Usage(e.to_string()))?;
-            outln!("{:#}", schedule::json(target.name(), &lowered, &program));
+            let mut shown = schedule::json(target.name(), &lowered, &program);
+            if let Some(back) = with_backward(&lowered).map_err(|e| Usage(e.to_string()))? {
+                let both = compiler::compile(&back, &*cpu, &compiler::Options::default());
+                shown["training"] = schedule::training(&lowered, &both.map_err(|e| Usage(e.to_string()))?);
+            }
+            outln!("{shown:#}");
         }
         Emit::Config => outln!("{:#}", config(&target)),
         Emit::Metadata => outln!("{:#}", metadata(&target, &lowered)),
@@ -289,7 +287,7 @@ fn config(target: &Target) -> serde_json::Value {
     let view = ModuleView::new(&target.program, target.item);
     let text = |span: lang::Span| target.program.sources.slice(span).to_string();
     let mut fields = serde_json::Map::new();
-    let mut architecture = serde_json::Value::Null;
+    let (mut architecture, mut class) = (serde_json::Value::Null, serde_json::Value::Null);
     let sections = target.program.decl(target.item).map_or(&[][..], |decl| &decl.sections);
     for section in sections {
         let SectionKind::HfConfig(entries) = &section.kind else { continue };
@@ -297,6 +295,9 @@ fn config(target: &Target) -> serde_json::Value {
             match &entry.value {
                 ConfigValue::Expr(expr) if entry.key.name == "architecture" => {
                     architecture = text(expr.span).trim_matches('"').into();
+                }
+                ConfigValue::Expr(expr) if entry.key.name == "config_class" => {
+                    class = text(expr.span).trim_matches('"').into();
                 }
                 ConfigValue::Map(pairs) => {
                     for pair in pairs {
@@ -318,7 +319,7 @@ fn config(target: &Target) -> serde_json::Value {
         })),
         Param::Elided(_) => None,
     });
-    json!({ "architecture": architecture, "parameters": header.collect::<Vec<_>>() })
+    json!({ "architecture": architecture, "config_class": class, "parameters": header.collect::<Vec<_>>() })
 }
 
 /// Shapes, dtypes, points of hooks and what else a runtime wants to know.
@@ -376,9 +377,12 @@ pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
         outln!("  no effect    {line}");
     }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
-        let (_, notes) = compiler::explain(&lowered.graph, &*cpu, &compiler::Options::default())
+        let (program, notes) = compiler::explain(&lowered.graph, &*cpu, &compiler::Options::default())
             .map_err(|e| Usage(e.to_string()))?;
         outcome = fused(&lowered, &notes);
+        for name in &lowered.profiled_memory {
+            outln!("  memory       {name}: its steps write {} bytes", written(&program, &steps_of(&notes, name)));
+        }
     }
     if args.time {
         if lowered.profiled.is_empty() {
@@ -446,7 +450,10 @@ pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<Outcome, Usage> {
     let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let checks = match lang::verify::verify_backward(&target.program, target.item, &target.given, &target.inputs) {
+    let settings = Settings { epsilon: args.epsilon, tolerance: args.tolerance };
+    let found =
+        lang::verify::verify_backward_with(&target.program, target.item, &target.given, &target.inputs, &settings);
+    let checks = match found {
         Ok(checks) => checks,
         Err(Failure::Finding(found)) => {
             draw(&target.program, &[*found]);

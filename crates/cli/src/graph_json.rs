@@ -1,24 +1,188 @@
-//! The Graph IR as JSON (§9.7.1): nodes with their attributes, and the edges between them.
+//! The Graph IR as JSON (§9.7.1): nodes with their attributes and the annotations of their statements, the edges between
+//! them, and sizes as they are written.
 
 use ir::attr::Attr;
-use ir::{Graph, Type, Value};
+use ir::{Graph, Loc, Type, Value};
+use lang::ast::{Annotation, DimExpr, Statement, TypeExpr, TypeKind};
 use lang::lower::Lowered;
+use lang::resolve::{Entity, ItemRef, ModuleView, Program};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 
+/// What stands behind the names of a graph.
+struct Text<'a> {
+    program: &'a Program,
+    /// Statements with annotations: file, first and last line.
+    noted: Vec<(String, usize, usize, Vec<&'a Annotation>)>,
+    /// Sizes as written, by the name of an input, output or parameter.
+    sizes: BTreeMap<String, Vec<String>>,
+    /// Sizes that only a run decides, as negative numbers.
+    symbols: BTreeMap<String, i64>,
+}
+
 /// A lowered declaration: forward, and forward with backward where something is trained.
-pub(crate) fn json(name: &str, lowered: &Lowered, backward: Option<&Graph>) -> Json {
+pub(crate) fn json(program: &Program, item: ItemRef, lowered: &Lowered, backward: Option<&Graph>) -> Json {
+    let text = Text::of(program, item, lowered);
     let params = lowered.params.iter().map(|p| p.path.clone());
     let inputs: Vec<String> = params.chain(lowered.inputs.iter().cloned()).collect();
     let trained = lowered.params.iter().filter(|p| p.trainable).map(|p| format!("d_{}", p.path));
     let cotangents = lowered.outputs.iter().map(|name| format!("d_{name}"));
     let all_in: Vec<String> = inputs.iter().cloned().chain(cotangents).collect();
-    let all_out: Vec<String> = lowered.outputs.iter().cloned().chain(trained).collect();
+    // What is shown to onlookers comes between results and gradients.
+    let shown = lowered.observed.iter().map(|seen| seen.path.clone());
+    let results: Vec<String> = lowered.outputs.iter().cloned().chain(shown).collect();
+    let all_out: Vec<String> = results.iter().cloned().chain(trained).collect();
     json!({
-        "name": name,
-        "forward": graph(&lowered.graph, &inputs, &lowered.outputs),
-        "backward": backward.map(|backward| graph(backward, &all_in, &all_out)),
+        "name": program.decl(item).map_or("", |decl| &decl.name.name),
+        "symbols": text.symbols,
+        "forward": graph(&lowered.graph, &inputs, &results, &text),
+        "backward": backward.map(|backward| graph(backward, &all_in, &all_out, &text)),
     })
+}
+
+impl<'a> Text<'a> {
+    fn of(program: &'a Program, item: ItemRef, lowered: &Lowered) -> Text<'a> {
+        let mut noted = Vec::new();
+        for (file, resolved) in program.files.iter().enumerate() {
+            for number in 0..resolved.ast.items.len() {
+                let Some(view) = ModuleView::new(program, ItemRef { file, item: number }) else { continue };
+                let passes = [view.forward.graph, view.backward.as_ref().and_then(|pass| pass.graph)];
+                for graph in passes.into_iter().flatten() {
+                    statements(program, &graph.statements, &mut noted);
+                }
+            }
+        }
+        let mut text = Text { program, noted, sizes: BTreeMap::new(), symbols: BTreeMap::new() };
+        let Some(view) = ModuleView::new(program, item) else { return text };
+        for (tensors, default) in [(&view.forward.inputs, "in"), (&view.forward.outputs, "out")] {
+            for tensor in tensors {
+                let name = tensor.name.as_ref().map_or(default, |name| &name.name);
+                if let Some(ty) = &tensor.ty {
+                    text.sizes.insert(name.to_string(), text.written(ty));
+                }
+            }
+        }
+        for param in &lowered.params {
+            if let Some(ty) = text.parameter(&view, &param.path) {
+                text.sizes.insert(param.path.clone(), text.written(ty));
+            }
+        }
+        let known: Vec<&str> = view
+            .header
+            .iter()
+            .filter_map(|param| match param {
+                lang::ast::Param::Named { name, .. } => Some(name.name.as_str()),
+                lang::ast::Param::Elided(_) => None,
+            })
+            .collect();
+        let bound = |name: &str| {
+            view.lets.iter().any(|entry| matches!(entry, lang::ast::LetItem::Bind { name: n, .. } if n.name == name))
+        };
+        let free: Vec<String> = view
+            .forward
+            .inputs
+            .iter()
+            .filter_map(|input| input.name.as_ref().map_or(Some("in"), |name| Some(&name.name)))
+            .filter_map(|name| text.sizes.get(name))
+            .flatten()
+            .filter(|size| size.chars().all(|c| c.is_alphanumeric() || c == '_'))
+            .filter(|size| !size.starts_with(|c: char| c.is_ascii_digit()))
+            .filter(|size| !known.contains(&size.as_str()) && !bound(size))
+            .cloned()
+            .collect();
+        for name in free {
+            let next = -(text.symbols.len() as i64) - 1;
+            text.symbols.entry(name).or_insert(next);
+        }
+        text
+    }
+
+    /// The sizes of a type as they are written.
+    fn written(&self, ty: &TypeExpr) -> Vec<String> {
+        match &ty.kind {
+            TypeKind::Tensor { dims, .. } => dims
+                .iter()
+                .map(|dim| match dim {
+                    DimExpr::Size(expr) => self.program.sources.slice(expr.span).to_string(),
+                    DimExpr::Variadic(_) => "*".to_string(),
+                    DimExpr::Elided(_) => "...".to_string(),
+                })
+                .collect(),
+            TypeKind::Optional(inner) => self.written(inner),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The type that a parameter is declared with, in the module that declares it.
+    fn parameter(&self, view: &ModuleView<'a>, path: &str) -> Option<&'a TypeExpr> {
+        let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
+        let name = first.split('[').next()?;
+        let entry = view.params.iter().find(|entry| entry.path.as_name().is_some_and(|n| n.name == name))?;
+        let mut ty = &entry.ty;
+        let Some(rest) = rest else { return Some(ty) };
+        let module = loop {
+            match &ty.kind {
+                TypeKind::Array { element, .. } => ty = element,
+                TypeKind::Optional(inner) => ty = inner,
+                TypeKind::Named { path, .. } => break path,
+                _ => return None,
+            }
+        };
+        match self.program.lookup(view.item.file, module)? {
+            Entity::Item(item) => self.parameter(&ModuleView::new(self.program, item)?, rest),
+            _ => None,
+        }
+    }
+
+    /// The annotations of the statement that a node belongs to.
+    fn annotations(&self, loc: &Loc) -> Vec<Json> {
+        let Loc::File(place) = loc else { return Vec::new() };
+        let (file, line) = (place.0.split_once("] ").map_or(place.0.as_str(), |(_, file)| file), place.1 as usize);
+        let own = self.noted.iter().filter(|(name, first, last, _)| name == file && (*first..=*last).contains(&line));
+        own.flat_map(|(.., notes)| notes)
+            .map(|note| {
+                let params: serde_json::Map<String, Json> = note
+                    .args
+                    .iter()
+                    .flatten()
+                    .enumerate()
+                    .map(|(i, arg)| {
+                        let key = arg.name.as_ref().map_or(i.to_string(), |name| name.name.clone());
+                        (key, self.program.sources.slice(arg.value.span).trim_matches('"').into())
+                    })
+                    .collect();
+                json!({ "type": note.name.name, "params": params })
+            })
+            .collect()
+    }
+}
+
+fn statements<'a>(
+    program: &Program,
+    list: &'a [Statement],
+    noted: &mut Vec<(String, usize, usize, Vec<&'a Annotation>)>,
+) {
+    for statement in list {
+        match statement {
+            Statement::Flow(flow) => {
+                let steps = flow.steps.iter().flat_map(|step| &step.annotations);
+                let items = flow.dest.items.iter().flat_map(|item| &item.annotations);
+                let notes: Vec<&Annotation> = flow.annotations.iter().chain(steps).chain(items).collect();
+                if notes.is_empty() {
+                    continue;
+                }
+                let file = program.sources.file(flow.span.file);
+                let (first, last) = (file.line_column(flow.span.start).line, file.line_column(flow.span.end).line);
+                noted.push((file.name().to_string(), first, last, notes));
+            }
+            Statement::If(branch) => {
+                statements(program, &branch.then, noted);
+                statements(program, branch.otherwise.as_deref().unwrap_or_default(), noted);
+            }
+            Statement::Recompute { body, .. } => statements(program, body, noted),
+            Statement::Elided(_) | Statement::Empty(_) => {}
+        }
+    }
 }
 
 fn typed(ty: &Type) -> Json {
@@ -26,11 +190,21 @@ fn typed(ty: &Type) -> Json {
 }
 
 /// One graph; inputs and outputs without a name go by their number.
-fn graph(graph: &Graph, inputs: &[String], outputs: &[String]) -> Json {
+fn graph(graph: &Graph, inputs: &[String], outputs: &[String], text: &Text<'_>) -> Json {
     let tensor = |names: &[String], i: usize, value: &Value| {
         let ty = graph.ty(*value);
         let name = names.get(i).cloned().unwrap_or_else(|| i.to_string());
-        json!({ "name": name, "value": value.0, "dtype": ty.dtype.to_string(), "shape": ty.shape.to_vec() })
+        let written = text.sizes.get(name.strip_prefix("d_").unwrap_or(&name));
+        let written = written.filter(|sizes| sizes.len() == ty.shape.len());
+        // A size that a run decides is a negative number.
+        let symbolic = written.map(|sizes| {
+            let each = sizes.iter().zip(&ty.shape);
+            each.map(|(size, n)| text.symbols.get(size).copied().unwrap_or(*n as i64)).collect::<Vec<_>>()
+        });
+        json!({
+            "name": name, "value": value.0, "dtype": ty.dtype.to_string(), "shape": ty.shape.to_vec(),
+            "sizes": written, "symbolic_shape": symbolic,
+        })
     };
     let mut made: BTreeMap<Value, (usize, usize)> = BTreeMap::new();
     let (mut nodes, mut edges) = (Vec::new(), Vec::new());
@@ -46,12 +220,12 @@ fn graph(graph: &Graph, inputs: &[String], outputs: &[String]) -> Json {
         }
         made.extend(node.outs.iter().enumerate().map(|(output, value)| (*value, (id, output))));
         let attributes: serde_json::Map<String, Json> =
-            node.op.rules().attrs().iter().map(|(name, attr)| (name.to_string(), attribute(attr))).collect();
+            node.op.rules().attrs().iter().map(|(name, attr)| (name.to_string(), attribute(attr, text))).collect();
         let outs: Vec<Json> = node.outs.iter().map(|value| typed(graph.ty(*value))).collect();
         let place = node.loc.to_string();
         nodes.push(json!({
             "id": id, "op_type": node.op.name(), "attributes": attributes, "outputs": outs,
-            "place": (!place.is_empty()).then_some(place),
+            "place": (!place.is_empty()).then_some(place), "annotations": text.annotations(&node.loc),
         }));
     }
     let listed = |values: &[Value], names: &[String]| -> Vec<Json> {
@@ -63,15 +237,15 @@ fn graph(graph: &Graph, inputs: &[String], outputs: &[String]) -> Json {
     })
 }
 
-fn attribute(attr: &Attr) -> Json {
+fn attribute(attr: &Attr, text: &Text<'_>) -> Json {
     match attr {
         Attr::Int(n) => json!(n),
         Attr::Bool(value) => json!(value),
         Attr::Word(text) | Attr::Str(text) => json!(text),
-        Attr::List(items) => items.iter().map(attribute).collect(),
+        Attr::List(items) => items.iter().map(|item| attribute(item, text)).collect(),
         Attr::Scalar(scalar) => json!(scalar.to_f64()),
         // Tables of rotations and the like would fill pages.
         Attr::Literal(literal) => typed(literal.ty()),
-        Attr::Graph(inner) => graph(inner, &[], &[]),
+        Attr::Graph(inner) => graph(inner, &[], &[], text),
     }
 }

@@ -46,25 +46,35 @@ pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Re
     }
     let (total, timings) = best.unwrap_or_default();
     let profile = |name: &String| {
-        let marker = format!("[{name}] ");
-        let named = notes.notes.iter().filter(|note| {
-            let places = note.fused.iter().chain([&note.what]);
-            places.filter_map(|line| line.rsplit_once(" at ")).any(|(_, place)| place.starts_with(&marker))
-        });
-        let numbers: BTreeSet<usize> = named.filter_map(|note| note.step.split('.').next()?.parse().ok()).collect();
+        let numbers = steps_of(&notes, name);
         let times = timings.iter().flat_map(|timing| &timing.steps).filter(|(step, _)| numbers.contains(step));
         let time: Duration = times.map(|(_, time)| *time).sum();
-        let written = numbers.iter().filter_map(|&step| program.steps.get(step)).flat_map(outputs);
-        let written: BTreeSet<usize> = written.collect();
         Profile {
             name: name.clone(),
             steps: numbers.len(),
             time,
             share: time.as_secs_f64() / total.as_secs_f64().max(1e-12),
-            bytes: written.iter().map(|&buffer| program.buffers[buffer].ty.bytes()).sum(),
+            bytes: written(program, &numbers),
         }
     };
     Ok(lowered.profiled.iter().map(profile).collect())
+}
+
+/// The steps that compute something of what a name marks.
+pub(crate) fn steps_of(notes: &compiler::Explanation, name: &str) -> BTreeSet<usize> {
+    let marker = format!("[{name}] ");
+    let named = notes.notes.iter().filter(|note| {
+        let places = note.fused.iter().chain([&note.what]);
+        places.filter_map(|line| line.rsplit_once(" at ")).any(|(_, place)| place.starts_with(&marker))
+    });
+    named.filter_map(|note| note.step.split('.').next()?.parse().ok()).collect()
+}
+
+/// The bytes that some steps write.
+pub(crate) fn written(program: &compiler::Program, steps: &BTreeSet<usize>) -> usize {
+    let buffers = steps.iter().filter_map(|&step| program.steps.get(step)).flat_map(outputs);
+    let buffers: BTreeSet<usize> = buffers.collect();
+    buffers.iter().map(|&buffer| program.buffers[buffer].ty.bytes()).sum()
 }
 
 /// The buffers that a step writes.

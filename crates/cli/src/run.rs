@@ -156,7 +156,7 @@ fn adapted(dir: &Path, base: Option<&str>, dtype: DType) -> Result<Model, Usage>
     }
     let mut model = Model::load(Path::new(&base), dtype).map_err(usage)?;
     let adapter = Adapter::read(dir, &model).map_err(usage)?;
-    model.merge(&adapter);
+    model.merge(&adapter).map_err(usage)?;
     Ok(model)
 }
 
@@ -248,6 +248,9 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     let show = !args.json;
     if let (true, Some(text)) = (show, &args.prompt) {
         out!("{text}");
+    }
+    if let Some(why) = model.runs_whole() {
+        errln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
     }
     let mut heard = |id: i32| {
         if Some(id) == end {

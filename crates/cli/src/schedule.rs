@@ -4,6 +4,7 @@ use compiler::Program;
 use compiler::program::{Class, Place, Slot, Step, Trip};
 use lang::lower::Lowered;
 use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
 
 /// A program as data.
 pub(crate) fn json(name: &str, lowered: &Lowered, program: &Program) -> Json {
@@ -86,4 +87,139 @@ fn reference(place: &Place) -> Json {
         Slot::Alternating(_, a, b) => json!([a.0, b.0]),
     };
     json!({ "buffer": id, "offset": place.offset })
+}
+
+/// Forward and backward as one schedule: which pass each op belongs to, what is computed again, and what is kept for it.
+pub(crate) fn training(lowered: &Lowered, program: &Program) -> Json {
+    let (params, results) = (lowered.params.len(), lowered.graph.outputs().len());
+    let touched: Vec<(BTreeSet<usize>, BTreeSet<usize>)> = program.steps.iter().map(touched).collect();
+    // Forward is what its results need; of the rest, what no gradient of a result goes into is computed again.
+    let mut needed: BTreeSet<usize> = BTreeSet::new();
+    let mut wanted: BTreeSet<usize> = ids(program, |class| matches!(class, Class::Output(i) if *i < results));
+    for (step, (reads, writes)) in touched.iter().enumerate().rev() {
+        if writes.iter().any(|id| wanted.contains(id)) {
+            needed.insert(step);
+            wanted.extend(reads);
+        }
+    }
+    let given = lowered.graph.inputs().len();
+    let mut gradients: BTreeSet<usize> = ids(program, |class| matches!(class, Class::Input(i) if *i >= given));
+    let mut passes = Vec::new();
+    for (step, (reads, writes)) in touched.iter().enumerate() {
+        let tainted = reads.iter().any(|id| gradients.contains(id));
+        passes.push(match (needed.contains(&step), tainted) {
+            (true, _) => "forward",
+            (false, true) => "backward",
+            (false, false) => "recompute",
+        });
+        if tainted {
+            gradients.extend(writes);
+        }
+    }
+    let name = |class: &Class| match class {
+        Class::Input(i) if *i < params => ("weight", Some(lowered.params[*i].path.clone())),
+        Class::Input(i) if *i < given => ("input", lowered.inputs.get(i - params).cloned()),
+        Class::Input(i) => ("gradient", lowered.outputs.get(i - given).map(|name| format!("d_{name}"))),
+        Class::Output(i) if *i < results => ("output", lowered.outputs.get(*i).cloned()),
+        Class::Output(i) => {
+            let trained = lowered.params.iter().filter(|param| param.trainable).nth(i - results);
+            ("gradient", trained.map(|param| format!("d_{}", param.path)))
+        }
+        Class::Constant(_) => ("constant", None),
+        Class::Activation => ("activation", None),
+    };
+    let buffers = program.buffers.iter().enumerate().map(|(id, buffer)| {
+        let (kind, name) = name(&buffer.class);
+        let kind = if kind == "activation" && gradients.contains(&id) { "gradient" } else { kind };
+        json!({
+            "id": id, "name": name, "kind": kind, "dtype": buffer.ty.dtype.to_string(),
+            "shape": buffer.ty.shape.to_vec(), "size_bytes": buffer.ty.bytes(),
+            "offset": (buffer.class == Class::Activation).then_some(buffer.offset),
+            "lifetime_start": buffer.live.map(|live| live.0), "lifetime_end": buffer.live.map(|live| live.1),
+        })
+    });
+    let buffers: Vec<Json> = buffers.collect();
+    // Runs of steps that are computed again, each with what it starts from.
+    let mut segments: Vec<(usize, usize, BTreeSet<usize>)> = Vec::new();
+    let mut ops = steps(&program.steps);
+    for (step, op) in ops.iter_mut().enumerate() {
+        op["pass"] = passes[step].into();
+        if passes[step] != "recompute" {
+            continue;
+        }
+        match segments.last_mut() {
+            Some((_, last, reads)) if *last + 1 == step => {
+                *last = step;
+                reads.extend(&touched[step].0);
+            }
+            _ => segments.push((step, step, touched[step].0.clone())),
+        }
+        op["recompute"] = (segments.len() - 1).into();
+    }
+    let segments = segments.iter().enumerate().map(|(id, (first, last, reads))| {
+        let made: BTreeSet<usize> = touched[*first..=*last].iter().flat_map(|(_, writes)| writes).copied().collect();
+        let frontier: Vec<usize> = reads.difference(&made).copied().collect();
+        json!({ "id": id, "first_op": first, "last_op": last, "frontier": frontier })
+    });
+    let segments: Vec<Json> = segments.collect();
+    // What forward leaves for the rest.
+    let of = |pass: &str| -> BTreeSet<usize> {
+        let steps = (0..passes.len()).filter(|step| (passes[*step] == "forward") == (pass == "forward"));
+        let ids = steps.flat_map(|step| if pass == "forward" { &touched[step].1 } else { &touched[step].0 });
+        ids.copied().collect()
+    };
+    let (made, read) = (of("forward"), of("rest"));
+    let mut total = 0;
+    let mut fields = Vec::new();
+    for &id in made.intersection(&read).filter(|id| program.buffers[**id].class == Class::Activation) {
+        let buffer = &program.buffers[id];
+        let size = buffer.ty.bytes();
+        fields.push(json!({
+            "buffer": id, "offset": buffer.offset, "size_bytes": size, "dtype": buffer.ty.dtype.to_string(),
+            "shape": buffer.ty.shape.to_vec(),
+        }));
+        total += size;
+    }
+    json!({
+        "buffers": buffers,
+        "ops": ops,
+        "recompute_segments": segments,
+        "activation_layout": { "fields": fields, "total_size": total },
+        "sync_points": [],
+        "activation_bytes": program.arena,
+    })
+}
+
+fn ids(program: &Program, wanted: impl Fn(&Class) -> bool) -> BTreeSet<usize> {
+    let all = program.buffers.iter().enumerate();
+    all.filter(|(_, buffer)| wanted(&buffer.class)).map(|(id, _)| id).collect()
+}
+
+/// The buffers that a step reads, and those that it writes; what is inside of it included.
+fn touched(step: &Step) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let (mut reads, mut writes) = (BTreeSet::new(), BTreeSet::new());
+    let mut visit = |place: &Place, written: bool| {
+        let list = if written { &mut writes } else { &mut reads };
+        match place.slot {
+            Slot::Fixed(id) => {
+                list.insert(id.0 as usize);
+            }
+            Slot::Alternating(_, a, b) => list.extend([a.0 as usize, b.0 as usize]),
+        }
+    };
+    inside(step, &mut visit);
+    (reads, writes)
+}
+
+fn inside(step: &Step, visit: &mut dyn FnMut(&Place, bool)) {
+    match step {
+        Step::Loop(l) => {
+            if let Trip::While { test, .. } = &l.trip {
+                test.iter().for_each(|step| inside(step, visit));
+            }
+            l.body.iter().for_each(|step| inside(step, visit));
+        }
+        Step::Branch { branches, .. } => branches.iter().flatten().for_each(|step| inside(step, visit)),
+        step => step.places(&mut |place, written| visit(place, written)),
+    }
 }

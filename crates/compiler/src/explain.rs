@@ -75,12 +75,11 @@ impl Explanation {
     }
 
     /// Adds a note on an op that is a step of its own; `why` says what kept its reader out.
-    pub(crate) fn anchor(&mut self, graph: &Graph, node: &Node, why: Option<&str>, step: usize) {
+    pub(crate) fn anchor(&mut self, graph: &Graph, node: &Node, apart: Option<String>, step: usize) {
         let types: Vec<String> = node.args.iter().map(|a| graph.ty(*a).to_string()).collect();
         let name = crate::program::library_name(&node.op);
         let at = if node.loc == Loc::Unknown { String::new() } else { format!(" at {}", node.loc) };
-        let apart = why.map(|w| format!("what follows: {w}")).into_iter().collect();
-        self.add(step, format!("{name} {}{at}", types.join(", ")), Vec::new(), apart);
+        self.add(step, format!("{name} {}{at}", types.join(", ")), Vec::new(), apart.into_iter().collect());
     }
 }
 

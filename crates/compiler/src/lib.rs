@@ -41,6 +41,19 @@ pub enum Error {
         /// What to do.
         hint: &'static str,
     },
+    /// The owner of the program has set a limit.
+    #[error(
+        "the limit on memory is {limit} bytes, {live} are in use and {bytes} more were asked for; drop tensors, use smaller \
+         ones, or raise the limit"
+    )]
+    MemoryLimit {
+        /// How many.
+        bytes: usize,
+        /// In use.
+        live: usize,
+        /// The limit.
+        limit: usize,
+    },
     /// Inputs or outputs of a run don't fit the program.
     #[error("{0}")]
     Bindings(String),
@@ -104,8 +117,10 @@ fn compile_with(
 
     let pair = |&(i, o): &(usize, usize)| Some((*g.inputs().get(i)?, *g.outputs().get(o)?));
     let replaced = options.donate.iter().filter_map(pair).collect();
+    let runs = |op: &ir::Op, types: &[Type]| backend.runs(op, types);
     let mut lowering = steps::Lowering {
         target,
+        runs: &runs,
         buffers: Vec::new(),
         levels: 0,
         replaced,

@@ -1,5 +1,6 @@
 //! Graph → steps: units become kernels, matrix products, library calls and loops over shared buffers.
 
+use crate::backend::Runs;
 use crate::explain::Explanation;
 use crate::fuse::{self, Group, Lowered, Param, ScanParam, Unit, Units};
 use crate::products::{Fused, matmul, memory_operand, prologues, read, readers};
@@ -14,6 +15,8 @@ use std::sync::Arc;
 /// Collects the buffers and steps of one program.
 pub(crate) struct Lowering<'t> {
     pub(crate) target: &'t Target,
+    /// Where library ops run.
+    pub(crate) runs: &'t dyn Fn(&Op, &[Type]) -> Runs,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) levels: usize,
     /// Inputs and the outputs that are to be written over them; of the graph that is lowered first.
@@ -98,7 +101,12 @@ impl Lowering<'_> {
                         };
                     }
                     if let Some(e) = &mut self.explanation {
-                        e.anchor(graph, node, why, steps.len());
+                        let library = !matches!(node.op, Op::Dot(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_));
+                        let types: Vec<Type> = node.args.iter().map(|a| graph.ty(*a).clone()).collect();
+                        let on_host = library && (self.runs)(&node.op, &types) == Runs::Host;
+                        let on_host = on_host.then(|| "the device, which lacks it: it runs on the host".to_string());
+                        let apart = why.map(|w| format!("what follows: {w}")).or(on_host);
+                        e.anchor(graph, node, apart, steps.len());
                         e.path.push(steps.len().to_string());
                     }
                     let fused = Fused { computed: &computed, in_memory: &in_memory };

@@ -7,6 +7,7 @@ use crate::library;
 use crate::load::Loaded;
 use crate::memory::HostBuffer;
 use crate::pool::{Denormals, Pool};
+use crate::thresholds::Threshold;
 use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule};
 use compiler::{Backend, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
@@ -38,6 +39,62 @@ static TARGET: compiler::Target = compiler::Target {
         epilogues: Some(Epilogues { whole_row: 1024 }),
     },
 };
+
+/// Where programs for a CPU change with the sizes of a graph.
+pub(crate) fn thresholds() -> Vec<Threshold> {
+    let t = &TARGET;
+    let mut all = vec![
+        Threshold::new("kernel.buffers", t.kernel.buffers, "buffers of a kernel: beyond, values join no more"),
+        Threshold::new(
+            "kernel.reads",
+            t.kernel.reads,
+            "values that an expression reads: beyond, one is kept in memory",
+        ),
+        Threshold::new("kernel.results", t.kernel.results, "results of a kernel: beyond, another kernel computes them"),
+        Threshold::new(
+            "kernel.cuts",
+            t.kernel.cuts,
+            "pieces of an iteration space: beyond, masks take the place of cuts",
+        ),
+        Threshold::new(
+            "kernel.row_scratch",
+            t.kernel.row_scratch / 8,
+            "row elements: beyond, costly values are not kept",
+        ),
+        Threshold::new(
+            "keep.costly",
+            t.keep.costly as usize,
+            "cost of a value that several places use: from here it is kept",
+        ),
+        Threshold::new("partials.least", t.partials.least, "elements of a reduction: from here it goes through blocks"),
+        Threshold::new("partials.few", t.partials.few, "results of a long reduction: below, it goes through blocks"),
+        Threshold::new("partials.block", t.partials.block.1, "block of a long reduction in elements, at most"),
+    ];
+    if let Schedule::Workers { parallel_work, chunks, scan_lanes, .. } = t.schedule {
+        all.extend([
+            Threshold::new("schedule.parallel", parallel_work as usize, "work of a kernel: from here threads share it"),
+            Threshold::new("schedule.chunks", chunks as usize, "outer rows that are shared out"),
+            Threshold::new(
+                "schedule.scan_lanes",
+                scan_lanes as usize,
+                "lanes of a scan: beyond, carries are in memory",
+            ),
+        ]);
+    }
+    if let Some(p) = t.products.prologues {
+        let meaning = "elements of an operand: from here its product computes it while it packs it";
+        all.push(Threshold::new("products.prologue", p.elements, meaning));
+    }
+    if let Some(e) = t.products.epilogues {
+        all.push(Threshold::new(
+            "products.whole_row",
+            e.whole_row,
+            "columns of a product that is finished by whole rows",
+        ));
+    }
+    all.extend(compiler::fuse::BLOCKS.map(|(name, value, meaning)| Threshold::new(name, value, meaning)));
+    all
+}
 
 /// Kernels kept compiled.
 const CACHE: usize = 4096;

@@ -30,8 +30,10 @@ mod library;
 mod load;
 mod memory;
 pub mod pool;
+mod thresholds;
 
 pub use backend::Cpu;
 #[cfg(feature = "fft")]
 pub use library::{convolution_lengths, convolution_points};
 pub use memory::HostBuffer;
+pub use thresholds::{Threshold, thresholds};

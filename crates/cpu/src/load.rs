@@ -8,12 +8,22 @@ use crate::gemm::{Layout, Plan, Problem, Source, Target};
 use crate::library::{self, Routine};
 use crate::memory::HostBuffer;
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
 use compiler::{ALIGN, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Timing};
 use ir::{Literal, Type};
 use std::ops::Range;
 use std::sync::Arc;
+
+/// Rows, columns and depth from which on a constant operand is packed when the program is loaded.
+const PACKED_AHEAD: usize = 16;
+
+pub(crate) const THRESHOLDS: &[Threshold] = &[Threshold::new(
+    "load.packed_ahead",
+    PACKED_AHEAD,
+    "the least side of a product with a constant: from here it is packed ahead",
+)];
 
 /// The most loops inside each other.
 pub(crate) const MAX_LEVELS: usize = 8;
@@ -329,7 +339,7 @@ fn constant_matrix<'a>(program: &'a Program, s: &Matmul, b: &Factor) -> Option<(
     let Factor::Memory(Place { slot: Slot::Fixed(id), offset, strides }) = b else { return None };
     let Class::Constant(data) = &program.buffers[id.0 as usize].class else { return None };
     let shared = s.batch == 1 || s.b[0] == 0;
-    (shared && strides.is_empty() && s.m.min(s.n).min(s.k) >= 16).then_some((data, *offset as usize))
+    (shared && strides.is_empty() && s.m.min(s.n).min(s.k) >= PACKED_AHEAD).then_some((data, *offset as usize))
 }
 
 /// Packs a constant B once for all runs.

@@ -246,3 +246,89 @@ fn grouped_products() {
         }
     }
 }
+
+/// Factors of matrices whose elements' squares overflow or vanish are those of the matrix near 1, scaled.
+#[test]
+fn badly_scaled_matrices_are_factored_like_others() {
+    let mut random = Random(77);
+    let one = |a: &Literal, op: Op| -> [Vec<Literal>; 2] {
+        let (_, got, want) = both(op, std::slice::from_ref(a));
+        [got, want]
+    };
+    let value = |l: &Literal| -> Vec<f64> { l.scalars().map(Scalar::to_f64).collect() };
+    for (m, n) in [(2usize, 2usize), (5, 3), (3, 5), (20, 20), (120, 100)] {
+        let data: Vec<f64> = match (m, n) {
+            (2, 2) => vec![1.0, 2.0, 3.0, 4.0],
+            _ => (0..m * n).map(|_| random.unit()).collect(),
+        };
+        for exponent in [0i32, 300, -300, 900, -900, 1020, -1000] {
+            let scale = 2f64.powi(exponent.max(-1000)) * 2f64.powi(exponent.min(-1000) + 1000);
+            let a = Literal::from_fn(Type::new(DType::F64, &[m, n]), |i| Scalar::from_f64(DType::F64, data[i] * scale));
+            for [q, r] in one(&a, Qr { full: false }.into()).map(|x| [value(&x[0]), value(&x[1])]) {
+                let k = m.min(n);
+                orthogonal(&q, m, k);
+                for i in 0..m {
+                    for j in 0..n {
+                        let back: f64 = (0..k).map(|l| q[i * k + l] * (r[l * n + j] / scale)).sum();
+                        assert!((back - data[i * n + j]).abs() < 1e-12, "qr of {m}x{n} times 2^{exponent}");
+                    }
+                }
+            }
+            for [u, s, v] in one(&a, Svd { vectors: true }.into()).map(|x| [value(&x[0]), value(&x[1]), value(&x[2])]) {
+                let k = m.min(n);
+                orthogonal(&u, m, k);
+                for i in 0..m {
+                    for j in 0..n {
+                        let back: f64 = (0..k).map(|l| u[i * k + l] * (s[l] / scale) * v[l * n + j]).sum();
+                        assert!((back - data[i * n + j]).abs() < 1e-12, "svd of {m}x{n} times 2^{exponent}");
+                    }
+                }
+            }
+            if m == n && m <= 20 {
+                let both = |i: usize| data[i / n * n + i % n] + data[i % n * n + i / n];
+                let a = Literal::from_fn(Type::new(DType::F64, &[n, n]), |i| {
+                    Scalar::from_f64(DType::F64, both(i) * scale / 2.0)
+                });
+                for [w, v] in one(&a, Eigh.into()).map(|x| [value(&x[0]), value(&x[1])]) {
+                    orthogonal(&v, n, n);
+                    for i in 0..n {
+                        for j in 0..n {
+                            let back: f64 = (0..n).map(|l| v[i * n + l] * (w[l] / scale) * v[j * n + l]).sum();
+                            let want = both(i * n + j) / 2.0;
+                            assert!((back - want).abs() < 1e-12, "eigh of {n} times 2^{exponent}: {back} {want}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn orthogonal(q: &[f64], m: usize, k: usize) {
+    for a in 0..k {
+        for b in 0..k {
+            let dot: f64 = (0..m).map(|i| q[i * k + a] * q[i * k + b]).sum();
+            let want = (a == b) as u8 as f64;
+            assert!((dot - want).abs() < 1e-12, "columns {a} and {b}: {dot}");
+        }
+    }
+}
+
+/// Columns of very different sizes: each keeps its digits.
+#[test]
+fn badly_scaled_columns_have_exact_factors() {
+    let scales = [1.0, 1e-200, 1e200, 1e-290];
+    let data =
+        [1.0, 2.0, -1.0, 0.5, 0.25, 1.0, 3.0, -2.0, 2.0, 0.5, 1.0, 1.0, -1.0, 1.0, 0.5, 2.0, 3.0, 0.5, -0.5, 1.0];
+    let a = Literal::from_fn(Type::new(DType::F64, &[5, 4]), |i| Scalar::from_f64(DType::F64, data[i] * scales[i % 4]));
+    let (_, got, want) = both(Qr { full: false }, &[a]);
+    for result in [got, want] {
+        let value = |l: &Literal| -> Vec<f64> { l.scalars().map(Scalar::to_f64).collect() };
+        let (q, r) = (value(&result[0]), value(&result[1]));
+        orthogonal(&q, 5, 4);
+        for (i, x) in data.iter().enumerate() {
+            let back: f64 = (0..4).map(|l| q[i / 4 * 4 + l] * (r[l * 4 + i % 4] / scales[i % 4])).sum();
+            assert!((back - x).abs() < 1e-12, "{back} {x}");
+        }
+    }
+}

@@ -8,14 +8,15 @@ use crate::kernels::{self, Over};
 use crate::lock::ExecGuard;
 use crate::node::{Args, Node, Ref, Work};
 use crate::record::{LazyBuild, record};
-use crate::region::Variant;
+use crate::region::{How, Variant};
 use crate::storage::Stored;
 use crate::tensor::{Kind, Tensor};
+use crate::transfer::one_device;
 use compiler::Bindings;
 use ir::ops::Call;
 use ir::{Build, DType, Graph, Loc, Value, Values};
 use smallvec::SmallVec;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Records what `f` builds from tensors, at a place of the user's program; gives `n` tensors. A failure gives invalid ones.
 pub fn build(
@@ -31,6 +32,11 @@ pub fn build(
 /// Whether a function is being traced on this thread.
 pub fn is_tracing() -> bool {
     context::trace().is_some()
+}
+
+/// Whether a pure function is being recorded: what it changes in place is lost.
+pub fn is_pure() -> bool {
+    context::trace().is_some_and(|t| matches!(t.mode, crate::trace::Mode::Function))
 }
 
 /// What the recording of a function depends on beside its arguments: whether gradients are recorded, and autocast's dtype.
@@ -53,11 +59,14 @@ impl Tensor {
     }
 }
 
-/// A Graph compiled for an engine's first device.
+/// A compiled Graph. It runs on the device that its arguments live on, and is compiled for each such device once.
 #[derive(Clone)]
 pub struct Program {
     engine: Engine,
     variant: Arc<Variant>,
+    donate: Over,
+    /// The same for other devices than the first.
+    elsewhere: Arc<Mutex<Vec<Arc<Variant>>>>,
 }
 
 type Operands = SmallVec<[Stored; 4]>;
@@ -71,7 +80,8 @@ impl Engine {
     /// arguments: `donate` are pairs of an input and the output that is to replace it. An argument is given up only if
     /// nobody else holds it.
     pub fn program(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<Program> {
-        Ok(Program { engine: self.clone(), variant: self.shared.variant(graph, donate)? })
+        let variant = self.shared.variant(graph, donate, How::on(0))?;
+        Ok(Program { engine: self.clone(), variant, donate: donate.into(), elsewhere: Arc::default() })
     }
 }
 
@@ -81,17 +91,41 @@ impl Program {
         &self.variant.graph
     }
 
+    /// Records a call without running it: it runs with what else is asked for when a result is read.
+    pub fn record(&self, at: &Loc, args: Arguments) -> Results {
+        self.called(at, args, false)
+    }
+
     /// Calls it. If all arguments exist it runs at once; else the call is recorded and runs when a result is read. Inside
     /// a trace the call becomes an op.
     pub fn call(&self, at: &Loc, args: Arguments) -> Results {
+        self.called(at, args, true)
+    }
+
+    fn called(&self, at: &Loc, args: Arguments, now: bool) -> Results {
         let invalid = args.iter().find_map(|t| t.invalid()).cloned();
-        self.try_call(at, args).unwrap_or_else(|e| {
+        self.try_call(at, args, now).unwrap_or_else(|e| {
             let t = invalid.unwrap_or_else(|| Tensor::failed(e.at(at), Some(&self.engine)));
             self.variant.types.iter().map(|_| t.clone()).collect()
         })
     }
 
-    fn try_call(&self, at: &Loc, args: Arguments) -> Result<Results> {
+    /// The program of a device.
+    fn on(&self, device: usize) -> Result<Program> {
+        let mut all = self.elsewhere.lock().unwrap_or_else(|e| e.into_inner());
+        let variant = match all.iter().find(|v| v.device == device) {
+            Some(v) => v.clone(),
+            None => {
+                let graph = (*self.variant.graph).clone();
+                let v = self.engine.shared.variant(graph, &self.donate, How::on(device))?;
+                all.push(v.clone());
+                v
+            }
+        };
+        Ok(Program { variant, elsewhere: Arc::default(), ..self.clone() })
+    }
+
+    fn try_call(&self, at: &Loc, args: Arguments, now: bool) -> Result<Results> {
         for t in &args {
             t.check_at(at)?;
         }
@@ -103,6 +137,12 @@ impl Program {
             return Ok(record(at, self.variant.types.len(), Some(&self.engine), &args, f).into_iter().collect());
         }
         self.check_types(&args)?;
+        if self.engine.shared.devices.len() > 1 {
+            let device = one_device(args.iter(), at)?;
+            if device != self.variant.device {
+                return self.on(device)?.try_call(at, args, now);
+            }
+        }
         let shared = &self.engine.shared;
         let mut state = shared.state();
         let mut b = LazyBuild::new(&mut state, at.clone());
@@ -114,13 +154,14 @@ impl Program {
         let tracked = context::is_grad_enabled()
             && refs.iter().any(|a| a.node.tracked)
             && self.variant.types.iter().any(|t| t.dtype.is_float());
-        let free = !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_watching();
-        let here = |a: &Ref| a.value().filter(|v| v.storage.pool().device == 0);
+        let free = now && !tracked && state.poisoned.is_none() && !shared.profiling.is_on() && !debug::is_watching();
+        let device = self.variant.device;
+        let here = |a: &Ref| a.value().filter(|v| v.storage.pool().device == device);
         if free && let Some(mut values) = refs.iter().map(here).collect::<Option<Operands>>() {
             drop(state);
             if let Some(guard) = shared.exec.try_acquire("call") {
                 for (r, v) in refs.iter().zip(&mut values).filter(|(_, v)| !v.views.is_empty()) {
-                    let fail = |cause| Error::CompiledExecution { at: at.clone(), cause, op: None };
+                    let fail = |cause: compiler::Error| shared.memory_error("a compiled call", at, cause.into());
                     *v = shared.dense(v).map_err(fail)?;
                     // The next call finds it so.
                     r.node.slot().values[r.out as usize] = v.clone();
@@ -132,7 +173,9 @@ impl Program {
         }
         let key = state.node_key();
         let work = Work::Call(self.variant.clone());
-        let node = Arc::new(Node::new(key, work, refs, at.clone()).tracked(tracked));
+        let mut node = Node::new(key, work, refs, at.clone()).tracked(tracked);
+        node.device = device as u8;
+        let node = Arc::new(node);
         let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
         Ok((0..self.variant.types.len()).map(|i| Tensor::fresh(&self.engine, &mut state, out(i))).collect())
     }
@@ -140,8 +183,7 @@ impl Program {
     /// Runs a call on values.
     fn run(&self, at: &Loc, values: Operands, _guard: ExecGuard<'_>) -> Result<Results> {
         let shared = &self.engine.shared;
-        let fail = |cause| Error::CompiledExecution { at: at.clone(), cause, op: None };
-        let (exe, pool) = (&*self.variant.exe, &shared.devices[0].pool);
+        let (exe, pool) = (&*self.variant.exe, &shared.devices[self.variant.device].pool);
         let donated = &exe.program().donated;
         // Memory of handles that were dropped, the arguments' among them, is there to be used again.
         shared.drain_finalize_queue();
@@ -153,18 +195,27 @@ impl Program {
             }
         }
         let mut bindings = Bindings { inputs: Vec::new(), outputs: Vec::new() };
-        let outs = kernels::bind(pool, &self.variant.types, &values, &over, &mut bindings).map_err(fail)?;
+        let memory = |cause: compiler::Error| shared.memory_error("a compiled call", at, cause.into());
+        let outs = kernels::bind(pool, &self.variant.types, &values, &over, &mut bindings).map_err(memory)?;
         if let Err(cause) = exe.run(&mut bindings) {
+            let error = memory(cause.clone());
+            if error.is_memory() && over.is_empty() {
+                return Err(error);
+            }
             // What was given up may be half written, so there is nothing to replay it with.
-            let op = over.is_empty().then(|| shared.fails_alone(&self.variant.graph, &values, 0)).flatten();
+            let op = over
+                .is_empty()
+                .then(|| shared.fails_alone(&self.variant.graph, &values, self.variant.device))
+                .flatten();
             let error = Error::CompiledExecution { at: at.clone(), cause, op };
             shared.poison(&error);
             return Err(error);
         }
         let mut state = shared.state();
         let mut tensor = |value: Stored| {
-            let node = Arc::new(Node::data(state.node_key(), value, at.clone()));
-            Tensor::fresh(&self.engine, &mut state, Ref { node, out: 0 })
+            let mut node = Node::data(state.node_key(), value, at.clone());
+            node.device = self.variant.device as u8;
+            Tensor::fresh(&self.engine, &mut state, Ref { node: Arc::new(node), out: 0 })
         };
         Ok(outs.into_iter().map(&mut tensor).collect())
     }

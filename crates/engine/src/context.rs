@@ -7,7 +7,7 @@ use crate::trace::Trace;
 use ir::{DType, Loc};
 use std::cell::{Cell, RefCell};
 use std::panic::Location;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 #[derive(Default)]
@@ -23,6 +23,53 @@ struct Context {
     /// In-place ops that failed inside of functions that run on real tensors.
     watched: RefCell<Vec<Vec<Arc<Invalid>>>>,
     place: Cell<Place>,
+    /// Where new tensors are made, if not where the process's are.
+    device: Cell<Option<usize>>,
+    /// What is being recorded is a new tensor, for this device.
+    home: Cell<Option<u8>>,
+}
+
+/// Where the process makes new tensors.
+static DEVICE: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes new tensors of all threads on another device than the first.
+pub fn set_default_device(device: usize) {
+    DEVICE.store(device, Ordering::Relaxed);
+}
+
+/// The number of the device that new tensors are made on, here and now.
+pub fn default_device() -> usize {
+    CONTEXT.with(|c| c.device.get()).unwrap_or_else(|| DEVICE.load(Ordering::Relaxed))
+}
+
+/// Runs `f`; new tensors that this thread makes inside are made on a device. What is computed from tensors is computed
+/// where they are.
+pub fn with_device<R>(device: usize, f: impl FnOnce() -> R) -> R {
+    struct Leave(Option<usize>);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.device.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.device.replace(Some(device))));
+    f()
+}
+
+/// Runs `f`, which records a new tensor on a device.
+pub(crate) fn at_home<R>(device: usize, f: impl FnOnce() -> R) -> R {
+    struct Leave(Option<u8>);
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            CONTEXT.with(|c| c.home.set(self.0));
+        }
+    }
+    let _leave = CONTEXT.with(|c| Leave(c.home.replace((device > 0).then_some(device as u8))));
+    f()
+}
+
+/// The device of a new tensor that is being recorded.
+pub(crate) fn home() -> Option<u8> {
+    CONTEXT.with(|c| c.home.get())
 }
 
 /// Which line of the user's program a library is working for.
@@ -67,6 +114,13 @@ pub fn user() -> Within {
         c.place.set(Place { call: None, around: p.call.or(p.around) });
         Within(p)
     })
+}
+
+/// Whether a line is of the user's program, and no library's function is being carried out.
+pub(crate) fn is_users(at: &Location<'_>) -> bool {
+    let own = file!().strip_suffix("context.rs").unwrap_or("?");
+    let face = own.replace("engine", "tensorloom");
+    CONTEXT.with(|c| c.place.get().call.is_none()) && !at.file().starts_with(own) && !at.file().starts_with(&face)
 }
 
 /// The line that an op is written at.
@@ -120,8 +174,10 @@ pub(crate) fn without_traces<R>(f: impl FnOnce() -> R) -> R {
 /// An in-place op failed: its destination is not what the rest of the function takes it for. The innermost function that
 /// is being recorded remembers it, and the op gives a tensor that tells whether anybody looked; `None` outside of one.
 pub(crate) fn write_failed(error: &Error) -> Option<Tensor> {
-    let failed = Arc::new(Invalid { error: error.clone(), read: AtomicBool::new(false) });
+    let failed = Arc::new(Invalid::new(error.clone()));
     match trace() {
+        // A region's writes are the program's: the engine remembers those that failed, as it does outside.
+        Some(trace) if trace.is_region() => return None,
         Some(trace) => trace.fail(failed.clone()),
         None => CONTEXT.with(|c| c.watched.borrow_mut().last_mut().map(|list| list.push(failed.clone())))?,
     }

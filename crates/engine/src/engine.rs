@@ -4,16 +4,16 @@ use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::error::{Error, Result};
 use crate::intern::Ty;
-use crate::kernels::{Kernels, Over};
+use crate::kernels::Kernels;
 use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
 use crate::node::{Node, Spare};
 use crate::operand::Number;
 use crate::plan::Roots;
-use crate::pool::Pool;
+use crate::pool::{Bounds, Pool, SizeStats};
 use crate::profile::Profiling;
 use crate::record::{Record, number_like, record};
-use crate::region::Variant;
+use crate::region::{Variant, VariantId};
 use crate::state::State;
 use crate::storage::Stored;
 use crate::tensor::Tensor;
@@ -30,15 +30,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 pub struct EngineOptions {
     /// Refuse other threads while the engine executes, instead of letting them wait (§6.8).
     pub strict: bool,
-    /// Bytes of free buffers that each device keeps for use again.
-    pub pool_bytes: usize,
+    /// Bytes of free buffers that each device keeps for use again; without a number, as many as the program lately had in
+    /// use at once.
+    pub pool_bytes: Option<usize>,
+    /// Bytes that tensors may use on each device; a computation that would need more fails with
+    /// [`Error::MemoryLimit`] and changes nothing.
+    pub memory_limit: Option<usize>,
     /// Programs of compiled regions that are kept.
     pub variants: usize,
 }
 
 impl Default for EngineOptions {
     fn default() -> EngineOptions {
-        EngineOptions { strict: false, pool_bytes: 1 << 30, variants: 256 }
+        EngineOptions { strict: false, pool_bytes: None, memory_limit: None, variants: 256 }
     }
 }
 
@@ -55,7 +59,7 @@ pub(crate) struct Shared {
     pub(crate) devices: Vec<Device>,
     /// Bases of dropped handles, for the engine to clean up (§1.4).
     dropped: Mutex<Vec<BaseId>>,
-    pub(crate) variants: Mutex<Lru<(Arc<Graph>, Over), Arc<Variant>>>,
+    pub(crate) variants: Mutex<Lru<VariantId, Arc<Variant>>>,
     pub(crate) vjps: Mutex<Lru<(Graph, usize, bool), Arc<Graph>>>,
     handles: AtomicU64,
     pub(crate) profiling: Profiling,
@@ -150,7 +154,7 @@ impl Engine {
     /// An engine on several devices; the first one is where tensors are made.
     pub fn with(backends: Vec<Arc<dyn Backend>>, options: &EngineOptions) -> Engine {
         let device = |(i, backend)| Device {
-            pool: Arc::new(Pool::new(backend, i, options.pool_bytes)),
+            pool: Arc::new(Pool::new(backend, i, Bounds { free: options.pool_bytes, live: options.memory_limit })),
             kernels: Kernels::new(),
         };
         let shared = Shared {
@@ -195,20 +199,25 @@ impl Engine {
             let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));
             return record(at, 1, Some(self), &[], f).swap_remove(0);
         }
+        let device = match self.home(at) {
+            Ok(d) => d,
+            Err(e) => return Tensor::failed(e, Some(self)),
+        };
         let ty = self.shared.state().signatures.ty(literal.ty());
-        match self.upload(literal, ty) {
+        match self.upload(literal, ty, device) {
             Ok(value) => {
                 let mut state = self.shared.state();
                 let key = state.node_key();
-                let node = Arc::new(Node::data(key, value, at.clone()));
-                Tensor::fresh(self, &mut state, crate::node::Ref { node, out: 0 })
+                let mut node = Node::data(key, value, at.clone());
+                node.device = device as u8;
+                Tensor::fresh(self, &mut state, crate::node::Ref { node: Arc::new(node), out: 0 })
             }
-            Err(e) => Tensor::failed(e.into(), Some(self)),
+            Err(e) => Tensor::failed(self.shared.memory_error("tensor", at, e.into()), Some(self)),
         }
     }
 
-    fn upload(&self, literal: &Literal, ty: Ty) -> compiler::Result<Stored> {
-        let storage = self.shared.devices[0].pool.acquire(literal.bytes().len())?;
+    fn upload(&self, literal: &Literal, ty: Ty, device: usize) -> compiler::Result<Stored> {
+        let storage = self.shared.devices[device].pool.acquire(literal.bytes().len())?;
         storage.buffer().write(0, literal.bytes())?;
         Ok(Stored::dense(storage, ty))
     }
@@ -224,7 +233,25 @@ impl Engine {
             let v = b.cast(v, dtype)?;
             Ok(Values::from_elem(b.splat(v, shape)?, 1))
         };
-        record(&at, 1, Some(self), &[], f).swap_remove(0)
+        self.made(&at, f)
+    }
+
+    /// Records a new tensor on the device where they are made now.
+    pub(crate) fn made(&self, at: &Loc, f: impl FnOnce(&mut dyn Record, &[ir::Value]) -> ir::Result<Values>) -> Tensor {
+        match self.home(at) {
+            Ok(device) => context::at_home(device, || record(at, 1, Some(self), &[], f).swap_remove(0)),
+            Err(e) => Tensor::failed(e, Some(self)),
+        }
+    }
+
+    /// The device where new tensors are made now.
+    fn home(&self, at: &Loc) -> Result<usize> {
+        let (device, n) = (context::default_device(), self.shared.devices.len());
+        if device < n {
+            return Ok(device);
+        }
+        let reason = format!("the default device is {device}, but the engine has {n}; see devices()");
+        Err(Error::call("a new tensor", reason, at))
     }
 
     /// Zeros.
@@ -243,8 +270,7 @@ impl Engine {
     #[track_caller]
     pub fn arange(&self, dtype: DType, n: usize) -> Tensor {
         let at = Loc::caller();
-        let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1));
-        record(&at, 1, Some(self), &[], f).swap_remove(0)
+        self.made(&at, |b, _| Ok(Values::from_elem(b.iota(dtype, &[n], 0)?, 1)))
     }
 
     /// Makes the values of tensors exist, without reading them.
@@ -274,6 +300,31 @@ impl Engine {
         }
         self.shared.drain_finalize_queue();
         result
+    }
+
+    /// How often buffers of each size were asked for on a device, from small to large.
+    pub fn allocation_histogram(&self, device: usize) -> Vec<SizeStats> {
+        self.shared.devices.get(device).map_or(Vec::new(), |d| d.pool.sizes())
+    }
+
+    /// Forgets compiled programs, gradients of graphs, and buffers that wait to be used again. Tensors stay as they are;
+    /// what is needed again is made again.
+    pub fn clear_caches(&self) {
+        let shared = &self.shared;
+        shared.drain_finalize_queue();
+        shared.variants.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        shared.vjps.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        {
+            let mut state = shared.state();
+            state.signatures = Default::default();
+            state.ops = Default::default();
+        }
+        for d in &shared.devices {
+            d.kernels.clear();
+        }
+        if let Some(_guard) = shared.exec.try_acquire("clear_caches") {
+            shared.devices.iter().for_each(|d| d.pool.empty());
+        }
     }
 
     /// Lets a tensor outlive all tidy scopes (§1.4).

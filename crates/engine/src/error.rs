@@ -34,12 +34,6 @@ pub enum Error {
     /// Arguments don't fit what a program was compiled for.
     #[error("arguments don't fit: {0}")]
     InputSignatureMismatch(String),
-    /// State slots alias in another way than the variant assumes.
-    #[error("state slots alias in another way than the program was compiled for: {0}")]
-    StateSlotAliasMismatch(String),
-    /// A compiled call touched state outside its interface.
-    #[error("a compiled region touched state outside its interface: {0}")]
-    CompiledIllegalLocAccess(String),
 
     /// A NaN that [`crate::set_debug_nans`] found.
     #[error("{op} at {at} makes NaN of operands that have none")]
@@ -51,9 +45,6 @@ pub enum Error {
     },
 
     // §16.2 misuse.
-    /// A tensor was used as a number.
-    #[error("a tensor is no number: read it with item() or to_vec()")]
-    TensorHostCoercion,
     /// A tensor was used after it was disposed.
     #[error("tensor {id} was disposed of and then used at {at}; return it from tidy, or keep() it")]
     DisposedTensor {
@@ -117,9 +108,6 @@ pub enum Error {
         /// The caller's line.
         at: Loc,
     },
-    /// A recomputation was not what the forward pass was.
-    #[error("a checkpointed function computed something else when it ran again: {0}")]
-    CheckpointDeterminism(String),
     /// A checkpoint inside a recomputation.
     #[error("backward was called inside the recomputation of a checkpoint (at {at})")]
     CheckpointReentrancy {
@@ -129,18 +117,6 @@ pub enum Error {
     /// A compiled region with effects was called while recomputing.
     #[error("a compiled region that writes state was called inside a checkpoint (at {at}); call it outside")]
     CheckpointCompiledNotPure {
-        /// The caller's line.
-        at: Loc,
-    },
-    /// A compiled region would have had to externalise a tensor while recomputing.
-    #[error("a compiled region inside a checkpoint would make a tensor into state (at {at}); call it outside")]
-    CheckpointCompiledAutoExternalize {
-        /// The caller's line.
-        at: Loc,
-    },
-    /// State would have had to be initialised while recomputing.
-    #[error("state that has no value yet was read inside the recomputation of a checkpoint (at {at}); read it before")]
-    CheckpointPendingLocMaterialize {
         /// The caller's line.
         at: Loc,
     },
@@ -154,12 +130,6 @@ pub enum Error {
         /// The op.
         op: String,
         /// Where it was written.
-        at: Loc,
-    },
-    /// backward inside backward.
-    #[error("backward was called while another backward runs (at {at})")]
-    NonReentrantBackward {
-        /// The caller's line.
         at: Loc,
     },
 
@@ -183,6 +153,40 @@ pub enum Error {
         cause: compiler::Error,
         /// The op that fails by itself too, and where it was written.
         op: Option<(String, Loc)>,
+    },
+    /// A device has not enough memory. Nothing was changed: what was pending still is.
+    #[error(
+        "{op} needs {bytes} bytes that the device does not have{}: {live} are in use; drop tensors or use smaller ones, then \
+         try again",
+        at_place(at)
+    )]
+    OutOfMemory {
+        /// What asked for it.
+        op: String,
+        /// Where that was written.
+        at: Loc,
+        /// How much was asked for.
+        bytes: usize,
+        /// What tensors use.
+        live: usize,
+    },
+    /// More memory than [`crate::EngineOptions::memory_limit`] allows. Nothing was changed: what was pending still is.
+    #[error(
+        "{op} needs {bytes} bytes{}, {live} are in use and the limit is {limit}; drop tensors, use smaller ones, or raise \
+         the limit, then try again",
+        at_place(at)
+    )]
+    MemoryLimit {
+        /// What asked for it.
+        op: String,
+        /// Where that was written.
+        at: Loc,
+        /// How much was asked for.
+        bytes: usize,
+        /// What tensors use.
+        live: usize,
+        /// The limit.
+        limit: usize,
     },
     /// The engine is running something already.
     #[error("the engine is busy with {holder}; {wanted} must wait until it is done")]
@@ -260,10 +264,17 @@ impl Error {
         Error::Call { op, reason: reason.into(), at: at.clone() }
     }
 
+    /// Whether memory is all that was missing.
+    pub(crate) fn is_memory(&self) -> bool {
+        matches!(self, Error::OutOfMemory { .. } | Error::MemoryLimit { .. })
+    }
+
     /// The same error with a place, if it had none.
     pub(crate) fn at(self, here: &Loc) -> Error {
         let fill = |at: Loc| if at == Loc::Unknown { here.clone() } else { at };
         match self {
+            // It has no place for a line.
+            Error::Graph(ir::Error::Invalid(reason)) => Error::Call { op: "an op", reason, at: here.clone() },
             Error::Graph(e) => Error::Graph(e.at(here)),
             Error::Call { op, reason, at } => Error::Call { op, reason, at: fill(at) },
             Error::InPlace { op, reason, at } => Error::InPlace { op, reason, at: fill(at) },

@@ -69,6 +69,8 @@ pub(crate) enum Effect {
     BaseCommit { base: BaseId, mut_id: u64 },
     /// Counts a random draw.
     RngDraw { loc: LocId, nonce: u64 },
+    /// Something that nobody can see any more; its token still orders what is around it.
+    Forgotten,
 }
 
 impl Effect {
@@ -79,13 +81,14 @@ impl Effect {
             Effect::LocStore { kind: StoreKind::Materialize, .. } => "loc_store_materialize",
             Effect::BaseCommit { .. } => "base_commit",
             Effect::RngDraw { .. } => "rng_draw",
+            Effect::Forgotten => "forgotten",
         }
     }
 
     pub(crate) fn loc(&self) -> Option<LocId> {
         match self {
             Effect::LocLoad { loc, .. } | Effect::LocStore { loc, .. } | Effect::RngDraw { loc, .. } => Some(*loc),
-            Effect::BaseCommit { .. } => None,
+            Effect::BaseCommit { .. } | Effect::Forgotten => None,
         }
     }
 }
@@ -140,6 +143,12 @@ impl Events {
             self.first += 1;
         }
         Some(copy)
+    }
+
+    /// Leaves nothing of an event but its token. Gives what it would have done.
+    pub(crate) fn forget(&mut self, token: Token) -> Option<Effect> {
+        let i = token.0.checked_sub(self.first)? as usize;
+        Some(std::mem::replace(&mut self.queue.get_mut(i)?.effect, Effect::Forgotten))
     }
 
     /// Drops everything: after a failure.

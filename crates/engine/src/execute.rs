@@ -14,7 +14,8 @@ use crate::plan::{Item, Plan, Roots};
 use crate::storage::{Stored, Values};
 use crate::transfer::place;
 use compiler::Bindings;
-use ir::Op;
+use ir::{Loc, Op};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,6 +43,8 @@ struct Planned {
     order: Vec<PlanRecord>,
     /// Locs whose buffer was written in place.
     rewritten: Vec<LocId>,
+    /// A value that the tables still refer to was written over.
+    overwritten: bool,
 }
 
 impl Shared {
@@ -54,19 +57,88 @@ impl Shared {
         if let Some(done) = self.force_ready(roots) {
             return done;
         }
-        let plan = crate::plan::plan(&mut self.state(), roots);
-        match self.run_plan(&plan) {
-            Ok(mut planned) => {
-                let nan = planned.nan.take();
-                self.commit(planned);
-                self.flush_pools();
-                nan.map_or(Ok(()), Err)
-            }
-            Err(e) => {
-                self.poison(&e);
-                Err(e)
+        loop {
+            let plan = crate::plan::plan(&mut self.state(), roots);
+            let mut planned = Planned::default();
+            match self.run_plan(&plan, &mut planned) {
+                Ok(()) => {
+                    let nan = planned.nan.take();
+                    self.commit(planned);
+                    self.flush_pools();
+                    return nan.map_or(Ok(()), Err);
+                }
+                Err(e) => {
+                    let overwritten = planned.overwritten;
+                    drop((plan, planned));
+                    let e = self.failed(e, overwritten);
+                    // Writes to what nobody can see any more need not run; without them the rest may.
+                    if !(e.is_memory() && self.forget_unseen()) {
+                        return Err(e);
+                    }
+                }
             }
         }
+    }
+
+    /// What a failure means: the engine stops (§6.7), unless memory was all that was missing and no value was written
+    /// over. Then nodes that ran keep their values, which don't change, and effects are still pending.
+    fn failed(&self, e: Error, overwritten: bool) -> Error {
+        let e = match e {
+            Error::KernelExecution { op, at, cause } if memory(&cause) => self.memory_error(&op, &at, cause.into()),
+            Error::CompiledExecution { at, cause, .. } if memory(&cause) => {
+                self.memory_error("a compiled region", &at, cause.into())
+            }
+            e => e,
+        };
+        if e.is_memory() && !overwritten {
+            self.flush_pools();
+            return e;
+        }
+        self.poisoned_by(e)
+    }
+
+    /// An error with what is known about memory, if that is what it is about.
+    pub(crate) fn memory_error(&self, op: &str, at: &Loc, e: Error) -> Error {
+        let (op, at) = (op.to_string(), at.clone());
+        match e {
+            Error::Compile(compiler::Error::OutOfMemory { bytes, .. }) => {
+                let live = self.devices.iter().map(|d| d.pool.stats().live_bytes).sum();
+                Error::OutOfMemory { op, at, bytes, live }
+            }
+            Error::Compile(compiler::Error::MemoryLimit { bytes, live, limit }) => {
+                Error::MemoryLimit { op, at, bytes, live, limit }
+            }
+            e => e,
+        }
+    }
+
+    fn poisoned_by(&self, e: Error) -> Error {
+        self.poison(&e);
+        e
+    }
+
+    /// Drops pending writes to locs that no tensor refers to and nothing pending reads. Gives whether there were any.
+    fn forget_unseen(&self) -> bool {
+        self.drain_finalize_queue();
+        let mut state = self.state();
+        let mut read: FxHashSet<LocId> = FxHashSet::default();
+        let mut unseen = Vec::new();
+        for e in state.events.iter() {
+            match &e.effect {
+                Effect::LocLoad { loc, into } if into.strong_count() > 0 => drop(read.insert(*loc)),
+                Effect::LocLoad { loc, .. } | Effect::LocStore { loc, .. } => unseen.push((e.token, *loc)),
+                Effect::BaseCommit { .. } | Effect::RngDraw { .. } | Effect::Forgotten => {}
+            }
+        }
+        unseen.retain(|(_, loc)| !read.contains(loc) && state.locs.get(*loc).is_some_and(|l| l.orphan));
+        let mut dropped = Vec::new();
+        for &(token, loc) in &unseen {
+            dropped.extend(state.events.forget(token));
+            state.settle(loc);
+        }
+        drop(state);
+        drop(dropped);
+        !unseen.is_empty()
     }
 
     /// Runs roots whose operands all exist: a plan would hold nothing but them.
@@ -80,40 +152,42 @@ impl Shared {
         }
         let (mut nan, mut order, mut bindings) = (None, Vec::new(), unbound());
         for r in roots.values.iter().filter(|r| !r.node.is_done()) {
-            match self.run_node(&r.node, &Planned::default(), &mut bindings) {
+            let mut planned = Planned::default();
+            match self.run_node(&r.node, &mut planned, &mut bindings) {
                 Ok(found) => nan = nan.or(found),
-                Err(e) => {
-                    self.poison(&e);
-                    return Some(Err(e));
-                }
+                Err(e) => return Some(Err(self.failed(e, planned.overwritten))),
             }
             order.extend(PlanRecord::beside(&r.node));
         }
-        self.state().last_plan = order;
+        let mut state = self.state();
+        let plan = state.plans;
+        state.log.add(plan, &order);
+        state.last_plan = order;
+        drop(state);
         self.flush_pools();
         Some(nan.map_or(Ok(()), Err))
     }
 
-    fn run_plan(&self, plan: &Plan) -> Result<Planned> {
-        let (mut planned, mut bindings) = (Planned::default(), unbound());
+    fn run_plan(&self, plan: &Plan, planned: &mut Planned) -> Result<()> {
+        let mut bindings = unbound();
         for (i, item) in plan.items.iter().enumerate() {
             match item {
                 Item::Node(node) => {
-                    let nan = self.run_node(node, &planned, &mut bindings)?;
+                    let nan = self.run_node(node, planned, &mut bindings)?;
                     planned.nan = planned.nan.take().or(nan);
                     planned.order.extend(PlanRecord::beside(node));
                 }
-                Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), &mut planned)?,
+                Item::Event(e) => self.run_event(e, plan.elided.contains(&e.token), planned)?,
             }
             if i % SEGMENT == SEGMENT - 1 {
                 self.flush_pools();
             }
         }
-        Ok(planned)
+        Ok(())
     }
 
     /// Runs a node; gives the error of a NaN that it made, if asked to look.
-    fn run_node(&self, node: &Arc<Node>, planned: &Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
+    fn run_node(&self, node: &Arc<Node>, planned: &mut Planned, bindings: &mut Bindings) -> Result<Option<Error>> {
         crate::debug::say(5, || format!("run {} -> {} at {}", node.name(), node.types()[0], node.at));
         let mut args: SmallVec<[Stored; 4]> = SmallVec::new();
         let replaces = {
@@ -133,11 +207,13 @@ impl Shared {
             }
             Work::Op(sig) => {
                 let over = replaces.and_then(|loc| self.replaced(node, loc, &args, planned));
+                planned.overwritten |= over.is_some();
                 self.run_op(node, sig, &args, over, bindings)?
             }
             Work::Call(variant) => {
                 let fail = |cause| {
-                    let op = self.fails_alone(&variant.graph, &args, place(node.device));
+                    let op = (!memory(&cause)).then(|| self.fails_alone(&variant.graph, &args, place(node.device)));
+                    let op = op.flatten();
                     Error::CompiledExecution { at: node.at.clone(), cause, op }
                 };
                 let mut dense = Vec::with_capacity(args.len());
@@ -151,6 +227,7 @@ impl Shared {
                         over.push((i, o));
                     }
                 }
+                planned.overwritten |= !over.is_empty();
                 let (outs, times) =
                     self.launch_noted(variant, place(node.device), &dense, &over, bindings).map_err(fail)?;
                 steps = times;
@@ -267,6 +344,7 @@ impl Shared {
                 version = Some(cell.version);
             }
             Effect::LocStore { .. } if elided => {}
+            Effect::Forgotten => {}
             Effect::LocStore { loc, value, .. } => {
                 let value = value.value().ok_or_else(|| missing(&value.node))?;
                 let fail = |cause| Error::KernelExecution { op: "store".into(), at: e.at.clone(), cause };
@@ -339,6 +417,8 @@ impl Shared {
             }
             events.push(event);
         }
+        let plan = state.plans;
+        state.log.add(plan, &planned.order);
         state.last_plan = planned.order;
         drop(state);
         drop((released, events));
@@ -359,6 +439,10 @@ impl Shared {
         };
         drop(dropped);
     }
+}
+
+fn memory(cause: &compiler::Error) -> bool {
+    matches!(cause, compiler::Error::OutOfMemory { .. } | compiler::Error::MemoryLimit { .. })
 }
 
 /// Bindings for `kernels::launch`.

@@ -2,11 +2,16 @@
 
 use crate::base::{BaseBinding, BaseId};
 use crate::engine::Engine;
+use crate::error::Result;
 use crate::event::{Effect, Event, EventKey, Origin, StoreKind, Token, Tokens};
 use crate::loc::{LocId, LocRole, Tombstone};
-use crate::node::{Node, Work};
+use crate::node::{Node, Ref, Work};
 use crate::pool::PoolStats;
-use ir::{Op, Type};
+use crate::tensor::Tensor;
+use ir::{Loc, Op, Type};
+use rustc_hash::FxHashSet;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 /// One semantic event of the last plan, in `PlanLinearOrder`.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +62,109 @@ impl PlanRecord {
             elided,
         }
     }
+}
+
+/// An event that was executed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Logged {
+    /// Which plan it was part of: counts forced executions.
+    pub plan: u64,
+    /// What it was.
+    pub event: PlanRecord,
+}
+
+/// Events that were executed, the oldest forgotten first.
+#[derive(Default)]
+pub(crate) struct Log {
+    events: VecDeque<Logged>,
+    capacity: usize,
+}
+
+impl Log {
+    pub(crate) fn add(&mut self, plan: u64, events: &[PlanRecord]) {
+        if self.capacity == 0 {
+            return;
+        }
+        self.events.extend(events.iter().map(|e| Logged { plan, event: e.clone() }));
+        let over = self.events.len().saturating_sub(self.capacity);
+        self.events.drain(..over);
+    }
+}
+
+impl Engine {
+    /// Keeps the last so many semantic events (loads, stores, commits, draws, saved slots) for [`Engine::event_log`], in
+    /// the order in which they were executed. 0, the default, keeps none.
+    pub fn keep_events(&self, capacity: usize) {
+        let mut state = self.shared.state();
+        state.log.capacity = capacity;
+        let over = state.log.events.len().saturating_sub(capacity);
+        state.log.events.drain(..over);
+    }
+
+    /// The events that [`Engine::keep_events`] asked for. Every number of it is the same in every run of a program.
+    pub fn event_log(&self) -> Vec<Logged> {
+        self.shared.state().log.events.iter().cloned().collect()
+    }
+
+    /// What backward from a tensor would use: operands and results that the ops before it keep. Each value once, the
+    /// latest op first.
+    pub fn saved_tensors(&self, t: &Tensor) -> Result<Vec<SavedTensor>> {
+        let root = t.now_tracked(&Loc::Unknown)?;
+        let state = self.shared.state();
+        let mut found = Vec::new();
+        let mut seen: FxHashSet<EventKey> = FxHashSet::default();
+        let mut listed = FxHashSet::default();
+        let mut nodes: BTreeMap<EventKey, Arc<Node>> = BTreeMap::from([(root.node.key(), root.node)]);
+        while let Some((key, node)) = nodes.pop_last() {
+            if !node.tracked || node.leaf.is_some() || !seen.insert(key) {
+                continue;
+            }
+            let slot = node.slot();
+            nodes.extend(slot.args.iter().map(|a| (a.node.key(), a.node.clone())));
+            let kept: Vec<Ref> = match &node.work {
+                Work::Op(sig) => {
+                    let inputs = sig.saves.inputs.iter().filter_map(|&i| slot.args.get(i).cloned());
+                    let outputs = sig.saves.outputs.iter().map(|&o| Ref { node: node.clone(), out: o as u32 });
+                    inputs.chain(outputs).collect()
+                }
+                // A region is differentiated as a whole, from what it was given.
+                Work::Call(_) => slot.args.to_vec(),
+                _ => Vec::new(),
+            };
+            let modified =
+                slot.saved().iter().any(|s| state.bases.get(s.base).is_some_and(|b| b.scheduled_commits != s.version));
+            let freed = slot.freed;
+            drop(slot);
+            for r in kept.into_iter().filter(|r| listed.insert(r.id())) {
+                found.push(SavedTensor {
+                    op: node.name().to_string(),
+                    at: node.at.clone(),
+                    ty: (**r.ty()).clone(),
+                    computed: r.node.is_done(),
+                    modified,
+                    freed,
+                });
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// A value that an op keeps for backward (§9.3).
+#[derive(Clone, Debug, PartialEq)]
+pub struct SavedTensor {
+    /// The op.
+    pub op: String,
+    /// Where it was written.
+    pub at: Loc,
+    /// The value's type.
+    pub ty: Type,
+    /// Whether it takes memory already.
+    pub computed: bool,
+    /// Whether something that the op keeps was changed in place since: backward will refuse.
+    pub modified: bool,
+    /// Whether backward has run and given it up.
+    pub freed: bool,
 }
 
 /// Where a base's truth lives.

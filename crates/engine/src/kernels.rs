@@ -113,6 +113,12 @@ impl Kernels {
         Kernels { by_address: Mutex::new(Lru::new(CAPACITY)), by_value: Mutex::new(Lru::new(CAPACITY)) }
     }
 
+    /// Forgets all programs.
+    pub(crate) fn clear(&self) {
+        self.by_address.lock().unwrap_or_else(|e| e.into_inner()).clear();
+        self.by_value.lock().unwrap_or_else(|e| e.into_inner()).clear();
+    }
+
     /// How many programs there are.
     pub(crate) fn len(&self) -> usize {
         self.by_value.lock().unwrap_or_else(|e| e.into_inner()).len()

@@ -2,9 +2,12 @@
 //!
 //! A released buffer first waits in `pending`: the device may still read it. It can be acquired again only after `flush`,
 //! which the executor calls between segments whose work is complete.
+//!
+//! How many bytes wait to be used again follows the program: never more than it lately had in use at once. A step that
+//! repeats finds all its buffers; what one large computation needed goes back to the system soon after.
 
 use crate::storage::Storage;
-use compiler::{Backend, DeviceBuffer, Result};
+use compiler::{Backend, DeviceBuffer, Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,11 +29,92 @@ pub struct PoolStats {
     pub reuses: u64,
 }
 
+/// How often buffers of one size were asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeStats {
+    /// Bytes of a buffer.
+    pub bytes: usize,
+    /// Buffers taken from the device.
+    pub allocations: u64,
+    /// Buffers used again.
+    pub reuses: u64,
+    /// Buffers in use.
+    pub live: usize,
+    /// Buffers ready to be used again.
+    pub free: usize,
+}
+
+/// Bounds on what a pool holds.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Bounds {
+    /// Bytes ready to be used again; without a number, what the program lately used at once.
+    pub(crate) free: Option<usize>,
+    /// Bytes in use.
+    pub(crate) live: Option<usize>,
+}
+
+/// Buffers handed out in what "lately" means, unless the step ends before.
+const WINDOW: u64 = 8192;
+/// Bytes that are always kept: what small programs hold does not matter.
+const SMALL: usize = 1 << 20;
+
 #[derive(Default)]
 struct Shelves {
     free: BTreeMap<usize, Vec<Arc<dyn DeviceBuffer>>>,
     pending: Vec<Arc<dyn DeviceBuffer>>,
+    sizes: BTreeMap<usize, SizeStats>,
     stats: PoolStats,
+    /// The most in use at once, in this window and in the one before.
+    peaks: [usize; 2],
+    handed_out: u64,
+}
+
+impl Shelves {
+    fn next_window(&mut self) {
+        self.peaks = [self.stats.live_bytes, self.peaks[0]];
+        self.handed_out = 0;
+    }
+
+    /// Whether a buffer of a size, or a little larger, is free.
+    fn has(&self, class: usize) -> bool {
+        self.free.range(class..=2 * class).any(|(_, shelf)| !shelf.is_empty())
+    }
+
+    /// A free buffer of a size, or a little larger.
+    fn find(&mut self, class: usize) -> Option<Arc<dyn DeviceBuffer>> {
+        let (_, shelf) = self.free.range_mut(class..=2 * class).find(|(_, shelf)| !shelf.is_empty())?;
+        let buffer = shelf.pop()?;
+        self.stats.free_bytes -= buffer.bytes();
+        self.stats.reuses += 1;
+        self.sizes.entry(buffer.bytes()).or_default().reuses += 1;
+        Some(buffer)
+    }
+
+    /// Everything submitted is complete: released buffers may be used again. Gives those that are too many.
+    fn settle(&mut self, bounds: Bounds) -> Vec<Arc<dyn DeviceBuffer>> {
+        self.stats.pending = 0;
+        for b in self.pending.drain(..) {
+            self.stats.free_bytes += b.bytes();
+            self.free.entry(b.bytes()).or_default().push(b);
+        }
+        self.trim(bounds.free.unwrap_or_else(|| self.peaks[0].max(self.peaks[1]).max(SMALL)))
+    }
+
+    /// Takes free buffers out, large ones first, until no more bytes are left.
+    fn trim(&mut self, bytes: usize) -> Vec<Arc<dyn DeviceBuffer>> {
+        let mut out = Vec::new();
+        while self.stats.free_bytes > bytes {
+            let Some(mut shelf) = self.free.last_entry() else { break };
+            match shelf.get_mut().pop() {
+                Some(b) => {
+                    self.stats.free_bytes -= b.bytes();
+                    out.push(b);
+                }
+                None => drop(shelf.remove()),
+            }
+        }
+        out
+    }
 }
 
 /// The buffers of one device.
@@ -39,19 +123,18 @@ pub(crate) struct Pool {
     pub(crate) device: usize,
     shelves: Mutex<Shelves>,
     next_id: AtomicU64,
-    /// Free bytes kept at most.
-    limit: usize,
+    bounds: Bounds,
 }
 
 /// Sizes are rounded up to an eighth of a power of two, so that almost equal sizes share buffers.
-fn size_class(bytes: usize) -> usize {
-    let step = (bytes.max(512).next_power_of_two() / 8).max(64);
-    bytes.max(1).next_multiple_of(step)
+fn size_class(bytes: usize) -> Option<usize> {
+    let step = (bytes.max(512).checked_next_power_of_two()? / 8).max(64);
+    bytes.max(1).checked_next_multiple_of(step)
 }
 
 impl Pool {
-    pub(crate) fn new(backend: Arc<dyn Backend>, device: usize, limit: usize) -> Pool {
-        Pool { backend, device, shelves: Mutex::default(), next_id: AtomicU64::new(0), limit }
+    pub(crate) fn new(backend: Arc<dyn Backend>, device: usize, bounds: Bounds) -> Pool {
+        Pool { backend, device, shelves: Mutex::default(), next_id: AtomicU64::new(0), bounds }
     }
 
     fn shelves(&self) -> MutexGuard<'_, Shelves> {
@@ -60,28 +143,58 @@ impl Pool {
 
     /// Memory for a value.
     pub(crate) fn acquire(self: &Arc<Pool>, bytes: usize) -> Result<Arc<Storage>> {
-        let class = size_class(bytes);
+        let none = || Error::OutOfMemory { bytes, hint: "; smaller shapes or a smaller batch need less" };
+        let class = size_class(bytes).ok_or_else(none)?;
         let mut s = self.shelves();
-        let shelf = s.free.range_mut(class..=2 * class).find(|(_, shelf)| !shelf.is_empty());
-        let buffer = match shelf.and_then(|(_, shelf)| shelf.pop()) {
-            Some(b) => {
-                s.stats.free_bytes -= b.bytes();
-                s.stats.reuses += 1;
-                b
+        let mut stale = Vec::new();
+        if let Some(limit) = self.bounds.live {
+            let live = s.stats.live_bytes;
+            if live.saturating_add(class) > limit {
+                return Err(Error::MemoryLimit { bytes: class, live, limit });
             }
+            // What waits to be used again counts as soon as there would be too much of both.
+            if !s.has(class) {
+                stale = s.trim(limit - live - class);
+            }
+        }
+        let buffer = match s.find(class) {
+            Some(b) => b,
             None => {
                 drop(s);
-                let b = self.backend.alloc(class)?;
+                drop(stale);
+                let b = self.take(class)?;
                 s = self.shelves();
                 s.stats.allocations += 1;
+                s.sizes.entry(b.bytes()).or_default().allocations += 1;
                 b
             }
         };
         s.stats.live_bytes += buffer.bytes();
         s.stats.peak_bytes = s.stats.peak_bytes.max(s.stats.live_bytes);
+        s.sizes.entry(buffer.bytes()).or_default().live += 1;
+        s.handed_out += 1;
+        if s.handed_out > WINDOW {
+            s.next_window();
+        }
+        s.peaks[0] = s.peaks[0].max(s.stats.live_bytes);
         drop(s);
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(Storage::new(id, buffer, self.clone())))
+    }
+
+    /// Memory from the device; if it has none left, after giving back what waits to be used again.
+    fn take(&self, class: usize) -> Result<Arc<dyn DeviceBuffer>> {
+        match self.backend.alloc(class) {
+            Err(Error::OutOfMemory { .. }) => {
+                let free = self.shelves().trim(0);
+                if free.is_empty() {
+                    return self.backend.alloc(class);
+                }
+                drop(free);
+                self.backend.alloc(class)
+            }
+            done => done,
+        }
     }
 
     /// Takes a buffer back; it waits for the next `flush`.
@@ -89,26 +202,39 @@ impl Pool {
         let mut s = self.shelves();
         s.stats.live_bytes -= buffer.bytes();
         s.stats.pending += 1;
+        if let Some(size) = s.sizes.get_mut(&buffer.bytes()) {
+            size.live -= 1;
+        }
         s.pending.push(buffer);
     }
 
     /// Everything submitted so far is complete: released buffers may be used again.
     pub(crate) fn flush(&self) {
-        let mut dropped = Vec::new();
+        let stale = self.shelves().settle(self.bounds);
+        drop(stale);
+    }
+
+    /// A step has ended.
+    pub(crate) fn end_step(&self) {
+        self.shelves().next_window();
+    }
+
+    /// Gives everything that is not in use back to the device.
+    pub(crate) fn empty(&self) {
         let mut s = self.shelves();
-        let s = &mut *s;
-        s.stats.pending = 0;
-        for b in s.pending.drain(..) {
-            if s.stats.free_bytes + b.bytes() > self.limit {
-                dropped.push(b);
-            } else {
-                s.stats.free_bytes += b.bytes();
-                s.free.entry(b.bytes()).or_default().push(b);
-            }
-        }
+        let mut stale = s.settle(self.bounds);
+        stale.extend(s.trim(0));
+        drop(s);
     }
 
     pub(crate) fn stats(&self) -> PoolStats {
         self.shelves().stats
+    }
+
+    /// How often each size was asked for, from small to large.
+    pub(crate) fn sizes(&self) -> Vec<SizeStats> {
+        let s = self.shelves();
+        let free = |bytes: &usize| s.free.get(bytes).map_or(0, Vec::len);
+        s.sizes.iter().map(|(bytes, x)| SizeStats { bytes: *bytes, free: free(bytes), ..*x }).collect()
     }
 }

@@ -12,10 +12,11 @@ use crate::pool::PoolStats;
 use crate::region::Variant;
 use crate::storage::{Stored, Values};
 use compiler::{Bindings, Timing};
+use ir::ops::Meaning;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What part of training an op belongs to.
@@ -101,6 +102,21 @@ pub struct Record {
     pub steps: Vec<Timing>,
     /// Nodes of a compiled region's graph; 1 for an op.
     pub nodes: usize,
+    /// The type of its first result.
+    pub ty: String,
+    /// One element at a time: it could be fused with its neighbours inside of a region.
+    pub fusible: bool,
+}
+
+/// Ops that ran by themselves though they might have been part of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfused {
+    /// The op or kernel, with its shape.
+    pub what: String,
+    /// Why it stands alone.
+    pub why: String,
+    /// How often.
+    pub count: usize,
 }
 
 struct Recording {
@@ -108,6 +124,8 @@ struct Recording {
     records: Vec<Record>,
     pools: Vec<PoolStats>,
     leaks: usize,
+    /// Regions that ran, and how often.
+    regions: Vec<(Arc<Variant>, usize)>,
 }
 
 /// The engine's side.
@@ -136,7 +154,19 @@ impl Shared {
                 Work::Call(variant) => variant.graph.nodes().len(),
                 _ => 1,
             };
+            let fusible = match &node.work {
+                Work::Op(sig) => matches!(sig.op.meaning(), Meaning::Map(_)),
+                _ => false,
+            };
+            if let Work::Call(variant) = &node.work {
+                match r.regions.iter_mut().find(|(v, _)| Arc::ptr_eq(v, variant)) {
+                    Some((_, calls)) => *calls += 1,
+                    None => r.regions.push((variant.clone(), 1)),
+                }
+            }
             r.records.push(Record {
+                ty: node.types().first().map_or(String::new(), |t| t.to_string()),
+                fusible,
                 op: node.name().to_string(),
                 at: node.at.to_string(),
                 phase: node.label.phase,
@@ -148,6 +178,31 @@ impl Shared {
                 nodes,
             });
         }
+    }
+
+    /// What ran alone in a recording: elementwise ops outside of regions, and kernels of regions that the compiler kept apart.
+    fn unfused(&self, r: &Recording) -> Vec<Unfused> {
+        let mut rows: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for x in r.records.iter().filter(|x| x.fusible) {
+            *rows.entry((format!("{} {}", x.op, x.ty), "it ran outside of a compiled region".into())).or_default() += 1;
+        }
+        for (variant, calls) in &r.regions {
+            let backend = &*self.devices[variant.device].pool.backend;
+            let Ok((_, told)) = compiler::explain(&variant.graph, backend, &compiler::Options::default()) else {
+                continue;
+            };
+            for note in told.notes {
+                for reason in note.apart {
+                    // The values' numbers tell programs apart, not reasons.
+                    let why = reason.split_once(": ").map_or(reason.as_str(), |(_, why)| why).to_string();
+                    *rows.entry((note.what.clone(), why)).or_default() += calls;
+                }
+            }
+        }
+        let mut rows: Vec<Unfused> =
+            rows.into_iter().map(|((what, why), count)| Unfused { what, why, count }).collect();
+        rows.sort_by_key(|u| std::cmp::Reverse(u.count));
+        rows
     }
 
     /// Runs a region's program, with the time of its steps if a profile is taken.
@@ -176,7 +231,8 @@ impl Engine {
         let p = &self.shared.profiling;
         let pools = || self.shared.devices.iter().map(|d| d.pool.stats()).collect::<Vec<_>>();
         let leaks = self.live().len();
-        *p.recording() = Some(Recording { began: Instant::now(), records: Vec::new(), pools: pools(), leaks });
+        *p.recording() =
+            Some(Recording { began: Instant::now(), records: Vec::new(), pools: pools(), leaks, regions: Vec::new() });
         p.on.store(true, Ordering::Relaxed);
         let result = f();
         p.on.store(false, Ordering::Relaxed);
@@ -184,6 +240,7 @@ impl Engine {
         let held = self.live();
         let profile = match ended {
             Some(r) => Profile {
+                unfused: self.shared.unfused(&r),
                 wall: r.began.elapsed(),
                 records: r.records,
                 before: r.pools,
@@ -212,6 +269,8 @@ pub struct Profile {
     pub held_before: usize,
     /// What is held after.
     pub held: Vec<Live>,
+    /// What could have been fused and was not, the most frequent first.
+    pub unfused: Vec<Unfused>,
 }
 
 /// Sums of one row.
@@ -355,6 +414,12 @@ impl fmt::Display for Profile {
             writeln!(f, "\n{:<44} {:>10}", "step of a region", "ms")?;
             for (name, time) in steps.iter().take(ROWS) {
                 writeln!(f, "{name:<44} {:>10.3}", ms(*time))?;
+            }
+        }
+        if !self.unfused.is_empty() {
+            writeln!(f, "\n{:<44} {:>7}  why", "not fused", "times")?;
+            for u in self.unfused.iter().take(ROWS) {
+                writeln!(f, "{:<44} {:>7}  {}", u.what, u.count, u.why)?;
             }
         }
         let live = |p: &[PoolStats]| p.iter().map(|p| p.live_bytes).sum::<usize>() as f64 / (1 << 20) as f64;

@@ -9,11 +9,11 @@ use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
 use crate::operand::Number;
 use crate::state::State;
 use crate::tensor::{Handle, Kind, Tensor};
-use crate::transfer::device_of;
+use crate::transfer::{ANYWHERE, device_of};
 use crate::view;
 use ir::error::TypeError;
-use ir::ops::When;
-use ir::{Binary, Build, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
+use ir::ops::{Call, When};
+use ir::{Binary, Build, Builder, DType, Graph, Literal, Loc, Op, Scalar, Type, Unary, Value, Values};
 use smallvec::SmallVec;
 use std::sync::{Arc, Mutex};
 
@@ -28,6 +28,9 @@ pub(crate) trait Record: Build {
     /// Says that backward through `y` needs these values unchanged, and `y` too if `result`: for functions that PyTorch has
     /// as one op and that are several here (§9.3).
     fn keeps(&mut self, _y: Value, _values: &[Value], _result: bool) {}
+
+    /// What `f` makes of a value, as one op where ops run one by one: what is between need not exist.
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value>;
 
     /// Whether two values have one type.
     fn same_type(&self, x: Value, y: Value) -> bool {
@@ -46,6 +49,8 @@ pub(crate) struct LazyBuild<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) at: Loc,
     pub(crate) grad: bool,
+    /// Where what has no operands is made.
+    home: Option<u8>,
     /// Values, with the base that each is or views, for mutation guards.
     values: SmallVec<[(Ref, Option<BaseId>); 8]>,
 }
@@ -53,7 +58,7 @@ pub(crate) struct LazyBuild<'a> {
 impl<'a> LazyBuild<'a> {
     pub(crate) fn new(state: &'a mut State, at: Loc) -> LazyBuild<'a> {
         let grad = context::is_grad_enabled();
-        LazyBuild { state, at, grad, values: SmallVec::new() }
+        LazyBuild { state, at, grad, home: context::home(), values: SmallVec::new() }
     }
 
     /// Makes a recorded value usable.
@@ -69,7 +74,7 @@ impl<'a> LazyBuild<'a> {
         let r = self.state.base_load(lazy.base, t.reads_leaf(), t.detached, &self.at)?;
         let v = self.import(r, Some(lazy.base));
         let Some(view) = &lazy.view else { return Ok(v) };
-        let v = view::get(self, v, &view.ops)?;
+        let v = view::get(self, v, &view.ops())?;
         // A view is a new value at every use; a kept gradient is that of all its uses.
         if let Some(leaf) = t.retained.get() {
             let r = self.get(v).clone();
@@ -115,7 +120,10 @@ impl<'a> LazyBuild<'a> {
             let operands = refs.iter().map(|r| (**r.ty()).clone()).collect();
             ir::Error::Type(Box::new(TypeError { op, operands, problem, loc }))
         })?;
-        let device = device_of(&refs);
+        let device = match (device_of(&refs), self.home) {
+            (ANYWHERE, Some(home)) => home,
+            (device, _) => device,
+        };
         let tracked = self.grad && sig.differentiable && refs.iter().any(|r| r.node.tracked);
         let base = if sig.view { self.base(args[0]) } else { None };
         let mut kept = None;
@@ -178,6 +186,17 @@ impl Build for LazyBuild<'_> {
 }
 
 impl Record for LazyBuild<'_> {
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+        // Backward goes through the ops themselves.
+        if self.grad && self.get(x).node.tracked {
+            return f(self, x);
+        }
+        let mut body = Builder::new();
+        let input = body.graph.input(self.ty(x));
+        let out = f(&mut body, input)?;
+        self.one(Call { body: Arc::new(body.finish(&[out])) }.into(), &[x])
+    }
+
     fn same_type(&self, x: Value, y: Value) -> bool {
         let (x, y) = (self.get(x).ty(), self.get(y).ty());
         Arc::ptr_eq(x, y) || x == y

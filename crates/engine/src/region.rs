@@ -13,20 +13,85 @@ use crate::record::LazyBuild;
 use crate::state::Schedule;
 use crate::tensor::{Kind, Tensor};
 use crate::trace::{Input, Mode, Trace, TraceState};
+use crate::transfer::one_device;
 use crate::tree::Tree;
 use crate::{context, debug};
 use compiler::program::Step;
 use compiler::{Executable, Options};
-use ir::{Graph, Loc, Value};
+use ir::{DType, Graph, Loc, Type, Value};
 use smallvec::SmallVec;
+use std::collections::BTreeSet;
 use std::marker::PhantomData;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// A compiled graph.
 pub(crate) struct Variant {
     pub(crate) graph: Arc<Graph>,
     pub(crate) exe: Arc<dyn Executable>,
     pub(crate) types: SmallVec<[Ty; 1]>,
+    /// Where it runs.
+    pub(crate) device: usize,
+}
+
+/// What programs of compiled graphs are found by.
+pub(crate) struct VariantId {
+    graph: Arc<Graph>,
+    donate: Over,
+    how: How,
+}
+
+/// How a graph is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct How {
+    pub(crate) claims: bool,
+    pub(crate) device: usize,
+}
+
+impl How {
+    /// As usual, for a device.
+    pub(crate) fn on(device: usize) -> How {
+        How { claims: true, device }
+    }
+}
+
+/// A program of the engine's cache (§8.2), for people and tools.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VariantKey {
+    /// A hash of the normalised graph, what it may overwrite, the options and the device.
+    pub hash: u64,
+    /// Types of the inputs: arguments, state, numbers.
+    pub inputs: Vec<Type>,
+    /// Types of the outputs: results, state, gradients.
+    pub outputs: Vec<Type>,
+    /// Inputs that outputs may take the place of.
+    pub donated: Vec<(usize, usize)>,
+    /// The device.
+    pub device: usize,
+    /// Ops of the graph.
+    pub ops: usize,
+    /// Steps of the program.
+    pub steps: usize,
+    /// Bytes that a run needs beside inputs and outputs.
+    pub arena: usize,
+}
+
+/// Choices about a compiled region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CompileOptions {
+    /// Its name in profiles.
+    pub name: Option<String>,
+    /// Matrix products take and give this dtype, as inside of [`crate::autocast`].
+    pub autocast: Option<DType>,
+    /// The device may run whole composites (attention, norms, ..) by kernels of its own.
+    pub claims: bool,
+    /// New state may be written over the old one; without it, both exist for a moment.
+    pub in_place: bool,
+}
+
+impl Default for CompileOptions {
+    fn default() -> CompileOptions {
+        CompileOptions { name: None, autocast: None, claims: true, in_place: true }
+    }
 }
 
 /// A function whose calls are staged, compiled as one program, and recorded lazily.
@@ -36,6 +101,9 @@ pub(crate) struct Variant {
 pub struct Compiled<A, R, F> {
     engine: Engine,
     f: F,
+    options: CompileOptions,
+    /// Hashes of the programs that its calls have used.
+    used: Mutex<BTreeSet<u64>>,
     types: PhantomData<fn(A) -> R>,
 }
 
@@ -43,7 +111,34 @@ impl Engine {
     /// Makes a compiled region of a function of tensors. Tensors that it captures are state: in-place ops on them, and
     /// gradients, are stored when the call's results are computed.
     pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(&self, f: F) -> Compiled<A, R, F> {
-        Compiled { engine: self.clone(), f, types: PhantomData }
+        self.compile_with(CompileOptions::default(), f)
+    }
+
+    /// `compile` with choices.
+    pub fn compile_with<A: Tree, R: Tree, F: Fn(A) -> R>(&self, options: CompileOptions, f: F) -> Compiled<A, R, F> {
+        Compiled { engine: self.clone(), f, options, used: Mutex::default(), types: PhantomData }
+    }
+
+    /// The programs of compiled graphs that the engine keeps, the least recently used first.
+    pub fn variant_keys(&self) -> Vec<VariantKey> {
+        let all = self.shared.variants.lock().unwrap_or_else(|e| e.into_inner());
+        let key = |(id, v, _): (&VariantId, &Arc<Variant>, usize)| VariantKey {
+            hash: id.hash(),
+            inputs: id.graph.input_types(),
+            outputs: id.graph.output_types(),
+            donated: id.donate.to_vec(),
+            device: id.how.device,
+            ops: id.graph.nodes().len(),
+            steps: v.exe.program().steps.len(),
+            arena: v.exe.arena_bytes(),
+        };
+        all.entries().into_iter().map(key).collect()
+    }
+}
+
+impl VariantId {
+    fn hash(&self) -> u64 {
+        hash_of(&(self.graph.structural_hash(), &self.donate[..], self.how))
     }
 }
 
@@ -55,26 +150,27 @@ impl Shared {
     }
 
     /// The program of a graph. `donate` are inputs that results will take the place of: state that a region changes.
-    pub(crate) fn variant(&self, graph: Graph, donate: &[(usize, usize)]) -> Result<Arc<Variant>> {
-        let hash = hash_of(&(graph.structural_hash(), donate));
-        let find = |(g, d): &(Arc<Graph>, Over)| **g == graph && d[..] == *donate;
+    pub(crate) fn variant(&self, graph: Graph, donate: &[(usize, usize)], how: How) -> Result<Arc<Variant>> {
+        let hash = hash_of(&(graph.structural_hash(), donate, how));
+        let find = |id: &VariantId| id.how == how && *id.graph == graph && id.donate[..] == *donate;
         if let Some(v) = self.variants.lock().unwrap_or_else(|e| e.into_inner()).get(hash, find) {
             return Ok(v);
         }
-        let variant = Arc::new(self.compile(graph, donate.to_vec())?);
-        let key = (variant.graph.clone(), donate.into());
+        let variant = Arc::new(self.compile(graph, donate.to_vec(), how)?);
+        let key = VariantId { graph: variant.graph.clone(), donate: donate.into(), how };
         self.variants.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, key, variant.clone());
         Ok(variant)
     }
 
     /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
-    pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>) -> Result<Variant> {
-        let backend = &self.devices[0].pool.backend;
+    pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: How) -> Result<Variant> {
+        let backend = &self.devices[how.device].pool.backend;
         let start = std::time::Instant::now();
-        let program = compiler::compile(&graph, &**backend, &Options { donate, ..Options::default() })?;
+        let program =
+            compiler::compile(&graph, &**backend, &Options { donate, claims: how.claims, ..Options::default() })?;
         debug::say(4, || program.to_string());
         let types = graph.output_types().into_iter().map(Arc::new).collect();
-        let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph), types };
+        let variant = Variant { exe: backend.load(program)?, graph: Arc::new(graph), types, device: how.device };
         debug::say(1, || {
             let (ops, p) = (variant.graph.nodes().len(), variant.exe.program());
             let (steps, arena, ms) = (p.steps.len(), p.arena, start.elapsed().as_secs_f64() * 1e3);
@@ -110,6 +206,23 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
     #[track_caller]
     pub fn call(&self, args: A) -> Result<R> {
         let at = Loc::caller();
+        let run = || match self.options.autocast {
+            Some(dtype) => context::with_autocast(Some(dtype), || self.staged(args, &at)),
+            None => self.staged(args, &at),
+        };
+        match &self.options.name {
+            Some(name) => crate::profile::module(name, run),
+            None => run(),
+        }
+    }
+
+    /// Hashes of the programs that its calls have used: see [`Engine::variant_keys`].
+    pub fn keys(&self) -> Vec<u64> {
+        self.used.lock().unwrap_or_else(|e| e.into_inner()).iter().copied().collect()
+    }
+
+    fn staged(&self, args: A, at: &Loc) -> Result<R> {
+        let at = at.clone();
         // A region inside a trace is part of that trace.
         if context::trace().is_some() {
             let result = (self.f)(args);
@@ -130,7 +243,6 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             // Arguments are bases like everything else from outside, so two that alias are one cell (§8.3).
             let result = (self.f)(args);
             let mut s = trace.state();
-            s.failure()?;
             let mut outputs = Vec::new();
             let mut values = Vec::new();
             for t in result.leaves() {
@@ -205,8 +317,19 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             let written = written.iter().position(|(root, _)| root.base_id() == t.base_id());
             donate.extend(written.map(|k| (i, results + k)));
         }
-        let variant = shared.variant(graph, &donate)?;
+        if !self.options.in_place {
+            donate.clear();
+        }
         drop(s);
+        let captured = inputs.iter().zip(&used).filter_map(|(i, used)| match i {
+            Input::Capture(t) if *used => Some(t),
+            _ => None,
+        });
+        let device = one_device(captured, at)?;
+        let how = How { claims: self.options.claims, device };
+        let key = hash_of(&(graph.structural_hash(), &donate[..], how));
+        let variant = shared.variant(graph, &donate, how)?;
+        self.used.lock().unwrap_or_else(|e| e.into_inner()).insert(key);
 
         let mut state = shared.state();
         let instance = state.instance();
@@ -247,7 +370,9 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
             && args.iter().any(|a| a.node.tracked)
             && variant.types.iter().any(|t| t.dtype.is_float());
         let key = state.node_key();
-        let node = Arc::new(Node::new(key, Work::Call(variant), args, at.clone()).tracked(tracked));
+        let mut node = Node::new(key, Work::Call(variant), args, at.clone()).tracked(tracked);
+        node.device = device as u8;
+        let node = Arc::new(node);
         let out = |i: usize| Ref { node: node.clone(), out: i as u32 };
         let mut done = Ok(());
         for (k, (root, mutations)) in written.iter().enumerate() {

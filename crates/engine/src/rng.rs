@@ -107,6 +107,7 @@ impl Engine {
         at: &Loc,
         f: impl FnOnce(&mut dyn Record, Value, &[Value]) -> ir::Result<Value>,
     ) -> Tensor {
+        let at = &context::place(at);
         let trace = context::trace();
         let (seed, nonce) = {
             let mut state = self.shared.state();
@@ -127,6 +128,9 @@ impl Engine {
             let bits = bits(b, seed, nonce, op, shape)?;
             Ok(Values::from_elem(f(b, bits, v)?, 1))
         };
+        if args.is_empty() {
+            return self.made(at, g);
+        }
         let mut out: Tensors = record(at, 1, Some(self), args, g);
         out.swap_remove(0)
     }
@@ -156,7 +160,7 @@ impl Engine {
     /// i64 in `low..high`.
     #[track_caller]
     pub fn randint(&self, low: i64, high: i64, shape: &[usize]) -> Tensor {
-        let at = Loc::caller();
+        let at = context::place(&Loc::caller());
         let Some(span) = high.checked_sub(low).filter(|s| (1..=u32::MAX as i64).contains(s)) else {
             let reason = format!("{low}..{high} must hold between 1 and 2³² - 1 integers");
             return Tensor::failed(Error::call("randint", reason, &at), Some(self));
@@ -185,7 +189,7 @@ impl Tensor {
     /// Sets elements to zero with probability `rate` and scales the others by `1/(1 - rate)`.
     #[track_caller]
     pub fn dropout(&self, rate: f64) -> Tensor {
-        let at = Loc::caller();
+        let at = context::place(&Loc::caller());
         if self.invalid().is_some() {
             return self.clone();
         }

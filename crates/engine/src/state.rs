@@ -4,7 +4,7 @@ use crate::autograd::Leaf;
 use crate::base::{BaseBinding, BaseEntry, BaseId, BaseTable};
 use crate::error::{Error, Result};
 use crate::event::{Effect, Event, EventKey, Events, Origin, StoreKind, Token, Tokens, after_all};
-use crate::inspect::PlanRecord;
+use crate::inspect::{Log, PlanRecord};
 use crate::intern::{Ops, Signatures, Ty};
 use crate::loc::{LocEntry, LocId, LocRole, LocTable, Tombstone};
 use crate::node::{Args, Node, Ref, Spare, Work};
@@ -35,6 +35,7 @@ pub(crate) struct State {
     pub(crate) poisoned: Option<Arc<Error>>,
     pub(crate) invalid: Vec<Arc<Invalid>>,
     pub(crate) last_plan: Vec<PlanRecord>,
+    pub(crate) log: Log,
     pub(crate) rng: Rng,
     pub(crate) ops: Ops,
     pub(crate) signatures: Signatures,

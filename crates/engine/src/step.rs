@@ -31,6 +31,7 @@ impl Engine {
         // Step 4: finalizers and fences.
         shared.drain_finalize_queue();
         shared.flush_pools();
+        shared.devices.iter().for_each(|d| d.pool.end_step());
         // Step 5: tokens begin anew.
         let mut state = shared.state();
         state.tok_global = None;

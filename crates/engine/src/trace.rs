@@ -127,6 +127,10 @@ impl Build for TraceBuild<'_> {
 }
 
 impl Record for TraceBuild<'_> {
+    fn as_one(&mut self, x: Value, f: &dyn Fn(&mut dyn Build, Value) -> ir::Result<Value>) -> ir::Result<Value> {
+        f(self, x)
+    }
+
     fn number(&mut self, s: Scalar) -> ir::Result<Value> {
         if !self.lift {
             return self.constant(Literal::scalar(s));
@@ -235,7 +239,7 @@ impl Trace {
         // A cell is a whole base, but for a captured handle of the engine, which is captured with its view.
         let whole = s.cells[cell].outside.is_some() || matches!(&t.0.kind, Kind::Traced(_));
         if let (true, Some(view)) = (whole, t.0.view()) {
-            v = view::get(&mut s.b, v, &view.ops)?;
+            v = view::get(&mut s.b, v, &view.ops())?;
         }
         // A detached tensor that was made a leaf is where backward in a region ends.
         if t.0.detached && !(self.is_region() && t.0.leaf.get().is_some()) {

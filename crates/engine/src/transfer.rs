@@ -4,7 +4,7 @@
 //! operands are copied there through the host.
 
 use crate::engine::Shared;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::node::{Args, Node, Ref, Work};
 use crate::record::{LazyBuild, Target, target};
 use crate::storage::Stored;
@@ -27,6 +27,33 @@ pub(crate) fn device_of(args: &[Ref]) -> u8 {
 /// Where something runs that may run anywhere.
 pub(crate) fn place(device: u8) -> usize {
     if device == ANYWHERE { 0 } else { device as usize }
+}
+
+/// The one device that tensors of a compiled call live on: it runs there. Scalars and what may live anywhere follow.
+pub(crate) fn one_device<'a>(tensors: impl Iterator<Item = &'a Tensor>, at: &Loc) -> Result<usize> {
+    let mut found: Option<(usize, &Tensor)> = None;
+    let mut scalar = None;
+    for t in tensors {
+        let Some(device) = t.home() else { continue };
+        if t.rank() == 0 {
+            scalar = scalar.or(Some(device));
+            continue;
+        }
+        match found {
+            Some((first, other)) if first != device => {
+                let reason = format!(
+                    "it was given {} on device {first} and {} on device {device}; a compiled call runs on one device: move \
+                     one of them with to({first}) or to({device})",
+                    other.ty(),
+                    t.ty()
+                );
+                return Err(Error::call("a compiled call", reason, at));
+            }
+            Some(_) => {}
+            None => found = Some((device, t)),
+        }
+    }
+    Ok(found.map(|(d, _)| d).or(scalar).unwrap_or(0))
 }
 
 impl Shared {
@@ -79,6 +106,13 @@ impl Tensor {
         let mut node = Node::new(key, work, Args::from_iter([value]), at).tracked(tracked);
         node.device = device as u8;
         Tensor::fresh(engine, &mut state, Ref { node: Arc::new(node), out: 0 })
+    }
+
+    /// Where the tensor lives, unless that may be anywhere.
+    pub(crate) fn home(&self) -> Option<usize> {
+        let lazy = self.0.lazy()?;
+        let device = lazy.engine.shared.state().bases.get(lazy.base)?.device;
+        (device != ANYWHERE).then_some(device as usize)
     }
 
     /// The number of the device that the tensor lives on.

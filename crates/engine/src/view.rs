@@ -1,5 +1,6 @@
 //! Views over a dense base (§2.3, §4): a chain of view ops, and the strides that say what is representable.
 
+use crate::chain::{self, Chain};
 use ir::ops::{Pad, Slice};
 use ir::types::row_major;
 use ir::{Build, DType, Op, Result, Scalar, Shape, Type, Value};
@@ -10,10 +11,10 @@ use std::sync::Arc;
 pub(crate) type Strides = SmallVec<[isize; 6]>;
 
 /// What a view tensor sees of its base.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub(crate) struct View {
     /// From the base to the view.
-    pub(crate) ops: Vec<Arc<Op>>,
+    chain: Chain,
     pub(crate) ty: Type,
     pub(crate) offset: usize,
     pub(crate) strides: Strides,
@@ -36,12 +37,12 @@ impl View {
     /// The whole base.
     pub(crate) fn whole(ty: &Type) -> View {
         let strides = row_major(&ty.shape).iter().map(|&s| s as isize).collect();
-        View { ops: Vec::new(), ty: ty.clone(), offset: 0, strides }
+        View { chain: None, ty: ty.clone(), offset: 0, strides }
     }
 
     /// One view op more; `None` if strides can't express the result. The op must fit.
     pub(crate) fn then(&self, op: &Arc<Op>, ty: Type) -> Option<View> {
-        let mut view = View { ops: self.ops.clone(), ty, offset: self.offset, strides: Strides::new() };
+        let mut view = View { chain: None, ty, offset: self.offset, strides: Strides::new() };
         match &**op {
             Op::Permute(p) => view.strides = p.perm.iter().map(|&a| self.strides[a]).collect(),
             Op::Broadcast(b) => {
@@ -61,8 +62,13 @@ impl View {
             Op::Reshape(r) => view.strides = restride(&self.ty.shape, &self.strides, &r.shape)?,
             _ => return None,
         }
-        view.ops.push(op.clone());
+        view.chain = chain::append(&self.chain, op, &self.ty.shape);
         Some(view)
+    }
+
+    /// The ops that lead from the base to the view.
+    pub(crate) fn ops(&self) -> Vec<Arc<Op>> {
+        chain::ops(&self.chain)
     }
 
     /// Whether two indices mean the same element.

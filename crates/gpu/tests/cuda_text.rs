@@ -6,6 +6,7 @@ mod grids;
 use cpu::Cpu;
 use gpu::cuda;
 use gpu::grid::{self, Kernel, Launch, Limits, Space, View};
+use grids::rows::random_kernel;
 use grids::{Prepared, is_nan, kernels, prepare, slices};
 use ir::{DType, Unary};
 use oracle::random::{Options as Shape, sample};
@@ -141,7 +142,9 @@ fn the_text_computes_what_the_evaluator_does() {
     for k in 0..count {
         let s = sample(seed.wrapping_add(k), &Shape::ANY);
         let mut rng = Rng::new(s.seed);
-        for case in kernels(&s.graph, &cpu, Vec::new()).unwrap() {
+        let mut cases = kernels(&s.graph, &cpu, Vec::new()).unwrap();
+        cases.push(random_kernel(&mut rng));
+        for case in cases {
             let limits = grids::limits(&mut rng);
             let Some(p) = prepare(&case, limits, &mut rng).unwrap() else { continue };
             let mut after = p.regions.clone();

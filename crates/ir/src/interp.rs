@@ -158,6 +158,10 @@ fn contract(dot: &Dot, a: &Literal, b: &Literal, out: &Type) -> Literal {
     for_each_index(&sizes, |k| inner.push((offset(k, &ka), offset(k, &kb))));
     let (ba, bb) = (pick(&sa, &dot.lhs_batch), pick(&sb, &dot.rhs_batch));
     let (ra, rb) = (pick(&sa, &fa), pick(&sb, &fb));
+    let numbers = |l: &Literal| -> Vec<f64> {
+        if out.dtype.is_float() { l.scalars().map(Scalar::to_f64).collect() } else { Vec::new() }
+    };
+    let (left_numbers, right_numbers) = (numbers(a), numbers(b));
     let mut results = Vec::with_capacity(out.numel());
     for_each_index(&out.shape, |i| {
         let (batch, free) = i.split_at(nb);
@@ -166,7 +170,7 @@ fn contract(dot: &Dot, a: &Literal, b: &Literal, out: &Type) -> Literal {
         let at_b = offset(batch, &bb) + offset(right, &rb);
         let value = if out.dtype.is_float() {
             // Not `sum()`, whose sum of nothing is -0.
-            let product = |(p, q): &(usize, usize)| a.get(at_a + p).to_f64() * b.get(at_b + q).to_f64();
+            let product = |(p, q): &(usize, usize)| left_numbers[at_a + p] * right_numbers[at_b + q];
             let sum = inner.iter().map(product).fold(0.0, |acc, x| acc + x);
             Scalar::from_f64(out.dtype, sum)
         } else {

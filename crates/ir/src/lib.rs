@@ -23,6 +23,7 @@ pub mod graph;
 pub mod interp;
 pub mod literal;
 pub mod ops;
+pub mod round;
 pub mod scalar;
 pub mod special;
 pub mod text;

@@ -4,6 +4,7 @@
 //! native operation. Integers wrap. Division follows XLA: `x / 0 = -1`, `x % 0 = x`.
 
 use crate::dtype::{Class, DType, f64_to_fp8, fp8_to_f64};
+use crate::round;
 use half::{bf16, f16};
 use std::fmt;
 
@@ -37,8 +38,8 @@ impl Scalar {
             DType::U32 => x as u32 as u64,
             DType::U64 => x as u64,
             DType::F8E4M3 | DType::F8E5M2 => f64_to_fp8(x, dtype) as u64,
-            DType::F16 => f16::from_f64(x).to_bits() as u64,
-            DType::BF16 => bf16::from_f64(x).to_bits() as u64,
+            DType::F16 => round::to_f16(x) as u64,
+            DType::BF16 => round::to_bf16(x) as u64,
             DType::F32 => (x as f32).to_bits() as u64,
             DType::F64 => x.to_bits(),
         };
@@ -48,7 +49,7 @@ impl Scalar {
     /// Converts an integer: integer types wrap, floats round to nearest.
     pub fn from_i64(dtype: DType, x: i64) -> Scalar {
         match dtype.class() {
-            Class::Float => Scalar::from_f64(dtype, x as f64),
+            Class::Float => Scalar::from_f64(dtype, int_to_f64_for(dtype, x as i128)),
             Class::Bool => Scalar { dtype, bits: (x != 0) as u64 },
             _ => Scalar::from_bits(dtype, x as u64),
         }
@@ -108,8 +109,10 @@ impl Scalar {
             _ if self.dtype == to => self,
             (_, Class::Bool) => Scalar::bool(self.to_bool()),
             (Class::Float, _) => Scalar::from_f64(to, self.to_f64()),
-            (_, Class::Float) if self.dtype == DType::U64 => Scalar::from_f64(to, u64_to_f64_for(to, self.bits)),
-            (_, Class::Float) => Scalar::from_f64(to, i64_to_f64_for(to, self.to_i64())),
+            (_, Class::Float) if self.dtype == DType::U64 => {
+                Scalar::from_f64(to, int_to_f64_for(to, self.bits as i128))
+            }
+            (_, Class::Float) => Scalar::from_f64(to, int_to_f64_for(to, self.to_i64() as i128)),
             _ => Scalar::from_bits(to, self.to_i64() as u64),
         }
     }
@@ -166,13 +169,13 @@ pub fn finite_max(dtype: DType) -> f64 {
     }
 }
 
-// A 64-bit integer rounds twice on its way through f64; going through f32 directly avoids that for f32.
-fn i64_to_f64_for(to: DType, x: i64) -> f64 {
-    if to == DType::F32 { x as f32 as f64 } else { x as f64 }
-}
-
-fn u64_to_f64_for(to: DType, x: u64) -> f64 {
-    if to == DType::F32 { x as f32 as f64 } else { x as f64 }
+/// An integer on its way to a float, so that it rounds once.
+fn int_to_f64_for(to: DType, x: i128) -> f64 {
+    match to {
+        DType::F64 => x as f64,
+        DType::F32 => x as f32 as f64,
+        _ => round::odd_f64(x),
+    }
 }
 
 impl fmt::Display for Scalar {

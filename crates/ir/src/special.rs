@@ -38,6 +38,8 @@ pub fn unary_f64(op: Unary, x: f64) -> f64 {
         Cosh => x.cosh(),
         Tanh => x.tanh(),
         Asinh => libm::asinh(x),
+        // The formula for large numbers forgets the sign.
+        Acosh if x < 1.0 => f64::NAN,
         Acosh => libm::acosh(x),
         Atanh => libm::atanh(x),
         Erf => libm::erf(x),
@@ -68,14 +70,17 @@ pub fn lgamma(x: f64) -> f64 {
     libm::lgamma(x)
 }
 
-/// ψ(x) = Γ'(x) / Γ(x); NaN at the poles.
+/// ψ(x) = Γ'(x) / Γ(x); NaN at the poles, but infinite at ±0, whose sign says from where.
 pub fn digamma(x: f64) -> f64 {
-    if x.is_nan() || x == f64::NEG_INFINITY || (x <= 0.0 && x == x.floor()) {
+    if x == 0.0 {
+        return f64::NEG_INFINITY.copysign(-x);
+    }
+    if x.is_nan() || x == f64::NEG_INFINITY || (x < 0.0 && x == x.floor()) {
         return f64::NAN;
     }
     if x < 0.0 {
-        // Reflection: ψ(x) = ψ(1 - x) - π / tan(πx), with the angle reduced first.
-        let r = x - x.floor();
+        // Reflection: ψ(x) = ψ(1 - x) - π / tan(πx). The distance to the nearest pole is exact.
+        let r = x - x.round_ties_even();
         return digamma(1.0 - x) - std::f64::consts::PI / (std::f64::consts::PI * r).tan();
     }
     let (mut y, mut shift) = (x, 0.0);
@@ -99,12 +104,28 @@ pub fn zeta(s: f64, q: f64) -> f64 {
     if s == 1.0 {
         return f64::INFINITY;
     }
+    if q == f64::INFINITY {
+        return 0.0;
+    }
     if q <= 0.0 {
+        if q == f64::NEG_INFINITY || s != s.floor() {
+            return f64::NAN;
+        }
         if q == q.floor() {
             return f64::INFINITY;
         }
-        // Between far poles nothing is left of q's fraction, and the recurrence would take |q| steps.
-        if s != s.floor() || q < -10_000.0 {
+        // What the derivatives of lgamma and digamma need is reflected; by recurrence it would take |q| steps.
+        if s == 2.0 || s == 3.0 {
+            let angle = std::f64::consts::PI * (q - q.round_ties_even());
+            let over = std::f64::consts::PI / angle.sin();
+            // Exactly 0 half way between poles.
+            let cos = (std::f64::consts::PI * (0.5 - (q - q.round_ties_even()).abs())).sin();
+            return match s == 2.0 {
+                true => over * over - zeta(s, 1.0 - q),
+                false => over * over * over * cos + zeta(s, 1.0 - q),
+            };
+        }
+        if q < -10_000.0 {
             return f64::NAN;
         }
     }
@@ -114,7 +135,8 @@ pub fn zeta(s: f64, q: f64) -> f64 {
         a += 1.0;
     }
     let w = a.powf(-s);
-    sum += w * a / (s - 1.0) + 0.5 * w;
+    // Not w·a, which vanishes before this does.
+    sum += a.powf(1.0 - s) / (s - 1.0) + 0.5 * w;
     // B₂ₖ / (2k)! times the rising factorial of s.
     const B: [f64; 10] = [
         1.0 / 12.0,
@@ -167,6 +189,15 @@ pub fn erf_inv(y: f64) -> f64 {
         x -= step / (1.0 + x * step);
     }
     x
+}
+
+/// The power of two by which numbers of this magnitude are divided to come near 1, without any rounding; 1 for 0, NaN
+/// and infinities.
+pub fn unit_scale(x: f64) -> f64 {
+    if x == 0.0 || !x.is_finite() {
+        return 1.0;
+    }
+    libm::ldexp(1.0, libm::ilogb(x).clamp(-1000, 1000))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Imports: where they lead, under which names, in which version.
 
 use lang::diagnostic::{Style, render_all};
+use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
 
 const RELU: &str = "  forward:\n    in: [*, n]\n    out: [*, n]\n    graph:\n      in -> relu() -> out\n";
@@ -71,4 +72,193 @@ fn a_missing_file_is_a_finding() {
     let program = Program::load("nowhere", &library());
     assert_eq!(program.diagnostics.len(), 1);
     assert_eq!(program.diagnostics[0].code, lang::Code::L002);
+}
+
+fn findings(program: &Program) -> String {
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(program).diagnostics);
+    render_all(&program.sources, &found, Style::Plain)
+}
+
+/// Imports that the standard library of §10.1 and the rules of §4.7.1 promise, behind the real library.
+#[test]
+fn the_library_and_a_project_are_searched_in_order() {
+    let own = MemoryLoader::new()
+        .with("std/extra/gates", "local@1", &module("Gate"))
+        .with("std/modules/mine", "local@2", &module("Mine"))
+        .with("parts/llama", "local@3", &format!("{}\n{}", module("Llama"), module("Attention")))
+        .with("parts/deep/more", "local@4", &module("More"));
+    for (import, call) in [
+        // A project's own files under `std`, and the library's beside them.
+        ("from std.extra.gates import Gate", "Gate()"),
+        ("import std.modules.Mine", "Mine()"),
+        ("import std.modules.mine", "std.modules.mine.Mine()"),
+        // Files named after a declaration: the others are members of the qualified name.
+        ("import parts.llama", "parts.llama.Attention()"),
+        ("import parts.llama", "llama()"),
+        ("import parts.llama.*", "Attention() -> Llama()"),
+        ("import parts.deep.*", "More()"),
+        ("import parts.deep.more.*", "More()"),
+        // Primitives: one by one, by file, and as files.
+        ("import std.primitives.*", "softmax()"),
+        ("import std.primitives.activation", "activation.silu()"),
+        ("from std.primitives.activation import silu as soft", "soft()"),
+        ("import std.primitives.activation.relu", "relu()"),
+        ("import std.primitives.activation", "std.primitives.activation.relu()"),
+        // Spelled as modules (§5.3, §5.4).
+        ("", "ReLU() -> Softmax()"),
+    ] {
+        let text = format!("{import}\n\nmodule Main(n: int):\n{}", RELU.replace("relu()", call));
+        let loader = WithLibrary(own.clone().with("main", "local", &text));
+        let found = findings(&Program::load("main", &loader));
+        assert!(found.is_empty(), "{import}:\n{found}");
+    }
+    for (import, name) in [
+        ("from std.modules.attention.mha import MHA", "MHA(8, 2)"),
+        ("from std.modules.attention.gqa import GQA", "GQA(8, 2, 1)"),
+        ("from std.modules.attention.mqa import MQA", "MQA(8, 2)"),
+        ("import std.modules.attention.gqa", "gqa(8, 2, 1)"),
+        ("import std.modules.attention", "attention.MHA(8, 2)"),
+        ("from std.modules.moe.expert import ExpertMLP", "ExpertMLP(8, 16)"),
+        ("from std.modules.norm import RMSNormParams", "RMSNormParams(8)"),
+    ] {
+        let text = format!(
+            "{import}\n\nmodule Main():\n  params:\n    inner: {name}\n\n  forward:\n    in: [B, T, 8]\n    out: [B, T, 8]\n    \
+             graph:\n      in -> inner -> out\n"
+        );
+        let program = Program::load("main", &WithLibrary(MemoryLoader::new().with("main", "local", &text)));
+        let found = findings(&program);
+        assert!(found.is_empty(), "{import}:\n{found}");
+        let item = program.export(0, "Main").expect("there");
+        let input = ir::Type::new(ir::DType::F32, &[1, 4, 8]);
+        let lowered = lang::lower::lower(&program, item, &Default::default(), &[input], &Default::default());
+        lowered.unwrap_or_else(|d| panic!("{import}: {}", render_all(&program.sources, &[*d], Style::Plain)));
+    }
+    let text = "from std.modules.moe.router import Router\nimport std.models.qwen\n\nmodule Main():\n  params:\n    r: Router(8, 4)\n\n  \
+                forward:\n    in: [B, T, 8]\n    out: y: [B * T, 2]\n    graph:\n      in -> r -> (y, i, aux)\n";
+    let found = findings(&Program::load("main", &WithLibrary(MemoryLoader::new().with("main", "local", text))));
+    assert!(found.is_empty(), "{found}");
+}
+
+/// What is written in the files of primitives is what the compiler knows.
+#[test]
+fn files_of_primitives_are_the_table() {
+    use lang::check::primitives;
+    let mut seen = Vec::new();
+    for path in lang::library::files().filter(|path| path.starts_with("std/primitives/")) {
+        let program = Program::load(path, &WithLibrary(MemoryLoader::new()));
+        for item in 0..program.files[0].ast.items.len() {
+            let item = lang::resolve::ItemRef { file: 0, item };
+            let Some(view) = lang::resolve::ModuleView::new(&program, item) else { continue };
+            let primitive = primitives::find(&view.decl.name.name).unwrap_or_else(|| panic!("{}", view.decl.name.name));
+            let names = |tensors: &[&lang::ast::IoTensor]| -> Vec<String> {
+                tensors.iter().map(|t| t.name.as_ref().map_or(String::new(), |n| n.name.clone())).collect()
+            };
+            let inputs: Vec<&lang::ast::IoTensor> = primitive.inputs.iter().collect();
+            let outputs: Vec<&lang::ast::IoTensor> = primitive.outputs.iter().collect();
+            assert_eq!(names(&view.forward.inputs), names(&inputs), "{}", primitive.name);
+            assert_eq!(names(&view.forward.outputs), names(&outputs), "{}", primitive.name);
+            assert_eq!(view.header.len(), primitive.attributes.len(), "{}", primitive.name);
+            seen.push(primitive.name);
+        }
+    }
+    seen.sort_unstable();
+    assert_eq!(seen, primitives::names().collect::<Vec<_>>());
+}
+
+/// A declared primitive wins over the built-in one if it has a graph; without one, and without a name that is built in,
+/// it cannot be called.
+#[test]
+fn declared_primitives_shadow_and_run() {
+    let primitive = |name: &str, graph: &str| {
+        format!(
+            "primitive {name}:\n  params:\n    factor: float = 2.0\n\n  forward:\n    in: (x: [*, n], y: [*, n])\n    out: z: [*, n]\n{graph}\n\
+             module M():\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      (in, in) -> {name}(factor=3.0) -> out\n"
+        )
+    };
+    let graph = "    graph:\n      (x, y) -> sub() -> d\n      x -> scale(factor) -> s\n      (d, s) -> add() -> z\n";
+    for name in ["mul", "mine"] {
+        let text = primitive(name, graph);
+        let program = Program::load("m", &MemoryLoader::new().with("m", "v1.0.0", &text));
+        let mut found = program.diagnostics.clone();
+        found.extend(lang::check::check(&program).diagnostics);
+        let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
+        let expected = if name == "mul" { vec![lang::Code::W001] } else { Vec::new() };
+        assert_eq!(codes, expected, "{}", render_all(&program.sources, &found, Style::Plain));
+        let item = program.export(0, "M").expect("there");
+        let ty = ir::Type::new(ir::DType::F64, &[1, 4]);
+        let options = lang::lower::Options { dtype: ir::DType::F64, ..Default::default() };
+        let lowered = lang::lower::lower(&program, item, &Default::default(), &[ty], &options).expect("lowers");
+        let given = ir::Literal::new(&[1, 4], &[1.0f64, 2.0, -3.0, 0.5]);
+        let outs = ir::interp::run(&lowered.graph, &[given]).expect("runs");
+        assert_eq!(outs[0].to_vec::<f64>(), [3.0, 6.0, -9.0, 1.5], "{name}: x - x + 3 x");
+    }
+    let program = Program::load("m", &MemoryLoader::new().with("m", "v1.0.0", &primitive("mine", "")));
+    let codes: Vec<lang::Code> = lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
+    assert_eq!(codes, [lang::Code::E014]);
+}
+
+/// Two versions of one file stand in one lock, and both are pinned.
+#[test]
+fn two_versions_stand_in_one_lock() {
+    let text = format!(
+        "from std.modules.linear.v1 import Linear as Old\nfrom std.modules.linear.v2 import Linear as New\n\nmodule Main(n: int):\n{}",
+        RELU.replace("relu()", "Old() -> New()")
+    );
+    let loader = library().with("main", "local", &text);
+    let program = Program::load("main", &loader);
+    let lock = program.lock.to_string();
+    assert!(lock.contains("std.modules.linear: v1.0.0, v2.3.1"), "{lock}");
+    let pinned = Program::load("main", &loader.clone().with_lock(&lock));
+    assert!(pinned.diagnostics.is_empty(), "{}", findings(&pinned));
+    let other = Program::load("main", &loader.with_lock(&lock.replace("v2.3.1", "v2.0.0")));
+    assert_eq!(other.diagnostics.iter().map(|d| d.code).collect::<Vec<_>>(), [lang::Code::L004]);
+}
+
+/// What is inherited from another file keeps the meaning of its names.
+#[test]
+fn inherited_parts_keep_their_names() {
+    let base = "from std.modules.linear import Linear\n\nmodule Base(n: int):\n  params:\n    w: [n, n]\n\n  forward:\n    in: [B, n]\n    \
+                out: [B, n]\n    graph:\n      in -> Linear(w) -> out\n";
+    let child = "from base import Base\n\nmodule Child(n: int) extends Base:\n  _\n";
+    let load = |child: &str| {
+        let loader = MemoryLoader::new().with("base", "local", base).with("main", "local", child);
+        Program::load("main", &WithLibrary(loader))
+    };
+    assert_eq!(findings(&load(child)), "");
+    let clash = format!("{child}\nmodule Linear(n: int):\n{RELU}");
+    let program = load(&clash);
+    assert_eq!(
+        program.diagnostics.iter().map(|d| d.code).collect::<Vec<_>>(),
+        [lang::Code::E011],
+        "{}",
+        findings(&program)
+    );
+}
+
+/// What stands first is what the rest follows from, and an empty file says what to write.
+#[test]
+fn causes_come_first() {
+    let text = format!("module Main(n: int):\n  params:\n    w: [n\n{}", RELU.replace("relu()", "mul(w)"));
+    let program = Program::load("main", &MemoryLoader::new().with("main", "local", &text));
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(&program).diagnostics);
+    lang::diagnostic::sort_and_dedup(&mut found);
+    assert_eq!(found[0].code, lang::Code::E001, "{}", render_all(&program.sources, &found, Style::Plain));
+    let late = "module Main(n: int):\n  forward:\n    in: [B, n]\n    out: [B, n]\n    graph:\n      in -> mul(w) -> out\n\n  params:\n    w = [n]\n    u: [n]\n";
+    let program = Program::load("main", &MemoryLoader::new().with("main", "local", late));
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(&program).diagnostics);
+    lang::diagnostic::sort_and_dedup(&mut found);
+    let codes: Vec<lang::Code> = found.iter().map(|d| d.code).collect();
+    assert_eq!((codes[0], codes.contains(&lang::Code::E002)), (lang::Code::E001, true), "{codes:?}");
+    for text in ["", "\n\n", "# nothing\n", "\"\"\"Words.\"\"\"\n"] {
+        let program = Program::load("main", &MemoryLoader::new().with("main", "local", text));
+        assert_eq!(program.diagnostics.len(), 1, "{text:?}");
+        let found = &program.diagnostics[0];
+        assert!(
+            found.code == lang::Code::E001 && found.hint.as_ref().is_some_and(|h| h.contains("module Name")),
+            "{found:?}"
+        );
+    }
 }

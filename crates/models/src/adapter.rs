@@ -5,7 +5,7 @@
 
 use crate::beside::adapted;
 use crate::budget;
-use crate::checkpoint::{Checkpoint, from_bytes, to_bytes};
+use crate::checkpoint::{Checkpoint, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::export::write_tensors;
@@ -307,10 +307,10 @@ fn places(model: &Model, options: &AdapterOptions) -> Result<Vec<Place>> {
 
 impl Model {
     /// The model with an adapter merged into its weights.
-    pub fn merge(&mut self, adapter: &Adapter) {
+    pub fn merge(&mut self, adapter: &Adapter) -> Result<()> {
         for (place, values) in adapter.places.iter().zip(adapter.values.chunks(adapter.tensors_per_place())) {
             let width = self.params[place.param].ty.shape[1];
-            let mut weights = from_bytes(&self.weights[place.param], self.dtype);
+            let mut weights = self.values(place.param)?;
             let change: Box<dyn Fn(usize, usize, f64) -> f64> = match &adapter.options {
                 AdapterOptions::Lora(options) => Box::new(options.merged(place.shape, values)),
                 AdapterOptions::Ia3(options) => Box::new(options.merged(&place.module, values)),
@@ -324,18 +324,19 @@ impl Model {
                     *weight = change(o, i, f64::from(*weight)) as f32;
                 }
             }
-            self.weights[place.param] = to_bytes(&weights, self.dtype);
+            self.set_values(place.param, &weights);
             // What multiplies a projection's results multiplies its bias too.
             if let (AdapterOptions::Ia3(options), Some((param, piece))) = (&adapter.options, &place.bias)
                 && !options.is_feedforward(&place.module)
             {
-                let mut biases = from_bytes(&self.weights[*param], self.dtype);
+                let mut biases = self.values(*param)?;
                 for (bias, factor) in biases[piece.start..].iter_mut().zip(&values[0]) {
                     *bias *= factor;
                 }
-                self.weights[*param] = to_bytes(&biases, self.dtype);
+                self.set_values(*param, &biases);
             }
         }
+        Ok(())
     }
 
     /// Logits of a batch with an adapter beside the weights, not merged into them.
@@ -344,7 +345,8 @@ impl Model {
         let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
         let graph = adapted(&lowered.graph, false, adapter, false)?;
         let values = adapter.values.iter().map(|v| to_bytes(v, DType::F32)).collect::<Vec<_>>();
-        let fixed = upload(backend, &[&values[..], &self.weights].concat())?;
+        let mut fixed = upload(backend, &values)?;
+        fixed.extend(self.upload(backend)?);
         let mut session = Session::new(&graph, backend, &fixed)?;
         session.write_ints(fixed.len(), ids.iter().flatten().copied())?;
         session.run()?;

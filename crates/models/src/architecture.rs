@@ -3,13 +3,14 @@
 use crate::budget;
 use crate::config::{Config, constant};
 use crate::error::{Error, Result};
+use crate::fields;
 use crate::mapping::Sources;
 use ir::{DType, Type};
 use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, SectionKind, WeightMapping};
 use lang::consteval::Value;
 use lang::diagnostic::{Style, render_all};
 use lang::library::{WithLibrary, models};
-use lang::lower::{Lowered, Options, Parameter, lower};
+use lang::lower::{Limits, Lowered, Options, Parameter, lower};
 use lang::resolve::{ItemRef, MemoryLoader, ModuleView, Program};
 use serde_json::Value as Json;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,6 +51,7 @@ impl Architecture {
                     known.push(architecture.to_string());
                     continue;
                 }
+                fields::refuse(config, wanted, entries).map_err(fault)?;
                 let given = given(entries, config);
                 let (defaults, fields) = (defaults(&program, item), mapped_fields(entries));
                 for (key, value) in &given {
@@ -97,11 +99,22 @@ impl Architecture {
                 let known = header(&program, item).join(", ");
                 return Err(Error::Input(format!("the model has no parameter `{key}`: there are {known}")));
             }
-            budget::value(&key, &key, &value, all.get(&key)).map_err(Error::Input)?;
+            // What numbers of a model of one's own mean is not known here: 0 may well be one of them.
+            if program.files.first().is_some_and(|file| file.path.starts_with("std/")) {
+                budget::value(&key, &key, &value, all.get(&key)).map_err(Error::Input)?;
+            }
             all.insert(key, value);
         }
         let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
         Ok(Architecture { program, item, name, given: all, absent: BTreeSet::new() })
+    }
+
+    /// Names of the parameters of a program's first model.
+    pub(crate) fn parameters(program: &Program) -> Vec<String> {
+        let items = program.files.first().map_or(0, |file| file.ast.items.len());
+        let is_model = |item: &ItemRef| program.decl(*item).is_some_and(|decl| decl.kind == DeclKind::Model);
+        let found = (0..items).map(|item| ItemRef { file: 0, item }).find(is_model);
+        found.map_or(Vec::new(), |item| header(program, item))
     }
 
     /// A configuration that [`Architecture::of`] reads back to this model. Models of the library get HuggingFace's fields;
@@ -145,6 +158,15 @@ impl Architecture {
             .map_err(|found| Error::Language(render_all(&self.program.sources, &[*found], Style::Plain)))
     }
 
+    /// What the model's graph says about the sequences that it takes.
+    pub(crate) fn limits(&self, dtype: DType) -> Limits {
+        let ids = Type::new(DType::I32, &[1, 1]);
+        let options = Options { dtype, absent: self.absent.clone(), ..Options::default() };
+        let found = lang::lower::limits(&self.program, self.item, &self.given, &[ids], &options);
+        // What can't be lowered step by step is run whole.
+        found.unwrap_or_else(|found| Limits { whole: Some(found.message.clone()), ..Limits::default() })
+    }
+
     /// The tensors of a checkpoint that each parameter is made of, in order.
     pub fn sources(&self, params: &[Parameter]) -> Result<Vec<Sources>> {
         crate::mapping::sources(self, params)
@@ -152,14 +174,23 @@ impl Architecture {
 
     /// The model's weight mapping.
     pub(crate) fn mappings(&self) -> &[WeightMapping] {
+        self.section(|kind| match kind {
+            SectionKind::HfMapping(mappings) => Some(mappings),
+            _ => None,
+        })
+    }
+
+    /// What the model says about the tensors that it is written as.
+    pub(crate) fn exports(&self) -> &[WeightMapping] {
+        self.section(|kind| match kind {
+            SectionKind::HfExport(mappings) => Some(mappings),
+            _ => None,
+        })
+    }
+
+    fn section(&self, pick: fn(&SectionKind) -> Option<&Vec<WeightMapping>>) -> &[WeightMapping] {
         let sections = self.program.decl(self.item).map_or(&[][..], |decl| &decl.sections);
-        sections
-            .iter()
-            .find_map(|section| match &section.kind {
-                SectionKind::HfMapping(mappings) => Some(&mappings[..]),
-                _ => None,
-            })
-            .unwrap_or_default()
+        sections.iter().find_map(|section| pick(&section.kind)).map_or(&[], |list| &list[..])
     }
 
     /// The longest sequence, where positions are learned; rotations go on for ever.

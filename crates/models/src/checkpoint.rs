@@ -75,6 +75,11 @@ impl Checkpoint {
         Some(Stored { path: file.path(), shape: info.shape.clone(), dtype: info.dtype, file, info })
     }
 
+    /// A tensor that was there when the model was put together.
+    pub(crate) fn found(&self, name: &str) -> Result<Stored<'_>> {
+        self.get(name).ok_or_else(|| fault(&self.dir, format!("the tensor `{name}` is gone")))
+    }
+
     /// Reads every byte once; how many tensors there are. Elements must be numbers.
     pub fn verify(&self) -> Result<usize> {
         for name in self.places.keys() {
@@ -104,6 +109,36 @@ impl Checkpoint {
 }
 
 impl Stored<'_> {
+    /// Whether [`Stored::floats`] reads this format.
+    pub(crate) fn check_dtype(&self, name: &str) -> Result<()> {
+        let readable = dtype_of(self.dtype).is_some() || matches!(self.dtype, Dtype::F8_E8M0 | Dtype::F4);
+        if readable { Ok(()) } else { Err(self.unreadable(name)) }
+    }
+
+    fn unreadable(&self, name: &str) -> Error {
+        Error::Tensor {
+            path: self.path.to_path_buf(),
+            tensor: name.to_string(),
+            expected: "a dtype whose elements are whole bytes, or F4".into(),
+            found: format!("{:?}", self.dtype),
+        }
+    }
+
+    /// Bytes from an offset on.
+    pub(crate) fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        self.file.read(self.info, offset, bytes)
+    }
+
+    /// The error for an element that is no finite number.
+    pub(crate) fn not_finite(&self, name: &str, at: usize, x: f32) -> Error {
+        Error::Tensor {
+            path: self.path.to_path_buf(),
+            tensor: name.to_string(),
+            expected: "finite everywhere".into(),
+            found: format!("{x} at element {at}: the file is damaged, or its training failed"),
+        }
+    }
+
     /// The elements as f32.
     pub(crate) fn floats(&self, name: &str) -> Result<Vec<f32>> {
         let bytes = || self.file.bytes(self.info);
@@ -115,14 +150,7 @@ impl Stored<'_> {
             Dtype::F8_E8M0 => bytes()?.iter().map(|&e| if e == 255 { f32::NAN } else { power(e) }).collect(),
             // Two elements a byte, the lower half first.
             Dtype::F4 => bytes()?.iter().flat_map(|b| [fp4(b & 15), fp4(b >> 4)]).collect(),
-            other => {
-                return Err(Error::Tensor {
-                    path: self.path.to_path_buf(),
-                    tensor: name.to_string(),
-                    expected: "a dtype whose elements are whole bytes, or F4".into(),
-                    found: format!("{other:?}"),
-                });
-            }
+            _ => return Err(self.unreadable(name)),
         })
     }
 }
@@ -180,6 +208,12 @@ fn fp4(bits: u8) -> f32 {
     const MAGNITUDES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
     let magnitude = MAGNITUDES[usize::from(bits & 7)];
     if bits & 8 == 0 { magnitude } else { -magnitude }
+}
+
+/// The first value that a dtype of whole numbers can't hold.
+pub(crate) fn inexact(values: &[f32], dtype: DType) -> Option<f32> {
+    let held = |x: &f32| Scalar::from_f64(dtype, f64::from(*x)).to_f64() == f64::from(*x);
+    if dtype.is_float() { None } else { values.iter().copied().find(|x| !held(x)) }
 }
 
 /// Floats as bytes of a dtype.

@@ -6,19 +6,33 @@ use lang::library::WithLibrary;
 use lang::resolve::{Loaded, Loader, Program};
 use std::path::{Path, PathBuf};
 
-/// Files on disk, by path without extension: beside the program's own file, else from the current directory.
+/// Files on disk, by path without extension (§4.7.1): beside the program's own file, in the folders above it up to the one
+/// with `module.lock`, in the current directory, then in the folders of `LOOM_PATH`.
 struct Disk {
     folder: PathBuf,
 }
 
 impl Disk {
+    /// Where paths start, in order.
+    fn roots(&self) -> Vec<PathBuf> {
+        let mut roots = vec![self.folder.clone()];
+        let above: Vec<&Path> = self.folder.ancestors().skip(1).collect();
+        if let Some(root) = above.iter().position(|folder| folder.join("module.lock").is_file()) {
+            roots.extend(above[..=root].iter().map(|folder| folder.to_path_buf()));
+        }
+        roots.push(PathBuf::new());
+        let given = std::env::var_os("LOOM_PATH");
+        roots.extend(given.iter().flat_map(std::env::split_paths).filter(|folder| !folder.as_os_str().is_empty()));
+        roots
+    }
+
     /// A version of a file is a file of its own, `gates.v2.module`; without one, the plain file is read.
     fn file(&self, path: &str, major: Option<u32>) -> Option<PathBuf> {
         let name = match major {
             None => format!("{path}.module"),
             Some(major) => format!("{path}.v{major}.module"),
         };
-        [self.folder.join(&name), PathBuf::from(&name)].into_iter().find(|file| file.is_file())
+        self.roots().into_iter().map(|root| root.join(&name)).find(|file| file.is_file())
     }
 }
 
@@ -34,8 +48,9 @@ impl Loader for Disk {
     }
 
     fn list(&self, folder: &str) -> Vec<String> {
-        let beside = self.folder.join(folder);
-        let from = if beside.is_dir() { beside } else { PathBuf::from(folder) };
+        let Some(from) = self.roots().into_iter().map(|root| root.join(folder)).find(|from| from.is_dir()) else {
+            return Vec::new();
+        };
         let entries = std::fs::read_dir(from).into_iter().flatten().flatten();
         let mut paths: Vec<String> = entries
             .filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".module")?.to_string()))
@@ -47,6 +62,15 @@ impl Loader for Disk {
 
     fn lock(&self) -> Option<String> {
         files::read_text(&self.folder.join("module.lock"), files::TEXT).ok()
+    }
+
+    fn fault(&self, path: &str, major: Option<u32>) -> Option<String> {
+        let file = self.file(path, major)?;
+        match files::read_text(&file, files::TEXT) {
+            Ok(_) => None,
+            Err(Error::File { reason, .. }) => Some(format!("{}: {reason}", file.display())),
+            Err(other) => Some(other.to_string()),
+        }
     }
 }
 

@@ -67,6 +67,14 @@ pub enum Error {
     /// Ids, labels or lengths that the model cannot take.
     #[error("{0}")]
     Input(String),
+    /// An `@assert` of the model does not hold.
+    #[error("`{path}`: {message} (an `@assert` of the model does not hold)")]
+    Assertion {
+        /// The tensor that it stands on.
+        path: String,
+        /// What it says.
+        message: String,
+    },
     /// A person asked to stop before there was anything to save.
     #[error("stopped before the first step: nothing was trained")]
     Stopped,

@@ -1,9 +1,11 @@
 //! Logits, loss and gradients of a batch.
 
+use crate::asserts;
 use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
+use crate::mapping::Function;
 use crate::model::Model;
-use crate::session::{Session, upload};
+use crate::session::Session;
 use compiler::Backend;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Lowered, Options, Shown, mean_cross_entropy};
@@ -60,22 +62,25 @@ impl Model {
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;
         }
-        let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
+        let options = Options { dtype: self.dtype, asserts: true, ..Options::default() };
+        let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
         let (n, results) = (self.params.len(), lowered.graph.output_types().len());
+        let floats: Vec<usize> = (0..n).filter(|&i| self.params[i].ty.dtype.is_float()).collect();
         let graph = match labels {
-            None => lowered.graph,
+            None => lowered.graph.clone(),
             Some(_) => {
                 let loss = loss_of(&lowered.graph, ids.len(), steps)?;
-                transform::value_and_grad(&loss, &(0..n).collect::<Vec<_>>())?
+                transform::value_and_grad(&loss, &floats)?
             }
         };
-        let params = upload(backend, &self.weights)?;
+        let params = self.upload(backend)?;
         let mut session = Session::new(&graph, backend, &params)?;
         session.write_ints(n, ids.iter().flatten().copied())?;
         if let Some(labels) = labels {
             session.write_ints(n + 1, labels.iter().flatten().copied())?;
         }
         session.run()?;
+        asserts::check(&session, &lowered.observed, usize::from(labels.is_some()) + lowered.outputs.len())?;
         let named = |session: &Session, output: usize, name: &str| -> Result<NamedTensor> {
             let (ty, bytes) = session.read(output)?;
             Ok(NamedTensor { name: name.to_string(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes })
@@ -84,11 +89,15 @@ impl Model {
             return Ok(Evaluation { logits: named(&session, 0, "logits")?, loss: None, gradients: Vec::new() });
         }
         let mut gradients = Vec::new();
-        for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
+        for (output, &i) in floats.iter().enumerate() {
+            let (param, pieces) = (&self.params[i], &self.pieces[i]);
             // The loss, all results, then gradients.
-            let (ty, bytes) = session.read(1 + results + i)?;
+            let (ty, bytes) = session.read(1 + results + output)?;
             let values = from_bytes(&bytes, ty.dtype);
-            let weights = from_bytes(&self.weights[i], self.dtype);
+            let weights = match pieces.iter().all(|piece| piece.function == Function::Identity) {
+                true => Vec::new(),
+                false => self.rounded(i)?,
+            };
             for piece in pieces {
                 gradients.push(NamedTensor {
                     name: format!("grad.{}", piece.tensor),
@@ -109,17 +118,18 @@ impl Model {
         if let Some(labels) = labels {
             self.check_labels(labels, ids.len(), steps)?;
         }
-        let options = Options { dtype: self.dtype, probes: true, ..Options::default() };
+        let options = Options { dtype: self.dtype, probes: true, asserts: true, ..Options::default() };
         let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
         let n = self.params.len();
         let (graph, taps) = probes(&lowered, n, labels.is_some().then_some((ids.len(), steps)))?;
-        let params = upload(backend, &self.weights)?;
+        let params = self.upload(backend)?;
         let mut session = Session::new(&graph, backend, &params)?;
         session.write_ints(n, ids.iter().flatten().copied())?;
         if let Some(labels) = labels {
             session.write_ints(n + 1, labels.iter().flatten().copied())?;
         }
         session.run()?;
+        asserts::check(&session, &lowered.observed, 0)?;
         let shown = lowered.observed.iter().chain(&lowered.tapped[..taps]).enumerate();
         let mut found = Vec::new();
         let mut holds = true;
@@ -152,19 +162,16 @@ impl Model {
                 other.len()
             )));
         }
-        if let (Some(vocabulary), Some(id)) = (self.vocabulary(), self.unknown_id(ids)) {
-            return Err(Error::Input(format!("id {id} is not in the vocabulary of {vocabulary}")));
-        }
-        if let Some(most) = self.architecture.longest().filter(|most| steps > *most) {
+        self.check_known(ids.iter().flatten())?;
+        if let Some(most) = self.longest().filter(|most| steps > *most) {
             return Err(Error::Input(format!("a sequence of {steps} ids: the model takes at most {most}")));
         }
         Ok(steps)
     }
 
-    fn unknown_id(&self, ids: &[Vec<i32>]) -> Option<i32> {
-        let vocabulary = self.vocabulary()?;
-        let known = |id: i32| usize::try_from(id).is_ok_and(|id| id < vocabulary);
-        ids.iter().flatten().copied().find(|id| !known(*id))
+    /// The longest sequence that there are positions for.
+    pub(crate) fn longest(&self) -> Option<usize> {
+        self.architecture.longest().into_iter().chain(self.limits.longest).min()
     }
 
     fn check_labels(&self, labels: &[Vec<i32>], batch: usize, steps: usize) -> Result<()> {
@@ -174,13 +181,43 @@ impl Model {
         if steps < 2 {
             return Err(Error::Input("a loss needs sequences of at least two ids".into()));
         }
-        let valid: Vec<Vec<i32>> =
-            labels.iter().map(|row| row.iter().copied().filter(|id| *id != -100).collect()).collect();
-        match self.unknown_id(&valid) {
-            Some(id) => Err(Error::Input(format!("label {id} is neither -100 nor in the vocabulary"))),
+        self.check_scored(labels.iter().flatten())
+    }
+
+    /// Ids and labels of a batch.
+    pub(crate) fn check_batch(&self, ids: &[i32], labels: &[i32]) -> Result<()> {
+        self.check_known(ids.iter())?;
+        self.check_scored(labels.iter())
+    }
+
+    /// Ids must be rows of every table that they are looked up in.
+    fn check_known<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
+        let Some(size) = self.vocabulary().filter(|size| *size > 0) else { return Ok(()) };
+        match ids.find(|id| !within(**id, size)) {
+            Some(id) => {
+                Err(Error::Input(format!("id {id} is not in the vocabulary of {size}: ids are from 0 to {}", size - 1)))
+            }
             None => Ok(()),
         }
     }
+
+    /// Labels must be among what the model scores, or -100.
+    fn check_scored<'a>(&self, mut labels: impl Iterator<Item = &'a i32>) -> Result<()> {
+        let Some(size) = self.limits.classes.or_else(|| self.vocabulary()).filter(|size| *size > 0) else {
+            return Ok(());
+        };
+        match labels.find(|id| **id != -100 && !within(**id, size)) {
+            Some(id) => Err(Error::Input(format!(
+                "label {id} is neither -100 nor in the vocabulary: labels are from 0 to {}",
+                size - 1
+            ))),
+            None => Ok(()),
+        }
+    }
+}
+
+fn within(id: i32, size: usize) -> bool {
+    usize::try_from(id).is_ok_and(|id| id < size)
 }
 
 /// What probes show, from parameters, ids and, for the sizes of labels, labels: forward ones, then gradients. Also how many

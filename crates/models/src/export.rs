@@ -1,10 +1,12 @@
 //! Writing a HuggingFace directory: the tensors under their names, in the dtypes they came in.
 
-use crate::checkpoint::{dtype_of, from_bytes, to_bytes};
-use crate::error::Result;
+use crate::checkpoint::{dtype_of, to_bytes};
+use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::files;
-use crate::model::Model;
+use crate::fresh::cut;
+use crate::mapping::{Sources, exports};
+use crate::model::{Model, Piece};
 use crate::tensor_file;
 use ir::DType;
 use std::collections::HashMap;
@@ -14,12 +16,22 @@ impl Model {
     /// Writes `config.json` and `model.safetensors` into a directory, which is made if need be.
     pub fn export(&self, dir: &Path) -> Result<()> {
         files::make_folder(dir)?;
-        let mut tensors = Vec::new();
-        for ((param, pieces), bytes) in self.params.iter().zip(&self.pieces).zip(&self.weights) {
-            let values = from_bytes(bytes, self.dtype);
+        let mut tensors: Vec<NamedTensor> = Vec::new();
+        let exports = exports(&self.architecture, &self.params)?;
+        for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
+            // `hf_export` has the last word; what it does not mention goes back where it came from.
+            let written = exports[i].as_ref().map(|sources| self.taken_apart(i, sources)).transpose()?;
+            let pieces = written.as_ref().unwrap_or(pieces);
+            let values = if self.dtype == DType::F32 { self.values(i)? } else { self.rounded(i)? };
             for piece in pieces {
                 // Formats that are only read come back as f32.
                 let dtype = dtype_of(piece.stored).unwrap_or(DType::F32);
+                if tensors.iter().any(|tensor| tensor.name == piece.tensor) {
+                    let (tensor, path) = (&piece.tensor, &param.path);
+                    return Err(Error::Input(format!(
+                        "`hf_export` writes `{tensor}` twice, the second time for `{path}`"
+                    )));
+                }
                 tensors.push(NamedTensor {
                     name: piece.tensor.clone(),
                     shape: piece.shape.clone(),
@@ -30,6 +42,14 @@ impl Model {
         }
         write_tensors(&dir.join("model.safetensors"), &tensors)?;
         files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())
+    }
+
+    /// The pieces that `hf_export` takes a parameter apart into, in the format that it came in.
+    fn taken_apart(&self, param: usize, sources: &Sources) -> Result<Vec<Piece>> {
+        let stored = self.pieces[param].first().map(|piece| piece.stored);
+        let mut pieces = cut(&self.architecture, &self.params[param], sources)?;
+        pieces.iter_mut().for_each(|piece| piece.stored = stored.unwrap_or(piece.stored));
+        Ok(pieces)
     }
 }
 

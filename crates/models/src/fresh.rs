@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::mapping::{Part, Slice, Sources, sources};
 use crate::model::{Model, Piece};
 use crate::random::Random;
+use crate::weight::Weight;
 use ir::DType;
 use lang::lower::{Init, Parameter};
 use safetensors::Dtype;
@@ -20,18 +21,21 @@ impl Model {
         let mut random = Random::new(seed, 1);
         let mut weights = Vec::new();
         for param in &params {
-            weights.push(to_bytes(&draw(&architecture, param, layers, &mut random), dtype));
+            // Not rounded to the compute dtype: training starts from what was drawn.
+            let values = draw(&architecture, param, layers, &mut random);
+            weights.push(Weight::Held(DType::F32, to_bytes(&values, DType::F32)));
         }
         let found = sources(&architecture, &params)?;
         let pairs = params.iter().zip(&found);
         let pieces = pairs.map(|(param, sources)| cut(&architecture, param, sources)).collect::<Result<_>>()?;
         let config = architecture.to_config();
-        Ok(Model { architecture, params, dtype, weights, pieces, config })
+        let limits = architecture.limits(dtype);
+        Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config })
     }
 }
 
 /// First values of a parameter, by its name and rank.
-fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &mut Random) -> Vec<f32> {
+pub(crate) fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &mut Random) -> Vec<f32> {
     let n = param.ty.numel();
     match param.init {
         Init::Zeros => return vec![0.0; n],
@@ -66,7 +70,7 @@ fn draw(architecture: &Architecture, param: &Parameter, layers: usize, random: &
 }
 
 /// The HuggingFace tensors of a parameter, with the shapes that they will have.
-fn cut(architecture: &Architecture, param: &Parameter, sources: &Sources) -> Result<Vec<Piece>> {
+pub(crate) fn cut(architecture: &Architecture, param: &Parameter, sources: &Sources) -> Result<Vec<Piece>> {
     let stacked = matches!(sources, Sources::Stacked(_));
     let shape = &param.ty.shape[usize::from(stacked)..];
     let mut pieces = Vec::new();
@@ -99,6 +103,19 @@ fn cut(architecture: &Architecture, param: &Parameter, sources: &Sources) -> Res
 /// Sizes of the parts along the dimension they are joined on: queries, keys and values by their heads, others equal.
 fn sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice: &Slice) -> Result<Vec<usize>> {
     let total = shape.get(slice.dim).copied().unwrap_or(1);
+    // `split` says which part takes what.
+    if let Some(ranges) =
+        slice.parts.iter().map(|part| part.range).collect::<Option<Vec<_>>>().filter(|r| !r.is_empty())
+    {
+        let end = ranges.last().map_or(0, |range| range.1);
+        if end != total {
+            return Err(Error::Input(format!(
+                "parameter `{}`: its parts end at {end}, and it has {total} along dimension {}",
+                param.path, slice.dim
+            )));
+        }
+        return Ok(ranges.iter().map(|(start, end)| end - start).collect());
+    }
     let heads = |part: &Part| {
         let module = part.tensor.rsplit('.').nth(1).unwrap_or("");
         match module.chars().next() {
@@ -110,6 +127,9 @@ fn sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice:
     let counts: Option<Vec<usize>> = slice.parts.iter().map(heads).collect();
     let counts = counts.filter(|counts| counts.len() > 1).unwrap_or_else(|| vec![1; slice.parts.len()]);
     let sum: usize = counts.iter().sum();
+    if slice.parts.is_empty() {
+        return Ok(Vec::new());
+    }
     if sum == 0 || !total.is_multiple_of(sum) {
         return Err(Error::Input(format!(
             "parameter `{}`: {total} along dimension {} can't be divided among {} tensors",

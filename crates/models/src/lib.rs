@@ -6,15 +6,18 @@
 
 mod adapter;
 mod architecture;
+mod asserts;
 mod beside;
 mod budget;
 mod checkpoint;
 mod config;
+mod decoding;
 mod disk;
 mod error;
 mod evaluate;
 mod expansion;
 mod export;
+pub mod fields;
 pub mod files;
 mod fresh;
 mod generate;
@@ -28,11 +31,13 @@ mod session;
 mod tensor_file;
 mod tokenizer;
 pub mod train;
+mod weight;
 
 pub use adapter::{Adapter, AdapterOptions};
 pub use architecture::Architecture;
 pub use budget::{MOST_THREADS, memory};
 pub use checkpoint::Checkpoint;
+pub use decoding::Decoding;
 pub use disk::{load_program, write_lock};
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, NamedTensor, Probed};

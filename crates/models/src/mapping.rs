@@ -2,7 +2,9 @@
 
 use crate::architecture::Architecture;
 use crate::error::{Error, Result};
-use lang::ast::{ExprKind, WeightMapping, WeightPart, WeightSpec};
+use lang::ast::{Expr, ExprKind, WeightMapping, WeightPart, WeightSpec};
+use lang::consteval::Value;
+use lang::diagnostic::{Style, render_all};
 use lang::lower::Parameter;
 
 /// A tensor of the checkpoint as part of a parameter.
@@ -14,6 +16,8 @@ pub struct Part {
     pub transposed: bool,
     /// What is done to its elements.
     pub function: Function,
+    /// The range of the parameter that it takes, where `split` says so.
+    pub range: Option<(usize, usize)>,
 }
 
 /// What `transform("tensor", fn: name)` does to each element.
@@ -106,36 +110,59 @@ impl Sources {
 /// A model without a mapping keeps the names of its text.
 pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Sources>> {
     if architecture.mappings().is_empty() {
-        let own = |p: &Parameter| Part { tensor: p.path.clone(), transposed: false, function: Function::Identity };
+        let own = |p: &Parameter| Part {
+            tensor: p.path.clone(),
+            transposed: false,
+            function: Function::Identity,
+            range: None,
+        };
         let whole = |p: &Parameter| Slice { parts: vec![own(p)], dim: 0, optional: false };
         return Ok(params.iter().map(|p| Sources::Whole(whole(p))).collect());
     }
-    params.iter().map(|param| source(architecture, param)).collect()
+    let mapped = params.iter().map(|param| match source(architecture, architecture.mappings(), param)? {
+        Some(found) => Ok(found),
+        // What an annotation brings is not in the base model's checkpoint, and goes by its own name.
+        None if param.adapter => {
+            let (tensor, function) = (param.path.clone(), Function::Identity);
+            let part = Part { tensor, transposed: false, function, range: None };
+            Ok(Sources::Whole(Slice { parts: vec![part], dim: 0, optional: true }))
+        }
+        None => Err(Error::Unmapped { model: architecture.name.clone(), parameter: param.path.clone() }),
+    });
+    mapped.collect()
 }
 
-fn source(architecture: &Architecture, param: &Parameter) -> Result<Sources> {
-    for mapping in architecture.mappings() {
+/// What `hf_export` makes of each parameter; `None` where it says nothing, no parts where it leaves the parameter out.
+pub(crate) fn exports(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Option<Sources>>> {
+    params.iter().map(|param| source(architecture, architecture.exports(), param)).collect()
+}
+
+fn source(architecture: &Architecture, mappings: &[WeightMapping], param: &Parameter) -> Result<Option<Sources>> {
+    for mapping in mappings {
         let Some((bound, free)) = bind(mapping, &param.path) else {
             continue;
         };
-        let filled = |extra: Option<(&str, usize)>| -> Option<Slice> {
+        let filled = |extra: Option<(&str, usize)>| -> Result<Slice> {
             let mut values = bound.clone();
             values.extend(extra.map(|(name, index)| (name.to_string(), index)));
-            slice(&mapping.spec, &values, mapping.path.optional)
+            slice(architecture, &mapping.spec, &values, mapping.path.optional)
         };
         let found = match &free {
-            None => filled(None).map(Sources::Whole),
+            None => Sources::Whole(filled(None)?),
             Some(name) => {
                 let count = param.ty.shape.first().copied().unwrap_or(0);
-                let slices = (0..count).map(|i| filled(Some((name, i)))).collect::<Option<Vec<_>>>();
-                slices.map(Sources::Stacked)
+                Sources::Stacked((0..count).map(|i| filled(Some((name, i)))).collect::<Result<Vec<_>>>()?)
             }
         };
-        if let Some(found) = found {
-            return Ok(found);
-        }
+        return Ok(Some(found));
     }
-    Err(Error::Unmapped { model: architecture.name.clone(), parameter: param.path.clone() })
+    Ok(None)
+}
+
+/// The value of a constant expression of a mapping.
+fn constant(architecture: &Architecture, expr: &Expr) -> Result<Value> {
+    lang::lower::constant(&architecture.program, architecture.item, &architecture.given, expr)
+        .map_err(|found| Error::Language(render_all(&architecture.program.sources, &[*found], Style::Plain)))
 }
 
 type Bindings = Vec<(String, usize)>;
@@ -175,32 +202,57 @@ fn bind(mapping: &WeightMapping, path: &str) -> Option<(Bindings, Option<String>
     rest.is_empty().then_some((bound, None))
 }
 
-fn slice(spec: &WeightSpec, values: &Bindings, optional: bool) -> Option<Slice> {
+fn slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, optional: bool) -> Result<Slice> {
     let fill = |text: &str| {
         values
             .iter()
             .fold(text.to_string(), |text, (name, value)| text.replace(&format!("{{{name}}}"), &value.to_string()))
     };
-    let part = |text: &str| Part { tensor: fill(text), transposed: false, function: Function::Identity };
+    let part = |text: &str| Part { tensor: fill(text), transposed: false, function: Function::Identity, range: None };
+    let size = |value: Option<Value>| value.and_then(|n| n.as_int()).and_then(|n| usize::try_from(n).ok());
+    let unfit = |expr: &Expr, what: &str| {
+        let text = architecture.program.sources.slice(expr.span);
+        Error::Input(format!("{}: `{text}` in a weight mapping is not {what}", architecture.name))
+    };
+    let along = |dim: &Option<Expr>| match dim {
+        None => Ok(0),
+        Some(expr) => size(Some(constant(architecture, expr)?)).ok_or_else(|| unfit(expr, "a dimension")),
+    };
     match spec {
-        WeightSpec::Direct(text) => Some(Slice { parts: vec![part(&text.value)], dim: 0, optional }),
+        WeightSpec::Direct(text) => Ok(Slice { parts: vec![part(&text.value)], dim: 0, optional }),
         WeightSpec::Fuse { parts, dim, .. } => {
-            let dim = match dim.as_ref().map(|expr| &expr.kind) {
-                None => 0,
-                Some(ExprKind::Int(n)) => usize::try_from(*n).ok()?,
-                Some(_) => return None,
-            };
-            Some(Slice { parts: parts.iter().map(|text| part(&text.value)).collect(), dim, optional })
+            Ok(Slice { parts: parts.iter().map(|text| part(&text.value)).collect(), dim: along(dim)?, optional })
+        }
+        WeightSpec::Split { parts, dim, .. } => {
+            let mut ranged = Vec::new();
+            for (text, range) in parts {
+                let ends = match constant(architecture, range)? {
+                    Value::List(ends) if ends.len() == 2 => (size(ends.first().cloned()), size(ends.get(1).cloned())),
+                    _ => (None, None),
+                };
+                let (Some(start), Some(end)) = ends else { return Err(unfit(range, "a range such as `[0, n]`")) };
+                let before = ranged.last().map_or(0, |part: &Part| part.range.map_or(0, |range| range.1));
+                if start != before || end <= start {
+                    return Err(unfit(range, &format!("the next range: it starts at {before} and is not empty")));
+                }
+                ranged.push(Part { range: Some((start, end)), ..part(&text.value) });
+            }
+            Ok(Slice { parts: ranged, dim: along(dim)?, optional })
         }
         WeightSpec::Transform { source, function, .. } => {
             let mut part = part(&source.value);
             match function.name.as_str() {
                 "transpose" => part.transposed = true,
-                name => part.function = Function::named(name)?,
+                name => {
+                    let known = Function::named(name);
+                    let unknown = || Error::Input(format!("{}: no function `{name}` of weights", architecture.name));
+                    part.function = known.ok_or_else(unknown)?;
+                }
             }
-            Some(Slice { parts: vec![part], dim: 0, optional })
+            Ok(Slice { parts: vec![part], dim: 0, optional })
         }
-        WeightSpec::Split { .. } | WeightSpec::TiedTo { .. } => None,
+        // Another parameter holds it: the language makes them one, and an export leaves it out.
+        WeightSpec::TiedTo { .. } => Ok(Slice { parts: Vec::new(), dim: 0, optional }),
     }
 }
 

@@ -2,16 +2,20 @@
 
 use crate::architecture::Architecture;
 use crate::budget;
-use crate::checkpoint::{Checkpoint, to_bytes};
+use crate::checkpoint::{Checkpoint, inexact, to_bytes};
 use crate::config::Config;
 use crate::error::{Error, Result};
+use crate::fresh::{cut, draw};
 use crate::mapping::{Function, Slice, sources};
+use crate::random::Random;
+use crate::weight::Weight;
 use ir::DType;
-use lang::lower::Parameter;
+use lang::lower::{Limits, Parameter};
 use safetensors::Dtype;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A tensor of the checkpoint and its place in a parameter.
 #[derive(Clone, Debug)]
@@ -39,7 +43,9 @@ pub struct Model {
     pub params: Vec<Parameter>,
     /// The dtype of parameters and activations.
     pub dtype: DType,
-    pub(crate) weights: Vec<Vec<u8>>,
+    pub(crate) weights: Vec<Weight>,
+    pub(crate) checkpoint: Option<Arc<Checkpoint>>,
+    pub(crate) limits: Limits,
     pub(crate) pieces: Vec<Vec<Piece>>,
     pub(crate) config: Json,
 }
@@ -56,26 +62,48 @@ impl Model {
         let params = architecture.lower(1, 1, dtype, None).map_err(wrong)?.params;
         budget::parameters(&params, checkpoint.elements(), &path)?;
         let sources = sources(&architecture, &params)?;
-        let (mut weights, mut pieces) = (Vec::new(), Vec::new());
-        for (param, sources) in params.iter().zip(&sources) {
+        let mut pieces = Vec::new();
+        let mut weights = vec![Weight::Stored; params.len()];
+        for (i, (param, sources)) in params.iter().zip(&sources).enumerate() {
             let stacked = matches!(sources, crate::mapping::Sources::Stacked(_));
             let mut found = Vec::new();
+            // An adapter beside a base model starts without effect; a checkpoint that has it is read.
+            let parts = sources.slices().iter().flat_map(|slice| &slice.parts);
+            if param.adapter && !parts.into_iter().any(|part| checkpoint.get(&part.tensor).is_some()) {
+                let values = draw(&architecture, param, 1, &mut Random::new(0, 1 + i as u64));
+                weights[i] = Weight::Held(param.ty.dtype, to_bytes(&values, param.ty.dtype));
+                pieces.push(cut(&architecture, param, sources)?);
+                continue;
+            }
             for (i, slice) in sources.slices().iter().enumerate() {
                 find_slice(&checkpoint, param, stacked.then_some(i), slice, &mut found)?;
             }
             pieces.push(found);
         }
         reject_unused(&checkpoint, &pieces)?;
-        // Only now is it known that the tensors are as large as the configuration says.
-        for (param, pieces) in params.iter().zip(&pieces) {
-            weights.push(to_bytes(&read(&checkpoint, param, pieces)?, dtype));
+        let limits = architecture.limits(dtype);
+        let checkpoint = Some(Arc::new(checkpoint));
+        let model = Model { architecture, params, dtype, weights, checkpoint, limits, pieces, config: config.json };
+        model.check_whole_numbers()?;
+        Ok(model)
+    }
+
+    /// A parameter of whole numbers holds what the checkpoint has, or there is no model.
+    fn check_whole_numbers(&self) -> Result<()> {
+        for (i, param) in self.params.iter().enumerate().filter(|(_, param)| !param.ty.dtype.is_float()) {
+            if let Some(x) = inexact(&self.values(i)?, param.ty.dtype) {
+                return Err(Error::Input(format!(
+                    "parameter `{}` is {}, but its tensor holds {x}: quantize the checkpoint, or leave out the dtype",
+                    param.path, param.ty.dtype
+                )));
+            }
         }
-        Ok(Model { architecture, params, dtype, weights, pieces, config: config.json })
+        Ok(())
     }
 
     /// The longest sequence the model takes, if it has a limit.
     pub fn max_sequence(&self) -> Option<usize> {
-        self.architecture.size("max_seq")
+        self.architecture.size("max_seq").into_iter().chain(self.limits.longest).min()
     }
 
     /// Whether sequences may be longer than that, at the price of positions that training has not seen.
@@ -85,11 +113,16 @@ impl Model {
 
     /// The same model with the elements of every parameter given anew.
     pub(crate) fn with_values(&self, values: &[Vec<f32>]) -> Model {
+        let held = values.iter().zip(&self.params);
+        let weights =
+            held.map(|(values, param)| Weight::Held(param.ty.dtype, to_bytes(values, param.ty.dtype))).collect();
         Model {
             architecture: self.architecture.clone(),
             params: self.params.clone(),
             dtype: self.dtype,
-            weights: values.iter().map(|values| to_bytes(values, self.dtype)).collect(),
+            weights,
+            checkpoint: None,
+            limits: self.limits.clone(),
             pieces: self.pieces.clone(),
             config: self.config.clone(),
         }
@@ -105,9 +138,14 @@ impl Model {
         }
     }
 
-    /// How many tokens the model knows, if its configuration says so.
+    /// How many tokens the model knows: the rows of the smallest table that ids are looked up in, whatever it is called.
     pub fn vocabulary(&self) -> Option<usize> {
-        self.architecture.size("vocab_size")
+        self.limits.vocabulary.or_else(|| self.architecture.size("vocab_size"))
+    }
+
+    /// Why each new token runs the whole sequence again, if it does.
+    pub fn runs_whole(&self) -> Option<&str> {
+        self.limits.whole.as_deref()
     }
 
     /// The number of elements of all parameters.
@@ -163,25 +201,6 @@ fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
     }
 }
 
-/// The elements of a parameter, put together.
-fn read(checkpoint: &Checkpoint, param: &Parameter, pieces: &[Piece]) -> Result<Vec<f32>> {
-    let mut data = vec![0f32; param.ty.numel()];
-    for piece in pieces {
-        let Some(stored) = checkpoint.get(&piece.tensor) else { continue };
-        let values = stored.floats(&piece.tensor)?;
-        if let Some(at) = values.iter().position(|x| !x.is_finite()) {
-            return Err(Error::Tensor {
-                path: stored.path.to_path_buf(),
-                tensor: piece.tensor.clone(),
-                expected: "finite everywhere".into(),
-                found: format!("{} at element {at}: the file is damaged, or its training failed", values[at]),
-            });
-        }
-        piece.place(&param.ty.shape, &mut data, &values);
-    }
-    Ok(data)
-}
-
 /// Finds the tensors of one slice of a parameter and their place in it.
 fn find_slice(
     checkpoint: &Checkpoint,
@@ -203,9 +222,19 @@ fn find_slice(
             });
         };
         path = stored.path.to_path_buf();
-        let mut shape = stored.shape.clone();
+        let mut shape = stored.shape.to_vec();
         if part.transposed {
             shape.reverse();
+        }
+        if let Some((from, to)) = part.range
+            && shape.get(slice.dim).is_some_and(|size| *size != to - from)
+        {
+            return Err(Error::Tensor {
+                path,
+                tensor: part.tensor.clone(),
+                expected: format!("{} along dimension {} (parameter `{}`)", to - from, slice.dim, param.path),
+                found: format!("{:?}", stored.shape),
+            });
         }
         let last = slice.parts.len() == 1;
         let fits = shape.len() == whole.len()
@@ -228,7 +257,7 @@ fn find_slice(
         }
         found.push(Piece {
             tensor: part.tensor.clone(),
-            shape: stored.shape.clone(),
+            shape: stored.shape.to_vec(),
             stored: stored.dtype,
             transposed: part.transposed,
             function: part.function,
@@ -236,6 +265,7 @@ fn find_slice(
             dim: slice.dim,
             start,
         });
+        stored.check_dtype(&part.tensor)?;
         start += shape.get(slice.dim).copied().unwrap_or(0);
     }
     match whole.get(slice.dim) {
@@ -251,7 +281,7 @@ fn find_slice(
 
 impl Piece {
     /// Runs of elements that are consecutive both in the parameter and in the piece: start of each, length.
-    fn runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
+    pub(crate) fn runs(&self, whole: &[usize]) -> (impl Iterator<Item = usize> + use<>, usize) {
         let (offset, whole) = match self.index {
             Some(i) => (i * whole[1..].iter().product::<usize>(), &whole[1..]),
             None => (0, whole),
@@ -269,7 +299,7 @@ impl Piece {
     }
 
     /// Writes the piece's elements into the parameter's.
-    fn place(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
+    pub(crate) fn place(&self, whole: &[usize], data: &mut [f32], values: &[f32]) {
         let turned;
         let values = if self.transposed {
             turned = transpose(values, self.shape[0], self.shape[1]);

@@ -122,6 +122,15 @@ impl TensorFile {
         Ok(bytes)
     }
 
+    /// Some bytes of a tensor, from an offset on.
+    pub(crate) fn read(&self, info: &TensorInfo, offset: usize, bytes: &mut [u8]) -> Result<()> {
+        let (from, to) = info.data_offsets;
+        if offset.checked_add(bytes.len()).is_none_or(|end| end > to - from) {
+            return Err(Error::file(&self.path, "a tensor is shorter than its shape says"));
+        }
+        files::read_at(&self.file, &self.path, self.start + (from + offset) as u64, bytes)
+    }
+
     /// Shows all bytes of a tensor, block by block.
     pub(crate) fn scan(&self, info: &TensorInfo, mut f: impl FnMut(&[u8])) -> Result<()> {
         let (mut from, to) = info.data_offsets;

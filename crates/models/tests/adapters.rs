@@ -45,7 +45,7 @@ fn check(adapter: &str, base: &str) {
     let plain = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
     let adapter = Adapter::read(&folder, &model).unwrap_or_else(|e| panic!("{e}"));
     let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).floats();
-    model.merge(&adapter);
+    model.merge(&adapter).expect("merges");
     let merged = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
     assert!(difference(&plain, &beside) > 0.05, "the adapter does something");
     for (what, found, wanted) in
@@ -221,7 +221,7 @@ fn check_training(kind: &str, options: &str, rate: &str, count: usize) {
     let adapter = Adapter::read(&out.join("run"), &model).unwrap_or_else(|e| panic!("{e}"));
     assert_eq!(adapter.parameter_count(), count);
     let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).floats();
-    model.merge(&adapter);
+    model.merge(&adapter).expect("merges");
     model.export(&out.join("merged")).unwrap_or_else(|e| panic!("{e}"));
     let again = Model::load(&out.join("merged"), DType::F32).unwrap_or_else(|e| panic!("{e}"));
     let merged = again.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();

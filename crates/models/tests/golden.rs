@@ -148,4 +148,20 @@ macro_rules! models {
     ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
 }
 
-models!(llama, llama3, qwen2, mistral, qwen3, gemma, gpt2, phi3, gpt_neox, mixtral, mamba);
+models!(
+    llama,
+    llama3,
+    qwen2,
+    mistral,
+    qwen3,
+    gemma,
+    gpt2,
+    phi3,
+    gpt_neox,
+    mixtral,
+    mamba,
+    mixtral_gelu,
+    mamba_gelu,
+    gpt_neox_yarn,
+    gpt_neox_linear
+);

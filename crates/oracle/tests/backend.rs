@@ -20,3 +20,12 @@ fn each_fault_is_noticed() {
         assert!(!report.failures.is_empty(), "{fault:?} passes");
     }
 }
+
+#[test]
+fn what_runs_on_the_host_is_named() {
+    let row = oracle::rows::all().into_iter().find(|r| r.op() == "sort" && r.inputs[0].ty().dtype == ir::DType::F32);
+    let row = row.expect("sort has rows in f32");
+    let (_, notes) = compiler::explain(&row.graph, &Fake::new(1), &compiler::Options::default()).unwrap();
+    let text = notes.to_string();
+    assert!(text.contains("sort") && text.contains("on the host"), "{text}");
+}

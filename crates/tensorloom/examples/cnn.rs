@@ -24,9 +24,9 @@ impl Cnn {
     pub fn new() -> Cnn {
         let same = Sliding { padding: 1, ..Default::default() };
         Cnn {
-            conv1: Conv2d::new(1, 4, 3, same),
+            conv1: Conv2d::without_bias(1, 4, 3, same),
             norm1: BatchNorm::new(4),
-            conv2: Conv2d::new(4, 8, 3, same),
+            conv2: Conv2d::without_bias(4, 8, 3, same),
             norm2: BatchNorm::new(8),
             head: Linear::new(8 * 2 * 2, 3),
         }

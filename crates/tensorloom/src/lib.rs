@@ -27,9 +27,11 @@
 //! let x: f32 = tensorloom::zeros(&[]).into();
 //! ```
 
+mod configure;
 mod data;
 mod data_loader;
 mod device;
+pub mod devices;
 pub mod fft;
 mod function;
 pub mod lax;
@@ -48,8 +50,7 @@ pub mod testing;
 pub mod tree;
 mod write;
 
-use std::sync::{Arc, OnceLock};
-
+pub use configure::{Config, configure, engine, reset};
 pub use data::Data;
 pub use data_loader::{Batches, DataLoader};
 pub use derive::Tree;
@@ -57,12 +58,12 @@ pub use device::{Device, block_until_ready, device_put, devices};
 pub use engine::trace;
 /// Where time and memory go; see [`Engine::profile`].
 pub mod profile {
-    pub use engine::{Phase, Profile, Record, Sums, module, phase};
+    pub use engine::{Phase, Profile, Record, Sums, Unfused, module, phase};
 }
 pub use engine::{
-    Along, Backward, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, NewAxis, Number, Operand, Pick, Result,
-    ScatterReduce, Tensor, Term, Tree, along, autocast, enable_grad, is_grad_enabled, no_grad, set_debug,
-    set_debug_nans, set_debug_output, step,
+    Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, NewAxis, Number, Operand,
+    Pick, Result, ScatterReduce, Tensor, Term, Tree, along, autocast, default_device, enable_grad, is_grad_enabled,
+    no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, step, with_device,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
@@ -73,12 +74,6 @@ pub use save::{load, save};
 pub use tree::Static;
 
 extern crate self as tensorloom;
-
-/// The process's engine, on the CPU with all cores.
-pub fn engine() -> &'static Engine {
-    static ENGINE: OnceLock<Engine> = OnceLock::new();
-    ENGINE.get_or_init(|| Engine::new(Arc::new(cpu::Cpu::for_machine())))
-}
 
 /// The engine of a tensor, or the process's for a tensor of a trace.
 pub(crate) fn engine_of(t: &Tensor) -> &Engine {
@@ -176,4 +171,13 @@ pub fn mark_step() -> Result<()> {
 /// Makes a compiled region of a function of tensors.
 pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(f: F) -> Compiled<A, R, F> {
     engine().compile(f)
+}
+
+// The pages that show how to use it, checked.
+#[cfg(doctest)]
+mod pages {
+    #[doc = include_str!("../../../docs/broadcasting.md")]
+    mod broadcasting {}
+    #[doc = include_str!("../../../docs/methods.md")]
+    mod methods {}
 }

@@ -178,7 +178,10 @@ fn a_write_through_a_detached_name_must_not_lose_gradients() {
     let refused = |e: Error| assert!(e.to_string().contains("detached"), "{e}");
     let d = (&w * 2.0).detach();
     refused(d.mul_(&w).check().unwrap_err());
-    refused(compile(|()| f(w.clone())).call(()).unwrap_err());
+    let e = Engine::new(Arc::new(cpu::Cpu::new(1)));
+    let own = e.tensor(&[1.0f64, 2.0], &[2]).requires_grad_();
+    e.compile(|()| f(own.clone())).call(()).unwrap();
+    refused(e.mark_step().unwrap_err());
     refused(grad(f).call(a().flatten()).check().unwrap_err());
     refused(jit(grad(f)).call(a().flatten()).check().unwrap_err());
     // Without gradients, and without somebody who wants them, it is a write like any other.
@@ -194,7 +197,10 @@ fn any_write_that_fails_fails_the_trace() {
     let x = ones(&[2]);
     let bad = |x: Tensor| (x.add_(&ones(&[3])), x).1;
     assert!(jit(bad).call(x.clone()).check().unwrap_err().to_string().contains("add"));
-    assert!(compile(bad).call(x.clone()).is_err());
+    // In a region as outside of one: the engine remembers.
+    let e = Engine::new(Arc::new(cpu::Cpu::new(1)));
+    e.compile(bad).call(e.ones(tensorloom::DType::F32, &[2])).unwrap();
+    assert!(e.mark_step().is_err());
     let w = ones(&[2]).requires_grad_();
     assert!(
         jit(|x: Tensor| (w.zero_grad(), x).1).call(x.clone()).check().unwrap_err().to_string().contains("zero_grad")

@@ -7,34 +7,34 @@ use tensorloom::{engine, load};
 
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/char_lstm.rs"]
-mod char_lstm;
+pub mod char_lstm;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/cnn.rs"]
-mod cnn;
+pub mod cnn;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/forecast.rs"]
-mod forecast;
+pub mod forecast;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/kmeans.rs"]
-mod kmeans;
+pub mod kmeans;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/linear_regression.rs"]
-mod linear_regression;
+pub mod linear_regression;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/moons.rs"]
-mod moons;
+pub mod moons;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/newton.rs"]
-mod newton;
+pub mod newton;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/pca.rs"]
-mod pca;
+pub mod pca;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/recommender.rs"]
-mod recommender;
+pub mod recommender;
 #[expect(dead_code, reason = "its main runs as an example")]
 #[path = "../examples/vae.rs"]
-mod vae;
+pub mod vae;
 
 struct Golden {
     program: &'static str,

@@ -405,3 +405,40 @@ fn snapshots_name_lines() {
     assert_eq!((found.1, found.2), (3, 4 * (1000 + 1001 + 1002)), "{new}");
     assert!(new.to_string().contains("3 tensors"));
 }
+
+/// Functions that are smooth have their derivatives at 0 too, where their usual formulas have corners.
+#[test]
+fn smooth_functions_have_no_corner_at_zero() {
+    type F = fn(Tensor) -> Tensor;
+    let all: [(&str, F, [f64; 3]); 6] = [
+        ("softplus", |x| nn::softplus(&x), [2f64.ln(), 0.5, 0.25]),
+        ("log_sigmoid", |x| nn::log_sigmoid(&x), [-(2f64.ln()), 0.5, -0.25]),
+        ("logaddexp", |x| np::logaddexp(&x, -&x), [2f64.ln(), 0.0, 1.0]),
+        ("logaddexp2", |x| np::logaddexp2(&x, 0), [1.0, 0.5, 0.25 * 2f64.ln()]),
+        ("bce of 0", |x| nn::binary_cross_entropy_with_logits(&x, &np::zeros_like(&x)), [2f64.ln(), 0.5, 0.25]),
+        ("bce of 1", |x| nn::binary_cross_entropy_with_logits(&x, &np::ones_like(&x)), [2f64.ln(), -0.5, 0.25]),
+    ];
+    let zero = tensor_of::<f64>(&[0.0], ());
+    for (name, f, expected) in all {
+        let got = [f(zero.clone()), grad(f).call(zero.clone()), grad(grad(f)).call(zero.clone())];
+        for (g, e) in got.iter().zip(expected) {
+            assert!((g.item::<f64>().unwrap() - e).abs() < 1e-12, "{name}: {got:?} for {expected:?}");
+        }
+    }
+    // Small digits stay.
+    let tail = nn::binary_cross_entropy_with_logits(&full((), 30), &ones(())).item::<f32>().unwrap();
+    assert!((tail / (-30f32).exp() - 1.0).abs() < 1e-5);
+}
+
+#[test]
+fn dropout_by_a_key_keeps_the_mean() {
+    let f = jit(|(x, key): (Tensor, Tensor)| nn::dropout(&x, 0.25, &key));
+    let x = ones((100, 100));
+    let y = f.call((x.clone(), random::key(1)));
+    let kept = y.ne(0).float().mean().item::<f64>().unwrap();
+    assert!((kept - 0.75).abs() < 0.02, "{kept}");
+    assert!((y.max().item::<f64>().unwrap() - 1.0 / 0.75).abs() < 1e-6);
+    assert_eq!(y.to_vec::<f32>().unwrap(), f.call((x.clone(), random::key(1))).to_vec::<f32>().unwrap());
+    assert_ne!(y.to_vec::<f32>().unwrap(), f.call((x.clone(), random::key(2))).to_vec::<f32>().unwrap());
+    assert!(nn::dropout(&x, 1.0, &random::key(0)).error().is_some());
+}

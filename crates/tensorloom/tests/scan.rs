@@ -343,3 +343,48 @@ fn sqrt_checkpoints_save_memory() {
         assert!(sqrt <= (4 * root + 16) << 10, "{sqrt} for {n}");
     }
 }
+
+#[test]
+fn the_other_paths_give_what_the_compiled_loop_gives() {
+    let w = tensor_of::<f64>(&[0.5f64, -0.25], &[2]);
+    let body = |(c, x): (Tensor, Tensor)| {
+        let y = (&c * &w).sin() + &x;
+        (&y * 0.5 + &c * 0.25, (y.sum(), x))
+    };
+    let init = tensor_of::<f64>(&[1.0f64, 2.0], &[2]);
+    let xs = tensor_of::<f64>(&[0.1f64, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], &[4, 2]);
+    let none = engine().zeros(DType::F64, &[0, 2]);
+    let run = |scan: Scan, xs: &Tensor| {
+        let (c, (y, z)) = scan.run(body, init.clone(), xs.clone());
+        [c, y, z].map(|t| t.to_vec::<f64>().unwrap())
+    };
+    for path in [ScanPath::Preencoded, ScanPath::Fallback] {
+        let on = |s: Scan| s.path(path).accept_path(&[path]);
+        assert_eq!(run(on(Scan::new()), &xs), run(Scan::new(), &xs), "{path:?}");
+        assert_eq!(run(on(Scan::new().reverse()), &xs), run(Scan::new().reverse(), &xs), "{path:?}");
+        assert_eq!(run(on(Scan::new()), &none), run(Scan::new(), &none), "{path:?}");
+        for n in [-1, 0, 2, 4, 9] {
+            let n = tensor(&[n], &[]);
+            assert_eq!(run(on(Scan::new().count(&n)), &xs), run(Scan::new().count(&n), &xs), "{path:?} {n}");
+            let backwards = Scan::new().reverse().count(&n);
+            assert_eq!(run(on(backwards.clone()), &xs), run(backwards, &xs), "{path:?} {n}");
+        }
+        // Gradients go through.
+        let loss = |scan: Scan| {
+            let xs = xs.clone();
+            move |c: Tensor| {
+                let (c, (y, _)) = scan.run(body, c, xs.clone());
+                c.sum() + y.square().sum()
+            }
+        };
+        let (a, b) = (grad(loss(on(Scan::new()))).call(init.clone()), grad(loss(Scan::new())).call(init.clone()));
+        for (a, b) in a.to_vec::<f64>().unwrap().iter().zip(b.to_vec::<f64>().unwrap()) {
+            assert!((a - b).abs() < 1e-12, "{path:?}");
+        }
+        // In a traced function there is one path.
+        let traced = jit(|c: Tensor| on(Scan::new()).run(body, c, xs.clone()).0).call(init.clone());
+        assert!(traced.check().unwrap_err().to_string().contains("CompiledLoop"));
+        let err = Scan::new().path(path).accept_path(&[]).run(body, init.clone(), xs.clone()).0;
+        assert!(err.check().unwrap_err().to_string().contains(&format!("{path:?}")));
+    }
+}

@@ -225,7 +225,9 @@ impl From<ir::Error> for Error {
 impl From<compiler::Error> for Error {
     fn from(e: compiler::Error) -> Error {
         match e {
-            compiler::Error::OutOfMemory { bytes, .. } => Error::OutOfMemory { bytes },
+            compiler::Error::OutOfMemory { bytes, .. } | compiler::Error::MemoryLimit { bytes, .. } => {
+                Error::OutOfMemory { bytes }
+            }
             compiler::Error::Graph(e) => Error::PlanningFailed(e.to_string()),
             compiler::Error::Bindings(e) => Error::InvalidArg(e),
             compiler::Error::Backend(e) => Error::Backend(e),

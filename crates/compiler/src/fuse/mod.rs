@@ -14,4 +14,18 @@ pub(crate) use generate::{Source, uniform};
 pub(crate) use grouping::{Apart, Unit, Units, in_place, is_anchor, kept, source, units};
 pub(crate) use lower::{Group, lower, lower_epilogue, lower_prologue};
 pub use lower::{Lowered, Param};
+
+/// Where sums begin to be cut into blocks: name, elements, and of what.
+pub const BLOCKS: [(&str, usize, &str); 2] = [
+    (
+        "sums.vector_block",
+        2 * emit::VECTOR_BLOCK as usize,
+        "elements of a sum along the vector: beyond, it is cut into blocks",
+    ),
+    (
+        "sums.serial_block",
+        2 * emit::SERIAL_BLOCK as usize,
+        "elements of a sum across the vector: beyond, it is cut into blocks",
+    ),
+];
 pub(crate) use scan::{ScanParam, lower_scan};

@@ -35,6 +35,28 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
         // Marks for transforms; nothing to compute.
         Op::Name(name) if name.is_apart() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
+        // A reduction over nothing is its identity, whatever else the shape is.
+        Op::Reduce(r) if b.ty(args[0]).numel() == 0 => {
+            let ty = b.ty(args[0]);
+            let shape: Shape = (0..ty.rank()).filter(|a| !r.axes.contains(a)).map(|a| ty.shape[a]).collect();
+            Some(b.full(&ty.with_shape(&shape), r.kind.identity(ty.dtype))?)
+        }
+        // Nothing with padding around it is padding.
+        Op::Pad(_) if b.ty(args[0]).numel() == 0 => {
+            let ty = op.rules().infer(&[b.ty(args[0]), b.ty(args[1])]).ok().and_then(|t| t.into_iter().next());
+            ty.map(|t| b.splat(args[1], &t.shape)).transpose()?
+        }
+        // concat(x, nothing) = concat(x)
+        Op::Concat(c) if args.len() > 1 && args.iter().any(|&a| b.ty(a).shape[c.axis] == 0) => {
+            let mut kept: Vec<Value> = args.iter().copied().filter(|&a| b.ty(a).shape[c.axis] != 0).collect();
+            if kept.is_empty() {
+                kept.push(args[0]);
+            }
+            match kept[..] {
+                [one] => Some(one),
+                _ => rewrite(b, op, &kept, wide)?.map_or_else(|| b.concat(&kept, c.axis), Ok).map(Some)?,
+            }
+        }
         // concat(x₁, .., xₙ) = concat(concat(x₁, ..), concat(..), ..): a kernel reads a bounded number of buffers.
         Op::Concat(c) if args.len() > wide => {
             let parts: Vec<Value> = args.chunks(wide).map(|part| b.concat(part, c.axis)).collect::<Result<_>>()?;

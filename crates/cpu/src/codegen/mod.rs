@@ -47,8 +47,22 @@ pub mod ulp;
 
 pub use cache::KernelCache;
 
+use crate::thresholds::Threshold;
 use compiler::loops::{Kernel, KernelError};
 use thiserror::Error;
+
+/// The widest vector of 4-byte elements, and copies of it in one iteration.
+const LANES: usize = 16;
+const COPIES: usize = 4;
+
+pub(crate) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("codegen.lanes", LANES, "elements of a vector loop: below a whole vector, lanes are masked off"),
+    Threshold::new(
+        "codegen.copies",
+        LANES * COPIES,
+        "elements of a vector loop: from here several vectors run side by side",
+    ),
+];
 
 /// The instruction sets that kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -14,6 +14,7 @@ pub const FUNCTIONS: &[(Unary, f64)] = &[
     (Unary::Tanh, 2.5),
     (Unary::Logistic, 2.5),
     (Unary::Erf, 2.0),
+    (Unary::Erfc, 4.0),
     (Unary::ErfInv, 4.0),
     (Unary::Sin, 2.0),
     (Unary::Cos, 2.0),

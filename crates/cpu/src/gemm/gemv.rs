@@ -17,6 +17,7 @@ use super::problem::{Operand, Problem, Source, Target};
 use super::run::Run;
 use super::vector::{Float, Isa, Lanes, Load, Vector};
 use crate::pool::{Pool, share};
+use crate::thresholds::Threshold;
 use std::ops::Range;
 
 /// Results that stay in L1 while k runs.
@@ -29,6 +30,14 @@ const SUMS: usize = 4;
 pub(super) const ALONG: usize = 2048;
 /// The same where each result is one chain of additions.
 pub(super) const CHAIN: usize = 64;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("gemv.chunk", CHUNK, "results: beyond, they are computed in chunks"),
+    Threshold::new("gemv.streams", STREAMS, "depth: from here several rows of the matrix are read side by side"),
+    Threshold::new("gemv.sums", SUMS * 16, "depth: from here a dot product has several vectors of sums"),
+    Threshold::new("gemv.along", 2 * ALONG, "depth of dot products: beyond, blocks are added up in f64"),
+    Threshold::new("gemv.chain", 2 * CHAIN, "depth of combinations of rows: beyond, blocks are added up in f64"),
+];
 
 /// `y[j] = Σ x[d]·matrix[d·along_k + j·along_y]`, elements of the matrix being of type `S`.
 pub(crate) struct Product<T> {

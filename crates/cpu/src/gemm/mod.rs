@@ -39,6 +39,11 @@ mod vector_x86;
 #[cfg(test)]
 mod tests;
 
+/// Where products change their way.
+pub(crate) fn thresholds() -> Vec<crate::thresholds::Threshold> {
+    [plan::THRESHOLDS, panels::THRESHOLDS, gemv::THRESHOLDS].concat()
+}
+
 pub use plan::Plan;
 pub use problem::{BATCH_AXES, EpilogueFn, GenerateFn, Layout, Operand, Output, PlanError, Problem, Source, Target};
 pub use vector::Isa;

@@ -4,9 +4,13 @@ use super::kernel::HasKernels;
 use super::pack::TEMP;
 use super::problem::Operand;
 use super::run::Run;
+use crate::thresholds::Threshold;
 
 /// Columns of B that are packed (and generated) together.
 const GROUP: usize = 256;
+
+pub(super) const THRESHOLDS: &[Threshold] =
+    &[Threshold::new("gemm.group", GROUP, "columns of B: beyond, they are packed in several groups")];
 
 /// Where B's panels are for one block of columns.
 #[derive(Clone, Copy)]

@@ -10,6 +10,7 @@ use super::kernel::{HasKernels, Kernels};
 use super::pack::{TEMP, TEMP_BYTES};
 use super::problem::{BATCH_AXES, Layout, PlanError, Problem, Source, Target};
 use super::vector::Isa;
+use crate::thresholds::Threshold;
 
 /// Longest k-block, in bytes: long enough that reading and writing tiles of C between k-blocks does
 /// not count, short enough that an A panel stays in L1.
@@ -33,6 +34,31 @@ const FEW_PARTS: usize = 4;
 const BLOCKS: usize = 6;
 /// What taking a block costs, in cycles.
 const BLOCK_CYCLES: usize = 3000;
+/// Columns of a product up to which packing A costs more than reading it where it is.
+const PACKED_A_COLUMNS: usize = 96;
+/// Bytes from one line to the next up to which lines spread over cache sets and pages.
+const SPREAD_BYTES: usize = 6144;
+/// Bytes of a tile of whole rows.
+const WHOLE_ROWS_BYTES: usize = 1 << 19;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("gemm.parallel", PARALLEL_WORK, "multiply-adds for each thread: with those of two, work is split"),
+    Threshold::new("gemm.k_block", KC_BYTES / 4, "depth in f32: beyond, k is cut into blocks"),
+    Threshold::new("gemm.strip", MC, "rows: beyond, A is packed in strips"),
+    Threshold::new("gemm.columns", NB, "columns: beyond, a strip is computed in several blocks"),
+    Threshold::new("gemm.direct_b", DIRECT_B_BYTES / 4, "elements of B: beyond, it is packed"),
+    Threshold::new("gemm.packed_b", PACKED_B_BYTES / 4, "elements of a packed B: beyond, columns are packed in turns"),
+    Threshold::new("gemm.packed_a", PACKED_A_BYTES / 4 / MC, "depth: beyond, strips of A are lower"),
+    Threshold::new("gemm.packed_a_columns", PACKED_A_COLUMNS, "columns: beyond, A is packed"),
+    Threshold::new("gemm.spread", SPREAD_BYTES / 4, "elements from one row of B to the next: beyond, it is packed"),
+    Threshold::new(
+        "gemm.whole_rows",
+        WHOLE_ROWS_BYTES / 8 / MC,
+        "columns of whole rows in f64: beyond, strips are lower",
+    ),
+    Threshold::new("gemm.few_parts", FEW_PARTS, "threads: from here parts take blocks one after another"),
+    Threshold::new("gemm.batches", 2, "matrices: from here a batch may be shared out whole"),
+];
 
 /// How the work is split into parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,7 +222,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
 
     let path = if gemv(&problem) { Path::Gemv } else { Path::Blocked };
     let pack_a = match direct(problem.a) {
-        Some(a) => n > 96 && k * size > KC_BYTES && !(a.row == 1 && spread(a.col, size)),
+        Some(a) => n > PACKED_A_COLUMNS && k * size > KC_BYTES && !(a.row == 1 && spread(a.col, size)),
         None => true,
     };
     let pack_b = match direct(problem.b) {
@@ -216,8 +242,10 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         if whole_b { n_padded } else { (PACKED_B_BYTES / (k.max(1) * size) / nr * nr).clamp(nr, n_padded.max(nr)) };
     let nb = if whole_rows { n_padded } else { NB.min(n_padded) };
     let rows_in = |bytes: usize, row: usize| (bytes / (row * size).max(1) / mr).max(1) * mr;
-    let mc =
-        MC.min(rows_in(PACKED_A_BYTES, k)).min(if whole_rows { rows_in(1 << 19, n) } else { MC }).next_multiple_of(mr);
+    let mc = MC
+        .min(rows_in(PACKED_A_BYTES, k))
+        .min(if whole_rows { rows_in(WHOLE_ROWS_BYTES, n) } else { MC })
+        .next_multiple_of(mr);
 
     let mut plan = Plan {
         problem,
@@ -247,7 +275,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
 
 /// Whether lines of this stride spread over cache sets and pages well enough to be read in place.
 fn spread(stride: isize, size: usize) -> bool {
-    stride.unsigned_abs() * size <= 6144
+    stride.unsigned_abs() * size <= SPREAD_BYTES
 }
 
 /// Vector times matrix, the matrix in memory with one unit stride.

@@ -4,6 +4,7 @@ use super::element::{Element, Fold, Index, by_dtype, by_fold, index};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::ops::{ArgReduce, Cumulative, PutAlong, TakeAlong};
 use ir::{DType, Type};
@@ -92,6 +93,16 @@ const PIECE: usize = 1 << 15;
 /// Elements whose extremum is found before its place is looked for.
 const RUN: usize = 512;
 
+/// Bundles of lines that are work enough without cutting lines.
+const FEW: usize = 32;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("along.lanes", LANES, "lines beside each other: beyond, they are several bundles"),
+    Threshold::new("along.piece", PIECE, "elements of a line whose extremum is found: beyond, it is cut into pieces"),
+    Threshold::new("along.run", RUN, "elements whose extremum is found before its place is looked for"),
+    Threshold::new("along.few", FEW, "bundles of lines: from here lines are not cut"),
+];
+
 struct Extremum<T: Element> {
     lines: Lines,
     max: bool,
@@ -110,7 +121,7 @@ pub(super) fn arg_reduce(op: &ArgReduce, args: &[Type], machine: Machine) -> Opt
 impl<T: Element> Extremum<T> {
     /// Pieces of a line: all of it, unless lines are few and long.
     fn pieces(&self) -> usize {
-        if self.lines.bundles() < 32 { self.lines.n.div_ceil(PIECE).max(1) } else { 1 }
+        if self.lines.bundles() < FEW { self.lines.n.div_ceil(PIECE).max(1) } else { 1 }
     }
 
     /// The places of the first extrema of a bundle's lines within a piece.

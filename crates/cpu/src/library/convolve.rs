@@ -8,6 +8,7 @@ mod long;
 
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::{Error, Result};
 use half::{bf16, f16};
 use ir::{DType, Type};
@@ -65,7 +66,7 @@ pub fn convolution_points(length: usize) -> usize {
     let cost = |n: usize, odd: u32| n as f64 * (n as f64).log2() * (1.0 + 0.06 * odd.min(4) as f64);
     let mut best = (cost(limit, 0), limit);
     // Below this a transform takes no time beside what surrounds it.
-    if length < 128 {
+    if length < FEW_POINTS {
         return limit;
     }
     let mut three = (1usize, 0);
@@ -98,8 +99,18 @@ impl Tables {
     }
 }
 
+/// Below this a power of two is taken whatever it is.
+const FEW_POINTS: usize = 128;
 /// Rows from which on each has a thread to itself, however long it is.
 const MANY: usize = 8;
+
+pub(super) fn thresholds() -> Vec<Threshold> {
+    vec![
+        Threshold::new("convolve.least", long::LEAST, "points of a transform: from here all threads share a row"),
+        Threshold::new("convolve.many", MANY, "rows: from here each has a thread to itself"),
+        Threshold::new("convolve.points", FEW_POINTS, "length of a result: from here points need be no power of two"),
+    ]
+}
 
 /// How rows are computed.
 enum Way {

@@ -96,8 +96,8 @@ macro_rules! floats {
 floats!(
     f32, u32, x => x as f64, x => x as f32;
     f64, u64, x => x, x => x;
-    f16, u16, x => x.to_f64(), x => f16::from_f64(x);
-    bf16, u16, x => x.to_f64(), x => bf16::from_f64(x)
+    f16, u16, x => x.to_f64(), x => f16::from_bits(ir::round::to_f16(x));
+    bf16, u16, x => x.to_f64(), x => bf16::from_bits(ir::round::to_bf16(x))
 );
 
 macro_rules! integers {

@@ -27,6 +27,7 @@ pub use convolve::{convolution_lengths, convolution_points};
 use crate::backend::Cpu;
 use crate::gemm::Isa;
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::{Error, Result};
 use ir::ops::Composite;
 use ir::{Literal, Op, Type};
@@ -147,6 +148,23 @@ impl<'a, T> Pointers<'a, T> {
 
 /// Work below which waking another thread costs more than it saves.
 const PARALLEL_WORK: usize = 30_000;
+
+/// Where routines change their way.
+pub(crate) fn thresholds() -> Vec<Threshold> {
+    let own =
+        [Threshold::new("library.parallel", PARALLEL_WORK, "work for each thread: with that of two, it is split")];
+    let mut all = own.to_vec();
+    all.extend(along::THRESHOLDS);
+    all.extend(attention::thresholds());
+    all.extend(conv::thresholds());
+    #[cfg(feature = "fft")]
+    all.extend(convolve::thresholds());
+    all.extend(linalg::thresholds());
+    all.extend(ragged::THRESHOLDS);
+    all.extend(scatter::THRESHOLDS);
+    all.extend(window::thresholds());
+    all
+}
 
 /// Shares `0..n` out in contiguous ranges, no more than there is work (or threads) for. Scratch may be indexed by worker.
 fn in_ranges(pool: &Pool, n: usize, work: usize, f: &(dyn Fn(std::ops::Range<usize>, usize) + Sync)) {

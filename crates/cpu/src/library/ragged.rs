@@ -6,6 +6,7 @@
 use super::{Machine, Pointers, Raw, Routine};
 use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::Result;
 use half::{bf16, f16};
 use ir::ops::{RaggedDot, RaggedMode};
@@ -17,6 +18,12 @@ const ROWS: usize = 64;
 const DEPTH: usize = 256;
 /// Rows of a result of `Contract` that one part computes.
 const STRIP: usize = 96;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("ragged.rows", ROWS, "rows of a group: beyond, they are several chunks"),
+    Threshold::new("ragged.depth", DEPTH, "rows that are summed over: beyond, they are several pieces"),
+    Threshold::new("ragged.strip", STRIP, "rows of a summed product: beyond, they are several strips"),
+];
 
 /// A grouped product.
 struct Ragged {

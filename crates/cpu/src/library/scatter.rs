@@ -6,6 +6,7 @@
 use super::element::{Element, Index, by_dtype, index};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::{Pool, share};
+use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::Type;
 use ir::ops::{Scatter, ScatterKind, ScatterMode};
@@ -15,6 +16,9 @@ use std::ops::Range;
 
 /// Shorter runs are not divided.
 const LONG_RUN: usize = 64;
+
+pub(super) const THRESHOLDS: &[Threshold] =
+    &[Threshold::new("scatter.run", LONG_RUN, "adjacent elements of a slice: from here threads share the run")];
 
 /// An axis that is walked: size, elements of the operand and of the updates from one index to the next.
 #[derive(Clone, Copy)]

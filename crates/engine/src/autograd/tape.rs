@@ -18,7 +18,7 @@ use ir::ops::{Call, StopGradient};
 use ir::{Binary, Build, Graph, Loc, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Which result of which node.
 pub(crate) type RefId = (u64, u32, u32);
@@ -33,6 +33,40 @@ struct Piece {
     inputs: Vec<Ref>,
     wrt: usize,
     nodes: Vec<Arc<Node>>,
+}
+
+impl Piece {
+    /// The node that an op of the graph, or of its reverse, was made of.
+    fn source(&self, at: &Loc) -> Option<&Arc<Node>> {
+        match at {
+            Loc::File(place) if place.0.is_empty() => self.nodes.get(place.1 as usize),
+            _ => None,
+        }
+    }
+
+    /// The graph with the user's lines.
+    fn relocated(&self, graph: Graph) -> ir::Result<Graph> {
+        let mut new = Graph::new();
+        let inputs: Vec<Value> = graph.input_types().into_iter().map(|t| new.input(t)).collect();
+        let outs = graph.inline_with(&inputs, |node, args| {
+            let at = self.source(&node.loc).map_or_else(|| node.loc.clone(), |n| n.at.clone());
+            new.push(node.op.clone(), args, at)
+        })?;
+        new.set_outputs(outs);
+        Ok(new)
+    }
+}
+
+/// A place that stands for the i-th node of a piece: one line may run in several modules, and pieces that do the same
+/// share their reverse, whatever their lines.
+fn place_of(i: usize) -> Loc {
+    static PLACES: Mutex<Vec<Loc>> = Mutex::new(Vec::new());
+    let mut places = PLACES.lock().unwrap_or_else(|e| e.into_inner());
+    while places.len() <= i {
+        let place = (String::new(), places.len() as u32, 0);
+        places.push(Loc::File(Arc::new(place)));
+    }
+    places[i].clone()
 }
 
 /// What a walk backwards found.
@@ -144,9 +178,17 @@ impl Shared {
 
     /// Records the ops of a piece's vjp. Values of the forward pass are used as they are, not computed again.
     fn pull_piece(&self, state: &mut State, piece: &Piece, ct: Ref, at: &Loc) -> Result<Vec<Ref>> {
-        let back = self.vjp(&piece.graph, piece.wrt, true)?;
+        let back = self.vjp(&piece.graph, piece.wrt, true).map_err(|e| match piece.relocated(piece.graph.clone()) {
+            // Once more, for an error that names the user's line.
+            Ok(graph) => match transform::vjp_by_rules(&graph, &(0..piece.wrt).collect::<Vec<_>>()) {
+                Err(e) => e.into(),
+                Ok(_) => e,
+            },
+            Err(_) => e,
+        })?;
         let known = Known::new(&piece.nodes);
-        // Ops of the backward pass belong to the module of the line whose derivative they are.
+        // Ops of the backward pass belong to the module of the op whose derivative they are; inside of a compiled region to that
+        // of its line.
         let here = context::label();
         let in_modules = piece.nodes.iter().filter(|n| n.label.module != 0);
         let of_line: FxHashMap<_, Label> = in_modules.map(|n| (place(&n.at), n.label)).collect();
@@ -160,11 +202,13 @@ impl Shared {
                     .map(|out| b.import(Ref { node: n.clone(), out }, None))
                     .collect());
             }
-            b.at = node.loc.clone();
+            let source = piece.source(&node.loc);
+            b.at = source.map_or_else(|| node.loc.clone(), |n| n.at.clone());
             if of_line.is_empty() {
                 return b.emit(node.op.clone(), operands);
             }
-            let label = of_line.get(&place(&node.loc)).map_or(here, |l| Label { phase: here.phase, ..*l });
+            let label = source.map(|n| &n.label).or_else(|| of_line.get(&place(&node.loc)));
+            let label = label.map_or(here, |l| Label { phase: here.phase, ..*l });
             context::with_label(label, || b.emit(node.op.clone(), operands))
         })?;
         Ok(outs[1..].iter().map(|v| b.get(*v).clone()).collect())
@@ -308,7 +352,7 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
             }
         }
     }
-    for node in &piece.nodes {
+    for (i, node) in piece.nodes.iter().enumerate() {
         let args: Vec<Value> = node.slot().args.iter().map(|a| map[&a.id()]).collect();
         let op: Op = match &node.work {
             Work::Op(sig) => (*sig.op).clone(),
@@ -323,7 +367,7 @@ fn piece(state: &State, root: &Ref, cuts: &FxHashSet<RefId>) -> Result<Piece> {
                 continue;
             }
         };
-        let outs = piece.graph.push(op, &args, node.at.clone())?;
+        let outs = piece.graph.push(op, &args, place_of(i))?;
         for (out, v) in outs.into_iter().enumerate() {
             map.entry(Ref { node: node.clone(), out: out as u32 }.id()).or_insert(v);
         }

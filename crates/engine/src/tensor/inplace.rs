@@ -95,9 +95,9 @@ impl Tensor {
         v: &[Value],
         f: Update<'_>,
     ) -> Result<(Value, Value)> {
-        let ops = self.0.view().map(|v| v.ops.as_slice()).unwrap_or_default();
+        let ops = self.0.view().map(|v| v.ops()).unwrap_or_default();
         let old = match base {
-            Some(base) => Some(view::get(b, base, ops)?),
+            Some(base) => Some(view::get(b, base, &ops)?),
             None => None,
         };
         let new = f(b, old, v)?;
@@ -115,7 +115,7 @@ impl Tensor {
             return Err(Error::call(op, reason, &Loc::Unknown));
         }
         match base {
-            Some(base) => Ok((view::put(b, base, ops, new)?, new)),
+            Some(base) => Ok((view::put(b, base, &ops, new)?, new)),
             None => Ok((new, new)),
         }
     }

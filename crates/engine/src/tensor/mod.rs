@@ -17,7 +17,7 @@ pub(crate) use inplace::DETACHED;
 pub use pick::{Ellipsis, NewAxis, OnePick, Pick, Picks, step};
 
 use crate::autograd::Leaf;
-use crate::base::BaseId;
+use crate::base::{BaseBinding, BaseId};
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
@@ -43,6 +43,23 @@ pub struct Tensor(pub(crate) Arc<Handle>);
 pub(crate) struct Invalid {
     pub(crate) error: Error,
     pub(crate) read: AtomicBool,
+    /// Somebody asked for its shape and was told.
+    told: AtomicBool,
+}
+
+impl Invalid {
+    /// Says to the user's line that asked for a shape that there is none; what the library asks itself it knows.
+    #[cold]
+    fn tell(&self, what: &str, at: &'static std::panic::Location<'static>) {
+        if context::is_users(at) && !self.told.swap(true, Ordering::Relaxed) {
+            let (file, line) = (at.file(), at.line());
+            crate::debug::say(0, || format!("{file}:{line}: the {what} of an invalid tensor: {}", self.error));
+        }
+    }
+
+    pub(crate) fn new(error: Error) -> Invalid {
+        Invalid { error, read: AtomicBool::new(false), told: AtomicBool::new(false) }
+    }
 }
 
 /// A tensor of the engine.
@@ -171,7 +188,7 @@ impl Tensor {
 
     /// A tensor that carries an error. The engine remembers it until somebody reads it.
     pub(crate) fn failed(error: Error, engine: Option<&Engine>) -> Tensor {
-        let invalid = Arc::new(Invalid { error, read: AtomicBool::new(false) });
+        let invalid = Arc::new(Invalid::new(error));
         let staging = context::trace();
         let region = staging.as_ref().and_then(|t| match &t.mode {
             Mode::Region(engine) | Mode::Checkpoint(engine) => Some(engine),
@@ -229,29 +246,66 @@ impl Tensor {
         self.0.ty.shape.as_slice().try_into().map_err(|_| rank())
     }
 
-    /// Shape; of an invalid tensor, that of a scalar.
+    /// A question that an invalid tensor can't answer: the user's line is told why, once.
+    #[inline]
+    #[track_caller]
+    fn asked(&self, what: &str) {
+        if let Kind::Invalid(i) = &self.0.kind {
+            i.tell(what, std::panic::Location::caller());
+        }
+    }
+
+    /// The shape, or the error of an invalid tensor.
+    #[track_caller]
+    pub fn try_shape(&self) -> Result<&[usize]> {
+        self.check_at(&Loc::caller())?;
+        Ok(&self.0.ty.shape)
+    }
+
+    /// The size of an axis, counted from the end if negative; an error for an axis that is not there or an invalid tensor.
+    #[track_caller]
+    pub fn try_size(&self, axis: isize) -> Result<usize> {
+        let at = Loc::caller();
+        self.check_at(&at)?;
+        let axis = axis_of(axis, self.rank()).map_err(|p| Error::from(misfit("size", &[self.ty()], p)).at(&at))?;
+        Ok(self.0.ty.shape[axis])
+    }
+
+    /// The shape. An invalid tensor has none: its error goes to the debug output, the standard error unless
+    /// [`set_debug_output`](crate::set_debug_output) says otherwise, and `[]` is given. [`Tensor::try_shape`] and
+    /// [`Tensor::dims`] give the error itself.
+    #[track_caller]
     pub fn shape(&self) -> &[usize] {
+        self.asked("shape");
         &self.0.ty.shape
     }
 
     /// Number of axes.
+    #[track_caller]
     pub fn rank(&self) -> usize {
+        self.asked("rank");
         self.0.ty.rank()
     }
 
     /// Number of elements.
+    #[track_caller]
     pub fn numel(&self) -> usize {
+        self.asked("number of elements");
         self.0.ty.numel()
     }
 
-    /// Size of an axis, counted from the end if negative; 1 where there is no such axis.
+    /// Size of an axis, counted from the end if negative; 1 where there is no such axis. See [`Tensor::try_size`].
+    #[track_caller]
     pub fn size(&self, axis: isize) -> usize {
-        let i = if axis < 0 { axis + self.rank() as isize } else { axis };
+        self.asked("size");
+        let i = if axis < 0 { axis + self.0.ty.rank() as isize } else { axis };
         usize::try_from(i).ok().and_then(|i| self.0.ty.shape.get(i).copied()).unwrap_or(1)
     }
 
     /// Element type.
+    #[track_caller]
     pub fn dtype(&self) -> DType {
+        self.asked("dtype");
         self.0.ty.dtype
     }
 
@@ -296,6 +350,22 @@ impl Tensor {
         b.grad = false;
         let v = b.load(&self.0)?;
         Ok(b.get(v).clone())
+    }
+
+    /// The value as of now, with its history.
+    pub(crate) fn now_tracked(&self, at: &Loc) -> Result<Ref> {
+        self.check_at(at)?;
+        let lazy =
+            self.0.lazy().ok_or_else(|| Error::HostReadInCompile { what: "a look at history", at: at.clone() })?;
+        let mut state = lazy.engine.shared.state();
+        match &state.bases.get(lazy.base).expect("a handle keeps its base").binding {
+            // A look changes nothing: a value in a loc is not loaded.
+            BaseBinding::Ssa(_) => state.base_load(lazy.base, None, false, at),
+            _ => state.history(lazy.base).ok_or_else(|| {
+                let reason = "nothing that this tensor depends on requires gradients".into();
+                Error::Autograd { reason, at: at.clone() }
+            }),
+        }
     }
 
     /// Another handle on the same base with its whole type and its history.

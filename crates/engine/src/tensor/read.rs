@@ -60,7 +60,7 @@ impl Tensor {
         let value = self.now(at)?;
         shared.force(&entered.guard, &Roots { values: vec![value.clone()], tokens: Vec::new() })?;
         let stored = value.value().ok_or_else(|| Error::MissingExternalState { loc: format!("{self}") })?;
-        let dense = shared.dense(&stored)?;
+        let dense = shared.dense(&stored).map_err(|e| shared.memory_error(what, at, e.into()))?;
         shared.drain_finalize_queue();
         Ok(download(&dense)?)
     }

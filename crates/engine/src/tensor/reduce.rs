@@ -5,10 +5,16 @@ use crate::along::Along;
 use crate::amp;
 use crate::record::{Record, one};
 use ir::ops::{ReduceKind, StopGradient};
-use ir::{Compare, DType, Loc, Unary, Value};
+use ir::{Build, Compare, DType, Loc, Unary, Value};
 
 /// Reduces over axes that may count from the end.
-fn reduce(b: &mut dyn Record, kind: ReduceKind, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+fn reduce<B: Build + ?Sized>(
+    b: &mut B,
+    kind: ReduceKind,
+    x: Value,
+    axes: Option<&[isize]>,
+    keep: bool,
+) -> ir::Result<Value> {
     let ty = b.ty(x);
     let axes = resolve(&ty, kind.name(), axes)?;
     let y = b.reduce(kind, x, &axes)?;
@@ -33,16 +39,41 @@ pub(super) fn sum_dtype(d: DType) -> DType {
 
 fn sum(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let x = amp::wide(b, x)?;
-    let x = b.cast(x, sum_dtype(b.ty(x).dtype))?;
-    reduce(b, ReduceKind::Sum, x, axes, keep)
+    let dtype = sum_dtype(b.ty(x).dtype);
+    reduce_as(b, ReduceKind::Sum, x, dtype, axes, keep)
+}
+
+/// Converts elements and reduces them. Where ops run one by one it is one op: a sum of bytes as i64 would else make eight
+/// times as many bytes first.
+fn reduce_as(
+    b: &mut dyn Record,
+    kind: ReduceKind,
+    x: Value,
+    dtype: DType,
+    axes: Option<&[isize]>,
+    keep: bool,
+) -> ir::Result<Value> {
+    if b.ty(x).dtype == dtype {
+        return reduce(b, kind, x, axes, keep);
+    }
+    resolve(&b.ty(x), kind.name(), axes)?;
+    b.as_one(x, &|b, x| {
+        let x = b.cast(x, dtype)?;
+        reduce(b, kind, x, axes, keep)
+    })
 }
 
 fn mean(b: &mut dyn Record, x: Value, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
     let x = amp::wide(b, x)?;
     let ty = b.ty(x);
-    let x = if ty.dtype.is_float() { x } else { b.cast(x, DType::F32)? };
+    let dtype = if ty.dtype.is_float() { ty.dtype } else { DType::F32 };
+    mean_as(b, x, dtype, axes, keep)
+}
+
+fn mean_as(b: &mut dyn Record, x: Value, dtype: DType, axes: Option<&[isize]>, keep: bool) -> ir::Result<Value> {
+    let ty = b.ty(x);
     let n: usize = resolve(&ty, "mean", axes)?.iter().map(|&a| ty.shape[a]).product();
-    let s = reduce(b, ReduceKind::Sum, x, axes, keep)?;
+    let s = reduce_as(b, ReduceKind::Sum, x, dtype, axes, keep)?;
     let n = b.full_like(s, n as f64)?;
     b.div(s, n)
 }
@@ -129,10 +160,7 @@ impl Tensor {
     pub fn sum_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
         let Along { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
-        one(&Loc::caller(), &[self], |b, v| {
-            let x = b.cast(v[0], dtype)?;
-            reduce(b, ReduceKind::Sum, x, axes, keep)
-        })
+        one(&Loc::caller(), &[self], |b, v| reduce_as(b, ReduceKind::Sum, v[0], dtype, axes, keep))
     }
 
     /// Means over axes in a float dtype.
@@ -140,10 +168,7 @@ impl Tensor {
     pub fn mean_in(&self, dtype: DType, axes: impl Into<Along>, keep: bool) -> Tensor {
         let Along { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
-        one(&Loc::caller(), &[self], |b, v| {
-            let x = b.cast(v[0], dtype)?;
-            mean(b, x, axes, keep)
-        })
+        one(&Loc::caller(), &[self], |b, v| mean_as(b, v[0], dtype, axes, keep))
     }
 
     /// Products over axes, which stay with size 1 if `keep`.
@@ -152,8 +177,8 @@ impl Tensor {
         let Along { axes, keep: kept } = axes.into();
         let (axes, keep) = (axes.as_deref(), keep || kept);
         one(&Loc::caller(), &[self], |b, v| {
-            let x = b.cast(v[0], sum_dtype(b.ty(v[0]).dtype))?;
-            reduce(b, ReduceKind::Prod, x, axes, keep)
+            let dtype = sum_dtype(b.ty(v[0]).dtype);
+            reduce_as(b, ReduceKind::Prod, v[0], dtype, axes, keep)
         })
     }
 

@@ -75,8 +75,9 @@ impl Tensor {
         let Some(base) = state.bases.get(lazy.base) else { return false };
         match &base.binding {
             BaseBinding::Ssa(value) => value.value().is_some(),
-            BaseBinding::PendingLoc { .. } => false,
-            BaseBinding::Loc(loc) => state.locs.get(*loc).is_some_and(|l| l.storage.is_some() && l.pending == 0),
+            BaseBinding::PendingLoc { loc, .. } | BaseBinding::Loc(loc) => {
+                state.locs.get(*loc).is_some_and(|l| l.storage.is_some() && l.pending == 0)
+            }
         }
     }
 }
@@ -256,7 +257,13 @@ fn floats(dtype: DType, data: &[f64]) -> Vec<String> {
     let finite: Vec<f64> = data.iter().copied().filter(|x| x.is_finite()).collect();
     let sizes = || finite.iter().map(|x| x.abs()).filter(|x| *x != 0.0);
     let (most, least) = (sizes().fold(0.0, f64::max), sizes().fold(f64::INFINITY, f64::min));
-    let powers = most >= 1e8 || (most > 0.0 && (least < 1e-4 || most / least > 1000.0));
+    let large = 10f64.powi(match dtype {
+        DType::F64 => 8,
+        DType::F32 => 6,
+        DType::F16 => 3,
+        _ => 2,
+    });
+    let powers = most >= large || (most > 0.0 && (least < 1e-4 || most / least > 1000.0));
     let length = |part: &str| part.chars().count();
     // Words of the finite numbers, and the widths before and behind the point.
     let (mut left, right, word): (usize, usize, Box<dyn Fn(f64, usize) -> String>) = if powers {

@@ -41,3 +41,65 @@ fn s13_gradients_flow_through_transfers() {
     (&y * &y).sum().backward().unwrap();
     is(&w.grad().unwrap(), &[2.0, 4.0]);
 }
+
+#[test]
+fn a_compiled_call_runs_where_its_arguments_are() {
+    let e = two();
+    let w = vec1(&e, &[3.0, 4.0]).to(1);
+    let x = vec1(&e, &[1.0, 2.0]).to(1);
+    let f = e.compile(|x: Tensor| {
+        w.add_(&x);
+        (&x * &w).sum()
+    });
+    let y = f.call(x.clone()).unwrap();
+    assert_eq!((y.device(), w.device()), (1, 1));
+    assert_eq!(y.item::<f32>().unwrap(), 16.0);
+    is(&w, &[4.0, 6.0]);
+    assert_eq!(e.variant_keys()[0].device, 1);
+    assert_eq!(e.inspect().transferred, 16, "the two tensors, once");
+    let program = e.program(f_graph(), &[]).unwrap();
+    for device in [0, 1, 0] {
+        let z = program.call(&ir::Loc::Unknown, [vec1(&e, &[1.0, 2.0]).to(device)].into_iter().collect());
+        assert_eq!(z[0].device(), device);
+        is(&z[0], &[2.0, 4.0]);
+    }
+}
+
+/// `x + x`.
+fn f_graph() -> ir::Graph {
+    let mut b = ir::Builder::new();
+    let x = b.input(F, &[2]);
+    let y = ir::Build::add(&mut b, x, x).unwrap();
+    b.finish(&[y])
+}
+
+#[test]
+fn a_compiled_call_on_two_devices_is_an_error_with_the_remedy() {
+    let e = two();
+    let (x, y) = (vec1(&e, &[1.0, 2.0]), vec1(&e, &[1.0, 2.0]).to(1));
+    let f = e.compile(|(x, y): (Tensor, Tensor)| &x + &y);
+    let err = f.call((x.clone(), y.clone())).unwrap_err().to_string();
+    assert!(err.contains("device 0") && err.contains("device 1") && err.contains("to("), "{err}");
+    is(&f.call((x, y.to(0))).unwrap(), &[2.0, 4.0]);
+    // A scalar follows.
+    let g = e.compile(|(x, s): (Tensor, Tensor)| &x * &s);
+    is(&g.call((y, e.full(F, &[], 3.0))).unwrap(), &[3.0, 6.0]);
+}
+
+#[test]
+fn new_tensors_are_made_on_the_device_at_hand() {
+    let e = two();
+    engine::with_device(1, || {
+        assert_eq!(engine::default_device(), 1);
+        for t in [e.zeros(F, &[2]), e.arange(F, 2), vec1(&e, &[1.0]), e.rand(&[3])] {
+            assert_eq!(t.device(), 1);
+            t.to_vec::<f32>().unwrap();
+        }
+        let there = engine::with_device(0, || e.ones(F, &[2]));
+        assert_eq!(((&there + 1.0).device(), there.device()), (0, 0), "ops run where their operands are");
+    });
+    assert_eq!(e.inspect().transferred, 0, "nothing was made elsewhere first");
+    assert_eq!(e.zeros(F, &[2]).device(), 0);
+    let err = engine::with_device(7, || e.zeros(F, &[2])).check().unwrap_err().to_string();
+    assert!(err.contains("device is 7") && err.contains("devices()"), "{err}");
+}

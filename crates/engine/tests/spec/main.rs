@@ -5,6 +5,8 @@ mod checkpoint;
 mod devices;
 mod lifetime;
 mod lock;
+mod look;
+mod memory;
 mod mutation;
 mod precision;
 mod profile;

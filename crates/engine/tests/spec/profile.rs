@@ -95,3 +95,33 @@ fn backward_uses_the_values_of_the_forward_pass_behind_views_too() {
         assert_eq!(p.records.iter().filter(|r| r.op == name).count(), times, "{name}\n{:#?}", p.records);
     }
 }
+
+/// One line that runs in several modules: each has its own share of the backward pass.
+#[test]
+fn repeated_blocks_have_their_own_backward() {
+    let e = engine();
+    let ws: Vec<_> = (0..3).map(|i| e.full(F, &[8, 8], 0.1 + 0.1 * i as f64).requires_grad_()).collect();
+    let x = e.tensor(&[1.0f32; 32], &[4, 8]);
+    let step = || {
+        let block = |x: engine::Tensor, w: &engine::Tensor| x.matmul(w).tanh();
+        let blocks = ws.iter().enumerate();
+        let y = blocks.fold(x.clone(), |x, (i, w)| module(&format!("block{i}"), || block(x, w)));
+        y.sum().backward().unwrap();
+        e.force(&ws.iter().map(|w| w.grad().unwrap()).collect::<Vec<_>>()).unwrap();
+        ws.iter().for_each(|w| w.zero_grad());
+        e.mark_step().unwrap();
+    };
+    step();
+    let ((), profile) = e.profile(step);
+    let dots = |phase: Phase, module: &str| {
+        let all = profile.records.iter();
+        all.filter(|r| r.phase == phase && r.module == module && r.op.contains("dot")).count()
+    };
+    for i in 0..3 {
+        let name = format!("block{i}");
+        // The first block's input needs no gradient.
+        let products = (dots(Phase::Forward, &name), dots(Phase::Backward, &name));
+        assert_eq!(products, (1, if i == 0 { 1 } else { 2 }), "{name}: {:#?}", profile.records);
+    }
+    assert!(profile.records.iter().all(|r| r.at.contains("profile.rs")), "{:#?}", profile.records);
+}

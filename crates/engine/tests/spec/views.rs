@@ -106,3 +106,91 @@ fn broadcasting_and_promotion_are_numpys() {
     is(&x.mean(), &[2.5]);
     assert!(x.sum_axes(&[2], false).check().is_err());
 }
+
+/// One of the views that a tensor has.
+fn some_view(t: &Tensor, dense: bool, rng: &mut oracle::rng::Rng) -> Tensor {
+    let rank = t.rank();
+    if rank == 0 {
+        return t.unsqueeze(0);
+    }
+    let axis = rng.below(rank);
+    let n = t.shape()[axis];
+    match rng.below(9) {
+        0 => {
+            let p: Vec<isize> = rng.permutation(rank).iter().map(|&a| a as isize).collect();
+            t.permute(&p)
+        }
+        1 if rank > 1 => t.t(),
+        2 | 3 if n > 1 => {
+            let start = rng.below(n - 1);
+            let end = start + 1 + rng.below(n - start);
+            t.slice(axis as isize, start as isize, end as isize, 1 + rng.below(2))
+        }
+        4 if rank > 1 => t.index(axis as isize, rng.below(n) as isize),
+        5 if rank < 5 => t.unsqueeze(rng.below(rank + 1) as isize),
+        6 if dense => t.view(&[-1]),
+        7 if dense && t.numel().is_multiple_of(2) => t.view(&[2, -1]),
+        8 if n == 1 => t.squeeze(axis as isize),
+        _ => t.transpose(0, -1),
+    }
+}
+
+#[test]
+fn s4_2_chains_of_views_are_what_copies_at_every_step_are() {
+    let e = engine();
+    let mut rng = oracle::rng::Rng::new(7);
+    for case in 0..300 {
+        let shape = [2 + rng.below(3), 1 + rng.below(4), 2 + rng.below(3)];
+        let n: usize = shape.iter().product();
+        let sizes: Vec<isize> = shape.iter().map(|&n| n as isize).collect();
+        let whole = e.arange(DType::I64, n).reshape(&sizes).copy();
+        let (mut view, mut copy) = (whole.clone(), whole.copy());
+        for _ in 0..1 + rng.below(14) {
+            let (seed, dense) = (rng.bits(), view.view_meta().is_contiguous);
+            view = some_view(&view, dense, &mut oracle::rng::Rng::new(seed));
+            copy = some_view(&copy, dense, &mut oracle::rng::Rng::new(seed)).copy();
+        }
+        let places = copy.to_vec::<i64>().unwrap();
+        assert_eq!(view.to_vec::<i64>().unwrap(), places, "case {case}");
+        view.fill_(-1);
+        let expected: Vec<i64> = (0..n as i64).map(|i| if places.contains(&i) { -1 } else { i }).collect();
+        assert_eq!(whole.to_vec::<i64>().unwrap(), expected, "case {case}: {:?}", view.view_meta());
+    }
+}
+
+#[test]
+fn a_view_of_a_view_costs_what_a_view_does() {
+    let e = engine();
+    let x = e.arange(DType::F32, 60_000).reshape(&[2, 30_000]).copy();
+    type Step = fn(&Tensor) -> Tensor;
+    let steps: [(&str, Step); 6] = [
+        ("t", |t| t.t()),
+        ("slice", |t| t.slice(-1, 0, -1, 1)),
+        ("t and slice", |t| if t.size(0) == 2 { t.slice(1, 1, 40_000, 1).t() } else { t.t() }),
+        ("unsqueeze and index", |t| t.unsqueeze(0).index(0, 0)),
+        ("view", |t| if t.rank() == 2 { t.view(&[-1]) } else { t.view(&[2, -1]) }),
+        ("detach", |t| t.detach()),
+    ];
+    for (name, step) in steps {
+        let start = std::time::Instant::now();
+        let mut t = x.clone();
+        for _ in 0..20_000 {
+            t = step(&t);
+        }
+        t.sum().item::<f32>().unwrap();
+        // A few milliseconds; the lengths of chains are tested where they are made.
+        assert!(start.elapsed().as_secs() < 5, "{name} takes {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn chains_that_do_not_join_drop_without_recursion() {
+    let e = engine();
+    let mut t = e.arange(DType::F32, 4).reshape(&[2, 2]).copy();
+    for _ in 0..50_000 {
+        // That the permutation moves nothing but an axis of size 1 is not seen.
+        t = t.unsqueeze(0).transpose(0, 1).squeeze(1);
+    }
+    assert_eq!(t.shape(), [2, 2]);
+    drop(t);
+}

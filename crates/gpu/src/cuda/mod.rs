@@ -1,5 +1,16 @@
-//! CUDA: the text of grids for its compiler.
+//! CUDA: the text of grids for its compiler, and the runtime: [`Cuda`].
+//!
+//! # Runtime
+//!
+//! A device has one queue (a stream). Programs, writes, reads and copies are given to it in order, so memory that is given back
+//! to the pool may be taken again at once. Kernels are CUDA C++ text that NVRTC compiles; cubins are kept on disk.
+//! Products go to cuBLASLt. What a device lacks runs on the host backend it was opened with. Programs that run again over
+//! the same addresses are recorded as CUDA graphs.
 
 mod print;
+#[cfg(feature = "cuda")]
+mod runtime;
 
 pub use print::{FLAGS, PRELUDE, function, print};
+#[cfg(feature = "cuda")]
+pub use runtime::{Cuda, CudaBuffer, Offline, Usage};

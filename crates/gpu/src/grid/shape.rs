@@ -2,7 +2,7 @@
 
 use super::facts::{Facts, Linear, Root, Site};
 use super::{Count, Limits};
-use compiler::loops::{Buf, Extent, Loop, LoopKind, Op, Size, Stmt, Var};
+use compiler::loops::{Buf, Extent, Loop, LoopKind, Mode, Op, Size, Stmt, Var};
 
 /// The choice.
 pub(super) struct Shape<'a> {
@@ -43,6 +43,10 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         return shape;
     };
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
+    // Wide accesses are for those who have enough to do.
+    while shape.width > 1 && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
+        shape.width /= 2;
+    }
     let steps = super::pieces(longest, shape.width as i64).max(1);
     let upto = |most: u32| (steps.min(most as i64) as u32).next_power_of_two().min(most);
     if let Some((v, n)) = chunkable(facts, &shape) {
@@ -55,7 +59,10 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         shape.teams = teams(pieces, shape.lanes, group, limits);
         return shape;
     }
-    let many = rows.saturating_mul(group as i64) >= limits.busy as i64 / 8;
+    // Several rows a block need room for the scratch of them all.
+    let scratch = scratch_bytes(facts);
+    let many = rows.saturating_mul(group as i64) >= limits.busy as i64 / 8
+        && scratch.saturating_mul((limits.usual / group).max(1) as usize) <= limits.shared;
     shape.lanes = if !waits || limits.subgroup.is_none() {
         upto(limits.usual)
     } else if steps <= group as i64 || (many && steps <= 32 * group as i64) {
@@ -71,7 +78,20 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         return shape;
     }
     shape.teams = teams(rows, shape.lanes, group, limits);
+    while shape.teams > group.div_ceil(shape.lanes) && scratch.saturating_mul(shape.teams as usize) > limits.shared {
+        shape.teams /= 2;
+    }
     shape
+}
+
+/// Bytes of scratch that a row has.
+fn scratch_bytes(facts: &Facts<'_>) -> usize {
+    let bytes = |(i, b): (usize, &compiler::loops::Buffer)| match b.mode {
+        Mode::Scratch(0) => facts.given.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size()),
+        Mode::Scratch(n) => n.saturating_mul(b.dtype.size()),
+        _ => 0,
+    };
+    facts.kernel.buffers.iter().enumerate().map(bytes).fold(0, usize::saturating_add)
 }
 
 /// How many teams a block has: a full block, or fewer where that gives more blocks work; whole subgroups always.

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub(crate) mod lanes;
+pub(crate) mod rows;
 
 use compiler::loops::{self, Extent, Index, Kernel, Mode, Op, Size, Stmt};
 use compiler::program::{Class, KernelArg, Place, Program, Slot, Step, Trip};

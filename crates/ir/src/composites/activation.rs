@@ -133,10 +133,10 @@ fn silu_curve(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
 
 /// `x·Φ(x)`; slope `Φ(x) + x·φ(x)`.
 fn gelu_erf(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
-    let z = b.scale(x, FRAC_1_SQRT_2)?;
-    let e = b.unary(Unary::Erf, z)?;
-    let e1 = b.offset(e, 1.0)?;
-    let cdf = b.scale(e1, 0.5)?;
+    // Φ(x) = erfc(-x/√2)/2: 1 + erf would lose its digits left of 0.
+    let z = b.scale(x, -FRAC_1_SQRT_2)?;
+    let e = b.unary(Unary::Erfc, z)?;
+    let cdf = b.scale(e, 0.5)?;
     let y = b.mul(x, cdf)?;
     let sq = b.mul(z, z)?;
     let n = b.neg(sq)?;
@@ -146,27 +146,25 @@ fn gelu_erf(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     Ok((y, b.add(cdf, xp)?))
 }
 
-/// `x·h` with `h = (1 + tanh(u))/2`, `u = √(2/π)·(x + 0.044715·x³)`; slope `h + x·(1 - tanh²(u))·u'/2`.
+/// `x·h` with `h = (1 + tanh(u))/2 = logistic(2u)`, which keeps its digits left of 0, and `u = √(2/π)·(x + 0.044715·x³)`;
+/// slope `h + x·h·(1 - h)·2u'`.
 fn gelu_tanh(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
     const CUBIC: f64 = 0.044715;
-    let c = (2.0 / PI).sqrt();
+    let c = 2.0 * (2.0 / PI).sqrt();
     let sq = b.mul(x, x)?;
     let w = b.scale(sq, CUBIC)?;
     let w = b.offset(w, 1.0)?;
     let xw = b.mul(x, w)?;
     let u = b.scale(xw, c)?;
-    let t = b.unary(Unary::Tanh, u)?;
-    let t1 = b.offset(t, 1.0)?;
-    let h = b.scale(t1, 0.5)?;
+    let h = b.unary(Unary::Logistic, u)?;
     let y = b.mul(x, h)?;
     let du = b.scale(sq, 3.0 * CUBIC * c)?;
     let du = b.offset(du, c)?;
-    let tt = b.mul(t, t)?;
-    let n = b.neg(tt)?;
-    let sech = b.offset(n, 1.0)?;
-    let xs = b.mul(x, sech)?;
+    let n = b.neg(h)?;
+    let rest = b.offset(n, 1.0)?;
+    let bell = b.mul(h, rest)?;
+    let xs = b.mul(x, bell)?;
     let xs = b.mul(xs, du)?;
-    let xs = b.scale(xs, 0.5)?;
     Ok((y, b.add(h, xs)?))
 }
 

@@ -10,7 +10,7 @@ use crate::literal::Literal;
 use crate::ops::gather::GatherMode;
 use crate::ops::scatter::{ScatterKind, ScatterMode};
 use crate::ops::slice_dims::SliceDims;
-use crate::ops::{Clamp, Composite, StopGradient};
+use crate::ops::{Composite, StopGradient};
 use crate::scalar::{Compare, Scalar};
 use crate::types::Type;
 
@@ -27,8 +27,9 @@ pub(super) const EMBEDDING: Family = Family {
     saves: (&[1], &[]),
 };
 
-/// `table[ids]` for a table `[V, D]` and integer ids `[..]`: `[.., D]`. Ids outside of the table are clipped. The row
-/// `padding_idx` is read like any other, but has no gradient.
+/// `table[ids]` for a table `[V, D]` and integer ids `[..]`: `[.., D]`. An id outside of the table gives NaN, as a wrong
+/// label does in a loss, and has no gradient: a wrong id must not pass for another. The row `padding_idx` is read like any
+/// other, but has no gradient.
 ///
 /// The gradient of the table is summed in f32 or wider: many places may hold one id.
 pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result<Composite> {
@@ -46,9 +47,9 @@ pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result
     }
     let mut b = Builder::new();
     let (tv, iv) = (b.graph.input(table.clone()), b.graph.input(ids.clone()));
-    let mut y = b.take(tv, iv, 0, GatherMode::Clip)?;
+    let mut y = b.take(tv, iv, 0, GatherMode::fill(table.dtype))?;
     if let Some(p) = padding_idx {
-        let is_padding = equals_row(&mut b, iv, rows, p)?;
+        let is_padding = equals_row(&mut b, iv, p)?;
         let at = along_row(&mut b, is_padding, y)?;
         let fixed = b.one(StopGradient.into(), &[y])?;
         y = b.select(at, fixed, y)?;
@@ -61,7 +62,7 @@ pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result
     let (_y, g) = (b.graph.input(out.clone()), b.graph.input(out));
     let mut ga = b.cast(g, table.dtype.accumulator())?;
     if let Some(p) = padding_idx {
-        let is_padding = equals_row(&mut b, iv, rows, p)?;
+        let is_padding = equals_row(&mut b, iv, p)?;
         let at = along_row(&mut b, is_padding, ga)?;
         let zero = b.full_like(ga, 0.0)?;
         ga = b.select(at, zero, ga)?;
@@ -69,28 +70,21 @@ pub fn embedding(table: &Type, ids: &Type, padding_idx: Option<usize>) -> Result
     let zeros = b.zeros(&table.with_dtype(table.dtype.accumulator()))?;
     let vectors = b.index_vectors(iv)?;
     let dims = SliceDims::take(2, 0, ids.rank());
-    let dt = b.scatter(ScatterKind::Add, dims, ScatterMode::Clip, zeros, vectors, ga)?;
+    let dt = b.scatter(ScatterKind::Add, dims, ScatterMode::Drop, zeros, vectors, ga)?;
     let dt = b.cast(dt, table.dtype)?;
     let vjp = b.finish(&[dt]);
     let params = padding_idx.map(|p| ("padding_idx".into(), Attr::Int(p as i64)));
     Ok(composite(NAME, params.into_iter().collect(), body, 1, Some(vjp)))
 }
 
-/// Whether each id, clipped to the table, is this row.
-fn equals_row(b: &mut Builder, ids: Value, rows: usize, row: usize) -> Result<Value> {
+/// Whether each id is this row.
+fn equals_row(b: &mut Builder, ids: Value, row: usize) -> Result<Value> {
     let ty = b.ty(ids);
-    // A bound that the ids' dtype can't reach clips nothing.
-    let top = (rows as u64 - 1).min(ty.dtype.int_max());
-    let all = |b: &mut Builder, x: u64| -> Result<Value> {
-        let c = b.constant(Literal::scalar(Scalar::from_bits(ty.dtype, x)))?;
-        b.splat(c, &ty.shape)
-    };
-    let (low, high) = (all(b, 0)?, all(b, top)?);
-    let clipped = b.one(Clamp.into(), &[ids, low, high])?;
-    if row as u64 > top {
+    if row as u64 > ty.dtype.int_max() {
         // No id reaches the row: nothing is padding.
-        return b.compare(Compare::Ne, clipped, clipped);
+        return b.compare(Compare::Ne, ids, ids);
     }
-    let row = all(b, row as u64)?;
-    b.compare(Compare::Eq, clipped, row)
+    let row = b.constant(Literal::scalar(Scalar::from_bits(ty.dtype, row as u64)))?;
+    let row = b.splat(row, &ty.shape)?;
+    b.compare(Compare::Eq, ids, row)
 }

@@ -1,7 +1,7 @@
 //! Cross-entropy of logits and integer labels.
 
 use super::rows::{along_row, last_axis, row_mean, row_sum};
-use super::softmax::{exp_below, row_logsumexp};
+use super::softmax::{LogSumExp, exp_below, row_logsumexp};
 use super::{Family, Role, composite, float_param, misfit, misfit_arity};
 use crate::attr::Attr;
 use crate::build::{Build, Builder};
@@ -27,7 +27,7 @@ pub(super) const CROSS_ENTROPY: Family = Family {
         }
         _ => Err(misfit_arity("cross_entropy", types, "logits and labels")),
     },
-    saves: (&[0, 1], &[1]),
+    saves: (&[0, 1], &[1, 2]),
 };
 
 /// Parameters of [`cross_entropy`].
@@ -42,7 +42,8 @@ pub struct CrossEntropy {
 }
 
 /// The loss of every row of `logits` (`[.., V]`) for integer `labels` (`[..]`):
-/// `lse - (1 - ε)·x[label] - ε·mean(x) + z·lse²`, in f32 or wider, with the log-sum-exp as a private result.
+/// `lse - (1 - ε)·x[label] - ε·mean(x) + z·lse²`, in f32 or wider, with the two parts of the log-sum-exp as
+/// private results. All is computed behind the row's maximum.
 ///
 /// A label outside `0..V` that isn't ignored gives NaN, in the loss and in the row's gradient: a wrong label must not
 /// pass for a small loss. Reduction is the caller's: a mean over valid rows divides by their number.
@@ -66,34 +67,37 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
     let mut b = Builder::new();
     let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));
     let xa = b.cast(xv, acc)?;
-    let lse = row_logsumexp(&mut b, xa)?;
+    // The row's maximum cancels: without it the loss keeps its digits, however far from 0 the logits are.
+    let LogSumExp { max, log, shifted } = row_logsumexp(&mut b, xa)?;
     let hit = rows.hits(&mut b, lv, xa)?;
-    let at = b.keep_where(hit, xa)?;
+    let at = b.keep_where(hit, shifted)?;
     let picked = row_sum(&mut b, at)?;
     let picked = b.scale(picked, 1.0 - smooth)?;
-    let mut loss = b.sub(lse, picked)?;
+    let mut loss = b.sub(log, picked)?;
     if smooth != 0.0 {
-        let mean = row_mean(&mut b, xa)?;
+        let mean = row_mean(&mut b, shifted)?;
         let mean = b.scale(mean, smooth)?;
         loss = b.sub(loss, mean)?;
     }
     if z != 0.0 {
+        let lse = b.add(max, log)?;
         let sq = b.mul(lse, lse)?;
         let sq = b.scale(sq, z)?;
         loss = b.add(loss, sq)?;
     }
     let loss = rows.settle(&mut b, lv, loss)?;
     let stat = b.ty(loss);
-    let body = b.finish(&[loss, lse]);
+    let body = b.finish(&[loss, max, log]);
 
     // dx = g·(softmax·(1 + 2z·lse) - (1 - ε)·[class = label] - ε/V).
     let mut b = Builder::new();
     let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));
     let _loss = b.graph.input(stat.clone());
-    let (lse, g) = (b.graph.input(stat.clone()), b.graph.input(stat));
+    let (max, log, g) = (b.graph.input(stat.clone()), b.graph.input(stat.clone()), b.graph.input(stat));
     let xa = b.cast(xv, acc)?;
-    let mut d = exp_below(&mut b, xa, lse)?;
+    let mut d = exp_below(&mut b, xa, max, log)?;
     if z != 0.0 {
+        let lse = b.add(max, log)?;
         let s = b.scale(lse, 2.0 * z)?;
         let s = b.offset(s, 1.0)?;
         let s = along_row(&mut b, s, d)?;

@@ -39,7 +39,7 @@ pub(super) const LOGSUMEXP: Family = Family {
         [x] => logsumexp(x),
         _ => Err(misfit_arity("logsumexp", types, "one operand")),
     },
-    saves: (&[0], &[0]),
+    saves: (&[0], &[1, 2]),
 };
 
 /// The row maximum as a constant; where it isn't finite, 0.
@@ -50,15 +50,27 @@ fn finite_max(b: &mut Builder, x: Value) -> Result<Value> {
     b.keep_where(finite, m)
 }
 
-/// The log-sum-exp of every row.
-pub(super) fn row_logsumexp(b: &mut Builder, x: Value) -> Result<Value> {
-    let m = finite_max(b, x)?;
-    let wide = along_row(b, m, x)?;
+/// The log-sum-exp of every row in two parts whose sum it is: the row's maximum, and the logarithm of the sum behind it.
+/// A large maximum takes the digits of the other, so what can keeps them apart. Beside them `x - max`.
+pub(super) struct LogSumExp {
+    pub(super) max: Value,
+    pub(super) log: Value,
+    pub(super) shifted: Value,
+}
+
+pub(super) fn row_logsumexp(b: &mut Builder, x: Value) -> Result<LogSumExp> {
+    let max = finite_max(b, x)?;
+    let wide = along_row(b, max, x)?;
     let shifted = b.sub(x, wide)?;
     let e = b.unary(Unary::Exp, shifted)?;
-    let s = row_sum(b, e)?;
-    let l = b.unary(Unary::Log, s)?;
-    b.add(m, l)
+    let sum = row_sum(b, e)?;
+    // The logarithm of 0 is taken nowhere, so that its derivative is 0 and not NaN.
+    let (zero, one, lowest) = (b.full_like(sum, 0.0)?, b.full_like(sum, 1.0)?, b.full_like(sum, f64::NEG_INFINITY)?);
+    let empty = b.compare(Compare::Eq, sum, zero)?;
+    let safe = b.select(empty, one, sum)?;
+    let log = b.unary(Unary::Log, safe)?;
+    let log = b.select(empty, lowest, log)?;
+    Ok(LogSumExp { max, log, shifted })
 }
 
 /// `x - max`, the sum of its exponentials, and the exponentials.
@@ -139,22 +151,25 @@ pub fn log_softmax(x: &Type) -> Result<Composite> {
     )
 }
 
-/// `log Σ exp(x)`; the last axis disappears.
+/// `log Σ exp(x)`; the last axis disappears. Private results are its two parts (see [`LogSumExp`]).
 pub fn logsumexp(x: &Type) -> Result<Composite> {
     last_axis("logsumexp", x)?;
     let acc = x.dtype.accumulator();
     let mut b = Builder::new();
     let xv = b.graph.input(x.clone());
     let xa = b.cast(xv, acc)?;
-    let y = row_logsumexp(&mut b, xa)?;
+    let LogSumExp { max, log, .. } = row_logsumexp(&mut b, xa)?;
+    let y = b.add(max, log)?;
     let y = b.cast(y, x.dtype)?;
-    let out = b.ty(y);
-    let body = b.finish(&[y]);
+    let (out, stat) = (b.ty(y), b.ty(max));
+    let body = b.finish(&[y, max, log]);
 
     let mut b = Builder::new();
-    let (xv, y, g) = (b.graph.input(x.clone()), b.graph.input(out.clone()), b.graph.input(out));
-    let (xa, ya, ga) = (b.cast(xv, acc)?, b.cast(y, acc)?, b.cast(g, acc)?);
-    let p = exp_below(&mut b, xa, ya)?;
+    let (xv, _y) = (b.graph.input(x.clone()), b.graph.input(out.clone()));
+    let (max, log) = (b.graph.input(stat.clone()), b.graph.input(stat));
+    let g = b.graph.input(out);
+    let (xa, ga) = (b.cast(xv, acc)?, b.cast(g, acc)?);
+    let p = exp_below(&mut b, xa, max, log)?;
     let gr = along_row(&mut b, ga, xa)?;
     let dx = b.mul(gr, p)?;
     let dx = b.cast(dx, x.dtype)?;
@@ -162,13 +177,14 @@ pub fn logsumexp(x: &Type) -> Result<Composite> {
     Ok(composite("logsumexp", Vec::new(), body, 1, Some(vjp)))
 }
 
-/// `exp(x - lse)` for a row's log-sum-exp: its softmax, and 0 where the row is -inf alone.
-pub(super) fn exp_below(b: &mut Builder, x: Value, lse: Value) -> Result<Value> {
-    let lowest = b.full_like(lse, f64::NEG_INFINITY)?;
-    let empty = b.compare(Compare::Eq, lse, lowest)?;
-    let zero = b.full_like(lse, 0.0)?;
-    let safe = b.select(empty, zero, lse)?;
-    let wide = along_row(b, safe, x)?;
-    let d = b.sub(x, wide)?;
+/// `exp(x - max - log)` for the parts of a row's log-sum-exp: its softmax, and 0 where the row is -inf alone.
+pub(super) fn exp_below(b: &mut Builder, x: Value, max: Value, log: Value) -> Result<Value> {
+    let lowest = b.full_like(log, f64::NEG_INFINITY)?;
+    let empty = b.compare(Compare::Eq, log, lowest)?;
+    let zero = b.full_like(log, 0.0)?;
+    let safe = b.select(empty, zero, log)?;
+    let (max, log) = (along_row(b, max, x)?, along_row(b, safe, x)?);
+    let shifted = b.sub(x, max)?;
+    let d = b.sub(shifted, log)?;
     b.unary(Unary::Exp, d)
 }

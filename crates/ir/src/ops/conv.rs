@@ -244,8 +244,9 @@ impl Rules for Conv {
             for c in 0..ins {
                 let at_x = n * sx[0] + (group * ins + c) * sx[1];
                 let at_k = i[1] * sk[0] + c * sk[1];
-                self.windows.visit(&xt.shape[2..], &kt.shape[2..], &i[2..], |p, q| {
-                    let a = x.get(at_x + offset(p, &sx[2..]));
+                // Padding is zeros like any others, and they are multiplied: under an infinite weight they give NaN.
+                self.windows.visit_all(&xt.shape[2..], &kt.shape[2..], &i[2..], |p, q| {
+                    let a = p.map_or(Scalar::zero(xt.dtype), |p| x.get(at_x + offset(p, &sx[2..])));
                     let b = k.get(at_k + offset(q, &sk[2..]));
                     if ty.dtype.is_float() {
                         float += a.to_f64() * b.to_f64();

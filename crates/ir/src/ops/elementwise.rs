@@ -297,7 +297,8 @@ fn binary_tangent_left(op: Binary, cx: &mut dyn Cx, a: Value, b: Value, y: Value
             let one = cx.full_like(b, 1.0)?;
             let is_zero = cx.compare(Compare::Eq, b, zero)?;
             let less = cx.sub(b, one)?;
-            let exponent = cx.select(is_zero, one, less)?;
+            // x⁰ is 1 for every x, so that 0 times it is 0.
+            let exponent = cx.select(is_zero, zero, less)?;
             let p = cx.binary(Pow, a, exponent)?;
             let slope = cx.mul(b, p)?;
             cx.mul(d, slope)?
@@ -718,8 +719,11 @@ impl Rules for Bitcast {
     fn infer(&self, args: &[Type]) -> Infer {
         arity(args, 1)?;
         let from = args[0].dtype;
-        if from.size() != self.0.size() || (from == DType::Bool) != (self.0 == DType::Bool) {
+        if from.size() != self.0.size() {
             return Err(Problem::other(format!("{from} and {} are not of one size", self.0)));
+        }
+        if self.0 == DType::Bool && from != DType::Bool {
+            return Err(Problem::other(format!("not every bit pattern of {from} is a bool; compare with 0 instead")));
         }
         Ok(vec![args[0].with_dtype(self.0)])
     }

@@ -90,11 +90,24 @@ impl Windows {
 
     /// Calls `f` with each element of the base in the window at `o`, and where in the window it is, in row-major order.
     pub(crate) fn visit(&self, base: &[usize], window: &[usize], o: &[usize], mut f: impl FnMut(&[usize], &[usize])) {
+        self.visit_all(base, window, o, |place, k| {
+            if let Some(place) = place {
+                f(place, k);
+            }
+        });
+    }
+
+    /// The same, with the window's elements over padding too.
+    pub(crate) fn visit_all(
+        &self,
+        base: &[usize],
+        window: &[usize],
+        o: &[usize],
+        mut f: impl FnMut(Option<&[usize]>, &[usize]),
+    ) {
         for_each_index(window, |k| {
             let place: Option<Shape> = (0..base.len()).map(|a| self.source(a, o[a], k[a], base[a])).collect();
-            if let Some(place) = place {
-                f(&place, k);
-            }
+            f(place.as_deref(), k);
         });
     }
 

@@ -61,10 +61,12 @@ impl GraphChecker<'_> {
                 return match self.program.decl(item).map(|decl| decl.kind) {
                     // A declared primitive with a graph is that graph; without one it describes the built-in one.
                     Some(DeclKind::Primitive) if self.program.has_graph(item) => Target::Module(item),
-                    Some(DeclKind::Primitive) => match primitives::find(&path.last().name) {
-                        Some(primitive) => Target::Primitive(primitive),
-                        None => Target::Bodiless(item),
-                    },
+                    Some(DeclKind::Primitive) => {
+                        match self.program.decl(item).and_then(|d| primitives::find(&d.name.name)) {
+                            Some(primitive) => Target::Primitive(primitive),
+                            None => Target::Bodiless(item),
+                        }
+                    }
                     Some(_) => Target::Module(item),
                     None => Target::Unknown,
                 };
@@ -248,7 +250,8 @@ impl GraphChecker<'_> {
         }
         // Runtime dimensions such as B may stand in shapes given as arguments.
         let value = match &expr.kind {
-            ExprKind::List(items) => {
+            // Sizes, unless something in it is plainly none.
+            ExprKind::List(items) if !items.iter().any(|item| matches!(item.peel().kind, ExprKind::Float(_))) => {
                 Value::List(items.iter().map(|item| self.scope.dim(item).map_or(Value::Unknown, Value::Int)).collect())
             }
             _ => self.scope.constant(expr),

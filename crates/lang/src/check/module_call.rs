@@ -90,7 +90,9 @@ impl GraphChecker<'_> {
             }
             match default {
                 Some(default) => {
-                    let value = eval(default, &Scope::empty(0)).unwrap_or(Value::Unknown);
+                    // A default may name parameters before it.
+                    let scope = Scope::with_constants(0, given.clone());
+                    let value = eval(default, &scope).unwrap_or(Value::Unknown);
                     given.insert(name.name.clone(), value);
                 }
                 None => self.diagnostics.push(
@@ -149,7 +151,8 @@ impl GraphChecker<'_> {
         let mut next = 0;
         for arg in args {
             let key = arg.name.as_ref().map(|name| name.name.as_str());
-            let tensor_first = key.is_none_or(|key| !header.contains(&key));
+            // A name that is both a flag and a tensor is the tensor, where one is given.
+            let tensor_first = key.is_none_or(|key| !header.contains(&key) || entries.iter().any(|name| name == key));
             match self.argument(&arg.value, tensor_first)? {
                 // A primitive has no weights: what it is given beside its operands is one more of them.
                 Argument::Tensor(operand) if view.decl.kind == DeclKind::Primitive => inputs.push(operand),
@@ -321,7 +324,7 @@ fn fill_defaults(view: &ModuleView<'_>, given: &mut BTreeMap<String, Value>) {
         if given.contains_key(&name.name) {
             continue;
         }
-        if let Ok(value) = eval(default, &Scope::empty(0))
+        if let Ok(value) = eval(default, &Scope::with_constants(0, given.clone()))
             && !matches!(value, Value::Int(_))
         {
             given.insert(name.name.clone(), value);

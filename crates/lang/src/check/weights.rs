@@ -1,8 +1,8 @@
 //! Weight mappings name parameters that exist, once each, with placeholders that are bound (§8, E010).
 
 use crate::ast::{
-    ConfigEntry, ConfigValue, Param, ParamEntry, SectionKind, StrLit, TypeKind, WeightMapping, WeightPart, WeightPath,
-    WeightSpec,
+    ConfigEntry, ConfigValue, ExprKind, Param, ParamEntry, SectionKind, StrLit, TypeKind, WeightMapping, WeightPart,
+    WeightPath, WeightSpec,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ModuleView, Program};
@@ -31,12 +31,37 @@ pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Di
                 }
                 check_path(program, view, &mapping.path, Code::E010, found);
                 check_spec(mapping, found);
+                if matches!(section.kind, SectionKind::HfExport(_)) {
+                    check_export(mapping, found);
+                }
+                if let WeightSpec::TiedTo { target, .. } = &mapping.spec {
+                    check_path(program, view, target, Code::E010, found);
+                }
             }
         }
     }
 }
 
-/// The keys of `param_mapping:` are parameters of the model.
+/// What is written can be computed from the parameter, and read back.
+fn check_export(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
+    match &mapping.spec {
+        WeightSpec::Fuse { span, .. } => found.push(
+            invalid(*span, "`fuse` joins what is read".to_string(), "an export takes apart")
+                .hint("write `split(\"a\": [0, n], \"b\": [n, m], dim=0)`"),
+        ),
+        WeightSpec::Transform { function, .. } if matches!(function.name.as_str(), "exp" | "negate_exp") => found.push(
+            invalid(
+                function.span,
+                format!("`{}` cannot stand in an export", function.name),
+                "it is undone when it is read",
+            )
+            .hint("write it in `hf_mapping:`; exporting undoes it"),
+        ),
+        _ => {}
+    }
+}
+
+/// The keys of `param_mapping:` are parameters of the model, and the other keys are known.
 fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<Diagnostic>) {
     let header = || {
         view.header.iter().filter_map(|param| match param {
@@ -44,6 +69,15 @@ fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<
             Param::Elided(_) => None,
         })
     };
+    const KEYS: &[&str] = &["architecture", "config_class", "param_mapping"];
+    for entry in entries.iter().filter(|entry| !KEYS.contains(&entry.key.name.as_str())) {
+        let label = format!("known are {}", KEYS.join(", "));
+        let mut unknown = invalid(entry.key.span, format!("`hf_config` has no `{}`", entry.key.name), label);
+        if let Some(close) = closest(&entry.key.name, KEYS.iter().copied()) {
+            unknown = unknown.hint(format!("did you mean `{close}:`?"));
+        }
+        found.push(unknown);
+    }
     let maps = entries.iter().filter(|entry| entry.key.name == "param_mapping");
     for key in maps
         .filter_map(|entry| match &entry.value {
@@ -136,6 +170,12 @@ fn check_spec(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
         WeightSpec::Split { parts, span, .. } => {
             if parts.len() < 2 {
                 found.push(invalid(*span, "`split` makes at least two tensors".into(), "only one is named"));
+            }
+            for (_, range) in parts {
+                if !matches!(&range.peel().kind, ExprKind::List(ends) if ends.len() == 2) {
+                    let label = "expected `[start, end]`";
+                    found.push(invalid(range.span, "a part of `split` takes a range".into(), label));
+                }
             }
             parts.iter().map(|(text, _)| text).collect()
         }

@@ -81,7 +81,11 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
             Ok(Value::List(items.iter().map(|item| eval(item, names)).collect::<Result<_, _>>()?))
         }
         ExprKind::Unary(op, inner) => {
-            let value = eval(inner, names)?;
+            // The smallest int is one further from 0 than the largest.
+            let value = match (op, &inner.kind) {
+                (UnaryOp::Neg, ExprKind::Int(2_147_483_648)) => Value::int(2_147_483_648),
+                _ => eval(inner, names)?,
+            };
             unary(*op, value).map_err(|words| EvalError { span: expr.span, kind: EvalErrorKind::Type(words) })
         }
         ExprKind::Binary(op @ (BinaryOp::And | BinaryOp::Or), left, right) => logic(*op, left, right, names),

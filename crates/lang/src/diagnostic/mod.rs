@@ -84,11 +84,12 @@ impl Diagnostic {
     }
 }
 
-/// Puts findings in reading order and drops repetitions of the same finding at the same place.
+/// Puts findings in reading order and drops repetitions of the same finding at the same place. What can't be read comes
+/// first in its file: names that are missing elsewhere may be missing because of it.
 ///
 /// Checking a module once per combination of its guards finds the same mistake several times.
 pub fn sort_and_dedup(diagnostics: &mut Vec<Diagnostic>) {
-    diagnostics.sort_by_key(|d| (d.primary.span.file, d.primary.span.start, d.code));
+    diagnostics.sort_by_key(|d| (d.primary.span.file, d.code != Code::E001, d.primary.span.start, d.code));
     let mut seen = std::collections::BTreeSet::new();
     diagnostics.retain(|d| seen.insert((d.primary.span, d.code, d.message.clone())));
 }

@@ -52,7 +52,10 @@ impl Lowerer<'_> {
         }
         let primitive = match &entity {
             Some(Entity::Primitive(name)) => table::find(name),
-            _ => table::spelled(&path.last().name).filter(|_| item.is_some() || path.parts.len() == 1),
+            _ => match item.and_then(|item| self.program.decl(item)) {
+                Some(decl) => table::find(&decl.name.name),
+                None => table::spelled(&path.last().name).filter(|_| path.parts.len() == 1),
+            },
         };
         if let Some(primitive) = primitive {
             return self.primitive_call(call, primitive, operands, frame);
@@ -69,12 +72,19 @@ impl Lowerer<'_> {
     }
 
     /// `blocks[0:8]` or `blocks[i]`.
-    fn chosen(&self, call: &Call, all: &[Rc<Instance>], frame: &Frame) -> Result<Vec<Rc<Instance>>> {
+    fn chosen(&mut self, call: &Call, all: &[Rc<Instance>], frame: &Frame) -> Result<Vec<Rc<Instance>>> {
         let (start, end) = self.range(call, all.len(), frame)?;
         Ok(all[start..end].to_vec())
     }
 
-    fn range(&self, call: &Call, count: usize, frame: &Frame) -> Result<(usize, usize)> {
+    fn range(&mut self, call: &Call, count: usize, frame: &Frame) -> Result<(usize, usize)> {
+        let timed = call.callee.index.iter().flatten().any(|item| match item {
+            IndexItem::At(e) => frame.mentions_time(e),
+            IndexItem::Slice { start, end, .. } => start.iter().chain(end).any(|e| frame.mentions_time(e)),
+        });
+        if timed {
+            self.mix("a choice of blocks by the length of the sequence");
+        }
         // Negative numbers count from the end; what lies before the beginning is past every end.
         let place = |expr: &Expr| -> Result<usize> {
             let value = frame.constant(expr)?;
@@ -143,11 +153,13 @@ impl Lowerer<'_> {
         let params: Vec<String> = named.map(|n| n.name.clone()).collect();
         let mut given: BTreeMap<String, Const> = BTreeMap::new();
         let mut operands = operands;
+        let mut timed = BTreeMap::new();
         let mut weights: BTreeMap<String, Value> = BTreeMap::new();
         let (mut next_weight, mut next_constant) = (0, 0);
         for arg in call.args.iter().flatten() {
             let key = arg.name.as_ref().map(|name| name.name.clone());
-            let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key));
+            // A name that is both a flag and a tensor is the tensor, where one is given.
+            let tensor_first = key.as_ref().is_none_or(|key| !header.contains(key) || params.contains(key));
             let too_many = || fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", call.callee.path), "");
             match self.argument(&arg.value, frame, tensor_first)? {
                 Argument::Operand(operand) if view.decl.kind == DeclKind::Primitive => operands.push(operand),
@@ -163,7 +175,10 @@ impl Lowerer<'_> {
                     let name = key.clone().or_else(|| header.get(next_constant).cloned());
                     next_constant += usize::from(key.is_none());
                     match name.filter(|name| header.contains(name)) {
-                        Some(name) => given.insert(name, value),
+                        Some(name) => {
+                            frame.pass_time(&arg.value, &name, &mut timed);
+                            given.insert(name, value)
+                        }
                         None => return too_many(),
                     };
                 }
@@ -171,11 +186,13 @@ impl Lowerer<'_> {
             }
         }
         let mut inner = Frame::new(item.file, given);
+        inner.timed = timed;
         for entry in &view.params {
             let Some(weight) = entry.path.as_name().and_then(|name| weights.get(&name.name)) else {
                 continue;
             };
             inner.learn(&entry.ty, &self.b.graph.ty(*weight).shape);
+            self.learn_time(&mut inner, &entry.ty, *weight);
             // A tensor for a conditional parameter decides the condition, where that is a flag of the module.
             if let Some(flag) = entry.condition.as_ref().and_then(Expr::as_name)
                 && header.iter().any(|name| name == flag)
@@ -188,6 +205,7 @@ impl Lowerer<'_> {
             let value = operand.tensor(call.span)?;
             if let Some(ty) = &slot.ty {
                 inner.learn(ty, &self.b.graph.ty(value).shape);
+                self.learn_time(&mut inner, ty, value);
             }
             inputs.push(Some(value));
         }
@@ -203,7 +221,7 @@ impl Lowerer<'_> {
                     Entry::Tensor(*weight)
                 }
                 None => match &entry.condition {
-                    Some(condition) if !inner.condition(condition)? => Entry::Absent,
+                    Some(condition) if !self.guard(condition, &inner)? => Entry::Absent,
                     _ if matches!(entry.ty.kind, TypeKind::Optional(_)) => Entry::Absent,
                     _ => {
                         let message = format!("`{}` needs its parameter `{}`", call.callee.path, name.name);
@@ -214,6 +232,9 @@ impl Lowerer<'_> {
             inner.entries.insert(name.name.clone(), value);
         }
         for constant in &view.constants {
+            if inner.mentions_time(&constant.value) {
+                self.mix("rotations by the length of the sequence");
+            }
             let table = super::rope_table::RopeTable::of(&constant.value, &inner)?;
             inner.entries.insert(constant.name.name.clone(), Entry::Table(Rc::new(table)));
         }
@@ -228,15 +249,20 @@ impl Lowerer<'_> {
         frame: &Frame,
     ) -> Result<Vec<Value>> {
         let mut p = Primitive::new(primitive.name, call.span);
+        let mut by_length = false;
         let mut inputs = operands;
         let mut named: BTreeMap<String, Operand> = BTreeMap::new();
-        let attribute_names: Vec<&str> = primitive.attributes.iter().filter_map(param_name).collect();
+        let attribute_names: Vec<&str> = primitive.attributes.iter().filter_map(super::param_name).collect();
         let mut next = 0;
         for arg in call.args.iter().flatten() {
             if let Some(name) = &arg.name {
                 let is_attribute = attribute_names.contains(&name.name.as_str());
                 match self.argument(&arg.value, frame, !is_attribute)? {
                     Argument::Constant(value) => {
+                        match name.name == "shape" {
+                            true => p.time_axis = self.time_axis(&arg.value, frame),
+                            false => by_length |= frame.mentions_time(&arg.value),
+                        }
                         p.attributes.insert(name.name.clone(), value);
                     }
                     Argument::Operand(operand) => {
@@ -252,6 +278,7 @@ impl Lowerer<'_> {
                 Argument::Operand(operand) => inputs.push(operand),
                 Argument::Absent => {}
                 Argument::Constant(value) if primitive.rule == table::Rule::Broadcast => {
+                    by_length |= frame.mentions_time(&arg.value);
                     let number = match value {
                         Const::Float(Some(x)) => x,
                         ref other => other.as_int().map_or(f64::NAN, |n| n as f64),
@@ -269,6 +296,10 @@ impl Lowerer<'_> {
                         return fail(Code::E003, arg.span(), format!("`{}` takes fewer arguments", primitive.name), "");
                     };
                     next += 1;
+                    match *name == "shape" {
+                        true => p.time_axis = self.time_axis(&arg.value, frame),
+                        false => by_length |= frame.mentions_time(&arg.value),
+                    }
                     p.attributes.insert((*name).to_string(), value);
                 }
             }
@@ -323,7 +354,11 @@ impl Lowerer<'_> {
         if p.name == "moe_experts" {
             return self.experts(&p);
         }
-        primitives::lower(self, &p)
+        let results = primitives::lower(self, &p)?;
+        if by_length {
+            self.tag_mixed(&results, "a number that follows from the length of the sequence");
+        }
+        Ok(results)
     }
 
     /// Operands of several float dtypes are converted to the widest (§7.4.4), so that their order does not matter.
@@ -377,7 +412,7 @@ impl Lowerer<'_> {
             ExprKind::Paren(inner) => self.argument(inner, frame, tensor_first),
             ExprKind::None => Ok(Argument::Absent),
             ExprKind::IfElse { then, condition, otherwise } => {
-                let branch = if frame.condition(condition)? { then } else { otherwise };
+                let branch = if self.guard(condition, frame)? { then } else { otherwise };
                 self.argument(branch, frame, tensor_first)
             }
             ExprKind::Name(name) => {
@@ -417,13 +452,6 @@ fn wider(a: ir::DType, b: ir::DType) -> ir::DType {
         std::cmp::Ordering::Less => b,
         std::cmp::Ordering::Greater => a,
         std::cmp::Ordering::Equal => ir::DType::F32,
-    }
-}
-
-fn param_name(param: &Param) -> Option<&str> {
-    match param {
-        Param::Named { name, .. } => Some(&name.name),
-        Param::Elided(_) => None,
     }
 }
 

@@ -228,7 +228,10 @@ impl Lowerer<'_> {
                     self.tied.push((path.to_string(), target));
                     return (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "tied_to"));
                 }
-                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), ..traits.like.clone() });
+                // Whole numbers have no gradient.
+                let trainable = traits.like.trainable && stored.is_float();
+                let like = traits.like.clone();
+                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, ..like });
                 let value = self.b.graph.input(ty.clone());
                 self.made.insert(path.to_string(), (value, ty));
                 (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))

@@ -50,6 +50,8 @@ pub(super) struct Frame {
     pub(super) path: Option<String>,
     /// Which declaration.
     pub(super) item: Option<ItemRef>,
+    /// Constants that follow from the number of positions, in decoding; whether they are that number.
+    pub(super) timed: BTreeMap<String, bool>,
 }
 
 impl Names for Frame {
@@ -132,6 +134,7 @@ impl Frame {
                 Some(word) if self.value(word).is_none() => Const::Word(word.to_string()),
                 _ => self.constant(default)?,
             };
+            self.note_time(&name.name, default);
             self.constants.insert(name.name.clone(), value);
         }
         Ok(())
@@ -144,6 +147,7 @@ impl Frame {
                 match self.constant(value) {
                     Ok(found) => {
                         fits_32_bits(&name.name, &found, value.span)?;
+                        self.note_time(&name.name, value);
                         self.constants.insert(name.name.clone(), found);
                     }
                     // A size of an input is not there yet; anything else won't become right later.
@@ -158,6 +162,13 @@ impl Frame {
             }
         }
         Ok(())
+    }
+
+    /// Whether a constant with this value follows from the number of positions.
+    fn note_time(&mut self, name: &str, value: &Expr) {
+        let mut found = BTreeMap::new();
+        self.pass_time(value, name, &mut found);
+        self.timed.extend(found);
     }
 
     /// The shape that a tensor type has with the constants known so far.

@@ -4,6 +4,7 @@ use super::checkpoint::{Lists, wanted};
 use super::frame::{Entry, Frame, Instance, io_name};
 use super::notes::{Notes, find};
 use super::rope_table::RopeTable;
+use super::time::Kind;
 use super::{Lowerer, MAX_STATEMENTS, Result, fail, misfit, too_large, unsupported};
 use crate::ast::{
     Annotation, Call, Expr, ExprKind, Flow, IndexItem, IoTensor, Path, Pattern, Source, Statement, Step, StepKind,
@@ -121,6 +122,7 @@ impl Lowerer<'_> {
             }
             if let (Some(value), Some(ty)) = (value, &slot.ty) {
                 frame.learn(ty, &self.b.graph.ty(value).shape);
+                self.learn_time(frame, ty, value);
             }
             let entry = value.map_or(Entry::Absent, Entry::Tensor);
             frame.entries.insert(io_name(slot, "in"), entry);
@@ -216,7 +218,7 @@ impl Lowerer<'_> {
     /// Runs statements as soon as what they read is there.
     pub(super) fn statements(&mut self, statements: &[Statement], frame: &mut Frame) -> Result<()> {
         let mut flows = Vec::new();
-        flatten(statements, frame, &mut flows)?;
+        self.flatten(statements, frame, &mut flows)?;
         let names = |flow: &Flow| -> Vec<String> {
             let items = flow.dest.items.iter();
             items.filter_map(|item| item.name.as_ref()).map(Path::to_string).collect()
@@ -442,7 +444,39 @@ impl Lowerer<'_> {
         Some(entry)
     }
 
+    /// An index or slice. `table[0:T]` has the rows of the positions at hand, in decoding too.
     fn indexed(&mut self, base: Value, items: &[IndexItem], frame: &Frame, span: Span) -> Result<Value> {
+        let value = self.plainly_indexed(base, items, frame, span)?;
+        let timed = items.iter().any(|item| match item {
+            IndexItem::At(e) => frame.mentions_time(e),
+            IndexItem::Slice { start, end, .. } => start.iter().chain(end).any(|e| frame.mentions_time(e)),
+        });
+        // A trial asks where a number of positions is named; what repeats it can't tell, and asks each time.
+        let mut axis = None;
+        let by_position = |l: &mut Self| {
+            axis = l.is_row_slice(base, items, frame);
+            axis.is_some()
+        };
+        if !self.shifted(by_position) {
+            if timed {
+                self.tag_mixed(&[value], "a slice by the length of the sequence");
+            }
+            return Ok(value);
+        }
+        // Elsewhere the axis is the one that is cut short.
+        let (whole, part) = (self.b.graph.ty(base).shape.clone(), self.b.graph.ty(value).shape.clone());
+        let axis = axis.or_else(|| (0..whole.len()).find(|&a| sliced_to_end(items, a))).unwrap_or(0);
+        self.bound(whole[axis], part[axis], span)?;
+        let Some(position) = self.position else { return Ok(value) };
+        let fault = |e: ir::Error| misfit(&e, span, "index");
+        let zero = self.b.scalar(ir::DType::I32, 0.0).map_err(fault)?;
+        let starts: Vec<Value> = (0..whole.len()).map(|a| if a == axis { position } else { zero }).collect();
+        let rows = self.b.dynamic_slice(base, &starts, &part).map_err(fault)?;
+        self.tag(rows, Kind::rows(axis));
+        Ok(rows)
+    }
+
+    fn plainly_indexed(&mut self, base: Value, items: &[IndexItem], frame: &Frame, span: Span) -> Result<Value> {
         let shape = self.b.graph.ty(base).shape.to_vec();
         let (mut start, mut limit) = (vec![0; shape.len()], shape.clone());
         let is_ellipsis = |item: &IndexItem| matches!(item, IndexItem::At(e) if e.kind == ExprKind::Ellipsis);
@@ -516,25 +550,30 @@ impl Lowerer<'_> {
         }
         Ok(vec![x])
     }
+
+    fn flatten<'s>(&mut self, statements: &'s [Statement], frame: &Frame, flows: &mut Vec<&'s Flow>) -> Result<()> {
+        for statement in statements {
+            match statement {
+                Statement::Flow(flow) => flows.push(flow),
+                Statement::If(branch) => {
+                    if self.guard(&branch.guard, frame)? {
+                        self.flatten(&branch.then, frame, flows)?;
+                    } else if let Some(otherwise) = &branch.otherwise {
+                        self.flatten(otherwise, frame, flows)?;
+                    }
+                }
+                Statement::Recompute { body, .. } => self.flatten(body, frame, flows)?,
+                Statement::Elided(span) => return unsupported(*span, "a part left out with `...`"),
+                Statement::Empty(_) => {}
+            }
+        }
+        Ok(())
+    }
 }
 
-fn flatten<'s>(statements: &'s [Statement], frame: &Frame, flows: &mut Vec<&'s Flow>) -> Result<()> {
-    for statement in statements {
-        match statement {
-            Statement::Flow(flow) => flows.push(flow),
-            Statement::If(branch) => {
-                if frame.condition(&branch.guard)? {
-                    flatten(&branch.then, frame, flows)?;
-                } else if let Some(otherwise) = &branch.otherwise {
-                    flatten(otherwise, frame, flows)?;
-                }
-            }
-            Statement::Recompute { body, .. } => flatten(body, frame, flows)?,
-            Statement::Elided(span) => return unsupported(*span, "a part left out with `...`"),
-            Statement::Empty(_) => {}
-        }
-    }
-    Ok(())
+/// Whether an axis is cut at its end.
+fn sliced_to_end(items: &[IndexItem], axis: usize) -> bool {
+    matches!(items.get(axis), Some(IndexItem::Slice { end: Some(_), .. }))
 }
 
 /// Whether a flow is a stack of blocks and nothing else: a checkpoint there means one for each block.

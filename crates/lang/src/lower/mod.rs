@@ -5,7 +5,8 @@
 //! that graph as its derivative, so the written backward runs wherever `transform` differentiates.
 //!
 //! With [`Options::decode`] the graph is one step of decoding: attention and state-space primitives keep their past in
-//! caches, which are further inputs and outputs, and positions count from an i32 input.
+//! caches, which are further inputs and outputs, and positions count from an i32 input. Axis 1 of every input is time.
+//! Where time mixes in other ways, [`Limits::whole`] says that a step is not enough.
 
 mod adapter;
 mod annotate;
@@ -24,8 +25,9 @@ mod primitives;
 mod rope_table;
 mod sizes;
 mod stack;
+mod time;
 
-use crate::ast::{Expr, LetItem, SectionKind, WeightPath, WeightSpec};
+use crate::ast::{Expr, LetItem, Param, SectionKind, WeightPath, WeightSpec};
 use crate::consteval::Value as Const;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView, Program};
@@ -36,6 +38,7 @@ use ir::{Build, Builder, DType, Graph, Loc, Type, Value};
 use rope_table::RopeTable;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use time::{Kind, Time};
 
 /// What may be chosen about a lowering.
 #[derive(Clone, Debug)]
@@ -178,7 +181,20 @@ pub(crate) use declare::takes_word;
 pub use dropout::dropout;
 pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
-pub use sizes::{constant, input_types};
+pub use sizes::{check_given, constant, input_types};
+
+/// What a model's graph says about the sequences that it takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Why each new token needs the whole sequence again; none where a step of decoding gives the same.
+    pub whole: Option<String>,
+    /// The smallest table that is read by the ids given: ids are below it.
+    pub vocabulary: Option<usize>,
+    /// The smallest table that is read by position: sequences are no longer.
+    pub longest: Option<usize>,
+    /// The last size of the first result: labels are below it.
+    pub classes: Option<usize>,
+}
 
 /// What lowering returns; a failure is one finding.
 pub type Result<T> = std::result::Result<T, Box<Diagnostic>>;
@@ -191,17 +207,79 @@ pub fn lower(
     inputs: &[Type],
     options: &Options,
 ) -> Result<Lowered> {
-    let view = ModuleView::new(program, item).ok_or_else(|| {
-        let span = Span::new(program.files[0].id, 0, 0);
-        Box::new(Diagnostic::new(Code::E002, span, "nothing to lower: not a module or model"))
-    })?;
-    let mut lowerer = Lowerer::new(program, options);
+    let view = view(program, item)?;
+    let time = match options.decode {
+        Some(_) => Some(trial(&view, program, given, inputs, options)?.0.repeated()),
+        None => None,
+    };
+    let mut lowerer = Lowerer { time: time.clone(), ..Lowerer::new(program, options) };
     let lowered = lowerer.run(&view, given, inputs)?;
     if lowerer.adapters_found.is_empty() {
         return Ok(lowered);
     }
     let adapters = std::mem::take(&mut lowerer.adapters_found);
-    Lowerer { adapters: Some(adapters), ..Lowerer::new(program, options) }.run(&view, given, inputs)
+    Lowerer { adapters: Some(adapters), time, ..Lowerer::new(program, options) }.run(&view, given, inputs)
+}
+
+/// What the graph of a declaration says about the sequences that it takes.
+pub fn limits(
+    program: &Program,
+    item: ItemRef,
+    given: &BTreeMap<String, Const>,
+    inputs: &[Type],
+    options: &Options,
+) -> Result<Limits> {
+    Ok(trial(&view(program, item)?, program, given, inputs, options)?.1)
+}
+
+fn view(program: &Program, item: ItemRef) -> Result<ModuleView<'_>> {
+    ModuleView::new(program, item).ok_or_else(|| {
+        let span = Span::new(program.files[0].id, 0, 0);
+        Box::new(Diagnostic::new(Code::E002, span, "nothing to lower: not a module or model"))
+    })
+}
+
+/// Lowers a step of decoding with a number of positions that can be told from other sizes.
+fn trial(
+    view: &ModuleView<'_>,
+    program: &Program,
+    given: &BTreeMap<String, Const>,
+    inputs: &[Type],
+    options: &Options,
+) -> Result<(Time, Limits)> {
+    let mut tried = time::TRIALS.iter().map(|&steps| trial_of(steps, view, program, given, inputs, options));
+    let first = tried.next().unwrap_or_else(|| Ok(Default::default()));
+    first.or_else(|found| tried.find_map(Result::ok).ok_or(found))
+}
+
+fn trial_of(
+    steps: usize,
+    view: &ModuleView<'_>,
+    program: &Program,
+    given: &BTreeMap<String, Const>,
+    inputs: &[Type],
+    options: &Options,
+) -> Result<(Time, Limits)> {
+    let mut inputs = inputs.to_vec();
+    inputs.iter_mut().filter_map(|ty| ty.shape.get_mut(1)).for_each(|size| *size = steps);
+    let options = Options { decode: Some(steps), ..options.clone() };
+    let mut lowerer = Lowerer { time: Some(Time::trial()), ..Lowerer::new(program, &options) };
+    let mut lowered = lowerer.run(view, given, &inputs)?;
+    if !lowerer.adapters_found.is_empty() {
+        let adapters = std::mem::take(&mut lowerer.adapters_found);
+        let time = Some(Time::trial());
+        lowerer = Lowerer { adapters: Some(adapters), time, ..Lowerer::new(program, &options) };
+        lowered = lowerer.run(view, given, &inputs)?;
+    }
+    let time = lowerer.time.take().unwrap_or_default();
+    let classes = lowered.graph.outputs().first().and_then(|out| lowered.graph.ty(*out).shape.last().copied());
+    let limits = Limits {
+        whole: time.why_mixed().map(String::from),
+        vocabulary: lowerer.vocabulary,
+        longest: lowerer.longest,
+        classes,
+    };
+    Ok((time, limits))
 }
 
 /// Deeper nesting of modules than this is taken for a module that contains itself.
@@ -238,6 +316,13 @@ struct Lowerer<'a> {
     /// Caches of decoding: what comes in, what goes out.
     caches: Vec<(Value, Value)>,
     position: Option<Value>,
+    /// How values depend on the sequence, in decoding.
+    time: Option<Time>,
+    /// What `positions` gave, and the bounds that tables set.
+    counted: Vec<Value>,
+    ids: Vec<Value>,
+    longest: Option<usize>,
+    vocabulary: Option<usize>,
     depth: usize,
     /// The next stack computes each block again in backward.
     checkpoint_blocks: Option<Region>,
@@ -288,6 +373,11 @@ impl<'a> Lowerer<'a> {
             tables: Vec::new(),
             caches: Vec::new(),
             position: None,
+            time: None,
+            counted: Vec::new(),
+            ids: Vec::new(),
+            longest: None,
+            vocabulary: None,
             depth: 0,
             checkpoint_blocks: None,
             region: None,
@@ -331,10 +421,15 @@ impl Lowerer<'_> {
             results.push("out".to_string());
         }
         if self.options.decode.is_some() {
-            self.position = Some(self.b.graph.input(Type::new(DType::I32, &[])));
+            let position = self.b.graph.input(Type::new(DType::I32, &[]));
+            self.position = Some(position);
+            values.iter().for_each(|value| self.tag(*value, Kind::rows(1)));
+            self.tag_mixed(&[position], "the position");
         }
+        self.ids = values.clone();
         let given = values.into_iter().map(Some).collect();
         let mut outputs = self.run_instance(&instance, given, view.decl.name.span)?;
+        self.conclude(&outputs);
         let caches: Vec<Type> = self.caches.iter().map(|(v, _)| self.b.graph.ty(*v).clone()).collect();
         outputs.extend(self.caches.iter().map(|(_, out)| *out));
         let (observed, values): (Vec<_>, Vec<_>) = std::mem::take(&mut self.observed).into_iter().unzip();
@@ -410,6 +505,14 @@ fn with_last(graph: Graph, last: &[Value]) -> ir::Result<Graph> {
     let args: Vec<Value> = graph.inputs().iter().map(|input| made[input]).collect();
     let outputs = b.inline(&graph, &args)?;
     Ok(b.finish(&outputs))
+}
+
+/// The name of a parameter of a header.
+fn param_name(param: &Param) -> Option<&str> {
+    match param {
+        Param::Named { name, .. } => Some(&name.name),
+        Param::Elided(_) => None,
+    }
 }
 
 /// A finding as a failure.

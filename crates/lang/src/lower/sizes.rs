@@ -3,7 +3,7 @@
 use super::declare::dtype_named;
 use super::frame::Frame;
 use super::{Result, fail};
-use crate::ast::{DimExpr, Expr, LetItem, TypeExpr, TypeKind};
+use crate::ast::{DimExpr, Expr, ExprKind, LetItem, Param, TypeExpr, TypeKind};
 use crate::consteval::{Names, Value as Const};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView, Program};
@@ -29,6 +29,20 @@ pub fn input_types(
             _ => None,
         })
     };
+    // Sizes that stand only in `let:`.
+    let declared = view.lets.iter().filter_map(|entry| match entry {
+        LetItem::Dim { name, .. } => Some(vec![name.name.clone()]),
+        LetItem::Bind { value, .. } => Some(names(value).into_iter().map(|(name, _)| name).collect()),
+        LetItem::Constraints(..) => None,
+    });
+    for name in declared.flatten().collect::<Vec<String>>() {
+        if frame.value(&name).is_none()
+            && !bound(&view, &name)
+            && let Some(size) = free(&name, role(&name).as_deref())
+        {
+            frame.constants.insert(name, Const::int(size as i64));
+        }
+    }
     // What `let:` computes from sizes of inputs is known once those are, so names are asked for in two rounds.
     for plain in [true, false] {
         for ty in view.forward.inputs.iter().filter_map(|input| input.ty.as_ref()) {
@@ -127,9 +141,117 @@ fn names(expr: &Expr) -> Vec<(String, Span)> {
         return vec![(name.to_string(), expr.span)];
     }
     let callee = match &expr.kind {
-        crate::ast::ExprKind::Call(callee, _) => Some(&**callee),
+        ExprKind::Call(callee, _) => Some(&**callee),
         _ => None,
     };
     let inside = expr.children().into_iter().filter(|child| callee.is_none_or(|callee| !std::ptr::eq(callee, *child)));
     inside.flat_map(names).collect()
+}
+
+/// Values for a declaration's parameters, checked: each is the name of a parameter or of a size of the inputs, and of the
+/// parameter's type. Words of an `enum` may come as strings. The error is one line with its remedy.
+pub fn check_given(
+    program: &Program,
+    item: ItemRef,
+    given: &BTreeMap<String, Const>,
+) -> std::result::Result<BTreeMap<String, Const>, String> {
+    let Some(view) = ModuleView::new(program, item) else { return Err("not a module or model".to_string()) };
+    let mut checked = BTreeMap::new();
+    for (name, value) in given {
+        let param = view.header.iter().find_map(|param| match param {
+            Param::Named { name: known, ty, default, .. } if known.name == *name => Some((ty, default)),
+            _ => None,
+        });
+        let value = match param {
+            Some((ty, default)) => match fitting(&view, name, ty.as_ref(), default.as_ref(), value) {
+                Ok(value) => value,
+                Err(expected) => return Err(format!("`{name}` must be {expected}, got {}", shown(value))),
+            },
+            None if is_dimension(&view, name) => match value.as_int() {
+                Some(size) if size < 0 => return Err(format!("`{name}` is a size and cannot be negative, got {size}")),
+                Some(_) => value.clone(),
+                None => return Err(format!("`{name}` must be a size, got {}", shown(value))),
+            },
+            None => {
+                let known: Vec<&str> = view.header.iter().filter_map(|param| super::param_name(param)).collect();
+                let owner = &view.decl.name.name;
+                return Err(match crate::suggest::closest(name, known.iter().copied()) {
+                    Some(close) => format!("`{owner}` has no parameter `{name}`: did you mean `{close}`?"),
+                    None if known.is_empty() => format!("`{owner}` has no parameter `{name}`: it has none"),
+                    None => format!("`{owner}` has no parameter `{name}`: there are {}", known.join(", ")),
+                });
+            }
+        };
+        checked.insert(name.clone(), value);
+    }
+    Ok(checked)
+}
+
+fn shown(value: &Const) -> String {
+    match value {
+        Const::Str(text) => format!("`{text}`"),
+        other => format!("`{other}`"),
+    }
+}
+
+/// A value as a parameter takes it, or what it should have been.
+fn fitting(
+    view: &ModuleView<'_>,
+    name: &str,
+    ty: Option<&TypeExpr>,
+    default: Option<&Expr>,
+    value: &Const,
+) -> std::result::Result<Const, String> {
+    let (kind, words) = match ty.map(|ty| &ty.kind) {
+        Some(TypeKind::Optional(_)) if *value == Const::None => return Ok(Const::None),
+        Some(TypeKind::Optional(inner)) => return fitting(view, name, Some(inner), None, value),
+        Some(TypeKind::Named { path, args }) => (path.to_string(), args.as_deref()),
+        Some(_) => return Ok(value.clone()),
+        None => match default.map(|default| &default.peel().kind) {
+            Some(ExprKind::Bool(_)) => ("bool".to_string(), None),
+            Some(ExprKind::Float(_)) => ("float".to_string(), None),
+            Some(ExprKind::Str(_)) => ("string".to_string(), None),
+            Some(ExprKind::Int(_)) | None => ("int".to_string(), None),
+            Some(_) => return Ok(value.clone()),
+        },
+    };
+    let word = match value {
+        Const::Str(word) | Const::Word(word) => Some(word.as_str()),
+        _ => None,
+    };
+    match (kind.as_str(), value) {
+        ("int", Const::Int(_)) => match value.as_int() {
+            Some(n) if i32::try_from(n).is_err() => Err("an int of 32 bits".to_string()),
+            _ => Ok(value.clone()),
+        },
+        ("float", Const::Int(_) | Const::Float(_)) | ("bool", Const::Bool(_)) => Ok(value.clone()),
+        // What looks like a number is a string where one is wanted.
+        ("string", _) => Ok(match value {
+            Const::Str(_) | Const::Word(_) => value.clone(),
+            other => Const::Str(other.to_string()),
+        }),
+        ("enum", _) => {
+            let known: Vec<&str> = words.unwrap_or_default().iter().filter_map(|arg| arg.value.as_name()).collect();
+            match word.filter(|word| known.contains(word)) {
+                Some(word) => Ok(Const::Word(word.to_string())),
+                None => Err(format!("one of {}", known.join(", "))),
+            }
+        }
+        ("dtype", _) => match word.filter(|word| crate::ast::DTYPE_NAMES.contains(word)) {
+            Some(word) => Ok(Const::Word(word.to_string())),
+            None => Err(format!("a dtype, such as {}", crate::ast::DTYPE_NAMES[0])),
+        },
+        ("int", _) => Err("a whole number".to_string()),
+        ("float", _) => Err("a number".to_string()),
+        ("bool", _) => Err("true or false".to_string()),
+        _ => Ok(value.clone()),
+    }
+}
+
+/// Whether a name is a size that only shapes of inputs name.
+fn is_dimension(view: &ModuleView<'_>, name: &str) -> bool {
+    let declared =
+        view.lets.iter().any(|entry| matches!(entry, LetItem::Dim { name: known, .. } if known.name == name));
+    let types = view.forward.inputs.iter().filter_map(|input| input.ty.as_ref());
+    declared || !bound(view, name) && types.flat_map(dims).flat_map(names).any(|(known, _)| known == name)
 }

@@ -74,6 +74,13 @@ impl Resolver<'_> {
         let loaded = self.loader.read(path, major)?;
         let id = self.program.sources.add(loaded.name, loaded.text);
         let parsed = parser::parse(id, self.program.sources.file(id).text());
+        if parsed.file.items.is_empty() && parsed.diagnostics.is_empty() {
+            self.report(
+                Diagnostic::new(Code::E001, Span::new(id, 0, 0), "nothing is declared here")
+                    .label("the file has no `module`, `block`, `model` or `primitive`")
+                    .hint("write `module Name(n: int):` and below it, indented, `forward:` with `in:`, `out:` and `graph:`"),
+            );
+        }
         self.program.diagnostics.extend(parsed.diagnostics);
         let index = self.program.files.len();
         let imports: Vec<Import> = parsed

@@ -2,6 +2,7 @@
 
 use super::step::{Objective, Trained};
 use crate::adapter::Adapter;
+use crate::asserts;
 use crate::beside::{adapted, key_type};
 use crate::error::Result;
 use crate::model::Model;
@@ -10,18 +11,22 @@ use lang::lower::{Options, mean_cross_entropy};
 
 /// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
 pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, rows: usize, seq: usize) -> Result<Objective> {
-    let graphs = |training: bool| -> Result<(Graph, bool)> {
-        let options = Options { dtype: model.dtype, training, ..Options::default() };
+    let mut asserted = Vec::new();
+    let mut graphs = |training: bool| -> Result<(Graph, bool)> {
+        // Training looks at what is asserted in every step; validation sees nothing else.
+        let options = Options { dtype: model.dtype, training, asserts: training, ..Options::default() };
         let lowered = model.architecture.lower_with(rows, seq, &options)?;
+        asserted.extend(asserts::of(&lowered.observed));
+        let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
         let Some(adapter) = adapter else {
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
-            return Ok((loss(&lowered.graph, &trained, lowered.keyed, rows, seq)?, lowered.keyed));
+            return Ok((loss(&lowered.graph, &trained, lowered.keyed, rows, seq, shown)?, lowered.keyed));
         };
         let graph = adapted(&lowered.graph, lowered.keyed, adapter, training)?;
         let keyed = graph.inputs().len() > adapter.values.len() + model.params.len() + 1;
         let mut trained = vec![true; adapter.values.len()];
         trained.resize(adapter.values.len() + model.params.len(), false);
-        Ok((loss(&graph, &trained, keyed, rows, seq)?, keyed))
+        Ok((loss(&graph, &trained, keyed, rows, seq, shown)?, keyed))
     };
     let ((loss, keyed), (plain, _)) = (graphs(true)?, graphs(false)?);
     let trained = match adapter {
@@ -40,12 +45,20 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, rows: usize, s
             trained.collect()
         }
     };
-    Ok(Objective { loss, plain, keyed, trained })
+    Ok(Objective { loss, plain, keyed, trained, asserts: asserted })
 }
 
 /// The mean loss, from (trained as f32.., fixed.., ids, labels), and a key if the forward graph ends with one. `trained`
-/// marks the parameters, which are the first inputs of the forward graph.
-fn loss(forward: &Graph, trained: &[bool], keyed: bool, rows: usize, seq: usize) -> ir::Result<Graph> {
+/// marks the parameters, which are the first inputs of the forward graph. Behind the loss comes how often each of the
+/// assertions among the outputs `shown` is broken, if there are any.
+fn loss(
+    forward: &Graph,
+    trained: &[bool],
+    keyed: bool,
+    rows: usize,
+    seq: usize,
+    shown: std::ops::Range<usize>,
+) -> ir::Result<Graph> {
     let types = forward.input_types();
     let mut b = Builder::new();
     let mut inputs: Vec<Option<Value>> = vec![None; trained.len()];
@@ -60,9 +73,14 @@ fn loss(forward: &Graph, trained: &[bool], keyed: bool, rows: usize, seq: usize)
     let labels = b.graph.input(Type::new(DType::I32, &[rows, seq]));
     let key = keyed.then(|| b.graph.input(key_type()));
     let args: Vec<Value> = inputs.into_iter().flatten().chain([ids]).chain(key).collect();
-    let logits = b.inline(forward, &args)?[0];
+    let outs = b.inline(forward, &args)?;
+    let logits = outs[0];
     let dtype = b.ty(logits).dtype.accumulator();
     let logits = b.cast(logits, dtype)?;
     let loss = mean_cross_entropy(&mut b, logits, labels)?;
-    Ok(b.finish(&[loss]))
+    if shown.is_empty() {
+        return Ok(b.finish(&[loss]));
+    }
+    let broken = asserts::counted(&mut b, &outs[shown])?;
+    Ok(b.finish(&[loss, broken]))
 }

@@ -628,7 +628,10 @@ fn tokenizer(
 fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> {
     let program = load_program(&settings.model)?;
     let mut given = settings.given();
-    given.entry("vocab_size".into()).or_insert_with(|| Value::int(vocabulary as i64));
+    let name = "vocab_size";
+    if Architecture::parameters(&program).iter().any(|p| p == name) {
+        given.entry(name.into()).or_insert_with(|| Value::int(vocabulary as i64));
+    }
     Architecture::of_program(program, None, given)
 }
 

@@ -1,7 +1,7 @@
 //! One step of training as one graph: loss, gradients, clipping, AdamW.
 //!
 //! The graph maps (trained.., first moments.., second moments.., fixed.., ids, labels, rate, corrections of both moments,
-//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments..). Moments and trained tensors are f32;
+//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., and how often assertions are broken). Moments and trained tensors are f32;
 //! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
 
 use crate::beside::key_type;
@@ -34,6 +34,8 @@ pub(crate) struct Objective {
     pub(crate) keyed: bool,
     /// How each of the first inputs is trained.
     pub(crate) trained: Vec<Trained>,
+    /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
+    pub(crate) asserts: Vec<(String, String)>,
 }
 
 /// How a tensor is trained: the `lr_scale`, `wd_scale` and `grad_clip` of `@trainable`.
@@ -97,7 +99,8 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         1 => b.inline(&gradient, &[&inputs[..], &batch].concat())?,
         _ => accumulated(&mut b, &gradient, &inputs, &batch, accumulate)?,
     };
-    let (loss, mut gradients) = (outs[0], outs[1..=n].to_vec());
+    let shown = usize::from(!objective.asserts.is_empty());
+    let (loss, mut gradients) = (outs[0], outs[1 + shown..=n + shown].to_vec());
 
     let mut total = b.scalar(DType::F32, 0.0)?;
     for (g, trained) in gradients.iter_mut().zip(&objective.trained) {
@@ -154,7 +157,8 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         moments.push(b.select(sound, m1, m)?);
         squares.push(b.select(sound, v1, v)?);
     }
-    let results: Vec<Value> = [loss, norm].into_iter().chain(new).chain(moments).chain(squares).collect();
+    let results = [loss, norm].into_iter().chain(new).chain(moments).chain(squares);
+    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).collect();
     Ok(b.finish(&results))
 }
 

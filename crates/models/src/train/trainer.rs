@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::model::Model;
 use crate::session::{Buffer, needs, upload};
+use crate::weight::Weight;
 use compiler::{Backend, Bindings, Executable, Options, Timing};
 use ir::ops::threefry::threefry2x32;
 use ir::{DType, Type};
@@ -49,6 +50,8 @@ pub struct Trainer {
     validate: (Arc<dyn Executable>, Bindings),
     adam: AdamW,
     fixed: usize,
+    /// Tensors and messages of what is asserted.
+    asserts: Vec<(String, String)>,
     /// Whether the step takes keys, and the seed that they are made of.
     keyed: bool,
     seed: u64,
@@ -82,26 +85,28 @@ impl Trainer {
         let program = compiler::compile(&graph, backend, &Options { donate, ..Options::default() })?;
         budget::fits("a step of training", needs(&program), "give a smaller `--batch` or `--seq`")?;
         let step = backend.load(program)?;
-        let mut trained: Vec<Vec<u8>> = Vec::new();
-        let mut fixed: Vec<Vec<u8>> = Vec::new();
-        let mut names = Vec::new();
-        if let Some(adapter) = &adapter {
-            names = adapter.tensors();
-            trained = adapter.values.iter().map(|values| to_bytes(values, DType::F32)).collect();
-            fixed = model.weights.clone();
-        } else {
-            for (param, bytes) in model.params.iter().zip(&model.weights) {
-                if param.trainable {
-                    names.push((param.path.clone(), param.ty.with_dtype(DType::F32)));
-                    trained.push(to_bytes(&from_bytes(bytes, model.dtype), DType::F32));
-                } else {
-                    fixed.push(bytes.clone());
-                }
+        let all = model.params.iter().enumerate();
+        let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
+        let (names, mut inputs) = match &adapter {
+            Some(adapter) => {
+                let values = adapter.values.iter().map(|values| to_bytes(values, DType::F32)).collect::<Vec<_>>();
+                (adapter.tensors(), upload(backend, &values)?)
             }
+            None => {
+                // Masters are what was read or drawn, not what it is rounded to where it is computed with.
+                let names = masters.iter().map(|(_, param)| (param.path.clone(), param.ty.with_dtype(DType::F32)));
+                let wide: Vec<_> = masters.iter().map(|(i, _)| (*i, DType::F32)).collect();
+                (names.collect(), model.upload_as(&wide, backend)?)
+            }
+        };
+        for (_, ty) in names.iter().chain(&names) {
+            let moment = backend.alloc(ty.bytes())?;
+            moment.write(0, &vec![0; ty.bytes()])?;
+            inputs.push(moment);
         }
-        let zeros: Vec<Vec<u8>> = trained.iter().chain(&trained).map(|bytes| vec![0; bytes.len()]).collect();
+        let fixed: Vec<_> = fixed.iter().map(|(i, param)| (*i, param.ty.dtype)).collect();
         let fixed_count = fixed.len();
-        let mut inputs = upload(backend, &[trained, zeros, fixed].concat())?;
+        inputs.extend(model.upload_as(&fixed, backend)?);
         let types = &step.program().inputs;
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
@@ -118,7 +123,7 @@ impl Trainer {
         let bindings = Bindings { inputs, outputs };
         let validate = backend.load(compiler::compile(&target.plain, backend, &Options::default())?)?;
         let own = Bindings::for_program(validate.program(), backend)?;
-        let model = Model { weights: Vec::new(), ..model };
+        let model = Model { weights: Vec::new(), checkpoint: None, ..model };
         Ok(Trainer {
             model,
             adapter,
@@ -130,6 +135,7 @@ impl Trainer {
             validate: (validate, own),
             adam,
             fixed: fixed_count,
+            asserts: target.asserts,
             keyed: target.keyed,
             seed: 0,
             compiled_in: started.elapsed(),
@@ -162,6 +168,7 @@ impl Trainer {
     }
 
     fn load_batch(&self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
+        self.model.check_batch(&batch.ids, &batch.labels)?;
         let at = self.first_batch_input();
         write_ints(&self.bindings.inputs[at], &batch.ids)?;
         write_ints(&self.bindings.inputs[at + 1], &batch.labels)?;
@@ -194,6 +201,14 @@ impl Trainer {
             buffer.read(0, &mut bytes)?;
             Ok(f32::from_le_bytes(bytes))
         };
+        if !self.asserts.is_empty() {
+            let mut counts = vec![0; 4 * self.asserts.len()];
+            self.bindings.outputs[2 + 3 * self.names.len()].read(0, &mut counts)?;
+            let broken = from_bytes(&counts, DType::F32).iter().position(|count| *count != 0.0);
+            if let Some(broken) = broken.and_then(|i| self.asserts.get(i)) {
+                return Err(crate::asserts::broken(broken));
+            }
+        }
         Ok(StepResult { loss: scalar(&self.bindings.outputs[0])?, norm: scalar(&self.bindings.outputs[1])? })
     }
 
@@ -213,6 +228,9 @@ impl Trainer {
 
     /// The mean loss over batches of one micro-batch each; NaN if there are none.
     pub fn validate(&mut self, batches: &[Batch]) -> Result<f32> {
+        for batch in batches {
+            self.model.check_batch(&batch.ids, &batch.labels)?;
+        }
         let n = self.names.len();
         let (executable, bindings) = &mut self.validate;
         for i in 0..n {
@@ -300,7 +318,7 @@ impl Trainer {
                 values.push(self.fixed_values(i, &param.ty)?);
             }
             let mut model = self.model.with_values(&values);
-            model.merge(&adapter);
+            model.merge(&adapter)?;
             return Ok(model);
         }
         let mut trained = self.trained_values()?.into_iter();
@@ -315,13 +333,9 @@ impl Trainer {
             });
         }
         // Masters are f32, and so is what is saved.
-        let params = self.model.params.iter().map(|param| {
-            let ty = param.ty.with_dtype(DType::F32);
-            lang::lower::Parameter { ty, ..param.clone() }
-        });
-        let params = params.collect();
+        let params = self.model.architecture.lower(1, 1, DType::F32, None)?.params;
         let mut model = Model { dtype: DType::F32, params, ..self.model.with_values(&[]) };
-        model.weights = values.iter().map(|values| to_bytes(values, DType::F32)).collect();
+        model.weights = values.iter().map(|values| Weight::Held(DType::F32, to_bytes(values, DType::F32))).collect();
         Ok(model)
     }
 

@@ -39,6 +39,29 @@ pub(crate) use stage::{Staged, fail_like, inline, placeholders, recorded};
 pub use vmap::{Axes, Vmap, vmap};
 
 /// A function of a tree: a closure, or what a transform made of one.
+///
+/// It takes one argument; several are a tuple:
+///
+/// ```
+/// use tensorloom::prelude::*;
+///
+/// let f = jit(|(x, y): (Tensor, Tensor)| x * y);
+/// assert_eq!(f.call((ones(2), full(2, 3))).to_vec::<f32>()?, [3.0, 3.0]);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+///
+/// ```compile_fail,E0277
+/// use tensorloom::prelude::*;
+///
+/// let f = jit(|x: Tensor, y: Tensor| x * y); // "a function takes one argument .."
+/// f.call((ones(2), ones(2)));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "this is no function of `{A}`",
+    label = "a function takes one argument",
+    note = "several arguments are one tuple: `|(x, y): (Tensor, Tensor)| ..`, called with `.call((x, y))`",
+    note = "arguments are taken as they are, not by reference: `|x: Tensor| ..`"
+)]
 pub trait Function<A> {
     /// What it gives.
     type Out;
@@ -47,6 +70,7 @@ pub trait Function<A> {
     fn apply(&self, args: A) -> Self::Out;
 }
 
+#[diagnostic::do_not_recommend]
 impl<A, R, F: Fn(A) -> R> Function<A> for F {
     type Out = R;
 

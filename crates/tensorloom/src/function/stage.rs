@@ -115,9 +115,11 @@ where
         points.push(leaf);
     }
     let mut next = inside.iter();
-    let result = crate::enable_grad(|| f.apply(args.rebuild(&mut || next.next().expect("one for each leaf").clone())));
+    let args = args.rebuild(&mut || next.next().expect("one for each leaf").clone());
+    let (result, done) = crate::enable_grad(|| trace::on_tensors(|| f.apply(args)));
     let outs = result.leaves();
-    let traced: Result<_> = trace::recorded(&outs.iter().collect::<Vec<_>>(), &points.iter().collect::<Vec<_>>());
+    let traced: Result<_> =
+        done.and_then(|()| trace::recorded(&outs.iter().collect::<Vec<_>>(), &points.iter().collect::<Vec<_>>()));
     match traced {
         Ok(t) => {
             let mut inputs: Vec<Tensor> = wrt.iter().map(|&i| leaves[i].clone()).collect();

@@ -2,6 +2,7 @@
 
 mod branch;
 mod index;
+mod iterate;
 mod loops;
 mod order;
 mod prefix;

@@ -22,11 +22,12 @@ pub enum Checkpoint {
 /// How a scan runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScanPath {
-    /// The whole loop is part of the program.
+    /// The whole loop is one step of the program. This is how loops run, unless asked otherwise.
     CompiledLoop,
-    /// Iterations are recorded ahead and submitted together.
+    /// The body is a program; all its calls are recorded ahead and run together when a result is read.
     Preencoded,
-    /// One iteration at a time, driven by the host.
+    /// The body is a program that the host calls, waiting for each iteration: an error names it, and no more than one
+    /// iteration's memory is in use.
     Fallback,
 }
 
@@ -49,6 +50,7 @@ pub struct Scan {
     reverse: bool,
     checkpoint: Checkpoint,
     count: Option<Tensor>,
+    path: Option<ScanPath>,
     accept: Option<Vec<ScanPath>>,
 }
 
@@ -100,10 +102,34 @@ impl Scan {
         self
     }
 
+    /// Runs the loop on this path instead of the best one: to find an iteration that fails, or to compare.
+    ///
+    /// ```
+    /// use tensorloom::{Tensor, full, lax, tensor};
+    ///
+    /// let f = |(c, x): (Tensor, Tensor)| (&c * 0.5 + &x, c);
+    /// let run = |scan: lax::Scan| scan.run(f, full(&[], 0.0), tensor(&[1.0f32, 2.0, 3.0], &[3])).0.item::<f32>();
+    /// let by_host = run(lax::Scan::new().path(lax::ScanPath::Fallback))?;
+    /// assert_eq!(by_host, run(lax::Scan::new())?);
+    /// # Ok::<(), tensorloom::Error>(())
+    /// ```
+    pub fn path(mut self, path: ScanPath) -> Scan {
+        self.path = Some(path);
+        self
+    }
+
     /// Fails unless the loop runs on one of these paths. An empty list always fails and says which path it is.
     pub fn accept_path(mut self, paths: &[ScanPath]) -> Scan {
         self.accept = Some(paths.to_vec());
         self
+    }
+
+    pub(crate) fn bound(&self) -> Option<&Tensor> {
+        self.count.as_ref()
+    }
+
+    pub(crate) fn is_reverse(&self) -> bool {
+        self.reverse
     }
 
     /// Runs the loop.
@@ -133,7 +159,12 @@ impl Scan {
         let result = result.expect("the body was traced");
         let made = traced.map_err(Error::from).and_then(|body| {
             check_carries(&carries, &result.0, &at)?;
-            self.emit(body, &carries, &xs, length, &at)
+            match self.path {
+                Some(path @ (ScanPath::Preencoded | ScanPath::Fallback)) => {
+                    self.iterate(path, body, &carries, &xs.leaves(), length, &at)
+                }
+                _ => self.emit(body, &carries, &xs, length, &at),
+            }
         });
         match made {
             Ok(outs) => {
@@ -147,11 +178,19 @@ impl Scan {
     /// The number of iterations, and the types that the body sees.
     fn types<C: Tree, X: Tree>(&self, init: &C, xs: &X, at: &Loc) -> Result<(usize, Vec<Type>)> {
         let bad = |reason: String| Error::Call { op: "scan", reason, at: at.clone() };
+        let path = self.path.unwrap_or(ScanPath::CompiledLoop);
         if let Some(paths) = &self.accept
-            && !paths.contains(&ScanPath::CompiledLoop)
+            && !paths.contains(&path)
         {
-            let why = "this device compiles every loop, with bodies of any ops, into the program";
-            return Err(bad(format!("the path is CompiledLoop ({why}), which is not among {paths:?}")));
+            let why = match self.path {
+                None => "this device compiles every loop, with bodies of any ops, into the program",
+                Some(_) => "it was asked for",
+            };
+            return Err(bad(format!("the path is {path:?} ({why}), which is not among {paths:?}")));
+        }
+        if path != ScanPath::CompiledLoop && engine::compose::is_tracing() {
+            let text = "inside of a traced function a loop is part of the program: its path is CompiledLoop";
+            return Err(bad(format!("{text}, not {path:?}; run it outside, or don't ask for a path")));
         }
         let (carries, slices) = (init.leaves(), xs.leaves());
         if let Some(e) = carries.iter().chain(&slices).find_map(|t| t.error()) {

@@ -126,11 +126,16 @@ impl BatchNorm {
 }
 
 impl Layer for BatchNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         let (y, next) = self.apply(x);
         if !self.training.is_on() || y.error().is_some() {
             return y;
+        }
+        if engine::compose::is_pure() {
+            let text = "a pure function can't change the running statistics; call `apply`, which gives the layer with new ones";
+            return write::invalid("batch_norm", text);
         }
         let changes = [
             (&self.running_mean, &next.running_mean),
@@ -138,12 +143,6 @@ impl Layer for BatchNorm {
             (&self.num_batches_tracked, &next.num_batches_tracked),
         ];
         let failed = no_grad(|| changes.into_iter().find_map(|(old, new)| old.copy_(new).error()));
-        match failed {
-            None => y,
-            Some(e) => {
-                let remedy = "a pure function calls `apply`, which gives the layer with its new statistics";
-                write::invalid("batch_norm", format!("the running statistics can't be changed here: {e}; {remedy}"))
-            }
-        }
+        failed.map_or(y, Tensor::from_error)
     }
 }

@@ -44,6 +44,7 @@ impl Linear {
 }
 
 impl Layer for Linear {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         let y = x.matmul(&self.weight.t());
@@ -70,6 +71,7 @@ impl Embedding {
 
 impl Layer for Embedding {
     /// The rows for integer ids.
+    #[track_caller]
     fn forward(&self, ids: &Tensor) -> Tensor {
         let _here = write::here();
         self.weight.embedding(ids)
@@ -96,6 +98,7 @@ impl LayerNorm {
 }
 
 impl Layer for LayerNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         x.layernorm(&self.weight, &self.bias, self.eps)
@@ -119,6 +122,7 @@ impl RmsNorm {
 }
 
 impl Layer for RmsNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         x.rmsnorm(&self.weight, self.eps)
@@ -147,6 +151,7 @@ impl GroupNorm {
 }
 
 impl Layer for GroupNorm {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         write::one(&[x, &self.weight, &self.bias], |b, v| {
@@ -209,9 +214,15 @@ macro_rules! convolutions {
                 let bias = Some(Bias(uniform(&[outputs], bound)));
                 $name { weight: uniform(&shape, bound), bias, sliding }
             }
+
+            /// Without a bias, as before a normalisation that takes it away again.
+            pub fn without_bias(inputs: usize, outputs: usize, window: usize, sliding: Sliding) -> $name {
+                $name { bias: None, ..$name::new(inputs, outputs, window, sliding) }
+            }
         }
 
         impl Layer for $name {
+            #[track_caller]
             fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
                 super::$f(x, &self.weight, self.bias.as_ref().map(|b| &b.0), self.sliding)
@@ -242,6 +253,7 @@ impl Dropout {
 }
 
 impl Layer for Dropout {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         if self.rate > 0.0 && self.training.is_on() { x.dropout(self.rate) } else { x.clone() }
@@ -300,6 +312,7 @@ impl MultiheadAttention {
 
 impl Layer for MultiheadAttention {
     /// Self-attention without a mask.
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         self.attend(x, x, x, false)
@@ -313,6 +326,7 @@ macro_rules! activations {
         pub struct $name;
 
         impl Layer for $name {
+            #[track_caller]
             fn forward(&self, $x: &Tensor) -> Tensor {
         let _here = write::here();
                 $y

@@ -233,8 +233,7 @@ impl Tree for Training {
 /// assert_eq!(slope.inner.weight.shape(), [3, 3]);
 /// ```
 pub trait Layer: Module + LayerTree {
-    /// Its result.
-    #[track_caller]
+    /// Its result. Ops in it have their own lines; for that of the caller, mark yours `#[track_caller]`.
     fn forward(&self, x: &Tensor) -> Tensor;
 }
 
@@ -362,6 +361,7 @@ fn next(x: Tensor, layer: &dyn Layer) -> Tensor {
 }
 
 impl Layer for Sequential {
+    #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         let _here = write::here();
         self.layers.iter().fold(x.clone(), |x, layer| next(x, &**layer))
@@ -377,6 +377,7 @@ macro_rules! tuples {
         }
 
         impl<$($name: Layer + Tree + 'static),*> Layer for ($($name,)*) {
+            #[track_caller]
             fn forward(&self, x: &Tensor) -> Tensor {
                 let _here = write::here();
                 let x = x.clone();

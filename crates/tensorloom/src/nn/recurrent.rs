@@ -251,6 +251,7 @@ macro_rules! layers {
 
         impl Layer for $name {
             /// The outputs for all times.
+            #[track_caller]
             fn forward(&self, x: &Tensor) -> Tensor {
                 let _here = write::here();
                 self.run(x, None).0

@@ -2,7 +2,7 @@
 
 use crate::write::{self, align, float_of};
 use crate::{DType, Operand, Tensor};
-use ir::ops::Clamp;
+use ir::ops::{Clamp, StopGradient};
 use ir::{Binary, Build, Compare, Unary, Value};
 
 /// Two operands as tensors; a number takes the dtype of the other.
@@ -184,18 +184,32 @@ pub fn hypot(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
 }
 
 /// `log(eˣ + eʸ)` for a base whose logarithm is `ln`.
+///
+/// Its value is that of `max + log1p(e^−|x−y|)`, which keeps small digits but has a corner where `x = y`; derivatives of all
+/// orders are those of `m + log(eˣ⁻ᵐ + eʸ⁻ᵐ)` for a constant `m`, which has none.
 fn log_sum(b: &mut dyn Build, x: Value, y: Value, ln: f64) -> ir::Result<Value> {
-    let (top, d) = (b.binary(Binary::Max, x, y)?, b.sub(x, y)?);
-    let size = b.unary(Unary::Abs, d)?;
-    let n = b.scale(size, -ln)?;
-    let e = b.unary(Unary::Exp, n)?;
-    let l = b.unary(Unary::Log1p, e)?;
-    let l = b.scale(l, 1.0 / ln)?;
-    let sum = b.add(top, l)?;
-    // Equal infinities have no difference.
-    let known = b.compare(Compare::Eq, d, d)?;
-    let either = b.add(x, y)?;
-    b.select(known, sum, either)
+    let larger = b.binary(Binary::Max, x, y)?;
+    let top = b.one(StopGradient.into(), &[larger])?;
+    let (finite, zero) = (b.unary(Unary::IsFinite, top)?, b.full_like(top, 0.0)?);
+    let mut safe = |v: Value| b.select(finite, v, zero);
+    let (x, y, m) = (safe(x)?, safe(y)?, safe(top)?);
+    let mut term = |v: Value| {
+        let d = b.sub(v, m)?;
+        let d = b.scale(d, ln)?;
+        b.unary(Unary::Exp, d)
+    };
+    let (ex, ey) = (term(x)?, term(y)?);
+    let sum = b.add(ex, ey)?;
+    let smooth = b.unary(Unary::Log, sum)?;
+    let less = b.binary(Binary::Min, ex, ey)?;
+    let exact = b.unary(Unary::Log1p, less)?;
+    let fix = b.sub(exact, smooth)?;
+    let fix = b.one(StopGradient.into(), &[fix])?;
+    let rest = b.add(smooth, fix)?;
+    let rest = b.scale(rest, 1.0 / ln)?;
+    let sum = b.add(m, rest)?;
+    // An infinite or missing number is its own answer.
+    b.select(finite, sum, larger)
 }
 
 /// `log(eˣ + eʸ)` without overflow.

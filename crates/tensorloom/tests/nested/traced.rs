@@ -3,8 +3,8 @@
 use super::program::{Body, Call, Kind, Op, Program, Stmt, View, Write};
 use tensorloom::lax::{self, Scan};
 use tensorloom::{
-    Axes, Result, Tensor, checkpoint, compile, engine, grad, jit, jvp, linearize, no_grad, np, tensor, value_and_grad,
-    vjp, vmap,
+    Axes, Result, Tensor, checkpoint, compile, engine, grad, jit, jvp, linearize, no_grad, np, tensor, tensor_of,
+    value_and_grad, vjp, vmap,
 };
 
 /// What was read on the way, and all variables of the outermost body at the end.

@@ -5,20 +5,23 @@ use ir::composites::embedding::*;
 use ir::{DType, Literal, Type, interp};
 
 #[test]
-fn rows_are_read_and_ids_outside_are_clipped() {
+fn rows_are_read_and_ids_outside_give_nan() {
     let table = Literal::new(&[3, 2], &[0.0, 1.0, 10.0, 11.0, 20.0, 21.0]);
     let ids = Literal::new(&[2, 2], &[2i32, -5, 1, 7]);
-    let expected = [20.0, 21.0, 0.0, 1.0, 10.0, 11.0, 20.0, 21.0];
+    let nan = f64::NAN;
+    let expected = [20.0, 21.0, nan, nan, 10.0, 11.0, nan, nan];
     for padding in [None, Some(2)] {
         let c = embedding(table.ty(), ids.ty(), padding).unwrap();
-        close_to(&run(&c, &[table.clone(), ids.clone()])[0], &expected, 0.0);
+        let found = run(&c, &[table.clone(), ids.clone()])[0].to_vec::<f64>();
+        let same = |(a, b): (&f64, &f64)| a == b || a.is_nan() && b.is_nan();
+        assert!(found.iter().zip(&expected).all(same), "{found:?}");
     }
 }
 
 #[test]
 fn derivatives_batching_text_and_bf16() {
     let table = Numbers::new(30).fill(&[4, 3]);
-    let ids = Literal::new(&[2, 3], &[2i64, 0, 2, 9, 1, 2]);
+    let ids = Literal::new(&[2, 3], &[2i64, 0, 2, 3, 1, 2]);
     check_all(&embedding(table.ty(), ids.ty(), None).unwrap(), &[table.clone(), ids], &[0]);
     let one = Literal::new(&[], &[3u8]);
     check_all(&embedding(table.ty(), one.ty(), None).unwrap(), &[table, one], &[0]);
@@ -28,7 +31,7 @@ fn derivatives_batching_text_and_bf16() {
 fn the_padding_row_has_no_gradient() {
     let table = Numbers::new(31).fill(&[3, 1]);
     let ids = Literal::new(&[5], &[0i32, 2, 1, 9, 0]);
-    for (padding, expected) in [(None, [5.0, 3.0, 6.0]), (Some(2), [5.0, 3.0, 0.0]), (Some(0), [0.0, 3.0, 6.0])] {
+    for (padding, expected) in [(None, [5.0, 3.0, 2.0]), (Some(2), [5.0, 3.0, 0.0]), (Some(0), [0.0, 3.0, 2.0])] {
         let c = embedding(table.ty(), ids.ty(), padding).unwrap();
         check_vmap(&c, &[table.clone(), ids.clone()], &[0]);
         let g = transform::vjp(&graph_of(&c), &[0]).unwrap();

@@ -200,7 +200,12 @@ impl Lower<'_> {
     pub(super) fn bitcast(&mut self, to: DType, from: DType, v: V) -> V {
         let w = self.w32();
         match (from, to) {
-            _ if from.size() >= 4 || from == to || from == DType::Bool => v,
+            _ if from.size() >= 4 || from == to => v,
+            // A bool's bits are those of 0 or 1.
+            (DType::Bool, _) => {
+                let number = self.mask_to_number(DType::U8, v);
+                self.bitcast(to, DType::U8, number)
+            }
             (DType::BF16, _) if to.is_int() => {
                 let v = self.v2i(&enc::PSRLD_I, w, v, 16);
                 self.wrap(to, v)

@@ -44,6 +44,7 @@ pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::Log2 => log::log2(lo, x),
         Unary::Log1p => log::log1p(lo, x),
         Unary::Erf => erf::erf(lo, x),
+        Unary::Erfc => erf::erfc(lo, x),
         Unary::ErfInv => erf::erf_inv(lo, x),
         Unary::Sin => trig::sin(lo, x),
         Unary::Cos => trig::cos(lo, x),

@@ -13,7 +13,7 @@ use compiler::Result;
 use std::ops::Range;
 
 /// Keys in a block.
-const KEYS: usize = 64;
+pub(super) const KEYS: usize = 64;
 
 /// The backward of attention.
 pub(super) struct Backward {

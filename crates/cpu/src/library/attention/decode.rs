@@ -13,7 +13,7 @@ use half::{bf16, f16};
 use ir::DType;
 
 /// Keys in a span: a whole number of vectors of every instruction set.
-const SPAN: usize = 512;
+pub(super) const SPAN: usize = 512;
 
 /// Scores of one query and the keys from `k` on: query, keys, size of a row, number of keys, factor, results.
 type Dots = unsafe fn(*const f32, *const u8, usize, usize, f32, *mut f32);

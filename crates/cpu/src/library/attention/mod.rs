@@ -18,12 +18,23 @@ mod problem;
 pub(super) use problem::claims;
 
 use super::{Machine, Routine};
+use crate::thresholds::Threshold;
 use ir::Type;
 use ir::ops::Composite;
 use problem::Problem;
 
 /// Below this many rows a key head's queries don't fill a vector, and each is taken for itself.
 const FEW_ROWS: usize = 4;
+
+pub(super) fn thresholds() -> Vec<Threshold> {
+    vec![
+        Threshold::new("attention.few_rows", FEW_ROWS, "queries of a key head: beyond, they are computed in blocks"),
+        Threshold::new("attention.keys", block::KEYS, "keys: beyond, there are several blocks of them"),
+        Threshold::new("attention.queries", lanes::MAX_WIDTH, "queries: beyond, there are several blocks of them"),
+        Threshold::new("attention.span", decode::SPAN, "keys of few queries: beyond, spans of them are joined"),
+        Threshold::new("attention.keys_back", backward::KEYS, "keys in backward: beyond, there are several blocks"),
+    ]
+}
 
 /// The routine of a claimed composite.
 pub(super) fn prepare(c: &Composite, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {

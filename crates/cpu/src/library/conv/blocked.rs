@@ -13,15 +13,18 @@ use ir::DType;
 use std::ffi::c_void;
 
 /// Bytes of the windows of one part.
-const PANEL_BYTES: usize = 256 << 10;
+pub(super) const PANEL_BYTES: usize = 256 << 10;
 /// Window elements that are multiplied at a time: a panel of the kernel stays in L1.
-const DEPTH: usize = 512;
+pub(super) const DEPTH: usize = 512;
 /// Widest window of the fast generator.
-const WIDTH: usize = 16;
+pub(super) const WIDTH: usize = 16;
+
+/// Windows of an image that are too few for panels.
+pub(super) const POSITIONS: usize = 16;
 
 /// Whether the loops here are the ones to take.
 pub(super) fn suits(g: &Geometry, wide: bool) -> bool {
-    !wide && g.dtype == DType::F32 && g.positions >= 16 && g.outs > 1 && g.features * g.window > 0
+    !wide && g.dtype == DType::F32 && g.positions >= POSITIONS && g.outs > 1 && g.features * g.window > 0
 }
 
 /// A convolution ready to run.

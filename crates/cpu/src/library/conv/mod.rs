@@ -12,6 +12,7 @@ mod windows;
 use super::{Machine, Routine};
 use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::ops::Conv;
 use ir::{DType, Type};
@@ -22,6 +23,20 @@ use windows::{generate, store};
 const AXES: usize = 4;
 /// Bytes of generated windows that stay in the L2 cache.
 const PIECE_BYTES: usize = 600 << 10;
+
+pub(super) fn thresholds() -> Vec<Threshold> {
+    vec![
+        Threshold::new(
+            "conv.positions",
+            blocked::POSITIONS,
+            "windows of an image: from here loops of its own take f32",
+        ),
+        Threshold::new("conv.depth", blocked::DEPTH, "elements of a window: beyond, they are multiplied in turns"),
+        Threshold::new("conv.width", blocked::WIDTH, "width of a window: beyond, another generator writes it"),
+        Threshold::new("conv.panel", blocked::PANEL_BYTES / 4, "elements of an image's windows: beyond, it has parts"),
+        Threshold::new("conv.piece", PIECE_BYTES / 4, "elements of an image's windows in other dtypes: beyond, pieces"),
+    ]
+}
 
 /// One spatial axis.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,9 @@ use std::ops::Range;
 /// Columns of a block.
 const BLOCK: usize = 32;
 /// Matrices smaller than this are not worth cutting.
-const LEAST: usize = 96;
+pub(super) const LEAST: usize = 96;
+/// Right-hand sides that are too few for products.
+pub(super) const OTHERS: usize = 8;
 
 /// The products of one factorisation, step by step.
 pub(super) struct Products {
@@ -71,7 +73,7 @@ impl Products {
 
     /// Those of a solution, if matrix and right-hand side are large.
     pub(super) fn solve(op: TriangularSolve, n: usize, others: usize, threads: usize, isa: Isa) -> Option<Products> {
-        if n < LEAST || others < 8 {
+        if n < LEAST || others < OTHERS {
             return None;
         }
         let mut a = Layout::row_major(n);

@@ -194,15 +194,19 @@ pub(super) fn qr(a: &mut [f64], m: usize, n: usize, q: &mut [f64], columns: usiz
 pub(super) fn qr_panel(a: &mut [f64], m: usize, n: usize, columns: Range<usize>, tau: &mut [f64], sums: &mut [f64]) {
     for k in columns.clone() {
         tau[k] = 0.0;
-        let below: f64 = (k + 1..m).map(|i| a[i * n + k] * a[i * n + k]).sum();
+        // Divided by a power of two, squares neither overflow nor vanish.
+        let scale = ir::special::unit_scale((k..m).fold(0f64, |most, i| most.max(a[i * n + k].abs())));
+        let below: f64 = (k + 1..m).map(|i| (a[i * n + k] / scale).powi(2)).sum();
         if below == 0.0 {
+            // What is too small beside the diagonal to count.
+            (k + 1..m).for_each(|i| a[i * n + k] = 0.0);
             continue;
         }
-        let alpha = a[k * n + k];
+        let alpha = a[k * n + k] / scale;
         let beta = -(alpha * alpha + below).sqrt().copysign(alpha);
         tau[k] = (beta - alpha) / beta;
-        (k + 1..m).for_each(|i| a[i * n + k] /= alpha - beta);
-        a[k * n + k] = beta;
+        (k + 1..m).for_each(|i| a[i * n + k] = a[i * n + k] / scale / (alpha - beta));
+        a[k * n + k] = beta * scale;
         // X -= tau·v·(vᵀ·X), where v is 1 and then the column.
         let (next, end) = (k + 1, columns.end);
         let sums = &mut sums[..end - next];

@@ -11,11 +11,19 @@ mod spectral;
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use blocked::{Products, Running};
 use compiler::Result;
 use ir::ops::{Eigh, Qr, Svd, TriangularSolve};
 use ir::{DType, Op, Type};
 use std::ops::Range;
+
+pub(super) fn thresholds() -> Vec<Threshold> {
+    vec![
+        Threshold::new("linalg.least", blocked::LEAST, "order of a matrix: from here it is cut into blocks"),
+        Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
+    ]
+}
 
 /// A factorisation of one matrix.
 #[derive(Clone, Copy)]

@@ -18,9 +18,20 @@ pub(super) fn eigh(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
         v.fill(f64::NAN);
         return d.fill(f64::NAN);
     }
+    let scale = normalise(v);
     tridiagonal(v, n, d, e);
     implicit_ql(v, n, d, e);
+    d.iter_mut().for_each(|x| *x *= scale);
     transpose(v, n);
+}
+
+/// Divides by a power of two so that the largest element is near 1, where products neither overflow nor vanish; gives that
+/// power.
+#[inline(always)]
+fn normalise(a: &mut [f64]) -> f64 {
+    let scale = ir::special::unit_scale(a.iter().fold(0f64, |m, x| m.max(x.abs())));
+    a.iter_mut().for_each(|x| *x /= scale);
+    scale
 }
 
 #[inline(always)]
@@ -175,6 +186,7 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
         v.fill(f64::NAN);
         return s.fill(f64::NAN);
     }
+    let scale = normalise(a);
     for _ in 0..ITERATIONS {
         let mut rotated = false;
         // Squared lengths follow the rotations; a sweep begins with true ones.
@@ -222,6 +234,7 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
             complement(before, column);
         }
     }
+    s.iter_mut().for_each(|x| *x *= scale);
 }
 
 #[inline(always)]

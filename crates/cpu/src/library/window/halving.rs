@@ -64,7 +64,7 @@ fn winner<T: Element>(k: [T; 4], max: bool) -> u32 {
 }
 
 /// Windows that are taken together, from and to arrays of their own, so that the compiler sees that nothing overlaps.
-const TOGETHER: usize = 8;
+pub(super) const TOGETHER: usize = 8;
 
 #[inline(always)]
 unsafe fn scatter<T: Element>(keys: Lines<T>, max: bool, from: *const T, top: *mut T, bottom: *mut T) {

@@ -9,6 +9,7 @@ use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
 use ir::{Shape, Type};
@@ -17,6 +18,10 @@ use std::ops::Range;
 
 /// The most axes.
 const AXES: usize = 8;
+
+pub(super) fn thresholds() -> Vec<Threshold> {
+    vec![Threshold::new("window.together", halving::TOGETHER, "windows of a line: beyond, they are several bundles")]
+}
 
 #[derive(Clone, Copy)]
 struct Axis {

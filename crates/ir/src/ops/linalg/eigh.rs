@@ -78,6 +78,7 @@ impl Rules for Eigh {
 fn jacobi(a: &Matrix) -> (Vec<f64>, Matrix) {
     let n = a.n;
     let mut a = Matrix::from_fn(n, n, |i, j| a[(i.max(j), i.min(j))]);
+    let scale = a.normalise();
     let mut v = Matrix::identity(n);
     for _ in 0..SWEEPS {
         let mut rotated = false;
@@ -105,6 +106,6 @@ fn jacobi(a: &Matrix) -> (Vec<f64>, Matrix) {
     }
     let mut order: Vec<usize> = (0..n).collect();
     order.sort_by(|&i, &j| a[(i, i)].total_cmp(&a[(j, j)]));
-    let values = order.iter().map(|&i| a[(i, i)]).collect();
+    let values = order.iter().map(|&i| a[(i, i)] * scale).collect();
     (values, Matrix::from_fn(n, n, |i, j| v[(i, order[j])]))
 }

@@ -162,6 +162,15 @@ impl Matrix {
         x
     }
 
+    /// Divides by a power of two so that the largest element is near 1, where squares neither overflow nor vanish; gives
+    /// that power.
+    fn normalise(&mut self) -> f64 {
+        let largest = self.data.iter().fold(0f64, |m, x| m.max(x.abs()));
+        let scale = crate::special::unit_scale(largest);
+        self.data.iter_mut().for_each(|x| *x /= scale);
+        scale
+    }
+
     fn transposed(&self) -> Matrix {
         Matrix::from_fn(self.n, self.m, |i, j| self[(j, i)])
     }

@@ -142,18 +142,23 @@ fn completion(cx: &mut dyn Cx, q: Value, dq1: Value, m: usize, n: usize) -> Resu
 fn factor(mut a: Matrix) -> (Matrix, Matrix) {
     let mut q = Matrix::identity(a.m);
     for k in 0..a.m.min(a.n) {
-        let below: f64 = (k + 1..a.m).map(|i| a[(i, k)] * a[(i, k)]).sum();
+        // Divided by a power of two, squares neither overflow nor vanish.
+        let scale = crate::special::unit_scale((k..a.m).fold(0f64, |m, i| m.max(a[(i, k)].abs())));
+        let x: Vec<f64> = (0..a.m).map(|i| a[(i, k)] / scale).collect();
+        let below: f64 = x[k + 1..].iter().map(|x| x * x).sum();
         if below == 0.0 {
+            // What is too small beside the diagonal to count.
+            (k + 1..a.m).for_each(|i| a[(i, k)] = 0.0);
             continue;
         }
-        let alpha = a[(k, k)];
+        let alpha = x[k];
         let beta = -(alpha * alpha + below).sqrt().copysign(alpha);
         let tau = (beta - alpha) / beta;
         let v: Vec<f64> = (0..a.m)
             .map(|i| match i {
                 _ if i < k => 0.0,
                 _ if i == k => 1.0,
-                _ => a[(i, k)] / (alpha - beta),
+                _ => x[i] / (alpha - beta),
             })
             .collect();
         for j in k..a.n {

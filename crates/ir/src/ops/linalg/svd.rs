@@ -142,6 +142,7 @@ fn outside(cx: &mut dyn Cx, side: Value, basis: Value, s: Value) -> Result<Value
 /// One-sided Jacobi for a tall matrix: rotates columns until they are orthogonal; their lengths are the singular values.
 fn one_sided(mut a: Matrix) -> (Matrix, Vec<f64>, Matrix) {
     let (m, n) = (a.m, a.n);
+    let scale = a.normalise();
     let mut v = Matrix::identity(n);
     let dot = |a: &Matrix, i: usize, j: usize| -> f64 { (0..m).map(|r| a[(r, i)] * a[(r, j)]).sum() };
     for _ in 0..SWEEPS {
@@ -179,7 +180,7 @@ fn one_sided(mut a: Matrix) -> (Matrix, Vec<f64>, Matrix) {
             u[(r, k)] = column[r];
         }
     }
-    let s = order.iter().map(|&j| lengths[j]).collect();
+    let s = order.iter().map(|&j| lengths[j] * scale).collect();
     (u, s, Matrix::from_fn(n, n, |i, j| v[(i, order[j])]))
 }
 

@@ -4,6 +4,7 @@ use super::{Fault, Lowerer, Lowering, Primitive};
 use crate::consteval::Value as Const;
 use crate::lower::graph::Operand;
 use crate::lower::rope_table::RopeTable;
+use crate::lower::time::Kind;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::rope::{Pairs, Rope, rope};
 use ir::{Build, DType, Literal, Scalar, Type, Value};
@@ -30,10 +31,11 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         ..Attention::default()
     };
     let mut further = Vec::new();
-    if let (Some(position), Some(capacity)) = (l.position, l.options.decode) {
-        if !options.causal {
-            return Err(Fault::Later("decoding with attention that is not causal".into()));
-        }
+    let mut kind = None;
+    if l.position.is_some() && !options.causal {
+        kind = Some(l.mixed("attention that is not causal"));
+    } else if let (Some(position), Some(capacity)) = (l.position, l.options.decode) {
+        kind = Some(l.all_rows(&[(q, 2), (k, 2), (v, 2)], "attention to what is not the past of its sequence"));
         let steps = l.b.ty(k).shape[2];
         (k, v) = (append(l, k, position, capacity)?, append(l, v, position, capacity)?);
         let scalar = Type::new(DType::I32, &[]);
@@ -43,6 +45,9 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     }
     if let Some(slopes) = p.named.get("alibi_slopes") {
         let slopes = slopes.tensor(p.span)?;
+        if kind.is_some() && !matches!(l.kind(slopes), None | Some(Kind::Fixed(_))) {
+            kind = Some(l.mixed("slopes that depend on the sequence"));
+        }
         options.slopes = Some(l.b.ty(slopes));
         further.push(slopes);
     }
@@ -60,7 +65,11 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     }
     let composite = attention(&l.b.ty(q), &l.b.ty(k), &l.b.ty(v), &options)?;
     let args: Vec<Value> = [q, k, v].into_iter().chain(further).collect();
-    Ok(l.b.emit(composite.into(), &args)?.to_vec())
+    let results = l.b.emit(composite.into(), &args)?.to_vec();
+    if let Some(kind) = kind {
+        results.iter().for_each(|result| l.tag(*result, kind.clone()));
+    }
+    Ok(results)
 }
 
 /// Writes the new positions of `[B, H, T, D]` into a cache, which is given back.
@@ -84,13 +93,27 @@ fn rotate(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         Some(Some(Operand::Table(table))) => rows(l, table, positions)?,
         Some(Some(Operand::Tensor(freqs))) => {
             // [S, D/2, 2]: cosines and sines side by side.
-            let half = l.b.ty(*freqs).shape.get(1).copied().unwrap_or(0);
-            let mut part = |i: usize| -> Lowering<Value> {
-                let x = l.b.slice_axis(*freqs, 0, 0, positions)?;
-                let x = l.b.slice_axis(x, 2, i, i + 1)?;
-                Ok(l.b.reshape(x, &[positions, half])?)
+            let &[rows, half, 2] = &l.b.ty(*freqs).shape[..] else {
+                return Err(Fault::Given("needs rotations [S, D/2, 2]".into()));
             };
-            (part(0)?, part(1)?)
+            let mut part = |i: usize| -> Lowering<Value> {
+                let x = l.b.slice_axis(*freqs, 2, i, i + 1)?;
+                let x = l.b.reshape(x, &[rows, half])?;
+                match l.position {
+                    Some(position) => {
+                        let zero = l.b.scalar(DType::I32, 0.0)?;
+                        Ok(l.b.dynamic_slice(x, &[position, zero], &[positions, half])?)
+                    }
+                    None => Ok(l.b.slice_axis(x, 0, 0, positions)?),
+                }
+            };
+            let found = (part(0)?, part(1)?);
+            l.bound(rows, if l.position.is_some() { 0 } else { positions }, p.span)?;
+            if matches!(l.kind(*freqs), Some(Kind::Fixed(_))) {
+                l.tag(found.0, Kind::rows(0));
+                l.tag(found.1, Kind::rows(0));
+            }
+            found
         }
         _ => {
             let table = RopeTable::plain(dim, p.float("theta").unwrap_or(10000.0));
@@ -121,6 +144,8 @@ fn rows(l: &mut Lowerer<'_>, table: &RopeTable, positions: usize) -> Lowering<(V
         cos = l.b.dynamic_slice(cos, &[position, zero], &sizes)?;
         sin = l.b.dynamic_slice(sin, &[position, zero], &sizes)?;
     }
+    l.tag(cos, Kind::rows(0));
+    l.tag(sin, Kind::rows(0));
     l.tables.push((table.clone(), positions, (cos, sin)));
     Ok((cos, sin))
 }

@@ -31,6 +31,7 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "embedding" => {
             let (ids, table) = (x, p.tensor(1)?);
             let c = embedding::embedding(&l.b.ty(table), &l.b.ty(ids), None)?;
+            bounds(l, p, ids, table)?;
             return Ok(l.b.emit(c.into(), &[table, ids])?.to_vec());
         }
         "cross_entropy" => return cross_entropy(l, p),
@@ -53,6 +54,28 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         name => return Err(Fault::Later(format!("`{name}`"))),
     };
     Ok(l.b.emit(composite.into(), &p.tensors()?)?.to_vec())
+}
+
+/// What reading a table by ids or by positions says about them.
+fn bounds(l: &mut Lowerer<'_>, p: &Primitive, ids: Value, table: Value) -> Lowering<()> {
+    let rows = l.b.ty(table).shape.first().copied().unwrap_or(0);
+    let mut origin = ids;
+    loop {
+        if l.counted.contains(&origin) {
+            let positions = l.b.ty(origin).shape.last().copied().unwrap_or(0);
+            // A trial has as many positions as it likes.
+            return Ok(l.bound(rows, if l.position.is_some() { 0 } else { positions }, p.span)?);
+        }
+        if l.ids.contains(&origin) {
+            l.vocabulary = Some(l.vocabulary.map_or(rows, |old| old.min(rows)));
+        }
+        match l.b.graph.node_of(origin) {
+            Some(node) if matches!(node.op.meaning(), ir::Meaning::View(_)) || matches!(node.op, ir::Op::Cast(_)) => {
+                origin = node.args[0];
+            }
+            _ => return Ok(()),
+        }
+    }
 }
 
 /// Elementwise on operands that broadcast; whole numbers take the dtype of floats beside them.

@@ -1,6 +1,7 @@
 //! §6.9: routing tokens to experts and back. Products of experts are `grouped_gemm`, over the tokens that are there.
 
 use super::{Fault, Lowerer, Lowering, Primitive};
+use crate::lower::time::Kind;
 use ir::composites::softmax;
 use ir::ops::gather::GatherMode;
 use ir::ops::{Dot, ReduceKind, Sort, TopK};
@@ -12,7 +13,12 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "moe_compute_offsets" => {
             let experts = p.int("num_experts").and_then(|n| usize::try_from(n).ok());
             let experts = experts.ok_or_else(|| Fault::Given("needs num_experts".into()))?;
-            offsets(l, p.tensor(0)?, experts).map(|v| vec![v])
+            let indices = p.tensor(0)?;
+            let found = offsets(l, indices, experts)?;
+            if let Kind::Rows(..) = l.all_rows(&[(indices, 0)], "choices that are not those of a position") {
+                l.tag(found, Kind::Offsets(indices));
+            }
+            Ok(vec![found])
         }
         "moe_permute" => {
             let (x, indices) = (p.tensor(0)?, p.tensor(1)?);
@@ -21,11 +27,16 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let k = l.b.full_like(order, k as f64)?;
             let token = l.b.binary(Binary::Div, order, k)?;
             let permuted = l.b.take(x, token, 0, GatherMode::Clip)?;
+            if let Kind::Rows(..) = l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position") {
+                l.tag(order, Kind::Rows(0, Some(indices)));
+                l.tag(permuted, Kind::Rows(0, Some(indices)));
+            }
             Ok(vec![permuted, order])
         }
         _ => {
             // Each (token, choice) finds its row by the inverse permutation; choices are summed with their weights.
             let (rows, weights, order) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
+            let given = weights;
             let inverse = sort(1).permutation(&mut l.b, &[order])?;
             let chosen = l.b.take(rows, inverse, 0, GatherMode::Clip)?;
             let (tokens, k) = match l.b.ty(weights).shape[..] {
@@ -38,7 +49,14 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let weights = l.b.cast(weights, dtype)?;
             let weights = l.b.broadcast(weights, &[tokens, k, width], &[0, 1])?;
             let weighted = l.b.mul(chosen, weights)?;
-            Ok(vec![l.b.sum(weighted, &[1])?])
+            let sum = l.b.sum(weighted, &[1])?;
+            if let (Some(Kind::Rows(0, Some(a))), Some(Kind::Rows(0, Some(b))), Some(Kind::Rows(0, None))) =
+                (l.kind(rows), l.kind(order), l.kind(given))
+                && a == b
+            {
+                l.tag(sum, Kind::rows(0));
+            }
+            Ok(vec![sum])
         }
     }
 }
@@ -47,7 +65,11 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
 pub(in crate::lower) fn sorted_experts(l: &mut Lowerer<'_>, indices: Value) -> ir::Result<Value> {
     let n = l.b.ty(indices).numel();
     let flat = l.b.reshape(indices, &[n])?;
-    Ok(l.b.emit(sort(1).into(), &[flat])?[0])
+    let sorted = l.b.emit(sort(1).into(), &[flat])?[0];
+    if l.kind(indices) == Some(Kind::rows(0)) {
+        l.tag(sorted, Kind::Rows(0, Some(indices)));
+    }
+    Ok(sorted)
 }
 
 /// `y` in the rows of one expert, `others` elsewhere.

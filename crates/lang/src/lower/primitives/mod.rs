@@ -13,6 +13,7 @@ pub use elementwise::mean_cross_entropy;
 pub(super) use experts::{sorted_experts, where_expert};
 
 use super::graph::Operand;
+use super::time::TimeAxis;
 use super::{Lowerer, Result, misfit};
 use crate::consteval::{Truth, Value as Const};
 use crate::diagnostic::{Code, Diagnostic};
@@ -29,6 +30,8 @@ pub(super) struct Primitive {
     /// Tensors given by a name that is no slot: `alibi_slopes=slopes`.
     pub(super) named: BTreeMap<String, Operand>,
     pub(super) attributes: BTreeMap<String, Const>,
+    /// Where the attribute `shape` has the positions.
+    pub(super) time_axis: TimeAxis,
 }
 
 /// Why a primitive could not be lowered.
@@ -87,7 +90,14 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Result<Vec<Value>> {
 
 impl Primitive {
     pub(super) fn new(name: &'static str, span: Span) -> Primitive {
-        Primitive { name, span, slots: Vec::new(), named: BTreeMap::new(), attributes: BTreeMap::new() }
+        Primitive {
+            name,
+            span,
+            slots: Vec::new(),
+            named: BTreeMap::new(),
+            attributes: BTreeMap::new(),
+            time_axis: TimeAxis::None,
+        }
     }
 
     fn tensor(&self, slot: usize) -> Lowering<Value> {

@@ -2,6 +2,7 @@
 
 use super::{Fault, Lowerer, Lowering, Primitive};
 use crate::lower::declare::dtype_named;
+use crate::lower::time::{Kind, TimeAxis};
 use ir::ops::ReduceKind;
 use ir::{Build, DType, Scalar, Type, Value};
 
@@ -17,7 +18,15 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "view" | "reshape" => {
             let x = p.tensor(0)?;
             let shape = view_shape(p, l.b.ty(x).numel())?;
-            Ok(vec![l.b.reshape(x, &shape)?])
+            let y = l.b.reshape(x, &shape)?;
+            // Sizes that agree by chance are no positions.
+            if let (Some(Kind::Rows(axis, None)), dims) = (l.kind(y), p.ints("shape").unwrap_or_default())
+                && p.time_axis != TimeAxis::At(axis)
+                && dims.get(axis) != Some(&-1)
+            {
+                l.tag_mixed(&[y], "a view across positions");
+            }
+            Ok(vec![y])
         }
         "transpose" => {
             let x = p.tensor(0)?;
@@ -43,9 +52,18 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let shape = view_shape(p, 0)?;
             let last = shape.len().saturating_sub(1);
             let mut ids = l.b.iota(DType::I32, &shape, last)?;
-            if let Some(position) = l.position {
+            let counts = l.shifted(|_| p.time_axis == TimeAxis::At(last));
+            if let Some(position) = l.position.filter(|_| counts) {
                 let start = l.b.splat(position, &shape)?;
                 ids = l.b.add(ids, start)?;
+            }
+            match (p.time_axis, counts) {
+                (_, true) => l.tag(ids, Kind::rows(last)),
+                (TimeAxis::None, _) => {}
+                _ => l.tag_mixed(&[ids], "`positions` of another shape"),
+            }
+            if counts || l.position.is_none() {
+                l.counted.push(ids);
             }
             Ok(vec![ids])
         }
@@ -61,7 +79,13 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
                 _ => p.float("value").unwrap_or(0.0),
             };
             let ty = Type::new(dtype, &view_shape(p, 0)?);
-            Ok(vec![l.b.full(&ty, Scalar::from_f64(dtype, value))?])
+            let filled = l.b.full(&ty, Scalar::from_f64(dtype, value))?;
+            match p.time_axis {
+                TimeAxis::None => {}
+                TimeAxis::At(axis) => l.tag(filled, Kind::rows(axis)),
+                TimeAxis::Unclear => l.tag_mixed(&[filled], "a shape by the length of the sequence"),
+            }
+            Ok(vec![filled])
         }
     }
 }

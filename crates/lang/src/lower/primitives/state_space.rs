@@ -1,6 +1,7 @@
 //! §6.10: the causal convolution and the selective scan of Mamba, with their state when one step is decoded.
 
 use super::{Fault, Lowerer, Lowering, Primitive};
+use crate::lower::time::Kind;
 use ir::composites::activation;
 use ir::ops::Scan;
 use ir::{Build, Builder, Type, Unary, Value};
@@ -70,6 +71,20 @@ fn state(l: &mut Lowerer<'_>, given: Option<Value>, ty: &Type) -> Lowering<(Valu
     }
 }
 
+/// What the result of a primitive with a state is: rows, if all that goes in is and the state is its own.
+fn kept_kind(l: &mut Lowerer<'_>, inputs: &[(Value, usize)], given: Option<Value>) -> Kind {
+    match given {
+        Some(_) => l.mixed("a state that each call gives anew"),
+        None => l.all_rows(inputs, "a state that passes over what is no position"),
+    }
+}
+
+/// The result has this kind; the state behind the last position depends on all.
+fn remember(l: &mut Lowerer<'_>, y: Value, state: Value, kind: Kind) {
+    l.tag(y, kind);
+    l.tag_mixed(&[state], "the state behind the last position");
+}
+
 /// Depthwise and causal: each channel's last K values, its own weights. A sum of K shifted products fuses into one loop.
 fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (x, w) = (p.tensor(0)?, p.tensor(1)?);
@@ -79,6 +94,7 @@ fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     };
     let (batch, channels, steps, width) = (*batch, *channels, *steps, *width);
     let before = Type::new(ty.dtype, &[batch, channels, width - 1]);
+    let kind = kept_kind(l, &[(x, 2)], p.optional(3)?);
     let (past, cached) = state(l, p.optional(3)?, &before)?;
     let padded = l.b.concat(&[past, x], 2)?;
     let next = l.b.slice_axis(padded, 2, steps, steps + width - 1)?;
@@ -104,6 +120,7 @@ fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         let c = activation::silu(&l.b.ty(y))?;
         y = l.b.emit(c.into(), &[y])?[0];
     }
+    remember(l, y, next, kind);
     Ok(vec![y, next])
 }
 
@@ -151,6 +168,8 @@ fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let y = body.sum(seen, &[2])?;
     let body = body.finish(&[h, y]);
 
+    let (b_in, c_in) = (p.tensor(3)?, p.tensor(4)?);
+    let kind = kept_kind(l, &[(u, 2), (delta, 2), (b_in, 3), (c_in, 3)], p.optional(7)?);
     let (start, cached) = state(l, p.optional(7)?, &Type::new(acc, &full))?;
     let outs = l.b.emit(Scan::over(1, 1, steps, body).into(), &[a, start, us, ds, bs, cs])?;
     if cached {
@@ -160,7 +179,9 @@ fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let d = l.b.broadcast(d, &ty.shape, &[1])?;
     let skip = l.b.mul(d, uw)?;
     let y = l.b.add(y, skip)?;
-    Ok(vec![l.b.cast(y, ty.dtype)?, outs[0]])
+    let y = l.b.cast(y, ty.dtype)?;
+    remember(l, y, outs[0], kind);
+    Ok(vec![y, outs[0]])
 }
 
 /// `log(1 + eˣ)` without overflow: `max(x, 0) + log1p(exp(-|x|))`.

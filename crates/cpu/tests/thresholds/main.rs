@@ -1,0 +1,218 @@
+//! Both sides of every size at which this backend changes its way, on 1, 2, 3 and 5 threads, against the interpreter.
+//!
+//! `cpu::thresholds` lists the sizes; here is how to make graphs of such a size. A threshold without a maker, a maker
+//! without a threshold, and a constant that neither list names fail.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+mod kernels;
+mod products;
+mod routines;
+
+use cpu::{Cpu, Threshold, thresholds};
+use harness::{Random, close, run, same};
+use ir::{DType, Graph, Literal, interp};
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+const THREADS: [usize; 4] = [1, 2, 3, 5];
+
+/// A graph of a size.
+struct Case {
+    /// What is compared with the threshold.
+    quantity: usize,
+    graph: Graph,
+    /// Of the largest result; 0 compares bits.
+    tolerance: f64,
+}
+
+impl Case {
+    fn new(quantity: usize, graph: Graph) -> Case {
+        let narrow = |d: DType| d.is_float() && d.size() == 2;
+        let types = [graph.input_types(), graph.output_types()].concat();
+        let tolerance = match types {
+            t if t.iter().any(|t| narrow(t.dtype)) => 2e-2,
+            t if t.iter().all(|t| !t.dtype.is_float()) => 0.0,
+            t if t.iter().all(|t| t.dtype != DType::F32) => 1e-12,
+            _ => 3e-5,
+        };
+        Case { quantity, graph, tolerance }
+    }
+}
+
+/// Graphs whose quantity is the size given, or the nearest that can be made: not above it (`Down`) or not below (`Up`).
+type Maker = fn(usize, Round) -> Vec<Case>;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Round {
+    Down,
+    Up,
+}
+
+impl Round {
+    /// `n / by`, rounded this way, and at least 1.
+    fn divide(self, n: usize, by: usize) -> usize {
+        match self {
+            Round::Down => n / by,
+            Round::Up => n.div_ceil(by),
+        }
+        .max(1)
+    }
+}
+
+fn makers() -> Vec<(&'static str, Maker)> {
+    [products::MAKERS, kernels::MAKERS, routines::MAKERS].concat()
+}
+
+fn inputs(graph: &Graph) -> Vec<Literal> {
+    let mut r = Random(graph.num_values() as u64 + 17);
+    graph.input_types().iter().map(|t| r.literal(t)).collect()
+}
+
+/// Runs a case on every number of threads: results near the interpreter's, and the same bits.
+fn check(what: &str, case: &Case) {
+    let x = inputs(&case.graph);
+    let want = interp::run(&case.graph, &x).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut first = None;
+    for threads in THREADS {
+        let what = format!("{what}, {threads} threads");
+        let got = run(&Cpu::new(threads), &case.graph, &x, true);
+        match case.tolerance {
+            0.0 => same(&what, &got, &want),
+            t => close(&what, &got, &want, t),
+        }
+        same(&what, &got, first.get_or_insert_with(|| got.clone()));
+    }
+}
+
+#[test]
+fn results_agree_on_both_sides_of_every_threshold() {
+    let makers: BTreeMap<&str, Maker> = makers().into_iter().collect();
+    let only = std::env::var("TENSORLOOM_THRESHOLD").ok();
+    let mut lines = Vec::new();
+    for Threshold { name, meaning, value } in thresholds() {
+        if only.as_deref().is_some_and(|o| o != name) {
+            continue;
+        }
+        let started = Instant::now();
+        let make = makers.get(name).unwrap_or_else(|| panic!("{name} ({meaning}) has no cases"));
+        let mut sides = [0, 0];
+        for (size, round) in [(value - 1, Round::Down), (value, Round::Down), (value + 1, Round::Up)] {
+            for (k, case) in make(size, round).into_iter().enumerate() {
+                let what = format!("{name} = {value}: case {k} of size {}", case.quantity);
+                check(&what, &case);
+                match round {
+                    Round::Down => assert!(case.quantity <= size, "{what} is not below"),
+                    Round::Up => assert!(case.quantity >= size, "{what} is not above"),
+                }
+                sides[(case.quantity > value) as usize] += 1;
+                // Where it changes at the value itself, that is the far side.
+                sides[0] -= (case.quantity == value) as i32;
+            }
+        }
+        assert!(sides.iter().all(|&n| n > 0), "{name}: {sides:?} cases below and above");
+        let [below, above] = sides.map(|n| n.to_string());
+        lines.push(format!(
+            "{name:24} {value:>8} {below:>6} {above:>6}  {THREADS:?}  {:.1?}  {meaning}",
+            started.elapsed()
+        ));
+    }
+    println!("{:24} {:>8} {:>6} {:>6}  threads", "threshold", "value", "below", "above");
+    println!("{}", lines.join("\n"));
+    println!("{} thresholds, both sides, {} thread counts, no differences", lines.len(), THREADS.len());
+}
+
+#[test]
+fn every_case_belongs_to_a_threshold() {
+    let known: Vec<&str> = thresholds().iter().map(|t| t.name).collect();
+    let lost: Vec<&str> = makers().into_iter().map(|(n, _)| n).filter(|n| !known.contains(n)).collect();
+    assert!(lost.is_empty(), "no threshold is called {lost:?}");
+    let mut names = known.clone();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), known.len(), "two thresholds have one name");
+}
+
+/// Sizes that are no thresholds, with the reason.
+const OTHERS: &[(&str, &str)] = &[
+    ("FREE", "arenas kept, not a way of computing"),
+    ("CACHE", "kernels kept"),
+    ("PAGE", "a page of memory"),
+    ("SPINS", "how long a worker waits"),
+    ("YIELDS", "how long a worker waits"),
+    ("AXES", "the most axes; more are refused or interpreted"),
+    ("BATCH_AXES", "the most batch axes"),
+    ("MAX_LEVELS", "the most nested loops; more are refused"),
+    ("MAX_ARGS", "the most buffers; more are refused"),
+    ("MAX_MR", "the size of a table"),
+    ("MAX_NV", "the size of a table"),
+    ("MAX_UNROLL", "the size of a table"),
+    ("TEMP", "the size of scratch"),
+    ("TEMP_BYTES", "the size of scratch"),
+    ("ITERATIONS", "when an iteration gives up"),
+    ("MOST", "the most points; more are refused"),
+    ("BLOCKS", "how many blocks a part takes, from `gemm.few_parts` on"),
+    ("BLOCK_CYCLES", "a figure of the model that chooses how work is split"),
+    ("BLOCK", "follows `linalg.least` and `convolve.least`"),
+    ("R", "another name of `ROWS`"),
+    ("ROWS", "follows `convolve.least`; `ragged.rows` is listed"),
+    ("OUT", "a place in memory"),
+    ("AREA", "the size of scratch"),
+    ("UNSEEN", "no size"),
+    ("SMALL", "2^28 elements: how an address is written, and more memory than a test should take"),
+    ("MAGIC", "no size"),
+    ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),
+];
+
+/// Every constant number in the backend's sources is listed, or is no threshold and says why.
+#[test]
+fn every_constant_is_listed_or_says_why_not() {
+    fn files(dir: &std::path::Path, found: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(dir).expect("the sources are there") {
+            let path = entry.expect("an entry").path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy().to_string();
+            if path.is_dir() && name != "tests" && name != "math" {
+                files(&path, found);
+            } else if name.ends_with(".rs") && name != "tests.rs" {
+                found.push(path);
+            }
+        }
+    }
+    let mut sources = Vec::new();
+    files(&std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut sources);
+    let mut unlisted = Vec::new();
+    for path in sources {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        for line in text.lines().map(str::trim_start) {
+            let Some(rest) = line.strip_prefix("pub").map_or(Some(line), |l| l.split_once("const ").map(|_| line))
+            else {
+                continue;
+            };
+            let Some((_, rest)) = rest.split_once("const ") else { continue };
+            let Some((name, rest)) = rest.split_once(':') else { continue };
+            let number = ["usize", "u64", "i64", "u32"].iter().any(|t| rest.trim_start().starts_with(t));
+            let defined =
+                rest.contains('=') && !line.starts_with("//") && !rest.contains("$lanes") && !rest.contains("= N;");
+            if !(number && defined) || OTHERS.iter().any(|(n, _)| *n == name) {
+                continue;
+            }
+            // Used in a list: a line of its file, or of another, makes a threshold of it.
+            let listed = |text: &str| {
+                text.split("Threshold::new(").skip(1).any(|t| {
+                    let end = t.find("\")").unwrap_or(t.len());
+                    t[..end].split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|w| w == name)
+                })
+            };
+            let above = path.parent().map(|d| d.join("mod.rs")).and_then(|p| std::fs::read_to_string(p).ok());
+            let beside = path.with_extension("rs");
+            let parent = beside.parent().and_then(|d| {
+                let stem = d.file_name()?.to_string_lossy().to_string();
+                std::fs::read_to_string(d.parent()?.join(format!("{stem}.rs"))).ok()
+            });
+            if !listed(&text) && !above.as_deref().is_some_and(listed) && !parent.as_deref().is_some_and(listed) {
+                unlisted.push(format!("{name} in {}", path.display()));
+            }
+        }
+    }
+    assert!(unlisted.is_empty(), "neither thresholds nor excused: {unlisted:#?}");
+}

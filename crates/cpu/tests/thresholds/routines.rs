@@ -1,0 +1,184 @@
+//! Routines of a size: along axes, attention, convolutions, factorisations.
+
+use super::{Case, Maker, Round};
+use ir::composites::attention::{Attention, attention};
+use ir::ops::*;
+use ir::{Build, Builder, DType, Graph, Type};
+
+fn one(op: impl Into<ir::Op>, types: &[Type]) -> Graph {
+    let mut b = Builder::new();
+    let args: Vec<_> = types.iter().map(|t| b.graph.input(t.clone())).collect();
+    let outs = b.emit(op.into(), &args).unwrap();
+    b.finish(&outs)
+}
+
+fn f32s(shape: &[usize]) -> Type {
+    Type::new(DType::F32, shape)
+}
+
+fn running(axis: usize) -> Cumulative {
+    Cumulative { kind: ReduceKind::Sum, axis, reverse: false }
+}
+
+fn extremum(axis: usize) -> ArgReduce {
+    ArgReduce { max: true, axis, index: DType::I32 }
+}
+
+fn parallel(q: usize, round: Round) -> Vec<Case> {
+    let mut all = Vec::new();
+    for threads in [2, 3, 5] {
+        let n = round.divide(q * threads, 50);
+        let quantity = round.divide(n * 50, threads);
+        for t in [f32s(&[50, n]), Type::new(DType::I32, &[50, n])] {
+            all.push(Case::new(quantity, one(running(1), std::slice::from_ref(&t))));
+            all.push(Case::new(quantity, one(extremum(1), std::slice::from_ref(&t))));
+            all.push(Case::new(quantity, one(extremum(0), std::slice::from_ref(&t))));
+            let sort = Sort { axis: 1, num_keys: 1, descending: true };
+            all.push(Case::new(quantity, one(sort, std::slice::from_ref(&t))));
+        }
+        all.push(Case::new(quantity, one(TopK { k: 3, axis: 1 }, &[f32s(&[50, n])])));
+    }
+    all
+}
+
+/// Queries and keys, heads of a group together.
+fn attend(quantity: usize, (tq, tk): (usize, usize), causal: bool, gradient: bool) -> Case {
+    let (q, k) = (f32s(&[2, 2, tq, 8]), f32s(&[2, 2, tk, 8]));
+    let options = Attention { causal, ..Attention::default() };
+    let c = attention(&q, &k, &k, &options).unwrap();
+    let mut b = Builder::new();
+    let args: Vec<_> = c.body.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let y = b.emit(c.into(), &args).unwrap()[0];
+    let g = b.finish(&[y]);
+    Case::new(quantity, if gradient { transform::vjp(&g, &[0, 1, 2]).unwrap() } else { g })
+}
+
+fn attends(quantity: usize, t: (usize, usize), gradient: bool) -> Vec<Case> {
+    [false, true].map(|causal| attend(quantity, t, causal && t.0 <= t.1, gradient)).into()
+}
+
+fn convolution(quantity: usize, x: &[usize], k: &[usize], dtype: DType) -> Vec<Case> {
+    let rank = x.len() - 2;
+    let padded = Windows::strided(&vec![1; rank], &vec![1; rank]);
+    let mut all = Vec::new();
+    for windows in [Windows::plain(rank), padded] {
+        all.push(Case::new(quantity, one(Conv::new(dtype, windows), &[Type::new(dtype, x), Type::new(dtype, k)])));
+    }
+    all
+}
+
+fn grouped(mode: RaggedMode, quantity: usize, [rows, k, n]: [usize; 3]) -> Case {
+    let mut b = Builder::new();
+    let x = b.input(DType::F32, &[rows, k]);
+    let w = match mode {
+        RaggedMode::Contract => b.input(DType::F32, &[rows, n]),
+        _ => b.input(DType::F32, &[3, k, n]),
+    };
+    // Groups of a few rows, most of them, and none.
+    let offsets = [0, 2.min(rows) as i32, rows as i32, rows as i32];
+    let o = b.constant(ir::Literal::new(&[4], &offsets)).unwrap();
+    let y = b.one(RaggedDot { mode, ..RaggedDot::rows(DType::F32) }.into(), &[x, w, o]).unwrap();
+    Case::new(quantity, b.finish(&[y]))
+}
+
+/// `A·Aᵀ + n·I`, of which everything can be factored.
+fn factors(n: usize, right: usize) -> Graph {
+    let mut b = Builder::new();
+    let x = b.input(DType::F64, &[n, n]);
+    let t = b.permute(x, &[1, 0]).unwrap();
+    let product = b.matmul(x, t).unwrap();
+    let (row, column) = (b.iota(DType::I32, &[n, n], 0).unwrap(), b.iota(DType::I32, &[n, n], 1).unwrap());
+    let diagonal = b.compare(ir::Compare::Eq, row, column).unwrap();
+    let unit = b.cast(diagonal, DType::F64).unwrap();
+    let unit = b.scale(unit, n as f64).unwrap();
+    let a = b.add(product, unit).unwrap();
+    let l = b.one(Cholesky.into(), &[a]).unwrap();
+    let other = b.input(DType::F64, &[n, right]);
+    let solve = TriangularSolve { left: true, lower: true, transpose: false, unit: false };
+    let solved = b.one(solve.into(), &[l, other]).unwrap();
+    let back = b.one(TriangularSolve { transpose: true, ..solve }.into(), &[l, solved]).unwrap();
+    let lu = b.emit(Lu.into(), &[a]).unwrap();
+    let qr = b.emit(Qr { full: false }.into(), &[a]).unwrap();
+    b.finish(&[l, solved, back, lu[0], qr[0], qr[1]])
+}
+
+fn factored(quantity: usize, n: usize, right: usize) -> Case {
+    Case { tolerance: 1e-9, ..Case::new(quantity, factors(n, right)) }
+}
+
+fn convolved(quantity: usize, rows: usize, length: usize) -> Case {
+    // The second is short, so that the interpreter, which multiplies everything, is quick.
+    let (x, y) = (f32s(&[rows, length - 8]), f32s(&[rows, 9]));
+    let c = ir::composites::convolve::fft_convolve(&x, &y).unwrap();
+    Case { tolerance: 2e-4, ..Case::new(quantity, one(c, &[x, y])) }
+}
+
+/// Results whose transforms have at most, or at least, so many points.
+fn points(q: usize, round: Round) -> Vec<Case> {
+    let length = match round {
+        Round::Down => (1..=q).rev().find(|&n| cpu::convolution_points(n) <= q).unwrap_or(1),
+        Round::Up => (q..).find(|&n| cpu::convolution_points(n) >= q).unwrap_or(q),
+    };
+    [1, 3].map(|rows| convolved(cpu::convolution_points(length), rows, length)).into()
+}
+
+/// Slices of so many adjacent elements added to rows.
+fn scattered(q: usize, _: Round) -> Vec<Case> {
+    let (table, ids) = (f32s(&[40, q]), Type::new(DType::I32, &[900]));
+    let c = ir::composites::embedding::embedding(&table, &ids, None).unwrap();
+    vec![Case::new(q, transform::vjp(&one(c, &[table, ids]), &[0]).unwrap())]
+}
+
+fn windows(q: usize, _: Round) -> Vec<Case> {
+    let mut all = Vec::new();
+    for (size, stride) in [(2, 2), (3, 1), (3, 2)] {
+        let mut b = Builder::new();
+        let x = b.input(DType::F32, &[3, 2 * size, stride * (q - 1) + size]);
+        let w = Windows::strided(&[1, stride, stride], &[0, 0, 0]);
+        let max = b.reduce_window(ReduceKind::Max, x, &[1, size, size], w.clone()).unwrap();
+        let sum = b.reduce_window(ReduceKind::Sum, x, &[1, size, size], w).unwrap();
+        all.push(Case::new(q, b.finish(&[max, sum])));
+    }
+    all
+}
+
+pub(super) const MAKERS: &[(&str, Maker)] = &[
+    ("library.parallel", parallel),
+    ("along.lanes", |q, _| {
+        let t = [f32s(&[30, q])];
+        vec![Case::new(q, one(running(0), &t)), Case::new(q, one(extremum(0), &t))]
+    }),
+    ("along.piece", |q, _| {
+        [vec![q], vec![3, q], vec![2, q, 3]]
+            .map(|s| Case::new(q, one(extremum(s.len().min(2) - 1), &[f32s(&s)])))
+            .into()
+    }),
+    ("along.run", |q, _| [vec![q], vec![5, q]].map(|s| Case::new(q, one(extremum(s.len() - 1), &[f32s(&s)]))).into()),
+    ("along.few", |q, _| vec![Case::new(q, one(extremum(1), &[f32s(&[q, 33_000])]))]),
+    ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
+    ("attention.keys", |q, _| attends(q, (10, q), false)),
+    ("attention.queries", |q, _| attends(q, (q, 90), true)),
+    ("attention.span", |q, _| attends(q, (1, q), false)),
+    ("attention.keys_back", |q, _| attends(q, (12, q), true)),
+    ("conv.positions", |q, _| convolution(q, &[2, 3, q + 2], &[4, 3, 3], DType::F32)),
+    ("conv.depth", |q, _| convolution(q, &[1, q, 6, 5], &[5, q, 1, 1], DType::F32)),
+    ("conv.width", |q, _| convolution(q, &[2, 3, 60], &[4, 3, q], DType::F32)),
+    ("conv.panel", |q, round| {
+        let n = round.divide(q, 48);
+        convolution(n * 48, &[1, 16, n + 2], &[5, 16, 3], DType::F32)
+    }),
+    ("conv.piece", |q, round| {
+        let lines = round.divide(q, 48 * 40);
+        convolution(lines * 48 * 40, &[1, 16, lines, 42], &[3, 16, 1, 3], DType::BF16)
+    }),
+    ("convolve.least", points),
+    ("convolve.many", |q, _| vec![convolved(q, q, 8192)]),
+    ("convolve.points", |q, _| [1, 4].map(|rows| convolved(q, rows, q)).into()),
+    ("linalg.least", |q, _| vec![factored(q, q, 40)]),
+    ("linalg.others", |q, _| vec![factored(q, 100, q)]),
+    ("ragged.rows", |q, _| vec![grouped(RaggedMode::Rows, q, [q + 2, 20, 30])]),
+    ("ragged.depth", |q, _| vec![grouped(RaggedMode::Contract, q, [q + 2, 20, 30])]),
+    ("ragged.strip", |q, _| vec![grouped(RaggedMode::Contract, q, [50, q, 30])]),
+    ("scatter.run", scattered),
+    ("window.together", windows),
+];

@@ -1,0 +1,357 @@
+//! `Cuda`: the backend.
+
+use super::blas::Blas;
+use super::device::Device;
+use super::event::{Event, Stopwatch};
+use super::execute::{Position, Run, Timer};
+use super::kernels::Kernels;
+use super::load::{self, Loaded, Ready};
+use super::memory::CudaBuffer;
+use super::pool::Usage;
+use super::record::{Graph, Todo};
+use super::strided::Text;
+use crate::grid;
+use compiler::loops::Kernel;
+use compiler::program::{Class, KernelArg, Step, Trip};
+use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
+use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Program, Result, Runs, Target, Timing};
+use ir::ops::Composite;
+use ir::{DType, Op, Type};
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// An NVIDIA GPU.
+pub struct Cuda {
+    inner: Arc<Inner>,
+    target: Target,
+}
+
+/// What a device's programs share.
+pub(crate) struct Inner {
+    pub(crate) device: Arc<Device>,
+    pub(crate) kernels: Kernels,
+    /// None where cuBLASLt is not installed.
+    pub(crate) blas: Option<Blas>,
+    /// Runs what the device lacks.
+    pub(crate) host: Arc<dyn Backend>,
+    /// Whether programs are recorded as graphs.
+    pub(crate) records: bool,
+}
+
+impl Cuda {
+    /// Opens a device; `host` runs the ops that it lacks.
+    pub fn open(ordinal: usize, host: Arc<dyn Backend>) -> Result<Cuda> {
+        Cuda::with_options(ordinal, host, true)
+    }
+
+    /// Opens a device; `records` says whether programs that run again and again over the same memory are recorded and
+    /// replayed as CUDA graphs.
+    pub fn with_options(ordinal: usize, host: Arc<dyn Backend>, records: bool) -> Result<Cuda> {
+        let device = Device::open(ordinal)?;
+        let kernels = Kernels::new(&device.context, super::prelude())?;
+        let blas = Blas::open(&device)?;
+        let target = target(device.context.multiprocessors);
+        Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, host, records }), target })
+    }
+
+    /// Memory in use.
+    pub fn usage(&self) -> Usage {
+        self.inner.device.usage()
+    }
+
+    /// Gives memory that nobody uses back to the driver, and says how many bytes.
+    pub fn release(&self) -> Result<usize> {
+        self.inner.device.release()
+    }
+
+    /// Kernels that had to be compiled, rather than found on disk.
+    pub fn compiled(&self) -> usize {
+        self.inner.kernels.compiled()
+    }
+
+    /// The CUDA C++ text of each kernel of a program, with its name and its grid, for people who want to read it.
+    pub fn sources(&self, program: &Program) -> Vec<(String, String)> {
+        let show = |s: Source<'_>| match s.lowered {
+            Ok((grid, text)) => (s.kernel.name.clone(), format!("{}\n\n{grid}\n\n{}", s.kernel, text.text)),
+            Err(e) => (s.kernel.name.clone(), format!("{}\n\n{e}", s.kernel)),
+        };
+        sources(program).into_iter().map(show).collect()
+    }
+
+    /// Runs a kernel that traps, which ruins the device's context: for tests of what comes after.
+    pub fn trap(&self) -> Result<()> {
+        let text = Text {
+            entry: "trap_now".into(),
+            text: "extern \"C\" __global__ void trap_now() { asm volatile(\"trap;\"); }\n".into(),
+        };
+        let f = self.inner.kernels.get(&[text])?;
+        self.inner.device.context.enter()?;
+        // SAFETY: it has no arguments; the trap is what is asked for.
+        let code = unsafe {
+            cudarc::driver::sys::cuLaunchKernel(
+                f[0].raw.0,
+                1,
+                1,
+                1,
+                1,
+                1,
+                1,
+                0,
+                self.inner.device.stream.0,
+                std::ptr::null_mut(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.inner.device.context.check(code, || "cuLaunchKernel of trap_now".into())
+    }
+
+    fn own<'b>(&self, b: &'b dyn DeviceBuffer) -> Result<&'b CudaBuffer> {
+        own(&self.inner.device, b)
+    }
+}
+
+/// What programs for a GPU of so many multiprocessors look like.
+pub(super) fn target(multiprocessors: usize) -> Target {
+    Target {
+        name: "cuda",
+        dtypes: &DType::ALL,
+        index: DType::I64,
+        kernel: KernelLimits {
+            buffers: 40,
+            reads: 24,
+            results: 24,
+            binding: isize::MAX as usize,
+            // Each piece would be a launch.
+            cuts: 0,
+            // A row that the threads of a block can share.
+            row_scratch: 32 << 10,
+        },
+        keep: Keep { costly: 24, cheap: 64, distant: 6 },
+        partials: Partials { least: 1 << 16, few: 1 << 10, blocks: 1 << 11, block: (1 << 12, 1 << 17) },
+        schedule: Schedule::Grid { block: 256, subgroup: 32, fill: multiprocessors as i64 * 2048 },
+        products: Products {
+            dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
+            prologues: None,
+            epilogues: None,
+        },
+    }
+}
+
+/// A kernel of a program, and what it becomes.
+pub(super) struct Source<'a> {
+    pub(super) kernel: &'a Kernel,
+    pub(super) lowered: Result<(grid::Kernel, Text)>,
+}
+
+/// The kernels of a program.
+pub(super) fn sources(program: &Program) -> Vec<Source<'_>> {
+    let mut all: Vec<(&Kernel, &[KernelArg])> = Vec::new();
+    collect(&program.steps, &mut all);
+    all.into_iter().map(|(kernel, args)| Source { kernel, lowered: load::lowered(program, kernel, args) }).collect()
+}
+
+fn collect<'a>(steps: &'a [Step], all: &mut Vec<(&'a Kernel, &'a [KernelArg])>) {
+    for s in steps {
+        match s {
+            Step::Kernel { kernel, args, .. } => all.push((kernel, args)),
+            Step::Branch { branches, .. } => branches.iter().for_each(|b| collect(b, all)),
+            Step::Loop(l) => {
+                if let Trip::While { test, .. } = &l.trip {
+                    collect(test, all);
+                }
+                collect(&l.body, all);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A buffer of this device.
+fn own<'b>(device: &Arc<Device>, b: &'b dyn DeviceBuffer) -> Result<&'b CudaBuffer> {
+    let ours = b.as_any().downcast_ref::<CudaBuffer>().filter(|b| Arc::ptr_eq(&b.device, device));
+    ours.ok_or_else(|| Error::Bindings("a buffer of another device; copy it here first".into()))
+}
+
+impl Backend for Cuda {
+    fn name(&self) -> String {
+        let c = &self.inner.device.context;
+        let blas = match self.inner.blas {
+            Some(_) => format!("cuBLASLt {}", Blas::version()),
+            None => "no cuBLASLt, so matrix products are slow: install the CUDA toolkit's cublas".into(),
+        };
+        let compiler = &self.inner.kernels.compiler;
+        format!(
+            "cuda:{} ({}, {}, {} GiB, NVRTC {}.{}, {blas})",
+            c.ordinal,
+            c.name,
+            compiler.arch,
+            c.memory >> 30,
+            compiler.version.0,
+            compiler.version.1
+        )
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
+        false
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
+        Ok(Arc::new(CudaBuffer::new(&self.inner.device, bytes)?))
+    }
+
+    fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(&self.inner, program)?))
+    }
+
+    fn runs(&self, _: &Op, _: &[Type]) -> Runs {
+        Runs::Host
+    }
+
+    fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
+        let (from, to) = (self.own(from)?, self.own(to)?);
+        if bytes > from.bytes() || bytes > to.bytes() {
+            return Err(Error::Bindings(format!(
+                "a copy of {bytes} bytes from a buffer of {} to one of {}",
+                from.bytes(),
+                to.bytes()
+            )));
+        }
+        self.inner.device.copy(from.address(), to.address(), bytes)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.inner.device.synchronize()
+    }
+
+    fn kernels(&self) -> usize {
+        self.inner.kernels.len()
+    }
+}
+
+impl Loaded {
+    /// Addresses of all buffers of the program.
+    fn bases(&self, bindings: &Bindings, arena: u64) -> Result<SmallVec<[u64; 32]>> {
+        bindings.check(&self.program)?;
+        let device = &self.inner.device;
+        let constants = self.constants.as_ref().map_or(0, CudaBuffer::address);
+        self.program
+            .buffers
+            .iter()
+            .enumerate()
+            .map(|(i, b)| {
+                Ok(match &b.class {
+                    Class::Input(n) => own(device, &*bindings.inputs[*n])?.address(),
+                    Class::Output(n) => own(device, &*bindings.outputs[*n])?.address(),
+                    Class::Constant(_) => constants + self.constant_at[i] as u64,
+                    Class::Activation => arena + b.offset as u64,
+                })
+            })
+            .collect()
+    }
+
+    fn give(&self, bases: &[u64], arena: u64, steps: &[Ready], timer: Option<&Timer>) -> Result<()> {
+        let scratch = arena + self.scratch_at as u64;
+        let stream = self.inner.device.stream.0;
+        Run { loaded: self, bases, scratch, stream, timer }.steps(steps, &mut Position::default())
+    }
+
+    /// Replays a run over these addresses, recorded now if it wasn't.
+    fn recorded(&self, bases: &[u64], arena: u64) -> Result<()> {
+        let device = &self.inner.device;
+        let mut recordings = self.recordings.lock().unwrap_or_else(|e| e.into_inner());
+        let mut key: SmallVec<[u64; 33]> = SmallVec::from_slice(&[arena]);
+        for (base, b) in bases.iter().zip(&self.program.buffers) {
+            if matches!(b.class, Class::Input(_) | Class::Output(_)) {
+                key.push(*base);
+            }
+        }
+        let graph = match recordings.next(&key) {
+            Todo::Launch => {
+                drop(recordings);
+                return self.give(bases, arena, &self.steps, None);
+            }
+            Todo::Replay(g) => g,
+            Todo::Record => {
+                let stream = device.recorder.lock().unwrap_or_else(|e| e.into_inner());
+                let scratch = arena + self.scratch_at as u64;
+                let run = Run { loaded: self, bases, scratch, stream: stream.0, timer: None };
+                let made =
+                    Graph::record(&device.context, stream.0, || run.steps(&self.steps, &mut Position::default()));
+                drop(stream);
+                device.context.enter()?;
+                let made = made.ok().map(Arc::new);
+                recordings.put(&key, made.clone());
+                match made {
+                    Some(g) => g,
+                    None => return self.give(bases, arena, &self.steps, None),
+                }
+            }
+        };
+        drop(recordings);
+        graph.replay(device.stream.0)
+    }
+
+    fn arena(&self) -> Result<Option<CudaBuffer>> {
+        (self.arena_bytes > 0).then(|| CudaBuffer::new(&self.inner.device, self.arena_bytes)).transpose()
+    }
+}
+
+impl Executable for Loaded {
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn submit(&self, bindings: &mut Bindings) -> Result<Fence> {
+        let device = &self.inner.device;
+        device.context.enter()?;
+        // Given back when this returns: whoever takes it next comes later in the queue.
+        let arena = self.arena()?;
+        let at = arena.as_ref().map_or(0, CudaBuffer::address);
+        let bases = self.bases(bindings, at)?;
+        match self.records() {
+            true => self.recorded(&bases, at)?,
+            false => self.give(&bases, at, &self.steps, None)?,
+        }
+        Event::record(device).map(Event::fence)
+    }
+
+    fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+
+    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+        let device = &self.inner.device;
+        device.context.enter()?;
+        let at = own(device, arena)?.address();
+        if arena.bytes() < self.arena_bytes {
+            return Err(Error::Bindings(format!(
+                "an arena of {} bytes, a run needs {}",
+                arena.bytes(),
+                self.arena_bytes
+            )));
+        }
+        let Some(steps) = self.steps.get(steps.clone()) else {
+            return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
+        };
+        let bases = self.bases(bindings, at)?;
+        self.give(&bases, at, steps, None)?;
+        Event::record(device)?.wait()
+    }
+
+    fn run_timed(&self, bindings: &mut Bindings) -> Result<Vec<Timing>> {
+        let device = &self.inner.device;
+        device.context.enter()?;
+        let arena = self.arena()?;
+        let at = arena.as_ref().map_or(0, CudaBuffer::address);
+        let bases = self.bases(bindings, at)?;
+        let timer = Timer::new(Stopwatch::new(device)?);
+        self.give(&bases, at, &self.steps, Some(&timer))?;
+        device.synchronize()?;
+        Ok(timer.timings(self))
+    }
+}

@@ -1,0 +1,32 @@
+//! Size classes of pooled memory.
+
+/// Every block starts at a multiple of this, and has a multiple of it: what the driver's own allocations give.
+pub(crate) const ALIGN: usize = 256;
+
+/// The size that a block of this many bytes is given: at most an eighth more, or [`ALIGN`].
+pub(crate) fn class(bytes: usize) -> usize {
+    let bytes = bytes.max(1);
+    let step = match bytes.ilog2() {
+        0..=11 => ALIGN,
+        log => 1 << (log - 3),
+    };
+    bytes.checked_next_multiple_of(step).unwrap_or(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_hold_what_they_are_for_and_little_more() {
+        let mut sizes: Vec<usize> = (0..70_000).collect();
+        sizes.extend((16..46).flat_map(|p| [(1usize << p) - 1, 1 << p, (1 << p) + 1, (3 << p) / 2]));
+        for n in sizes {
+            let c = class(n);
+            assert!(c >= n && c.is_multiple_of(ALIGN), "{n} gets {c}");
+            assert!(c <= n + ALIGN.max(n / 8), "{n} gets {c}");
+            assert_eq!(class(c), c, "a class is its own");
+        }
+        assert_eq!(class(usize::MAX), usize::MAX);
+    }
+}

@@ -1,0 +1,188 @@
+//! Events: points in a device's queue that can be waited for.
+
+use super::context::Raw;
+use super::device::Device;
+use compiler::{Error, Fence, Pending, Result};
+use cudarc::driver::sys as cu;
+use cudarc::driver::sys::CUresult as Code;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::Waker;
+
+/// A point in the queue of a device.
+///
+/// What holds an event inside of the device itself (the staging ring) must not keep the device alive.
+pub(crate) struct Event {
+    device: Weak<Device>,
+    context: Arc<super::context::Context>,
+    raw: Raw<cu::CUevent>,
+}
+
+impl Event {
+    /// The point that the queue has come to.
+    pub(crate) fn record(device: &Arc<Device>) -> Result<Event> {
+        let spare = device.events.lock().unwrap_or_else(|e| e.into_inner()).pop();
+        let raw = match spare {
+            Some(raw) => raw,
+            None => create(&device.context, cu::CUevent_flags::CU_EVENT_DISABLE_TIMING as u32)?,
+        };
+        let event = Event { device: Arc::downgrade(device), context: device.context.clone(), raw };
+        // SAFETY: the event and the stream are alive.
+        let code = unsafe { cu::cuEventRecord(raw.0, device.stream.0) };
+        device.context.check(code, || "cuEventRecord".into())?;
+        Ok(event)
+    }
+
+    /// Whether the device has come there, or never will.
+    pub(crate) fn is_done(&self) -> bool {
+        if self.context.enter().is_err() {
+            return true;
+        }
+        // SAFETY: the event is alive.
+        let code = unsafe { cu::cuEventQuery(self.raw.0) };
+        code != Code::CUDA_ERROR_NOT_READY
+    }
+
+    /// Waits until the device has come there.
+    pub(crate) fn wait(&self) -> Result<()> {
+        self.context.enter()?;
+        // SAFETY: the event is alive.
+        let code = unsafe { cu::cuEventSynchronize(self.raw.0) };
+        self.context.check(code, || "cuEventSynchronize".into())
+    }
+
+    /// A fence that passes here.
+    pub(crate) fn fence(self) -> Fence {
+        Fence::of(Arc::new(Mark(Arc::new(self))))
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        match self.device.upgrade() {
+            // It may be recorded anew even before it was reached.
+            Some(device) => device.events.lock().unwrap_or_else(|e| e.into_inner()).push(self.raw),
+            None if self.context.entered() => {
+                // SAFETY: it was created and is used no more.
+                unsafe { cu::cuEventDestroy_v2(self.raw.0) };
+            }
+            None => {}
+        }
+    }
+}
+
+pub(crate) fn create(context: &super::context::Context, flags: u32) -> Result<Raw<cu::CUevent>> {
+    let mut raw = std::ptr::null_mut();
+    // SAFETY: the pointer is good for one handle.
+    let code = unsafe { cu::cuEventCreate(&mut raw, flags) };
+    context.check(code, || "cuEventCreate".into()).map(|()| Raw(raw))
+}
+
+/// Work up to an event, for those who wait or poll.
+pub(crate) struct Mark(pub(crate) Arc<Event>);
+
+impl Pending for Mark {
+    fn is_done(&self) -> bool {
+        self.0.is_done()
+    }
+
+    fn wait(&self) -> Result<()> {
+        self.0.wait()
+    }
+
+    fn wake(&self, waker: &Waker) {
+        match self.0.device.upgrade() {
+            Some(device) => device.waiting.wake(self.0.clone(), waker.clone()),
+            None => waker.wake_by_ref(),
+        }
+    }
+}
+
+/// A thread that waits for events so that no one else has to; started when it is first needed.
+#[derive(Default)]
+pub(crate) struct Waiting(Mutex<Option<Sender<(Arc<Event>, Waker)>>>);
+
+impl Waiting {
+    fn wake(&self, event: Arc<Event>, waker: Waker) {
+        let mut sender = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if sender.is_none() {
+            let (to, from) = channel::<(Arc<Event>, Waker)>();
+            let wait = move || {
+                // One after the other: the queue comes to them in the order in which they were recorded.
+                for (event, waker) in from {
+                    let _ = event.wait();
+                    drop(event);
+                    waker.wake();
+                }
+            };
+            if std::thread::Builder::new().name("cuda-wait".into()).spawn(wait).is_ok() {
+                *sender = Some(to);
+            }
+        }
+        // Without the thread the poller asks again and again.
+        let unsent = match sender.as_ref() {
+            Some(to) => to.send((event, waker)).err().map(|e| e.0.1),
+            None => Some(waker),
+        };
+        if let Some(waker) = unsent {
+            waker.wake();
+        }
+    }
+}
+
+/// Two events between which time is measured.
+pub(crate) struct Stopwatch {
+    context: Arc<super::context::Context>,
+    start: Raw<cu::CUevent>,
+    end: Raw<cu::CUevent>,
+    elapsed: unsafe extern "C" fn(*mut f32, cu::CUevent, cu::CUevent) -> Code,
+}
+
+impl Stopwatch {
+    pub(crate) fn new(device: &Device) -> Result<Stopwatch> {
+        let context = device.context.clone();
+        context.enter()?;
+        // SAFETY: the signature is the driver's; this name is in every version, the bindings' newer one is not.
+        let elapsed = unsafe {
+            cu::culib().get::<unsafe extern "C" fn(*mut f32, cu::CUevent, cu::CUevent) -> Code>(b"cuEventElapsedTime\0")
+        };
+        let elapsed = *elapsed.map_err(|e| Error::Backend(format!("cuEventElapsedTime: {e}")))?;
+        let flags = cu::CUevent_flags::CU_EVENT_DEFAULT as u32;
+        let start = create(&context, flags)?;
+        let end = create(&context, flags)?;
+        Ok(Stopwatch { context, start, end, elapsed })
+    }
+
+    pub(crate) fn start(&self, stream: cu::CUstream) -> Result<()> {
+        // SAFETY: both are alive.
+        let code = unsafe { cu::cuEventRecord(self.start.0, stream) };
+        self.context.check(code, || "cuEventRecord".into())
+    }
+
+    /// Waits for what was given to the stream since the start, and says how long it took there.
+    pub(crate) fn stop(&self, stream: cu::CUstream) -> Result<std::time::Duration> {
+        let mut ms = 0f32;
+        // SAFETY: all are alive.
+        let code = unsafe { cu::cuEventRecord(self.end.0, stream) };
+        self.context.check(code, || "cuEventRecord".into())?;
+        // SAFETY: as above.
+        let code = unsafe { cu::cuEventSynchronize(self.end.0) };
+        self.context.check(code, || "cuEventSynchronize".into())?;
+        // SAFETY: as above; both events have passed.
+        let code = unsafe { (self.elapsed)(&mut ms, self.start.0, self.end.0) };
+        self.context.check(code, || "cuEventElapsedTime".into())?;
+        Ok(std::time::Duration::from_secs_f64(ms.max(0.0) as f64 / 1e3))
+    }
+}
+
+impl Drop for Stopwatch {
+    fn drop(&mut self) {
+        if self.context.entered() {
+            // SAFETY: created here, used no more.
+            unsafe {
+                cu::cuEventDestroy_v2(self.start.0);
+                cu::cuEventDestroy_v2(self.end.0);
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Giving the steps of a program to a stream.
+
+use super::device;
+use super::event::Stopwatch;
+use super::kernels::Function;
+use super::load::{Argument, How, Launch, Loaded, MAX_LEVELS, Packed, Product, Ready, ReadyTrip};
+use super::strided::{self, THREADS};
+use compiler::program::{Place, Slot, Step, Trip};
+use compiler::{Error, Result, Timing};
+use cudarc::driver::sys as cu;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
+use std::cell::RefCell;
+use std::ffi::c_void;
+use std::time::Duration;
+
+/// Where the loops around a step are.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Position {
+    /// The index that strides multiply.
+    index: [i64; MAX_LEVELS],
+    /// How many iterations have run, which alternating slots follow.
+    done: [usize; MAX_LEVELS],
+}
+
+/// One run of a program.
+pub(crate) struct Run<'a> {
+    pub(crate) loaded: &'a Loaded,
+    /// Address of every buffer.
+    pub(crate) bases: &'a [u64],
+    /// Address of the run's scratch.
+    pub(crate) scratch: u64,
+    pub(crate) stream: cu::CUstream,
+    pub(crate) timer: Option<&'a Timer>,
+}
+
+/// How often each step ran and for how long, by its address.
+pub(crate) struct Timer {
+    watch: Stopwatch,
+    spent: RefCell<FxHashMap<*const Ready, (usize, Duration)>>,
+}
+
+impl Timer {
+    pub(crate) fn new(watch: Stopwatch) -> Timer {
+        Timer { watch, spent: RefCell::default() }
+    }
+
+    /// Times of all steps that ran, equal labels together, the longest first.
+    pub(crate) fn timings(&self, loaded: &Loaded) -> Vec<Timing> {
+        let mut found: Vec<Timing> = Vec::new();
+        for (number, (step, ready)) in loaded.program.steps.iter().zip(&loaded.steps).enumerate() {
+            self.collect(number, step, ready, &mut found);
+        }
+        found.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.label.cmp(&b.label)));
+        found
+    }
+
+    fn collect(&self, number: usize, step: &Step, ready: &Ready, found: &mut Vec<Timing>) {
+        let mut all = |steps: &[Step], ready: &[Ready]| {
+            steps.iter().zip(ready).for_each(|(s, r)| self.collect(number, s, r, found));
+        };
+        match (step, ready) {
+            (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
+                if let (Trip::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+                    all(test, own);
+                }
+                all(&l.body, body);
+            }
+            (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
+                branches.iter().zip(own).for_each(|(s, r)| all(s, r));
+            }
+            _ => {
+                let Some(&(calls, time)) = self.spent.borrow().get(&(&raw const *ready)) else { return };
+                let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
+                let label = format!("{}{host}", step.label());
+                match found.iter_mut().find(|timing| timing.label == label) {
+                    Some(timing) => {
+                        timing.calls += calls;
+                        timing.time += time;
+                        timing.steps.push((number, time));
+                    }
+                    None => found.push(Timing { label, calls, time, steps: vec![(number, time)] }),
+                }
+            }
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Gives steps to the stream.
+    pub(crate) fn steps(&self, steps: &[Ready], at: &mut Position) -> Result<()> {
+        let Some(timer) = self.timer else {
+            return steps.iter().try_for_each(|s| self.step(s, at));
+        };
+        for step in steps {
+            if matches!(step, Ready::Loop { .. } | Ready::Branch { .. }) {
+                self.step(step, at)?;
+                continue;
+            }
+            timer.watch.start(self.stream)?;
+            self.step(step, at)?;
+            let took = timer.watch.stop(self.stream)?;
+            let mut spent = timer.spent.borrow_mut();
+            let (calls, time) = spent.entry(&raw const *step).or_default();
+            *calls += 1;
+            *time += took;
+        }
+        Ok(())
+    }
+
+    fn address(&self, p: &Place, at: &Position) -> u64 {
+        let buffer = match p.slot {
+            Slot::Fixed(b) => b,
+            Slot::Alternating(level, even, odd) => {
+                if at.done[level].is_multiple_of(2) {
+                    even
+                } else {
+                    odd
+                }
+            }
+        };
+        let offset = p.strides.iter().fold(p.offset, |o, (level, stride)| o + at.index[*level] * stride);
+        self.bases[buffer.0 as usize].wrapping_add_signed(offset)
+    }
+
+    /// Waits for what was given to the stream and reads a few bytes.
+    fn read_back<const N: usize>(&self, p: &Place, at: &Position) -> Result<[u8; N]> {
+        let mut bytes = [0; N];
+        self.loaded.inner.device.read(self.address(p, at), &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
+        let context = &self.loaded.inner.device.context;
+        match step {
+            Ready::Kernel(launch) => self.launch(launch, at),
+            Ready::Product(p) => self.product(p, at),
+            Ready::Host(h) => {
+                let addresses = |x: &[(Place, usize)]| -> SmallVec<[u64; 8]> {
+                    x.iter().map(|(p, _)| self.address(p, at)).collect()
+                };
+                h.run(&self.loaded.inner.device, &addresses(&h.args), &addresses(&h.outs))
+            }
+            Ready::Copy { from, to, bytes } => {
+                device::copy(context, self.stream, self.address(from, at), self.address(to, at), *bytes)
+            }
+            Ready::Zero { to, bytes } => device::zero(context, self.stream, self.address(to, at), *bytes),
+            Ready::Branch { index, branches } => {
+                let k = i32::from_le_bytes(self.read_back(index, at)?);
+                let k = (k.max(0) as usize).min(branches.len().saturating_sub(1));
+                branches.get(k).map_or(Ok(()), |steps| self.steps(steps, at))
+            }
+            Ready::Loop { level, trip, reverse, body, after } => {
+                let most = match trip {
+                    ReadyTrip::Exact(n) => *n,
+                    ReadyTrip::Bounded { bound, count } => {
+                        let n = i32::from_le_bytes(self.read_back(count, at)?);
+                        (n.max(0) as usize).min(*bound)
+                    }
+                    ReadyTrip::While { .. } => usize::MAX,
+                };
+                let mut count = 0;
+                while count < most {
+                    at.index[*level] = if *reverse { most - 1 - count } else { count } as i64;
+                    at.done[*level] = count;
+                    if let ReadyTrip::While { test, flag } = trip {
+                        self.steps(test, at)?;
+                        if self.read_back::<1>(flag, at)? == [0] {
+                            break;
+                        }
+                    }
+                    self.steps(body, at)?;
+                    count += 1;
+                }
+                at.done[*level] = count;
+                for (from, to, bytes) in after {
+                    device::copy(context, self.stream, self.address(from, at), self.address(to, at), *bytes)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn launch(&self, l: &Launch, at: &Position) -> Result<()> {
+        let mut values: SmallVec<[u64; 48]> = SmallVec::new();
+        for a in &l.args {
+            values.push(match a {
+                Argument::Place(p) => self.address(p, at),
+                Argument::Scratch(offset) => self.scratch + *offset as u64,
+            });
+        }
+        values.extend(l.sizes.iter().map(|n| *n as u64));
+        self.call(&self.loaded.functions[l.function], (l.blocks, l.threads), &mut values, &l.name)
+    }
+
+    /// Launches a kernel whose arguments all have 8 bytes.
+    fn call(&self, f: &Function, (blocks, threads): (u32, u32), values: &mut [u64], name: &str) -> Result<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let mut pointers: SmallVec<[*mut c_void; 48]> =
+            values.iter_mut().map(|v| (&raw mut *v).cast::<c_void>()).collect();
+        // SAFETY: the kernel was compiled for these arguments, and the addresses are of live memory of the right sizes: the
+        // compiler's promise, kept by the checks of bindings.
+        let code = unsafe {
+            cu::cuLaunchKernel(
+                f.raw.0,
+                blocks,
+                1,
+                1,
+                threads,
+                1,
+                1,
+                0,
+                self.stream,
+                pointers.as_mut_ptr(),
+                std::ptr::null_mut(),
+            )
+        };
+        self.loaded
+            .inner
+            .device
+            .context
+            .check(code, || format!("cuLaunchKernel of {name} ({}), {blocks} blocks of {threads} threads", f.entry))
+    }
+
+    fn product(&self, p: &Product, at: &Position) -> Result<()> {
+        let context = &self.loaded.inner.device.context;
+        let (a, b, c) = (self.address(&p.a, at), self.address(&p.b, at), self.address(&p.c, at));
+        let s = &p.shape;
+        match &p.how {
+            How::Nothing => Ok(()),
+            How::Zeros(bytes) => device::zero(context, self.stream, c, *bytes),
+            How::Own { function } => {
+                let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[a, b, c]);
+                values.extend([s.batch, s.m, s.n, s.k].map(|n| n as u64));
+                values.extend([s.a, s.b, s.c].into_iter().flatten().map(|n| n as u64));
+                let blocks = strided::blocks(s.batch * s.m * s.n);
+                self.call(&self.loaded.functions[*function], (blocks, THREADS), &mut values, "product")
+            }
+            How::Library { plan, mapped, copies } => {
+                let dense = |packed: &Packed| self.scratch + packed.offset as u64;
+                let mut sides = [a, b, c];
+                for (side, copy) in sides.iter_mut().zip(copies).take(2) {
+                    if let Some(packed) = copy {
+                        self.repack(packed, dense(packed), *side, false)?;
+                        *side = dense(packed);
+                    }
+                }
+                if let Some(packed) = &copies[2] {
+                    sides[2] = dense(packed);
+                }
+                let [a, b, out] = sides;
+                let (first, second) = if mapped.gemm.swapped { (b, a) } else { (a, b) };
+                let Some(blas) = &self.loaded.inner.blas else {
+                    return Err(Error::Internal("a product for a library that isn't there".into()));
+                };
+                // SAFETY: the plan was made for these strides and alignments.
+                unsafe { blas.run(plan, first, second, out, self.stream)? };
+                match &copies[2] {
+                    Some(packed) => self.repack(packed, dense(packed), c, true),
+                    None => Ok(()),
+                }
+            }
+        }
+    }
+
+    /// Copies an operand to dense memory, or a result back from it.
+    fn repack(&self, p: &Packed, dense: u64, own: u64, back: bool) -> Result<()> {
+        let (to, from, to_strides, from_strides) =
+            if back { (own, dense, p.own, p.dense) } else { (dense, own, p.dense, p.own) };
+        let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[to, from]);
+        values.extend(p.sizes.map(|n| n as u64));
+        values.extend([to_strides, from_strides].into_iter().flatten().map(|n| n as u64));
+        let blocks = strided::blocks(p.sizes.iter().product());
+        self.call(&self.loaded.functions[p.function], (blocks, THREADS), &mut values, "strided copy")
+    }
+}

@@ -1,0 +1,55 @@
+//! Ops that the device lacks: their operands go to the host, the host's backend runs them, the results come back.
+
+use super::device::Device;
+use compiler::program::{Place, library_name};
+use compiler::{Backend, Bindings, Error, Executable, Options, Result};
+use ir::{Graph, Loc, Op, Type};
+use std::sync::{Arc, Mutex};
+
+/// An op on the host.
+pub(crate) struct Host {
+    exe: Arc<dyn Executable>,
+    /// Memory of the host for operands and results; one run at a time uses it.
+    bindings: Mutex<Bindings>,
+    pub(crate) args: Vec<(Place, usize)>,
+    pub(crate) outs: Vec<(Place, usize)>,
+}
+
+impl Host {
+    pub(crate) fn new(
+        host: &Arc<dyn Backend>,
+        op: &Op,
+        args: &[(Place, Type)],
+        outs: &[(Place, Type)],
+    ) -> Result<Host> {
+        let mut graph = Graph::new();
+        let inputs: Vec<_> = args.iter().map(|(_, t)| graph.input(t.clone())).collect();
+        let results = graph.push(op.clone(), &inputs, Loc::default())?;
+        graph.set_outputs(results.to_vec());
+        if graph.output_types() != outs.iter().map(|(_, t)| t.clone()).collect::<Vec<_>>() {
+            return Err(Error::Internal(format!("`{}` gives other types than its step says", library_name(op))));
+        }
+        let program = compiler::compile(&graph, &**host, &Options::default())?;
+        let exe = host.load(program)?;
+        let bindings = Mutex::new(Bindings::for_program(exe.program(), &**host)?);
+        let sized = |x: &[(Place, Type)]| x.iter().map(|(p, t)| (p.clone(), t.bytes())).collect();
+        Ok(Host { exe, bindings, args: sized(args), outs: sized(outs) })
+    }
+
+    /// Runs it on operands at these addresses.
+    pub(crate) fn run(&self, device: &Arc<Device>, args: &[u64], outs: &[u64]) -> Result<()> {
+        let mut bindings = self.bindings.lock().unwrap_or_else(|e| e.into_inner());
+        for ((address, (_, bytes)), to) in args.iter().zip(&self.args).zip(&bindings.inputs) {
+            let mut data = vec![0; *bytes];
+            device.read(*address, &mut data)?;
+            to.write(0, &data)?;
+        }
+        self.exe.run(&mut bindings)?;
+        for ((address, (_, bytes)), from) in outs.iter().zip(&self.outs).zip(&bindings.outputs) {
+            let mut data = vec![0; *bytes];
+            from.read(0, &mut data)?;
+            device.write(*address, &data)?;
+        }
+        Ok(())
+    }
+}

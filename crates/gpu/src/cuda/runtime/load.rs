@@ -1,0 +1,349 @@
+//! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
+
+use super::Inner;
+use super::blas::{Call, Plan};
+use super::classes::ALIGN;
+use super::gemm::{self, Mapped};
+use super::host::Host;
+use super::kernels::Function;
+use super::memory::CudaBuffer;
+use super::places::{aligned, shared};
+use super::record::Recordings;
+use super::strided::{self, Text};
+use crate::grid::{self, Given, Limits, Space};
+use compiler::loops::{Buf, Kernel, Mode};
+use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
+use compiler::{DeviceBuffer, Error, Result};
+use std::sync::{Arc, Mutex};
+
+/// The most loops inside each other.
+pub(crate) const MAX_LEVELS: usize = 8;
+
+/// A step ready to run.
+pub(crate) enum Ready {
+    Kernel(Launch),
+    Product(Box<Product>),
+    Host(Box<Host>),
+    Copy { from: Place, to: Place, bytes: usize },
+    Zero { to: Place, bytes: usize },
+    Branch { index: Place, branches: Vec<Vec<Ready>> },
+    Loop { level: usize, trip: ReadyTrip, reverse: bool, body: Vec<Ready>, after: Vec<(Place, Place, usize)> },
+}
+
+/// How often a loop runs.
+pub(crate) enum ReadyTrip {
+    Exact(usize),
+    Bounded { bound: usize, count: Place },
+    While { test: Vec<Ready>, flag: Place },
+}
+
+/// A launch of a kernel.
+pub(crate) struct Launch {
+    /// Which of the program's functions.
+    pub(crate) function: usize,
+    pub(crate) blocks: u32,
+    pub(crate) threads: u32,
+    pub(crate) args: Vec<Argument>,
+    pub(crate) sizes: Vec<i64>,
+    pub(crate) name: String,
+}
+
+/// A pointer argument of a kernel.
+pub(crate) enum Argument {
+    Place(Place),
+    /// At this offset of the run's scratch.
+    Scratch(usize),
+}
+
+/// A matrix product.
+pub(crate) struct Product {
+    pub(crate) shape: Matmul,
+    pub(crate) a: Place,
+    pub(crate) b: Place,
+    pub(crate) c: Place,
+    pub(crate) how: How,
+}
+
+/// How a product is computed.
+pub(crate) enum How {
+    /// There are no results.
+    Nothing,
+    /// The sum of nothing, over dense memory of so many bytes.
+    Zeros(usize),
+    /// By cuBLASLt; with copies of A, B and C as needed, by their offsets in the run's scratch.
+    Library { plan: Box<Plan>, mapped: Mapped, copies: [Option<Packed>; 3] },
+    /// By a kernel of ours.
+    Own { function: usize },
+}
+
+/// Dense memory that stands for an operand of a product.
+#[derive(Clone, Copy)]
+pub(crate) struct Packed {
+    pub(crate) offset: usize,
+    /// The strided copy.
+    pub(crate) function: usize,
+    pub(crate) sizes: [usize; 3],
+    pub(crate) own: [isize; 3],
+    pub(crate) dense: [isize; 3],
+}
+
+/// A program ready to run.
+pub(crate) struct Loaded {
+    /// Before what they refer to, so that they go first.
+    pub(crate) recordings: Mutex<Recordings>,
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) program: Program,
+    pub(crate) steps: Vec<Ready>,
+    pub(crate) functions: Vec<Arc<Function>>,
+    /// All constants in one buffer, and where in it each buffer of the program is.
+    pub(crate) constants: Option<CudaBuffer>,
+    pub(crate) constant_at: Vec<usize>,
+    pub(crate) arena_bytes: usize,
+    pub(crate) scratch_at: usize,
+    /// How many launches a run is, where that is known before it runs and nothing is read back.
+    pub(crate) launches: Option<usize>,
+}
+
+impl Loaded {
+    pub(crate) fn new(inner: &Arc<Inner>, program: Program) -> Result<Loaded> {
+        if program.levels > MAX_LEVELS {
+            return Err(Error::Backend(format!(
+                "loops nest {} deep, at most {MAX_LEVELS} are supported",
+                program.levels
+            )));
+        }
+        inner.device.context.enter()?;
+        let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0 };
+        let steps = loader.steps(&program.steps)?;
+        let (texts, scratch) = (loader.texts, loader.scratch);
+        let functions = inner.kernels.get(&texts)?;
+        let mut at = 0;
+        let mut constant_at = vec![0; program.buffers.len()];
+        let mut data = Vec::new();
+        for (i, b) in program.buffers.iter().enumerate() {
+            if let Class::Constant(l) = &b.class {
+                data.resize(at, 0);
+                data.extend_from_slice(l.bytes());
+                constant_at[i] = at;
+                at = data.len().next_multiple_of(ALIGN);
+            }
+        }
+        let constants = match data.is_empty() {
+            true => None,
+            false => {
+                let buffer = CudaBuffer::new(&inner.device, data.len())?;
+                buffer.write(0, &data)?;
+                Some(buffer)
+            }
+        };
+        let scratch_at = program.arena.next_multiple_of(ALIGN);
+        let launches = launches(&steps);
+        Ok(Loaded {
+            inner: inner.clone(),
+            steps,
+            functions,
+            constants,
+            constant_at,
+            arena_bytes: scratch_at + scratch,
+            scratch_at,
+            launches,
+            recordings: Mutex::default(),
+            program,
+        })
+    }
+}
+
+/// How many launches steps are; none if that depends on data, or the host takes part.
+fn launches(steps: &[Ready]) -> Option<usize> {
+    let mut sum = 0usize;
+    for s in steps {
+        sum = sum.saturating_add(match s {
+            Ready::Kernel(_) | Ready::Copy { .. } | Ready::Zero { .. } => 1,
+            Ready::Product(_) => 1,
+            Ready::Host(_) | Ready::Branch { .. } => return None,
+            Ready::Loop { trip: ReadyTrip::Exact(n), body, after, .. } => {
+                launches(body)?.saturating_mul(*n).saturating_add(after.len())
+            }
+            Ready::Loop { .. } => return None,
+        });
+    }
+    Some(sum)
+}
+
+/// The grid of a kernel step and its text.
+pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<(grid::Kernel, Text)> {
+    if args.len() != kernel.buffers.len() {
+        return Err(Error::Internal(format!(
+            "kernel {} has {} buffers, the step gives {}",
+            kernel.name,
+            kernel.buffers.len(),
+            args.len()
+        )));
+    }
+    let given = given(program, kernel, args);
+    let grid = grid::lower(kernel, &Limits::CUDA, &given).map_err(|e| Error::Backend(e.to_string()))?;
+    let text = super::text(&grid);
+    Ok((grid, text))
+}
+
+/// What is known of the launch of a kernel step.
+fn given(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Given {
+    let place = |i: usize| match &args[i] {
+        KernelArg::Place(p) => Some(p),
+        KernelArg::Scratch(_) => None,
+    };
+    let written = |i: usize| matches!(kernel.buffers[i].mode, Mode::Write | Mode::ReadWrite);
+    let mut aliases = Vec::new();
+    for i in 0..args.len() {
+        for j in 0..i {
+            let (Some(a), Some(b)) = (place(i), place(j)) else { continue };
+            if (written(i) || written(j)) && shared(program, a, b) {
+                aliases.push((Buf(j as u32), Buf(i as u32)));
+            }
+        }
+    }
+    let align = |i: usize| place(i).map_or(ALIGN, |p| aligned(program, p));
+    let scratch = |i: usize| match &args[i] {
+        KernelArg::Scratch(bytes) => bytes / kernel.buffers[i].dtype.size().max(1),
+        KernelArg::Place(_) => 0,
+    };
+    Given {
+        sizes: Vec::new(),
+        aliases,
+        aligned: (0..args.len()).map(align).collect(),
+        scratch: (0..args.len()).map(scratch).collect(),
+    }
+}
+
+struct Loader<'a> {
+    inner: &'a Arc<Inner>,
+    program: &'a Program,
+    texts: Vec<Text>,
+    /// Bytes of scratch that the neediest step wants: steps follow each other.
+    scratch: usize,
+}
+
+impl Loader<'_> {
+    fn steps(&mut self, steps: &[Step]) -> Result<Vec<Ready>> {
+        steps.iter().map(|s| self.step(s)).collect()
+    }
+
+    fn step(&mut self, step: &Step) -> Result<Ready> {
+        Ok(match step {
+            Step::Kernel { kernel, args, .. } => Ready::Kernel(self.kernel(kernel, args)?),
+            Step::Matmul { shape, a, b, c, epilogue } => {
+                let (Factor::Memory(a), Factor::Memory(b), Some(c), None) = (a, b, c, epilogue) else {
+                    return Err(Error::Internal(
+                        "a product with a prologue or epilogue, which cuda has none of".into(),
+                    ));
+                };
+                Ready::Product(Box::new(self.product(shape, a, b, c)?))
+            }
+            Step::Library { op, args, outs } => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
+            Step::Copy { from, to, bytes } => Ready::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
+            Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
+            Step::Branch { index, branches } => Ready::Branch {
+                index: index.clone(),
+                branches: branches.iter().map(|b| self.steps(b)).collect::<Result<_>>()?,
+            },
+            Step::Loop(l) => {
+                let LoopStep { level, trip, reverse, body, after } = &**l;
+                let trip = match trip {
+                    Trip::Exact(n) => ReadyTrip::Exact(*n),
+                    Trip::Bounded { bound, count } => ReadyTrip::Bounded { bound: *bound, count: count.clone() },
+                    Trip::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
+                };
+                let body = self.steps(body)?;
+                Ready::Loop { level: *level, trip, reverse: *reverse, body, after: after.clone() }
+            }
+        })
+    }
+
+    fn function(&mut self, text: Text) -> usize {
+        match self.texts.iter().position(|t| *t == text) {
+            Some(i) => i,
+            None => {
+                self.texts.push(text);
+                self.texts.len() - 1
+            }
+        }
+    }
+
+    fn kernel(&mut self, kernel: &Kernel, args: &[KernelArg]) -> Result<Launch> {
+        let (grid, text) = lowered(self.program, kernel, args)?;
+        let blocks = grid.blocks(&[]);
+        let mut spills = grid.spill_bytes(blocks).into_iter();
+        let mut scratch = 0;
+        let mut arguments = Vec::with_capacity(grid.memory.len());
+        for (i, m) in grid.memory.iter().enumerate() {
+            match m.space {
+                Space::Shared(_) => {}
+                Space::Spill(_) => {
+                    arguments.push(Argument::Scratch(scratch));
+                    scratch += spills.next().unwrap_or(0).next_multiple_of(ALIGN);
+                }
+                Space::Global(_) => match args.get(i) {
+                    Some(KernelArg::Place(p)) => arguments.push(Argument::Place(p.clone())),
+                    _ => return Err(Error::Internal(format!("kernel {}: no memory for argument {i}", kernel.name))),
+                },
+            }
+        }
+        self.scratch = self.scratch.max(scratch);
+        let function = self.function(text);
+        let name = kernel.name.clone();
+        Ok(Launch { function, blocks, threads: grid.threads, args: arguments, sizes: Vec::new(), name })
+    }
+
+    fn product(&mut self, s: &Matmul, a: &Place, b: &Place, c: &Place) -> Result<Product> {
+        let how = self.how(s, a, b, c)?;
+        Ok(Product { shape: s.clone(), a: a.clone(), b: b.clone(), c: c.clone(), how })
+    }
+
+    fn how(&mut self, s: &Matmul, a: &Place, b: &Place, c: &Place) -> Result<How> {
+        let results = s.batch * s.m * s.n;
+        if results == 0 {
+            return Ok(How::Nothing);
+        }
+        let dense = (s.c[2] == 1 || s.n == 1)
+            && (s.c[1] == s.n as isize || s.m == 1)
+            && (s.c[0] == (s.m * s.n) as isize || s.batch == 1);
+        if s.k == 0 && dense {
+            return Ok(How::Zeros(results * s.out.size()));
+        }
+        let own = |loader: &mut Self| How::Own { function: loader.function(strided::product(s.dtype, s.out)) };
+        let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };
+        let mapped = gemm::map(s);
+        let sides = [
+            (a, s.dtype, s.a, [s.batch, s.m, s.k]),
+            (b, s.dtype, s.b, [s.batch, s.k, s.n]),
+            (c, s.out, s.c, [s.batch, s.m, s.n]),
+        ];
+        let mut copies = [None; 3];
+        let mut aligns = [ALIGN as u32; 3];
+        let mut scratch = 0;
+        for (i, (place, dtype, own, mut sizes)) in sides.into_iter().enumerate() {
+            match mapped.dense[i] {
+                None => aligns[i] = aligned(self.program, place) as u32,
+                Some(dense) => {
+                    if dense[0] == 0 {
+                        sizes[0] = 1;
+                    }
+                    let function = self.function(strided::strided_copy(dtype.size()));
+                    copies[i] = Some(Packed { offset: scratch, function, sizes, own, dense });
+                    let bytes = sizes.iter().product::<usize>() * dtype.size();
+                    scratch += bytes.next_multiple_of(ALIGN);
+                }
+            }
+        }
+        let [in_a, in_b, in_c] = aligns;
+        let aligned = if mapped.gemm.swapped { [in_b, in_a, in_c] } else { [in_a, in_b, in_c] };
+        let call = Call { gemm: mapped.gemm, dtype: s.dtype, out: s.out, aligned };
+        match blas.plan(&call)? {
+            Some(plan) => {
+                self.scratch = self.scratch.max(scratch);
+                Ok(How::Library { plan: Box::new(plan), mapped, copies })
+            }
+            None => Ok(own(self)),
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Programs for a GPU that isn't here: compiled, never run.
+
+use super::backend::{sources, target};
+use super::nvrtc::Compiler;
+use super::strided::{Text, product, strided_copy};
+use compiler::program::{Matmul, Program, Step};
+use compiler::{Backend, DeviceBuffer, Error, Executable, Result, Target};
+use ir::Type;
+use ir::ops::Composite;
+use std::sync::Arc;
+
+/// A kind of GPU, for [`compiler::compile`]: it makes kernels and compiles them where NVRTC is installed, and needs no driver.
+pub struct Offline {
+    target: Target,
+    compiler: Compiler,
+}
+
+impl Offline {
+    /// For GPUs of this compute capability: `(9, 0)` is a Hopper's.
+    pub fn new(capability: (i32, i32)) -> Result<Offline> {
+        Ok(Offline { target: target(132), compiler: Compiler::open(capability)? })
+    }
+
+    /// Compiles all kernels of a program, and says how many there are and how large their machine code is.
+    pub fn compile(&self, program: &Program) -> Result<(usize, usize)> {
+        let mut texts: Vec<Text> = Vec::new();
+        for s in sources(program) {
+            let (_, text) = s.lowered?;
+            if !texts.contains(&text) {
+                texts.push(text);
+            }
+        }
+        for shape in products(&program.steps) {
+            for t in [product(shape.dtype, shape.out), strided_copy(shape.dtype.size())] {
+                if !texts.contains(&t) {
+                    texts.push(t);
+                }
+            }
+        }
+        if texts.is_empty() {
+            return Ok((0, 0));
+        }
+        let mut source = super::prelude().to_string();
+        texts.iter().for_each(|t| source.push_str(&t.text));
+        let cubin = self.compiler.compile(&source)?;
+        Ok((texts.len(), cubin.len()))
+    }
+}
+
+fn products(steps: &[Step]) -> Vec<&Matmul> {
+    fn of(s: &Step) -> Vec<&Matmul> {
+        match s {
+            Step::Matmul { shape, .. } => vec![shape],
+            Step::Branch { branches, .. } => branches.iter().flat_map(|b| products(b)).collect(),
+            Step::Loop(l) => products(&l.body),
+            _ => Vec::new(),
+        }
+    }
+    steps.iter().flat_map(of).collect()
+}
+
+fn absent<T>() -> Result<T> {
+    Err(Error::Backend("this GPU is a description alone: programs are compiled for it, and run elsewhere".into()))
+}
+
+impl Backend for Offline {
+    fn name(&self) -> String {
+        let (major, minor) = self.compiler.version;
+        format!("cuda ({}, NVRTC {major}.{minor}, no device)", self.compiler.arch)
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
+        false
+    }
+
+    fn alloc(&self, _: usize) -> Result<Arc<dyn DeviceBuffer>> {
+        absent()
+    }
+
+    fn load(&self, _: Program) -> Result<Arc<dyn Executable>> {
+        absent()
+    }
+}

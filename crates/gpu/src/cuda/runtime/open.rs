@@ -1,0 +1,134 @@
+//! Finding CUDA's shared libraries. Nothing of CUDA is needed to build; what is missing at run time is named with its remedy.
+
+use compiler::{Error, Result};
+use cudarc::{cublaslt, driver, nvrtc};
+use std::path::{Path, PathBuf};
+
+/// The oldest driver that has every call in use: that of CUDA 12.0.
+const OLDEST: i32 = 12_000;
+
+/// Makes sure that there is a driver that is new enough, and starts it.
+pub(crate) fn driver() -> Result<()> {
+    // SAFETY: opening the library runs its initialisers, which is what a driver is for.
+    if !unsafe { driver::sys::is_culib_present() } {
+        return Err(Error::Backend(
+            "there is no CUDA driver here: libcuda.so was not found. Install NVIDIA's driver (580 or newer for CUDA 13, \
+             525 or newer for CUDA 12), or put its folder into LD_LIBRARY_PATH; in a container pass the GPU through \
+             (docker run --gpus all)"
+                .into(),
+        ));
+    }
+    let mut version = 0;
+    // SAFETY: the pointer is good for one int; the call needs no context.
+    let code = unsafe { driver::sys::cuDriverGetVersion(&mut version) };
+    if code != driver::sys::CUresult::CUDA_SUCCESS {
+        return Err(Error::Backend(format!("cuDriverGetVersion: {}", super::context::describe(code))));
+    }
+    if version < OLDEST {
+        return Err(Error::Backend(format!(
+            "the driver is for CUDA {}, at least CUDA {} is needed; install a newer driver of NVIDIA's",
+            dotted(version),
+            dotted(OLDEST)
+        )));
+    }
+    // SAFETY: may be called any number of times.
+    let code = unsafe { driver::sys::cuInit(0) };
+    match code {
+        driver::sys::CUresult::CUDA_SUCCESS => Ok(()),
+        driver::sys::CUresult::CUDA_ERROR_NO_DEVICE => Err(no_device()),
+        _ => Err(Error::Backend(format!(
+            "cuInit: {}; `nvidia-smi` should list the GPU, and the kernel module should be of the driver's version",
+            super::context::describe(code)
+        ))),
+    }
+}
+
+pub(crate) fn no_device() -> Error {
+    let hidden = match std::env::var("CUDA_VISIBLE_DEVICES") {
+        Ok(v) => format!(" (CUDA_VISIBLE_DEVICES is {v:?})"),
+        Err(_) => String::new(),
+    };
+    Error::Backend(format!("the CUDA driver finds no GPU{hidden}; `nvidia-smi` lists those that there are"))
+}
+
+/// Makes sure that NVRTC can be called.
+pub(crate) fn nvrtc() -> Result<()> {
+    // SAFETY: as above.
+    if found("nvrtc", || unsafe { nvrtc::sys::is_culib_present() }) {
+        return Ok(());
+    }
+    Err(Error::Backend(
+        "NVRTC, which compiles kernels, was not found: libnvrtc.so.13 or .12. It comes with the CUDA toolkit \
+         (package cuda-nvrtc-13-0) and with `pip install nvidia-cuda-nvrtc`; put its folder into LD_LIBRARY_PATH or name \
+         the toolkit in CUDA_HOME"
+            .into(),
+    ))
+}
+
+/// Whether cuBLASLt can be called.
+pub(crate) fn blas() -> bool {
+    // SAFETY: as above.
+    found("cublasLt", || unsafe { cublaslt::sys::is_culib_present() })
+}
+
+/// Whether the loader finds a library by itself, or finds it after it was opened from one of the usual folders: a library
+/// that is open is found by its name.
+fn found(name: &str, present: impl Fn() -> bool) -> bool {
+    if present() {
+        return true;
+    }
+    let files = folders().into_iter().flat_map(|f| ["13", "12"].map(|major| f.join(format!("lib{name}.so.{major}"))));
+    for file in files.filter(|f| f.exists()) {
+        // SAFETY: CUDA's own libraries may be opened at any time.
+        if let Ok(open) = unsafe { libloading::Library::new(&file) } {
+            std::mem::forget(open);
+            if present() {
+                return true;
+            }
+        }
+    }
+    false
+}
+
+/// Where toolkits, Python's packages and conda put CUDA's libraries.
+fn folders() -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    for root in ["CUDA_HOME", "CUDA_PATH", "CUDA_ROOT"].into_iter().filter_map(variable) {
+        all.extend([root.join("lib64"), root.join("lib"), root.join("targets/x86_64-linux/lib")]);
+    }
+    all.extend(matching(Path::new("/usr/local"), "cuda").into_iter().map(|d| d.join("lib64")));
+    if let Some(conda) = variable("CONDA_PREFIX") {
+        all.push(conda.join("lib"));
+    }
+    let pythons = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable);
+    for root in pythons.chain(python()) {
+        for version in matching(&root.join("lib"), "python3") {
+            let wheels = version.join("site-packages/nvidia");
+            all.extend(matching(&wheels, "").into_iter().map(|d| d.join("lib")));
+        }
+    }
+    all
+}
+
+/// The environment of the `python3` that the shell would run.
+fn python() -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let bin = std::env::split_paths(&path).find(|d| d.join("python3").exists())?;
+    bin.parent().map(Path::to_path_buf)
+}
+
+/// Folders whose names begin so, in order.
+fn matching(folder: &Path, prefix: &str) -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+    let begins = |p: &PathBuf| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with(prefix));
+    let mut all: Vec<PathBuf> =
+        entries.filter_map(|e| e.ok().map(|e| e.path())).filter(|p| p.is_dir() && begins(p)).collect();
+    all.sort();
+    all
+}
+
+/// `13000` as `13.0`.
+pub(crate) fn dotted(version: i32) -> String {
+    format!("{}.{}", version / 1000, version % 1000 / 10)
+}

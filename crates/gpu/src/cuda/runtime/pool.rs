@@ -1,0 +1,262 @@
+//! Memory that is taken and given back often.
+//!
+//! A block that is given back may still be in use by work that is under way. It goes to whoever asks next, and that one's
+//! work comes later in the device's one queue: order is all the care that reuse needs.
+
+use super::classes::{ALIGN, class};
+use compiler::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+/// Blocks up to this size are cut from slabs.
+const SMALL: usize = 64 << 10;
+const SLAB: usize = 2 << 20;
+
+/// Where a pool gets memory.
+pub(crate) trait Source {
+    /// Memory at a multiple of [`ALIGN`]; none if there is no more.
+    fn take(&self, bytes: usize) -> Result<Option<u64>>;
+
+    /// Gives memory back that nothing uses any more.
+    fn give(&self, address: u64);
+
+    /// Waits until nothing uses what was given back to the pool.
+    fn settle(&self) -> Result<()>;
+}
+
+/// Memory from a pool, to be given back to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Block {
+    pub(crate) address: u64,
+    /// Its whole size.
+    pub(crate) bytes: usize,
+}
+
+/// The pool.
+pub(crate) struct Pool {
+    state: Mutex<State>,
+    hint: &'static str,
+}
+
+#[derive(Default)]
+struct State {
+    /// By size, the last one given back on top.
+    free: BTreeMap<usize, Vec<u64>>,
+    slabs: Vec<u64>,
+    usage: Usage,
+}
+
+/// How much memory there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes in use.
+    pub used: usize,
+    /// Bytes taken from the driver.
+    pub held: usize,
+    /// The most that was in use at once.
+    pub peak: usize,
+}
+
+impl Pool {
+    /// `hint` is what to do when there is no more.
+    pub(crate) fn new(hint: &'static str) -> Pool {
+        Pool { state: Mutex::default(), hint }
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// A block of at least so many bytes.
+    pub(crate) fn take(&self, bytes: usize, source: &dyn Source) -> Result<Block> {
+        let size = class(bytes);
+        let mut s = self.state();
+        // A somewhat larger block that is there beats a new one.
+        let most = if size <= SMALL { size } else { size.saturating_add(size / 4) };
+        let there = s.free.range(size..=most).next().map(|(size, _)| *size);
+        if let Some(bytes) = there
+            && let Some(list) = s.free.get_mut(&bytes)
+            && let Some(address) = list.pop()
+        {
+            if list.is_empty() {
+                s.free.remove(&bytes);
+            }
+            return Ok(s.lent(Block { address, bytes }));
+        }
+        if size > SMALL {
+            let address = self.from_source(&mut s, size, bytes, source)?;
+            return Ok(s.lent(Block { address, bytes: size }));
+        }
+        let slab = self.from_source(&mut s, SLAB, bytes, source)?;
+        s.slabs.push(slab);
+        let blocks = (0..SLAB / size).rev().map(|i| slab + (i * size) as u64);
+        s.free.entry(size).or_default().extend(blocks);
+        let list = s.free.get_mut(&size).expect("was just filled");
+        let address = list.pop().expect("a slab holds many");
+        Ok(s.lent(Block { address, bytes: size }))
+    }
+
+    /// New memory; where there is none, what is free is given back to the driver first.
+    fn from_source(&self, s: &mut State, bytes: usize, asked: usize, source: &dyn Source) -> Result<u64> {
+        let fail = || Error::OutOfMemory { bytes: asked, hint: self.hint };
+        if bytes > isize::MAX as usize {
+            return Err(fail());
+        }
+        let mut found = source.take(bytes)?;
+        if found.is_none() && s.release(source)? > 0 {
+            found = source.take(bytes)?;
+        }
+        let address = found.ok_or_else(fail)?;
+        debug_assert!(address.is_multiple_of(ALIGN as u64));
+        s.usage.held += bytes;
+        Ok(address)
+    }
+
+    /// Takes a block back.
+    pub(crate) fn give(&self, block: Block) {
+        let mut s = self.state();
+        s.usage.used -= block.bytes;
+        s.free.entry(block.bytes).or_default().push(block.address);
+    }
+
+    /// Gives what is free back to the driver, and says how many bytes.
+    pub(crate) fn release(&self, source: &dyn Source) -> Result<usize> {
+        self.state().release(source)
+    }
+
+    /// Gives everything back; nothing may be lent any more, or it is gone.
+    pub(crate) fn clear(&self, source: &dyn Source) {
+        let mut s = self.state();
+        for (size, list) in std::mem::take(&mut s.free) {
+            if size > SMALL {
+                list.into_iter().for_each(|a| source.give(a));
+            }
+        }
+        std::mem::take(&mut s.slabs).into_iter().for_each(|a| source.give(a));
+        s.usage.held = 0;
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        self.state().usage
+    }
+}
+
+impl State {
+    fn lent(&mut self, block: Block) -> Block {
+        self.usage.used += block.bytes;
+        self.usage.peak = self.usage.peak.max(self.usage.used);
+        block
+    }
+
+    /// Small blocks stay: their slabs are seldom free as a whole.
+    fn release(&mut self, source: &dyn Source) -> Result<usize> {
+        if !self.free.keys().any(|size| *size > SMALL) {
+            return Ok(0);
+        }
+        source.settle()?;
+        let mut bytes = 0;
+        let large = self.free.split_off(&(SMALL + 1));
+        for (size, list) in large {
+            bytes += size * list.len();
+            list.into_iter().for_each(|a| source.give(a));
+        }
+        self.usage.held -= bytes;
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::{Cell, RefCell};
+
+    /// Memory of a fixed size, handed out from one end.
+    struct Card {
+        left: Cell<usize>,
+        next: Cell<u64>,
+        out: RefCell<BTreeMap<u64, usize>>,
+        settled: Cell<usize>,
+    }
+
+    impl Card {
+        fn new(bytes: usize) -> Card {
+            Card { left: Cell::new(bytes), next: Cell::new(4096), out: RefCell::default(), settled: Cell::new(0) }
+        }
+    }
+
+    impl Source for Card {
+        fn take(&self, bytes: usize) -> Result<Option<u64>> {
+            if bytes > self.left.get() {
+                return Ok(None);
+            }
+            self.left.set(self.left.get() - bytes);
+            let at = self.next.get();
+            self.next.set(at + bytes as u64);
+            self.out.borrow_mut().insert(at, bytes);
+            Ok(Some(at))
+        }
+
+        fn give(&self, address: u64) {
+            let bytes = self.out.borrow_mut().remove(&address).expect("given back once, and ours");
+            self.left.set(self.left.get() + bytes);
+        }
+
+        fn settle(&self) -> Result<()> {
+            self.settled.set(self.settled.get() + 1);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn blocks_that_are_lent_never_overlap_and_come_back() {
+        let (pool, card) = (Pool::new(""), Card::new(1 << 32));
+        let mut lent: Vec<Block> = Vec::new();
+        let mut x = 1u64;
+        for _ in 0..20_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            if x >> 63 == 0 || lent.is_empty() {
+                let bytes = (x >> 20) as usize % (1 << ((x >> 10) % 22));
+                let b = pool.take(bytes, &card).unwrap();
+                assert!(b.bytes >= bytes && b.address.is_multiple_of(ALIGN as u64));
+                let apart =
+                    |o: &Block| o.address + o.bytes as u64 <= b.address || b.address + b.bytes as u64 <= o.address;
+                assert!(lent.iter().all(apart), "{b:?}");
+                lent.push(b);
+            } else {
+                pool.give(lent.swap_remove((x >> 8) as usize % lent.len()));
+            }
+            assert_eq!(pool.usage().used, lent.iter().map(|b| b.bytes).sum::<usize>());
+        }
+        lent.drain(..).for_each(|b| pool.give(b));
+        pool.clear(&card);
+        assert!(card.out.borrow().is_empty(), "everything went back to the driver");
+    }
+
+    #[test]
+    fn the_same_block_comes_again() {
+        let (pool, card) = (Pool::new(""), Card::new(1 << 30));
+        let a = pool.take(5 << 20, &card).unwrap();
+        pool.give(a);
+        assert_eq!(pool.take(5 << 20, &card).unwrap(), a);
+        pool.give(a);
+        assert_eq!(pool.take(4_500_000, &card).unwrap(), a, "a little larger is good enough");
+        assert_ne!(pool.take(1 << 20, &card).unwrap().bytes, a.bytes);
+    }
+
+    #[test]
+    fn what_is_free_is_given_up_before_memory_runs_out() {
+        let (pool, card) = (Pool::new("; wait"), Card::new(100 << 20));
+        let a = pool.take(60 << 20, &card).unwrap();
+        let b = pool.take(20 << 20, &card).unwrap();
+        pool.give(a);
+        let c = pool.take(79 << 20, &card).unwrap();
+        assert_eq!((card.settled.get(), pool.usage().held), (1, b.bytes + c.bytes));
+        match pool.take(30 << 20, &card) {
+            Err(Error::OutOfMemory { bytes, hint }) => assert_eq!((bytes, hint), (30 << 20, "; wait")),
+            other => panic!("{other:?}"),
+        }
+        assert!(matches!(pool.take(usize::MAX, &card), Err(Error::OutOfMemory { .. })));
+        pool.give(c);
+        assert!(pool.take(30 << 20, &card).is_ok(), "life goes on");
+    }
+}

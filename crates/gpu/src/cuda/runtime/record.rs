@@ -1,0 +1,162 @@
+//! Recordings: the launches of a program as one CUDA graph, for each set of addresses that comes again.
+//!
+//! A recording is what was given to a stream, addresses included. It is good for runs with the same addresses: those of training,
+//! where each step's results take the place of the last one's.
+
+use super::context::{Context, Raw};
+use super::load::Loaded;
+use compiler::Result;
+use cudarc::driver::sys as cu;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Sets of addresses remembered for each program.
+const KEPT: usize = 16;
+/// A program of fewer launches gains nothing.
+const LEAST: usize = 3;
+/// More launches than this take too long to record.
+const MOST: usize = 20_000;
+
+/// What is known of the sets of addresses of a program, the last used first.
+#[derive(Default)]
+pub(crate) struct Recordings {
+    known: VecDeque<(Vec<u64>, State)>,
+}
+
+#[derive(Clone)]
+enum State {
+    Seen,
+    Recorded(Arc<Graph>),
+    /// It could not be recorded.
+    Never,
+}
+
+/// What to do with a run.
+pub(crate) enum Todo {
+    /// Give its steps to the stream.
+    Launch,
+    /// Record it, then replay that.
+    Record,
+    Replay(Arc<Graph>),
+}
+
+impl Recordings {
+    /// What to do with a run over these addresses.
+    pub(crate) fn next(&mut self, key: &[u64]) -> Todo {
+        let Some(i) = self.known.iter().position(|(k, _)| k == key) else {
+            self.known.push_front((key.to_vec(), State::Seen));
+            self.known.truncate(KEPT);
+            return Todo::Launch;
+        };
+        let Some(entry) = self.known.remove(i) else { return Todo::Launch };
+        let todo = match &entry.1 {
+            State::Seen => Todo::Record,
+            State::Recorded(g) => Todo::Replay(g.clone()),
+            State::Never => Todo::Launch,
+        };
+        self.known.push_front(entry);
+        todo
+    }
+
+    /// What came of recording a run over these addresses.
+    pub(crate) fn put(&mut self, key: &[u64], graph: Option<Arc<Graph>>) {
+        if let Some(entry) = self.known.iter_mut().find(|(k, _)| k == key) {
+            entry.1 = graph.map_or(State::Never, State::Recorded);
+        }
+    }
+}
+
+impl Loaded {
+    /// Whether recordings are worth while, and possible.
+    pub(crate) fn records(&self) -> bool {
+        self.inner.records && self.launches.is_some_and(|n| (LEAST..=MOST).contains(&n))
+    }
+}
+
+/// A recording that can be replayed.
+pub(crate) struct Graph {
+    context: Arc<Context>,
+    raw: Raw<cu::CUgraphExec>,
+}
+
+impl Graph {
+    /// Records what `work` gives to the stream.
+    pub(crate) fn record(
+        context: &Arc<Context>,
+        stream: cu::CUstream,
+        work: impl FnOnce() -> Result<()>,
+    ) -> Result<Graph> {
+        let mode = cu::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: the stream is ours and empty.
+        let code = unsafe { cu::cuStreamBeginCapture_v2(stream, mode) };
+        context.check(code, || "cuStreamBeginCapture".into())?;
+        let given = work();
+        let mut graph = std::ptr::null_mut();
+        // SAFETY: the recording began above, on this thread; it must end even if the work went wrong.
+        let code = unsafe { cu::cuStreamEndCapture(stream, &mut graph) };
+        let ended = context.check(code, || "cuStreamEndCapture".into());
+        let made = given.and(ended).and_then(|()| {
+            let mut raw = std::ptr::null_mut();
+            // SAFETY: the graph was just made.
+            let code = unsafe { cu::cuGraphInstantiateWithFlags(&mut raw, graph, 0) };
+            context.check(code, || "cuGraphInstantiate".into())?;
+            Ok(Graph { context: context.clone(), raw: Raw(raw) })
+        });
+        if !graph.is_null() {
+            // SAFETY: made above; what was instantiated does not need it.
+            unsafe { cu::cuGraphDestroy(graph) };
+        }
+        made
+    }
+
+    pub(crate) fn replay(&self, stream: cu::CUstream) -> Result<()> {
+        // SAFETY: what it touches is bound for this run, by its key.
+        let code = unsafe { cu::cuGraphLaunch(self.raw.0, stream) };
+        self.context.check(code, || "cuGraphLaunch".into())
+    }
+}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        if self.context.entered() {
+            // SAFETY: made once; the driver keeps what still runs until it is done.
+            unsafe { cu::cuGraphExecDestroy(self.raw.0) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn what(t: Todo) -> &'static str {
+        match t {
+            Todo::Launch => "launch",
+            Todo::Record => "record",
+            Todo::Replay(_) => "replay",
+        }
+    }
+
+    #[test]
+    fn a_set_of_addresses_is_recorded_when_it_comes_again() {
+        let mut r = Recordings::default();
+        assert_eq!(what(r.next(&[1, 2])), "launch");
+        assert_eq!(what(r.next(&[1, 3])), "launch");
+        assert_eq!(what(r.next(&[1, 2])), "record");
+        r.put(&[1, 2], None);
+        assert_eq!(what(r.next(&[1, 2])), "launch", "it can't be recorded");
+        assert_eq!(what(r.next(&[1, 3])), "record");
+        assert_eq!(what(r.next(&[1, 3])), "record", "nobody said what came of it");
+    }
+
+    #[test]
+    fn what_is_not_used_is_forgotten() {
+        let mut r = Recordings::default();
+        for k in 0..KEPT as u64 + 1 {
+            assert_eq!(what(r.next(&[k])), "launch");
+        }
+        assert_eq!(what(r.next(&[KEPT as u64])), "record");
+        assert_eq!(what(r.next(&[0])), "launch", "the oldest went");
+        assert_eq!(r.known.len(), KEPT);
+    }
+}

@@ -1,0 +1,89 @@
+//! A ring of staging memory: parts are handed out in order and come free in order.
+
+use std::collections::VecDeque;
+
+/// Parts start at multiples of this.
+const ALIGN: usize = 64;
+
+/// Which bytes of a ring are in use, each part until its ticket has passed.
+pub(crate) struct Ring<T> {
+    capacity: usize,
+    /// Where the next part starts.
+    head: usize,
+    /// In order; each reaches from its start up to its end.
+    parts: VecDeque<(usize, usize, T)>,
+}
+
+impl<T> Ring<T> {
+    pub(crate) fn new(capacity: usize) -> Ring<T> {
+        Ring { capacity, head: 0, parts: VecDeque::new() }
+    }
+
+    /// Where a part of this size can start; none if the oldest parts are in its way.
+    pub(crate) fn fit(&self, bytes: usize) -> Option<usize> {
+        debug_assert!(bytes <= self.capacity);
+        let Some(&(tail, ..)) = self.parts.front() else { return Some(0) };
+        // Behind the last part, up to the ring's end or to the oldest part; else from the ring's start.
+        let wrapped = self.head <= tail;
+        let end = if wrapped { tail } else { self.capacity };
+        if self.head + bytes <= end {
+            return Some(self.head);
+        }
+        (!wrapped && bytes <= tail).then_some(0)
+    }
+
+    /// Marks a part that [`Ring::fit`] gave as in use.
+    pub(crate) fn put(&mut self, start: usize, bytes: usize, ticket: T) {
+        let end = (start + bytes).next_multiple_of(ALIGN).min(self.capacity);
+        // An empty ring has its head at its tail: a part that fills it must not look like that.
+        self.head = end;
+        self.parts.push_back((start, end, ticket));
+    }
+
+    /// The oldest ticket.
+    pub(crate) fn oldest(&self) -> Option<&T> {
+        self.parts.front().map(|p| &p.2)
+    }
+
+    /// Frees the oldest part.
+    pub(crate) fn pop(&mut self) -> Option<T> {
+        let part = self.parts.pop_front();
+        if self.parts.is_empty() {
+            self.head = 0;
+        }
+        part.map(|p| p.2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_in_use_never_overlap() {
+        let mut ring: Ring<(usize, usize)> = Ring::new(4096);
+        let mut x = 9u64;
+        let mut full = 0;
+        for _ in 0..100_000 {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let bytes = 1 + (x >> 33) as usize % if x >> 60 == 0 { 4096 } else { 900 };
+            match ring.fit(bytes) {
+                Some(start) => {
+                    assert!(start + bytes <= 4096);
+                    let apart = |p: &(usize, usize, (usize, usize))| start >= p.2.0 + p.2.1 || start + bytes <= p.2.0;
+                    assert!(ring.parts.iter().all(apart), "{start} {bytes} {:?}", ring.parts);
+                    ring.put(start, bytes, (start, bytes));
+                }
+                None => {
+                    full += 1;
+                    assert!(ring.oldest().is_some(), "an empty ring takes anything");
+                    ring.pop();
+                }
+            }
+            if x >> 62 == 0 {
+                ring.pop();
+            }
+        }
+        assert!(full > 1000);
+    }
+}

@@ -1,0 +1,211 @@
+//! Random kernels whose rows pass data through scratch and through memory that they read and write: every order of loads and
+//! stores, in loops and out of them, by one lane and by all. What barriers are missing, the evaluator finds; what they let
+//! through, the numbers.
+
+use super::{Arg, Case};
+use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Reg, Size, Var};
+use gpu::grid::View;
+use ir::{Binary, DType};
+use oracle::Rng;
+
+struct Writer<'r> {
+    b: Builder,
+    rng: &'r mut Rng,
+    input: Buf,
+    /// Memory that a row passes data through, and whether it starts at the row's place in a larger buffer.
+    rows: Vec<(Buf, bool)>,
+    parallel: Option<Var>,
+    length: i64,
+    /// No vector loop runs against another one's direction, so that accesses may be wide.
+    straight: bool,
+    /// Registers of the team, innermost scope last.
+    values: Vec<Reg>,
+}
+
+impl Writer<'_> {
+    fn at(&self, (_, outer): (Buf, bool), i: Index) -> Index {
+        match self.parallel.filter(|_| outer) {
+            Some(p) => i.plus(p, self.length),
+            None => i,
+        }
+    }
+
+    /// Some element of a row: that of the vector's variable, one across from it, or a fixed one.
+    fn element(&mut self, v: Option<Var>) -> Index {
+        match (self.rng.below(4), v) {
+            (0 | 1, Some(v)) => v.into(),
+            (2, Some(v)) if !self.straight => Index { offset: self.length - 1, ..Index::default() }.plus(v, -1),
+            (_, _) => Index::from(self.rng.below(self.length as usize) as i64),
+        }
+    }
+
+    fn value(&mut self) -> Reg {
+        if self.values.is_empty() || self.rng.chance(0.2) {
+            let x = self.rng.below(5) as f64 * 0.5 - 1.0;
+            return self.b.number(DType::F32, x);
+        }
+        *self.rng.pick(&self.values.clone())
+    }
+
+    fn mix(&mut self, a: Reg, b: Reg) -> Reg {
+        let op = *self.rng.pick(&[Binary::Add, Binary::Sub, Binary::Max, Binary::Mul]);
+        self.b.binary(op, a, b)
+    }
+
+    /// A loop over the row: it stores to one memory, loads from others, and from that one what it stores.
+    fn vector(&mut self, whole: Option<(Buf, bool)>) {
+        let n = if whole.is_some() || self.rng.chance(0.7) {
+            self.length
+        } else {
+            1 + self.rng.below(self.length as usize) as i64
+        };
+        let v = self.b.var();
+        let reduces = whole.is_none() && self.rng.chance(0.4);
+        let target = whole.or_else(|| (!reduces || self.rng.chance(0.5)).then(|| *self.rng.pick(&self.rows.clone())));
+        let across = whole.is_none() && !self.straight && self.rng.chance(0.3);
+        let op = *self.rng.pick(&[Binary::Add, Binary::Max, Binary::Min]);
+        let init = self.value();
+        let phi = self.b.reg(DType::F32);
+        self.b.begin();
+        let mut own = match whole {
+            Some(row) => {
+                let i = self.at((row.0, true), v.into());
+                self.b.load(self.input, i)
+            }
+            None => self.value(),
+        };
+        for _ in 0..self.rng.below(3) {
+            let from = *self.rng.pick(&self.rows.clone());
+            let stored = |i: Index| if across { Index { offset: n - 1, ..Index::default() }.plus(v, -1) } else { i };
+            // At first nothing holds anything.
+            if whole.is_some() {
+                continue;
+            }
+            // Of what it stores to it may load the element that it stores.
+            let i = if Some(from) == target { stored(v.into()) } else { self.element(Some(v)) };
+            let i = self.at(from, i);
+            let x = self.b.load(from.0, i);
+            own = self.mix(own, x);
+        }
+        if let Some(to) = target {
+            let i = if across { Index { offset: n - 1, ..Index::default() }.plus(v, -1) } else { v.into() };
+            let i = self.at(to, i);
+            self.b.store(to.0, i, own);
+        }
+        let mut carried = Vec::new();
+        let next = reduces.then(|| self.b.binary(op, phi, own));
+        let body = self.b.end();
+        if let Some(next) = next {
+            let out = self.b.reg(DType::F32);
+            carried.push(compiler::loops::Carried { init, phi, next, out, combine: Some(op) });
+            self.values.push(out);
+        }
+        let extent = Extent::Exact(Size::Const(n));
+        let kind = LoopKind::Vector;
+        self.b.push(compiler::loops::Stmt::Loop(compiler::loops::Loop { var: v, extent, kind, carried, body }));
+    }
+
+    fn statements(&mut self, count: usize, depth: usize) {
+        for _ in 0..count {
+            match self.rng.below(8) {
+                0..4 => self.vector(None),
+                4 => {
+                    let from = *self.rng.pick(&self.rows.clone());
+                    let i = self.element(None);
+                    let i = self.at(from, i);
+                    let r = self.b.load(from.0, i);
+                    self.values.push(r);
+                }
+                5 => {
+                    let to = *self.rng.pick(&self.rows.clone());
+                    let i = self.element(None);
+                    let i = self.at(to, i);
+                    let r = self.value();
+                    self.b.store(to.0, i, r);
+                }
+                6 if self.values.len() >= 2 => {
+                    let (a, b) = (self.value(), self.value());
+                    let r = self.mix(a, b);
+                    self.values.push(r);
+                }
+                _ if depth > 0 => {
+                    let t = self.b.var();
+                    let n = 1 + self.rng.below(3) as i64;
+                    let inner = self.values.len();
+                    self.b.begin();
+                    self.statements(count / 2 + 1, depth - 1);
+                    let body = self.b.end();
+                    self.values.truncate(inner);
+                    let extent = Extent::Exact(Size::Const(n));
+                    self.b.push(compiler::loops::Stmt::Loop(compiler::loops::Loop {
+                        var: t,
+                        extent,
+                        kind: LoopKind::Serial,
+                        carried: vec![],
+                        body,
+                    }));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+pub(crate) fn random_kernel(rng: &mut Rng) -> Case {
+    let length = *rng.pick(&[3i64, 8, 13, 16, 32, 64, 67]);
+    let rows = rng.chance(0.7).then(|| *rng.pick(&[1i64, 2, 5, 8, 33]));
+    let total = (length * rows.unwrap_or(1)) as usize;
+    let mut b = Builder::new("rows");
+    let input = b.buffer(DType::F32, Mode::Read);
+    let mut memory = Vec::new();
+    let mut args = vec![Arg::Memory(View::whole(0, total * 4))];
+    let mut regions = vec![total * 4];
+    for _ in 0..1 + rng.below(3) {
+        if rng.chance(0.6) {
+            memory.push((b.buffer(DType::F32, Mode::Scratch(length as usize)), false));
+            args.push(Arg::Scratch(length as usize * 4));
+        } else {
+            memory.push((b.buffer(DType::F32, Mode::ReadWrite), true));
+            args.push(Arg::Memory(View::whole(regions.len(), total * 4)));
+            regions.push(total * 4);
+        }
+    }
+    let out = b.buffer(DType::F32, Mode::Write);
+    args.push(Arg::Memory(View::whole(regions.len(), total * 4)));
+    regions.push(total * 4);
+    let parallel = rows.map(|_| b.var());
+    let straight = rng.chance(0.5);
+    let mut w = Writer { b, rng, input, rows: memory, parallel, length, straight, values: vec![] };
+    w.b.begin();
+    for row in w.rows.clone() {
+        w.vector(Some(row));
+    }
+    let count = 2 + w.rng.below(5);
+    w.statements(count, 2);
+    // Everything that a row holds goes into the result.
+    let v = w.b.var();
+    w.b.begin();
+    let mut sum = w.b.number(DType::F32, 0.0);
+    for row in w.rows.clone() {
+        let i = w.at(row, v.into());
+        let x = w.b.load(row.0, i);
+        sum = w.b.binary(Binary::Add, sum, x);
+    }
+    for r in w.values.clone() {
+        sum = w.b.binary(Binary::Add, sum, r);
+    }
+    let i = w.at((out, true), v.into());
+    w.b.store(out, i, sum);
+    let body = w.b.end();
+    let last = |var, n, kind, body| {
+        let extent = Extent::Exact(Size::Const(n));
+        compiler::loops::Stmt::Loop(compiler::loops::Loop { var, extent, kind, carried: vec![], body })
+    };
+    w.b.push(last(v, length, LoopKind::Vector, body));
+    let all = w.b.end();
+    match (parallel, rows) {
+        (Some(p), Some(n)) => w.b.push(last(p, n, LoopKind::Parallel, all)),
+        _ => all.into_iter().for_each(|s| w.b.push(s)),
+    }
+    Case { kernel: w.b.finish(), args, regions }
+}

@@ -1,0 +1,67 @@
+//! The text of kernels, compiled by NVRTC for a Hopper. Skipped where NVRTC is not installed; no GPU is needed.
+
+#![cfg(feature = "cuda")]
+
+use compiler::Options;
+use gpu::cuda::Offline;
+use ir::ops::Dot;
+use ir::{Build, Builder, DType, Graph};
+use oracle::random::{Options as Shape, sample};
+use oracle::rng::run_seed;
+
+fn compiler() -> Option<Offline> {
+    match Offline::new((9, 0)) {
+        Ok(o) => Some(o),
+        Err(e) => {
+            println!("skipped: {e}");
+            None
+        }
+    }
+}
+
+fn check(offline: &Offline, name: &str, graph: &Graph) {
+    let program = compiler::compile(graph, offline, &Options::default()).unwrap_or_else(|e| panic!("{name}: {e}"));
+    offline.compile(&program).unwrap_or_else(|e| panic!("{name}: {e}\n{graph}\n{program}"));
+}
+
+#[test]
+fn one_row_of_each_op_compiles() {
+    let Some(offline) = compiler() else { return };
+    let mut seen = std::collections::BTreeSet::new();
+    for row in oracle::rows::all() {
+        if seen.insert(row.op().to_string()) {
+            check(&offline, &row.name, &row.graph);
+        }
+    }
+}
+
+#[test]
+fn random_graphs_compile() {
+    let Some(offline) = compiler() else { return };
+    let seed = run_seed();
+    for k in 0..20 {
+        let s = sample(seed.wrapping_add(k), &Shape::ANY);
+        check(&offline, &format!("TENSORLOOM_SEED={}", s.seed), &s.graph);
+    }
+}
+
+#[test]
+fn products_that_the_library_refuses_compile() {
+    let Some(offline) = compiler() else { return };
+    for d in [DType::F32, DType::F64, DType::F16, DType::BF16] {
+        for out in [d, d.accumulator()] {
+            let mut b = Builder::new();
+            let (x, y) = (b.input(d, &[3, 4]), b.input(d, &[4, 5]));
+            let z = b.one(Dot { out, ..Dot::matmul(d) }.into(), &[x, y]).expect("it type-checks");
+            check(&offline, &format!("{d} to {out}"), &b.finish(&[z]));
+        }
+    }
+}
+
+#[test]
+fn a_gpu_that_is_too_old_is_refused() {
+    if compiler().is_some() {
+        let said = Offline::new((2, 0)).err().expect("no compiler knows Fermi any more").to_string();
+        assert!(said.contains("sm_20") && said.contains("toolkit"), "{said}");
+    }
+}

@@ -1,0 +1,194 @@
+//! Kernels of the shapes that programs have: parallel rows, scratch between the loops of a row, columns, scans over many lanes; and
+//! the table of all ops.
+
+mod grids;
+
+use cpu::Cpu;
+use gpu::grid::{self, Given, Limits};
+use grids::{Seen, agrees, kernels};
+use ir::ops::{Checkpoint, ReduceKind, Scan};
+use ir::{Build, Builder, Compare, DType, Graph, Op, Type, Unary, Value};
+use oracle::{Rng, rng::run_seed};
+use std::sync::Arc;
+
+fn graph(inputs: &[(DType, &[usize])], f: impl FnOnce(&mut Builder, &[Value]) -> ir::Result<Vec<Value>>) -> Graph {
+    let mut b = Builder::new();
+    let args: Vec<Value> = inputs.iter().map(|(d, s)| b.graph.input(Type::new(*d, s))).collect();
+    let outs = f(&mut b, &args).unwrap();
+    b.finish(&outs)
+}
+
+fn softmax(d: DType, shape: &[usize]) -> Graph {
+    graph(&[(d, shape)], |b, x| {
+        let c = ir::composites::softmax::softmax(&Type::new(d, shape))?;
+        Ok(vec![b.one(Op::Composite(c), &[x[0]])?])
+    })
+}
+
+fn layernorm(d: DType, shape: &[usize]) -> Graph {
+    let n = shape[shape.len() - 1];
+    graph(&[(d, shape), (d, &[n]), (d, &[n])], |b, x| {
+        let w = Type::new(d, &[n]);
+        let c = ir::composites::norm::layernorm(&Type::new(d, shape), Some(&w), Some(&w), 1e-5)?;
+        Ok(vec![b.emit(Op::Composite(c), x)?[0]])
+    })
+}
+
+/// A scan over time of so many lanes.
+fn scan(lanes: usize, length: usize, bounded: bool) -> Graph {
+    let body = graph(&[(DType::F32, &[lanes]), (DType::F32, &[lanes])], |b, x| {
+        let t = b.unary(Unary::Tanh, x[0])?;
+        let next = b.add(t, x[1])?;
+        Ok(vec![next, t])
+    });
+    let count: &[usize] = &[];
+    let mut inputs: Vec<(DType, &[usize])> = vec![];
+    if bounded {
+        inputs.push((DType::I32, count));
+    }
+    let all = [length, lanes];
+    inputs.extend([(DType::F32, &all[1..]), (DType::F32, &all[..])]);
+    graph(&inputs, |b, x| {
+        let scan = Scan {
+            consts: 0,
+            carries: 1,
+            length,
+            reverse: false,
+            bounded,
+            checkpoint: Checkpoint::All,
+            body: Arc::new(body),
+        };
+        Ok(b.emit(Op::Scan(scan), x)?.to_vec())
+    })
+}
+
+fn table() -> Vec<(&'static str, Graph)> {
+    use DType::*;
+    let map = |d: DType, shape: &[usize]| {
+        graph(&[(d, shape), (d, shape)], |b, x| {
+            let y = b.mul(x[0], x[1])?;
+            let z = b.unary(Unary::Logistic, y)?;
+            Ok(vec![b.add(z, x[0])?])
+        })
+    };
+    let reduce = |kind: ReduceKind, d: DType, shape: &[usize], axes: &[usize]| {
+        graph(&[(d, shape)], |b, x| Ok(vec![b.reduce(kind, x[0], axes)?]))
+    };
+    vec![
+        ("a long map", map(F32, &[40_000])),
+        ("a long map of odd length", map(F32, &[40_001])),
+        ("a map of bf16", map(BF16, &[7, 4000])),
+        ("rows", map(F16, &[100, 333])),
+        (
+            "a transpose",
+            graph(&[(F32, &[96, 130])], |b, x| {
+                let y = b.unary(Unary::Sqrt, x[0])?;
+                Ok(vec![b.permute(y, &[1, 0])?])
+            }),
+        ),
+        ("softmax of long rows", softmax(F32, &[9, 3000])),
+        ("softmax of short rows", softmax(F32, &[2000, 12])),
+        ("softmax of bf16", softmax(BF16, &[64, 257])),
+        ("softmax of four axes", softmax(F32, &[3, 5, 17, 64])),
+        ("layernorm", layernorm(F32, &[70, 300])),
+        ("layernorm of bf16", layernorm(BF16, &[5, 9, 256])),
+        ("sums of rows", reduce(ReduceKind::Sum, F32, &[60, 700], &[1])),
+        ("sums of columns", reduce(ReduceKind::Sum, F32, &[300, 129], &[0])),
+        ("sums of a middle axis", reduce(ReduceKind::Sum, F32, &[12, 40, 64], &[1])),
+        ("a sum of all", reduce(ReduceKind::Sum, F32, &[50_000], &[0])),
+        ("a product of integers", reduce(ReduceKind::Prod, I32, &[30, 500], &[1])),
+        ("the largest of i64", reduce(ReduceKind::Max, I64, &[30, 500], &[1])),
+        ("the place of the largest", graph(&[(F32, &[40, 300])], |b, x| Ok(vec![b.argmax(x[0], 1, I32)?]))),
+        (
+            "padding and concatenation",
+            graph(&[(F32, &[50, 40]), (F32, &[50, 30])], |b, x| {
+                let zero = b.scalar(F32, 0.0)?;
+                let p = b.pad(x[0], zero, &[1, 2], &[3, 0], &[0, 0])?;
+                let q = b.pad(x[1], zero, &[4, 0], &[0, 0], &[0, 0])?;
+                Ok(vec![b.concat(&[p, q], 1)?])
+            }),
+        ),
+        (
+            "rows taken by number",
+            graph(&[(F32, &[50, 64]), (I32, &[700])], |b, x| {
+                Ok(vec![b.take(x[0], x[1], 0, ir::ops::GatherMode::Clip)?])
+            }),
+        ),
+        (
+            "a mask",
+            graph(&[(F32, &[30, 1500]), (I32, &[30])], |b, x| {
+                let i = b.iota(I32, &[30, 1500], 1)?;
+                let n = b.broadcast(x[1], &[30, 1500], &[0])?;
+                let m = b.compare(Compare::Lt, i, n)?;
+                let kept = b.keep_where(m, x[0])?;
+                Ok(vec![kept, b.sum(kept, &[1])?])
+            }),
+        ),
+        ("a scan of few lanes", scan(100, 40, false)),
+        ("a scan of many lanes", scan(2048, 20, false)),
+        ("a bounded scan", scan(2048, 20, true)),
+        ("a bounded scan of few lanes", scan(33, 20, true)),
+    ]
+}
+
+#[test]
+fn kernels_of_programs_are_what_the_reference_computes() {
+    let cpu = Cpu::with_target(1, None);
+    let mut rng = Rng::new(run_seed());
+    let mut seen = Seen::default();
+    for (name, g) in table() {
+        for case in kernels(&g, &cpu, vec![(0, 0)]).unwrap() {
+            for _ in 0..2 {
+                agrees(&case, &mut rng, &mut seen).unwrap_or_else(|e| panic!("{name}: {e}"));
+            }
+        }
+    }
+    println!("{seen:?}");
+    assert!(seen.skipped == 0 && seen.waiting > 10 && seen.wide > 5 && seen.aliased > 0, "{seen:?}");
+}
+
+#[test]
+fn kernels_of_every_op_are_what_the_reference_computes() {
+    let cpu = Cpu::with_target(1, None);
+    let mut rng = Rng::new(run_seed());
+    let mut seen = Seen::default();
+    for row in oracle::rows::all() {
+        for case in kernels(&row.graph, &cpu, Vec::new()).unwrap_or_default() {
+            agrees(&case, &mut rng, &mut seen).unwrap_or_else(|e| panic!("{}: {e}", row.name));
+        }
+    }
+    println!("{seen:?}");
+    assert!(seen.kernels > 300, "{seen:?}");
+}
+
+/// How a kernel of a graph is spread on a CUDA device: threads of a block, teams, blocks, whether they wait.
+fn spread(g: &Graph) -> Vec<String> {
+    let cpu = Cpu::with_target(1, None);
+    let mut out = Vec::new();
+    for case in kernels(g, &cpu, Vec::new()).unwrap() {
+        let given = Given { aligned: vec![16; case.kernel.buffers.len()], ..Given::default() };
+        let g = grid::lower(&case.kernel, &Limits::CUDA, &given).unwrap();
+        let text = g.to_string();
+        let wait = if text.contains("barrier\n") {
+            ", block waits"
+        } else if text.contains("exchange") || text.contains("barrier") {
+            ", subgroup waits"
+        } else {
+            ""
+        };
+        let (lanes, wide) = (g.threads / g.teams, grids::lanes::width(&g.body));
+        out.push(format!("{} blocks of {} teams of {lanes} lanes, {wide} at once{wait}", g.blocks(&[]), g.teams));
+    }
+    out
+}
+
+#[test]
+fn work_is_spread_over_the_whole_device() {
+    let check = |g: Graph, expected: &[&str]| assert_eq!(spread(&g), expected);
+    let map = |shape: &[usize]| graph(&[(DType::F32, shape)], |b, x| Ok(vec![b.unary(Unary::Tanh, x[0])?]));
+    check(map(&[1 << 22]), &["1024 blocks of 1 teams of 256 lanes, 4 at once"]);
+    check(map(&[1000]), &["4 blocks of 1 teams of 256 lanes, 1 at once"]);
+    check(softmax(DType::F32, &[4096, 1024]), &["512 blocks of 8 teams of 32 lanes, 4 at once, subgroup waits"]);
+    check(softmax(DType::F32, &[1 << 16, 64]), &["4096 blocks of 16 teams of 16 lanes, 4 at once, subgroup waits"]);
+    check(softmax(DType::F32, &[64, 50_000]), &["64 blocks of 1 teams of 1024 lanes, 4 at once, block waits"]);
+}

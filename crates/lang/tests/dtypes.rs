@@ -1,0 +1,130 @@
+//! Operands of several dtypes (§7.4.4): the result has the widest, whatever their order, and narrowing is said (W005).
+
+use ir::{DType, Literal, Scalar, Type, interp};
+use lang::Code;
+use lang::diagnostic::{Style, render_all};
+use lang::library::WithLibrary;
+use lang::lower::{Options, lower};
+use lang::resolve::{MemoryLoader, Program};
+use std::collections::BTreeMap;
+
+fn load(text: &str) -> (Program, Vec<lang::Diagnostic>) {
+    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(&program).diagnostics);
+    (program, found)
+}
+
+/// `y` of a graph with two tensors `a` and `b` of the given dtypes, and what the checker thinks of it.
+fn result(call: &str, a: &str, b: &str, more: &str) -> (Type, Vec<f64>, Option<String>) {
+    let text = format!(
+        "module M(n: int = 4):\n  params:\n    w: [n]\n\n  forward:\n    in: (a: [2, n, {a}], b: [2, n, {b}])\n    out: y\n    \
+         graph:\n      {call}\n{more}"
+    );
+    let (program, found) = load(&text);
+    let drawn = render_all(&program.sources, &found, Style::Plain);
+    assert!(found.iter().all(|d| !d.is_error()), "{text}\n{drawn}");
+    let checked = lang::check::check(&program).modules[0].variants[0].forward.get("y").and_then(|ty| ty.dtype.clone());
+    let item = program.export(0, "M").expect("there");
+    let input = Type::new(DType::F32, &[2, 4]);
+    let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &Options::default())
+        .unwrap_or_else(|d| panic!("{text}\n{}", render_all(&program.sources, &[*d], Style::Plain)));
+    let ty = lowered.graph.output_types()[0].clone();
+    let inputs: Vec<Literal> = (lowered.graph.input_types().iter().enumerate())
+        .map(|(k, ty)| {
+            Literal::from_fn(ty.clone(), |i| Scalar::from_f64(ty.dtype, ((i * 7 + k * 3) % 11) as f64 / 8.0))
+        })
+        .collect();
+    let outs = interp::run(&lowered.graph, &inputs).expect("runs");
+    (ty, outs[0].scalars().map(|s| s.to_f64()).collect(), checked)
+}
+
+const CALLS: &[&str] = &[
+    "({a}, {b}) -> add() -> y",
+    "({a}, {b}) -> mul() -> y",
+    "({a}, {b}) -> add3(w) -> y",
+    "({a}, {b}) -> concat(dim=-1) -> y",
+    "({a}, {b}) -> swiglu() -> y",
+    "({a}, {b}) -> geglu() -> y",
+    "({a}, {b}) -> silu_mul() -> y",
+    "({a}, {b}) -> matmul(transpose=NT) -> y",
+    "({a}, {b}) -> batched_matmul(transpose=NT) -> y",
+    "({a}, {b}) -> fused_residual_rmsnorm(w) -> (r, y)",
+    "({a}, {b}) -> bias_add() -> y",
+];
+
+#[test]
+fn results_are_of_the_widest_dtype_in_any_order() {
+    let wide = |a: &str, b: &str| match (a, b) {
+        (a, b) if a == b => a.to_string(),
+        // Nothing narrower holds both formats of 16 bits.
+        _ => "fp32".to_string(),
+    };
+    let dtype = |name: &str| match name {
+        "fp32" => DType::F32,
+        "bf16" => DType::BF16,
+        _ => DType::F16,
+    };
+    for call in CALLS {
+        // A parameter `w` has the model's dtype, which is fp32 here.
+        let weighted = call.contains('w') && call.contains("(w)");
+        for a in ["fp32", "bf16", "fp16"] {
+            for b in ["fp32", "bf16", "fp16"] {
+                let want = if weighted { "fp32".to_string() } else { wide(a, b) };
+                for (x, y) in [("a", "b"), ("b", "a")] {
+                    let text = call.replace("{a}", x).replace("{b}", y);
+                    let (ty, _, checked) = result(&text, a, b, "");
+                    assert_eq!(ty.dtype, dtype(&want), "{text} of {a} and {b}");
+                    assert!(checked.is_none_or(|checked| checked == want), "{text} of {a} and {b}: the checker");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn sums_do_not_depend_on_the_order_of_operands() {
+    for made in ["ones([2, n], dtype=bf16)", "fill([2, n], 0.3, dtype=fp16)", "zeros([2, n], dtype=bf16)"] {
+        for op in ["add", "mul", "sub"] {
+            let sign = if op == "sub" { -1.0 } else { 1.0 };
+            let first = result(&format!("{made} -> o\n      (o, a) -> {op}() -> y"), "fp32", "fp32", "");
+            let second = result(&format!("{made} -> o\n      (a, o) -> {op}() -> y"), "fp32", "fp32", "");
+            assert_eq!((first.0.dtype, second.0.dtype), (DType::F32, DType::F32), "{made}");
+            assert!(first.1.iter().zip(&second.1).all(|(x, y)| *x == sign * y), "{made} {op}: {first:?} {second:?}");
+        }
+    }
+    // Into a primitive with several results.
+    let (ty, ..) = result(
+        "zeros([2, n], dtype=bf16) -> o\n      (o, a) -> fused_residual_rmsnorm(w) -> (r, y)",
+        "fp32",
+        "fp32",
+        "",
+    );
+    assert_eq!(ty.dtype, DType::F32);
+}
+
+/// Declared dtypes bind at the boundary of a module; a narrower one without a word is a warning.
+#[test]
+fn narrowing_without_a_word_is_a_warning() {
+    let text = |out: &str, note: &str| {
+        format!(
+            "module Narrow(n: int = 4):\n  forward:\n    in: [B, n, bf16]\n    out: [B, n]\n    graph:\n      in -> silu() -> out\n\n\
+             module M(n: int = 4):\n  forward:\n    in: (a: [B, n, fp32], b: [B, n, bf16])\n    out: {out}\n    \
+             graph:\n      (b, a) -> add() -> c\n      c -> Narrow() -> d\n      (b, c) -> mul() -> y{note}\n"
+        )
+    };
+    let warned = |text: &str| {
+        let (program, found) = load(text);
+        let item = program.export(0, "M").expect("there");
+        let input = Type::new(DType::F32, &[2, 4]);
+        let lowered = lower(&program, item, &BTreeMap::new(), &[input.clone(), input], &Options::default());
+        let dtype = lowered.expect("lowers").graph.output_types()[0].dtype;
+        assert!(found.iter().all(|d| d.code == Code::W005), "{}", render_all(&program.sources, &found, Style::Plain));
+        (found.len(), dtype)
+    };
+    // `c` is fp32 and goes into a module for bf16; `y` is fp32 and declared as bf16.
+    assert_eq!(warned(&text("y: [B, n, bf16]", "")), (2, DType::BF16));
+    assert_eq!(warned(&text("y: [B, n, bf16]", " @dtype(bf16)")), (1, DType::BF16));
+    assert_eq!(warned(&text("y: [B, n] @dtype(bf16)", "")), (1, DType::BF16));
+    assert_eq!(warned(&text("y: [B, n]", "")), (1, DType::F32));
+}

@@ -1,0 +1,238 @@
+//! Sizes and values from outside, words as arguments, indices of arrays, constants of 32 bits.
+
+use ir::{DType, Type};
+use lang::Code;
+use lang::consteval::Value;
+use lang::diagnostic::{Style, render_all};
+use lang::library::WithLibrary;
+use lang::lower::{Lowered, Options, check_given, input_types, lower};
+use lang::resolve::{ItemRef, MemoryLoader, Program};
+use std::collections::BTreeMap;
+
+fn load(text: &str) -> (Program, Vec<lang::Diagnostic>) {
+    let program = Program::load("m", &WithLibrary(MemoryLoader::new().with("m", "v1.0.0", text)));
+    let mut found = program.diagnostics.clone();
+    found.extend(lang::check::check(&program).diagnostics);
+    (program, found)
+}
+
+fn clean(text: &str) -> (Program, ItemRef) {
+    let (program, found) = load(text);
+    assert!(found.is_empty(), "{}", render_all(&program.sources, &found, Style::Plain));
+    let item = program.export(0, "M").expect("there");
+    (program, item)
+}
+
+fn given(values: &[(&str, Value)]) -> BTreeMap<String, Value> {
+    values.iter().map(|(name, value)| ((*name).to_string(), value.clone())).collect()
+}
+
+const SIZED: &str = "\
+module M(d: int = 8, heads: int = 2, mode: enum(fast, slow) = fast, eps: float = 0.5, deep: bool = false):
+  let:
+    N: batch_dim
+    S: seq_dim
+    h = d // heads
+    wide = 2 * h + 1
+    rows = S * heads
+
+  forward:
+    in: (x: [N, rows, h, wide - 1], y: [N, heads * h, 3], z: [N, ceil_div(d, 3)]?)
+    out: [N, rows, h, 2 * h]
+    graph:
+      x -> relu() -> out
+";
+
+#[test]
+fn inputs_may_have_sizes_of_let_and_arithmetic() {
+    let (program, item) = clean(SIZED);
+    let sizes = |values: &[(&str, Value)]| {
+        let free = |name: &str, role: Option<&str>| match (name, role) {
+            (_, Some("batch_dim")) => Some(3),
+            (_, Some("seq_dim")) => Some(5),
+            _ => None,
+        };
+        input_types(&program, item, &given(values), &free, &[], DType::F32)
+    };
+    let shapes = |types: Vec<Type>| types.iter().map(|ty| ty.shape.to_vec()).collect::<Vec<_>>();
+    let found = shapes(sizes(&[]).expect("sizes"));
+    assert_eq!(found, [vec![3, 10, 4, 8], vec![3, 8, 3], vec![3, 3]]);
+    let found = shapes(sizes(&[("d", Value::int(12)), ("heads", Value::int(3))]).expect("sizes"));
+    assert_eq!(found, [vec![3, 15, 4, 8], vec![3, 12, 3], vec![3, 4]]);
+    // A division by zero is named where it stands, and a negative size is said to be one.
+    let zero = sizes(&[("heads", Value::int(0))]).expect_err("a finding");
+    assert!(zero.message.contains("division by zero"), "{zero:?}");
+    let zero =
+        lower(&program, item, &given(&[("heads", Value::int(0))]), &[], &Options::default()).expect_err("a finding");
+    assert!(zero.message.contains("division by zero"), "{zero:?}");
+    let negative = sizes(&[("d", Value::int(-4))]).expect_err("a finding");
+    assert!(negative.message.contains("negative"), "{negative:?}");
+}
+
+#[test]
+fn given_values_are_checked_by_name_and_kind() {
+    let (program, item) = clean(SIZED);
+    let text = |s: &str| Value::Str(s.to_string());
+    for (name, value, expected) in [
+        ("nosuch", Value::int(3), "has no parameter `nosuch`"),
+        ("head", Value::int(3), "did you mean `heads`?"),
+        ("d", text("eight"), "must be a whole number"),
+        ("d", Value::Float(Some(1.5)), "must be a whole number"),
+        ("d", Value::int(1 << 40), "32 bits"),
+        ("eps", text("small"), "must be a number"),
+        ("deep", Value::int(1), "true or false"),
+        ("mode", text("medium"), "one of fast, slow"),
+        ("N", Value::int(-2), "negative"),
+        ("wide", Value::int(3), "has no parameter"),
+    ] {
+        let fault = check_given(&program, item, &given(&[(name, value)])).expect_err(name);
+        assert!(fault.contains(expected), "{name}: {fault}");
+    }
+    let checked =
+        check_given(&program, item, &given(&[("mode", text("slow")), ("eps", Value::int(1)), ("N", Value::int(2))]));
+    assert_eq!(checked.expect("fine")["mode"], Value::Word("slow".into()));
+}
+
+fn lowered(text: &str) -> Lowered {
+    let (program, item) = clean(text);
+    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &Options::default())
+        .unwrap_or_else(|d| panic!("{}", render_all(&program.sources, &[*d], Style::Plain)))
+}
+
+const LAYER: &str = "\
+block Layer(mode: enum(plain, gated) = plain):
+  params:
+    w: [4]
+
+  forward:
+    in: [B, 4]
+    out: [B, 4]
+    graph:
+      in -> mul(w) -> a
+      if mode == gated:
+        a -> silu() -> out
+      else:
+        a -> out
+
+";
+
+#[test]
+fn words_of_an_enum_are_arguments() {
+    let model = |arguments: &str| {
+        format!(
+            "{LAYER}module M():\n  params:\n    one: Layer({arguments})\n\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> one -> out\n"
+        )
+    };
+    for (arguments, gated) in [("gated", true), ("mode=gated", true), ("plain", false), ("", false)] {
+        assert_eq!(lowered(&model(arguments)).graph.to_string().contains("silu"), gated, "{arguments}");
+    }
+    let (_, found) = load(&model("weird"));
+    assert!(found.iter().any(lang::Diagnostic::is_error), "{found:?}");
+}
+
+#[test]
+fn arrays_are_indexed_from_the_end() {
+    let model = |call: &str| {
+        format!(
+            "{LAYER}module M():\n  params:\n    last: [3] x Layer()\n\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> {call} -> out\n"
+        )
+    };
+    let run = |call: &str| lowered(&model(call)).graph.to_string();
+    assert_eq!(run("last[-1]()"), run("last[2]()"));
+    assert_eq!(run("last[-2:]()"), run("last[1:3]()"));
+    assert_eq!(run("last[:-1]()"), run("last[0:2]()"));
+    assert_ne!(run("last[-1]()"), run("last[0]()"));
+    for wrong in ["last[-4]()", "last[3]()", "last[2:1]()", "last[:-5]()"] {
+        let (_, found) = load(&model(wrong));
+        assert_eq!(found.iter().map(|d| d.code).collect::<Vec<_>>(), [Code::E004], "{wrong}");
+    }
+}
+
+#[test]
+fn constants_have_32_bits() {
+    let model = |lets: &str| {
+        format!(
+            "module M(d: int = 4):\n  let:\n    {lets}\n\n  forward:\n    in: [B, d]\n    out: [B, d]\n    graph:\n      in -> relu() -> out\n"
+        )
+    };
+    for wrong in ["a = 3_000_000_000", "a = 65536 * 65536", "a = 2 ** 31", "a = 1.0e39"] {
+        let (program, found) = load(&model(wrong));
+        let drawn = render_all(&program.sources, &found, Style::Plain);
+        assert_eq!(found.iter().map(|d| d.code).collect::<Vec<_>>(), [Code::E003], "{wrong}: {drawn}");
+        assert!(drawn.contains("32 bits"), "{drawn}");
+    }
+    for fine in ["a = 2_147_483_647", "a = -2_147_483_648 + 1", "a = 1.0e38", "a = 2 ** 30"] {
+        let (_, found) = load(&model(fine));
+        assert!(found.is_empty(), "{fine}: {found:?}");
+    }
+    // What only sizes make too large is found when they are known.
+    let (program, item) = clean(&model("a = d * 65536 * 65536"));
+    let found = lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &Options::default());
+    assert!(found.expect_err("a finding").message.contains("32 bits"));
+}
+
+/// `_` is a body, a branch, and nothing else.
+#[test]
+fn a_lone_underscore_is_an_empty_body() {
+    let text = "module M(norm: bool = true):\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> relu() -> out\n      if norm:\n        out -> silu() -> unused\n      else:\n        _\n\nmodule Same() extends M:\n  _\n";
+    let (program, _) = clean(text);
+    assert_eq!(lang::fmt::format(text).expect("no mistakes"), text);
+    let item = program.export(0, "Same").expect("there");
+    lower(&program, item, &BTreeMap::new(), &[Type::new(DType::F32, &[2, 4])], &Options::default()).expect("lowers");
+}
+
+/// `flash_attention_backward` with softcap, a window and slopes is the derivative of the forward with them.
+#[test]
+fn attention_backward_has_all_options_of_forward() {
+    let text = |options: &str, slopes: &str| {
+        format!(
+            "module M():\n  params:\n    slopes: [2] @frozen\n\n  forward:\n    in: (q: [1, 2, 5, 4], k: [1, 1, 5, 4], v: [1, 1, 5, 4])\n    \
+             out: out: [1, 2, 5, 4]\n    graph:\n      (q, k, v) -> flash_attention({options}{slopes}) -> (out, lse)\n    \
+             save: [q, k, v, out, lse]\n\n  backward:\n    d_out: [1, 2, 5, 4]\n    graph:\n      \
+             (d_out, saved.q, saved.k, saved.v, saved.out, saved.lse) -> flash_attention_backward({options}{slopes}) -> (d_q, d_k, d_v)\n"
+        )
+    };
+    let types: Vec<Type> = [2, 1, 1].iter().map(|heads| Type::new(DType::F64, &[1, *heads, 5, 4])).collect();
+    for (options, slopes) in [
+        ("causal=true", ""),
+        ("causal=true, softcap=0.7", ""),
+        ("causal=true, softcap=0.7, window_size=2", ", alibi_slopes=slopes"),
+        ("causal=false, softmax_scale=0.3", ", alibi_slopes=slopes"),
+        ("causal=true", ", alibi_slopes=[0.5, 0.25]"),
+    ] {
+        let (program, found) = load(&text(options, slopes));
+        let drawn = render_all(&program.sources, &found, Style::Plain);
+        assert!(found.iter().all(|d| !d.is_error()), "{drawn}");
+        let item = program.export(0, "M").expect("there");
+        let checks = lang::verify::verify_backward(&program, item, &BTreeMap::new(), &types);
+        let checks = checks.unwrap_or_else(|e| panic!("{options}{slopes}: {e:?}"));
+        for check in checks.iter().filter(|check| check.name != "slopes") {
+            assert!(check.holds(), "{options}{slopes}: {check:?}");
+        }
+    }
+    let (program, _) = load(&text("causal=true, window_size=-1", ""));
+    let item = program.export(0, "M").expect("there");
+    lower(&program, item, &BTreeMap::new(), &types, &Options::default()).expect_err("a negative window");
+}
+
+/// §10.2's `Linear(in, out, bias=true)`, where a flag and a tensor have one name, and the ways to give the tensor.
+#[test]
+fn a_flag_may_have_the_name_of_its_tensor() {
+    let instance = |arguments: &str| {
+        format!(
+            "from std.modules.linear import Linear\n\nmodule M():\n  params:\n    l: Linear(4, 4{arguments})\n\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> l -> out\n"
+        )
+    };
+    for (arguments, count) in [("", 1), (", bias=true", 2), (", true", 2), (", use_bias=true", 2), (", bias=false", 1)]
+    {
+        assert_eq!(lowered(&instance(arguments)).params.len(), count, "{arguments}");
+    }
+    let called = |call: &str| {
+        format!(
+            "from std.modules.linear import Linear\n\nmodule M(bias: bool = true):\n  params:\n    w: [4, 4]\n    bias: [4] if bias\n\n  forward:\n    in: [B, 4]\n    out: [B, 4]\n    graph:\n      in -> {call} -> out\n"
+        )
+    };
+    let sum = |call: &str| lowered(&called(call)).graph.to_string();
+    assert!(sum("Linear(w, bias=bias if bias else None)").contains("add("));
+    assert!(!sum("Linear(w)").contains("add("));
+}

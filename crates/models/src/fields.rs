@@ -1,0 +1,219 @@
+//! Every field of a `config.json` is used, known not to matter, or refused by its name.
+//!
+//! Used is what the model's `param_mapping` reads. Of what it doesn't, some fields never change what a model computes; some
+//! do, and are taken with the values that mean what the library's model does anyway. Anything else might mean another model.
+
+use crate::config::Config;
+use lang::ast::{ConfigEntry, ConfigValue, Expr, ExprKind};
+use serde_json::{Value as Json, json};
+use std::collections::BTreeSet;
+
+/// Names, tokens, what the class returns, how weights begin, and dropout: evaluation has none, and training here has what its
+/// own settings say.
+const IRRELEVANT: &[&str] = &[
+    // What the files are.
+    "_name_or_path",
+    "_commit_hash",
+    "architectures",
+    "model_type",
+    "transformers_version",
+    "auto_map",
+    "dtype",
+    "torch_dtype",
+    "tokenizer_class",
+    "tensorloom",
+    "unsloth_version",
+    "unsloth_fixed",
+    "_attn_implementation",
+    "attn_implementation",
+    "_attn_implementation_autoset",
+    "_experts_implementation",
+    "_flash_attn_2_enabled",
+    "use_flash_attn",
+    "gradient_checkpointing",
+    "torchscript",
+    "use_bfloat16",
+    "tf_legacy_loss",
+    "finetuning_task",
+    "task_specific_params",
+    "problem_type",
+    "id2label",
+    "label2id",
+    "num_labels",
+    // What a call returns or keeps.
+    "return_dict",
+    "output_attentions",
+    "output_hidden_states",
+    "output_scores",
+    "return_dict_in_generate",
+    "use_cache",
+    "chunk_size_feed_forward",
+    "pretraining_tp",
+    "is_decoder",
+    "n_ctx",
+    // Tokens, and how texts are drawn.
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "prefix",
+    "max_length",
+    "min_length",
+    "do_sample",
+    "early_stopping",
+    "num_beams",
+    "num_beam_groups",
+    "diversity_penalty",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+    "repetition_penalty",
+    "length_penalty",
+    "no_repeat_ngram_size",
+    "encoder_no_repeat_ngram_size",
+    "bad_words_ids",
+    "num_return_sequences",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "remove_invalid_values",
+    "exponential_decay_length_penalty",
+    "suppress_tokens",
+    "begin_suppress_tokens",
+    // How weights begin.
+    "initializer_range",
+    "rescale_prenorm_residual",
+    "time_step_floor",
+    "time_step_init_scheme",
+    "time_step_max",
+    "time_step_min",
+    "time_step_scale",
+    // Dropout.
+    "attention_dropout",
+    "hidden_dropout",
+    "classifier_dropout",
+    "attn_pdrop",
+    "embd_pdrop",
+    "resid_pdrop",
+    // Heads that score whole texts.
+    "summary_activation",
+    "summary_first_dropout",
+    "summary_proj_to_labels",
+    "summary_type",
+    "summary_use_proj",
+    // Which of two ways computes the same; sums here are never narrower than f32.
+    "use_mambapy",
+    "use_associative_scan",
+    "residual_in_fp32",
+    "reorder_and_upcast_attn",
+    // Used together with a field that is refused where it is set.
+    "router_aux_loss_coef",
+];
+
+/// Fields that change what is computed, with the values that mean what is computed anyway.
+fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
+    Some(match (architecture, field) {
+        (_, "is_encoder_decoder" | "tie_encoder_decoder" | "add_cross_attention") => vec![json!(false)],
+        (_, "pruned_heads") => vec![json!({}), json!([])],
+        (_, "cross_attention_hidden_size") => vec![],
+        (_, "use_bidirectional_attention") => vec![json!(false)],
+        // The loss that balances experts is not added.
+        ("MixtralForCausalLM", "output_router_logits") => vec![json!(false)],
+        ("MixtralForCausalLM", "router_jitter_noise") => vec![json!(0.0), json!(0)],
+        // Older files name fields that their class no longer reads.
+        (_, "attention_bias" | "mlp_bias" | "use_sliding_window" | "use_qk_norm" | "alibi" | "lm_head_bias") => {
+            vec![json!(false)]
+        }
+        ("GemmaForCausalLM", "hidden_activation") => vec![json!("gelu_pytorch_tanh")],
+        (_, "hidden_act") => vec![json!("silu")],
+        (_, "partial_rotary_factor") => vec![json!(1.0), json!(1)],
+        (_, "attention_multiplier" | "residual_multiplier" | "embedding_multiplier" | "logits_scaling") => {
+            vec![json!(1.0), json!(1)]
+        }
+        _ => return None,
+    })
+}
+
+/// What a field has to say that nobody reads, if anything.
+pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry]) -> Result<(), String> {
+    let Some(fields) = config.json.as_object() else { return Ok(()) };
+    let mut used = read_fields(entries);
+    if used.contains("rope_parameters") {
+        // Older spellings of the same.
+        let older = ["rope_scaling", "rope_theta", "original_max_position_embeddings"];
+        used.extend(older.map(String::from));
+    }
+    for (name, value) in fields {
+        if used.contains(name) || value.is_null() || IRRELEVANT.contains(&name.as_str()) {
+            continue;
+        }
+        if name == "layer_types" {
+            layer_types(config, value)?;
+            continue;
+        }
+        match meant(architecture, name) {
+            Some(values) if values.iter().any(|meant| meant == value) => {}
+            Some(values) => {
+                let known: Vec<String> = values.iter().map(Json::to_string).collect();
+                let known = if known.is_empty() { "null".to_string() } else { known.join(" or ") };
+                return Err(format!("`{name}` is {value}, which is not supported: only {known} is"));
+            }
+            None => {
+                return Err(format!(
+                    "`{name}` is not a field that is known for {architecture}, and may mean another model: take it out if it \
+                     changes nothing"
+                ));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Kinds of layers say no more than the windows do.
+fn layer_types(config: &Config, value: &Json) -> Result<(), String> {
+    let field = |name: &str| config.json.get(name).filter(|value| !value.is_null());
+    let windows =
+        field("use_sliding_window").and_then(Json::as_bool).unwrap_or(false) && field("sliding_window").is_some();
+    let full = field("max_window_layers").and_then(Json::as_u64).unwrap_or(28);
+    let layers = field("num_hidden_layers").and_then(Json::as_u64);
+    let kind = |i: u64| if windows && i >= full { "sliding_attention" } else { "full_attention" };
+    let list = value.as_array().ok_or("`layer_types` must be a list")?;
+    let same = list.iter().zip(0..).all(|(found, i)| found == kind(i));
+    match same && layers.is_none_or(|n| n == list.len() as u64) {
+        true => Ok(()),
+        false => {
+            Err("`layer_types` says something else than `use_sliding_window` and `max_window_layers`, which is not \
+                      supported"
+                .into())
+        }
+    }
+}
+
+/// The fields that a `param_mapping` reads.
+fn read_fields(entries: &[ConfigEntry]) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for entry in entries.iter().filter(|entry| entry.key.name == "param_mapping") {
+        let ConfigValue::Map(pairs) = &entry.value else { continue };
+        for pair in pairs {
+            if let ConfigValue::Expr(expr) = &pair.value {
+                collect(expr, &mut found);
+            }
+        }
+    }
+    found
+}
+
+fn collect(expr: &Expr, found: &mut BTreeSet<String>) {
+    match &expr.peel().kind {
+        ExprKind::Call(_, args) => args.iter().for_each(|arg| collect(&arg.value, found)),
+        ExprKind::Binary(_, a, b) => {
+            collect(a, found);
+            collect(b, found);
+        }
+        _ => {
+            let path = expr.peel().as_path().map(|path| path.to_string());
+            found.extend(path.and_then(|path| path.split('.').next().map(String::from)));
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Weights of a model: in the files that they came in until they are needed, or in memory.
+//!
+//! A model that was read keeps its files open. What computes gets its weights by [`Model::upload`], converted from the
+//! file to the parameter's dtype on their way, by all threads; what trains gets them as f32 that nobody has rounded.
+
+use crate::checkpoint::{from_bytes, to_bytes};
+use crate::error::Result;
+use crate::mapping::Function;
+use crate::model::{Model, Piece};
+use crate::session::Buffer;
+use compiler::Backend;
+use ir::DType;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Where the elements of a parameter are.
+#[derive(Clone, Debug)]
+pub(crate) enum Weight {
+    /// In the checkpoint, as the parameter's pieces say.
+    Stored,
+    /// Here.
+    Held(DType, Vec<u8>),
+}
+
+/// Elements that are converted at once: a few fit in a cache.
+const RUN: usize = 1 << 16;
+
+impl Model {
+    /// The elements of a parameter, as exact as they are held.
+    pub(crate) fn values(&self, param: usize) -> Result<Vec<f32>> {
+        let checkpoint = match (&self.weights[param], &self.checkpoint) {
+            (Weight::Held(dtype, bytes), _) => return Ok(from_bytes(bytes, *dtype)),
+            (Weight::Stored, None) => return Ok(Vec::new()),
+            (Weight::Stored, Some(checkpoint)) => checkpoint,
+        };
+        let shape = &self.params[param].ty.shape;
+        let mut data = vec![0f32; shape.iter().product()];
+        for piece in &self.pieces[param] {
+            let stored = checkpoint.found(&piece.tensor)?;
+            let values = stored.floats(&piece.tensor)?;
+            if let Some(at) = values.iter().position(|x| !x.is_finite()) {
+                return Err(stored.not_finite(&piece.tensor, at, values[at]));
+            }
+            piece.place(shape, &mut data, &values);
+        }
+        Ok(data)
+    }
+
+    /// The elements of a parameter as the model computes with them.
+    pub(crate) fn rounded(&self, param: usize) -> Result<Vec<f32>> {
+        let (values, dtype) = (self.values(param)?, self.params[param].ty.dtype);
+        Ok(if dtype == DType::F32 { values } else { from_bytes(&to_bytes(&values, dtype), dtype) })
+    }
+
+    /// Gives a parameter other elements.
+    pub(crate) fn set_values(&mut self, param: usize, values: &[f32]) {
+        let dtype = self.params[param].ty.dtype;
+        self.weights[param] = Weight::Held(dtype, to_bytes(values, dtype));
+    }
+
+    /// All parameters in the dtypes that they are computed in.
+    pub(crate) fn upload(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        let all: Vec<(usize, DType)> = self.params.iter().map(|param| param.ty.dtype).enumerate().collect();
+        self.upload_as(&all, backend)
+    }
+
+    /// Some parameters in dtypes of the caller's.
+    pub(crate) fn upload_as(&self, chosen: &[(usize, DType)], backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        let mut buffers = Vec::new();
+        let mut jobs = Vec::new();
+        for (slot, &(param, dtype)) in chosen.iter().enumerate() {
+            buffers.push(backend.alloc(self.params[param].ty.numel() * dtype.size())?);
+            self.jobs(slot, param, dtype, &mut jobs);
+        }
+        let next = AtomicUsize::new(0);
+        let failed = Mutex::new(None);
+        let work = || {
+            let mut scratch = Scratch::default();
+            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = self.run_job(job, &buffers[job.slot], &mut scratch) {
+                    *failed.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
+                    next.store(jobs.len(), Ordering::Relaxed);
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(jobs.len());
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(work);
+            }
+            work();
+        });
+        match failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
+            Some(error) => Err(error),
+            None => Ok(buffers),
+        }
+    }
+
+    /// What fills a buffer, cut into parts that threads can share.
+    fn jobs<'a>(&'a self, slot: usize, param: usize, dtype: DType, jobs: &mut Vec<Job<'a>>) {
+        let whole = |from| Job { slot, param, dtype, from };
+        if !matches!(self.weights[param], Weight::Stored) {
+            jobs.push(whole(From::Values));
+            return;
+        }
+        let straight = |piece: &&Piece| {
+            let known = crate::checkpoint::dtype_of(piece.stored).is_some();
+            known && !piece.transposed && piece.function == Function::Identity
+        };
+        if self.pieces[param].iter().filter(straight).count() < self.pieces[param].len() {
+            jobs.push(whole(From::Values));
+            return;
+        }
+        for piece in &self.pieces[param] {
+            let (starts, length) = piece.runs(&self.params[param].ty.shape);
+            // Short runs go together, long ones are cut.
+            let many = (RUN / length.max(1)).max(1);
+            let starts: Vec<usize> = starts.collect();
+            for (i, group) in starts.chunks(many).enumerate() {
+                for from in (0..length).step_by(16 * RUN) {
+                    let length_here = (length - from).min(16 * RUN);
+                    let read = i * many * length + from;
+                    jobs.push(whole(From::Runs(piece, group.to_vec(), read, from, length_here, length)));
+                }
+            }
+        }
+    }
+
+    fn run_job(&self, job: &Job<'_>, buffer: &Buffer, scratch: &mut Scratch) -> Result<()> {
+        let From::Runs(piece, starts, read, skip, length, stride) = &job.from else {
+            return Ok(buffer.write(0, &to_bytes(&self.values(job.param)?, job.dtype))?);
+        };
+        let Some(checkpoint) = &self.checkpoint else { return Ok(()) };
+        let stored = checkpoint.found(&piece.tensor)?;
+        let Some(from) = crate::checkpoint::dtype_of(stored.dtype) else { return Ok(()) };
+        let (size, to) = (from.size(), job.dtype.size());
+        for (i, start) in starts.iter().enumerate() {
+            for part in (0..*length).step_by(RUN) {
+                let n = (length - part).min(RUN);
+                let at = (read + i * stride + part) * size;
+                let Scratch { read: bytes, written } = scratch;
+                bytes.resize(n * size, 0);
+                stored.read(at, bytes)?;
+                if !all_finite(bytes, from) {
+                    let values = from_bytes(bytes, from);
+                    let bad = values.iter().position(|x| !x.is_finite()).unwrap_or(0);
+                    return Err(stored.not_finite(&piece.tensor, at / size + bad, values[bad]));
+                }
+                let place = (start + skip + part) * to;
+                if from == job.dtype {
+                    buffer.write(place, bytes)?;
+                } else {
+                    written.clear();
+                    convert(bytes, from, job.dtype, written);
+                    buffer.write(place, written)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes on their way.
+#[derive(Default)]
+struct Scratch {
+    read: Vec<u8>,
+    written: Vec<u8>,
+}
+
+/// A part of a buffer to fill.
+struct Job<'a> {
+    slot: usize,
+    param: usize,
+    dtype: DType,
+    from: From<'a>,
+}
+
+enum From<'a> {
+    /// The whole parameter, by its values.
+    Values,
+    /// Runs of a piece: where they begin in the parameter, where the first begins in the piece, how many elements of each to
+    /// skip and to take, how many each has.
+    Runs(&'a Piece, Vec<usize>, usize, usize, usize, usize),
+}
+
+/// Whether no exponent says infinity or NaN.
+fn all_finite(bytes: &[u8], dtype: DType) -> bool {
+    let halves = |ones: u16| {
+        // Without an early end, so that it is done many at a time.
+        let bad = |b: &[u8]| u16::from_le_bytes([b[0], b[1]]) & ones == ones;
+        !bytes.chunks_exact(2).fold(false, |found, b| found | bad(b))
+    };
+    match dtype {
+        DType::F32 => {
+            let bad = |b: &[u8]| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) & 0x7F80_0000 == 0x7F80_0000;
+            !bytes.chunks_exact(4).fold(false, |found, b| found | bad(b))
+        }
+        DType::BF16 => halves(0x7F80),
+        DType::F16 => halves(0x7C00),
+        _ if !dtype.is_float() => true,
+        _ => from_bytes(bytes, dtype).iter().all(|x| x.is_finite()),
+    }
+}
+
+fn convert(bytes: &[u8], from: DType, to: DType, out: &mut Vec<u8>) {
+    match (from, to) {
+        (DType::BF16, DType::F32) => {
+            out.extend(bytes.chunks_exact(2).flat_map(|b| [0, 0, b[0], b[1]]));
+        }
+        _ => out.extend(to_bytes(&from_bytes(bytes, from), to)),
+    }
+}

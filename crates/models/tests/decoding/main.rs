@@ -1,0 +1,108 @@
+//! Decoding with caches equals running the whole sequence again, for random models that mix time in every way that the
+//! language has. `DECODING_MODULES=500` tries that many.
+
+mod modules;
+
+use cpu::Cpu;
+use ir::DType;
+use lang::library::WithLibrary;
+use lang::resolve::{MemoryLoader, Program};
+use models::{Architecture, Model, Random};
+use modules::{Parts, module};
+use std::collections::BTreeMap;
+
+fn model(text: &str, seed: u64) -> Model {
+    let loader = MemoryLoader::new().with("m", "v1.0.0", text);
+    let program = Program::load("m", &WithLibrary(loader));
+    let architecture = Architecture::of_program(program, None, BTreeMap::new());
+    let architecture = architecture.unwrap_or_else(|e| panic!("{e}\n{text}"));
+    Model::fresh(architecture, DType::F32, seed).unwrap_or_else(|e| panic!("{e}\n{text}"))
+}
+
+/// Logits behind every prefix that decoding stops at, against those of the prefix alone.
+fn check(text: &str, model: &Model, random: &mut Random) {
+    let cpu = Cpu::new(1 + random.below(2));
+    let mut decoding = model.decoding(modules::LONGEST, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    let mut left = modules::LONGEST;
+    for call in 0..4 {
+        // A prompt, then a token at a time, once some together.
+        let count = if call == 0 { 2 + random.below(4) } else { 1 + 2 * usize::from(call == 2) }.min(left);
+        left -= count;
+        let ids: Vec<i32> = (0..count).map(|_| random.below(modules::VOCABULARY) as i32).collect();
+        let found = decoding.push(&ids).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let whole = model.evaluate(&[decoding.ids().to_vec()], None, &cpu).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        let wanted = whole.logits.floats();
+        let wanted = &wanted[wanted.len() - found.len()..];
+        let size = wanted.iter().fold(1f32, |m, x| m.max(x.abs()));
+        for (a, b) in found.iter().zip(wanted) {
+            let close = (a - b).abs() <= 2e-4 * size;
+            assert!(
+                close,
+                "{} ids, whole {:?}\n{found:?}\n{wanted:?}\n{text}",
+                decoding.ids().len(),
+                model.runs_whole()
+            );
+        }
+    }
+}
+
+#[test]
+fn cached_decoding_equals_the_whole_sequence() {
+    let wanted = std::env::var("DECODING_MODULES").ok().and_then(|n| n.parse().ok()).unwrap_or(30);
+    let (mut cached, mut whole) = (0, 0);
+    for seed in 0..wanted {
+        let mut random = Random::new(seed, 7);
+        let Parts { text, mixes } = module(&mut random);
+        let model = model(&text, seed);
+        match (mixes, model.runs_whole()) {
+            (false, Some(why)) => panic!("could be cached, but {why}\n{text}"),
+            (_, None) => cached += 1,
+            (true, Some(_)) => whole += 1,
+        }
+        check(&text, &model, &mut random);
+    }
+    println!("{wanted} modules: {cached} with caches, {whole} that run the whole sequence");
+    assert!(cached * 4 > wanted && whole * 4 > wanted, "{cached} with caches, {whole} without, of {wanted}");
+}
+
+/// Each way of mixing time alone: whether it may use caches is known.
+#[test]
+fn each_way_of_mixing_time_is_known() {
+    for (name, part, mixes) in modules::PARTS {
+        for seed in 0..2 {
+            let mut random = Random::new(seed, 9);
+            let text = modules::module_of(&mut random, &[*part]);
+            let model = model(&text, seed);
+            assert_eq!(model.runs_whole().is_some(), *mixes, "{name}: {:?}\n{text}", model.runs_whole());
+            check(&text, &model, &mut random);
+        }
+    }
+}
+
+/// The library's models decode with caches: none of them mixes time in another way.
+#[test]
+fn models_of_the_library_use_caches() {
+    for path in lang::library::models() {
+        let name = path.rsplit('/').next().expect("a name");
+        let program = Program::load(path, &WithLibrary(MemoryLoader::new()));
+        let sizes = [("vocab_size", 40), ("d_model", 16), ("n_layers", 2), ("heads", 2), ("kv_heads", 2), ("d_ff", 24)];
+        let more = [("max_seq", 32), ("experts", 3), ("d_inner", 16), ("dt_rank", 4), ("d_state", 4), ("head_dim", 8)];
+        let known = lang::resolve::ModuleView::new(&program, model_of(&program)).expect("a model");
+        let has = |name: &str| {
+            known.header.iter().any(|p| matches!(p, lang::ast::Param::Named { name: n, .. } if n.name == name))
+        };
+        let given = sizes.iter().chain(&more).filter(|(name, _)| has(name));
+        let given = given.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(*n))).collect();
+        let architecture = Architecture::of_program(program, None, given).unwrap_or_else(|e| panic!("{name}: {e}"));
+        let model = Model::fresh(architecture, DType::F32, 1).unwrap_or_else(|e| panic!("{name}: {e}"));
+        assert_eq!(model.runs_whole(), None, "{name}");
+        assert_eq!(model.vocabulary(), Some(40), "{name}");
+    }
+}
+
+fn model_of(program: &Program) -> lang::resolve::ItemRef {
+    let items = (0..program.files[0].ast.items.len()).map(|item| lang::resolve::ItemRef { file: 0, item });
+    let is_model =
+        |item: &lang::resolve::ItemRef| program.decl(*item).is_some_and(|decl| decl.kind == lang::ast::DeclKind::Model);
+    items.into_iter().find(is_model).expect("a model")
+}

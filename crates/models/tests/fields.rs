@@ -1,0 +1,185 @@
+//! Every field of every configuration class that transformers has for the library's models is used, known not to matter, or
+//! refused by its name; `golden/hf_fields.py` lists them.
+
+use ir::DType;
+use models::Model;
+use serde_json::{Map, Value as Json, json};
+use std::path::{Path, PathBuf};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// Golden checkpoints, by the class that they are of.
+const GOLDEN: &[(&str, &str)] = &[
+    ("GemmaForCausalLM", "gemma"),
+    ("GPT2LMHeadModel", "gpt2"),
+    ("GPTNeoXForCausalLM", "gpt_neox"),
+    ("LlamaForCausalLM", "llama"),
+    ("MambaForCausalLM", "mamba"),
+    ("MistralForCausalLM", "mistral"),
+    ("MixtralForCausalLM", "mixtral"),
+    ("Phi3ForCausalLM", "phi3"),
+    ("Qwen2ForCausalLM", "qwen2"),
+    ("Qwen3ForCausalLM", "qwen3"),
+];
+
+/// A golden directory with another configuration.
+struct Copy(PathBuf, Map<String, Json>);
+
+impl Copy {
+    fn new(name: &str) -> Copy {
+        let dir = std::env::temp_dir().join(format!("tensorloom-fields-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a folder");
+        std::fs::copy(data(name).join("model.safetensors"), dir.join("model.safetensors")).expect("a copy");
+        let text = std::fs::read_to_string(data(name).join("config.json")).expect("the configuration");
+        Copy(dir, serde_json::from_str(&text).expect("JSON"))
+    }
+
+    /// Loads with these fields set; the logits, or what went wrong.
+    fn with(&self, fields: &[(&str, Json)]) -> Result<Vec<f32>, String> {
+        let mut config = self.1.clone();
+        config.extend(fields.iter().map(|(name, value)| (name.to_string(), value.clone())));
+        std::fs::write(self.0.join("config.json"), Json::Object(config).to_string()).expect("written");
+        let model = Model::load(&self.0, DType::F32).map_err(|e| e.to_string())?;
+        let found = model.evaluate(&[vec![1, 5, 7, 2, 40]], None, &cpu::Cpu::new(1)).map_err(|e| e.to_string())?;
+        Ok(found.logits.floats())
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Another value of the same type.
+fn other(value: &Json) -> Vec<Json> {
+    match value {
+        Json::Null => vec![json!(3), json!(true), json!("other")],
+        Json::Bool(value) => vec![json!(!value)],
+        Json::Number(n) if n.is_f64() => vec![json!(n.as_f64().unwrap_or(0.0) * 0.5 + 0.25)],
+        Json::Number(n) => vec![json!(n.as_i64().unwrap_or(0) + 1)],
+        Json::String(_) => vec![json!("other")],
+        Json::Array(_) => vec![json!(["other"])],
+        Json::Object(_) => vec![json!({ "other": 2.0 })],
+    }
+}
+
+/// Set to another value, a field changes the logits, is refused by its name, or is one of those below, which say nothing about
+/// what a model computes. The list is this test's own: what the library holds for irrelevant is checked by it.
+#[test]
+fn each_field_of_each_class_counts_is_refused_or_says_nothing() {
+    const NOTHING: &[&str] = &[
+        "_name_or_path",
+        "architectures",
+        "model_type",
+        "transformers_version",
+        "dtype",
+        "id2label",
+        "label2id",
+        "problem_type",
+        "return_dict",
+        "output_attentions",
+        "output_hidden_states",
+        "use_cache",
+        "chunk_size_feed_forward",
+        "bos_token_id",
+        "eos_token_id",
+        "pad_token_id",
+        "initializer_range",
+        "rescale_prenorm_residual",
+        "time_step_floor",
+        "time_step_init_scheme",
+        "time_step_max",
+        "time_step_min",
+        "time_step_scale",
+        "attention_dropout",
+        "hidden_dropout",
+        "classifier_dropout",
+        "attn_pdrop",
+        "embd_pdrop",
+        "resid_pdrop",
+        "summary_activation",
+        "summary_first_dropout",
+        "summary_proj_to_labels",
+        "summary_type",
+        "summary_use_proj",
+        "use_mambapy",
+        "use_associative_scan",
+        "residual_in_fp32",
+        "reorder_and_upcast_attn",
+        "router_aux_loss_coef",
+        "pretraining_tp",
+        "is_decoder",
+        // Longer sequences, and windows that nothing looks through, need longer inputs than this test's.
+        "max_position_embeddings",
+        "max_window_layers",
+        "use_sliding_window",
+        "original_max_position_embeddings",
+        // The product of two others where it is given itself.
+        "expand",
+    ];
+    let golden: Json = serde_json::from_slice(&std::fs::read(data("fields.json")).expect("golden")).expect("JSON");
+    let classes = golden["classes"].as_object().expect("classes");
+    assert_eq!(classes.len(), GOLDEN.len());
+    let (mut counted, mut refused, mut nothing) = (0, 0, 0);
+    for (class, name) in GOLDEN {
+        let copy = Copy::new(name);
+        let plain = copy.with(&[]).unwrap_or_else(|e| panic!("{name}: {e}"));
+        for (field, default) in classes[*class].as_object().expect("fields") {
+            let value = copy.1.get(field).unwrap_or(default).clone();
+            // What the class writes by default is taken, where the model is not of another size.
+            if !["architectures", "rope_parameters", "layer_types"].contains(&field.as_str()) && value.is_null() {
+                assert!(copy.with(&[(field, value.clone())]).is_ok(), "{name}: {field}");
+            }
+            for value in other(&value) {
+                match copy.with(&[(field, value.clone())]) {
+                    Err(error) => {
+                        assert!(
+                            !NOTHING.contains(&&**field)
+                                || field == "architectures"
+                                || field.contains("window")
+                                || field.contains("position"),
+                            "{name}: {error}"
+                        );
+                        refused += 1;
+                    }
+                    Ok(found) if found != plain => counted += 1,
+                    Ok(_) => {
+                        assert!(
+                            NOTHING.contains(&&**field),
+                            "{name}: `{field}` = {value} changes nothing, without a word"
+                        );
+                        nothing += 1;
+                    }
+                }
+            }
+        }
+    }
+    println!("{counted} values counted, {refused} were refused, {nothing} say nothing");
+    assert!(counted > 20 && refused > 60, "{counted} {refused}");
+}
+
+#[test]
+fn what_is_not_supported_is_refused_by_name() {
+    for (name, field, value) in [
+        ("mixtral", "output_router_logits", json!(true)),
+        ("mixtral", "router_jitter_noise", json!(0.1)),
+        ("mixtral", "hidden_act", json!("mish")),
+        ("mamba", "hidden_act", json!("mish")),
+        ("gpt_neox", "rope_scaling", json!({ "rope_type": "unheard", "factor": 2.0 })),
+        ("gemma", "use_bidirectional_attention", json!(true)),
+        ("gpt2", "add_cross_attention", json!(true)),
+        ("llama", "quantization_config", json!({ "quant_method": "gptq" })),
+        ("llama", "a_field_of_the_future", json!(2)),
+        ("qwen2", "layer_types", json!(["sliding_attention", "full_attention"])),
+        ("phi3", "attention_bias", json!(true)),
+    ] {
+        let error = Copy::new(name).with(&[(field, value.clone())]).err();
+        let error = error.unwrap_or_else(|| panic!("{name}: {field} = {value} was taken"));
+        let named = error.contains(field) || field == "hidden_act" && error.contains("activation");
+        assert!(error.contains("config.json") && (named || error.contains("unheard")), "{name}: {error}");
+        assert!(!error.trim_end().contains('\n'), "{error}");
+    }
+}
