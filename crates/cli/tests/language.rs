@@ -199,3 +199,177 @@ fn a_lock_pins_versions_until_it_is_written_anew() {
     assert!(text(&output.stderr).contains("L002"), "{}", text(&output.stderr));
     let _ = std::fs::remove_dir_all(&folder);
 }
+
+const SIZED: &str = "\
+module M(d: int = 8, heads: int = 2, mode: enum(fast, slow) = fast):
+  let:
+    N: batch_dim
+    h = d // heads
+    rows = T * heads
+
+  params:
+    w: [h, h]
+
+  forward:
+    in: [N, rows, h]
+    out: [N, rows, h]
+    graph:
+      in -> matmul(w, transpose=NT) -> a @profile(\"product\", memory=true) @hook(AfterProduct)
+      a -> silu() -> b @memory(recompute)
+      b -> silu() -> out @assert(out.shape[-1] == h, message=\"too wide\")
+    save: [in, a]
+";
+
+fn written(name: &str, text: &str) -> PathBuf {
+    let path = temporary(name).with_extension("module");
+    std::fs::write(&path, text).expect("written");
+    path
+}
+
+/// Values of `--set` are checked, and inputs have the sizes that `let:` and arithmetic give them.
+#[test]
+fn settings_are_checked_and_sizes_are_computed() {
+    let file = written("sized", SIZED);
+    let path = file.to_str().expect("a path");
+    let shown = good(&["explain", path, "--batch", "3", "--seq", "5", "--set", "d=12"]);
+    assert!(shown.contains("in: f32[3,10,6]"), "{shown}");
+    assert!(shown.contains("memory       product: its steps write 720 bytes"), "{shown}");
+    good(&["explain", path, "--set", "mode=slow"]);
+    for (set, expected) in [
+        (&["--set", "nosuch=3"][..], "has no parameter `nosuch`"),
+        (&["--set", "head=3"], "did you mean `heads`?"),
+        (&["--set", "d=eight"], "must be a whole number"),
+        (&["--set", "mode=medium"], "one of fast, slow"),
+        (&["--set", "d=4", "--set", "d=8"], "given twice"),
+        (&["--set", "N=-2"], "negative"),
+    ] {
+        let output = loom(&[&["explain", path], set].concat());
+        assert_eq!(output.status.code(), Some(2), "{set:?}");
+        assert!(text(&output.stderr).contains(expected), "{set:?}: {}", text(&output.stderr));
+    }
+    for (set, expected) in [("d=-4", "negative"), ("heads=0", "division by zero")] {
+        let output = loom(&["explain", path, "--set", set]);
+        assert_eq!(output.status.code(), Some(1), "{set}");
+        assert!(text(&output.stderr).contains(expected), "{set}: {}", text(&output.stderr));
+    }
+    let fixed = written("fixed", &SIZED.replace("[N, rows, h]", "[2, heads, h]"));
+    let output = loom(&["explain", fixed.to_str().expect("a path"), "--batch", "3"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("`--batch` has no effect"), "{}", text(&output.stderr));
+    let broken = written("broken", &SIZED.replace("== h,", "== 3,"));
+    let output = loom(&["explain", broken.to_str().expect("a path")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output.stderr).contains("too wide"), "{}", text(&output.stderr));
+    // Step and tolerance of the comparison: a tight one fails what a loose one lets through.
+    good(&["verify-backward", path, "--epsilon", "1e-4", "--tolerance", "1e-3"]);
+    let output = loom(&["verify-backward", path, "--tolerance", "1e-300"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stdout));
+    let output = loom(&["verify-backward", path, "--epsilon", "0"]);
+    assert_eq!(output.status.code(), Some(2));
+    for file in [file, fixed, broken] {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+/// The graph has the annotations of its statements and sizes as written; the schedule has passes, what is computed
+/// again, and what is kept.
+#[test]
+fn graphs_and_schedules_say_what_is_written_and_kept() {
+    let file = written("emitted", SIZED);
+    let path = file.to_str().expect("a path");
+    let shown = good(&["compile", path, "--emit", "graph", "--json"]);
+    let graph: Json = serde_json::from_str(&shown).expect("JSON");
+    let forward = &graph["forward"];
+    assert_eq!(graph["symbols"], serde_json::json!({ "N": -1 }));
+    let inputs = forward["inputs"].as_array().expect("inputs");
+    let find = |name: &str| inputs.iter().find(|input| input["name"] == name).expect("an input");
+    assert_eq!(find("in")["sizes"], serde_json::json!(["N", "rows", "h"]));
+    assert_eq!(find("in")["symbolic_shape"], serde_json::json!([-1, 32, 4]));
+    assert_eq!(find("w")["sizes"], serde_json::json!(["h", "h"]));
+    fn notes(node: &Json, found: &mut Vec<String>) {
+        match node {
+            Json::Object(fields) => {
+                if let Some(list) = fields.get("annotations").and_then(Json::as_array) {
+                    found.extend(list.iter().filter_map(|note| note["type"].as_str()).map(String::from));
+                }
+                fields.values().for_each(|inner| notes(inner, found));
+            }
+            Json::Array(items) => items.iter().for_each(|inner| notes(inner, found)),
+            _ => {}
+        }
+    }
+    let mut found = Vec::new();
+    notes(forward, &mut found);
+    for name in ["profile", "hook", "memory", "assert"] {
+        assert!(found.iter().any(|note| note == name), "{name}: {found:?}");
+    }
+    let shown = good(&["compile", path, "--emit", "schedule"]);
+    let schedule: Json = serde_json::from_str(&shown).expect("JSON");
+    let training = &schedule["training"];
+    let ops = training["ops"].as_array().expect("ops");
+    let passes: Vec<&str> = ops.iter().filter_map(|op| op["pass"].as_str()).collect();
+    assert_eq!(passes.len(), ops.len());
+    assert!(passes.contains(&"forward") && passes.contains(&"backward"), "{passes:?}");
+    let layout = &training["activation_layout"];
+    let total = layout["total_size"].as_u64().expect("a size");
+    let fields = layout["fields"].as_array().expect("fields");
+    assert_eq!(fields.iter().filter_map(|field| field["size_bytes"].as_u64()).sum::<u64>(), total);
+    assert!(training["recompute_segments"].is_array());
+    for (op, pass) in ops.iter().zip(&passes) {
+        assert_eq!(op["recompute"].is_u64(), *pass == "recompute", "{op}");
+    }
+    // Keeping less makes the layout smaller or computes something again.
+    let kept = written("kept", &SIZED.replace(" @memory(recompute)", ""));
+    let shown = good(&["compile", kept.to_str().expect("a path"), "--emit", "schedule"]);
+    let all: Json = serde_json::from_str(&shown).expect("JSON");
+    assert!(all["training"]["activation_layout"]["total_size"].as_u64().expect("a size") >= total);
+    for file in [file, kept] {
+        let _ = std::fs::remove_file(file);
+    }
+}
+
+/// A project's own files are found beside, above and along `LOOM_PATH`; a file that can't be read is said to be that.
+#[test]
+fn imports_are_searched_and_unreadable_files_are_named() {
+    let root = temporary("search");
+    let module = |name: &str, call: &str| {
+        format!(
+            "module {name}(n: int = 4):\n  forward:\n    in: [B, n]\n    out: [B, n]\n    graph:\n      in -> {call} -> out\n"
+        )
+    };
+    let write = |name: &str, text: &[u8]| {
+        let path = root.join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        std::fs::write(path, text).expect("written");
+    };
+    write("project/module.lock", b"version: 1\nresolved_modules:\n");
+    write("project/parts/gates.module", module("Gate", "relu()").as_bytes());
+    write("project/std/extra.module", module("Extra", "silu()").as_bytes());
+    write("shared/far.module", module("Far", "relu()").as_bytes());
+    write("project/models/bad.module", &[b'm', 0xff, 0xfe, b'\n']);
+    let imports = "from parts.gates import Gate\nfrom std.extra import Extra\nfrom far import Far\n\n";
+    write(
+        "project/models/main.module",
+        format!("{imports}{}", module("Main", "Gate() -> Extra() -> Far()")).as_bytes(),
+    );
+    let main = root.join("project/models/main.module");
+    let main = main.to_str().expect("a path");
+    let checked = |file: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_loom"));
+        command.current_dir(&root).env("LOOM_PATH", root.join("shared")).args(["check", file]);
+        command.output().expect("loom runs")
+    };
+    let output = checked(main);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    write("project/models/uses.module", format!("from bad import Bad\n\n{}", module("Main", "Bad()")).as_bytes());
+    let output = checked(root.join("project/models/uses.module").to_str().expect("a path"));
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(said.contains("cannot be read") && said.contains("UTF-8") && !said.contains("nothing named"), "{said}");
+    let output = checked(root.join("project/models/bad.module").to_str().expect("a path"));
+    assert!(text(&output.stderr).contains("UTF-8"), "{}", text(&output.stderr));
+    write("project/models/empty.module", b"");
+    let output = checked(root.join("project/models/empty.module").to_str().expect("a path"));
+    assert!(text(&output.stderr).contains("write `module Name"), "{}", text(&output.stderr));
+    let _ = std::fs::remove_dir_all(&root);
+}

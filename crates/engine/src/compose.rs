@@ -64,7 +64,7 @@ impl Tensor {
 pub struct Program {
     engine: Engine,
     variant: Arc<Variant>,
-    donate: Over,
+    donate: Arc<[(usize, usize)]>,
     /// The same for other devices than the first.
     elsewhere: Arc<Mutex<Vec<Arc<Variant>>>>,
 }

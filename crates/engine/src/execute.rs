@@ -207,8 +207,7 @@ impl Shared {
             }
             Work::Op(sig) => {
                 let over = replaces.and_then(|loc| self.replaced(node, loc, &args, planned));
-                planned.overwritten |= over.is_some();
-                self.run_op(node, sig, &args, over, bindings)?
+                self.run_op(node, sig, &args, over, bindings, &mut planned.overwritten)?
             }
             Work::Call(variant) => {
                 let fail = |cause| {
@@ -227,9 +226,9 @@ impl Shared {
                         over.push((i, o));
                     }
                 }
-                planned.overwritten |= !over.is_empty();
-                let (outs, times) =
-                    self.launch_noted(variant, place(node.device), &dense, &over, bindings).map_err(fail)?;
+                let (outs, times) = self
+                    .launch_noted(variant, place(node.device), &dense, &over, bindings, &mut planned.overwritten)
+                    .map_err(fail)?;
                 steps = times;
                 outs
             }
@@ -255,6 +254,7 @@ impl Shared {
         args: &[Stored],
         over: Option<usize>,
         bindings: &mut Bindings,
+        overwritten: &mut bool,
     ) -> Result<Values> {
         let fail = |cause| Error::KernelExecution { op: node.name().to_string(), at: node.at.clone(), cause };
         if let Op::Const(c) = &*sig.op {
@@ -282,7 +282,11 @@ impl Shared {
         if let Some(i) = over {
             let kernel = kernels.program(pool, &What::Over(sig.op.clone(), i), args).map_err(fail)?;
             let over = &kernel.exe.program().donated;
-            return kernels::launch(&*kernel.exe, pool, &sig.types, args, over, bindings).map_err(fail);
+            let outs = kernels::bind(pool, &sig.types, args, over, bindings).map_err(fail)?;
+            *overwritten |= !over.is_empty();
+            let done = kernel.exe.run(bindings);
+            kernels::unbind(bindings);
+            return done.map(|()| outs).map_err(fail);
         }
         let usual = here == 0 && args.iter().all(|a| a.views.is_empty()) && sig.takes(args.iter().map(|a| &a.ty));
         let found;

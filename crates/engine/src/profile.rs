@@ -213,13 +213,15 @@ impl Shared {
         args: &[Stored],
         over: &[(usize, usize)],
         bindings: &mut Bindings,
+        overwritten: &mut bool,
     ) -> compiler::Result<(Values, Vec<Timing>)> {
         let pool = &self.devices[device].pool;
-        if !self.profiling.is_on() {
-            return Ok((kernels::launch(&*variant.exe, pool, &variant.types, args, over, bindings)?, Vec::new()));
-        }
         let outs = kernels::bind(pool, &variant.types, args, over, bindings)?;
-        let steps = variant.exe.run_timed(bindings);
+        *overwritten |= !over.is_empty();
+        let steps = match self.profiling.is_on() {
+            true => variant.exe.run_timed(bindings),
+            false => variant.exe.run(bindings).map(|()| Vec::new()),
+        };
         kernels::unbind(bindings);
         Ok((outs, steps?))
     }

@@ -84,8 +84,9 @@ pub(crate) struct TraceState {
 enum Outer {
     /// A handle: two on one base may differ in where gradients go.
     Handle(u64),
-    /// A cell of an outer trace, whole: views of it and detached names for it are read from the one input.
-    Cell(u64, usize),
+    /// A view of a cell of an outer trace: it is seen there, once, and not in every round of a loop. Detached names for it
+    /// are read from the same input.
+    Cell(u64, usize, Vec<Arc<Op>>),
 }
 
 /// A Graph that is being recorded.
@@ -204,15 +205,12 @@ impl Trace {
                 Ok(cell)
             }
             (Kind::Traced(tr), _) => {
-                let key = Outer::Cell(tr.trace.id, tr.cell);
+                let key = Outer::Cell(tr.trace.id, tr.cell, tr.view.as_ref().map_or(Vec::new(), |v| v.ops()));
                 if let Some(&cell) = s.outer.get(&key) {
                     return Ok(cell);
                 }
-                let ty = {
-                    let outer = tr.trace.state();
-                    outer.b.ty(outer.cells[tr.cell].value)
-                };
-                Ok(s.captured(key, tr.trace.tensor(tr.cell, ty)))
+                let seen = Traced { trace: tr.trace.clone(), cell: tr.cell, view: tr.view.clone() };
+                Ok(s.captured(key, Tensor::of(Handle::new(u64::MAX, t.0.ty.clone(), Kind::Traced(seen)))))
             }
             (Kind::Lazy(l), mode) => {
                 let ours = match mode {
@@ -236,8 +234,9 @@ impl Trace {
     pub(crate) fn read(&self, s: &mut TraceState, t: &Tensor) -> Result<Value> {
         let cell = self.cell_of(s, t)?;
         let mut v = s.cells[cell].value;
-        // A cell is a whole base, but for a captured handle of the engine, which is captured with its view.
-        let whole = s.cells[cell].outside.is_some() || matches!(&t.0.kind, Kind::Traced(_));
+        // A cell is a whole base, but for what a function captures, which it captures with its view.
+        let ours = matches!(&t.0.kind, Kind::Traced(tr) if std::ptr::eq(&*tr.trace, self));
+        let whole = s.cells[cell].outside.is_some() || ours;
         if let (true, Some(view)) = (whole, t.0.view()) {
             v = view::get(&mut s.b, v, &view.ops())?;
         }

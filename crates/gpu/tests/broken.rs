@@ -215,7 +215,8 @@ fn accesses_across_alignment_are_found() {
         let v = b.load(x, i);
         b.store(y, i, v);
     });
-    let g = grid::lower(&b.finish(), &Limits::CUDA, &given).unwrap();
+    let limits = Limits { busy: 1, ..Limits::CUDA };
+    let g = grid::lower(&b.finish(), &limits, &given).unwrap();
     assert_eq!(run(&g, &views(), 2), Ok(()));
     assert!(matches!(run(&g, &shifted, 2), Err(EvalError::Misaligned { .. })), "{g}");
 }

@@ -2,7 +2,7 @@
 
 mod grids;
 
-use cpu::Cpu;
+use grids::device::Device;
 use grids::{Seen, agrees, kernels};
 use oracle::random::{Options as Shape, Sample, sample, shrink};
 use oracle::{Rng, rng::run_seed};
@@ -21,10 +21,11 @@ fn donations(graph: &ir::Graph) -> Vec<(usize, usize)> {
     pairs
 }
 
-fn judge(cpu: &Cpu, s: &Sample, seen: &mut Seen) -> Result<(), String> {
+fn judge(s: &Sample, seen: &mut Seen) -> Result<(), String> {
     let mut rng = Rng::new(s.seed);
     let donate = if rng.chance(0.5) { donations(&s.graph) } else { Vec::new() };
-    for case in kernels(&s.graph, cpu, donate)? {
+    let device = Device::random(&mut rng);
+    for case in kernels(&s.graph, &device, donate)? {
         agrees(&case, &mut rng, seen)?;
     }
     Ok(())
@@ -32,21 +33,20 @@ fn judge(cpu: &Cpu, s: &Sample, seen: &mut Seen) -> Result<(), String> {
 
 #[test]
 fn kernels_of_random_graphs_are_what_the_reference_computes() {
-    let cpu = Cpu::with_target(1, None);
     let seed = run_seed();
-    let count: u64 = std::env::var("TENSORLOOM_GRIDS").ok().and_then(|r| r.parse().ok()).unwrap_or(600);
+    let count: u64 = std::env::var("TENSORLOOM_GRIDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1500);
     let mut seen = Seen::default();
     for k in 0..count {
         let s = sample(seed.wrapping_add(k), &Shape::ANY);
-        if judge(&cpu, &s, &mut seen).is_err() {
-            let fails = |s: &Sample| judge(&cpu, s, &mut Seen::default()).err();
+        if judge(&s, &mut seen).is_err() {
+            let fails = |s: &Sample| judge(s, &mut Seen::default()).err();
             let small = shrink(&s, |c| fails(c).is_some());
             panic!("TENSORLOOM_SEED={} fails first: {small}\n{}", s.seed, fails(&small).unwrap_or_default());
         }
     }
     println!("{count} graphs: {seen:?}");
     // Enough of each kind, or the sample says little.
-    let rare = [seen.waiting, seen.wide, seen.aliased, seen.spilled, seen.looped];
+    let rare = [seen.waiting, seen.aliased, seen.looped];
     assert!(seen.kernels as u64 > count && seen.skipped < seen.kernels / 50, "{seen:?}");
-    assert!(rare.iter().all(|n| *n as u64 > count / 200), "{seen:?}");
+    assert!(rare.iter().all(|n| *n as u64 > count / 50), "{seen:?}");
 }

@@ -10,7 +10,7 @@ use oracle::{Rng, rng::run_seed};
 #[test]
 fn rows_pass_their_data_in_order() {
     let seed = run_seed();
-    let count: u64 = std::env::var("TENSORLOOM_GRIDS").ok().and_then(|r| r.parse().ok()).unwrap_or(300);
+    let count: u64 = std::env::var("TENSORLOOM_GRIDS").ok().and_then(|r| r.parse().ok()).unwrap_or(1000);
     let mut seen = Seen::default();
     for k in 0..count {
         let mut rng = Rng::new(seed.wrapping_add(k));
@@ -22,5 +22,5 @@ fn rows_pass_their_data_in_order() {
     }
     println!("{count} kernels: {seen:?}");
     let rare = [seen.waiting, seen.wide, seen.spilled, seen.looped];
-    assert!(seen.skipped == 0 && rare.iter().all(|n| *n as u64 > count / 50), "{seen:?}");
+    assert!(seen.skipped == 0 && rare.iter().all(|n| *n as u64 > count / 200), "{seen:?}");
 }

@@ -193,6 +193,11 @@ fn declared_primitives_shadow_and_run() {
         let outs = ir::interp::run(&lowered.graph, &[given]).expect("runs");
         assert_eq!(outs[0].to_vec::<f64>(), [3.0, 6.0, -9.0, 1.5], "{name}: x - x + 3 x");
     }
+    let written =
+        primitive("mine", graph).replace("\nmodule M", "\n  backward:\n    d_x = scale(d_z, factor)\n\nmodule M");
+    let program = Program::load("m", &MemoryLoader::new().with("m", "v1.0.0", &written));
+    let codes: Vec<lang::Code> = lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
+    assert_eq!(codes.first(), Some(&lang::Code::L001), "its backward is derived");
     let program = Program::load("m", &MemoryLoader::new().with("m", "v1.0.0", &primitive("mine", "")));
     let codes: Vec<lang::Code> = lang::check::check(&program).diagnostics.iter().map(|d| d.code).collect();
     assert_eq!(codes, [lang::Code::E014]);

@@ -53,9 +53,10 @@ impl Architecture {
                 }
                 fields::refuse(config, wanted, entries).map_err(fault)?;
                 let given = given(entries, config);
-                let (defaults, fields) = (defaults(&program, item), mapped_fields(entries));
+                let (defaults, mapped) = (defaults(&program, item), mapped_fields(entries));
                 for (key, value) in &given {
-                    let field = fields.iter().find(|(name, _)| name == key).map_or(&key[..], |(_, field)| field);
+                    let field = mapped.iter().find(|(name, _)| name == key).map_or(&key[..], |(_, field)| field);
+                    fields::fits(field, value, defaults.get(key)).map_err(fault)?;
                     budget::value(key, field, value, defaults.get(key)).map_err(fault)?;
                 }
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
@@ -94,6 +95,9 @@ impl Architecture {
             Error::Input(format!("{file}: declares no model{}", name.map_or(String::new(), |n| format!(" `{n}`"))))
         })?;
         let mut all = defaults(&program, item);
+        if given.keys().all(|key| header(&program, item).contains(key)) {
+            lang::lower::check_given(&program, item, &given).map_err(Error::Input)?;
+        }
         for (key, value) in given {
             if !all.contains_key(&key) && !header(&program, item).contains(&key) {
                 let known = header(&program, item).join(", ");

@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use lang::ast::{ConfigEntry, ConfigValue, Expr, ExprKind};
+use lang::consteval::Value;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeSet;
 
@@ -144,6 +145,7 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
         let older = ["rope_scaling", "rope_theta", "original_max_position_embeddings"];
         used.extend(older.map(String::from));
     }
+    twice(&config.json)?;
     for (name, value) in fields {
         if used.contains(name) || value.is_null() || IRRELEVANT.contains(&name.as_str()) {
             continue;
@@ -168,6 +170,33 @@ pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry
         }
     }
     Ok(())
+}
+
+/// Settings of rotations that stand in two places must agree: only one of them is read.
+fn twice(json: &Json) -> Result<(), String> {
+    let field = |name: &str| json.get(name).filter(|value| !value.is_null());
+    let Some(rope) = field("rope_parameters") else { return Ok(()) };
+    for (name, inside) in [("rope_scaling", Some(rope)), ("rope_theta", rope.get("rope_theta"))] {
+        if let (Some(outside), Some(inside)) = (field(name), inside)
+            && outside != inside
+        {
+            return Err(format!("`{name}` is {outside}, but `rope_parameters` says {inside}: leave one of them out"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a field's value is of the kind that its parameter takes, which the parameter's default shows.
+pub(crate) fn fits(name: &str, value: &Value, default: Option<&Value>) -> Result<(), String> {
+    let number = |value: &Value| value.as_int().is_some() || matches!(value, Value::Float(_));
+    let (fits, wanted) = match default {
+        Some(Value::Bool(_)) => (matches!(value, Value::Bool(_)), "true or false"),
+        Some(Value::Str(_)) => (matches!(value, Value::Str(_)), "a word"),
+        Some(Value::Float(_)) => (number(value), "a number"),
+        Some(default) if default.as_int().is_some() => (value.as_int().is_some(), "a whole number"),
+        _ => return Ok(()),
+    };
+    if fits { Ok(()) } else { Err(format!("`{name}` is {value}: it must be {wanted}")) }
 }
 
 /// Kinds of layers say no more than the windows do.

@@ -17,7 +17,7 @@ mod error;
 mod evaluate;
 mod expansion;
 mod export;
-pub mod fields;
+mod fields;
 pub mod files;
 mod fresh;
 mod generate;

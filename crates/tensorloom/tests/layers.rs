@@ -262,12 +262,16 @@ fn tensors_print_as_numpy_prints_them() {
 }
 
 #[test]
-fn debug_shows_data_only_once_it_is_there() {
+fn debug_shows_data_once_it_was_read() {
     let x = ones(3) * 2;
     assert!(format!("{x:?}").starts_with("Tensor(f32[3], id"), "{x:?}");
     x.to_vec::<f32>().unwrap();
     assert_eq!(format!("{x:?}"), "tensor([2., 2., 2.], dtype=f32)");
-    assert_eq!(format!("{:?}", x.i(1..)), "tensor([2., 2.], dtype=f32)");
+    let part = x.i(1..);
+    assert!(format!("{part:?}").ends_with(", view)"), "{part:?}");
+    part.to_text().unwrap();
+    assert_eq!(format!("{part:?}"), "tensor([2., 2.], dtype=f32)");
+    assert!(!format!("{:?}", tensor(&[42.5], 1)).contains("42"));
     x.add_(1);
     assert!(format!("{x:?}").starts_with("Tensor(f32[3], id"), "{x:?}");
     x.to_vec::<f32>().unwrap();

@@ -346,13 +346,13 @@ fn sqrt_checkpoints_save_memory() {
 
 #[test]
 fn the_other_paths_give_what_the_compiled_loop_gives() {
-    let w = tensor_of::<f64>(&[0.5f64, -0.25], &[2]);
+    let w = tensor_of(&[0.5f64, -0.25], &[2]);
     let body = |(c, x): (Tensor, Tensor)| {
         let y = (&c * &w).sin() + &x;
         (&y * 0.5 + &c * 0.25, (y.sum(), x))
     };
-    let init = tensor_of::<f64>(&[1.0f64, 2.0], &[2]);
-    let xs = tensor_of::<f64>(&[0.1f64, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], &[4, 2]);
+    let init = tensor_of(&[1.0f64, 2.0], &[2]);
+    let xs = tensor_of(&[0.1f64, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], &[4, 2]);
     let none = engine().zeros(DType::F64, &[0, 2]);
     let run = |scan: Scan, xs: &Tensor| {
         let (c, (y, z)) = scan.run(body, init.clone(), xs.clone());
@@ -364,7 +364,7 @@ fn the_other_paths_give_what_the_compiled_loop_gives() {
         assert_eq!(run(on(Scan::new().reverse()), &xs), run(Scan::new().reverse(), &xs), "{path:?}");
         assert_eq!(run(on(Scan::new()), &none), run(Scan::new(), &none), "{path:?}");
         for n in [-1, 0, 2, 4, 9] {
-            let n = tensor(&[n], &[]);
+            let n = tensor_of::<i32>(&[n], ());
             assert_eq!(run(on(Scan::new().count(&n)), &xs), run(Scan::new().count(&n), &xs), "{path:?} {n}");
             let backwards = Scan::new().reverse().count(&n);
             assert_eq!(run(on(backwards.clone()), &xs), run(backwards, &xs), "{path:?} {n}");

@@ -97,6 +97,8 @@ pub(crate) struct Handle {
     pub(crate) detached: bool,
     disposed: AtomicBool,
     escapes: AtomicBool,
+    /// Its elements were read: text may show them.
+    seen: AtomicBool,
 }
 
 impl Handle {
@@ -112,6 +114,7 @@ impl Handle {
             detached: false,
             disposed: AtomicBool::new(false),
             escapes: AtomicBool::new(false),
+            seen: AtomicBool::new(false),
         }
     }
 

@@ -6,6 +6,7 @@ use crate::engine::download;
 use crate::error::{Error, Result};
 use crate::plan::Roots;
 use ir::{Element, Literal, Loc};
+use std::sync::atomic::Ordering;
 
 impl Tensor {
     /// Computes what is needed and copies the elements to the host, converted to `T`.
@@ -62,6 +63,7 @@ impl Tensor {
         let stored = value.value().ok_or_else(|| Error::MissingExternalState { loc: format!("{self}") })?;
         let dense = shared.dense(&stored).map_err(|e| shared.memory_error(what, at, e.into()))?;
         shared.drain_finalize_queue();
+        self.0.seen.store(true, Ordering::Relaxed);
         Ok(download(&dense)?)
     }
 }

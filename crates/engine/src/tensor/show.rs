@@ -52,6 +52,7 @@ impl Tensor {
             }
         }
         let data = part.fetch("show", at)?;
+        self.0.seen.store(true, Ordering::Relaxed);
         let mut text = String::from(PREFIX);
         text.push_str(&body(&data, self.shape(), cut));
         if cut || self.numel() == 0 {
@@ -61,9 +62,12 @@ impl Tensor {
         Ok(text)
     }
 
-    /// Whether reading the tensor would run nothing.
+    /// Whether its elements were read before, and reading them again would run nothing.
     fn is_ready(&self) -> bool {
         let Kind::Lazy(lazy) = &self.0.kind else { return false };
+        if !self.0.seen.load(Ordering::Relaxed) {
+            return false;
+        }
         let shared = &lazy.engine.shared;
         if context::trace().is_some() || shared.exec.state().is_some() || self.0.disposed.load(Ordering::Relaxed) {
             return false;
@@ -82,7 +86,7 @@ impl Tensor {
     }
 }
 
-/// The data, if it has been computed; else type and identity, and nothing is computed (§1.3).
+/// The data, if it was read before and hasn't changed since; else type and identity. Nothing is computed (§1.3).
 impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_ready()

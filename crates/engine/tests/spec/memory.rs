@@ -57,6 +57,25 @@ fn s6_7_effects_wait_until_there_is_memory() {
 }
 
 #[test]
+fn s6_7_a_region_that_finds_no_memory_for_its_results_has_changed_nothing() {
+    let e = limited(1 << 20);
+    let state = e.tensor(&[1.0f32; 1000], &[1000]);
+    state.add_scalar_(1.0);
+    e.mark_step().unwrap();
+    let f = e.compile(|x: Tensor| {
+        state.mul_scalar_(2.0);
+        x.unsqueeze(0).expand(&[300, -1]).tanh()
+    });
+    // The state's new value would be written over the old one, but the result does not fit.
+    let large = f.call(e.arange(F, 1000)).unwrap();
+    assert!(matches!(large.to_vec::<f32>(), Err(Error::MemoryLimit { .. })));
+    assert!(!e.inspect().poisoned);
+    assert!(state.sum().item::<f32>().is_err(), "it waits for the region");
+    let small = e.compile(|x: Tensor| x.tanh().sum());
+    assert!(small.call(e.arange(F, 10)).unwrap().item::<f32>().unwrap() > 8.0);
+}
+
+#[test]
 fn s6_7_writes_that_nobody_can_see_do_not_stand_in_the_way() {
     let e = limited(1 << 20);
     let x = vec1(&e, &[1.0]);

@@ -13,7 +13,8 @@ use std::fmt::Write;
 pub const PRELUDE: &str = include_str!("prelude.cu");
 
 /// What the compiler must be told.
-pub const FLAGS: &[&str] = &["--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
+pub const FLAGS: &[&str] =
+    &["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true", "--disable-warnings"];
 
 /// One source with these kernels under these names. A kernel's arguments are pointers to its `Global` and `Spill` memory in order,
 /// then its sizes as i64.
@@ -219,17 +220,18 @@ impl Printer<'_> {
             Size::Const(n) => integer(if i.wide { DType::I64 } else { DType::I32 }, n),
             Size::Arg(n) => format!("({t})s{n}"),
         };
+        // In the order in which the lowering proved that sums fit.
         let mut parts = Vec::new();
+        if i.offset != 0 || (i.terms.is_empty() && i.offset_args.is_empty()) {
+            parts.push(size(Size::Const(i.offset)));
+        }
+        parts.extend(i.offset_args.iter().map(|a| size(Size::Arg(*a))));
         for &(r, stride) in &i.terms {
             let reg = if i.wide && self.d(r) != DType::I64 { format!("(i64)r{}", r.0) } else { format!("r{}", r.0) };
             match stride {
                 Size::Const(1) => parts.push(reg),
                 s => parts.push(format!("{reg} * {}", size(s))),
             }
-        }
-        parts.extend(i.offset_args.iter().map(|a| size(Size::Arg(*a))));
-        if i.offset != 0 || parts.is_empty() {
-            parts.push(size(Size::Const(i.offset)));
         }
         if parts.len() > 1 { format!("({})", parts.join(" + ")) } else { parts.remove(0) }
     }
@@ -427,9 +429,10 @@ fn cast(from: DType, to: DType, r: &str) -> String {
         (Class::Float, _) => format!("to_{}({x})", to.name()),
         (_, Class::Float) => match to {
             DType::F32 | DType::F64 => format!("({}){x}", ty(to)),
-            // Up to 16 bits f32 holds them all; others are rounded once, from f64.
+            // Up to 16 bits f32 holds them all; others are rounded once too.
             _ if from.size() <= 2 => packed(to, format!("(f32){x}")),
-            _ => packed(to, format!("odd((f64){x})")),
+            _ if from.size() == 4 => packed(to, format!("odd((f64){x})")),
+            _ => packed(to, format!("odd({x})")),
         },
         _ => format!("({}){x}", ty(to)),
     }

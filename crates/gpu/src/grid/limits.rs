@@ -1,6 +1,4 @@
-//! What a target can do, and what is known of a launch.
-
-use super::Buf;
+//! What a target can do.
 
 /// What a GPU can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,20 +53,4 @@ impl Limits {
         wide_ints: false,
         doubles: false,
     };
-}
-
-/// What is known of a launch when its kernel is lowered.
-///
-/// A grid is right for the launch it was lowered for. Sizes stay arguments: another launch may use the same grid if lowering
-/// for it gives an equal one.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Given {
-    /// Values of the size arguments.
-    pub sizes: Vec<i64>,
-    /// Pairs of buffers of which one is written and which are the same memory, element for element.
-    pub aliases: Vec<(Buf, Buf)>,
-    /// For each buffer a number of bytes that its address is a multiple of; that of its dtype if there is none.
-    pub aligned: Vec<usize>,
-    /// For each buffer the elements of its scratch, where the kernel leaves them to the caller (`Mode::Scratch(0)`).
-    pub scratch: Vec<usize>,
 }

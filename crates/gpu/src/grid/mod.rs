@@ -28,6 +28,7 @@
 mod emit;
 pub mod eval;
 mod facts;
+mod given;
 mod limits;
 mod lower;
 mod print;
@@ -38,7 +39,8 @@ mod sync;
 mod verify;
 
 pub use eval::{EvalError, Launch, View, eval};
-pub use limits::{Given, Limits};
+pub use given::Given;
+pub use limits::Limits;
 pub use lower::{LowerError, lower};
 pub use verify::{GridError, verify};
 

@@ -218,7 +218,7 @@ impl Verifier<'_> {
             }
             Bitcast(to, x) => {
                 let d = self.use_(*x)?;
-                domain(d.size() == to.size() && (d == DType::Bool) == (*to == DType::Bool), "bitcast", d)?;
+                domain(d.size() == to.size() && (*to != DType::Bool || d == DType::Bool), "bitcast", d)?;
                 *to
             }
         })

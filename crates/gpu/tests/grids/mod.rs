@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod device;
 pub(crate) mod lanes;
 pub(crate) mod rows;
 
@@ -17,6 +18,7 @@ pub(crate) struct Case {
     pub(crate) kernel: Kernel,
     pub(crate) args: Vec<Arg>,
     pub(crate) regions: Vec<usize>,
+    pub(crate) given: Given,
 }
 
 #[derive(Clone, Copy)]
@@ -32,7 +34,7 @@ pub(crate) fn cases(program: &Program) -> Vec<Case> {
     out
 }
 
-/// Compiles a graph for the CPU and takes its kernels.
+/// Compiles a graph and takes its kernels.
 pub(crate) fn kernels(graph: &Graph, backend: &dyn Backend, donate: Vec<(usize, usize)>) -> Result<Vec<Case>, String> {
     let options = Options { donate, ..Options::default() };
     let program = compiler::compile(graph, backend, &options).map_err(|e| e.to_string())?;
@@ -82,6 +84,8 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
         let offset = p.offset.max(0) as usize;
         View { region, offset: at + offset, bytes: program.buffers[id].ty.bytes().saturating_sub(offset) }
     };
+    // Regions are taken to start at multiples of this.
+    let given = Given::of(program, kernel, args, 256);
     let args = args
         .iter()
         .map(|a| match a {
@@ -89,7 +93,7 @@ fn case(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Case {
             KernelArg::Scratch(n) => Arg::Scratch(*n),
         })
         .collect();
-    Case { kernel: kernel.clone(), args, regions }
+    Case { kernel: kernel.clone(), args, regions, given }
 }
 
 /// The same kernel with its sizes as arguments, and their values.
@@ -158,7 +162,7 @@ pub(crate) fn limits(rng: &mut Rng) -> Limits {
         shared: *rng.pick(&[0, 64, 1024, 48 << 10]),
         blocks: *rng.pick(&[1, 2, 7, 65_535]),
         spilling: *rng.pick(&[1, 3]),
-        busy: *rng.pick(&[1, 16, 4096]),
+        busy: *rng.pick(&[1, 1, 16, 4096]),
         access: *rng.pick(&[1, 8, 16]),
         wide_ints: true,
         doubles: true,
@@ -206,27 +210,12 @@ pub(crate) fn prepare(case: &Case, limits: Limits, rng: &mut Rng) -> Result<Opti
             regions[v.region][v.offset..v.offset + n * b.dtype.size()].copy_from_slice(data.bytes());
         }
     }
-    let mut given = Given { sizes: sizes.clone(), ..Given::default() };
-    let mut views = Vec::new();
-    for (i, (b, a)) in k.buffers.iter().zip(&case.args).enumerate() {
-        let (aligned, scratch) = match a {
-            Arg::Memory(v) => {
-                views.push(*v);
-                (1usize << v.offset.trailing_zeros().min(8), 0)
-            }
-            Arg::Scratch(n) => (16, n / b.dtype.size()),
-        };
-        given.aligned.push(aligned);
-        given.scratch.push(scratch);
-        for (j, (other, c)) in k.buffers.iter().zip(&case.args).enumerate().take(i) {
-            if let (Arg::Memory(v), Arg::Memory(w)) = (a, c) {
-                let apart = v.region != w.region || v.offset + v.bytes <= w.offset || w.offset + w.bytes <= v.offset;
-                if !apart && (b.mode != Mode::Read || other.mode != Mode::Read) {
-                    given.aliases.push((loops::Buf(j as u32), loops::Buf(i as u32)));
-                }
-            }
-        }
-    }
+    let given = Given { sizes: sizes.clone(), ..case.given.clone() };
+    let memory = |a: &Arg| match a {
+        Arg::Memory(v) => Some(*v),
+        Arg::Scratch(_) => None,
+    };
+    let views = case.args.iter().filter_map(memory).collect();
     let g = grid::lower(k, &limits, &given).map_err(|e| e.to_string())?;
     grid::verify(&g).map_err(|e| format!("{e}\n{g}"))?;
     Ok(Some(Prepared { sizes, limits, given, regions, views, grid: g, kernel }))

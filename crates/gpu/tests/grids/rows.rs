@@ -4,7 +4,7 @@
 
 use super::{Arg, Case};
 use compiler::loops::{Buf, Builder, Extent, Index, LoopKind, Mode, Reg, Size, Var};
-use gpu::grid::View;
+use gpu::grid::{Given, View};
 use ir::{Binary, DType};
 use oracle::Rng;
 
@@ -207,5 +207,7 @@ pub(crate) fn random_kernel(rng: &mut Rng) -> Case {
         (Some(p), Some(n)) => w.b.push(last(p, n, LoopKind::Parallel, all)),
         _ => all.into_iter().for_each(|s| w.b.push(s)),
     }
-    Case { kernel: w.b.finish(), args, regions }
+    let given =
+        Given { aligned: vec![256; args.len()], scratch: vec![length as usize; args.len()], ..Given::default() };
+    Case { kernel: w.b.finish(), args, regions, given }
 }

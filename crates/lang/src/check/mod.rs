@@ -29,7 +29,7 @@ pub(crate) use graph::uses as graph_uses;
 pub(crate) use reach::{calls, flatten};
 pub use types::{Shape, TensorType};
 
-use crate::diagnostic::{Diagnostic, sort_and_dedup};
+use crate::diagnostic::{Code, Diagnostic, sort_and_dedup};
 use crate::dims::Exactness;
 use crate::resolve::{ItemRef, ModuleView, Program};
 use std::collections::BTreeMap;
@@ -90,6 +90,17 @@ pub fn check(program: &Program) -> Report {
                 invariants::check(view.decl, &mut report.diagnostics);
                 if view.forward.graph.is_none() {
                     continue;
+                }
+                if view.backward.is_some() {
+                    report.diagnostics.push(
+                        Diagnostic::new(
+                            Code::L001,
+                            view.decl.name.span,
+                            "a written backward of a primitive with a graph",
+                        )
+                        .label("its backward is derived from the graph")
+                        .hint("leave out `backward:`, or declare a `module`"),
+                    );
                 }
             }
             report.modules.push(check_module(program, &view, &mut report.diagnostics));

@@ -1,6 +1,7 @@
 //! Every public function of the library against JAX and NumPy, for the lines of `golden/functions/*.golden`, forward and
 //! in reverse.
 
+mod catalog;
 mod line;
 mod names;
 mod table_lax;

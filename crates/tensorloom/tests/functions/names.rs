@@ -1,31 +1,36 @@
 //! Every public function has a golden line.
 
+use super::catalog;
 use std::collections::BTreeSet;
+use std::path::Path;
 
-/// Functions of the library whose files are named here: `pub fn` items and names that macros make functions of.
+/// The functions of a module that are declared in it.
 fn public(module: &str) -> BTreeSet<String> {
-    let root = format!("{}/src/{module}", env!("CARGO_MANIFEST_DIR"));
-    let mut files = vec![std::path::PathBuf::from(format!("{root}.rs"))];
-    files.extend(std::fs::read_dir(&root).into_iter().flatten().map(|f| f.unwrap().path()));
-    let mut names = BTreeSet::new();
-    for file in files.iter().filter(|f| f.exists()) {
-        let text = std::fs::read_to_string(file).unwrap();
-        let mut documented = false;
-        for line in text.lines() {
-            let head = line.trim_start();
-            if let Some(rest) = line.strip_prefix("pub fn ") {
-                names.insert(rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect());
-            }
-            // A name under a doc comment in a macro's list: `/// ..`, then `asin | arcsin => Asin,`.
-            if let (true, true, Some((list, _))) = (documented, line.starts_with("    "), head.split_once(" => ")) {
-                let words = list.split(" | ").map(str::to_string);
-                // Types, which begin with a capital, are layers over functions of the same name.
-                names.extend(words.filter(|w| w.chars().all(|c| c.is_alphanumeric() && !c.is_uppercase() || c == '_')));
-            }
-            documented = head.starts_with("///");
-        }
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let own = |f: &catalog::Function| f.module == module && f.is_own();
+    catalog::catalog(&sources).into_iter().filter(own).map(|f| f.name).collect()
+}
+
+/// `docs/functions.json` is what the sources say, and the conformance page names functions that are there.
+#[test]
+fn the_catalog_is_up_to_date() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let (all, file) = (catalog::catalog(&root.join("src")), root.join("../../docs/functions.json"));
+    let text = catalog::json(&all);
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&file, &text).unwrap();
     }
-    names
+    let found = std::fs::read_to_string(&file).unwrap();
+    let differs = text.lines().zip(found.lines()).find(|(a, b)| a != b);
+    assert!(text == found, "docs/functions.json is old, write it anew with UPDATE=1: {differs:?}");
+    assert!(all.len() > 550, "only {} functions were found", all.len());
+    let without = all.iter().find(|f| !f.is_documented());
+    assert!(without.is_none(), "{without:?} has no documentation");
+    let page = include_str!("../../../../docs/conformance/functions.md");
+    let names: BTreeSet<String> = all.iter().map(|f| f.path()).collect();
+    let claimed = catalog::claimed(page);
+    let missing: Vec<&String> = claimed.difference(&names).collect();
+    assert!(claimed.len() > 380 && missing.is_empty(), "{} claimed, not there: {missing:?}", claimed.len());
 }
 
 /// Facts and choices rather than functions of tensors; they have tests of their own.

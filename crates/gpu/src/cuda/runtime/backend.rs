@@ -9,6 +9,7 @@ use super::load::{self, Loaded, Ready};
 use super::memory::CudaBuffer;
 use super::pool::Usage;
 use super::record::{Graph, Todo};
+use super::scatter::Rows;
 use super::strided::Text;
 use crate::grid;
 use compiler::loops::Kernel;
@@ -208,8 +209,8 @@ impl Backend for Cuda {
         Ok(Arc::new(Loaded::new(&self.inner, program)?))
     }
 
-    fn runs(&self, _: &Op, _: &[Type]) -> Runs {
-        Runs::Host
+    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+        if Rows::of(op, args).is_some() { Runs::Here } else { Runs::Host }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {

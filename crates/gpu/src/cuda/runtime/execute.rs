@@ -134,6 +134,7 @@ impl Run<'_> {
         let context = &self.loaded.inner.device.context;
         match step {
             Ready::Kernel(launch) => self.launch(launch, at),
+            Ready::Kernels(launches) => launches.iter().try_for_each(|l| self.launch(l, at)),
             Ready::Product(p) => self.product(p, at),
             Ready::Host(h) => {
                 let addresses = |x: &[(Place, usize)]| -> SmallVec<[u64; 8]> {

@@ -9,11 +9,13 @@ use super::kernels::Function;
 use super::memory::CudaBuffer;
 use super::places::{aligned, shared};
 use super::record::Recordings;
+use super::scatter::Rows;
 use super::strided::{self, Text};
 use crate::grid::{self, Given, Limits, Space};
 use compiler::loops::{Buf, Kernel, Mode};
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
+use ir::Type;
 use std::sync::{Arc, Mutex};
 
 /// The most loops inside each other.
@@ -22,12 +24,30 @@ pub(crate) const MAX_LEVELS: usize = 8;
 /// A step ready to run.
 pub(crate) enum Ready {
     Kernel(Launch),
+    /// One after another.
+    Kernels(Vec<Launch>),
     Product(Box<Product>),
     Host(Box<Host>),
-    Copy { from: Place, to: Place, bytes: usize },
-    Zero { to: Place, bytes: usize },
-    Branch { index: Place, branches: Vec<Vec<Ready>> },
-    Loop { level: usize, trip: ReadyTrip, reverse: bool, body: Vec<Ready>, after: Vec<(Place, Place, usize)> },
+    Copy {
+        from: Place,
+        to: Place,
+        bytes: usize,
+    },
+    Zero {
+        to: Place,
+        bytes: usize,
+    },
+    Branch {
+        index: Place,
+        branches: Vec<Vec<Ready>>,
+    },
+    Loop {
+        level: usize,
+        trip: ReadyTrip,
+        reverse: bool,
+        body: Vec<Ready>,
+        after: Vec<(Place, Place, usize)>,
+    },
 }
 
 /// How often a loop runs.
@@ -159,6 +179,7 @@ fn launches(steps: &[Ready]) -> Option<usize> {
     for s in steps {
         sum = sum.saturating_add(match s {
             Ready::Kernel(_) | Ready::Copy { .. } | Ready::Zero { .. } => 1,
+            Ready::Kernels(launches) => launches.len(),
             Ready::Product(_) => 1,
             Ready::Host(_) | Ready::Branch { .. } => return None,
             Ready::Loop { trip: ReadyTrip::Exact(n), body, after, .. } => {
@@ -239,7 +260,18 @@ impl Loader<'_> {
                 };
                 Ready::Product(Box::new(self.product(shape, a, b, c)?))
             }
-            Step::Library { op, args, outs } => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
+            Step::Library { op, args, outs } => {
+                let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
+                match Rows::of(op, &types) {
+                    Some(rows) => {
+                        self.scratch = self.scratch.max(rows.scratch().next_multiple_of(ALIGN));
+                        let functions = rows.texts().map(|text| self.function(text));
+                        let places: Vec<Place> = args.iter().map(|(p, _)| p.clone()).collect();
+                        Ready::Kernels(rows.launches(functions, &places, &outs[0].0))
+                    }
+                    None => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
+                }
+            }
             Step::Copy { from, to, bytes } => Ready::Copy { from: from.clone(), to: to.clone(), bytes: *bytes },
             Step::Zero { to, bytes } => Ready::Zero { to: to.clone(), bytes: *bytes },
             Step::Branch { index, branches } => Ready::Branch {

@@ -20,6 +20,7 @@ mod places;
 mod pool;
 mod record;
 mod ring;
+mod scatter;
 mod strided;
 
 pub use backend::Cuda;

@@ -76,7 +76,7 @@ extern "C" __global__ void {entry}(const {ti}* a, const {ti}* b, {to}* c,
     Text { entry, text }
 }
 
-fn storage(d: DType) -> &'static str {
+pub(super) fn storage(d: DType) -> &'static str {
     match d {
         DType::F64 => "double",
         DType::F32 => "float",
@@ -85,7 +85,7 @@ fn storage(d: DType) -> &'static str {
 }
 
 /// From and to what sums are made in.
-fn conversion(d: DType) -> (&'static str, &'static str) {
+pub(super) fn conversion(d: DType) -> (&'static str, &'static str) {
     match d {
         DType::F16 => (
             r#"float y; asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x)); return y;"#,
