@@ -1,40 +1,43 @@
 //! `loom bench`: how fast this machine multiplies, trains and generates.
 
 use crate::Outcome;
-use crate::args::{Args, Flag, Usage};
+use crate::command::Usage;
+use crate::device::Machine;
 use crate::output::outln;
-use crate::run::{backend, usage};
+use crate::run::usage;
 use compiler::{Backend, Bindings, Options};
-use cpu::Cpu;
 use ir::{Build, Builder, DType};
 use models::train::{AdamW, Batch, StepSizes, Trainer};
 use models::{Architecture, Model, Random};
 use std::time::{Duration, Instant};
 
-pub(crate) const BENCH: &[Flag] = &[("threads", true)];
+/// Options of `loom bench`.
+#[derive(clap::Args)]
+pub(crate) struct Bench {
+    #[command(flatten)]
+    machine: Machine,
+}
 
-pub(crate) fn bench(args: &Args) -> Result<Outcome, Usage> {
-    if let Some(word) = args.words.first() {
-        return Err(Usage(format!("unexpected `{word}`: loom bench [--threads N]")));
-    }
-    let cpu = backend(args)?;
+pub(crate) fn bench(args: &Bench) -> Result<Outcome, Usage> {
+    let cpu = args.machine.open()?;
+    let cpu = &*cpu;
     outln!("{}", cpu.name());
     for n in [256, 512, 1024] {
-        let rate = matmul(&cpu, n).map_err(|e| Usage(e.to_string()))?;
+        let rate = matmul(cpu, n).map_err(|e| Usage(e.to_string()))?;
         outln!("{:<34}{:>8.0} GFLOP/s", format!("product of {n} × {n}, f32"), rate / 1e9);
     }
     for dtype in [DType::F32, DType::BF16] {
-        let rate = training(&cpu, dtype).map_err(usage)?;
+        let rate = training(cpu, dtype).map_err(usage)?;
         outln!("{:<34}{rate:>8.0} tokens/s", format!("training the default Llama, {dtype}"));
     }
-    let found = model(DType::F32)?.generate(&[1; 32], 128, &cpu).map_err(usage)?;
+    let found = model(DType::F32)?.generate(&[1; 32], 128, cpu).map_err(usage)?;
     outln!("{:<34}{:>8.1} ms", "first token after 32, compiling", found.first.as_secs_f64() * 1e3);
     outln!("{:<34}{:>8.0} tokens/s", "generating", 127.0 / found.rest.as_secs_f64());
     Ok(Outcome::Clean)
 }
 
 /// Floating-point operations a second of a square product: the best of several runs.
-pub(crate) fn matmul(cpu: &Cpu, n: usize) -> compiler::Result<f64> {
+pub(crate) fn matmul(cpu: &dyn Backend, n: usize) -> compiler::Result<f64> {
     let mut b = Builder::new();
     let (x, y) = (b.input(DType::F32, &[n, n]), b.input(DType::F32, &[n, n]));
     let z = b.matmul(x, y)?;
@@ -63,7 +66,7 @@ fn model(dtype: DType) -> Result<Model, Usage> {
 }
 
 /// Tokens a second of training: the best of several steps.
-fn training(cpu: &Cpu, dtype: DType) -> models::Result<f64> {
+fn training(cpu: &dyn Backend, dtype: DType) -> models::Result<f64> {
     let model = model(dtype).map_err(|Usage(text)| models::Error::Input(text))?;
     let sizes = StepSizes { rows: 4, seq: 256, accumulate: 1 };
     let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };

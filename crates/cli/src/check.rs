@@ -1,7 +1,7 @@
 //! `loom check` and `loom fmt`.
 
 use crate::Outcome;
-use crate::args::{Args, Flag, Usage};
+use crate::command::Usage;
 use crate::output::outln;
 use crate::run::{load_program, usage};
 use lang::Diagnostic;
@@ -11,8 +11,28 @@ use models::files;
 use std::io::IsTerminal;
 use std::path::Path;
 
-pub(crate) const CHECK: &[Flag] = &[("json", false), ("lock", false)];
-pub(crate) const FMT: &[Flag] = &[("check", false)];
+/// Options of `loom check`.
+#[derive(clap::Args)]
+pub(crate) struct Check {
+    /// Files of the language, or models of its library
+    files: Vec<String>,
+    /// Write the findings as JSON
+    #[arg(long)]
+    json: bool,
+    /// Write down which versions imports resolve to, in module.lock
+    #[arg(long)]
+    lock: bool,
+}
+
+/// Options of `loom fmt`.
+#[derive(clap::Args)]
+pub(crate) struct Fmt {
+    /// Files of the language
+    files: Vec<String>,
+    /// Change nothing; say which files are not formatted
+    #[arg(long)]
+    check: bool,
+}
 
 /// All findings about a program.
 pub(crate) fn findings(program: &Program) -> Vec<Diagnostic> {
@@ -28,25 +48,25 @@ pub(crate) fn draw(program: &Program, findings: &[Diagnostic]) {
     crate::output::say(format_args!("{}", render_all(&program.sources, findings, style)));
 }
 
-pub(crate) fn check(args: &Args) -> Result<Outcome, Usage> {
-    if args.words.is_empty() {
+pub(crate) fn check(args: &Check) -> Result<Outcome, Usage> {
+    if args.files.is_empty() {
         return Err(Usage("no file given: loom check FILE.module ..".into()));
     }
     let mut outcome = Outcome::Clean;
     let mut json = Vec::new();
-    for file in &args.words {
+    for file in &args.files {
         let program = load_program(file)?;
         let findings = findings(&program);
         // A new lock answers the findings about the old one.
-        let counts = |found: &Diagnostic| found.is_error() && !(args.has("lock") && found.code == lang::Code::L004);
+        let counts = |found: &Diagnostic| found.is_error() && !(args.lock && found.code == lang::Code::L004);
         let findings: Vec<Diagnostic> =
             findings.into_iter().filter(|found| counts(found) || !found.is_error()).collect();
         if findings.iter().any(Diagnostic::is_error) {
             outcome = Outcome::Mistakes;
-        } else if args.has("lock") {
+        } else if args.lock {
             models::write_lock(file, &program).map_err(usage)?;
         }
-        if args.has("json") {
+        if args.json {
             let text = to_json(&program.sources, &findings);
             let list = text.trim().trim_start_matches('[').trim_end_matches(']').trim();
             json.extend((!list.is_empty()).then(|| list.to_string()));
@@ -54,23 +74,23 @@ pub(crate) fn check(args: &Args) -> Result<Outcome, Usage> {
             draw(&program, &findings);
         }
     }
-    if args.has("json") {
+    if args.json {
         outln!("[{}]", json.join(",\n"));
     }
     Ok(outcome)
 }
 
-pub(crate) fn fmt(args: &Args) -> Result<Outcome, Usage> {
-    if args.words.is_empty() {
+pub(crate) fn fmt(args: &Fmt) -> Result<Outcome, Usage> {
+    if args.files.is_empty() {
         return Err(Usage("no file given: loom fmt FILE.module ..".into()));
     }
     let mut outcome = Outcome::Clean;
-    for file in &args.words {
+    for file in &args.files {
         let path = Path::new(file);
         let text = files::read_text(path, files::TEXT).map_err(usage)?;
         match lang::fmt::format(&text) {
             Ok(tidy) if tidy == text => {}
-            Ok(_) if args.has("check") => {
+            Ok(_) if args.check => {
                 outln!("{file}: not formatted");
                 outcome = Outcome::Mistakes;
             }

@@ -1,11 +1,12 @@
 //! `loom compile`, `loom explain` and `loom verify-backward`: a model for given sizes, looked at from several sides.
 
 use crate::Outcome;
-use crate::args::{Args, Flag, Usage};
 use crate::check::{draw, findings};
+use crate::command::{self, Usage};
+use crate::device::Machine;
 use crate::output::outln;
 use crate::profile::{measure, steps_of, written};
-use crate::run::{load_program, threads, usage};
+use crate::run::{load_program, usage};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
@@ -19,19 +20,76 @@ use serde_json::json;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-pub(crate) const COMPILE: &[Flag] =
-    &[("emit", true), ("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("json", false)];
-pub(crate) const EXPLAIN: &[Flag] =
-    &[("model", true), ("set", true), ("batch", true), ("seq", true), ("dtype", true), ("time", false)];
-pub(crate) const VERIFY: &[Flag] = &[
-    ("model", true),
-    ("set", true),
-    ("batch", true),
-    ("seq", true),
-    ("dtype", true),
-    ("tolerance", true),
-    ("epsilon", true),
-];
+/// A declaration and the sizes to look at it with.
+#[derive(clap::Args)]
+pub(crate) struct Chosen {
+    /// A file of the language, or a model of its library
+    file: String,
+    /// The declaration; the first model unless given
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// A parameter of the model: --set n_layers=2
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Sequences of the batch; 1 unless given
+    #[arg(long, value_name = "N", value_parser = command::size)]
+    batch: Option<usize>,
+    /// Ids of a sequence; 16 unless given
+    #[arg(long, value_name = "N", value_parser = command::size)]
+    seq: Option<usize>,
+    /// The dtype of computation: f32 or bf16
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
+    dtype: DType,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// What `loom compile` writes.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Emit {
+    Graph,
+    Schedule,
+    Schema,
+    Config,
+    Metadata,
+    Program,
+}
+
+/// Options of `loom compile`.
+#[derive(clap::Args)]
+pub(crate) struct Compile {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// What to write
+    #[arg(long, value_name = "WHAT")]
+    emit: Emit,
+    /// Write the graph as JSON, with its backward half
+    #[arg(long)]
+    json: bool,
+}
+
+/// Options of `loom explain`.
+#[derive(clap::Args)]
+pub(crate) struct Explain {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Run it, and say how long what `@profile` marks takes
+    #[arg(long)]
+    time: bool,
+}
+
+/// Options of `loom verify-backward`.
+#[derive(clap::Args)]
+pub(crate) struct VerifyBackward {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// How far operands are moved for a finite difference
+    #[arg(long, value_name = "X", value_parser = command::above_zero)]
+    epsilon: Option<f64>,
+    /// How far from one another gradients may be, as a share of the largest element
+    #[arg(long, value_name = "X", value_parser = command::above_zero)]
+    tolerance: Option<f64>,
+}
 
 /// A checked declaration with the sizes of the command line.
 struct Target {
@@ -41,17 +99,18 @@ struct Target {
     inputs: Vec<Type>,
 }
 
-pub(crate) fn dtype(args: &Args) -> Result<DType, Usage> {
-    match args.value("dtype") {
-        None | Some("f32") => Ok(DType::F32),
-        Some("bf16") => Ok(DType::BF16),
-        Some(other) => Err(Usage(format!("`--dtype {other}` is not known: f32 or bf16"))),
+/// A dtype that models are computed in.
+pub(crate) fn dtype(text: &str) -> Result<DType, String> {
+    match text {
+        "f32" => Ok(DType::F32),
+        "bf16" => Ok(DType::BF16),
+        _ => Err("is f32 or bf16".into()),
     }
 }
 
 /// The declaration to work on, or `None` after its mistakes were drawn.
-fn target(args: &Args) -> Result<Option<Target>, Usage> {
-    let program = load_program(args.word("a file")?)?;
+fn target(args: &Chosen) -> Result<Option<Target>, Usage> {
+    let program = load_program(&args.file)?;
     let found = findings(&program);
     if found.iter().any(Diagnostic::is_error) {
         draw(&program, &found);
@@ -60,7 +119,7 @@ fn target(args: &Args) -> Result<Option<Target>, Usage> {
     let items = 0..program.files[0].ast.items.len();
     let items: Vec<ItemRef> = items.map(|item| ItemRef { file: 0, item }).collect();
     let named = |item: &ItemRef| program.decl(*item).map(|decl| (decl.name.name.as_str(), decl.kind));
-    let item = match args.value("model") {
+    let item = match args.model.as_deref() {
         Some(name) => items.iter().find(|item| named(item).is_some_and(|(n, _)| n == name)),
         None => (items.iter().find(|item| named(item).is_some_and(|(_, kind)| kind == DeclKind::Model)))
             .or_else(|| items.iter().rev().find(|item| named(item).is_some())),
@@ -70,7 +129,7 @@ fn target(args: &Args) -> Result<Option<Target>, Usage> {
         return Err(Usage(format!("no such declaration: `--model` may be {}", names.join(", "))));
     };
     let mut given = BTreeMap::new();
-    for setting in args.values("set") {
+    for setting in &args.set {
         let Some((name, value)) = setting.split_once('=') else {
             return Err(Usage(format!("`--set {setting}` needs name=value")));
         };
@@ -103,13 +162,12 @@ fn value_of(text: &str) -> Value {
 /// Types of the inputs: `B` is the batch, `T` the length, and what `let:` calls `batch_dim` and `seq_dim`; other sizes are
 /// given, defaults, or follow from those.
 fn input_sizes(
-    args: &Args,
+    args: &Chosen,
     program: &Program,
     item: ItemRef,
     given: &BTreeMap<String, Value>,
 ) -> Result<lang::lower::Result<Vec<Type>>, Usage> {
-    let most = i32::MAX as usize;
-    let (batch, steps) = (args.at_most("batch", 1, most)?, args.at_most("seq", 16, most)?);
+    let (batch, steps) = (args.batch.unwrap_or(1), args.seq.unwrap_or(16));
     let asked = RefCell::new(BTreeSet::new());
     let free = |name: &str, role: Option<&str>| match (role, name) {
         (Some("batch_dim"), _) | (None, "B") => {
@@ -122,13 +180,13 @@ fn input_sizes(
         }
         _ => None,
     };
-    let types = input_types(program, item, given, &free, &[batch, steps], dtype(args)?);
+    let types = input_types(program, item, given, &free, &[batch, steps], args.dtype);
     let view = ModuleView::new(program, item);
     let leads = view.iter().flat_map(|view| &view.forward.inputs).filter_map(|input| input.ty.as_ref()).any(
         |ty| matches!(&ty.kind, TypeKind::Tensor { dims, .. } if matches!(dims.first(), Some(DimExpr::Variadic(_)))),
     );
-    for (option, symbol) in [("batch", "B"), ("seq", "T")] {
-        if args.has(option) && types.is_ok() && !leads && !asked.borrow().contains(option) {
+    for (option, symbol, given) in [("batch", "B", args.batch), ("seq", "T", args.seq)] {
+        if given.is_some() && types.is_ok() && !leads && !asked.borrow().contains(option) {
             return Err(Usage(format!("`--{option}` has no effect: no input has a size `{symbol}` that is left open")));
         }
     }
@@ -153,44 +211,38 @@ impl Target {
     }
 }
 
-pub(crate) fn compile(args: &Args) -> Result<Outcome, Usage> {
-    let emit = args.required("emit")?.to_string();
-    let Some(target) = target(args)? else {
+pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
+    let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let Some(lowered) = target.lower(dtype(args)?, true) else {
+    let Some(lowered) = target.lower(args.chosen.dtype, true) else {
         return Ok(Outcome::Mistakes);
     };
-    match emit.as_str() {
-        "graph" if args.has("json") => {
+    match args.emit {
+        Emit::Graph if args.json => {
             let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;
             outln!("{}", graph_json::json(&target.program, target.item, &lowered, back.as_ref()));
         }
-        "graph" => outln!("{}", lowered.graph),
-        "schema" => outln!("{:#}", json!(schema(&target, &lowered)?)),
-        "program" => {
-            let cpu = cpu::Cpu::new(threads());
-            let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
+        Emit::Graph => outln!("{}", lowered.graph),
+        Emit::Schema => outln!("{:#}", json!(schema(&target, &lowered)?)),
+        Emit::Program => {
+            let cpu = args.chosen.machine.open()?;
+            let program = compiler::compile(&lowered.graph, &*cpu, &compiler::Options::default());
             outln!("{}", program.map_err(|e| Usage(e.to_string()))?);
         }
-        "schedule" => {
-            let cpu = cpu::Cpu::new(threads());
-            let program = compiler::compile(&lowered.graph, &cpu, &compiler::Options::default());
+        Emit::Schedule => {
+            let cpu = args.chosen.machine.open()?;
+            let program = compiler::compile(&lowered.graph, &*cpu, &compiler::Options::default());
             let program = program.map_err(|e| Usage(e.to_string()))?;
             let mut shown = schedule::json(target.name(), &lowered, &program);
             if let Some(back) = with_backward(&lowered).map_err(|e| Usage(e.to_string()))? {
-                let both = compiler::compile(&back, &cpu, &compiler::Options::default());
+                let both = compiler::compile(&back, &*cpu, &compiler::Options::default());
                 shown["training"] = schedule::training(&lowered, &both.map_err(|e| Usage(e.to_string()))?);
             }
             outln!("{shown:#}");
         }
-        "config" => outln!("{:#}", config(&target)),
-        "metadata" => outln!("{:#}", metadata(&target, &lowered)),
-        other => {
-            return Err(Usage(format!(
-                "`--emit {other}` is not known: graph, schedule, schema, config, metadata or program"
-            )));
-        }
+        Emit::Config => outln!("{:#}", config(&target)),
+        Emit::Metadata => outln!("{:#}", metadata(&target, &lowered)),
     }
     Ok(Outcome::Clean)
 }
@@ -288,11 +340,11 @@ fn metadata(target: &Target, lowered: &Lowered) -> serde_json::Value {
     })
 }
 
-pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
-    let Some(target) = target(args)? else {
+pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
+    let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let Some(lowered) = target.lower(dtype(args)?, true) else {
+    let Some(lowered) = target.lower(args.chosen.dtype, true) else {
         return Ok(Outcome::Mistakes);
     };
     let elements: usize = lowered.params.iter().map(|p| p.ty.numel()).sum();
@@ -305,8 +357,8 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
     for (name, ty) in lowered.outputs.iter().zip(lowered.graph.output_types()) {
         outln!("  output       {name}: {ty}");
     }
-    let cpu = cpu::Cpu::new(threads());
-    let plan = |graph: &ir::Graph| compiler::compile(graph, &cpu, &compiler::Options::default());
+    let cpu = args.chosen.machine.open()?;
+    let plan = |graph: &ir::Graph| compiler::compile(graph, &*cpu, &compiler::Options::default());
     let forward = plan(&lowered.graph).map_err(|e| Usage(e.to_string()))?;
     outln!("  forward      {} steps, {} bytes of activations and workspace", forward.steps.len(), forward.arena);
     let mut outcome = Outcome::Clean;
@@ -325,20 +377,20 @@ pub(crate) fn explain(args: &Args) -> Result<Outcome, Usage> {
         outln!("  no effect    {line}");
     }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
-        let (program, notes) =
-            compiler::explain(&lowered.graph, &cpu, &compiler::Options::default()).map_err(|e| Usage(e.to_string()))?;
+        let (program, notes) = compiler::explain(&lowered.graph, &*cpu, &compiler::Options::default())
+            .map_err(|e| Usage(e.to_string()))?;
         outcome = fused(&lowered, &notes);
         for name in &lowered.profiled_memory {
             outln!("  memory       {name}: its steps write {} bytes", written(&program, &steps_of(&notes, name)));
         }
     }
-    if args.has("time") {
+    if args.time {
         if lowered.profiled.is_empty() {
             return Err(Usage("`--time` measures what `@profile(\"name\")` marks, and nothing is marked".into()));
         }
         let passes = [("forward", Some(&lowered.graph)), ("with backward", back.as_ref())];
         for (pass, graph) in passes.into_iter().filter_map(|(pass, graph)| Some((pass, graph?))) {
-            for profile in measure(graph, &lowered, &cpu)? {
+            for profile in measure(graph, &lowered, &*cpu)? {
                 outln!(
                     "  time         {} {pass}: {:.3} ms ({:.0} %), {} steps that write {} bytes",
                     profile.name,
@@ -392,22 +444,13 @@ fn with_backward(lowered: &Lowered) -> ir::Result<Option<ir::Graph>> {
     (!wrt.is_empty()).then(|| transform::vjp(&lowered.graph, &wrt)).transpose()
 }
 
-/// A number above 0, if it was given.
-fn positive(args: &Args, name: &str) -> Result<Option<f64>, Usage> {
-    let Some(text) = args.value(name) else { return Ok(None) };
-    match text.parse::<f64>() {
-        Ok(x) if x > 0.0 && x.is_finite() => Ok(Some(x)),
-        _ => Err(Usage(format!("`--{name}` needs a number above 0, got `{text}`"))),
-    }
-}
-
 /// Gradients by the written backward graphs, by derivation, and by finite differences, in f64, on fixed pseudo-random
 /// operands.
-pub(crate) fn verify_backward(args: &Args) -> Result<Outcome, Usage> {
-    let Some(target) = target(args)? else {
+pub(crate) fn verify_backward(args: &VerifyBackward) -> Result<Outcome, Usage> {
+    let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let settings = Settings { epsilon: positive(args, "epsilon")?, tolerance: positive(args, "tolerance")? };
+    let settings = Settings { epsilon: args.epsilon, tolerance: args.tolerance };
     let found =
         lang::verify::verify_backward_with(&target.program, target.item, &target.given, &target.inputs, &settings);
     let checks = match found {

@@ -1,29 +1,32 @@
 //! `loom doctor`: what this machine can do.
 
 use crate::Outcome;
-use crate::args::{Args, Usage};
 use crate::bench;
+use crate::command::Usage;
+use crate::device::{self, cores};
 use crate::output::outln;
-use crate::run::threads;
-use compiler::Backend;
-use cpu::Cpu;
 use std::path::Path;
 
-pub(crate) fn doctor(args: &Args) -> Result<Outcome, Usage> {
-    if let Some(word) = args.words.first() {
-        return Err(Usage(format!("unexpected `{word}`: loom doctor takes no words")));
-    }
-    let cpu = Cpu::new(threads());
+/// Options of `loom doctor`.
+#[derive(clap::Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    machine: device::Machine,
+}
+
+pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
+    let cpu = args.machine.open()?;
     let line = |name: &str, value: String| outln!("{name:<16}{value}");
     line("loom", crate::VERSION.to_string());
     line("system", format!("{} on {}", std::env::consts::OS, std::env::consts::ARCH));
     line("device", cpu.name());
-    line("cores", threads().to_string());
+    line("devices", device::names().join(", "));
+    line("cores", cores().to_string());
     line("kernels", kernels());
     line("memory", memory());
     line(
         "products",
-        match bench::matmul(&cpu, 512) {
+        match bench::matmul(&*cpu, 512) {
             Ok(rate) => format!("{:.0} GFLOP/s (f32, 512 × 512)", rate / 1e9),
             Err(error) => format!("failed: {error}"),
         },

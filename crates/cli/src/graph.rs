@@ -6,9 +6,10 @@
 //! axis of every input and stacks results along axis 0.
 
 use crate::Outcome;
-use crate::args::{Args, Flag, Usage};
+use crate::command::{self, Usage};
+use crate::device::{self, cores};
 use crate::output::{out, outln};
-use crate::run::{backend, usage};
+use crate::run::usage;
 use compiler::loops::Kernel;
 use compiler::program::{Step, Trip};
 use compiler::{Backend, Bindings, Options};
@@ -20,15 +21,39 @@ use serde_json::json;
 use std::path::Path;
 use std::time::Instant;
 
-pub(crate) const RUN: &[Flag] = &[
-    ("in", true),
-    ("out", true),
-    ("transform", true),
-    ("device", true),
-    ("threads", true),
-    ("bench", true),
-    ("emit", true),
-];
+/// Options of `loom run`.
+#[derive(clap::Args)]
+pub(crate) struct Run {
+    /// A graph in its text form
+    file: String,
+    /// A safetensors file with inputs named 0, 1, ..
+    #[arg(long = "in", value_name = "FILE")]
+    input: Option<String>,
+    /// Where the outputs go, under such names
+    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    out: Option<String>,
+    /// Transform it first: jvp, vjp or vmap:AXIS
+    #[arg(long, value_name = "NAME")]
+    transform: Option<String>,
+    /// Print a form of it instead, or besides
+    #[arg(long, value_name = "FORM")]
+    emit: Option<Emit>,
+    /// Run it so many times more, and say how long that takes
+    #[arg(long, value_name = "N", value_parser = command::positive)]
+    bench: Option<usize>,
+    #[command(flatten)]
+    machine: device::Machine,
+}
+
+/// Forms of a graph.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Emit {
+    Graph,
+    Explain,
+    Program,
+    Loops,
+    Asm,
+}
 
 const DTYPES: [(DType, Dtype); 15] = [
     (DType::Bool, Dtype::BOOL),
@@ -48,25 +73,28 @@ const DTYPES: [(DType, Dtype); 15] = [
     (DType::F64, Dtype::F64),
 ];
 
-pub(crate) fn run(args: &Args) -> Result<Outcome, Usage> {
-    let file = args.word("a file with a graph")?;
+pub(crate) fn run(args: &Run) -> Result<Outcome, Usage> {
+    let file = &args.file;
     let source = files::read_text(Path::new(file), files::TEXT).map_err(usage)?;
     let graph = ir::text::parse(&source).map_err(|e| Usage(format!("{file}: {}", one_line(&e))))?;
-    let given = args.value("in").map(|path| files::read(Path::new(path), u64::MAX - 1).map_err(usage)).transpose()?;
-    let given = match (&given, args.value("in")) {
+    let input = args.input.as_deref();
+    let given = input.map(|path| files::read(Path::new(path), u64::MAX - 1).map_err(usage)).transpose()?;
+    let given = match (&given, input) {
         (Some(bytes), Some(path)) => {
             Some(SafeTensors::deserialize(bytes).map_err(|e| Usage(format!("{path}: not a safetensors file: {e}")))?)
         }
         _ => None,
     };
     let graph = transformed(args, &graph, given.as_ref()).map_err(|e| Usage(format!("{file}: {}", one_line(&e))))?;
-    if !matches!(args.value("device"), None | Some("cpu" | "interp")) {
-        return Err(Usage("`--device` is interp or cpu".into()));
-    }
-    let cpu = backend(args)?;
-    if let Some(what) = args.value("emit") {
-        emit(what, &graph, &cpu)?;
-        if !args.has("in") {
+    // The interpreter is no device of programs: it runs graphs as they are.
+    let interpreted = args.machine.device == "interp";
+    let device = match interpreted {
+        true => device::open("cpu", args.machine.threads)?,
+        false => args.machine.open().map_err(|Usage(text)| Usage(format!("{text}; here it is interp or cpu")))?,
+    };
+    if let Some(what) = args.emit {
+        emit(what, &graph, &*device)?;
+        if input.is_none() {
             return Ok(Outcome::Clean);
         }
     }
@@ -74,13 +102,13 @@ pub(crate) fn run(args: &Args) -> Result<Outcome, Usage> {
         return Err(Usage("`--in` is missing: a safetensors file with inputs named 0, 1, …".into()));
     };
     let inputs = inputs(args, &graph, &given)?;
-    let outputs = match args.value("device") {
-        Some("interp") => interpret(args, &graph, &inputs)?,
-        _ => on_cpu(args, &graph, &inputs, &cpu)?,
+    let outputs = match interpreted {
+        true => interpret(args, &graph, &inputs)?,
+        false => compiled(args, &graph, &inputs, &*device)?,
     };
-    match args.value("out") {
+    match args.out.as_deref() {
         Some(path) => write(path, &outputs)?,
-        None if args.has("bench") => {}
+        None if args.bench.is_some() => {}
         None => return Err(Usage("`--out` is missing: where the outputs go".into())),
     }
     Ok(Outcome::Clean)
@@ -94,8 +122,8 @@ fn floats(types: &[Type]) -> Vec<bool> {
     types.iter().map(|t| t.dtype.is_float()).collect()
 }
 
-fn transformed(args: &Args, graph: &Graph, given: Option<&SafeTensors<'_>>) -> ir::Result<Graph> {
-    let Some(name) = args.value("transform") else { return Ok(graph.clone()) };
+fn transformed(args: &Run, graph: &Graph, given: Option<&SafeTensors<'_>>) -> ir::Result<Graph> {
+    let Some(name) = args.transform.as_deref() else { return Ok(graph.clone()) };
     let invalid = |text: String| ir::Error::Invalid(text);
     match name {
         "jvp" => Ok(transform::jvp(graph, &floats(&graph.input_types()), &floats(&graph.output_types()))?.0),
@@ -119,8 +147,8 @@ fn transformed(args: &Args, graph: &Graph, given: Option<&SafeTensors<'_>>) -> i
     }
 }
 
-fn inputs(args: &Args, graph: &Graph, given: &SafeTensors<'_>) -> Result<Vec<Literal>, Usage> {
-    let path = args.value("in").unwrap_or_default();
+fn inputs(args: &Run, graph: &Graph, given: &SafeTensors<'_>) -> Result<Vec<Literal>, Usage> {
+    let path = args.input.as_deref().unwrap_or_default();
     let types = graph.input_types();
     let mut found = Vec::with_capacity(types.len());
     for (i, ty) in types.iter().enumerate() {
@@ -139,12 +167,12 @@ fn inputs(args: &Args, graph: &Graph, given: &SafeTensors<'_>) -> Result<Vec<Lit
     Ok(found)
 }
 
-fn interpret(args: &Args, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>, Usage> {
+fn interpret(args: &Run, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Literal>, Usage> {
     let fault = |e: ir::Error| Usage(one_line(&e));
     let outputs = ir::interp::run(graph, inputs).map_err(fault)?;
-    if args.has("bench") {
+    if let Some(count) = args.bench {
         let mut times = Vec::new();
-        for _ in 0..args.number("bench", 1)? {
+        for _ in 0..count {
             let start = Instant::now();
             ir::interp::run(graph, inputs).map_err(fault)?;
             times.push(start.elapsed().as_secs_f64());
@@ -154,7 +182,7 @@ fn interpret(args: &Args, graph: &Graph, inputs: &[Literal]) -> Result<Vec<Liter
     Ok(outputs)
 }
 
-fn on_cpu(args: &Args, graph: &Graph, inputs: &[Literal], cpu: &Cpu) -> Result<Vec<Literal>, Usage> {
+fn compiled(args: &Run, graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Result<Vec<Literal>, Usage> {
     let fault = |e: compiler::Error| Usage(one_line(&e));
     let start = Instant::now();
     let program = compiler::compile(graph, cpu, &Options::default()).map_err(fault)?;
@@ -165,9 +193,9 @@ fn on_cpu(args: &Args, graph: &Graph, inputs: &[Literal], cpu: &Cpu) -> Result<V
         buffer.write(0, x.bytes()).map_err(fault)?;
     }
     exe.run(&mut bindings).map_err(fault)?;
-    if args.has("bench") {
+    if let Some(count) = args.bench {
         let mut times = Vec::new();
-        for _ in 0..args.number("bench", 1)? {
+        for _ in 0..count {
             let start = Instant::now();
             exe.run(&mut bindings).map_err(fault)?;
             times.push(start.elapsed().as_secs_f64());
@@ -198,24 +226,23 @@ fn write(path: &str, outputs: &[Literal]) -> Result<(), Usage> {
     models::write_tensors(Path::new(path), &named.collect::<Vec<_>>()).map_err(usage)
 }
 
-fn emit(what: &str, graph: &Graph, cpu: &Cpu) -> Result<(), Usage> {
+fn emit(what: Emit, graph: &Graph, device: &dyn Backend) -> Result<(), Usage> {
     let fault = |e: compiler::Error| Usage(one_line(&e));
-    if what == "graph" {
+    if what == Emit::Graph {
         out!("{graph}");
         return Ok(());
     }
-    if !matches!(what, "explain" | "program" | "loops" | "asm") {
-        return Err(Usage(format!("`--emit {what}` is not known: graph, explain, program, loops or asm")));
-    }
-    let (program, explanation) = compiler::explain(graph, cpu, &Options::default()).map_err(fault)?;
+    let (program, explanation) = compiler::explain(graph, device, &Options::default()).map_err(fault)?;
     match what {
-        "explain" => out!("{explanation}"),
-        "program" => out!("{program}"),
+        Emit::Explain => out!("{explanation}"),
+        Emit::Program => out!("{program}"),
         _ => {
             let mut list = Vec::new();
             kernels(&program.steps, &mut list);
+            // Machine code is the CPU's, whatever else there is.
+            let cpu = Cpu::new(cores());
             for kernel in list {
-                if what == "loops" {
+                if what == Emit::Loops {
                     outln!("{kernel}");
                 } else {
                     outln!("{}:", kernel.name);

@@ -1,9 +1,8 @@
 //! How long what `@profile` names takes, and the bytes it writes: the program is run on made-up operands.
 
-use crate::args::Usage;
+use crate::command::Usage;
 use compiler::program::{Slot, Step};
 use compiler::{Backend, Bindings};
-use cpu::Cpu;
 use ir::{Graph, Literal, Scalar};
 use lang::lower::Lowered;
 use std::collections::BTreeSet;
@@ -25,7 +24,7 @@ pub(crate) struct Profile {
 }
 
 /// Compiles a graph and times it.
-pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &Cpu) -> Result<Vec<Profile>, Usage> {
+pub(crate) fn measure(graph: &Graph, lowered: &Lowered, cpu: &dyn Backend) -> Result<Vec<Profile>, Usage> {
     let fault = |e: compiler::Error| Usage(e.to_string());
     let (program, notes) = compiler::explain(graph, cpu, &compiler::Options::default()).map_err(fault)?;
     let loaded = cpu.load(program).map_err(fault)?;

@@ -1,36 +1,130 @@
 //! `loom eval`, `loom generate`, `loom export` and `loom merge`: HuggingFace directories.
 
 use crate::Outcome;
-use crate::args::{Args, Flag, Usage};
+use crate::command::{self, Ids, Usage};
 use crate::compile::dtype;
+use crate::device::Machine;
 use crate::output::{errln, out, outln};
-use cpu::Cpu;
+use ir::DType;
 use lang::resolve::Program;
 use models::train::Lock;
 use models::{Adapter, Error, Model, NamedTensor, Sampling, Tokenizer};
 use std::io::Write;
 use std::path::Path;
 
-pub(crate) const EVAL: &[Flag] =
-    &[("ids", true), ("labels", true), ("out", true), ("dtype", true), ("threads", true), ("probes", false)];
-pub(crate) const GENERATE: &[Flag] = &[
-    ("ids", true),
-    ("prompt", true),
-    ("max-new", true),
-    ("greedy", false),
-    ("temperature", true),
-    ("top-k", true),
-    ("top-p", true),
-    ("seed", true),
-    ("json", false),
-    ("dtype", true),
-    ("threads", true),
-];
-pub(crate) const MERGE: &[Flag] = &[("out", true), ("base", true), ("dtype", true)];
-pub(crate) const EXPORT: &[Flag] = &[("out", true), ("dtype", true)];
+/// A model to read.
+#[derive(clap::Args)]
+pub(crate) struct Source {
+    /// A HuggingFace directory, or that of an adapter
+    dir: String,
+    /// The dtype of computation: f32 or bf16
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
+    dtype: DType,
+}
 
-pub(crate) fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Options of `loom eval`.
+#[derive(clap::Args)]
+pub(crate) struct Eval {
+    #[command(flatten)]
+    source: Source,
+    /// Ids of a sequence: 1,5,7; again for each further one of the batch
+    #[arg(long, value_name = "IDS", value_parser = command::ids, required = true)]
+    ids: Vec<Ids>,
+    /// Labels, as many as ids; -100 does not count
+    #[arg(long, value_name = "IDS", value_parser = command::ids)]
+    labels: Vec<Ids>,
+    /// The safetensors file to write: logits, and with labels loss and gradients
+    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    out: String,
+    /// Write what the model's `@probe`s capture too
+    #[arg(long)]
+    probes: bool,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// Options of `loom generate`.
+#[derive(clap::Args)]
+pub(crate) struct Generate {
+    #[command(flatten)]
+    source: Source,
+    /// The text to continue
+    #[arg(long, value_name = "TEXT")]
+    prompt: Option<String>,
+    /// Ids to continue: 1,5,7
+    #[arg(long, value_name = "IDS", value_parser = command::ids)]
+    ids: Vec<Ids>,
+    /// New tokens at most; 256 after a prompt, 32 after ids
+    #[arg(long, value_name = "N", value_parser = new_tokens)]
+    max_new: Option<usize>,
+    /// Print ids as JSON
+    #[arg(long)]
+    json: bool,
+    /// Always the most probable token
+    #[arg(long, help_heading = "Choosing tokens")]
+    greedy: bool,
+    /// Below 1 the probable becomes more so; 0.8 after a prompt
+    #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Choosing tokens")]
+    temperature: Option<f64>,
+    /// Only so many of the most probable tokens
+    #[arg(long, value_name = "N", value_parser = command::positive, help_heading = "Choosing tokens")]
+    top_k: Option<usize>,
+    /// Only the most probable tokens that have this share together
+    #[arg(long, value_name = "X", value_parser = share, help_heading = "Choosing tokens")]
+    top_p: Option<f64>,
+    /// Seed of what is drawn
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed, help_heading = "Choosing tokens")]
+    seed: u64,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// Options of `loom export`.
+#[derive(clap::Args)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    source: Source,
+    /// The directory to write
+    #[arg(long, value_name = "DIR", value_parser = command::name)]
+    out: String,
+}
+
+/// Options of `loom merge`.
+#[derive(clap::Args)]
+pub(crate) struct Merge {
+    /// The directory of an adapter
+    adapter: String,
+    /// The directory to write
+    #[arg(long, value_name = "DIR", value_parser = command::name)]
+    out: String,
+    /// The model that it was trained on; the one it names unless given
+    #[arg(long, value_name = "DIR")]
+    base: Option<String>,
+    /// The dtype of the merged weights: f32 or bf16
+    #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
+    dtype: DType,
+}
+
+/// More new tokens than this are a mistake.
+const MOST_NEW: usize = 1 << 24;
+
+fn new_tokens(text: &str) -> Result<usize, String> {
+    let n = text.parse().ok().filter(|n| (1..=MOST_NEW).contains(n));
+    n.ok_or_else(|| format!("needs a positive number up to {MOST_NEW}"))
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    let x = text.parse().ok().filter(|x: &f64| *x > 0.0 && x.is_finite());
+    x.ok_or_else(|| "is out of range: temperatures are above 0".to_string())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let x = text.parse().ok().filter(|x| *x > 0.0 && *x <= 1.0);
+    x.ok_or_else(|| "is out of range: shares are above 0 and at most 1".to_string())
+}
+
+fn seed(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "needs a whole number".to_string())
 }
 
 /// A program of the language from a file or the library.
@@ -39,12 +133,12 @@ pub(crate) fn load_program(name: &str) -> Result<Program, Usage> {
 }
 
 /// The model of a directory; of an adapter's directory, the adapter merged into its base.
-fn load(args: &Args) -> Result<Model, Usage> {
-    let dir = args.word("the directory")?;
+fn load(source: &Source) -> Result<Model, Usage> {
+    let dir = &source.dir;
     if !Path::new(dir).is_dir() {
         return Err(Usage(format!("{dir}: not a directory; give a HuggingFace model directory")));
     }
-    let (dir, dtype) = (Path::new(dir), dtype(args)?);
+    let (dir, dtype) = (Path::new(dir), source.dtype);
     if dir.join("adapter_config.json").is_file() {
         return adapted(dir, None, dtype);
     }
@@ -52,7 +146,7 @@ fn load(args: &Args) -> Result<Model, Usage> {
 }
 
 /// An adapter's base with the adapter merged into it.
-fn adapted(dir: &Path, base: Option<&str>, dtype: ir::DType) -> Result<Model, Usage> {
+fn adapted(dir: &Path, base: Option<&str>, dtype: DType) -> Result<Model, Usage> {
     let base = match base {
         Some(base) => base.to_string(),
         None => Adapter::base_of(dir).map_err(usage)?,
@@ -71,72 +165,57 @@ pub(crate) fn usage(error: Error) -> Usage {
     Usage(error.to_string().trim_end().to_string())
 }
 
-pub(crate) fn backend(args: &Args) -> Result<Cpu, Usage> {
-    Ok(Cpu::new(args.at_most("threads", threads(), models::MOST_THREADS)?))
+/// Rows of ids, one for each time the option was given.
+fn rows(given: &[Ids]) -> Vec<Vec<i32>> {
+    given.iter().map(|Ids(ids)| ids.clone()).collect()
 }
 
-pub(crate) fn eval(args: &Args) -> Result<Outcome, Usage> {
-    args.required("ids")?;
-    let (ids, labels) = (args.ids("ids")?, args.ids("labels")?);
-    let out = args.required("out")?.to_string();
-    let model = load(args)?;
+pub(crate) fn eval(args: &Eval) -> Result<Outcome, Usage> {
+    let (ids, labels) = (rows(&args.ids), rows(&args.labels));
+    let model = load(&args.source)?;
     let labels = (!labels.is_empty()).then_some(&labels[..]);
-    let backend = backend(args)?;
-    let found = model.evaluate(&ids, labels, &backend).map_err(usage)?;
+    let backend = args.machine.open()?;
+    let found = model.evaluate(&ids, labels, &*backend).map_err(usage)?;
     let mut tensors: Vec<NamedTensor> = vec![found.logits];
     if let Some(loss) = found.loss {
         outln!("loss {}", loss.floats()[0]);
         tensors.push(loss);
     }
     tensors.extend(found.gradients);
-    if args.has("probes") {
-        for probed in model.probe(&ids, labels, &backend).map_err(usage)? {
+    if args.probes {
+        for probed in model.probe(&ids, labels, &*backend).map_err(usage)? {
             let name = format!("probe.{}.{}", probed.path, probed.capture);
             tensors.push(NamedTensor { name, ..probed.value });
         }
     }
-    models::write_tensors(Path::new(&out), &tensors).map_err(usage)?;
+    models::write_tensors(Path::new(&args.out), &tensors).map_err(usage)?;
     Ok(Outcome::Clean)
 }
 
 /// How tokens are chosen: the most probable one unless a temperature, a number or a share is given.
-fn sampling(args: &Args) -> Result<Sampling, Usage> {
-    let number = |name: &str, default: f64, valid: fn(f64) -> bool| match args.value(name) {
-        None => Ok(default),
-        Some(text) => match text.parse::<f64>() {
-            Ok(x) if valid(x) => Ok(x),
-            _ => Err(Usage(format!("`--{name} {text}` is out of range: temperatures are above 0, shares from 0 to 1"))),
-        },
-    };
-    let seed = match args.value("seed") {
-        None => 1,
-        Some(text) => text.parse().map_err(|_| Usage(format!("`--seed` needs a whole number, got `{text}`")))?,
-    };
-    let asked = ["temperature", "top-k", "top-p"].iter().any(|name| args.has(name));
-    if args.has("greedy") && asked {
+fn sampling(args: &Generate) -> Result<Sampling, Usage> {
+    let asked = args.temperature.is_some() || args.top_k.is_some() || args.top_p.is_some();
+    if args.greedy && asked {
         return Err(Usage("`--greedy` always takes the best token: leave out temperature, top-k and top-p".into()));
     }
-    if !asked && (args.has("greedy") || !args.has("prompt")) {
+    if !asked && (args.greedy || args.prompt.is_none()) {
         return Ok(Sampling::GREEDY);
     }
     Ok(Sampling {
-        temperature: number("temperature", 0.8, |t| t > 0.0 && t.is_finite())?,
-        top_k: args.number("top-k", 0)?,
-        top_p: number("top-p", if asked { 1.0 } else { 0.95 }, |p| p > 0.0 && p <= 1.0)?,
-        seed,
+        temperature: args.temperature.unwrap_or(0.8),
+        top_k: args.top_k.unwrap_or(0),
+        top_p: args.top_p.unwrap_or(if asked { 1.0 } else { 0.95 }),
+        seed: args.seed,
     })
 }
 
-/// More new tokens than this are a mistake.
-const MOST_NEW: usize = 1 << 24;
-
-pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
-    let ids = args.ids("ids")?;
+pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
+    let ids = rows(&args.ids);
     let sampling = sampling(args)?;
-    let (prompt, tokenizer) = match (&ids[..], args.value("prompt")) {
+    let (prompt, tokenizer) = match (&ids[..], args.prompt.as_deref()) {
         ([ids], None) => (ids.clone(), None),
         ([], Some(text)) => {
-            let dir = Path::new(args.word("the directory")?);
+            let dir = Path::new(&args.source.dir);
             if !dir.is_dir() {
                 return Err(Usage(format!("{}: not a directory; give a HuggingFace model directory", dir.display())));
             }
@@ -150,11 +229,12 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
         ([], None) => return Err(Usage("`--prompt TEXT` or `--ids 1,5,7` is missing".into())),
         _ => return Err(Usage("one prompt at a time: `--prompt` or `--ids`, once".into())),
     };
-    let model = load(args)?;
+    let model = load(&args.source)?;
     let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
-    let most = match (args.has("max-new"), &tokenizer) {
-        (false, Some(_)) => 256.min(room.max(1)),
-        _ => args.at_most("max-new", 32, MOST_NEW)?,
+    let most = match (args.max_new, &tokenizer) {
+        (Some(most), _) => most,
+        (None, Some(_)) => 256.min(room.max(1)),
+        (None, None) => 32,
     };
     if let Some(known) =
         model.max_sequence().filter(|known| model.goes_on() && prompt.len().saturating_add(most) > *known)
@@ -162,15 +242,15 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
         let length = prompt.len().saturating_add(most);
         errln!("warning: up to {length} ids, but the model was made for {known}: what lies beyond may be nonsense");
     }
-    let backend = backend(args)?;
+    let backend = args.machine.open()?;
     let end = tokenizer.as_ref().and_then(Tokenizer::end);
     let mut stream = tokenizer.as_ref().map(Tokenizer::stream);
-    let show = !args.has("json");
-    if let (true, Some(text)) = (show, args.value("prompt")) {
+    let show = !args.json;
+    if let (true, Some(text)) = (show, &args.prompt) {
         out!("{text}");
     }
     if let Some(why) = model.runs_whole() {
-        eprintln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
+        errln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
     }
     let mut heard = |id: i32| {
         if Some(id) == end {
@@ -182,9 +262,9 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
         }
         true
     };
-    let found = model.generate_with(&prompt, most, &sampling, &backend, &mut heard).map_err(usage)?;
+    let found = model.generate_with(&prompt, most, &sampling, &*backend, &mut heard).map_err(usage)?;
     let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
-    match (args.has("json"), &tokenizer) {
+    match (args.json, &tokenizer) {
         (true, _) => outln!("[{}]", text.join(", ")),
         (false, None) => outln!("{}", text.join(",")),
         (false, Some(_)) => outln!(),
@@ -199,16 +279,15 @@ pub(crate) fn generate(args: &Args) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
-pub(crate) fn merge(args: &Args) -> Result<Outcome, Usage> {
-    let out = args.required("out")?.to_string();
-    let dir = Path::new(args.word("the adapter's directory")?);
-    let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
+pub(crate) fn merge(args: &Merge) -> Result<Outcome, Usage> {
+    let (out, dir) = (&args.out, Path::new(&args.adapter));
+    let _lock = Lock::of_run(Path::new(out)).map_err(usage)?;
     if !dir.join("adapter_config.json").is_file() {
         return Err(Usage(format!("{}: no adapter_config.json here; give the directory of an adapter", dir.display())));
     }
-    let model = adapted(dir, args.value("base"), dtype(args)?)?;
+    let model = adapted(dir, args.base.as_deref(), args.dtype)?;
     model.export(Path::new(&out)).map_err(usage)?;
-    let base = args.value("base").map_or_else(|| Adapter::base_of(dir).map_err(usage), |base| Ok(base.to_string()))?;
+    let base = args.base.clone().map_or_else(|| Adapter::base_of(dir).map_err(usage), Ok)?;
     models::copy_companions(Path::new(&base), Path::new(&out)).map_err(usage)?;
     // An adapter's own tokenizer, where it has one, is the newer.
     models::copy_companions(dir, Path::new(&out)).map_err(usage)?;
@@ -216,15 +295,14 @@ pub(crate) fn merge(args: &Args) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
-pub(crate) fn export(args: &Args) -> Result<Outcome, Usage> {
-    let out = args.required("out")?.to_string();
-    let dir = args.word("the directory")?;
+pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
+    let (out, dir) = (&args.out, &args.source.dir);
     let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
     if same(Path::new(dir), Path::new(&out)) {
         return Err(Usage(format!("{out}: the model itself is there; choose another `--out`")));
     }
     let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
-    let model = load(args)?;
+    let model = load(&args.source)?;
     model.export(Path::new(&out)).map_err(usage)?;
     models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?;
     outln!("{out}: {} parameters", model.parameter_count());

@@ -1,93 +1,104 @@
 //! `loom train`: settings from the default, a file and the command line; a run; what it wrote.
 
 use crate::Outcome;
-use crate::args::{Args, Flag, Usage};
+use crate::command::Usage;
+use crate::device;
 use crate::output::errln;
 use crate::progress::Watch;
-use crate::run::{threads, usage};
-use cpu::Cpu;
+use crate::run::usage;
+use clap::{Arg, ArgAction, ArgMatches};
 use models::files;
-use models::train::{Settings, run};
+use models::train::{NAMES, Settings, run};
 use std::path::{Path, PathBuf};
 
-pub(crate) const TRAIN: &[Flag] = &[
-    ("config", true),
-    ("resume", false),
-    ("model", true),
-    ("set", true),
-    ("data", true),
-    ("stories", true),
-    ("tokenizer", true),
-    ("vocab", true),
-    ("out", true),
-    ("steps", true),
-    ("batch", true),
-    ("seq", true),
-    ("grad-accum", true),
-    ("lr", true),
-    ("min-lr", true),
-    ("warmup", true),
-    ("weight-decay", true),
-    ("clip", true),
-    ("beta1", true),
-    ("beta2", true),
-    ("dtype", true),
-    ("checkpoint-every", true),
-    ("keep", true),
-    ("eval-every", true),
-    ("eval-batches", true),
-    ("sample-every", true),
-    ("log-every", true),
-    ("prompt", true),
-    ("seed", true),
-    ("threads", true),
-    ("lora", true),
-    ("ia3", true),
-    ("device", true),
-];
+/// Options of `loom train`: every setting of a run by its name, and where settings come from.
+pub(crate) struct Train {
+    config: Option<String>,
+    resume: bool,
+    /// Settings that were given, in the order of their names.
+    given: Vec<(&'static str, String)>,
+}
+
+/// Under which heading the help lists a setting.
+fn heading(name: &str) -> &'static str {
+    match name {
+        "model" | "set" | "lora" | "ia3" | "dtype" => "Model",
+        "data" | "stories" | "tokenizer" | "vocab" => "Data",
+        "device" | "threads" => "Machine",
+        "out" | "checkpoint-every" | "keep" | "eval-every" | "eval-batches" | "sample-every" | "log-every"
+        | "prompt" => "Files and reports",
+        _ => "Steps",
+    }
+}
+
+/// The options are the names of the settings, with what is said about them there.
+impl clap::Args for Train {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        let named = NAMES.iter().map(|(name, _, about)| {
+            let value = if *name == "set" { "NAME=VALUE,.." } else { "VALUE" };
+            let arg = Arg::new(*name).long(*name).value_name(value).help(*about).help_heading(heading(name));
+            arg.action(if *name == "set" { ArgAction::Append } else { ArgAction::Set })
+        });
+        let config = Arg::new("config").long("config").value_name("FILE").help("settings from a file: steps = 500");
+        let resume = Arg::new("resume").long("resume").action(ArgAction::SetTrue);
+        command.arg(config).arg(resume.help("go on from the newest checkpoint in --out")).args(named)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Train::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Train {
+    fn from_arg_matches(found: &ArgMatches) -> Result<Train, clap::Error> {
+        let value = |name: &'static str| {
+            let all: Vec<&str> = found.get_many::<String>(name).into_iter().flatten().map(String::as_str).collect();
+            (!all.is_empty()).then(|| (name, all.join(",")))
+        };
+        Ok(Train {
+            config: found.get_one::<String>("config").cloned(),
+            resume: found.get_flag("resume"),
+            given: NAMES.iter().filter_map(|(name, ..)| value(name)).collect(),
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, found: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Train::from_arg_matches(found)?;
+        Ok(())
+    }
+}
 
 /// The run that needs no words.
 const DEFAULT: &str = include_str!("default.toml");
 
-pub(crate) fn train(args: &Args) -> Result<Outcome, Usage> {
-    if let Some(word) = args.words.first() {
-        return Err(Usage(format!("unexpected `{word}`: `loom train --help` lists the options")));
-    }
+pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
     let mut settings = Settings::default();
     let mut given = Vec::new();
-    match args.value("config") {
+    let value = |name: &str| args.given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.as_str());
+    match &args.config {
         Some(path) => {
             let text = files::read_text(Path::new(path), files::CONFIG)
                 .map_err(|e| Usage(format!("{e}; give a file of settings such as `steps = 500`")))?;
             read_file(&mut settings, path, &text, &mut given)?;
         }
         // A model or data of one's own has little to do with the default's sizes.
-        None if args.has("model") => {}
+        None if value("model").is_some() => {}
         None => read_file(&mut settings, "the default", DEFAULT, &mut Vec::new())?,
     }
-    for (name, takes_value) in TRAIN {
-        if matches!(*name, "config" | "resume") || !takes_value {
-            continue;
-        }
-        let value = match *name {
-            "set" => Some(args.values("set").collect::<Vec<_>>().join(",")).filter(|text| !text.is_empty()),
-            _ => args.value(name).map(str::to_string),
-        };
-        if let Some(value) = value {
-            settings.set(name, &value).map_err(usage)?;
-            given.push((*name).to_string());
-        }
+    for (name, value) in &args.given {
+        settings.set(name, value).map_err(usage)?;
+        given.push((*name).to_string());
     }
-    if args.has("resume") && settings.out.as_os_str().is_empty() {
+    if args.resume && settings.out.as_os_str().is_empty() {
         return Err(Usage("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
     }
     if settings.out.as_os_str().is_empty() {
         settings.out = free_folder()?;
     }
-    let count = if settings.threads == 0 { threads() } else { settings.threads };
-    let backend = Cpu::flushing_denormals(count);
+    let count = (settings.threads > 0).then_some(settings.threads);
+    let backend = device::open_to_train(value("device").filter(|name| !name.is_empty()).unwrap_or("auto"), count)?;
     let mut watch = Watch::new();
-    let finished = run(&settings, args.has("resume"), &given, &backend, &mut watch);
+    let finished = run(&settings, args.resume, &given, &*backend, &mut watch);
     watch.end();
     let finished = match finished {
         Err(models::Error::Stopped) => {
@@ -152,10 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_setting_is_an_option_and_the_default_is_read() {
-        for (name, ..) in models::train::NAMES {
-            assert!(TRAIN.iter().any(|(option, takes_value)| option == name && *takes_value), "{name}");
-        }
+    fn the_default_is_read() {
         let mut settings = Settings::default();
         read_file(&mut settings, "default", DEFAULT, &mut Vec::new()).unwrap_or_else(|e| panic!("{}", e.0));
         assert_eq!(settings.get("set").split(',').count(), 7);

@@ -1,14 +1,21 @@
 //! `loom verify`: every byte of a run's folder, looked at.
 
 use crate::Outcome;
-use crate::args::{Args, Usage};
+use crate::command::Usage;
 use crate::output::outln;
 use models::train::{Tokens, saved};
 use models::{Checkpoint, Tokenizer};
 use std::path::Path;
 
-pub(crate) fn verify(args: &Args) -> Result<Outcome, Usage> {
-    let word = args.word("the folder of a run")?;
+/// Options of `loom verify`.
+#[derive(clap::Args)]
+pub(crate) struct Verify {
+    /// The folder of a run
+    run: String,
+}
+
+pub(crate) fn verify(args: &Verify) -> Result<Outcome, Usage> {
+    let word = &args.run;
     let folder = Path::new(word);
     let checkpoints = saved::list(&folder.join("checkpoints"));
     if checkpoints.is_empty() {

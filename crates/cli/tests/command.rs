@@ -270,3 +270,87 @@ fn run_takes_a_graph_through_every_transform_on_both_devices() {
     std::fs::write(&bad, "graph (%x: f32[3]) {\n  %y = mull(%x) : f32[3]\n  return %y\n}\n").unwrap();
     refused(&["run", bad.to_str().unwrap(), "--in", file, "--out", out], &["mull", "2:"]);
 }
+
+#[test]
+fn help_is_short_and_shells_are_served() {
+    let good = |args: &[&str]| {
+        let output = loom(args);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let help = good(&["--help"]);
+    assert_eq!(help, good(&["-h"]));
+    assert_eq!(help, good(&["help"]));
+    assert!(help.lines().count() < 40 && help.lines().all(|line| line.chars().count() <= 120), "{help}");
+    assert_eq!(good(&["help", "train"]), good(&["train", "--help"]));
+    // Settings stand in groups, each once.
+    let train = good(&["train", "--help"]);
+    for (name, ..) in models::train::NAMES {
+        let option = format!("--{name} <");
+        assert_eq!(train.matches(&option).count(), 1, "{option}: {train}");
+    }
+    for group in ["Model:", "Data:", "Steps:", "Files and reports:", "Machine:"] {
+        assert_eq!(train.matches(group).count(), 1, "{group}: {train}");
+    }
+    for shell in ["bash", "zsh", "fish"] {
+        let script = good(&["completions", shell]);
+        for word in ["verify-backward", "checkpoint-every", "top-p"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+    refused(&["completions", "csh"], &["bash", "zsh"]);
+    assert!(good(&["man"]).contains("generate"));
+    let page = good(&["man", "generate"]);
+    assert!(page.contains(".TH") && page.contains("temperature"), "{page}");
+    refused(&["man", "nothing"], &["nothing"]);
+}
+
+/// The last value counts, values may begin with a dash, and what is misspelt is named with what was meant.
+#[test]
+fn options_are_read_as_ever() {
+    let output = loom(&["generate", LLAMA, "--ids=1,5,7", "--max-new", "9", "--max-new", "4", "--json", "--json"]);
+    let ids: Vec<i64> = serde_json::from_slice(&output.stdout).expect("a list of ids");
+    assert_eq!(ids, [40, 7, 0, 7]);
+    let out = temporary("dash.safetensors");
+    let path = out.to_str().expect("a path");
+    let output = loom(&["eval", LLAMA, "--ids", "1,5,7", "--labels", "-100,5,7", "--out", path]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let _ = std::fs::remove_file(&out);
+    refused(&["generat"], &["no command `generat`", "`generate`"]);
+    refused(&["generate", LLAMA, "--max-neww", "3"], &["unknown option `--max-neww`", "`--max-new`"]);
+    refused(&["generate", LLAMA, "more", "--ids", "1"], &["unexpected `more`"]);
+    refused(&["generate"], &["<DIR>", "missing"]);
+    refused(&["generate", LLAMA, "--ids"], &["`--ids` needs a value"]);
+    refused(&["generate", LLAMA, "--json=3", "--ids", "1"], &["`--json`"]);
+    refused(&["--nothing"], &["--nothing"]);
+}
+
+#[test]
+fn every_command_that_runs_something_takes_a_device() {
+    let sizes = ["--set", "n_layers=1", "--set", "d_model=8", "--set", "heads=2", "--set", "kv_heads=2"];
+    let graph = temporary("device.ir");
+    std::fs::write(&graph, "graph (%x: f32[3]) {\n  return %x\n}\n").unwrap();
+    let graph = graph.to_str().expect("a path");
+    let out = temporary("device-run");
+    let out = out.to_str().expect("a path");
+    let commands: [&[&str]; 8] = [
+        &["train", "--out", out],
+        &["generate", LLAMA, "--ids", "1"],
+        &["eval", LLAMA, "--ids", "1", "--out", "x"],
+        &[&["explain", "llama"], &sizes[..]].concat(),
+        &[&["compile", "llama", "--emit", "program"], &sizes[..]].concat(),
+        &["run", graph, "--emit", "program"],
+        &["bench"],
+        &["doctor"],
+    ];
+    for command in commands {
+        refused(&[command, &["--device", "cuda:7"][..]].concat(), &["no device `cuda:7`", "cpu"]);
+    }
+    for device in ["cpu", "auto"] {
+        for command in [1, 3, 4, 5] {
+            let output = loom(&[commands[command], &["--device", device][..]].concat());
+            assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        }
+    }
+    assert!(!Path::new(out).exists());
+}

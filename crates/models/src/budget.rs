@@ -67,6 +67,9 @@ pub(crate) fn value(
     value: &Value,
     default: Option<&Value>,
 ) -> std::result::Result<(), String> {
+    if parameter == "rope" {
+        return rotation(name, value);
+    }
     let shown = match value {
         Value::Float(Some(x)) => x.to_string(),
         Value::Str(text) | Value::Word(text) => format!("`{text}`"),
@@ -93,9 +96,6 @@ pub(crate) fn value(
             true => Ok(()),
             false => Err(format!("`{name}` is {x}: it must be a number that is not negative")),
         };
-    }
-    if parameter == "rope" {
-        return rotation(name, value);
     }
     let Some(n) = value.as_int() else { return Ok(()) };
     let layers = matches!(parameter, "n_layers" | "experts");

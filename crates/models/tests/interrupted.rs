@@ -304,3 +304,19 @@ fn resuming_refuses_another_base() {
     }
     let _ = std::fs::remove_dir_all(&folder);
 }
+
+/// In a model of one's own, 0 and less may mean something; in one of the library they are no sizes.
+#[test]
+fn numbers_of_ones_own_models_are_taken_as_they_are() {
+    let text = "from std.modules.linear import Linear\n\nmodel Own(vocab_size: int = 16, width: int = 4, shift: int = 2):\n  \
+                params:\n    table: [vocab_size, width]\n    head: [vocab_size, width]\n\n  forward:\n    in: [B, T, int32]\n    \
+                out: [B, T, vocab_size]\n\n    graph:\n      in -> embedding(table) -> x\n      x -> Linear(head) -> out\n";
+    let given =
+        |name: &str, n: i64| std::collections::BTreeMap::from([(name.to_string(), lang::consteval::Value::int(n))]);
+    for n in [0, -3] {
+        let loader = lang::resolve::MemoryLoader::new().with("m", "v1.0.0", text);
+        let program = lang::resolve::Program::load("m", &lang::library::WithLibrary(loader));
+        models::Architecture::of_program(program, None, given("shift", n)).unwrap_or_else(|e| panic!("{e}"));
+        assert!(models::Architecture::of_library("llama", given("heads", n)).is_err());
+    }
+}

@@ -146,7 +146,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("threads", true, "threads; 0 takes all cores"),
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
-    ("device", true, "cpu"),
+    ("device", true, "cpu, or auto for the best there is"),
 ];
 
 impl Settings {
@@ -186,8 +186,10 @@ impl Settings {
             },
             "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
             "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
-            "device" if matches!(text, "cpu" | "") => {}
-            "device" => return Err(Error::Input(format!("no device `{text}`: only cpu is supported yet"))),
+            "device" if matches!(text, "cpu" | "auto" | "") => {}
+            "device" => {
+                return Err(Error::Input(format!("no device `{text}`: there is only cpu; `auto` takes the best")));
+            }
             _ => {
                 let close = lang::suggest::closest(name, NAMES.iter().map(|(name, ..)| *name));
                 let remedy = close.map_or(String::new(), |close| format!(": did you mean `{close}`?"));

@@ -1,0 +1,60 @@
+//! Where programs run.
+
+use crate::command::Usage;
+use compiler::Backend;
+use cpu::Cpu;
+use std::sync::Arc;
+
+/// The device and its threads.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct Machine {
+    /// The device to run on: cpu, or auto for the best there is
+    #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
+    pub(crate) device: String,
+    /// Threads of the CPU; all cores unless given
+    #[arg(long, value_name = "N", value_parser = threads)]
+    pub(crate) threads: Option<usize>,
+}
+
+impl Machine {
+    pub(crate) fn open(&self) -> Result<Arc<dyn Backend>, Usage> {
+        open(&self.device, self.threads)
+    }
+}
+
+/// All cores.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The devices that are there, by the names that [`open`] takes.
+pub(crate) fn names() -> &'static [&'static str] {
+    &["cpu"]
+}
+
+/// A device by its name. On the CPU, with so many threads, or one for each core.
+pub(crate) fn open(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, Usage> {
+    open_as(device, threads, Cpu::new)
+}
+
+/// The same for training, where numbers too small to be normal are taken for 0.
+pub(crate) fn open_to_train(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, Usage> {
+    open_as(device, threads, Cpu::flushing_denormals)
+}
+
+fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Result<Arc<dyn Backend>, Usage> {
+    match device {
+        "cpu" | "auto" => Ok(Arc::new(cpu(threads.unwrap_or_else(cores)))),
+        other => {
+            let there = names().join(", ");
+            Err(Usage(format!("no device `{other}`: there is only {there}; `auto` takes the best")))
+        }
+    }
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let most = models::MOST_THREADS;
+    let n = text.parse().ok().filter(|n| (1..=most).contains(n));
+    n.ok_or_else(|| format!("needs a positive number up to {most}"))
+}
