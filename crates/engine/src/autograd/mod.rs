@@ -100,8 +100,8 @@ impl Tensor {
         self.0.leaf.get().is_some() || !self.requires_grad()
     }
 
-    /// The same memory, without history. What is written through it is not recorded either: an operand that requires
-    /// gradients is refused, unless under `no_grad`.
+    /// The same memory, without history. In a trace, what is written through it is not recorded either: an operand that
+    /// may require gradients is refused, unless under `no_grad`.
     #[track_caller]
     pub fn detach(&self) -> Tensor {
         self.share(self.ty().clone(), self.0.view().cloned(), |h| {

@@ -53,9 +53,6 @@ impl Tensor {
                 for t in others {
                     values.push(b.load(&t.0)?);
                 }
-                if self.0.detached && b.grad && values.iter().any(|v| b.get(*v).node.tracked) {
-                    return Err(Error::InPlace { op, reason: DETACHED.into(), at: at.clone() });
-                }
                 // Where a base is overwritten whole, its history goes on with gradients of zero, as in PyTorch.
                 let unrecorded = self.0.detached || !context::is_grad_enabled();
                 let whole = !reads && self.0.view().is_none();
@@ -74,7 +71,7 @@ impl Tensor {
                 }
                 let (mut new, part) = (b.get(new).clone(), b.get(part).clone());
                 // A copy may be the operand itself, which has a history though none is recorded.
-                if unrecorded && new.node.tracked {
+                if !context::is_grad_enabled() && new.node.tracked {
                     new = state.alias(new, None, at);
                 }
                 state.base_store(*base, new, LocRole::TensorState, unrecorded, at)?;
