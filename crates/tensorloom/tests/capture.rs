@@ -179,7 +179,7 @@ fn a_write_through_a_detached_name_must_not_lose_gradients() {
     let d = (&w * 2.0).detach();
     refused(d.mul_(&w).check().unwrap_err());
     let e = Engine::new(Arc::new(cpu::Cpu::new(1)));
-    let own = e.tensor_of(&[1.0f64, 2.0], &[2]).requires_grad_();
+    let own = e.tensor(&[1.0f64, 2.0], &[2]).requires_grad_();
     e.compile(|()| f(own.clone())).call(()).unwrap();
     refused(e.mark_step().unwrap_err());
     refused(grad(f).call(a().flatten()).check().unwrap_err());
