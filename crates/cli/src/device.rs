@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct Machine {
-    /// The device to run on: cpu, or auto for the best there is
+    /// The device to run on: cpu, cuda, cuda:1, or auto for the best there is
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
     pub(crate) device: String,
     /// Threads of the CPU; all cores unless given
@@ -28,11 +28,6 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The devices that are there, by the names that [`open`] takes.
-pub(crate) fn names() -> &'static [&'static str] {
-    &["cpu"]
-}
-
 /// A device by its name. On the CPU, with so many threads, or one for each core.
 pub(crate) fn open(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, Usage> {
     open_as(device, threads, Cpu::new)
@@ -45,11 +40,19 @@ pub(crate) fn open_to_train(device: &str, threads: Option<usize>) -> Result<Arc<
 
 fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Result<Arc<dyn Backend>, Usage> {
     match device {
-        "cpu" | "auto" => Ok(Arc::new(cpu(threads.unwrap_or_else(cores)))),
-        other => {
-            let there = names().join(", ");
-            Err(Usage(format!("no device `{other}`: there is only {there}; `auto` takes the best")))
-        }
+        "cpu" => Ok(Arc::new(cpu(threads.unwrap_or_else(cores)))),
+        // Who asks for threads asks for the CPU.
+        "auto" if threads.is_some() => open_as("cpu", threads, cpu),
+        "auto" => tensorloom::devices::open("cuda").or_else(|_| open_as("cpu", threads, cpu)),
+        other => tensorloom::devices::open(other).map_err(|e| Usage(reason(&e))),
+    }
+}
+
+/// What an error says, without the line of this program.
+pub(crate) fn reason(error: &tensorloom::Error) -> String {
+    match error {
+        tensorloom::Error::Call { reason, .. } => reason.clone(),
+        other => other.to_string(),
     }
 }
 

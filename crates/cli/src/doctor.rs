@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::bench;
 use crate::command::Usage;
 use crate::device::{self, cores};
+
 use crate::output::outln;
 use std::path::Path;
 
@@ -20,7 +21,6 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
     line("loom", crate::VERSION.to_string());
     line("system", format!("{} on {}", std::env::consts::OS, std::env::consts::ARCH));
     line("device", cpu.name());
-    line("devices", device::names().join(", "));
     line("cores", cores().to_string());
     line("kernels", kernels());
     line("memory", memory());
@@ -32,7 +32,10 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
         },
     );
     line("writing here", writable());
-    line("gpu", "not supported yet".to_string());
+    line(
+        "gpu",
+        tensorloom::devices::open("cuda").map_or_else(|e| format!("none: {}", device::reason(&e)), |gpu| gpu.name()),
+    );
     Ok(Outcome::Clean)
 }
 

@@ -344,7 +344,7 @@ fn every_command_that_runs_something_takes_a_device() {
         &["doctor"],
     ];
     for command in commands {
-        refused(&[command, &["--device", "cuda:7"][..]].concat(), &["no device `cuda:7`", "cpu"]);
+        refused(&[command, &["--device", "abacus:7"][..]].concat(), &["no device `abacus:7`", "cpu"]);
     }
     for device in ["cpu", "auto"] {
         for command in [1, 3, 4, 5] {

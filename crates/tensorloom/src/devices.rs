@@ -33,7 +33,7 @@ pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
             Ok(n @ 1..=THREADS) => Ok(Arc::new(cpu::Cpu::new(n))),
             _ => bad(format!("`{name}` asks for `{threads}` threads; give a number from 1 to {THREADS}")),
         },
-        _ => bad(format!("there is no device `{name}`; there are cpu, cpu:THREADS, cuda, cuda:NUMBER, auto")),
+        _ => bad(format!("no device `{name}`: there are cpu, cpu:THREADS, cuda, cuda:NUMBER, auto")),
     }
 }
 

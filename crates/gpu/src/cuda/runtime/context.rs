@@ -164,7 +164,7 @@ impl Context {
         }
         let error = Error::Backend(format!(
             "cuda:{} was lost: {} (it showed up in {}; the fault is in work that was given to the device before). Its \
-             tensors are gone; open the device again to go on",
+             tensors are gone. CUDA gives the device back to a new process only: save what the host holds and start again",
             self.ordinal,
             describe(code),
             what()
