@@ -632,6 +632,8 @@ enum vsla_error_t vsla_shrink(const struct vsla_tensor_t *tensor, struct vsla_te
 
 #endif  /* TENSORLOOM_VSLA_H */
 
+#ifndef TENSORLOOM_VSLA_NAMES_H
+#define TENSORLOOM_VSLA_NAMES_H
 /* Typed names for vsla_destroy. */
 static inline vsla_error_t vsla_backend_destroy(vsla_backend_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_backend_destroy_stream(vsla_stream_t *x) { return vsla_destroy(x); }
@@ -646,3 +648,4 @@ static inline vsla_error_t vsla_backward_destroy(vsla_backward_t *x) { return vs
 static inline vsla_error_t vsla_backward_plan_destroy(vsla_backward_plan_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_ad_bindings_destroy(vsla_ad_bindings_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_tensor_destroy(vsla_tensor_t *x) { return vsla_destroy(x); }
+#endif  /* TENSORLOOM_VSLA_NAMES_H */

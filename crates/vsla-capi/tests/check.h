@@ -1,5 +1,6 @@
 /* Counts calls that don't give the code they should. */
 #include "tensorloom_vsla.h"
+#include "tensorloom_vsla.h" /* Twice is once. */
 
 #include <stdio.h>
 #include <string.h>
