@@ -10,7 +10,7 @@ use crate::run::{load_program, usage};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
-use lang::ast::{ConfigValue, DeclKind, DimExpr, Param, SectionKind, TypeKind};
+use lang::ast::{ConfigValue, DeclKind, Param, SectionKind};
 use lang::consteval::Value;
 use lang::lower::{Lowered, Options, check_given, input_types, lower};
 use lang::resolve::{ItemRef, ModuleView, Program};
@@ -18,7 +18,7 @@ use lang::verify::{Failure, Settings};
 use models::{Architecture, Slice, Sources};
 use serde_json::json;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// A declaration and the sizes to look at it with.
 #[derive(clap::Args)]
@@ -140,7 +140,8 @@ fn target(args: &Chosen) -> Result<Option<Target>, Usage> {
         given.insert(name, value_of(value.trim()));
     }
     let given = check_given(&program, item, &given).map_err(|fault| Usage(format!("`--set`: {fault}")))?;
-    match input_sizes(args, &program, item, &given)? {
+    let mut given = given;
+    match input_sizes(args, &program, item, &mut given)? {
         Ok(inputs) => Ok(Some(Target { program, item, given, inputs })),
         Err(found) => {
             draw(&program, &[*found]);
@@ -160,36 +161,40 @@ fn value_of(text: &str) -> Value {
 }
 
 /// Types of the inputs: `B` is the batch, `T` the length, and what `let:` calls `batch_dim` and `seq_dim`; other sizes are
-/// given, defaults, or follow from those.
+/// given, defaults, or follow from those. A size that `let:` gives a role becomes a given one: inputs may tell it only through
+/// arithmetic.
 fn input_sizes(
     args: &Chosen,
     program: &Program,
     item: ItemRef,
-    given: &BTreeMap<String, Value>,
+    given: &mut BTreeMap<String, Value>,
 ) -> Result<lang::lower::Result<Vec<Type>>, Usage> {
     let (batch, steps) = (args.batch.unwrap_or(1), args.seq.unwrap_or(16));
-    let asked = RefCell::new(BTreeSet::new());
-    let free = |name: &str, role: Option<&str>| match (role, name) {
-        (Some("batch_dim"), _) | (None, "B") => {
-            asked.borrow_mut().insert("batch");
-            Some(batch)
-        }
-        (Some("seq_dim"), _) | (None, "T") => {
-            asked.borrow_mut().insert("seq");
-            Some(steps)
-        }
-        _ => None,
+    let told = RefCell::new(BTreeMap::new());
+    let types_for = |batch: usize, steps: usize| {
+        let free = |name: &str, role: Option<&str>| {
+            let size = match (role, name) {
+                (Some("batch_dim"), _) | (None, "B") => batch,
+                (Some("seq_dim"), _) | (None, "T") => steps,
+                _ => return None,
+            };
+            if role.is_some() {
+                told.borrow_mut().insert(name.to_string(), Value::int(size as i64));
+            }
+            Some(size)
+        };
+        input_types(program, item, given, &free, &[batch, steps], args.dtype)
     };
-    let types = input_types(program, item, given, &free, &[batch, steps], args.dtype);
-    let view = ModuleView::new(program, item);
-    let leads = view.iter().flat_map(|view| &view.forward.inputs).filter_map(|input| input.ty.as_ref()).any(
-        |ty| matches!(&ty.kind, TypeKind::Tensor { dims, .. } if matches!(dims.first(), Some(DimExpr::Variadic(_)))),
-    );
-    for (option, symbol, given) in [("batch", "B", args.batch), ("seq", "T", args.seq)] {
-        if given.is_some() && types.is_ok() && !leads && !asked.borrow().contains(option) {
+    for (option, symbol, chosen, other) in
+        [("batch", "B", args.batch, (batch + 1, steps)), ("seq", "T", args.seq, (batch, steps + 1))]
+    {
+        let same = |a: &[Type]| types_for(other.0, other.1).is_ok_and(|b| a == b);
+        if chosen.is_some() && types_for(batch, steps).is_ok_and(|types| same(&types)) {
             return Err(Usage(format!("`--{option}` has no effect: no input has a size `{symbol}` that is left open")));
         }
     }
+    let types = types_for(batch, steps);
+    given.extend(told.into_inner());
     Ok(types)
 }
 

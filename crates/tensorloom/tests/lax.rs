@@ -53,7 +53,7 @@ fn scan_rows() {
     near(&b, &[5.0; 4]);
     near(&d, &[0.0, 2.0, 6.0, 12.0]);
     // Routines in the body, several of them.
-    let spd = tensor(&[4.0, 1.0, 1.0, 3.0], &[2, 2]);
+    let spd = tensor_of(&[4.0f64, 1.0, 1.0, 3.0], &[2, 2]);
     let body = |(c, x): (Tensor, Tensor)| {
         let l = Tensor::apply(ir::ops::Cholesky, &[&(&c + &spd * &x)], 1).swap_remove(0);
         let sorted = lax::sort(&l, 0);
@@ -116,7 +116,7 @@ fn other_loops_and_branches() {
             |(n, _): (Tensor, Tensor)| n.ne(&one),
             |(n, k): (Tensor, Tensor)| {
                 let even = (&n % 2).eq(0);
-                (even.select(&(&n / 2), &(&n * 3 + 1)), k + 1)
+                (even.select(&n.floor_divide(2), &(&n * 3 + 1)), k + 1)
             },
             (n, tensor(&[0i64], &[])),
         );

@@ -94,7 +94,7 @@ fn nested_in_any_order() {
     let (y, push) = linearize(jit(vmap(grad(f))), t(&x));
     near(&y, &v1);
     near(&push.call(t(&[1.0; 3])), &v2);
-    near(&vmap(push).call(tensor(&[1.0, 0.0, 0.0, 0.0, 1.0, 0.0], &[2, 3])), &[v2[0], 0.0, 0.0, 0.0, v2[1], 0.0]);
+    near(&vmap(push).call(tensor_of(&[1.0f64, 0.0, 0.0, 0.0, 1.0, 0.0], &[2, 3])), &[v2[0], 0.0, 0.0, 0.0, v2[1], 0.0]);
 }
 
 #[test]
