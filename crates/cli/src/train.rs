@@ -96,7 +96,8 @@ pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
         settings.out = free_folder()?;
     }
     let count = (settings.threads > 0).then_some(settings.threads);
-    let backend = device::open_to_train(value("device").filter(|name| !name.is_empty()).unwrap_or("auto"), count)?;
+    let name = if settings.device.is_empty() { "auto" } else { &settings.device };
+    let backend = device::open_to_train(name, count)?;
     let mut watch = Watch::new();
     let finished = run(&settings, args.resume, &given, &*backend, &mut watch);
     watch.end();

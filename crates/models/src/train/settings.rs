@@ -71,6 +71,8 @@ pub struct Settings {
     pub seed: u64,
     /// Threads; 0 takes all cores.
     pub threads: usize,
+    /// The device by name; empty for the best there is.
+    pub device: String,
     /// A low-rank adapter to train instead of the model.
     pub lora: Option<LoraOptions>,
     /// An adapter of factors to train instead of the model.
@@ -108,6 +110,7 @@ impl Default for Settings {
             prompt: "Once upon a time".into(),
             seed: 1,
             threads: 0,
+            device: String::new(),
             lora: None,
             ia3: None,
         }
@@ -146,7 +149,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("threads", true, "threads; 0 takes all cores"),
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
-    ("device", true, "cpu, or auto for the best there is"),
+    ("device", true, "cpu, cuda, cuda:1, or auto for the best there is"),
 ];
 
 impl Settings {
@@ -186,10 +189,8 @@ impl Settings {
             },
             "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
             "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
-            "device" if matches!(text, "cpu" | "auto" | "") => {}
-            "device" => {
-                return Err(Error::Input(format!("no device `{text}`: there is only cpu; `auto` takes the best")));
-            }
+            // Whether it is there shows when it is opened.
+            "device" => self.device = text.into(),
             _ => {
                 let close = lang::suggest::closest(name, NAMES.iter().map(|(name, ..)| *name));
                 let remedy = close.map_or(String::new(), |close| format!(": did you mean `{close}`?"));
@@ -233,7 +234,7 @@ impl Settings {
             "threads" => self.threads.to_string(),
             "lora" => self.lora.as_ref().map_or(String::new(), LoraOptions::to_string),
             "ia3" => self.ia3.as_ref().map_or(String::new(), Ia3Options::to_string),
-            "device" => "cpu".into(),
+            "device" => self.device.clone(),
             _ => String::new(),
         }
     }
@@ -381,7 +382,6 @@ mod tests {
             ("lr", "nan", "not negative"),
             ("beta1", "1", "below 1"),
             ("dtype", "f8", "f32 or bf16"),
-            ("device", "cuda", "only cpu"),
             ("stpes", "3", "`steps`"),
             ("set", "d_model", "name=value"),
             ("lora", "rank=x", "rank=8"),
