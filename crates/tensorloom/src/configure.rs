@@ -16,7 +16,7 @@ use std::sync::{PoisonError, RwLock};
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Config {
-    /// Names of the devices, as for [`devices::open`]; none means `auto`. Tensors are made on the first, unless
+    /// Names of the devices, as for [`devices::open`]; none means `cpu`. Tensors are made on the first, unless
     /// [`crate::set_default_device`] says otherwise.
     pub devices: Vec<String>,
     /// Threads of a CPU that is named without a number of its own; `None` takes what the machine has.
@@ -42,7 +42,7 @@ static PROCESS: RwLock<Process> = RwLock::new(Process {
 impl Config {
     #[track_caller]
     fn open(&self) -> Result<Engine> {
-        let names: &[String] = if self.devices.is_empty() { &["auto".to_string()] } else { &self.devices };
+        let names: &[String] = if self.devices.is_empty() { &["cpu".to_string()] } else { &self.devices };
         let mut backends = Vec::new();
         for name in names {
             let threads = self.threads.filter(|_| matches!(name.as_str(), "cpu" | "auto"));
