@@ -233,7 +233,7 @@ fn wrong_input_is_one_line_with_a_remedy() {
     check(&["--stpes", "3"], &["--steps"]);
     check(&["--steps", "none"], &["positive number"]);
     check(&["--lr", "-1"], &["not negative"]);
-    check(&["--device", "cuda"], &["only cpu"]);
+    check(&["--device", "abacus"], &["no device `abacus`", "cuda"]);
     check(&["--dtype", "f8"], &["f32 or bf16"]);
     check(&["--config", "nowhere.toml"], &["nowhere.toml", "steps = 500"]);
     check(&["--config", &config], &["line 1", "steps = 500"]);
