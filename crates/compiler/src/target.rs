@@ -84,15 +84,9 @@ pub enum Schedule {
         /// Lanes of a scan up to which its carries stay in registers through all of time.
         scan_lanes: i64,
     },
-    /// Thousands of threads: every independent row is parallel, and a vector loop is the threads of a block.
-    Grid {
-        /// Threads of a block.
-        block: i64,
-        /// Threads that run in step.
-        subgroup: i64,
-        /// Threads that keep the device busy.
-        fill: i64,
-    },
+    /// Thousands of threads: every independent row is parallel, and a vector loop is the threads of a block. How many threads
+    /// those are is the grid's business.
+    Grid,
 }
 
 /// What matrix products do beside multiplying.

@@ -257,7 +257,7 @@ fn choose_loops(
     match target.schedule {
         // Every row is its own, and so is every element of a vector that carries nothing: how many of them make a block is
         // the grid's business.
-        Schedule::Grid { .. } => std::mem::swap(&mut parallel, &mut serial),
+        Schedule::Grid => std::mem::swap(&mut parallel, &mut serial),
         Schedule::Workers { parallel_work, .. } if work < parallel_work => {}
         Schedule::Workers { chunks, chunk_elements, .. } => {
             let row_count: i64 = rows.iter().map(|&v| extent_of[v]).product();

@@ -94,7 +94,7 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     // Each thread of a grid keeps its lane's carries in registers.
     let most = match target.schedule {
         Schedule::Workers { scan_lanes, .. } => scan_lanes,
-        Schedule::Grid { .. } => i64::MAX,
+        Schedule::Grid => i64::MAX,
     };
     let blocked = vector.is_some_and(|v| joint[v] > most);
     let block = match vector.filter(|_| blocked) {

@@ -20,7 +20,7 @@ impl Device {
             if rng.chance(0.5) {
                 target.partials = Partials { least: 16, few: 3, blocks: 4, block: (2, 8) };
             }
-            target.schedule = Schedule::Grid { block: 256, subgroup: 32, fill: 1 << 16 };
+            target.schedule = Schedule::Grid;
             target.products = Products { prologues: None, epilogues: None, ..target.products };
         }
         Device(target)

@@ -52,7 +52,7 @@ impl Cuda {
         let device = Device::open(ordinal)?;
         let kernels = Kernels::new(&device.context, super::prelude())?;
         let blas = Blas::open(&device)?;
-        let target = target(device.context.multiprocessors);
+        let target = target();
         Ok(Cuda { inner: Arc::new(Inner { device, kernels, blas, host, records }), target })
     }
 
@@ -112,8 +112,8 @@ impl Cuda {
     }
 }
 
-/// What programs for a GPU of so many multiprocessors look like.
-pub(super) fn target(multiprocessors: usize) -> Target {
+/// What programs for a GPU look like.
+pub(super) fn target() -> Target {
     Target {
         name: "cuda",
         dtypes: &DType::ALL,
@@ -130,7 +130,7 @@ pub(super) fn target(multiprocessors: usize) -> Target {
         },
         keep: Keep { costly: 24, cheap: 64, distant: 6 },
         partials: Partials { least: 1 << 16, few: 1 << 10, blocks: 1 << 11, block: (1 << 12, 1 << 17) },
-        schedule: Schedule::Grid { block: 256, subgroup: 32, fill: multiprocessors as i64 * 2048 },
+        schedule: Schedule::Grid,
         products: Products {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
             prologues: None,

@@ -21,7 +21,6 @@ pub(crate) struct Context {
     pub(crate) name: String,
     /// Compute capability.
     pub(crate) capability: (i32, i32),
-    pub(crate) multiprocessors: usize,
     pub(crate) memory: usize,
     device: cu::CUdevice,
     kind: Kind,
@@ -94,7 +93,6 @@ impl Context {
         use cu::CUdevice_attribute::*;
         let major = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
         let minor = attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?;
-        let multiprocessors = attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)? as usize;
         let mut memory = 0;
         // SAFETY: the pointer is good for one size.
         plain("cuDeviceTotalMem", unsafe { cu::cuDeviceTotalMem_v2(&mut memory, device) })?;
@@ -111,7 +109,6 @@ impl Context {
             ordinal,
             name,
             capability: (major, minor),
-            multiprocessors,
             memory,
             device,
             kind,

@@ -18,7 +18,7 @@ pub struct Offline {
 impl Offline {
     /// For GPUs of this compute capability: `(9, 0)` is a Hopper's.
     pub fn new(capability: (i32, i32)) -> Result<Offline> {
-        Ok(Offline { target: target(132), compiler: Compiler::open(capability)? })
+        Ok(Offline { target: target(), compiler: Compiler::open(capability)? })
     }
 
     /// Compiles all kernels of a program, and says how many there are and how large their machine code is.
