@@ -179,6 +179,10 @@ impl Backend for Cpu {
         format!("cpu ({target}, {} threads)", self.pool.threads())
     }
 
+    fn overwrites(&self, op: &ir::Op) -> bool {
+        matches!(op, ir::Op::Scatter(_))
+    }
+
     fn target(&self) -> &compiler::Target {
         &TARGET
     }
