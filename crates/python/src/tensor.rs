@@ -591,7 +591,7 @@ impl PyTensor {
     }
 
     fn __pos__(&self, py: Python<'_>) -> PyResult<Py<PyTensor>> {
-        wrap(py, self.0.clone())
+        wrap(py, self.0.copy())
     }
 
     fn __abs__(&self, py: Python<'_>) -> PyResult<Py<PyTensor>> {

@@ -20,7 +20,7 @@ def _expand(x, index):
             i = asarray(i)
         if isinstance(i, Tensor) and i.dtype.kind == "b":
             if i.ndim == 0:
-                raise IndexError("an index by a single bool is not supported; use where, or x[None]")
+                raise IndexError("a single bool stands alone as an index")
             if tuple(i.shape) != tuple(x.shape[used:used + i.ndim]):
                 raise IndexError(f"a mask of shape {i.shape} on axes of shape {x.shape[used:used + i.ndim]}")
             places = tnp.nonzero(i)
@@ -111,6 +111,10 @@ def _is_traced(x):
 
 def get(x, index):
     """x[index]."""
+    alone = index[0] if isinstance(index, tuple) and len(index) == 1 else index
+    if isinstance(alone, (bool, _np.bool_)) or (getattr(alone, "ndim", None) == 0 and asarray(alone).dtype.kind == "b"):
+        # One bool takes everything, or nothing, along a new axis.
+        return x[None] if bool(alone) else x[None][0:0]
     basic, axes, together = _plan(x, index)
     view = x[basic]
     if all(a is None for a in axes):

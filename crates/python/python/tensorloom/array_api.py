@@ -38,7 +38,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy=None):
     if copy is False and not isinstance(obj, Tensor):
         raise ValueError("an array can't be made of this without a copy")
     out = _core.asarray(obj, dtype)
-    return out.__copy__() if copy and out is obj else out
+    return out.__copy__() if copy and isinstance(obj, Tensor) else out
 
 
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
@@ -272,7 +272,7 @@ def _same_for_integers(name):
     f = getattr(_n, name)
 
     def run(x, /):
-        return +x if x.dtype.kind in "iub" else f(x)
+        return x.__copy__() if x.dtype.kind in "iub" else f(x)
 
     run.__name__, run.__doc__ = name, f.__doc__
     return run
@@ -280,22 +280,53 @@ def _same_for_integers(name):
 
 for _name in (
     "abs acos acosh asin asinh atan atanh bitwise_invert cos cosh exp expm1 isfinite isinf isnan log log1p log2 log10 "
-    "logical_not negative positive reciprocal sign signbit sin sinh square sqrt tan tanh"
+    "logical_not negative reciprocal signbit sin sinh square sqrt tan tanh"
 ).split():
     globals()[_name] = _unary(_name)
 for _name in "ceil floor trunc".split():
     globals()[_name] = _same_for_integers(_name)
 for _name in (
-    "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal floor_divide greater "
+    "add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign divide equal greater "
     "greater_equal hypot less less_equal logaddexp logical_and logical_or logical_xor maximum minimum multiply nextafter "
-    "not_equal pow remainder subtract"
+    "not_equal pow subtract"
 ).split():
     globals()[_name] = _binary(_name)
 
 
+def positive(x, /):
+    """A copy."""
+    return x.__copy__()
+
+
+def sign(x, /):
+    """-1, 0 or 1; zeros lose their sign."""
+    return _n.where(x == 0, zeros_like(x), _n.sign(x)) if x.dtype.kind == "f" else _n.sign(x)
+
+
+def floor_divide(x1, x2, /):
+    """The quotient rounded down; infinities and signed zeros as the quotient has them."""
+    x1, x2 = _pair(x1, x2)
+    y = _n.floor_divide(x1, x2)
+    if y.dtype.kind != "f":
+        return y
+    q = divide(x1, x2)
+    # Of zeros and infinities the quotient is exact.
+    exact = _n.isinf(q) | (q == 0)
+    return _n.where(exact, q, y)
+
+
+def remainder(x1, x2, /):
+    """What is left of a division, with the sign of the divisor."""
+    x1, x2 = _pair(x1, x2)
+    y = _n.remainder(x1, x2)
+    if y.dtype.kind != "f":
+        return y
+    return _n.where(y == 0, _n.copysign(zeros_like(y), x2), y)
+
+
 def round(x, /):  # noqa: A001
     """The nearest integer, the even one of two."""
-    return +x if x.dtype.kind in "iu" else _n.rint(x)
+    return x.__copy__() if x.dtype.kind in "iu" else _n.rint(x)
 
 
 def clip(x, /, min=None, max=None):  # noqa: A002
@@ -303,18 +334,18 @@ def clip(x, /, min=None, max=None):  # noqa: A002
     low = min.astype(x.dtype) if isinstance(min, Tensor) and min.dtype != x.dtype else min
     high = max.astype(x.dtype) if isinstance(max, Tensor) and max.dtype != x.dtype else max
     if low is None and high is None:
-        return +x
+        return x.__copy__()
     return astype(_n.clip(x, low, high), x.dtype, copy=False)
 
 
 def conj(x, /):
     """The same, since no array is complex."""
-    return +x
+    return x.__copy__()
 
 
 def real(x, /):
     """The same, since no array is complex."""
-    return +x
+    return x.__copy__()
 
 
 def imag(x, /):
@@ -386,7 +417,7 @@ def squeeze(x, /, axis):
     for a in axes:
         if not -x.ndim <= a < x.ndim or x.shape[a] != 1:
             raise ValueError(f"axis {a} of shape {tuple(x.shape)} is not of size 1")
-    return _n.squeeze(x, axes) if axes else +x
+    return _n.squeeze(x, axes) if axes else x.__copy__()
 
 
 def stack(arrays, /, *, axis=0):
@@ -609,7 +640,12 @@ def tensordot(x1, x2, /, *, axes=2):
 def vecdot(x1, x2, /, *, axis=-1):
     """Products of vectors."""
     x1, x2 = _pair(x1, x2)
-    return _n.vecdot(x1, x2, axis)
+    x1, x2 = _n.moveaxis(x1, axis, -1), _n.moveaxis(x2, axis, -1)
+    if x1.shape[-1] != x2.shape[-1]:
+        raise ValueError(f"vectors of {x1.shape[-1]} and {x2.shape[-1]} elements")
+    # As a product of matrices of one row and one column.
+    y = _n.matmul(x1[..., None, :], x2[..., :, None]) if x1.ndim and x2.ndim else x1 * x2
+    return astype(y[..., 0, 0], x1.dtype, copy=False)
 
 
 class linalg:  # noqa: N801
