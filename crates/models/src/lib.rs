@@ -23,6 +23,7 @@ mod fresh;
 mod generate;
 pub mod gguf;
 mod ia3;
+mod last_row;
 mod lora;
 mod mapping;
 mod model;
@@ -31,6 +32,7 @@ mod quantize;
 mod random;
 mod sample;
 mod session;
+mod slots;
 mod tensor_file;
 mod tokenizer;
 pub mod train;
@@ -52,7 +54,8 @@ pub use mapping::{Function, Part, Slice, Sources};
 pub use model::Model;
 pub use quantize::Scheme;
 pub use random::Random;
-pub use sample::Sampling;
+pub use sample::{History, Sampling, log_probabilities};
+pub use slots::{SlotSizes, Slots};
 pub use tokenizer::{END, TextStream, Tokenizer};
 
 /// The README's snippets and the tutorial's are compiled and run with the documentation.

@@ -13,6 +13,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("engine", &["ir", "transform", "compiler"]),
     ("tensorloom", &["ir", "transform", "compiler", "cpu", "gpu", "engine", "derive"]),
     ("derive", &[]),
+    ("python", &["tensorloom"]),
     ("vsla", &["ir", "transform", "compiler", "cpu"]),
     ("vsla-capi", &["vsla", "ir", "compiler", "cpu"]),
     ("lang", &["ir", "transform", "compiler"]),
