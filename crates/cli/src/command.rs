@@ -1,6 +1,6 @@
 //! The command line: what may be said, and what is wrong with what was.
 
-use crate::{bench, check, compile, doctor, graph, run, shell, train, verify};
+use crate::{bench, check, compile, doctor, graph, perplexity, run, shell, train, verify};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
@@ -39,6 +39,10 @@ pub(crate) enum Command {
     Eval(run::Eval),
     /// Read a HuggingFace directory and write it back
     Export(run::Export),
+    /// Store a model's matrices in few bits, as a directory or a GGUF file
+    Quantize(run::Quantize),
+    /// What a model loses in few bits: its perplexity in several formats
+    Perplexity(perplexity::Perplexity),
     /// Merge an adapter into its model
     Merge(run::Merge),
     /// Look at every byte of a run's checkpoints, ids and model

@@ -14,6 +14,7 @@ mod doctor;
 mod graph;
 mod graph_json;
 mod output;
+mod perplexity;
 mod profile;
 mod progress;
 mod run;
@@ -78,6 +79,8 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::Generate(args) => run::generate(args),
         Command::Eval(args) => run::eval(args),
         Command::Export(args) => run::export(args),
+        Command::Quantize(args) => run::quantize(args),
+        Command::Perplexity(args) => perplexity::perplexity(args),
         Command::Merge(args) => run::merge(args),
         Command::Verify(args) => verify::verify(args),
         Command::Check(args) => check::check(args),

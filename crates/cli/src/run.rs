@@ -8,7 +8,7 @@ use crate::output::{errln, out, outln};
 use ir::DType;
 use lang::resolve::Program;
 use models::train::Lock;
-use models::{Adapter, Error, Model, NamedTensor, Sampling, Tokenizer};
+use models::{Adapter, Error, Model, NamedTensor, Sampling, Scheme, Tokenizer};
 use std::io::Write;
 use std::path::Path;
 
@@ -89,6 +89,26 @@ pub(crate) struct Export {
     out: String,
 }
 
+/// Options of `loom quantize`.
+#[derive(clap::Args)]
+pub(crate) struct Quantize {
+    /// A HuggingFace directory, or a GGUF file
+    dir: String,
+    /// How matrices are stored: q8, q4, nf4, fp8, or a format of docs/ir.md; none writes them as they are
+    #[arg(long, value_name = "FORMAT", value_parser = scheme)]
+    format: Option<Scheme>,
+    /// The directory to write, or a file that ends in .gguf
+    #[arg(long, value_name = "DIR", value_parser = command::name)]
+    out: String,
+    /// The dtype of what is not quantised: f32, bf16 or f16
+    #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = dtype)]
+    dtype: DType,
+}
+
+fn scheme(text: &str) -> Result<Scheme, String> {
+    text.parse()
+}
+
 /// Options of `loom merge`.
 #[derive(clap::Args)]
 pub(crate) struct Merge {
@@ -135,14 +155,21 @@ pub(crate) fn load_program(name: &str) -> Result<Program, Usage> {
 /// The model of a directory; of an adapter's directory, the adapter merged into its base.
 fn load(source: &Source) -> Result<Model, Usage> {
     let dir = &source.dir;
-    if !Path::new(dir).is_dir() {
-        return Err(Usage(format!("{dir}: not a directory; give a HuggingFace model directory")));
-    }
+    check_source(dir)?;
     let (dir, dtype) = (Path::new(dir), source.dtype);
     if dir.join("adapter_config.json").is_file() {
         return adapted(dir, None, dtype);
     }
     Model::load(dir, dtype).map_err(usage)
+}
+
+/// Models are directories or GGUF files.
+fn check_source(dir: &str) -> Result<(), Usage> {
+    let path = Path::new(dir);
+    match path.is_dir() || models::gguf::is_gguf(path) {
+        true => Ok(()),
+        false => Err(Usage(format!("{dir}: not a directory; give a HuggingFace model directory, or a .gguf file"))),
+    }
 }
 
 /// An adapter's base with the adapter merged into it.
@@ -151,7 +178,7 @@ fn adapted(dir: &Path, base: Option<&str>, dtype: DType) -> Result<Model, Usage>
         Some(base) => base.to_string(),
         None => Adapter::base_of(dir).map_err(usage)?,
     };
-    if !Path::new(&base).is_dir() {
+    if !Path::new(&base).is_dir() && !models::gguf::is_gguf(Path::new(&base)) {
         return Err(Usage(format!("{base}: the adapter's model is not there; name its directory with `--base`")));
     }
     let mut model = Model::load(Path::new(&base), dtype).map_err(usage)?;
@@ -217,9 +244,7 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         ([ids], None) => (ids.clone(), None),
         ([], Some(text)) => {
             let dir = Path::new(&args.source.dir);
-            if !dir.is_dir() {
-                return Err(Usage(format!("{}: not a directory; give a HuggingFace model directory", dir.display())));
-            }
+            check_source(&args.source.dir)?;
             let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
             let mut ids = tokenizer.encode(text).map_err(usage)?;
             if ids.is_empty() {
@@ -296,6 +321,47 @@ pub(crate) fn merge(args: &Merge) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
+pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
+    let (out, dir) = (Path::new(&args.out), Path::new(&args.dir));
+    check_source(&args.dir)?;
+    let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
+    if same(dir, out) {
+        return Err(Usage(format!("{}: the model itself is there; choose another `--out`", args.out)));
+    }
+    let mut model = Model::load(dir, args.dtype).map_err(usage)?;
+    let left = match &args.format {
+        Some(scheme) => model.quantize(scheme).map_err(usage)?,
+        None => Vec::new(),
+    };
+    if args.out.ends_with(".gguf") {
+        let tokenizer = match Tokenizer::of_dir(dir) {
+            Ok(tokenizer) => Some(tokenizer),
+            Err(why) => {
+                errln!("note: the file gets no tokenizer: {why}");
+                None
+            }
+        };
+        model.save_gguf(out, tokenizer.as_ref()).map_err(usage)?;
+    } else {
+        let _lock = Lock::of_run(out).map_err(usage)?;
+        model.save_quantized(out).map_err(usage)?;
+        match models::gguf::is_gguf(dir) {
+            true => {
+                if let Ok(tokenizer) = Tokenizer::of_dir(dir) {
+                    tokenizer.write(out).map_err(usage)?;
+                }
+            }
+            false => models::copy_companions(dir, out).map_err(usage)?,
+        }
+    }
+    let stored: Vec<String> = model.storage().into_iter().map(|(name, n)| format!("{n} as {name}")).collect();
+    outln!("{}: {} parameters, {}", args.out, model.parameter_count(), stored.join(", "));
+    if !left.is_empty() {
+        errln!("note: rows of {} don't divide into groups, so they stay as they are", left.join(", "));
+    }
+    Ok(Outcome::Clean)
+}
+
 pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
     let (out, dir) = (&args.out, &args.source.dir);
     let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
@@ -305,7 +371,11 @@ pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
     let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
     let model = load(&args.source)?;
     model.export(Path::new(&out)).map_err(usage)?;
-    models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?;
+    if Path::new(dir).is_dir() {
+        models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?;
+    } else if let Ok(tokenizer) = Tokenizer::of_dir(Path::new(dir)) {
+        tokenizer.write(Path::new(&out)).map_err(usage)?;
+    }
     outln!("{out}: {} parameters", model.parameter_count());
     Ok(Outcome::Clean)
 }

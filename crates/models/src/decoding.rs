@@ -116,7 +116,7 @@ impl Step {
     /// Appends `count` ids to caches.
     fn cached(model: &Model, count: usize, capacity: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
         let options = Options { dtype: model.dtype, decode: Some(capacity), asserts: true, ..Options::default() };
-        let lowered = model.architecture.lower_with(1, count, &options)?;
+        let lowered = model.lower_with(1, count, &options)?;
         let session = Session::new(&lowered.graph, backend, params)?;
         let first = lowered.outputs.len() + lowered.caches.len();
         let observed = (first, lowered.observed);
@@ -130,7 +130,7 @@ impl Step {
     /// Runs a sequence of `count` ids from its beginning.
     fn whole(model: &Model, count: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
         let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
-        let lowered = model.architecture.lower_with(1, count, &options)?;
+        let lowered = model.lower_with(1, count, &options)?;
         let session = Session::new(&lowered.graph, backend, params)?;
         let observed = (lowered.outputs.len(), lowered.observed);
         Ok(Step { session, count, params: params.len(), caches: None, observed })

@@ -55,8 +55,25 @@ impl Tokenizer {
         Ok(Tokenizer::of(inner))
     }
 
-    /// The tokenizer of a HuggingFace directory.
+    /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with the id that ends a text.
+    pub(crate) fn of_json(text: &str, end: Option<i32>, path: &Path) -> Result<Tokenizer> {
+        let inner = tokenizers::Tokenizer::from_bytes(text);
+        let inner = inner.map_err(|e| Error::file(path, format!("its tokenizer can't be used: {e}")))?;
+        let found = Tokenizer::of(inner);
+        Ok(Tokenizer { end: end.or(found.end), ..found })
+    }
+
+    /// The tokenizer as a `tokenizer.json`.
+    pub(crate) fn to_json(&self) -> Result<serde_json::Value> {
+        let text = self.inner.to_string(false).map_err(|e| Error::Input(e.to_string()))?;
+        serde_json::from_str(&text).map_err(|e| Error::Input(e.to_string()))
+    }
+
+    /// The tokenizer of a HuggingFace directory, or of a GGUF file.
     pub fn of_dir(dir: &Path) -> Result<Tokenizer> {
+        if crate::gguf::is_gguf(dir) {
+            return crate::gguf::Gguf::open(dir)?.tokenizer();
+        }
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
             return Err(Error::file(

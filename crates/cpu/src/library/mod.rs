@@ -15,6 +15,7 @@ mod element;
 #[cfg(feature = "fft")]
 mod fourier;
 mod linalg;
+mod packed;
 mod ragged;
 mod scatter;
 mod simd;
@@ -61,6 +62,7 @@ pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
         "attention_backward" => attention::claims(composite, args, true),
         #[cfg(feature = "fft")]
         "fft_convolve" => convolve::claims(args),
+        "dequantize" | "packed_dot" => packed::claims(composite, args),
         _ => false,
     }
 }
@@ -71,6 +73,9 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
     let routine = match op {
         #[cfg(feature = "fft")]
         Op::Composite(c) if c.name == "fft_convolve" => convolve::prepare(args, machine)?,
+        Op::Composite(c) if matches!(c.name.as_str(), "dequantize" | "packed_dot") => {
+            packed::prepare(c, args, outs, machine)
+        }
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
@@ -160,6 +165,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     #[cfg(feature = "fft")]
     all.extend(convolve::thresholds());
     all.extend(linalg::thresholds());
+    all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
     all.extend(window::thresholds());

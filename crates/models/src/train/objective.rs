@@ -4,7 +4,7 @@ use super::step::{Objective, Trained};
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::beside::{adapted, key_type};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, mean_cross_entropy};
@@ -20,12 +20,18 @@ pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, rows: usize, s
         let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
         let Some(adapter) = adapter else {
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
+            if model.is_quantized() {
+                let text =
+                    "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
+                return Err(Error::Input(text.into()));
+            }
             return Ok((loss(&lowered.graph, &trained, lowered.keyed, rows, seq, shown)?, lowered.keyed));
         };
         let graph = adapted(&lowered.graph, lowered.keyed, adapter, training)?;
-        let keyed = graph.inputs().len() > adapter.values.len() + model.params.len() + 1;
+        let graph = model.read_packed(&graph, adapter.values.len())?;
+        let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1;
         let mut trained = vec![true; adapter.values.len()];
-        trained.resize(adapter.values.len() + model.params.len(), false);
+        trained.resize(adapter.values.len() + model.param_inputs(), false);
         Ok((loss(&graph, &trained, keyed, rows, seq, shown)?, keyed))
     };
     let ((loss, keyed), (plain, _)) = (graphs(true)?, graphs(false)?);

@@ -104,9 +104,9 @@ impl Trainer {
             moment.write(0, &vec![0; ty.bytes()])?;
             inputs.push(moment);
         }
-        let fixed: Vec<_> = fixed.iter().map(|(i, param)| (*i, param.ty.dtype)).collect();
-        let fixed_count = fixed.len();
-        inputs.extend(model.upload_as(&fixed, backend)?);
+        let fixed: Vec<_> = fixed.iter().map(|(i, _)| *i).collect();
+        let fixed_count = fixed.iter().map(|i| model.parts_of(*i)).sum();
+        inputs.extend(model.upload_some(&fixed, backend)?);
         let types = &step.program().inputs;
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
@@ -123,7 +123,10 @@ impl Trainer {
         let bindings = Bindings { inputs, outputs };
         let validate = backend.load(compiler::compile(&target.plain, backend, &Options::default())?)?;
         let own = Bindings::for_program(validate.program(), backend)?;
-        let model = Model { weights: Vec::new(), checkpoint: None, ..model };
+        // What is packed stays at hand for a merge; the rest is in the buffers.
+        let keep = |i: usize| model.packed(i).map_or(Weight::Stored, |packed| Weight::Packed(packed.clone()));
+        let weights = (0..model.params.len()).map(keep).collect();
+        let model = Model { weights, checkpoint: None, ..model };
         Ok(Trainer {
             model,
             adapter,
@@ -314,8 +317,13 @@ impl Trainer {
     pub fn model(&self) -> Result<Model> {
         let mut values = Vec::new();
         if let Some(adapter) = self.adapter()? {
+            let mut at = 0;
             for (i, param) in self.model.params.iter().enumerate() {
-                values.push(self.fixed_values(i, &param.ty)?);
+                values.push(match self.model.packed(i) {
+                    Some(packed) => packed.values(),
+                    None => self.fixed_values(at, &param.ty)?,
+                });
+                at += self.model.parts_of(i);
             }
             let mut model = self.model.with_values(&values);
             model.merge(&adapter)?;
