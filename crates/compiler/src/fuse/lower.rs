@@ -86,7 +86,12 @@ pub(crate) fn lower(
         if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == Role::Full)) {
             continue;
         }
-        let cuttable = done.len() + todo.len() < target.kernel.cuts && refinements < 64;
+        // Where a piece is a launch, it must be worth one.
+        let pays = match target.schedule {
+            Schedule::Workers { .. } => true,
+            Schedule::Grid => space.numel() >= target.partials.least as i64,
+        };
+        let cuttable = pays && done.len() + todo.len() < target.kernel.cuts && refinements < 64;
         match piece(graph, group, sources, &space, cuttable, target) {
             Ok(lowered) => done.push(lowered),
             Err(Fail::Refine(r)) => {

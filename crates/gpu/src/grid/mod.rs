@@ -35,6 +35,7 @@ pub(crate) mod places;
 mod print;
 mod range;
 mod reduce;
+mod rows;
 mod shape;
 mod sync;
 mod verify;
