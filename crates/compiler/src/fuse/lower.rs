@@ -9,6 +9,7 @@ use super::emit::Emitter;
 use super::expr::{Ex, ExId};
 use super::generate::{Fail, Generator, Source};
 use super::index::{AtomKind, Lin, Refine};
+use super::join::joined;
 use super::space::Space;
 use crate::loops::Kernel;
 use crate::target::{Schedule, Target};
@@ -101,7 +102,10 @@ pub(crate) fn lower(
             Err(other) => return Err(other),
         }
     }
-    Ok(done)
+    Ok(match target.schedule {
+        Schedule::Grid => joined(done, target.kernel.buffers),
+        Schedule::Workers { .. } => done,
+    })
 }
 
 pub(super) struct Reduction {

@@ -5,6 +5,7 @@ use super::range::Range;
 use super::rows::{Held, without_unread};
 use super::shape::Shape;
 use super::sync::{Pending, Touch, touches};
+use super::turns::Turn;
 use super::{Access, Carried, Index, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
 use compiler::loops::{self, Atom, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
 use ir::{Binary, Class, Compare, DType, Scalar, Unary};
@@ -14,7 +15,7 @@ use smallvec::{SmallVec, smallvec};
 pub(super) type Copies = SmallVec<[Reg; 1]>;
 
 pub(super) struct Emit<'e, 'a> {
-    facts: &'e Facts<'a>,
+    pub(super) facts: &'e Facts<'a>,
     limits: &'e Limits,
     shape: Shape<'a>,
     /// Whether threads of a team may wait for each other.
@@ -379,7 +380,7 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// A loop that runs in order, for a team or for a lane.
-    fn serial(&mut self, l: &loops::Loop, body: impl Fn(&mut Self, &[loops::Stmt])) {
+    pub(super) fn serial(&mut self, l: &loops::Loop, body: impl Fn(&mut Self, &[loops::Stmt])) {
         let int = self.loop_int(l.var);
         let to = self.extent(&l.extent, int);
         let (from, step) = (self.int(int, 0), self.int(int, 1));
@@ -470,7 +471,21 @@ impl<'e, 'a> Emit<'e, 'a> {
         let turns = self.turns(&self.shape, l);
         accs = match turns {
             Some(turns) => self.written_out(l, (int, width, lanes), (n, turns), accs),
-            None => self.lane_loop(l, int, (width, lanes * width), self.piece, (lane, main, limit), accs),
+            None => {
+                let each = lanes * width;
+                let times = if self.piece.is_none() { self.together(l, n - rest, each) } else { 1 };
+                let (mut start, whole) = (self.piece, (n - rest) / (times * each) * times * each);
+                if times > 1 {
+                    let whole = self.int(int, whole);
+                    accs = self.lane_loop(l, int, (width, each, times), None, (lane, whole, limit), accs);
+                    start = Some(whole);
+                }
+                if times > 1 && whole == n - rest {
+                    accs
+                } else {
+                    self.lane_loop(l, int, (width, each, 1), start, (lane, main, limit), accs)
+                }
+            }
         };
         if rest != 0 {
             // What is left is less than a lane takes at a time: one element for each.
@@ -480,7 +495,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                 None => start,
             };
             let firsts = accs.iter().map(|a| smallvec![a[0]]).collect();
-            let outs = self.lane_loop(l, int, (1, lanes), Some(start), (lane, end, limit), firsts);
+            let outs = self.lane_loop(l, int, (1, lanes, 1), Some(start), (lane, end, limit), firsts);
             for (all, first) in accs.iter_mut().zip(outs) {
                 all[0] = first[0];
             }
@@ -506,7 +521,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         &mut self,
         l: &loops::Loop,
         int: DType,
-        (width, step): (i64, i64),
+        (width, step, times): (i64, i64, i64),
         start: Option<Reg>,
         (lane, end, limit): (Reg, Reg, Option<Reg>),
         init: Vec<Copies>,
@@ -523,29 +538,21 @@ impl<'e, 'a> Emit<'e, 'a> {
             Some(limit) => self.binary(Binary::Min, end, limit),
             None => end,
         };
-        let step = self.int(int, step);
+        let by = self.int(int, step * times);
         let var = self.reg(int);
         let outer = self.enter(l.var, width as usize);
-        let mut phis = Vec::new();
+        let mut phis: Vec<Copies> = Vec::new();
         for (c, init) in l.carried.iter().zip(&init) {
             let d = self.facts.kernel.regs[c.phi.0 as usize];
-            let phi: Copies = init.iter().map(|_| self.reg(d)).collect();
-            self.values[c.phi.0 as usize] = phi.clone();
-            phis.push(phi);
+            phis.push(init.iter().map(|_| self.reg(d)).collect());
         }
         self.open.push(Vec::new());
-        let mut own: Copies = smallvec![var];
-        for j in 1..width {
-            let by = self.int(int, j);
-            own.push(self.binary(Binary::Add, var, by));
+        let mut turns = Vec::new();
+        for u in 0..times {
+            let own = (0..width).map(|j| self.plus(var, int, u * step + j)).collect();
+            turns.push(Turn { own, at: None, mask: None });
         }
-        self.vars[l.var.0 as usize] = own;
-        self.lane_block(&l.body);
-        let mut next: Vec<Copies> = Vec::new();
-        for c in &l.carried {
-            let d = self.facts.kernel.regs[c.phi.0 as usize];
-            next.push((0..self.copies).map(|j| self.value_as(c.next, j, d)).collect());
-        }
+        let next = self.several_turns(l, &turns, false, phis.clone());
         let body = self.close();
         self.leave(outer);
         let mut carried = Vec::new();
@@ -558,7 +565,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             }
             outs.push(out);
         }
-        self.push(Stmt::Loop(Loop { var, from, to, step, carried, body }));
+        self.push(Stmt::Loop(Loop { var, from, to, step: by, carried, body }));
         outs
     }
 
@@ -576,12 +583,17 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// One turn of a vector loop's lanes: from what they carry to what they carry on, which changes where they take part.
-    pub(super) fn turn(&mut self, l: &loops::Loop, own: Copies, accs: Vec<Copies>, mask: Option<Reg>) -> Vec<Copies> {
-        self.vars[l.var.0 as usize] = own;
+    pub(super) fn turn(
+        &mut self,
+        l: &loops::Loop,
+        body: &[loops::Stmt],
+        accs: Vec<Copies>,
+        mask: Option<Reg>,
+    ) -> Vec<Copies> {
         for (c, acc) in l.carried.iter().zip(&accs) {
             self.values[c.phi.0 as usize] = acc.clone();
         }
-        self.lane_block(&l.body);
+        self.lane_block(body);
         let mut all = Vec::new();
         for (c, acc) in l.carried.iter().zip(&accs) {
             let d = self.facts.kernel.regs[c.phi.0 as usize];
@@ -596,14 +608,44 @@ impl<'e, 'a> Emit<'e, 'a> {
         all
     }
 
+    pub(super) fn begin_turn(&mut self, l: &loops::Loop, t: &Turn) {
+        self.held.at = t.at;
+        self.vars[l.var.0 as usize] = t.own.clone();
+    }
+
+    pub(super) fn turn_copies(&self) -> usize {
+        self.copies
+    }
+
+    pub(super) fn copies_of(&self, r: Reg) -> Copies {
+        self.values[r.0 as usize].clone()
+    }
+
+    pub(super) fn set_copies(&mut self, r: Reg, copies: Copies) {
+        self.values[r.0 as usize] = copies;
+    }
+
+    /// The dtype of a register of the loops kernel.
+    pub(super) fn dtype_of(&self, r: Reg) -> DType {
+        self.facts.kernel.regs[r.0 as usize]
+    }
+
+    pub(super) fn open_block(&mut self) {
+        self.open.push(Vec::new());
+    }
+
+    pub(super) fn close_block(&mut self) -> Vec<Stmt> {
+        self.close()
+    }
+
     // What a lane does by itself.
 
-    fn lane_block(&mut self, body: &[loops::Stmt]) {
+    pub(super) fn lane_block(&mut self, body: &[loops::Stmt]) {
         for s in body {
             match s {
                 loops::Stmt::Let { dst, op } => self.let_op(*dst, op),
                 loops::Stmt::Store { buf, index, value, mask } => self.store(*buf, index, *value, *mask, None),
-                loops::Stmt::Loop(l) => self.serial(l, Self::lane_block),
+                loops::Stmt::Loop(l) => self.lane_serial(l),
             }
         }
     }
@@ -819,15 +861,15 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// A copy of a value in its own dtype.
-    fn value_as(&mut self, r: Reg, j: usize, d: DType) -> Reg {
+    pub(super) fn value_as(&mut self, r: Reg, j: usize, d: DType) -> Reg {
         let r = self.pick(r, j);
         self.cast(d, r)
     }
 
     /// The integer type of a loop's variable, which goes one step beyond its end.
-    fn loop_int(&self, v: Var) -> DType {
+    pub(super) fn loop_int(&self, v: Var) -> DType {
         let most = self.facts.vars[v.0 as usize].most as i128;
-        let step = self.shape.lanes as i128 * self.shape.width as i128;
+        let step = super::turns::TOGETHER as i128 * self.shape.lanes as i128 * self.shape.width as i128;
         let chunk = self.shape.chunk.map_or(0, |c| c.2 as i128);
         int(Range::new(0, most + 2 * (step + chunk)))
     }

@@ -38,6 +38,7 @@ mod reduce;
 mod rows;
 mod shape;
 mod sync;
+mod turns;
 mod verify;
 
 pub use eval::{EvalError, Launch, View, eval};

@@ -7,10 +7,10 @@
 use super::emit::{Copies, Emit};
 use super::facts::{Facts, Linear, Root};
 use super::shape::Shape;
+use super::turns::{ELEMENTS, Turn};
 use super::{Kernel, Space, Stmt};
 use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
 use ir::{Binary, Compare, DType};
-use smallvec::smallvec;
 
 /// Elements of a row that a lane may hold.
 pub(super) const HELD: i64 = 32;
@@ -31,9 +31,12 @@ struct Element {
 #[derive(Default)]
 pub(super) struct Held {
     known: Vec<(Element, Copies)>,
-    /// The turn being written: the loop, its length, the turn, and whether it is one in which not all lanes take part.
-    at: Option<(Var, i64, i64, Option<Reg>)>,
+    /// The turn being written.
+    pub(super) at: Option<At>,
 }
+
+/// The loop, its length, the turn, and who takes part if not all do.
+pub(super) type At = (Var, i64, i64, Option<Reg>);
 
 impl Held {
     pub(super) fn clear(&mut self) {
@@ -111,30 +114,25 @@ impl Emit<'_, '_> {
         let by = self.int(int, width);
         let first = self.binary(Binary::Mul, lane, by);
         let outer = self.enter(l.var, width as usize);
-        for turn in 0..turns {
-            let before = turn * lanes * width;
-            let mut var = first;
-            if turn > 0 {
-                let more = self.int(int, before);
-                var = self.binary(Binary::Add, first, more);
+        let together = (ELEMENTS / width).max(1);
+        for group in (0..turns).step_by(together as usize) {
+            let mut all = Vec::new();
+            for turn in group..turns.min(group + together) {
+                let before = turn * lanes * width;
+                let mut var = self.plus(first, int, before);
+                let mut mask = None;
+                if before + lanes * width > n {
+                    let end = self.int(int, n);
+                    mask = Some(self.compare(Compare::Lt, var, end));
+                    // So that no index leaves its range.
+                    let last = self.int(int, n - width);
+                    var = self.binary(Binary::Min, var, last);
+                }
+                let own: Copies = (0..width).map(|j| self.plus(var, int, j)).collect();
+                all.push(Turn { own, at: Some((l.var, n, turn, mask)), mask });
             }
-            let mut mask = None;
-            if before + lanes * width > n {
-                let end = self.int(int, n);
-                mask = Some(self.compare(Compare::Lt, var, end));
-                // So that no index leaves its range.
-                let last = self.int(int, n - width);
-                var = self.binary(Binary::Min, var, last);
-            }
-            let mut own: Copies = smallvec![var];
-            for j in 1..width {
-                let by = self.int(int, j);
-                own.push(self.binary(Binary::Add, var, by));
-            }
-            self.held.at = Some((l.var, n, turn, mask));
-            accs = self.turn(l, own, accs, mask);
+            accs = self.several_turns(l, &all, false, accs);
         }
-        self.held.at = None;
         self.leave(outer);
         accs
     }

@@ -82,12 +82,11 @@ template <int P> D void clear(f32 (&d)[P][32]) {
         for (i32 i = 0; i < 32; i++) d[p][i] = 0.0f;
 }
 
-// A block: 64 G queries of a head against all keys that they see, 64 at a time. While the scores of one block of keys become weights, those
-// of the next one are computed.
+// A block: 64 G queries of a head against all keys that they see, 64 at a time.
 template <class E, int P, int PV, int G, bool REGISTERS, bool CAP>
 D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32* lse, const Attention& z) {
     SHARED_MEMORY(shared);
-    const i32 THREADS = 128 * G;
+    const i32 THREADS = 128 * G, STAGE = (P + PV) * TILE;
     const i32 t = threadIdx.x & 127, own = (i32)threadIdx.x / 128 * 64;
     const i32 blocks = (z.tq + 64 * G - 1) / (64 * G);
     const Turn x = turn((i32)blockIdx.x, blocks, z.heads);
@@ -97,20 +96,13 @@ D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32
     q += (i64)x.head * z.tq * z.d;
     k += (i64)kv * z.tk * z.d;
     v += (i64)kv * z.tk * z.dv;
-    // Two blocks of keys, two of values, the queries.
-    const u32 keys = shared_at(shared), values = keys + 2 * P * TILE, queries = values + 2 * PV * TILE;
+    const u32 base = shared_at(shared), queries = base + 2 * STAGE;
 
     const i32 last = (start + 64 * G < z.tq ? start + 64 * G : z.tq) - 1;
     i32 from = first + start - z.back, to = first + last + z.ahead;
     from = from < 0 ? 0 : from / 64;
     to = to > length ? length : to;
     to = to < 0 ? 0 : (to + 63) / 64;
-    auto load_keys = [&](i32 j) {
-        if (j < to) load_rows<P, THREADS>(keys + (j - from & 1) * P * TILE, k + j * 64 * z.d, length - j * 64, z.d);
-    };
-    auto load_values = [&](i32 j) {
-        if (j < to) load_rows<PV, THREADS>(values + (j - from & 1) * PV * TILE, v + j * 64 * z.dv, length - j * 64, z.dv);
-    };
 
     u32 a[REGISTERS ? P * 4 : 1][4];
     if constexpr (REGISTERS)
@@ -119,38 +111,32 @@ D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32
 #pragma unroll
         for (i32 g = 0; g < G; g++)
             load_rows<P, THREADS>(queries + g * P * TILE, q + (start + g * 64) * z.d, z.tq - start - g * 64, z.d);
-    load_keys(from);
-    copies_given();
-    load_keys(from + 1);
-    load_values(from);
+    if (from < to) {
+        load_rows<P, THREADS>(base, k + from * 64 * z.d, length - from * 64, z.d);
+        load_rows<PV, THREADS>(base + P * TILE, v + from * 64 * z.dv, length - from * 64, z.dv);
+    }
     copies_given();
 
-    f32 o[PV][32], s[32], next[32];
+    f32 o[PV][32];
     clear<PV>(o);
     const f32 u = unit<CAP>(z), lowest = -real(0x7f800000u);
     f32 most[2] = {lowest, lowest}, sum[2] = {0.0f, 0.0f};
     const i32 row = start + own + t / 32 * 16 + t % 32 / 4;
-    const u32 left = queries + own / 64 * P * TILE;
-    if (from < to) {
-        copies_done<1>();
-        shown_to_products();
-        __syncthreads();
-        products_begin();
-        scores<E, P, REGISTERS>(s, a, left, keys);
-        products_given();
-        products_done<0>();
-    }
     for (i32 j = from; j < to; j++) {
+        const u32 here = base + (j - from & 1) * STAGE, there = base + (j - from + 1 & 1) * STAGE;
         copies_done<0>();
         shown_to_products();
         __syncthreads();
-        // This block's scores are there, so its keys have been read; and the last block's values.
-        load_keys(j + 2);
-        load_values(j + 1);
+        if (j + 1 < to) {
+            load_rows<P, THREADS>(there, k + (j + 1) * 64 * z.d, length - (j + 1) * 64, z.d);
+            load_rows<PV, THREADS>(there + P * TILE, v + (j + 1) * 64 * z.dv, length - (j + 1) * 64, z.dv);
+        }
         copies_given();
+        f32 s[32];
         products_begin();
-        if (j + 1 < to) scores<E, P, REGISTERS>(next, a, left, keys + (j + 1 - from & 1) * P * TILE);
+        scores<E, P, REGISTERS>(s, a, queries + own / 64 * P * TILE, here);
         products_given();
+        products_done<0>();
         if (CAP)
 #pragma unroll
             for (i32 i = 0; i < 32; i++) s[i] = capped<CAP>(s[i], z);
@@ -189,24 +175,22 @@ D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32
         u32 weights[4][4];
         rounded<E>(weights, s);
         products_begin();
-        collect<E, PV>(o, weights, values + (j - from & 1) * PV * TILE);
+        collect<E, PV>(o, weights, here + P * TILE);
         products_given();
         products_done<0>();
-#pragma unroll
-        for (i32 i = 0; i < 32; i++) s[i] = next[i];
     }
-    f32 inverse_of[2];
+    f32 inverse[2];
 #pragma unroll
     for (i32 h = 0; h < 2; h++) {
         sum[h] = row_sum(sum[h]);
         const bool empty = most[h] == lowest;
-        inverse_of[h] = empty ? 0.0f : 1.0f / sum[h];
+        inverse[h] = empty ? 0.0f : 1.0f / sum[h];
         const i32 r = row + 8 * h;
         if (t % 4 == 0 && r < z.tq)
             lse[(i64)x.head * z.tq + r] = empty ? lowest : fmaf(most[h], u, log2f(sum[h])) * LN_2;
     }
     out += ((i64)x.head * z.tq + start + own) * z.dv;
-    store_rows<E, PV>(out, o, inverse_of[0], inverse_of[1], z.tq - start - own, z.dv);
+    store_rows<E, PV>(out, o, inverse[0], inverse[1], z.tq - start - own, z.dv);
 }
 
 // What each query's scores lose: dlse - Σ dout·out. 8 threads a row, 8 elements at a time.
