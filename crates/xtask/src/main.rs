@@ -1,7 +1,8 @@
-//! Chores of this repository: `cargo xtask {tidy|test|bench|ulp|sanitize|install-c}`.
+//! Chores of this repository: `cargo xtask {tidy|test|bench|device|ulp|sanitize|install-c}`.
 
 mod bench;
 mod bench_vsla;
+mod device;
 mod install;
 mod tidy;
 
@@ -11,6 +12,7 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask test
        cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
+       cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
        cargo xtask sanitize [address|thread|miri]
        cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)";
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
         },
+        ["device", folder] => device::device(&root(), folder),
         ["install-c", prefix] => install::install(&root(), prefix),
         ["ulp", name @ ..] if name.len() <= 1 => {
             let mut words = vec!["run", "--release", "-p", "tensorloom-cpu", "--example", "ulp_sweep", "--"];

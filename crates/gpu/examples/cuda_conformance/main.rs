@@ -7,8 +7,9 @@
 //! Each part runs in processes of its own, so that a kernel that hangs or ruins the device costs one check. Failures go
 //! to `FOLDER/failures.txt`, with the graph, the program and the text of its kernels; a table ends the output. The exit
 //! status is 0 if everything agreed. `--device cpu` runs the same checks on the CPU: a test of the checks. `--device offline` compiles the
-//! kernels of `ops`, `random`, `sizes` and `products` for a Hopper, where NVRTC is installed; it needs no GPU.
+//! kernels of `ops`, `random`, `sizes`, `products` and `attention` for a Hopper, where NVRTC is installed; it needs no GPU.
 
+mod attention;
 mod device;
 mod faults;
 mod graphs;
@@ -56,6 +57,7 @@ pub(crate) const PARTS: &[(&str, bool)] = &[
     ("random", true),
     ("sizes", true),
     ("products", true),
+    ("attention", true),
     ("queue", false),
     ("replay", false),
     ("cache", false),
@@ -88,7 +90,7 @@ fn main() -> ExitCode {
 }
 
 /// Parts that make sense without a device.
-const COMPILED: &[&str] = &["open", "ops", "random", "sizes", "products"];
+const COMPILED: &[&str] = &["open", "ops", "random", "sizes", "products", "attention"];
 
 fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: &mut Report) {
     if device.offline.is_some() && !COMPILED.contains(&part) {
@@ -100,6 +102,7 @@ fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: 
         "random" => graphs::random(device, slice, arguments, report),
         "sizes" => sizes::sizes(device, slice, report),
         "products" => sizes::products(device, slice, report),
+        "attention" => attention::attentions(device, slice, report),
         "queue" => queue::queue(device, report),
         "replay" => queue::replay(device, report),
         "cache" => faults::cache(device, report),

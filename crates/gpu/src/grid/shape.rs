@@ -65,12 +65,17 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         && scratch.saturating_mul((limits.usual / group).max(1) as usize) <= limits.shared;
     shape.lanes = if !waits || limits.subgroup.is_none() {
         upto(limits.usual)
-    } else if steps <= group as i64 || (many && steps <= 32 * group as i64) {
+    } else if steps <= group as i64 || (many && steps <= held(&shape, group)) {
         upto(group)
-    } else {
-        ((steps / 4).min(limits.threads as i64) as u32)
+    } else if held_by_block(&shape, longest, limits) {
+        // As few lanes as can hold it.
+        (super::pieces(longest, super::rows::HELD) as u32)
             .next_power_of_two()
             .clamp((2 * group).min(limits.threads), limits.threads)
+    } else {
+        // Where there are rows enough, several blocks share a multiprocessor: while one waits, another one loads.
+        let most = if many { (limits.threads / 2).max(group) } else { limits.threads };
+        ((steps / 4).min(most as i64) as u32).next_power_of_two().clamp((2 * group).min(most), most)
     };
     // Teams that wait must come to each barrier together: that is sure where trip counts are known to all.
     if waits && (shape.lanes > group && limits.subgroup.is_some() || has_bounded(row)) {
@@ -82,6 +87,17 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         shape.teams /= 2;
     }
     shape
+}
+
+/// Steps of a row that a subgroup takes alone, where there are many rows: as many as its registers hold, if that matters.
+fn held(shape: &Shape<'_>, group: u32) -> i64 {
+    let each = if super::rows::several(shape.row) { super::rows::HELD / shape.width as i64 } else { 32 };
+    each * group as i64
+}
+
+/// Whether a block's registers hold a row that is read several times.
+fn held_by_block(shape: &Shape<'_>, longest: i64, limits: &Limits) -> bool {
+    super::rows::several(shape.row) && longest <= super::rows::HELD * limits.threads as i64 / 2
 }
 
 /// Bytes of scratch that a row has.
@@ -195,7 +211,7 @@ fn private(facts: &Facts<'_>, l: &Loop, buf: Buf) -> bool {
         (f.offset == 0 && f.terms.len() == 1).then_some(*v)
     };
     let Some((first, rest)) = sites.split_first() else { return true };
-    let Some(v) = row(first).filter(|_| first.store && !first.masked) else { return false };
+    let Some(v) = row(first).filter(|_| first.store && first.mask.is_none()) else { return false };
     let direct = first.loops.ends_with(&[l.var, v]);
     let Some(n) = facts.vars[v.0 as usize].trips.filter(|_| direct) else { return false };
     rest.iter().all(|s| row(s).is_some_and(|u| facts.inside(Root::Var(u), l.var) && facts.vars[u.0 as usize].most <= n))
@@ -267,7 +283,7 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
                     divides(f.offset) && others.into_iter().all(|(r, s)| divides(s.saturating_mul(multiple(r))));
                 let address = facts.given.aligned.get(s.buf.0 as usize).copied().unwrap_or(1);
                 let base = facts.is_scratch(s.buf) || address % (width * size(s)) == 0;
-                start && base && !s.masked
+                start && base && s.mask.is_none_or(|m| facts.uniform(m, l.var, width as i64))
             }
             _ => false,
         }
