@@ -4,6 +4,7 @@ pub mod cse;
 pub mod dots;
 pub mod inline;
 pub mod partials;
+mod permutes;
 pub mod recompute;
 pub mod simplify;
 
