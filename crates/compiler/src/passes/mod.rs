@@ -5,6 +5,7 @@ pub mod dots;
 pub mod inline;
 pub mod packed;
 pub mod partials;
+mod permutes;
 pub mod recompute;
 pub mod simplify;
 

@@ -17,6 +17,7 @@ mod fourier;
 mod linalg;
 mod packed;
 mod ragged;
+mod running;
 mod scatter;
 mod simd;
 mod sort;
@@ -81,7 +82,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
         Op::WindowScatter(w) => window::scatter(w, args, machine),
-        Op::Cumulative(c) => along::cumulative(c, args),
+        Op::Cumulative(c) => running::cumulative(c, args, machine),
         Op::ArgReduce(a) => along::arg_reduce(a, args, machine),
         Op::TakeAlong(t) => along::take(t, args),
         Op::PutAlong(p) => along::put(p, args, outs, machine),
@@ -167,6 +168,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all.extend(linalg::thresholds());
     all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);
+    all.extend(running::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
     all.extend(window::thresholds());
     all
