@@ -105,8 +105,7 @@ impl Talk<'_> {
                     return Ok(0);
                 }
                 let sends: Vec<(usize, &[u8])> = target.map(|t| (self.group[t], from)).into_iter().collect();
-                let mut receives: Vec<(usize, &mut [u8])> =
-                    source.map(|s| (self.group[s], to)).into_iter().collect();
+                let mut receives: Vec<(usize, &mut [u8])> = source.map(|s| (self.group[s], to)).into_iter().collect();
                 self.transport.exchange(self.tag, &sends, &mut receives)?;
                 Ok(sends.len() * from.len())
             }

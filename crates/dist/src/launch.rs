@@ -46,7 +46,9 @@ impl Place {
             };
             let (rank, world) = (number(rank_name, &rank)?, number(world_name, &world)?);
             if rank >= world {
-                return Err(Error::Start(format!("{rank_name} is {rank} and {world_name} is {world}: ranks count from 0")));
+                return Err(Error::Start(format!(
+                    "{rank_name} is {rank} and {world_name} is {world}: ranks count from 0"
+                )));
             }
             let address = var("LOOM_ADDRESS").or_else(|| {
                 let (host, port) = (var("MASTER_ADDR")?, var("MASTER_PORT")?);

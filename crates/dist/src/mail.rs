@@ -71,7 +71,12 @@ impl Mailbox {
                         reason: format!(
                             "its exchange {} (of kind {:08x}, {} bytes) met our {} ({:08x}, {} bytes); all ranks must run the same \
                              programs in the same order",
-                            found.number, found.what, bytes.len(), tag.number, tag.what, to.len()
+                            found.number,
+                            found.what,
+                            bytes.len(),
+                            tag.number,
+                            tag.what,
+                            to.len()
                         ),
                     });
                 }

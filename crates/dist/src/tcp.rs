@@ -120,7 +120,9 @@ fn connect(address: SocketAddr, until: Instant, whom: &str) -> Result<TcpStream>
         match TcpStream::connect_timeout(&address, step) {
             Ok(stream) => return Ok(stream),
             Err(e) if left.is_zero() => {
-                return Err(start(format!("{whom} can't be reached at {address}: {e}; was it started, and is the address right?")));
+                return Err(start(format!(
+                    "{whom} can't be reached at {address}: {e}; was it started, and is the address right?"
+                )));
             }
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
@@ -196,9 +198,13 @@ impl Tcp {
 fn listen(address: SocketAddr, whose: &str) -> Result<TcpListener> {
     TcpListener::bind(address).map_err(|e| {
         let remedy = match e.kind() {
-            ErrorKind::AddrInUse => "the port is in use: choose another (LOOM_ADDRESS=host:port, `loom launch --port`), or wait \
-                                     until the other run has ended",
-            ErrorKind::AddrNotAvailable => "the address is not this machine's: rank 0 must run where LOOM_ADDRESS points",
+            ErrorKind::AddrInUse => {
+                "the port is in use: choose another (LOOM_ADDRESS=host:port, `loom launch --port`), or wait \
+                                     until the other run has ended"
+            }
+            ErrorKind::AddrNotAvailable => {
+                "the address is not this machine's: rank 0 must run where LOOM_ADDRESS points"
+            }
             _ => "choose another address",
         };
         start(format!("{whose} can't listen at {address}: {e}; {remedy}"))
@@ -218,8 +224,7 @@ fn gather(place: &Place, about: &str, until: Instant) -> Result<Vec<Option<TcpSt
     let mut wrong: Option<String> = None;
     while wrong.is_none() && streams[1..].iter().any(Option::is_none) {
         let missing = || {
-            let ranks: Vec<String> =
-                (1..world).filter(|&r| streams[r].is_none()).map(|r| r.to_string()).collect();
+            let ranks: Vec<String> = (1..world).filter(|&r| streams[r].is_none()).map(|r| r.to_string()).collect();
             format!("rank {}", ranks.join(", "))
         };
         let (mut stream, from) = accept(&listener, until, &missing)?;
@@ -234,9 +239,13 @@ fn gather(place: &Place, about: &str, until: Instant) -> Result<Vec<Option<TcpSt
                 hello.rank, hello.version
             ));
         } else if hello.world != world {
-            wrong = Some(format!("rank {} was started as one of {}, rank 0 as one of {world}", hello.rank, hello.world));
+            wrong =
+                Some(format!("rank {} was started as one of {}, rank 0 as one of {world}", hello.rank, hello.world));
         } else if hello.about != about {
-            wrong = Some(format!("rank {} has the mesh {}, rank 0 has {about}: give all the same", hello.rank, hello.about));
+            wrong = Some(format!(
+                "rank {} has the mesh {}, rank 0 has {about}: give all the same",
+                hello.rank, hello.about
+            ));
         } else if hello.rank == 0 || hello.rank >= world || streams[hello.rank].is_some() {
             wrong = Some(format!("two processes say that they are rank {}", hello.rank));
         }

@@ -24,6 +24,7 @@
 
 mod cx;
 mod jvp;
+mod partition;
 mod precision;
 mod prune;
 mod remat;
@@ -34,6 +35,7 @@ mod vmap;
 
 pub use cx::Tx;
 pub use jvp::jvp;
+pub use partition::{Cut, Layout, Partitioned, Placement, partition, segments};
 pub use precision::{Policy, precision};
 pub use prune::prune;
 pub use remat::remat;
