@@ -1,6 +1,7 @@
 //! `compile`: Graph → Program, and the kernel IR that every backend reads.
 
 pub mod backend;
+mod communicator;
 mod donate;
 mod explain;
 mod fence;
@@ -17,6 +18,7 @@ mod strided;
 pub mod target;
 
 pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Runs, Timing};
+pub use communicator::Communicator;
 pub use explain::{Explanation, Note};
 pub use fence::{Fence, Pending, Reading};
 pub use passes::Pass;

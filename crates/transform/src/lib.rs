@@ -25,6 +25,7 @@
 mod cx;
 mod few_bits;
 mod jvp;
+mod partition;
 mod precision;
 mod prune;
 mod remat;
@@ -36,6 +37,7 @@ mod vmap;
 pub use cx::Tx;
 pub use few_bits::{FewBits, Rounding, Scaling, few_bits};
 pub use jvp::jvp;
+pub use partition::{Cut, Layout, Partitioned, Placement, partition, segments};
 pub use precision::{Policy, precision};
 pub use prune::prune;
 pub use remat::remat;

@@ -8,6 +8,7 @@
 
 mod along;
 mod attention;
+mod collective;
 mod conv;
 #[cfg(feature = "fft")]
 mod convolve;
@@ -78,6 +79,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
             packed::prepare(c, args, outs, machine)
         }
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
+        Op::Collective(c) => collective::prepare(c, args, outs, cpu)?,
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
