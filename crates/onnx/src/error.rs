@@ -67,6 +67,14 @@ impl Error {
         Error::Node { node: String::new(), op: String::new(), problem: problem.into() }
     }
 
+    /// A fault outside of any node.
+    pub(crate) fn of_model(self) -> Error {
+        match self {
+            Error::Node { node, problem, .. } if node.is_empty() => Error::Model(problem),
+            other => other,
+        }
+    }
+
     /// The same with the node's name, if it had none.
     pub(crate) fn at(mut self, name: &str, kind: &str) -> Error {
         if let Error::Node { node, op, .. } | Error::NeedsValue { node, op, .. } = &mut self

@@ -80,7 +80,7 @@ pub fn import_with(bytes: &[u8], options: &Options, external: &dyn External) -> 
 /// Imports a model that has been read.
 pub fn import_model(model: &ModelProto, options: &Options, external: &dyn External) -> Result<Imported> {
     let graph = model.graph.as_ref().ok_or_else(|| Error::Format("there is no graph in it".into()))?;
-    Importer::new(model, options, external).run(graph)
+    Importer::new(model, options, external).run(graph).map_err(Error::of_model)
 }
 
 /// Names that a list of nodes sees.
@@ -246,7 +246,9 @@ impl<'m> Importer<'m> {
                     let item = self.input(name, o.elem_type.as_deref(), Some(g), ports)?;
                     Ok(Item::Optional(Some(Box::new(item))))
                 }
-                _ => Err(fault("is optional: say when importing whether it is there (`Given::Present`, `Given::Absent`)")),
+                _ => Err(fault(
+                    "is optional: say when importing whether it is there (`Given::Present`, `Given::Absent`)",
+                )),
             },
             Some(TypeValue::Map(_)) => Err(fault("is a map, which is not supported; convert it to tensors before")),
             Some(TypeValue::Sparse(_)) => Err(fault("is a sparse tensor, which is not supported; make it dense")),
@@ -356,7 +358,8 @@ impl<'m> Importer<'m> {
         };
         let ((values, carried), (indices, _)) = (self.literal(values)?, self.literal(indices)?);
         let dims: Option<Vec<usize>> = s.dims.iter().map(|&d| usize::try_from(d).ok()).collect();
-        let dims = dims.filter(|_| carried.is_none()).ok_or_else(|| fault("of a shape or type that is not supported"))?;
+        let dims =
+            dims.filter(|_| carried.is_none()).ok_or_else(|| fault("of a shape or type that is not supported"))?;
         let ty = Type::checked(values.ty().dtype, &dims)?;
         let n = ty.numel();
         let stored = values.ty().numel();
@@ -503,7 +506,9 @@ impl<'m> Importer<'m> {
             args.push(match name.as_str() {
                 "" => None,
                 name => Some(self.find(name).ok_or_else(|| {
-                    Error::here(format!("its input `{name}` is not defined before it; sort the nodes, or mend the name"))
+                    Error::here(format!(
+                        "its input `{name}` is not defined before it; sort the nodes, or mend the name"
+                    ))
                 })??),
             });
         }
@@ -514,7 +519,9 @@ impl<'m> Importer<'m> {
             Some(function) => self.call(function, node, args)?,
             None => {
                 let Some(&version) = self.scope().opsets.get(domain) else {
-                    return Err(Error::here(format!("the model doesn't say which version of the domain `{domain}` it uses")));
+                    return Err(Error::here(format!(
+                        "the model doesn't say which version of the domain `{domain}` it uses"
+                    )));
                 };
                 let mut attributes = Vec::with_capacity(node.attribute.len());
                 for a in &node.attribute {
@@ -555,7 +562,13 @@ impl<'m> Importer<'m> {
             }
         }
         let frame = self.frames.len() - 1;
-        self.scopes.push(Scope { names: HashMap::new(), frame, open: false, attributes, opsets: opsets(&f.opset_import) });
+        self.scopes.push(Scope {
+            names: HashMap::new(),
+            frame,
+            open: false,
+            attributes,
+            opsets: opsets(&f.opset_import),
+        });
         let outs = (|| {
             for (name, item) in f.input.iter().zip(args) {
                 if let Some(item) = item {
@@ -563,7 +576,8 @@ impl<'m> Importer<'m> {
                 }
             }
             self.walk(&f.node)?;
-            let missing = |o: &str| Error::here(format!("the function {} doesn't give its output `{o}`", text(&f.name)));
+            let missing =
+                |o: &str| Error::here(format!("the function {} doesn't give its output `{o}`", text(&f.name)));
             f.output.iter().map(|o| self.find(o).ok_or_else(|| missing(o))?).collect()
         })();
         self.scopes.pop();

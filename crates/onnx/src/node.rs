@@ -106,7 +106,9 @@ impl<'m> Cx<'_, 'm> {
             Some(list) if list.len() == n && list.iter().all(|&x| x >= least) => {
                 Ok(list.iter().map(|&x| x as usize).collect())
             }
-            Some(list) => Err(Error::here(format!("the attribute {name} is {list:?}; {n} numbers of at least {least} are needed"))),
+            Some(list) => Err(Error::here(format!(
+                "the attribute {name} is {list:?}; {n} numbers of at least {least} are needed"
+            ))),
         }
     }
 
@@ -137,7 +139,10 @@ impl<'m> Cx<'_, 'm> {
         let t = self.any(i)?;
         match t.carried {
             None => Ok(t.v),
-            Some(elem) => Err(Error::here(format!("its input {i} is {}, which it can't compute with; cast it first", elem.name()))),
+            Some(elem) => Err(Error::here(format!(
+                "its input {i} is {}, which it can't compute with; cast it first",
+                elem.name()
+            ))),
         }
     }
 
@@ -235,8 +240,8 @@ impl<'m> Cx<'_, 'm> {
 
     /// The dtype of an element type.
     pub(crate) fn dtype_of(&self, number: i64) -> Result<(DType, Option<Elem>)> {
-        let elem = Elem::from_number(number)
-            .ok_or_else(|| Error::here(format!("element type {number} is not known")))?;
+        let elem =
+            Elem::from_number(number).ok_or_else(|| Error::here(format!("element type {number} is not known")))?;
         Ok((self.imp.dtype(elem)?, elem.is_carried().then_some(elem)))
     }
 }

@@ -97,9 +97,10 @@ fn round_small(cx: &mut Cx, x: Value, f: crate::elem::SmallFloat, saturate: bool
         let nans = cx.full_like(r, f64::NAN)?;
         cx.select(nan, nans, r)?
     } else {
-        // Without a NaN, one becomes the largest number.
+        // Without a NaN, one becomes 0, as the reference has it.
         let nan = cx.compare(Compare::Ne, wide, wide)?;
-        cx.select(nan, max, r)?
+        let zeros = cx.full_like(r, 0.0)?;
+        cx.select(nan, zeros, r)?
     };
     let zero = cx.full_like(wide, 0.0)?;
     let below = cx.compare(Compare::Lt, wide, zero)?;

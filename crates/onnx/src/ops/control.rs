@@ -114,7 +114,8 @@ pub(super) fn repeat(cx: &mut Cx) -> Result<Outs> {
     let cost = |n: i64| (n as u64).saturating_mul(body.node.len().max(1) as u64);
     let short = trips.is_none_or(|n| cost(n) <= UNROLLED as u64);
     let plain = start.iter().all(|i| matches!(i, Item::Tensor(_)));
-    if first == Some(true) && (short || !plain)
+    if first == Some(true)
+        && (short || !plain)
         && let Some(outs) = unrolled(cx, body, &start, trips, scans)?
     {
         return Ok(outs);
@@ -255,8 +256,7 @@ fn scanned<'m>(cx: &mut Cx<'_, 'm>, body: &'m GraphProto, start: &[Item], trips:
     let outs = g.inline(&b.graph, &args)?;
     let step = g.finish(&outs[1..]);
     let numbers = cx.iota(DType::I64, &[trips], 0)?;
-    let args: Vec<Value> =
-        b.captures.iter().copied().chain(carried.iter().map(|t| t.v)).chain([numbers]).collect();
+    let args: Vec<Value> = b.captures.iter().copied().chain(carried.iter().map(|t| t.v)).chain([numbers]).collect();
     let outs = cx.emit(Scan::over(b.captures.len(), n, trips, step).into(), &args)?;
     let items = outs.iter().zip(&b.outs[1..]).map(|(&v, t)| Item::Tensor(Tensor { v, carried: t.carried }));
     Ok(Some(items.collect()))
@@ -407,7 +407,10 @@ pub(super) fn sequence_insert(cx: &mut Cx) -> Result<Outs> {
             let n = items.len() as i64;
             let p = list.first().copied().unwrap_or(0);
             let p = if p < 0 { p.saturating_add(n) } else { p };
-            usize::try_from(p).ok().filter(|&p| p <= items.len()).ok_or_else(|| Error::here(format!("position {p} in a sequence of {n}")))?
+            usize::try_from(p)
+                .ok()
+                .filter(|&p| p <= items.len())
+                .ok_or_else(|| Error::here(format!("position {p} in a sequence of {n}")))?
         }
         None => items.len(),
     };

@@ -152,7 +152,7 @@ pub(super) fn conv_transpose(cx: &mut Cx) -> Result<Outs> {
         let (before, after) = match want {
             None => (slide.low[a], slide.high[a]),
             Some(want) => {
-                let (total, half) = (full - want, (full - want) / 2);
+                let (total, half) = (full - want, (full - want).div_euclid(2));
                 if auto == "SAME_UPPER" { (half, total - half) } else { (total - half, half) }
             }
         };
@@ -377,21 +377,26 @@ pub(super) fn max_unpool(cx: &mut Cx) -> Result<Outs> {
         .map(|a| (size[a] as i64 - 1) * slide.strides[a] as i64 + kernel[a] as i64 - slide.low[a] - slide.high[a])
         .map(|d| usize::try_from(d).map_err(|_| Error::here("pads larger than the result")))
         .collect::<Result<_>>()?;
-    let out: Vec<usize> = match cx.item(2) {
-        Some(_) => {
-            let list = cx.known_amounts(2, "output_shape")?;
-            let list: Option<Vec<usize>> = list.iter().map(|&d| usize::try_from(d).ok()).collect();
-            list.filter(|l| l.len() == shape.len()).ok_or_else(|| Error::here("its output_shape doesn't fit"))?
-        }
-        None => shape[..2].iter().chain(&inner).copied().collect(),
+    let own: Vec<usize> = shape[..2].iter().chain(&inner).copied().collect();
+    let asked = match cx.item(2) {
+        Some(_) => Some(cx.known_amounts(2, "output_shape")?),
+        None => None,
     };
     let n: usize = shape.iter().product();
     let (flat, at) = (cx.reshape(x, &[n])?, cx.reshape(places, &[n, 1])?);
     let dtype = cx.dtype(x);
-    let zeros = cx.zeros(&Type::checked(dtype, &[out.iter().product()])?)?;
+    let size = Type::checked(dtype, &own)?.numel();
+    let zeros = cx.zeros(&Type::new(dtype, &[size]))?;
     let op = Scatter { kind: ScatterKind::Set, dims: SliceDims::take(1, 0, 1), mode: ScatterMode::Drop };
     let y = cx.one(op.into(), &[zeros, at, flat])?;
-    one(cx.reshape(y, &out)?)
+    let y = cx.reshape(y, &own)?;
+    let Some(asked) = asked else { return one(y) };
+    if asked.len() != own.len() {
+        return Err(Error::here("its output_shape doesn't fit"));
+    }
+    let high: Vec<i64> = asked.iter().zip(&own).map(|(&a, &o)| a - o as i64).collect();
+    let zero = cx.scalar(dtype, 0.0)?;
+    one(cx.pad(y, zero, &vec![0; own.len()], &high, &vec![0; own.len()])?)
 }
 
 /// Columns of blocks summed into an image: the transpose of cutting it into windows.

@@ -17,7 +17,9 @@ pub(super) fn unary(cx: &mut Cx, f: Unary) -> Result<Outs> {
 pub(super) fn binary(cx: &mut Cx, f: Binary) -> Result<Outs> {
     // Before version 7 an operand was broadcast from the left, at an axis.
     if cx.flag("broadcast") && cx.attr("axis").is_some() {
-        return Err(Error::here("broadcasting at an axis (before opset 7) is not supported; convert the model to opset 13"));
+        return Err(Error::here(
+            "broadcasting at an axis (before opset 7) is not supported; convert the model to opset 13",
+        ));
     }
     let (a, b) = (cx.x(0)?, cx.x(1)?);
     one(cx.bin(f, a, b)?)
@@ -170,11 +172,7 @@ pub(super) fn gelu(cx: &mut Cx) -> Result<Outs> {
 }
 
 /// `if x < 0 { f(x) } else { x }`, with `f` computed where it counts alone, so that its slope elsewhere doesn't matter.
-fn below_zero(
-    cx: &mut dyn Build,
-    x: Value,
-    f: impl FnOnce(&mut dyn Build, Value) -> Result<Value>,
-) -> Result<Value> {
+fn below_zero(cx: &mut dyn Build, x: Value, f: impl FnOnce(&mut dyn Build, Value) -> Result<Value>) -> Result<Value> {
     let zero = cx.full_like(x, 0.0)?;
     let below = cx.compare(Compare::Lt, x, zero)?;
     let safe = cx.select(below, x, zero)?;

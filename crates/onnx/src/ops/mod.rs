@@ -46,7 +46,10 @@ pub(crate) fn convert(cx: &mut Cx) -> Result<Outs> {
         )));
     }
     if cx.version > NEWEST {
-        return Err(Error::here(format!("opset {} is newer than {NEWEST}; export the model with an older one", cx.version)));
+        return Err(Error::here(format!(
+            "opset {} is newer than {NEWEST}; export the model with an older one",
+            cx.version
+        )));
     }
     match cx.op() {
         "Abs" => elementwise::unary(cx, Unary::Abs),

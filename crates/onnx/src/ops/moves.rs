@@ -32,7 +32,9 @@ pub(super) fn reshape(cx: &mut Cx) -> Result<Outs> {
     let mut open = None;
     for (i, &d) in asked.iter().enumerate() {
         shape.push(match d {
-            0 if !allow_zero => *from.get(i).ok_or_else(|| Error::here(format!("{asked:?} copies axis {i}, which {from:?} doesn't have")))?,
+            0 if !allow_zero => *from
+                .get(i)
+                .ok_or_else(|| Error::here(format!("{asked:?} copies axis {i}, which {from:?} doesn't have")))?,
             -1 if open.is_none() => {
                 open = Some(i);
                 1
@@ -139,7 +141,9 @@ fn parts(cx: &mut Cx, size: usize, outputs: usize) -> Result<Vec<usize>> {
         return list.ok_or_else(|| Error::here(format!("parts of {given:?} don't make up an axis of {size}")));
     }
     let n = cx.int_opt("num_outputs").map_or(Some(outputs), |n| usize::try_from(n).ok());
-    let n = n.filter(|&n| n > 0 && n <= outputs.max(1)).ok_or_else(|| Error::here("num_outputs doesn't fit its outputs"))?;
+    let n = n
+        .filter(|&n| n > 0 && n <= outputs.max(1))
+        .ok_or_else(|| Error::here("num_outputs doesn't fit its outputs"))?;
     let chunk = size.div_ceil(n);
     Ok((0..n).map(|i| chunk.min(size.saturating_sub(i * chunk))).collect())
 }
@@ -306,9 +310,8 @@ pub(super) fn constant(cx: &mut Cx) -> Result<Outs> {
         return one(cx.constant(x)?);
     }
     let float = cx.dtype_of(1)?.0;
-    let floats = |shape: &[usize], list: &[f64]| {
-        Literal::from_fn(Type::new(float, shape), |i| Scalar::from_f64(float, list[i]))
-    };
+    let floats =
+        |shape: &[usize], list: &[f64]| Literal::from_fn(Type::new(float, shape), |i| Scalar::from_f64(float, list[i]));
     let x = if let Some(x) = cx.float_opt("value_float") {
         floats(&[], &[x])
     } else if let Some(list) = cx.floats("value_floats") {
@@ -474,7 +477,11 @@ pub(super) fn pad(cx: &mut Cx) -> Result<Outs> {
         None => (0..rank).collect(),
     };
     if pads.len() != 2 * axes.len() {
-        return Err(Error::here(format!("{} pads for {} axes; each needs one before and one after", pads.len(), axes.len())));
+        return Err(Error::here(format!(
+            "{} pads for {} axes; each needs one before and one after",
+            pads.len(),
+            axes.len()
+        )));
     }
     let (mut low, mut high) = (vec![0i64; rank], vec![0i64; rank]);
     for (i, &a) in axes.iter().enumerate() {

@@ -150,7 +150,8 @@ pub(super) fn rms(cx: &mut Cx) -> Result<Outs> {
     let eps = cx.float("epsilon", 1e-5);
     let dtype = cx.dtype(x);
     let wide = stash(cx, dtype)?;
-    if first + 1 == shape.len() && cx.ty(scale) == ir::Type::new(dtype, &[shape[first]]) && wide == dtype.accumulator() {
+    if first + 1 == shape.len() && cx.ty(scale) == ir::Type::new(dtype, &[shape[first]]) && wide == dtype.accumulator()
+    {
         let c = norm::rmsnorm(&cx.ty(x), &cx.ty(scale), eps)?;
         return one(cx.emit(c.into(), &[x, scale])?[0]);
     }

@@ -91,7 +91,8 @@ pub(super) fn det(cx: &mut Cx) -> Result<Outs> {
     let own = cx.iota(DType::I32, &pivots, pivots.len() - 1)?;
     let turned = cx.compare(Compare::Ne, outs[1], own)?;
     let like = cx.ty(outs[1]).with_dtype(cx.dtype(x));
-    let (minus, plus) = (cx.full(&like, ir::Scalar::from_f64(like.dtype, -1.0))?, cx.full(&like, ir::Scalar::one(like.dtype))?);
+    let (minus, plus) =
+        (cx.full(&like, ir::Scalar::from_f64(like.dtype, -1.0))?, cx.full(&like, ir::Scalar::one(like.dtype))?);
     let signs = cx.select(turned, minus, plus)?;
     let sign = cx.reduce(ReduceKind::Prod, signs, &[pivots.len() - 1])?;
     one(cx.mul(product, sign)?)
@@ -116,7 +117,9 @@ fn labels(text: &str, rank: Option<usize>, dots: usize) -> Result<Vec<Label>> {
     let letters = front.chars().count() + back.chars().count();
     let n = match (rank, has) {
         (_, false) => 0,
-        (Some(rank), true) => rank.checked_sub(letters).ok_or_else(|| Error::here("its equation has too many letters"))?,
+        (Some(rank), true) => {
+            rank.checked_sub(letters).ok_or_else(|| Error::here("its equation has too many letters"))?
+        }
         (None, true) => dots,
     };
     let list: Vec<Label> = (front.chars().map(Label::Letter))
@@ -139,7 +142,11 @@ pub(super) fn einsum(cx: &mut Cx) -> Result<Outs> {
     };
     let terms: Vec<&str> = left.split(',').collect();
     if terms.len() != cx.args.len() {
-        return Err(Error::here(format!("its equation `{equation}` has {} terms for {} inputs", terms.len(), cx.args.len())));
+        return Err(Error::here(format!(
+            "its equation `{equation}` has {} terms for {} inputs",
+            terms.len(),
+            cx.args.len()
+        )));
     }
     let mut operands: Vec<(Value, Vec<Label>)> = Vec::new();
     for (i, term) in terms.iter().enumerate() {
@@ -152,7 +159,8 @@ pub(super) fn einsum(cx: &mut Cx) -> Result<Outs> {
     let output = match right {
         Some(r) => labels(&r, None, dots)?,
         None => {
-            let mut once: Vec<Label> = all.iter().copied().filter(|l| all.iter().filter(|m| *m == l).count() == 1).collect();
+            let mut once: Vec<Label> =
+                all.iter().copied().filter(|l| all.iter().filter(|m| *m == l).count() == 1).collect();
             once.retain(|l| matches!(l, Label::Letter(_)));
             once.sort();
             (0..dots).rev().map(Label::Dots).chain(once).collect()

@@ -22,7 +22,11 @@ fn spread(cx: &mut Cx, v: Value, shape: &[usize]) -> Result<Value> {
     }
     let block = usize::try_from(cx.int("block_size", 0)).unwrap_or(0);
     let fits = own.len() == shape.len()
-        && own.iter().zip(shape).enumerate().all(|(i, (&o, &s))| if i == a { o > 0 && block > 0 && s.div_ceil(block) == o } else { o == s });
+        && own
+            .iter()
+            .zip(shape)
+            .enumerate()
+            .all(|(i, (&o, &s))| if i == a { o > 0 && block > 0 && s.div_ceil(block) == o } else { o == s });
     if !fits {
         return Err(Error::here(format!("scales {own:?} don't fit {shape:?} in blocks of {block} along axis {a}")));
     }

@@ -13,7 +13,8 @@ fn key(cx: &Cx) -> [u64; 2] {
         Some(seed) => [seed.to_bits() >> 32, seed.to_bits() & 0xffff_ffff],
         None => {
             let name = cx.node.output.first().map_or("", String::as_str);
-            let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
+            let hash =
+                name.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
             [hash >> 32, hash & 0xffff_ffff]
         }
     }

@@ -153,8 +153,12 @@ pub(super) fn recurrent(cx: &mut Cx, cell: Cell) -> Result<Outs> {
         let mut consts = vec![r, rb];
         consts.extend(peepholes);
         consts.extend(lens);
-        let body = step.body(&[&consts[..], &carries[..]].concat().iter().map(|&v| cx.ty(v)).collect::<Vec<_>>(),
-            &cx.ty(all).unbatched(), peepholes.is_some(), lens.is_some())?;
+        let body = step.body(
+            &[&consts[..], &carries[..]].concat().iter().map(|&v| cx.ty(v)).collect::<Vec<_>>(),
+            &cx.ty(all).unbatched(),
+            peepholes.is_some(),
+            lens.is_some(),
+        )?;
         let n = carries.len();
         let scan = Scan::over(consts.len(), n, seq, body);
         let args: Vec<Value> = consts.iter().chain(&carries).copied().chain([all, time]).collect();
@@ -347,7 +351,9 @@ pub(super) fn linear_attention(cx: &mut Cx) -> Result<Outs> {
         other => return Err(Error::here(format!("the update_rule `{other}` is not known"))),
     };
     if gated != decay.is_some() || delta != beta.is_some() {
-        return Err(Error::here(format!("the rule {rule} needs other operands: decay goes with gates, beta with deltas")));
+        return Err(Error::here(format!(
+            "the rule {rule} needs other operands: decay goes with gates, beta with deltas"
+        )));
     }
     let (qs, ks, vs) = (cx.shape(q), cx.shape(k), cx.shape(v));
     let (&[n, t, qw], &[_, _, kw], &[_, _, vw]) = (&qs[..], &ks[..], &vs[..]) else {

@@ -173,7 +173,8 @@ fn taps(p: &Axis, how: &How) -> Result<Taps> {
             "asymmetric" => y / p.scale,
             "tf_crop_and_resize" => {
                 let (s, e) = p.roi;
-                let inside = if full == 1.0 { (e - s) * (size - 1.0) / 2.0 } else { y * (e - s) * (size - 1.0) / (full - 1.0) };
+                let inside =
+                    if full == 1.0 { (e - s) * (size - 1.0) / 2.0 } else { y * (e - s) * (size - 1.0) / (full - 1.0) };
                 inside + s * (size - 1.0)
             }
             "pytorch_half_pixel" if full == 1.0 => -0.5,
@@ -278,9 +279,8 @@ fn apply(cx: &mut Cx, x: Value, a: usize, p: &Axis, taps: &Taps) -> Result<Value
         return Ok(cx.take(x, at, a, GatherMode::Clip)?);
     }
     let dtype = cx.dtype(x);
-    let vector = |list: Vec<f64>| {
-        Literal::from_fn(Type::new(dtype, &[list.len()]), |i| Scalar::from_f64(dtype, list[i]))
-    };
+    let vector =
+        |list: Vec<f64>| Literal::from_fn(Type::new(dtype, &[list.len()]), |i| Scalar::from_f64(dtype, list[i]));
     if n > 8 {
         // Many elements for each result: a matrix.
         let mut matrix = vec![0.0; p.out * p.size];
@@ -289,11 +289,8 @@ fn apply(cx: &mut Cx, x: Value, a: usize, p: &Axis, taps: &Taps) -> Result<Value
         }
         let m = vector(matrix).reshaped(&[p.out, p.size]);
         let m = cx.constant(m)?;
-        let dot = Dot {
-            lhs_contract: Shape::from_slice(&[a]),
-            rhs_contract: Shape::from_slice(&[1]),
-            ..Dot::matmul(dtype)
-        };
+        let dot =
+            Dot { lhs_contract: Shape::from_slice(&[a]), rhs_contract: Shape::from_slice(&[1]), ..Dot::matmul(dtype) };
         let y = cx.one(dot.into(), &[x, m])?;
         let rank = cx.rank(y);
         return Ok(cx.move_axis(y, rank - 1, a)?);

@@ -232,7 +232,9 @@ pub(super) fn affine_grid(cx: &mut Cx) -> Result<Outs> {
     let theta = cx.x(0)?;
     let size = cx.known_amounts(1, "size")?;
     let size: Option<Vec<usize>> = size.iter().map(|&d| usize::try_from(d).ok().filter(|&d| d > 0)).collect();
-    let size = size.filter(|s| s.len() == 4 || s.len() == 5).ok_or_else(|| Error::here("its size must be [N, C, (D,) H, W]"))?;
+    let size = size
+        .filter(|s| s.len() == 4 || s.len() == 5)
+        .ok_or_else(|| Error::here("its size must be [N, C, (D,) H, W]"))?;
     let dims = &size[2..];
     let nd = dims.len();
     if cx.shape(theta) != [size[0], nd, nd + 1] {
@@ -317,10 +319,14 @@ pub(super) fn roi_align(cx: &mut Cx) -> Result<Outs> {
     };
     let (oh, ow, ratio) = (small("output_height", 1)?, small("output_width", 1)?, small("sampling_ratio", 0)?);
     let scale = cx.float("spatial_scale", 1.0);
-    let half = cx.string("coordinate_transformation_mode", if cx.version < 16 { "output_half_pixel" } else { "half_pixel" }) == "half_pixel";
+    let half = cx
+        .string("coordinate_transformation_mode", if cx.version < 16 { "output_half_pixel" } else { "half_pixel" })
+        == "half_pixel";
     let max = cx.string("mode", "avg") == "max";
     if ratio == 0 {
-        return Err(Error::here("sampling_ratio 0 takes as many samples as each region is large, so shapes would depend on data; set it"));
+        return Err(Error::here(
+            "sampling_ratio 0 takes as many samples as each region is large, so shapes would depend on data; set it",
+        ));
     }
     let dtype = cx.dtype(x);
     let column = |cx: &mut Cx, k: usize| -> Result<Value> {
@@ -406,7 +412,13 @@ pub(super) fn deform_conv(cx: &mut Cx) -> Result<Outs> {
     let (groups, og) = (count("group")?, count("offset_group")?);
     let (n, c, kernel) = (shape[0], shape[1], ws[2].saturating_mul(ws[3]));
     let (oh, ow) = (os[2], os[3]);
-    if kernel > 4096 || os[1] != og * kernel * 2 || c % og != 0 || c % groups != 0 || ws[0] % groups != 0 || ws[1] != c / groups {
+    if kernel > 4096
+        || os[1] != og * kernel * 2
+        || c % og != 0
+        || c % groups != 0
+        || ws[0] % groups != 0
+        || ws[1] != c / groups
+    {
         return Err(Error::here("its offsets or weights don't fit"));
     }
     let dtype = cx.dtype(x);

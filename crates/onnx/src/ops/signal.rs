@@ -78,7 +78,8 @@ pub(super) fn dft(cx: &mut Cx) -> Result<Outs> {
         None if inverse && onesided => 2 * (size as i64 - 1),
         None => size as i64,
     };
-    let n = usize::try_from(n).ok().filter(|&n| n > 0).ok_or_else(|| Error::here(format!("a transform of {n} points")))?;
+    let n =
+        usize::try_from(n).ok().filter(|&n| n > 0).ok_or_else(|| Error::here(format!("a transform of {n} points")))?;
     let dtype = cx.dtype(x);
     let wide = cx.cast(x, dtype.accumulator())?;
     let (re, im) = parts(cx, wide)?;
@@ -155,13 +156,15 @@ pub(super) fn window(cx: &mut Cx, terms: &[f64]) -> Result<Outs> {
     let n = usize::try_from(n).ok().filter(|n| *n <= 1 << 24).ok_or_else(|| Error::here(format!("a window of {n}")))?;
     let (dtype, _) = cx.dtype_of(cx.int("output_datatype", 1))?;
     let period = if cx.int("periodic", 1) != 0 { n as f64 } else { n as f64 - 1.0 };
-    let at = |i: usize| terms.iter().enumerate().map(|(k, c)| c * (2.0 * PI * k as f64 * i as f64 / period).cos()).sum();
+    let at =
+        |i: usize| terms.iter().enumerate().map(|(k, c)| c * (2.0 * PI * k as f64 * i as f64 / period).cos()).sum();
     let list: Vec<f64> = (0..n).map(at).collect();
     one(vector(cx, dtype, &list)?)
 }
 
 pub(super) fn mel_weights(cx: &mut Cx) -> Result<Outs> {
-    let (bins, length, rate) = (known_size(cx, 0, "num_mel_bins")?, known_size(cx, 1, "dft_length")?, known_size(cx, 2, "sample_rate")?);
+    let (bins, length, rate) =
+        (known_size(cx, 0, "num_mel_bins")?, known_size(cx, 1, "dft_length")?, known_size(cx, 2, "sample_rate")?);
     let hertz = |cx: &mut Cx, i: usize, what: &str| -> Result<f64> {
         let x = cx.known(i, what)?;
         x.scalars().next().map(Scalar::to_f64).ok_or_else(|| Error::here(format!("its {what} is empty")))

@@ -14,32 +14,32 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Cases {
+pub(crate) struct Cases {
     #[prost(message, repeated, tag = "1")]
-    pub case: Vec<Case>,
+    pub(crate) case: Vec<Case>,
 }
 
 #[derive(Clone, PartialEq, Message)]
-pub struct Case {
+pub(crate) struct Case {
     #[prost(string, tag = "1")]
-    pub name: String,
+    pub(crate) name: String,
     #[prost(bytes = "bytes", tag = "2")]
-    pub model: Bytes,
+    pub(crate) model: Bytes,
     #[prost(bytes = "bytes", repeated, tag = "3")]
-    pub inputs: Vec<Bytes>,
+    pub(crate) inputs: Vec<Bytes>,
     #[prost(bytes = "bytes", repeated, tag = "4")]
-    pub outputs: Vec<Bytes>,
+    pub(crate) outputs: Vec<Bytes>,
     #[prost(double, tag = "5")]
-    pub rtol: f64,
+    pub(crate) rtol: f64,
     #[prost(double, tag = "6")]
-    pub atol: f64,
+    pub(crate) atol: f64,
 }
 
-pub fn golden(name: &str) -> PathBuf {
+pub(crate) fn golden(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../golden/onnx/data").join(name)
 }
 
-pub fn read(path: &Path) -> Vec<Case> {
+pub(crate) fn read(path: &Path) -> Vec<Case> {
     let packed = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     let mut bytes = Vec::new();
     flate2::read::ZlibDecoder::new(&packed[..]).read_to_end(&mut bytes).expect("a zlib stream");
@@ -48,7 +48,7 @@ pub fn read(path: &Path) -> Vec<Case> {
 
 /// A value of a case: a tensor, a sequence, or something optional.
 #[derive(Clone, Debug)]
-pub enum Data {
+pub(crate) enum Data {
     Tensor(Literal),
     Sequence(Vec<Data>),
     Optional(Option<Box<Data>>),
@@ -64,7 +64,7 @@ fn sequence(s: &SequenceProto) -> Result<Data, String> {
 }
 
 /// Reads a value as the type of an input or output says.
-pub fn data(bytes: &Bytes, info: &ValueInfo) -> Result<Data, String> {
+pub(crate) fn data(bytes: &Bytes, info: &ValueInfo) -> Result<Data, String> {
     let fault = |e: prost::DecodeError| e.to_string();
     match info.r#type.as_ref().and_then(|t| t.value.as_ref()) {
         Some(TypeValue::Sequence(_)) => sequence(&SequenceProto::decode(bytes.clone()).map_err(fault)?),
@@ -106,17 +106,17 @@ fn inputs(name: &str, x: &Data, asked: &[String], into: &mut Vec<Literal>) {
 }
 
 /// An imported case with its inputs.
-pub struct Ready {
-    pub model: Imported,
-    pub inputs: Vec<Literal>,
-    pub expected: Vec<Data>,
+pub(crate) struct Ready {
+    pub(crate) model: Imported,
+    pub(crate) inputs: Vec<Literal>,
+    pub(crate) expected: Vec<Data>,
     /// Inputs whose values were needed to import it.
-    pub bound: usize,
-    pub given: usize,
+    pub(crate) bound: usize,
+    pub(crate) given: usize,
 }
 
 /// Imports a case; inputs that decide about shapes are given by value.
-pub fn import(case: &Case, mut options: Options) -> Result<Ready, String> {
+pub(crate) fn import(case: &Case, mut options: Options) -> Result<Ready, String> {
     let model = ModelProto::decode(case.model.clone()).map_err(|e| e.to_string())?;
     let graph = model.graph.as_ref().ok_or("no graph")?;
     let named: Vec<(String, Data)> = (graph.input.iter().zip(&case.inputs))
@@ -144,7 +144,7 @@ fn cast(x: Literal, ty: &ir::Type) -> Literal {
 }
 
 /// Runs a graph on the CPU.
-pub fn run(graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Result<Vec<Literal>, String> {
+pub(crate) fn run(graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Result<Vec<Literal>, String> {
     let fault = |e: compiler::Error| e.to_string();
     let program = compiler::compile(graph, cpu, &compiler::Options::default()).map_err(fault)?;
     let exe = cpu.load(program).map_err(fault)?;
@@ -163,11 +163,11 @@ pub fn run(graph: &Graph, inputs: &[Literal], cpu: &dyn Backend) -> Result<Vec<L
 }
 
 /// All inputs of a model: its own, then its parameters.
-pub fn arguments(model: &Imported, inputs: &[Literal]) -> Vec<Literal> {
+pub(crate) fn arguments(model: &Imported, inputs: &[Literal]) -> Vec<Literal> {
     inputs.iter().cloned().chain(model.parameters.iter().map(|(_, x)| x.clone())).collect()
 }
 
-pub fn close(got: &Literal, want: &Literal, rtol: f64, atol: f64) -> Result<(), String> {
+pub(crate) fn close(got: &Literal, want: &Literal, rtol: f64, atol: f64) -> Result<(), String> {
     if got.ty() != want.ty() {
         return Err(format!("gives {}, expected {}", got.ty(), want.ty()));
     }
@@ -195,7 +195,7 @@ fn matches(form: &Form, got: &[Literal], want: &Data, case: &Case) -> Result<(),
 }
 
 /// Imports, compiles, runs and compares. Gives how many inputs had to be known, and of how many.
-pub fn check(case: &Case, cpu: &dyn Backend) -> Result<(usize, usize), String> {
+pub(crate) fn check(case: &Case, cpu: &dyn Backend) -> Result<(usize, usize), String> {
     let ready = import(case, Options::default())?;
     ir::verify::verify(&ready.model.graph).map_err(|e| e.to_string())?;
     let got = run(&ready.model.graph, &arguments(&ready.model, &ready.inputs), cpu)?;
