@@ -36,7 +36,9 @@ fn an_adapter_with_default_limits_passes_the_suite() {
     let Some(w) = open(true) else { return };
     let rounds = number("TENSORLOOM_ROUNDS").unwrap_or(1);
     let what = Suite { seed: run_seed(), graphs: 60 * rounds, every: if rounds > 1 { 1 } else { 12 } };
-    suite(&w, &what).expect(&[("table", 60), ("random", 10), ("promises", 12)]);
+    let report = suite(&w, &what);
+    report.failures.iter().for_each(|f| println!("{f}\n"));
+    report.expect(&[("table", 60), ("random", 10), ("promises", 12)]);
 }
 
 #[test]

@@ -44,7 +44,10 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
     };
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
     // Wide accesses are for those who have enough to do, unless whole words need them.
-    while limits.word == 1 && shape.width > 1 && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
+    while limits.word == 1
+        && shape.width > 1
+        && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4
+    {
         shape.width /= 2;
     }
     let steps = super::pieces(longest, shape.width as i64).max(1);
@@ -251,7 +254,9 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     if limits.word > 1 {
         // Memory that is shared by a block has a word for each element.
         let stores = facts.sites.iter().filter(inside).filter(|s| s.store && along(s) != 0 && !facts.is_scratch(s.buf));
-        width = stores.map(|s| limits.word / size(s).min(limits.word)).fold(width.min(limits.word / widest.min(limits.word)).max(1), usize::max);
+        width = stores
+            .map(|s| limits.word / size(s).min(limits.word))
+            .fold(width.min(limits.word / widest.min(limits.word)).max(1), usize::max);
     }
     let fits = facts.sites.iter().filter(inside).all(|s| {
         let Some(f) = &s.form else { return false };

@@ -207,6 +207,9 @@ fn power_i32(x: i32, y: i32) -> i32 {
 
 // Floats.
 
+// Written so that no compiler takes the difference of two infinities for 0, or `(a + b) - a` for b.
+fn minus(a: f32, b: f32) -> f32 { return a + bitcast<f32>(bitcast<u32>(b) ^ 0x80000000u); }
+
 fn max_of(a: f32, b: f32) -> f32 { return select(b, a, nan_of(a) || a > b); }
 
 fn min_of(a: f32, b: f32) -> f32 { return select(b, a, nan_of(a) || a < b); }
@@ -793,6 +796,7 @@ fn digamma_f32(given: f32) -> f32 {
 }
 
 fn zeta_sum(s: f32, q: f32) -> f32 {
+    if (!finite_of(s)) { return real(0x7fc00000u); }
     var sum = 0.0f;
     var a = q;
     for (; a < 9.0f;) {

@@ -55,17 +55,11 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
         }
     }
     // Where lanes pass data to each other through memory that is not shared.
-    let passes = !k.apart || k.memory.iter().any(|m| matches!(m.space, Space::Spill(_)))
+    let passes = !k.apart
+        || k.memory.iter().any(|m| matches!(m.space, Space::Spill(_)))
         || k.memory.iter().any(|m| m.space == Space::Global(Access::ReadWrite));
-    let mut p = Printer {
-        k,
-        homes,
-        atomic,
-        passes,
-        out: String::new(),
-        consts: vec![None; k.regs.len()],
-        params: Vec::new(),
-    };
+    let mut p =
+        Printer { k, homes, atomic, passes, out: String::new(), consts: vec![None; k.regs.len()], params: Vec::new() };
     p.params = parameters(k);
     p.kernel(&bindings);
     let shared = k.memory.iter().map(|m| match m.space {
@@ -483,6 +477,8 @@ impl Printer<'_> {
             Compare(op, a, b) => match (self.d(*a), op) {
                 // WGSL has no order of bools.
                 (DType::Bool, op) => bools(*op, &r(a), &r(b)),
+                // NaN is unlike itself: not every compiler's `!=` says so.
+                (d, ir::Compare::Ne) if d.is_float() => format!("!(r{} == r{})", a.0, b.0),
                 (_, op) => format!("r{} {} r{}", a.0, compare(*op), b.0),
             },
             Select(c, a, b) => format!("select(r{}, r{}, r{})", b.0, a.0, c.0),
@@ -560,7 +556,7 @@ impl Printer<'_> {
                 d,
                 match op {
                     Add => format!("{x} + {y}"),
-                    Sub => format!("{x} - {y}"),
+                    Sub => format!("minus({x}, {y})"),
                     Mul => format!("{x} * {y}"),
                     Div => format!("{x} / {y}"),
                     Max => format!("max_of({x}, {y})"),
@@ -630,7 +626,7 @@ fn cast(from: DType, to: DType, r: &str) -> String {
         return r.to_string();
     }
     match (from.class(), to.class()) {
-        (Class::Float, Class::Bool) => format!("{r} != 0.0f"),
+        (Class::Float, Class::Bool) => format!("!({r} == 0.0f)"),
         (Class::Signed, Class::Bool) => format!("{r} != 0"),
         (_, Class::Bool) => format!("{r} != 0u"),
         (Class::Bool, Class::Float) => format!("select(0.0f, 1.0f, {r})"),

@@ -155,8 +155,8 @@ impl Loaded {
                 Root::Input(i) => {
                     let from = input(i)?;
                     // A buffer can't be read and written under two names at once.
-                    let written = (0..bindings.outputs.len())
-                        .any(|o| output(o).is_ok_and(|b| b.block().id == from.block().id));
+                    let written =
+                        (0..bindings.outputs.len()).any(|o| output(o).is_ok_and(|b| b.block().id == from.block().id));
                     match written {
                         false => Some(from.block().clone()),
                         true => {

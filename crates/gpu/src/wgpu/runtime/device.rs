@@ -2,9 +2,9 @@
 
 use super::adapter::{self, Choice, now};
 use super::groups::Groups;
+use super::later::Signal;
 #[cfg(not(target_arch = "wasm32"))]
 use super::later::Waiting;
-use super::later::Signal;
 use super::moves;
 use super::pipelines::{Pipeline, Pipelines};
 use super::pool::{Block, Pool, Usage, class};
@@ -22,7 +22,8 @@ const PIECE: usize = 64 << 20;
 
 const FULL: &str = "; the GPU has no more memory, with everything that was kept for later given up: smaller shapes or a smaller \
                     batch need less";
-const LARGE: &str = "; that is more than this adapter allows a buffer to have: smaller shapes or a smaller batch need less";
+const LARGE: &str =
+    "; that is more than this adapter allows a buffer to have: smaller shapes or a smaller batch need less";
 
 /// A device with one queue: what is given to it is done in order.
 pub(super) struct Device {
@@ -122,7 +123,10 @@ impl Device {
     pub(super) fn lost(&self) -> Option<Error> {
         let lost = lock(&self.faults.lost);
         lost.as_ref().map(|why| {
-            Error::Backend(format!("the GPU {} was lost ({why}); what was on it is gone: open the device again", self.info.name))
+            Error::Backend(format!(
+                "the GPU {} was lost ({why}); what was on it is gone: open the device again",
+                self.info.name
+            ))
         })
     }
 

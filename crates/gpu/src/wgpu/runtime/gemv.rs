@@ -4,8 +4,8 @@
 //! Parameters as those of tiles.
 
 use super::tiles::{PARAMS, bindings, loader, storer};
-use crate::wgpu::functions::needed;
 use crate::wgpu::Text;
+use crate::wgpu::functions::needed;
 use ir::DType;
 
 /// Threads of a workgroup.

@@ -60,7 +60,8 @@ impl Groups {
 
     /// The group of a buffer of parameters.
     pub(super) fn params(&self, device: &wgpu::Device, buffer: &wgpu::Buffer) -> BindGroup {
-        let resource = BindingResource::Buffer(BufferBinding { buffer, offset: 0, size: BufferSize::new(RECORD as u64) });
+        let resource =
+            BindingResource::Buffer(BufferBinding { buffer, offset: 0, size: BufferSize::new(RECORD as u64) });
         let entries = [BindGroupEntry { binding: 0, resource }];
         device.create_bind_group(&BindGroupDescriptor { label: None, layout: &self.params, entries: &entries })
     }

@@ -76,19 +76,22 @@ impl Loaded {
         }
         let roots = Roots::new(&program, &constant_at);
         let scratch_at = program.arena.next_multiple_of(ALIGN);
-        let mut loader = Loader { inner, program: &program, roots: &roots, texts: Texts::default(), scratch_at, scratch: 0 };
+        let mut loader =
+            Loader { inner, program: &program, roots: &roots, texts: Texts::default(), scratch_at, scratch: 0 };
         let steps = loader.steps(&program.steps)?;
         let (texts, scratch) = (loader.texts.all, loader.scratch);
         let pipelines = inner.device.pipelines.get(&inner.device, &texts)?;
-        let constants = match data.is_empty() {
-            true => None,
-            false => {
+        // Even what has no elements has to be bound.
+        let constants = match program.buffers.iter().any(|b| matches!(b.class, Class::Constant(_))) {
+            false => None,
+            true => {
                 let buffer = WgpuBuffer::new(&inner.device, data.len())?;
                 buffer.write(0, &data)?;
                 Some(buffer)
             }
         };
-        let arena_bytes = scratch_at + scratch;
+        let activations = program.buffers.iter().any(|b| matches!(b.class, Class::Activation));
+        let arena_bytes = (scratch_at + scratch).max(activations as usize);
         Ok(Loaded { inner: inner.clone(), steps, pipelines, roots, constants, arena_bytes, program })
     }
 }

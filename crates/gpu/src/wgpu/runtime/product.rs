@@ -4,8 +4,8 @@
 use super::gemv::Gemv;
 use super::launch::{Argument, Where, blocks};
 use super::tiles::{PARAMS, Store, Tiles, bindings, storer};
-use crate::wgpu::functions::needed;
 use crate::wgpu::Text;
+use crate::wgpu::functions::needed;
 use compiler::program::{Matmul, Place};
 use compiler::{Error, Result};
 use ir::DType;
@@ -145,7 +145,8 @@ impl Product {
             return Store::Single;
         }
         let even = |n: isize| n % 2 == 0;
-        let pairs = s.c[2] == 1 && s.n.is_multiple_of(2) && (even(s.c[1]) || s.m == 1) && (even(s.c[0]) || s.batch == 1);
+        let pairs =
+            s.c[2] == 1 && s.n.is_multiple_of(2) && (even(s.c[1]) || s.m == 1) && (even(s.c[0]) || s.batch == 1);
         if pairs && self.aligned.is_multiple_of(4) { Store::Pairs } else { Store::Parts }
     }
 }

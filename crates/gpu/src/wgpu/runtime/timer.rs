@@ -4,7 +4,9 @@ use super::device::Device;
 use compiler::{Error, Result};
 use rustc_hash::FxHashMap;
 use std::time::Duration;
-use wgpu::{BufferDescriptor, BufferUsages, CommandEncoder, MapMode, PollType, QuerySet, QuerySetDescriptor, QueryType};
+use wgpu::{
+    BufferDescriptor, BufferUsages, CommandEncoder, MapMode, PollType, QuerySet, QuerySetDescriptor, QueryType,
+};
 
 /// Passes of one submission at most.
 const PASSES: u32 = 2048;
@@ -30,9 +32,14 @@ impl Timer {
         if !device.features.contains(wgpu::Features::TIMESTAMP_QUERY) {
             return None;
         }
-        let set = device.raw.create_query_set(&QuerySetDescriptor { label: None, ty: QueryType::Timestamp, count: 2 * PASSES });
+        let set = device.raw.create_query_set(&QuerySetDescriptor {
+            label: None,
+            ty: QueryType::Timestamp,
+            count: 2 * PASSES,
+        });
         let size = 16 * PASSES as u64;
-        let make = |usage| device.raw.create_buffer(&BufferDescriptor { label: None, size, usage, mapped_at_creation: false });
+        let make =
+            |usage| device.raw.create_buffer(&BufferDescriptor { label: None, size, usage, mapped_at_creation: false });
         Some(Timer {
             set,
             resolved: make(BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC),
