@@ -9,6 +9,7 @@ use super::memory::{WgpuBuffer, own};
 use super::moves;
 use super::pool::{Block, Usage};
 use super::roots::Root;
+use super::rows::Rows;
 use super::timer::Timer;
 use crate::grid::Limits;
 use crate::wgpu::target;
@@ -106,8 +107,8 @@ impl Backend for Wgpu {
         Ok(Arc::new(Loaded::new(&self.inner, program)?))
     }
 
-    fn runs(&self, _: &Op, _: &[Type]) -> Runs {
-        Runs::Host
+    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+        if Rows::of(op, args).is_some() { Runs::Here } else { Runs::Host }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {

@@ -191,6 +191,11 @@ impl Device {
         }
     }
 
+    /// Bytes that a kernel can bind of one buffer.
+    pub(super) fn binding(&self) -> usize {
+        self.limits.max_storage_buffer_binding_size.min(isize::MAX as u64) as usize / 256 * 256
+    }
+
     fn block(&self, pool: &Pool, bytes: usize, usage: BufferUsages) -> Result<Block> {
         if let Some(lost) = self.lost() {
             return Err(lost);

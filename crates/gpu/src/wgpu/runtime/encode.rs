@@ -1,6 +1,7 @@
 //! Work on its way to the queue: one command buffer with one compute pass, as far as that goes.
 
 use super::device::{Device, PARAMS, Params, RECORD};
+use super::groups::Bound;
 use super::pipelines::Pipeline;
 use super::pool::Block;
 use super::timer::Timer;
@@ -48,7 +49,7 @@ impl<'a> Encoder<'a> {
     pub(super) fn dispatch(
         &mut self,
         pipeline: &Pipeline,
-        blocks: &[&Block],
+        bound: &[Bound<'_>],
         params: &[u32],
         grid: [u32; 3],
     ) -> Result<()> {
@@ -67,7 +68,7 @@ impl<'a> Encoder<'a> {
         let align = device.limits.min_uniform_buffer_offset_alignment as usize;
         self.words.resize(self.words.len().next_multiple_of(align.max(4)), 0);
         let own = self.params.get_or_insert_with(|| device.params()).group.clone();
-        let group = device.groups.group(&device.raw, pipeline.layout, blocks);
+        let group = device.groups.group(&device.raw, pipeline.layout, bound);
         if self.pass.is_none() || self.timer.is_some() {
             self.pass = None;
             let writes = self.timer.as_mut().and_then(|t| t.next());

@@ -4,10 +4,11 @@
 //! those are waited for, so that a run is done with its first poll.
 
 use super::encode::Encoder;
+use super::groups::Bound;
 use super::launch::Launch;
 use super::load::{Loaded, MAX_LEVELS, Ready, ReadyTrip};
 use super::pool::Block;
-use super::roots::{Iteration, number};
+use super::roots::Iteration;
 use compiler::program::Place;
 use compiler::{Reading, Result};
 use smallvec::SmallVec;
@@ -111,23 +112,26 @@ impl Run<'_> {
 
     fn launch(&mut self, l: &Launch, at: &Position) -> Result<()> {
         let roots = &self.loaded.roots;
-        let found: SmallVec<[(usize, usize); 8]> = l.args.iter().map(|a| a.find(roots, at)).collect();
-        let (homes, bound) = number(found.iter().map(|f| f.0));
-        let variant = l.variants.iter().find(|(h, _)| *h == homes);
-        let Some((_, pipeline)) = variant else {
-            return Err(compiler::Error::Internal("memory where no variant of a kernel expects it".into()));
-        };
-        let mut params: SmallVec<[u32; 32]> =
-            found.iter().zip(&l.args).map(|((_, byte), a)| (byte / a.size) as u32).collect();
+        let variant = l.variant(at);
+        let mut params: SmallVec<[u32; 32]> = SmallVec::new();
+        for (a, home) in l.args.iter().zip(&variant.homes) {
+            let byte = a.byte(roots, at).wrapping_sub(variant.bound[*home].start);
+            params.push((byte / a.size) as u32);
+        }
         params.extend(l.params.iter().copied());
-        let mut blocks: SmallVec<[&Block; 8]> = SmallVec::new();
-        for root in &bound {
-            match &self.blocks[*root] {
-                Some(b) => blocks.push(b),
+        let mut bound: SmallVec<[Bound<'_>; 8]> = SmallVec::new();
+        let most = self.loaded.inner.device.binding();
+        for w in &variant.bound {
+            match &self.blocks[w.root] {
+                // A buffer may be larger than what is in it.
+                Some(block) => {
+                    let bytes = w.bytes.or((block.size > most).then_some(most));
+                    bound.push(Bound { block, start: w.start, bytes });
+                }
                 None => return Err(compiler::Error::Internal("memory that a run has none of".into())),
             }
         }
-        self.encoder.dispatch(&self.loaded.pipelines[*pipeline], &blocks, &params, l.grid)
+        self.encoder.dispatch(&self.loaded.pipelines[variant.pipeline], &bound, &params, l.grid)
     }
 
     /// Submits what was recorded and begins to read.

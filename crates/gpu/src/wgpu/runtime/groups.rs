@@ -23,7 +23,24 @@ pub(super) fn layout(bindings: &[Binding]) -> Layout {
     (bindings.len() as u8, mask)
 }
 
-type Key = (Layout, SmallVec<[u64; 8]>);
+/// Memory that a kernel binds.
+#[derive(Clone, Copy)]
+pub(super) struct Bound<'a> {
+    pub(super) block: &'a Block,
+    pub(super) start: usize,
+    /// To the end of the block if there is none.
+    pub(super) bytes: Option<usize>,
+}
+
+impl<'a> Bound<'a> {
+    /// A block as a whole.
+    pub(super) fn whole(block: &'a Block) -> Bound<'a> {
+        Bound { block, start: 0, bytes: None }
+    }
+}
+
+/// A group's layout, and the number, start and size of each of its buffers.
+type Key = (Layout, SmallVec<[(u64, usize, usize); 8]>);
 
 /// All groups of a device.
 pub(super) struct Groups {
@@ -88,8 +105,8 @@ impl Groups {
     }
 
     /// The group of these buffers.
-    pub(super) fn group(&self, device: &wgpu::Device, l: Layout, blocks: &[&Block]) -> BindGroup {
-        let key: Key = (l, blocks.iter().map(|b| b.id).collect());
+    pub(super) fn group(&self, device: &wgpu::Device, l: Layout, bound: &[Bound<'_>]) -> BindGroup {
+        let key: Key = (l, bound.iter().map(|b| (b.block.id, b.start, b.bytes.unwrap_or(0))).collect());
         let mut s = self.lock();
         if let Some(g) = s.groups.get(&key) {
             return g.clone();
@@ -98,10 +115,14 @@ impl Groups {
             s.groups.clear();
         }
         let (layout, _) = self.layouts(&mut s, device, l).clone();
-        let entries: Vec<BindGroupEntry<'_>> = blocks
+        let entries: Vec<BindGroupEntry<'_>> = bound
             .iter()
             .enumerate()
-            .map(|(i, b)| BindGroupEntry { binding: i as u32, resource: b.buffer.as_entire_binding() })
+            .map(|(i, b)| {
+                let size = b.bytes.and_then(|n| BufferSize::new(n as u64));
+                let part = BufferBinding { buffer: &b.block.buffer, offset: b.start as u64, size };
+                BindGroupEntry { binding: i as u32, resource: BindingResource::Buffer(part) }
+            })
             .collect();
         let g = device.create_bind_group(&BindGroupDescriptor { label: None, layout: &layout, entries: &entries });
         s.groups.insert(key, g.clone());

@@ -2,19 +2,21 @@
 
 use super::backend::Inner;
 use super::host::Host;
-use super::launch::{Argument, Launch, Where};
+use super::launch::{Argument, Launch, Reach};
 use super::memory::WgpuBuffer;
 use super::moves;
 use super::pipelines::Pipeline;
 use super::pool::ALIGN;
 use super::product;
 use super::roots::Roots;
+use super::rows::Rows;
 use crate::grid::places::aligned;
 use crate::grid::{self, Given, Space};
 use crate::wgpu::{Text, print};
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
+use ir::Type;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
@@ -76,9 +78,22 @@ impl Loaded {
         }
         let roots = Roots::new(&program, &constant_at);
         let scratch_at = program.arena.next_multiple_of(ALIGN);
-        let mut loader =
-            Loader { inner, program: &program, roots: &roots, texts: Texts::default(), scratch_at, scratch: 0 };
-        let steps = loader.steps(&program.steps)?;
+        let fresh = |whole| Loader {
+            inner,
+            program: &program,
+            roots: &roots,
+            texts: Texts::default(),
+            scratch_at,
+            scratch: 0,
+            whole,
+        };
+        let mut loader = fresh(true);
+        let mut steps = loader.steps(&program.steps)?;
+        if scratch_at + loader.scratch > inner.device.binding() {
+            // Only now is it known that the arena, scratch included, is more than a kernel can bind.
+            loader = fresh(false);
+            steps = loader.steps(&program.steps)?;
+        }
         let (texts, scratch) = (loader.texts.all, loader.scratch);
         let pipelines = inner.device.pipelines.get(&inner.device, &texts)?;
         // Even what has no elements has to be bound.
@@ -122,6 +137,8 @@ struct Loader<'a> {
     scratch_at: usize,
     /// Bytes of scratch that the neediest step wants: steps follow each other.
     scratch: usize,
+    /// Whether kernels bind the arena as a whole.
+    whole: bool,
 }
 
 impl Loader<'_> {
@@ -140,12 +157,22 @@ impl Loader<'_> {
                 };
                 Ready::Launches(self.product(shape, [a, b, c])?)
             }
-            Step::Library { op, args, outs } => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
-            Step::Copy { from, to, bytes } => Ready::Launches(self.copy(from, to, *bytes)),
+            Step::Library { op, args, outs } => {
+                let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
+                match Rows::of(op, &types) {
+                    Some(rows) => Ready::Launches(self.rows(&rows, args, &outs[0].0)?),
+                    None => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
+                }
+            }
+            Step::Copy { from, to, bytes } => Ready::Launches(self.copy(from, to, *bytes)?),
             Step::Zero { to, bytes } => {
                 let args = vec![Argument::place(to, 1)];
-                let launch = self.launch(args, vec![*bytes as u32], moves::grid(*bytes), &moves::zero_text);
-                Ready::Launches(if *bytes == 0 { Vec::new() } else { vec![launch] })
+                match bytes {
+                    0 => Ready::Launches(Vec::new()),
+                    &n => {
+                        Ready::Launches(vec![self.launch(args, vec![n as u32], moves::grid(n), &moves::zero_text)?])
+                    }
+                }
             }
             Step::Branch { index, branches } => Ready::Branch {
                 index: index.clone(),
@@ -159,7 +186,11 @@ impl Loader<'_> {
                     Trip::While { test, flag } => ReadyTrip::While { test: self.steps(test)?, flag: flag.clone() },
                 };
                 let body = self.steps(body)?;
-                let after = after.iter().flat_map(|(from, to, bytes)| self.copy(from, to, *bytes)).collect();
+                let mut copies = Vec::new();
+                for (from, to, bytes) in after {
+                    copies.extend(self.copy(from, to, *bytes)?);
+                }
+                let after = copies;
                 Ready::Loop { level: *level, trip, reverse: *reverse, body, after }
             }
         })
@@ -171,17 +202,20 @@ impl Loader<'_> {
         params: Vec<u32>,
         grid: [u32; 3],
         text: &dyn Fn(&[usize]) -> Text,
-    ) -> Launch {
+    ) -> Result<Launch> {
+        let device = &self.inner.device;
+        let count = device.limits.max_storage_buffers_per_shader_stage as usize;
+        let reach = Reach { binding: device.binding(), count, whole: self.whole };
         let texts = &mut self.texts;
-        Launch::new(self.roots, args, params, grid, text, &mut |t| texts.number(t))
+        Launch::new(self.roots, reach, args, params, grid, text, &mut |t| texts.number(t))
     }
 
-    fn copy(&mut self, from: &Place, to: &Place, bytes: usize) -> Vec<Launch> {
+    fn copy(&mut self, from: &Place, to: &Place, bytes: usize) -> Result<Vec<Launch>> {
         if bytes == 0 || from == to {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         let args = vec![Argument::place(to, 1), Argument::place(from, 1)];
-        vec![self.launch(args, vec![bytes as u32], moves::grid(bytes), &moves::copy_text)]
+        Ok(vec![self.launch(args, vec![bytes as u32], moves::grid(bytes), &moves::copy_text)?])
     }
 
     fn kernel(&mut self, kernel: &Kernel, args: &[KernelArg]) -> Result<Option<Launch>> {
@@ -208,8 +242,9 @@ impl Loader<'_> {
             match m.space {
                 Space::Shared(_) => {}
                 Space::Spill(_) => {
-                    arguments.push(Argument { place: Where::Scratch(self.scratch_at + scratch), size });
-                    scratch += spills.next().unwrap_or(0).next_multiple_of(ALIGN);
+                    let bytes = spills.next().unwrap_or(0);
+                    arguments.push(Argument { size, ..Argument::scratch(self.scratch_at + scratch, bytes) });
+                    scratch += bytes.next_multiple_of(ALIGN);
                 }
                 Space::Global(_) => match args.get(i) {
                     Some(KernelArg::Place(p)) => arguments.push(Argument::place(p, size)),
@@ -233,7 +268,14 @@ impl Loader<'_> {
                 .collect();
             print(&nameless, &all)
         };
-        Ok(Some(self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)))
+        Ok(Some(self.launch(arguments, Vec::new(), [blocks, 1, 1], &text)?))
+    }
+
+    fn rows(&mut self, rows: &Rows, args: &[(Place, Type)], out: &Place) -> Result<Vec<Launch>> {
+        self.scratch = self.scratch.max(rows.scratch().next_multiple_of(ALIGN));
+        let places: Vec<Place> = args.iter().map(|(p, _)| p.clone()).collect();
+        let parts = rows.parts(&places, out, self.scratch_at);
+        parts.into_iter().map(|p| self.launch(p.args, p.params, p.grid, &p.text)).collect()
     }
 
     fn product(&mut self, shape: &Matmul, places: [&Place; 3]) -> Result<Vec<Launch>> {
@@ -244,6 +286,6 @@ impl Loader<'_> {
             let kind = p.kind;
             self.launch(p.args, p.params, p.grid, &|homes| kind.text(homes))
         });
-        Ok(launches.collect())
+        launches.collect()
     }
 }

@@ -17,6 +17,7 @@ mod pipelines;
 mod pool;
 mod product;
 mod roots;
+mod rows;
 mod tiles;
 mod timer;
 

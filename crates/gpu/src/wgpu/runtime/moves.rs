@@ -1,6 +1,7 @@
 //! Copies and zeros of any bytes. A thread has a word of the destination; bytes that are not asked for stay.
 
 use super::encode::Encoder;
+use super::groups::Bound;
 use super::launch::blocks;
 use super::pool::Block;
 use crate::wgpu::{Binding, Text};
@@ -91,7 +92,8 @@ pub(super) fn copy(
     }
     let same = to.id == from.id;
     let homes: &[usize] = if same { &[0, 0] } else { &[0, 1] };
-    let blocks: &[&Block] = if same { &[to] } else { &[to, from] };
+    let both = [Bound::whole(to), Bound::whole(from)];
+    let bound = if same { &both[..1] } else { &both[..] };
     let pipeline = encoder.device.moves(homes)?;
-    encoder.dispatch(&pipeline, blocks, &[to_byte as u32, from_byte as u32, bytes as u32], grid(bytes))
+    encoder.dispatch(&pipeline, bound, &[to_byte as u32, from_byte as u32, bytes as u32], grid(bytes))
 }

@@ -2,7 +2,7 @@
 //! would not keep the device busy. Order is fixed by the shape: equal products give equal bits.
 
 use super::gemv::Gemv;
-use super::launch::{Argument, Where, blocks};
+use super::launch::{Argument, blocks};
 use super::tiles::{PARAMS, Store, Tiles, bindings, storer};
 use crate::wgpu::Text;
 use crate::wgpu::functions::needed;
@@ -91,7 +91,7 @@ impl Product {
         let (a_along_k, b_along_k) = (along_k(s.a[2], s.a[1]), along_k(s.b[1], s.b[2]));
         let few = s.m <= 4;
         let gemv = Gemv { dtype: s.dtype, out: s.out, rows: s.m, along_k: b_along_k && s.k >= 32 };
-        let tile = tile(s);
+        let (tile, each) = tile(s);
         let depth = 16;
         let count = match few {
             true => s.n.div_ceil(gemv.columns()) * s.batch,
@@ -108,12 +108,23 @@ impl Product {
         };
         let target = match splits {
             1 => Argument::place(&self.c, s.out.size()),
-            _ => Argument { place: Where::Scratch(scratch_at), size: 4 },
+            _ => Argument::scratch(scratch_at, splits * s.batch * s.m * s.n * 4),
         };
-        let whole = s.m.is_multiple_of(tile.0) && s.n.is_multiple_of(tile.1) && s.k.is_multiple_of(depth);
+        let whole = s.k > 0 && s.m.is_multiple_of(tile.0) && s.n.is_multiple_of(tile.1) && s.k.is_multiple_of(depth);
         let kind = match few {
             true => Kind::Gemv(Gemv { out, ..gemv }),
-            false => Kind::Tiles(Tiles { dtype: s.dtype, out, tile, depth, a_along_k, b_along_k, whole, store }),
+            false => Kind::Tiles(Tiles {
+                dtype: s.dtype,
+                out,
+                tile,
+                each,
+                ahead: true,
+                depth,
+                a_along_k,
+                b_along_k,
+                whole,
+                store,
+            }),
         };
         let deep = (s.batch * splits).min(65_535) as u32;
         let grid = match few {
@@ -151,13 +162,17 @@ impl Product {
     }
 }
 
-fn tile(s: &Matmul) -> (usize, usize) {
+/// Rows and columns of tiles, and of each thread.
+fn tile(s: &Matmul) -> ((usize, usize), (usize, usize)) {
     let large = s.m.div_ceil(128) * s.n.div_ceil(128) * s.batch;
     if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY {
-        return (128, 128);
+        return ((128, 128), (8, 8));
     }
     let side = |n: usize| if n <= 32 { 32 } else { 64 };
-    (side(s.m), side(s.n))
+    match (side(s.m), side(s.n)) {
+        (64, 64) => ((64, 64), (8, 8)),
+        tile => (tile, (4, 4)),
+    }
 }
 
 /// Parameters: parts and C in elements; batch, m, n, splits; strides of C.

@@ -1,7 +1,6 @@
 //! What a program's memory is made of: the arena, its constants, and each input and output. A kernel binds each of them once.
 
 use compiler::program::{BufferId, Class, Place, Program, Slot};
-use smallvec::SmallVec;
 
 /// One memory of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,8 +16,8 @@ pub(super) enum Root {
 /// The memories of a program.
 pub(super) struct Roots {
     pub(super) all: Vec<Root>,
-    /// For each buffer its memory, and where in it it starts.
-    homes: Vec<(usize, usize)>,
+    /// For each buffer its memory, where in it it starts, and how many bytes it has.
+    homes: Vec<(usize, usize, usize)>,
 }
 
 /// Where the arena is among them.
@@ -39,9 +38,10 @@ impl Roots {
         let donor = |o: usize| program.donated.iter().find(|(_, to)| *to == o).map(|(from, _)| *from);
         let taker = |i: usize| program.donated.iter().find(|(from, _)| *from == i).map(|(_, to)| *to);
         let homes = program.buffers.iter().enumerate().map(|(k, b)| {
+            let bytes = b.ty.bytes();
             let root = match &b.class {
-                Class::Activation => return (ARENA, b.offset),
-                Class::Constant(_) => return (1, constant_at[k]),
+                Class::Activation => return (ARENA, b.offset, bytes),
+                Class::Constant(_) => return (1, constant_at[k], bytes),
                 Class::Input(i) => taker(*i).map_or(Root::Input(*i), |o| Root::Output(o, Some(*i))),
                 Class::Output(o) => Root::Output(*o, donor(*o)),
             };
@@ -49,7 +49,7 @@ impl Roots {
                 all.push(root);
                 all.len() - 1
             });
-            (at, 0)
+            (at, 0, bytes)
         });
         let homes = homes.collect();
         Roots { all, homes }
@@ -70,21 +70,14 @@ impl Roots {
 
     /// The memory that a place is in, and the byte of it.
     pub(super) fn find(&self, p: &Place, at: &dyn Iteration) -> (usize, usize) {
-        let (root, base) = self.homes[Roots::buffer(p, at).0 as usize];
+        let (root, base, _) = self.homes[Roots::buffer(p, at).0 as usize];
         let offset = p.strides.iter().fold(p.offset, |o, (level, stride)| o + at.index(*level) * stride);
         (root, base.wrapping_add_signed(offset as isize))
     }
-}
 
-/// Numbers memories in the order in which they come: a home for each argument, and the memory of each home.
-pub(super) fn number(roots: impl Iterator<Item = usize>) -> (SmallVec<[usize; 8]>, SmallVec<[usize; 8]>) {
-    let (mut homes, mut bound) = (SmallVec::new(), SmallVec::<[usize; 8]>::new());
-    for r in roots {
-        let home = bound.iter().position(|b| *b == r).unwrap_or_else(|| {
-            bound.push(r);
-            bound.len() - 1
-        });
-        homes.push(home);
+    /// The memory that a place is in, and the bytes of its buffer there.
+    pub(super) fn extent(&self, p: &Place, at: &dyn Iteration) -> (usize, usize, usize) {
+        let (root, base, bytes) = self.homes[Roots::buffer(p, at).0 as usize];
+        (root, base, base + bytes)
     }
-    (homes, bound)
 }

@@ -17,6 +17,10 @@ pub(super) struct Tiles {
     pub(super) out: DType,
     /// Rows and columns of a tile: 32, 64 or 128.
     pub(super) tile: (usize, usize),
+    /// Of which a thread has so many: 4 or 8.
+    pub(super) each: (usize, usize),
+    /// Whether the next strips are on their way while one is multiplied.
+    pub(super) ahead: bool,
     /// How much of k is in shared memory at a time.
     pub(super) depth: usize,
     /// Whether A is contiguous along k, rather than along its rows.
@@ -96,11 +100,11 @@ impl Tiles {
     }
 
     fn rows(&self) -> usize {
-        if self.tile.0 == 128 { 8 } else { 4 }
+        self.each.0
     }
 
     fn columns(&self) -> usize {
-        if self.tile.1 == 128 { 8 } else { 4 }
+        self.each.1
     }
 
     /// Bytes of shared memory.
@@ -153,16 +157,34 @@ impl Tiles {
                 t += &format!("    var c{i}_{j} = vec4<f32>(0.0f);\n");
             }
         }
+        let (sides, strips) = ([("row0", "m"), ("col0", "n")], [("a0", "am", "ak"), ("b0", "bn", "bk")]);
+        let fetch = |at: &str| {
+            self.fetch("a", "a_at", bm, self.a_along_k, sides[0], strips[0], at)
+                + &self.fetch("b", "b_at", bn, self.b_along_k, sides[1], strips[1], at)
+        };
+        let keep = self.keep("a", bm, self.a_along_k) + &self.keep("b", bn, self.b_along_k);
+        t += &self.vectors("a", bm);
+        t += &self.vectors("b", bn);
+        if self.ahead {
+            t += &fetch("k0");
+        }
         t += &format!("    for (var kk = k0; kk < k1; kk += {depth}u) {{\n");
-        t += &self.fetch("sa", "a_at", bm, self.a_along_k, ("row0", "m"), ("a0", "am", "ak"));
-        t += &self.fetch("sb", "b_at", bn, self.b_along_k, ("col0", "n"), ("b0", "bn", "bk"));
+        if !self.ahead {
+            t += &fetch("kk");
+        }
+        t += &keep;
         t += "        workgroupBarrier();\n";
+        if self.ahead {
+            t += &format!("        if (kk + {depth}u < k1) {{\n");
+            t += &fetch(&format!("(kk + {depth}u)"));
+            t += "        }\n";
+        }
         t += &format!("        for (var q = 0u; q < {depth}u; q += 1u) {{\n");
         for i in 0..ri / 4 {
-            t += &format!("            let a{i} = sa[q * {}u + {}u + ty];\n", bm / 4, i * bm / 8);
+            t += &format!("            let a{i} = sa[q * {}u + {}u + ty];\n", bm / 4, i * bm / ri);
         }
         for j in 0..ci {
-            t += &format!("            let b{j} = sb[q * {}u + {}u + tx];\n", bn / 4, j * bn / 8);
+            t += &format!("            let b{j} = sb[q * {}u + {}u + tx];\n", bn / 4, j * bn / (4 * ci));
         }
         for i in 0..ri {
             for j in 0..ci {
@@ -173,11 +195,11 @@ impl Tiles {
         t += "        }\n        workgroupBarrier();\n    }\n";
         t += "    let c0 = p(2u) + batch * p(13u) + part * p(18u); let cm = p(14u); let cn = p(15u);\n";
         for i in 0..ri {
-            let row = format!("row0 + {}u + ty * 4u", i / 4 * (bm / 2) + i % 4);
+            let row = format!("row0 + {}u + ty * 4u", i / 4 * (4 * bm / ri) + i % 4);
             t += &format!("    {{ let r = {row};\n");
             let mut inner = String::new();
             for j in 0..ci {
-                let col = format!("col0 + {}u + tx * 4u", j * (bn / 2));
+                let col = format!("col0 + {}u + tx * 4u", j * (bn / ci));
                 inner += &format!("        {{ let c = {col}; let e = c0 + r * cm + c * cn;\n");
                 if self.store == Store::Pairs {
                     for h in 0..2 {
@@ -211,7 +233,32 @@ impl Tiles {
         }
     }
 
-    /// Fills a strip: each thread whole vectors of four neighbours across k, the threads side by side where memory is.
+    /// How many vectors of a strip a thread fetches.
+    fn rounds(&self, size: usize) -> usize {
+        (self.depth * size / 4).div_ceil(self.threads())
+    }
+
+    /// Registers for what a thread fetches.
+    fn vectors(&self, strip: &str, size: usize) -> String {
+        (0..self.rounds(size)).map(|i| format!("    var f{strip}{i} = vec4<f32>(0.0f);\n")).collect()
+    }
+
+    /// Which vector of a strip a thread has: four neighbours across k, the threads side by side where memory is.
+    fn vector(&self, round: usize, size: usize, along_k: bool) -> (String, String, String) {
+        let (threads, depth, vectors) = (self.threads(), self.depth, size / 4);
+        let id = format!("(t + {}u)", round * threads);
+        let guard = match (depth * vectors) % threads {
+            0 => String::new(),
+            _ => format!("if ({id} < {}u) ", depth * vectors),
+        };
+        match along_k {
+            true => (guard, format!("{id} % {depth}u"), format!("{id} / {depth}u")),
+            false => (guard, format!("{id} / {vectors}u"), format!("{id} % {vectors}u")),
+        }
+    }
+
+    /// Fetches a strip into registers.
+    #[expect(clippy::too_many_arguments, reason = "the names of one operand")]
     fn fetch(
         &self,
         strip: &str,
@@ -220,38 +267,42 @@ impl Tiles {
         along_k: bool,
         (first, most): (&str, &str),
         (base, across, along): (&str, &str, &str),
+        at: &str,
     ) -> String {
-        let (threads, depth, vectors) = (self.threads(), self.depth, size / 4);
-        let total = depth * vectors;
         let mut t = String::new();
-        for round in 0..total.div_ceil(threads) {
-            let id = format!("(t + {}u)", round * threads);
-            let (q, v) = match along_k {
-                true => (format!("{id} % {depth}u"), format!("{id} / {depth}u")),
-                false => (format!("{id} / {vectors}u"), format!("{id} % {vectors}u")),
-            };
-            let guard = if total % threads == 0 { String::new() } else { format!("if ({id} < {total}u) ") };
+        for round in 0..self.rounds(size) {
+            let (guard, q, v) = self.vector(round, size, along_k);
+            let w = format!("f{strip}{round}");
             t += &format!("        {guard}{{ let q = {q}; let v = {v};\n");
-            t += &format!("            let x = {first} + v * 4u; let l = kk + q;\n");
+            t += &format!("            let x = {first} + v * 4u; let l = {at} + q;\n");
             t += &format!("            let e = {base} + x * {across} + l * {along};\n");
-            t += "            var w = vec4<f32>(0.0f);\n";
             match self.whole {
                 true => {
                     for (h, part) in ["x", "y", "z", "w"].iter().enumerate() {
-                        t += &format!("            w.{part} = {load}(e + {h}u * {across});\n");
+                        t += &format!("            {w}.{part} = {load}(e + {h}u * {across});\n");
                     }
                 }
                 false => {
-                    t += "            if (l < k1) {\n";
+                    t += &format!("            {w} = vec4<f32>(0.0f);\n            if (l < k1) {{\n");
                     for (h, part) in ["x", "y", "z", "w"].iter().enumerate() {
                         t += &format!(
-                            "                if (x + {h}u < {most}) {{ w.{part} = {load}(e + {h}u * {across}); }}\n"
+                            "                if (x + {h}u < {most}) {{ {w}.{part} = {load}(e + {h}u * {across}); }}\n"
                         );
                     }
                     t += "            }\n";
                 }
             }
-            t += &format!("            {strip}[q * {vectors}u + v] = w;\n        }}\n");
+            t += "        }\n";
+        }
+        t
+    }
+
+    /// Puts what was fetched into shared memory.
+    fn keep(&self, strip: &str, size: usize, along_k: bool) -> String {
+        let mut t = String::new();
+        for round in 0..self.rounds(size) {
+            let (guard, q, v) = self.vector(round, size, along_k);
+            t += &format!("        {guard}{{ s{strip}[({q}) * {}u + {v}] = f{strip}{round}; }}\n", size / 4);
         }
         t
     }
