@@ -61,7 +61,8 @@ fn root() -> PathBuf {
 fn test() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])?;
     tidy::tidy(&root())?;
-    run("cargo", &["test", "--workspace", "--no-fail-fast"])
+    // With WebGPU, which the default build leaves out.
+    run("cargo", &["test", "--workspace", "--features", "tensorloom-cli/wgpu", "--no-fail-fast"])
 }
 
 /// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's

@@ -149,7 +149,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("threads", true, "threads; 0 takes all cores"),
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
-    ("device", true, "cpu, cuda, cuda:1, or auto for the best there is"),
+    ("device", true, "cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is"),
 ];
 
 impl Settings {

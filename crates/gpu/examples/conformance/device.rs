@@ -3,12 +3,16 @@
 use compiler::{Backend, Bindings, Executable, Options, Program};
 use cpu::Cpu;
 use gpu::cuda::{Cuda, Offline};
+#[cfg(feature = "wgpu")]
+use gpu::wgpu::{Choice, Wgpu};
 use ir::{Graph, Literal};
 use std::sync::Arc;
 
 /// The device; a GPU that was lost is opened again.
 pub(crate) struct Device {
     pub(crate) cuda: Option<Arc<Cuda>>,
+    #[cfg(feature = "wgpu")]
+    pub(crate) wgpu: Option<Arc<Wgpu>>,
     /// Kernels are compiled alone; nothing runs.
     pub(crate) offline: Option<Offline>,
     pub(crate) cpu: Arc<Cpu>,
@@ -22,13 +26,28 @@ impl Device {
             _ => None,
         };
         let cuda = match name {
-            "cpu" | "offline" => None,
-            _ => Some(Arc::new(Cuda::open(0, cpu.clone()).map_err(|e| e.to_string())?)),
+            "cuda" => Some(Arc::new(Cuda::open(0, cpu.clone()).map_err(|e| e.to_string())?)),
+            _ => None,
         };
-        Ok(Device { cuda, offline, cpu })
+        #[cfg(feature = "wgpu")]
+        let wgpu = match choice(name) {
+            Some(c) => Some(Arc::new(Wgpu::open(c, cpu.clone()).map_err(|e| e.to_string())?)),
+            None => None,
+        };
+        Ok(Device {
+            cuda,
+            #[cfg(feature = "wgpu")]
+            wgpu,
+            offline,
+            cpu,
+        })
     }
 
     pub(crate) fn backend(&self) -> &dyn Backend {
+        #[cfg(feature = "wgpu")]
+        if let Some(w) = &self.wgpu {
+            return &**w;
+        }
         match (&self.cuda, &self.offline) {
             (Some(c), _) => &**c,
             (None, Some(o)) => o,
@@ -56,6 +75,19 @@ impl Device {
         Some(program.and_then(|p| offline.compile(&p).map(|_| ()).map_err(|e| e.to_string())))
     }
 
+    /// Whether a graph with types that the device lacks is refused by name, if it is one.
+    pub(crate) fn refused(&self, graph: &Graph) -> Option<Result<(), String>> {
+        if oracle::backend::has_types(self.backend(), graph) {
+            return None;
+        }
+        match compiler::compile(graph, self.backend(), &Options::default()) {
+            Err(compiler::Error::Backend(e)) if e.contains("doesn't have") => Some(Ok(())),
+            Err(e) => Some(Err(e.to_string())),
+            // What nobody reads goes before it is looked at.
+            Ok(_) => None,
+        }
+    }
+
     /// The program of a graph and the text of its kernels.
     pub(crate) fn show(&self, graph: &Graph, options: &Options) -> String {
         let program = match compiler::compile(graph, self.backend(), options) {
@@ -65,6 +97,16 @@ impl Device {
         let kernels = self.cuda.as_ref().map_or(Vec::new(), |c| c.sources(&program));
         let kernels: String = kernels.iter().map(|(name, text)| format!("-- {name}\n{text}\n")).collect();
         format!("{graph}\n{program}\n{kernels}")
+    }
+}
+
+/// The adapter that a name means: `wgpu`, `wgpu-strict` with default limits and a browser's rules.
+#[cfg(feature = "wgpu")]
+pub(crate) fn choice(name: &str) -> Option<Choice> {
+    match name {
+        "wgpu" => Some(Choice::default()),
+        "wgpu-strict" => Some(Choice { strict: true, ..Choice::default() }),
+        _ => None,
     }
 }
 

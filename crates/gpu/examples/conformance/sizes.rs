@@ -63,6 +63,9 @@ fn one(device: &Device, c: &Case, seed: u64) -> Result<(), String> {
     if let Some(compiled) = device.compiled(&c.graph) {
         return compiled;
     }
+    if let Some(refused) = device.refused(&c.graph) {
+        return refused;
+    }
     let mut rng = Rng::new(seed + 1);
     let fill = |t: &Type, rng: &mut Rng| match t.dtype {
         DType::I32 if c.index > 0 => Fill::Index(c.index).of(t, rng),

@@ -1,7 +1,7 @@
-//! How fast a CUDA device is: one line of JSON for each case. Needs a GPU.
+//! How fast a GPU is: one line of JSON for each case.
 //!
 //! ```text
-//! cuda_bench [--only NAME,NAME] [--seconds S] [--steps true]
+//! gpu_bench [--device cuda|wgpu] [--only NAME,NAME] [--seconds S] [--steps true]
 //! ```
 //!
 //! A case runs until it has taken so many seconds; its time is the median of rounds, each of many runs that are submitted
@@ -91,7 +91,26 @@ fn cases() -> Vec<Case> {
     all.push(case("transpose_16384", &[f(&[16384, 16384])], 2.0 * GIB, 0.0, |b, x| {
         Ok(vec![b.permute(x[0], &[1, 0])?])
     }));
-    for (d, name, n) in [(DType::BF16, "bf16", 8192usize), (DType::F16, "f16", 8192), (DType::F32, "f32", 4096)] {
+    let t = f(&[1 << 25]);
+    all.push(case("gelu_128m", std::slice::from_ref(&t), GIB / 4.0, 0.0, |b, x| Ok(vec![chain(b, x[0])?])));
+    let t = f(&[1 << 15, 1024]);
+    all.push(case("softmax_128m", std::slice::from_ref(&t), GIB / 4.0, 0.0, |b, x| {
+        Ok(vec![b.emit(softmax(&t)?.into(), &[x[0]])?[0]])
+    }));
+    // Decoding: one row.
+    for (k, n) in [(768usize, 3072usize), (3072, 768), (768, 50257)] {
+        let (x, w) = (f(&[1, k]), f(&[k, n]));
+        all.push(case(&format!("gemv_{k}_{n}"), &[x, w], 4.0 * (k * n) as f64, 2.0 * (k * n) as f64, |b, x| {
+            Ok(vec![b.matmul(x[0], x[1])?])
+        }));
+    }
+    for (d, name, n) in [
+        (DType::F32, "f32", 1024),
+        (DType::F32, "f32", 4096),
+        (DType::F16, "f16", 4096),
+        (DType::BF16, "bf16", 8192usize),
+        (DType::F16, "f16", 8192),
+    ] {
         let t = Type::new(d, &[n, n]);
         let flops = 2.0 * (n as f64).powi(3);
         all.push(case(&format!("matmul_{name}_{n}"), &[t.clone(), t.clone()], 0.0, flops, |b, x| {
@@ -121,10 +140,11 @@ fn cases() -> Vec<Case> {
 }
 
 fn main() {
-    let (mut only, mut seconds, mut steps) = (Vec::new(), 0.5f64, false);
+    let (mut only, mut seconds, mut steps, mut device) = (Vec::new(), 0.5f64, false, "cuda".to_string());
     let mut words = std::env::args().skip(1);
     while let (Some(word), Some(value)) = (words.next(), words.next()) {
         match word.as_str() {
+            "--device" => device = value,
             "--only" => only = value.split(',').map(str::to_string).collect::<Vec<_>>(),
             "--seconds" => seconds = value.parse().unwrap_or(seconds),
             "--steps" => steps = value == "true",
@@ -133,25 +153,34 @@ fn main() {
     }
     let host: Arc<dyn Backend> = Arc::new(Cpu::new(2));
     let started = Instant::now();
-    let cuda = match Cuda::open(0, host) {
+    let opened = match device.as_str() {
+        "cuda" => Cuda::open(0, host).map(|c| Arc::new(c) as Arc<dyn Backend>),
+        #[cfg(feature = "wgpu")]
+        "wgpu" => gpu::wgpu::Wgpu::open(gpu::wgpu::Choice::default(), host).map(|w| Arc::new(w) as Arc<dyn Backend>),
+        other => Err(compiler::Error::Backend(format!("no device {other}; wgpu needs the feature `wgpu`"))),
+    };
+    let gpu = match opened {
         Ok(c) => c,
         Err(e) => {
             eprintln!("{e}");
             std::process::exit(1);
         }
     };
-    println!("{{\"device\": \"{}\", \"open_s\": {:.3}}}", cuda.name(), started.elapsed().as_secs_f64());
+    let gpu = &*gpu;
+    println!("{{\"device\": \"{}\", \"open_s\": {:.3}}}", gpu.name(), started.elapsed().as_secs_f64());
     let wanted = |name: &str| only.is_empty() || only.iter().any(|o| name.starts_with(o.as_str()));
-    if wanted("copy") {
-        match copy(&cuda, seconds) {
-            Ok(t) => {
-                println!("{{\"case\": \"copy1g\", \"ms\": {:.4}, \"tb_s\": {:.3}}}", t * 1e3, 2.0 * GIB / t / 1e12)
-            }
-            Err(e) => println!("{{\"case\": \"copy1g\", \"error\": {:?}}}", e.to_string()),
+    for (name, bytes) in [("copy_128m", 1 << 27), ("copy1g", 1usize << 30)].into_iter().filter(|c| wanted(c.0)) {
+        match copy(gpu, bytes, seconds) {
+            Ok(t) => println!(
+                "{{\"case\": \"{name}\", \"ms\": {:.4}, \"tb_s\": {:.3}}}",
+                t * 1e3,
+                2.0 * bytes as f64 / t / 1e12
+            ),
+            Err(e) => println!("{{\"case\": \"{name}\", \"error\": {:?}}}", e.to_string()),
         }
     }
     for c in cases().into_iter().filter(|c| wanted(&c.name)) {
-        match one(&cuda, &c, seconds, steps) {
+        match one(gpu, &c, seconds, steps) {
             Ok(line) => println!("{line}"),
             Err(e) => println!("{{\"case\": {:?}, \"error\": {:?}}}", c.name, e.to_string()),
         }
@@ -159,15 +188,19 @@ fn main() {
 }
 
 /// Seconds a run, as the median of rounds.
-fn timed(cuda: &Cuda, seconds: f64, mut f: impl FnMut() -> compiler::Result<()>) -> compiler::Result<(f64, usize)> {
+fn timed(
+    gpu: &dyn Backend,
+    seconds: f64,
+    mut f: impl FnMut() -> compiler::Result<()>,
+) -> compiler::Result<(f64, usize)> {
     // Twice, so that recordings exist.
     for _ in 0..3 {
         f()?;
     }
-    cuda.synchronize()?;
+    gpu.synchronize()?;
     let started = Instant::now();
     f()?;
-    cuda.synchronize()?;
+    gpu.synchronize()?;
     let first = started.elapsed().as_secs_f64().max(1e-6);
     let runs = ((seconds / 7.0 / first) as usize).clamp(1, 2000);
     let mut rounds = Vec::new();
@@ -176,31 +209,31 @@ fn timed(cuda: &Cuda, seconds: f64, mut f: impl FnMut() -> compiler::Result<()>)
         for _ in 0..runs {
             f()?;
         }
-        cuda.synchronize()?;
+        gpu.synchronize()?;
         rounds.push(started.elapsed().as_secs_f64() / runs as f64);
     }
     rounds.sort_by(f64::total_cmp);
     Ok((rounds[3], runs * 7))
 }
 
-fn copy(cuda: &Cuda, seconds: f64) -> compiler::Result<f64> {
-    let (a, b) = (cuda.alloc(1 << 30)?, cuda.alloc(1 << 30)?);
-    Ok(timed(cuda, seconds, || cuda.copy(&*a, &*b, 1 << 30))?.0)
+fn copy(gpu: &dyn Backend, bytes: usize, seconds: f64) -> compiler::Result<f64> {
+    let (a, b) = (gpu.alloc(bytes)?, gpu.alloc(bytes)?);
+    Ok(timed(gpu, seconds, || gpu.copy(&*a, &*b, bytes))?.0)
 }
 
-fn one(cuda: &Cuda, c: &Case, seconds: f64, steps: bool) -> compiler::Result<String> {
+fn one(gpu: &dyn Backend, c: &Case, seconds: f64, steps: bool) -> compiler::Result<String> {
     let started = Instant::now();
-    let program = compiler::compile(&c.graph, cuda, &Options::default())?;
-    let exe = cuda.load(program)?;
+    let program = compiler::compile(&c.graph, gpu, &Options::default())?;
+    let exe = gpu.load(program)?;
     let load = started.elapsed().as_secs_f64();
-    let mut b = Bindings::for_program(exe.program(), cuda)?;
+    let mut b = Bindings::for_program(exe.program(), gpu)?;
     for (buffer, t) in b.inputs.iter().zip(&exe.program().inputs) {
         let noise = noise(t.dtype, 32 << 20);
         for at in (0..t.bytes()).step_by(noise.len()) {
             buffer.write(at, &noise[..noise.len().min(t.bytes() - at)])?;
         }
     }
-    let (t, runs) = timed(cuda, seconds, || exe.submit(&mut b).map(|_unwaited| ()))?;
+    let (t, runs) = timed(gpu, seconds, || exe.submit(&mut b).map(|_unwaited| ()))?;
     let mut line = format!(
         "{{\"case\": {:?}, \"us\": {:.2}, \"runs\": {runs}, \"compile_ms\": {:.1}, \"steps\": {}",
         c.name,

@@ -30,7 +30,10 @@ pub(crate) fn random(mut device: Device, slice: Slice, arguments: &Arguments, re
 fn one(device: &mut Device, name: &str, graph: &Graph, inputs: &[Literal], report: &mut Report) {
     let attempt = std::panic::AssertUnwindSafe(|| match device.compiled(graph) {
         Some(compiled) => compiled,
-        None => agrees(device.backend(), graph, inputs),
+        None => match device.refused(graph) {
+            Some(refused) => refused,
+            None => agrees(device.backend(), graph, inputs),
+        },
     });
     let result = std::panic::catch_unwind(attempt).unwrap_or_else(|_| Err("it panicked".into()));
     if let Err(e) = result {

@@ -1,13 +1,14 @@
-//! Whether a CUDA device computes what the interpreter and the CPU compute. Needs a GPU.
+//! Whether a GPU computes what the interpreter and the CPU compute. Needs one.
 //!
 //! ```text
-//! cuda_conformance [--out FOLDER] [--random N] [--seed S] [--jobs J] [--only PART,PART] [--stall SECONDS] [--device cuda|cpu|offline]
+//! conformance [--out FOLDER] [--random N] [--seed S] [--jobs J] [--only PART,PART] [--stall SECONDS] [--device cuda|wgpu|wgpu-strict|cpu|offline]
 //! ```
 //!
 //! Each part runs in processes of its own, so that a kernel that hangs or ruins the device costs one check. Failures go
 //! to `FOLDER/failures.txt`, with the graph, the program and the text of its kernels; a table ends the output. The exit
 //! status is 0 if everything agreed. `--device cpu` runs the same checks on the CPU: a test of the checks. `--device offline` compiles the
-//! kernels of `ops`, `random`, `sizes`, `products` and `attention` for a Hopper, where NVRTC is installed; it needs no GPU.
+//! kernels of `ops`, `random`, `sizes`, `products` and `attention` for a Hopper, where NVRTC is installed; it needs no GPU. WebGPU needs the
+//! feature `wgpu`; `wgpu-strict` asks for default limits and a browser's rules.
 
 mod attention;
 mod device;
@@ -17,6 +18,8 @@ mod queue;
 mod report;
 mod sizes;
 mod supervise;
+#[cfg(feature = "wgpu")]
+mod webgpu;
 
 use device::Device;
 use report::Report;
@@ -62,6 +65,7 @@ pub(crate) const PARTS: &[(&str, bool)] = &[
     ("replay", false),
     ("cache", false),
     ("memory", false),
+    ("webgpu", false),
     ("faults", false),
     ("faults-own", false),
 ];
@@ -107,6 +111,10 @@ fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: 
         "replay" => queue::replay(device, report),
         "cache" => faults::cache(device, report),
         "memory" => faults::memory(device, report),
+        #[cfg(feature = "wgpu")]
+        "webgpu" => webgpu::all(device, arguments, report),
+        #[cfg(not(feature = "wgpu"))]
+        "webgpu" => {}
         "faults" | "faults-own" => faults::faults(device, report),
         _ => report.failed(part, "there is no such part", String::new()),
     }
@@ -114,7 +122,7 @@ fn run(part: &str, slice: Slice, device: Device, arguments: &Arguments, report: 
 
 fn arguments() -> Result<Arguments, String> {
     let mut a = Arguments {
-        out: std::env::temp_dir().join("cuda_conformance"),
+        out: std::env::temp_dir().join("conformance"),
         random: 1000,
         seed: oracle::rng::run_seed(),
         jobs: std::thread::available_parallelism().map_or(4, |n| n.get()).min(12),

@@ -30,7 +30,7 @@ pub(crate) fn all(arguments: &Arguments) -> bool {
     let table: Table = Arc::default();
     let wanted = |p: &str| arguments.only.is_empty() || arguments.only.iter().any(|o| o == p);
     // What ruins the device or takes all of its memory runs alone, at the end.
-    let alone = |p: &str| ["memory", "faults", "faults-own"].contains(&p);
+    let alone = |p: &str| ["memory", "webgpu", "faults", "faults-own"].contains(&p);
     for together in [true, false] {
         let mut jobs: Vec<(usize, Slice)> = Vec::new();
         for (k, (part, shared)) in PARTS.iter().enumerate() {
