@@ -156,6 +156,8 @@ impl Cpu {
             Some(Target::Avx2) => Isa::Avx2,
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => Isa::Portable,
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => Isa::Portable,
             None => Isa::Portable,
         }
     }
@@ -173,6 +175,8 @@ impl Backend for Cpu {
             Some(Target::Avx2) => "avx2",
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => "cranelift",
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => "wasm",
             None => "reference",
         };
         format!("cpu ({target}, {} threads)", self.pool.threads())

@@ -38,6 +38,13 @@ pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
 }
 
 /// A GPU; ops that it lacks run on all cores of the machine.
+#[cfg(not(target_arch = "wasm32"))]
 fn cuda(number: usize) -> compiler::Result<Arc<dyn Backend>> {
     Ok(Arc::new(gpu::cuda::Cuda::open(number, Arc::new(cpu::Cpu::for_machine()))?))
+}
+
+/// There is no CUDA in a page.
+#[cfg(target_arch = "wasm32")]
+fn cuda(_: usize) -> compiler::Result<Arc<dyn Backend>> {
+    Err(compiler::Error::Backend("a page can't reach CUDA; open `cpu`".into()))
 }
