@@ -1,15 +1,17 @@
-//! Chores of this repository: `cargo xtask {tidy|test|bench|ulp|sanitize|install-c}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|ulp|sanitize|install-c}`.
 
 mod bench;
 mod bench_vsla;
 mod install;
 mod tidy;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask test
+       cargo xtask test [web]
+       cargo xtask web     (the package for JavaScript and the pages, into target/web)
        cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
        cargo xtask sanitize [address|thread|miri]
@@ -21,6 +23,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["tidy"] => tidy::tidy(&root()),
         ["test"] => test(),
+        ["test", "web"] => web::test(&root()),
+        ["web"] => web::build(&root(), true).map(|_| ()),
         ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
