@@ -53,7 +53,9 @@ fn argument(module: &str, ty: &str) -> Option<(&'static str, &'static str)> {
         "Norm" if module == "fft" => ("take::<fft::Norm>(a)?", "\"backward\" | \"ortho\" | \"forward\""),
         "impl Into<Norm>" => ("take::<linalg::Norm>(a)?", "number | \"fro\" | \"nuc\" | null"),
         "Pooling" => ("take::<nn::Pooling>(a)?", "number | { window: number; stride?: number; padding?: number }"),
-        "Sliding" => ("take::<nn::Sliding>(a)?", "{ stride?: number; padding?: number; dilation?: number; groups?: number }"),
+        "Sliding" => {
+            ("take::<nn::Sliding>(a)?", "{ stride?: number; padding?: number; dilation?: number; groups?: number }")
+        }
         "CrossEntropy" => (
             "take::<nn::CrossEntropy>(a)?",
             "{ ignoreIndex?: number; labelSmoothing?: number; zLoss?: number; reduction?: \"mean\" | \"sum\" | \"none\" }",
@@ -110,6 +112,9 @@ fn default(function: &str, arg: &str, ty: &str) -> Option<f64> {
         ("alpha" | "delta" | "dx" | "step" | "d" | "beta", "f64") if function != "kaiser" => 1.0,
         ("slope", "f64") => 0.01,
         ("b", "f64") => 4.0,
+        ("axes", _) if function == "standardize" => -1.0,
+        ("minval", "impl Into<Operand>") => 0.0,
+        ("maxval", "impl Into<Operand>") => 1.0,
         ("rtol", "f64") => 1e-5,
         ("atol", "f64") => 1e-8,
         ("eps", "f64") => 1e-8,
@@ -125,7 +130,9 @@ fn default(function: &str, arg: &str, ty: &str) -> Option<f64> {
 
 fn optional(ty: &str) -> bool {
     let more = ["bool", "DType", "impl Into<Along>", "Betas", "Norm", "impl Into<Norm>", "Sliding", "CrossEntropy"];
-    ty.starts_with("Option<") || more.contains(&ty) || matches!(ty, "&Attention" | "&ConvOptions" | "PadMode" | "Padding")
+    ty.starts_with("Option<")
+        || more.contains(&ty)
+        || matches!(ty, "&Attention" | "&ConvOptions" | "PadMode" | "Padding")
 }
 
 /// All functions that both sides know, in the order of the file.
@@ -139,7 +146,8 @@ pub(crate) fn functions(json: &str) -> Vec<Function> {
         let args: Vec<(String, String, Option<f64>)> =
             args.map(|(a, t)| (a.clone(), t.clone(), default(&name, &a, &t))).collect();
         let returns = text(&f["returns"]);
-        let left_out = matches!(module.as_str(), "testing" | "memory" | "tree") || name.ends_with('_');
+        let left_out =
+            matches!(module.as_str(), "testing" | "memory" | "tree") || (name.ends_with('_') && name != "where_");
         let generic = !f["generics"].is_null() && !text(&f["generics"]).is_empty();
         let known = args.iter().all(|(_, t, _)| argument(&module, t).is_some()) && result(&returns).is_some();
         if known && !generic && !left_out {

@@ -30,16 +30,14 @@ export function cases({ numpy: np, lax, nn, random, jit, grad, valueAndGrad, tre
   ];
 }
 
-/** The best of several rounds, in seconds. */
-export function best(run, dispose, rounds = 12, least = 0.25) {
-  let best = Infinity;
-  const end = performance.now() + 1e3 * least;
-  for (let i = 0; i < rounds || performance.now() < end; i++) {
+/** The best of several rounds, in seconds a run. A page's clock is coarse, so a round is as many runs as take 20 ms. */
+export function best(run, dispose, rounds = 10) {
+  const round = (n) => {
     const begun = performance.now();
-    const result = run();
-    best = Math.min(best, (performance.now() - begun) / 1e3);
-    dispose(result);
-    if (i > 2000) break;
-  }
-  return best;
+    for (let i = 0; i < n; i++) dispose(run());
+    return (performance.now() - begun) / 1e3;
+  };
+  let n = 1;
+  while (round(n) < 0.02) n *= 2;
+  return Math.min(...Array.from({ length: rounds }, () => round(n))) / n;
 }

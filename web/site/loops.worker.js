@@ -79,7 +79,7 @@ async function fit(loss, params, rate, steps, every, report) {
 
 const kalman = (steps) => {
   const ys = np.array(seen);
-  return fit((p) => filter(p, ys), { q: np.array(-2), r: np.array(-2) }, 0.05, steps, 5, ({ values, path, params, step, done }) =>
+  return fit((p) => filter(p, ys), { q: np.array(-2), r: np.array(-2) }, 0.15, steps, 5, ({ values, path, params, step, done }) =>
     say("kalman", { seen, truth, filtered: path, values, process: Math.exp(params.q.item() / 2), sensor: Math.exp(params.r.item() / 2), step, done }),
   );
 };

@@ -56,16 +56,15 @@ const loom = {
       const handles = Array.from(f64().subarray(at, at + n));
       const scope = enter();
       try {
-        const args = handles.map((h) => new Tensor(h));
-        const results = functions.get(id)(args);
-        const out = wasm.room(results.length) / 8;
-        const words = f64();
-        results.forEach((t, i) => (words[out + i] = t.handle()));
-        scope.results = results;
-        return results.length;
+        scope.results = functions.get(id)(handles.map((h) => new Tensor(h)));
       } finally {
         leave(scope);
       }
+      const { results } = scope;
+      const out = wasm.room(results.length) / 8;
+      const words = f64();
+      results.forEach((t, i) => (words[out + i] = t.handle()));
+      return results.length;
     } catch (e) {
       thrown ??= e;
       return -1;
@@ -121,7 +120,8 @@ function f64() {
 const lastText = () => decode(wasm.text(), wasm.text_bytes());
 
 function fail() {
-  const error = thrown ?? new LoomError(lastText() || "a call failed");
+  // Places in the program mean nothing here.
+  const error = thrown ?? new LoomError(lastText().replace(/ \(at [\w./-]+\.rs:\d+:\d+\)/g, "") || "a call failed");
   thrown = undefined;
   throw error;
 }
@@ -432,14 +432,6 @@ export class Tensor {
 
   dispose() {
     if (this.#handle < 0) return;
-    if (!this.#shape) {
-      // For the message of a later use.
-      try {
-        this.#describe();
-      } catch {
-        // It has none.
-      }
-    }
     registry.unregister(this);
     leakWatch?.delete(this);
     wasm.release(this.#handle);
@@ -453,7 +445,7 @@ export class Tensor {
     return this.toString();
   }
   [Symbol.toPrimitive]() {
-    throw new LoomError(`${this} is no number; read it with item(), js() or await data()`);
+    throw new LoomError(`${this.toString()} is no number; read it with item(), js() or await data()`);
   }
 }
 if (typeof Symbol.dispose === "symbol") Tensor.prototype[Symbol.dispose] = Tensor.prototype.dispose;
@@ -963,7 +955,16 @@ function surface(all) {
     if (numpy[long]) method(short, numpy[long]);
   }
   const dims = (args) => (args.length === 1 ? args[0] : args);
-  const reshape = numpy.reshape;
+  const plain = numpy.reshape;
+  const reshape = (x, shape) => {
+    const sizes = list(shape);
+    const open = sizes.indexOf(-1);
+    if (open < 0) return plain(x, sizes);
+    const t = isTensor(x) ? x : array(x);
+    const rest = sizes.reduce((n, s) => (s === -1 ? n : n * s), 1);
+    return plain(t, sizes.with?.(open, t.size / rest) ?? sizes.map((s, i) => (i === open ? t.size / rest : s)));
+  };
+  numpy.reshape = reshape;
   Tensor.prototype.reshape = function (...shape) {
     return reshape(this, dims(shape));
   };
@@ -989,7 +990,8 @@ function surface(all) {
     const f = numpy[name];
     if (f) numpy[name] = (n, m, ...rest) => (isPlain(m) ? f(n, n, 0, m.dtype) : f(n, m ?? n, ...(rest.length ? rest : [0])));
   }
-  numpy.sum && (numpy.max ??= numpy.amax);
+  const convolve = numpy.convolve;
+  numpy.convolve = (x, y, mode = "full") => convolve(x, y, mode);
   Object.assign(lax.linalg, {
     cholesky: linalg.cholesky,
     triangularSolve: (a, b, { leftSide = true, lower = false, transposeA = false } = {}) =>
@@ -999,6 +1001,8 @@ function surface(all) {
   numpy.linalg = linalg;
   numpy.fft = fft;
   random.PRNGKey = random.key;
+  const bernoulli = random.bernoulli;
+  random.bernoulli = (key, p = 0.5, shape = []) => bernoulli(key, { p, shape });
   lax.stopGradient = (x) => tree.map((t) => t.detach(), x);
   optim.applyUpdates = (params, updates) => {
     const [leaves, structure] = parts(params);

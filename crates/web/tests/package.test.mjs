@@ -33,6 +33,7 @@ test("an exception inside of a function comes out as it is", () => {
 
 test("a tensor is gone after dispose, and says so", () => {
   const a = np.ones([2, 2]);
+  assert.deepEqual(a.shape, [2, 2]);
   a.dispose();
   a.dispose();
   assert.throws(() => a.add(1), /float32\[2,2\] was used after it was disposed of/);

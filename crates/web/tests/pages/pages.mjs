@@ -59,7 +59,7 @@ const uses = {
     await page.until(enabled("kalman"), 120);
     const noise = await page.evaluate(text("noise"));
     const [world, sensor] = noise.match(/[\d.]+/g).map(Number);
-    assert.ok(Math.abs(sensor - 1.5) < 0.3 && world > 0.005 && world < 0.3, noise);
+    assert.ok(Math.abs(sensor - 1.5) < 0.3 && world > 0.01 && world < 0.12, noise);
     await page.evaluate(click("ode"));
     await page.until(enabled("ode"), 240);
     const error = Number((await page.evaluate(text("error"))).slice(6));
