@@ -91,6 +91,9 @@ export function chart(canvas, series, { least, most, label } = {}) {
 
 /** A running mean. */
 export const smooth = (ys, by = 0.9) => {
-  let m;
-  return ys.map((y) => (m = m === undefined ? y : by * m + (1 - by) * y));
+  let [m, weight] = [0, 0];
+  return ys.map((y) => {
+    [m, weight] = [by * m + (1 - by) * y, by * weight + (1 - by)];
+    return m / weight;
+  });
 };
