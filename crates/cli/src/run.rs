@@ -206,6 +206,7 @@ fn sampling(args: &Generate) -> Result<Sampling, Usage> {
         top_k: args.top_k.unwrap_or(0),
         top_p: args.top_p.unwrap_or(if asked { 1.0 } else { 0.95 }),
         seed: args.seed,
+        ..Sampling::GREEDY
     })
 }
 

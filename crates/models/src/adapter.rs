@@ -110,6 +110,13 @@ pub struct Adapter {
 }
 
 impl Adapter {
+    /// Gives every element anew, in the order of tensors and elements.
+    pub fn fill(&mut self, mut value: impl FnMut(usize) -> f32) {
+        for tensor in &mut self.values {
+            tensor.iter_mut().enumerate().for_each(|(i, x)| *x = value(i));
+        }
+    }
+
     /// An adapter that changes nothing yet.
     pub fn fresh(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
         let options = options.into();

@@ -22,12 +22,14 @@ pub mod files;
 mod fresh;
 mod generate;
 mod ia3;
+mod last_row;
 mod lora;
 mod mapping;
 mod model;
 mod random;
 mod sample;
 mod session;
+mod slots;
 mod tensor_file;
 mod tokenizer;
 pub mod train;
@@ -48,7 +50,8 @@ pub use lora::LoraOptions;
 pub use mapping::{Function, Part, Slice, Sources};
 pub use model::Model;
 pub use random::Random;
-pub use sample::Sampling;
+pub use sample::{History, Sampling, log_probabilities};
+pub use slots::{SlotSizes, Slots};
 pub use tokenizer::{END, TextStream, Tokenizer};
 
 /// The README's snippets and the tutorial's are compiled and run with the documentation.

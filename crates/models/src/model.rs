@@ -36,6 +36,7 @@ pub(crate) struct Piece {
 }
 
 /// A model of the library with the weights of a HuggingFace directory.
+#[derive(Clone)]
 pub struct Model {
     /// Which model, of which sizes.
     pub architecture: Architecture,

@@ -524,7 +524,7 @@ impl<'a> Run<'a> {
         if room == 0 {
             return Ok(self.settings.prompt.clone());
         }
-        let sampling = Sampling { temperature: 0.7, top_k: 0, top_p: 0.95, seed };
+        let sampling = Sampling { temperature: 0.7, top_p: 0.95, seed, ..Sampling::GREEDY };
         let end = self.tokenizer.end();
         let found = model.generate_with(&prompt, most.min(room), &sampling, self.backend, &mut |id| Some(id) != end)?;
         let ids: Vec<i32> = prompt.into_iter().chain(found.ids.into_iter().filter(|id| Some(*id) != end)).collect();
