@@ -169,6 +169,14 @@ export const fft: Fft;
 export const scipySpecial: Special;
 export const optim: Optim;
 
+export function fromBytes(bytes: Uint8Array, dtype: DType, shape: number[]): Tensor;
+export function toBytes(t: Tensor): Uint8Array;
+export const safetensors: {
+  parse(buffer: ArrayBuffer | Uint8Array): Record<string, Tensor>;
+  serialize(tensors: Record<string, Tensor>): Uint8Array;
+  load(from: Blob | string | URL): Promise<Record<string, Tensor>>;
+};
+
 export function devices(): string[];
 export function defaultDevice(name?: string): string;
 export function devicePut<T>(x: T): Promise<T>;

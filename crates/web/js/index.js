@@ -256,6 +256,7 @@ function receive(n, wrap = Tensor) {
 
 function special(name, ...args) {
   ready();
+  out = []; // a call that failed may have left words
   putText(name, 5);
   args.forEach(put);
   const n = send();
@@ -513,6 +514,96 @@ function array(value, { dtype, shape } = {}) {
   return dtype && dtype !== stored ? made.astype(dtype) : made;
 }
 
+/** A tensor of raw elements, little-endian, of any dtype. */
+export function fromBytes(bytes, dtype, shape) {
+  ready();
+  const code = dtypeNames.indexOf(dtype);
+  if (code < 0) throw new LoomError(`fromBytes: there is no dtype "${dtype}"; there are ${dtypeNames.join(", ")}`);
+  const at = wasm.bytes(bytes.byteLength);
+  new Uint8Array(memory.buffer, at, bytes.byteLength).set(bytes);
+  const words = wasm.room(shape.length) / 8;
+  shape.forEach((n, i) => (f64()[words + i] = n));
+  return new Tensor(run(() => wasm.make(code, shape.length)));
+}
+
+/** The raw elements of a tensor, little-endian. */
+export function toBytes(t) {
+  const n = run(() => wasm.fetch(t.handle()));
+  const at = wasm.fetched();
+  return new Uint8Array(memory.buffer.slice(at, at + n));
+}
+
+const stored = {
+  BOOL: "bool", I8: "int8", I16: "int16", I32: "int32", I64: "int64", U8: "uint8", U16: "uint16", U32: "uint32", U64: "uint64",
+  F8_E4M3: "float8_e4m3fn", F8_E5M2: "float8_e5m2", F16: "float16", BF16: "bfloat16", F32: "float32", F64: "float64",
+};
+
+/** Files of HuggingFace's format: tensors by name. */
+export const safetensors = {
+  /** Tensors of a file's bytes, by name. */
+  parse(buffer) {
+    const bytes = buffer instanceof Uint8Array ? buffer : new Uint8Array(buffer);
+    const bad = (why) => new LoomError(`safetensors: ${why}`);
+    if (bytes.byteLength < 8) throw bad("the file is shorter than its head");
+    const length = Number(new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true));
+    if (length > bytes.byteLength - 8) throw bad("the head is longer than the file; was it loaded whole?");
+    let head;
+    try {
+      head = JSON.parse(decoder.decode(bytes.subarray(8, 8 + length)));
+    } catch (e) {
+      throw bad(`the head is no JSON: ${e.message}`);
+    }
+    const found = {};
+    for (const [name, entry] of Object.entries(head)) {
+      if (name === "__metadata__") continue;
+      const [from, to] = entry.data_offsets ?? [];
+      const dtype = stored[entry.dtype];
+      if (!dtype) throw bad(`${name} is of type ${entry.dtype}, which is not known`);
+      if (!(from >= 0 && to >= from && 8 + length + to <= bytes.byteLength)) throw bad(`the data of ${name} are not in the file`);
+      found[name] = fromBytes(bytes.subarray(8 + length + from, 8 + length + to), dtype, entry.shape);
+    }
+    return found;
+  },
+  /** The bytes of a file with these tensors. */
+  serialize(tensors) {
+    const names = Object.entries(stored);
+    const head = {};
+    const all = [];
+    let at = 0;
+    for (const [name, t] of Object.entries(tensors)) {
+      const data = toBytes(t);
+      head[name] = { dtype: names.find(([, d]) => d === t.dtype)[0], shape: t.shape, data_offsets: [at, at + data.byteLength] };
+      all.push(data);
+      at += data.byteLength;
+    }
+    const text = new TextEncoder().encode(JSON.stringify(head));
+    // The data begin at a multiple of 8.
+    const padded = new Uint8Array(Math.ceil(text.byteLength / 8) * 8).fill(32);
+    padded.set(text);
+    const file = new Uint8Array(8 + padded.byteLength + at);
+    new DataView(file.buffer).setBigUint64(0, BigInt(padded.byteLength), true);
+    file.set(padded, 8);
+    let to = 8 + padded.byteLength;
+    for (const data of all) {
+      file.set(data, to);
+      to += data.byteLength;
+    }
+    return file;
+  },
+  /** Tensors of a `File`, a `Blob` or a URL; what a URL gives is kept in the page's cache. */
+  async load(from) {
+    if (typeof from !== "string" && !(from instanceof URL)) return this.parse(await from.arrayBuffer());
+    const cache = typeof caches === "undefined" ? null : await caches.open("tensorloom").catch(() => null);
+    let response = await cache?.match(from);
+    if (!response) {
+      response = await fetch(from);
+      if (!response.ok) throw new LoomError(`${from} can't be loaded: ${response.status} ${response.statusText}`);
+      await cache?.put(from, response.clone());
+    }
+    return this.parse(await response.arrayBuffer());
+  },
+};
+
 // ---------------------------------------------------------------- trees
 
 const isTensor = (x) => x instanceof Tensor;
@@ -744,6 +835,7 @@ export function vjp(f, primals, { hasAux = false } = {}) {
 /** A result whose last item is an object of the program's. */
 function special2(name, ...args) {
   ready();
+  out = [];
   putText(name, 5);
   args.forEach(put);
   const n = send();
@@ -917,6 +1009,7 @@ function bind(index, name, args, wrap) {
       }
     }
     if (given.length > n) throw new LoomError(`${name}: ${given.length} arguments, and it takes ${names.join(", ")}`);
+    out = [];
     for (let i = 0; i < n; i++) put(given[i] === undefined && defaults[i] !== null ? defaults[i] : given[i]);
     const m = send();
     try {

@@ -174,3 +174,21 @@ test("numbers are those of a loop by hand", () => {
   assert.equal(differs(numbers(all), want, 0), null);
   assert.equal(last.item(), c);
 });
+
+test("safetensors go there and back, and bad files are refused", async () => {
+  const tensors = { w: np.array([[1, 2], [3, 4]]), half: np.array([0.5, -2]).astype("bfloat16"), n: np.array([7], { dtype: "int64" }) };
+  const file = loom.safetensors.serialize(tensors);
+  const back = await loom.safetensors.load(new Blob([file]));
+  assert.deepEqual(Object.fromEntries(Object.entries(back).map(([k, t]) => [k, [t.dtype, t.shape]])), { w: ["float32", [2, 2]], half: ["bfloat16", [2]], n: ["int64", [1]] });
+  assert.deepEqual(back.half.astype("float32").js(), [0.5, -2]);
+  assert.deepEqual(back.w.js(), [[1, 2], [3, 4]]);
+  for (let n = 0; n < file.length; n += 7) assert.throws(() => loom.safetensors.parse(file.subarray(0, n)), LoomError);
+});
+
+test("a call that failed half-way leaves nothing behind", () => {
+  const gone = np.ones([2]);
+  gone.dispose();
+  assert.throws(() => np.add(np.ones([2]), gone), LoomError);
+  assert.throws(() => np.concatenate([np.ones([2]), gone]), LoomError);
+  assert.deepEqual(np.add([1, 2], [3, 4]).js(), [4, 6]);
+});
