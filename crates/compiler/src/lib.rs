@@ -1,6 +1,7 @@
 //! `compile`: Graph → Program, and the kernel IR that every backend reads.
 
 pub mod backend;
+pub mod clock;
 mod communicator;
 mod donate;
 mod explain;

@@ -165,6 +165,8 @@ impl Cpu {
             Some(Target::Avx2) => Isa::Avx2,
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => Isa::Portable,
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => Isa::Portable,
             None => Isa::Portable,
         }
     }
@@ -182,6 +184,8 @@ impl Backend for Cpu {
             Some(Target::Avx2) => "avx2",
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => "cranelift",
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => "wasm",
             None => "reference",
         };
         format!("cpu ({target}, {} threads)", self.pool.threads())

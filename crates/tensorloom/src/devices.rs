@@ -42,8 +42,15 @@ pub fn open(name: &str) -> Result<Arc<dyn Backend>> {
 }
 
 /// A GPU; ops that it lacks run on all cores of the machine.
+#[cfg(not(target_arch = "wasm32"))]
 fn cuda(number: usize) -> compiler::Result<Arc<dyn Backend>> {
     Ok(Arc::new(gpu::cuda::Cuda::open(number, Arc::new(cpu::Cpu::for_machine()))?))
+}
+
+/// There is no CUDA in a page.
+#[cfg(target_arch = "wasm32")]
+fn cuda(_: usize) -> compiler::Result<Arc<dyn Backend>> {
+    Err(compiler::Error::Backend("a page can't reach CUDA; open `cpu`".into()))
 }
 
 /// The best GPU of this machine, if one works.
@@ -52,26 +59,26 @@ pub fn gpu() -> Option<Arc<dyn Backend>> {
 }
 
 /// Any GPU; ops that it lacks run on all cores of the machine.
-#[cfg(feature = "wgpu")]
+#[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn wgpu(number: usize) -> compiler::Result<Arc<dyn Backend>> {
     let choice = gpu::wgpu::Choice { number, strict: false };
     Ok(Arc::new(gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine()))?))
 }
 
-#[cfg(not(feature = "wgpu"))]
+#[cfg(any(not(feature = "wgpu"), target_arch = "wasm32"))]
 fn wgpu(_: usize) -> compiler::Result<Arc<dyn Backend>> {
     Err(compiler::Error::Backend("this program was built without WebGPU; build it with `--features wgpu`".into()))
 }
 
 /// The first adapter, unless it is a program on the CPU: our own is faster.
-#[cfg(feature = "wgpu")]
+#[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
 fn any_gpu() -> Option<Arc<dyn Backend>> {
     let choice = gpu::wgpu::Choice::default();
     let opened = gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine())).ok()?;
     (!opened.is_software()).then(|| Arc::new(opened) as Arc<dyn Backend>)
 }
 
-#[cfg(not(feature = "wgpu"))]
+#[cfg(any(not(feature = "wgpu"), target_arch = "wasm32"))]
 fn any_gpu() -> Option<Arc<dyn Backend>> {
     None
 }

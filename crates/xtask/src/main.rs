@@ -1,16 +1,18 @@
-//! Chores of this repository: `cargo xtask {tidy|test|bench|device|ulp|sanitize|install-c}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c}`.
 
 mod bench;
 mod bench_vsla;
 mod device;
 mod install;
 mod tidy;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask test
+       cargo xtask test [web]
+       cargo xtask web     (the package for JavaScript and the pages, into target/web)
        cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
        cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
@@ -23,6 +25,8 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["tidy"] => tidy::tidy(&root()),
         ["test"] => test(),
+        ["test", "web"] => web::test(&root()),
+        ["web"] => web::build(&root(), true).map(|_| ()),
         ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),

@@ -8,7 +8,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("ir", &[]),
     ("transform", &["ir"]),
     ("compiler", &["ir"]),
-    ("cpu", &["ir", "compiler"]),
+    ("cpu", &["ir", "compiler", "wasm"]),
+    ("wasm", &["ir", "compiler"]),
     ("gpu", &["ir", "compiler"]),
     ("engine", &["ir", "transform", "compiler"]),
     ("tensorloom", &["ir", "transform", "compiler", "cpu", "gpu", "engine", "derive"]),
@@ -22,6 +23,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cli", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models"]),
     ("oracle", &["ir", "transform", "compiler"]),
     ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
+    ("web", &["ir", "compiler", "tensorloom"]),
     ("xtask", &[]),
 ];
 

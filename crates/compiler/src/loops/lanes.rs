@@ -1,22 +1,22 @@
 //! Which registers differ between the lanes of the vector loop around them.
 
-use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt, Var};
+use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, Op, Size, Stmt, Var};
 use ir::DType;
 
 /// Whether a loop is run in vector lanes. One that runs at most once is not.
-pub(crate) fn is_vector(l: &Loop) -> bool {
+pub fn is_vector(l: &Loop) -> bool {
     l.kind == LoopKind::Vector && !matches!(l.extent, Extent::Exact(Size::Const(..=1)))
 }
 
 /// Whether each register varies by lane.
-pub(crate) fn varying(k: &Kernel) -> Vec<bool> {
+pub fn varying(k: &Kernel) -> Vec<bool> {
     let mut a = Analysis { varying: vec![false; k.regs.len()], vector: None };
     a.block(&k.body);
     a.varying
 }
 
 /// Whether an index varies by lane of the loop over `vector`.
-pub(crate) fn index_varies(i: &Index, vector: Option<Var>, varying: &[bool]) -> bool {
+pub fn index_varies(i: &Index, vector: Option<Var>, varying: &[bool]) -> bool {
     i.terms.iter().any(|&(atom, stride)| match atom {
         Atom::Var(v) => vector == Some(v) && stride != Size::Const(0),
         Atom::Reg(r) => varying[r.0 as usize] && stride != Size::Const(0),
@@ -92,7 +92,7 @@ impl Analysis {
 }
 
 /// Whether the body computes 64-bit values by lane, which halves the number of lanes.
-pub(crate) fn has_wide_lanes(k: &Kernel, l: &Loop, varying: &[bool]) -> bool {
+pub fn has_wide_lanes(k: &Kernel, l: &Loop, varying: &[bool]) -> bool {
     let wide = |d: DType| d.size() == 8;
     let reg = |r: u32| wide(k.regs[r as usize]);
     fn any(body: &[Stmt], f: &mut impl FnMut(&Stmt) -> bool) -> bool {

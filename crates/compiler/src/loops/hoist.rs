@@ -3,10 +3,10 @@
 //! A `Let` whose operands are all defined outside a loop moves in front of it. Arithmetic has no effects, so it may
 //! move even if the loop does not run; a load moves only from a read-only buffer and out of a loop that surely runs.
 
-use compiler::loops::{Atom, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Size, Stmt};
+use super::{Atom, Extent, Index, Kernel, Loop, LoopKind, Mode, Op, Size, Stmt};
 
 /// The kernel with invariants moved, or `None` if nothing moves.
-pub(crate) fn hoist(k: &Kernel) -> Option<Kernel> {
+pub fn hoist(k: &Kernel) -> Option<Kernel> {
     let mut depth = Depth { regs: vec![0; k.regs.len()], vars: vec![0; k.vars as usize] };
     if !depth.finds(k, &k.body, 0) {
         return None;
@@ -147,7 +147,7 @@ fn surely_runs(l: &Loop) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use compiler::loops::Builder;
+    use crate::loops::Builder;
     use ir::{Binary, DType, Unary};
 
     #[test]
