@@ -7,6 +7,7 @@
 mod adapter;
 mod architecture;
 mod asserts;
+mod beams;
 mod beside;
 mod budget;
 mod chat;
@@ -34,12 +35,14 @@ mod sample;
 mod session;
 mod slots;
 mod tensor_file;
+mod together;
 mod tokenizer;
 pub mod train;
 mod weight;
 
 pub use adapter::{Adapter, AdapterOptions};
 pub use architecture::Architecture;
+pub use beams::{Beams, Found};
 pub use budget::{MOST_THREADS, memory};
 pub use chat::ChatTemplate;
 pub use checkpoint::Checkpoint;
@@ -50,7 +53,7 @@ pub use ends::end_ids;
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, NamedTensor, Probed};
 pub use export::{copy_companions, write_tensors};
-pub use generate::Generation;
+pub use generate::{Generation, Writing};
 pub use ia3::Ia3Options;
 pub use lora::LoraOptions;
 pub use mapping::{Function, Part, Slice, Sources};
@@ -58,6 +61,7 @@ pub use model::Model;
 pub use random::Random;
 pub use sample::{History, Sampling, log_probabilities};
 pub use slots::{SlotSizes, Slots};
+pub use together::Together;
 pub use tokenizer::{END, TextStream, Tokenizer};
 
 /// The README's snippets and the tutorial's are compiled and run with the documentation.

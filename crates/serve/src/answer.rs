@@ -349,7 +349,12 @@ impl Choice {
         let bytes = bytes.unwrap_or_else(|| {
             self.app.served.engines[self.engine].tokenizer.token(id).unwrap_or_default().into_bytes()
         });
-        (String::from_utf8_lossy(&bytes).into_owned(), bytes)
+        // A part of a character is written as its bytes, as others do.
+        let text = String::from_utf8(bytes.clone()).unwrap_or_else(|_| {
+            let parts: Vec<String> = bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect();
+            format!("bytes:{}", parts.concat())
+        });
+        (text, bytes)
     }
 
     fn chat_logprobs(&self, told: &[Token]) -> Json {

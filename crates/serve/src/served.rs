@@ -42,6 +42,7 @@ impl Served {
     /// not among them. `told` hears what is being done.
     pub fn load(
         dirs: &[PathBuf],
+        module: Option<&str>,
         dtype: DType,
         sizes: SlotSizes,
         options: EngineOptions,
@@ -77,7 +78,8 @@ impl Served {
         let mut served = Served { engines: Vec::new(), entries: Vec::new(), metrics };
         for (base, named, adapters) in &found {
             told(&format!("reading {}", base.display()));
-            let model = Arc::new(Model::load(base, dtype)?);
+            let module = module.map(models::load_program).transpose()?;
+            let model = Arc::new(Model::load_by(base, dtype, module)?);
             let tokenizer = Arc::new(Tokenizer::of_dir(base)?);
             let template = ChatTemplate::of_dir(base)?;
             let read = adapters.iter().map(|dir| Adapter::read(dir, &model)).collect::<models::Result<Vec<_>>>()?;

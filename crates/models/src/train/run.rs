@@ -282,7 +282,13 @@ impl<'a> Run<'a> {
         let options = settings.adapter()?;
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
         let model = match &based_on {
-            Some(dir) => Model::load(dir, settings.dtype)?,
+            Some(dir) => {
+                let module = settings.module.as_deref().map(load_program).transpose()?;
+                Model::load_by(dir, settings.dtype, module)?
+            }
+            None if settings.module.is_some() => {
+                return Err(Error::Input("`--module` is for a HuggingFace directory: give that as `--model`".into()));
+            }
             None => Model::fresh(architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.size() > *known) {

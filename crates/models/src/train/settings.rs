@@ -17,6 +17,8 @@ use std::path::PathBuf;
 pub struct Settings {
     /// A model of the library, a `.module` file, or a HuggingFace directory to go on from.
     pub model: String,
+    /// A `.module` file with the model of that directory, where the library doesn't have it.
+    pub module: Option<String>,
     /// Sizes and other parameters of the model.
     pub set: BTreeMap<String, String>,
     /// A text file, a JSON-lines file or a folder of them; without it, stories are written.
@@ -83,6 +85,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             model: "llama".into(),
+            module: None,
             set: BTreeMap::new(),
             data: None,
             stories: 4 << 20,
@@ -120,6 +123,7 @@ impl Default for Settings {
 /// Every name with a line about it. Those marked may be changed when a run is resumed.
 pub const NAMES: &[(&str, bool, &str)] = &[
     ("model", false, "a model of the library, a .module file, or a HuggingFace directory"),
+    ("module", false, "a .module file for a HuggingFace directory whose model the library doesn't have"),
     ("set", false, "parameters of the model: d_model=128,n_layers=4"),
     ("data", false, "a text file, a .jsonl file with a field `text`, or a folder of them"),
     ("stories", false, "bytes of stories to write where no data is given"),
@@ -157,6 +161,7 @@ impl Settings {
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
         match name {
             "model" => self.model = text.into(),
+            "module" => self.module = (!text.is_empty()).then(|| text.into()),
             "set" => self.set.extend(assignments(text)?),
             "data" => self.data = (!text.is_empty()).then(|| text.into()),
             "stories" => self.stories = up_to(name, text, 1 << 30)?,
@@ -205,6 +210,7 @@ impl Settings {
         let path = |path: &Option<PathBuf>| path.as_ref().map_or(String::new(), |p| p.display().to_string());
         match name {
             "model" => self.model.clone(),
+            "module" => self.module.clone().unwrap_or_default(),
             "set" => self.set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(","),
             "data" => path(&self.data),
             "stories" => self.stories.to_string(),

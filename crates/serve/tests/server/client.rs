@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A directory that goes away with its owner.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -23,7 +23,12 @@ impl Drop for Folder {
 }
 
 /// Directories of a small random model called `tiny`, and of an adapter of it called `tuned`.
-pub fn model() -> Folder {
+pub(crate) fn model() -> Folder {
+    model_of(32, 2)
+}
+
+/// The same with another width and depth.
+pub(crate) fn model_of(width: i64, layers: i64) -> Folder {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
     let root = std::env::temp_dir().join(format!("tensorloom-serve-{}-{n}", std::process::id()));
@@ -33,11 +38,11 @@ pub fn model() -> Folder {
     let tokenizer = Tokenizer::train([text].into_iter().cycle().take(30), 300).expect("trains");
     let sizes = [
         ("vocab_size", 300),
-        ("d_model", 32),
-        ("n_layers", 2),
+        ("d_model", width),
+        ("n_layers", layers),
         ("heads", 4),
         ("kv_heads", 2),
-        ("d_ff", 48),
+        ("d_ff", width * 3 / 2),
         ("max_seq", 512),
     ];
     let given = sizes.iter().map(|(k, v)| (k.to_string(), Value::int(*v))).collect();
@@ -54,12 +59,12 @@ pub fn model() -> Folder {
 }
 
 /// What a test may choose.
-pub struct Choices {
-    pub rows: usize,
-    pub queue: usize,
-    pub context: usize,
-    pub limits: Limits,
-    pub adapter: bool,
+pub(crate) struct Choices {
+    pub(crate) rows: usize,
+    pub(crate) queue: usize,
+    pub(crate) context: usize,
+    pub(crate) limits: Limits,
+    pub(crate) adapter: bool,
 }
 
 impl Default for Choices {
@@ -69,14 +74,14 @@ impl Default for Choices {
     }
 }
 
-pub fn start(folder: &Folder, choices: Choices) -> (Running, Client) {
+pub(crate) fn start(folder: &Folder, choices: Choices) -> (Running, Client) {
     let mut dirs = vec![folder.0.join("tiny")];
     dirs.extend(choices.adapter.then(|| folder.0.join("tuned")));
     let sizes = SlotSizes { rows: choices.rows, context: choices.context, part: 16, prefixes: 8 << 20 };
     let backend: Arc<dyn compiler::Backend> = Arc::new(Cpu::new(2));
     let options = EngineOptions { queue: choices.queue };
     let served =
-        Served::load(&dirs, DType::F32, sizes, options, &backend, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
+        Served::load(&dirs, None, DType::F32, sizes, options, &backend, &mut |_| {}).unwrap_or_else(|e| panic!("{e}"));
     let server = Server::bind("127.0.0.1", 0, served, choices.limits).unwrap_or_else(|e| panic!("{e}"));
     let running = server.start().unwrap_or_else(|e| panic!("{e}"));
     let client = Client { address: running.address };
@@ -85,37 +90,37 @@ pub fn start(folder: &Folder, choices: Choices) -> (Running, Client) {
 
 /// Asks a server.
 #[derive(Clone, Copy)]
-pub struct Client {
-    pub address: SocketAddr,
+pub(crate) struct Client {
+    pub(crate) address: SocketAddr,
 }
 
 /// What came back.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: Vec<(String, String)>,
-    pub body: String,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) body: String,
 }
 
 impl Answer {
-    pub fn json(&self) -> Json {
+    pub(crate) fn json(&self) -> Json {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| &**value)
     }
 }
 
 impl Client {
-    pub fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).expect("connects");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
         stream
     }
 
     /// Sends a request and leaves the answer to be read.
-    pub fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> BufReader<TcpStream> {
+    pub(crate) fn send(&self, method: &str, path: &str, headers: &str, body: &str) -> BufReader<TcpStream> {
         let mut stream = self.connect();
         let length = body.len();
         let head = format!(
@@ -125,16 +130,16 @@ impl Client {
         BufReader::new(stream)
     }
 
-    pub fn get(&self, path: &str) -> Answer {
+    pub(crate) fn get(&self, path: &str) -> Answer {
         read(&mut self.send("GET", path, "", ""))
     }
 
-    pub fn post(&self, path: &str, body: &Json) -> Answer {
+    pub(crate) fn post(&self, path: &str, body: &Json) -> Answer {
         read(&mut self.send("POST", path, "Content-Type: application/json\r\n", &body.to_string()))
     }
 
     /// The text of a greedy completion.
-    pub fn complete(&self, prompt: &str, most: usize) -> String {
+    pub(crate) fn complete(&self, prompt: &str, most: usize) -> String {
         let body =
             json!({ "model": "tiny", "prompt": prompt, "max_tokens": most, "temperature": 0, "ignore_eos": true });
         let answer = self.post("/v1/completions", &body);
@@ -143,7 +148,7 @@ impl Client {
     }
 
     /// Events of a stream.
-    pub fn events(&self, path: &str, body: &Json) -> Vec<Json> {
+    pub(crate) fn events(&self, path: &str, body: &Json) -> Vec<Json> {
         let answer = self.post(path, body);
         assert_eq!((answer.status, answer.header("content-type")), (200, Some("text/event-stream")), "{}", answer.body);
         let lines: Vec<&str> = answer.body.split("\n\n").filter(|event| !event.is_empty()).collect();
@@ -154,14 +159,14 @@ impl Client {
     }
 
     /// A number of `/metrics`.
-    pub fn metric(&self, name: &str) -> u64 {
+    pub(crate) fn metric(&self, name: &str) -> u64 {
         let text = self.get("/metrics").body;
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
     }
 
     /// Waits until a number of `/metrics` is what it should be.
-    pub fn wait_for(&self, name: &str, value: u64) {
+    pub(crate) fn wait_for(&self, name: &str, value: u64) {
         for _ in 0..400 {
             if self.metric(name) == value {
                 return;
@@ -173,7 +178,7 @@ impl Client {
 }
 
 /// Reads an answer to its end.
-pub fn read(from: &mut BufReader<TcpStream>) -> Answer {
+pub(crate) fn read(from: &mut BufReader<TcpStream>) -> Answer {
     let mut line = String::new();
     from.read_line(&mut line).expect("a status");
     let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));

@@ -1,8 +1,6 @@
 //! The server as clients see it.
 
-mod client;
-
-use client::{Choices, Client, model, read, start};
+use crate::client::{Choices, Client, model, read, start};
 use cpu::Cpu;
 use ir::DType;
 use models::{Adapter, Model, Tokenizer};
