@@ -144,9 +144,10 @@ impl Cpu {
         Ok(code.bytes().to_vec())
     }
 
-    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it.
-    pub fn load_bare(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, false)?))
+    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it. With
+    /// `general`, its kernels serve other sizes too, as [`Backend::load_general`] makes them.
+    pub fn load_bare(&self, program: Program, general: bool) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(self, program, general)?))
     }
 
     /// The instruction set of kernels that are not generated.

@@ -13,7 +13,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
        cargo xtask sanitize [address|thread|miri]
-       cargo xtask install-c PREFIX     (the C library, its header and its pkg-config file)";
+       cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -197,8 +197,8 @@ impl Backend for Cuda {
         &self.target
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
-        false
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+        load::claimed(self.inner.device.context.capability, &composite.clone().into(), args).is_some()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
@@ -210,7 +210,8 @@ impl Backend for Cuda {
     }
 
     fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        if Rows::of(op, args).is_some() { Runs::Here } else { Runs::Host }
+        let claimed = || load::claimed(self.inner.device.context.capability, op, args).is_some();
+        if Rows::of(op, args).is_some() || claimed() { Runs::Here } else { Runs::Host }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
