@@ -166,7 +166,8 @@ mod tests {
     fn the_usual_constructs_work() {
         let talk = json!([{ "role": "system", "content": " Be brief. " }, { "role": "user", "content": "Hi" }]);
         let chatml = "{% for message in messages %}\n{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n'}}\n{% endfor %}\n{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
-        let want = "<|im_start|>system\n Be brief. <|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
+        let want =
+            "<|im_start|>system\n Be brief. <|im_end|>\n\n<|im_start|>user\nHi<|im_end|>\n\n<|im_start|>assistant\n";
         assert_eq!(rendered(chatml, talk.clone(), true).expect("renders"), want);
         // Methods of Python, slices, namespaces, loops that are left, macros, JSON.
         let python = "{%- if messages[0].role == 'system' %}{% set first = messages[0].content.strip() %}{% set loop_messages = messages[1:] %}{% endif -%}\

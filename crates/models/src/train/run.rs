@@ -313,7 +313,12 @@ impl<'a> Run<'a> {
         };
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
-        let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?.with_seed(settings.seed);
+        if settings.isolate && end.is_none() {
+            return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
+        }
+        let apart = end.filter(|_| settings.isolate);
+        let trainer = Trainer::isolating(model, adapter, sizes, settings.adam(), apart, backend)?;
+        let mut trainer = trainer.with_seed(settings.seed);
         let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
         let resumed = start.is_some();
         if let Some((saved, state)) = start {

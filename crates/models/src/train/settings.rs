@@ -39,6 +39,8 @@ pub struct Settings {
     pub seq: usize,
     /// Micro-batches of a step.
     pub grad_accum: usize,
+    /// Documents of one sequence don't see each other.
+    pub isolate: bool,
     /// The learning rate after warm-up.
     pub lr: f64,
     /// The last rate as a share of it.
@@ -96,6 +98,7 @@ impl Default for Settings {
             batch: 8,
             seq: 128,
             grad_accum: 1,
+            isolate: false,
             lr: 1e-3,
             min_lr: 0.1,
             warmup: 50,
@@ -134,6 +137,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("batch", false, "sequences of a micro-batch"),
     ("seq", false, "ids of a sequence"),
     ("grad-accum", false, "micro-batches of a step"),
+    ("isolate", false, "true: documents of one sequence don't see each other"),
     ("lr", true, "learning rate after warm-up"),
     ("min-lr", true, "the last rate as a share of it"),
     ("warmup", true, "steps of warm-up"),
@@ -171,6 +175,13 @@ impl Settings {
             "steps" => self.steps = up_to(name, text, 1_000_000_000)?,
             "batch" => self.batch = up_to(name, text, 1 << 20)?,
             "seq" => self.seq = up_to(name, text, 1 << 24)?,
+            "isolate" => {
+                self.isolate = match text {
+                    "true" => true,
+                    "false" | "" => false,
+                    _ => return Err(Error::Input(format!("`isolate` is true or false, got `{text}`"))),
+                }
+            }
             "grad-accum" => self.grad_accum = up_to(name, text, 1 << 20)?,
             "lr" => self.lr = at_most(name, text, 1000.0)?,
             "min-lr" => self.min_lr = at_most(name, text, 1.0)?,
@@ -221,6 +232,7 @@ impl Settings {
             "batch" => self.batch.to_string(),
             "seq" => self.seq.to_string(),
             "grad-accum" => self.grad_accum.to_string(),
+            "isolate" => self.isolate.to_string(),
             "lr" => self.lr.to_string(),
             "min-lr" => self.min_lr.to_string(),
             "warmup" => self.warmup.to_string(),

@@ -59,8 +59,9 @@ fn roles(p: &Params<'_>) -> Vec<Role> {
 fn packing(name: &str, p: &Params<'_>) -> Result<Packing> {
     let word = p.word("format").ok_or_else(|| Error::Invalid(format!("{name} needs a word `format`")))?;
     let known = || Format::ALL.map(Format::name).join(", ");
-    let format: Format =
-        word.parse().map_err(|()| Error::Invalid(format!("{name}: there is no format `{word}`; there are {}", known())))?;
+    let format: Format = word
+        .parse()
+        .map_err(|()| Error::Invalid(format!("{name}: there is no format `{word}`; there are {}", known())))?;
     let group = p.int("group").map(|g| usize::try_from(g).unwrap_or(0));
     Packing::new(format, group).map_err(|e| Error::Invalid(format!("{name}: {e}")))
 }
