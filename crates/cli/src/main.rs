@@ -5,6 +5,7 @@
 //! with the remedy), 101 a mistake in loom itself, 130 stopped by a signal.
 
 mod bench;
+mod chat;
 mod check;
 mod command;
 mod compile;
@@ -19,6 +20,8 @@ mod profile;
 mod progress;
 mod run;
 mod schedule;
+#[cfg(feature = "serve")]
+mod serve;
 mod shell;
 mod train;
 mod verify;
@@ -77,6 +80,9 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
     match &command {
         Command::Train(args) => train::train(args),
         Command::Generate(args) => run::generate(args),
+        Command::Chat(args) => chat::chat(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
         Command::Export(args) => run::export(args),
         Command::Quantize(args) => run::quantize(args),

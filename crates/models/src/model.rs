@@ -11,6 +11,7 @@ use crate::random::Random;
 use crate::weight::Weight;
 use ir::DType;
 use lang::lower::{Limits, Parameter};
+use lang::resolve::Program;
 use safetensors::Dtype;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
@@ -57,6 +58,12 @@ impl Model {
         if crate::gguf::is_gguf(dir) {
             return Model::load_gguf(dir, dtype);
         }
+        Model::load_by(dir, dtype, None)
+    }
+
+    /// The same by a model of one's own: its `hf_config` says which fields of `config.json` are its parameters, its `hf_mapping`
+    /// which tensors. What is exported carries it along.
+    pub fn load_by(dir: &Path, dtype: DType, module: Option<Program>) -> Result<Model> {
         let path = dir.join("config.json");
         let mut config = Config::read(&path)?;
         // Ours says that weights are packed, which the weights themselves say too.
@@ -65,7 +72,16 @@ impl Model {
         if let (true, Some(fields)) = (ours, config.json.as_object_mut()) {
             fields.remove("quantization_config");
         }
-        let mut architecture = Architecture::of(&config, &path)?;
+        let mut architecture = match module {
+            None => Architecture::of(&config, &path)?,
+            Some(program) => {
+                let own = Architecture::of_module(program, &config, &path)?;
+                if let (Some(fields), Some(carried)) = (config.json.as_object_mut(), own.carried()) {
+                    fields.insert("tensorloom".into(), carried);
+                }
+                own
+            }
+        };
         let checkpoint = Checkpoint::open(dir)?;
         let wrong = |error| of_config(error, &path);
         leave_out(&mut architecture, &checkpoint, dtype).map_err(wrong)?;

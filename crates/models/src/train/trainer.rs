@@ -71,6 +71,18 @@ impl Trainer {
         adam: AdamW,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
+        Trainer::isolating(model, adapter, sizes, adam, None, backend)
+    }
+
+    /// The same where documents of one sequence don't see each other: `end` is the token that divides them.
+    pub fn isolating(
+        model: Model,
+        adapter: Option<Adapter>,
+        sizes: StepSizes,
+        adam: AdamW,
+        end: Option<i32>,
+        backend: &dyn Backend,
+    ) -> Result<Trainer> {
         let started = Instant::now();
         if let Some(most) = model.max_sequence().filter(|most| sizes.seq > *most) {
             return Err(Error::Input(format!(
@@ -78,7 +90,7 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq)?;
+        let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq, end)?;
         let n = target.trained.len();
         let graph = step::graph(&target, &adam, sizes.accumulate)?;
         let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
