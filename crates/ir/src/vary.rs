@@ -15,10 +15,21 @@ use std::sync::Arc;
 
 /// The graph with `pvary` where it must be, and over which axes each output varies, given those of the inputs.
 pub fn vary(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
+    write(graph, mesh, inputs, false)
+}
+
+/// [`vary`] for a graph that a transform wrote: there a sum over ranks that hold the same value is meant, as the transpose of a
+/// `pvary` whose uses have a cotangent that does not vary.
+pub fn vary_derived(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
+    write(graph, mesh, inputs, true)
+}
+
+fn write(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet], derived: bool) -> Result<(Graph, Vec<AxisSet>)> {
     if inputs.len() != graph.inputs().len() {
         return Err(Error::Invalid(format!("{} sets of axes for {} inputs", inputs.len(), graph.inputs().len())));
     }
-    let mut w = Writer { mesh, g: Graph::new(), slots: vec![None; graph.num_values()], wider: BTreeMap::new() };
+    let slots = vec![None; graph.num_values()];
+    let mut w = Writer { mesh, derived, g: Graph::new(), slots, wider: BTreeMap::new() };
     for (&v, &set) in graph.inputs().iter().zip(inputs) {
         let own = w.g.input(graph.ty(v).clone());
         w.slots[v.0 as usize] = Some(Slot { value: own, set, fixed: false });
@@ -74,6 +85,8 @@ struct Slot {
 
 struct Writer<'a> {
     mesh: &'a Mesh,
+    /// Whether a transform wrote the graph.
+    derived: bool,
     g: Graph,
     slots: Vec<Option<Slot>>,
     /// Values that went through `pvary` already: their gradient is summed once.
@@ -157,7 +170,9 @@ impl Writer<'_> {
         };
         let missing = axes.without(x.set);
         let (x, set) = match &c.kind {
-            CollectiveKind::Sum | CollectiveKind::SumScatter { .. } if !missing.is_empty() && !x.fixed => {
+            CollectiveKind::Sum | CollectiveKind::SumScatter { .. }
+                if !missing.is_empty() && !x.fixed && !self.derived =>
+            {
                 return refuse(format!(
                     "the operand does not vary over {}: all ranks hold the same value, and their sum would be a multiple of \
                      it; leave the axis out, or write `pvary` if that is meant",
@@ -194,18 +209,24 @@ impl Writer<'_> {
     fn body(&mut self, node: &Node, body: &Graph, args: Vec<Slot>, wrap: impl FnOnce(Graph) -> Op) -> Result<()> {
         let sets: Vec<AxisSet> = args.iter().map(|a| a.set).collect();
         let (args, sets) = self.outside(body, args, sets)?;
-        let (body, outs) = vary(body, self.mesh, &sets)?;
+        let (body, outs) = write(body, self.mesh, &sets, self.derived)?;
         self.put(node, wrap(body), &args, &outs)
     }
 
     /// Operands that a body would only widen are widened outside, where a sum of their gradients happens once.
     fn outside(&mut self, body: &Graph, args: Vec<Slot>, sets: Vec<AxisSet>) -> Result<(Vec<Slot>, Vec<AxisSet>)> {
-        let (inner, _) = vary(body, self.mesh, &sets)?;
+        let (inner, _) = write(body, self.mesh, &sets, self.derived)?;
         let mut wanted = sets;
+        // What the body widens itself is its own business.
+        let own: Vec<usize> = (body.nodes().iter())
+            .filter(|n| matches!(&n.op, Op::Collective(c) if c.kind == CollectiveKind::Vary))
+            .filter_map(|n| body.inputs().iter().position(|v| *v == n.args[0]))
+            .collect();
         for node in inner.nodes() {
             if let (Op::Collective(c), Some(a)) = (&node.op, node.args.first())
                 && c.kind == CollectiveKind::Vary
                 && let Some(i) = inner.inputs().iter().position(|v| v == a)
+                && !own.contains(&i)
             {
                 wanted[i] = wanted[i].and(self.mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
             }
@@ -218,7 +239,7 @@ impl Writer<'_> {
     /// `consts` others, then the carries, then others.
     fn carried(&self, body: &Graph, mut sets: Vec<AxisSet>, consts: usize, carries: usize) -> Result<Carried> {
         loop {
-            let (inner, outs) = vary(body, self.mesh, &sets)?;
+            let (inner, outs) = write(body, self.mesh, &sets, self.derived)?;
             let grown = (0..carries).any(|i| !sets[consts + i].has(outs[i]));
             if !grown {
                 let wanted: Vec<AxisSet> =
@@ -278,7 +299,7 @@ impl Writer<'_> {
             all.push(self.widen(a, index.set)?);
         }
         let sets: Vec<AxisSet> = all[1..].iter().map(|a| a.set).collect();
-        let found = c.branches.iter().map(|b| vary(b, self.mesh, &sets)).collect::<Result<Vec<_>>>()?;
+        let found = c.branches.iter().map(|b| write(b, self.mesh, &sets, self.derived)).collect::<Result<Vec<_>>>()?;
         let outs: Vec<AxisSet> =
             (0..node.outs.len()).map(|o| found.iter().fold(index.set, |s, (_, outs)| s.and(outs[o]))).collect();
         let mut branches = Vec::new();
@@ -294,7 +315,7 @@ impl Writer<'_> {
         let cond_sets: Vec<AxisSet> = args[..nc].iter().map(|a| a.set).collect();
         let body_sets: Vec<AxisSet> = args[nc..nc + nb].iter().map(|a| a.set).collect();
         loop {
-            let (cond, flag) = vary(&l.cond, self.mesh, &[&cond_sets[..], &carries].concat())?;
+            let (cond, flag) = write(&l.cond, self.mesh, &[&cond_sets[..], &carries].concat(), self.derived)?;
             let found = self.carried(&l.body, [&body_sets[..], &carries].concat(), nb, carries.len())?;
             let next: Vec<AxisSet> = found.sets[nb..].iter().map(|s| s.and(flag[0])).collect();
             if next != carries {

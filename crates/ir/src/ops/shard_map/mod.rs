@@ -12,7 +12,7 @@ use super::*;
 use crate::attr::Attr;
 use crate::build::{Build, Builder, SplitGraph};
 use crate::mesh::{AxisSet, Mesh, Spec};
-use crate::vary::vary;
+use crate::vary::{vary, vary_derived};
 
 /// Runs a body on every rank of a mesh.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -30,6 +30,10 @@ pub struct ShardMap {
 impl ShardMap {
     /// A map of a body; `pvary` is put in where values meet that vary over less.
     pub fn new(mesh: Mesh, ins: Vec<Spec>, outs: Vec<Spec>, body: Graph) -> Result<ShardMap> {
+        ShardMap::with(mesh, ins, outs, body, false)
+    }
+
+    fn with(mesh: Mesh, ins: Vec<Spec>, outs: Vec<Spec>, body: Graph, derived: bool) -> Result<ShardMap> {
         let fits = |p: Problem| Error::Invalid(format!("shard_map: {p}"));
         if ins.len() != body.inputs().len() || outs.len() != body.outputs().len() {
             return Err(Error::Invalid(format!(
@@ -42,7 +46,7 @@ impl ShardMap {
         }
         let sets: Vec<AxisSet> =
             ins.iter().map(|s| s.set(&mesh)).collect::<std::result::Result<_, _>>().map_err(fits)?;
-        let (body, _) = vary(&body, &mesh, &sets)?;
+        let (body, _) = if derived { vary_derived(&body, &mesh, &sets)? } else { vary(&body, &mesh, &sets)? };
         let map = ShardMap {
             mesh,
             ins: ins.into_iter().map(Spec::trimmed).collect(),
@@ -81,7 +85,7 @@ impl ShardMap {
 
     /// The same map with another body.
     fn again(&self, ins: Vec<Spec>, outs: Vec<Spec>, body: Graph) -> Result<Op> {
-        Ok(ShardMap::new(self.mesh.clone(), ins, outs, body)?.into())
+        Ok(ShardMap::with(self.mesh.clone(), ins, outs, body, true)?.into())
     }
 
     fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
@@ -160,7 +164,7 @@ impl Rules for ShardMap {
         let n_known = s.known_outs.iter().filter(|k| **k).count();
         let sets = self.input_sets().map_err(|p| Error::Invalid(p.to_string()))?;
         let known_sets: Vec<AxisSet> = known_args.iter().map(|&i| sets[i]).collect();
-        let (mut now, now_sets) = vary(&s.known, &self.mesh, &known_sets)?;
+        let (mut now, now_sets) = vary_derived(&s.known, &self.mesh, &known_sets)?;
         // A residual that varies needs an axis to be divided along.
         let mut now_outs = now.outputs().to_vec();
         let mut now_specs: Vec<Spec> =
