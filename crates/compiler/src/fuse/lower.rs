@@ -9,6 +9,7 @@ use super::emit::Emitter;
 use super::expr::{Ex, ExId};
 use super::generate::{Fail, Generator, Source};
 use super::index::{AtomKind, Lin, Refine};
+use super::join::joined;
 use super::space::Space;
 use crate::loops::Kernel;
 use crate::target::{Schedule, Target};
@@ -86,7 +87,12 @@ pub(crate) fn lower(
         if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == Role::Full)) {
             continue;
         }
-        let cuttable = done.len() + todo.len() < target.kernel.cuts && refinements < 64;
+        // Where a piece is a launch, it must be worth one.
+        let pays = match target.schedule {
+            Schedule::Workers { .. } => true,
+            Schedule::Grid => space.numel() >= target.partials.least as i64,
+        };
+        let cuttable = pays && done.len() + todo.len() < target.kernel.cuts && refinements < 64;
         match piece(graph, group, sources, &space, cuttable, target) {
             Ok(lowered) => done.push(lowered),
             Err(Fail::Refine(r)) => {
@@ -96,7 +102,10 @@ pub(crate) fn lower(
             Err(other) => return Err(other),
         }
     }
-    Ok(done)
+    Ok(match target.schedule {
+        Schedule::Grid => joined(done, target.kernel.buffers),
+        Schedule::Workers { .. } => done,
+    })
 }
 
 pub(super) struct Reduction {

@@ -8,6 +8,7 @@
 
 mod along;
 mod attention;
+mod collective;
 mod conv;
 #[cfg(feature = "fft")]
 mod convolve;
@@ -15,6 +16,7 @@ mod element;
 #[cfg(feature = "fft")]
 mod fourier;
 mod linalg;
+mod packed;
 mod ragged;
 mod running;
 mod scatter;
@@ -62,6 +64,7 @@ pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
         "attention_backward" => attention::claims(composite, args, true),
         #[cfg(feature = "fft")]
         "fft_convolve" => convolve::claims(args),
+        "dequantize" | "packed_dot" => packed::claims(composite, args),
         _ => false,
     }
 }
@@ -72,7 +75,11 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
     let routine = match op {
         #[cfg(feature = "fft")]
         Op::Composite(c) if c.name == "fft_convolve" => convolve::prepare(args, machine)?,
+        Op::Composite(c) if matches!(c.name.as_str(), "dequantize" | "packed_dot") => {
+            packed::prepare(c, args, outs, machine)
+        }
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
+        Op::Collective(c) => collective::prepare(c, args, outs, cpu)?,
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
@@ -161,6 +168,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     #[cfg(feature = "fft")]
     all.extend(convolve::thresholds());
     all.extend(linalg::thresholds());
+    all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);
     all.extend(running::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);

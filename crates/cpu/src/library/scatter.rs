@@ -308,10 +308,13 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
         let indices = Raw(args[1].cast_mut());
         let updates = Raw(args[2].cast_mut().cast::<T>());
         let y = Raw(outs[0].cast::<T>());
-        in_ranges(pool, g.operand, g.operand, &|range: Range<usize>, _| {
-            // SAFETY: operand and result have as many elements, and don't overlap.
-            unsafe { std::ptr::copy_nonoverlapping(x.at(range.start), y.at(range.start), range.len()) };
-        });
+        // Given one memory for both, it changes that in place.
+        if args[0] != outs[0].cast_const() {
+            in_ranges(pool, g.operand, g.operand, &|range: Range<usize>, _| {
+                // SAFETY: operand and result have as many elements, and don't overlap.
+                unsafe { std::ptr::copy_nonoverlapping(x.at(range.start), y.at(range.start), range.len()) };
+            });
+        }
         let apply = |to: usize, from: usize, n: usize| {
             for i in 0..n {
                 // SAFETY: inside result and updates; no other thread has these elements.

@@ -2,6 +2,7 @@
 
 use super::{Case, Maker, Round};
 use ir::composites::attention::{Attention, attention};
+use ir::composites::quantized::{Format, Packing, dequantize};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Type};
 
@@ -39,6 +40,25 @@ fn parallel(q: usize, round: Round) -> Vec<Case> {
         all.push(Case::new(quantity, one(TopK { k: 3, axis: 1 }, &[f32s(&[50, n])])));
     }
     all
+}
+
+/// A packed matrix times rows.
+fn packed(quantity: usize, [m, n, k]: [usize; 3]) -> Case {
+    let packing = Packing::new(Format::Int8, Some(1)).unwrap();
+    let types = packing.parts(&[n, k], DType::F32).unwrap();
+    let mut b = Builder::new();
+    let x = b.input(DType::F32, &[m, k]);
+    let parts: Vec<_> = types.iter().map(|t| b.graph.input(t.clone())).collect();
+    let w = b.one(dequantize(&packing, &types, DType::F32).unwrap().into(), &parts).unwrap();
+    let y = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[x, w]).unwrap();
+    Case::new(quantity, b.finish(&[y]))
+}
+
+/// Packed rows, decoded alone.
+fn packed_alone(quantity: usize, k: usize) -> Case {
+    let packing = Packing::new(Format::Int8, Some(1)).unwrap();
+    let types = packing.parts(&[3, k], DType::F32).unwrap();
+    Case::new(quantity, one(dequantize(&packing, &types, DType::BF16).unwrap(), &types))
 }
 
 /// Queries and keys, heads of a group together.
@@ -214,6 +234,8 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("convolve.points", |q, _| [1, 4].map(|rows| convolved(q, rows, q)).into()),
     ("linalg.least", |q, _| vec![factored(q, q, 40)]),
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
+    ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
+    ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
     ("ragged.rows", |q, _| vec![grouped(RaggedMode::Rows, q, [q + 2, 20, 30])]),
     ("ragged.depth", |q, _| vec![grouped(RaggedMode::Contract, q, [q + 2, 20, 30])]),
     ("ragged.strip", |q, _| vec![grouped(RaggedMode::Contract, q, [50, q, 30])]),
