@@ -104,6 +104,97 @@ fn sorting() {
     }
 }
 
+/// The largest few of long lines: with many equal ones, and of the smallest number alone.
+#[test]
+fn the_largest_of_long_lines() {
+    let mut random = Random(71);
+    for dtype in DTYPES {
+        for (shape, axis) in [(&[3, 400][..], 1), (&[400, 3], 0), (&[2, 97], 1)] {
+            for k in [1, 3, 16] {
+                let x = tied(&mut random, &Type::new(dtype, shape));
+                check(TopK { k, axis }, &[x], 0.0);
+            }
+        }
+        let least = Literal::from_fn(Type::new(dtype, &[2, 200]), |_| ReduceKind::Max.identity(dtype));
+        check(TopK { k: 4, axis: 1 }, &[least], 0.0);
+    }
+}
+
+/// Bases are whole where values are none: nothing at all, one vector, a few, equal ones, and two diagonals with a gap.
+#[test]
+fn singular_vectors_are_whole_bases() {
+    let mut random = Random(31);
+    for (m, n) in [(12usize, 12usize), (30, 20), (20, 30), (33, 33)] {
+        for rank in [0usize, 1, 3, 98, 99, 100] {
+            let left: Vec<f64> = (0..m * 3).map(|_| random.unit()).collect();
+            let right: Vec<f64> = (0..n * 3).map(|_| random.unit()).collect();
+            let data: Vec<f64> = (0..m * n)
+                .map(|i| match (rank, i / n, i % n) {
+                    (98, _, _) => random.unit(),
+                    (99, r, c) => (r == c) as u8 as f64,
+                    (100, r, c) => ((r == c || r + 1 == c) && r != 5) as u8 as f64,
+                    (_, r, c) => (0..rank).map(|k| left[r * 3 + k] * right[c * 3 + k]).sum(),
+                })
+                .collect();
+            let a = Literal::from_fn(Type::new(DType::F64, &[m, n]), |i| Scalar::from_f64(DType::F64, data[i]));
+            let graph = graph(Svd { vectors: true }.into(), &[Type::new(DType::F64, &[m, n])]);
+            let got = run(&Cpu::new(2), &graph, &[a], true);
+            let value = |l: &Literal| -> Vec<f64> { l.scalars().map(Scalar::to_f64).collect() };
+            let (u, s, v) = (value(&got[0]), value(&got[1]), value(&got[2]));
+            let k = m.min(n);
+            orthogonal(&u, m, k);
+            let turned: Vec<f64> = (0..n * k).map(|i| v[i % k * n + i / k]).collect();
+            orthogonal(&turned, n, k);
+            assert!(s.windows(2).all(|w| w[0] >= w[1]) && s.iter().all(|x| *x >= 0.0), "{s:?}");
+            for i in 0..m {
+                for j in 0..n {
+                    let back: f64 = (0..k).map(|l| u[i * k + l] * s[l] * v[l * n + j]).sum();
+                    assert!((back - data[i * n + j]).abs() < 1e-12, "{m}x{n} of rank {rank}: {back}");
+                }
+            }
+        }
+    }
+}
+
+fn orthogonal(q: &[f64], m: usize, k: usize) {
+    for a in 0..k {
+        for b in 0..k {
+            let dot: f64 = (0..m).map(|i| q[i * k + a] * q[i * k + b]).sum();
+            assert!((dot - (a == b) as u8 as f64).abs() < 1e-12, "columns {a} and {b}: {dot}");
+        }
+    }
+}
+
+/// Even and odd lengths, along any axes, of every kind.
+#[test]
+fn fourier_transforms() {
+    let mut random = Random(72);
+    for (dtype, tolerance) in [(DType::F32, 1e-4), (DType::F64, 1e-11)] {
+        for (shape, axes) in [
+            (&[1][..], &[0][..]),
+            (&[2], &[0]),
+            (&[37], &[0]),
+            (&[64], &[0]),
+            (&[5, 12], &[1]),
+            (&[12, 35], &[0]),
+            (&[3, 10, 19], &[1]),
+            (&[4, 6, 8], &[0, 2]),
+            (&[4, 6, 9], &[2, 1]),
+            (&[3, 4, 17, 2], &[3, 2, 1]),
+        ] {
+            let last = axes[axes.len() - 1];
+            let mut half = shape.to_vec();
+            half[last] = shape[last] / 2 + 1;
+            let mut x = |s: &[usize]| random.literal(&Type::new(dtype, s));
+            let of = |kind: FftKind| Fft { kind, axes: axes.into() };
+            check(of(FftKind::Forward), &[x(shape), x(shape)], tolerance);
+            check(of(FftKind::Inverse), &[x(shape), x(shape)], tolerance);
+            check(of(FftKind::Real), &[x(shape)], tolerance);
+            check(of(FftKind::InverseReal { length: shape[last] }), &[x(&half), x(&half)], tolerance);
+        }
+    }
+}
+
 #[test]
 fn taking_and_putting_along() {
     let mut random = Random(5);

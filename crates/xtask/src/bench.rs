@@ -1,4 +1,4 @@
-//! `bench cpu` and `bench vsla`: our benchmark program and the peers, case by case in turn, and the table of ratios.
+//! `bench cpu`, `bench vsla` and `bench ops`: our benchmark program and the peers, case by case in turn, and the table of ratios.
 
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -9,11 +9,11 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// What was asked for.
 pub(crate) struct Options {
-    peers: bool,
-    only: Vec<String>,
+    pub(crate) peers: bool,
+    pub(crate) only: Vec<String>,
     pub(crate) reps: usize,
     pub(crate) rounds: usize,
-    json: Option<PathBuf>,
+    pub(crate) json: Option<PathBuf>,
 }
 
 impl Options {
@@ -53,14 +53,14 @@ pub(crate) const CPU: Suite =
     Suite { name: "cpu", peers: &["torch_eager", "torch_compile", "jax"], page, check: |_| Ok(()) };
 
 /// A program that answers case names with JSON lines.
-struct Server {
+pub(crate) struct Server {
     child: Child,
     stdin: ChildStdin,
     stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
-    fn start(command: &mut Command) -> Result<Server, String> {
+    pub(crate) fn start(command: &mut Command) -> Result<Server, String> {
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -75,7 +75,12 @@ impl Server {
     /// The answer to a case; `None` when the program has no such case or died.
     fn ask(&mut self, case: &str) -> Option<Value> {
         // Threads of who was asked before look for work on their cores for up to 0.2 s.
-        std::thread::sleep(std::time::Duration::from_millis(250));
+        self.ask_after(250, case)
+    }
+
+    /// The answer to a case, asked after so many milliseconds.
+    pub(crate) fn ask_after(&mut self, ms: u64, case: &str) -> Option<Value> {
+        std::thread::sleep(std::time::Duration::from_millis(ms));
         writeln!(self.stdin, "{case}").ok()?;
         self.stdin.flush().ok()?;
         let mut line = String::new();
@@ -207,12 +212,12 @@ fn measure(suite: &Suite, case: &str, ours: &Path, peers: &mut [(&str, Server)],
     Ok(row)
 }
 
-fn to_json(r: &Row) -> Value {
+pub(crate) fn to_json(r: &Row) -> Value {
     let peers: BTreeMap<&String, f64> = r.peers.iter().map(|(k, v)| (k, median(v))).collect();
     json!({"case": r.case, "ours_s": median(&r.ours), "peers": peers, "ratio": r.ratio()})
 }
 
-fn show(r: &Row) -> String {
+pub(crate) fn show(r: &Row) -> String {
     let mut line = format!("{:28} ours {:>10}", r.case, seconds(median(&r.ours)));
     for (name, s) in &r.peers {
         let _ = write!(line, "  {name} {:>10}", seconds(median(s)));
@@ -300,8 +305,11 @@ fn page(rows: &[Row], o: &Options) -> String {
     text
 }
 
-/// A private Python environment with the peers in it, made on first use.
-fn environment(root: &Path, target: &Path) -> Result<PathBuf, String> {
+/// A private Python environment with the peers in it, made on first use; `LOOM_PYTHON` names another interpreter.
+pub(crate) fn environment(root: &Path, target: &Path) -> Result<PathBuf, String> {
+    if let Some(python) = std::env::var_os("LOOM_PYTHON") {
+        return Ok(python.into());
+    }
     let folder = target.join("bench-peers");
     let python = folder.join("bin/python");
     if !folder.join("ready").exists() {

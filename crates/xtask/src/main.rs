@@ -1,6 +1,7 @@
 //! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c}`.
 
 mod bench;
+mod bench_ops;
 mod bench_vsla;
 mod device;
 mod install;
@@ -13,7 +14,7 @@ use std::process::{Command, ExitCode};
 const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask test [web]
        cargo xtask web     (the package for JavaScript and the pages, into target/web)
-       cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
+       cargo xtask bench {cpu|vsla|ops} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
        cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
        cargo xtask sanitize [address|thread|miri]
@@ -29,6 +30,10 @@ fn main() -> ExitCode {
         ["web"] => web::build(&root(), true).map(|_| ()),
         ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
+            Err(e) => return wrong_use(&e),
+        },
+        ["bench", "ops", rest @ ..] => match bench::Options::parse(rest) {
+            Ok(o) => bench_ops::run(&root(), &o),
             Err(e) => return wrong_use(&e),
         },
         ["device", folder] => device::device(&root(), folder),

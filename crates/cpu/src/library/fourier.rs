@@ -1,6 +1,9 @@
-//! Fourier transforms, planned by `rustfft`, line by line.
+//! Fourier transforms, planned by `rustfft`: bundles of neighbouring lines, each read, transformed and written while it is in cache.
+//!
+//! A real line of even length is transformed as a complex one of half the length, its even and odd elements together, and
+//! taken apart with the roots of unity: so other axes have only half the spectrum to transform, too.
 
-use super::along::Lines;
+use super::along::{LANES, Lines};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::Pool;
 use compiler::Result;
@@ -8,10 +11,11 @@ use ir::ops::{Fft, FftKind};
 use ir::{DType, Type};
 use rustfft::num_complex::Complex;
 use rustfft::{FftNum, FftPlanner};
+use std::f64::consts::TAU;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// One axis of a transform.
+/// One axis of a transform: its lines, and the plan of one.
 struct Pass<T: FftNum> {
     lines: Lines,
     plan: Arc<dyn rustfft::Fft<T>>,
@@ -20,15 +24,18 @@ struct Pass<T: FftNum> {
 /// A transform of several axes.
 struct Transform<T: FftNum> {
     kind: FftKind,
-    passes: Vec<Pass<T>>,
-    /// Complex elements of the full tensor, on which passes work.
-    full: usize,
-    /// The halved axis, as it is in the half spectrum and in full.
-    half: Lines,
-    whole: Lines,
+    /// The axis that real transforms halve, by lines of the complex side.
+    last: Pass<T>,
+    others: Vec<Pass<T>>,
+    /// Complex elements: those of the side that other axes work on.
+    work: usize,
+    /// Real elements of a line along the last axis.
+    n: usize,
+    /// Roots of unity up to the half one, where real lines are halved.
+    roots: Vec<Complex<T>>,
     factor: T,
-    /// Complex elements of scratch for each worker: a line, then what its plan asks for.
-    line: usize,
+    /// Complex elements of scratch for each worker: a bundle, then what a plan asks for.
+    bundle: usize,
     each: usize,
     threads: usize,
 }
@@ -44,128 +51,233 @@ pub(super) fn prepare(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) 
     }
 }
 
+fn number<T: FftNum>(x: f64) -> T {
+    T::from_f64(x).expect("a finite number")
+}
+
 impl<T: FftNum> Transform<T> {
     fn new(op: &Fft, args: &[Type], outs: &[Type], machine: Machine) -> Transform<T> {
-        let last = op.axes[op.axes.len() - 1];
-        let (full, half) = match op.kind {
+        let (last, others) = op.axes.split_last().expect("at least one axis");
+        // The full side and the complex side, which are one unless the transform is real.
+        let (full, complex) = match op.kind {
             FftKind::InverseReal { .. } => (&outs[0], &args[0]),
             _ => (&args[0], &outs[0]),
         };
+        let real = matches!(op.kind, FftKind::Real | FftKind::InverseReal { .. });
         let inverse = matches!(op.kind, FftKind::Inverse | FftKind::InverseReal { .. });
+        let n = full.shape[*last];
+        let halved = real && n.is_multiple_of(2);
         let mut planner = FftPlanner::<T>::new();
-        let mut pass = |axis: usize| {
-            let lines = Lines::new(full, axis);
-            let plan = if inverse { planner.plan_fft_inverse(lines.n) } else { planner.plan_fft_forward(lines.n) };
+        let mut pass = |lines: Lines, n: usize| {
+            let plan = if inverse { planner.plan_fft_inverse(n) } else { planner.plan_fft_forward(n) };
             Pass { lines, plan }
         };
-        let passes: Vec<Pass<T>> = op.axes.iter().map(|&a| pass(a)).collect();
+        let others: Vec<Pass<T>> = others.iter().map(|&a| pass(Lines::new(complex, a), complex.shape[a])).collect();
+        let last = pass(Lines::new(complex, *last), if halved { n / 2 } else { n });
         let points: f64 = op.axes.iter().map(|&a| full.shape[a] as f64).product();
-        let factor = T::from_f64(if inverse { 1.0 / points } else { 1.0 }).expect("a finite number");
-        let line = passes.iter().map(|p| p.lines.n).max().unwrap_or(0);
-        let scratch = passes.iter().map(|p| p.plan.get_inplace_scratch_len()).max().unwrap_or(0);
+        let scale = if inverse { 1.0 / points } else { 1.0 };
+        let factor = number(if inverse && halved { 2.0 * scale } else { scale });
+        let root = |k: usize| {
+            let angle = -TAU * k as f64 / n as f64;
+            Complex { re: number(angle.cos()), im: number(angle.sin()) }
+        };
+        let all = || others.iter().chain([&last]);
+        let line = all().map(|p| p.plan.len()).max().unwrap_or(0);
+        let most = all().map(|p| p.lines.inner.min(LANES)).max().unwrap_or(1);
+        let scratch = all().map(|p| p.plan.get_inplace_scratch_len()).max().unwrap_or(0);
         Transform {
             kind: op.kind,
-            passes,
-            full: full.numel(),
-            half: Lines::new(half, last),
-            whole: Lines::new(full, last),
+            work: if others.is_empty() { 0 } else { complex.numel().next_multiple_of(8) },
+            n,
+            roots: if halved { (0..=n / 2).map(root).collect() } else { vec![] },
             factor,
-            line,
-            each: (line + scratch).next_multiple_of(8),
+            bundle: line * most,
+            each: (line * most + scratch).next_multiple_of(8),
             threads: machine.threads,
+            last,
+            others,
         }
     }
 
-    /// Transforms all lines of one axis.
-    fn pass(&self, pool: &Pool, pass: &Pass<T>, work: Raw<Complex<T>>, scratch: Raw<Complex<T>>) {
+    /// Transforms bundles of lines: `load` writes them one after the other, `store` takes them from there. Both are given the
+    /// outer index, the first line and the number of lines.
+    fn sweep(
+        &self,
+        pool: &Pool,
+        pass: &Pass<T>,
+        scratch: Raw<Complex<T>>,
+        load: &(dyn Fn((usize, usize, usize), &mut [Complex<T>]) + Sync),
+        store: &(dyn Fn((usize, usize, usize), &[Complex<T>]) + Sync),
+    ) {
         let l = pass.lines;
-        in_ranges(pool, l.outer * l.inner, self.full * 8, &|range: Range<usize>, worker| {
+        in_ranges(pool, l.bundles(), l.numel() * 8, &|range: Range<usize>, worker| {
             let own = scratch.at(worker * self.each);
-            let needs = pass.plan.get_inplace_scratch_len();
-            // SAFETY: each worker has its own scratch, and its lines for itself.
-            unsafe {
-                let scratch = std::slice::from_raw_parts_mut(own.add(self.line), needs);
-                for i in range {
-                    let base = i / l.inner * l.inner * l.n + i % l.inner;
-                    if l.inner == 1 {
-                        let line = std::slice::from_raw_parts_mut(work.at(base), l.n);
-                        pass.plan.process_with_scratch(line, scratch);
-                        continue;
-                    }
-                    let line = std::slice::from_raw_parts_mut(own, l.n);
-                    (0..l.n).for_each(|k| line[k] = *work.at(base + k * l.inner));
-                    pass.plan.process_with_scratch(line, scratch);
-                    (0..l.n).for_each(|k| *work.at(base + k * l.inner) = line[k]);
-                }
+            // SAFETY: each worker has its own scratch.
+            let (buffer, scratch) = unsafe {
+                let needs = pass.plan.get_inplace_scratch_len();
+                (
+                    std::slice::from_raw_parts_mut(own, self.bundle),
+                    std::slice::from_raw_parts_mut(own.add(self.bundle), needs),
+                )
+            };
+            for at in range.map(|i| l.bundle(i)) {
+                let lines = &mut buffer[..at.2 * pass.plan.len()];
+                load(at, lines);
+                pass.plan.process_with_scratch(lines, scratch);
+                store(at, lines);
             }
         });
     }
 
-    /// Fills the full tensor from the half spectrum along the halved axis; the other half is its conjugate, mirrored
-    /// along that axis alone, since the other axes are done already.
-    unsafe fn complete(&self, work: Raw<Complex<T>>) {
-        let (h, w) = (self.half, self.whole);
-        for line in 0..w.outer * w.inner {
-            let base = line / w.inner * w.inner * w.n + line % w.inner;
-            let at = |k: usize| work.at(base + k * w.inner);
-            // SAFETY: inside the full tensor, whose first `h.n` elements of each line hold the half spectrum.
-            unsafe {
-                (*at(0)).im = T::zero();
-                if w.n.is_multiple_of(2) && h.n > 1 {
-                    (*at(w.n / 2)).im = T::zero();
+    /// An axis of the complex side, where it is.
+    fn in_place(&self, pool: &Pool, pass: &Pass<T>, work: Raw<Complex<T>>, scratch: Raw<Complex<T>>) {
+        let l = pass.lines;
+        let place = move |(outer, first, _): (usize, usize, usize), k: usize| (outer * l.n + k) * l.inner + first;
+        let load = |at: (usize, usize, usize), lines: &mut [Complex<T>]| {
+            for k in 0..l.n {
+                for j in 0..at.2 {
+                    // SAFETY: inside the tensor; nobody else has these lines.
+                    lines[j * l.n + k] = unsafe { *work.at(place(at, k) + j) };
                 }
-                (h.n..w.n).for_each(|k| *at(k) = (*at(w.n - k)).conj());
             }
-        }
+        };
+        let store = |at: (usize, usize, usize), lines: &[Complex<T>]| {
+            for k in 0..l.n {
+                for j in 0..at.2 {
+                    // SAFETY: as above.
+                    unsafe { *work.at(place(at, k) + j) = lines[j * l.n + k] };
+                }
+            }
+        };
+        self.sweep(pool, pass, scratch, &load, &store);
+    }
+
+    /// The spectrum's element `k` of a real line from the transform `z` of its halves.
+    #[inline(always)]
+    fn apart(&self, z: &[Complex<T>], k: usize) -> Complex<T> {
+        let h = z.len();
+        let (a, b) = (z[k % h], z[(h - k) % h].conj());
+        let half: T = number(0.5);
+        let (even, odd) = ((a + b) * half, (a - b) * half);
+        // (a - b) / 2i, turned.
+        even + self.roots[k] * Complex { re: odd.im, im: -odd.re }
+    }
+
+    /// Element `k` of the transform of a real line's halves from its spectrum.
+    #[inline(always)]
+    fn together(&self, spectrum: impl Fn(usize) -> Complex<T>, k: usize) -> Complex<T> {
+        let h = self.n / 2;
+        let (a, b) = (spectrum(k), spectrum(h - k).conj());
+        let half: T = number(0.5);
+        let (even, odd) = ((a + b) * half, (a - b) * half * self.roots[k].conj());
+        even + Complex { re: -odd.im, im: odd.re }
     }
 }
 
 impl<T: FftNum> Routine for Transform<T> {
     fn scratch_bytes(&self) -> usize {
-        (self.full.next_multiple_of(8) + self.each * self.threads) * size_of::<Complex<T>>()
+        (self.work + self.each * self.threads) * size_of::<Complex<T>>()
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let work = Raw(scratch.cast::<Complex<T>>());
-        let scratch = Raw(work.at(self.full.next_multiple_of(8)));
-        let part = |i: usize| args.get(i).map(|p| p.cast::<T>());
-        let (re, im) = (part(0), part(1));
-        let (h, w) = (self.half, self.whole);
-        // Elements of the half spectrum and where they are in the full tensor.
-        let halved = |f: &mut dyn FnMut(usize, usize)| {
-            for outer in 0..h.outer {
-                for k in 0..h.n {
-                    for j in 0..h.inner {
-                        f((outer * h.n + k) * h.inner + j, (outer * w.n + k) * w.inner + j);
+        let scratch = Raw(work.at(self.work));
+        let arg = |i: usize| Raw(args.get(i).copied().unwrap_or(std::ptr::null()).cast_mut().cast::<T>());
+        let out = |i: usize| Raw(outs.get(i).copied().unwrap_or(std::ptr::null_mut()).cast::<T>());
+        let (re, im, to_re, to_im) = (arg(0), arg(1), out(0), out(1));
+        let l = self.last.lines;
+        let (n, h, alone, factor) = (self.n, self.last.plan.len(), self.others.is_empty(), self.factor);
+        let halved = !self.roots.is_empty();
+        let complex = move |(outer, first, _): (usize, usize, usize), k: usize| (outer * l.n + k) * l.inner + first;
+        let real = move |(outer, first, _): (usize, usize, usize), k: usize| (outer * n + k) * l.inner + first;
+        // SAFETY (all of the below): places are inside the operands and results, whose lines are one worker's each.
+        let read = |i: usize| unsafe { Complex { re: *re.at(i), im: *im.at(i) } };
+        let write = |i: usize, z: Complex<T>| unsafe {
+            *to_re.at(i) = z.re * factor;
+            *to_im.at(i) = z.im * factor;
+        };
+        if let FftKind::InverseReal { .. } = self.kind {
+            if !alone {
+                in_ranges(pool, l.numel(), l.numel(), &|range: Range<usize>, _| {
+                    // SAFETY: as above.
+                    range.for_each(|i| unsafe { *work.at(i) = read(i) });
+                });
+                self.others.iter().for_each(|p| self.in_place(pool, p, work, scratch));
+            }
+            let source = |i: usize| if alone { read(i) } else { unsafe { *work.at(i) } };
+            let load = |at: (usize, usize, usize), lines: &mut [Complex<T>]| {
+                for (j, line) in lines.chunks_exact_mut(h).enumerate() {
+                    // What a real signal's spectrum can't hold is ignored.
+                    let spectrum = |k: usize| {
+                        let z = source(complex(at, k) + j);
+                        let edge = k == 0 || 2 * k == n;
+                        Complex { re: z.re, im: if edge { T::zero() } else { z.im } }
+                    };
+                    if halved {
+                        (0..h).for_each(|k| line[k] = self.together(spectrum, k));
+                    } else {
+                        (0..l.n).for_each(|k| line[k] = spectrum(k));
+                        (l.n..n).for_each(|k| line[k] = line[n - k].conj());
+                    }
+                }
+            };
+            let store = |at: (usize, usize, usize), lines: &[Complex<T>]| {
+                for (j, line) in lines.chunks_exact(h).enumerate() {
+                    for (k, z) in line.iter().enumerate() {
+                        // SAFETY: as above.
+                        unsafe {
+                            if halved {
+                                *to_re.at(real(at, 2 * k) + j) = z.re * factor;
+                                *to_re.at(real(at, 2 * k + 1) + j) = z.im * factor;
+                            } else {
+                                *to_re.at(real(at, k) + j) = z.re * factor;
+                            }
+                        }
+                    }
+                }
+            };
+            self.sweep(pool, &self.last, scratch, &load, &store);
+            return Ok(());
+        }
+        let is_real = self.kind == FftKind::Real;
+        let load = |at: (usize, usize, usize), lines: &mut [Complex<T>]| {
+            if !is_real {
+                for k in 0..n {
+                    (0..at.2).for_each(|j| lines[j * n + k] = read(complex(at, k) + j));
+                }
+                return;
+            }
+            // SAFETY: as above.
+            let element = |k: usize, j: usize| unsafe { *re.at(real(at, k) + j) };
+            for k in 0..h {
+                for j in 0..at.2 {
+                    lines[j * h + k] = match halved {
+                        true => Complex { re: element(2 * k, j), im: element(2 * k + 1, j) },
+                        false => Complex { re: element(k, j), im: T::zero() },
+                    };
+                }
+            }
+        };
+        let store = |at: (usize, usize, usize), lines: &[Complex<T>]| {
+            for k in 0..l.n {
+                for j in 0..at.2 {
+                    let line = &lines[j * h..][..h];
+                    let z = if halved { self.apart(line, k) } else { line[k] };
+                    let i = complex(at, k) + j;
+                    match alone {
+                        true => write(i, z),
+                        // SAFETY: as above.
+                        false => unsafe { *work.at(i) = z },
                     }
                 }
             }
         };
-        // SAFETY: the operands and results are those of the transform; scratch is its own.
-        unsafe {
-            let element =
-                |i: usize| Complex { re: re.map_or(T::zero(), |p| *p.add(i)), im: im.map_or(T::zero(), |p| *p.add(i)) };
-            let (last, others) = self.passes.split_last().expect("at least one axis");
-            if let FftKind::InverseReal { .. } = self.kind {
-                for i in 0..self.full {
-                    *work.at(i) = Complex { re: T::zero(), im: T::zero() };
-                }
-                halved(&mut |i, at| *work.at(at) = element(i));
-                others.iter().for_each(|p| self.pass(pool, p, work, scratch));
-                self.complete(work);
-                self.pass(pool, last, work, scratch);
-                for i in 0..self.full {
-                    *outs[0].cast::<T>().add(i) = (*work.at(i)).re * self.factor;
-                }
-                return Ok(());
-            }
-            (0..self.full).for_each(|i| *work.at(i) = element(i));
-            self.pass(pool, last, work, scratch);
-            others.iter().for_each(|p| self.pass(pool, p, work, scratch));
-            halved(&mut |i, at| {
-                let z = *work.at(at);
-                *outs[0].cast::<T>().add(i) = z.re * self.factor;
-                *outs[1].cast::<T>().add(i) = z.im * self.factor;
+        self.sweep(pool, &self.last, scratch, &load, &store);
+        if !alone {
+            self.others.iter().for_each(|p| self.in_place(pool, p, work, scratch));
+            in_ranges(pool, l.numel(), l.numel(), &|range: Range<usize>, _| {
+                // SAFETY: as above.
+                range.for_each(|i| write(i, unsafe { *work.at(i) }));
             });
         }
         Ok(())

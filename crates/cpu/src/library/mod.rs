@@ -172,6 +172,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all.extend(ragged::THRESHOLDS);
     all.extend(running::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
+    all.extend(sort::THRESHOLDS);
     all.extend(window::thresholds());
     all
 }

@@ -1,10 +1,12 @@
 //! Sorting and the largest elements: each line's keys become integers that order alike, packed with their places, so that
-//! an unstable sort in place keeps the order of equals.
+//! an unstable sort in place keeps the order of equals. Long lines are sorted byte by byte of their keys, short ones by
+//! insertion; the largest of a line are those beyond a bound that rises as they are found.
 
 use super::along::Lines;
 use super::element::{Element, by_dtype};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::pool::Pool;
+use crate::thresholds::Threshold;
 use compiler::Result;
 use ir::Type;
 use ir::ops::{Sort, TopK};
@@ -24,6 +26,64 @@ fn key(ty: &Type) -> Option<Key> {
 
 /// A key and a place along the line.
 type Entry = (u64, u32);
+
+/// Elements of a line from which its keys are sorted byte by byte.
+const LONG: usize = 2048;
+/// Elements of a line up to which it is sorted by insertion.
+const FEW: usize = 20;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("sort.long", LONG, "elements of a line: from here keys are sorted byte by byte"),
+    Threshold::new(
+        "sort.share",
+        SHARE,
+        "elements of a line for each of the largest that is wanted: from here in one pass",
+    ),
+    Threshold::new("sort.few", FEW, "elements of a line: up to here it is sorted by insertion"),
+];
+
+/// Sorts entries by keys of so many bytes; `spare` is as long. Stable, so places need no comparing.
+fn by_bytes(entries: &mut [Entry], spare: &mut [Entry], bytes: usize) {
+    let mut counts = [[0u32; 256]; 8];
+    for e in entries.iter() {
+        for (b, counts) in counts.iter_mut().enumerate().take(bytes) {
+            counts[(e.0 >> (8 * b)) as usize & 255] += 1;
+        }
+    }
+    let (mut from, mut to, mut moved) = (entries, spare, 0);
+    for (b, counts) in counts.iter_mut().enumerate().take(bytes) {
+        // A byte that all keys share moves nothing.
+        if counts.iter().any(|&c| c as usize == from.len()) {
+            continue;
+        }
+        let mut at = 0;
+        for c in counts.iter_mut() {
+            (at, *c) = (at + *c, at);
+        }
+        for e in from.iter() {
+            let place = &mut counts[(e.0 >> (8 * b)) as usize & 255];
+            to[*place as usize] = *e;
+            *place += 1;
+        }
+        (from, to) = (to, from);
+        moved += 1;
+    }
+    if moved % 2 == 1 {
+        to.copy_from_slice(from);
+    }
+}
+
+fn by_insertion(entries: &mut [Entry]) {
+    for i in 1..entries.len() {
+        let e = entries[i];
+        let mut j = i;
+        while j > 0 && entries[j - 1].0 > e.0 {
+            entries[j] = entries[j - 1];
+            j -= 1;
+        }
+        entries[j] = e;
+    }
+}
 
 struct Sorting {
     lines: Lines,
@@ -65,9 +125,10 @@ unsafe fn fill<'a>(
     // SAFETY: the caller's promise; every entry is written before the slice is made.
     unsafe {
         let at = scratch.cast::<Entry>();
+        let flip = if descending { u64::MAX } else { 0 };
         for k in 0..lines.n {
             let bits = key(p, base + k * lines.inner);
-            at.add(k).write((if descending { !bits } else { bits }, k as u32));
+            at.add(k).write((bits ^ flip, k as u32));
         }
         std::slice::from_raw_parts_mut(at, lines.n)
     }
@@ -89,7 +150,7 @@ unsafe fn copy(size: usize, from: *const u8, i: usize, to: *mut u8, j: usize) {
 
 impl Routine for Sorting {
     fn scratch_bytes(&self) -> usize {
-        entries(self.lines.n) * self.threads
+        2 * entries(self.lines.n) * self.threads
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
@@ -102,10 +163,18 @@ impl Routine for Sorting {
                 let base = line / l.inner * l.inner * l.n + line % l.inner;
                 // SAFETY: each worker has its own scratch; lines are inside the operands and the range's own.
                 unsafe {
-                    let at = scratch.at(worker * entries(l.n));
+                    let at = scratch.at(2 * worker * entries(l.n));
                     let order = fill(at, &l, line, self.keys[0], args[0], self.descending);
                     if self.keys.len() == 1 {
-                        order.sort_unstable();
+                        match l.n {
+                            LONG.. => {
+                                let spare = at.add(entries(l.n)).cast::<Entry>();
+                                spare.write_bytes(0, l.n);
+                                by_bytes(order, std::slice::from_raw_parts_mut(spare, l.n), self.sizes[0]);
+                            }
+                            ..=FEW => by_insertion(order),
+                            _ => order.sort_unstable(),
+                        }
                     } else {
                         order.sort_unstable_by(|a, b| {
                             let further = || {
@@ -130,10 +199,53 @@ impl Routine for Sorting {
     }
 }
 
+/// The largest of a line, in no order, at the beginning of the room, and how many they are: operand, place of the line,
+/// lines, how many are wanted, room for entries.
+type Select = unsafe fn(*const u8, usize, &Lines, usize, *mut Entry) -> usize;
+
+/// Candidates are gathered, and cut back to the best whenever there are twice as many: few elements pass the bound.
+///
+/// # Safety
+/// `p` is good for the operand; `room` for entries of a line of `n ≥ 4 k` elements.
+unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
+    if k == 0 {
+        return 0;
+    }
+    let most = 2 * k + 16;
+    let (mut count, mut bound) = (0, None);
+    let x = p.cast::<T>().wrapping_add(base);
+    for i in 0..l.n {
+        // SAFETY: inside the line; never more than `most` entries, which the room holds.
+        unsafe {
+            // Equal keys come in the order of their places, so a later one never replaces what is there.
+            let key = !(*x.add(i * l.inner)).key();
+            if bound.is_none_or(|b| key < b) {
+                room.add(count).write((key, i as u32));
+                count += 1;
+                if count == most {
+                    let all = std::slice::from_raw_parts_mut(room, count);
+                    all.select_nth_unstable(k - 1);
+                    (count, bound) = (k, Some(all[k - 1].0));
+                }
+            }
+        }
+    }
+    // SAFETY: as above.
+    let all = unsafe { std::slice::from_raw_parts_mut(room, count) };
+    if count > k {
+        all.select_nth_unstable(k - 1);
+    }
+    k.min(count)
+}
+
+/// A line of this many times as many elements as are wanted is gone through once.
+const SHARE: usize = 24;
+
 struct Largest {
     lines: Lines,
     k: usize,
     key: Key,
+    select: Select,
     size: usize,
     threads: usize,
 }
@@ -144,7 +256,8 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dy
         return None;
     }
     let (key, size) = (key(&args[0])?, args[0].dtype.size());
-    Some(Box::new(Largest { lines, k: op.k, key, size, threads: machine.threads }))
+    let select = by_dtype!(args[0].dtype, T => select::<T> as Select)?;
+    Some(Box::new(Largest { lines, k: op.k, key, select, size, threads: machine.threads }))
 }
 
 impl Routine for Largest {
@@ -161,11 +274,21 @@ impl Routine for Largest {
                 let (outer, within) = (line / l.inner, line % l.inner);
                 // SAFETY: each worker has its own scratch; lines are inside the operand and the range's own.
                 unsafe {
-                    let order = fill(scratch.at(worker * entries(l.n)), &l, line, self.key, args[0], true);
-                    if 0 < k && k < l.n {
-                        order.select_nth_unstable(k - 1);
-                    }
-                    let best = &mut order[..k];
+                    let room = scratch.at(worker * entries(l.n));
+                    let best: &mut [Entry] = match k * SHARE <= l.n {
+                        true => {
+                            let room = room.cast::<Entry>();
+                            let count = (self.select)(args[0], outer * l.n * l.inner + within, &l, k, room);
+                            std::slice::from_raw_parts_mut(room, count)
+                        }
+                        false => {
+                            let order = fill(room, &l, line, self.key, args[0], true);
+                            if 0 < k && k < l.n {
+                                order.select_nth_unstable(k - 1);
+                            }
+                            &mut order[..k]
+                        }
+                    };
                     best.sort_unstable();
                     for (i, e) in best.iter().enumerate() {
                         let from = (outer * l.n + e.1 as usize) * l.inner + within;

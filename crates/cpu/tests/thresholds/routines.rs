@@ -118,6 +118,18 @@ fn counted(quantity: usize, _: Round) -> Vec<Case> {
     vec![Case::new(quantity, one(op, &types))]
 }
 
+/// Lines with many equal elements too, both ways, with places beside them.
+fn sorts(quantity: usize, shape: &[usize]) -> Vec<Case> {
+    let mut all = Vec::new();
+    for descending in [false, true] {
+        for dtype in [DType::F32, DType::I8, DType::I64] {
+            let op = Sort { axis: 1, num_keys: 1, descending };
+            all.push(Case::new(quantity, one(op, &[Type::new(dtype, shape), Type::new(DType::I32, shape)])));
+        }
+    }
+    all
+}
+
 fn grouped(mode: RaggedMode, quantity: usize, [rows, k, n]: [usize; 3]) -> Case {
     let mut b = Builder::new();
     let x = b.input(DType::F32, &[rows, k]);
@@ -236,10 +248,25 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
     ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
     ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
+    ("linalg.singular", |q, _| {
+        let of = |m, n| one(Svd { vectors: false }, &[Type::new(DType::F64, &[3, m, n])]);
+        [of(q, q), of(q + 5, q), of(q, q + 9)].map(|g| Case { tolerance: 1e-10, ..Case::new(q, g) }).into()
+    }),
     ("ragged.rows", |q, _| vec![grouped(RaggedMode::Rows, q, [q + 2, 20, 30])]),
     ("ragged.depth", |q, _| vec![grouped(RaggedMode::Contract, q, [q + 2, 20, 30])]),
     ("ragged.strip", |q, _| vec![grouped(RaggedMode::Contract, q, [50, q, 30])]),
     ("scatter.run", scattered),
     ("scatter.small", counted),
+    ("sort.long", |q, _| sorts(q, &[2, q])),
+    ("sort.few", |q, _| sorts(q, &[5, q])),
+    ("sort.share", |q, _| {
+        let types = [f32s(&[4, 3 * q]), Type::new(DType::I8, &[4, 3 * q]), Type::new(DType::I64, &[4, 3 * q])];
+        types.map(|t| Case::new(q, one(TopK { k: 3, axis: 1 }, &[t]))).into()
+    }),
     ("window.together", windows),
+    ("window.plane", |q, _| {
+        let w = Windows::strided(&[1, 1, 1], &[0, 1, 1]);
+        let op = ReduceWindow { kind: ReduceKind::Sum, window: [1, 3, 3][..].into(), windows: w };
+        vec![Case::new(q, one(op, &[f32s(&[2, 60, q / 8 / 61 - 2])]))]
+    }),
 ];

@@ -4,6 +4,7 @@
 //! and almost all of the work is products of those. (`faer` takes more than two minutes to build, and everybody would
 //! wait for it.)
 
+mod bidiagonal;
 mod blocked;
 mod factor;
 mod spectral;
@@ -21,6 +22,11 @@ use std::ops::Range;
 pub(super) fn thresholds() -> Vec<Threshold> {
     vec![
         Threshold::new("linalg.least", blocked::LEAST, "order of a matrix: from here it is cut into blocks"),
+        Threshold::new(
+            "linalg.singular",
+            spectral::SINGULAR,
+            "columns: from here singular values come from two diagonals",
+        ),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
 }
@@ -251,8 +257,8 @@ impl Factorisation {
             }
         }
         let (v, rest) = rest.split_at_mut(short * short);
-        let s = &mut rest[..short];
-        spectral::svd(columns, tall, short, v, s);
+        let (s, room) = rest.split_at_mut(short);
+        spectral::svd(columns, tall, short, v, s, room, vectors);
         // SAFETY: as in `one`.
         unsafe {
             if !vectors {

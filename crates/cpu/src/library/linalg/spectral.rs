@@ -1,6 +1,10 @@
-//! Eigenvalues by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), singular values by one-sided Jacobi.
+//! Eigenvalues by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), singular values of small matrices by one-sided
+//! Jacobi, of others by two diagonals.
 
-use super::{axpy, dot};
+use super::{axpy, bidiagonal, dot};
+
+/// Columns from which singular values come from two diagonals.
+pub(super) const SINGULAR: usize = 12;
 
 /// Iterations for one eigenvalue, and sweeps of rotations, after which a result is taken as it is.
 const ITERATIONS: usize = 60;
@@ -178,7 +182,7 @@ fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
 /// Singular values of a tall matrix, given as `n` columns of `m` elements each, one after the other. The columns become
 /// the left vectors, the rows of `v` the right ones; values descend.
 #[inline(always)]
-pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64]) {
+pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64], room: &mut [f64], vectors: bool) {
     v.fill(0.0);
     (0..n).for_each(|i| v[i * n + i] = 1.0);
     if a.iter().any(|x| !x.is_finite()) {
@@ -187,6 +191,11 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
         return s.fill(f64::NAN);
     }
     let scale = normalise(a);
+    if n >= SINGULAR && room.len() >= bidiagonal::room(m, n) {
+        bidiagonal::svd(a, m, n, v, s, room, vectors);
+        descend(a, m, n, v, s);
+        return s.iter_mut().for_each(|x| *x *= scale);
+    }
     for _ in 0..ITERATIONS {
         let mut rotated = false;
         // Squared lengths follow the rotations; a sweep begins with true ones.
@@ -216,14 +225,7 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
     for j in 0..n {
         s[j] = dot(&a[j * m..(j + 1) * m], &a[j * m..(j + 1) * m]).sqrt();
     }
-    for i in 0..n {
-        let most = (i..n).fold(i, |k, j| if s[j] > s[k] { j } else { k });
-        if most != i {
-            s.swap(i, most);
-            (0..m).for_each(|r| a.swap(i * m + r, most * m + r));
-            (0..n).for_each(|r| v.swap(i * n + r, most * n + r));
-        }
-    }
+    descend(a, m, n, v, s);
     let largest = s.first().copied().unwrap_or(0.0);
     for (k, &length) in s.iter().enumerate() {
         let (before, rest) = a.split_at_mut(k * m);
@@ -235,6 +237,19 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
         }
     }
     s.iter_mut().for_each(|x| *x *= scale);
+}
+
+/// Puts values in descending order, with their vectors.
+#[inline(always)]
+fn descend(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64]) {
+    for i in 0..n {
+        let most = (i..n).fold(i, |k, j| if s[j] > s[k] { j } else { k });
+        if most != i {
+            s.swap(i, most);
+            (0..m).for_each(|r| a.swap(i * m + r, most * m + r));
+            (0..n).for_each(|r| v.swap(i * n + r, most * n + r));
+        }
+    }
 }
 
 #[inline(always)]

@@ -4,6 +4,7 @@
 //! reference's order.
 
 mod halving;
+mod sliding;
 
 use super::element::{Element, Fold, by_dtype, by_fold};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
@@ -11,7 +12,7 @@ use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::ops::{ReduceWindow, WindowGather, WindowScatter, Windows};
+use ir::ops::{ReduceKind, ReduceWindow, WindowGather, WindowScatter, Windows};
 use ir::{Shape, Type};
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -20,7 +21,14 @@ use std::ops::Range;
 const AXES: usize = 8;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
-    vec![Threshold::new("window.together", halving::TOGETHER, "windows of a line: beyond, they are several bundles")]
+    vec![
+        Threshold::new("window.together", halving::TOGETHER, "windows of a line: beyond, they are several bundles"),
+        Threshold::new(
+            "window.plane",
+            sliding::PLANE_BYTES,
+            "bytes of a plane's reduced rows: beyond, window by window",
+        ),
+    ]
 }
 
 #[derive(Clone, Copy)]
@@ -166,6 +174,7 @@ impl Frame {
 /// A reduction of windows.
 struct Reduction<T: Element, F: Fold<T>> {
     frame: Frame,
+    sliding: Option<sliding::Sliding>,
     identity: T,
     fold: PhantomData<fn() -> F>,
 }
@@ -173,14 +182,20 @@ struct Reduction<T: Element, F: Fold<T>> {
 pub(super) fn reduce(op: &ReduceWindow, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let frame = Frame::new(&args[0], &op.window, &op.windows, &outs[0].shape, machine)?;
     let identity = op.kind.identity(args[0].dtype);
+    // Float products keep their order and grouping.
+    let ordered = op.kind == ReduceKind::Prod && args[0].dtype.is_float();
+    let sliding = sliding::Sliding::new(&frame).filter(|_| frame.halves.is_none() && !ordered);
     by_fold!(args[0].dtype, op.kind, T, F => {
         let identity = <T as Element>::from_scalar(identity);
-        Box::new(Reduction::<T, F> { frame, identity, fold: PhantomData }) as Box<dyn Routine>
+        Box::new(Reduction::<T, F> { frame, sliding, identity, fold: PhantomData }) as Box<dyn Routine>
     })
 }
 
 impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
     fn scratch_bytes(&self) -> usize {
+        if let Some(s) = &self.sliding {
+            return s.scratch().next_multiple_of(64) * self.frame.threads;
+        }
         (self.frame.last.count * 8).next_multiple_of(64) * self.frame.threads
     }
 
@@ -188,6 +203,16 @@ impl<T: Element, F: Fold<T>> Routine for Reduction<T, F> {
         let frame = &self.frame;
         let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
         let scratch = Raw(scratch);
+        if let Some(s) = &self.sliding {
+            in_ranges(pool, s.planes, frame.work(), &|planes: Range<usize>, worker| {
+                let own = scratch.at(worker * s.scratch().next_multiple_of(64));
+                for plane in planes {
+                    // SAFETY: planes are inside the operand, results the range's own, scratch the worker's.
+                    unsafe { s.reduce::<T, F>(frame.avx2, plane, (x.at(0), y.at(0)), self.identity, own) };
+                }
+            });
+            return Ok(());
+        }
         let n = frame.last.count;
         in_ranges(pool, frame.lines, frame.work(), &|lines: Range<usize>, worker| {
             let line_bytes = (n * 8).next_multiple_of(64);
