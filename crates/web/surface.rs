@@ -117,6 +117,7 @@ fn default(function: &str, arg: &str, ty: &str) -> Option<f64> {
         ("maxval", "impl Into<Operand>") => 1.0,
         ("rtol", "f64") => 1e-5,
         ("atol", "f64") => 1e-8,
+        ("eps", "f64") if function == "standardize" => 1e-5,
         ("eps", "f64") => 1e-8,
         ("base", "f64") => 10.0,
         ("n", "usize") if matches!(function, "linspace" | "logspace" | "geomspace") => 50.0,
