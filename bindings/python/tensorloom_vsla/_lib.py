@@ -206,10 +206,11 @@ def array(x):
     x = np.asarray(x)
     if x.dtype.kind in "iub":
         x = x.astype(np.float64)
+    if not x.dtype.isnative:
+        x = x.astype(x.dtype.newbyteorder("="))
     dtype_code(x.dtype)
     # One axis at least; 0-dimensional arrays don't exist here.
-    x = np.ascontiguousarray(x)
-    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
+    return np.ascontiguousarray(x)
 
 
 def text(name, *args):

@@ -180,7 +180,8 @@ def dropout(x, rate, seed):
 
 def shrink(x):
     """The minimal representative: without trailing zeros."""
-    return to_array(Handle("vsla_shrink", tensor(x).at))
+    t = tensor(x)
+    return to_array(Handle("vsla_shrink", t.at))
 
 
 def clear():

@@ -2,6 +2,7 @@
 
 pub mod backend;
 pub mod clock;
+mod communicator;
 mod donate;
 mod explain;
 mod fence;
@@ -18,6 +19,7 @@ mod strided;
 pub mod target;
 
 pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Runs, Timing};
+pub use communicator::Communicator;
 pub use explain::{Explanation, Note};
 pub use fence::{Fence, Pending, Reading};
 pub use passes::Pass;

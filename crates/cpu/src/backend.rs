@@ -9,7 +9,7 @@ use crate::memory::HostBuffer;
 use crate::pool::{Denormals, Pool};
 use crate::thresholds::Threshold;
 use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule};
-use compiler::{Backend, DeviceBuffer, Executable, Program, Result};
+use compiler::{Backend, Communicator, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
 use std::sync::Arc;
@@ -105,6 +105,8 @@ pub struct Cpu {
     pub(crate) arenas: Arc<Arenas>,
     pub(crate) kernels: Option<KernelCache>,
     target: Option<Target>,
+    /// The way to other ranks, for programs with collectives.
+    pub(crate) communicator: Option<Arc<dyn Communicator>>,
 }
 
 impl Cpu {
@@ -127,7 +129,13 @@ impl Cpu {
             arenas: Arc::new(Arenas::new()),
             kernels: target.map(|t| KernelCache::new(t, CACHE)),
             target,
+            communicator: None,
         }
+    }
+
+    /// The same as a rank among others: programs loaded from now on run their collectives through `communicator`.
+    pub fn with_communicator(self, communicator: Arc<dyn Communicator>) -> Cpu {
+        Cpu { communicator: Some(communicator), ..self }
     }
 
     /// Bytes of memory that runs use beside inputs and outputs, or have used and will use again.

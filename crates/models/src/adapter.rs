@@ -349,8 +349,10 @@ impl Model {
     /// Logits of a batch with an adapter beside the weights, not merged into them.
     pub fn evaluate_adapted(&self, adapter: &Adapter, ids: &[Vec<i32>], backend: &dyn Backend) -> Result<NamedTensor> {
         let steps = self.check_ids(ids)?;
-        let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
+        let options = lang::lower::Options { dtype: self.dtype, ..Default::default() };
+        let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
         let graph = adapted(&lowered.graph, false, adapter, false)?;
+        let graph = self.read_packed(&graph, adapter.values.len())?;
         let values = adapter.values.iter().map(|v| to_bytes(v, DType::F32)).collect::<Vec<_>>();
         let mut fixed = upload(backend, &values)?;
         fixed.extend(self.upload(backend)?);

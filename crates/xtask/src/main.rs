@@ -1,7 +1,8 @@
-//! Chores of this repository: `cargo xtask {tidy|test|web|bench|ulp|sanitize|install-c}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c}`.
 
 mod bench;
 mod bench_vsla;
+mod device;
 mod install;
 mod tidy;
 mod web;
@@ -13,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask test [web]
        cargo xtask web     (the package for JavaScript and the pages, into target/web)
        cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
+       cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
        cargo xtask sanitize [address|thread|miri]
        cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)";
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
         },
+        ["device", folder] => device::device(&root(), folder),
         ["install-c", prefix] => install::install(&root(), prefix),
         ["ulp", name @ ..] if name.len() <= 1 => {
             let mut words = vec!["run", "--release", "-p", "tensorloom-cpu", "--example", "ulp_sweep", "--"];
@@ -62,7 +65,8 @@ fn root() -> PathBuf {
 fn test() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])?;
     tidy::tidy(&root())?;
-    run("cargo", &["test", "--workspace", "--no-fail-fast"])
+    // With WebGPU, which the default build leaves out.
+    run("cargo", &["test", "--workspace", "--features", "tensorloom-cli/wgpu", "--no-fail-fast"])
 }
 
 /// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's

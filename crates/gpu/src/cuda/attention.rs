@@ -101,16 +101,21 @@ impl Attention {
         (types && fits(a.d) && fits(a.dv) && small && some && a.scale > 0.0).then_some(a)
     }
 
-    fn layout(&self) -> Layout {
+    /// What was quickest of all layouts on an H200.
+    fn layout(&self, kind: Kind) -> Layout {
         let (wide, wide_v) = (self.d.div_ceil(SIDE), self.dv.div_ceil(SIDE));
-        let slim = wide.max(wide_v) == 1;
-        let resident = if slim && !self.backward { 2 } else { 1 };
-        Layout { wide, wide_v, groups: 2, registers: slim, resident }
+        let (groups, registers, resident) = match (wide.max(wide_v), kind) {
+            (1, Kind::Forward) => (1, true, 4),
+            (1, Kind::Queries) => (1, false, 4),
+            (1, Kind::Keys) => (1, false, 3),
+            (2, Kind::Forward | Kind::Queries) => (1, false, 2),
+            _ => (2, false, 1),
+        };
+        Layout { wide, wide_v, groups, registers, resident }
     }
 
     /// The launches.
     pub fn routine(&self) -> Routine {
-        let l = self.layout();
         let heads = self.batch * self.heads;
         let every = |x: Option<(usize, usize)>| x.map_or(0, |(_, every)| every.max(1) as i64);
         let sizes = vec![
@@ -132,14 +137,17 @@ impl Attention {
         let optional = |x: Option<(usize, usize)>| Arg::Operand(x.map_or(0, |(arg, _)| arg));
         let mut first = vec![Arg::Operand(0), Arg::Operand(1), Arg::Operand(2)];
         first.extend([optional(self.offset), optional(self.lengths)]);
-        let call = |kind: Kind, rows: usize, heads: usize, more: &[Arg]| Call {
-            entry: self.entry(kind, l),
-            text: self.text(kind, l),
-            blocks: rows.div_ceil(SIDE * l.groups) * heads,
-            threads: 128 * l.groups as u32,
-            shared: kind.shared(l) as u32,
-            args: first.iter().chain(more).copied().collect(),
-            sizes: sizes.clone(),
+        let call = |kind: Kind, rows: usize, heads: usize, more: &[Arg]| {
+            let l = self.layout(kind);
+            Call {
+                entry: self.entry(kind, l),
+                text: self.text(kind, l),
+                blocks: rows.div_ceil(SIDE * l.groups) * heads,
+                threads: 128 * l.groups as u32,
+                shared: kind.shared(l) as u32,
+                args: first.iter().chain(more).copied().collect(),
+                sizes: sizes.clone(),
+            }
         };
         if !self.backward {
             let calls = vec![call(Kind::Forward, self.tq, heads, &[Arg::Result(0), Arg::Result(1)])];
@@ -158,7 +166,7 @@ impl Attention {
         let rows_call = Call {
             entry,
             text,
-            blocks: rows.div_ceil(8),
+            blocks: rows.div_ceil(32),
             threads: 256,
             shared: 0,
             args: vec![out, dout, lse, dlse, losses],

@@ -1,6 +1,6 @@
 //! Programs for a GPU that isn't here: compiled, never run.
 
-use super::backend::{sources, target};
+use super::backend::{shown, sources, target};
 use super::load::claimed;
 use super::nvrtc::Compiler;
 use super::strided::{Text, product, strided_copy};
@@ -21,6 +21,11 @@ impl Offline {
     /// For GPUs of this compute capability: `(9, 0)` is a Hopper's.
     pub fn new(capability: (i32, i32)) -> Result<Offline> {
         Ok(Offline { target: target(), compiler: Compiler::open(capability)?, capability })
+    }
+
+    /// The text of each kernel of a program, with its name, its loops and its grid, for people who want to read it.
+    pub fn sources(&self, program: &Program) -> Vec<(String, String)> {
+        shown(program)
     }
 
     /// Compiles all kernels of a program, and says how many there are and how large their machine code is.

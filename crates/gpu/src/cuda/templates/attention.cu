@@ -193,19 +193,21 @@ D void attention_forward(const u16* q, const u16* k, const u16* v, u16* out, f32
     store_rows<E, PV>(out, o, inverse[0], inverse[1], z.tq - start - own, z.dv);
 }
 
-// What each query's scores lose: dlse - Σ dout·out. A warp a row.
+// What each query's scores lose: dlse - Σ dout·out. 8 threads a row, 8 elements at a time.
 template <class E> D void attention_rows(const u16* out, const u16* dout, const f32* lse, const f32* dlse, f32* rows, i64 count, i32 width) {
-    const i64 row = (i64)blockIdx.x * 8 + threadIdx.x / 32;
-    if (row >= count) return;
+    const i64 row = (i64)blockIdx.x * 32 + threadIdx.x / 8, here = row < count ? row : count - 1;
     f32 sum = 0.0f;
-    for (i32 c = threadIdx.x % 32 * 2; c < width; c += 64) {
-        const u32 a = *(const u32*)(out + row * width + c), b = *(const u32*)(dout + row * width + c);
-        sum = fmaf(E::low(a), E::low(b), sum);
-        sum = fmaf(E::high(a), E::high(b), sum);
+    for (i32 c = threadIdx.x % 8 * 8; c < width; c += 64) {
+        const Vec<u32, 4> a = *(const Vec<u32, 4>*)(out + here * width + c), b = *(const Vec<u32, 4>*)(dout + here * width + c);
+#pragma unroll
+        for (i32 i = 0; i < 4; i++) {
+            sum = fmaf(E::low(a.at[i]), E::low(b.at[i]), sum);
+            sum = fmaf(E::high(a.at[i]), E::high(b.at[i]), sum);
+        }
     }
 #pragma unroll
-    for (i32 x = 16; x > 0; x /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, x);
-    if (threadIdx.x % 32 == 0) rows[row] = lse[row] == -real(0x7f800000u) ? 0.0f : dlse[row] - sum;
+    for (i32 x = 4; x > 0; x /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, x);
+    if (threadIdx.x % 8 == 0 && row < count) rows[row] = lse[row] == -real(0x7f800000u) ? 0.0f : dlse[row] - sum;
 }
 
 // A block: 64 G queries of a head, what they owe to all keys that they see.

@@ -101,8 +101,9 @@ D u64 operand(u32 at) { return (u64)(at & 0x3ffff) >> 4 | (u64)64 << 16 | (u64)6
 // Rows of `width` elements, a multiple of 8, to P tiles side by side; what is beyond `rows` or `width` is 0.
 template <int P, int THREADS> D void load_rows(u32 tiles, const u16* from, i32 rows, i32 width) {
 #pragma unroll
-    for (i32 i = 0; i < 64 * 8 * P / THREADS; i++) {
+    for (i32 i = 0; i < (64 * 8 * P + THREADS - 1) / THREADS; i++) {
         const i32 c = i * THREADS + (i32)threadIdx.x;
+        if (64 * 8 * P % THREADS != 0 && c >= 64 * 8 * P) break;
         const i32 row = c / (8 * P), panel = c / 8 % P, piece = c % 8, column = panel * 64 + piece * 8;
         const bool valid = row < rows && column < width;
         copy16(tiles + panel * TILE + row * 128 + ((piece ^ (row & 7)) << 4), valid ? from + row * width + column : from, valid);

@@ -175,7 +175,9 @@ impl Packing {
     /// The types of a weight's parts: codes (or blocks) first. `scale` is the dtype of scales where it is free.
     pub fn parts(&self, shape: &[usize], scale: DType) -> Result<Vec<Type>, String> {
         let Packing { format, group } = *self;
-        let Some((&k, rows)) = shape.split_last() else { return Err(format!("{format} packs rows; a number has none")) };
+        let Some((&k, rows)) = shape.split_last() else {
+            return Err(format!("{format} packs rows; a number has none"));
+        };
         if k % group != 0 {
             return Err(format!("rows of {k} elements don't divide into groups of {group} ({format})"));
         }
@@ -235,15 +237,19 @@ impl Packing {
         }
         if parts != expected {
             let texts = |types: &[Type]| types.iter().map(Type::to_string).collect::<Vec<_>>().join(", ");
-            return Err(format!("{} of rows of {k} has parts ({}), not ({})", self.format, texts(&expected), texts(parts)));
+            return Err(format!(
+                "{} of rows of {k} has parts ({}), not ({})",
+                self.format,
+                texts(&expected),
+                texts(parts)
+            ));
         }
         Ok(shape)
     }
 }
 
 /// E2M1's numbers by code.
-pub const FP4: [f32; 16] =
-    [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
+pub const FP4: [f32; 16] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0];
 
 /// NF4's numbers by code, as bitsandbytes has them.
 pub const NF4: [f32; 16] = [

@@ -7,6 +7,7 @@
 
 pub mod format;
 mod pack;
+pub mod rows;
 mod unpack;
 
 use super::{Family, ParamList, Params, Role, composite, misfit, misfit_arity};
@@ -15,7 +16,7 @@ use crate::build::{Build, Builder};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::Value;
-use crate::ops::{Composite, Derivative};
+use crate::ops::{Composite, Derivative, Dot};
 use crate::scalar::{Compare, Unary};
 use crate::types::Type;
 pub use format::{Format, Packing};
@@ -59,8 +60,9 @@ fn roles(p: &Params<'_>) -> Vec<Role> {
 fn packing(name: &str, p: &Params<'_>) -> Result<Packing> {
     let word = p.word("format").ok_or_else(|| Error::Invalid(format!("{name} needs a word `format`")))?;
     let known = || Format::ALL.map(Format::name).join(", ");
-    let format: Format =
-        word.parse().map_err(|()| Error::Invalid(format!("{name}: there is no format `{word}`; there are {}", known())))?;
+    let format: Format = word
+        .parse()
+        .map_err(|()| Error::Invalid(format!("{name}: there is no format `{word}`; there are {}", known())))?;
     let group = p.int("group").map(|g| usize::try_from(g).unwrap_or(0));
     Packing::new(format, group).map_err(|e| Error::Invalid(format!("{name}: {e}")))
 }
@@ -189,4 +191,23 @@ pub fn fake_quantize(packing: &Packing, types: &[Type], scales: DType, clipped: 
     params.push(("clipped".into(), Attr::Bool(clipped)));
     let derivative = Derivative::Jvp(Arc::new(jvp));
     Ok(Composite { derivative, ..composite(NAME, params, body, 1, None) })
+}
+
+/// `x · wᵀ` of rows `[.., K]` and a packed matrix `w: [N, K]`, or `x · w` of rows `[.., N]` (`transposed`), summed in f32. What the
+/// compiler makes of a product with a `dequantize`, for backends that decode as they multiply.
+pub fn packed_dot(packing: &Packing, x: &Type, parts: &[Type], transposed: bool) -> Result<Composite> {
+    const NAME: &str = "packed_dot";
+    let wide = dequantize(packing, parts, DType::F32)?;
+    let mut b = Builder::new();
+    let xv = b.graph.input(x.clone());
+    let values: Vec<Value> = parts.iter().map(|ty| b.graph.input(ty.clone())).collect();
+    let w = b.one(wide.into(), &values)?;
+    let xv = b.cast(xv, DType::F32)?;
+    let dot = Dot::last_axes(DType::F32, x.rank(), b.ty(w).rank());
+    let rows = [0].into_iter().collect();
+    let dot = if transposed { Dot { rhs_contract: rows, ..dot } } else { dot };
+    let y = b.one(dot.into(), &[xv, w])?;
+    let mut params = packing.params();
+    params.push(("transposed".into(), Attr::Bool(transposed)));
+    Ok(composite(NAME, params, b.finish(&[y]), 1, None))
 }

@@ -119,7 +119,8 @@ fn shifted(b: &mut Builder, x: Value, axis: usize, shifts: &[u8]) -> Result<Valu
     let mut shape = ty.shape.clone();
     shape[axis] = shifts.len();
     let wide = b.broadcast_to(x, &shape)?;
-    let list = Literal::from_fn(Type::new(ty.dtype, &[shifts.len()]), |i| Scalar::from_bits(ty.dtype, shifts[i] as u64));
+    let list =
+        Literal::from_fn(Type::new(ty.dtype, &[shifts.len()]), |i| Scalar::from_bits(ty.dtype, shifts[i] as u64));
     let list = b.constant(list)?;
     let list = b.broadcast(list, &shape, &[axis])?;
     b.binary(Binary::Shr, wide, list)
@@ -127,7 +128,8 @@ fn shifted(b: &mut Builder, x: Value, axis: usize, shifts: &[u8]) -> Result<Valu
 
 /// The number of a table at each code.
 fn look_up(b: &mut Builder, table: &[f32; 16], codes: Value) -> Result<Value> {
-    let table = Literal::from_fn(Type::new(DType::F32, &[16]), |i| Scalar::from_bits(DType::F32, table[i].to_bits() as u64));
+    let table =
+        Literal::from_fn(Type::new(DType::F32, &[16]), |i| Scalar::from_bits(DType::F32, table[i].to_bits() as u64));
     let table = b.constant(table)?;
     let index = b.cast(codes, DType::I32)?;
     b.take(table, index, 0, GatherMode::Clip)
