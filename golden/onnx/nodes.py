@@ -15,7 +15,7 @@ The file is a zlib stream of a protobuf message:
     }
 
 With --sample only a small part is written, of every op the smallest cases: what the suite runs.
-Needs `onnx` from PyPI.
+Needs the Python package `onnx`.
 """
 
 import argparse

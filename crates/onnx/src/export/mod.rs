@@ -187,7 +187,9 @@ impl Writer {
                 Meaning::Inline(body) => self.graph(&body, args),
                 _ => Err(refused(op.name(), "it has no body")),
             },
-            Op::RaggedDot(_) | Op::WindowGather(_) | Op::WindowScatter(_) => Err(refused(op.name(), NO_COUNTERPART)),
+            Op::RaggedDot(_) | Op::WindowGather(_) | Op::WindowScatter(_) | Op::Collective(_) | Op::ShardMap(_) => {
+                Err(refused(op.name(), NO_COUNTERPART))
+            }
             Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
                 Err(refused(op.name(), NO_COUNTERPART))
             }
