@@ -176,6 +176,7 @@ pub(crate) fn camel(name: &str) -> String {
 }
 
 /// The Rust side: a function by its number, and the list of names for JavaScript.
+#[allow(dead_code, reason = "xtask has no use for it")]
 pub(crate) fn rust(all: &[Function]) -> String {
     let mut arms = String::new();
     let mut names = Vec::new();
