@@ -1,5 +1,5 @@
 // Benchmark cases, for the page and for node: { name, run(), rate(seconds) }. `run` gives something to dispose of, computed.
-export function cases({ numpy: np, lax, nn, random, jit, grad, valueAndGrad, tree, optim }) {
+export function cases({ numpy: np, lax, nn, random, jit, grad, tree }) {
   const L = 1000;
   const cumsum = (shape) => {
     const f = jit((c, xs) => lax.scan((c, x) => { const n = np.add(c, x); return [n, n]; }, c, xs));
@@ -19,14 +19,25 @@ export function cases({ numpy: np, lax, nn, random, jit, grad, valueAndGrad, tre
   const small = jit((x) => np.add(np.multiply(x, 2), 1));
   const s = np.ones([4]);
   const sum = jit((x) => np.sum(x));
+  const keys = random.split(random.key(3), 4);
+  const [x, y] = [random.normal(keys.slice(0), [64, 784]), random.normal(keys.slice(1), [64, 10])];
+  const net = {
+    w1: random.normal(keys.slice(2), [784, 256]).mul(0.03),
+    b1: np.zeros([256]),
+    w2: random.normal(keys.slice(3), [256, 10]).mul(0.05),
+    b2: np.zeros([10]),
+  };
+  const loss = (p, x, y) => np.mean(np.square(np.tanh(x.matmul(p.w1).add(p.b1)).matmul(p.w2).add(p.b2).sub(y)));
+  const step = jit((p, x, y) => tree.map((a, b) => a.sub(b.mul(0.01)), p, grad(loss)(p, x, y)));
   return [
-    { name: "scan cumsum, scalar, L = 1000", run: many(cumsum([]), 20), rate: (t) => `${((20 * L) / t / 1e6).toFixed(0)} M/s` },
-    { name: "scan cumsum, n = 4, L = 1000", run: many(cumsum([4]), 20), rate: (t) => `${((20 * L) / t / 1e6).toFixed(0)} M/s` },
+    { name: "20 scans: cumsum, scalar, L = 1000", run: many(cumsum([]), 20), rate: (t) => `${((20 * L) / t / 1e6).toFixed(0)} M/s` },
+    { name: "20 scans: cumsum, n = 4, L = 1000", run: many(cumsum([4]), 20), rate: (t) => `${((20 * L) / t / 1e6).toFixed(0)} M/s` },
     { name: "matmul 512, f32", run: () => product(a), rate: (t) => `${((2 * 512 ** 3) / t / 1e9).toFixed(1)} GFLOP/s` },
     { name: "gelu chain, 2²⁰", run: () => gelu(v), rate: (t) => `${((1 << 20) / t / 1e6).toFixed(0)} M/s` },
     { name: "softmax, 1024 × 1024", run: () => soft(m), rate: (t) => `${((1 << 20) / t / 1e6).toFixed(0)} M/s` },
     { name: "sum, 2²⁰", run: () => sum(v), rate: (t) => `${((4 << 20) / t / 1e9).toFixed(1)} GB/s` },
-    { name: "small jit call", run: many(() => small(s), 1000), rate: (t) => `${((t / 1000) * 1e6).toFixed(2)} µs a call` },
+    { name: "training step, 784-256-10", run: () => step(net, x, y), rate: (t) => `${((64 * (4 * 784 * 256 + 6 * 2560)) / t / 1e9).toFixed(1)} GFLOP/s` },
+    { name: "1000 small jit calls", run: many(() => small(s), 1000), rate: (t) => `${((t / 1000) * 1e6).toFixed(2)} µs a call` },
   ];
 }
 

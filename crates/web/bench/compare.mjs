@@ -32,9 +32,19 @@ if (peer) {
   theirs.set("softmax, 1024 × 1024", async () => (await soft(m.ref).blockUntilReady()).dispose());
   const sum = jit((x) => np.sum(x));
   theirs.set("sum, 2²⁰", async () => (await sum(v.ref).blockUntilReady()).dispose());
+  const { grad, tree } = api;
+  const normal = (seed, shape, by) => random.normal(random.key(seed), shape).mul(by);
+  const [x, y] = [normal(3, [64, 784], 1), normal(4, [64, 10], 1)];
+  const net = { w1: normal(5, [784, 256], 0.03), b1: np.zeros([256]), w2: normal(6, [256, 10], 0.05), b2: np.zeros([10]) };
+  const loss = (p, x, y) => np.mean(np.square(np.matmul(np.tanh(np.matmul(x, p.w1).add(p.b1)), p.w2).add(p.b2).sub(y)));
+  const step = jit((p, x, y) => {
+    const g = grad(loss)(tree.ref(p), x, y);
+    return tree.map((a, b) => a.sub(b.mul(0.01)), p, g);
+  });
+  theirs.set("training step, 784-256-10", async () => tree.dispose(await api.blockUntilReady(step(tree.ref(net), x.ref, y.ref))));
   const s = np.ones([4]);
   const small = jit((x) => x.mul(2).add(1));
-  theirs.set("small jit call", async () => {
+  theirs.set("1000 small jit calls", async () => {
     for (let i = 0; i < 1000; i++) small(s.ref).dispose();
   });
 }

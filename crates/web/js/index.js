@@ -445,7 +445,8 @@ export class Tensor {
   [Symbol.for("nodejs.util.inspect.custom")]() {
     return this.toString();
   }
-  [Symbol.toPrimitive]() {
+  [Symbol.toPrimitive](hint) {
+    if (hint === "string") return this.toString();
     throw new LoomError(`${this.toString()} is no number; read it with item(), js() or await data()`);
   }
 }
@@ -990,6 +991,10 @@ class Chain extends Held {
   }
 }
 
+const places = new Set(["indices", "index", "labels"]);
+/** Numbers that say where: integers, unlike other numbers. */
+const whole = (v) => (typeof v === "number" || (Array.isArray(v) && !v.flat(Infinity).some((x) => typeof x !== "number")) ? array(v, { dtype: "int32" }) : v);
+
 function bind(index, name, args, wrap) {
   const names = args.map((a) => a[0]);
   const defaults = args.map((a) => a[1]);
@@ -1010,7 +1015,10 @@ function bind(index, name, args, wrap) {
     }
     if (given.length > n) throw new LoomError(`${name}: ${given.length} arguments, and it takes ${names.join(", ")}`);
     out = [];
-    for (let i = 0; i < n; i++) put(given[i] === undefined && defaults[i] !== null ? defaults[i] : given[i]);
+    for (let i = 0; i < n; i++) {
+      const v = given[i] === undefined && defaults[i] !== null ? defaults[i] : given[i];
+      put(places.has(names[i]) ? whole(v) : names[i] === "starts" && Array.isArray(v) ? v.map(whole) : v);
+    }
     const m = send();
     try {
       return receive(run(() => wasm.call(index, m)), wrap);

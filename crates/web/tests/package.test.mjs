@@ -17,7 +17,8 @@ test("errors name the call, the types and the remedy", () => {
   assert.throws(() => np.array([[1, 2], [3]]), /different lengths/);
   assert.throws(() => grad((x) => x)(a), LoomError);
   assert.throws(() => lax.scan((c, x) => [c, x], np.array(0), null), LoomError);
-  assert.throws(() => `${np.ones([2]) + 1}`, /is no number/);
+  assert.throws(() => np.ones([2]) + 1, /is no number/);
+  assert.equal(`${np.ones([2])}`, "Tensor(float32[2])");
 });
 
 test("an exception inside of a function comes out as it is", () => {
@@ -191,4 +192,11 @@ test("a call that failed half-way leaves nothing behind", () => {
   assert.throws(() => np.add(np.ones([2]), gone), LoomError);
   assert.throws(() => np.concatenate([np.ones([2]), gone]), LoomError);
   assert.deepEqual(np.add([1, 2], [3, 4]).js(), [4, 6]);
+});
+
+test("indices may be plain numbers", () => {
+  const x = np.array([10, 20, 30, 40]);
+  assert.deepEqual(np.take(x, [3, 0]).js(), [40, 10]);
+  assert.deepEqual(lax.dynamicSlice(x, [1], [2]).js(), [20, 30]);
+  assert.ok(Math.abs(nn.crossEntropy(np.zeros([2, 4]), [1, 3]).item() - Math.log(4)) < 1e-6);
 });

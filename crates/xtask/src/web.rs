@@ -11,13 +11,13 @@ const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Builds everything into `target/web`: `package` (what npm gets) and `site` (static pages).
 pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
-    toolchain()?;
-    let mut words = vec!["build", "-p", "tensorloom-web", "--target", TARGET];
+    let tools = Tools::new(root)?;
+    let mut words = vec!["-p", "tensorloom-web"];
     if release {
         words.extend(["--profile", "web"]);
     }
-    run("cargo", &words)?;
-    let built = target(root).join(TARGET).join(if release { "web" } else { "debug" }).join("web.wasm");
+    tools.build(&words)?;
+    let built = tools.target.join(TARGET).join(if release { "web" } else { "debug" }).join("web.wasm");
     let out = target(root).join("web");
     let package = out.join("package");
     folder(&package)?;
@@ -59,8 +59,9 @@ const MODULES: &[(&str, &str)] = &[
 /// The suite for backends under node, the package's own tests, and, where there is a browser, the pages.
 pub(crate) fn test(root: &Path) -> Result<(), String> {
     let out = build(root, false)?;
-    run("cargo", &["build", "-p", "tensorloom-wasm", "--example", "suite", "--target", TARGET])?;
-    let suite = target(root).join(TARGET).join("debug/examples/suite.wasm");
+    let tools = Tools::new(root)?;
+    tools.build(&["-p", "tensorloom-wasm", "--example", "suite"])?;
+    let suite = tools.target.join(TARGET).join("debug/examples/suite.wasm");
     let graphs = std::env::var("TENSORLOOM_GRAPHS").unwrap_or_else(|_| "150".into());
     run("node", &["crates/wasm/node/suite.mjs", &suite.to_string_lossy(), &graphs, "1", "3"])?;
     let env = [("TENSORLOOM_PACKAGE", out.join("package").to_string_lossy().into_owned())];
@@ -69,14 +70,83 @@ pub(crate) fn test(root: &Path) -> Result<(), String> {
     run("node", &["crates/web/tests/pages/pages.mjs", &out.join("site").to_string_lossy()])
 }
 
-/// Sees to it that there is a standard library for pages.
-fn toolchain() -> Result<(), String> {
-    let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map_err(|e| format!("rustc: {e}"))?;
-    let sysroot = String::from_utf8_lossy(&sysroot.stdout).trim().to_string();
-    if Path::new(&sysroot).join("lib/rustlib").join(TARGET).is_dir() {
-        return Ok(());
+/// What builds for pages.
+struct Tools {
+    env: Vec<(&'static str, String)>,
+    args: &'static [&'static str],
+    /// Where cargo puts what it builds.
+    target: PathBuf,
+}
+
+impl Tools {
+    /// Sees to it that there is a standard library for pages: rustup's, or Debian's sources where rustup can't get one.
+    /// `WEB_RUST=debian` takes the latter anyway.
+    fn new(root: &Path) -> Result<Tools, String> {
+        let own = target(root);
+        let debian = std::env::var("WEB_RUST").is_ok_and(|w| w == "debian");
+        let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map_err(|e| format!("rustc: {e}"))?;
+        let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+        let there = sysroot.join("lib/rustlib").join(TARGET).is_dir();
+        if !debian && (there || run("rustup", &["target", "add", TARGET]).is_ok()) {
+            return Ok(Tools { env: Vec::new(), args: &[], target: own });
+        }
+        Tools::debian(&own.join("web"), &sysroot)
     }
-    run("rustup", &["target", "add", TARGET])
+
+    /// Debian's compiler for the web with its sources, unpacked into a folder; cargo builds the standard library with it. The
+    /// linker is that of rustup's compiler.
+    fn debian(folder_: &Path, sysroot: &Path) -> Result<Tools, String> {
+        let (packages, rust) = (folder_.join("packages"), folder_.join("rust"));
+        let compiler = rust.join("usr/bin/rustc");
+        if !compiler.is_file() {
+            folder(&packages)?;
+            run("apt-get", &["update", "-qq"])?;
+            run_in(&packages, "apt-get", &[&["download"], DEBIAN].concat())?;
+            let all = std::fs::read_dir(&packages).map_err(|e| format!("{}: {e}", packages.display()))?;
+            for package in all.flatten() {
+                run("dpkg", &["-x", &package.path().to_string_lossy(), &rust.to_string_lossy()])?;
+            }
+        }
+        // Its libraries are not where the system looks for them.
+        let script = folder_.join("rustc");
+        let lib = rust.join("usr/lib");
+        let text = format!(
+            "#!/bin/sh\nLD_LIBRARY_PATH={0}/x86_64-linux-gnu:{0} exec {1} \"$@\"\n",
+            lib.display(),
+            compiler.display()
+        );
+        write(&script, &text)?;
+        run("chmod", &["+x", &script.to_string_lossy()])?;
+        let linker = sysroot.join("lib/rustlib/x86_64-unknown-linux-gnu/bin/rust-lld");
+        // Two compilers in one folder would undo each other's work.
+        let target = folder_.join("build");
+        let env = vec![
+            ("RUSTC", script.to_string_lossy().into_owned()),
+            ("RUSTC_BOOTSTRAP", "1".to_string()),
+            ("CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER", linker.to_string_lossy().into_owned()),
+            ("CARGO_TARGET_DIR", target.to_string_lossy().into_owned()),
+        ];
+        Ok(Tools { env, args: &["-Zbuild-std=std,panic_abort"], target })
+    }
+
+    /// Builds something for pages.
+    fn build(&self, words: &[&str]) -> Result<(), String> {
+        let words = [&["build", "--target", TARGET], self.args, words].concat();
+        let env: Vec<(&str, &str)> = self.env.iter().map(|(k, v)| (*k, v.as_str())).collect();
+        run_with("cargo", &words, &env)
+    }
+}
+
+/// Debian's packages: compiler, its libraries, the sources of the standard library.
+const DEBIAN: &[&str] = &["rustc-web", "libstd-rust-web-1.96", "libstd-rust-web-dev", "libllvm22", "rust-web-src"];
+
+fn run_in(folder: &Path, program: &str, args: &[&str]) -> Result<(), String> {
+    println!("$ {program} {}", args.join(" "));
+    match Command::new(program).args(args).current_dir(folder).status() {
+        Ok(s) if s.success() => Ok(()),
+        Ok(s) => Err(format!("`{program} {}` ended with {s}", args.join(" "))),
+        Err(e) => Err(format!("`{program}` can't be run: {e}")),
+    }
 }
 
 fn target(root: &Path) -> PathBuf {
