@@ -207,6 +207,7 @@ impl Printer<'_> {
         let m = self.k.memory[i];
         let (d, t, bytes) = (m.dtype, ty(m.dtype), m.dtype.size());
         if let Space::Shared(n) = m.space {
+            let t = if d == DType::Bool { "u32" } else { t };
             let _ = writeln!(self.out, "var<workgroup> b{i}: array<{t}, {}>;", n.max(1));
             return;
         }
@@ -318,6 +319,8 @@ impl Printer<'_> {
         if dst.len() > 1 {
             lines.push(format!("let a{name} = {at};"));
         }
+        // Shared bools are words: a driver was seen to lose others'.
+        let whole = if d == DType::Bool { " != 0u" } else { "" };
         let each = 4 / d.size();
         if by_words {
             for w in 0..bytes / 4 {
@@ -330,9 +333,9 @@ impl Printer<'_> {
                     let bits = format!("(w{name}_{} >> {}u) & {}", j / each, j % each * d.size() * 8, ones(d.size()));
                     decoded(d, &bits)
                 }
-                (1, _) if self.shared(buf) => format!("b{buf}[{at}]"),
+                (1, _) if self.shared(buf) => format!("b{buf}[{at}]{whole}"),
                 (1, _) => format!("ld{buf}({at})"),
-                _ if self.shared(buf) => format!("b{buf}[a{name} + {j}]"),
+                _ if self.shared(buf) => format!("b{buf}[a{name} + {j}]{whole}"),
                 _ => format!("ld{buf}(a{name} + {j})"),
             })
             .collect();
@@ -368,8 +371,12 @@ impl Printer<'_> {
         let bytes = value.len() * d.size();
         let each = 4 / d.size();
         let name = value[0].0;
+        let kept = |r: &Reg| match d {
+            DType::Bool => format!("select(0u, 1u, r{})", r.0),
+            _ => format!("r{}", r.0),
+        };
         match value {
-            [one] if self.shared(buf) => self.line(inner, &format!("b{buf}[{at}] = r{};", one.0)),
+            [one] if self.shared(buf) => self.line(inner, &format!("b{buf}[{at}] = {};", kept(one))),
             [one] => self.line(inner, &format!("st{buf}({at}, r{});", one.0)),
             many => {
                 // In a block of its own: a register may be stored several times.
@@ -387,7 +394,7 @@ impl Printer<'_> {
                 } else {
                     for (j, r) in many.iter().enumerate() {
                         let text = match self.shared(buf) {
-                            true => format!("b{buf}[a{name} + {j}] = r{};", r.0),
+                            true => format!("b{buf}[a{name} + {j}] = {};", kept(r)),
                             false => format!("st{buf}(a{name} + {j}, r{});", r.0),
                         };
                         self.line(inner + 1, &text);
@@ -481,6 +488,7 @@ impl Printer<'_> {
                 (d, ir::Compare::Ne) if d.is_float() => format!("!(r{} == r{})", a.0, b.0),
                 (_, op) => format!("r{} {} r{}", a.0, compare(*op), b.0),
             },
+            Select(c, a, b) if self.d(*a).is_float() => format!("pick(r{}, r{}, r{})", c.0, a.0, b.0),
             Select(c, a, b) => format!("select(r{}, r{}, r{})", b.0, a.0, c.0),
             Fma(a, b, c) => {
                 let d = self.d(*a);
