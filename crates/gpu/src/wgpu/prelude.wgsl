@@ -210,6 +210,9 @@ fn power_i32(x: i32, y: i32) -> i32 {
 // Written so that no compiler takes the difference of two infinities for 0, or `(a + b) - a` for b.
 fn minus(a: f32, b: f32) -> f32 { return a + bitcast<f32>(bitcast<u32>(b) ^ 0x80000000u); }
 
+// A quotient; `one` is 1, which no compiler knows, so that none takes x / x for 1.
+fn over(a: f32, b: f32, one: u32) -> f32 { return a / bitcast<f32>(bitcast<u32>(b) ^ (one - 1u)); }
+
 // A compiler may take the last line for its own maximum, which forgets NaN.
 fn max_of(a: f32, b: f32) -> f32 {
     if (nan_of(a)) { return a; }

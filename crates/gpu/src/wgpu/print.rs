@@ -109,6 +109,8 @@ struct Printer<'a> {
     out: String,
     /// Registers that are constants.
     consts: Vec<Option<i64>>,
+    /// Registers that are constants other than NaN.
+    numbers: Vec<bool>,
     params: Vec<usize>,
 }
 
@@ -273,6 +275,9 @@ impl Printer<'_> {
                     && d.is_int()
                 {
                     self.consts[dst.0 as usize] = Some(c.to_i64());
+                }
+                if let Op::Const(c) = op {
+                    self.numbers[dst.0 as usize] = d.is_float() && !c.to_f64().is_nan();
                 }
                 let value = self.op(d, op);
                 self.line(depth, &format!("let r{}: {} = {value};", dst.0, ty(d)));
@@ -486,6 +491,14 @@ impl Printer<'_> {
                 (DType::Bool, op) => bools(*op, &r(a), &r(b)),
                 // NaN is unlike itself: not every compiler's `!=` says so.
                 (d, ir::Compare::Ne) if d.is_float() => format!("!(r{} == r{})", a.0, b.0),
+                // A compiler that thinks of no NaN may turn `x <= 0` into `!(x > 0)`.
+                (d, op) if d.is_float() => {
+                    let mut text = format!("r{} {} r{}", a.0, compare(*op), b.0);
+                    for r in [a, b].into_iter().filter(|r| !self.numbers[r.0 as usize]) {
+                        let _ = write!(text, " && !nan_of(r{})", r.0);
+                    }
+                    text
+                }
                 (_, op) => format!("r{} {} r{}", a.0, compare(*op), b.0),
             },
             Select(c, a, b) if self.d(*a).is_float() => format!("pick(r{}, r{}, r{})", c.0, a.0, b.0),
@@ -566,7 +579,7 @@ impl Printer<'_> {
                     Add => format!("{x} + {y}"),
                     Sub => format!("minus({x}, {y})"),
                     Mul => format!("{x} * {y}"),
-                    Div => format!("{x} / {y}"),
+                    Div => format!("over({x}, {y}, own_blocks.y)"),
                     Max => format!("max_of({x}, {y})"),
                     Min => format!("min_of({x}, {y})"),
                     _ => format!("{}_f32({x}, {y})", op.name()),

@@ -13,7 +13,7 @@ use ir::DType;
 /// Workgroups that keep a device busy.
 const BUSY: usize = 256;
 /// A part of k is at least this long.
-const PART: usize = 256;
+const PART: usize = 128;
 /// Threads of the kernel that adds parts up.
 const ADDING: usize = 256;
 
@@ -187,6 +187,7 @@ impl Product {
         let side = |n: usize| if n <= 32 { 32 } else { 64 };
         let (tile, each) = match (side(s.m), side(s.n)) {
             _ if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY => ((128, 128), (8, 8)),
+            (64, 64) => ((64, 64), (8, 4)),
             tile => (tile, (4, 4)),
         };
         let count = match columns {
@@ -194,7 +195,7 @@ impl Product {
             None => s.m.div_ceil(tile.0) * s.n.div_ceil(tile.1) * s.batch,
         };
         let most = (s.k / PART).max(1);
-        let splits = if count * 2 > BUSY { 1 } else { BUSY.div_ceil(count).min(most) };
+        let splits = if count * 2 > BUSY { 1 } else { (2 * BUSY).div_ceil(count).min(most) };
         Way { tile, each, depth: 16, ahead: true, splits }
     }
 
