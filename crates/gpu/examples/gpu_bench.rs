@@ -162,6 +162,10 @@ fn main() {
     if !tune.is_empty() {
         return tuned(&tune, host);
     }
+    if !tune.is_empty() {
+        eprintln!("--tune needs the feature `wgpu`");
+        std::process::exit(1);
+    }
     let opened = match device.as_str() {
         "cuda" => Cuda::open(0, host).map(|c| Arc::new(c) as Arc<dyn Backend>),
         #[cfg(feature = "wgpu")]

@@ -58,8 +58,16 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
     let passes = !k.apart
         || k.memory.iter().any(|m| matches!(m.space, Space::Spill(_)))
         || k.memory.iter().any(|m| m.space == Space::Global(Access::ReadWrite));
-    let mut p =
-        Printer { k, homes, atomic, passes, out: String::new(), consts: vec![None; k.regs.len()], params: Vec::new() };
+    let mut p = Printer {
+        k,
+        homes,
+        atomic,
+        passes,
+        out: String::new(),
+        consts: vec![None; k.regs.len()],
+        numbers: vec![false; k.regs.len()],
+        params: Vec::new(),
+    };
     p.params = parameters(k);
     p.kernel(&bindings);
     let shared = k.memory.iter().map(|m| match m.space {
