@@ -1,8 +1,11 @@
 //! How fast a GPU is: one line of JSON for each case.
 //!
 //! ```text
-//! gpu_bench [--device cuda|wgpu] [--only NAME,NAME] [--seconds S] [--steps true]
+//! gpu_bench [--device cuda|wgpu] [--only NAME,NAME] [--seconds S] [--steps true] [--tune SIZES,SIZES]
 //! ```
+//!
+//! `--tune 1x512x768x3072` (batch, m, k, n; `t` behind a size of m or n turns that operand) measures the ways to compute products on WebGPU and
+//! keeps the best ones.
 //!
 //! A case runs until it has taken so many seconds; its time is the median of rounds, each of many runs that are submitted
 //! without waiting. `--steps true` adds the time of each step.
@@ -141,10 +144,12 @@ fn cases() -> Vec<Case> {
 
 fn main() {
     let (mut only, mut seconds, mut steps, mut device) = (Vec::new(), 0.5f64, false, "cuda".to_string());
+    let mut tune: Vec<String> = Vec::new();
     let mut words = std::env::args().skip(1);
     while let (Some(word), Some(value)) = (words.next(), words.next()) {
         match word.as_str() {
             "--device" => device = value,
+            "--tune" => tune = value.split(',').map(str::to_string).collect(),
             "--only" => only = value.split(',').map(str::to_string).collect::<Vec<_>>(),
             "--seconds" => seconds = value.parse().unwrap_or(seconds),
             "--steps" => steps = value == "true",
@@ -153,6 +158,14 @@ fn main() {
     }
     let host: Arc<dyn Backend> = Arc::new(Cpu::new(2));
     let started = Instant::now();
+    #[cfg(feature = "wgpu")]
+    if !tune.is_empty() {
+        return tuned(&tune, host);
+    }
+    if !tune.is_empty() {
+        eprintln!("--tune needs the feature `wgpu`");
+        std::process::exit(1);
+    }
     let opened = match device.as_str() {
         "cuda" => Cuda::open(0, host).map(|c| Arc::new(c) as Arc<dyn Backend>),
         #[cfg(feature = "wgpu")]
@@ -270,4 +283,41 @@ fn noise(d: DType, bytes: usize) -> Vec<u8> {
         all.extend_from_slice(&bits[..d.size()]);
     }
     all
+}
+
+/// Measures ways to compute products, and keeps the best.
+#[cfg(feature = "wgpu")]
+fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
+    let device = gpu::wgpu::Wgpu::open(gpu::wgpu::Choice::default(), host).expect("an adapter");
+    for name in sizes {
+        let turned: Vec<bool> = name.split('x').map(|n| n.ends_with('t')).collect();
+        let n: Vec<usize> = name.split('x').filter_map(|n| n.trim_end_matches('t').parse().ok()).collect();
+        let [batch, m, k, n] = n[..] else { panic!("{name}: batch, m, k, n") };
+        let strides = |rows: usize, columns: usize, turned: bool| {
+            let (r, c) = (rows as isize, columns as isize);
+            if turned { [r * c, 1, r] } else { [r * c, c, 1] }
+        };
+        let d = DType::F32;
+        let (a, b, c) = (strides(m, k, turned[1]), strides(k, n, turned[3]), strides(m, n, false));
+        let shape = compiler::program::Matmul { dtype: d, acc: d, out: d, batch, m, n, k, a, b, c };
+        match device.tune(&shape) {
+            Ok(mut trials) => {
+                let wrong = trials.iter().filter(|t| t.time.is_none()).count();
+                trials.sort_by_key(|t| t.time.unwrap_or(std::time::Duration::MAX));
+                let flops = 2.0 * (batch * m * n * k) as f64;
+                let show = |t: &gpu::wgpu::Trial| {
+                    let s = t.time.map_or(f64::NAN, |t| t.as_secs_f64());
+                    format!("[{:?}, {:.1}, {:.1}]", t.way, s * 1e6, flops / s / 1e12)
+                };
+                let usual = trials.iter().find(|t| t.way == "usual").map(show).unwrap_or_default();
+                let best: Vec<String> = trials.iter().take(4).map(show).collect();
+                println!(
+                    "{{\"tune\": {name:?}, \"ways\": {}, \"wrong\": {wrong}, \"usual\": {usual}, \"best\": [{}]}}",
+                    trials.len(),
+                    best.join(", ")
+                );
+            }
+            Err(e) => println!("{{\"tune\": {name:?}, \"error\": {:?}}}", e.to_string()),
+        }
+    }
 }

@@ -53,7 +53,7 @@ impl Limits {
         blocks: 65_535,
         spilling: 512,
         busy: 1 << 16,
-        access: 4,
+        access: 16,
         word: 4,
         wide_ints: false,
         doubles: false,

@@ -44,10 +44,8 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
     };
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
     // Wide accesses are for those who have enough to do, unless whole words need them.
-    while limits.word == 1
-        && shape.width > 1
-        && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4
-    {
+    let least = vectors.iter().map(|l| words(facts, limits, l)).max().unwrap_or(1);
+    while shape.width > least && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
         shape.width /= 2;
     }
     let steps = super::pieces(longest, shape.width as i64).max(1);
@@ -266,14 +264,29 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let widest = facts.sites.iter().filter(inside).filter(|s| along(s) != 0).map(size).max();
     let Some(widest) = widest else { return 1 };
-    let mut width = (limits.access / widest).clamp(1, MOST);
-    if limits.word > 1 {
-        // Memory that is shared by a block has a word for each element.
-        let stores = facts.sites.iter().filter(inside).filter(|s| s.store && along(s) != 0 && !facts.is_scratch(s.buf));
-        width = stores
-            .map(|s| limits.word / size(s).min(limits.word))
-            .fold(width.min(limits.word / widest.min(limits.word)).max(1), usize::max);
+    let wide = (limits.access / widest).clamp(1, MOST);
+    let least = words(facts, limits, l);
+    if wide > least && n >= 8 * wide as i64 && spans(facts, l, wide) {
+        return wide;
     }
+    if least > 1 && n >= least as i64 && spans(facts, l, least) { least } else { 1 }
+}
+
+/// Elements that a lane must store at a time in a vector loop so that these are whole words.
+fn words(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
+    let along = |s: &&Site| s.form.as_ref().is_some_and(|f| f.terms.contains_key(&Root::Var(l.var)));
+    let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
+    // Memory that is shared by a block has a word for each element.
+    let stores = facts.sites.iter().filter(|s| s.store && s.loops.contains(&l.var) && !facts.is_scratch(s.buf));
+    stores.filter(along).map(|s| limits.word / size(s).min(limits.word)).max().unwrap_or(1)
+}
+
+/// Whether every access in a vector loop may span so many elements.
+fn spans(facts: &Facts<'_>, l: &Loop, width: usize) -> bool {
+    let Some(n) = facts.vars[l.var.0 as usize].trips else { return false };
+    let inside = |s: &&Site| s.loops.contains(&l.var);
+    let along = |s: &Site| s.form.as_ref().and_then(|f| f.terms.get(&Root::Var(l.var))).copied().unwrap_or(0);
+    let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let fits = facts.sites.iter().filter(inside).all(|s| {
         let Some(f) = &s.form else { return false };
         let steady = |r: &Root| *r == Root::Var(l.var) || matches!(r, Root::Var(_)) || !facts.inside(*r, l.var);
@@ -300,6 +313,5 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     });
     // A size that is an argument has no rest that the text could name.
     let even = n % width as i64 == 0 || matches!(l.extent, Extent::Exact(Size::Const(_)));
-    let least = if limits.word > 1 { 1 } else { 8 };
-    if fits && even && n >= least * width as i64 { width } else { 1 }
+    fits && even
 }

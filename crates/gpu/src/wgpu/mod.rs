@@ -19,5 +19,5 @@ mod target;
 
 pub use print::{Binding, Text, print};
 #[cfg(feature = "wgpu")]
-pub use runtime::{Choice, Usage, Wgpu, WgpuBuffer, adapters};
+pub use runtime::{Choice, Trial, Usage, Wgpu, WgpuBuffer, adapters};
 pub use target::target;

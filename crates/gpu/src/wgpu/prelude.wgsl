@@ -210,9 +210,24 @@ fn power_i32(x: i32, y: i32) -> i32 {
 // Written so that no compiler takes the difference of two infinities for 0, or `(a + b) - a` for b.
 fn minus(a: f32, b: f32) -> f32 { return a + bitcast<f32>(bitcast<u32>(b) ^ 0x80000000u); }
 
-fn max_of(a: f32, b: f32) -> f32 { return select(b, a, nan_of(a) || a > b); }
+// A quotient; `one` is 1, which no compiler knows, so that none takes x / x for 1.
+fn over(a: f32, b: f32, one: u32) -> f32 { return a / bitcast<f32>(bitcast<u32>(b) ^ (one - 1u)); }
 
-fn min_of(a: f32, b: f32) -> f32 { return select(b, a, nan_of(a) || a < b); }
+// A compiler may take the last line for its own maximum, which forgets NaN.
+fn max_of(a: f32, b: f32) -> f32 {
+    if (nan_of(a)) { return a; }
+    if (nan_of(b)) { return b; }
+    return select(b, a, a > b);
+}
+
+fn min_of(a: f32, b: f32) -> f32 {
+    if (nan_of(a)) { return a; }
+    if (nan_of(b)) { return b; }
+    return select(b, a, a < b);
+}
+
+// A choice between bits, so that no compiler takes `x > 0 ? x : 0` for its own maximum.
+fn pick(c: bool, a: f32, b: f32) -> f32 { return bitcast<f32>(select(bitcast<u32>(b), bitcast<u32>(a), c)); }
 
 fn sign_of(a: f32) -> f32 {
     if (nan_of(a) || a == 0.0f) { return a; }

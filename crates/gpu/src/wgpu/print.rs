@@ -58,8 +58,16 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
     let passes = !k.apart
         || k.memory.iter().any(|m| matches!(m.space, Space::Spill(_)))
         || k.memory.iter().any(|m| m.space == Space::Global(Access::ReadWrite));
-    let mut p =
-        Printer { k, homes, atomic, passes, out: String::new(), consts: vec![None; k.regs.len()], params: Vec::new() };
+    let mut p = Printer {
+        k,
+        homes,
+        atomic,
+        passes,
+        out: String::new(),
+        consts: vec![None; k.regs.len()],
+        numbers: vec![false; k.regs.len()],
+        params: Vec::new(),
+    };
     p.params = parameters(k);
     p.kernel(&bindings);
     let shared = k.memory.iter().map(|m| match m.space {
@@ -109,6 +117,8 @@ struct Printer<'a> {
     out: String,
     /// Registers that are constants.
     consts: Vec<Option<i64>>,
+    /// Registers that are constants other than NaN.
+    numbers: Vec<bool>,
     params: Vec<usize>,
 }
 
@@ -207,6 +217,7 @@ impl Printer<'_> {
         let m = self.k.memory[i];
         let (d, t, bytes) = (m.dtype, ty(m.dtype), m.dtype.size());
         if let Space::Shared(n) = m.space {
+            let t = if d == DType::Bool { "u32" } else { t };
             let _ = writeln!(self.out, "var<workgroup> b{i}: array<{t}, {}>;", n.max(1));
             return;
         }
@@ -273,6 +284,9 @@ impl Printer<'_> {
                 {
                     self.consts[dst.0 as usize] = Some(c.to_i64());
                 }
+                if let Op::Const(c) = op {
+                    self.numbers[dst.0 as usize] = d.is_float() && !c.to_f64().is_nan();
+                }
                 let value = self.op(d, op);
                 self.line(depth, &format!("let r{}: {} = {value};", dst.0, ty(d)));
             }
@@ -318,6 +332,8 @@ impl Printer<'_> {
         if dst.len() > 1 {
             lines.push(format!("let a{name} = {at};"));
         }
+        // Shared bools are words: a driver was seen to lose others'.
+        let whole = if d == DType::Bool { " != 0u" } else { "" };
         let each = 4 / d.size();
         if by_words {
             for w in 0..bytes / 4 {
@@ -330,9 +346,9 @@ impl Printer<'_> {
                     let bits = format!("(w{name}_{} >> {}u) & {}", j / each, j % each * d.size() * 8, ones(d.size()));
                     decoded(d, &bits)
                 }
-                (1, _) if self.shared(buf) => format!("b{buf}[{at}]"),
+                (1, _) if self.shared(buf) => format!("b{buf}[{at}]{whole}"),
                 (1, _) => format!("ld{buf}({at})"),
-                _ if self.shared(buf) => format!("b{buf}[a{name} + {j}]"),
+                _ if self.shared(buf) => format!("b{buf}[a{name} + {j}]{whole}"),
                 _ => format!("ld{buf}(a{name} + {j})"),
             })
             .collect();
@@ -368,8 +384,12 @@ impl Printer<'_> {
         let bytes = value.len() * d.size();
         let each = 4 / d.size();
         let name = value[0].0;
+        let kept = |r: &Reg| match d {
+            DType::Bool => format!("select(0u, 1u, r{})", r.0),
+            _ => format!("r{}", r.0),
+        };
         match value {
-            [one] if self.shared(buf) => self.line(inner, &format!("b{buf}[{at}] = r{};", one.0)),
+            [one] if self.shared(buf) => self.line(inner, &format!("b{buf}[{at}] = {};", kept(one))),
             [one] => self.line(inner, &format!("st{buf}({at}, r{});", one.0)),
             many => {
                 // In a block of its own: a register may be stored several times.
@@ -387,7 +407,7 @@ impl Printer<'_> {
                 } else {
                     for (j, r) in many.iter().enumerate() {
                         let text = match self.shared(buf) {
-                            true => format!("b{buf}[a{name} + {j}] = r{};", r.0),
+                            true => format!("b{buf}[a{name} + {j}] = {};", kept(r)),
                             false => format!("st{buf}(a{name} + {j}, r{});", r.0),
                         };
                         self.line(inner + 1, &text);
@@ -479,8 +499,17 @@ impl Printer<'_> {
                 (DType::Bool, op) => bools(*op, &r(a), &r(b)),
                 // NaN is unlike itself: not every compiler's `!=` says so.
                 (d, ir::Compare::Ne) if d.is_float() => format!("!(r{} == r{})", a.0, b.0),
+                // A compiler that thinks of no NaN may turn `x <= 0` into `!(x > 0)`.
+                (d, op) if d.is_float() => {
+                    let mut text = format!("r{} {} r{}", a.0, compare(*op), b.0);
+                    for r in [a, b].into_iter().filter(|r| !self.numbers[r.0 as usize]) {
+                        let _ = write!(text, " && !nan_of(r{})", r.0);
+                    }
+                    text
+                }
                 (_, op) => format!("r{} {} r{}", a.0, compare(*op), b.0),
             },
+            Select(c, a, b) if self.d(*a).is_float() => format!("pick(r{}, r{}, r{})", c.0, a.0, b.0),
             Select(c, a, b) => format!("select(r{}, r{}, r{})", b.0, a.0, c.0),
             Fma(a, b, c) => {
                 let d = self.d(*a);
@@ -558,7 +587,7 @@ impl Printer<'_> {
                     Add => format!("{x} + {y}"),
                     Sub => format!("minus({x}, {y})"),
                     Mul => format!("{x} * {y}"),
-                    Div => format!("{x} / {y}"),
+                    Div => format!("over({x}, {y}, own_blocks.y)"),
                     Max => format!("max_of({x}, {y})"),
                     Min => format!("min_of({x}, {y})"),
                     _ => format!("{}_f32({x}, {y})", op.name()),

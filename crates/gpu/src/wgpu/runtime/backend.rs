@@ -11,9 +11,10 @@ use super::pool::{Block, Usage};
 use super::roots::Root;
 use super::rows::Rows;
 use super::timer::Timer;
+use super::tuned::{self, Trial, Tuned};
 use crate::grid::Limits;
 use crate::wgpu::target;
-use compiler::program::{Program, Step, Trip};
+use compiler::program::{Matmul, Program, Step, Trip};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Runs, Target, Timing};
 use ir::ops::Composite;
 use ir::{Op, Type};
@@ -34,6 +35,8 @@ pub(super) struct Inner {
     pub(super) limits: Limits,
     /// Runs what the device lacks.
     pub(super) host: Arc<dyn Backend>,
+    /// How products are computed best, as far as that was measured.
+    pub(super) tuned: Tuned,
 }
 
 impl Wgpu {
@@ -55,7 +58,18 @@ impl Wgpu {
         };
         let binding = l.max_storage_buffer_binding_size as usize;
         let target = target(l.max_storage_buffers_per_shader_stage as usize, binding);
-        Wgpu { inner: Arc::new(Inner { device, limits, host }), target }
+        let tuned = Tuned::read(&device.info);
+        Wgpu { inner: Arc::new(Inner { device, limits, host, tuned }), target }
+    }
+
+    /// Measures the ways to compute a product, keeps the best one, here and on disk, and tells all times. A way whose results are not
+    /// those of the plain one is never chosen.
+    pub fn tune(&self, shape: &Matmul) -> Result<Vec<Trial>> {
+        tuned::tune(self, shape)
+    }
+
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
     }
 
     /// Memory in use.

@@ -280,7 +280,8 @@ impl Loader<'_> {
 
     fn product(&mut self, shape: &Matmul, places: [&Place; 3]) -> Result<Vec<Launch>> {
         let align = aligned(self.program, places[2], ALIGN);
-        let (parts, scratch) = product::plan(shape, places, align, self.scratch_at)?;
+        let way = self.inner.tuned.way(shape);
+        let (parts, scratch) = product::plan(shape, places, align, self.scratch_at, way)?;
         self.scratch = self.scratch.max(scratch.next_multiple_of(ALIGN));
         let launches = parts.into_iter().map(|p| {
             let kind = p.kind;

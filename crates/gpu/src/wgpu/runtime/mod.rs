@@ -20,8 +20,10 @@ mod roots;
 mod rows;
 mod tiles;
 mod timer;
+mod tuned;
 
 pub use adapter::{Choice, adapters};
 pub use backend::Wgpu;
 pub use memory::WgpuBuffer;
 pub use pool::Usage;
+pub use tuned::Trial;

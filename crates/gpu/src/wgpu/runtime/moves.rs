@@ -85,8 +85,10 @@ pub(super) fn copy(
     if bytes == 0 || (to.id == from.id && to_byte == from_byte) {
         return Ok(());
     }
+    // A kernel copies faster than some drivers' own copies, and needs no pass of its own; but it can't reach everything.
     let words = [to_byte, from_byte, bytes].iter().all(|n| n.is_multiple_of(4));
-    if words && to.id != from.id {
+    let large = to.size.max(from.size) > encoder.device.binding();
+    if words && large && to.id != from.id {
         encoder.copy(to, to_byte, from, from_byte, bytes);
         return Ok(());
     }

@@ -13,9 +13,54 @@ use ir::DType;
 /// Workgroups that keep a device busy.
 const BUSY: usize = 256;
 /// A part of k is at least this long.
-const PART: usize = 256;
+const PART: usize = 128;
 /// Threads of the kernel that adds parts up.
 const ADDING: usize = 256;
+
+/// One way to compute a product by tiles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Way {
+    /// Rows and columns of a tile.
+    pub(super) tile: (usize, usize),
+    /// Of which a thread has so many.
+    pub(super) each: (usize, usize),
+    /// How much of k is in shared memory at a time.
+    pub(super) depth: usize,
+    /// Whether the next strips are on their way while one is multiplied.
+    pub(super) ahead: bool,
+    /// Parts along k.
+    pub(super) splits: usize,
+}
+
+/// Ways worth trying for a product, none of which needs more than 16 KiB of shared memory.
+pub(super) fn ways(s: &Matmul) -> Vec<Way> {
+    let shapes = [
+        ((128, 128), (8, 8), 16),
+        ((128, 128), (8, 8), 8),
+        ((128, 64), (8, 8), 16),
+        ((64, 128), (8, 8), 16),
+        ((64, 64), (8, 8), 16),
+        ((64, 64), (4, 4), 16),
+        ((64, 64), (8, 4), 16),
+        ((32, 64), (4, 4), 32),
+        ((32, 32), (4, 4), 32),
+    ];
+    let mut all = Vec::new();
+    for (tile, each, depth) in shapes {
+        for ahead in [true, false] {
+            for splits in [1, 2, 4, 8, 16] {
+                let count = s.m.div_ceil(tile.0) * s.n.div_ceil(tile.1) * s.batch * splits;
+                let sensible = splits == 1 || (count <= 16 * BUSY && s.k / splits >= 64);
+                // What is padded costs as much as what isn't.
+                let padded = s.m.next_multiple_of(tile.0) * s.n.next_multiple_of(tile.1);
+                if sensible && (tile.0 <= 32 || padded < 2 * s.m * s.n) {
+                    all.push(Way { tile, each, depth, ahead, splits });
+                }
+            }
+        }
+    }
+    all
+}
 
 /// The kernels of a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,6 +105,7 @@ pub(super) fn plan(
     places: [&Place; 3],
     aligned: usize,
     scratch_at: usize,
+    way: Option<Way>,
 ) -> Result<(Vec<Part>, usize)> {
     let known = |d: DType| matches!(d, DType::F32 | DType::F16 | DType::BF16);
     if !known(shape.dtype) || !known(shape.out) {
@@ -73,7 +119,7 @@ pub(super) fn plan(
     if p.shape.n <= 4 && p.shape.m > p.shape.n {
         p = p.transposed();
     }
-    Ok(p.parts(scratch_at))
+    Ok(p.parts(scratch_at, way))
 }
 
 impl Product {
@@ -85,22 +131,16 @@ impl Product {
         Product { shape, a: self.b, b: self.a, ..self }
     }
 
-    fn parts(&self, scratch_at: usize) -> (Vec<Part>, usize) {
+    fn parts(&self, scratch_at: usize, way: Option<Way>) -> (Vec<Part>, usize) {
         let s = &self.shape;
         let along_k = |k: isize, other: isize| k.unsigned_abs() <= other.unsigned_abs();
         let (a_along_k, b_along_k) = (along_k(s.a[2], s.a[1]), along_k(s.b[1], s.b[2]));
         let few = s.m <= 4;
         let gemv = Gemv { dtype: s.dtype, out: s.out, rows: s.m, along_k: b_along_k && s.k >= 32 };
-        let (tile, each) = tile(s);
-        let depth = 16;
-        let count = match few {
-            true => s.n.div_ceil(gemv.columns()) * s.batch,
-            false => s.m.div_ceil(tile.0) * s.n.div_ceil(tile.1) * s.batch,
-        };
-        let most = (s.k / PART).max(1);
-        let mut splits = if count * 2 > BUSY { 1 } else { BUSY.div_ceil(count).min(most) };
+        let way = way.filter(|_| !few).unwrap_or_else(|| self.usual(few.then(|| gemv.columns())));
+        let Way { tile, each, depth, ahead, splits } = way;
         let step = s.k.div_ceil(splits).next_multiple_of(depth).max(depth);
-        splits = s.k.div_ceil(step).max(1);
+        let splits = s.k.div_ceil(step).max(1);
         // Parts go to memory of their own, dense and in f32.
         let (out, strides, store) = match splits {
             1 => (s.out, s.c, self.store()),
@@ -113,18 +153,9 @@ impl Product {
         let whole = s.k > 0 && s.m.is_multiple_of(tile.0) && s.n.is_multiple_of(tile.1) && s.k.is_multiple_of(depth);
         let kind = match few {
             true => Kind::Gemv(Gemv { out, ..gemv }),
-            false => Kind::Tiles(Tiles {
-                dtype: s.dtype,
-                out,
-                tile,
-                each,
-                ahead: true,
-                depth,
-                a_along_k,
-                b_along_k,
-                whole,
-                store,
-            }),
+            false => {
+                Kind::Tiles(Tiles { dtype: s.dtype, out, tile, each, ahead, depth, a_along_k, b_along_k, whole, store })
+            }
         };
         let deep = (s.batch * splits).min(65_535) as u32;
         let grid = match few {
@@ -149,6 +180,25 @@ impl Product {
         (all, splits * results * 4)
     }
 
+    /// How a product is computed that nobody has measured; `columns` of a workgroup where it has few rows.
+    fn usual(&self, columns: Option<usize>) -> Way {
+        let s = &self.shape;
+        let large = s.m.div_ceil(128) * s.n.div_ceil(128) * s.batch;
+        let side = |n: usize| if n <= 32 { 32 } else { 64 };
+        let (tile, each) = match (side(s.m), side(s.n)) {
+            _ if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY => ((128, 128), (8, 8)),
+            (64, 64) => ((64, 64), (8, 4)),
+            tile => (tile, (4, 4)),
+        };
+        let count = match columns {
+            Some(c) => s.n.div_ceil(c) * s.batch,
+            None => s.m.div_ceil(tile.0) * s.n.div_ceil(tile.1) * s.batch,
+        };
+        let most = (s.k / PART).max(1);
+        let splits = if count * 2 > BUSY { 1 } else { (2 * BUSY).div_ceil(count).min(most) };
+        Way { tile, each, depth: 16, ahead: true, splits }
+    }
+
     /// How tiles store their results.
     fn store(&self) -> Store {
         let s = &self.shape;
@@ -159,19 +209,6 @@ impl Product {
         let pairs =
             s.c[2] == 1 && s.n.is_multiple_of(2) && (even(s.c[1]) || s.m == 1) && (even(s.c[0]) || s.batch == 1);
         if pairs && self.aligned.is_multiple_of(4) { Store::Pairs } else { Store::Parts }
-    }
-}
-
-/// Rows and columns of tiles, and of each thread.
-fn tile(s: &Matmul) -> ((usize, usize), (usize, usize)) {
-    let large = s.m.div_ceil(128) * s.n.div_ceil(128) * s.batch;
-    if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY {
-        return ((128, 128), (8, 8));
-    }
-    let side = |n: usize| if n <= 32 { 32 } else { 64 };
-    match (side(s.m), side(s.n)) {
-        (64, 64) => ((64, 64), (8, 8)),
-        tile => (tile, (4, 4)),
     }
 }
 
