@@ -81,7 +81,7 @@ fn generation_has_many_ways() {
     refused(&["generate", dir, "--prompt", "x", "--regex", "("], &["expression"]);
     refused(&["generate", dir, "--ids", "1", "--regex", "a"], &["--prompt"]);
     refused(&["generate", dir, "--prompt", "x", "--out", "y"], &["--prompts"]);
-    refused(&["generate", dir, "--prompt", "x", "--module", "llama.module"], &["llama.module"]);
+    refused(&["generate", dir, "--prompt", "x", "--module", "nowhere.module"], &["nowhere"]);
 }
 
 #[test]
