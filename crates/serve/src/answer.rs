@@ -74,13 +74,14 @@ pub(crate) async fn complete(app: &Arc<App>, body: &Map<String, Json>, kind: Kin
         let ids = if ids.is_empty() { engine.ends.first().copied().into_iter().collect() } else { ids };
         encoded.push(checked(ids, engine)?);
     }
-    let constraint = match &ask.format {
+    // Large expressions take a while; other connections don't wait for it.
+    let made = tokio::task::block_in_place(|| match &ask.format {
         Format::Any => None,
         Format::Object => Some(engine.constrainer.json_object()),
         Format::Schema(schema) => Some(engine.constrainer.json_schema(schema)),
         Format::Regex(pattern) => Some(engine.constrainer.regex(pattern)),
-    };
-    let constraint = constraint.transpose().map_err(bad)?;
+    });
+    let constraint = made.transpose().map_err(bad)?;
     let mut streams = Vec::new();
     let arrived = Instant::now();
     for (p, prompt) in encoded.iter().enumerate() {

@@ -38,7 +38,9 @@ impl Automaton {
                 text = inner.to_string();
                 cause = inner.source();
             }
-            format!("the expression can't be used: {text}")
+            // What is wrong stands in the last line, below a drawing of where.
+            let reason = text.lines().last().unwrap_or_default().trim();
+            format!("the expression can't be used: {}", reason.strip_prefix("error: ").unwrap_or(reason))
         })?;
         let start = dfa.start_state_forward(&Input::new("").anchored(Anchored::Yes)).map_err(|e| e.to_string())?;
         let mut classes = [0u8; 256];
