@@ -27,7 +27,8 @@ fn fp8(x: &[f32], dtype: DType, scale: f32) -> Vec<f32> {
 }
 
 fn dot(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f32> {
-    let one = |i: usize, j: usize| (0..k).map(|d| f64::from(a[i * k + d]) * f64::from(b[j * k + d])).sum::<f64>() as f32;
+    let one =
+        |i: usize, j: usize| (0..k).map(|d| f64::from(a[i * k + d]) * f64::from(b[j * k + d])).sum::<f64>() as f32;
     (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| one(i, j)).collect()
 }
 
@@ -46,13 +47,14 @@ fn close(a: &[f32], b: &[f32]) {
 fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let graph = linear();
     let tensor = |dtype| Rounding::Fp8 { dtype, scaling: Scaling::Tensor, margin: 0.0 };
-    let how = FewBits { forward: tensor(DType::F8E4M3), backward: Some(tensor(DType::F8E5M2)) };
+    let how = FewBits { forward: tensor(DType::F8E4M3), output: None, backward: Some(tensor(DType::F8E5M2)) };
     let few = few_bits(&graph, &how).unwrap();
     ir::verify::verify(&few).unwrap();
     let x: Vec<Literal> = few.input_types().iter().enumerate().map(|(i, t)| values(t, 7 + i as u64)).collect();
     let [xs, ws, vs] = [0, 1, 2].map(|i| x[i].to_vec::<f32>());
     let most = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));
-    let (xq, wq) = (fp8(&xs, DType::F8E4M3, most(&xs) * (1.0 / 448.0)), fp8(&ws, DType::F8E4M3, most(&ws) * (1.0 / 448.0)));
+    let (xq, wq) =
+        (fp8(&xs, DType::F8E4M3, most(&xs) * (1.0 / 448.0)), fp8(&ws, DType::F8E4M3, most(&ws) * (1.0 / 448.0)));
     let h = dot(&xq, &wq, (3, 4, 32));
     let y = interp::run(&few, &x).unwrap()[0].to_vec::<f32>();
     close(&y, &dot(&h, &vs, (3, 2, 4)));
@@ -81,7 +83,7 @@ fn every_scaling_rounds_within_its_step() {
     let inputs: Vec<Literal> = graph.input_types().iter().enumerate().map(|(i, t)| values(t, 3 + i as u64)).collect();
     let want = interp::run(&graph, &inputs).unwrap()[0].to_vec::<f32>();
     let error = |how: Rounding| {
-        let few = few_bits(&graph, &FewBits { forward: how, backward: None }).unwrap();
+        let few = few_bits(&graph, &FewBits { forward: how, output: None, backward: None }).unwrap();
         let found = interp::run(&few, &inputs).unwrap()[0].to_vec::<f32>();
         let square = |x: &[f32]| x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
         let far: Vec<f32> = found.iter().zip(&want).map(|(a, b)| a - b).collect();

@@ -7,6 +7,7 @@ mod batches;
 mod lock;
 mod log;
 mod objective;
+mod recipe;
 mod report;
 mod run;
 pub mod saved;

@@ -8,14 +8,24 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, mean_cross_entropy};
+use transform::{FewBits, few_bits};
 
 /// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
-pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, rows: usize, seq: usize) -> Result<Objective> {
+pub(crate) fn objective(
+    model: &Model,
+    adapter: Option<&Adapter>,
+    recipe: Option<&FewBits>,
+    rows: usize,
+    seq: usize,
+) -> Result<Objective> {
     let mut asserted = Vec::new();
     let mut graphs = |training: bool| -> Result<(Graph, bool)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
         let options = Options { dtype: model.dtype, training, asserts: training, ..Options::default() };
-        let lowered = model.architecture.lower_with(rows, seq, &options)?;
+        let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
+        if let Some(recipe) = recipe {
+            lowered.graph = few_bits(&lowered.graph, recipe)?;
+        }
         asserted.extend(asserts::of(&lowered.observed));
         let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
         let Some(adapter) = adapter else {

@@ -151,6 +151,9 @@ fn possible(settings: &Settings) -> Result<()> {
         Tokenizer::read(path)?;
     }
     let path = Path::new(&settings.model);
+    if crate::gguf::is_gguf(path) {
+        return Ok(());
+    }
     if path.is_dir() {
         return match path.join("config.json").exists() {
             true => Ok(()),
@@ -278,7 +281,8 @@ impl<'a> Run<'a> {
         let out = &settings.out;
         let folder = out.join("data");
         let texts = texts(&settings, &folder, watch)?;
-        let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
+        let named = Path::new(&settings.model);
+        let based_on = (named.is_dir() || crate::gguf::is_gguf(named)).then(|| named.to_path_buf());
         let options = settings.adapter()?;
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
         let model = match &based_on {
@@ -307,7 +311,15 @@ impl<'a> Run<'a> {
         };
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
-        let mut trainer = Trainer::new(model, adapter, sizes, settings.adam(), backend)?.with_seed(settings.seed);
+        let recipe = super::recipe::recipe(&settings.recipe)?;
+        if recipe.is_some() {
+            watch.note(&format!(
+                "products are rounded as `{}` says; that is emulated here, and no faster",
+                settings.recipe
+            ));
+        }
+        let trainer = Trainer::with_recipe(model, adapter, recipe.as_ref(), sizes, settings.adam(), backend)?;
+        let mut trainer = trainer.with_seed(settings.seed);
         let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
         let resumed = start.is_some();
         if let Some((saved, state)) = start {
@@ -638,7 +650,9 @@ fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> 
 /// A number that changes when what a run starts from does: a model's weights and configuration, or its own text.
 fn base_fingerprint(dir: Option<&Path>, model: &Model) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
-    if let Some(dir) = dir {
+    if let Some(file) = dir.filter(|dir| crate::gguf::is_gguf(dir)) {
+        hasher.update(&crate::gguf::fingerprint(file)?.to_le_bytes());
+    } else if let Some(dir) = dir {
         hasher.update(&files::read(&dir.join("config.json"), files::CONFIG)?);
         hasher.update(&Checkpoint::open(dir)?.fingerprint()?.to_le_bytes());
     }

@@ -16,6 +16,7 @@ use ir::ops::threefry::threefry2x32;
 use ir::{DType, Type};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use transform::FewBits;
 
 /// What a step reports.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +72,18 @@ impl Trainer {
         adam: AdamW,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
+        Trainer::with_recipe(model, adapter, None, sizes, adam, backend)
+    }
+
+    /// The same with products in few bits.
+    pub fn with_recipe(
+        model: Model,
+        adapter: Option<Adapter>,
+        recipe: Option<&FewBits>,
+        sizes: StepSizes,
+        adam: AdamW,
+        backend: &dyn Backend,
+    ) -> Result<Trainer> {
         let started = Instant::now();
         if let Some(most) = model.max_sequence().filter(|most| sizes.seq > *most) {
             return Err(Error::Input(format!(
@@ -78,7 +91,7 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq)?;
+        let target = objective(&model, adapter.as_ref(), recipe, sizes.rows, sizes.seq)?;
         let n = target.trained.len();
         let graph = step::graph(&target, &adam, sizes.accumulate)?;
         let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
