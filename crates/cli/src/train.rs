@@ -22,7 +22,7 @@ pub(crate) struct Train {
 /// Under which heading the help lists a setting.
 fn heading(name: &str) -> &'static str {
     match name {
-        "model" | "set" | "lora" | "ia3" | "dtype" => "Model",
+        "model" | "set" | "lora" | "ia3" | "dtype" | "recipe" => "Model",
         "data" | "stories" | "tokenizer" | "vocab" => "Data",
         "device" | "threads" => "Machine",
         "out" | "checkpoint-every" | "keep" | "eval-every" | "eval-batches" | "sample-every" | "log-every"

@@ -5,10 +5,11 @@
 use cpu::Cpu;
 use ir::DType;
 use ir::composites::quantized::Format;
-use models::train::{AdamW, Batch, StepSizes, Trainer};
+use models::train::{AdamW, Batch, How, StepSizes, Trainer};
 use models::{Adapter, Model, Scheme, Tokenizer};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
+use transform::{FewBits, Rounding, Scaling};
 
 const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];
 
@@ -233,4 +234,38 @@ fn quantised_models_train_by_adapters_alone() {
     let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
     let error = Trainer::new(model, None, sizes, adam, &Cpu::new(1)).err().expect("refused").to_string();
     assert!(error.contains("--lora"), "{error}");
+}
+
+/// A few steps on one batch: products in few bits learn it as well as wide ones, though not with the same numbers.
+#[test]
+fn steps_in_few_bits_learn() {
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.0, clip: 1.0 };
+    let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
+    let ids: Vec<i32> = IDS.iter().flat_map(|row| row[..7].to_vec()).collect();
+    let labels: Vec<i32> = IDS.iter().flat_map(|row| row[1..].to_vec()).collect();
+    let batch = Batch { ids, labels };
+    let losses = |how: Option<FewBits>, dtype: DType| -> Vec<f32> {
+        let model = Model::load(&data("llama"), dtype).expect("loads");
+        let mut trainer =
+            Trainer::with(model, None, sizes, adam, &How { recipe: how.as_ref(), ..How::default() }, &Cpu::new(2))
+                .expect("compiles");
+        (0..30).map(|step| trainer.step(&batch, 3e-3, step).expect("runs").loss).collect()
+    };
+    let wide = losses(None, DType::F32);
+    let fp8 = |dtype| Rounding::Fp8 { dtype, scaling: Scaling::Tensor, margin: 0.0 };
+    let hybrid = FewBits { forward: fp8(DType::F8E4M3), output: None, backward: Some(fp8(DType::F8E5M2)) };
+    let fp4 = FewBits { forward: Rounding::Fp4, output: None, backward: None };
+    for (name, how, dtype, bound) in [
+        ("fp8_hybrid", hybrid, DType::F32, 0.1),
+        ("fp8_hybrid", hybrid, DType::BF16, 0.1),
+        ("fp4", fp4, DType::F32, 0.3),
+    ] {
+        let found = losses(Some(how), dtype);
+        let (first, last) = (found[0], found[29]);
+        assert!(found != wide && last.is_finite(), "{name}");
+        assert!(last < 0.6 * first, "{name}: {first} to {last}");
+        // The descent is the same, up to some part of it.
+        let fell = wide[0] - wide[29];
+        assert!(((first - last) - fell).abs() < bound * fell, "{name}: fell by {} instead of {fell}", first - last);
+    }
 }

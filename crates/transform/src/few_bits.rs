@@ -1,5 +1,5 @@
 //! Products in few bits, emulated: operands and cotangents are rounded to what a format of 8 or 4 bits can store, and multiplied
-//! in the dtype that they have. Done before differentiation.
+//! in f32, where products of such numbers are exact. Done before differentiation.
 //!
 //! Of every product `x · w` with a matrix `w`, both operands are rounded (straight through, for the derivative), and so is the
 //! cotangent of the result: the products of backward then read the rounded operands and the rounded cotangent, as a machine
@@ -44,6 +44,8 @@ pub enum Rounding {
 pub struct FewBits {
     /// Operands.
     pub forward: Rounding,
+    /// Results, if they are to be rounded.
+    pub output: Option<Rounding>,
     /// Cotangents of results.
     pub backward: Option<Rounding>,
 }
@@ -103,12 +105,20 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &FewBits, last: 
         Op::Dot(dot) if !last && is_linear(dot, &b.ty(args[1])) => {
             let x = rounded(b, args[0], dot.lhs_contract[0], &how.forward)?;
             let w = rounded(b, args[1], dot.rhs_contract[0], &how.forward)?;
-            let y = b.one(dot.clone().into(), &[x, w])?;
+            let wide = Dot { acc: DType::F32, out: DType::F32, ..dot.clone() };
+            let y = b.one(wide.into(), &[x, w])?;
+            let y = match &how.output {
+                Some(output) => {
+                    let axis = b.ty(y).rank() - 1;
+                    rounded(b, y, axis, output)?
+                }
+                None => y,
+            };
             let y = match &how.backward {
                 Some(backward) => rounded_gradient(b, y, backward)?,
                 None => y,
             };
-            Ok(Values::from_slice(&[y]))
+            Ok(Values::from_slice(&[b.cast(y, dot.out)?]))
         }
         // Its own derivative would multiply in full.
         Op::Composite(c) if !is_library(c) && has_linear(&c.body) => {
@@ -135,7 +145,7 @@ fn body(graph: &Graph, how: &FewBits, last: bool) -> Result<Graph> {
     Ok(b.finish(&outs))
 }
 
-/// A tensor rounded, with the identity as its derivative. `axis` is the one that is summed over.
+/// A tensor rounded, in f32, with the identity as its derivative. `axis` is the one that is summed over.
 fn rounded(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> Result<Value> {
     let ty = b.ty(x);
     let last = ty.rank() - 1;
@@ -150,6 +160,7 @@ fn rounded(b: &mut Builder, x: Value, axis: usize, how: &Rounding) -> Result<Val
     let mut inner = Builder::new();
     inner.graph.input(own.clone());
     let dx = inner.graph.input(own);
+    let dx = inner.cast(dx, DType::F32)?;
     let composite = Composite {
         name: "rounded".into(),
         params: vec![("to".into(), Attr::Word(name(how).into()))],
@@ -193,14 +204,14 @@ fn name(how: &Rounding) -> &'static str {
     }
 }
 
-/// The rounding itself.
+/// The rounding itself, in f32.
 fn round(b: &mut Builder, x: Value, how: &Rounding) -> Result<Value> {
     let ty = b.ty(x);
     let wide = b.cast(x, DType::F32)?;
     if ty.numel() == 0 {
-        return Ok(x);
+        return Ok(wide);
     }
-    let y = match how {
+    match how {
         Rounding::Fp8 { dtype, scaling, margin } => {
             let most = match dtype {
                 DType::F8E4M3 => 448.0,
@@ -215,7 +226,7 @@ fn round(b: &mut Builder, x: Value, how: &Rounding) -> Result<Value> {
             let shrunk = b.div(wide, scale)?;
             let codes = b.one(Quantize(*dtype).into(), &[shrunk])?;
             let codes = b.cast(codes, DType::F32)?;
-            b.mul(codes, scale)?
+            b.mul(codes, scale)
         }
         Rounding::Fp4 => {
             let k = ty.shape[ty.rank() - 1];
@@ -233,10 +244,9 @@ fn round(b: &mut Builder, x: Value, how: &Rounding) -> Result<Value> {
             let all = b.select(nothing, one, all)?;
             let packing = Packing { format: Format::Nvfp4, group: 16 };
             let types = [b.ty(wide), b.ty(all)];
-            b.one(fake_quantize(&packing, &types, DType::F32, false)?.into(), &[wide, all])?
+            b.one(fake_quantize(&packing, &types, DType::F32, false)?.into(), &[wide, all])
         }
-    };
-    b.cast(y, ty.dtype)
+    }
 }
 
 /// The largest magnitude that counts for each element.

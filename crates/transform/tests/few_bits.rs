@@ -47,7 +47,7 @@ fn close(a: &[f32], b: &[f32]) {
 fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let graph = linear();
     let tensor = |dtype| Rounding::Fp8 { dtype, scaling: Scaling::Tensor, margin: 0.0 };
-    let how = FewBits { forward: tensor(DType::F8E4M3), backward: Some(tensor(DType::F8E5M2)) };
+    let how = FewBits { forward: tensor(DType::F8E4M3), output: None, backward: Some(tensor(DType::F8E5M2)) };
     let few = few_bits(&graph, &how).unwrap();
     ir::verify::verify(&few).unwrap();
     let x: Vec<Literal> = few.input_types().iter().enumerate().map(|(i, t)| values(t, 7 + i as u64)).collect();
@@ -83,7 +83,7 @@ fn every_scaling_rounds_within_its_step() {
     let inputs: Vec<Literal> = graph.input_types().iter().enumerate().map(|(i, t)| values(t, 3 + i as u64)).collect();
     let want = interp::run(&graph, &inputs).unwrap()[0].to_vec::<f32>();
     let error = |how: Rounding| {
-        let few = few_bits(&graph, &FewBits { forward: how, backward: None }).unwrap();
+        let few = few_bits(&graph, &FewBits { forward: how, output: None, backward: None }).unwrap();
         let found = interp::run(&few, &inputs).unwrap()[0].to_vec::<f32>();
         let square = |x: &[f32]| x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
         let far: Vec<f32> = found.iter().zip(&want).map(|(a, b)| a - b).collect();

@@ -47,6 +47,20 @@ pub fn is_gguf(path: &Path) -> bool {
     path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) && path.is_file()
 }
 
+/// A number that changes when a byte of a file does.
+pub(crate) fn fingerprint(path: &Path) -> Result<u32> {
+    let file = files::open(path)?;
+    let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
+    let mut hasher = crc32fast::Hasher::new();
+    let mut bytes = vec![0; 1 << 20];
+    for at in (0..length).step_by(bytes.len()) {
+        let n = (length - at).min(bytes.len() as u64) as usize;
+        files::read_at(&file, path, at, &mut bytes[..n])?;
+        hasher.update(&bytes[..n]);
+    }
+    Ok(hasher.finalize())
+}
+
 impl Gguf {
     pub(crate) fn open(path: &Path) -> Result<Gguf> {
         let file = files::open(path)?;

@@ -74,10 +74,12 @@ impl Source<'_> {
     }
 
     fn with_adapters(&self, graph: &Graph) -> Result<Graph> {
-        match self.stacked {
-            Some(stacked) => stacked.beside(graph),
-            None => Ok(graph.clone()),
-        }
+        let graph = match self.stacked {
+            Some(stacked) => stacked.beside(graph)?,
+            None => graph.clone(),
+        };
+        // Parameters come behind the stacks, packed ones as their parts.
+        self.model.read_packed(&graph, self.shared.len() - self.model.param_inputs())
     }
 
     fn program(&self, graph: &Graph, lowered: &Lowered, caches: &[Buffer]) -> Result<Program> {

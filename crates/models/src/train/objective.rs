@@ -9,25 +9,36 @@ use crate::error::{Error, Result};
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, mean_cross_entropy};
+use transform::{FewBits, few_bits};
+
+/// What is special about an objective.
+#[derive(Clone, Copy, Default)]
+pub struct How<'a> {
+    /// The token that divides documents which don't see each other.
+    pub end: Option<i32>,
+    /// Products in few bits.
+    pub recipe: Option<&'a FewBits>,
+}
 
 /// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
-///
-/// With `end`, documents that it divides don't see each other.
 pub(crate) fn objective(
     model: &Model,
     adapter: Option<&Adapter>,
+    how: &How<'_>,
     rows: usize,
     seq: usize,
-    end: Option<i32>,
 ) -> Result<Objective> {
     let mut asserted = Vec::new();
     let mut graphs = |training: bool| -> Result<(Graph, bool)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
         let options = Options { dtype: model.dtype, training, asserts: training, ..Options::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
-        if let Some(end) = end {
+        if let Some(end) = how.end {
             isolate::check(model, &lowered.graph)?;
             lowered.graph = isolate::isolated(&lowered.graph, model.params.len(), end)?;
+        }
+        if let Some(recipe) = how.recipe {
+            lowered.graph = few_bits(&lowered.graph, recipe)?;
         }
         asserted.extend(asserts::of(&lowered.observed));
         let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
@@ -38,14 +49,14 @@ pub(crate) fn objective(
                     "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
                 return Err(Error::Input(text.into()));
             }
-            return Ok((loss(&lowered.graph, &trained, lowered.keyed, (rows, seq), shown, end)?, lowered.keyed));
+            return Ok((loss(&lowered.graph, &trained, lowered.keyed, (rows, seq), shown, how.end)?, lowered.keyed));
         };
         let graph = adapted(&lowered.graph, lowered.keyed, adapter, training)?;
         let graph = model.read_packed(&graph, adapter.values.len())?;
         let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1;
         let mut trained = vec![true; adapter.values.len()];
         trained.resize(adapter.values.len() + model.param_inputs(), false);
-        Ok((loss(&graph, &trained, keyed, (rows, seq), shown, end)?, keyed))
+        Ok((loss(&graph, &trained, keyed, (rows, seq), shown, how.end)?, keyed))
     };
     let ((loss, keyed), (plain, _)) = (graphs(true)?, graphs(false)?);
     let trained = match adapter {

@@ -5,7 +5,7 @@ use super::report::{self, Facts};
 use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
 use super::text::Part;
-use super::{Batch, Batches, Lock, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
+use super::{Batch, Batches, How, Lock, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
 use crate::Architecture;
 use crate::adapter::Adapter;
 use crate::budget;
@@ -151,6 +151,9 @@ fn possible(settings: &Settings) -> Result<()> {
         Tokenizer::read(path)?;
     }
     let path = Path::new(&settings.model);
+    if crate::gguf::is_gguf(path) {
+        return Ok(());
+    }
     if path.is_dir() {
         return match path.join("config.json").exists() {
             true => Ok(()),
@@ -278,7 +281,8 @@ impl<'a> Run<'a> {
         let out = &settings.out;
         let folder = out.join("data");
         let texts = texts(&settings, &folder, watch)?;
-        let based_on = Path::new(&settings.model).is_dir().then(|| PathBuf::from(&settings.model));
+        let named = Path::new(&settings.model);
+        let based_on = (named.is_dir() || crate::gguf::is_gguf(named)).then(|| named.to_path_buf());
         let options = settings.adapter()?;
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
         let model = match &based_on {
@@ -317,7 +321,15 @@ impl<'a> Run<'a> {
             return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
         }
         let apart = end.filter(|_| settings.isolate);
-        let trainer = Trainer::isolating(model, adapter, sizes, settings.adam(), apart, backend)?;
+        let recipe = super::recipe::recipe(&settings.recipe)?;
+        if recipe.is_some() {
+            watch.note(&format!(
+                "products are rounded as `{}` says; that is emulated here, and no faster",
+                settings.recipe
+            ));
+        }
+        let how = How { end: apart, recipe: recipe.as_ref() };
+        let trainer = Trainer::with(model, adapter, sizes, settings.adam(), &how, backend)?;
         let mut trainer = trainer.with_seed(settings.seed);
         let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
         let resumed = start.is_some();
@@ -649,7 +661,9 @@ fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> 
 /// A number that changes when what a run starts from does: a model's weights and configuration, or its own text.
 fn base_fingerprint(dir: Option<&Path>, model: &Model) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
-    if let Some(dir) = dir {
+    if let Some(file) = dir.filter(|dir| crate::gguf::is_gguf(dir)) {
+        hasher.update(&crate::gguf::fingerprint(file)?.to_le_bytes());
+    } else if let Some(dir) = dir {
         hasher.update(&files::read(&dir.join("config.json"), files::CONFIG)?);
         hasher.update(&Checkpoint::open(dir)?.fingerprint()?.to_le_bytes());
     }

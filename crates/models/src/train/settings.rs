@@ -81,6 +81,8 @@ pub struct Settings {
     pub lora: Option<LoraOptions>,
     /// An adapter of factors to train instead of the model.
     pub ia3: Option<Ia3Options>,
+    /// What products are rounded to: a policy (`fp8_hybrid`, `fp8_pure`, `fp4`), or a `.module` file with a recipe.
+    pub recipe: String,
 }
 
 impl Default for Settings {
@@ -119,6 +121,7 @@ impl Default for Settings {
             device: String::new(),
             lora: None,
             ia3: None,
+            recipe: String::new(),
         }
     }
 }
@@ -157,6 +160,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("threads", true, "threads; 0 takes all cores"),
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
+    ("recipe", false, "products in few bits, emulated: fp8_hybrid, fp8_pure, fp4, or a .module file with a recipe"),
     ("device", true, "cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is"),
 ];
 
@@ -205,6 +209,10 @@ impl Settings {
             },
             "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
             "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
+            "recipe" => {
+                super::recipe::recipe(text)?;
+                self.recipe = text.into();
+            }
             // Whether it is there shows when it is opened.
             "device" => self.device = text.into(),
             _ => {
@@ -252,6 +260,7 @@ impl Settings {
             "threads" => self.threads.to_string(),
             "lora" => self.lora.as_ref().map_or(String::new(), LoraOptions::to_string),
             "ia3" => self.ia3.as_ref().map_or(String::new(), Ia3Options::to_string),
+            "recipe" => self.recipe.clone(),
             "device" => self.device.clone(),
             _ => String::new(),
         }

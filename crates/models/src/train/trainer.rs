@@ -1,7 +1,7 @@
 //! A compiled training step with its state: trained tensors and moments that are updated in place.
 
 use super::batches::Batch;
-use super::objective::objective;
+use super::objective::{How, objective};
 use super::step::{self, AdamW, Scalars};
 use crate::adapter::Adapter;
 use crate::budget;
@@ -71,16 +71,16 @@ impl Trainer {
         adam: AdamW,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
-        Trainer::isolating(model, adapter, sizes, adam, None, backend)
+        Trainer::with(model, adapter, sizes, adam, &How::default(), backend)
     }
 
-    /// The same where documents of one sequence don't see each other: `end` is the token that divides them.
-    pub fn isolating(
+    /// The same where documents of one sequence don't see each other, or with products in few bits.
+    pub fn with(
         model: Model,
         adapter: Option<Adapter>,
         sizes: StepSizes,
         adam: AdamW,
-        end: Option<i32>,
+        how: &How<'_>,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
         let started = Instant::now();
@@ -90,7 +90,7 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq, end)?;
+        let target = objective(&model, adapter.as_ref(), how, sizes.rows, sizes.seq)?;
         let n = target.trained.len();
         let graph = step::graph(&target, &adam, sizes.accumulate)?;
         let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();

@@ -5,6 +5,7 @@ use super::format::{FP4, Format, NF4, Packing};
 use crate::dtype::DType;
 use crate::scalar::Scalar;
 use half::{bf16, f16};
+use std::sync::LazyLock;
 
 /// Packed rows: the bytes of a weight's parts.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +23,10 @@ pub struct Rows<'a> {
     /// Zero points of `U4`, or the scale of all of `Nvfp4`.
     pub more: &'a [u8],
 }
+
+/// The numbers of 8-bit floats by code.
+static E4M3: LazyLock<[f32; 256]> = LazyLock::new(|| std::array::from_fn(|i| float(DType::F8E4M3, &[i as u8], 0)));
+static E5M2: LazyLock<[f32; 256]> = LazyLock::new(|| std::array::from_fn(|i| float(DType::F8E5M2, &[i as u8], 0)));
 
 /// The largest block that is decoded at once.
 const MOST: usize = 256;
@@ -104,12 +109,11 @@ impl Rows<'_> {
                 Format::Int8 => out.iter_mut().enumerate().for_each(|(i, y)| {
                     *y = f32::from(self.data[first + i] as i8) * scale;
                 }),
-                Format::Fp8E4M3 => out.iter_mut().enumerate().for_each(|(i, y)| {
-                    *y = float(DType::F8E4M3, self.data, first + i) * scale;
-                }),
-                Format::Fp8E5M2 => out.iter_mut().enumerate().for_each(|(i, y)| {
-                    *y = float(DType::F8E5M2, self.data, first + i) * scale;
-                }),
+                Format::Fp8E4M3 | Format::Fp8E5M2 => {
+                    let table = if self.packing.format == Format::Fp8E4M3 { &*E4M3 } else { &*E5M2 };
+                    let codes = &self.data[first..first + n];
+                    out.iter_mut().zip(codes).for_each(|(y, code)| *y = table[usize::from(*code)] * scale);
+                }
                 Format::Int4 => out.iter_mut().enumerate().for_each(|(i, y)| {
                     *y = (f32::from(low_first(first + i) ^ 8) - 8.0) * scale;
                 }),
@@ -166,50 +170,58 @@ fn decode_block(format: Format, b: &[u8], y: &mut [f32]) {
             let (d, m) = (half(b, 0), half(b, 2));
             (0..32).for_each(|j| y[j] = d * f32::from(nibble(&b[8..], j, 16) | fifth(&b[4..], j)) + m);
         }
+        // Sub-blocks one after the other, so that what they share is computed once.
         Format::Q2K => {
             let (d, dmin) = (half(b, 80), half(b, 82));
-            for (j, y) in y.iter_mut().enumerate() {
-                let s = b[j / 16];
-                let q = (b[16 + j / 128 * 32 + j % 32] >> (j / 32 % 4 * 2)) & 3;
-                *y = (d * f32::from(s & 15)) * f32::from(q) - dmin * f32::from(s >> 4);
+            for (i, y) in y.chunks_exact_mut(16).enumerate() {
+                let (dl, ml) = (d * f32::from(b[i] & 15), dmin * f32::from(b[i] >> 4));
+                let (qs, shift) = (&b[16 + i / 8 * 32 + i % 2 * 16..][..16], i / 2 % 4 * 2);
+                y.iter_mut().zip(qs).for_each(|(y, q)| *y = dl * f32::from((q >> shift) & 3) - ml);
             }
         }
         Format::Q3K => {
             let d = half(b, 108);
-            for (j, y) in y.iter_mut().enumerate() {
-                let i = j / 16;
+            for (i, y) in y.chunks_exact_mut(16).enumerate() {
                 let low = (b[96 + i % 8] >> (i / 8 * 4)) & 15;
                 let high = (b[104 + i % 4] >> (i / 4 * 2)) & 3;
-                let scale = f32::from(low | high << 4) - 32.0;
-                let ql = (b[32 + j / 128 * 32 + j % 32] >> (j / 32 % 4 * 2)) & 3;
-                let qh = (b[j % 32] >> (j / 32)) & 1;
-                *y = (d * scale) * (f32::from(ql | qh << 2) - 4.0);
+                let dl = d * (f32::from(low | high << 4) - 32.0);
+                let (qs, shift) = (&b[32 + i / 8 * 32 + i % 2 * 16..][..16], i / 2 % 4 * 2);
+                let (hs, bit) = (&b[i % 2 * 16..][..16], i / 2);
+                for ((y, q), h) in y.iter_mut().zip(qs).zip(hs) {
+                    *y = dl * (f32::from((q >> shift) & 3 | ((h >> bit) & 1) << 2) - 4.0);
+                }
             }
         }
         Format::Q4K => {
             let (d, dmin) = (half(b, 0), half(b, 2));
-            for (j, y) in y.iter_mut().enumerate() {
-                let (sc, m) = scale_min(&b[4..16], j / 32);
-                let q = (b[16 + j / 64 * 32 + j % 32] >> (j / 32 % 2 * 4)) & 15;
-                *y = (d * sc) * f32::from(q) - dmin * m;
+            for (i, y) in y.chunks_exact_mut(32).enumerate() {
+                let (sc, m) = scale_min(&b[4..16], i);
+                let (dl, ml) = (d * sc, dmin * m);
+                let (qs, shift) = (&b[16 + i / 2 * 32..][..32], i % 2 * 4);
+                y.iter_mut().zip(qs).for_each(|(y, q)| *y = dl * f32::from((q >> shift) & 15) - ml);
             }
         }
         Format::Q5K => {
             let (d, dmin) = (half(b, 0), half(b, 2));
-            for (j, y) in y.iter_mut().enumerate() {
-                let (sc, m) = scale_min(&b[4..16], j / 32);
-                let ql = (b[48 + j / 64 * 32 + j % 32] >> (j / 32 % 2 * 4)) & 15;
-                let qh = (b[16 + j % 32] >> (j / 32)) & 1;
-                *y = (d * sc) * f32::from(ql | qh << 4) - dmin * m;
+            for (i, y) in y.chunks_exact_mut(32).enumerate() {
+                let (sc, m) = scale_min(&b[4..16], i);
+                let (dl, ml) = (d * sc, dmin * m);
+                let (qs, shift) = (&b[48 + i / 2 * 32..][..32], i % 2 * 4);
+                for ((y, q), h) in y.iter_mut().zip(qs).zip(&b[16..48]) {
+                    *y = dl * f32::from((q >> shift) & 15 | ((h >> i) & 1) << 4) - ml;
+                }
             }
         }
         _ => {
             let d = half(b, 208);
-            for (j, y) in y.iter_mut().enumerate() {
-                let ql = (b[j / 128 * 64 + j % 64] >> (j / 64 % 2 * 4)) & 15;
-                let qh = (b[128 + j / 128 * 32 + j % 32] >> (j / 32 % 4 * 2)) & 3;
-                let scale = f32::from(b[192 + j / 16] as i8);
-                *y = (d * scale) * (f32::from(ql | qh << 4) - 32.0);
+            for (i, y) in y.chunks_exact_mut(16).enumerate() {
+                let dl = d * f32::from(b[192 + i] as i8);
+                let at = i * 16;
+                let (ls, shift) = (&b[at / 128 * 64 + at % 64..][..16], at / 64 % 2 * 4);
+                let (hs, high) = (&b[128 + at / 128 * 32 + at % 32..][..16], at / 32 % 4 * 2);
+                for ((y, l), h) in y.iter_mut().zip(ls).zip(hs) {
+                    *y = dl * (f32::from((l >> shift) & 15 | ((h >> high) & 3) << 4) - 32.0);
+                }
             }
         }
     }
