@@ -1,6 +1,6 @@
 //! The command line: what may be said, and what is wrong with what was.
 
-use crate::{bench, check, compile, doctor, graph, run, shell, train, verify};
+use crate::{bench, check, compile, doctor, graph, import, run, shell, train, verify};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
@@ -37,7 +37,9 @@ pub(crate) enum Command {
     Generate(run::Generate),
     /// Logits, loss and gradients of a trained model
     Eval(run::Eval),
-    /// Read a HuggingFace directory and write it back
+    /// Read an ONNX model and write it as a graph with its parameters
+    Import(import::Import),
+    /// Read a HuggingFace directory and write it back, or as an ONNX model
     Export(run::Export),
     /// Merge an adapter into its model
     Merge(run::Merge),
@@ -53,7 +55,7 @@ pub(crate) enum Command {
     Compile(compile::Compile),
     /// Compare written gradients with derived ones and finite differences
     VerifyBackward(compile::VerifyBackward),
-    /// Transform, compile and run a graph in its text form
+    /// Transform, compile and run a graph in its text form, or an ONNX model
     Run(graph::Run),
     /// How fast this machine multiplies, trains and generates
     Bench(bench::Bench),

@@ -13,6 +13,9 @@ mod device;
 mod doctor;
 mod graph;
 mod graph_json;
+mod import;
+mod npy;
+mod onnx_export;
 mod output;
 mod profile;
 mod progress;
@@ -77,6 +80,7 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::Train(args) => train::train(args),
         Command::Generate(args) => run::generate(args),
         Command::Eval(args) => run::eval(args),
+        Command::Import(args) => import::import(args),
         Command::Export(args) => run::export(args),
         Command::Merge(args) => run::merge(args),
         Command::Verify(args) => verify::verify(args),

@@ -149,6 +149,11 @@ impl<'m> Importer<'m> {
     fn run(mut self, graph: &'m GraphProto) -> Result<Imported> {
         let opsets = opsets(&self.model.opset_import);
         self.scopes.push(Scope { names: HashMap::new(), frame: 0, open: false, attributes: HashMap::new(), opsets });
+        let unknown = self.options.inputs.keys().find(|k| !graph.input.iter().any(|i| text(&i.name) == k.as_str()));
+        if let Some(name) = unknown {
+            let all: Vec<&str> = graph.input.iter().map(|i| text(&i.name)).collect();
+            return Err(Error::Model(format!("the model has no input `{name}`; its inputs are {}", all.join(", "))));
+        }
         let initialised: HashMap<&str, ()> = graph.initializer.iter().map(|t| (text(&t.name), ())).collect();
         let mut inputs = Vec::new();
         for info in &graph.input {
@@ -159,11 +164,6 @@ impl<'m> Importer<'m> {
             }
             let item = self.input(name, info.r#type.as_ref(), self.options.inputs.get(name), &mut inputs)?;
             self.bind(name, item)?;
-        }
-        let unknown = self.options.inputs.keys().find(|k| !graph.input.iter().any(|i| text(&i.name) == k.as_str()));
-        if let Some(name) = unknown {
-            let all: Vec<&str> = graph.input.iter().map(|i| text(&i.name)).collect();
-            return Err(Error::Model(format!("the model has no input `{name}`; its inputs are {}", all.join(", "))));
         }
         let parameters = self.initializers(graph, true)?;
         self.walk(&graph.node)?;
