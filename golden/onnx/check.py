@@ -3,11 +3,10 @@
     ONNX_EXPORT=DIR cargo test -p tensorloom-onnx --test suite export      # writes models, inputs and results
     python golden/onnx/check.py DIR
 
-A case is N.onnx, N.json with its name, and N.in and N.out: tensors as messages, each behind its length in 8 bytes.
+A case is N.onnx, N.name with its name, and N.in and N.out: tensors as messages, each behind its length in 8 bytes.
 Needs `onnx` and `numpy`.
 """
 
-import json
 import pathlib
 import sys
 import warnings
@@ -50,7 +49,7 @@ def main():
     wrong = []
     for path in sorted(folder.glob("*.onnx")):
         model = onnx.load(path)
-        name = json.loads((folder / f"{path.stem}.json").read_text())["name"]
+        name = (folder / f"{path.stem}.name").read_text()
         try:
             checker.check_model(model, full_check=True)
             counts["checked"] += 1

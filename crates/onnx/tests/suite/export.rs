@@ -45,7 +45,7 @@ fn write(folder: &Path, number: usize, row: &oracle::Row, model: &[u8]) {
     let results = interp::run(&row.graph, &row.inputs).expect("the row runs");
     let put = |end: &str, bytes: &[u8]| std::fs::write(folder.join(format!("{number}.{end}")), bytes).expect("written");
     put("onnx", model);
-    put("json", format!("{{\"name\": \"{}\"}}", row.name).as_bytes());
+    put("name", row.name.as_bytes());
     put("in", &tensors(&row.inputs));
     put("out", &tensors(&results));
 }
