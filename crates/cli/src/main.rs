@@ -5,6 +5,7 @@
 //! with the remedy), 101 a mistake in loom itself, 130 stopped by a signal.
 
 mod bench;
+mod chat;
 mod check;
 mod command;
 mod compile;
@@ -17,10 +18,13 @@ mod import;
 mod npy;
 mod onnx_export;
 mod output;
+mod perplexity;
 mod profile;
 mod progress;
 mod run;
 mod schedule;
+#[cfg(feature = "serve")]
+mod serve;
 mod shell;
 mod train;
 mod verify;
@@ -79,9 +83,14 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
     match &command {
         Command::Train(args) => train::train(args),
         Command::Generate(args) => run::generate(args),
+        Command::Chat(args) => chat::chat(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
         Command::Import(args) => import::import(args),
         Command::Export(args) => run::export(args),
+        Command::Quantize(args) => run::quantize(args),
+        Command::Perplexity(args) => perplexity::perplexity(args),
         Command::Merge(args) => run::merge(args),
         Command::Verify(args) => verify::verify(args),
         Command::Check(args) => check::check(args),

@@ -27,7 +27,8 @@ fn model(args: &Export) -> Result<(Source, Vec<usize>), Usage> {
 pub(crate) fn export(args: &Export, file: &str) -> Result<Outcome, Usage> {
     let path = &args.source.dir;
     let place = Path::new(path);
-    let (source, places) = if place.is_dir() && place.join("config.json").is_file() {
+    let weights = place.join("config.json").is_file() || place.join("adapter_config.json").is_file();
+    let (source, places) = if weights || models::gguf::is_gguf(place) {
         model(args)?
     } else {
         let source = import::load(path, &args.open)?;
