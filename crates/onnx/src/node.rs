@@ -103,11 +103,11 @@ impl<'m> Cx<'_, 'm> {
         match self.amounts(name)? {
             None => Ok(vec![default; n]),
             Some(list) if list.is_empty() => Ok(vec![default; n]),
-            Some(list) if list.len() == n && list.iter().all(|&x| x >= least) => {
+            Some(list) if list.len() == n && list.iter().all(|&x| (least..=1 << 20).contains(&x)) => {
                 Ok(list.iter().map(|&x| x as usize).collect())
             }
             Some(list) => Err(Error::here(format!(
-                "the attribute {name} is {list:?}; {n} numbers of at least {least} are needed"
+                "the attribute {name} is {list:?}; {n} numbers from {least} to 2²⁰ are needed"
             ))),
         }
     }
