@@ -2,7 +2,7 @@
 
 #[cfg(feature = "serve")]
 use crate::serve;
-use crate::{bench, chat, check, compile, doctor, graph, perplexity, run, shell, train, verify};
+use crate::{bench, chat, check, compile, doctor, graph, import, perplexity, run, shell, train, verify};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
@@ -45,7 +45,9 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     /// Logits, loss and gradients of a trained model
     Eval(run::Eval),
-    /// Read a HuggingFace directory and write it back
+    /// Read an ONNX model and write it as a graph with its parameters
+    Import(import::Import),
+    /// Read a HuggingFace directory and write it back, or as an ONNX model
     Export(run::Export),
     /// Store a model's matrices in few bits, as a directory or a GGUF file
     Quantize(run::Quantize),
@@ -65,7 +67,7 @@ pub(crate) enum Command {
     Compile(compile::Compile),
     /// Compare written gradients with derived ones and finite differences
     VerifyBackward(compile::VerifyBackward),
-    /// Transform, compile and run a graph in its text form
+    /// Transform, compile and run a graph in its text form, or an ONNX model
     Run(graph::Run),
     /// How fast this machine multiplies, trains and generates
     Bench(bench::Bench),

@@ -1,6 +1,6 @@
-//! `loom run`: a Graph in its text form, transformed, compiled and run.
+//! `loom run`: a Graph in its text form, or an ONNX model, transformed, compiled and run.
 //!
-//! Inputs are tensors named `0`, `1`, … in order; outputs are written under such names. With `--transform jvp` a tangent
+//! Inputs are tensors named `0`, `1`, … in order, or by the model's names; outputs are written under such names. With `--transform jvp` a tangent
 //! for each float input follows the inputs, and a tangent for each float output the outputs; with `vjp` a cotangent for
 //! each float output follows the inputs, and the gradient of each float input the outputs. `vmap:AXIS` maps over that
 //! axis of every input and stacks results along axis 0.
@@ -8,27 +8,28 @@
 use crate::Outcome;
 use crate::command::{self, Usage};
 use crate::device::{self, cores};
+use crate::import::{self, Open, Source};
 use crate::output::{out, outln};
 use crate::run::usage;
 use compiler::loops::Kernel;
 use compiler::program::{Step, Trip};
 use compiler::{Backend, Bindings, Options};
 use cpu::Cpu;
-use ir::{DType, Graph, Literal, Type};
-use models::{NamedTensor, files};
-use safetensors::{Dtype, SafeTensors};
+use ir::{Graph, Literal, Type};
+use models::NamedTensor;
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
 /// Options of `loom run`.
 #[derive(clap::Args)]
 pub(crate) struct Run {
-    /// A graph in its text form
+    /// A graph in its text form, an ONNX model, or what `loom import` wrote
     file: String,
-    /// A safetensors file with inputs named 0, 1, ..
+    /// A safetensors file with inputs named 0, 1, .. or as the model names them; or one input: x=FILE.npy
     #[arg(long = "in", value_name = "FILE")]
-    input: Option<String>,
+    input: Vec<String>,
     /// Where the outputs go, under such names
     #[arg(long, value_name = "FILE", value_parser = command::name)]
     out: Option<String>,
@@ -43,6 +44,8 @@ pub(crate) struct Run {
     bench: Option<usize>,
     #[command(flatten)]
     machine: device::Machine,
+    #[command(flatten)]
+    open: Open,
 }
 
 /// Forms of a graph.
@@ -55,37 +58,51 @@ enum Emit {
     Asm,
 }
 
-const DTYPES: [(DType, Dtype); 15] = [
-    (DType::Bool, Dtype::BOOL),
-    (DType::I8, Dtype::I8),
-    (DType::I16, Dtype::I16),
-    (DType::I32, Dtype::I32),
-    (DType::I64, Dtype::I64),
-    (DType::U8, Dtype::U8),
-    (DType::U16, Dtype::U16),
-    (DType::U32, Dtype::U32),
-    (DType::U64, Dtype::U64),
-    (DType::F8E4M3, Dtype::F8_E4M3),
-    (DType::F8E5M2, Dtype::F8_E5M2),
-    (DType::F16, Dtype::F16),
-    (DType::BF16, Dtype::BF16),
-    (DType::F32, Dtype::F32),
-    (DType::F64, Dtype::F64),
-];
+/// Tensors for inputs, and where they are from.
+struct Given {
+    tensors: BTreeMap<String, Literal>,
+    path: String,
+}
+
+/// Reads all that `--in` names.
+fn given(args: &Run, source: &Source) -> Result<Option<Given>, Usage> {
+    if args.input.is_empty() {
+        return Ok(None);
+    }
+    let mut tensors = BTreeMap::new();
+    for (i, text) in args.input.iter().enumerate() {
+        let more = match text.split_once('=') {
+            Some((name, path)) if path.ends_with(".npy") => BTreeMap::from([(name.to_string(), import::array(path)?)]),
+            _ if text.ends_with(".npy") => BTreeMap::from([(source.input_name(i), import::array(text)?)]),
+            _ => import::tensors(text)?,
+        };
+        for (name, x) in more {
+            if tensors.insert(name.clone(), x).is_some() {
+                return Err(Usage(format!("input `{name}` is given twice")));
+            }
+        }
+    }
+    Ok(Some(Given { tensors, path: args.input.join(", ") }))
+}
+
+impl Source {
+    /// The name of the i-th input that is no parameter.
+    fn input_name(&self, i: usize) -> String {
+        self.inputs.as_ref().and_then(|names| names.get(i).cloned()).unwrap_or_else(|| i.to_string())
+    }
+
+    /// Where the parameters are among the inputs.
+    fn parameter(&self, i: usize) -> Option<&Literal> {
+        let first = self.inputs.as_ref().map_or(0, Vec::len);
+        i.checked_sub(first).and_then(|k| self.parameters.get(k)).map(|(_, x)| x)
+    }
+}
 
 pub(crate) fn run(args: &Run) -> Result<Outcome, Usage> {
     let file = &args.file;
-    let source = files::read_text(Path::new(file), files::TEXT).map_err(usage)?;
-    let graph = ir::text::parse(&source).map_err(|e| Usage(format!("{file}: {}", one_line(&e))))?;
-    let input = args.input.as_deref();
-    let given = input.map(|path| files::read(Path::new(path), u64::MAX - 1).map_err(usage)).transpose()?;
-    let given = match (&given, input) {
-        (Some(bytes), Some(path)) => {
-            Some(SafeTensors::deserialize(bytes).map_err(|e| Usage(format!("{path}: not a safetensors file: {e}")))?)
-        }
-        _ => None,
-    };
-    let graph = transformed(args, &graph, given.as_ref()).map_err(|e| Usage(format!("{file}: {}", one_line(&e))))?;
+    let source = import::load(file, &args.open)?;
+    let given = given(args, &source)?;
+    let graph = transformed(args, &source, given.as_ref()).map_err(|e| Usage(format!("{file}: {}", one_line(&e))))?;
     // The interpreter is no device of programs: it runs graphs as they are.
     let interpreted = args.machine.device == "interp";
     let device = match interpreted {
@@ -94,20 +111,28 @@ pub(crate) fn run(args: &Run) -> Result<Outcome, Usage> {
     };
     if let Some(what) = args.emit {
         emit(what, &graph, &*device)?;
-        if input.is_none() {
+        if given.is_none() {
             return Ok(Outcome::Clean);
         }
     }
-    let Some(given) = given else {
-        return Err(Usage("`--in` is missing: a safetensors file with inputs named 0, 1, …".into()));
+    let bare = source.inputs.as_ref().is_some_and(Vec::is_empty) && args.transform.is_none();
+    let given = match given {
+        Some(given) => given,
+        None if bare => Given { tensors: BTreeMap::new(), path: file.clone() },
+        None => {
+            let names = (source.inputs.as_ref()).map_or("0, 1, …".to_string(), |names| names.join(", "));
+            return Err(Usage(format!(
+                "`--in` is missing: a safetensors file with inputs named {names}, or NAME=FILE.npy"
+            )));
+        }
     };
-    let inputs = inputs(args, &graph, &given)?;
+    let inputs = inputs(&source, &graph, &given)?;
     let outputs = match interpreted {
         true => interpret(args, &graph, &inputs)?,
         false => compiled(args, &graph, &inputs, &*device)?,
     };
     match args.out.as_deref() {
-        Some(path) => write(path, &outputs)?,
+        Some(path) => write(path, &source, &outputs)?,
         None if args.bench.is_some() => {}
         None => return Err(Usage("`--out` is missing: where the outputs go".into())),
     }
@@ -122,7 +147,8 @@ fn floats(types: &[Type]) -> Vec<bool> {
     types.iter().map(|t| t.dtype.is_float()).collect()
 }
 
-fn transformed(args: &Run, graph: &Graph, given: Option<&SafeTensors<'_>>) -> ir::Result<Graph> {
+fn transformed(args: &Run, source: &Source, given: Option<&Given>) -> ir::Result<Graph> {
+    let graph = &source.graph;
     let Some(name) = args.transform.as_deref() else { return Ok(graph.clone()) };
     let invalid = |text: String| ir::Error::Invalid(text);
     match name {
@@ -136,33 +162,39 @@ fn transformed(args: &Run, graph: &Graph, given: Option<&SafeTensors<'_>>) -> ir
             let Some(axis) = other.strip_prefix("vmap:").and_then(|a| a.parse::<usize>().ok()) else {
                 return Err(invalid(format!("`--transform {other}` is not known: jvp, vjp or vmap:AXIS")));
             };
-            let first = given.and_then(|g| g.tensor("0").ok());
-            let size = first.as_ref().and_then(|t| t.shape().get(axis).copied());
+            let first = given.and_then(|g| g.tensors.get(&source.input_name(0)));
+            let size = first.and_then(|t| t.ty().shape.get(axis).copied());
             let size = size.ok_or_else(|| {
                 invalid(format!("vmap:{axis} takes its size from axis {axis} of input 0, which `--in` doesn't have"))
             })?;
             let (ins, outs) = (graph.input_types().len(), graph.output_types().len());
-            transform::vmap_axes(graph, &vec![Some(axis); ins], &vec![0; outs], size)
+            let axes: Vec<Option<usize>> = (0..ins).map(|i| source.parameter(i).is_none().then_some(axis)).collect();
+            transform::vmap_axes(graph, &axes, &vec![0; outs], size)
         }
     }
 }
 
-fn inputs(args: &Run, graph: &Graph, given: &SafeTensors<'_>) -> Result<Vec<Literal>, Usage> {
-    let path = args.input.as_deref().unwrap_or_default();
+fn inputs(source: &Source, graph: &Graph, given: &Given) -> Result<Vec<Literal>, Usage> {
+    let path = &given.path;
     let types = graph.input_types();
     let mut found = Vec::with_capacity(types.len());
+    let mut taken = 0;
     for (i, ty) in types.iter().enumerate() {
-        let fault = |what: String| Usage(format!("{path}: input {i} is {ty}, {what}"));
-        let t = given.tensor(&i.to_string()).map_err(|_| fault(format!("and there is no tensor `{i}`")))?;
-        let dtype = DTYPES.iter().find(|(_, d)| *d == t.dtype()).map(|(d, _)| *d);
-        if dtype != Some(ty.dtype) || t.shape() != &ty.shape[..] {
-            let name = dtype.map_or_else(|| format!("{:?}", t.dtype()), |d| d.to_string());
-            return Err(fault(format!("found {name}{:?}", t.shape())));
+        if let Some(x) = source.parameter(i) {
+            found.push(x.clone());
+            continue;
         }
-        found.push(Literal::from_bytes(ty.clone(), t.data()).ok_or_else(|| fault("and its data is cut".into()))?);
+        let name = source.input_name(i);
+        let fault = |what: String| Usage(format!("{path}: input {name} is {ty}, {what}"));
+        let x = given.tensors.get(&name).ok_or_else(|| fault(format!("and there is no tensor `{name}`")))?;
+        if x.ty() != ty {
+            return Err(fault(format!("found {}", x.ty())));
+        }
+        taken += 1;
+        found.push(x.clone());
     }
-    if given.len() > types.len() {
-        return Err(Usage(format!("{path}: {} tensors for {} inputs", given.len(), types.len())));
+    if given.tensors.len() > taken {
+        return Err(Usage(format!("{path}: {} tensors for {taken} inputs", given.tensors.len())));
     }
     Ok(found)
 }
@@ -216,14 +248,11 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-fn write(path: &str, outputs: &[Literal]) -> Result<(), Usage> {
-    let named = outputs.iter().enumerate().map(|(i, literal)| NamedTensor {
-        name: i.to_string(),
-        shape: literal.ty().shape.to_vec(),
-        dtype: literal.ty().dtype,
-        bytes: literal.bytes().to_vec(),
-    });
-    models::write_tensors(Path::new(path), &named.collect::<Vec<_>>()).map_err(usage)
+/// Results under their names; those that a transform added go by their numbers.
+fn write(path: &str, source: &Source, outputs: &[Literal]) -> Result<(), Usage> {
+    let name = |i: usize| source.outputs.get(i).cloned().unwrap_or_else(|| i.to_string());
+    let named: Vec<NamedTensor> = outputs.iter().enumerate().map(|(i, x)| import::named(&name(i), x)).collect();
+    models::write_tensors(Path::new(path), &named).map_err(usage)
 }
 
 fn emit(what: Emit, graph: &Graph, device: &dyn Backend) -> Result<(), Usage> {

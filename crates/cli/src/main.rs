@@ -14,6 +14,9 @@ mod device;
 mod doctor;
 mod graph;
 mod graph_json;
+mod import;
+mod npy;
+mod onnx_export;
 mod output;
 mod perplexity;
 mod profile;
@@ -84,6 +87,7 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
+        Command::Import(args) => import::import(args),
         Command::Export(args) => run::export(args),
         Command::Quantize(args) => run::quantize(args),
         Command::Perplexity(args) => perplexity::perplexity(args),

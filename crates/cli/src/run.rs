@@ -22,7 +22,7 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 pub(crate) struct Source {
     /// A HuggingFace directory, or that of an adapter
-    dir: String,
+    pub(crate) dir: String,
     /// The dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
@@ -145,10 +145,21 @@ pub(crate) struct Choosing {
 #[derive(clap::Args)]
 pub(crate) struct Export {
     #[command(flatten)]
-    source: Source,
+    pub(crate) source: Source,
     /// The directory to write
-    #[arg(long, value_name = "DIR", value_parser = command::name)]
-    out: String,
+    #[arg(long, value_name = "DIR", value_parser = command::name, required_unless_present = "onnx")]
+    out: Option<String>,
+    /// The ONNX model to write; then a graph in its text form, an ONNX model or what `loom import` wrote may be read too
+    #[arg(long, value_name = "FILE", value_parser = command::name, conflicts_with = "out")]
+    pub(crate) onnx: Option<String>,
+    /// Sequences in a batch of a HuggingFace model
+    #[arg(long, value_name = "N", value_parser = command::size, default_value = "1", help_heading = "ONNX models")]
+    pub(crate) batch: usize,
+    /// Ids in a sequence of a HuggingFace model
+    #[arg(long, value_name = "N", value_parser = command::size, default_value = "16", help_heading = "ONNX models")]
+    pub(crate) seq: usize,
+    #[command(flatten)]
+    pub(crate) open: crate::import::Open,
 }
 
 /// Options of `loom quantize`.
@@ -581,7 +592,10 @@ pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
 }
 
 pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
-    let (out, dir) = (&args.out, &args.source.dir);
+    if let Some(file) = &args.onnx {
+        return crate::onnx_export::export(args, file);
+    }
+    let (out, dir) = (&args.out.clone().unwrap_or_default(), &args.source.dir);
     let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
     if same(Path::new(dir), Path::new(&out)) {
         return Err(Usage(format!("{out}: the model itself is there; choose another `--out`")));

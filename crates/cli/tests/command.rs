@@ -354,3 +354,62 @@ fn every_command_that_runs_something_takes_a_device() {
     }
     assert!(!Path::new(out).exists());
 }
+
+/// A graph goes out as ONNX, comes in again as a directory, and gives the same from either, by tensors of both kinds.
+#[test]
+fn onnx_models_go_out_and_come_in() {
+    let folder = std::env::temp_dir().join(format!("loom-onnx-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let path = |name: &str| folder.join(name).to_string_lossy().into_owned();
+    let text = "graph (%0: f32[2,2], %1: f32[2]) {\n  %2 = broadcast(%1) {shape=[2, 2], dims=[1]} : f32[2,2]\n  %3 = mul(%0, %2) : f32[2,2]\n  %4 = exp(%3) : f32[2,2]\n  return %4\n}\n";
+    std::fs::write(path("g.ir"), text).expect("written");
+    let npy = |name: &str, shape: &str, data: &[f32]| {
+        let header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n");
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header.as_bytes());
+        bytes.extend(data.iter().flat_map(|x| x.to_le_bytes()));
+        std::fs::write(path(name), bytes).expect("written");
+    };
+    npy("x.npy", "(2, 2)", &[0.0, 1.0, 2.0, 3.0]);
+    npy("w.npy", "(2,)", &[1.0, -1.0]);
+    let ran = |args: &[&str]| {
+        let output = loom(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{args:?}: {said}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    ran(&["export", &path("g.ir"), "--onnx", &path("g.onnx")]);
+    let said = ran(&["import", &path("g.onnx"), "--out", &path("dir")]);
+    assert!(said.contains("input input_0: f32[2,2]") && said.contains("output output_0: f32[2,2]"), "{said}");
+    let (x, w) = (format!("input_0={}", path("x.npy")), format!("input_1={}", path("w.npy")));
+    let read = |file: &str, name: &str| -> Vec<u8> {
+        let bytes = std::fs::read(path(file)).expect("results");
+        let found = safetensors::SafeTensors::deserialize(&bytes).expect("safetensors");
+        found.tensor(name).expect("the result").data().to_vec()
+    };
+    ran(&["run", &path("dir"), "--in", &x, "--in", &w, "--out", &path("a")]);
+    ran(&["run", &path("g.onnx"), "--in", &path("x.npy"), "--in", &path("w.npy"), "--out", &path("b")]);
+    ran(&["run", &path("g.ir"), "--in", &path("x.npy"), "--in", &path("w.npy"), "--out", &path("c")]);
+    let a = read("a", "output_0");
+    assert_eq!((a.clone(), a.clone()), (read("b", "output_0"), read("c", "0")));
+    let numbers: Vec<f32> = a.chunks(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    for (got, want) in numbers.iter().zip([1.0, (-1f32).exp(), 2f32.exp(), (-3f32).exp()]) {
+        assert!((got - want).abs() < 1e-6 * want.abs().max(1.0), "{numbers:?}");
+    }
+    // A value that is given is no input any more, and what is missing is named.
+    ran(&["run", &path("g.onnx"), "--value", &w, "--in", &x, "--out", &path("d")]);
+    assert_eq!(read("d", "output_0"), a);
+    assert!(ran(&["run", &path("dir"), "--emit", "graph"]).contains("exp("));
+    refused(&["run", &path("g.onnx"), "--in", &x, "--out", &path("e")], &["input_1", "no tensor"]);
+    refused(
+        &["run", &path("g.onnx"), "--shape", "nobody=3", "--in", &x, "--out", &path("e")],
+        &["no input `nobody`", "input_0"],
+    );
+    refused(&["import", &path("g.ir"), "--out", &path("dir2")], &[".onnx"]);
+    refused(&["import", &path("g.onnx"), "--out", &path("dir2"), "--dim", "batch"], &["NAME="]);
+    std::fs::write(path("bad.onnx"), "not a model").expect("written");
+    refused(&["import", &path("bad.onnx"), "--out", &path("dir2")], &["bad.onnx", "not an ONNX model"]);
+    refused(&["run", &folder.to_string_lossy(), "--in", &x, "--out", &path("e")], &["model.json"]);
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

@@ -55,6 +55,21 @@ pub struct Probed {
 }
 
 impl Model {
+    /// The graph from parameters and ids (`i32[batch, steps]`) to logits, and the parameters' values under their paths.
+    pub fn graph(&self, batch: usize, steps: usize) -> Result<(Graph, Vec<NamedTensor>)> {
+        let options = Options { dtype: self.dtype, ..Options::default() };
+        let lowered = self.architecture.lower_with(batch, steps, &options)?;
+        let mut graph = lowered.graph;
+        let logits = graph.outputs()[..1].to_vec();
+        graph.set_outputs(logits);
+        let one = |(i, p): (usize, &lang::lower::Parameter)| -> Result<NamedTensor> {
+            let bytes = to_bytes(&self.rounded(i)?, p.ty.dtype);
+            Ok(NamedTensor { name: p.path.clone(), shape: p.ty.shape.to_vec(), dtype: p.ty.dtype, bytes })
+        };
+        let values = lowered.params.iter().enumerate().map(one).collect::<Result<_>>()?;
+        Ok((graph, values))
+    }
+
     /// Runs a batch of sequences of one length. With labels (as many as ids, shifted here as HuggingFace does: position
     /// `t` predicts label `t + 1`; -100 does not count) also the loss and its gradients.
     pub fn evaluate(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Evaluation> {

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 /// Nodes visited at most, those of functions and unrolled loops counted again each time.
 const MOST_NODES: usize = 1 << 20;
+/// Elements of one tensor at most: more than any memory holds, and few enough that places in it can be computed with.
+const MOST_ELEMENTS: usize = 1 << 40;
 /// Functions and bodies inside of each other at most.
 const MOST_DEPTH: usize = 64;
 
@@ -123,6 +125,11 @@ pub(crate) struct Importer<'m> {
     visited: usize,
 }
 
+/// Elements of a type if no axis were empty.
+fn room(ty: &Type) -> usize {
+    ty.shape.iter().map(|&d| d.max(1)).product()
+}
+
 fn text(s: &Option<String>) -> &str {
     s.as_deref().unwrap_or("")
 }
@@ -149,6 +156,11 @@ impl<'m> Importer<'m> {
     fn run(mut self, graph: &'m GraphProto) -> Result<Imported> {
         let opsets = opsets(&self.model.opset_import);
         self.scopes.push(Scope { names: HashMap::new(), frame: 0, open: false, attributes: HashMap::new(), opsets });
+        let unknown = self.options.inputs.keys().find(|k| !graph.input.iter().any(|i| text(&i.name) == k.as_str()));
+        if let Some(name) = unknown {
+            let all: Vec<&str> = graph.input.iter().map(|i| text(&i.name)).collect();
+            return Err(Error::Model(format!("the model has no input `{name}`; its inputs are {}", all.join(", "))));
+        }
         let initialised: HashMap<&str, ()> = graph.initializer.iter().map(|t| (text(&t.name), ())).collect();
         let mut inputs = Vec::new();
         for info in &graph.input {
@@ -159,11 +171,6 @@ impl<'m> Importer<'m> {
             }
             let item = self.input(name, info.r#type.as_ref(), self.options.inputs.get(name), &mut inputs)?;
             self.bind(name, item)?;
-        }
-        let unknown = self.options.inputs.keys().find(|k| !graph.input.iter().any(|i| text(&i.name) == k.as_str()));
-        if let Some(name) = unknown {
-            let all: Vec<&str> = graph.input.iter().map(|i| text(&i.name)).collect();
-            return Err(Error::Model(format!("the model has no input `{name}`; its inputs are {}", all.join(", "))));
         }
         let parameters = self.initializers(graph, true)?;
         self.walk(&graph.node)?;
@@ -299,6 +306,9 @@ impl<'m> Importer<'m> {
             (None, Some(declared)) => self.shape(name, &declared.dim)?,
         };
         let ty = Type::checked(self.dtype(elem)?, &shape).map_err(|p| fault(p.to_string()))?;
+        if room(&ty) > MOST_ELEMENTS {
+            return Err(fault(format!("{ty} has more elements than any memory")));
+        }
         let v = self.frames[0].fold.b.graph.input(ty.clone());
         self.frames[0].names.insert(v, name.to_string());
         ports.push(Port { name: name.to_string(), elem, ty });
@@ -541,6 +551,12 @@ impl<'m> Importer<'m> {
             return Err(Error::here(format!("{} outputs are named, but it gives {}", node.output.len(), outs.len())));
         }
         for (name, item) in node.output.iter().zip(outs) {
+            item.map(&mut |t: Tensor| match self.ty(t.v) {
+                ty if room(&ty) > MOST_ELEMENTS => {
+                    Err(Error::here(format!("its result {ty} has more elements than any memory")))
+                }
+                _ => Ok(t),
+            })?;
             self.bind(name, item)?;
         }
         Ok(())

@@ -91,7 +91,7 @@ impl<'m> Cx<'_, 'm> {
     pub(crate) fn amounts(&self, name: &str) -> Result<Option<Vec<i64>>> {
         let Some(list) = self.ints(name) else { return Ok(None) };
         for &x in list {
-            if x.abs() > MOST {
+            if x.unsigned_abs() > MOST.unsigned_abs() {
                 return Err(Error::here(format!("the attribute {name} holds {x}, which is out of range")));
             }
         }
@@ -103,11 +103,11 @@ impl<'m> Cx<'_, 'm> {
         match self.amounts(name)? {
             None => Ok(vec![default; n]),
             Some(list) if list.is_empty() => Ok(vec![default; n]),
-            Some(list) if list.len() == n && list.iter().all(|&x| x >= least) => {
+            Some(list) if list.len() == n && list.iter().all(|&x| (least..=1 << 20).contains(&x)) => {
                 Ok(list.iter().map(|&x| x as usize).collect())
             }
             Some(list) => Err(Error::here(format!(
-                "the attribute {name} is {list:?}; {n} numbers of at least {least} are needed"
+                "the attribute {name} is {list:?}; {n} numbers from {least} to 2²⁰ are needed"
             ))),
         }
     }
@@ -192,7 +192,7 @@ impl<'m> Cx<'_, 'm> {
     /// Integers that are sizes or amounts.
     pub(crate) fn known_amounts(&mut self, i: usize, what: &str) -> Result<Vec<i64>> {
         let list = self.known_ints(i, what)?;
-        match list.iter().find(|x| x.abs() > MOST) {
+        match list.iter().find(|x| x.unsigned_abs() > MOST.unsigned_abs()) {
             Some(x) => Err(Error::here(format!("its {what} (input {i}) holds {x}, which is out of range"))),
             None => Ok(list),
         }

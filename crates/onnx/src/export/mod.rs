@@ -183,13 +183,12 @@ impl Writer {
             Op::Cond(c) => self.cond(c, args, types),
             Op::While(w) => self.while_loop(w, args),
             Op::Composite(c) => self.composite(c, args, types),
-            Op::Call(_) | Op::Remat(_) | Op::CustomLinear(_) => match op.meaning() {
+            Op::Call(_) | Op::Remat(_) | Op::CustomLinear(_) | Op::ShardMap(_) => match op.meaning() {
                 Meaning::Inline(body) => self.graph(&body, args),
                 _ => Err(refused(op.name(), "it has no body")),
             },
-            Op::RaggedDot(_) | Op::WindowGather(_) | Op::WindowScatter(_) | Op::Collective(_) | Op::ShardMap(_) => {
-                Err(refused(op.name(), NO_COUNTERPART))
-            }
+            Op::RaggedDot(_) | Op::WindowGather(_) | Op::WindowScatter(_) => Err(refused(op.name(), NO_COUNTERPART)),
+            Op::Collective(_) => Err(refused(op.name(), "it belongs inside of a shard_map; export that")),
             Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
                 Err(refused(op.name(), NO_COUNTERPART))
             }

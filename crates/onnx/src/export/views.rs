@@ -198,7 +198,11 @@ impl Writer {
     /// The `k` first in order, and their places as i64.
     fn ordered(&mut self, x: &V, k: usize, axis: usize, largest: bool) -> (V, V) {
         let dtype = x.ty.dtype;
-        let wide = if dtype == DType::Bool { self.cast(x, DType::I32) } else { x.clone() };
+        let wide = match dtype {
+            DType::Bool => self.cast(x, DType::I32),
+            DType::BF16 => self.cast(x, DType::F32),
+            _ => x.clone(),
+        };
         let count = self.numbers(&[k as i64]);
         let mut ty = wide.ty.clone();
         ty.shape[axis] = k;

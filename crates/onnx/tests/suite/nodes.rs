@@ -1,8 +1,7 @@
 //! ONNX's own node tests. A sample is in the repository; `ONNX_NODES=FILE` runs all that `golden/onnx/nodes.py` wrote, prints
 //! what fails and (`ONNX_REPORT=FILE`) writes the list.
 
-mod support;
-
+use super::support;
 use cpu::Cpu;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

@@ -1,11 +1,12 @@
 //! Graphs written as ONNX and read again compute the same.
 
-mod support;
-
+use super::support;
 use ir::{Literal, interp};
 use onnx::{Names, Options};
 use oracle::compare::{Tolerance, compare};
+use prost::Message;
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// Ops that ONNX has no counterpart of.
 const REFUSED: [&str; 19] = [
@@ -30,6 +31,25 @@ const REFUSED: [&str; 19] = [
     "window_scatter_max",
 ];
 
+/// For `golden/onnx/check.py`.
+fn write(folder: &Path, number: usize, row: &oracle::Row, model: &[u8]) {
+    let tensors = |list: &[Literal]| -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for x in list {
+            let t = onnx::tensor::proto("", x).encode_to_vec();
+            bytes.extend((t.len() as u64).to_le_bytes());
+            bytes.extend(t);
+        }
+        bytes
+    };
+    let results = interp::run(&row.graph, &row.inputs).expect("the row runs");
+    let put = |end: &str, bytes: &[u8]| std::fs::write(folder.join(format!("{number}.{end}")), bytes).expect("written");
+    put("onnx", model);
+    put("name", row.name.as_bytes());
+    put("in", &tensors(&row.inputs));
+    put("out", &tensors(&results));
+}
+
 #[test]
 fn every_row_of_the_table_survives() {
     let mut refused = BTreeSet::new();
@@ -51,6 +71,9 @@ fn every_row_of_the_table_survives() {
                 continue;
             }
         };
+        if let Some(folder) = std::env::var_os("ONNX_EXPORT") {
+            write(folder.as_ref(), kept + wrong.len(), &row, &bytes);
+        }
         let run = || -> Result<(), String> {
             let model = onnx::import(&bytes, &Options::default()).map_err(|e| e.to_string())?;
             let inputs: Vec<Literal> = support::arguments(&model, &row.inputs);

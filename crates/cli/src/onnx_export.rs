@@ -1,0 +1,69 @@
+//! `loom export --onnx`: a graph or a model as an ONNX file.
+
+use crate::Outcome;
+use crate::command::Usage;
+use crate::import::{self, Source};
+use crate::output::outln;
+use crate::run::{self, Export, usage};
+use ir::{Literal, Type};
+use models::files;
+use std::path::Path;
+
+/// A HuggingFace model as a graph with its parameters.
+fn model(args: &Export) -> Result<(Source, Vec<usize>), Usage> {
+    let model = run::load(&args.source)?;
+    let (graph, values) = model.graph(args.batch, args.seq).map_err(usage)?;
+    let mut parameters = Vec::new();
+    for v in values {
+        let ty = Type::new(v.dtype, &v.shape);
+        let x = Literal::from_bytes(ty, &v.bytes).ok_or_else(|| Usage(format!("the parameter {} is cut", v.name)))?;
+        parameters.push((v.name, x));
+    }
+    // Parameters come first here.
+    let places = (0..parameters.len()).collect();
+    Ok((Source { graph, inputs: Some(vec!["input_ids".into()]), parameters, outputs: vec!["logits".into()] }, places))
+}
+
+pub(crate) fn export(args: &Export, file: &str) -> Result<Outcome, Usage> {
+    let path = &args.source.dir;
+    let place = Path::new(path);
+    let weights = place.join("config.json").is_file() || place.join("adapter_config.json").is_file();
+    let (source, places) = if weights || models::gguf::is_gguf(place) {
+        model(args)?
+    } else {
+        let source = import::load(path, &args.open)?;
+        let first = source.inputs.as_ref().map_or(0, Vec::len);
+        let places = (first..first + source.parameters.len()).collect();
+        (source, places)
+    };
+    let count = source.graph.inputs().len();
+    let mut names = onnx::Names { inputs: vec![String::new(); count], ..onnx::Names::default() };
+    for (&at, (name, x)) in places.iter().zip(&source.parameters) {
+        names.inputs[at] = name.clone();
+        names.parameters.insert(at, x.clone());
+    }
+    let mut given = source.inputs.iter().flatten();
+    for i in 0..count {
+        if !names.parameters.contains_key(&i)
+            && let Some(name) = given.next()
+        {
+            names.inputs[i] = name.clone();
+        }
+    }
+    if source.inputs.is_some() {
+        // A name is used once: an output that is an input too gets one of its own.
+        let taken = |n: &String| names.inputs.contains(n);
+        names.outputs = source.outputs.iter().map(|n| if taken(n) { format!("{n}_out") } else { n.clone() }).collect();
+    }
+    let bytes = onnx::export(&source.graph, &names).map_err(|e| Usage(format!("{path}: {e}")))?;
+    // Protobuf's readers take messages up to 2 GiB.
+    if bytes.len() >= 1 << 31 {
+        return Err(Usage(format!(
+            "{path}: {} bytes, but an ONNX file ends at 2 GiB; export it in bf16 or f16",
+            bytes.len()
+        )));
+    }
+    files::write(Path::new(file), &bytes).map_err(usage)?;
+    outln!("{file}: {} bytes, {} inputs, {} outputs", bytes.len(), count - places.len(), source.graph.outputs().len());
+    Ok(Outcome::Clean)
+}

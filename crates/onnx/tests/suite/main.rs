@@ -1,0 +1,9 @@
+//! ONNX in and out: ONNX's own node tests, models of other frameworks, gradients, files that are wrong.
+
+mod export;
+mod faults;
+mod fuzz;
+mod gradients;
+mod models;
+mod nodes;
+mod support;
