@@ -105,8 +105,7 @@ impl Attention {
     fn layout(&self, kind: Kind) -> Layout {
         let (wide, wide_v) = (self.d.div_ceil(SIDE), self.dv.div_ceil(SIDE));
         let (groups, registers, resident) = match (wide.max(wide_v), kind) {
-            (1, Kind::Forward) => (1, true, 4),
-            (1, Kind::Queries) => (1, false, 4),
+            (1, Kind::Forward | Kind::Queries) => (1, false, 4),
             (1, Kind::Keys) => (1, false, 3),
             (2, Kind::Forward | Kind::Queries) => (1, false, 2),
             _ => (2, false, 1),
