@@ -3,17 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Programs, by the words that build them.
-const BUILT: [(&[&str], &str); 4] = [
-    (&["-p", "tensorloom-gpu", "--example", "cuda_conformance"], "examples/cuda_conformance"),
-    (&["-p", "tensorloom-gpu", "--example", "cuda_bench"], "examples/cuda_bench"),
-    (&["-p", "tensorloom-bench"], "tensorloom-bench"),
-    (&["-p", "tensorloom-cli"], "loom"),
+/// Programs: the words that build them, where they are then, and their names in the folder.
+const BUILT: [(&[&str], &str, &str); 4] = [
+    (&["-p", "tensorloom-gpu", "--example", "conformance"], "examples/conformance", "gpu_conformance"),
+    (&["-p", "tensorloom-gpu", "--example", "gpu_bench"], "examples/gpu_bench", "gpu_bench"),
+    (&["-p", "tensorloom-bench"], "tensorloom-bench", "tensorloom-bench"),
+    (&["-p", "tensorloom-cli"], "loom", "loom"),
 ];
 
 /// Scripts: a name, and what it runs in the folder.
 const SCRIPTS: [(&str, &str); 3] = [
-    ("conformance", "exec ./cuda_conformance --out \"${OUT:-out}\" \"$@\"\n"),
+    ("conformance", "exec ./gpu_conformance --out \"${OUT:-out}\" \"$@\"\n"),
     (
         "bench",
         "cases=${*:-chain1g softmax1g layernorm1g attention_12x64 attention_32x64 attention_16x128 train_124m}\n\
@@ -29,10 +29,10 @@ pub(crate) fn device(root: &Path, folder: &str) -> Result<(), String> {
     fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut bytes = 0;
-    for (words, built) in BUILT {
+    for (words, built, name) in BUILT {
         crate::run("cargo", &[&["build", "--release"], words].concat())?;
         let from = target.join("release").join(built);
-        let to = folder.join(from.file_name().unwrap_or_default());
+        let to = folder.join(name);
         let _ = fs::remove_file(&to);
         fs::copy(&from, &to).map_err(|e| format!("{}: {e}", to.display()))?;
         // Without `strip` the folder is larger, and works.
