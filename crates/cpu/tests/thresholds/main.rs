@@ -161,6 +161,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("UNSEEN", "no size"),
     ("SMALL", "2^28 elements: how an address is written, and more memory than a test should take"),
     ("MAGIC", "no size"),
+    ("PLAIN_ROWS", "the shape of a tile, whatever the sizes are"),
     ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),
 ];
 
