@@ -5,6 +5,7 @@
 //! with the remedy), 101 a mistake in loom itself, 130 stopped by a signal.
 
 mod bench;
+mod chat;
 mod check;
 mod command;
 mod compile;
@@ -14,10 +15,13 @@ mod doctor;
 mod graph;
 mod graph_json;
 mod output;
+mod perplexity;
 mod profile;
 mod progress;
 mod run;
 mod schedule;
+#[cfg(feature = "serve")]
+mod serve;
 mod shell;
 mod train;
 mod verify;
@@ -76,8 +80,13 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
     match &command {
         Command::Train(args) => train::train(args),
         Command::Generate(args) => run::generate(args),
+        Command::Chat(args) => chat::chat(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
         Command::Export(args) => run::export(args),
+        Command::Quantize(args) => run::quantize(args),
+        Command::Perplexity(args) => perplexity::perplexity(args),
         Command::Merge(args) => run::merge(args),
         Command::Verify(args) => verify::verify(args),
         Command::Check(args) => check::check(args),

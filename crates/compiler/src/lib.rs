@@ -1,6 +1,8 @@
 //! `compile`: Graph → Program, and the kernel IR that every backend reads.
 
 pub mod backend;
+pub mod clock;
+mod communicator;
 mod donate;
 mod explain;
 mod fence;
@@ -17,6 +19,7 @@ mod strided;
 pub mod target;
 
 pub use backend::{Backend, Bindings, DeviceBuffer, Executable, Runs, Timing};
+pub use communicator::Communicator;
 pub use explain::{Explanation, Note};
 pub use fence::{Fence, Pending, Reading};
 pub use passes::Pass;
@@ -138,6 +141,6 @@ fn compile_with(
     let mut program =
         Program { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
     plan::plan(&mut program);
-    program.donated = donate::donations(&program, &options.donate);
+    program.donated = donate::donations(&program, &options.donate, backend);
     Ok((program, lowering.explanation.unwrap_or_default()))
 }

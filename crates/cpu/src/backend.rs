@@ -9,7 +9,7 @@ use crate::memory::HostBuffer;
 use crate::pool::{Denormals, Pool};
 use crate::thresholds::Threshold;
 use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule};
-use compiler::{Backend, DeviceBuffer, Executable, Program, Result};
+use compiler::{Backend, Communicator, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
 use std::sync::Arc;
@@ -105,6 +105,8 @@ pub struct Cpu {
     pub(crate) arenas: Arc<Arenas>,
     pub(crate) kernels: Option<KernelCache>,
     target: Option<Target>,
+    /// The way to other ranks, for programs with collectives.
+    pub(crate) communicator: Option<Arc<dyn Communicator>>,
 }
 
 impl Cpu {
@@ -127,7 +129,13 @@ impl Cpu {
             arenas: Arc::new(Arenas::new()),
             kernels: target.map(|t| KernelCache::new(t, CACHE)),
             target,
+            communicator: None,
         }
+    }
+
+    /// The same as a rank among others: programs loaded from now on run their collectives through `communicator`.
+    pub fn with_communicator(self, communicator: Arc<dyn Communicator>) -> Cpu {
+        Cpu { communicator: Some(communicator), ..self }
     }
 
     /// Bytes of memory that runs use beside inputs and outputs, or have used and will use again.
@@ -144,9 +152,10 @@ impl Cpu {
         Ok(code.bytes().to_vec())
     }
 
-    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it.
-    pub fn load_bare(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, false)?))
+    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it. With
+    /// `general`, its kernels serve other sizes too, as [`Backend::load_general`] makes them.
+    pub fn load_bare(&self, program: Program, general: bool) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(self, program, general)?))
     }
 
     /// The instruction set of kernels that are not generated.
@@ -156,6 +165,8 @@ impl Cpu {
             Some(Target::Avx2) => Isa::Avx2,
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => Isa::Portable,
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => Isa::Portable,
             None => Isa::Portable,
         }
     }
@@ -173,9 +184,15 @@ impl Backend for Cpu {
             Some(Target::Avx2) => "avx2",
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => "cranelift",
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => "wasm",
             None => "reference",
         };
         format!("cpu ({target}, {} threads)", self.pool.threads())
+    }
+
+    fn overwrites(&self, op: &ir::Op) -> bool {
+        matches!(op, ir::Op::Scatter(_))
     }
 
     fn target(&self) -> &compiler::Target {

@@ -72,7 +72,7 @@ impl Ops {
 fn is_shared(op: &Op) -> bool {
     match op {
         Op::Const(c) => c.0.ty().rank() == 0,
-        Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) => false,
+        Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::While(_) | Op::Cond(_) | Op::ShardMap(_) => false,
         _ => true,
     }
 }

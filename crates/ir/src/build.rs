@@ -4,6 +4,7 @@ use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Def, Graph, Loc, Value, Values};
 use crate::literal::Literal;
+use crate::mesh::MeshAxis;
 use crate::ops::*;
 use crate::scalar::{Binary, Compare, Scalar, Unary};
 use crate::types::{Shape, Type};
@@ -328,6 +329,21 @@ pub trait Build {
     /// The index along an axis.
     fn iota(&mut self, dtype: DType, shape: &[usize], axis: usize) -> Result<Value> {
         self.one(Iota { dtype, shape: Shape::from_slice(shape), axis }.into(), &[])
+    }
+
+    /// A collective over axes of a mesh.
+    fn collective(&mut self, kind: CollectiveKind, x: Value, axes: &[MeshAxis]) -> Result<Value> {
+        self.one(Collective::new(kind, axes).into(), &[x])
+    }
+
+    /// The sum over ranks along axes of a mesh.
+    fn psum(&mut self, x: Value, axes: &[MeshAxis]) -> Result<Value> {
+        self.collective(CollectiveKind::Sum, x, axes)
+    }
+
+    /// The rank's number along axes of a mesh, an i32.
+    fn axis_index(&mut self, axes: &[MeshAxis]) -> Result<Value> {
+        self.one(Collective::new(CollectiveKind::Index, axes).into(), &[])
     }
 
     /// Sums two optional cotangents.

@@ -107,7 +107,7 @@ variants! {
     Permute, Broadcast, Slice, Pad, Flip, Concat, Reduce, Cumulative, ArgReduce, ReduceWindow, WindowGather,
     WindowScatter, Dot, RaggedDot, Conv, Gather, Scatter, DynamicSlice, DynamicUpdateSlice, Threefry2x32, Scan, Cond,
     While, TakeAlong, PutAlong, Sort, TopK, Fft, Cholesky, TriangularSolve, Lu, Qr, Eigh, Svd, Call, Remat, Composite,
-    CustomLinear,
+    CustomLinear, Collective, ShardMap,
 }
 
 #[test]

@@ -5,15 +5,14 @@ use std::path::{Path, PathBuf};
 
 /// Programs, by the words that build them.
 const BUILT: [(&[&str], &str); 4] = [
-    (&["-p", "tensorloom-gpu", "--example", "cuda_conformance"], "examples/cuda_conformance"),
-    (&["-p", "tensorloom-gpu", "--example", "cuda_bench"], "examples/cuda_bench"),
+    (&["-p", "tensorloom-gpu", "--example", "conformance"], "examples/conformance"),
+    (&["-p", "tensorloom-gpu", "--example", "gpu_bench"], "examples/gpu_bench"),
     (&["-p", "tensorloom-bench"], "tensorloom-bench"),
     (&["-p", "tensorloom-cli"], "loom"),
 ];
 
 /// Scripts: a name, and what it runs in the folder.
-const SCRIPTS: [(&str, &str); 3] = [
-    ("conformance", "exec ./cuda_conformance --out \"${OUT:-out}\" \"$@\"\n"),
+const SCRIPTS: [(&str, &str); 2] = [
     (
         "bench",
         "cases=${*:-chain1g softmax1g layernorm1g attention_12x64 attention_32x64 attention_16x128 train_124m}\n\
@@ -30,7 +29,7 @@ pub(crate) fn device(root: &Path, folder: &str) -> Result<(), String> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let mut bytes = 0;
     for (words, built) in BUILT {
-        crate::run("cargo", &[&["build", "--release"], words].concat())?;
+        crate::run("cargo", &[&["build", "--release"][..], words].concat())?;
         let from = target.join("release").join(built);
         let to = folder.join(from.file_name().unwrap_or_default());
         let _ = fs::remove_file(&to);

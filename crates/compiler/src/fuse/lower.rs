@@ -224,11 +224,15 @@ fn choose_loops(
     // The vector runs where memory runs.
     let weight = |v: usize| -> i64 {
         let mut w = 0;
-        for (_, _, _, at) in stores {
+        for (_, role, _, at) in stores {
+            // What a whole row gives is stored once a row, while loads run over all of it.
+            let often = *role == Role::Full || reductions.is_empty();
             w += match coefficient(at, v).abs() {
-                1 => 6,
+                1 if often => 6,
+                1 => 1,
                 0 => 0,
-                _ => -3,
+                _ if often => -3,
+                _ => -1,
             };
         }
         for e in g.exprs.iter() {

@@ -35,6 +35,7 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
         // Marks for transforms; nothing to compute.
         Op::Name(name) if name.is_apart() => None,
         Op::StopGradient(_) | Op::Name(_) => Some(args[0]),
+        Op::Collective(c) if c.kind == ir::ops::CollectiveKind::Vary => Some(args[0]),
         // A reduction over nothing is its identity, whatever else the shape is.
         Op::Reduce(r) if b.ty(args[0]).numel() == 0 => {
             let ty = b.ty(args[0]);
@@ -78,7 +79,8 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
                 let perm: Shape = p.perm.iter().map(|&i| q.perm[i]).collect();
                 Some(b.permute(inner[0], &perm)?)
             }
-            _ => None,
+            // permute(f(permute(x))) = f'(x)
+            _ => super::permutes::renamed(b, args[0], &p.perm)?,
         },
         Op::Broadcast(o) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == o.shape => Some(args[0]),

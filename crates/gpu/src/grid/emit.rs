@@ -135,7 +135,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         let mut scratch: Vec<(usize, usize)> = Vec::new();
         for (i, b) in k.buffers.iter().enumerate() {
             if let Mode::Scratch(n) = b.mode {
-                scratch.push((length(i, n, b.dtype) * b.dtype.size() * teams, i));
+                scratch.push((length(i, n, b.dtype) * b.dtype.size().max(self.limits.word) * teams, i));
             }
         }
         scratch.sort_unstable();

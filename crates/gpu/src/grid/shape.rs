@@ -43,8 +43,11 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         return shape;
     };
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
-    // Wide accesses are for those who have enough to do.
-    while shape.width > 1 && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
+    // Wide accesses are for those who have enough to do, unless whole words need them.
+    while limits.word == 1
+        && shape.width > 1
+        && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4
+    {
         shape.width /= 2;
     }
     let steps = super::pieces(longest, shape.width as i64).max(1);
@@ -60,7 +63,7 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         return shape;
     }
     // Several rows a block need room for the scratch of them all.
-    let scratch = scratch_bytes(facts);
+    let scratch = scratch_bytes(facts, limits.word);
     let many = rows.saturating_mul(group as i64) >= limits.busy as i64 / 8
         && scratch.saturating_mul((limits.usual / group).max(1) as usize) <= limits.shared;
     shape.lanes = if !waits || limits.subgroup.is_none() {
@@ -101,10 +104,10 @@ fn held_by_block(shape: &Shape<'_>, longest: i64, limits: &Limits) -> bool {
 }
 
 /// Bytes of scratch that a row has.
-fn scratch_bytes(facts: &Facts<'_>) -> usize {
+fn scratch_bytes(facts: &Facts<'_>, word: usize) -> usize {
     let bytes = |(i, b): (usize, &compiler::loops::Buffer)| match b.mode {
-        Mode::Scratch(0) => facts.given.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size()),
-        Mode::Scratch(n) => n.saturating_mul(b.dtype.size()),
+        Mode::Scratch(0) => facts.given.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size().max(word)),
+        Mode::Scratch(n) => n.saturating_mul(b.dtype.size().max(word)),
         _ => 0,
     };
     facts.kernel.buffers.iter().enumerate().map(bytes).fold(0, usize::saturating_add)
@@ -263,7 +266,14 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let widest = facts.sites.iter().filter(inside).filter(|s| along(s) != 0).map(size).max();
     let Some(widest) = widest else { return 1 };
-    let width = (limits.access / widest).clamp(1, MOST);
+    let mut width = (limits.access / widest).clamp(1, MOST);
+    if limits.word > 1 {
+        // Memory that is shared by a block has a word for each element.
+        let stores = facts.sites.iter().filter(inside).filter(|s| s.store && along(s) != 0 && !facts.is_scratch(s.buf));
+        width = stores
+            .map(|s| limits.word / size(s).min(limits.word))
+            .fold(width.min(limits.word / widest.min(limits.word)).max(1), usize::max);
+    }
     let fits = facts.sites.iter().filter(inside).all(|s| {
         let Some(f) = &s.form else { return false };
         let steady = |r: &Root| *r == Root::Var(l.var) || matches!(r, Root::Var(_)) || !facts.inside(*r, l.var);
@@ -290,5 +300,6 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     });
     // A size that is an argument has no rest that the text could name.
     let even = n % width as i64 == 0 || matches!(l.extent, Extent::Exact(Size::Const(_)));
-    if fits && even && n >= 8 * width as i64 { width } else { 1 }
+    let least = if limits.word > 1 { 1 } else { 8 };
+    if fits && even && n >= least * width as i64 { width } else { 1 }
 }

@@ -367,6 +367,7 @@ macro_rules! jvp_of_body {
 }
 
 pub mod arg_reduce;
+pub mod collective;
 pub mod composite;
 pub mod cond;
 pub mod constant;
@@ -387,6 +388,7 @@ pub mod reduce_window;
 pub mod remat;
 pub mod scan;
 pub mod scatter;
+pub mod shard_map;
 pub mod slice_dims;
 pub mod sort;
 pub mod threefry;
@@ -397,6 +399,7 @@ pub mod window;
 pub mod window_gather;
 
 pub use arg_reduce::ArgReduce;
+pub use collective::{Collective, CollectiveKind};
 pub use composite::{Composite, CustomLinear, Derivative};
 pub use cond::Cond;
 pub use constant::{Const, Iota};
@@ -417,6 +420,7 @@ pub use reduce_window::ReduceWindow;
 pub use remat::{Remat, RematPolicy};
 pub use scan::{Checkpoint, Scan};
 pub use scatter::{Scatter, ScatterKind, ScatterMode};
+pub use shard_map::ShardMap;
 pub use slice_dims::SliceDims;
 pub use sort::Sort;
 pub use threefry::Threefry2x32;
@@ -524,4 +528,6 @@ ops! {
     Remat(Remat),
     Composite(Composite),
     CustomLinear(CustomLinear),
+    Collective(Collective),
+    ShardMap(ShardMap),
 }

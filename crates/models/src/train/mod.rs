@@ -4,6 +4,8 @@
 //! own.
 
 mod batches;
+mod compressed;
+mod isolate;
 mod lock;
 mod log;
 mod objective;

@@ -71,6 +71,18 @@ impl Trainer {
         adam: AdamW,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
+        Trainer::isolating(model, adapter, sizes, adam, None, backend)
+    }
+
+    /// The same where documents of one sequence don't see each other: `end` is the token that divides them.
+    pub fn isolating(
+        model: Model,
+        adapter: Option<Adapter>,
+        sizes: StepSizes,
+        adam: AdamW,
+        end: Option<i32>,
+        backend: &dyn Backend,
+    ) -> Result<Trainer> {
         let started = Instant::now();
         if let Some(most) = model.max_sequence().filter(|most| sizes.seq > *most) {
             return Err(Error::Input(format!(
@@ -78,7 +90,7 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq)?;
+        let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq, end)?;
         let n = target.trained.len();
         let graph = step::graph(&target, &adam, sizes.accumulate)?;
         let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
@@ -104,9 +116,9 @@ impl Trainer {
             moment.write(0, &vec![0; ty.bytes()])?;
             inputs.push(moment);
         }
-        let fixed: Vec<_> = fixed.iter().map(|(i, param)| (*i, param.ty.dtype)).collect();
-        let fixed_count = fixed.len();
-        inputs.extend(model.upload_as(&fixed, backend)?);
+        let fixed: Vec<_> = fixed.iter().map(|(i, _)| *i).collect();
+        let fixed_count = fixed.iter().map(|i| model.parts_of(*i)).sum();
+        inputs.extend(model.upload_some(&fixed, backend)?);
         let types = &step.program().inputs;
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
@@ -123,7 +135,10 @@ impl Trainer {
         let bindings = Bindings { inputs, outputs };
         let validate = backend.load(compiler::compile(&target.plain, backend, &Options::default())?)?;
         let own = Bindings::for_program(validate.program(), backend)?;
-        let model = Model { weights: Vec::new(), checkpoint: None, ..model };
+        // What is packed stays at hand for a merge; the rest is in the buffers.
+        let keep = |i: usize| model.packed(i).map_or(Weight::Stored, |packed| Weight::Packed(packed.clone()));
+        let weights = (0..model.params.len()).map(keep).collect();
+        let model = Model { weights, checkpoint: None, ..model };
         Ok(Trainer {
             model,
             adapter,
@@ -314,8 +329,13 @@ impl Trainer {
     pub fn model(&self) -> Result<Model> {
         let mut values = Vec::new();
         if let Some(adapter) = self.adapter()? {
+            let mut at = 0;
             for (i, param) in self.model.params.iter().enumerate() {
-                values.push(self.fixed_values(i, &param.ty)?);
+                values.push(match self.model.packed(i) {
+                    Some(packed) => packed.values(),
+                    None => self.fixed_values(at, &param.ty)?,
+                });
+                at += self.model.parts_of(i);
             }
             let mut model = self.model.with_values(&values);
             model.merge(&adapter)?;

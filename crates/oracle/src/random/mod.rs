@@ -11,6 +11,7 @@ mod domain;
 mod elementwise;
 mod indexing;
 mod routines;
+pub mod sharded;
 mod shrink;
 
 pub use shrink::shrink;

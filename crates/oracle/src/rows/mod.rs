@@ -10,6 +10,7 @@ mod elementwise;
 mod indexing;
 mod linear;
 mod routines;
+mod sharded;
 mod view;
 mod windows;
 
@@ -49,6 +50,7 @@ pub fn all() -> Vec<Row> {
     routines::rows(&mut table);
     control::rows(&mut table);
     composites::rows(&mut table);
+    sharded::rows(&mut table);
     table.rows
 }
 

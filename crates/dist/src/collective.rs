@@ -1,0 +1,171 @@
+//! Collectives made of exchanges. Each moves as many bytes as the best ring does, in one round or two: what a rank sends is
+//! [`ir::ops::Collective::sent_bytes`].
+
+use crate::error::Result;
+use crate::reduce::{CollectiveKind as Kind, reduce};
+use crate::transport::{Tag, Transport};
+use ir::Type;
+
+/// A collective among some ranks.
+pub(crate) struct Talk<'a> {
+    pub(crate) transport: &'a dyn Transport,
+    /// Who takes part, in the order in which values are combined.
+    pub(crate) group: &'a [usize],
+    /// This rank's place among them.
+    pub(crate) me: usize,
+    /// Of the first exchange; a second has the next number.
+    pub(crate) tag: Tag,
+}
+
+/// A tensor seen as `outer` rows of `parts` equal pieces along an axis.
+struct Pieces {
+    outer: usize,
+    bytes: usize,
+    parts: usize,
+}
+
+impl Pieces {
+    /// Of a tensor that is cut along `dim`.
+    fn cut(ty: &Type, dim: usize, parts: usize) -> Pieces {
+        let outer = ty.shape[..dim].iter().product();
+        let inner: usize = ty.shape[dim + 1..].iter().product();
+        Pieces { outer, bytes: ty.shape[dim] / parts * inner * ty.dtype.size(), parts }
+    }
+
+    /// Piece `i`, dense.
+    fn get(&self, whole: &[u8], i: usize) -> Vec<u8> {
+        let mut piece = Vec::with_capacity(self.outer * self.bytes);
+        for o in 0..self.outer {
+            let at = (o * self.parts + i) * self.bytes;
+            piece.extend_from_slice(&whole[at..at + self.bytes]);
+        }
+        piece
+    }
+
+    /// Puts piece `i` in its place.
+    fn put(&self, whole: &mut [u8], i: usize, piece: &[u8]) {
+        for o in 0..self.outer {
+            let at = (o * self.parts + i) * self.bytes;
+            whole[at..at + self.bytes].copy_from_slice(&piece[o * self.bytes..(o + 1) * self.bytes]);
+        }
+    }
+}
+
+impl Talk<'_> {
+    /// Runs a collective; gives how many bytes were sent.
+    pub(crate) fn run(&self, kind: &Kind, ty: &Type, from: &[u8], to: &mut [u8]) -> Result<usize> {
+        let n = self.group.len();
+        match kind {
+            Kind::Vary => {
+                to.copy_from_slice(from);
+                Ok(0)
+            }
+            Kind::Index => {
+                to.copy_from_slice(&(self.me as i32).to_le_bytes());
+                Ok(0)
+            }
+            Kind::Part { dim } => {
+                to.copy_from_slice(&Pieces::cut(ty, *dim, n).get(from, self.me));
+                Ok(0)
+            }
+            Kind::Sum | Kind::Max | Kind::Min => self.all_reduce(kind, ty, from, to),
+            Kind::Gather { dim, .. } => {
+                let outs = self.to_all(from, self.tag)?;
+                let mut whole = ty.clone();
+                whole.shape[*dim] *= n;
+                let pieces = Pieces::cut(&whole, *dim, n);
+                outs.iter().enumerate().for_each(|(i, piece)| pieces.put(to, i, piece));
+                Ok(from.len() * (n - 1))
+            }
+            Kind::SumScatter { dim } => {
+                let pieces = Pieces::cut(ty, *dim, n);
+                let cut: Vec<Vec<u8>> = (0..n).map(|i| pieces.get(from, i)).collect();
+                let came = self.each_its_own(&cut)?;
+                let came: Vec<&[u8]> = came.iter().map(Vec::as_slice).collect();
+                reduce(kind, ty.dtype, &came, to);
+                Ok(from.len() - cut[self.me].len())
+            }
+            Kind::AllToAll { split, join } => {
+                let pieces = Pieces::cut(ty, *split, n);
+                let cut: Vec<Vec<u8>> = (0..n).map(|i| pieces.get(from, i)).collect();
+                let came = self.each_its_own(&cut)?;
+                let mut whole = ty.clone();
+                whole.shape[*split] /= n;
+                whole.shape[*join] *= n;
+                let pieces = Pieces::cut(&whole, *join, n);
+                came.iter().enumerate().for_each(|(i, piece)| pieces.put(to, i, piece));
+                Ok(from.len() - cut[self.me].len())
+            }
+            Kind::Permute { pairs } => {
+                let target = pairs.iter().find(|(a, _)| *a == self.me).map(|(_, b)| *b);
+                let source = pairs.iter().find(|(_, b)| *b == self.me).map(|(a, _)| *a);
+                to.fill(0);
+                if source == Some(self.me) {
+                    to.copy_from_slice(from);
+                    return Ok(0);
+                }
+                let sends: Vec<(usize, &[u8])> = target.map(|t| (self.group[t], from)).into_iter().collect();
+                let mut receives: Vec<(usize, &mut [u8])> = source.map(|s| (self.group[s], to)).into_iter().collect();
+                self.transport.exchange(self.tag, &sends, &mut receives)?;
+                Ok(sends.len() * from.len())
+            }
+        }
+    }
+
+    /// Every rank gets everyone's bytes, which may differ in length if `lengths` says so.
+    fn to_all(&self, own: &[u8], tag: Tag) -> Result<Vec<Vec<u8>>> {
+        let lengths = vec![own.len(); self.group.len()];
+        self.to_all_of(own, &lengths, tag)
+    }
+
+    fn to_all_of(&self, own: &[u8], lengths: &[usize], tag: Tag) -> Result<Vec<Vec<u8>>> {
+        let mut came: Vec<Vec<u8>> = lengths.iter().map(|n| vec![0; *n]).collect();
+        let others = || (0..self.group.len()).filter(|i| *i != self.me);
+        let sends: Vec<(usize, &[u8])> = others().map(|i| (self.group[i], own)).collect();
+        let mut receives: Vec<(usize, &mut [u8])> = Vec::new();
+        for (i, bytes) in came.iter_mut().enumerate() {
+            match i == self.me {
+                true => bytes.copy_from_slice(own),
+                false => receives.push((self.group[i], bytes)),
+            }
+        }
+        self.transport.exchange(tag, &sends, &mut receives)?;
+        Ok(came)
+    }
+
+    /// Piece `i` goes to rank `i`; all pieces that come to one rank are as long as its own.
+    fn each_its_own(&self, cut: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let own = &cut[self.me];
+        let mut came: Vec<Vec<u8>> = cut.iter().map(|_| vec![0; own.len()]).collect();
+        let mut receives: Vec<(usize, &mut [u8])> = Vec::new();
+        for (i, bytes) in came.iter_mut().enumerate() {
+            match i == self.me {
+                true => bytes.copy_from_slice(own),
+                false => receives.push((self.group[i], bytes)),
+            }
+        }
+        let others = (0..cut.len()).filter(|i| *i != self.me);
+        let sends: Vec<(usize, &[u8])> = others.map(|i| (self.group[i], cut[i].as_slice())).collect();
+        self.transport.exchange(self.tag, &sends, &mut receives)?;
+        Ok(came)
+    }
+
+    /// Each rank reduces its share of the elements; then all get all shares.
+    fn all_reduce(&self, kind: &Kind, ty: &Type, from: &[u8], to: &mut [u8]) -> Result<usize> {
+        let (n, size) = (self.group.len(), ty.dtype.size());
+        let elements = ty.numel();
+        let bounds: Vec<usize> = (0..=n).map(|i| elements * i / n * size).collect();
+        let cut: Vec<Vec<u8>> = (0..n).map(|i| from[bounds[i]..bounds[i + 1]].to_vec()).collect();
+        let came = self.each_its_own(&cut)?;
+        let came: Vec<&[u8]> = came.iter().map(Vec::as_slice).collect();
+        let mut own = vec![0; cut[self.me].len()];
+        reduce(kind, ty.dtype, &came, &mut own);
+        let lengths: Vec<usize> = cut.iter().map(Vec::len).collect();
+        let tag = Tag { number: self.tag.number.wrapping_add(1), ..self.tag };
+        let shares = self.to_all_of(&own, &lengths, tag)?;
+        for (i, share) in shares.iter().enumerate() {
+            to[bounds[i]..bounds[i + 1]].copy_from_slice(share);
+        }
+        Ok(from.len() - own.len() + own.len() * (n - 1))
+    }
+}

@@ -1,0 +1,74 @@
+//! Who this process is among others, from the variables that launchers set.
+
+use crate::comm::Comm;
+use crate::error::{Error, Result};
+use ir::Mesh;
+use std::sync::Arc;
+
+/// A process among others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Its rank.
+    pub rank: usize,
+    /// How many there are.
+    pub world: usize,
+    /// Where rank 0 listens: `host:port`.
+    pub address: String,
+    /// What all processes of one start share, so that strangers are not let in.
+    pub token: u64,
+}
+
+/// The variables of launchers: rank, number of ranks.
+const LAUNCHERS: [(&str, &str); 5] = [
+    ("LOOM_RANK", "LOOM_WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_NTASKS"),
+    ("RANK", "WORLD_SIZE"),
+];
+
+/// Where rank 0 listens if nothing says otherwise.
+const ADDRESS: &str = "127.0.0.1:29671";
+
+impl Place {
+    /// From the environment: `loom launch`, mpirun, srun, torchrun; `None` for a process that was started alone.
+    pub fn from_env() -> Result<Option<Place>> {
+        Place::from_vars(&|name| std::env::var(name).ok())
+    }
+
+    /// From variables.
+    pub fn from_vars(var: &dyn Fn(&str) -> Option<String>) -> Result<Option<Place>> {
+        for (rank_name, world_name) in LAUNCHERS {
+            let (Some(rank), Some(world)) = (var(rank_name), var(world_name)) else { continue };
+            let number = |name: &str, text: &str| {
+                let fault = || Error::Start(format!("{name} is `{text}`, which is no number of a rank"));
+                text.trim().parse::<usize>().map_err(|_| fault())
+            };
+            let (rank, world) = (number(rank_name, &rank)?, number(world_name, &world)?);
+            if rank >= world {
+                return Err(Error::Start(format!(
+                    "{rank_name} is {rank} and {world_name} is {world}: ranks count from 0"
+                )));
+            }
+            let address = var("LOOM_ADDRESS").or_else(|| {
+                let (host, port) = (var("MASTER_ADDR")?, var("MASTER_PORT")?);
+                Some(format!("{host}:{port}"))
+            });
+            let token = var("LOOM_TOKEN").and_then(|t| u64::from_str_radix(&t, 16).ok()).unwrap_or(0);
+            return Ok(Some(Place { rank, world, address: address.unwrap_or_else(|| ADDRESS.to_string()), token }));
+        }
+        Ok(None)
+    }
+
+    /// Joins the others as a rank of a mesh: through MPI where `mpirun` started us and we were built with it, else over TCP.
+    pub fn join(&self, mesh: &Mesh) -> Result<Arc<Comm>> {
+        #[cfg(feature = "mpi")]
+        if std::env::var("OMPI_COMM_WORLD_RANK").is_ok() || std::env::var("PMI_RANK").is_ok() {
+            let comm = Comm::new(Arc::new(crate::mpi::Mpi::start()?), mesh.clone())?;
+            comm.agree(&format!("{} {mesh}", crate::tcp::VERSION))?;
+            return Ok(Arc::new(comm));
+        }
+        let transport = crate::tcp::Tcp::join(self, &mesh.to_string())?;
+        Ok(Arc::new(Comm::new(Arc::new(transport), mesh.clone())?))
+    }
+}

@@ -1,0 +1,210 @@
+//! Programs with collectives on the CPU, one rank to a thread: against the interpreter, which runs all ranks itself, and
+//! transport against transport.
+
+use compiler::{Backend, Bindings, Options, compile};
+use cpu::Cpu;
+use dist::launch::Place;
+use dist::{Comm, Error, Result, local, tcp::Tcp};
+use ir::ops::ShardMap;
+use ir::{Literal, Mesh, Op, Type, Value};
+use oracle::random::sharded::{Sharded, sharded};
+use oracle::rng::run_seed;
+use std::sync::Arc;
+
+fn call(e: impl ToString) -> Error {
+    Error::Call(e.to_string())
+}
+
+/// Runs `f` on every rank of a mesh, over TCP on this machine.
+fn over_tcp<T: Send>(mesh: &Mesh, f: impl Fn(Arc<Comm>) -> Result<T> + Sync) -> Result<Vec<T>> {
+    let world = mesh.ranks();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let join = |rank| {
+            let (f, mesh) = (&f, mesh.clone());
+            scope.spawn(move || {
+                let place = Place { rank, world, address: free.to_string(), token: 7 };
+                f(Arc::new(Comm::new(Arc::new(Tcp::join(&place, &mesh.to_string())?), mesh)?))
+            })
+        };
+        let all: Vec<_> = (0..world).map(join).collect();
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+fn map_of(s: &Sharded) -> &ShardMap {
+    match &s.graph.nodes()[0].op {
+        Op::ShardMap(map) => map,
+        _ => panic!("a sample is one shard_map"),
+    }
+}
+
+fn part(whole: &Literal, part: &[(usize, usize)]) -> Literal {
+    let shape: Vec<usize> = part.iter().map(|p| p.1).collect();
+    let mut b = ir::Builder::new();
+    use ir::Build;
+    let x: Value = b.graph.input(whole.ty().clone());
+    let start: Vec<usize> = part.iter().map(|p| p.0).collect();
+    let limit: Vec<usize> = part.iter().map(|p| p.0 + p.1).collect();
+    let y = b.slice(x, &start, &limit, &vec![1; shape.len()]).unwrap();
+    ir::interp::run(&b.finish(&[y]), &[whole.clone()]).unwrap().remove(0)
+}
+
+/// One rank's part of a sample, compiled.
+fn run_rank(s: &Sharded, comm: Arc<Comm>) -> Result<Vec<Literal>> {
+    let map = map_of(s);
+    let rank = comm.rank();
+    let backend = Cpu::new(1).with_communicator(comm);
+    let exe = backend.load(compile(&map.body, &backend, &Options::default()).map_err(call)?).map_err(call)?;
+    let mut bindings = Bindings::for_program(exe.program(), &backend).map_err(call)?;
+    for ((x, spec), buffer) in s.inputs.iter().zip(&map.ins).zip(&bindings.inputs) {
+        let own = part(x, &spec.part(&map.mesh, x.ty(), rank).map_err(call)?);
+        buffer.write(0, own.bytes()).map_err(call)?;
+    }
+    // Twice: a program may run again.
+    exe.run(&mut bindings).map_err(call)?;
+    exe.run(&mut bindings).map_err(call)?;
+    let types: Vec<Type> = exe.program().outputs.clone();
+    let read = |(ty, buffer): (&Type, &Arc<dyn compiler::DeviceBuffer>)| {
+        let mut bytes = vec![0; ty.bytes()];
+        buffer.read(0, &mut bytes).map_err(call)?;
+        Ok(Literal::from_bytes(ty.clone(), &bytes).unwrap())
+    };
+    types.iter().zip(&bindings.outputs).map(read).collect()
+}
+
+#[test]
+fn compiled_ranks_agree_with_the_interpreter_and_transports_with_each_other() {
+    let seed = run_seed();
+    let count = std::env::var("TENSORLOOM_SHARDED").ok().and_then(|n| n.parse().ok()).unwrap_or(25);
+    for k in 0..count {
+        // Values, and values with gradients.
+        let mut s = sharded(seed.wrapping_add(k));
+        if k % 2 == 0 {
+            let map = map_of(&s).clone();
+            let wrt: Vec<usize> = (0..map.body.inputs().len()).collect();
+            let back = transform::vjp(&map.body, &wrt).unwrap();
+            let ins = map.ins.iter().chain(&map.outs).cloned().collect();
+            let outs = map.outs.iter().chain(&map.ins).cloned().collect();
+            let both =
+                ShardMap::new(map.mesh.clone(), ins, outs, back).unwrap_or_else(|e| panic!("seed {}: {e}", s.seed));
+            let mut b = ir::Builder::new();
+            use ir::Build;
+            let types: Vec<Type> = (both.body.input_types().iter().zip(&both.ins))
+                .map(|(t, spec)| spec.global(&both.mesh, t).unwrap())
+                .collect();
+            let args: Vec<Value> = types.iter().map(|t| b.graph.input(t.clone())).collect();
+            let results = b.emit(both.into(), &args).unwrap();
+            let mut rng = oracle::Rng::new(s.seed);
+            for t in &types[s.inputs.len()..] {
+                s.inputs.push(oracle::Fill::Between(-1.0, 1.0).of(t, &mut rng));
+            }
+            s.graph = b.finish(&results);
+        }
+        let map = map_of(&s);
+        let whole = ir::interp::run(&s.graph, &s.inputs).unwrap();
+        let threads =
+            local::spawn(&map.mesh, |comm| run_rank(&s, comm)).unwrap_or_else(|e| panic!("seed {}: {e}", s.seed));
+        for (rank, outs) in threads.iter().enumerate() {
+            for (o, got) in outs.iter().enumerate() {
+                let want = part(&whole[o], &map.outs[o].part(&map.mesh, whole[o].ty(), rank).unwrap());
+                oracle::compare::compare(got, &want, oracle::compare::Tolerance::of(got.ty().dtype).times(1e4))
+                    .unwrap_or_else(|e| {
+                        panic!("TENSORLOOM_SEED={} rank {rank} output {o}: {e:?}\n{}", s.seed, s.graph)
+                    });
+            }
+        }
+        if k % 3 == 0 {
+            let tcp = over_tcp(&map.mesh, |comm| run_rank(&s, comm)).unwrap();
+            assert_eq!(threads, tcp, "TENSORLOOM_SEED={}", s.seed);
+        }
+    }
+}
+
+#[test]
+fn bytes_sent_are_those_of_the_best_ring() {
+    use ir::ops::{Collective, CollectiveKind as Kind};
+    let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
+    let ty = Type::new(ir::DType::F32, &[8, 16]);
+    let kinds = [
+        Kind::Sum,
+        Kind::Max,
+        Kind::Gather { dim: 1, same: true, turn: 0 },
+        Kind::SumScatter { dim: 0 },
+        Kind::AllToAll { split: 0, join: 1 },
+        Kind::Permute { pairs: vec![(0, 1), (1, 0)] },
+        Kind::Part { dim: 0 },
+    ];
+    for kind in kinds {
+        for axes in [&mesh.axes()[..1], mesh.axes()] {
+            let op = Collective::new(kind.clone(), axes);
+            let out = ir::Rules::infer(&op, std::slice::from_ref(&ty)).unwrap()[0].bytes();
+            let sent = local::spawn(&mesh, |comm| {
+                comm.run(&op, &ty, &vec![0; ty.bytes()], &mut vec![0; out])?;
+                Ok(comm.traffic().bytes())
+            });
+            let sent = sent.unwrap();
+            let theory = op.sent_bytes(ty.bytes());
+            // Who is in no pair sends nothing; the theory is of the mean.
+            assert_eq!(sent.iter().sum::<usize>() / sent.len(), theory, "{kind:?} {sent:?}");
+        }
+    }
+}
+
+#[test]
+fn sums_of_every_dtype_have_the_interpreter_s_bits() {
+    use ir::ops::{Collective, CollectiveKind as Kind};
+    let mesh = Mesh::new(&[("a", 3)]).unwrap();
+    let mut rng = oracle::Rng::new(run_seed());
+    for dtype in ir::DType::ALL.into_iter().filter(|d| *d != ir::DType::Bool) {
+        for kind in [Kind::Sum, Kind::Max, Kind::Min] {
+            let ty = Type::new(dtype, &[11]);
+            let values: Vec<Literal> = (0..3)
+                .map(|i| if i == 0 { oracle::Fill::Special } else { oracle::Fill::Smooth }.of(&ty, &mut rng))
+                .collect();
+            let op = Collective::new(kind.clone(), mesh.axes());
+            let got = local::spawn(&mesh, |comm| {
+                let mut out = vec![0; ty.bytes()];
+                comm.run(&op, &ty, values[comm.rank()].bytes(), &mut out)?;
+                Ok(out)
+            });
+            let mut b = ir::Builder::new();
+            use ir::Build;
+            let x = b.input(dtype, &[11]);
+            let y = b.one(op.into(), &[x]).unwrap();
+            let map = ShardMap::new(
+                mesh.clone(),
+                vec![ir::Spec::along(0, "a")],
+                vec![ir::Spec::replicated()],
+                b.finish(&[y]),
+            );
+            let mut b = ir::Builder::new();
+            let x = b.input(dtype, &[33]);
+            let y = b.one(map.unwrap().into(), &[x]).unwrap();
+            let all: Vec<u8> = values.iter().flat_map(|v| v.bytes().to_vec()).collect();
+            let all = Literal::from_bytes(Type::new(dtype, &[33]), &all).unwrap();
+            let want = ir::interp::run(&b.finish(&[y]), &[all]).unwrap().remove(0);
+            for own in got.unwrap() {
+                let own = Literal::from_bytes(ty.clone(), &own).unwrap();
+                for i in 0..11 {
+                    let (a, b) = (own.get(i), want.get(i));
+                    assert!(a == b || (a.to_f64().is_nan() && b.to_f64().is_nan()), "{dtype} {kind:?} {i}: {a} {b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_without_a_communicator_is_refused_when_it_is_loaded() {
+    use ir::Build;
+    let mesh = Mesh::new(&[("dp", 2)]).unwrap();
+    let mut b = ir::Builder::new();
+    let x = b.input(ir::DType::F32, &[4]);
+    let y = b.psum(x, mesh.axes()).unwrap();
+    let g = b.finish(&[y]);
+    let backend = Cpu::new(1);
+    let program = compile(&g, &backend, &Options::default()).unwrap();
+    let e = backend.load(program).err().unwrap().to_string();
+    assert!(e.contains("psum over 2 ranks") && e.contains("with_communicator"), "{e}");
+}

@@ -1,0 +1,288 @@
+//! A mesh: ranks in a grid whose axes have names, and how a tensor is divided over it.
+
+use crate::error::Problem;
+use crate::types::{Shape, Type};
+use std::fmt;
+
+/// A named axis of a mesh with its size. Collectives carry it, so that types follow from the op alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MeshAxis {
+    /// The name.
+    pub name: String,
+    /// How many ranks lie along it.
+    pub size: usize,
+}
+
+impl MeshAxis {
+    /// An axis.
+    pub fn new(name: &str, size: usize) -> MeshAxis {
+        MeshAxis { name: name.to_string(), size }
+    }
+}
+
+impl fmt::Display for MeshAxis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.size)
+    }
+}
+
+/// Ranks in a grid. Rank 0 is at the origin and the last axis runs fastest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mesh {
+    axes: Vec<MeshAxis>,
+}
+
+/// Axes of a mesh, one bit each in the mesh's order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct AxisSet(pub u32);
+
+impl AxisSet {
+    /// Whether all of `other` are in it.
+    pub fn has(self, other: AxisSet) -> bool {
+        other.0 & !self.0 == 0
+    }
+
+    /// Those in either.
+    pub fn and(self, other: AxisSet) -> AxisSet {
+        AxisSet(self.0 | other.0)
+    }
+
+    /// Those that are not in `other`.
+    pub fn without(self, other: AxisSet) -> AxisSet {
+        AxisSet(self.0 & !other.0)
+    }
+
+    /// Those in both.
+    pub fn common(self, other: AxisSet) -> AxisSet {
+        AxisSet(self.0 & other.0)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Mesh {
+    /// A mesh of these axes; names are words that differ, sizes at least 1.
+    pub fn new<S: AsRef<str>>(axes: &[(S, usize)]) -> Result<Mesh, Problem> {
+        let mut mesh = Mesh::default();
+        for (name, size) in axes {
+            let name = name.as_ref();
+            let mut letters = name.chars();
+            let word = letters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+                && letters.all(|c| c.is_ascii_alphanumeric() || c == '_');
+            if !word {
+                return Err(Problem::other(format!(
+                    "`{name}` can't name an axis of a mesh; use letters, digits and _"
+                )));
+            }
+            if *size == 0 {
+                return Err(Problem::other(format!("axis `{name}` of a mesh has size 0; it has at least one rank")));
+            }
+            if mesh.axes.iter().any(|a| a.name == name) {
+                return Err(Problem::other(format!("axis `{name}` is named twice in a mesh")));
+            }
+            mesh.axes.push(MeshAxis::new(name, *size));
+        }
+        let ranks = mesh.axes.iter().try_fold(1usize, |n, a| n.checked_mul(a.size));
+        match ranks {
+            Some(n) if mesh.axes.len() <= 32 && n <= 1 << 24 => Ok(mesh),
+            _ => Err(Problem::other("a mesh has at most 32 axes and 16,777,216 ranks")),
+        }
+    }
+
+    /// Reads `dp=2,tp=4`.
+    pub fn parse(text: &str) -> Result<Mesh, Problem> {
+        let mut axes = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
+            let size = part.split_once('=').and_then(|(name, size)| Some((name.trim(), size.trim().parse().ok()?)));
+            axes.push(size.ok_or_else(|| {
+                Problem::other(format!("`{part}` is no axis of a mesh; write a name and a size, as in `dp=2,tp=4`"))
+            })?);
+        }
+        Mesh::new(&axes)
+    }
+
+    /// The axes in order.
+    pub fn axes(&self) -> &[MeshAxis] {
+        &self.axes
+    }
+
+    /// How many ranks there are.
+    pub fn ranks(&self) -> usize {
+        self.axes.iter().map(|a| a.size).product()
+    }
+
+    /// The axis of a name.
+    pub fn axis(&self, name: &str) -> Option<&MeshAxis> {
+        self.axes.iter().find(|a| a.name == name)
+    }
+
+    /// The set of these axes, which the mesh must have with these sizes.
+    pub fn set(&self, axes: &[MeshAxis]) -> Result<AxisSet, Problem> {
+        let mut set = AxisSet::default();
+        for axis in axes {
+            let at = self
+                .axes
+                .iter()
+                .position(|a| a.name == axis.name)
+                .ok_or_else(|| Problem::other(format!("axis `{}` is not in the mesh {self}", axis.name)))?;
+            if self.axes[at] != *axis {
+                return Err(Problem::other(format!(
+                    "axis `{}` has {} ranks here and {} in the mesh {self}",
+                    axis.name, axis.size, self.axes[at].size
+                )));
+            }
+            set = set.and(AxisSet(1 << at));
+        }
+        Ok(set)
+    }
+
+    /// The axes of a set, in the mesh's order.
+    pub fn of(&self, set: AxisSet) -> Vec<MeshAxis> {
+        (0..self.axes.len()).filter(|i| set.0 >> i & 1 == 1).map(|i| self.axes[i].clone()).collect()
+    }
+
+    /// Where a rank is along an axis; 0 along an axis of another mesh.
+    pub fn coordinate(&self, rank: usize, name: &str) -> usize {
+        let mut left = rank;
+        for a in self.axes.iter().rev() {
+            if a.name == name {
+                return left % a.size;
+            }
+            left /= a.size;
+        }
+        0
+    }
+
+    /// A rank's number among those along these axes, the last of which runs fastest.
+    pub fn index(&self, rank: usize, axes: &[MeshAxis]) -> usize {
+        axes.iter().fold(0, |at, a| at * a.size + self.coordinate(rank, &a.name))
+    }
+
+    /// The ranks that differ from `rank` along these axes alone, itself too, in the order of [`Mesh::index`].
+    pub fn group(&self, rank: usize, axes: &[MeshAxis]) -> Vec<usize> {
+        let named = |name: &str| axes.iter().any(|a| a.name == name);
+        let same = |other: usize| {
+            self.axes
+                .iter()
+                .filter(|a| !named(&a.name))
+                .all(|a| self.coordinate(other, &a.name) == self.coordinate(rank, &a.name))
+        };
+        let mut group: Vec<usize> = (0..self.ranks()).filter(|&r| same(r)).collect();
+        group.sort_by_key(|&r| self.index(r, axes));
+        group
+    }
+}
+
+impl fmt::Display for Mesh {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let axes: Vec<String> = self.axes.iter().map(MeshAxis::to_string).collect();
+        f.write_str(&axes.join(","))
+    }
+}
+
+/// How a tensor is divided: for each of its axes, the axes of the mesh that cut it, the last of which runs fastest. What is
+/// not named is not cut: along other axes of the mesh every rank has the same. A spec shorter than the tensor leaves the
+/// rest whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Spec(pub Vec<Vec<String>>);
+
+impl Spec {
+    /// The same on every rank.
+    pub fn replicated() -> Spec {
+        Spec::default()
+    }
+
+    /// One axis of the tensor cut by one axis of the mesh.
+    pub fn along(dim: usize, axis: &str) -> Spec {
+        let mut dims = vec![Vec::new(); dim];
+        dims.push(vec![axis.to_string()]);
+        Spec(dims)
+    }
+
+    /// The mesh's axes that cut an axis of the tensor.
+    pub fn names(&self, dim: usize) -> &[String] {
+        self.0.get(dim).map_or(&[], |n| n)
+    }
+
+    /// The axes that cut a dimension, with their sizes.
+    pub fn cuts(&self, mesh: &Mesh, dim: usize) -> Vec<MeshAxis> {
+        self.names(dim).iter().filter_map(|n| mesh.axis(n).cloned()).collect()
+    }
+
+    /// All axes that it names; each may be named once.
+    pub fn set(&self, mesh: &Mesh) -> Result<AxisSet, Problem> {
+        let mut set = AxisSet::default();
+        for name in self.0.iter().flatten() {
+            let at =
+                mesh.axes.iter().position(|a| a.name == *name).ok_or_else(|| {
+                    Problem::other(format!("a sharding names `{name}`, which is not in the mesh {mesh}"))
+                })?;
+            if set.has(AxisSet(1 << at)) {
+                return Err(Problem::other(format!("a sharding cuts two places by `{name}`; a rank has one part")));
+            }
+            set = set.and(AxisSet(1 << at));
+        }
+        Ok(set)
+    }
+
+    /// The type of one rank's part.
+    pub fn local(&self, mesh: &Mesh, ty: &Type) -> Result<Type, Problem> {
+        self.set(mesh)?;
+        if self.0.len() > ty.rank() && self.0[ty.rank()..].iter().any(|n| !n.is_empty()) {
+            return Err(Problem::other(format!("a sharding of {} axes for {ty}", self.0.len())));
+        }
+        let mut shape: Shape = ty.shape.clone();
+        for (dim, size) in shape.iter_mut().enumerate() {
+            let parts: usize = self.cuts(mesh, dim).iter().map(|a| a.size).product();
+            if *size % parts != 0 {
+                return Err(Problem::other(format!(
+                    "axis {dim} of {ty} can't be cut into {parts} equal parts by {}",
+                    self.names(dim).join(", ")
+                )));
+            }
+            *size /= parts;
+        }
+        Ok(ty.with_shape(&shape))
+    }
+
+    /// The type of the whole whose part this is.
+    pub fn global(&self, mesh: &Mesh, ty: &Type) -> Result<Type, Problem> {
+        let mut shape = ty.shape.clone();
+        for (dim, size) in shape.iter_mut().enumerate() {
+            let parts: usize = self.cuts(mesh, dim).iter().map(|a| a.size).product();
+            *size = size.checked_mul(parts).unwrap_or(usize::MAX);
+        }
+        Type::checked(ty.dtype, &shape)
+    }
+
+    /// Which part of each axis a rank has: (start, length).
+    pub fn part(&self, mesh: &Mesh, ty: &Type, rank: usize) -> Result<Vec<(usize, usize)>, Problem> {
+        let local = self.local(mesh, ty)?;
+        let place = |(dim, n): (usize, &usize)| (mesh.index(rank, &self.cuts(mesh, dim)) * n, *n);
+        Ok(local.shape.iter().enumerate().map(place).collect())
+    }
+
+    /// The same for a tensor with one more axis in front.
+    pub fn batched(&self) -> Spec {
+        Spec(std::iter::once(Vec::new()).chain(self.0.iter().cloned()).collect())
+    }
+
+    /// Without empty entries at the end, so that equal shardings are equal.
+    pub fn trimmed(mut self) -> Spec {
+        while self.0.last().is_some_and(Vec::is_empty) {
+            self.0.pop();
+        }
+        self
+    }
+}
+
+impl fmt::Display for Spec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> =
+            self.0.iter().map(|n| if n.is_empty() { "-".to_string() } else { n.join("+") }).collect();
+        write!(f, "[{}]", dims.join(", "))
+    }
+}

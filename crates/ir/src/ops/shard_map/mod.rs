@@ -1,0 +1,310 @@
+//! `shard_map`: a body that runs on every rank of a mesh, each on its part of the operands.
+//!
+//! Operands and results are whole tensors; `ins` and `outs` say how each is divided. The body sees parts and talks by
+//! collectives. What it means is a graph for one process: the bodies of all ranks side by side, collectives written out
+//! (`unroll.rs`). The interpreter runs that, and so does a backend that is given the op; several processes run the body
+//! itself, each with a communicator.
+
+mod unroll;
+
+use super::control::{infer_body, known_places, outs_from};
+use super::*;
+use crate::attr::Attr;
+use crate::build::{Build, Builder, SplitGraph};
+use crate::mesh::{AxisSet, Mesh, Spec};
+use crate::vary::vary;
+
+/// Runs a body on every rank of a mesh.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ShardMap {
+    /// The ranks.
+    pub mesh: Mesh,
+    /// How each operand is divided.
+    pub ins: Vec<Spec>,
+    /// How each result is.
+    pub outs: Vec<Spec>,
+    /// What a rank does, on parts.
+    pub body: Arc<Graph>,
+}
+
+impl ShardMap {
+    /// A map of a body; `pvary` is put in where values meet that vary over less.
+    pub fn new(mesh: Mesh, ins: Vec<Spec>, outs: Vec<Spec>, body: Graph) -> Result<ShardMap> {
+        let fits = |p: Problem| Error::Invalid(format!("shard_map: {p}"));
+        if ins.len() != body.inputs().len() || outs.len() != body.outputs().len() {
+            return Err(Error::Invalid(format!(
+                "shard_map: a body of {} inputs and {} outputs with shardings for {} and {}",
+                body.inputs().len(),
+                body.outputs().len(),
+                ins.len(),
+                outs.len()
+            )));
+        }
+        let sets: Vec<AxisSet> =
+            ins.iter().map(|s| s.set(&mesh)).collect::<std::result::Result<_, _>>().map_err(fits)?;
+        let (body, _) = vary(&body, &mesh, &sets)?;
+        let map = ShardMap {
+            mesh,
+            ins: ins.into_iter().map(Spec::trimmed).collect(),
+            outs: outs.into_iter().map(Spec::trimmed).collect(),
+            body: Arc::new(body),
+        };
+        map.check_outputs().map_err(fits)?;
+        Ok(map)
+    }
+
+    /// Over which axes each input of the body varies.
+    fn input_sets(&self) -> std::result::Result<Vec<AxisSet>, Problem> {
+        self.ins.iter().map(|s| s.set(&self.mesh)).collect()
+    }
+
+    /// An output that varies over more than its sharding says is one that ranks would not agree on.
+    fn check_outputs(&self) -> std::result::Result<(), Problem> {
+        let problem = |e: Error| match e {
+            Error::Type(e) => Problem::other(format!("in its body: {e}")),
+            e => Problem::other(format!("in its body: {e}")),
+        };
+        let (_, found) = vary(&self.body, &self.mesh, &self.input_sets()?).map_err(problem)?;
+        for (i, (spec, set)) in self.outs.iter().zip(&found).enumerate() {
+            let left = set.without(spec.set(&self.mesh)?);
+            if !left.is_empty() {
+                let names: Vec<String> = self.mesh.of(left).iter().map(|a| format!("`{}`", a.name)).collect();
+                return Err(Problem::other(format!(
+                    "output {i} varies over {}, but its sharding {spec} says that all ranks along it have the same; sum or \
+                     gather it first (psum, all_gather), or let the sharding name the axis",
+                    names.join(", ")
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The same map with another body.
+    fn again(&self, ins: Vec<Spec>, outs: Vec<Spec>, body: Graph) -> Result<Op> {
+        Ok(ShardMap::new(self.mesh.clone(), ins, outs, body)?.into())
+    }
+
+    fn both(&self, cx: &mut dyn Cx, x: &[Value], dx: &[Option<Value>]) -> Result<(Vec<Value>, Tangents)> {
+        let active: Vec<bool> = dx.iter().map(Option::is_some).collect();
+        let n = self.outs.len();
+        let (body, has) = cx.jvp_of(&self.body, &active, &vec![false; n])?;
+        let pick = |specs: &[Spec], flags: &[bool]| -> Vec<Spec> {
+            specs.iter().cloned().chain(known_places(flags, true).into_iter().map(|i| specs[i].clone())).collect()
+        };
+        let op = self.again(pick(&self.ins, &active), pick(&self.outs, &has), body)?;
+        let args: Vec<Value> = x.iter().copied().chain(dx.iter().flatten().copied()).collect();
+        let results = cx.emit(op, &args)?;
+        let mut found = results[n..].iter().copied();
+        let tangents = has.iter().map(|&h| if h { found.next() } else { None }).collect();
+        Ok((results[..n].to_vec(), tangents))
+    }
+
+    /// The sharding of a value that goes from one half to the other: along its first axis, over all axes that it varies over.
+    fn residual_spec(&self, set: AxisSet) -> Spec {
+        Spec(vec![self.mesh.of(set).into_iter().map(|a| a.name).collect()]).trimmed()
+    }
+}
+
+impl Rules for ShardMap {
+    fn name(&self) -> &'static str {
+        "shard_map"
+    }
+
+    fn attrs(&self) -> Attrs {
+        let names = self.mesh.axes().iter().map(|a| Attr::Str(a.name.clone())).collect();
+        let sizes: Vec<usize> = self.mesh.axes().iter().map(|a| a.size).collect();
+        let specs = |specs: &[Spec]| {
+            let dim = |names: &Vec<String>| Attr::List(names.iter().cloned().map(Attr::Str).collect());
+            Attr::List(specs.iter().map(|s| Attr::List(s.0.iter().map(dim).collect())).collect())
+        };
+        vec![
+            ("axes", Attr::List(names)),
+            ("sizes", sizes.as_slice().into()),
+            ("ins", specs(&self.ins)),
+            ("outs", specs(&self.outs)),
+            ("body", (&self.body).into()),
+        ]
+    }
+
+    fn infer(&self, args: &[Type]) -> Infer {
+        if args.len() != self.ins.len() {
+            return Err(Problem::Arity { expected: self.ins.len().to_string(), got: args.len() });
+        }
+        if self.outs.len() != self.body.outputs().len() {
+            return Err(Problem::other(format!(
+                "{} shardings for {} results",
+                self.outs.len(),
+                self.body.outputs().len()
+            )));
+        }
+        let parts =
+            args.iter().zip(&self.ins).enumerate().map(|(i, (ty, spec))| {
+                spec.local(&self.mesh, ty).map_err(|p| Problem::other(format!("operand {i}: {p}")))
+            });
+        let parts: Vec<Type> = parts.collect::<std::result::Result<_, _>>()?;
+        let outs = infer_body(&self.body, &parts)?;
+        self.check_outputs()?;
+        let whole = |(ty, spec): (&Type, &Spec)| {
+            // A sharding with more axes than the result is found by asking for the part again.
+            let whole = spec.global(&self.mesh, ty)?;
+            spec.local(&self.mesh, &whole).map(|_| whole)
+        };
+        outs.iter().zip(&self.outs).map(whole).collect()
+    }
+
+    jvp_of_body!();
+
+    fn split(&self, cx: &mut dyn Cx, _: &[Type], known: &[bool]) -> Result<Split> {
+        let s: SplitGraph = cx.split_of(&self.body, known)?;
+        let known_args = known_places(known, true);
+        let n_known = s.known_outs.iter().filter(|k| **k).count();
+        let sets = self.input_sets().map_err(|p| Error::Invalid(p.to_string()))?;
+        let known_sets: Vec<AxisSet> = known_args.iter().map(|&i| sets[i]).collect();
+        let (mut now, now_sets) = vary(&s.known, &self.mesh, &known_sets)?;
+        // A residual that varies needs an axis to be divided along.
+        let mut now_outs = now.outputs().to_vec();
+        let mut now_specs: Vec<Spec> =
+            known_places(&s.known_outs, true).iter().map(|&o| self.outs[o].clone()).collect();
+        let mut later = Builder::new();
+        let (mut rest_args, mut rest_specs, mut given) = (Vec::new(), Vec::new(), Vec::new());
+        for r in 0..s.residuals {
+            let at = n_known + r;
+            let ty = s.rest.ty(s.rest.inputs()[r]).clone();
+            if let Some(f) = s.forwarded[r] {
+                rest_args.push(RestArg::Arg(known_args[f]));
+                rest_specs.push(self.ins[known_args[f]].clone());
+                given.push(later.graph.input(ty));
+                now_specs.push(self.residual_spec(now_sets[at]));
+            } else {
+                rest_args.push(RestArg::Residual(at));
+                let spec = self.residual_spec(now_sets[at]);
+                rest_specs.push(spec.clone());
+                now_specs.push(spec);
+            }
+            let scalar = ty_is_scalar(&now, now_outs[at]) && !now_sets[at].is_empty();
+            if scalar {
+                now_outs[at] =
+                    now.push(Reshape { shape: Shape::from_slice(&[1]) }.into(), &[now_outs[at]], Default::default())?
+                        [0];
+            }
+            if s.forwarded[r].is_none() {
+                let ty = s.rest.ty(s.rest.inputs()[r]).clone();
+                given.push(match scalar {
+                    true => {
+                        let v = later.graph.input(ty.with_shape(&[1]));
+                        later.reshape(v, &[])?
+                    }
+                    false => later.graph.input(ty),
+                });
+            }
+        }
+        now.set_outputs(now_outs);
+        for i in known_places(known, false) {
+            rest_args.push(RestArg::Arg(i));
+            rest_specs.push(self.ins[i].clone());
+            given.push(later.graph.input(self.body.ty(self.body.inputs()[i]).clone()));
+        }
+        let outs = later.inline(&s.rest, &given)?;
+        let later = later.finish(&outs);
+        let late_specs: Vec<Spec> = known_places(&s.known_outs, false).iter().map(|&o| self.outs[o].clone()).collect();
+        let known_specs: Vec<Spec> = known_args.iter().map(|&i| self.ins[i].clone()).collect();
+        Ok(Split::Parts(Parts {
+            known: Some((self.again(known_specs, now_specs, now)?, known_args)),
+            rest: match n_known < s.known_outs.len() {
+                true => Some((self.again(rest_specs, late_specs, later)?, rest_args)),
+                false => None,
+            },
+            outs: outs_from(&s.known_outs),
+        }))
+    }
+
+    fn transpose(&self, cx: &mut dyn Cx, args: &[Arg], ct: &[Option<Value>]) -> Result<Tangents> {
+        if ct.iter().all(Option::is_none) {
+            return Ok(vec![None; args.len()]);
+        }
+        let linear: Vec<bool> = args.iter().map(Arg::is_linear).collect();
+        let has: Vec<bool> = ct.iter().map(Option::is_some).collect();
+        let (body, gives) = cx.transpose_of(&self.body, &linear, &has)?;
+        let mut ins: Vec<Spec> = known_places(&linear, false).iter().map(|&i| self.ins[i].clone()).collect();
+        ins.extend(known_places(&has, true).iter().map(|&o| self.outs[o].clone()));
+        let given: Vec<usize> =
+            known_places(&linear, true).into_iter().zip(&gives).filter(|(_, g)| **g).map(|(i, _)| i).collect();
+        let outs: Vec<Spec> = given.iter().map(|&i| self.ins[i].clone()).collect();
+        let operands: Vec<Value> = args.iter().filter_map(Arg::known).chain(ct.iter().flatten().copied()).collect();
+        let results = cx.emit(self.again(ins, outs, body)?, &operands)?;
+        let mut found = vec![None; args.len()];
+        for (i, v) in given.into_iter().zip(results) {
+            found[i] = Some(v);
+        }
+        Ok(found)
+    }
+
+    fn batch(&self, cx: &mut dyn Cx, x: &[Value], batched: &[bool], size: usize) -> Result<Vec<(Value, bool)>> {
+        let (body, outs) = cx.vmap_of(&self.body, batched, &vec![false; self.outs.len()], size)?;
+        let wide = |specs: &[Spec], flags: &[bool]| -> Vec<Spec> {
+            specs.iter().zip(flags).map(|(s, b)| if *b { s.batched() } else { s.clone() }).collect()
+        };
+        let results = cx.emit(self.again(wide(&self.ins, batched), wide(&self.outs, &outs), body)?, x)?;
+        Ok(results.into_iter().zip(outs).collect())
+    }
+
+    fn saves(&self) -> Saves {
+        Saves { when: When::Again, ..Saves::nothing() }
+    }
+
+    fn precision(&self) -> Precision {
+        Precision::Wide
+    }
+
+    fn meaning(&self) -> Meaning {
+        match unroll::unroll(self) {
+            Ok(graph) => Meaning::Inline(Arc::new(graph)),
+            // A body that `infer` accepted can be written out.
+            Err(_) => Meaning::Library,
+        }
+    }
+
+    fn eval(&self, args: &[Literal]) -> Result<Vec<Literal>> {
+        crate::interp::run(&unroll::unroll(self)?, args)
+    }
+
+    fn parse(name: &str, attrs: &mut AttrReader) -> Option<AttrResult<ShardMap>> {
+        (name == "shard_map").then(|| {
+            let axes = strings(attrs.take("axes"))?;
+            let sizes: Vec<usize> = attrs.usizes("sizes")?;
+            if axes.len() != sizes.len() {
+                return Err("`axes` and `sizes` must be of one length".to_string());
+            }
+            let axes: Vec<(String, usize)> = axes.into_iter().zip(sizes).collect();
+            let mesh = Mesh::new(&axes).map_err(|p| p.to_string())?;
+            let (ins, outs) = (specs(attrs.take("ins"))?, specs(attrs.take("outs"))?);
+            Ok(ShardMap { mesh, ins, outs, body: attrs.graph("body")? })
+        })
+    }
+}
+
+fn ty_is_scalar(graph: &Graph, v: Value) -> bool {
+    graph.ty(v).rank() == 0
+}
+
+fn strings(attr: Option<Attr>) -> AttrResult<Vec<String>> {
+    let word = |a: Attr| match a {
+        Attr::Str(s) => Ok(s),
+        _ => Err("an axis of a mesh is a quoted string".to_string()),
+    };
+    match attr {
+        Some(Attr::List(words)) => words.into_iter().map(word).collect(),
+        _ => Err("axes of a mesh are a list of quoted strings".to_string()),
+    }
+}
+
+fn specs(attr: Option<Attr>) -> AttrResult<Vec<Spec>> {
+    let spec = |a: Attr| match a {
+        Attr::List(dims) => dims.into_iter().map(|d| strings(Some(d))).collect::<AttrResult<_>>().map(Spec),
+        _ => Err("a sharding is a list with a list of axes for each axis of the tensor".to_string()),
+    };
+    match attr {
+        Some(Attr::List(all)) => all.into_iter().map(spec).collect(),
+        _ => Err("`ins` and `outs` are lists of shardings".to_string()),
+    }
+}

@@ -1,0 +1,342 @@
+//! Over which axes of a mesh values vary: a second type beside dtype and shape, for what runs on every rank of a mesh.
+//!
+//! A value varies over an axis if ranks along it may hold different ones. An op's results vary over what its operands do;
+//! collectives change that. Where an op meets a float that varies over less than its result, the float goes through
+//! `pvary`, whose transpose is `psum`: so the gradient of what ranks share is summed where it must be, and only there. A sum
+//! that is missing, or one too many, is an error here and not a wrong number later.
+
+use crate::attr::Attr;
+use crate::error::{Error, Problem, Result, TypeError};
+use crate::graph::{Graph, Loc, Node, Value, Values};
+use crate::mesh::{AxisSet, Mesh};
+use crate::ops::{Call, Collective, CollectiveKind, Cond, Op, Remat, Scan, While};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The graph with `pvary` where it must be, and over which axes each output varies, given those of the inputs.
+pub fn vary(graph: &Graph, mesh: &Mesh, inputs: &[AxisSet]) -> Result<(Graph, Vec<AxisSet>)> {
+    if inputs.len() != graph.inputs().len() {
+        return Err(Error::Invalid(format!("{} sets of axes for {} inputs", inputs.len(), graph.inputs().len())));
+    }
+    let mut w = Writer { mesh, g: Graph::new(), slots: vec![None; graph.num_values()], wider: BTreeMap::new() };
+    for (&v, &set) in graph.inputs().iter().zip(inputs) {
+        let own = w.g.input(graph.ty(v).clone());
+        w.slots[v.0 as usize] = Some(Slot { value: own, set, fixed: false });
+    }
+    let live = graph.live();
+    for node in graph.nodes() {
+        if node.outs.iter().any(|v| live[v.0 as usize]) {
+            w.node(graph, node).map_err(|e| e.at(&node.loc))?;
+        }
+    }
+    let outs: Vec<Slot> = graph.outputs().iter().map(|&v| w.slot(v)).collect();
+    w.g.set_outputs(outs.iter().map(|s| s.value).collect::<Vec<_>>());
+    Ok((w.g, outs.iter().map(|s| s.set).collect()))
+}
+
+/// Whether ranks talk to each other somewhere in a graph, and over which axes of the mesh.
+pub fn talks_over(graph: &Graph, mesh: &Mesh) -> Result<AxisSet> {
+    fn within(attr: &Attr, mesh: &Mesh) -> Result<AxisSet> {
+        match attr {
+            Attr::Graph(g) => talks_over(g, mesh),
+            Attr::List(items) => items.iter().try_fold(AxisSet::default(), |s, a| Ok(s.and(within(a, mesh)?))),
+            _ => Ok(AxisSet::default()),
+        }
+    }
+    let mut set = AxisSet::default();
+    for node in graph.nodes() {
+        match &node.op {
+            Op::Collective(c) if c.talks() => {
+                set = set.and(mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
+            }
+            Op::Call(_) | Op::Remat(_) | Op::Scan(_) | Op::Cond(_) | Op::While(_) | Op::ShardMap(_) => {
+                for (_, attr) in node.op.rules().attrs() {
+                    set = set.and(within(&attr, mesh)?);
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(set)
+}
+
+fn problem(op: &Op, problem: Problem) -> Error {
+    Error::Type(Box::new(TypeError { op: op.name().to_string(), operands: Vec::new(), problem, loc: Loc::Unknown }))
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    value: Value,
+    set: AxisSet,
+    /// Made of constants alone: it has no gradient, so it needs no `pvary`.
+    fixed: bool,
+}
+
+struct Writer<'a> {
+    mesh: &'a Mesh,
+    g: Graph,
+    slots: Vec<Option<Slot>>,
+    /// Values that went through `pvary` already: their gradient is summed once.
+    wider: BTreeMap<(Value, u32), Value>,
+}
+
+impl Writer<'_> {
+    fn slot(&self, old: Value) -> Slot {
+        self.slots[old.0 as usize].expect("operands come first")
+    }
+
+    fn names(&self, set: AxisSet) -> String {
+        let names: Vec<String> = self.mesh.of(set).iter().map(|a| format!("`{}`", a.name)).collect();
+        names.join(", ")
+    }
+
+    /// The value as one that varies over `want` at least.
+    fn widen(&mut self, slot: Slot, want: AxisSet) -> Result<Slot> {
+        let missing = want.without(slot.set);
+        if missing.is_empty() || slot.fixed || !self.g.ty(slot.value).dtype.is_float() {
+            return Ok(Slot { set: slot.set.and(want), ..slot });
+        }
+        self.widen_always(slot, missing)
+    }
+
+    fn widen_always(&mut self, slot: Slot, missing: AxisSet) -> Result<Slot> {
+        let value = match self.wider.get(&(slot.value, missing.0)) {
+            Some(v) => *v,
+            None => {
+                let op = Collective::new(CollectiveKind::Vary, &self.mesh.of(missing));
+                let v = self.g.push(op.into(), &[slot.value], Loc::Unknown)?[0];
+                self.wider.insert((slot.value, missing.0), v);
+                v
+            }
+        };
+        Ok(Slot { value, set: slot.set.and(missing), fixed: false })
+    }
+
+    fn put(&mut self, node: &Node, op: Op, args: &[Slot], sets: &[AxisSet]) -> Result<()> {
+        let values: Values = args.iter().map(|s| s.value).collect();
+        let fixed = args.iter().all(|s| s.fixed) && sets.iter().all(|s| s.is_empty());
+        let outs = self.g.push(op, &values, node.loc.clone())?;
+        for ((old, value), set) in node.outs.iter().zip(outs).zip(sets) {
+            self.slots[old.0 as usize] = Some(Slot { value, set: *set, fixed });
+        }
+        Ok(())
+    }
+
+    fn node(&mut self, graph: &Graph, node: &Node) -> Result<()> {
+        let args: Vec<Slot> = node.args.iter().map(|&v| self.slot(v)).collect();
+        match &node.op {
+            Op::Collective(c) => self.collective(graph, node, c, args),
+            Op::Call(c) => self.body(node, &c.body, args, |g| Call::new(g).into()),
+            Op::Remat(r) => {
+                let policy = r.policy.clone();
+                self.body(node, &r.body, args, |g| Remat::with(g, policy).into())
+            }
+            Op::Scan(s) => self.scan(node, s, args),
+            Op::Cond(c) => self.cond(node, c, args),
+            Op::While(l) => self.while_loop(node, l, args),
+            Op::ShardMap(_) => {
+                Err(problem(&node.op, Problem::other("a shard_map inside of another; name all axes in one")))
+            }
+            op => {
+                let all = args.iter().fold(AxisSet::default(), |s, a| s.and(a.set));
+                let wide: Vec<Slot> = args.into_iter().map(|a| self.widen(a, all)).collect::<Result<_>>()?;
+                self.put(node, op.clone(), &wide, &vec![all; node.outs.len()])
+            }
+        }
+    }
+
+    fn collective(&mut self, graph: &Graph, node: &Node, c: &Collective, args: Vec<Slot>) -> Result<()> {
+        let refuse = |text: String| {
+            let operands = node.args.iter().map(|&v| graph.ty(v).clone()).collect();
+            let (op, problem, loc) = (node.op.name().to_string(), Problem::Other(text), node.loc.clone());
+            Err(Error::Type(Box::new(TypeError { op, operands, problem, loc })))
+        };
+        let axes = self.mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?;
+        let Some(&x) = args.first() else {
+            return self.put(node, node.op.clone(), &[], &[axes]);
+        };
+        let missing = axes.without(x.set);
+        let (x, set) = match &c.kind {
+            CollectiveKind::Sum | CollectiveKind::SumScatter { .. } if !missing.is_empty() && !x.fixed => {
+                return refuse(format!(
+                    "the operand does not vary over {}: all ranks hold the same value, and their sum would be a multiple of \
+                     it; leave the axis out, or write `pvary` if that is meant",
+                    self.names(missing)
+                ));
+            }
+            CollectiveKind::Sum | CollectiveKind::Max | CollectiveKind::Min => {
+                let x = if missing.is_empty() { x } else { self.widen_always(x, missing)? };
+                (x, x.set.without(axes))
+            }
+            CollectiveKind::Gather { same, .. } => {
+                let x = if missing.is_empty() { x } else { self.widen_always(x, missing)? };
+                (x, if *same { x.set.without(axes) } else { x.set })
+            }
+            CollectiveKind::SumScatter { .. } | CollectiveKind::AllToAll { .. } | CollectiveKind::Permute { .. } => {
+                let x = if missing.is_empty() { x } else { self.widen_always(x, missing)? };
+                (x, x.set)
+            }
+            CollectiveKind::Vary | CollectiveKind::Part { .. } => {
+                let twice = axes.common(x.set);
+                if !twice.is_empty() {
+                    return refuse(format!(
+                        "the operand varies over {} already; only a value that all ranks share can be given to each",
+                        self.names(twice)
+                    ));
+                }
+                (x, x.set.and(axes))
+            }
+            CollectiveKind::Index => (x, axes),
+        };
+        self.put(node, node.op.clone(), &[x], &[set])
+    }
+
+    fn body(&mut self, node: &Node, body: &Graph, args: Vec<Slot>, wrap: impl FnOnce(Graph) -> Op) -> Result<()> {
+        let sets: Vec<AxisSet> = args.iter().map(|a| a.set).collect();
+        let (args, sets) = self.outside(body, args, sets)?;
+        let (body, outs) = vary(body, self.mesh, &sets)?;
+        self.put(node, wrap(body), &args, &outs)
+    }
+
+    /// Operands that a body would only widen are widened outside, where a sum of their gradients happens once.
+    fn outside(&mut self, body: &Graph, args: Vec<Slot>, sets: Vec<AxisSet>) -> Result<(Vec<Slot>, Vec<AxisSet>)> {
+        let (inner, _) = vary(body, self.mesh, &sets)?;
+        let mut wanted = sets;
+        for node in inner.nodes() {
+            if let (Op::Collective(c), Some(a)) = (&node.op, node.args.first())
+                && c.kind == CollectiveKind::Vary
+                && let Some(i) = inner.inputs().iter().position(|v| v == a)
+            {
+                wanted[i] = wanted[i].and(self.mesh.set(&c.axes).map_err(|p| problem(&node.op, p))?);
+            }
+        }
+        let args = args.into_iter().zip(&wanted).map(|(a, w)| self.widen(a, *w)).collect::<Result<_>>()?;
+        Ok((args, wanted))
+    }
+
+    /// A body whose first outputs are carried: they vary over what they are given and what they become. Inputs of the body are
+    /// `consts` others, then the carries, then others.
+    fn carried(&self, body: &Graph, mut sets: Vec<AxisSet>, consts: usize, carries: usize) -> Result<Carried> {
+        loop {
+            let (inner, outs) = vary(body, self.mesh, &sets)?;
+            let grown = (0..carries).any(|i| !sets[consts + i].has(outs[i]));
+            if !grown {
+                let wanted: Vec<AxisSet> =
+                    (0..outs.len()).map(|i| if i < carries { sets[consts + i] } else { outs[i] }).collect();
+                return Ok(Carried { body: widened(self.mesh, inner, &outs, &wanted)?, sets, outs: wanted });
+            }
+            for i in 0..carries {
+                sets[consts + i] = sets[consts + i].and(outs[i]);
+            }
+        }
+    }
+
+    fn scan(&mut self, node: &Node, s: &Scan, mut args: Vec<Slot>) -> Result<()> {
+        let count = s.bounded.then(|| args.remove(0));
+        let over = talks_over(&s.body, self.mesh)?;
+        if let Some(n) = count.filter(|n| !n.set.common(over).is_empty()) {
+            return Err(problem(
+                &node.op,
+                Problem::other(format!(
+                    "the number of iterations varies over {}, and the body talks over it: ranks would wait for each other",
+                    self.names(n.set.common(over))
+                )),
+            ));
+        }
+        let mut sets: Vec<AxisSet> = args.iter().map(|a| a.set).collect();
+        if let Some(n) = count {
+            // What a rank carries depends on how often it runs.
+            sets.iter_mut().for_each(|set| *set = set.and(n.set));
+        }
+        let found = self.carried(&s.body, sets, s.consts, s.carries)?;
+        let (_, wanted) = self.outside(&found.body, args.clone(), found.sets)?;
+        let found = self.carried(&s.body, wanted, s.consts, s.carries)?;
+        let mut all: Vec<Slot> = count.into_iter().collect();
+        for (a, w) in args.into_iter().zip(&found.sets) {
+            all.push(self.widen(a, *w)?);
+        }
+        let scan = Scan { body: Arc::new(found.body), ..s.clone() };
+        self.put(node, scan.into(), &all, &found.outs)
+    }
+
+    fn cond(&mut self, node: &Node, c: &Cond, args: Vec<Slot>) -> Result<()> {
+        let index = args[0];
+        for b in &c.branches {
+            let over = talks_over(b, self.mesh)?.common(index.set);
+            if !over.is_empty() {
+                return Err(problem(
+                    &node.op,
+                    Problem::other(format!(
+                        "the choice varies over {}, and a branch talks over it: ranks would wait for each other",
+                        self.names(over)
+                    )),
+                ));
+            }
+        }
+        let mut all = vec![index];
+        for &a in &args[1..] {
+            all.push(self.widen(a, index.set)?);
+        }
+        let sets: Vec<AxisSet> = all[1..].iter().map(|a| a.set).collect();
+        let found = c.branches.iter().map(|b| vary(b, self.mesh, &sets)).collect::<Result<Vec<_>>>()?;
+        let outs: Vec<AxisSet> =
+            (0..node.outs.len()).map(|o| found.iter().fold(index.set, |s, (_, outs)| s.and(outs[o]))).collect();
+        let mut branches = Vec::new();
+        for (body, have) in found {
+            branches.push(widened(self.mesh, body, &have, &outs)?);
+        }
+        self.put(node, Cond::new(branches).into(), &all, &outs)
+    }
+
+    fn while_loop(&mut self, node: &Node, l: &While, args: Vec<Slot>) -> Result<()> {
+        let (nc, nb) = (l.cond_consts, l.body_consts);
+        let mut carries: Vec<AxisSet> = args[nc + nb..].iter().map(|a| a.set).collect();
+        let cond_sets: Vec<AxisSet> = args[..nc].iter().map(|a| a.set).collect();
+        let body_sets: Vec<AxisSet> = args[nc..nc + nb].iter().map(|a| a.set).collect();
+        loop {
+            let (cond, flag) = vary(&l.cond, self.mesh, &[&cond_sets[..], &carries].concat())?;
+            let found = self.carried(&l.body, [&body_sets[..], &carries].concat(), nb, carries.len())?;
+            let next: Vec<AxisSet> = found.sets[nb..].iter().map(|s| s.and(flag[0])).collect();
+            if next != carries {
+                carries = next;
+                continue;
+            }
+            let over = talks_over(&l.body, self.mesh)?.and(talks_over(&l.cond, self.mesh)?).common(flag[0]);
+            if !over.is_empty() {
+                return Err(problem(
+                    &node.op,
+                    Problem::other(format!(
+                        "whether it goes on varies over {}, and it talks over it: ranks would wait for each other",
+                        self.names(over)
+                    )),
+                ));
+            }
+            let mut all = args[..nc + nb].to_vec();
+            for (a, w) in args[nc + nb..].iter().zip(&carries) {
+                all.push(self.widen(*a, *w)?);
+            }
+            let op = While::new(nc, nb, cond, found.body);
+            return self.put(node, op.into(), &all, &carries);
+        }
+    }
+}
+
+struct Carried {
+    body: Graph,
+    sets: Vec<AxisSet>,
+    outs: Vec<AxisSet>,
+}
+
+/// The graph with its outputs made to vary over `want`.
+fn widened(mesh: &Mesh, mut graph: Graph, have: &[AxisSet], want: &[AxisSet]) -> Result<Graph> {
+    let mut outs = graph.outputs().to_vec();
+    for (i, out) in outs.iter_mut().enumerate() {
+        let missing = want[i].without(have[i]);
+        if !missing.is_empty() && graph.ty(*out).dtype.is_float() {
+            let op = Collective::new(CollectiveKind::Vary, &mesh.of(missing));
+            *out = graph.push(op.into(), &[*out], Loc::Unknown)?[0];
+        }
+    }
+    graph.set_outputs(outs);
+    Ok(graph)
+}

@@ -1,0 +1,195 @@
+//! A graph divided over a mesh computes what it computes whole: values and gradients, for random graphs and random cuts, and
+//! for graphs of the kind that models are made of.
+
+use ir::ops::ShardMap;
+use ir::{Build, Builder, DType, Graph, Literal, Mesh, Spec, Type, Value};
+use oracle::random::{Options, sample};
+use oracle::{Fill, Rng, compare::compare_all, rng::run_seed};
+use transform::{Cut, Placement, partition, segments};
+
+fn count(few: u64) -> u64 {
+    std::env::var("TENSORLOOM_SHARDED").ok().and_then(|n| n.parse().ok()).unwrap_or(few)
+}
+
+/// A graph of one `shard_map` that does what `graph` does, and the collectives in it.
+fn divided(graph: &Graph, mesh: &Mesh, ins: &[Placement], outs: &[Option<Spec>]) -> ir::Result<(Graph, Vec<String>)> {
+    let found = partition(graph, mesh, ins, outs)?;
+    let mut names: Vec<String> = Vec::new();
+    for node in found.graph.nodes() {
+        if let ir::Op::Collective(c) = &node.op
+            && c.talks()
+        {
+            names.push(node.op.name().to_string());
+        }
+    }
+    let spec = |p: &Placement| {
+        let names = |c: &Cut| c.axes.iter().map(|&a| mesh.axes()[a].name.clone()).collect::<Vec<_>>();
+        let mut dims: Vec<Vec<String>> = p.layout.iter().map(names).collect();
+        if let Some((dim, axes)) = &p.stored {
+            dims[*dim].extend(axes.iter().map(|a| a.name.clone()));
+        }
+        Spec(dims)
+    };
+    let map = ShardMap::new(mesh.clone(), ins.iter().map(spec).collect(), found.outs, found.graph)?;
+    let mut b = Builder::new();
+    let args: Vec<Value> = graph.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let results = b.emit(map.into(), &args)?;
+    Ok((b.finish(&results), names))
+}
+
+/// Random cuts of inputs by the axes of a mesh.
+fn cuts(types: &[Type], mesh: &Mesh, rng: &mut Rng) -> Vec<Placement> {
+    let mut all = Vec::new();
+    for ty in types {
+        let mut layout = vec![Cut::default(); ty.rank()];
+        for (a, axis) in mesh.axes().iter().enumerate() {
+            let fit: Vec<usize> = (0..ty.rank())
+                .filter(|&d| {
+                    let parts: usize = layout[d].axes.iter().map(|&a: &usize| mesh.axes()[a].size).product();
+                    ty.shape[d].is_multiple_of(axis.size * parts)
+                })
+                .collect();
+            if !fit.is_empty() && rng.chance(0.7) {
+                layout[*rng.pick(&fit)].axes.push(a);
+            }
+        }
+        all.push(Placement { layout, stored: None });
+    }
+    all
+}
+
+#[test]
+fn random_graphs_compute_the_same_in_parts() {
+    let meshes: [&[(&str, usize)]; 4] = [&[("x", 2)], &[("x", 3)], &[("x", 2), ("y", 3)], &[("x", 2), ("y", 2)]];
+    let (seed, n) = (run_seed(), count(300));
+    let (mut cut, mut talked) = (0, 0);
+    for k in 0..n {
+        let smooth = k % 2 == 0;
+        let s = sample(seed.wrapping_add(k), if smooth { &Options::SMOOTH } else { &Options::ANY });
+        let mut rng = Rng::new(s.seed);
+        let mesh = Mesh::new(meshes[rng.below(meshes.len())]).unwrap();
+        let ins = cuts(&s.graph.input_types(), &mesh, &mut rng);
+        let outs: Vec<Option<Spec>> =
+            s.graph.outputs().iter().map(|_| rng.chance(0.5).then(Spec::replicated)).collect();
+        cut += ins.iter().filter(|p| p.layout.iter().any(|c| !c.is_whole())).count();
+        let fail = |e: String| -> ! { panic!("TENSORLOOM_SEED={} over {mesh} fails first: {e}\n{ins:?}\n{s}", s.seed) };
+        let (parts, names) = divided(&s.graph, &mesh, &ins, &outs).unwrap_or_else(|e| fail(e.to_string()));
+        talked += names.len();
+        let want = ir::interp::run(&s.graph, &s.inputs).unwrap_or_else(|e| fail(e.to_string()));
+        let got = ir::interp::run(&parts, &s.inputs).unwrap_or_else(|e| fail(e.to_string()));
+        compare_all(&got, &want, 16.0).unwrap_or_else(|e| fail(format!("{e:?}")));
+        // Gradients of all that has one.
+        let wrt: Vec<usize> = (0..s.inputs.len()).filter(|&i| s.inputs[i].ty().dtype == DType::F64).collect();
+        let Ok(back) = transform::vjp(&s.graph, &wrt) else { continue };
+        if !smooth {
+            continue;
+        }
+        let own = transform::vjp(&parts, &wrt).unwrap_or_else(|e| fail(e.to_string()));
+        let mut inputs = s.inputs.clone();
+        for ty in &back.input_types()[inputs.len()..] {
+            inputs.push(Fill::Between(-1.0, 1.0).of(ty, &mut rng));
+        }
+        let want = ir::interp::run(&back, &inputs).unwrap_or_else(|e| fail(e.to_string()));
+        let got = ir::interp::run(&own, &inputs).unwrap_or_else(|e| fail(e.to_string()));
+        compare_all(&got, &want, 1e4).unwrap_or_else(|e| fail(format!("gradients: {e:?}")));
+    }
+    println!("{n} graphs, {cut} cut inputs, {talked} collectives");
+    assert!(2 * cut as u64 > n && talked as u64 > n / 4, "{cut} cuts, {talked} collectives");
+}
+
+/// A gated layer: one weight for gate and up, one down, over rows of a batch.
+fn layer(width: usize, inner: usize) -> Graph {
+    let mut b = Builder::new();
+    let x = b.input(DType::F64, &[4, 3, width]);
+    let up = b.input(DType::F64, &[2 * inner, width]);
+    let bias = b.input(DType::F64, &[2 * inner]);
+    let down = b.input(DType::F64, &[width, inner]);
+    let g = (|| -> ir::Result<Value> {
+        let dot = |b: &mut Builder, x: Value, w: Value| {
+            let d = ir::ops::Dot {
+                lhs_contract: [2].into_iter().collect(),
+                rhs_contract: [1].into_iter().collect(),
+                ..ir::ops::Dot::matmul(DType::F64)
+            };
+            b.one(d.into(), &[x, w])
+        };
+        let wide = dot(&mut b, x, up)?;
+        let bias = b.broadcast(bias, &[4, 3, 2 * inner], &[2])?;
+        let wide = b.add(wide, bias)?;
+        let gate = b.slice_axis(wide, 2, 0, inner)?;
+        let up = b.slice_axis(wide, 2, inner, 2 * inner)?;
+        let gate = b.unary(ir::Unary::Logistic, gate)?;
+        let h = b.mul(gate, up)?;
+        let y = dot(&mut b, h, down)?;
+        let y = b.add(y, x)?;
+        b.sum_all(y)
+    })();
+    let g = g.unwrap();
+    b.finish(&[g])
+}
+
+#[test]
+fn a_column_and_a_row_cut_need_one_sum() {
+    let mesh = Mesh::new(&[("dp", 2), ("tp", 2)]).unwrap();
+    let graph = layer(6, 4);
+    assert_eq!(segments(&graph, 1, 0), [4, 4]);
+    assert_eq!(segments(&graph, 2, 0), [4, 4]);
+    assert_eq!(segments(&graph, 3, 1), [0; 0]);
+    let tp = |segments: Vec<usize>| Cut { axes: vec![1], segments };
+    let ins = [
+        Placement { layout: vec![Cut::by(vec![0]), Cut::default(), Cut::default()], stored: None },
+        Placement { layout: vec![tp(vec![4, 4]), Cut::default()], stored: None },
+        Placement { layout: vec![tp(vec![4, 4])], stored: None },
+        Placement { layout: vec![Cut::default(), tp(vec![])], stored: None },
+    ];
+    let found = partition(&graph, &mesh, &ins, &[Some(Spec::replicated())]).unwrap();
+    let talks: Vec<&str> = found
+        .graph
+        .nodes()
+        .iter()
+        .map(|n| n.op.name())
+        .filter(|n| n.starts_with('p') || n.starts_with("all"))
+        .collect();
+    // The down projection over `tp`, then the loss over `dp`.
+    assert_eq!(talks, ["psum", "psum"], "{}", found.graph);
+}
+
+#[test]
+fn parameters_that_are_stored_in_parts_are_gathered_and_their_gradients_scattered() {
+    let mesh = Mesh::new(&[("fsdp", 2)]).unwrap();
+    let graph = layer(6, 4);
+    let axes = mesh.axes().to_vec();
+    let stored =
+        |dim: usize, rank: usize| Placement { layout: vec![Cut::default(); rank], stored: Some((dim, axes.clone())) };
+    let ins = [
+        Placement { layout: vec![Cut::by(vec![0]), Cut::default(), Cut::default()], stored: None },
+        stored(0, 2),
+        stored(0, 1),
+        stored(0, 2),
+    ];
+    let (parts, names) = divided(&graph, &mesh, &ins, &[Some(Spec::replicated())]).unwrap();
+    assert_eq!(names, ["all_gather", "all_gather", "all_gather", "psum"]);
+    let back = transform::grad(&parts, &[0, 1, 2, 3]).unwrap();
+    let mut rng = Rng::new(3);
+    let inputs: Vec<Literal> = graph.input_types().iter().map(|t| Fill::Between(-1.0, 1.0).of(t, &mut rng)).collect();
+    let got = ir::interp::run(&back, &inputs).unwrap();
+    let want = ir::interp::run(&transform::grad(&graph, &[0, 1, 2, 3]).unwrap(), &inputs).unwrap();
+    compare_all(&got, &want, 1e3).unwrap();
+    let text = back.to_string();
+    assert_eq!(text.matches(" = psum_scatter(").count(), 3, "{text}");
+}
+
+#[test]
+fn composites_of_the_library_stay_whole_where_rows_are_cut() {
+    let mesh = Mesh::new(&[("dp", 2)]).unwrap();
+    let mut b = Builder::new();
+    let x = b.input(DType::F32, &[4, 8]);
+    let types = [Type::new(DType::F32, &[4, 8])];
+    let silu = ir::composites::build("silu", &[], &types).unwrap();
+    let y = b.one(silu.into(), &[x]).unwrap();
+    let g = b.finish(&[y]);
+    let ins = [Placement::of(&mesh, &Spec::along(0, "dp"), 2)];
+    let found = partition(&g, &mesh, &ins, &[None]).unwrap();
+    assert_eq!(found.graph.nodes().len(), 1);
+    assert_eq!(found.outs, [Spec::along(0, "dp")]);
+}

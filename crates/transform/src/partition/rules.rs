@@ -1,0 +1,396 @@
+//! How cuts go through each op.
+
+use super::layout::{Cut, Layout, Placed, is_free, local, used, whole};
+use super::{Made, Partitioner};
+use ir::ops::{
+    Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, Reduce, ReduceKind, Remat,
+    Reshape, Scan, Slice,
+};
+use ir::{AxisSet, Build, Graph, Meaning, Op, Result, Shape, Type, Value};
+use std::sync::Arc;
+
+impl Partitioner<'_> {
+    pub(super) fn node(&mut self, op: &Op, args: Vec<Placed>, types: &[Type]) -> Result<Vec<Placed>> {
+        match op {
+            Op::Iota(iota) => {
+                let outs = self.on_whole(op, args, types)?;
+                self.made.insert(outs[0].value, Made::Iota(iota.clone()));
+                Ok(outs)
+            }
+            Op::Broadcast(b) => self.broadcast(b, &args[0], &types[0]),
+            Op::Reshape(r) => self.reshape(r, &args[0], &types[0]),
+            Op::Permute(p) => self.permute(p, &args[0], &types[0]),
+            Op::Slice(s) => self.slice(s, &args[0], &types[0]),
+            Op::Pad(p) => self.pad(p, &args, &types[0]),
+            Op::Flip(f) => self.keeping(op, args, types, |d| !f.axes.contains(&d)),
+            Op::Concat(c) => self.keeping(op, args, types, |d| d != c.axis),
+            Op::Reduce(r) => self.reduce(r, &args[0], &types[0]),
+            Op::Cumulative(c) => self.keeping(op, args, types, |d| d != c.axis),
+            Op::Sort(s) => self.keeping(op, args, types, |d| d != s.axis),
+            Op::TopK(t) => self.keeping(op, args, types, |d| d != t.axis),
+            Op::TakeAlong(t) => self.keeping(op, args, types, |d| d != t.axis),
+            Op::PutAlong(t) => self.keeping(op, args, types, |d| d != t.axis),
+            Op::ArgReduce(a) => {
+                let mut want = args[0].layout.clone();
+                want[a.axis] = Cut::default();
+                let x = self.place(&args[0], &want)?;
+                let value = self.b.one(op.clone(), &[x.value])?;
+                want.remove(a.axis);
+                Ok(vec![Placed { value, ty: types[0].clone(), layout: want }])
+            }
+            Op::Dot(d) => self.dot(d, &args, &types[0]),
+            Op::Gather(g) => self.gather_op(g, &args, &types[0]),
+            Op::Scan(s) => self.scan(s, args, types),
+            Op::Call(c) => self.body(&c.body, args, |g| Call::new(g).into()),
+            Op::Remat(r) => self.body(&r.body, args, |g| Remat::with(g, r.policy.clone()).into()),
+            Op::Composite(c) => self.composite(c, args),
+            _ => match op.meaning() {
+                Meaning::Map(_) | Meaning::Index(Indexing::Threefry) => self.keeping(op, args, types, |_| true),
+                _ => self.on_whole(op, args, types),
+            },
+        }
+    }
+
+    /// The layout on which operands of one shape meet, of the axes that may be cut.
+    fn meeting(&self, args: &[Placed], may: &dyn Fn(usize) -> bool) -> Layout {
+        let rank = args.first().map_or(0, |x| x.ty.rank());
+        let mut want = whole(rank);
+        for x in args.iter().filter(|x| x.ty.rank() == rank) {
+            for (d, cut) in x.layout.iter().enumerate() {
+                if may(d) && want[d].is_whole() && !cut.is_whole() && is_free(cut, used(&want)) {
+                    want[d] = cut.clone();
+                }
+            }
+        }
+        want
+    }
+
+    /// An op whose operands and results have the same axes, and which looks along those alone that `may` refuses.
+    fn keeping(
+        &mut self,
+        op: &Op,
+        args: Vec<Placed>,
+        types: &[Type],
+        may: impl Fn(usize) -> bool,
+    ) -> Result<Vec<Placed>> {
+        let rank = types[0].rank();
+        if args.iter().any(|x| x.ty.rank() != rank) {
+            return self.on_whole(op, args, types);
+        }
+        let want = self.meeting(&args, &may);
+        let mut values = Vec::new();
+        for x in &args {
+            values.push(self.place(x, &want)?.value);
+        }
+        let outs = self.b.emit(op.clone(), &values)?;
+        let place = |(value, ty): (Value, &Type)| Placed { value, ty: ty.clone(), layout: want.clone() };
+        Ok(outs.into_iter().zip(types).map(place).collect())
+    }
+
+    fn broadcast(&mut self, b: &Broadcast, x: &Placed, ty: &Type) -> Result<Vec<Placed>> {
+        let mut layout = whole(ty.rank());
+        for (i, &d) in b.dims.iter().enumerate() {
+            if x.ty.shape[i] == ty.shape[d] {
+                layout[d] = x.layout[i].clone();
+            }
+        }
+        let value = self.b.broadcast(x.value, &local(self.mesh, ty, &layout).shape, &b.dims)?;
+        self.made.insert(value, Made::Broadcast(b.clone(), x.clone()));
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    fn permute(&mut self, p: &Permute, x: &Placed, ty: &Type) -> Result<Vec<Placed>> {
+        let layout = p.perm.iter().map(|&d| x.layout[d].clone()).collect();
+        let value = self.b.permute(x.value, &p.perm)?;
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    /// A cut goes through a reshape if its axis stays, or is the outermost of those that are merged or split.
+    fn reshape(&mut self, r: &Reshape, x: &Placed, ty: &Type) -> Result<Vec<Placed>> {
+        let (from, to) = (&x.ty.shape, &r.shape);
+        let (mut kept, mut layout) = (whole(from.len()), whole(to.len()));
+        if x.ty.numel() > 0 {
+            let (mut i, mut j) = (0, 0);
+            while i < from.len() || j < to.len() {
+                let (first_i, first_j) = (i, j);
+                let (mut a, mut b) = (1, 1);
+                // The shortest runs of axes with one product.
+                loop {
+                    if a < b || (a == b && a == 1 && i < from.len()) {
+                        a *= from[i];
+                        i += 1;
+                    } else if b < a || j < to.len() && b == 1 {
+                        b *= to[j];
+                        j += 1;
+                    }
+                    if a == b && (a > 1 || (i == from.len() && j == to.len())) {
+                        break;
+                    }
+                }
+                let long = |shape: &[usize], range: std::ops::Range<usize>| -> Vec<usize> {
+                    range.filter(|&d| shape[d] > 1).collect()
+                };
+                let (of, into) = (long(from, first_i..i), long(to, first_j..j));
+                let (Some(&d), Some(&e)) = (of.first(), into.first()) else { continue };
+                let cut = &x.layout[d];
+                let alone = of.len() == 1 && into.len() == 1;
+                if !cut.is_whole() && (alone || (cut.segments.is_empty() && cut.fits(self.mesh, to[e]))) {
+                    kept[d] = cut.clone();
+                    layout[e] = cut.clone();
+                }
+            }
+        }
+        let x = self.place(x, &kept)?;
+        let value = self.b.reshape(x.value, &local(self.mesh, ty, &layout).shape)?;
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    fn slice(&mut self, s: &Slice, x: &Placed, ty: &Type) -> Result<Vec<Placed>> {
+        let (mut kept, mut layout) = (x.layout.clone(), whole(ty.rank()));
+        let (mut start, mut limit) = (s.start.clone(), s.limit.clone());
+        for d in 0..ty.rank() {
+            let cut = &x.layout[d];
+            if cut.is_whole() {
+                continue;
+            }
+            let parts = cut.parts(self.mesh);
+            let n = x.ty.shape[d];
+            if (s.start[d], s.limit[d], s.stride[d]) == (0, n, 1) {
+                layout[d] = cut.clone();
+                limit[d] = n / parts;
+                continue;
+            }
+            // Whole segments: a rank has its part of each.
+            let mut at = 0;
+            let bounds: Vec<usize> = std::iter::once(0)
+                .chain(cut.segments.iter().map(|size| {
+                    at += size;
+                    at
+                }))
+                .collect();
+            let place = |x: usize| bounds.iter().position(|b| *b == x);
+            match (place(s.start[d]), place(s.limit[d])) {
+                (Some(a), Some(b)) if s.stride[d] == 1 && a < b => {
+                    start[d] /= parts;
+                    limit[d] /= parts;
+                    let inside = &cut.segments[a..b];
+                    layout[d] = Cut {
+                        axes: cut.axes.clone(),
+                        segments: if inside.len() > 1 { inside.to_vec() } else { vec![] },
+                    };
+                }
+                _ => kept[d] = Cut::default(),
+            }
+        }
+        let x = self.place(x, &kept)?;
+        let value = self.b.slice(x.value, &start, &limit, &s.stride)?;
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    fn pad(&mut self, p: &Pad, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {
+        let untouched = |d: usize| p.low[d] == 0 && p.high[d] == 0 && p.interior[d] == 0;
+        let layout: Layout = (args[0].layout.iter().enumerate())
+            .map(|(d, c)| if untouched(d) { c.clone() } else { Cut::default() })
+            .collect();
+        let x = self.place(&args[0], &layout)?;
+        let value = self.b.one(p.clone().into(), &[x.value, args[1].value])?;
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    /// Each rank reduces its part; then ranks along what was cut reduce together.
+    fn reduce(&mut self, r: &Reduce, x: &Placed, ty: &Type) -> Result<Vec<Placed>> {
+        let kind = match r.kind {
+            ReduceKind::Sum => Some(CollectiveKind::Sum),
+            ReduceKind::Max => Some(CollectiveKind::Max),
+            ReduceKind::Min => Some(CollectiveKind::Min),
+            ReduceKind::Prod | ReduceKind::Any | ReduceKind::All => None,
+        };
+        let mut want = x.layout.clone();
+        if kind.is_none() {
+            r.axes.iter().for_each(|&d| want[d] = Cut::default());
+        }
+        let x = self.place(x, &want)?;
+        let mut value = self.b.reduce(r.kind, x.value, &r.axes)?;
+        let over: Vec<usize> = r.axes.iter().flat_map(|&d| want[d].axes.clone()).collect();
+        if let (Some(kind), false) = (kind, over.is_empty()) {
+            self.talked = true;
+            value = self.b.collective(kind, value, &Cut::by(over).mesh_axes(self.mesh))?;
+        }
+        let layout = (0..want.len()).filter(|d| !r.axes.contains(d)).map(|d| want[d].clone()).collect();
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    fn dot(&mut self, dot: &Dot, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {
+        let (a, b) = (&args[0], &args[1]);
+        let (mut la, mut lb) = (a.layout.clone(), b.layout.clone());
+        // Axes that go along with each other are cut alike; one that the other operand uses elsewhere gives way.
+        let batch = dot.lhs_batch.iter().zip(&dot.rhs_batch);
+        for (&i, &j) in batch.chain(dot.lhs_contract.iter().zip(&dot.rhs_contract)) {
+            if la[i] == lb[j] {
+                continue;
+            }
+            let (of_a, of_b) = (used(&la), used(&lb));
+            if !la[i].is_whole() && lb[j].is_whole() && is_free(&la[i], of_b) {
+                lb[j] = la[i].clone();
+            } else if !lb[j].is_whole() && la[i].is_whole() && is_free(&lb[j], of_a) {
+                la[i] = lb[j].clone();
+            } else {
+                (la[i], lb[j]) = (Cut::default(), Cut::default());
+            }
+        }
+        let (fa, fb) = (dot.lhs_free(a.ty.rank()), dot.rhs_free(b.ty.rank()));
+        // A mesh axis cuts one place of the result; the larger operand keeps it.
+        for (j, i) in fb.iter().flat_map(|j| fa.iter().map(move |i| (*j, *i))) {
+            if !is_free(&lb[j], used(&la[i..=i])) {
+                match a.ty.numel() >= b.ty.numel() {
+                    true => lb[j] = Cut::default(),
+                    false => la[i] = Cut::default(),
+                }
+            }
+        }
+        let shared: AxisSet =
+            used(&dot.lhs_batch.iter().chain(&dot.lhs_contract).map(|&i| la[i].clone()).collect::<Vec<_>>());
+        fa.iter().for_each(|&i| {
+            if !is_free(&la[i], shared) {
+                la[i] = Cut::default()
+            }
+        });
+        fb.iter().for_each(|&j| {
+            if !is_free(&lb[j], shared) {
+                lb[j] = Cut::default()
+            }
+        });
+        let (a, b) = (self.place(a, &la)?, self.place(b, &lb)?);
+        let mut value = self.b.one(dot.clone().into(), &[a.value, b.value])?;
+        let over: Vec<usize> = dot.lhs_contract.iter().flat_map(|&i| a.layout[i].axes.clone()).collect();
+        if !over.is_empty() {
+            self.talked = true;
+            value = self.b.psum(value, &Cut::by(over).mesh_axes(self.mesh))?;
+        }
+        let batch = dot.lhs_batch.iter().map(|&i| a.layout[i].clone());
+        let layout = batch
+            .chain(fa.iter().map(|&i| a.layout[i].clone()))
+            .chain(fb.iter().map(|&j| b.layout[j].clone()))
+            .collect();
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    fn gather_op(&mut self, g: &Gather, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {
+        let (x, indices) = (&args[0], &args[1]);
+        let mut of_indices = indices.layout.clone();
+        *of_indices.last_mut().expect("indices have a last axis") = Cut::default();
+        let mut of_x = whole(x.ty.rank());
+        let mut layout = whole(ty.rank());
+        // Axes that go along with each other.
+        for (&a, &i) in g.dims.operand_batch.iter().zip(&g.dims.index_batch) {
+            if of_indices[i].is_whole() && is_free(&x.layout[a], used(&of_indices)) {
+                of_indices[i] = x.layout[a].clone();
+            }
+            of_x[a] = of_indices[i].clone();
+        }
+        let batch: Vec<usize> = (0..ty.rank()).filter(|d| !g.dims.offset.contains(d)).collect();
+        for (&d, cut) in batch.iter().zip(&of_indices) {
+            layout[d] = cut.clone();
+        }
+        // Axes of which a slice has all.
+        let absent = |a: &usize| g.dims.collapsed.contains(a) || g.dims.operand_batch.contains(a);
+        let mut sizes: Shape = g.slice_sizes.clone();
+        for (&d, a) in g.dims.offset.iter().zip((0..x.ty.rank()).filter(|a| !absent(a))) {
+            let all = g.slice_sizes[a] == x.ty.shape[a] && !g.dims.index_map.contains(&a);
+            if all && is_free(&x.layout[a], used(&layout)) && is_free(&x.layout[a], used(&of_x)) {
+                of_x[a] = x.layout[a].clone();
+                layout[d] = x.layout[a].clone();
+                sizes[a] /= x.layout[a].parts(self.mesh);
+            }
+        }
+        let (x, indices) = (self.place(x, &of_x)?, self.place(indices, &of_indices)?);
+        let op = Gather { slice_sizes: sizes, ..g.clone() };
+        let value = self.b.one(op.into(), &[x.value, indices.value])?;
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    /// A body on parts; what it would gather of an operand that is stored in parts is gathered before.
+    fn inner(&self, body: &Graph, args: &[Placed]) -> Result<(Graph, Vec<Placed>, bool)> {
+        let mut p = Partitioner::new(self.mesh);
+        let mut inputs = Vec::new();
+        for x in args {
+            let value = p.b.graph.input(self.b.ty(x.value));
+            inputs.push(Placed { value, ..x.clone() });
+        }
+        let outs = p.graph(body, inputs)?;
+        let values: Vec<Value> = outs.iter().map(|x| x.value).collect();
+        Ok((p.b.finish(&values), outs, p.talked))
+    }
+
+    fn body(&mut self, body: &Graph, args: Vec<Placed>, wrap: impl FnOnce(Graph) -> Op) -> Result<Vec<Placed>> {
+        let (graph, outs, talked) = self.inner(body, &args)?;
+        self.talked |= talked;
+        let values: Vec<Value> = args.iter().map(|x| x.value).collect();
+        let results = self.b.emit(wrap(graph), &values)?;
+        Ok(results.into_iter().zip(outs).map(|(value, x)| Placed { value, ..x }).collect())
+    }
+
+    /// A composite stays one if its body needs nobody else and it can be built for the parts; else its body takes its place.
+    fn composite(&mut self, c: &Composite, args: Vec<Placed>) -> Result<Vec<Placed>> {
+        let values: Vec<Value> = args.iter().map(|x| x.value).collect();
+        if args.iter().all(|x| x.layout.iter().all(Cut::is_whole)) {
+            let types = c.body.output_types();
+            return self.on_whole(&c.clone().into(), args, &types);
+        }
+        let (graph, outs, talked) = self.inner(&c.body, &args)?;
+        let types: Vec<Type> = values.iter().map(|&v| self.b.ty(v)).collect();
+        if !talked
+            && let Ok(own) = ir::composites::build(&c.name, &c.params, &types)
+            && own.body.output_types() == graph.output_types()
+        {
+            let results = self.b.emit(own.into(), &values)?;
+            return Ok(results.into_iter().zip(outs).map(|(value, x)| Placed { value, ..x }).collect());
+        }
+        self.talked |= talked;
+        let results = self.b.inline(&graph, &values)?;
+        Ok(results.into_iter().zip(outs).map(|(value, x)| Placed { value, ..x }).collect())
+    }
+
+    /// A loop: what it carries stays cut as it was given.
+    fn scan(&mut self, s: &Scan, args: Vec<Placed>, types: &[Type]) -> Result<Vec<Placed>> {
+        let first = s.bounded as usize;
+        let (mut operands, mut inputs) = (Vec::new(), Vec::new());
+        for (i, x) in args.iter().enumerate() {
+            if i < first + s.consts + s.carries {
+                operands.push(x.value);
+                if i >= first {
+                    inputs.push(x.clone());
+                }
+                continue;
+            }
+            let mut want = x.layout.clone();
+            want[0] = Cut::default();
+            let x = self.place(x, &want)?;
+            operands.push(x.value);
+            inputs.push(Placed { ty: x.ty.unbatched(), layout: want[1..].to_vec(), ..x });
+        }
+        let mut p = Partitioner::new(self.mesh);
+        let mut inside = Vec::new();
+        for x in &inputs {
+            let value = p.b.graph.input(local(self.mesh, &x.ty, &x.layout));
+            inside.push(Placed { value, ..x.clone() });
+        }
+        let mut outs = p.graph(&s.body, inside.clone())?;
+        for (i, x) in outs.iter_mut().enumerate().take(s.carries) {
+            *x = p.place(x, &inside[s.consts + i].layout)?;
+        }
+        let values: Vec<Value> = outs.iter().map(|x| x.value).collect();
+        self.talked |= p.talked;
+        let scan = Scan { body: Arc::new(p.b.finish(&values)), ..s.clone() };
+        let results = self.b.emit(scan.into(), &operands)?;
+        let place = |(i, value): (usize, Value)| {
+            let inner = &outs[i].layout;
+            let layout: Layout = match i < s.carries {
+                true => inner.clone(),
+                false => std::iter::once(Cut::default()).chain(inner.iter().cloned()).collect(),
+            };
+            Placed { value, ty: types[i].clone(), layout }
+        };
+        Ok(results.into_iter().enumerate().map(place).collect())
+    }
+}
