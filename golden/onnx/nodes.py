@@ -16,7 +16,7 @@ The file is a zlib stream of a protobuf message:
 
 With --sample only a small part is written, of every op the smallest cases but those that docs/conformance/onnx.md names:
 what the suite runs.
-Needs `onnx` from PyPI.
+Needs the Python package `onnx`.
 """
 
 import argparse

@@ -27,7 +27,8 @@ fn fp8(x: &[f32], dtype: DType, scale: f32) -> Vec<f32> {
 }
 
 fn dot(a: &[f32], b: &[f32], (m, n, k): (usize, usize, usize)) -> Vec<f32> {
-    let one = |i: usize, j: usize| (0..k).map(|d| f64::from(a[i * k + d]) * f64::from(b[j * k + d])).sum::<f64>() as f32;
+    let one =
+        |i: usize, j: usize| (0..k).map(|d| f64::from(a[i * k + d]) * f64::from(b[j * k + d])).sum::<f64>() as f32;
     (0..m).flat_map(|i| (0..n).map(move |j| (i, j))).map(|(i, j)| one(i, j)).collect()
 }
 
@@ -52,7 +53,8 @@ fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let x: Vec<Literal> = few.input_types().iter().enumerate().map(|(i, t)| values(t, 7 + i as u64)).collect();
     let [xs, ws, vs] = [0, 1, 2].map(|i| x[i].to_vec::<f32>());
     let most = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));
-    let (xq, wq) = (fp8(&xs, DType::F8E4M3, most(&xs) * (1.0 / 448.0)), fp8(&ws, DType::F8E4M3, most(&ws) * (1.0 / 448.0)));
+    let (xq, wq) =
+        (fp8(&xs, DType::F8E4M3, most(&xs) * (1.0 / 448.0)), fp8(&ws, DType::F8E4M3, most(&ws) * (1.0 / 448.0)));
     let h = dot(&xq, &wq, (3, 4, 32));
     let y = interp::run(&few, &x).unwrap()[0].to_vec::<f32>();
     close(&y, &dot(&h, &vs, (3, 2, 4)));

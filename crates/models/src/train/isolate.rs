@@ -85,7 +85,7 @@ fn inline(b: &mut Builder, graph: &Graph, args: &[Value], segments: Value) -> ir
 }
 
 fn rewritten(b: &mut Builder, op: &Op, operands: &[Value], segments: Value) -> ir::Result<Values> {
-    let mut inside = |body: &Graph| -> ir::Result<(Graph, Vec<Value>)> {
+    let inside = |body: &Graph| -> ir::Result<(Graph, Vec<Value>)> {
         let mut inner = Builder::new();
         let args: Vec<Value> = operands.iter().map(|v| inner.graph.input(b.ty(*v))).collect();
         let own = inner.graph.input(b.ty(segments));
