@@ -46,15 +46,21 @@ impl Writer {
                 let below = self.node("Less", &[x, &zero], &ty.with_dtype(DType::Bool));
                 return Ok(self.node("Where", &[&below, &up, &down], &ty));
             }
+            // Exact at whole numbers, as ours is.
             Unary::Exp2 => {
-                let ln2 = self.number(d, std::f64::consts::LN_2);
-                let p = self.node("Mul", &[x, &ln2], &ty);
-                return Ok(self.node("Exp", &[&p], &ty));
+                let two = self.number(d, 2.0);
+                return Ok(self.node("Pow", &[&two, x], &ty));
             }
+            // Exact at powers of two, as ours is.
             Unary::Log2 => {
                 let l = self.node("Log", &[x], &ty);
                 let ln2 = self.number(d, std::f64::consts::LN_2);
-                return Ok(self.node("Div", &[&l, &ln2], &ty));
+                let r = self.node("Div", &[&l, &ln2], &ty);
+                let whole = self.node("Round", &[&r], &ty);
+                let two = self.number(d, 2.0);
+                let power = self.node("Pow", &[&two, &whole], &ty);
+                let hit = self.node("Equal", &[&power, x], &ty.with_dtype(DType::Bool));
+                return Ok(self.node("Where", &[&hit, &whole, &r], &ty));
             }
             Unary::Expm1 => return Ok(self.expm1(x)),
             Unary::Log1p => return Ok(self.log1p(x)),

@@ -50,6 +50,10 @@ fn write(folder: &Path, number: usize, row: &oracle::Row, model: &[u8]) {
     put("out", &tensors(&results));
 }
 
+/// Collectives, which are exported as part of their `shard_map`.
+const COLLECTIVES: [&str; 10] =
+    ["psum", "pmax", "pmin", "pvary", "all_gather", "psum_scatter", "ppart", "all_to_all", "ppermute", "axis_index"];
+
 #[test]
 fn every_row_of_the_table_survives() {
     let mut refused = BTreeSet::new();
@@ -96,6 +100,9 @@ fn every_row_of_the_table_survives() {
     println!("{kept} kept, {} wrong; refused: {refused:?}", wrong.len());
     wrong.iter().take(60).for_each(|w| println!("{w}"));
     assert!(wrong.is_empty());
-    assert!(refused.iter().all(|op| REFUSED.contains(&op.as_str()) || op == "window_scatter_min" || op == "zeta"));
+    let known =
+        |op: &&str| REFUSED.contains(op) || COLLECTIVES.contains(op) || ["window_scatter_min", "zeta"].contains(op);
+    let new: Vec<&str> = refused.iter().map(String::as_str).filter(|op| !known(op)).collect();
+    assert!(new.is_empty(), "{new:?} can't be exported");
     assert!(kept > 0);
 }
