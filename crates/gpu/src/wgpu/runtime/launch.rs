@@ -143,7 +143,7 @@ impl Launch {
                     reach.count
                 )));
             }
-            let pipeline = pipeline(text(&homes));
+            let pipeline = pipeline(alike(text(&homes), &bound));
             variants.push(Variant { pipeline, bound, homes });
         }
         Ok(Launch { levels, variants, args, params, grid })
@@ -154,6 +154,19 @@ impl Launch {
         let odd = |(k, level): (usize, &usize)| (at.odd(*level) as usize) << k;
         &self.variants[self.levels.iter().enumerate().map(odd).sum::<usize>()]
     }
+}
+
+/// A text whose bindings of one memory are all written if one of them is: WebGPU knows buffers, not their parts.
+fn alike(mut text: Text, bound: &[Window]) -> Text {
+    for i in 0..text.bindings.len() {
+        let written = (0..text.bindings.len()).any(|j| bound[j].root == bound[i].root && text.bindings[j].writable);
+        if written && !text.bindings[i].writable {
+            let declared = |access: &str| format!("@binding({i}) var<storage, {access}> g{i}:");
+            text.source = text.source.replacen(&declared("read"), &declared("read_write"), 1);
+            text.bindings[i].writable = true;
+        }
+    }
+    text
 }
 
 /// For each argument the window that it is in: its memory, or a part of an arena that is larger than a binding may be.
@@ -216,7 +229,7 @@ mod tests {
         check(&[(0, 0, 300), (0, 512, 900)], &[(0, 900), (0, 900)]);
         check(&[(0, 0, 600), (0, 768, 1500)], &[(0, 600), (768, 732)]);
         // In the order of the arguments, and others' memory as a whole.
-        check(&[(0, 2048, 2448), (3, 0, 9000), (0, 0, 600)], &[(2048, 400), (0, 0), (0, 600)]);
+        check(&[(0, 2048, 2448), (3, 0, 900), (0, 0, 600)], &[(2048, 400), (0, 0), (0, 600)]);
         // What is written over an operand is bound with it.
         check(&[(0, 256, 856), (0, 256, 856)], &[(256, 600), (256, 600)]);
         assert!(windows(&[(0, 0, 700), (0, 512, 1300)], reach).is_err(), "they overlap and don't fit");
