@@ -130,6 +130,11 @@ fn room(ty: &Type) -> usize {
     ty.shape.iter().map(|&d| d.max(1)).product()
 }
 
+/// A name for messages.
+fn label(name: &str) -> &str {
+    if name.is_empty() { "without a name" } else { name }
+}
+
 fn text(s: &Option<String>) -> &str {
     s.as_deref().unwrap_or("")
 }
@@ -336,7 +341,7 @@ impl<'m> Importer<'m> {
             if self.scope().names.contains_key(name) {
                 continue;
             }
-            let (x, carried) = self.literal(t).map_err(|e| e.at(name, "initializer"))?;
+            let (x, carried) = self.literal(t).map_err(|e| e.at(label(name), "initializer"))?;
             let constant = match x.ty().dtype.is_float() {
                 true => x.ty().rank() == 0 || carried.is_some_and(|_| x.ty().numel() <= SMALL),
                 false => x.ty().numel() <= SMALL,
@@ -353,7 +358,7 @@ impl<'m> Importer<'m> {
         }
         for s in &graph.sparse_initializer {
             let name = s.values.as_ref().map_or("", |v| text(&v.name));
-            let x = self.dense(s).map_err(|e| e.at(name, "sparse initializer"))?;
+            let x = self.dense(s).map_err(|e| e.at(label(name), "sparse initializer"))?;
             let v = self.fold().constant(x)?;
             self.bind(name, v.into())?;
         }
