@@ -11,6 +11,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cpu", &["ir", "compiler", "wasm"]),
     ("wasm", &["ir", "compiler"]),
     ("gpu", &["ir", "compiler"]),
+    ("dist", &["ir", "compiler"]),
     ("engine", &["ir", "transform", "compiler"]),
     ("tensorloom", &["ir", "transform", "compiler", "cpu", "gpu", "engine", "derive"]),
     ("derive", &[]),
