@@ -18,8 +18,6 @@ Examples:
   loom train --resume --out mine                      go on where it stopped
   loom generate mine --prompt \"Once upon a time\"      let it write
   loom serve mine --port 8080                         answer over HTTP, as OpenAI's interface does
-  loom check model.module                             find every mistake in a model's text
-  loom explain llama --set n_layers=2 --seq 128       sizes, memory and steps of a model
 
 `loom COMMAND --help` says more about each.";
 

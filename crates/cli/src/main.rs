@@ -47,6 +47,7 @@ enum Outcome {
 }
 
 fn main() -> ExitCode {
+    quiet_drivers();
     crash::install();
     let outcome = words().and_then(|words| command::parse(&words)).and_then(dispatch);
     output::flush();
@@ -103,5 +104,15 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::Doctor(args) => doctor::doctor(args),
         Command::Completions(args) => shell::completions(args),
         Command::Man(args) => shell::man(args),
+    }
+}
+
+/// Mesa's layer that chooses among GPUs asks for a display and complains on the terminal where there is none. We choose
+/// ourselves.
+fn quiet_drivers() {
+    #[cfg(feature = "wgpu")]
+    if std::env::var_os("NODEVICE_SELECT").is_none() {
+        // SAFETY: no other thread exists yet.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     }
 }

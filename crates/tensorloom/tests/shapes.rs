@@ -134,7 +134,7 @@ fn ops_on_new_shapes_compile_no_kernel() {
         // rest. Sums down a column go in blocks of 32, with a rest of none, one or several. Sizes small and large, odd and even,
         // wide and tall ask for all of them.
         let few = [(9, 11), (31, 40), (130, 170), (17, 300), (300, 17), (250, 301), (71, 144), (256, 320)];
-        let blocks = [(64, 40), (288, 83), (288, 169), (65, 40), (225, 73), (225, 179), (50, 154)];
+        let blocks = [(64, 40), (288, 83), (288, 169), (65, 40), (225, 73), (225, 179), (50, 154), (107, 178)];
         for (n, m) in few.into_iter().chain(blocks) {
             run(n, m);
         }

@@ -78,8 +78,15 @@ impl<T: FftNum> Transform<T> {
         let scale = if inverse { 1.0 / points } else { 1.0 };
         let factor = number(if inverse && halved { 2.0 * scale } else { scale });
         let root = |k: usize| {
-            let angle = -TAU * k as f64 / n as f64;
-            Complex { re: number(angle.cos()), im: number(angle.sin()) }
+            // Quarters of a turn are exact: elements that are real stay so.
+            let (re, im) = match (4 * k).is_multiple_of(n) {
+                true => [(1.0, 0.0), (0.0, -1.0), (-1.0, 0.0), (0.0, 1.0)][4 * k / n % 4],
+                false => {
+                    let (sin, cos) = (-TAU * k as f64 / n as f64).sin_cos();
+                    (cos, sin)
+                }
+            };
+            Complex { re: number(re), im: number(im) }
         };
         let all = || others.iter().chain([&last]);
         let line = all().map(|p| p.plan.len()).max().unwrap_or(0);

@@ -60,7 +60,11 @@ pub(super) fn to_json(header: &Header) -> Result<Json, String> {
         header.text("tokenizer.ggml.model").ok_or("it brings no tokenizer (`tokenizer.ggml.model`); use ids")?;
     let (merges, pre, decoder, normalizer, fallback) = match model {
         "gpt2" => {
-            let merges = texts(header, "tokenizer.ggml.merges")?;
+            // A list of none may be left out.
+            let merges = match header.list("tokenizer.ggml.merges") {
+                Some(_) => texts(header, "tokenizer.ggml.merges")?,
+                None => Vec::new(),
+            };
             let pairs: Result<Vec<Json>, String> = merges
                 .iter()
                 .map(|m| {
