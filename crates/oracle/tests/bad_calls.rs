@@ -89,13 +89,16 @@ fn disturbed_operands_never_panic_and_what_type_checks_runs() {
             }
             // An axis of 2⁴⁰ beside one of 0 has no elements, but a contraction may still walk it.
             let small = bad.iter().chain(&outs).all(|t| t.shape.iter().map(|d| d.max(&1)).product::<usize>() <= 2_000);
-            // A collective alone has nobody to talk to; `sharded` runs them.
-            if !small || matches!(op, Op::While(_) | Op::Collective(_)) {
+            if !small || matches!(op, Op::While(_)) {
                 continue;
             }
             let args: Vec<Literal> = bad.iter().map(|t| Fill::Special.of(t, &mut rng)).collect();
             let result = catch_unwind(AssertUnwindSafe(|| interp::eval(op, &args, &outs)));
             let values = result.unwrap_or_else(|_| panic!("evaluation panicked: {}", place()));
+            // A collective that stands alone, or in a body, has nobody to talk to; `sharded` runs them.
+            if values.as_ref().is_err_and(|e| e.to_string().contains("needs") && e.to_string().contains("ranks")) {
+                continue;
+            }
             let values = values.unwrap_or_else(|e| panic!("it type-checks but does not run ({e}): {}", place()));
             let types: Vec<Type> = values.iter().map(|v| v.ty().clone()).collect();
             assert_eq!(types, outs, "{}", place());
