@@ -3,4 +3,6 @@
 
 pub mod cuda;
 pub mod grid;
+#[cfg(any(feature = "cuda", feature = "wgpu"))]
+mod host;
 pub mod wgpu;

@@ -3,68 +3,25 @@
 
 use ir::DType;
 
-/// An element type by its number in `TensorProto.DataType`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names are ONNX's")]
-pub enum Elem {
-    Float = 1,
-    Uint8,
-    Int8,
-    Uint16,
-    Int16,
-    Int32,
-    Int64,
-    String,
-    Bool,
-    Float16,
-    Double,
-    Uint32,
-    Uint64,
-    Complex64,
-    Complex128,
-    Bfloat16,
-    Float8E4M3FN,
-    Float8E4M3FNUZ,
-    Float8E5M2,
-    Float8E5M2FNUZ,
-    Uint4,
-    Int4,
-    Float4E2M1,
-    Float8E8M0,
-    Uint2,
-    Int2,
+/// The types with a list of them, so that none is forgotten.
+macro_rules! elements {
+    ($($name:ident)*) => {
+        /// An element type; its number in `TensorProto.DataType` is its place, from 1 on.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[expect(missing_docs, reason = "the names are ONNX's")]
+        pub enum Elem {
+            $($name),*
+        }
+
+        const ALL: &[Elem] = &[$(Elem::$name),*];
+    };
+}
+elements! {
+    Float Uint8 Int8 Uint16 Int16 Int32 Int64 String Bool Float16 Double Uint32 Uint64
+    Complex64 Complex128 Bfloat16 Float8E4M3FN Float8E4M3FNUZ Float8E5M2 Float8E5M2FNUZ Uint4 Int4 Float4E2M1 Float8E8M0 Uint2 Int2
 }
 
 use Elem::*;
-
-const ALL: [Elem; 26] = [
-    Float,
-    Uint8,
-    Int8,
-    Uint16,
-    Int16,
-    Int32,
-    Int64,
-    String,
-    Bool,
-    Float16,
-    Double,
-    Uint32,
-    Uint64,
-    Complex64,
-    Complex128,
-    Bfloat16,
-    Float8E4M3FN,
-    Float8E4M3FNUZ,
-    Float8E5M2,
-    Float8E5M2FNUZ,
-    Uint4,
-    Int4,
-    Float4E2M1,
-    Float8E8M0,
-    Uint2,
-    Int2,
-];
 
 impl Elem {
     /// The type of a number in a file.
@@ -74,7 +31,7 @@ impl Elem {
 
     /// Its number in a file.
     pub fn number(self) -> i32 {
-        self as i32
+        self as i32 + 1
     }
 
     /// The type of a dtype.

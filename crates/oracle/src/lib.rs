@@ -20,6 +20,7 @@ pub mod fake;
 pub mod fill;
 pub mod golden;
 pub mod noise;
+pub mod python;
 pub mod random;
 pub mod rng;
 pub mod rows;

@@ -391,6 +391,12 @@ impl PyTensor {
         self.0.dtype().size()
     }
 
+    /// Whether it belongs to a trace, and has no value.
+    #[getter]
+    fn _traced(&self) -> bool {
+        self.0.engine().is_none()
+    }
+
     /// Where it is.
     #[getter]
     fn device(&self) -> &'static str {
@@ -410,7 +416,7 @@ impl PyTensor {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        if self.0.engine().is_none() {
+        if self._traced() {
             return Ok(format!("Tensor({:?}, dtype={}, traced)", self.0.shape(), name(self.0.dtype())));
         }
         let x = self.numpy(py)?;

@@ -172,24 +172,10 @@ fn the_header_has_the_version_of_the_library() {
     assert!(lib.windows(name.len()).any(|w| w == name.as_bytes()), "the library doesn't know its SONAME {name}");
 }
 
-/// A Python that has NumPy: the caller's, or the system's.
-fn python() -> Option<String> {
-    let given = std::env::var("PYTHON").ok();
-    let names = given.into_iter().chain(["python3", "/usr/bin/python3"].map(String::from));
-    names.into_iter().find(|p| {
-        let out = Command::new(p).args(["-c", "import numpy"]).output();
-        out.is_ok_and(|o| o.status.success())
-    })
-}
-
 /// The wrapper for NumPy, by its own tests.
 #[test]
 fn the_numpy_wrapper_gives_what_numpy_gives() {
-    let Some(program) = python() else {
-        assert!(std::env::var_os("CI").is_none(), "a Python with NumPy is needed; on Debian it is python3-numpy");
-        eprintln!("no Python with NumPy is here; the wrapper was not tested");
-        return;
-    };
+    let Some(program) = oracle::python::with_numpy() else { return };
     let bindings = root().join("../../bindings/python");
     let mut python = Command::new(program);
     python.env("PYTHONPATH", &bindings).env("TENSORLOOM_VSLA", library("libtensorloom_vsla.so"));

@@ -13,7 +13,7 @@ _DEFAULTS = {
 }
 _BY_NAME = {
     "ddof": 0, "k": 0, "rtol": 1e-5, "atol": 1e-8, "decimals": 0, "indexing": "xy", "mode": "full", "dx": 1.0, "base": 10.0,
-    "endpoint": True, "n_": 50,
+    "endpoint": True,
 }
 # Arguments with a default of their own in one function.
 _OWN = {
@@ -25,7 +25,7 @@ _OWN = {
     ("np", "gradient"): {"step": 1.0, "axis": 0}, ("np", "lexsort"): {"axis": -1}, ("np", "linspace"): {"n": 50},
     ("np", "logspace"): {"n": 50}, ("np", "geomspace"): {"n": 50}, ("np", "polyder"): {"m": 1}, ("np", "polyint"): {"m": 1},
     ("np", "pad"): {"mode": "constant"}, ("np", "histogram"): {"bins": 10}, ("np", "histogram_bin_edges"): {"bins": 10},
-    ("np", "cov"): {"ddof": 1}, ("np", "tensordot"): {}, ("nn", "softmax"): {"axis": -1}, ("nn", "log_softmax"): {"axis": -1},
+    ("np", "cov"): {"ddof": 1}, ("nn", "softmax"): {"axis": -1}, ("nn", "log_softmax"): {"axis": -1},
 }
 # What stays even if it is 1: reductions that take `keepdims`.
 _REDUCTIONS = {

@@ -11,7 +11,7 @@ def _expand(x, index):
     items = list(index) if isinstance(index, tuple) else [index]
     out = []
     used = 0
-    for i in items:
+    for place, i in enumerate(items):
         if isinstance(i, (list, _np.ndarray)) or (isinstance(i, bool)):
             i = asarray(i)
             if i.size == 0 and i.dtype.kind == "f":
@@ -31,10 +31,9 @@ def _expand(x, index):
             raise IndexError("arrays of floats are no indices")
         if i is Ellipsis:
             out.append(i)
-            rest = items[items.index(Ellipsis) + 1:] if False else None
             # Axes behind the dots are counted from the end.
             behind = 0
-            for j in items[len(out):] if rest is None else rest:
+            for j in items[place + 1:]:
                 if j is None:
                     continue
                 j = asarray(j) if isinstance(j, (list, _np.ndarray)) else j
@@ -86,27 +85,13 @@ def _places(view, axes):
     flat = None
     for a, n in zip(arrays, sizes):
         a = a.astype("int64")
-        if a.size and not _traced(a):
+        if a.size and not a._traced:
             low, high = int(a.min()), int(a.max())
             if low < -n or high >= n:
                 raise IndexError(f"index {low if low < -n else high} of an axis of size {n}")
         a = tnp.where(a < 0, a + n, a)
         flat = a if flat is None else flat * n + a
     return flat, sizes
-
-
-def _traced(x):
-    return "traced" in repr(x) if not x.size else _is_traced(x)
-
-
-def _is_traced(x):
-    from ._tensorloom import TracerError
-
-    try:
-        x.reshape(-1)[0].item()
-    except TracerError:
-        return True
-    return False
 
 
 def get(x, index):

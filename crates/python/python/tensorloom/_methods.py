@@ -3,7 +3,6 @@
 import functools
 
 _FLAT = {"reshape", "transpose", "permute_dims", "broadcast_to", "tile"}
-_RENAMED = {"repeat_interleave": "repeat", "conj": "positive", "dot": "dot"}
 
 
 def _astype(x, dtype, copy=True):
@@ -26,7 +25,7 @@ def method(x, name):
     own = _OWN.get(name)
     if own is not None:
         return functools.partial(own, x)
-    f = tnp.__dict__.get(_RENAMED.get(name, name)) if not name.startswith("_") else None
+    f = tnp.__dict__.get(name) if not name.startswith("_") else None
     if not callable(f) or isinstance(f, type):
         raise AttributeError(f"a Tensor has no attribute {name!r}")
     if name in _FLAT:

@@ -803,5 +803,4 @@ class linalg:  # noqa: N801
         return sum(a ** float(ord), axis=axes, keepdims=keepdims) ** (1.0 / ord)
 
 
-for _name in ("_name",):
-    globals().pop(_name, None)
+del _name

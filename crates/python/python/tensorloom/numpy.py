@@ -40,7 +40,8 @@ def arange(start, stop=None, step=1, dtype=None):
     if kind.kind == "f" or floats:
         # As NumPy: the first and the step, in full precision.
         return asarray(_np.arange(n, dtype=_np.float64) * step + start).astype(kind)
-    return asarray(_np.arange(start, start + n * step, step, dtype=_np.int64) if kind != "uint64" else _np.arange(start, start + n * step, step, dtype=_np.uint64)).astype(kind)
+    wide = _np.uint64 if kind == "uint64" else _np.int64
+    return asarray(_np.arange(start, start + n * step, step, dtype=wide)).astype(kind)
 
 
 def astype(x, dtype, copy=True):
@@ -125,13 +126,7 @@ def broadcast_arrays(xs, *more):
     return _table["broadcast_arrays"](xs)
 
 
-def _sorted_unique(x):
-    flat = asarray(x).reshape(-1)
-    order = _table["argsort"](flat, 0)
-    return flat, order, _table["take"](flat, order, 0)
-
-
-def unique(x, return_index=False, return_inverse=False, return_counts=False, size=None):
+def unique(x, return_index=False, return_inverse=False, return_counts=False):
     """The different elements in order."""
     values, index, inverse, counts = _unique_all(x)
     out = [values]
@@ -183,7 +178,7 @@ def linspace(start, stop, num=50, endpoint=True, dtype="float32"):
 
 def meshgrid(*xs, indexing="xy"):
     """Coordinates of a grid."""
-    return _table["meshgrid"](_promoted([asarray(x) for x in xs]) if xs else [], indexing) if xs else []
+    return _table["meshgrid"](_promoted([asarray(x) for x in xs]), indexing) if xs else []
 
 
 def eye(n, m=None, k=0, dtype="float32"):

@@ -137,10 +137,15 @@ impl Run<'_> {
             Ready::Kernels(launches) => launches.iter().try_for_each(|l| self.launch(l, at)),
             Ready::Product(p) => self.product(p, at),
             Ready::Host(h) => {
-                let addresses = |x: &[(Place, usize)]| -> SmallVec<[u64; 8]> {
-                    x.iter().map(|(p, _)| self.address(p, at)).collect()
-                };
-                h.run(&self.loaded.inner.device, &addresses(&h.args), &addresses(&h.outs))
+                let device = &self.loaded.inner.device;
+                let mut operands = Vec::with_capacity(h.args.len());
+                for (place, bytes) in &h.args {
+                    let mut data = vec![0; *bytes];
+                    device.read(self.address(place, at), &mut data)?;
+                    operands.push(data);
+                }
+                let results = h.run(&operands)?;
+                (h.outs.iter().zip(results)).try_for_each(|((p, _), data)| device.write(self.address(p, at), &data))
             }
             Ready::Copy { from, to, bytes } => {
                 device::copy(context, self.stream, self.address(from, at), self.address(to, at), *bytes)

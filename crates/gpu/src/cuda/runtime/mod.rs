@@ -9,7 +9,6 @@ mod device;
 mod event;
 mod execute;
 mod gemm;
-mod host;
 mod kernels;
 mod load;
 mod memory;

@@ -1,7 +1,6 @@
 //! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
 
 use super::backend::Inner;
-use super::host::Host;
 use super::launch::{Argument, Launch, Reach};
 use super::memory::WgpuBuffer;
 use super::moves;
@@ -12,6 +11,7 @@ use super::roots::Roots;
 use super::rows::Rows;
 use crate::grid::places::aligned;
 use crate::grid::{self, Given, Space};
+use crate::host::Host;
 use crate::wgpu::{Text, print};
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};

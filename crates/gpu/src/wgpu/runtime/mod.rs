@@ -7,7 +7,6 @@ mod encode;
 mod execute;
 mod gemv;
 mod groups;
-mod host;
 mod later;
 mod launch;
 mod load;

@@ -6,16 +6,16 @@ use ir::{Graph, Loc, Op, Type};
 use std::sync::{Arc, Mutex};
 
 /// An op on the host.
-pub(super) struct Host {
+pub(crate) struct Host {
     exe: Arc<dyn Executable>,
     /// Memory of the host for operands and results; one run at a time uses it.
     bindings: Mutex<Bindings>,
-    pub(super) args: Vec<(Place, usize)>,
-    pub(super) outs: Vec<(Place, usize)>,
+    pub(crate) args: Vec<(Place, usize)>,
+    pub(crate) outs: Vec<(Place, usize)>,
 }
 
 impl Host {
-    pub(super) fn new(
+    pub(crate) fn new(
         host: &Arc<dyn Backend>,
         op: &Op,
         args: &[(Place, Type)],
@@ -35,7 +35,7 @@ impl Host {
     }
 
     /// Runs it on operands that have arrived.
-    pub(super) fn run(&self, args: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+    pub(crate) fn run(&self, args: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
         let mut bindings = self.bindings.lock().unwrap_or_else(|e| e.into_inner());
         for (data, to) in args.iter().zip(&bindings.inputs) {
             to.write(0, data)?;
