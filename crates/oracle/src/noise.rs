@@ -6,6 +6,7 @@
 
 use crate::compare::{Mismatch, Tolerance, compare};
 use crate::rng::Rng;
+use ir::attr::Attr;
 use ir::{Graph, Literal, Scalar, Type, interp};
 
 /// Noisy runs per comparison.
@@ -88,13 +89,28 @@ fn magnitude(l: &Literal) -> f64 {
     }
 }
 
-/// The largest finite number that occurs on the way.
+/// The largest finite number that occurs on the way; of bodies, whose values are not seen from here, that they hold.
 fn largest(graph: &Graph, inputs: &[Literal]) -> ir::Result<f64> {
     let mut all = graph.clone();
     all.set_outputs((0..graph.num_values() as u32).map(ir::Value).collect::<Vec<_>>());
     let values = interp::run(&all, inputs)?;
     let floats = values.iter().filter(|l| l.ty().dtype.is_float()).flat_map(Literal::scalars);
-    Ok(floats.map(|s| s.to_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max))
+    let seen = floats.map(|s| s.to_f64().abs()).filter(|x| x.is_finite()).fold(0.0, f64::max);
+    Ok(seen.max(largest_held(graph)))
+}
+
+/// The largest finite number among a graph's constants, sub-graphs included.
+fn largest_held(graph: &Graph) -> f64 {
+    fn within(attr: &Attr) -> f64 {
+        match attr {
+            Attr::Literal(l) => magnitude(l),
+            Attr::Graph(g) => largest_held(g),
+            Attr::List(items) => items.iter().map(within).fold(0.0, f64::max),
+            _ => 0.0,
+        }
+    }
+    let attrs = graph.nodes().iter().flat_map(|n| n.op.rules().attrs());
+    attrs.map(|(_, attr)| within(&attr)).fold(0.0, f64::max)
 }
 
 fn epsilon(ty: &Type) -> f64 {

@@ -164,6 +164,22 @@ fn prefixes() {
     let (a, b) = (tensor(&[0.5, 0.5, 0.5], &[1, 3]), tensor(&[1.0, 2.0, 3.0], &[1, 3]));
     let join = |((a1, b1), (a2, b2)): ((Tensor, Tensor), (Tensor, Tensor))| (&a1 * &a2, &a2 * &b1 + &b2);
     near(&lax::associative_scan(join, (a, b), true, -1).1, &[2.75, 3.5, 3.0]);
+
+    // A function that gives something else is an error, not a wrong weave.
+    let x = tensor(&[1.0f32, 2.0, 3.0, 4.0], 4);
+    let bad: [fn((Vec<Tensor>, Vec<Tensor>)) -> Vec<Tensor>; 4] = [
+        |(a, _)| a[..1].to_vec(),
+        |(a, b)| vec![a[0].sum(), b[1].clone()],
+        |(a, b)| vec![a[0].to_dtype(DType::F64), b[1].clone()],
+        |(a, b)| vec![a[0].clone(), b[1].clone(), a[1].clone()],
+    ];
+    for f in bad {
+        for reverse in [false, true] {
+            let all = lax::associative_scan(f, vec![x.clone(), x.clone()], reverse, 0);
+            let e = all[0].error().expect("an error").to_string();
+            assert!(e.contains("associative_scan") && e.contains("takes two of"), "{e}");
+        }
+    }
 }
 
 #[track_caller]

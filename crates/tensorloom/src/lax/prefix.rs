@@ -1,7 +1,7 @@
 //! Prefix combinations in logarithmic depth.
 
 use crate::function::{Function, fail_like};
-use crate::{Tensor, Tree, write};
+use crate::{Error, Tensor, Tree, Type, write};
 
 /// All prefixes of `elems` along an axis combined with an associative `f`, in about log₂ n steps.
 ///
@@ -33,31 +33,53 @@ pub fn associative_scan<T: Tree>(f: impl Function<(T, T), Out = T>, elems: T, re
         }
     };
     if !reverse {
-        return prefixes(&f, &elems, n, axis);
+        return prefixes(&f, &elems, n, axis).unwrap_or_else(|e| fail_like(&elems, e));
     }
     let turned = elems.map(|t| t.flip(&[axis]));
-    prefixes(&f, &turned, n, axis).map(|t| t.flip(&[axis]))
+    match prefixes(&f, &turned, n, axis) {
+        Ok(all) => all.map(|t| t.flip(&[axis])),
+        Err(e) => fail_like(&elems, e),
+    }
+}
+
+/// `f` of two trees, which must give a third like them: prefixes are combined again and woven together.
+#[track_caller]
+fn combine<T: Tree>(f: &impl Function<(T, T), Out = T>, a: T, b: T) -> Result<T, Error> {
+    let types = |t: &T| t.leaves().iter().map(|t| t.ty().clone()).collect::<Vec<_>>();
+    let want = types(&a);
+    let out = f.apply((a, b));
+    if let Some(e) = out.leaves().iter().find_map(|t| t.error()) {
+        return Err(e);
+    }
+    let got = types(&out);
+    if got == want {
+        return Ok(out);
+    }
+    let text = |types: &[Type]| types.iter().map(|t| t.to_string()).collect::<Vec<_>>().join(", ");
+    let reason =
+        format!("the function takes two of ({}) and gives ({}); it must give one more", text(&want), text(&got));
+    Err(write::error("associative_scan", reason))
 }
 
 #[track_caller]
-fn prefixes<T: Tree>(f: &impl Function<(T, T), Out = T>, x: &T, n: usize, axis: isize) -> T {
+fn prefixes<T: Tree>(f: &impl Function<(T, T), Out = T>, x: &T, n: usize, axis: isize) -> Result<T, Error> {
     let cut =
         |x: &T, start: usize, end: usize, step: usize| x.map(|t| t.slice(axis, start as isize, end as isize, step));
     if n < 2 {
-        return cut(x, 0, n, 1);
+        return Ok(cut(x, 0, n, 1));
     }
     // Pairs are combined, their prefixes found, and the places between filled in.
-    let pairs = f.apply((cut(x, 0, n - 1, 2), cut(x, 1, n, 2)));
-    let odd = prefixes(f, &pairs, n / 2, axis);
+    let pairs = combine(f, cut(x, 0, n - 1, 2), cut(x, 1, n, 2))?;
+    let odd = prefixes(f, &pairs, n / 2, axis)?;
     let first = cut(x, 0, 1, 1);
     let even = if n > 2 {
         let before = if n.is_multiple_of(2) { cut(&odd, 0, n / 2 - 1, 1) } else { odd.map(|t| t.clone()) };
-        let rest = f.apply((before, cut(x, 2, n, 2)));
+        let rest = combine(f, before, cut(x, 2, n, 2))?;
         join(&first, &rest, |a, b| Tensor::concat(&[a, b], axis))
     } else {
         first
     };
-    join(&even, &odd, |e, o| weave(e, o, axis))
+    Ok(join(&even, &odd, |e, o| weave(e, o, axis)))
 }
 
 fn join<T: Tree>(a: &T, b: &T, mut f: impl FnMut(&Tensor, &Tensor) -> Tensor) -> T {
