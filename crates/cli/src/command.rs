@@ -1,6 +1,6 @@
 //! The command line: what may be said, and what is wrong with what was.
 
-use crate::{bench, check, compile, doctor, graph, run, shell, train, verify};
+use crate::{bench, check, compile, doctor, graph, launch, run, shell, train, verify};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
@@ -33,6 +33,8 @@ pub(crate) struct Loom {
 pub(crate) enum Command {
     /// Train a model; without options, the default on stories
     Train(train::Train),
+    /// Run a command as several ranks on this machine
+    Launch(launch::Launch),
     /// Continue a prompt with a trained model
     Generate(run::Generate),
     /// Logits, loss and gradients of a trained model

@@ -13,6 +13,7 @@ mod device;
 mod doctor;
 mod graph;
 mod graph_json;
+mod launch;
 mod output;
 mod profile;
 mod progress;
@@ -75,6 +76,7 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
     };
     match &command {
         Command::Train(args) => train::train(args),
+        Command::Launch(args) => launch::launch(args),
         Command::Generate(args) => run::generate(args),
         Command::Eval(args) => run::eval(args),
         Command::Export(args) => run::export(args),

@@ -7,9 +7,15 @@ use crate::output::errln;
 use crate::progress::Watch;
 use crate::run::usage;
 use clap::{Arg, ArgAction, ArgMatches};
+use compiler::Backend;
+use cpu::Cpu;
+use dist::Comm;
+use dist::launch::Place;
+use ir::Mesh;
 use models::files;
-use models::train::{NAMES, Settings, run};
+use models::train::{NAMES, Observer, Progress, Settings, run_on};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options of `loom train`: every setting of a run by its name, and where settings come from.
 pub(crate) struct Train {
@@ -24,7 +30,7 @@ fn heading(name: &str) -> &'static str {
     match name {
         "model" | "set" | "lora" | "ia3" | "dtype" => "Model",
         "data" | "stories" | "tokenizer" | "vocab" => "Data",
-        "device" | "threads" => "Machine",
+        "device" | "threads" | "mesh" => "Machine",
         "out" | "checkpoint-every" | "keep" | "eval-every" | "eval-batches" | "sample-every" | "log-every"
         | "prompt" => "Files and reports",
         _ => "Steps",
@@ -92,15 +98,42 @@ pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
     if args.resume && settings.out.as_os_str().is_empty() {
         return Err(Usage("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
     }
+    let comm = ranks(&settings)?;
     if settings.out.as_os_str().is_empty() {
+        if comm.is_some() {
+            return Err(Usage("several ranks write to one folder: name it with `--out`".into()));
+        }
         settings.out = free_folder()?;
     }
     let count = (settings.threads > 0).then_some(settings.threads);
     let name = if settings.device.is_empty() { "auto" } else { &settings.device };
-    let backend = device::open_to_train(name, count)?;
+    let backend: Arc<dyn Backend> = match &comm {
+        None => device::open_to_train(name, count)?,
+        Some(comm) if matches!(name, "auto" | "cpu") => {
+            let own = (device::cores() / comm.mesh().ranks()).max(1);
+            Arc::new(Cpu::flushing_denormals(count.unwrap_or(own)).with_communicator(comm.clone()))
+        }
+        Some(_) => return Err(Usage(format!("`--device {name}`: several ranks train on the CPU alone"))),
+    };
+    let follows = comm.as_ref().is_some_and(|comm| comm.rank() != 0);
     let mut watch = Watch::new();
-    let finished = run(&settings, args.resume, &given, &*backend, &mut watch);
+    // One rank speaks for all; each of them hears the signal to stop.
+    let mut quiet = Quiet(&watch);
+    let finished = match follows {
+        true => run_on(&settings, args.resume, &given, &*backend, &mut quiet, comm.clone()),
+        false => run_on(&settings, args.resume, &given, &*backend, &mut watch, comm.clone()),
+    };
     watch.end();
+    if let (Some(comm), Err(e)) = (&comm, &finished) {
+        comm.abort(&e.to_string());
+    }
+    if follows {
+        return match finished {
+            Ok(finished) if finished.complete => Ok(Outcome::Clean),
+            Ok(_) | Err(models::Error::Stopped) => Ok(Outcome::Stopped),
+            Err(e) => Err(usage(e)),
+        };
+    }
     let finished = match finished {
         Err(models::Error::Stopped) => {
             errln!("loom: {}", models::Error::Stopped);
@@ -110,6 +143,47 @@ pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
     };
     watch.finished(&settings, &finished);
     Ok(if finished.complete { Outcome::Clean } else { Outcome::Stopped })
+}
+
+/// The ranks that this process is one of, if it was launched as one.
+fn ranks(settings: &Settings) -> Result<Option<Arc<Comm>>, Usage> {
+    let wrong = |e: &dyn std::fmt::Display| Usage(e.to_string());
+    let place = Place::from_env().map_err(|e| wrong(&e))?;
+    let mesh = Mesh::parse(&settings.mesh).map_err(|e| wrong(&e))?;
+    match place {
+        Some(place) => {
+            let mesh = match settings.mesh.is_empty() {
+                true => Mesh::new(&[("dp", place.world)]).map_err(|e| wrong(&e))?,
+                false => mesh,
+            };
+            if mesh.ranks() != place.world {
+                return Err(Usage(format!(
+                    "`--mesh {mesh}` has {} ranks, and {} were started: give both the same number",
+                    mesh.ranks(),
+                    place.world
+                )));
+            }
+            place.join(&mesh).map(Some).map_err(|e| wrong(&e))
+        }
+        None if mesh.ranks() > 1 => Err(Usage(format!(
+            "`--mesh {mesh}` needs {n} processes: loom launch -n {n} loom train .. (or mpirun -n {n} ..)",
+            n = mesh.ranks()
+        ))),
+        None => Ok(None),
+    }
+}
+
+/// A rank that says nothing, and stops when it is told to.
+struct Quiet<'a>(&'a Watch);
+
+impl Observer for Quiet<'_> {
+    fn note(&mut self, _: &str) {}
+    fn begin(&mut self, _: usize, _: usize) {}
+    fn step(&mut self, _: &Progress) {}
+    fn sample(&mut self, _: usize, _: &str) {}
+    fn stop(&self) -> bool {
+        self.0.stop()
+    }
 }
 
 /// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.

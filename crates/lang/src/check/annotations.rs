@@ -425,6 +425,24 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                 }
             }
         }
+        // Sizes are the mesh's, and so is how ranks talk.
+        "shard"
+            if place == Place::Parameter
+                && matches!(word("strategy"), Some("column" | "row" | "replicated" | "expert" | "head")) =>
+        {
+            for key in ["tp_size", "ep_size", "pp_size", "async_comm", "reduce_scatter"] {
+                if let Some(value) = get(key) {
+                    found.push(
+                        unused(
+                            value.span,
+                            format!("`{key}` has no effect here"),
+                            "the mesh of a run says how many there are",
+                        )
+                        .hint("leave it out, and give the mesh: loom train --mesh tp=2"),
+                    );
+                }
+            }
+        }
         "shard" | "partition" | "comm" => found.push(
             unused(annotation.span, format!("`@{name}` has no effect yet"), "several devices come later")
                 .hint("the model runs whole on one device"),

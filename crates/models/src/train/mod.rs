@@ -4,6 +4,7 @@
 //! own.
 
 mod batches;
+mod division;
 mod lock;
 mod log;
 mod objective;
@@ -21,7 +22,7 @@ mod trainer;
 pub use batches::{Batch, Batches, held_out};
 pub use lock::Lock;
 pub use log::{Entry, Log};
-pub use run::{Finished, Observer, Progress, Silent, run, thousands};
+pub use run::{Finished, Observer, Progress, Silent, run, run_on, thousands};
 pub use schedule::Schedule;
 pub use settings::{NAMES, Settings};
 pub use step::AdamW;

@@ -29,6 +29,8 @@ pub struct Settings {
     pub vocab: usize,
     /// The folder that everything is written to.
     pub out: PathBuf,
+    /// The mesh of ranks that share the work, `dp=2,tp=2`; empty for one process, or for `dp` alone.
+    pub mesh: String,
     /// Steps of the run.
     pub steps: usize,
     /// Sequences of a micro-batch.
@@ -111,6 +113,7 @@ impl Default for Settings {
             seed: 1,
             threads: 0,
             device: String::new(),
+            mesh: String::new(),
             lora: None,
             ia3: None,
         }
@@ -149,6 +152,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("threads", true, "threads; 0 takes all cores"),
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
+    ("mesh", true, "ranks that share the work: dp=2,tp=2 (dp, fsdp, tp); see `loom launch`"),
     ("device", true, "cpu, cuda, cuda:1, or auto for the best there is"),
 ];
 
@@ -191,6 +195,10 @@ impl Settings {
             "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
             // Whether it is there shows when it is opened.
             "device" => self.device = text.into(),
+            "mesh" => {
+                ir::Mesh::parse(text).map_err(|e| Error::Input(e.to_string()))?;
+                self.mesh = text.into();
+            }
             _ => {
                 let close = lang::suggest::closest(name, NAMES.iter().map(|(name, ..)| *name));
                 let remedy = close.map_or(String::new(), |close| format!(": did you mean `{close}`?"));
@@ -235,6 +243,7 @@ impl Settings {
             "lora" => self.lora.as_ref().map_or(String::new(), LoraOptions::to_string),
             "ia3" => self.ia3.as_ref().map_or(String::new(), Ia3Options::to_string),
             "device" => self.device.clone(),
+            "mesh" => self.mesh.clone(),
             _ => String::new(),
         }
     }

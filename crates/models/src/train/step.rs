@@ -4,6 +4,7 @@
 //! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., and how often assertions are broken). Moments and trained tensors are f32;
 //! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
 
+use super::division::Sums;
 use crate::beside::key_type;
 use ir::ops::Scan;
 use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
@@ -72,8 +73,8 @@ impl AdamW {
     }
 }
 
-/// The whole step over `accumulate` micro-batches.
-pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> Result<Graph> {
+/// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step.
+pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums: &Sums) -> Result<Graph> {
     let types = objective.loss.input_types();
     let n = objective.trained.len();
     let last = types.len() - usize::from(objective.keyed);
@@ -102,10 +103,16 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
     let shown = usize::from(!objective.asserts.is_empty());
     let (loss, mut gradients) = (outs[0], outs[1 + shown..=n + shown].to_vec());
 
+    for (i, g) in gradients.iter_mut().enumerate() {
+        *g = sums.gradient(&mut b, i, *g)?;
+    }
+    // Squares are summed over ranks once for all tensors that are divided alike.
+    let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = Vec::new();
     let mut total = b.scalar(DType::F32, 0.0)?;
-    for (g, trained) in gradients.iter_mut().zip(&objective.trained) {
+    for (i, (g, trained)) in gradients.iter_mut().zip(&objective.trained).enumerate() {
         let mut sum = squares_of(&mut b, *g)?;
         if let Some(clip) = trained.clip {
+            sum = sums.squares(&mut b, i, sum)?;
             let norm = b.unary(Unary::Sqrt, sum)?;
             let shrink = shrink(&mut b, norm, clip)?;
             let shape = b.ty(*g).shape;
@@ -113,6 +120,16 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
             *g = b.mul(*g, wide)?;
             sum = squares_of(&mut b, *g)?;
         }
+        match sums.squares.get(i).filter(|axes| !axes.is_empty()) {
+            None => total = b.add(total, sum)?,
+            Some(axes) => match shares.iter_mut().find(|(over, _)| over == axes) {
+                Some((_, share)) => *share = b.add(*share, sum)?,
+                None => shares.push((axes.clone(), sum)),
+            },
+        }
+    }
+    for (axes, share) in shares {
+        let sum = b.psum(share, &axes)?;
         total = b.add(total, sum)?;
     }
     let norm = b.unary(Unary::Sqrt, total)?;

@@ -1,6 +1,7 @@
 //! A compiled training step with its state: trained tensors and moments that are updated in place.
 
 use super::batches::Batch;
+use super::division::{About, Division, Sums, gathered_again};
 use super::objective::objective;
 use super::step::{self, AdamW, Scalars};
 use crate::adapter::Adapter;
@@ -12,6 +13,7 @@ use crate::model::Model;
 use crate::session::{Buffer, needs, upload};
 use crate::weight::Weight;
 use compiler::{Backend, Bindings, Executable, Options, Timing};
+use dist::Comm;
 use ir::ops::threefry::threefry2x32;
 use ir::{DType, Type};
 use std::sync::Arc;
@@ -55,6 +57,8 @@ pub struct Trainer {
     /// Whether the step takes keys, and the seed that they are made of.
     keyed: bool,
     seed: u64,
+    /// How everything is divided among ranks, if there are several.
+    division: Option<Division>,
     /// Time that compiling took.
     pub compiled_in: Duration,
 }
@@ -71,6 +75,19 @@ impl Trainer {
         adam: AdamW,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
+        Trainer::on(model, adapter, sizes, adam, backend, None)
+    }
+
+    /// The same as one of several ranks, which share the work as the mesh of `comm` says; the backend must talk through
+    /// it. `sizes` are those of all ranks together. All ranks call the same methods in the same order.
+    pub fn on(
+        model: Model,
+        adapter: Option<Adapter>,
+        sizes: StepSizes,
+        adam: AdamW,
+        backend: &dyn Backend,
+        comm: Option<Arc<Comm>>,
+    ) -> Result<Trainer> {
         let started = Instant::now();
         if let Some(most) = model.max_sequence().filter(|most| sizes.seq > *most) {
             return Err(Error::Input(format!(
@@ -78,36 +95,76 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        let target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq)?;
+        let mut target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq)?;
         let n = target.trained.len();
-        let graph = step::graph(&target, &adam, sizes.accumulate)?;
+        let division = match comm.filter(|comm| comm.mesh().ranks() > 1) {
+            None => None,
+            Some(comm) => {
+                let apart = adapter.iter().flat_map(|a| a.tensors()).map(|_| About { shard: None, stacked: false });
+                let (own, rest): (Vec<_>, Vec<_>) =
+                    model.params.iter().partition(|param| adapter.is_none() && param.trainable);
+                let params = own.into_iter().chain(rest);
+                let params = params.map(|param| About { shard: param.shard, stacked: param.stacked });
+                Some(Division::of(&mut target, &apart.chain(params).collect::<Vec<_>>(), comm)?)
+            }
+        };
+        let none = Sums::default();
+        let sums = division.as_ref().map_or(&none, |d| &d.sums);
+        let mut graph = step::graph(&target, &adam, sizes.accumulate, sums)?;
+        if division.is_some() {
+            graph = gathered_again(&graph)?;
+        }
         let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
         let program = compiler::compile(&graph, backend, &Options { donate, ..Options::default() })?;
         budget::fits("a step of training", needs(&program), "give a smaller `--batch` or `--seq`")?;
         let step = backend.load(program)?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
-        let (names, mut inputs) = match &adapter {
+        let part = |at: usize, ty: &Type, whole: Buffer| -> Result<Buffer> {
+            let Some(division) = &division else { return Ok(whole) };
+            let mut bytes = vec![0; ty.bytes()];
+            whole.read(0, &mut bytes)?;
+            Ok(upload(backend, &[division.part(&division.params[at], ty, &bytes)])?.remove(0))
+        };
+        let (names, mut inputs): (Vec<(String, Type)>, Vec<Buffer>) = match &adapter {
             Some(adapter) => {
                 let values = adapter.values.iter().map(|values| to_bytes(values, DType::F32)).collect::<Vec<_>>();
-                (adapter.tensors(), upload(backend, &values)?)
+                let mut all = Vec::new();
+                for (at, (buffer, (_, ty))) in upload(backend, &values)?.into_iter().zip(adapter.tensors()).enumerate()
+                {
+                    all.push(part(at, &ty, buffer)?);
+                }
+                (adapter.tensors(), all)
             }
             None => {
                 // Masters are what was read or drawn, not what it is rounded to where it is computed with.
                 let names = masters.iter().map(|(_, param)| (param.path.clone(), param.ty.with_dtype(DType::F32)));
                 let wide: Vec<_> = masters.iter().map(|(i, _)| (*i, DType::F32)).collect();
-                (names.collect(), model.upload_as(&wide, backend)?)
+                let all = match &division {
+                    None => model.upload_as(&wide, backend)?,
+                    // One after another: a rank never holds the whole model.
+                    Some(_) => {
+                        let one = |(at, (i, param)): (usize, &(usize, &lang::lower::Parameter))| {
+                            let whole = model.upload_as(&[(*i, DType::F32)], backend)?.remove(0);
+                            part(at, &param.ty.with_dtype(DType::F32), whole)
+                        };
+                        masters.iter().enumerate().map(one).collect::<Result<_>>()?
+                    }
+                };
+                (names.collect(), all)
             }
         };
-        for (_, ty) in names.iter().chain(&names) {
+        let types = &step.program().inputs;
+        for ty in &types[n..3 * n] {
             let moment = backend.alloc(ty.bytes())?;
             moment.write(0, &vec![0; ty.bytes()])?;
             inputs.push(moment);
         }
-        let fixed: Vec<_> = fixed.iter().map(|(i, param)| (*i, param.ty.dtype)).collect();
         let fixed_count = fixed.len();
-        inputs.extend(model.upload_as(&fixed, backend)?);
-        let types = &step.program().inputs;
+        for (at, (i, param)) in fixed.iter().enumerate() {
+            let whole = model.upload_as(&[(*i, param.ty.dtype)], backend)?.remove(0);
+            inputs.push(part(n + at, &param.ty, whole)?);
+        }
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
         }
@@ -138,6 +195,7 @@ impl Trainer {
             asserts: target.asserts,
             keyed: target.keyed,
             seed: 0,
+            division,
             compiled_in: started.elapsed(),
         })
     }
@@ -170,8 +228,10 @@ impl Trainer {
     fn load_batch(&self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
         self.model.check_batch(&batch.ids, &batch.labels)?;
         let at = self.first_batch_input();
-        write_ints(&self.bindings.inputs[at], &batch.ids)?;
-        write_ints(&self.bindings.inputs[at + 1], &batch.labels)?;
+        let StepSizes { rows, seq, accumulate } = self.sizes;
+        let shape: &[usize] = if accumulate == 1 { &[rows, seq] } else { &[accumulate, rows, seq] };
+        self.write_rows(&self.bindings.inputs[at], &batch.ids, shape)?;
+        self.write_rows(&self.bindings.inputs[at + 1], &batch.labels, shape)?;
         let Scalars { rate, correct1, correct2 } = self.adam.scalars(rate, step);
         let scalars = [rate, correct1, correct2];
         for (i, scalar) in scalars.iter().enumerate().take(SCALARS) {
@@ -188,6 +248,56 @@ impl Trainer {
                 key.into_iter().flat_map(u32::to_le_bytes)
             });
             self.bindings.inputs[at + 2 + SCALARS].write(0, &keys.collect::<Vec<u8>>())?;
+        }
+        Ok(())
+    }
+
+    /// Writes this rank's rows of a batch.
+    fn write_rows(&self, buffer: &Buffer, values: &[i32], shape: &[usize]) -> Result<()> {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        let Some(division) = &self.division else { return Ok(buffer.write(0, &bytes)?) };
+        let mut placement = division.batch.clone();
+        if shape.len() == 3 {
+            placement.layout.insert(0, transform::Cut::default());
+        }
+        Ok(buffer.write(0, &division.part(&placement, &Type::new(DType::I32, shape), &bytes))?)
+    }
+
+    /// Whether this rank has the whole of what others have parts of: the only one, or the first.
+    pub fn leads(&self) -> bool {
+        self.division.as_ref().is_none_or(Division::leads)
+    }
+
+    /// Whether some rank says so.
+    pub(crate) fn any(&self, own: bool) -> Result<bool> {
+        self.division.as_ref().map_or(Ok(own), |d| d.any(own))
+    }
+
+    /// A tensor of the state, whole; empty on ranks that don't lead. `at` counts the inputs of the step, `param` those of the
+    /// loss.
+    fn whole(&self, at: usize, param: usize, ty: &Type) -> Result<Vec<u8>> {
+        let Some(division) = &self.division else {
+            let mut bytes = vec![0; ty.bytes()];
+            self.bindings.inputs[at].read(0, &mut bytes)?;
+            return Ok(bytes);
+        };
+        let placement = &division.params[param];
+        let mut own = vec![0; placement.local(division.comm.mesh(), ty).bytes()];
+        self.bindings.inputs[at].read(0, &mut own)?;
+        division.whole(placement, ty, own)
+    }
+
+    /// Takes part in [`Trainer::model`] of the rank that leads.
+    pub fn give_model(&self) -> Result<()> {
+        self.trained_values().map(|_| ())?;
+        for i in 0..self.fixed {
+            let param = match &self.adapter {
+                Some(_) => self.model.params.get(i),
+                None => self.model.params.iter().filter(|param| !param.trainable).nth(i),
+            };
+            if let Some(param) = param {
+                self.fixed_values(i, &param.ty)?;
+            }
         }
         Ok(())
     }
@@ -232,7 +342,11 @@ impl Trainer {
             self.model.check_batch(&batch.ids, &batch.labels)?;
         }
         let n = self.names.len();
-        let (executable, bindings) = &mut self.validate;
+        let shape = [self.sizes.rows, self.sizes.seq];
+        let (executable, mut bindings) = (
+            self.validate.0.clone(),
+            std::mem::replace(&mut self.validate.1, Bindings { inputs: vec![], outputs: vec![] }),
+        );
         for i in 0..n {
             bindings.inputs[i] = self.bindings.inputs[i].clone();
         }
@@ -241,28 +355,30 @@ impl Trainer {
         }
         let (mut sum, mut count) = (0.0, 0.0);
         for batch in batches {
-            write_ints(&bindings.inputs[n + self.fixed], &batch.ids)?;
-            write_ints(&bindings.inputs[n + self.fixed + 1], &batch.labels)?;
-            executable.run(bindings)?;
+            self.write_rows(&bindings.inputs[n + self.fixed], &batch.ids, &shape)?;
+            self.write_rows(&bindings.inputs[n + self.fixed + 1], &batch.labels, &shape)?;
+            executable.run(&mut bindings)?;
             let mut bytes = [0; 4];
             bindings.outputs[0].read(0, &mut bytes)?;
             let weight = batch.labels.iter().filter(|label| **label >= 0).count() as f64;
             sum += f64::from(f32::from_le_bytes(bytes)) * weight;
             count += weight;
         }
+        self.validate.1 = bindings;
         Ok((sum / count) as f32)
     }
 
-    /// Trained tensors and moments, by name.
+    /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part.
     pub fn state(&self) -> Result<Vec<NamedTensor>> {
         let n = self.names.len();
         let mut tensors = Vec::with_capacity(3 * n);
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
             for (i, (name, ty)) in self.names.iter().enumerate() {
-                let mut bytes = vec![0; ty.bytes()];
-                self.bindings.inputs[k * n + i].read(0, &mut bytes)?;
+                let bytes = self.whole(k * n + i, i, ty)?;
                 let (name, shape) = (format!("{kind}.{name}"), ty.shape.to_vec());
-                tensors.push(NamedTensor { name, shape, dtype: DType::F32, bytes });
+                if self.leads() {
+                    tensors.push(NamedTensor { name, shape, dtype: DType::F32, bytes });
+                }
             }
         }
         Ok(tensors)
@@ -281,7 +397,10 @@ impl Trainer {
                         ty.shape
                     ))
                 })?;
-                self.bindings.inputs[k * n + i].write(0, &found.bytes)?;
+                match &self.division {
+                    None => self.bindings.inputs[k * n + i].write(0, &found.bytes)?,
+                    Some(d) => self.bindings.inputs[k * n + i].write(0, &d.part(&d.params[i], ty, &found.bytes))?,
+                }
             }
         }
         Ok(())
@@ -290,17 +409,14 @@ impl Trainer {
     fn trained_values(&self) -> Result<Vec<Vec<f32>>> {
         let mut all = Vec::new();
         for (i, (_, ty)) in self.names.iter().enumerate() {
-            let mut bytes = vec![0; ty.bytes()];
-            self.bindings.inputs[i].read(0, &mut bytes)?;
-            all.push(from_bytes(&bytes, DType::F32));
+            all.push(from_bytes(&self.whole(i, i, ty)?, DType::F32));
         }
         Ok(all)
     }
 
     fn fixed_values(&self, at: usize, ty: &Type) -> Result<Vec<f32>> {
-        let mut bytes = vec![0; ty.bytes()];
-        self.bindings.inputs[3 * self.names.len() + at].read(0, &mut bytes)?;
-        Ok(from_bytes(&bytes, ty.dtype))
+        let n = self.names.len();
+        Ok(from_bytes(&self.whole(3 * n + at, n + at, ty)?, ty.dtype))
     }
 
     /// The adapter as it stands, if one is trained.
@@ -343,9 +459,4 @@ impl Trainer {
     pub fn sizes(&self) -> StepSizes {
         self.sizes
     }
-}
-
-fn write_ints(buffer: &Buffer, values: &[i32]) -> Result<()> {
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-    Ok(buffer.write(0, &bytes)?)
 }
