@@ -1,6 +1,6 @@
 """PyTorch, JAX and SciPy on the cases of `crates/bench`, under the same names.
 
-Usage: python peers.py {torch_eager|torch_compile|jax|scipy|torch_padded|torch_nested} [REPS [THREADS]]. Two threads unless
+Usage: python peers.py {torch_eager|torch_compile|jax|scipy|torch_padded|torch_nested|torch_cuda|torch_cuda_eager} [REPS [THREADS]]. Two threads unless
 more are asked for; PyTorch flushes denormals as our trainer does. Case names come on standard input, one a line; each is answered by one JSON object with the median seconds of a run. A peer that has no such case
 answers `"s": null`.
 """
@@ -446,6 +446,12 @@ class Ragged:
         return run, 1
 
 
+def on_cuda(compiled):
+    from peers_cuda import TorchCuda
+
+    return TorchCuda(compiled)
+
+
 def main():
     which, reps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 5
     peers = {
@@ -455,6 +461,8 @@ def main():
         "scipy": Scipy,
         "torch_padded": lambda: Ragged(False),
         "torch_nested": lambda: Ragged(True),
+        "torch_cuda": lambda: on_cuda(True),
+        "torch_cuda_eager": lambda: on_cuda(False),
     }
     peer = peers[which]()
     known = {}

@@ -52,6 +52,7 @@ FILES = [
     "routines",
     "control",
     "composites",
+    "quantised",
 ]
 
 

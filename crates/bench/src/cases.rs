@@ -39,8 +39,21 @@ pub(crate) const NAMES: &[&str] = &[
     "compile_layers48",
 ];
 
+/// Cases for devices with much memory.
+pub(crate) const LARGE: &[&str] = &[
+    "chain1g",
+    "softmax1g",
+    "layernorm1g",
+    "attention_12x64",
+    "attention_32x64",
+    "attention_16x128",
+    "train_124m",
+    "train_1b",
+    "train_qwen05b",
+];
+
 /// The graph of a case, how many runs one timing takes, and how many classes its integer inputs have.
-fn graph(case: &str) -> Option<(Graph, usize, i64)> {
+pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
     let number = |prefix: &str| case.strip_prefix(prefix)?.parse::<usize>().ok();
     Some(match case {
         "softmax4096x1024" => (softmax_rows(4096, 1024), 4, 1),
@@ -54,7 +67,15 @@ fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "train_cnn_32x3x32x32" => (models::cnn_step(), 1, 10),
         "train_tiny" => (models::train_step(&models::TINY), 1, models::TINY.vocab as i64),
         "train_small" => (models::train_step(&models::SMALL), 1, models::SMALL.vocab as i64),
+        "chain1g" => (chain(1 << 28), 4, 1),
+        "softmax1g" => (softmax_rows(1 << 18, 1024), 4, 1),
+        "layernorm1g" => (layernorm_rows(1 << 18, 1024), 4, 1),
+        "attention_12x64" => (models::attention_step(32, (12, 12), 1024, 64), 4, 1),
+        "attention_32x64" => (models::attention_step(8, (32, 8), 2048, 64), 4, 1),
+        "attention_16x128" => (models::attention_step(4, (16, 16), 4096, 128), 4, 1),
         "train_124m" => (models::train_step(&models::GPT2_SIZE), 1, models::GPT2_SIZE.vocab as i64),
+        "train_1b" => (models::train_step(&models::BILLION), 1, models::BILLION.vocab as i64),
+        "train_qwen05b" => (models::train_step(&models::QWEN_HALF), 1, models::QWEN_HALF.vocab as i64),
         _ => match (number("matmul"), number("chain2^")) {
             (Some(n @ 1..=4096), _) => (matmul(n), (2048 / n).max(1), 1),
             (_, Some(p @ 1..=26)) => (chain(1 << p), ((1 << 22) >> p).max(1), 1),

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
     if list {
         match variable {
             true => variable::names().iter().for_each(|n| println!("{n}")),
+            false if device.is_some() => cases::NAMES.iter().chain(cases::LARGE).for_each(|n| println!("{n}")),
             false => cases::NAMES.iter().chain(eager::NAMES).for_each(|n| println!("{n}")),
         }
         return ExitCode::SUCCESS;

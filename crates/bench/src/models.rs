@@ -1,6 +1,6 @@
 //! The models of the benchmarks, written against the Graph.
 
-use ir::composites::attention::{Attention, attention};
+use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::composites::rope::{Pairs, Rope, rope};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::ops::window::Windows;
@@ -16,6 +16,8 @@ pub(crate) struct Config {
     pub(crate) width: usize,
     pub(crate) layers: usize,
     pub(crate) heads: usize,
+    /// Heads of keys and values, each shared by `heads / kv_heads` of the queries'.
+    pub(crate) kv_heads: usize,
     pub(crate) hidden: usize,
     pub(crate) batch: usize,
     pub(crate) seq: usize,
@@ -24,20 +26,71 @@ pub(crate) struct Config {
 }
 
 pub(crate) const TINY: Config =
-    Config { vocab: 512, width: 128, layers: 4, heads: 4, hidden: 352, batch: 8, seq: 128, narrow: false };
-pub(crate) const SMALL: Config =
-    Config { vocab: 4096, width: 384, layers: 6, heads: 6, hidden: 1024, batch: 8, seq: 256, narrow: false };
+    Config { vocab: 512, width: 128, layers: 4, heads: 4, kv_heads: 4, hidden: 352, batch: 8, seq: 128, narrow: false };
+pub(crate) const SMALL: Config = Config {
+    vocab: 4096,
+    width: 384,
+    layers: 6,
+    heads: 6,
+    kv_heads: 6,
+    hidden: 1024,
+    batch: 8,
+    seq: 256,
+    narrow: false,
+};
 
 /// A Llama of GPT-2's size, for GPUs.
-pub(crate) const GPT2_SIZE: Config =
-    Config { vocab: 50304, width: 768, layers: 12, heads: 12, hidden: 2048, batch: 32, seq: 1024, narrow: true };
+pub(crate) const GPT2_SIZE: Config = Config {
+    vocab: 50304,
+    width: 768,
+    layers: 12,
+    heads: 12,
+    kv_heads: 12,
+    hidden: 2048,
+    batch: 32,
+    seq: 1024,
+    narrow: true,
+};
+
+/// A Llama of a billion parameters.
+pub(crate) const BILLION: Config = Config {
+    vocab: 32000,
+    width: 2048,
+    layers: 16,
+    heads: 32,
+    kv_heads: 8,
+    hidden: 8192,
+    batch: 8,
+    seq: 2048,
+    narrow: true,
+};
+
+/// The shape of Qwen 2's smallest: many words, few key heads.
+pub(crate) const QWEN_HALF: Config = Config {
+    vocab: 151_936,
+    width: 896,
+    layers: 24,
+    heads: 14,
+    kv_heads: 2,
+    hidden: 4864,
+    batch: 8,
+    seq: 2048,
+    narrow: true,
+};
 
 /// Shapes of the parameters, in order: embedding, final norm, then six for each layer.
 fn params(c: &Config) -> Vec<Vec<usize>> {
     let (d, f) = (c.width, c.hidden);
     let mut shapes = vec![vec![c.vocab, d], vec![d]];
     for _ in 0..c.layers {
-        shapes.extend([vec![d], vec![3 * d, d], vec![d, d], vec![d], vec![2 * f, d], vec![d, f]]);
+        shapes.extend([
+            vec![d],
+            vec![(c.heads + 2 * c.kv_heads) * (d / c.heads), d],
+            vec![d, d],
+            vec![d],
+            vec![2 * f, d],
+            vec![d, f],
+        ]);
     }
     shapes
 }
@@ -73,12 +126,12 @@ fn forward(c: &Config) -> Result<Graph> {
     for layer in p[2..].chunks(6) {
         let n = rms(&mut b, x, layer[0])?;
         let qkv = linear(&mut b, n, layer[1])?;
-        let split = b.reshape(qkv, &[bs, t, 3, h, hd])?;
-        let heads = b.permute(split, &[2, 0, 3, 1, 4])?;
+        let kv = c.kv_heads;
+        let split = b.reshape(qkv, &[bs, t, h + 2 * kv, hd])?;
+        let heads = b.permute(split, &[0, 2, 1, 3])?;
         let mut parts = Vec::new();
-        for i in 0..3 {
-            let one = b.slice_axis(heads, 0, i, i + 1)?;
-            let one = b.reshape(one, &[bs, h, t, hd])?;
+        for (i, (from, to)) in [(0, h), (h, h + kv), (h + kv, h + 2 * kv)].into_iter().enumerate() {
+            let one = b.slice_axis(heads, 1, from, to)?;
             parts.push(if i < 2 {
                 let layout = Rope { pairs: Pairs::Halves, heads_inside: false };
                 let r = rope(&b.ty(one), &b.ty(cos), &b.ty(sin), layout)?;
@@ -87,8 +140,8 @@ fn forward(c: &Config) -> Result<Graph> {
                 one
             });
         }
-        let ty = b.ty(parts[0]);
-        let a = attention(&ty, &ty, &ty, &Attention { causal: true, ..Attention::default() })?;
+        let [q, k, v] = [0, 1, 2].map(|i| b.ty(parts[i]));
+        let a = attention(&q, &k, &v, &Attention { causal: true, ..Attention::default() })?;
         let o = b.emit(a.into(), &parts)?[0];
         let o = b.permute(o, &[0, 2, 1, 3])?;
         let o = b.reshape(o, &[bs, t, d])?;
@@ -155,6 +208,24 @@ pub(crate) fn train_step(c: &Config) -> Graph {
         }
         let results: Vec<Value> = std::iter::once(outs[0]).chain(np).chain(nm).chain(nv).collect();
         Ok(b.finish(&results))
+    };
+    build().expect("the model is a valid graph")
+}
+
+/// Causal attention in bf16, forward and backward, with so many heads of queries and of keys.
+pub(crate) fn attention_step(batch: usize, (heads, kv): (usize, usize), seq: usize, width: usize) -> Graph {
+    let build = || -> Result<Graph> {
+        let ty = |h: usize| Type::new(DType::BF16, &[batch, h, seq, width]);
+        let options = Attention { causal: true, ..Attention::default() };
+        let mut b = Builder::new();
+        let qkv: Vec<Value> = [heads, kv, kv].into_iter().map(|h| b.graph.input(ty(h))).collect();
+        let dout = b.graph.input(ty(heads));
+        let outs = b.emit(attention(&ty(heads), &ty(kv), &ty(kv), &options)?.into(), &qkv)?;
+        let dlse = b.ty(outs[1]);
+        let dlse = b.zeros(&dlse)?;
+        let args = [&qkv[..], &outs, &[dout, dlse]].concat();
+        let grads = b.emit(attention_backward(&ty(heads), &ty(kv), &ty(kv), &options)?.into(), &args)?;
+        Ok(b.finish(&[&outs[..1], &grads].concat()))
     };
     build().expect("the model is a valid graph")
 }

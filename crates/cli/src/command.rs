@@ -1,6 +1,8 @@
 //! The command line: what may be said, and what is wrong with what was.
 
-use crate::{bench, check, compile, doctor, graph, launch, run, shell, train, verify};
+#[cfg(feature = "serve")]
+use crate::serve;
+use crate::{bench, chat, check, compile, doctor, graph, launch, perplexity, run, shell, train, verify};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
@@ -15,6 +17,7 @@ Examples:
   loom train --model llama --data texts/ --out mine   train on files of your own
   loom train --resume --out mine                      go on where it stopped
   loom generate mine --prompt \"Once upon a time\"      let it write
+  loom serve mine --port 8080                         answer over HTTP, as OpenAI's interface does
   loom check model.module                             find every mistake in a model's text
   loom explain llama --set n_layers=2 --seq 128       sizes, memory and steps of a model
 
@@ -37,10 +40,19 @@ pub(crate) enum Command {
     Launch(launch::Launch),
     /// Continue a prompt with a trained model
     Generate(run::Generate),
+    /// Talk with a trained model
+    Chat(chat::Chat),
+    /// Serve models over HTTP, as OpenAI's interface does
+    #[cfg(feature = "serve")]
+    Serve(serve::Serve),
     /// Logits, loss and gradients of a trained model
     Eval(run::Eval),
     /// Read a HuggingFace directory and write it back
     Export(run::Export),
+    /// Store a model's matrices in few bits, as a directory or a GGUF file
+    Quantize(run::Quantize),
+    /// What a model loses in few bits: its perplexity in several formats
+    Perplexity(perplexity::Perplexity),
     /// Merge an adapter into its model
     Merge(run::Merge),
     /// Look at every byte of a run's checkpoints, ids and model

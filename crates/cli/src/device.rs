@@ -9,7 +9,7 @@ use std::sync::Arc;
 #[derive(clap::Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct Machine {
-    /// The device to run on: cpu, cuda, cuda:1, or auto for the best there is
+    /// The device to run on: cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is
     #[arg(long, value_name = "NAME", default_value = "auto", hide_default_value = true)]
     pub(crate) device: String,
     /// Threads of the CPU; all cores unless given
@@ -43,7 +43,10 @@ fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Resul
         "cpu" => Ok(Arc::new(cpu(threads.unwrap_or_else(cores)))),
         // Who asks for threads asks for the CPU.
         "auto" if threads.is_some() => open_as("cpu", threads, cpu),
-        "auto" => tensorloom::devices::open("cuda").or_else(|_| open_as("cpu", threads, cpu)),
+        "auto" => match tensorloom::devices::gpu() {
+            Some(gpu) => Ok(gpu),
+            None => open_as("cpu", threads, cpu),
+        },
         other => tensorloom::devices::open(other).map_err(|e| Usage(reason(&e))),
     }
 }

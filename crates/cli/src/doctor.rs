@@ -32,10 +32,10 @@ pub(crate) fn doctor(args: &Doctor) -> Result<Outcome, Usage> {
         },
     );
     line("writing here", writable());
-    line(
-        "gpu",
-        tensorloom::devices::open("cuda").map_or_else(|e| format!("none: {}", device::reason(&e)), |gpu| gpu.name()),
-    );
+    for (name, device) in [("gpu", "cuda"), ("webgpu", "wgpu")] {
+        let opened = tensorloom::devices::open(device);
+        line(name, opened.map_or_else(|e| format!("none: {}", device::reason(&e)), |gpu| gpu.name()));
+    }
     Ok(Outcome::Clean)
 }
 

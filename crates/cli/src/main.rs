@@ -5,6 +5,7 @@
 //! with the remedy), 101 a mistake in loom itself, 130 stopped by a signal.
 
 mod bench;
+mod chat;
 mod check;
 mod command;
 mod compile;
@@ -15,10 +16,13 @@ mod graph;
 mod graph_json;
 mod launch;
 mod output;
+mod perplexity;
 mod profile;
 mod progress;
 mod run;
 mod schedule;
+#[cfg(feature = "serve")]
+mod serve;
 mod shell;
 mod train;
 mod verify;
@@ -78,8 +82,13 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::Train(args) => train::train(args),
         Command::Launch(args) => launch::launch(args),
         Command::Generate(args) => run::generate(args),
+        Command::Chat(args) => chat::chat(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
         Command::Export(args) => run::export(args),
+        Command::Quantize(args) => run::quantize(args),
+        Command::Perplexity(args) => perplexity::perplexity(args),
         Command::Merge(args) => run::merge(args),
         Command::Verify(args) => verify::verify(args),
         Command::Check(args) => check::check(args),

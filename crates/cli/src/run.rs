@@ -5,12 +5,18 @@ use crate::command::{self, Ids, Usage};
 use crate::compile::dtype;
 use crate::device::Machine;
 use crate::output::{errln, out, outln};
+use compiler::Backend;
 use ir::DType;
 use lang::resolve::Program;
 use models::train::Lock;
-use models::{Adapter, Error, Model, NamedTensor, Sampling, Tokenizer};
+use models::{
+    Adapter, Beams, ChatTemplate, Constrainer, Error, Model, NamedTensor, Sampling, Scheme, SlotSizes, Slots, Together,
+    Tokenizer, Writing,
+};
+use serde_json::Value as Json;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 /// A model to read.
 #[derive(clap::Args)]
@@ -20,6 +26,15 @@ pub(crate) struct Source {
     /// The dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
+    /// A .module file with the model, where the library doesn't have it; its `hf_config` reads config.json
+    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    module: Option<String>,
+}
+
+impl Source {
+    pub(crate) fn dir(&self) -> &Path {
+        Path::new(&self.dir)
+    }
 }
 
 /// Options of `loom eval`.
@@ -54,29 +69,76 @@ pub(crate) struct Generate {
     /// Ids to continue: 1,5,7
     #[arg(long, value_name = "IDS", value_parser = command::ids)]
     ids: Vec<Ids>,
+    /// A file of prompts to continue together: a text on each line, or JSON lines with `prompt` or `messages`
+    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    prompts: Option<String>,
+    /// Where to write what follows the prompts of a file, as JSON lines; standard output unless given
+    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    out: Option<String>,
+    /// Prompts of a file that are continued at once
+    #[arg(long, value_name = "N", default_value = "16", value_parser = command::positive)]
+    slots: usize,
     /// New tokens at most; 256 after a prompt, 32 after ids
     #[arg(long, value_name = "N", value_parser = new_tokens)]
     max_new: Option<usize>,
     /// Print ids as JSON
     #[arg(long)]
     json: bool,
-    /// Always the most probable token
-    #[arg(long, help_heading = "Choosing tokens")]
-    greedy: bool,
-    /// Below 1 the probable becomes more so; 0.8 after a prompt
-    #[arg(long, value_name = "X", value_parser = temperature, help_heading = "Choosing tokens")]
-    temperature: Option<f64>,
-    /// Only so many of the most probable tokens
+    #[command(flatten)]
+    choosing: Choosing,
+    /// Follow so many texts, and print the most probable as a whole
     #[arg(long, value_name = "N", value_parser = command::positive, help_heading = "Choosing tokens")]
-    top_k: Option<usize>,
-    /// Only the most probable tokens that have this share together
-    #[arg(long, value_name = "X", value_parser = share, help_heading = "Choosing tokens")]
-    top_p: Option<f64>,
-    /// Seed of what is drawn
-    #[arg(long, value_name = "N", default_value = "1", value_parser = seed, help_heading = "Choosing tokens")]
-    seed: u64,
+    beams: Option<usize>,
+    /// The text must match a regular expression
+    #[arg(long, value_name = "PATTERN", help_heading = "Form of the text")]
+    regex: Option<String>,
+    /// The text must be JSON of the schema in this file
+    #[arg(long, value_name = "FILE", value_parser = command::name, help_heading = "Form of the text")]
+    schema: Option<String>,
+    /// The directory of a smaller model with the same vocabulary, which guesses tokens ahead; the text stays the same
+    #[arg(long, value_name = "DIR", value_parser = command::name, help_heading = "Speed")]
+    draft: Option<String>,
+    /// Tokens that it guesses at once
+    #[arg(long, value_name = "N", default_value = "4", value_parser = command::positive, help_heading = "Speed")]
+    guesses: usize,
     #[command(flatten)]
     machine: Machine,
+}
+
+/// How tokens are chosen.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Choosing tokens")]
+pub(crate) struct Choosing {
+    /// Always the most probable token
+    #[arg(long)]
+    greedy: bool,
+    /// Below 1 the probable becomes more so; 0.8 after a prompt
+    #[arg(long, value_name = "X", value_parser = temperature)]
+    temperature: Option<f64>,
+    /// Only so many of the most probable tokens
+    #[arg(long, value_name = "N", value_parser = command::positive)]
+    top_k: Option<usize>,
+    /// Only the most probable tokens that have this share together
+    #[arg(long, value_name = "X", value_parser = share)]
+    top_p: Option<f64>,
+    /// Only tokens that have this share of the best one's probability
+    #[arg(long, value_name = "X", value_parser = share)]
+    min_p: Option<f64>,
+    /// Only tokens about as surprising as is to be expected, that have this share together
+    #[arg(long, value_name = "X", value_parser = share)]
+    typical: Option<f64>,
+    /// Above 1 tokens of the text so far become less probable
+    #[arg(long, value_name = "X", value_parser = command::above_zero)]
+    repetition: Option<f64>,
+    /// Taken off the logits of new tokens that came already
+    #[arg(long, value_name = "X", value_parser = penalty)]
+    presence: Option<f64>,
+    /// Taken off the logits of new tokens each time that they came
+    #[arg(long, value_name = "X", value_parser = penalty)]
+    frequency: Option<f64>,
+    /// Seed of what is drawn
+    #[arg(long, value_name = "N", default_value = "1", value_parser = seed)]
+    seed: u64,
 }
 
 /// Options of `loom export`.
@@ -87,6 +149,26 @@ pub(crate) struct Export {
     /// The directory to write
     #[arg(long, value_name = "DIR", value_parser = command::name)]
     out: String,
+}
+
+/// Options of `loom quantize`.
+#[derive(clap::Args)]
+pub(crate) struct Quantize {
+    /// A HuggingFace directory, or a GGUF file
+    dir: String,
+    /// How matrices are stored: q8, q4, nf4, fp8, or a format of docs/ir.md; none writes them as they are
+    #[arg(long, value_name = "FORMAT", value_parser = scheme)]
+    format: Option<Scheme>,
+    /// The directory to write, or a file that ends in .gguf
+    #[arg(long, value_name = "DIR", value_parser = command::name)]
+    out: String,
+    /// The dtype of what is not quantised: f32, bf16 or f16
+    #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = dtype)]
+    dtype: DType,
+}
+
+fn scheme(text: &str) -> Result<Scheme, String> {
+    text.parse()
 }
 
 /// Options of `loom merge`.
@@ -103,6 +185,9 @@ pub(crate) struct Merge {
     /// The dtype of the merged weights: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
     dtype: DType,
+    /// A .module file with the model, where the library doesn't have it
+    #[arg(long, value_name = "FILE", value_parser = command::name)]
+    module: Option<String>,
 }
 
 /// More new tokens than this are a mistake.
@@ -123,6 +208,11 @@ fn share(text: &str) -> Result<f64, String> {
     x.ok_or_else(|| "is out of range: shares are above 0 and at most 1".to_string())
 }
 
+fn penalty(text: &str) -> Result<f64, String> {
+    let x = text.parse().ok().filter(|x: &f64| x.abs() <= 100.0);
+    x.ok_or_else(|| "needs a number from -100 to 100".to_string())
+}
+
 fn seed(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| "needs a whole number".to_string())
 }
@@ -133,28 +223,37 @@ pub(crate) fn load_program(name: &str) -> Result<Program, Usage> {
 }
 
 /// The model of a directory; of an adapter's directory, the adapter merged into its base.
-fn load(source: &Source) -> Result<Model, Usage> {
+pub(crate) fn load(source: &Source) -> Result<Model, Usage> {
     let dir = &source.dir;
-    if !Path::new(dir).is_dir() {
-        return Err(Usage(format!("{dir}: not a directory; give a HuggingFace model directory")));
-    }
+    check_source(dir)?;
     let (dir, dtype) = (Path::new(dir), source.dtype);
+    let module = source.module.as_deref();
     if dir.join("adapter_config.json").is_file() {
-        return adapted(dir, None, dtype);
+        return adapted(dir, None, dtype, module);
     }
-    Model::load(dir, dtype).map_err(usage)
+    Model::load_by(dir, dtype, module.map(load_program).transpose()?).map_err(usage)
+}
+
+/// Models are directories or GGUF files.
+fn check_source(dir: &str) -> Result<(), Usage> {
+    let path = Path::new(dir);
+    match path.is_dir() || models::gguf::is_gguf(path) {
+        true => Ok(()),
+        false => Err(Usage(format!("{dir}: not a directory; give a HuggingFace model directory, or a .gguf file"))),
+    }
 }
 
 /// An adapter's base with the adapter merged into it.
-fn adapted(dir: &Path, base: Option<&str>, dtype: DType) -> Result<Model, Usage> {
+fn adapted(dir: &Path, base: Option<&str>, dtype: DType, module: Option<&str>) -> Result<Model, Usage> {
     let base = match base {
         Some(base) => base.to_string(),
         None => Adapter::base_of(dir).map_err(usage)?,
     };
-    if !Path::new(&base).is_dir() {
+    if !Path::new(&base).is_dir() && !models::gguf::is_gguf(Path::new(&base)) {
         return Err(Usage(format!("{base}: the adapter's model is not there; name its directory with `--base`")));
     }
-    let mut model = Model::load(Path::new(&base), dtype).map_err(usage)?;
+    let module = module.map(load_program).transpose()?;
+    let mut model = Model::load_by(Path::new(&base), dtype, module).map_err(usage)?;
     let adapter = Adapter::read(dir, &model).map_err(usage)?;
     model.merge(&adapter).map_err(usage)?;
     Ok(model)
@@ -192,35 +291,45 @@ pub(crate) fn eval(args: &Eval) -> Result<Outcome, Usage> {
     Ok(Outcome::Clean)
 }
 
-/// How tokens are chosen: the most probable one unless a temperature, a number or a share is given.
-fn sampling(args: &Generate) -> Result<Sampling, Usage> {
-    let asked = args.temperature.is_some() || args.top_k.is_some() || args.top_p.is_some();
-    if args.greedy && asked {
-        return Err(Usage("`--greedy` always takes the best token: leave out temperature, top-k and top-p".into()));
+impl Choosing {
+    /// The most probable token unless there is a text to continue, or something is asked for that draws.
+    pub(crate) fn sampling(&self, text: bool) -> Result<Sampling, Usage> {
+        let shares = [self.top_p, self.min_p, self.typical];
+        let asked = self.temperature.is_some() || self.top_k.is_some() || shares.iter().any(Option::is_some);
+        if self.greedy && asked {
+            return Err(Usage("`--greedy` always takes the best token: leave out temperature, top-k and top-p".into()));
+        }
+        let draws = asked || (!self.greedy && text);
+        Ok(Sampling {
+            temperature: if draws { self.temperature.unwrap_or(0.8) } else { 0.0 },
+            top_k: self.top_k.unwrap_or(0),
+            top_p: self.top_p.unwrap_or(if asked || !draws { 1.0 } else { 0.95 }),
+            min_p: self.min_p.unwrap_or(0.0),
+            typical_p: self.typical.unwrap_or(1.0),
+            repetition: self.repetition.unwrap_or(1.0),
+            presence: self.presence.unwrap_or(0.0),
+            frequency: self.frequency.unwrap_or(0.0),
+            seed: self.seed,
+        })
     }
-    if !asked && (args.greedy || args.prompt.is_none()) {
-        return Ok(Sampling::GREEDY);
-    }
-    Ok(Sampling {
-        temperature: args.temperature.unwrap_or(0.8),
-        top_k: args.top_k.unwrap_or(0),
-        top_p: args.top_p.unwrap_or(if asked { 1.0 } else { 0.95 }),
-        seed: args.seed,
-    })
 }
 
 pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     let ids = rows(&args.ids);
-    let sampling = sampling(args)?;
+    if args.prompts.is_some() {
+        return generate_all(args);
+    }
+    if args.out.is_some() {
+        return Err(Usage("`--out` is for `--prompts FILE`".into()));
+    }
+    let sampling = args.choosing.sampling(args.prompt.is_some())?;
     let (prompt, tokenizer) = match (&ids[..], args.prompt.as_deref()) {
         ([ids], None) => (ids.clone(), None),
         ([], Some(text)) => {
             let dir = Path::new(&args.source.dir);
-            if !dir.is_dir() {
-                return Err(Usage(format!("{}: not a directory; give a HuggingFace model directory", dir.display())));
-            }
+            check_source(&args.source.dir)?;
             let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
-            let mut ids = tokenizer.encode(text).map_err(usage)?;
+            let mut ids = tokenizer.prompt(text).map_err(usage)?;
             if ids.is_empty() {
                 ids.extend(tokenizer.end());
             }
@@ -243,7 +352,18 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         errln!("warning: up to {length} ids, but the model was made for {known}: what lies beyond may be nonsense");
     }
     let backend = args.machine.open()?;
-    let end = tokenizer.as_ref().and_then(Tokenizer::end);
+    let ends = match &tokenizer {
+        Some(tokenizer) => models::end_ids(args.source.dir(), Some(tokenizer)).map_err(usage)?,
+        None => Vec::new(),
+    };
+    if let Some(beams) = args.beams {
+        return search(args, model, &prompt, beams, most, tokenizer.as_ref(), ends, backend);
+    }
+    let constraint = constraint(args, tokenizer.as_ref())?;
+    let draft = match &args.draft {
+        Some(dir) => Some(Model::load(Path::new(dir), args.source.dtype).map_err(usage)?),
+        None => None,
+    };
     let mut stream = tokenizer.as_ref().map(Tokenizer::stream);
     let show = !args.json;
     if let (true, Some(text)) = (show, &args.prompt) {
@@ -253,7 +373,7 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         errln!("note: each token runs the whole sequence again, since the model mixes positions: {why}");
     }
     let mut heard = |id: i32| {
-        if Some(id) == end {
+        if ends.contains(&id) {
             return false;
         }
         if let (true, Some(stream)) = (show, &mut stream) {
@@ -262,7 +382,13 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         }
         true
     };
-    let found = model.generate_with(&prompt, most, &sampling, &*backend, &mut heard).map_err(usage)?;
+    let writing = Writing {
+        sampling: Some(sampling),
+        constraint,
+        ends: &ends,
+        draft: draft.as_ref().map(|draft| (draft, args.guesses)),
+    };
+    let found = model.write(&prompt, most, &writing, &*backend, &mut heard).map_err(usage)?;
     let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
     match (args.json, &tokenizer) {
         (true, _) => outln!("[{}]", text.join(", ")),
@@ -272,10 +398,128 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     let rest = found.ids.len().saturating_sub(1) as f64 / found.rest.as_secs_f64().max(1e-9);
     let first = found.first.as_secs_f64();
     if found.ids.len() > 1 {
-        errln!("first token after {first:.3} s, then {rest:.0} tokens/s");
+        let guessed = match found.guessed {
+            (_, 0) => String::new(),
+            (right, all) => format!(", {right} of {all} guesses right"),
+        };
+        errln!("first token after {first:.3} s, then {rest:.0} tokens/s{guessed}");
     } else {
         errln!("first token after {first:.3} s");
     }
+    Ok(Outcome::Clean)
+}
+
+/// The form that a text must have.
+fn constraint(args: &Generate, tokenizer: Option<&Tokenizer>) -> Result<Option<models::Constraint>, Usage> {
+    let maker = |what: &str| match tokenizer {
+        Some(tokenizer) => Ok(Constrainer::new(tokenizer)),
+        None => Err(Usage(format!("`{what}` is about text: give a `--prompt`"))),
+    };
+    match (&args.regex, &args.schema) {
+        (None, None) => Ok(None),
+        (Some(_), Some(_)) => Err(Usage("one form at a time: `--regex` or `--schema`".into())),
+        (Some(pattern), None) => maker("--regex")?.regex(pattern).map(Some).map_err(usage),
+        (None, Some(file)) => {
+            let text = models::files::read_text(Path::new(file), models::files::TEXT).map_err(usage)?;
+            let schema = serde_json::from_str(&text).map_err(|e| Usage(format!("{file}: not valid JSON: {e}")))?;
+            maker("--schema")?.json_schema(&schema).map(Some).map_err(|e| Usage(format!("{file}: {e}")))
+        }
+    }
+}
+
+#[expect(clippy::too_many_arguments, reason = "what `generate` has found out so far")]
+fn search(
+    args: &Generate,
+    model: Model,
+    prompt: &[i32],
+    beams: usize,
+    most: usize,
+    tokenizer: Option<&Tokenizer>,
+    ends: Vec<i32>,
+    backend: Arc<dyn Backend>,
+) -> Result<Outcome, Usage> {
+    if args.regex.is_some() || args.schema.is_some() || args.draft.is_some() {
+        return Err(Usage("`--beams` goes without `--regex`, `--schema` and `--draft`".into()));
+    }
+    let sizes = SlotSizes { rows: beams.max(2), context: prompt.len() + most, prefixes: 0, ..SlotSizes::default() };
+    let mut slots = Slots::new(Arc::new(model), &[], sizes, backend).map_err(usage)?;
+    let wanted = Beams { count: beams, most, length_penalty: 1.0, ends: ends.clone() };
+    let found = slots.search(prompt, &wanted).map_err(usage)?;
+    let Some(best) = found.first() else { return Err(Usage("nothing was found".into())) };
+    match tokenizer {
+        Some(tokenizer) if !args.json => {
+            let ids: Vec<i32> = best.ids.iter().copied().filter(|id| !ends.contains(id)).collect();
+            outln!("{}{}", args.prompt.as_deref().unwrap_or(""), tokenizer.decode(&ids).map_err(usage)?);
+        }
+        _ => {
+            let text: Vec<String> = best.ids.iter().map(i32::to_string).collect();
+            if args.json { outln!("[{}]", text.join(", ")) } else { outln!("{}", text.join(",")) }
+        }
+    }
+    errln!("score {:.4}", best.score);
+    Ok(Outcome::Clean)
+}
+
+/// Prompts of a file, continued together.
+fn generate_all(args: &Generate) -> Result<Outcome, Usage> {
+    let Some(file) = &args.prompts else { return Err(Usage("`--prompts FILE` is missing".into())) };
+    if args.prompt.is_some() || !args.ids.is_empty() || args.beams.is_some() || args.draft.is_some() {
+        return Err(Usage("`--prompts` goes without `--prompt`, `--ids`, `--beams` and `--draft`".into()));
+    }
+    if args.regex.is_some() || args.schema.is_some() {
+        return Err(Usage(
+            "`--prompts` goes without `--regex` and `--schema`: use `loom serve` for forms of many".into(),
+        ));
+    }
+    let sampling = args.choosing.sampling(true)?;
+    let tokenizer = Tokenizer::of_dir(args.source.dir()).map_err(usage)?;
+    let template = ChatTemplate::of_dir(args.source.dir()).map_err(usage)?;
+    let text = models::files::read_text(Path::new(file), models::files::TEXT).map_err(usage)?;
+    let mut prompts = Vec::new();
+    for (n, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let fault = |what: &str| Usage(format!("{file}, line {}: {what}", n + 1));
+        let ids = if file.ends_with(".jsonl") || file.ends_with(".json") {
+            let json: Json = serde_json::from_str(line).map_err(|e| fault(&format!("not valid JSON: {e}")))?;
+            match (json.get("prompt").and_then(Json::as_str), json.get("messages").and_then(Json::as_array)) {
+                (Some(prompt), _) => tokenizer.prompt(prompt),
+                (None, Some(messages)) => {
+                    let shown = template.render(messages, true, &serde_json::Map::new());
+                    shown.and_then(|text| tokenizer.encode(&text))
+                }
+                _ => return Err(fault("neither `prompt` nor `messages`")),
+            }
+        } else {
+            tokenizer.prompt(line)
+        };
+        prompts.push(ids.map_err(|e| fault(&e.to_string()))?);
+    }
+    if prompts.is_empty() {
+        return Err(Usage(format!("{file}: no prompts in it")));
+    }
+    let model = load(&args.source)?;
+    let most = args.max_new.unwrap_or(256);
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
+    let rows = args.slots.min(prompts.len()).max(2);
+    let sizes = SlotSizes { rows, context: longest + most, ..SlotSizes::default() };
+    let ends = models::end_ids(args.source.dir(), Some(&tokenizer)).map_err(usage)?;
+    let mut slots = Slots::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage)?;
+    let wanted = Together { most, sampling, ends };
+    let mut texts: Vec<Option<String>> = vec![None; prompts.len()];
+    let (mut tokens, started) = (0, std::time::Instant::now());
+    let mut done = |index: usize, ids: &[i32]| {
+        tokens += ids.len();
+        let shown = serde_json::json!({ "index": index, "text": tokenizer.decode(ids)?, "tokens": ids.len() });
+        texts[index] = Some(shown.to_string());
+        Ok(())
+    };
+    slots.generate_all(&prompts, &wanted, &mut done).map_err(usage)?;
+    let all: Vec<String> = texts.into_iter().flatten().collect();
+    match &args.out {
+        Some(out) => models::files::write(Path::new(out), (all.join("\n") + "\n").as_bytes()).map_err(usage)?,
+        None => all.iter().for_each(|line| outln!("{line}")),
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    errln!("{} texts, {tokens} tokens in {seconds:.1} s, {:.0} a second", all.len(), tokens as f64 / seconds);
     Ok(Outcome::Clean)
 }
 
@@ -285,13 +529,54 @@ pub(crate) fn merge(args: &Merge) -> Result<Outcome, Usage> {
     if !dir.join("adapter_config.json").is_file() {
         return Err(Usage(format!("{}: no adapter_config.json here; give the directory of an adapter", dir.display())));
     }
-    let model = adapted(dir, args.base.as_deref(), args.dtype)?;
+    let model = adapted(dir, args.base.as_deref(), args.dtype, args.module.as_deref())?;
     model.export(Path::new(&out)).map_err(usage)?;
     let base = args.base.clone().map_or_else(|| Adapter::base_of(dir).map_err(usage), Ok)?;
     models::copy_companions(Path::new(&base), Path::new(&out)).map_err(usage)?;
     // An adapter's own tokenizer, where it has one, is the newer.
     models::copy_companions(dir, Path::new(&out)).map_err(usage)?;
     outln!("{out}: {} parameters, the adapter merged into them", model.parameter_count());
+    Ok(Outcome::Clean)
+}
+
+pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
+    let (out, dir) = (Path::new(&args.out), Path::new(&args.dir));
+    check_source(&args.dir)?;
+    let same = |a: &Path, b: &Path| a.canonicalize().ok().is_some_and(|a| b.canonicalize().ok() == Some(a));
+    if same(dir, out) {
+        return Err(Usage(format!("{}: the model itself is there; choose another `--out`", args.out)));
+    }
+    let mut model = Model::load(dir, args.dtype).map_err(usage)?;
+    let left = match &args.format {
+        Some(scheme) => model.quantize(scheme).map_err(usage)?,
+        None => Vec::new(),
+    };
+    if args.out.ends_with(".gguf") {
+        let tokenizer = match Tokenizer::of_dir(dir) {
+            Ok(tokenizer) => Some(tokenizer),
+            Err(why) => {
+                errln!("note: the file gets no tokenizer: {why}");
+                None
+            }
+        };
+        model.save_gguf(out, tokenizer.as_ref()).map_err(usage)?;
+    } else {
+        let _lock = Lock::of_run(out).map_err(usage)?;
+        model.save_quantized(out).map_err(usage)?;
+        match models::gguf::is_gguf(dir) {
+            true => {
+                if let Ok(tokenizer) = Tokenizer::of_dir(dir) {
+                    tokenizer.write(out).map_err(usage)?;
+                }
+            }
+            false => models::copy_companions(dir, out).map_err(usage)?,
+        }
+    }
+    let stored: Vec<String> = model.storage().into_iter().map(|(name, n)| format!("{n} as {name}")).collect();
+    outln!("{}: {} parameters, {}", args.out, model.parameter_count(), stored.join(", "));
+    if !left.is_empty() {
+        errln!("note: rows of {} don't divide into groups, so they stay as they are", left.join(", "));
+    }
     Ok(Outcome::Clean)
 }
 
@@ -304,7 +589,11 @@ pub(crate) fn export(args: &Export) -> Result<Outcome, Usage> {
     let _lock = Lock::of_run(Path::new(&out)).map_err(usage)?;
     let model = load(&args.source)?;
     model.export(Path::new(&out)).map_err(usage)?;
-    models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?;
+    if Path::new(dir).is_dir() {
+        models::copy_companions(Path::new(dir), Path::new(&out)).map_err(usage)?;
+    } else if let Ok(tokenizer) = Tokenizer::of_dir(Path::new(dir)) {
+        tokenizer.write(Path::new(&out)).map_err(usage)?;
+    }
     outln!("{out}: {} parameters", model.parameter_count());
     Ok(Outcome::Clean)
 }

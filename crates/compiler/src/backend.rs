@@ -47,6 +47,13 @@ pub trait Backend: Send + Sync {
         Runs::Here
     }
 
+    /// Whether the routine of a library op may be given one memory for its first operand and its first result, which it then
+    /// changes in place.
+    fn overwrites(&self, op: &Op) -> bool {
+        let _ = op;
+        false
+    }
+
     /// Copies between two buffers of this device, in order with everything else.
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
         let mut all = vec![0; bytes];

@@ -3,16 +3,17 @@
 //! It may if nothing reads the input after the step that writes the output, and that step reads the input only at the
 //! very element that it is about to write. Then a caller can bind one buffer to both, and state is updated in place.
 
+use crate::backend::Backend;
 use crate::loops::Buf;
 use crate::overwrite::{may_overwrite, tile_may_overwrite};
 use crate::program::{BufferId, Class, KernelArg, Place, Program, Step};
 
 /// Of the (input, output) pairs asked for, those that are safe.
-pub(crate) fn donations(program: &Program, asked: &[(usize, usize)]) -> Vec<(usize, usize)> {
-    asked.iter().copied().filter(|&(i, o)| safe(program, i, o)).collect()
+pub(crate) fn donations(program: &Program, asked: &[(usize, usize)], backend: &dyn Backend) -> Vec<(usize, usize)> {
+    asked.iter().copied().filter(|&(i, o)| safe(program, i, o, backend)).collect()
 }
 
-fn safe(program: &Program, input: usize, output: usize) -> bool {
+fn safe(program: &Program, input: usize, output: usize, backend: &dyn Backend) -> bool {
     let find = |class: Class| program.buffers.iter().position(|b| b.class == class).map(|i| BufferId(i as u32));
     let (Some(from), Some(to)) = (find(Class::Input(input)), find(Class::Output(output))) else { return false };
     if program.inputs[input] != program.outputs[output] {
@@ -30,7 +31,8 @@ fn safe(program: &Program, input: usize, output: usize) -> bool {
         }
         if writes {
             written = true;
-            if reads && !(copies(step, from, to) || overwrites(step, from, to, program.outputs[output].numel())) {
+            let over = || copies(step, from, to) || overwrites(step, from, to, program.outputs[output].numel());
+            if reads && !over() && !changes(step, from, to, backend) {
                 return false;
             }
         }
@@ -42,6 +44,14 @@ fn safe(program: &Program, input: usize, output: usize) -> bool {
 fn copies(step: &Step, from: BufferId, to: BufferId) -> bool {
     let is = |p: &crate::program::Place, b: BufferId| p.offset == 0 && p.buffers().eq([b]);
     matches!(step, Step::Copy { from: f, to: t, .. } if is(f, from) && is(t, to))
+}
+
+/// A routine that changes its first operand in place.
+fn changes(step: &Step, from: BufferId, to: BufferId, backend: &dyn Backend) -> bool {
+    let Step::Library { op, args, outs } = step else { return false };
+    let ([(first, _), others @ ..], [(result, _)]) = (&args[..], &outs[..]) else { return false };
+    let once = others.iter().all(|(p, _)| p.buffers().all(|b| b != from));
+    *first == Place::of(from) && *result == Place::of(to) && once && backend.overwrites(op)
 }
 
 /// Whether a step may write one buffer over the other.

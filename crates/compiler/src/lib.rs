@@ -1,6 +1,7 @@
 //! `compile`: Graph → Program, and the kernel IR that every backend reads.
 
 pub mod backend;
+pub mod clock;
 mod communicator;
 mod donate;
 mod explain;
@@ -140,6 +141,6 @@ fn compile_with(
     let mut program =
         Program { buffers: lowering.buffers, inputs, outputs, steps, arena: 0, levels, donated: Vec::new() };
     plan::plan(&mut program);
-    program.donated = donate::donations(&program, &options.donate);
+    program.donated = donate::donations(&program, &options.donate, backend);
     Ok((program, lowering.explanation.unwrap_or_default()))
 }

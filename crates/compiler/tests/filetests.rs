@@ -36,7 +36,7 @@ static TARGET: Target = Target {
     },
 };
 
-/// A backend that has no kernels of its own, but for attention.
+/// A backend that has no kernels of its own, but for attention and products of packed weights.
 struct Plain;
 
 impl Backend for Plain {
@@ -49,7 +49,7 @@ impl Backend for Plain {
     }
 
     fn claims(&self, composite: &Composite, _: &[Type]) -> bool {
-        composite.name == "attention"
+        matches!(composite.name.as_str(), "attention" | "packed_dot" | "dequantize")
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {

@@ -13,7 +13,7 @@ fn main() {
         if only.as_deref().is_some_and(|n| n != op.name()) {
             continue;
         }
-        let code = compile(&kernel(op), target).expect("a kernel");
+        let code = compile(&kernel(op, ir::DType::F32), target).expect("a kernel");
         let chunk = 1u64 << 16;
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get()) as u64;
         let worst = std::thread::scope(|s| {

@@ -152,9 +152,10 @@ impl Cpu {
         Ok(code.bytes().to_vec())
     }
 
-    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it.
-    pub fn load_bare(&self, program: Program) -> Result<Arc<dyn Executable>> {
-        Ok(Arc::new(Loaded::new(self, program, false)?))
+    /// Prepares a program that will run in arenas of its callers ([`Executable::run_in`]), and takes none for it. With
+    /// `general`, its kernels serve other sizes too, as [`Backend::load_general`] makes them.
+    pub fn load_bare(&self, program: Program, general: bool) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(self, program, general)?))
     }
 
     /// The instruction set of kernels that are not generated.
@@ -164,6 +165,8 @@ impl Cpu {
             Some(Target::Avx2) => Isa::Avx2,
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => Isa::Portable,
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => Isa::Portable,
             None => Isa::Portable,
         }
     }
@@ -181,9 +184,15 @@ impl Backend for Cpu {
             Some(Target::Avx2) => "avx2",
             #[cfg(feature = "cranelift")]
             Some(Target::Portable) => "cranelift",
+            #[cfg(target_arch = "wasm32")]
+            Some(Target::Wasm) => "wasm",
             None => "reference",
         };
         format!("cpu ({target}, {} threads)", self.pool.threads())
+    }
+
+    fn overwrites(&self, op: &ir::Op) -> bool {
+        matches!(op, ir::Op::Scatter(_))
     }
 
     fn target(&self) -> &compiler::Target {

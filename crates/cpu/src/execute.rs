@@ -4,13 +4,14 @@ use crate::codegen::Entry;
 use crate::gemm::{Operand, Output};
 use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip, Side};
 use crate::pool::share;
+use compiler::clock::Instant;
 use compiler::program::{KernelArg, Place, Slot, Step, Trip};
 use compiler::{Error, Result, Timing};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::ffi::c_void;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Where the loops around a step are.
 #[derive(Clone, Copy, Default)]

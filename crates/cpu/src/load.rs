@@ -2,7 +2,7 @@
 
 use crate::arena::Arenas;
 use crate::backend::Cpu;
-use crate::codegen::CompiledKernel;
+use crate::codegen::{CodegenError, CompiledKernel};
 use crate::execute;
 use crate::gemm::{Layout, Plan, Problem, Source, Target};
 use crate::library::{self, Routine};
@@ -328,7 +328,11 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
 
 fn code(cpu: &Cpu, kernel: &Arc<Kernel>) -> Result<Code> {
     match &cpu.kernels {
-        Some(cache) => Ok(Code::Machine(cache.get(kernel).map_err(|e| Error::Backend(e.to_string()))?)),
+        Some(cache) => match cache.get(kernel) {
+            Ok(code) => Ok(Code::Machine(code)),
+            Err(CodegenError::Refused(_)) => Ok(Code::Reference(kernel.clone())),
+            Err(e) => Err(Error::Backend(e.to_string())),
+        },
         None => Ok(Code::Reference(kernel.clone())),
     }
 }

@@ -46,10 +46,23 @@ impl HostBuffer {
     /// Memory of someone else, which lives as long as `owner`.
     ///
     /// # Safety
-    /// `ptr` is aligned to 64 bytes and good for reading and writing `bytes` bytes, initialised, until `owner` is
-    /// dropped, and nothing but buffers made from it uses that memory.
+    /// `ptr` is good for reading and writing `bytes` bytes, initialised, until `owner` is dropped, and nothing but buffers
+    /// made from it uses that memory. It is aligned to the elements that it holds, and to 64 bytes if it is an arena.
     pub unsafe fn from_raw(ptr: NonNull<u8>, bytes: usize, owner: Arc<dyn Any + Send + Sync>) -> HostBuffer {
         HostBuffer { ptr, bytes, block: std::ptr::null_mut(), owner: Some(owner) }
+    }
+
+    /// Points to other memory of someone else; gives back what it owned.
+    ///
+    /// # Safety
+    /// As for [`HostBuffer::from_raw`], for as long as this buffer points there and is used.
+    pub unsafe fn point(&mut self, ptr: NonNull<u8>, bytes: usize) {
+        if self.owner.is_some() {
+            (self.ptr, self.bytes) = (ptr, bytes);
+        } else {
+            // SAFETY: the caller's promise.
+            *self = unsafe { HostBuffer::from_raw(ptr, bytes, Arc::new(())) };
+        }
     }
 
     /// The address.

@@ -43,7 +43,7 @@ fn runs_in_memory_of_the_caller() {
         let want = read(&*exe, &b);
         let steps = exe.program().steps.len();
         assert!(steps > 2 && exe.arena_bytes() > exe.program().arena);
-        let bare = cpu.load_bare(exe.program().clone()).unwrap();
+        let bare = cpu.load_bare(exe.program().clone(), false).unwrap();
         for fill in [0, 0xff, 0x7f] {
             for step in [1, 2, steps] {
                 let mut own = arena(exe.arena_bytes(), fill);

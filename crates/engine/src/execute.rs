@@ -197,7 +197,7 @@ impl Shared {
             }
             slot.kept.as_ref().and_then(|k| k.replaces)
         };
-        let noted = self.profiling.is_on().then(std::time::Instant::now);
+        let noted = self.profiling.is_on().then(compiler::clock::Instant::now);
         let mut steps = Vec::new();
         let values = match &node.work {
             Work::Alias(_) => args.iter().cloned().collect(),

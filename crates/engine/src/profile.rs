@@ -11,13 +11,14 @@ use crate::node::{Node, Work};
 use crate::pool::PoolStats;
 use crate::region::Variant;
 use crate::storage::{Stored, Values};
+use compiler::clock::Instant;
 use compiler::{Bindings, Timing};
 use ir::ops::Meaning;
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// What part of training an op belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

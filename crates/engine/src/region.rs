@@ -165,7 +165,7 @@ impl Shared {
     /// Compiles a graph; `donate` are pairs of an input and the output that may be written over it.
     pub(crate) fn compile(&self, graph: Graph, donate: Vec<(usize, usize)>, how: How) -> Result<Variant> {
         let backend = &self.devices[how.device].pool.backend;
-        let start = std::time::Instant::now();
+        let start = compiler::clock::Instant::now();
         let program =
             compiler::compile(&graph, &**backend, &Options { donate, claims: how.claims, ..Options::default() })?;
         debug::say(4, || program.to_string());

@@ -1,5 +1,6 @@
 //! Kernels for GPUs: [`grid`], the GPU form of the compiler's loops, with its evaluator, and the text that drivers
-//! compile ([`cuda`]).
+//! compile ([`cuda`], [`wgpu`]).
 
 pub mod cuda;
 pub mod grid;
+pub mod wgpu;

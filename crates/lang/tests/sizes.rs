@@ -236,3 +236,24 @@ fn a_flag_may_have_the_name_of_its_tensor() {
     assert!(sum("Linear(w, bias=bias if bias else None)").contains("add("));
     assert!(!sum("Linear(w)").contains("add("));
 }
+
+/// Whole numbers divide truly, as everywhere; a fraction is not cut to fit them.
+#[test]
+fn whole_numbers_divide_truly() {
+    let run = |graph: &str| {
+        let text = format!(
+            "module M():\n  forward:\n    in: (a: [N, int32], b: [N, int32])\n    out: [N]\n    graph:\n      {graph}\n"
+        );
+        let (program, item) = clean(&text);
+        let types = [Type::new(DType::I32, &[3]), Type::new(DType::I32, &[3])];
+        let made = lower(&program, item, &BTreeMap::new(), &types, &Options::default())?;
+        let given = [[7, -7, 1], [2, 2, 4]].map(|x| ir::Literal::new(&[3], &x.map(|v: i32| v)));
+        let out = ir::interp::run(&made.graph, &given).expect("runs");
+        Ok::<_, Box<lang::Diagnostic>>((out[0].ty().dtype, out[0].to_vec::<f32>()))
+    };
+    assert_eq!(run("(a, b) -> div() -> out").unwrap(), (DType::F32, vec![3.5, -3.5, 0.25]));
+    assert_eq!(run("a -> div(b) -> out").unwrap(), (DType::F32, vec![3.5, -3.5, 0.25]));
+    assert_eq!(run("a -> div(2) -> out").unwrap(), (DType::F32, vec![3.5, -3.5, 0.5]));
+    let cut = run("a -> mul(0.5) -> out").unwrap_err();
+    assert!(cut.message.contains("fraction"), "{}", cut.message);
+}

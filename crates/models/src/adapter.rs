@@ -110,6 +110,13 @@ pub struct Adapter {
 }
 
 impl Adapter {
+    /// Gives every element anew, in the order of tensors and elements.
+    pub fn fill(&mut self, mut value: impl FnMut(usize) -> f32) {
+        for tensor in &mut self.values {
+            tensor.iter_mut().enumerate().for_each(|(i, x)| *x = value(i));
+        }
+    }
+
     /// An adapter that changes nothing yet.
     pub fn fresh(model: &Model, base: &str, options: impl Into<AdapterOptions>, seed: u64) -> Result<Adapter> {
         let options = options.into();
@@ -342,8 +349,10 @@ impl Model {
     /// Logits of a batch with an adapter beside the weights, not merged into them.
     pub fn evaluate_adapted(&self, adapter: &Adapter, ids: &[Vec<i32>], backend: &dyn Backend) -> Result<NamedTensor> {
         let steps = self.check_ids(ids)?;
-        let lowered = self.architecture.lower(ids.len(), steps, self.dtype, None)?;
+        let options = lang::lower::Options { dtype: self.dtype, ..Default::default() };
+        let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
         let graph = adapted(&lowered.graph, false, adapter, false)?;
+        let graph = self.read_packed(&graph, adapter.values.len())?;
         let values = adapter.values.iter().map(|v| to_bytes(v, DType::F32)).collect::<Vec<_>>();
         let mut fixed = upload(backend, &values)?;
         fixed.extend(self.upload(backend)?);

@@ -67,6 +67,25 @@ impl Architecture {
         Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))
     }
 
+    /// The model of a program for a checkpoint, by the fields that its `hf_config` reads; what a checkpoint is called does not
+    /// matter.
+    pub(crate) fn of_module(program: Program, config: &Config, path: &Path) -> Result<Architecture> {
+        let items = program.files.first().map_or(0, |file| file.ast.items.len());
+        let models = (0..items).map(|item| ItemRef { file: 0, item });
+        let mut models = models.filter(|item| program.decl(*item).is_some_and(|decl| decl.kind == DeclKind::Model));
+        let described = models.find_map(|item| Some((item, hf_config(&program, item)?)));
+        let Some((item, entries)) = described else {
+            let file = program.sources.iter().next().map_or("", |(_, file)| file.name());
+            return Err(Error::Input(format!(
+                "{file}: no model with `hf_config`, which says what fields of {} its parameters are",
+                path.display()
+            )));
+        };
+        let name = program.decl(item).map(|decl| decl.name.name.clone());
+        let given = given(entries, config);
+        Architecture::of_program(program, name.as_deref(), given)
+    }
+
     /// A model of the library by its short name, such as `llama`.
     pub fn of_library(name: &str, given: BTreeMap<String, Value>) -> Result<Architecture> {
         let path = format!("std/models/{name}");
@@ -137,16 +156,23 @@ impl Architecture {
                 set(&mut json, &field, value);
             }
         }
-        if !file.starts_with("std/") {
+        if let Some(own) = self.carried() {
+            json.insert("tensorloom".into(), own);
+        }
+        Json::Object(json)
+    }
+
+    /// A model that is not the library's, as a field of `config.json`: its files and what they were given.
+    pub(crate) fn carried(&self) -> Option<Json> {
+        let file = self.program.files.first().map_or("", |file| file.path.as_str());
+        (!file.starts_with("std/")).then(|| {
             let files = self.program.files.iter().filter(|file| !file.path.starts_with("std/"));
             let texts: serde_json::Map<String, Json> =
                 files.map(|file| (file.path.clone(), self.program.sources.file(file.id).text().into())).collect();
             let given: serde_json::Map<String, Json> =
                 self.given.iter().filter_map(|(name, value)| Some((name.clone(), to_json(value)?))).collect();
-            let own = serde_json::json!({ "file": file, "model": self.name, "given": given, "files": texts });
-            json.insert("tensorloom".into(), own);
-        }
-        Json::Object(json)
+            serde_json::json!({ "file": file, "model": self.name, "given": given, "files": texts })
+        })
     }
 
     /// The forward graph for a batch of sequences, or one step of decoding with caches.

@@ -54,7 +54,7 @@ pub(crate) fn adapted(forward: &Graph, keyed: bool, adapter: &Adapter, training:
 }
 
 /// Whether a graph reads a value only as the right operand of `[.., in] · [out, in]ᵀ`, inside what it calls too.
-fn is_product(graph: &Graph, value: Value) -> bool {
+pub(crate) fn is_product(graph: &Graph, value: Value) -> bool {
     let reads = graph.nodes().iter().filter(|node| node.args.contains(&value));
     let fits = |node: &Node| match &node.op {
         Op::Dot(dot) => node.args[1] == value && node.args[0] != value && projects(dot, graph.ty(node.args[0]).rank()),

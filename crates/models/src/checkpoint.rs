@@ -1,10 +1,13 @@
 //! Tensors of a directory: one safetensors file or shards with an index.
 
 use crate::error::{Error, Result};
+use crate::export::PACKED;
 use crate::files;
+use crate::packed::PackedWeight;
 use crate::tensor_file::TensorFile;
 use half::{bf16, f16};
-use ir::{DType, Scalar};
+use ir::composites::quantized::{Format, Packing};
+use ir::{DType, Scalar, Type};
 use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;
 use serde_json::Value as Json;
@@ -89,6 +92,35 @@ impl Checkpoint {
             }
         }
         Ok(self.places.len())
+    }
+
+    /// Parameters that are stored packed, with how.
+    pub(crate) fn packed(&self) -> Result<BTreeMap<String, Packing>> {
+        let mut all = BTreeMap::new();
+        for shard in &self.shards {
+            let Some(text) = shard.text("packed") else { continue };
+            let wrong = |what: &str| fault(shard.path(), format!("its list of packed parameters is damaged: {what}"));
+            let json: Json = serde_json::from_str(text).map_err(|e| wrong(&e.to_string()))?;
+            for (path, how) in json.as_object().ok_or_else(|| wrong("no object"))? {
+                let format = how.get("format").and_then(Json::as_str).and_then(|f| f.parse().ok());
+                let format: Format = format.ok_or_else(|| wrong(&format!("`{path}` has no known format")))?;
+                let group = how.get("group").and_then(Json::as_u64).and_then(|g| usize::try_from(g).ok());
+                let packing = Packing::new(format, group).map_err(|e| wrong(&format!("`{path}`: {e}")))?;
+                all.insert(path.clone(), packing);
+            }
+        }
+        Ok(all)
+    }
+
+    /// A packed parameter.
+    pub(crate) fn read_packed(&self, path: &str, packing: Packing) -> Result<PackedWeight> {
+        let (mut types, mut parts) = (Vec::new(), Vec::new());
+        while let Some(stored) = self.get(&format!("{PACKED}{path}.{}", parts.len())) {
+            let dtype = dtype_of(stored.dtype).ok_or_else(|| stored.unreadable(path))?;
+            types.push(Type::checked(dtype, &stored.shape).map_err(|e| fault(stored.path, e))?);
+            parts.push(stored.file.bytes(stored.info)?);
+        }
+        PackedWeight::new(packing, types, parts).map_err(|e| fault(&self.dir, format!("the packed `{path}`: {e}")))
     }
 
     /// How many elements all tensors have together.

@@ -1,11 +1,13 @@
 //! A sequence that grows: ids go in, the logits of the next one come out.
 //!
 //! Where the model's graph allows it (`lang::lower::Limits`), the past stands in caches and new ids alone are run, by programs
-//! that serve every length up to the caches' capacity. Otherwise each call runs the whole sequence.
+//! that serve every length up to the caches' capacity. Otherwise each call runs the whole sequence. Of several ids only the
+//! last is scored, unless all are asked for.
 
 use crate::asserts;
 use crate::checkpoint::from_bytes;
 use crate::error::{Error, Result};
+use crate::last_row::last_row;
 use crate::model::Model;
 use crate::session::{Buffer, Session};
 use compiler::Backend;
@@ -15,6 +17,9 @@ use std::time::{Duration, Instant};
 /// Capacities are multiples of this, so that few programs serve many lengths.
 const BLOCK: usize = 64;
 
+/// Programs that are kept where they take turns.
+const KEPT: usize = 3;
+
 /// A sequence with what is needed to go on with it.
 pub struct Decoding<'a> {
     model: &'a Model,
@@ -22,7 +27,10 @@ pub struct Decoding<'a> {
     params: Vec<Buffer>,
     capacity: usize,
     ids: Vec<i32>,
-    step: Option<Step>,
+    /// The program that ran last comes first, and has the caches.
+    steps: Vec<Step>,
+    /// Whether several ids are scored now and then.
+    guesses: bool,
     ran: Duration,
 }
 
@@ -35,7 +43,7 @@ impl Model {
         let capacity = most.max(1).next_multiple_of(BLOCK);
         let params = self.upload(backend)?;
         let (ids, ran) = (Vec::new(), Duration::ZERO);
-        Ok(Decoding { model: self, backend, params, capacity, ids, step: None, ran })
+        Ok(Decoding { model: self, backend, params, capacity, ids, steps: Vec::new(), guesses: false, ran })
     }
 }
 
@@ -57,18 +65,50 @@ impl Decoding<'_> {
 
     /// Compiles what a call with this many ids will need, if it is not there.
     pub fn prepare(&mut self, count: usize) -> Result<()> {
-        if !self.runs_whole() && self.step.as_ref().is_none_or(|step| step.count != count) {
-            let mut next = Step::cached(self.model, count, self.capacity, self.backend, &self.params)?;
-            if let Some(last) = &mut self.step {
-                next.take_caches(last);
-            }
-            self.step = Some(next);
+        if self.runs_whole() { Ok(()) } else { self.choose(count, false) }
+    }
+
+    /// Puts the program for so many ids first.
+    fn choose(&mut self, count: usize, all: bool) -> Result<()> {
+        let fits = |step: &Step| step.count == count && (step.all == all || count == 1);
+        let step = match self.steps.iter().position(fits) {
+            Some(0) => return Ok(()),
+            Some(at) => self.steps.remove(at),
+            None => Step::cached(self.model, count, all, self.capacity, self.backend, &self.params)?,
+        };
+        self.steps.insert(0, step);
+        let (first, rest) = self.steps.split_at_mut(1);
+        if let Some(last) = rest.iter_mut().find(|step| step.holds) {
+            first[0].take_caches(last);
         }
+        // The program of a prompt is not needed again; those of guesses are.
+        self.guesses |= all && count > 1;
+        self.steps.truncate(if self.guesses { KEPT } else { 1 });
         Ok(())
     }
 
     /// Appends ids; gives the logits of the one that comes next.
     pub fn push(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
+        let mut rows = self.run(ids, false)?;
+        Ok(rows.pop().unwrap_or_default())
+    }
+
+    /// Appends ids; gives the logits behind each of them.
+    pub fn push_all(&mut self, ids: &[i32]) -> Result<Vec<Vec<f32>>> {
+        self.run(ids, true)
+    }
+
+    /// Forgets all but the first ids. Models that keep a state can't.
+    pub fn cut(&mut self, length: usize) -> Result<()> {
+        if self.steps.iter().any(|step| step.caches.is_some() && !step.by_position) && length < self.ids.len() {
+            return Err(Error::Input("a model that keeps a state can't go back".into()));
+        }
+        // Keys and values behind the end are overwritten before they are read.
+        self.ids.truncate(length);
+        Ok(())
+    }
+
+    fn run(&mut self, ids: &[i32], all: bool) -> Result<Vec<Vec<f32>>> {
         self.model.check_ids(&[ids.to_vec()])?;
         let before = self.ids.len();
         if before + ids.len() > self.capacity {
@@ -82,47 +122,75 @@ impl Decoding<'_> {
             .long_from()
             .is_some_and(|from| before > 0 && before <= from && self.ids.len() > from);
         if again {
-            self.step = None;
+            self.steps.clear();
         }
         let (new, position) = match again || self.runs_whole() {
             true => (self.ids.clone(), 0),
             false => (ids.to_vec(), before),
         };
         if self.runs_whole() {
-            self.step = Some(Step::whole(self.model, new.len(), self.backend, &self.params)?);
+            self.steps = vec![Step::whole(self.model, new.len(), self.backend, &self.params)?];
         } else {
-            self.prepare(new.len())?;
+            self.choose(new.len(), all)?;
         }
-        let Some(step) = &mut self.step else { return Err(Error::Input("nothing to run".into())) };
+        let Some(step) = self.steps.first_mut() else { return Err(Error::Input("nothing to run".into())) };
         let started = Instant::now();
-        let logits = step.run(&new, position);
+        let rows = step.run(&new, position);
         self.ran = started.elapsed();
-        logits
+        let mut rows = rows?;
+        let asked = if all { ids.len() } else { 1 };
+        Ok(rows.split_off(rows.len().saturating_sub(asked)))
     }
 }
 
-/// A program for some ids. Its inputs are parameters, ids and, with caches, position and caches; its outputs logits, caches.
+/// A program for some ids. Its inputs are parameters, ids and, with caches, position, caches and, where one row alone is scored,
+/// that row; its outputs logits, caches.
 struct Step {
     session: Session,
     count: usize,
+    /// Whether all rows are scored.
+    all: bool,
     params: usize,
     /// None where the whole sequence is run.
     caches: Option<usize>,
+    by_position: bool,
+    /// Whether its caches are those of the sequence.
+    holds: bool,
     /// What is shown beside the results, from this output on.
     observed: (usize, Vec<Observation>),
 }
 
 impl Step {
     /// Appends `count` ids to caches.
-    fn cached(model: &Model, count: usize, capacity: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
-        let options = Options { dtype: model.dtype, decode: Some(capacity), asserts: true, ..Options::default() };
-        let lowered = model.architecture.lower_with(1, count, &options)?;
-        let session = Session::new(&lowered.graph, backend, params)?;
-        let first = lowered.outputs.len() + lowered.caches.len();
-        let observed = (first, lowered.observed);
-        let step = Step { session, count, params: params.len(), caches: Some(lowered.caches.len()), observed };
+    fn cached(
+        model: &Model,
+        count: usize,
+        all: bool,
+        capacity: usize,
+        backend: &dyn Backend,
+        params: &[Buffer],
+    ) -> Result<Step> {
+        // Nobody asks for derivatives: composites of their own would only be in the way.
+        let options = Options {
+            dtype: model.dtype,
+            decode: Some(capacity),
+            asserts: true,
+            written_backward: false,
+            ..Options::default()
+        };
+        let lowered = model.lower_with(1, count, &options)?;
+        let all = all || count == 1;
+        let graph = if all { lowered.graph } else { last_row(&lowered.graph, 1)? };
+        let (n, caches) = (params.len(), lowered.caches.len());
+        let results = lowered.outputs.len();
+        let donate: Vec<_> = (0..caches).map(|i| (n + 2 + i, results + i)).collect();
+        let session = Session::donating(&graph, backend, params, donate)?;
+        let observed = (results + caches, lowered.observed);
+        let by_position = lowered.caches.iter().all(|ty| ty.rank() == 4 && ty.shape[2] == capacity);
+        let caches = Some(caches);
+        let step = Step { session, count, all, params: n, caches, by_position, holds: true, observed };
         for (i, ty) in lowered.caches.iter().enumerate() {
-            step.session.bindings.inputs[step.params + 2 + i].write(0, &vec![0; ty.bytes()])?;
+            step.session.bindings.inputs[n + 2 + i].write(0, &vec![0; ty.bytes()])?;
         }
         Ok(step)
     }
@@ -130,35 +198,37 @@ impl Step {
     /// Runs a sequence of `count` ids from its beginning.
     fn whole(model: &Model, count: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
         let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
-        let lowered = model.architecture.lower_with(1, count, &options)?;
+        let lowered = model.lower_with(1, count, &options)?;
         let session = Session::new(&lowered.graph, backend, params)?;
         let observed = (lowered.outputs.len(), lowered.observed);
-        Ok(Step { session, count, params: params.len(), caches: None, observed })
+        let (params, by_position) = (params.len(), true);
+        Ok(Step { session, count, all: true, params, caches: None, by_position, holds: true, observed })
     }
 
-    /// Runs ids at a position; gives the logits of the next one.
-    fn run(&mut self, ids: &[i32], position: usize) -> Result<Vec<f32>> {
+    /// Runs ids at a position; gives the logits behind each, or behind the last.
+    fn run(&mut self, ids: &[i32], position: usize) -> Result<Vec<Vec<f32>>> {
         let position = i32::try_from(position).map_err(|_| Error::Input("the sequence is too long".into()))?;
         self.session.write_ints(self.params, ids.iter().copied())?;
-        if self.caches.is_some() {
+        if let Some(caches) = self.caches {
             self.session.write_ints(self.params + 1, std::iter::once(position))?;
+            if !self.all {
+                self.session.write_ints(self.params + 2 + caches, std::iter::once(ids.len() as i32 - 1))?;
+            }
         }
         self.session.run()?;
         asserts::check(&self.session, &self.observed.1, self.observed.0)?;
-        let bindings = &mut self.session.bindings;
-        for i in 0..self.caches.unwrap_or(0) {
-            std::mem::swap(&mut bindings.inputs[self.params + 2 + i], &mut bindings.outputs[1 + i]);
-        }
         let (ty, bytes) = self.session.read(0)?;
-        let row = ty.shape.last().copied().unwrap_or(1) * ty.dtype.size();
-        Ok(from_bytes(&bytes[bytes.len().saturating_sub(row)..], ty.dtype))
+        self.session.swap();
+        let values = from_bytes(&bytes, ty.dtype);
+        let width = ty.shape.last().copied().unwrap_or(1).max(1);
+        Ok(values.chunks_exact(width).map(<[f32]>::to_vec).collect())
     }
 
     /// Goes on where another program stopped: caches have the same types.
     fn take_caches(&mut self, other: &mut Step) {
         for i in 0..self.caches.unwrap_or(0) {
-            let (mine, theirs) = (self.params + 2 + i, other.params + 2 + i);
-            std::mem::swap(&mut self.session.bindings.inputs[mine], &mut other.session.bindings.inputs[theirs]);
+            self.session.trade(self.params + 2 + i, &mut other.session, other.params + 2 + i);
         }
+        (self.holds, other.holds) = (true, false);
     }
 }

@@ -63,9 +63,12 @@ impl Model {
             self.check_labels(labels, ids.len(), steps)?;
         }
         let options = Options { dtype: self.dtype, asserts: true, ..Options::default() };
-        let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
-        let (n, results) = (self.params.len(), lowered.graph.output_types().len());
-        let floats: Vec<usize> = (0..n).filter(|&i| self.params[i].ty.dtype.is_float()).collect();
+        let lowered = self.lower_with(ids.len(), steps, &options)?;
+        let (n, results) = (self.param_inputs(), lowered.graph.output_types().len());
+        // What is packed has no gradient.
+        let all = (0..self.params.len()).filter(|&i| self.params[i].ty.dtype.is_float() && self.packed(i).is_none());
+        let wide: Vec<usize> = all.collect();
+        let floats: Vec<usize> = wide.iter().map(|&i| (0..i).map(|j| self.parts_of(j)).sum()).collect();
         let graph = match labels {
             None => lowered.graph.clone(),
             Some(_) => {
@@ -89,7 +92,7 @@ impl Model {
             return Ok(Evaluation { logits: named(&session, 0, "logits")?, loss: None, gradients: Vec::new() });
         }
         let mut gradients = Vec::new();
-        for (output, &i) in floats.iter().enumerate() {
+        for (output, &i) in wide.iter().enumerate() {
             let (param, pieces) = (&self.params[i], &self.pieces[i]);
             // The loss, all results, then gradients.
             let (ty, bytes) = session.read(1 + results + output)?;
@@ -111,6 +114,36 @@ impl Model {
         Ok(Evaluation { logits: named(&session, 1, "logits")?, loss: Some(named(&session, 0, "loss")?), gradients })
     }
 
+    /// The mean loss of predicting each id of some sequences of one length from those before it, `batch` sequences at a time.
+    pub fn mean_loss(&self, rows: &[Vec<i32>], batch: usize, backend: &dyn Backend) -> Result<f64> {
+        let steps = self.check_ids(rows)?;
+        if steps < 2 {
+            return Err(Error::Input("a loss needs sequences of at least two ids".into()));
+        }
+        let batch = batch.clamp(1, rows.len());
+        let options = Options { dtype: self.dtype, ..Options::default() };
+        let lowered = self.lower_with(batch, steps, &options)?;
+        let loss = loss_of(&lowered.graph, batch, steps)?;
+        let mut alone = Builder::new();
+        let inputs: Vec<Value> = loss.input_types().into_iter().map(|t| alone.graph.input(t)).collect();
+        let outs = alone.inline(&loss, &inputs)?;
+        let params = self.upload(backend)?;
+        let n = params.len();
+        let mut session = Session::new(&alone.finish(&outs[..1]), backend, &params)?;
+        let (mut sum, mut count) = (0.0, 0.0);
+        // What doesn't fill a batch is left out.
+        for rows in rows.chunks_exact(batch) {
+            let ids = || rows.iter().flatten().copied();
+            session.write_ints(n, ids())?;
+            session.write_ints(n + 1, ids())?;
+            session.run()?;
+            let (ty, bytes) = session.read(0)?;
+            sum += f64::from(from_bytes(&bytes, ty.dtype)[0]);
+            count += 1.0;
+        }
+        Ok(sum / count)
+    }
+
     /// What the model's `@probe`s capture on a batch, forward ones first; those of gradients (`grad_stats`, `grad_full`)
     /// need labels, and are left out without them.
     pub fn probe(&self, ids: &[Vec<i32>], labels: Option<&[Vec<i32>]>, backend: &dyn Backend) -> Result<Vec<Probed>> {
@@ -119,8 +152,8 @@ impl Model {
             self.check_labels(labels, ids.len(), steps)?;
         }
         let options = Options { dtype: self.dtype, probes: true, asserts: true, ..Options::default() };
-        let lowered = self.architecture.lower_with(ids.len(), steps, &options)?;
-        let n = self.params.len();
+        let lowered = self.lower_with(ids.len(), steps, &options)?;
+        let n = self.param_inputs();
         let (graph, taps) = probes(&lowered, n, labels.is_some().then_some((ids.len(), steps)))?;
         let params = self.upload(backend)?;
         let mut session = Session::new(&graph, backend, &params)?;

@@ -12,13 +12,50 @@ use ir::DType;
 use std::collections::HashMap;
 use std::path::Path;
 
+/// What names of packed parameters' parts begin with.
+pub(crate) const PACKED: &str = "packed.";
+
 impl Model {
-    /// Writes `config.json` and `model.safetensors` into a directory, which is made if need be.
+    /// Writes `config.json` and `model.safetensors` into a directory, which is made if need be. What is packed is written wide.
     pub fn export(&self, dir: &Path) -> Result<()> {
         files::make_folder(dir)?;
+        write_tensors(&dir.join("model.safetensors"), &self.wide_tensors(false)?)?;
+        files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())
+    }
+
+    /// Writes the directory of a quantised model: what is packed stays so, under the names of the parameters.
+    pub fn save_quantized(&self, dir: &Path) -> Result<()> {
+        files::make_folder(dir)?;
+        let mut tensors = self.wide_tensors(true)?;
+        let mut list = serde_json::Map::new();
+        for (i, param) in self.params.iter().enumerate() {
+            let Some(packed) = self.packed(i) else { continue };
+            for (part, (ty, bytes)) in packed.types.iter().zip(&packed.parts).enumerate() {
+                let (name, shape) = (format!("{PACKED}{}.{part}", param.path), ty.shape.to_vec());
+                tensors.push(NamedTensor { name, shape, dtype: ty.dtype, bytes: bytes.clone() });
+            }
+            let (format, group) = (packed.packing.format.name(), packed.packing.group);
+            list.insert(param.path.clone(), serde_json::json!({ "format": format, "group": group }));
+        }
+        let list = serde_json::Value::Object(list).to_string();
+        let texts = HashMap::from([("format".to_string(), "pt".to_string()), ("packed".to_string(), list)]);
+        tensor_file::write(&dir.join("model.safetensors"), &tensors, texts)?;
+        let mut config = self.config.clone();
+        if let Some(fields) = config.as_object_mut() {
+            // Other readers see at once that these are no plain weights.
+            fields.insert("quantization_config".into(), serde_json::json!({ "quant_method": "tensorloom" }));
+        }
+        files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())
+    }
+
+    /// The tensors of a HuggingFace directory; without those of packed parameters, if so asked.
+    pub(crate) fn wide_tensors(&self, without_packed: bool) -> Result<Vec<NamedTensor>> {
         let mut tensors: Vec<NamedTensor> = Vec::new();
         let exports = exports(&self.architecture, &self.params)?;
         for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
+            if without_packed && self.packed(i).is_some() {
+                continue;
+            }
             // `hf_export` has the last word; what it does not mention goes back where it came from.
             let written = exports[i].as_ref().map(|sources| self.taken_apart(i, sources)).transpose()?;
             let pieces = written.as_ref().unwrap_or(pieces);
@@ -40,8 +77,7 @@ impl Model {
                 });
             }
         }
-        write_tensors(&dir.join("model.safetensors"), &tensors)?;
-        files::write(&dir.join("config.json"), format!("{:#}\n", self.config).as_bytes())
+        Ok(tensors)
     }
 
     /// The pieces that `hf_export` takes a parameter apart into, in the format that it came in.

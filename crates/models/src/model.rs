@@ -11,6 +11,7 @@ use crate::random::Random;
 use crate::weight::Weight;
 use ir::DType;
 use lang::lower::{Limits, Parameter};
+use lang::resolve::Program;
 use safetensors::Dtype;
 use serde_json::Value as Json;
 use std::collections::BTreeSet;
@@ -36,6 +37,7 @@ pub(crate) struct Piece {
 }
 
 /// A model of the library with the weights of a HuggingFace directory.
+#[derive(Clone)]
 pub struct Model {
     /// Which model, of which sizes.
     pub architecture: Architecture,
@@ -51,16 +53,43 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads a directory; either everything fits, or nothing is loaded.
+    /// Reads a directory, or a GGUF file; either everything fits, or nothing is loaded.
     pub fn load(dir: &Path, dtype: DType) -> Result<Model> {
+        if crate::gguf::is_gguf(dir) {
+            return Model::load_gguf(dir, dtype);
+        }
+        Model::load_by(dir, dtype, None)
+    }
+
+    /// The same by a model of one's own: its `hf_config` says which fields of `config.json` are its parameters, its `hf_mapping`
+    /// which tensors. What is exported carries it along.
+    pub fn load_by(dir: &Path, dtype: DType, module: Option<Program>) -> Result<Model> {
         let path = dir.join("config.json");
-        let config = Config::read(&path)?;
-        let mut architecture = Architecture::of(&config, &path)?;
+        let mut config = Config::read(&path)?;
+        // Ours says that weights are packed, which the weights themselves say too.
+        let ours =
+            config.json.pointer("/quantization_config/quant_method").and_then(Json::as_str) == Some("tensorloom");
+        if let (true, Some(fields)) = (ours, config.json.as_object_mut()) {
+            fields.remove("quantization_config");
+        }
+        let mut architecture = match module {
+            None => Architecture::of(&config, &path)?,
+            Some(program) => {
+                let own = Architecture::of_module(program, &config, &path)?;
+                if let (Some(fields), Some(carried)) = (config.json.as_object_mut(), own.carried()) {
+                    fields.insert("tensorloom".into(), carried);
+                }
+                own
+            }
+        };
         let checkpoint = Checkpoint::open(dir)?;
         let wrong = |error| of_config(error, &path);
         leave_out(&mut architecture, &checkpoint, dtype).map_err(wrong)?;
         let params = architecture.lower(1, 1, dtype, None).map_err(wrong)?.params;
-        budget::parameters(&params, checkpoint.elements(), &path)?;
+        let packed = checkpoint.packed()?;
+        // Packed parameters have fewer bytes than elements, at most eight elements a byte.
+        let most = if packed.is_empty() { 1 } else { 8 };
+        budget::parameters(&params, checkpoint.elements().saturating_mul(most), &path)?;
         let sources = sources(&architecture, &params)?;
         let mut pieces = Vec::new();
         let mut weights = vec![Weight::Stored; params.len()];
@@ -72,6 +101,20 @@ impl Model {
             if param.adapter && !parts.into_iter().any(|part| checkpoint.get(&part.tensor).is_some()) {
                 let values = draw(&architecture, param, 1, &mut Random::new(0, 1 + i as u64));
                 weights[i] = Weight::Held(param.ty.dtype, to_bytes(&values, param.ty.dtype));
+                pieces.push(cut(&architecture, param, sources)?);
+                continue;
+            }
+            if let Some(packing) = packed.get(&param.path) {
+                let found = checkpoint.read_packed(&param.path, *packing)?;
+                if found.shape[..] != param.ty.shape[..] {
+                    return Err(Error::Tensor {
+                        path: dir.to_path_buf(),
+                        tensor: param.path.clone(),
+                        expected: format!("{:?}", param.ty.shape),
+                        found: format!("{:?}, packed", found.shape),
+                    });
+                }
+                weights[i] = Weight::Packed(Arc::new(found));
                 pieces.push(cut(&architecture, param, sources)?);
                 continue;
             }
@@ -193,7 +236,11 @@ fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
     const BUFFERS: &[&str] = &["inv_freq", ".attn.bias", ".masked_bias", ".attention.bias"];
     const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
     let used: BTreeSet<&str> = pieces.iter().flatten().map(|piece| &*piece.tensor).collect();
-    let harmless = |name: &str| BUFFERS.iter().any(|end| name.ends_with(end)) || HEADS.contains(&name);
+    let harmless = |name: &str| {
+        name.starts_with(crate::export::PACKED)
+            || BUFFERS.iter().any(|end| name.ends_with(end))
+            || HEADS.contains(&name)
+    };
     let mut names = checkpoint.names();
     match names.find(|name| !used.contains(name) && !harmless(name)) {
         Some(tensor) => Err(Error::UnusedTensor { path: checkpoint.dir().to_path_buf(), tensor: tensor.to_string() }),

@@ -1,6 +1,10 @@
 //! Choosing the next token from logits.
+//!
+//! The steps and their order are those of transformers: penalties, then temperature, top-k, top-p, min-p, typical. Each of
+//! the last four looks at what the ones before it left.
 
 use crate::random::Random;
+use std::collections::BTreeMap;
 
 /// How the next token is chosen.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -11,17 +15,84 @@ pub struct Sampling {
     pub top_k: usize,
     /// Only the fewest most probable tokens whose probabilities reach this sum; 1 takes all.
     pub top_p: f64,
+    /// Only tokens that have this share of the best one's probability; 0 takes all.
+    pub min_p: f64,
+    /// Only the fewest tokens whose surprise is nearest to the expected one and whose probabilities reach this sum; 1 takes all.
+    pub typical_p: f64,
+    /// Logits of tokens that the text has are divided by it, or multiplied where they are negative; 1 changes nothing.
+    pub repetition: f64,
+    /// Taken off the logits of new tokens that came already.
+    pub presence: f64,
+    /// Taken off the logits of new tokens each time that they came.
+    pub frequency: f64,
     /// Seed of the draws.
     pub seed: u64,
 }
 
+/// What a text has so far, as far as penalties ask.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    /// Ids of the prompt and new ones.
+    seen: std::collections::BTreeSet<i32>,
+    /// How often each new id came.
+    counts: BTreeMap<i32, u32>,
+}
+
+impl History {
+    /// A text that begins with a prompt.
+    pub fn of(prompt: &[i32]) -> History {
+        History { seen: prompt.iter().copied().collect(), counts: BTreeMap::new() }
+    }
+
+    /// One more new id.
+    pub fn push(&mut self, id: i32) {
+        self.seen.insert(id);
+        *self.counts.entry(id).or_default() += 1;
+    }
+}
+
 impl Sampling {
     /// The most probable token, always.
-    pub const GREEDY: Sampling = Sampling { temperature: 0.0, top_k: 0, top_p: 1.0, seed: 0 };
+    pub const GREEDY: Sampling = Sampling {
+        temperature: 0.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        typical_p: 1.0,
+        repetition: 1.0,
+        presence: 0.0,
+        frequency: 0.0,
+        seed: 0,
+    };
 
     /// The generator for one text.
-    pub(crate) fn random(&self) -> Random {
+    pub fn random(&self) -> Random {
         Random::new(self.seed, 3)
+    }
+
+    /// Whether the text so far matters.
+    fn penalises(&self) -> bool {
+        self.repetition != 1.0 || self.presence != 0.0 || self.frequency != 0.0
+    }
+
+    /// Lowers the logits of what the text already has.
+    pub fn penalise(&self, logits: &mut [f32], history: &History) {
+        if !self.penalises() {
+            return;
+        }
+        let size = logits.len();
+        let at = |id: i32| usize::try_from(id).ok().filter(|i| *i < size);
+        if self.repetition != 1.0 {
+            let factor = self.repetition as f32;
+            let known: Vec<usize> = history.seen.iter().filter_map(|id| at(*id)).collect();
+            for i in known {
+                logits[i] = if logits[i] < 0.0 { logits[i] * factor } else { logits[i] / factor };
+            }
+        }
+        let counts: Vec<(usize, u32)> = history.counts.iter().filter_map(|(id, n)| Some((at(*id)?, *n))).collect();
+        for (i, n) in counts {
+            logits[i] -= (self.presence + self.frequency * f64::from(n)) as f32;
+        }
     }
 
     /// The index that is chosen; among equal logits, the first.
@@ -29,30 +100,123 @@ impl Sampling {
         if self.temperature <= 0.0 {
             return best(logits);
         }
-        let mut order: Vec<usize> = (0..logits.len()).filter(|i| !logits[*i].is_nan()).collect();
-        order.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
-        if self.top_k > 0 {
-            order.truncate(self.top_k);
-        }
-        let Some(&first) = order.first() else { return 0 };
+        let mut ranked = Ranked::new(logits, if self.top_k > 0 { self.top_k } else { usize::MAX });
+        let Some(first) = ranked.get(0) else { return 0 };
         let top = f64::from(logits[first]);
-        let mut weights: Vec<f64> =
-            order.iter().map(|i| ((f64::from(logits[*i]) - top) / self.temperature).exp()).collect();
-        let total: f64 = weights.iter().sum();
-        let mut sum = 0.0;
-        let kept = weights.iter().position(|w| {
-            sum += w;
-            sum >= self.top_p * total
-        });
-        weights.truncate(kept.map_or(weights.len(), |last| last + 1));
-        let mut left = random.unit() * weights.iter().sum::<f64>();
-        for (i, w) in order.iter().zip(&weights) {
-            left -= w;
-            if left < 0.0 {
-                return *i;
+        let weight = |i: usize| ((f64::from(logits[i]) - top) / self.temperature).exp();
+        let mut kept = ranked.len();
+        let mut total: f64 = match self.top_k > 0 {
+            true => (0..kept).filter_map(|i| ranked.get(i)).map(weight).sum(),
+            false => {
+                logits.iter().filter(|x| !x.is_nan()).map(|x| ((f64::from(*x) - top) / self.temperature).exp()).sum()
             }
+        };
+        if self.top_p < 1.0 {
+            let (mut sum, mut n) = (0.0, 0);
+            while let Some(i) = ranked.get(n).filter(|_| n < kept) {
+                sum += weight(i);
+                n += 1;
+                if sum >= self.top_p * total {
+                    break;
+                }
+            }
+            (kept, total) = (n, sum);
+        }
+        if self.min_p > 0.0 {
+            let (mut sum, mut n) = (0.0, 0);
+            while let Some(i) = ranked.get(n).filter(|i| n < kept && (n == 0 || weight(*i) >= self.min_p)) {
+                sum += weight(i);
+                n += 1;
+            }
+            (kept, total) = (n, sum);
+        }
+        if self.typical_p < 1.0 {
+            let all: Vec<(usize, f64)> = (0..kept)
+                .filter_map(|n| ranked.get(n))
+                .map(|i| (i, weight(i) / total))
+                .filter(|(_, p)| *p > 0.0)
+                .collect();
+            return draw(&typical(all, self.typical_p), random).unwrap_or(first);
+        }
+        let mut left = random.unit() * total;
+        let mut n = 0;
+        while let Some(i) = ranked.get(n).filter(|_| n < kept) {
+            left -= weight(i);
+            if left < 0.0 {
+                return i;
+            }
+            n += 1;
         }
         first
+    }
+}
+
+/// The fewest tokens whose surprise is nearest to the entropy and whose probabilities reach `share`.
+fn typical(mut all: Vec<(usize, f64)>, share: f64) -> Vec<(usize, f64)> {
+    let entropy: f64 = all.iter().map(|(_, p)| -p * p.ln()).sum();
+    let distance = |p: f64| (-p.ln() - entropy).abs();
+    all.sort_by(|a, b| distance(a.1).total_cmp(&distance(b.1)).then(a.0.cmp(&b.0)));
+    let mut sum = 0.0;
+    let reached = all.iter().position(|(_, p)| {
+        sum += p;
+        sum >= share
+    });
+    all.truncate(reached.map_or(all.len(), |last| last + 1));
+    all
+}
+
+fn draw(from: &[(usize, f64)], random: &mut Random) -> Option<usize> {
+    let mut left = random.unit() * from.iter().map(|(_, w)| w).sum::<f64>();
+    let found = from.iter().find(|(_, w)| {
+        left -= w;
+        left < 0.0
+    });
+    found.or(from.first()).map(|(i, _)| *i)
+}
+
+/// Indices by falling logit, sorted only as far as somebody looks: vocabularies are large, and choices are among few.
+struct Ranked<'a> {
+    logits: &'a [f32],
+    order: Vec<u32>,
+    sorted: usize,
+}
+
+impl Ranked<'_> {
+    fn new(logits: &[f32], most: usize) -> Ranked<'_> {
+        let order: Vec<u32> = (0..logits.len() as u32).filter(|i| !logits[*i as usize].is_nan()).collect();
+        let mut ranked = Ranked { logits, order, sorted: 0 };
+        if most < ranked.order.len() {
+            ranked.sort_to(most);
+            ranked.order.truncate(most);
+        }
+        ranked
+    }
+
+    fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    fn sort_to(&mut self, n: usize) {
+        let n = n.min(self.order.len());
+        if n <= self.sorted {
+            return;
+        }
+        let logits = self.logits;
+        let by = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+        let rest = &mut self.order[self.sorted..];
+        let cut = n - self.sorted;
+        if cut < rest.len() {
+            rest.select_nth_unstable_by(cut - 1, by);
+        }
+        rest[..cut].sort_unstable_by(by);
+        self.sorted = n;
+    }
+
+    fn get(&mut self, n: usize) -> Option<usize> {
+        if n >= self.sorted {
+            self.sort_to((n + 1).max(4 * self.sorted).max(64));
+        }
+        self.order.get(n).map(|i| *i as usize)
     }
 }
 
@@ -61,9 +225,23 @@ fn best(logits: &[f32]) -> usize {
     logits.iter().enumerate().fold((0, f32::NEG_INFINITY), larger).0
 }
 
+/// The `count` most probable tokens with the logarithms of their probabilities, and that of `id`, whatever was chosen how.
+pub fn log_probabilities(logits: &[f32], id: i32, count: usize) -> (f64, Vec<(i32, f64)>) {
+    let top = logits.iter().copied().filter(|x| !x.is_nan()).fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = logits.iter().filter(|x| !x.is_nan()).map(|x| f64::from(x - top).exp()).sum();
+    let normal = f64::from(top) + sum.ln();
+    let of = |i: usize| f64::from(logits[i]) - normal;
+    let mut ranked = Ranked::new(logits, count);
+    let best = (0..count).filter_map(|n| ranked.get(n)).map(|i| (i as i32, of(i))).collect();
+    let own = usize::try_from(id).ok().filter(|i| *i < logits.len()).map_or(f64::NEG_INFINITY, of);
+    (own, best)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PLAIN: Sampling = Sampling { temperature: 1.0, seed: 7, ..Sampling::GREEDY };
 
     fn shares(sampling: Sampling, logits: &[f32]) -> Vec<f64> {
         let mut random = sampling.random();
@@ -74,29 +252,67 @@ mod tests {
         counts
     }
 
+    fn close(found: Vec<f64>, expected: [f64; 4]) {
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 0.015), "{found:?} {expected:?}");
+    }
+
+    /// Probabilities 0.1, 0.2, 0.5, 0.2.
+    fn logits() -> Vec<f32> {
+        [0.1f32, 0.2, 0.5, 0.2].iter().map(|p| p.ln() + 3.0).collect()
+    }
+
     #[test]
-    fn shares_follow_the_probabilities() {
-        let logits = [0.0, 2f32.ln(), 5f32.ln(), f32::NEG_INFINITY];
-        let plain = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, seed: 7 };
-        let close = |found: Vec<f64>, wanted: [f64; 4]| {
-            for (a, b) in found.iter().zip(wanted) {
-                assert!((a - b).abs() < 0.015, "{found:?} {wanted:?}");
-            }
-        };
-        close(shares(plain, &logits), [0.125, 0.25, 0.625, 0.0]);
-        close(shares(Sampling { temperature: 0.5, ..plain }, &logits), [1.0 / 30.0, 4.0 / 30.0, 25.0 / 30.0, 0.0]);
-        close(shares(Sampling { top_k: 2, ..plain }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
-        close(shares(Sampling { top_p: 0.6, ..plain }, &logits), [0.0, 0.0, 1.0, 0.0]);
-        close(shares(Sampling { top_p: 0.7, ..plain }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
+    fn draws_follow_the_probabilities_that_are_left() {
+        let logits = logits();
+        close(shares(PLAIN, &logits), [0.1, 0.2, 0.5, 0.2]);
+        close(shares(Sampling { top_k: 2, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
+        close(shares(Sampling { top_p: 0.7, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
+        close(shares(Sampling { min_p: 0.3, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
+        close(shares(Sampling { top_k: 3, top_p: 0.7, ..PLAIN }, &logits), [0.0, 2.0 / 7.0, 5.0 / 7.0, 0.0]);
         close(shares(Sampling::GREEDY, &logits), [0.0, 0.0, 1.0, 0.0]);
+        // Entropy 1.2206; surprises 2.30, 1.61, 0.69, 1.61: the two of 0.2 are nearest, then 0.5.
+        close(shares(Sampling { typical_p: 0.3, ..PLAIN }, &logits), [0.0, 0.5, 0.0, 0.5]);
+        close(shares(Sampling { typical_p: 0.8, ..PLAIN }, &logits), [0.0, 2.0 / 9.0, 5.0 / 9.0, 2.0 / 9.0]);
+    }
+
+    #[test]
+    fn penalties_are_those_of_transformers_and_openai() {
+        let mut history = History::of(&[0]);
+        history.push(2);
+        history.push(2);
+        let mut found = vec![2.0, 1.0, -1.0, 0.5];
+        Sampling { repetition: 2.0, ..PLAIN }.penalise(&mut found, &history);
+        assert_eq!(found, [1.0, 1.0, -2.0, 0.5]);
+        let mut found = vec![2.0, 1.0, -1.0, 0.5];
+        Sampling { presence: 0.5, frequency: 0.25, ..PLAIN }.penalise(&mut found, &history);
+        assert_eq!(found, [2.0, 1.0, -2.0, 0.5]);
+        // Ids that are not in the logits don't matter.
+        Sampling { repetition: 2.0, ..PLAIN }.penalise(&mut [0.0], &History::of(&[-1, 7]));
+    }
+
+    #[test]
+    fn a_large_vocabulary_is_ranked_as_by_sorting() {
+        let mut random = Random::new(3, 0);
+        let logits: Vec<f32> = (0..5000).map(|_| (random.below(800) as f32) / 80.0).collect();
+        let mut sorted: Vec<usize> = (0..logits.len()).collect();
+        sorted.sort_by(|a, b| logits[*b].total_cmp(&logits[*a]).then(a.cmp(b)));
+        let mut ranked = Ranked::new(&logits, usize::MAX);
+        assert!(sorted.iter().enumerate().all(|(n, i)| ranked.get(n) == Some(*i)));
+        assert_eq!(ranked.get(5000), None);
+        let (own, top) = log_probabilities(&logits, 9, 3);
+        let sum: f64 = logits.iter().map(|x| f64::from(*x).exp()).sum();
+        assert!((own - (f64::from(logits[9]) - sum.ln())).abs() < 1e-9);
+        assert_eq!(top.iter().map(|(i, _)| *i as usize).collect::<Vec<_>>(), sorted[..3]);
     }
 
     #[test]
     fn strange_logits_still_give_an_index() {
-        let sampling = Sampling { temperature: 1.0, top_k: 0, top_p: 1.0, seed: 7 };
-        let mut random = sampling.random();
-        for logits in [[f32::NAN; 2], [f32::NEG_INFINITY; 2], [f32::INFINITY; 2]] {
-            assert!(sampling.choose(&logits, &mut random) < 2);
+        let all = Sampling { top_p: 0.9, min_p: 0.1, typical_p: 0.9, ..PLAIN };
+        for sampling in [PLAIN, all] {
+            let mut random = sampling.random();
+            for logits in [[f32::NAN; 2], [f32::NEG_INFINITY; 2], [f32::INFINITY; 2]] {
+                assert!(sampling.choose(&logits, &mut random) < 2);
+            }
         }
     }
 }

@@ -13,23 +13,42 @@ pub(crate) struct Session {
     executable: Arc<dyn Executable>,
     pub(crate) bindings: Bindings,
     outputs: Vec<Type>,
+    /// (input, output) pairs that are one buffer, and those that change places after a run.
+    shared: Vec<(usize, usize)>,
+    swapped: Vec<(usize, usize)>,
 }
 
 impl Session {
     /// Compiles a graph whose first inputs are `params`.
     pub(crate) fn new(graph: &Graph, backend: &dyn Backend, params: &[Buffer]) -> Result<Session> {
-        let program = compiler::compile(graph, backend, &Options::default())?;
+        Session::donating(graph, backend, params, Vec::new())
+    }
+
+    /// The same where outputs replace inputs: in place if they can, otherwise by [`Session::swap`].
+    pub(crate) fn donating(
+        graph: &Graph,
+        backend: &dyn Backend,
+        params: &[Buffer],
+        donate: Vec<(usize, usize)>,
+    ) -> Result<Session> {
+        let options = Options { donate: donate.clone(), ..Options::default() };
+        let program = compiler::compile(graph, backend, &options)?;
         budget::fits("this program", needs(&program), "give shorter or fewer sequences")?;
         let executable = backend.load(program)?;
-        let (inputs, outputs) = (&executable.program().inputs, &executable.program().outputs);
-        let own = inputs[params.len()..].iter().map(|ty| backend.alloc(ty.bytes()));
+        let program = executable.program();
+        let own = program.inputs[params.len()..].iter().map(|ty| backend.alloc(ty.bytes()));
         let own = own.collect::<compiler::Result<Vec<_>>>()?;
-        let bindings = Bindings {
-            inputs: params.iter().cloned().chain(own).collect(),
-            outputs: outputs.iter().map(|ty| backend.alloc(ty.bytes())).collect::<compiler::Result<_>>()?,
-        };
-        let outputs = outputs.clone();
-        Ok(Session { executable, bindings, outputs })
+        let inputs: Vec<Buffer> = params.iter().cloned().chain(own).collect();
+        let mut outputs = Vec::new();
+        for (o, ty) in program.outputs.iter().enumerate() {
+            outputs.push(match program.donated.iter().find(|(_, output)| *output == o) {
+                Some((input, _)) => inputs[*input].clone(),
+                None => backend.alloc(ty.bytes())?,
+            });
+        }
+        let (shared, swapped) = donate.into_iter().partition(|pair| program.donated.contains(pair));
+        let types = program.outputs.clone();
+        Ok(Session { bindings: Bindings { inputs, outputs }, outputs: types, shared, swapped, executable })
     }
 
     pub(crate) fn write_ints(&self, input: usize, values: impl Iterator<Item = i32>) -> Result<()> {
@@ -39,6 +58,26 @@ impl Session {
 
     pub(crate) fn run(&mut self) -> Result<()> {
         Ok(self.executable.run(&mut self.bindings)?)
+    }
+
+    /// Outputs that replace inputs take their places.
+    pub(crate) fn swap(&mut self) {
+        for &(i, o) in &self.swapped {
+            std::mem::swap(&mut self.bindings.inputs[i], &mut self.bindings.outputs[o]);
+        }
+    }
+
+    /// Exchanges an input with one of another session, with what it shares its buffer with.
+    pub(crate) fn trade(&mut self, input: usize, other: &mut Session, theirs: usize) {
+        std::mem::swap(&mut self.bindings.inputs[input], &mut other.bindings.inputs[theirs]);
+        self.share(input);
+        other.share(theirs);
+    }
+
+    fn share(&mut self, input: usize) {
+        if let Some((_, output)) = self.shared.iter().find(|(own, _)| *own == input) {
+            self.bindings.outputs[*output] = self.bindings.inputs[input].clone();
+        }
     }
 
     /// The bytes of an output with its type.

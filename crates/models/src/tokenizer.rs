@@ -55,8 +55,25 @@ impl Tokenizer {
         Ok(Tokenizer::of(inner))
     }
 
-    /// The tokenizer of a HuggingFace directory.
+    /// A tokenizer from the text of a `tokenizer.json` that was made from the file at `path`, with the id that ends a text.
+    pub(crate) fn of_json(text: &str, end: Option<i32>, path: &Path) -> Result<Tokenizer> {
+        let inner = tokenizers::Tokenizer::from_bytes(text);
+        let inner = inner.map_err(|e| Error::file(path, format!("its tokenizer can't be used: {e}")))?;
+        let found = Tokenizer::of(inner);
+        Ok(Tokenizer { end: end.or(found.end), ..found })
+    }
+
+    /// The tokenizer as a `tokenizer.json`.
+    pub(crate) fn to_json(&self) -> Result<serde_json::Value> {
+        let text = self.inner.to_string(false).map_err(|e| Error::Input(e.to_string()))?;
+        serde_json::from_str(&text).map_err(|e| Error::Input(e.to_string()))
+    }
+
+    /// The tokenizer of a HuggingFace directory, or of a GGUF file.
     pub fn of_dir(dir: &Path) -> Result<Tokenizer> {
+        if crate::gguf::is_gguf(dir) {
+            return crate::gguf::Gguf::open(dir)?.tokenizer();
+        }
         let path = dir.join("tokenizer.json");
         if !path.is_file() {
             return Err(Error::file(
@@ -138,6 +155,57 @@ impl Tokenizer {
         Ok(ids.get_ids().iter().map(|id| *id as i32).collect())
     }
 
+    /// Ids of a text that a model is to go on with: with the tokens in front that the tokenizer puts there.
+    pub fn prompt(&self, text: &str) -> Result<Vec<i32>> {
+        let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
+        let found = self.inner.encode_fast(text, true).map_err(fault)?;
+        let mut ids: Vec<i32> = found.get_ids().iter().map(|id| *id as i32).collect();
+        // What ends every text would end this one before it goes on.
+        if ids.len() > 1 && ids.last().copied() == self.end && !self.encode(text)?.ends_with(&ids[ids.len() - 1..]) {
+            ids.pop();
+        }
+        Ok(ids)
+    }
+
+    /// A token as it is written in the vocabulary.
+    pub fn token(&self, id: i32) -> Option<String> {
+        u32::try_from(id).ok().and_then(|id| self.inner.id_to_token(id))
+    }
+
+    /// The id of a token as it is written in the vocabulary.
+    pub fn id(&self, token: &str) -> Option<i32> {
+        self.inner.token_to_id(token).and_then(|id| i32::try_from(id).ok())
+    }
+
+    /// The bytes that each id adds to a text, by id; none for those that are no text.
+    pub fn token_bytes(&self) -> Vec<Option<Vec<u8>>> {
+        let special: std::collections::BTreeSet<u32> = {
+            let added = self.inner.get_added_tokens_decoder();
+            let special = added.into_iter().filter(|(_, token)| token.special);
+            let ids: std::collections::BTreeSet<u32> = special.map(|(id, _)| id).collect();
+            ids
+        };
+        let by_bytes = byte_characters();
+        // Tokenizers over bytes write each as a character of its own; others mark spaces, and write bytes as <0x0A>.
+        let vocabulary = self.inner.get_vocab(false);
+        let level = matches!(self.inner.get_decoder(), Some(DecoderWrapper::ByteLevel(_)))
+            || vocabulary.contains_key("Ġ") && !vocabulary.contains_key("▁");
+        (0..self.size() as u32)
+            .map(|id| {
+                let token = self.inner.id_to_token(id).filter(|_| !special.contains(&id))?;
+                if level {
+                    let bytes: Option<Vec<u8>> = token.chars().map(|c| by_bytes.get(&c).copied()).collect();
+                    return Some(bytes.unwrap_or_else(|| token.into_bytes()));
+                }
+                let byte = token.strip_prefix("<0x").and_then(|rest| rest.strip_suffix('>'));
+                match byte.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+                    Some(byte) => Some(vec![byte]),
+                    None => Some(token.replace('▁', " ").into_bytes()),
+                }
+            })
+            .collect()
+    }
+
     /// Ids of several texts, each by itself.
     pub fn encode_all(&self, texts: &[&str]) -> Result<Vec<Vec<u32>>> {
         let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
@@ -152,23 +220,48 @@ impl Tokenizer {
     }
 
     /// Text that grows id by id.
-    pub fn stream(&self) -> TextStream<'_> {
-        TextStream { tokenizer: self, ids: Vec::new(), shown: 0 }
+    pub fn stream(&self) -> TextStream<&Tokenizer> {
+        TextStream::new(self)
     }
 }
 
+/// Ids of a line that are decoded again with each new one.
+const WINDOW: usize = 64;
+
+/// The bytes that the characters of a byte-level vocabulary stand for.
+fn byte_characters() -> std::collections::BTreeMap<char, u8> {
+    let plain = |byte: &u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let shifted = (0..256u32).filter(|byte| !plain(byte)).enumerate().map(|(n, byte)| (256 + n as u32, byte));
+    let all = (0..256u32).filter(plain).map(|byte| (byte, byte)).chain(shifted);
+    all.filter_map(|(character, byte)| Some((char::from_u32(character)?, byte as u8))).collect()
+}
+
 /// Decodes ids as they come; a character of several ids is shown when it is complete.
-pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct TextStream<T> {
+    tokenizer: T,
     ids: Vec<i32>,
     shown: usize,
 }
 
-impl TextStream<'_> {
+impl<T: std::borrow::Borrow<Tokenizer>> TextStream<T> {
+    /// An empty text.
+    pub fn new(tokenizer: T) -> TextStream<T> {
+        TextStream { tokenizer, ids: Vec::new(), shown: 0 }
+    }
+
+    /// What is left of a character that was never completed.
+    pub fn rest(&mut self) -> Result<String> {
+        let text = self.tokenizer.borrow().decode(&self.ids)?;
+        let rest = text.get(self.shown..).unwrap_or("").to_string();
+        self.ids.clear();
+        self.shown = 0;
+        Ok(rest)
+    }
+
     /// What one more id adds to the text.
     pub fn push(&mut self, id: i32) -> Result<String> {
         self.ids.push(id);
-        let text = self.tokenizer.decode(&self.ids)?;
+        let text = self.tokenizer.borrow().decode(&self.ids)?;
         let whole = text.trim_end_matches('\u{FFFD}').len();
         let from = self.shown.min(whole);
         let new = text.get(from..whole).unwrap_or("").to_string();
@@ -177,6 +270,10 @@ impl TextStream<'_> {
         if new.ends_with('\n') {
             self.ids.clear();
             self.shown = 0;
+        } else if self.ids.len() > WINDOW && whole == text.len() {
+            // A line without end: the last ids are enough to tell what the next adds.
+            self.ids.drain(..self.ids.len() - WINDOW / 4);
+            self.shown = self.tokenizer.borrow().decode(&self.ids)?.len();
         }
         Ok(new)
     }
@@ -202,6 +299,27 @@ mod tests {
         }
         assert!(Tokenizer::train(texts.into_iter(), 100).is_err());
         assert!(Tokenizer::train(texts.into_iter(), usize::MAX).is_err());
+    }
+
+    #[test]
+    fn tokens_are_bytes() {
+        let text = "the cat — Zoë's — sat\n\ton the mat";
+        let tokenizer = Tokenizer::train([text].into_iter().cycle().take(20), 320).expect("trains");
+        let bytes = tokenizer.token_bytes();
+        let ids = tokenizer.encode(text).expect("encodes");
+        let joined: Vec<u8> = ids.iter().flat_map(|id| bytes[*id as usize].clone().expect("text")).collect();
+        assert_eq!(String::from_utf8(joined).expect("text"), text);
+        assert_eq!(bytes[tokenizer.end().expect("there") as usize], None);
+    }
+
+    #[test]
+    fn a_long_line_is_streamed_as_it_is() {
+        let text = "the cat sat — on the mat — Zoë ".repeat(40);
+        let tokenizer = Tokenizer::train([&text[..]].into_iter(), 270).expect("trains");
+        let mut stream = tokenizer.stream();
+        let ids = tokenizer.encode(&text).expect("encodes");
+        let grown: String = ids.iter().map(|id| stream.push(*id).expect("decodes")).collect();
+        assert_eq!(grown, text);
     }
 
     /// Truncation and padding belong to a call: transformers takes them off, and so do we.

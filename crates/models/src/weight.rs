@@ -7,11 +7,12 @@ use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::Result;
 use crate::mapping::Function;
 use crate::model::{Model, Piece};
-use crate::session::Buffer;
+use crate::packed::PackedWeight;
+use crate::session::{Buffer, upload};
 use compiler::Backend;
 use ir::DType;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Where the elements of a parameter are.
 #[derive(Clone, Debug)]
@@ -20,6 +21,8 @@ pub(crate) enum Weight {
     Stored,
     /// Here.
     Held(DType, Vec<u8>),
+    /// Here, in few bits.
+    Packed(Arc<PackedWeight>),
 }
 
 /// Elements that are converted at once: a few fit in a cache.
@@ -30,6 +33,7 @@ impl Model {
     pub(crate) fn values(&self, param: usize) -> Result<Vec<f32>> {
         let checkpoint = match (&self.weights[param], &self.checkpoint) {
             (Weight::Held(dtype, bytes), _) => return Ok(from_bytes(bytes, *dtype)),
+            (Weight::Packed(packed), _) => return Ok(packed.values()),
             (Weight::Stored, None) => return Ok(Vec::new()),
             (Weight::Stored, Some(checkpoint)) => checkpoint,
         };
@@ -58,10 +62,25 @@ impl Model {
         self.weights[param] = Weight::Held(dtype, to_bytes(values, dtype));
     }
 
-    /// All parameters in the dtypes that they are computed in.
+    /// All parameters in the dtypes that they are computed in; packed ones as their parts.
     pub(crate) fn upload(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
-        let all: Vec<(usize, DType)> = self.params.iter().map(|param| param.ty.dtype).enumerate().collect();
-        self.upload_as(&all, backend)
+        let all: Vec<usize> = (0..self.params.len()).collect();
+        self.upload_some(&all, backend)
+    }
+
+    /// Some parameters, likewise.
+    pub(crate) fn upload_some(&self, chosen: &[usize], backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        let wide = chosen.iter().filter(|i| self.packed(**i).is_none());
+        let wide: Vec<(usize, DType)> = wide.map(|&i| (i, self.params[i].ty.dtype)).collect();
+        let mut wide = self.upload_as(&wide, backend)?.into_iter();
+        let mut buffers = Vec::new();
+        for &i in chosen {
+            match self.packed(i) {
+                Some(packed) => buffers.extend(upload(backend, &packed.parts)?),
+                None => buffers.extend(wide.next()),
+            }
+        }
+        Ok(buffers)
     }
 
     /// Some parameters in dtypes of the caller's.

@@ -77,7 +77,7 @@ fn on_mesh(
     let mesh = Mesh::parse(mesh).unwrap();
     let ran = local::spawn(&mesh, |comm| {
         let backend = Cpu::new(1).with_communicator(comm.clone());
-        let mut trainer = Trainer::on(model(), None, sizes, ADAM, &backend, Some(comm.clone()))
+        let mut trainer = Trainer::on(model(), None, sizes, ADAM, None, &backend, Some(comm.clone()))
             .map_err(|e| dist::Error::Call(e.to_string()))?;
         if let Some(state) = from {
             trainer.restore(state).map_err(|e| dist::Error::Call(e.to_string()))?;
@@ -188,7 +188,7 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
         let parsed = Mesh::parse(mesh).unwrap();
         let e = local::spawn(&parsed, |comm| {
             let backend = Cpu::new(1).with_communicator(comm.clone());
-            let made = Trainer::on(llama(&[]), None, sizes, ADAM, &backend, Some(comm));
+            let made = Trainer::on(llama(&[]), None, sizes, ADAM, None, &backend, Some(comm));
             Ok(made.err().map_or(String::new(), |e| e.to_string()))
         });
         for text in e.unwrap() {

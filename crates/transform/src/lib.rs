@@ -3,8 +3,8 @@
 //! Reverse mode is derived: [`jvp`] makes tangents, [`split`] separates what is known before the tangents from what is
 //! linear in them, [`transpose`] turns the linear part round. [`vjp`] and [`grad`] are the three in a row. Since each
 //! gives an ordinary Graph, they compose in any order. [`remat`] trades memory of backward for computing again,
-//! [`precision`] rewrites an f32 graph for mixed precision before it is differentiated, and [`prune`] takes out what
-//! nobody needs inside loops, branches and calls.
+//! [`precision`] rewrites an f32 graph for mixed precision before it is differentiated, [`few_bits`] lets products compute in emulated
+//! 8 and 4 bits, and [`prune`] takes out what nobody needs inside loops, branches and calls.
 //!
 //! ```
 //! use ir::{Build, Builder, DType, Literal, interp};
@@ -23,6 +23,7 @@
 //! ```
 
 mod cx;
+mod few_bits;
 mod jvp;
 mod partition;
 mod precision;
@@ -34,6 +35,7 @@ mod transpose;
 mod vmap;
 
 pub use cx::Tx;
+pub use few_bits::{FewBits, Rounding, Scaling, few_bits};
 pub use jvp::jvp;
 pub use partition::{Cut, Layout, Partitioned, Placement, partition, segments};
 pub use precision::{Policy, precision};

@@ -17,6 +17,11 @@
 #include <stdint.h>
 #include <stdlib.h>
 
+/* The version of this header; vsla_version() is that of the library. C99 and C++11 take it. */
+#define VSLA_VERSION "0.1.0"
+#define VSLA_VERSION_MAJOR 0
+#define VSLA_VERSION_MINOR 1
+#define VSLA_VERSION_PATCH 0
 
 // What a call came to.
 typedef enum vsla_error_t {
@@ -128,6 +133,8 @@ typedef enum vsla_valuetag_t {
   VSLA_TENSOR_PARAM = 0,
   // Given for each run.
   VSLA_TENSOR_INPUT,
+  // What a run gives, for `vsla_program_values`.
+  VSLA_TENSOR_OUTPUT,
 } vsla_valuetag_t;
 
 // Classes of memory.
@@ -157,6 +164,9 @@ typedef enum vsla_convpath_t {
 // Memory that runs of a backward plan read and write.
 typedef struct vsla_ad_bindings_t vsla_ad_bindings_t;
 
+// The tensors of a file, in the order of their names.
+typedef struct vsla_archive_t vsla_archive_t;
+
 // Where programs run.
 typedef struct vsla_backend_t vsla_backend_t;
 
@@ -184,6 +194,9 @@ typedef struct vsla_profile_t vsla_profile_t;
 // A validated program.
 typedef struct vsla_program_t vsla_program_t;
 
+// Windows over windows.
+typedef struct vsla_pyramid_t vsla_pyramid_t;
+
 // Memory of programs that run in a fixed order.
 typedef struct vsla_shared_arena_t vsla_shared_arena_t;
 
@@ -192,6 +205,9 @@ typedef struct vsla_stream_t vsla_stream_t;
 
 // An array up to trailing zeros. It doesn't change once it is made.
 typedef struct vsla_tensor_t vsla_tensor_t;
+
+// A window over a stream of tensors.
+typedef struct vsla_window_t vsla_window_t;
 
 // Dense row-major data of several values. `data[i]` holds `bytes[i]` bytes of value `values[i]`.
 typedef struct vsla_io_t {
@@ -284,6 +300,31 @@ typedef struct vsla_stage_link_t {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+// Writes tensors under their names into a safetensors file: minimal representatives, with their logical shapes and models
+// in the metadata.
+enum vsla_error_t vsla_save(const char *file,
+                            const char *const *names,
+                            const struct vsla_tensor_t *const *tensors,
+                            size_t count);
+
+// Reads a safetensors file.
+enum vsla_error_t vsla_load(const char *file, struct vsla_archive_t **out);
+
+// Writes how many tensors a file has.
+enum vsla_error_t vsla_archive_count(const struct vsla_archive_t *archive, size_t *count);
+
+// Writes the name of a tensor, as `vsla_plan_report` writes its text.
+enum vsla_error_t vsla_archive_name(const struct vsla_archive_t *archive,
+                                    size_t index,
+                                    char *name,
+                                    size_t room,
+                                    size_t *needed);
+
+// The tensor of a name.
+enum vsla_error_t vsla_archive_tensor(const struct vsla_archive_t *archive,
+                                      const char *name,
+                                      struct vsla_tensor_t **out);
 
 // Differentiates a program with respect to its parameters and, if `inputs` isn't 0, its inputs.
 enum vsla_error_t vsla_autograd_build_backward(const struct vsla_program_t *program,
@@ -379,14 +420,36 @@ enum vsla_error_t vsla_graph_output(const struct vsla_graph_t *graph, uint32_t i
 // Marks a value to be kept for backward; then values without a mark are computed again.
 enum vsla_error_t vsla_graph_checkpoint(const struct vsla_graph_t *graph, uint32_t id);
 
-// Sets how the programs of a graph compute: whether products of matrices accumulate in 64 bits too (`matmul_in_f64` isn't
-// 0), and by which `vsla_convpath_t` convolutions go.
+// Sets how the programs of a graph compute: whether products of matrices and attention of narrower types accumulate in 32
+// bits (`narrow_products` isn't 0) instead of 64, which is several times as fast, and by which `vsla_convpath_t`
+// convolutions go.
 enum vsla_error_t vsla_graph_numerics(const struct vsla_graph_t *graph,
-                                      uint32_t matmul_in_f64,
+                                      uint32_t narrow_products,
                                       uint32_t conv);
 
 // Validates a graph and freezes it as a program. The graph stays as it is.
 enum vsla_error_t vsla_program_build(const struct vsla_graph_t *graph, struct vsla_program_t **out);
+
+// Writes how many parameters (`VSLA_TENSOR_PARAM`), inputs (`VSLA_TENSOR_INPUT`) or outputs (`VSLA_TENSOR_OUTPUT`) a
+// program has and, where there is room for them, their ids.
+enum vsla_error_t vsla_program_values(const struct vsla_program_t *program,
+                                      uint32_t tag,
+                                      uint32_t *ids,
+                                      size_t room,
+                                      size_t *count);
+
+// Writes the name that a value was declared with, as `vsla_plan_report` writes its text; it may be empty.
+enum vsla_error_t vsla_program_value_name(const struct vsla_program_t *program,
+                                          uint32_t id,
+                                          char *name,
+                                          size_t room,
+                                          size_t *needed);
+
+// Writes the `vsla_dtype_t` and the `vsla_model_t` of a value.
+enum vsla_error_t vsla_program_value_kind(const struct vsla_program_t *program,
+                                          uint32_t id,
+                                          uint32_t *dtype_,
+                                          uint32_t *model_);
 
 // Writes the rank of a value and, where there is room for it, its shape.
 enum vsla_error_t vsla_program_shape(const struct vsla_program_t *program,
@@ -457,8 +520,10 @@ enum vsla_error_t vsla_bindings_read(const struct vsla_bindings_t *bindings, uin
 // Seeds the random operations of the next runs.
 enum vsla_error_t vsla_bindings_seed(const struct vsla_bindings_t *bindings, uint64_t seed);
 
-// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. On an asynchronous
-// stream that happens later. Allocates nothing.
+// Runs a program. Inputs listed are read where they lie and outputs listed are written there, for this run alone, if their
+// data is aligned to its elements and overlaps nothing else; else they are copied. Parameters listed are copied, and stay.
+// What isn't listed is what `vsla_bindings_write` set, or a link; an input that was only lent to an earlier run is
+// `VSLA_ERR_INVALID_ARG`. Either list may be null. On an asynchronous stream that happens later. Allocates nothing.
 enum vsla_error_t vsla_program_execute(const struct vsla_plan_t *plan,
                                        const struct vsla_bindings_t *bindings,
                                        const struct vsla_io_t *inputs,
@@ -496,7 +561,7 @@ enum vsla_error_t vsla_profile_write(const struct vsla_profile_t *profile,
                                      const void *data,
                                      size_t bytes);
 
-// Runs a profile: sets the values listed (inputs, or parameters), runs, copies the outputs listed. Allocates nothing.
+// Runs a profile on the values listed, as `vsla_program_execute` does. Allocates nothing.
 // Data of another profile's size is `VSLA_ERR_INVALID_ARG`.
 enum vsla_error_t vsla_profile_run(const struct vsla_profile_t *profile,
                                    const struct vsla_io_t *inputs,
@@ -623,8 +688,35 @@ enum vsla_error_t vsla_tensor_op(uint32_t kind,
                                  struct vsla_tensor_t **outputs,
                                  size_t noutputs);
 
+// Forgets the programs of operations on tensors that are kept, and gives their memory back. What runs goes on.
+enum vsla_error_t vsla_ops_clear(void);
+
 // The minimal representative. Nothing else shrinks.
 enum vsla_error_t vsla_shrink(const struct vsla_tensor_t *tensor, struct vsla_tensor_t **out);
+
+// The version of the library that runs, as "major.minor.patch". `VSLA_VERSION` is that of the header; libraries of one
+// major version (below 1.0, of one minor version) go with each other's headers, and the library's SONAME has that number.
+const char *vsla_version(void);
+
+// A window of `size` tensors that moves on by `stride`.
+enum vsla_error_t vsla_window_create(size_t size, size_t stride, struct vsla_window_t **out);
+
+// Gives a window the next tensor of its stream. `out` gets the stack if the window is full, else null. A tensor that doesn't
+// stack with those before is refused, and the window is as it was.
+enum vsla_error_t vsla_window_push(const struct vsla_window_t *window,
+                                   const struct vsla_tensor_t *tensor,
+                                   struct vsla_tensor_t **out);
+
+// A pyramid with so many levels, each a window without overlap of the size given for it.
+enum vsla_error_t vsla_pyramid_create(const uint64_t *window_sizes, size_t levels, struct vsla_pyramid_t **out);
+
+// Gives a pyramid the next tensor of its stream. `outs` needs room for a tensor of each level; the first `count` of them get
+// what the levels from the lowest on completed.
+enum vsla_error_t vsla_pyramid_push(const struct vsla_pyramid_t *pyramid,
+                                    const struct vsla_tensor_t *tensor,
+                                    struct vsla_tensor_t **outs,
+                                    size_t room,
+                                    size_t *count);
 
 #ifdef __cplusplus
 }  // extern "C"
@@ -647,5 +739,8 @@ static inline vsla_error_t vsla_profile_destroy(vsla_profile_t *x) { return vsla
 static inline vsla_error_t vsla_backward_destroy(vsla_backward_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_backward_plan_destroy(vsla_backward_plan_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_ad_bindings_destroy(vsla_ad_bindings_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_archive_destroy(vsla_archive_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_window_destroy(vsla_window_t *x) { return vsla_destroy(x); }
+static inline vsla_error_t vsla_pyramid_destroy(vsla_pyramid_t *x) { return vsla_destroy(x); }
 static inline vsla_error_t vsla_tensor_destroy(vsla_tensor_t *x) { return vsla_destroy(x); }
 #endif  /* TENSORLOOM_VSLA_NAMES_H */

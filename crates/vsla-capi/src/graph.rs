@@ -23,6 +23,8 @@ pub enum ValueTag {
     VslaTensorParam = 0,
     /// Given for each run.
     VslaTensorInput,
+    /// What a run gives, for `vsla_program_values`.
+    VslaTensorOutput,
 }
 
 /// Semirings.
@@ -316,10 +318,11 @@ pub enum ConvPath {
     VslaConvFft,
 }
 
-/// Sets how the programs of a graph compute: whether products of matrices accumulate in 64 bits too (`matmul_in_f64` isn't
-/// 0), and by which `vsla_convpath_t` convolutions go.
+/// Sets how the programs of a graph compute: whether products of matrices and attention of narrower types accumulate in 32
+/// bits (`narrow_products` isn't 0) instead of 64, which is several times as fast, and by which `vsla_convpath_t`
+/// convolutions go.
 #[unsafe(no_mangle)]
-pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, matmul_in_f64: u32, conv: u32) -> Code {
+pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, narrow_products: u32, conv: u32) -> Code {
     guard(|| {
         want!(graph, Graph, graph);
         let conv = match conv {
@@ -328,7 +331,7 @@ pub extern "C" fn vsla_graph_numerics(graph: *const vsla_graph_t, matmul_in_f64:
             2 => Some(Path::Fft),
             n => return Err(Error::InvalidArg(format!("{n} is no way to compute a convolution"))),
         };
-        lock(graph).numerics = Numerics { matmul_in_f64: matmul_in_f64 != 0, conv };
+        lock(graph).numerics = Numerics { narrow_products: narrow_products != 0, conv };
         Ok(())
     })
 }
@@ -342,6 +345,67 @@ pub unsafe extern "C" fn vsla_program_build(graph: *const vsla_graph_t, out: *mu
         let program = Program::build(&lock(graph))?;
         // SAFETY: the caller's promise.
         unsafe { set(out, put(Object::Program(Arc::new(program)))) }
+    })
+}
+
+/// Writes how many parameters (`VSLA_TENSOR_PARAM`), inputs (`VSLA_TENSOR_INPUT`) or outputs (`VSLA_TENSOR_OUTPUT`) a
+/// program has and, where there is room for them, their ids.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_program_values(
+    program: *const vsla_program_t,
+    tag: u32,
+    ids: *mut u32,
+    room: usize,
+    count: *mut usize,
+) -> Code {
+    guard(|| {
+        want!(program, Program, program);
+        let list = match tag {
+            0 => program.params(),
+            1 => program.inputs(),
+            2 => program.outputs(),
+            n => return Err(Error::InvalidArg(format!("tag {n}; list parameters, inputs or outputs"))),
+        };
+        // SAFETY: the caller's promise.
+        unsafe { set(count, list.len())? };
+        if room >= list.len() {
+            // SAFETY: as above.
+            let to = unsafe { slice_mut(ids, list.len(), "ids")? };
+            to.iter_mut().zip(list).for_each(|(to, v)| *to = v.0);
+        }
+        Ok(())
+    })
+}
+
+/// Writes the name that a value was declared with, as `vsla_plan_report` writes its text; it may be empty.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_program_value_name(
+    program: *const vsla_program_t,
+    id: u32,
+    name: *mut c_char,
+    room: usize,
+    needed: *mut usize,
+) -> Code {
+    guard(|| {
+        want!(program, Program, program);
+        // SAFETY: the caller's promise.
+        unsafe { crate::plan::write_text(&program.value(ValueId(id))?.name, name, room, needed) }
+    })
+}
+
+/// Writes the `vsla_dtype_t` and the `vsla_model_t` of a value.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vsla_program_value_kind(
+    program: *const vsla_program_t,
+    id: u32,
+    dtype_: *mut u32,
+    model_: *mut u32,
+) -> Code {
+    guard(|| {
+        writable(model_)?;
+        want!(program, Program, program);
+        // SAFETY: the caller's promise.
+        unsafe { crate::tensor::write_kind(&program.value(ValueId(id))?.signature, dtype_, model_) }
     })
 }
 

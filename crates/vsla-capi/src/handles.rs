@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, MutexGuard};
 use vsla::autograd::{AdBindings, Backward, BackwardPlan};
-use vsla::{Backend, Bindings, Description, Error, Event, Plan, Profile, Program, Result, SharedArena, Tensor};
+use vsla::{
+    Backend, Bindings, Description, Error, Event, Plan, Profile, Program, Pyramid, Result, SharedArena, Tensor, Window,
+};
 
 /// What a handle may mean.
 pub(crate) enum Object {
@@ -23,6 +25,9 @@ pub(crate) enum Object {
     AdBindings(Mutex<AdBindings>),
     Profile(Mutex<Profile>),
     Tensor(Tensor),
+    Archive(Vec<(String, Tensor)>),
+    Window(Mutex<Window>),
+    Pyramid(Mutex<Pyramid>),
 }
 
 struct Table {

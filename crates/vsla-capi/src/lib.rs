@@ -11,6 +11,7 @@
 
 #![expect(clippy::missing_safety_doc, reason = "the header states what pointers must be; it is the same for all")]
 
+pub mod archive;
 pub mod autograd;
 pub mod backend;
 pub mod device;
@@ -22,3 +23,5 @@ pub mod pointers;
 pub mod shared;
 pub mod stream;
 pub mod tensor;
+pub mod version;
+pub mod window;

@@ -10,7 +10,7 @@ use crate::stream::{Job, keep, vsla_stream_t};
 use smallvec::SmallVec;
 use std::ffi::{c_char, c_void};
 use std::sync::Mutex;
-use vsla::{ArenaClass, Bindings, Error, Link, Plan, Profile, Result, ValueId};
+use vsla::{ArenaClass, Bindings, Error, Link, Plan, Profile, Result, Stream, ValueId};
 
 /// A program's schedule and memory on a backend.
 #[expect(non_camel_case_types, reason = "the name in C")]
@@ -122,6 +122,32 @@ pub(crate) unsafe fn write_all(io: &Io, b: &mut Bindings) -> Result<()> {
 pub(crate) unsafe fn read_all(io: &Io, b: &Bindings) -> Result<()> {
     // SAFETY: the caller's promise.
     unsafe { io.each(|v, at, n| b.read_bytes(v, slice_mut(at, n, "data")?)) }
+}
+
+/// Runs a program on lists of data, where it lies if it can be used there.
+pub(crate) unsafe fn run_on(plan: &Plan, b: &mut Bindings, inputs: &Io, outputs: &Io) -> Result<()> {
+    let mut lent = b.lend();
+    // SAFETY: the caller's promise: the data is there, and only this run uses it, until the run has ended.
+    unsafe {
+        inputs.each(|v, at, n| {
+            check_data(at, n)?;
+            lent.input(v, at, n)
+        })?;
+        outputs.each(|v, at, n| {
+            check_data(at, n)?;
+            lent.output(v, at, n)
+        })?;
+    }
+    plan.execute(lent.bindings(), &Stream::default())?;
+    // SAFETY: as above.
+    unsafe { outputs.each(|v, at, n| lent.settle(v, slice_mut(at, n, "data")?)) }
+}
+
+fn check_data(at: *mut u8, n: usize) -> Result<()> {
+    if at.is_null() && n > 0 || n > isize::MAX as usize {
+        return Err(Error::InvalidArg("data is null or too long".into()));
+    }
+    Ok(())
 }
 
 /// Plans a program for a backend.
@@ -323,8 +349,10 @@ pub extern "C" fn vsla_bindings_seed(bindings: *const vsla_bindings_t, seed: u64
     })
 }
 
-/// Runs a program: sets the inputs listed, runs, copies the outputs listed. Either list may be null. On an asynchronous
-/// stream that happens later. Allocates nothing.
+/// Runs a program. Inputs listed are read where they lie and outputs listed are written there, for this run alone, if their
+/// data is aligned to its elements and overlaps nothing else; else they are copied. Parameters listed are copied, and stay.
+/// What isn't listed is what `vsla_bindings_write` set, or a link; an input that was only lent to an earlier run is
+/// `VSLA_ERR_INVALID_ARG`. Either list may be null. On an asynchronous stream that happens later. Allocates nothing.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_program_execute(
     plan: *const vsla_plan_t,
@@ -455,7 +483,7 @@ pub unsafe extern "C" fn vsla_profile_write(
     })
 }
 
-/// Runs a profile: sets the values listed (inputs, or parameters), runs, copies the outputs listed. Allocates nothing.
+/// Runs a profile on the values listed, as `vsla_program_execute` does. Allocates nothing.
 /// Data of another profile's size is `VSLA_ERR_INVALID_ARG`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn vsla_profile_run(

@@ -3,7 +3,7 @@
 use crate::backend::vsla_backend_t;
 use crate::error::{Code, guard};
 use crate::handles::{Object, get, kind, lock, put, want};
-use crate::plan::{Io, read_all, write_all};
+use crate::plan::{Io, read_all, run_on, write_all};
 use crate::pointers::{set, slice, slice_mut, writable};
 use std::sync::Arc;
 use vsla::queue::{Queue, Task};
@@ -41,16 +41,16 @@ impl Task for Job {
             Job::Program { plan, bindings, inputs, outputs } => {
                 kind!(plan, Plan, plan);
                 kind!(bindings, Bindings, bindings);
-                let mut b = lock(bindings);
                 // SAFETY: the caller's promise, here and below.
-                unsafe { write_all(&inputs, &mut b)? };
-                plan.execute(&mut b, &now)?;
-                // SAFETY: as above.
-                unsafe { read_all(&outputs, &b) }
+                unsafe { run_on(plan, &mut lock(bindings), &inputs, &outputs) }
             }
             Job::Profile { profile, inputs, outputs } => {
                 kind!(profile, Profile, profile);
                 let mut p = lock(profile);
+                if let Some((plan, bindings)) = p.parts() {
+                    // SAFETY: as above.
+                    return unsafe { run_on(plan, bindings, &inputs, &outputs) };
+                }
                 // SAFETY: as above.
                 unsafe { write_all(&inputs, p.bindings_mut())? };
                 p.execute(&now)?;

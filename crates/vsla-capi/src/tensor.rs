@@ -86,14 +86,19 @@ pub unsafe extern "C" fn vsla_tensor_kind(tensor: *const vsla_tensor_t, dtype_: 
     guard(|| {
         writable(model_)?;
         want!(tensor, Tensor, tensor);
-        let dtype = vsla::shape::DTYPES.iter().position(|d| *d == tensor.dtype());
-        let dtype = dtype.ok_or_else(|| Error::Unknown("a tensor of an unknown dtype".into()))?;
         // SAFETY: the caller's promise.
-        unsafe {
-            set(dtype_, dtype as u32)?;
-            set(model_, u32::from(tensor.signature().model == vsla::Model::B))
-        }
+        unsafe { write_kind(tensor.signature(), dtype_, model_) }
     })
+}
+
+pub(crate) unsafe fn write_kind(s: &Signature, dtype_: *mut u32, model_: *mut u32) -> Result<()> {
+    let dtype = vsla::shape::DTYPES.iter().position(|d| *d == s.dtype);
+    let dtype = dtype.ok_or_else(|| Error::Unknown("a value of an unknown dtype".into()))?;
+    // SAFETY: the caller's promise.
+    unsafe {
+        set(dtype_, dtype as u32)?;
+        set(model_, u32::from(s.model == vsla::Model::B))
+    }
 }
 
 /// Copies the elements, dense in row-major order; `bytes` must be exactly their size.
@@ -101,13 +106,8 @@ pub unsafe extern "C" fn vsla_tensor_kind(tensor: *const vsla_tensor_t, dtype_: 
 pub unsafe extern "C" fn vsla_tensor_read(tensor: *const vsla_tensor_t, data: *mut c_void, bytes: usize) -> Code {
     guard(|| {
         want!(tensor, Tensor, tensor);
-        let found = tensor.to_bytes();
-        if found.len() != bytes {
-            return Err(Error::InvalidArg(format!("room for {bytes} bytes, the tensor has {}", found.len())));
-        }
         // SAFETY: the caller's promise.
-        unsafe { slice_mut(data.cast::<u8>(), bytes, "data")? }.copy_from_slice(&found);
-        Ok(())
+        tensor.read_into(unsafe { slice_mut(data.cast::<u8>(), bytes, "data")? })
     })
 }
 
@@ -211,7 +211,7 @@ pub unsafe extern "C" fn vsla_matmul(
 }
 
 /// Calls `f` with the tensors of a list of handles.
-unsafe fn several<T>(
+pub(crate) unsafe fn several<T>(
     list: *const *const vsla_tensor_t,
     count: usize,
     f: impl FnOnce(&[&Tensor]) -> Result<T>,
@@ -262,6 +262,15 @@ pub unsafe extern "C" fn vsla_tensor_op(
             return Err(Error::InvalidArg(format!("room for {noutputs} results, there are {}", made.len())));
         }
         outputs.iter_mut().zip(made).for_each(|(to, t)| *to = put(Object::Tensor(t)));
+        Ok(())
+    })
+}
+
+/// Forgets the programs of operations on tensors that are kept, and gives their memory back. What runs goes on.
+#[unsafe(no_mangle)]
+pub extern "C" fn vsla_ops_clear() -> Code {
+    guard(|| {
+        vsla::ops::clear();
         Ok(())
     })
 }

@@ -23,6 +23,28 @@ fn run(what: &str, command: &mut Command) -> String {
     text
 }
 
+/// A folder with the shared library under its SONAME, as an installation has it.
+fn installed(lib: &Path) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("vsla-lib-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    for name in ["libtensorloom_vsla.so", &soname()] {
+        let to = folder.join(name);
+        if !to.exists() {
+            // Several tests do this at once; any of them may win.
+            let _ = std::os::unix::fs::symlink(lib, &to);
+        }
+    }
+    folder
+}
+
+fn soname() -> String {
+    let number = match env!("CARGO_PKG_VERSION_MAJOR") {
+        "0" => concat!("0.", env!("CARGO_PKG_VERSION_MINOR")),
+        major => major,
+    };
+    format!("libtensorloom_vsla.so.{number}")
+}
+
 /// Compiles a C file, linked to the static or the shared library.
 fn build(source: &str, shared: bool) -> PathBuf {
     let name = Path::new(source).file_stem().unwrap().to_str().unwrap();
@@ -31,7 +53,7 @@ fn build(source: &str, shared: bool) -> PathBuf {
     let mut cc = Command::new("cc");
     cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-O1", "-g", "-I"]).arg(root().join("include"));
     cc.arg(root().join(source)).arg(&lib).args(["-lm", "-lpthread", "-ldl", "-o"]).arg(&exe);
-    cc.arg(format!("-Wl,-rpath,{}", lib.parent().unwrap().display()));
+    cc.arg(format!("-Wl,-rpath,{}", installed(&lib).display()));
     run("cc", &mut cc);
     exe
 }
@@ -127,4 +149,51 @@ fn s13_misuse_raises_every_code_and_nothing_else() {
 #[test]
 fn s11_runs_in_the_callers_memory_on_streams_and_through_the_callers_functions() {
     check("tests/runs.c");
+}
+
+#[test]
+fn files_windows_and_lists_of_values() {
+    check("tests/files.c");
+}
+
+#[test]
+fn the_header_has_the_version_of_the_library() {
+    let text = std::fs::read_to_string(root().join("include/tensorloom_vsla.h")).unwrap();
+    let define = |name: &str| {
+        let start = format!("#define {name} ");
+        let line = text.lines().find(|l| l.starts_with(&start)).unwrap_or_else(|| panic!("no {name}"));
+        line[start.len()..].trim_matches('"').to_string()
+    };
+    assert_eq!(define("VSLA_VERSION"), env!("CARGO_PKG_VERSION"));
+    let parts = ["MAJOR", "MINOR", "PATCH"].map(|p| define(&format!("VSLA_VERSION_{p}")));
+    assert_eq!(parts.join("."), env!("CARGO_PKG_VERSION"));
+    let lib = std::fs::read(library("libtensorloom_vsla.so")).unwrap();
+    let name = soname();
+    assert!(lib.windows(name.len()).any(|w| w == name.as_bytes()), "the library doesn't know its SONAME {name}");
+}
+
+/// A Python that has NumPy: the caller's, or the system's.
+fn python() -> Option<String> {
+    let given = std::env::var("PYTHON").ok();
+    let names = given.into_iter().chain(["python3", "/usr/bin/python3"].map(String::from));
+    names.into_iter().find(|p| {
+        let out = Command::new(p).args(["-c", "import numpy"]).output();
+        out.is_ok_and(|o| o.status.success())
+    })
+}
+
+/// The wrapper for NumPy, by its own tests.
+#[test]
+fn the_numpy_wrapper_gives_what_numpy_gives() {
+    let Some(program) = python() else {
+        assert!(std::env::var_os("CI").is_none(), "a Python with NumPy is needed; on Debian it is python3-numpy");
+        eprintln!("no Python with NumPy is here; the wrapper was not tested");
+        return;
+    };
+    let bindings = root().join("../../bindings/python");
+    let mut python = Command::new(program);
+    python.env("PYTHONPATH", &bindings).env("TENSORLOOM_VSLA", library("libtensorloom_vsla.so"));
+    python.env("PYTHONDONTWRITEBYTECODE", "1");
+    let text = run("python3", python.args(["-m", "unittest", "discover", "-s"]).arg(bindings.join("tests")));
+    assert!(text.contains("Ran 10 tests"), "{text}");
 }

@@ -196,7 +196,7 @@ pub fn plan_backward(backward: &Backward, backend: &Backend) -> Result<BackwardP
     for k in outputs.len()..backward.forward.outputs().len() {
         outputs.push(Label { name: format!("kept {}", k - program.outputs().len()), class: ArenaClass::Activations });
     }
-    let first = Layout::new(&backward.forward, &inputs, &outputs, ArenaClass::Activations, backend)?;
+    let first = Layout::new(&backward.forward, &inputs, &outputs, ArenaClass::Activations, backend, false)?;
     let read: Vec<Label> = (backward.sources.iter())
         .map(|s| match s {
             Source::Input(i) => inputs[*i].clone(),
@@ -208,7 +208,7 @@ pub fn plan_backward(backward: &Backward, backend: &Backend) -> Result<BackwardP
         .collect();
     let grads: Vec<Label> =
         (backward.wrt.iter()).map(|v| Label { name: format!("grad {}", name(v)), class: ArenaClass::Grads }).collect();
-    let second = Layout::new(&backward.backward, &read, &grads, ArenaClass::Grads, backend)?;
+    let second = Layout::new(&backward.backward, &read, &grads, ArenaClass::Grads, backend, false)?;
     Ok(BackwardPlan {
         backward: Arc::new(backward.clone()),
         backend: backend.clone(),

@@ -105,14 +105,24 @@ impl Backend {
         self.device.as_ref()
     }
 
-    /// Prepares a program that runs in arenas of its bindings.
-    pub(crate) fn load_bare(&self, program: compiler::Program) -> Result<Arc<dyn Executable>> {
-        Ok(self.cpu.load_bare(program)?)
+    /// Prepares a program that runs in arenas of its bindings; `general` code serves other sizes too.
+    pub(crate) fn load_bare(&self, program: compiler::Program, general: bool) -> Result<Arc<dyn Executable>> {
+        Ok(self.cpu.load_bare(program, general)?)
+    }
+
+    /// Whether memory comes from a caller's functions, which see every copy.
+    pub(crate) fn has_memory(&self) -> bool {
+        self.memory.is_some()
     }
 
     /// Threads that a run uses.
     pub fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Pieces of machine code that are kept.
+    pub fn kernels(&self) -> usize {
+        self.cpu.kernels()
     }
 
     /// For people.

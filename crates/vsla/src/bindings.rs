@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::describe::ValueId;
 use crate::error::{Error, Result};
+use crate::lend::Spares;
 use crate::memory::{Memory, arenas};
 use crate::plan::{ArenaClass, Layout};
 use crate::program::Program;
@@ -18,6 +19,8 @@ pub struct Bindings {
     pub(crate) inner: compiler::Bindings,
     /// What a run uses beside: activations and workspace.
     pub(crate) arena: HostBuffer,
+    /// For data of the caller's.
+    pub(crate) spares: Spares,
 }
 
 /// The memory of an input or output (inputs count first) inside its arena.
@@ -75,7 +78,8 @@ impl Bindings {
     ) -> Bindings {
         let outputs = edges.split_off(layout.executable.program().inputs.len());
         let inner = compiler::Bindings { inputs: edges, outputs };
-        Bindings { program: program.clone(), backend: backend.clone(), inner, arena }
+        let spares = Spares::new(program.inputs().len(), inner.outputs.len());
+        Bindings { program: program.clone(), backend: backend.clone(), inner, arena, spares }
     }
 
     /// The program they are for.
@@ -106,14 +110,24 @@ impl Bindings {
         if wanted.shape != t.shape() {
             zero(&self.backend, &**buffer, wanted.bytes())?;
         }
-        t.rows_in(&wanted.shape, |at, row| self.backend.write(&**buffer, at, row))
+        t.rows_in(&wanted.shape, |at, row| self.backend.write(&**buffer, at, row))?;
+        self.written(v);
+        Ok(())
+    }
+
+    fn written(&mut self, v: ValueId) {
+        if let Some(i) = self.program.inputs().iter().position(|x| *x == v) {
+            self.spares.written(i);
+        }
     }
 
     /// Sets an input or parameter from dense little-endian bytes of exactly its shape.
     pub fn write_bytes(&mut self, v: ValueId, bytes: &[u8]) -> Result<()> {
         let buffer = self.place(v)?;
         check_len(self.program.signature(v).bytes(), bytes.len())?;
-        self.backend.write(&**buffer, 0, bytes)
+        self.backend.write(&**buffer, 0, bytes)?;
+        self.written(v);
+        Ok(())
     }
 
     /// Sets an input or parameter from dense little-endian bytes of a smaller shape, which is promoted: the rest is zero.
@@ -132,7 +146,10 @@ impl Bindings {
         if shape != wanted.shape {
             zero(&self.backend, &**buffer, wanted.bytes())?;
         }
-        let Some((&row, lead)) = shape.split_last().filter(|_| !bytes.is_empty()) else { return Ok(()) };
+        let Some((&row, lead)) = shape.split_last().filter(|_| !bytes.is_empty()) else {
+            self.written(v);
+            return Ok(());
+        };
         for (r, from) in bytes.chunks(row * size).enumerate() {
             let (mut rest, mut at, mut stride) = (r, 0, wanted.shape[lead.len()]);
             for (n, capacity) in lead.iter().zip(&wanted.shape).rev() {
@@ -142,6 +159,7 @@ impl Bindings {
             }
             self.backend.write(&**buffer, at * size, from)?;
         }
+        self.written(v);
         Ok(())
     }
 
@@ -157,6 +175,15 @@ impl Bindings {
     pub fn read_bytes(&self, v: ValueId, to: &mut [u8]) -> Result<()> {
         let buffer = self.place(v)?;
         check_len(self.program.signature(v).bytes(), to.len())?;
+        let p = &self.program;
+        let output =
+            p.outputs().iter().position(|x| *x == v).filter(|_| !p.inputs().contains(&v) && !p.params().contains(&v));
+        if output.is_some_and(|i| self.spares.is_gone(i)) {
+            return Err(Error::arg(format!(
+                "output {} went to memory that was lent to the last run; read it there",
+                v.0
+            )));
+        }
         self.backend.read(&**buffer, 0, to)
     }
 
@@ -167,6 +194,15 @@ impl Bindings {
             Some(b) => self.backend.write(&**b, 0, &seed.to_le_bytes()),
             None => Err(Error::arg("this program has no random op, and so no seed")),
         }
+    }
+
+    /// Every input has a value: its own, or one that is lent to this run.
+    pub(crate) fn check_inputs(&self) -> Result<()> {
+        let Some(i) = self.spares.missing() else { return Ok(()) };
+        let v = self.program.inputs()[i].0;
+        Err(Error::arg(format!(
+            "input {v} was lent to an earlier run alone; give it again, or write it into the bindings"
+        )))
     }
 
     /// The memory of a value, for a link to another program.
@@ -186,6 +222,7 @@ impl Bindings {
             return Err(Error::shape("link", format!("{} to {wanted}; both ends need one signature", from.signature)));
         }
         self.inner.inputs[i] = from.buffer;
+        self.spares.written(i);
         Ok(())
     }
 }
@@ -196,7 +233,7 @@ pub struct Exported {
     buffer: Arc<dyn DeviceBuffer>,
 }
 
-fn check_len(needed: usize, got: usize) -> Result<()> {
+pub(crate) fn check_len(needed: usize, got: usize) -> Result<()> {
     if needed == got {
         return Ok(());
     }

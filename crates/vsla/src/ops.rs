@@ -1,4 +1,5 @@
-//! Ops on tensors (§18): each is a program of one op, planned once for its shapes and kept.
+//! Ops on tensors (§18): each is a program of one op, planned once for its shapes and kept. Its machine code serves other
+//! shapes too.
 
 use crate::backend::Backend;
 use crate::bindings::Bindings;
@@ -38,17 +39,51 @@ pub fn run(op: &Op, args: &[&Tensor], numerics: Numerics, seed: u64) -> Result<V
         Some((_, r)) => r,
         None => prepare(op, &signatures, numerics)?,
     };
-    let program = ready.plan.program().clone();
+    let outs = on(&mut ready, args, seed)?;
+    keep(key, ready);
+    Ok(outs)
+}
+
+/// Runs a program: operands and results that lie dense are used where they are.
+fn on(ready: &mut Ready, args: &[&Tensor], seed: u64) -> Result<Vec<Tensor>> {
+    let Ready { plan, bindings } = ready;
+    let program = plan.program().clone();
+    let mut inputs = Vec::with_capacity(args.len());
     for (v, t) in program.inputs().iter().zip(args) {
-        ready.bindings.write(*v, t)?;
+        match t.dense() {
+            Some(data) => inputs.push((*v, data)),
+            None => bindings.write(*v, t)?,
+        }
     }
     if program.is_random() {
-        ready.bindings.seed(seed)?;
+        bindings.seed(seed)?;
     }
-    ready.plan.execute(&mut ready.bindings, &Stream::default())?;
-    let outs = program.outputs().iter().map(|v| ready.bindings.read(*v)).collect();
-    keep(key, ready);
-    outs
+    let made = program.outputs().iter().map(|v| Tensor::of(program.signature(*v).clone()));
+    let mut outs: Vec<Tensor> = made.collect::<Result<_>>()?;
+    let mut outputs = Vec::with_capacity(outs.len());
+    let mut others = Vec::new();
+    for (i, (v, t)) in program.outputs().iter().zip(&mut outs).enumerate() {
+        match t.dense_mut() {
+            Some(data) => outputs.push((*v, data)),
+            None => others.push(i),
+        }
+    }
+    plan.execute_on(bindings, &inputs, &mut outputs, &Stream::default())?;
+    for i in others {
+        outs[i] = bindings.read(program.outputs()[i])?;
+    }
+    Ok(outs)
+}
+
+/// Forgets all programs that are kept, and gives their memory back.
+pub fn clear() {
+    let gone = std::mem::take(&mut lock().ready);
+    drop(gone);
+}
+
+/// How many programs are kept.
+pub fn kept() -> usize {
+    lock().ready.len()
 }
 
 fn lock() -> std::sync::MutexGuard<'static, Cache> {
@@ -66,7 +101,7 @@ fn prepare(op: &Op, signatures: &[Signature], numerics: Numerics) -> Result<Read
     for v in b.op(op.clone(), &inputs)? {
         b.output(v)?;
     }
-    let plan = Plan::new(&Arc::new(b.build()?), Backend::shared())?;
+    let plan = Plan::with_code(&Arc::new(b.build()?), Backend::shared(), true)?;
     let bindings = plan.bind()?;
     Ok(Ready { plan, bindings })
 }

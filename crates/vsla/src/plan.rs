@@ -2,6 +2,7 @@
 
 use crate::backend::Backend;
 use crate::bindings::Bindings;
+use crate::describe::ValueId;
 use crate::device::Run;
 use crate::error::{Error, Result};
 use crate::memory::{Memory, padded, total};
@@ -93,16 +94,17 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Compiles a graph; values inside it are of class `inner`.
+    /// Compiles a graph; values inside it are of class `inner`. `general` code serves other sizes too.
     pub(crate) fn new(
         graph: &Graph,
         inputs: &[Label],
         outputs: &[Label],
         inner: ArenaClass,
         backend: &Backend,
+        general: bool,
     ) -> Result<Layout> {
         let program = compiler::compile(graph, backend, &Options::default())?;
-        let executable = backend.load_bare(program)?;
+        let executable = backend.load_bare(program, general)?;
         let program = executable.program();
         let mut sizes = [0usize; 5];
         let last = program.steps.len().saturating_sub(1);
@@ -242,8 +244,13 @@ pub struct Plan {
 impl Plan {
     /// Plans a program for a backend.
     pub fn new(program: &Arc<Program>, backend: &Backend) -> Result<Plan> {
+        Plan::with_code(program, backend, false)
+    }
+
+    /// Plans a program; `general` code serves programs of other sizes too, and is made once for all of them.
+    pub(crate) fn with_code(program: &Arc<Program>, backend: &Backend, general: bool) -> Result<Plan> {
         let (inputs, outputs) = labels(program);
-        let layout = Layout::new(program.graph(), &inputs, &outputs, ArenaClass::Activations, backend)?;
+        let layout = Layout::new(program.graph(), &inputs, &outputs, ArenaClass::Activations, backend, general)?;
         Ok(Plan { program: program.clone(), backend: backend.clone(), layout: Arc::new(layout) })
     }
 
@@ -339,9 +346,53 @@ impl Plan {
         self.run(bindings)
     }
 
+    /// Runs the program on data that stays where it is (§7.2): each input given is read where it lies, each output given is
+    /// written there, instead of in the bindings. Data that isn't aligned to its elements, and an output that overlaps
+    /// something else, is copied. Allocates nothing.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vsla::{Backend, DType, Plan, ProgramBuilder, Stream};
+    ///
+    /// let mut b = ProgramBuilder::new();
+    /// let x = b.input("x", DType::F32, &[3])?;
+    /// let y = b.mul_scalar(x, 2.0)?;
+    /// b.output(y)?;
+    /// let plan = Plan::new(&Arc::new(b.build()?), &Backend::cpu(1))?;
+    /// let (from, mut to) = ([1f32, 2.0, 3.0], [0u8; 12]);
+    /// let from: Vec<u8> = from.iter().flat_map(|x| x.to_le_bytes()).collect();
+    /// plan.execute_on(&mut plan.bind()?, &[(x, &from)], &mut [(y, &mut to)], &Stream::default())?;
+    /// assert_eq!(to[8..], 6f32.to_le_bytes());
+    /// # Ok::<(), vsla::Error>(())
+    /// ```
+    pub fn execute_on(
+        &self,
+        bindings: &mut Bindings,
+        inputs: &[(ValueId, &[u8])],
+        outputs: &mut [(ValueId, &mut [u8])],
+        stream: &Stream,
+    ) -> Result<()> {
+        self.check(bindings)?;
+        stream.settle()?;
+        let mut lent = bindings.lend();
+        for (v, data) in inputs {
+            // SAFETY: the borrow outlives the loan, which ends in this function. Runs don't write inputs.
+            unsafe { lent.input(*v, data.as_ptr().cast_mut(), data.len())? };
+        }
+        for (v, data) in outputs.iter_mut() {
+            // SAFETY: as above, and the borrow is unique.
+            unsafe { lent.output(*v, data.as_mut_ptr(), data.len())? };
+        }
+        self.run(lent.bindings())?;
+        outputs.iter_mut().try_for_each(|(v, data)| lent.settle(*v, data))
+    }
+
     pub(crate) fn run(&self, bindings: &mut Bindings) -> Result<()> {
         self.check(bindings)?;
-        self.layout.run(&mut bindings.inner, &mut bindings.arena, &self.backend)
+        bindings.check_inputs()?;
+        self.layout.run(&mut bindings.inner, &mut bindings.arena, &self.backend)?;
+        bindings.spares.ran();
+        Ok(())
     }
 }
 

@@ -78,6 +78,15 @@ impl Profile {
         &mut self.bindings
     }
 
+    /// The plan and its bindings, for a run on data of the caller's; none if runs go through a recorded schedule, which has
+    /// its addresses.
+    pub fn parts(&mut self) -> Option<(&Plan, &mut Bindings)> {
+        match self.recorded {
+            None => Some((&self.plan, &mut self.bindings)),
+            Some(_) => None,
+        }
+    }
+
     /// Whether these tensors are inputs of this profile, after promotion.
     pub fn takes(&self, inputs: &[&Tensor]) -> bool {
         let program = self.plan.program();

@@ -84,10 +84,7 @@ impl Tensor {
         }
         check_size("a tensor's capacity", capacity)?;
         let bytes = capacity.iter().product::<usize>() * signature.dtype.size();
-        let mut data = Vec::new();
-        data.try_reserve_exact(bytes).map_err(|_| Error::OutOfMemory { bytes })?;
-        data.resize(bytes, 0);
-        Ok(Tensor { signature, capacity: capacity.to_vec(), data })
+        Ok(Tensor { signature, capacity: capacity.to_vec(), data: zeros(bytes)? })
     }
 
     /// The same tensor in a model.
@@ -139,11 +136,31 @@ impl Tensor {
     /// Elements as little-endian bytes in row-major order of the logical shape.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.signature.bytes());
+        if let Some(all) = self.dense() {
+            out.extend_from_slice(all);
+            return out;
+        }
         let width = self.shape().last().copied().unwrap_or(0) * self.dtype().size();
         for start in self.row_starts() {
             out.extend_from_slice(&self.data[start..start + width]);
         }
         out
+    }
+
+    /// Copies the elements as little-endian bytes in row-major order of the logical shape, of which there is exactly room.
+    pub fn read_into(&self, to: &mut [u8]) -> Result<()> {
+        if to.len() != self.signature.bytes() {
+            return Err(Error::arg(format!("room for {} bytes, the tensor has {}", to.len(), self.signature.bytes())));
+        }
+        if let Some(all) = self.dense() {
+            to.copy_from_slice(all);
+            return Ok(());
+        }
+        let width = self.shape().last().copied().unwrap_or(0) * self.dtype().size();
+        for (start, to) in self.row_starts().into_iter().zip(to.chunks_exact_mut(width.max(1))) {
+            to.copy_from_slice(&self.data[start..start + width]);
+        }
+        Ok(())
     }
 
     /// The shape of the minimal representative: the least on every axis that holds all elements other than zero.
@@ -263,6 +280,17 @@ impl Tensor {
         starts
     }
 
+    /// The elements where they lie, if they lie one after another: if no axis but the first has slack.
+    pub(crate) fn dense(&self) -> Option<&[u8]> {
+        (self.capacity.get(1..) == self.shape().get(1..)).then(|| &self.data[..self.signature.bytes()])
+    }
+
+    /// The same, to be written.
+    pub(crate) fn dense_mut(&mut self) -> Option<&mut [u8]> {
+        let bytes = self.signature.bytes();
+        (self.capacity.get(1..) == self.shape().get(1..)).then(|| &mut self.data[..bytes])
+    }
+
     /// Hands the rows of the tensor, seen in a shape at least as large, to `sink`: byte offset there and bytes. What it
     /// doesn't hand over is zero. Allocates nothing.
     pub(crate) fn rows_in(&self, shape: &[usize], mut sink: impl FnMut(usize, &[u8]) -> Result<()>) -> Result<()> {
@@ -280,6 +308,20 @@ impl Tensor {
             }
         });
         result
+    }
+}
+
+/// Zeros. The system's own where it has them, so that slack costs nothing until it is used.
+fn zeros(bytes: usize) -> Result<Vec<u8>> {
+    let fail = || Error::OutOfMemory { bytes };
+    if bytes == 0 {
+        return Ok(Vec::new());
+    }
+    let layout = std::alloc::Layout::array::<u8>(bytes).map_err(|_| fail())?;
+    // SAFETY: the size isn't zero; the vector gets what the allocator gave, with its layout, all of it initialised.
+    unsafe {
+        let at = std::ptr::NonNull::new(std::alloc::alloc_zeroed(layout)).ok_or_else(fail)?;
+        Ok(Vec::from_raw_parts(at.as_ptr(), bytes, bytes))
     }
 }
 

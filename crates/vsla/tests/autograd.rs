@@ -204,6 +204,7 @@ fn s16_finite_differences_on_random_graphs() {
 /// A deep chain whose values are all needed by backward.
 fn chain(marks: &[usize]) -> Arc<Program> {
     let mut b = ProgramBuilder::new();
+    b.numerics(Numerics { narrow_products: true, ..Numerics::default() });
     let x = b.input("x", DType::F32, &[64, 64]).unwrap();
     let mut h = x;
     for i in 0..8 {

@@ -30,7 +30,7 @@ impl Case {
         let mut builder = ProgramBuilder::new();
         builder.model(if rng.below(4) == 0 { Model::B } else { Model::A });
         let conv = [None, Some(Path::Direct), Some(Path::Fft)][rng.below(3)];
-        builder.numerics(Numerics { conv, matmul_in_f64: rng.below(2) == 0 });
+        builder.numerics(Numerics { conv, narrow_products: rng.below(2) == 0 });
         Case { builder, values: Vec::new(), dtype, text: Vec::new() }
     }
 

@@ -68,6 +68,7 @@ fn s16_no_overlap_aligned_and_stable() {
 #[test]
 fn s5_activations_share_memory_by_liveness() {
     let mut b = ProgramBuilder::new();
+    b.numerics(vsla::Numerics { narrow_products: true, ..Default::default() });
     let mut x = b.input("x", DType::F32, &[32, 32]).unwrap();
     for i in 0..10 {
         let w = b.param(&format!("w{i}"), DType::F32, &[32, 32]).unwrap();

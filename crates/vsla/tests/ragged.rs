@@ -69,7 +69,7 @@ fn gradients_of_packed_attention_equal_those_in_f64() {
     let (tokens, width): (usize, usize) = (LENGTHS.iter().sum(), 8);
     let gradients = |wide: bool| -> Vec<Vec<f64>> {
         let mut b = ProgramBuilder::new();
-        b.numerics(Numerics { matmul_in_f64: wide, ..Numerics::default() });
+        b.numerics(Numerics { narrow_products: !wide, ..Numerics::default() });
         let p: Vec<_> = ["q", "k", "v"].iter().map(|n| b.param(n, DType::F32, &[tokens, width]).unwrap()).collect();
         let y = b.attention(p[0], p[1], p[2], 2, &LENGTHS).unwrap();
         b.output(y).unwrap();

@@ -1,40 +1,118 @@
-//! `install-c PREFIX`: the C library, its header and its pkg-config file, where a C compiler finds them.
+//! `install-c PREFIX`: the C library, its header, its pkg-config file and its CMake package, where a C compiler finds them.
+//!
+//! `DESTDIR` goes in front of every path that is written, and into none that is written down, as packagers expect.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The part of the version that programs are compatible with, and the number in the library's SONAME.
+fn compatible() -> &'static str {
+    match env!("CARGO_PKG_VERSION_MAJOR") {
+        "0" => concat!("0.", env!("CARGO_PKG_VERSION_MINOR")),
+        major => major,
+    }
+}
 
 /// Builds the library and copies everything below the prefix.
 pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     let prefix = std::path::absolute(prefix).map_err(|e| format!("{prefix}: {e}"))?;
     crate::run("cargo", &["build", "--release", "-p", "tensorloom-vsla-capi"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let from = root.join("crates/vsla-capi");
-    let (lib, include) = (prefix.join("lib"), prefix.join("include"));
-    for folder in [&lib.join("pkgconfig"), &include] {
+    let built = target.join("release");
+    let to = staged(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);
+    place(&root.join("crates/vsla-capi"), &built, &prefix, &to)
+}
+
+/// Where files of a prefix are written.
+fn staged(destdir: Option<PathBuf>, prefix: &Path) -> PathBuf {
+    match destdir.filter(|d| !d.as_os_str().is_empty()) {
+        Some(d) => d.join(prefix.strip_prefix("/").unwrap_or(prefix)),
+        None => prefix.to_path_buf(),
+    }
+}
+
+fn place(from: &Path, built: &Path, prefix: &Path, to: &Path) -> Result<(), String> {
+    let (lib, include) = (to.join("lib"), to.join("include"));
+    let cmake = lib.join("cmake/tensorloom_vsla");
+    for folder in [&lib.join("pkgconfig"), &cmake, &include] {
         fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
-    let mut copied = 0;
-    for name in ["libtensorloom_vsla.so", "libtensorloom_vsla.dylib", "tensorloom_vsla.dll", "libtensorloom_vsla.a"] {
-        let built = target.join("release").join(name);
-        if built.exists() {
-            copy(&built, &lib.join(name))?;
-            copied += 1;
+    let mut library = None;
+    // The file has the whole version; linkers find it by the plain name, programs by the SONAME.
+    let kinds = [
+        (
+            "libtensorloom_vsla.so",
+            format!("libtensorloom_vsla.so.{VERSION}"),
+            format!("libtensorloom_vsla.so.{}", compatible()),
+        ),
+        (
+            "libtensorloom_vsla.dylib",
+            format!("libtensorloom_vsla.{VERSION}.dylib"),
+            format!("libtensorloom_vsla.{}.dylib", compatible()),
+        ),
+    ];
+    for (plain, file, soname) in kinds {
+        if built.join(plain).exists() {
+            copy(&built.join(plain), &lib.join(&file))?;
+            strip(&lib.join(&file), plain.ends_with(".dylib"));
+            link(&file, &lib.join(&soname))?;
+            link(&soname, &lib.join(plain))?;
+            library = Some((plain.to_string(), soname));
         }
     }
-    if copied == 0 {
-        return Err(format!("no library in {}", target.join("release").display()));
+    for plain in ["tensorloom_vsla.dll", "libtensorloom_vsla.a"] {
+        if built.join(plain).exists() {
+            copy(&built.join(plain), &lib.join(plain))?;
+            library.get_or_insert((plain.to_string(), plain.to_string()));
+        }
     }
+    let (library, soname) = library.ok_or_else(|| format!("no library in {}", built.display()))?;
     copy(&from.join("include/tensorloom_vsla.h"), &include.join("tensorloom_vsla.h"))?;
-    let template = from.join("tensorloom_vsla.pc.in");
-    let text = fs::read_to_string(&template).map_err(|e| format!("{}: {e}", template.display()))?;
-    let to = lib.join("pkgconfig/tensorloom_vsla.pc");
-    fs::write(&to, configured(&text, &prefix)).map_err(|e| format!("{}: {e}", to.display()))?;
-    println!("{}", to.display());
+    let facts = [
+        ("@prefix@", prefix.to_string_lossy().into_owned()),
+        ("@version@", VERSION.to_string()),
+        ("@compatible@", compatible().to_string()),
+        ("@library@", library),
+        ("@soname@", soname),
+    ];
+    for (template, to) in [
+        ("tensorloom_vsla.pc.in", lib.join("pkgconfig/tensorloom_vsla.pc")),
+        ("tensorloom_vslaConfig.cmake.in", cmake.join("tensorloom_vslaConfig.cmake")),
+        ("tensorloom_vslaConfigVersion.cmake.in", cmake.join("tensorloom_vslaConfigVersion.cmake")),
+    ] {
+        let template = from.join(template);
+        let text = fs::read_to_string(&template).map_err(|e| format!("{}: {e}", template.display()))?;
+        fs::write(&to, configured(&text, &facts)).map_err(|e| format!("{}: {e}", to.display()))?;
+        println!("{}", to.display());
+    }
     Ok(())
 }
 
-fn configured(template: &str, prefix: &Path) -> String {
-    template.replace("@prefix@", &prefix.to_string_lossy()).replace("@version@", env!("CARGO_PKG_VERSION"))
+fn configured(template: &str, facts: &[(&str, String)]) -> String {
+    facts.iter().fold(template.to_string(), |text, (name, value)| text.replace(name, value))
+}
+
+/// Takes away what only a debugger reads. Without the tool the library is just larger.
+fn strip(file: &Path, apple: bool) {
+    let args = if apple { "-x" } else { "--strip-unneeded" };
+    let done = Command::new("strip").arg(args).arg(file).status();
+    if !done.is_ok_and(|s| s.success()) {
+        eprintln!("{} keeps its symbols: `strip` is not here, or failed", file.display());
+    }
+}
+
+fn link(to: &str, at: &Path) -> Result<(), String> {
+    let _ = fs::remove_file(at);
+    #[cfg(unix)]
+    let made = std::os::unix::fs::symlink(to, at);
+    #[cfg(not(unix))]
+    let made = fs::copy(at.with_file_name(to), at).map(|_| ());
+    made.map_err(|e| format!("{}: {e}", at.display()))?;
+    println!("{} -> {to}", at.display());
+    Ok(())
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), String> {
@@ -47,10 +125,37 @@ fn copy(from: &Path, to: &Path) -> Result<(), String> {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
-    fn the_template_is_filled_in() {
-        let template = include_str!("../../vsla-capi/tensorloom_vsla.pc.in");
-        let text = super::configured(template, std::path::Path::new("/opt/loom"));
-        assert!(text.starts_with("prefix=/opt/loom\n") && !text.contains('@'), "{text}");
+    fn a_staged_installation_has_its_files_and_speaks_of_its_prefix() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vsla-capi");
+        let folder = std::env::temp_dir().join(format!("vsla-install-{}", std::process::id()));
+        let (built, stage) = (folder.join("built"), folder.join("stage"));
+        fs::create_dir_all(&built).unwrap();
+        fs::write(built.join("libtensorloom_vsla.so"), b"not really").unwrap();
+        fs::write(built.join("libtensorloom_vsla.a"), b"not really").unwrap();
+        let prefix = Path::new("/opt/loom");
+        let to = staged(Some(stage.clone()), prefix);
+        assert_eq!(to, stage.join("opt/loom"));
+        assert_eq!(staged(None, prefix), prefix);
+        place(&root, &built, prefix, &to).unwrap();
+        let soname = format!("libtensorloom_vsla.so.{}", compatible());
+        for name in ["libtensorloom_vsla.so", &soname, "libtensorloom_vsla.a"] {
+            assert!(to.join("lib").join(name).exists(), "{name}");
+        }
+        let read = |p: &str| fs::read_to_string(to.join(p)).unwrap();
+        let files = [
+            "lib/pkgconfig/tensorloom_vsla.pc",
+            "lib/cmake/tensorloom_vsla/tensorloom_vslaConfig.cmake",
+            "lib/cmake/tensorloom_vsla/tensorloom_vslaConfigVersion.cmake",
+        ]
+        .map(read);
+        assert!(files[0].starts_with("prefix=/opt/loom\n"), "{}", files[0]);
+        assert!(files[1].contains(&format!("IMPORTED_SONAME \"{soname}\"")), "{}", files[1]);
+        for text in files {
+            assert!(!text.contains('@') && !text.contains("stage"), "{text}");
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 }

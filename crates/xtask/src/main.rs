@@ -1,19 +1,23 @@
-//! Chores of this repository: `cargo xtask {tidy|test|bench|ulp|sanitize|install-c}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c}`.
 
 mod bench;
 mod bench_vsla;
+mod device;
 mod install;
 mod tidy;
+mod web;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask test
+       cargo xtask test [web]
+       cargo xtask web     (the package for JavaScript and the pages, into target/web)
        cargo xtask bench {cpu|vsla} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
+       cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
        cargo xtask sanitize [address|thread|miri]
-       cargo xtask install-c PREFIX     (the C library, its header and its pkg-config file)";
+       cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -21,10 +25,13 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["tidy"] => tidy::tidy(&root()),
         ["test"] => test(),
+        ["test", "web"] => web::test(&root()),
+        ["web"] => web::build(&root(), true).map(|_| ()),
         ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),
         },
+        ["device", folder] => device::device(&root(), folder),
         ["install-c", prefix] => install::install(&root(), prefix),
         ["ulp", name @ ..] if name.len() <= 1 => {
             let mut words = vec!["run", "--release", "-p", "tensorloom-cpu", "--example", "ulp_sweep", "--"];
@@ -58,7 +65,8 @@ fn root() -> PathBuf {
 fn test() -> Result<(), String> {
     run("cargo", &["fmt", "--all", "--check"])?;
     tidy::tidy(&root())?;
-    run("cargo", &["test", "--workspace", "--no-fail-fast"])
+    // With WebGPU, which the default build leaves out.
+    run("cargo", &["test", "--workspace", "--features", "tensorloom-cli/wgpu", "--no-fail-fast"])
 }
 
 /// Runs the tests of the unsafe parts under a checker: memory accesses of the CPU backend and its generated code's

@@ -6,7 +6,7 @@ use super::index::{AtomKind, Lin};
 use super::lower::{Group, LoopShape, Lowered, Param, Reduction, Role, Store, kernel_name};
 use super::space::Space;
 use crate::loops::{self, Atom, Buf, Builder, Carried, Extent, LoopKind, Mode, Reg, Size, Stmt};
-use crate::target::Target;
+use crate::target::{Schedule, Target};
 use ir::ops::ReduceKind;
 use ir::{Binary, Compare, DType, Scalar, Value};
 use rustc_hash::FxHashMap;
@@ -23,6 +23,8 @@ pub(super) enum Bind {
 pub(super) struct Emitter<'a> {
     /// Bytes of a row's scratch, at most.
     row_scratch: usize,
+    /// Elements of a float sum that lanes share out and add up as they come.
+    vector_block: i64,
     pub(super) g: Generator<'a>,
     pub(super) shape: LoopShape,
     pub(super) reductions: Vec<Reduction>,
@@ -49,6 +51,8 @@ pub(super) struct Emitter<'a> {
 /// Elements of a float sum that are added up as they come where lanes share them out, before the total goes on to the sum
 /// of totals: 32 a lane for four vectors of 16.
 pub(crate) const VECTOR_BLOCK: i64 = 2048;
+/// The same where a grid's lanes share them out: a subgroup of 32 and more, each with few elements.
+pub(crate) const GRID_BLOCK: i64 = 32 * VECTOR_BLOCK;
 /// The same where each lane has a sum of its own.
 pub(crate) const SERIAL_BLOCK: i64 = 32;
 
@@ -108,6 +112,7 @@ impl<'a> Emitter<'a> {
     ) -> Emitter<'a> {
         Emitter {
             row_scratch: target.kernel.row_scratch,
+            vector_block: if target.schedule == Schedule::Grid { GRID_BLOCK } else { VECTOR_BLOCK },
             g,
             bind: vec![Bind::Unbound; vars],
             bound: 0,
@@ -398,7 +403,7 @@ impl<'a> Emitter<'a> {
     fn blocks(&self, here: &[usize]) -> Option<Blocks> {
         let float_sum = |&k: &usize| self.reductions[k].kind == ReduceKind::Sum && self.reductions[k].acc.is_float();
         let block = match self.shape.vector.is_some_and(|v| self.shape.cols.contains(&v)) {
-            true => VECTOR_BLOCK,
+            true => self.vector_block,
             false => SERIAL_BLOCK,
         };
         let below = |k: usize| self.shape.cols[k..].iter().fold(1i64, |n, &v| n.saturating_mul(self.shape.extents[v]));

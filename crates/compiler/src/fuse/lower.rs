@@ -9,6 +9,7 @@ use super::emit::Emitter;
 use super::expr::{Ex, ExId};
 use super::generate::{Fail, Generator, Source};
 use super::index::{AtomKind, Lin, Refine};
+use super::join::joined;
 use super::space::Space;
 use crate::loops::Kernel;
 use crate::target::{Schedule, Target};
@@ -86,7 +87,12 @@ pub(crate) fn lower(
         if rows == 0 || (space.numel() == 0 && group.roots.iter().all(|r| r.role == Role::Full)) {
             continue;
         }
-        let cuttable = done.len() + todo.len() < target.kernel.cuts && refinements < 64;
+        // Where a piece is a launch, it must be worth one.
+        let pays = match target.schedule {
+            Schedule::Workers { .. } => true,
+            Schedule::Grid => space.numel() >= target.partials.least as i64,
+        };
+        let cuttable = pays && done.len() + todo.len() < target.kernel.cuts && refinements < 64;
         match piece(graph, group, sources, &space, cuttable, target) {
             Ok(lowered) => done.push(lowered),
             Err(Fail::Refine(r)) => {
@@ -96,7 +102,10 @@ pub(crate) fn lower(
             Err(other) => return Err(other),
         }
     }
-    Ok(done)
+    Ok(match target.schedule {
+        Schedule::Grid => joined(done, target.kernel.buffers),
+        Schedule::Workers { .. } => done,
+    })
 }
 
 pub(super) struct Reduction {
@@ -215,11 +224,15 @@ fn choose_loops(
     // The vector runs where memory runs.
     let weight = |v: usize| -> i64 {
         let mut w = 0;
-        for (_, _, _, at) in stores {
+        for (_, role, _, at) in stores {
+            // What a whole row gives is stored once a row, while loads run over all of it.
+            let often = *role == Role::Full || reductions.is_empty();
             w += match coefficient(at, v).abs() {
-                1 => 6,
+                1 if often => 6,
+                1 => 1,
                 0 => 0,
-                _ => -3,
+                _ if often => -3,
+                _ => -1,
             };
         }
         for e in g.exprs.iter() {

@@ -5,6 +5,7 @@ mod expr;
 mod generate;
 mod grouping;
 mod index;
+mod join;
 mod lower;
 mod scan;
 mod space;

@@ -22,11 +22,14 @@
 
 mod build;
 mod eval;
+mod hoist;
+pub mod lanes;
 mod print;
 mod verify;
 
 pub use build::{Block, Builder};
 pub use eval::{EvalError, eval, eval_range};
+pub use hoist::hoist;
 pub use verify::{KernelError, verify};
 
 use ir::{Binary, Compare, DType, Scalar, Unary};

@@ -3,7 +3,9 @@
 pub mod cse;
 pub mod dots;
 pub mod inline;
+pub mod packed;
 pub mod partials;
+mod permutes;
 pub mod recompute;
 pub mod simplify;
 
@@ -25,6 +27,8 @@ pub enum Pass {
     Cse,
     /// Rematerialised bodies are opened: from here on nothing is merged.
     OpenRemat,
+    /// Products with packed weights become one op, where the backend has it.
+    Packed,
     /// Contractions get their axes in order.
     Dots,
     /// Long reductions go through partial results.
@@ -35,11 +39,12 @@ pub enum Pass {
 
 impl Pass {
     /// All passes, in the order they run.
-    pub const ORDER: [Pass; 9] = [
+    pub const ORDER: [Pass; 10] = [
         Pass::Inline,
         Pass::Simplify,
         Pass::Cse,
         Pass::OpenRemat,
+        Pass::Packed,
         Pass::Simplify,
         Pass::Dots,
         Pass::Simplify,
@@ -59,6 +64,7 @@ impl Pass {
             Pass::Simplify => "simplify",
             Pass::Cse => "cse",
             Pass::OpenRemat => "open-remat",
+            Pass::Packed => "packed",
             Pass::Dots => "dots",
             Pass::Partials => "partials",
             Pass::Recompute => "recompute",
@@ -72,6 +78,7 @@ impl Pass {
             Pass::Simplify => simplify::simplify(graph, target.kernel.reads),
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
+            Pass::Packed => packed::packed(graph, claims),
             Pass::Dots => dots::dots(graph, &target.products),
             Pass::Partials => partials::partials(graph, &target.partials),
             Pass::Recompute => crate::products::recompute(graph, target),

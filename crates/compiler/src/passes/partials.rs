@@ -47,6 +47,8 @@ fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize], target: &Par
     }
     let around = total / longest.max(1);
     let near = (total / target.blocks.max(1)).clamp(target.block.0, target.block.1) / around.max(1);
+    // Sums of columns: whoever adds up the partial results has no more of them than a block has rows.
+    let near = if reduced(last) { near } else { near.max(longest.isqrt()) };
     let block = block_near(longest, near.max(1));
     let blocks = longest / block;
     if blocks < 2 {

@@ -79,7 +79,8 @@ fn rewrite(b: &mut Builder, op: &Op, args: &[Value], wide: usize) -> Result<Opti
                 let perm: Shape = p.perm.iter().map(|&i| q.perm[i]).collect();
                 Some(b.permute(inner[0], &perm)?)
             }
-            _ => None,
+            // permute(f(permute(x))) = f'(x)
+            _ => super::permutes::renamed(b, args[0], &p.perm)?,
         },
         Op::Broadcast(o) => match def(b, args[0]) {
             _ if b.ty(args[0]).shape == o.shape => Some(args[0]),

@@ -1,6 +1,6 @@
 //! Kernels of the `loops` IR to x86-64 machine code at run time.
 //!
-//! `analyse` finds what varies by lane, `hoist` moves invariants out of loops, `lower` makes instructions over virtual
+//! `loops::lanes` finds what varies by lane, `loops::hoist` moves invariants out of loops, `lower` makes instructions over virtual
 //! registers, `regalloc` gives them real ones, `emit` writes bytes and `exec` makes them runnable.
 //!
 //! A compiled kernel is `extern "C" fn(bufs, sizes, begin, end)`: `begin..end` is the range of the top-level parallel
@@ -11,10 +11,9 @@
 //! by lane in `helper`, which is slow but right for every op and dtype.
 //!
 //! On other machines, and on x86-64 without AVX2 and FMA, the feature `cranelift` compiles kernels for whatever that
-//! library knows, one lane at a time; without it [`compile`] says [`CodegenError::Unsupported`].
+//! library knows, one lane at a time; without it [`compile`] says [`CodegenError::Unsupported`]. In a page kernels are
+//! WebAssembly modules (`page`).
 
-#[cfg(all(unix, target_arch = "x86_64"))]
-mod analyse;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod asm;
 mod cache;
@@ -24,16 +23,16 @@ mod emit;
 mod enc;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod exec;
-#[cfg(any(all(unix, target_arch = "x86_64"), feature = "cranelift"))]
+#[cfg(any(all(unix, target_arch = "x86_64"), target_arch = "wasm32", feature = "cranelift"))]
 mod helper;
-#[cfg(all(unix, target_arch = "x86_64"))]
-mod hoist;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod inst;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod lower;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod math;
+#[cfg(target_arch = "wasm32")]
+mod page;
 #[cfg(all(unix, target_arch = "x86_64"))]
 mod pool;
 #[cfg(feature = "cranelift")]
@@ -74,6 +73,9 @@ pub enum Target {
     /// Any machine that Cranelift knows, one lane at a time.
     #[cfg(feature = "cranelift")]
     Portable,
+    /// WebAssembly with SIMD, as a module of its own for each kernel.
+    #[cfg(target_arch = "wasm32")]
+    Wasm,
 }
 
 impl Target {
@@ -96,9 +98,11 @@ impl Target {
 
     /// What is left without an instruction set that the generator knows.
     fn otherwise() -> Option<Target> {
-        #[cfg(feature = "cranelift")]
+        #[cfg(target_arch = "wasm32")]
+        return Some(Target::Wasm);
+        #[cfg(all(feature = "cranelift", not(target_arch = "wasm32")))]
         return Some(Target::Portable);
-        #[cfg(not(feature = "cranelift"))]
+        #[cfg(not(any(feature = "cranelift", target_arch = "wasm32")))]
         None
     }
 }
@@ -112,6 +116,9 @@ pub enum CodegenError {
     /// The kernel is malformed.
     #[error("malformed kernel: {0}")]
     Kernel(#[from] KernelError),
+    /// The kernel is more than the target takes; the reference evaluator can run it.
+    #[error("{0}")]
+    Refused(String),
     /// The system gave no executable memory.
     #[error("no executable memory: {0}")]
     Memory(#[from] std::io::Error),
@@ -123,18 +130,20 @@ pub type Entry = unsafe extern "C" fn(bufs: *const *mut u8, sizes: *const i64, b
 /// A kernel as machine code.
 pub struct CompiledKernel {
     /// Keeps the mapping alive.
-    #[expect(dead_code, reason = "it is held, not read")]
+    #[cfg_attr(not(target_arch = "wasm32"), expect(dead_code, reason = "it is held, not read"))]
     code: Mapping,
     entry: Entry,
     size: usize,
 }
 
-#[expect(dead_code, reason = "they are held, not read")]
+#[cfg_attr(any(all(unix, target_arch = "x86_64"), feature = "cranelift"), expect(dead_code, reason = "held, not read"))]
 enum Mapping {
     #[cfg(all(unix, target_arch = "x86_64"))]
     Own(exec::Code),
     #[cfg(feature = "cranelift")]
     Portable(portable::Code),
+    #[cfg(target_arch = "wasm32")]
+    Page(page::Code),
 }
 
 impl CompiledKernel {
@@ -143,10 +152,17 @@ impl CompiledKernel {
         self.size
     }
 
-    /// The code, followed by its constants.
+    /// The code, followed by its constants; in a page, the module.
     pub fn bytes(&self) -> &[u8] {
+        #[cfg(target_arch = "wasm32")]
+        return match &self.code {
+            Mapping::Page(code) => code.bytes(),
+        };
+        #[cfg(not(target_arch = "wasm32"))]
         // SAFETY: the mapping holds so many bytes from its entry on, is readable, and is not written again.
-        unsafe { std::slice::from_raw_parts(self.entry as *const u8, self.size) }
+        unsafe {
+            std::slice::from_raw_parts(self.entry as *const u8, self.size)
+        }
     }
 
     #[cfg(feature = "cranelift")]
@@ -199,7 +215,7 @@ pub fn compile(kernel: &Kernel, target: Target) -> Result<CompiledKernel, Codege
 fn assemble(kernel: &Kernel, target: Target) -> Result<Vec<u8>, CodegenError> {
     #[cfg(debug_assertions)]
     compiler::loops::verify(kernel)?;
-    let hoisted = hoist::hoist(kernel);
+    let hoisted = compiler::loops::hoist(kernel);
     let kernel = hoisted.as_ref().unwrap_or(kernel);
     let code = lower::lower(kernel, target);
     let alloc = regalloc::allocate(&code.insts, &code.classes, &emit::files(target));
@@ -207,13 +223,23 @@ fn assemble(kernel: &Kernel, target: Target) -> Result<Vec<u8>, CodegenError> {
 }
 
 /// Compiles a kernel for this machine.
-#[cfg(all(not(all(unix, target_arch = "x86_64")), feature = "cranelift"))]
+#[cfg(all(not(any(all(unix, target_arch = "x86_64"), target_arch = "wasm32")), feature = "cranelift"))]
 pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
     portable::compile(kernel)
 }
 
+/// Compiles a kernel for this page.
+#[cfg(target_arch = "wasm32")]
+pub fn compile(kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
+    #[cfg(debug_assertions)]
+    compiler::loops::verify(kernel)?;
+    let code = page::Code::new(kernel)?;
+    let (entry, size) = (code.entry(), code.bytes().len());
+    Ok(CompiledKernel { code: Mapping::Page(code), entry, size })
+}
+
 /// Says that this machine has no code generator.
-#[cfg(not(any(all(unix, target_arch = "x86_64"), feature = "cranelift")))]
+#[cfg(not(any(all(unix, target_arch = "x86_64"), target_arch = "wasm32", feature = "cranelift")))]
 pub fn compile(_kernel: &Kernel, _target: Target) -> Result<CompiledKernel, CodegenError> {
     Err(CodegenError::Unsupported)
 }

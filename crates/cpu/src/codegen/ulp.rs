@@ -18,16 +18,52 @@ pub const FUNCTIONS: &[(Unary, f64)] = &[
     (Unary::ErfInv, 4.0),
     (Unary::Sin, 2.0),
     (Unary::Cos, 2.0),
+    (Unary::Tan, 3.5),
+    (Unary::Asin, 2.5),
+    (Unary::Acos, 2.5),
+    (Unary::Atan, 2.0),
+    (Unary::Sinh, 3.0),
+    (Unary::Cosh, 2.0),
+    (Unary::Asinh, 4.0),
+    (Unary::Acosh, 4.0),
+    (Unary::Atanh, 4.0),
+    (Unary::Lgamma, 2.0),
+    (Unary::Digamma, 2.0),
     (Unary::Rsqrt, 1.5),
     (Unary::Sqrt, 0.5),
     (Unary::Reciprocal, 0.5),
 ];
 
+/// The inline f64 functions and their largest error in units in the last place, found in samples.
+pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
+    (Unary::Exp, 2.0),
+    (Unary::Exp2, 2.0),
+    (Unary::Expm1, 2.0),
+    (Unary::Log, 2.0),
+    (Unary::Log2, 2.0),
+    (Unary::Log1p, 2.0),
+    (Unary::Tanh, 2.5),
+    (Unary::Logistic, 3.0),
+    (Unary::Sin, 2.0),
+    (Unary::Cos, 2.0),
+    (Unary::Tan, 3.5),
+    (Unary::Asin, 2.5),
+    (Unary::Acos, 2.5),
+    (Unary::Atan, 2.0),
+    (Unary::Sinh, 3.0),
+    (Unary::Cosh, 2.0),
+    (Unary::Asinh, 4.0),
+    (Unary::Acosh, 4.0),
+    (Unary::Atanh, 4.0),
+    (Unary::Erf, 2.0),
+    (Unary::Erfc, 6.0),
+];
+
 /// `y[i] = op(x[i])` over a run-time length.
-pub fn kernel(op: Unary) -> Kernel {
+pub fn kernel(op: Unary, dtype: DType) -> Kernel {
     let mut b = Builder::new(op.name());
-    let x = b.buffer(DType::F32, Mode::Read);
-    let y = b.buffer(DType::F32, Mode::Write);
+    let x = b.buffer(dtype, Mode::Read);
+    let y = b.buffer(dtype, Mode::Write);
     let n = b.size();
     b.each(LoopKind::Vector, n, |b, i| {
         let v = b.load(x, i);

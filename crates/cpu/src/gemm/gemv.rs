@@ -15,7 +15,7 @@ use super::kernel::HasKernels;
 use super::pack::widen;
 use super::problem::{Operand, Problem, Source, Target};
 use super::run::Run;
-use super::vector::{Float, Isa, Lanes, Load, Vector};
+use super::vector::{Float, Isa, Load, Plain32, Plain64, Vector};
 use crate::pool::{Pool, share};
 use crate::thresholds::Threshold;
 use std::ops::Range;
@@ -333,8 +333,8 @@ macro_rules! products {
         }
     };
 }
-products!(portable_f32, Lanes<f32, 8>);
-products!(portable_f64, Lanes<f64, 4>);
+products!(portable_f32, Plain32);
+products!(portable_f64, Plain64);
 #[cfg(target_arch = "x86_64")]
 products!(avx2_f32, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]

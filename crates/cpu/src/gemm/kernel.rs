@@ -8,7 +8,7 @@
 
 use super::gemv::HasGemv;
 use super::pack::pack_panel;
-use super::vector::{Float, Isa, Lanes, Vector};
+use super::vector::{Float, Isa, PLAIN_ROWS, Plain32, Plain64, Vector};
 
 /// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
 pub(crate) struct Tile<T> {
@@ -211,8 +211,8 @@ macro_rules! kernels {
     };
 }
 
-kernels!(portable_f32, f32, Lanes<f32, 8>, 4);
-kernels!(portable_f64, f64, Lanes<f64, 4>, 4);
+kernels!(portable_f32, f32, Plain32, PLAIN_ROWS);
+kernels!(portable_f64, f64, Plain64, PLAIN_ROWS);
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::*;

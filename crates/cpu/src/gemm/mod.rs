@@ -33,6 +33,8 @@ mod plan;
 mod problem;
 mod run;
 pub(crate) mod vector;
+#[cfg(target_arch = "wasm32")]
+mod vector_wasm;
 #[cfg(target_arch = "x86_64")]
 mod vector_x86;
 

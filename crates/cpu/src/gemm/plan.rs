@@ -221,12 +221,14 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
     };
 
     let path = if gemv(&problem) { Path::Gemv } else { Path::Blocked };
+    // Tiles narrower than a cache line would read lines of B in parts, again and again.
+    let narrow = nr * size < 64;
     let pack_a = match direct(problem.a) {
-        Some(a) => n > PACKED_A_COLUMNS && k * size > KC_BYTES && !(a.row == 1 && spread(a.col, size)),
+        Some(a) => n > PACKED_A_COLUMNS && (narrow || k * size > KC_BYTES) && !(a.row == 1 && spread(a.col, size)),
         None => true,
     };
     let pack_b = match direct(problem.b) {
-        Some(b) => b.col != 1 || (m > 2 * mr && !(spread(b.row, size) && k * n * size <= DIRECT_B_BYTES)),
+        Some(b) => b.col != 1 || (m > 2 * mr && (narrow || !(spread(b.row, size) && k * n * size <= DIRECT_B_BYTES))),
         None => problem.b != Source::Packed,
     };
     let (tiled, whole_rows) = match problem.c {

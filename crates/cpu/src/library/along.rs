@@ -1,18 +1,18 @@
-//! Routines along one axis of `[outer, n, inner]`: running folds, first extrema, reading and adding at given places.
+//! Routines along one axis of `[outer, n, inner]`: first extrema, reading and adding at given places.
 
-use super::element::{Element, Fold, Index, by_dtype, by_fold, index};
+use super::element::{Element, Index, by_dtype, index};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::ops::{ArgReduce, Cumulative, PutAlong, TakeAlong};
+use ir::ops::{ArgReduce, PutAlong, TakeAlong};
 use ir::{DType, Type};
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Adjacent lines that are taken together.
-const LANES: usize = 16;
+pub(super) const LANES: usize = 16;
 
 /// A tensor as lines along an axis.
 #[derive(Clone, Copy)]
@@ -32,59 +32,19 @@ impl Lines {
     }
 
     /// Bundles of up to `LANES` adjacent lines.
-    fn bundles(&self) -> usize {
+    pub(super) fn bundles(&self) -> usize {
         self.outer * self.inner.div_ceil(LANES)
     }
 
     /// The outer index, first line and number of lines of a bundle.
-    fn bundle(&self, i: usize) -> (usize, usize, usize) {
+    pub(super) fn bundle(&self, i: usize) -> (usize, usize, usize) {
         let each = self.inner.div_ceil(LANES);
         let first = i % each * LANES;
         (i / each, first, LANES.min(self.inner - first))
     }
 
-    fn numel(&self) -> usize {
+    pub(super) fn numel(&self) -> usize {
         self.outer * self.n * self.inner
-    }
-}
-
-struct Running<T: Element, F: Fold<T>> {
-    lines: Lines,
-    identity: T,
-    reverse: bool,
-    fold: PhantomData<fn() -> F>,
-}
-
-pub(super) fn cumulative(op: &Cumulative, args: &[Type]) -> Option<Box<dyn Routine>> {
-    let lines = Lines::new(&args[0], op.axis);
-    let identity = op.kind.identity(args[0].dtype);
-    by_fold!(args[0].dtype, op.kind, T, F => {
-        let identity = <T as Element>::from_scalar(identity);
-        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, fold: PhantomData }) as Box<dyn Routine>
-    })
-}
-
-impl<T: Element, F: Fold<T>> Routine for Running<T, F> {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
-        let l = self.lines;
-        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
-        in_ranges(pool, l.bundles(), l.numel(), &|range: Range<usize>, _| {
-            for (outer, first, lanes) in range.map(|i| l.bundle(i)) {
-                let mut states = [F::start(self.identity); LANES];
-                for step in 0..l.n {
-                    let k = if self.reverse { l.n - 1 - step } else { step };
-                    let at = (outer * l.n + k) * l.inner + first;
-                    for (j, s) in states[..lanes].iter_mut().enumerate() {
-                        // SAFETY: inside the operand and this bundle's part of the result.
-                        unsafe {
-                            *s = F::step(*s, *x.at(at + j));
-                            *y.at(at + j) = F::result(*s);
-                        }
-                    }
-                }
-            }
-        });
-        Ok(())
     }
 }
 
@@ -93,6 +53,8 @@ const PIECE: usize = 1 << 15;
 /// Elements whose extremum is found before its place is looked for.
 const RUN: usize = 512;
 
+/// Elements of a line up to which a block of lines is turned first.
+const SHORT: usize = 32;
 /// Bundles of lines that are work enough without cutting lines.
 const FEW: usize = 32;
 
@@ -100,6 +62,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("along.lanes", LANES, "lines beside each other: beyond, they are several bundles"),
     Threshold::new("along.piece", PIECE, "elements of a line whose extremum is found: beyond, it is cut into pieces"),
     Threshold::new("along.run", RUN, "elements whose extremum is found before its place is looked for"),
+    Threshold::new("along.short", SHORT, "elements of adjacent lines whose extrema are found side by side"),
     Threshold::new("along.few", FEW, "bundles of lines: from here lines are not cut"),
 ];
 
@@ -124,6 +87,36 @@ impl<T: Element> Extremum<T> {
         if self.lines.bundles() < FEW { self.lines.n.div_ceil(PIECE).max(1) } else { 1 }
     }
 
+    /// Adjacent short lines, a block of them turned so that they lie side by side.
+    ///
+    /// # Safety
+    /// `x` is good for the operand, `y` for the result.
+    unsafe fn short_lines(&self, pool: &Pool, x: Raw<T>, y: Raw<u8>) {
+        let (rows, n) = (self.lines.outer, self.lines.n);
+        in_ranges(pool, rows.div_ceil(LANES), rows * n, &|range: Range<usize>, _| {
+            for first in range.map(|i| i * LANES) {
+                let count = LANES.min(rows - first);
+                // SAFETY: inside the operand; the rows are this range's own.
+                unsafe {
+                    let mut turned = [*x.at(first * n); SHORT * LANES];
+                    for j in 0..count {
+                        let row = x.at((first + j) * n);
+                        for k in 0..n {
+                            turned[k * LANES + j] = *row.add(k);
+                        }
+                    }
+                    let best = extrema_across(self.isa, turned.as_ptr(), n, LANES, self.max);
+                    for (j, &b) in best[..count].iter().enumerate() {
+                        match self.long {
+                            true => *y.at(0).cast::<i64>().add(first + j) = b as i64,
+                            false => *y.at(0).cast::<i32>().add(first + j) = b,
+                        }
+                    }
+                }
+            }
+        });
+    }
+
     /// The places of the first extrema of a bundle's lines within a piece.
     ///
     /// # Safety
@@ -132,6 +125,14 @@ impl<T: Element> Extremum<T> {
         let l = self.lines;
         let (outer, first, lanes) = l.bundle(bundle);
         let mut best = [piece.start; LANES];
+        if l.inner > 1 && lanes == LANES && l.n <= i32::MAX as usize {
+            // SAFETY: every row of the bundle is inside the operand.
+            let found = unsafe {
+                let start = x.at((outer * l.n + piece.start) * l.inner + first);
+                extrema_across(self.isa, start, piece.len(), l.inner, self.max)
+            };
+            return found.map(|k| piece.start + k as usize);
+        }
         if l.inner == 1 {
             // SAFETY: the line is inside the operand, and adjacent.
             let line = unsafe { std::slice::from_raw_parts(x.at(outer * l.n).cast_const(), l.n) };
@@ -163,6 +164,11 @@ impl<T: Element> Routine for Extremum<T> {
         let l = self.lines;
         let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0]));
         let (bundles, pieces) = (l.bundles(), self.pieces());
+        if l.inner == 1 && l.n <= SHORT {
+            // SAFETY: the caller's promise.
+            unsafe { self.short_lines(pool, x, y) };
+            return Ok(());
+        }
         let found = Raw(scratch.cast::<[usize; LANES]>());
         let store = |bundle: usize, best: [usize; LANES]| {
             let (outer, first, lanes) = l.bundle(bundle);
@@ -230,6 +236,45 @@ fn first_extremum<T: Element>(isa: Isa, x: &[T], max: bool) -> usize {
     }
     let _ = isa;
     scan_runs(x, max)
+}
+
+/// The places of the first extrema of `LANES` lines side by side; `stride` elements lie from one row to the next.
+///
+/// # Safety
+/// `n` rows are there to read, of which there is at least one.
+unsafe fn extrema_across<T: Element>(isa: Isa, x: *const T, n: usize, stride: usize, max: bool) -> [i32; LANES] {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        unsafe fn wide<T: Element>(x: *const T, n: usize, stride: usize, max: bool) -> [i32; LANES] {
+            // SAFETY: the caller's promise.
+            unsafe { if max { scan_across::<T, true>(x, n, stride) } else { scan_across::<T, false>(x, n, stride) } }
+        }
+        if isa != Isa::Portable {
+            // SAFETY: every instruction set but the portable one has AVX2.
+            return unsafe { wide(x, n, stride, max) };
+        }
+    }
+    let _ = isa;
+    // SAFETY: the caller's promise.
+    unsafe { if max { scan_across::<T, true>(x, n, stride) } else { scan_across::<T, false>(x, n, stride) } }
+}
+
+#[inline(always)]
+unsafe fn scan_across<T: Element, const MAX: bool>(x: *const T, n: usize, stride: usize) -> [i32; LANES] {
+    let mut place = [0i32; LANES];
+    // SAFETY: the caller's promise.
+    let mut best: [T; LANES] = unsafe { *x.cast::<[T; LANES]>() };
+    for k in 1..n {
+        // SAFETY: as above.
+        let row: [T; LANES] = unsafe { *x.add(k * stride).cast::<[T; LANES]>() };
+        for j in 0..LANES {
+            let better = row[j].beats(best[j], MAX);
+            best[j] = if better { row[j] } else { best[j] };
+            place[j] = if better { k as i32 } else { place[j] };
+        }
+    }
+    place
 }
 
 /// Run by run: its extremum by vectors, and its place only if it is better than what was found before.

@@ -139,8 +139,8 @@ pub(super) fn claims(args: &[Type]) -> bool {
         && matches!(args[0].dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
 }
 
-/// The most points whose tables are made: 64 GiB of them.
-const MOST: usize = 1 << 32;
+/// The most points whose tables are made: 64 GiB of them, or what 32-bit addresses reach.
+const MOST: usize = 1 << (if usize::BITS > 32 { 32 } else { 26 });
 
 pub(super) fn prepare(args: &[Type], machine: Machine) -> Result<Option<Box<dyn Routine>>> {
     let (x, y) = (&args[0], &args[1]);

@@ -7,6 +7,8 @@ use ir::{DType, Scalar};
 pub(super) trait Element: Copy + Send + Sync + 'static {
     /// What sums and products are kept in: f64 for floats, the type itself for integers.
     type Sum: Copy + Send + Sync;
+    /// Combining is exact, so it may be done in any order.
+    const IS_INT: bool = false;
     fn from_scalar(s: Scalar) -> Self;
     fn widen(self) -> Self::Sum;
     fn rounded(x: Self::Sum) -> Self;
@@ -20,13 +22,16 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
     /// Bits that order as sorting does: NaN above all numbers, −0 equal to 0.
     fn key(self) -> u64;
 
+    #[inline(always)]
     fn add(self, b: Self) -> Self {
         Self::rounded(Self::sum(self.widen(), b.widen()))
     }
+    #[inline(always)]
     fn mul(self, b: Self) -> Self {
         Self::rounded(Self::product(self.widen(), b.widen()))
     }
     /// Whether this takes the place of `best` as the first extremum: NaN beats numbers, nothing beats its equal.
+    #[inline(always)]
     fn beats(self, best: Self, max: bool) -> bool {
         // Without branches, so that loops can be vectorised.
         !best.is_nan() & (self.is_nan() | if max { best.less(self) } else { self.less(best) })
@@ -34,8 +39,15 @@ pub(super) trait Element: Copy + Send + Sync + 'static {
 }
 
 macro_rules! floats {
-    ($($t:ty, $bits:ty, $x:ident => $wide:expr, $w:ident => $narrow:expr);*) => {$(
+    ($($t:ty, $bits:ty, $x:ident => $wide:expr, $w:ident => $narrow:expr $(, $native:ident)?);*) => {$(
         impl Element for $t {
+            $(
+            // The sum of two in f64, rounded, is their sum.
+            #[inline(always)]
+            fn $native(self, b: Self) -> Self {
+                self + b
+            }
+            )?
             type Sum = f64;
             fn from_scalar(s: Scalar) -> Self {
                 Self::rounded(s.to_f64())
@@ -94,8 +106,8 @@ macro_rules! floats {
     )*};
 }
 floats!(
-    f32, u32, x => x as f64, x => x as f32;
-    f64, u64, x => x, x => x;
+    f32, u32, x => x as f64, x => x as f32, add;
+    f64, u64, x => x, x => x, add;
     f16, u16, x => x.to_f64(), x => f16::from_bits(ir::round::to_f16(x));
     bf16, u16, x => x.to_f64(), x => bf16::from_bits(ir::round::to_bf16(x))
 );
@@ -104,6 +116,7 @@ macro_rules! integers {
     ($($t:ty, $unsigned:ty, $flip:expr);*) => {$(
         impl Element for $t {
             type Sum = $t;
+            const IS_INT: bool = true;
             fn from_scalar(s: Scalar) -> Self {
                 s.bits() as $t
             }
@@ -201,10 +214,12 @@ pub(super) trait Fold<T: Element>: Send + Sync + 'static {
     fn step(state: Self::State, x: T) -> Self::State;
     fn result(state: Self::State) -> T;
     fn start(identity: T) -> Self::State;
+    /// What the first elements gave with what those after them gave.
+    fn join(first: Self::State, rest: Self::State) -> Self::State;
 }
 
 macro_rules! folds {
-    ($($name:ident, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr);*) => {$(
+    ($($name:ident, $state:ty, ($s:ident, $x:ident) => $step:expr, $r:ident => $result:expr, $i:ident => $start:expr, ($a:ident, $b:ident) => $join:expr);*) => {$(
         pub(super) struct $name;
         impl<T: Element> Fold<T> for $name {
             type State = $state;
@@ -219,14 +234,17 @@ macro_rules! folds {
             fn start($i: T) -> $state {
                 $start
             }
+            fn join($a: $state, $b: $state) -> $state {
+                $join
+            }
         }
     )*};
 }
 folds!(
-    Sum, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen();
-    Product, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen();
-    Max, T, (s, x) => s.larger(x), s => s, i => i;
-    Min, T, (s, x) => s.smaller(x), s => s, i => i
+    Sum, T::Sum, (s, x) => T::sum(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::sum(a, b);
+    Product, T::Sum, (s, x) => T::product(s, x.widen()), s => T::rounded(s), i => i.widen(), (a, b) => T::product(a, b);
+    Max, T, (s, x) => s.larger(x), s => s, i => i, (a, b) => a.larger(b);
+    Min, T, (s, x) => s.smaller(x), s => s, i => i, (a, b) => a.smaller(b)
 );
 
 /// Calls something generic over an element type with the type of a dtype; `None` for the 8-bit floats.

@@ -16,7 +16,9 @@ mod element;
 #[cfg(feature = "fft")]
 mod fourier;
 mod linalg;
+mod packed;
 mod ragged;
+mod running;
 mod scatter;
 mod simd;
 mod sort;
@@ -62,6 +64,7 @@ pub(crate) fn claims(composite: &Composite, args: &[Type]) -> bool {
         "attention_backward" => attention::claims(composite, args, true),
         #[cfg(feature = "fft")]
         "fft_convolve" => convolve::claims(args),
+        "dequantize" | "packed_dot" => packed::claims(composite, args),
         _ => false,
     }
 }
@@ -72,13 +75,16 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
     let routine = match op {
         #[cfg(feature = "fft")]
         Op::Composite(c) if c.name == "fft_convolve" => convolve::prepare(args, machine)?,
+        Op::Composite(c) if matches!(c.name.as_str(), "dequantize" | "packed_dot") => {
+            packed::prepare(c, args, outs, machine)
+        }
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Collective(c) => collective::prepare(c, args, outs, cpu)?,
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
         Op::WindowScatter(w) => window::scatter(w, args, machine),
-        Op::Cumulative(c) => along::cumulative(c, args),
+        Op::Cumulative(c) => running::cumulative(c, args, machine),
         Op::ArgReduce(a) => along::arg_reduce(a, args, machine),
         Op::TakeAlong(t) => along::take(t, args),
         Op::PutAlong(p) => along::put(p, args, outs, machine),
@@ -162,7 +168,9 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     #[cfg(feature = "fft")]
     all.extend(convolve::thresholds());
     all.extend(linalg::thresholds());
+    all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);
+    all.extend(running::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
     all.extend(window::thresholds());
     all

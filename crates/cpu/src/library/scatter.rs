@@ -1,24 +1,29 @@
 //! Scatter: slices combined into an operand, one after the other in the order of the updates.
 //!
 //! Threads share either the elements of each slice or the places in the operand, and each goes over all indices: so every
-//! element sees its updates in order, whatever the number of threads.
+//! element sees its updates in order, whatever the number of threads. Integers may be combined in any order: with many updates
+//! to few places each worker has a table of its own.
 
 use super::element::{Element, Index, by_dtype, index};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::pool::{Pool, share};
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::Type;
-use ir::ops::{Scatter, ScatterKind, ScatterMode};
+use ir::ops::{ReduceKind, Scatter, ScatterKind, ScatterMode};
+use ir::{DType, Type};
 use smallvec::SmallVec;
 use std::marker::PhantomData;
 use std::ops::Range;
 
 /// Shorter runs are not divided.
 const LONG_RUN: usize = 64;
+/// Elements of an operand of which every worker may have a copy.
+const TABLE: usize = 1 << 17;
 
-pub(super) const THRESHOLDS: &[Threshold] =
-    &[Threshold::new("scatter.run", LONG_RUN, "adjacent elements of a slice: from here threads share the run")];
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("scatter.run", LONG_RUN, "adjacent elements of a slice: from here threads share the run"),
+    Threshold::new("scatter.small", TABLE, "integers that are combined: up to here every worker has a table"),
+];
 
 /// An axis that is walked: size, elements of the operand and of the updates from one index to the next.
 #[derive(Clone, Copy)]
@@ -45,6 +50,7 @@ struct Geometry {
     rows: usize,
     run: usize,
     index: Index,
+    dtype: DType,
     clip: bool,
     operand: usize,
     /// A run of the operand is only ever met as a whole.
@@ -54,12 +60,19 @@ struct Geometry {
 /// How an update meets the element that is there.
 trait Combine<T>: Send + Sync + 'static {
     fn apply(old: T, new: T) -> T;
+    /// Whether updates may be combined in any order and grouping: integers that are added, multiplied or compared.
+    fn free_order(_: PhantomData<T>) -> bool {
+        false
+    }
 }
 
 macro_rules! combines {
-    ($($name:ident, ($a:ident, $b:ident) => $e:expr);*) => {$(
+    ($($name:ident, $free:expr, ($a:ident, $b:ident) => $e:expr);*) => {$(
         struct $name;
         impl<T: Element> Combine<T> for $name {
+            fn free_order(_: PhantomData<T>) -> bool {
+                $free && T::IS_INT
+            }
             #[inline(always)]
             fn apply($a: T, $b: T) -> T {
                 $e
@@ -67,18 +80,37 @@ macro_rules! combines {
         }
     )*};
 }
-combines!(Set, (_a, b) => b; Add, (a, b) => a.add(b); Mul, (a, b) => a.mul(b); Min, (a, b) => a.smaller(b); Max, (a, b) => a.larger(b));
+combines!(
+    Set, false, (_a, b) => b; Add, true, (a, b) => a.add(b); Mul, true, (a, b) => a.mul(b);
+    Min, true, (a, b) => a.smaller(b); Max, true, (a, b) => a.larger(b)
+);
 
 struct Scattering<T, C> {
     geometry: Geometry,
+    threads: usize,
+    /// What combining leaves as it is.
+    identity: T,
     types: PhantomData<fn() -> (T, C)>,
 }
 
-pub(super) fn prepare(op: &Scatter, args: &[Type], _: Machine) -> Option<Box<dyn Routine>> {
+pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let geometry = geometry(op, &args[0], &args[1], &args[2])?;
+    let threads = machine.threads;
+    let kind = match op.kind {
+        ScatterKind::Set | ScatterKind::Add => ReduceKind::Sum,
+        ScatterKind::Mul => ReduceKind::Prod,
+        ScatterKind::Min => ReduceKind::Min,
+        ScatterKind::Max => ReduceKind::Max,
+    };
+    let identity = kind.identity(args[0].dtype);
     macro_rules! of {
         ($t:ty, $c:ty) => {
-            Box::new(Scattering::<$t, $c> { geometry, types: PhantomData }) as Box<dyn Routine>
+            Box::new(Scattering::<$t, $c> {
+                geometry,
+                threads,
+                identity: <$t>::from_scalar(identity),
+                types: PhantomData,
+            }) as Box<dyn Routine>
         };
     }
     by_dtype!(args[0].dtype, T => match op.kind {
@@ -138,6 +170,7 @@ fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &Type) -> Opt
         window,
         run,
         index: index(indices.dtype),
+        dtype: indices.dtype,
         clip: op.mode == ScatterMode::Clip,
         operand: operand.numel(),
         aligned: fixed,
@@ -160,20 +193,91 @@ fn advance(axes: &[Walk], at: &mut [usize], operand: &mut usize, updates: &mut u
 }
 
 impl Geometry {
-    /// Calls `f` with the operand's and the updates' place of each run, in order.
+    /// Calls `f` with the operand's and the updates' place of each run, in order, for these indices of the first batch axis.
     ///
     /// # Safety
     /// `indices` is good for all index vectors.
     #[inline(always)]
-    unsafe fn runs(&self, indices: *const u8, mut f: impl FnMut(usize, usize)) {
+    unsafe fn runs(&self, indices: *const u8, part: Range<usize>, f: impl FnMut(usize, usize)) {
+        if self.slices == 0 {
+            return;
+        }
+        // One component, one run for each slice, which is most scatters: the index's type is known in the loop.
+        if let ([c], 1, [outer @ .., last]) = (&self.components[..], self.rows, &self.batch[..]) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                match self.dtype {
+                    DType::I32 => self.lines(*c, outer, *last, part, |i| *indices.cast::<i32>().add(i) as i64, f),
+                    DType::I64 => self.lines(*c, outer, *last, part, |i| *indices.cast::<i64>().add(i), f),
+                    _ => self.lines(*c, outer, *last, part, |i| (self.index)(indices, i), f),
+                }
+            }
+            return;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.slices(indices, part, f) }
+    }
+
+    /// Runs along the last batch axis, for all indices of the others.
+    #[inline(always)]
+    fn lines(
+        &self,
+        c: Component,
+        outer: &[Walk],
+        last: Walk,
+        part: Range<usize>,
+        index: impl Fn(usize) -> i64,
+        mut f: impl FnMut(usize, usize),
+    ) {
+        // A part is one of the first batch axis.
+        let (along, inner) = match outer {
+            [] => (part, 0..0),
+            [_, rest @ ..] => {
+                let each: usize = rest.iter().map(|w| w.size).product();
+                (0..last.size, part.start * each..part.end * each)
+            }
+        };
+        let room = c.room as u64;
+        let mut line = |number: usize, operand: usize, updates: usize| {
+            for j in along.clone() {
+                let i = index(number * last.size + j);
+                let place = if self.clip { i.clamp(0, c.room) } else { i };
+                if place as u64 <= room {
+                    f(operand + j * last.operand + place as usize * c.stride, updates + j * last.updates);
+                }
+            }
+        };
+        if outer.is_empty() {
+            return line(0, 0, 0);
+        }
+        for number in inner {
+            let (mut operand, mut updates, mut rest) = (0, 0, number);
+            for w in outer.iter().rev() {
+                let at = rest % w.size;
+                rest /= w.size;
+                operand += at * w.operand;
+                updates += at * w.updates;
+            }
+            line(number, operand, updates);
+        }
+    }
+
+    /// Any geometry, slice by slice.
+    ///
+    /// # Safety
+    /// `indices` is good for all index vectors.
+    unsafe fn slices(&self, indices: *const u8, part: Range<usize>, mut f: impl FnMut(usize, usize)) {
         let (mut at, mut along, mut from) = ([0; 16], 0, 0);
+        let each = self.slices / self.batch.first().map_or(1, |w| w.size).max(1);
         for slice in 0..self.slices {
-            let mut base = Some(along);
-            for (k, c) in self.components.iter().enumerate() {
-                // SAFETY: the caller's promise.
-                let i = unsafe { (self.index)(indices, slice * self.components.len() + k) };
-                let inside = self.clip || (0..=c.room).contains(&i);
-                base = base.filter(|_| inside).map(|b| b + i.clamp(0, c.room) as usize * c.stride);
+            let mut base = Some(along).filter(|_| part.contains(&(slice / each.max(1))));
+            if base.is_some() {
+                for (k, c) in self.components.iter().enumerate() {
+                    // SAFETY: the caller's promise.
+                    let i = unsafe { (self.index)(indices, slice * self.components.len() + k) };
+                    let inside = self.clip || (0..=c.room).contains(&i);
+                    base = base.filter(|_| inside).map(|b| b + i.clamp(0, c.room) as usize * c.stride);
+                }
             }
             if let Some(base) = base {
                 let (mut inner, mut to, mut source) = ([0; 16], base, from);
@@ -185,19 +289,32 @@ impl Geometry {
             advance(&self.batch, &mut at, &mut along, &mut from);
         }
     }
+
+    /// How many indices the first batch axis has.
+    fn first(&self) -> usize {
+        self.batch.first().map_or(1, |w| w.size)
+    }
 }
 
 impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
-    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+    fn scratch_bytes(&self) -> usize {
+        let table = self.geometry.operand * size_of::<T>();
+        if self.geometry.operand <= TABLE { table * self.threads } else { 0 }
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
         let g = &self.geometry;
         let x = Raw(args[0].cast_mut().cast::<T>());
         let indices = Raw(args[1].cast_mut());
         let updates = Raw(args[2].cast_mut().cast::<T>());
         let y = Raw(outs[0].cast::<T>());
-        in_ranges(pool, g.operand, g.operand, &|range: Range<usize>, _| {
-            // SAFETY: operand and result have as many elements, and don't overlap.
-            unsafe { std::ptr::copy_nonoverlapping(x.at(range.start), y.at(range.start), range.len()) };
-        });
+        // Given one memory for both, it changes that in place.
+        if args[0] != outs[0].cast_const() {
+            in_ranges(pool, g.operand, g.operand, &|range: Range<usize>, _| {
+                // SAFETY: operand and result have as many elements, and don't overlap.
+                unsafe { std::ptr::copy_nonoverlapping(x.at(range.start), y.at(range.start), range.len()) };
+            });
+        }
         let apply = |to: usize, from: usize, n: usize| {
             for i in 0..n {
                 // SAFETY: inside result and updates; no other thread has these elements.
@@ -205,13 +322,31 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
             }
         };
         let work = g.slices * g.rows * g.run;
+        // Each index of the first batch axis has a part of the operand to itself.
+        if g.batch.len() > 1 && g.batch[0].operand > 0 && g.aligned {
+            in_ranges(pool, g.first(), work, &|range: Range<usize>, _| {
+                // SAFETY: the indices are the operand's.
+                unsafe { g.runs(indices.at(0), range, |to, from| apply(to, from, g.run)) };
+            });
+            return Ok(());
+        }
         if g.run >= LONG_RUN {
             let units = g.run.div_ceil(16);
             in_ranges(pool, units, work, &|range: Range<usize>, _| {
                 let (start, end) = (range.start * 16, (range.end * 16).min(g.run));
                 // SAFETY: the indices are the operand's.
-                unsafe { g.runs(indices.at(0), |to, from| apply(to + start, from + start, end - start)) };
+                unsafe { g.runs(indices.at(0), 0..g.first(), |to, from| apply(to + start, from + start, end - start)) };
             });
+            return Ok(());
+        }
+        if C::free_order(PhantomData::<T>)
+            && g.run == 1
+            && g.operand <= TABLE
+            && work > 8 * g.operand
+            && g.batch.len() == 1
+        {
+            // SAFETY: the caller's promise.
+            unsafe { self.privately(pool, indices, updates, y, Raw(scratch.cast::<T>())) };
             return Ok(());
         }
         let parts = if g.aligned { pool.threads().min(work / (4 * super::PARALLEL_WORK)).max(1) } else { 1 };
@@ -219,13 +354,48 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
             let own = share(g.operand, parts, part);
             // SAFETY: as above; runs that begin at one place are one part's, and never overlap others.
             unsafe {
-                g.runs(indices.at(0), |to, from| {
-                    if own.contains(&to) {
-                        apply(to, from, g.run);
-                    }
-                });
+                match g.run {
+                    1 => g.runs(indices.at(0), 0..g.first(), |to, from| {
+                        if own.contains(&to) {
+                            apply(to, from, 1);
+                        }
+                    }),
+                    run => g.runs(indices.at(0), 0..g.first(), |to, from| {
+                        if own.contains(&to) {
+                            apply(to, from, run);
+                        }
+                    }),
+                }
             }
         });
         Ok(())
+    }
+}
+
+impl<T: Element, C: Combine<T>> Scattering<T, C> {
+    /// Every worker combines its share of the updates into a table of its own; then the tables are combined.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`].
+    unsafe fn privately(&self, pool: &Pool, indices: Raw<u8>, updates: Raw<T>, y: Raw<T>, tables: Raw<T>) {
+        let g = &self.geometry;
+        let parts = pool.threads().min(self.threads);
+        pool.run(parts, &|part, _| {
+            let table = tables.at(part * g.operand);
+            // SAFETY: each part has a table of its own; places are inside it.
+            unsafe {
+                for i in 0..g.operand {
+                    *table.add(i) = self.identity;
+                }
+                let own = share(g.first(), parts, part);
+                g.runs(indices.at(0), own, |to, from| *table.add(to) = C::apply(*table.add(to), *updates.at(from)));
+            }
+        });
+        for i in 0..g.operand {
+            for part in 0..parts {
+                // SAFETY: as above; the tables are complete.
+                unsafe { *y.at(i) = C::apply(*y.at(i), *tables.at(part * g.operand + i)) };
+            }
+        }
     }
 }

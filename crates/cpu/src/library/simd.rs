@@ -56,6 +56,47 @@ impl<const N: usize> Wide for Lanes<f32, N> {
     }
 }
 
+#[cfg(target_arch = "wasm32")]
+mod page {
+    use super::Wide;
+    use crate::gemm::vector::Plain32 as F32x4;
+    use std::arch::wasm32::*;
+
+    impl Wide for F32x4 {
+        #[inline(always)]
+        unsafe fn sub(self, b: Self) -> Self {
+            F32x4(f32x4_sub(self.0, b.0))
+        }
+        #[inline(always)]
+        unsafe fn div(self, b: Self) -> Self {
+            F32x4(f32x4_div(self.0, b.0))
+        }
+        #[inline(always)]
+        unsafe fn max(self, b: Self) -> Self {
+            F32x4(v128_bitselect(self.0, b.0, f32x4_gt(self.0, b.0)))
+        }
+        #[inline(always)]
+        unsafe fn min(self, b: Self) -> Self {
+            F32x4(v128_bitselect(self.0, b.0, f32x4_lt(self.0, b.0)))
+        }
+        #[inline(always)]
+        unsafe fn select_lt(a: Self, b: Self, yes: Self, no: Self) -> Self {
+            F32x4(v128_bitselect(yes.0, no.0, f32x4_lt(a.0, b.0)))
+        }
+        #[inline(always)]
+        unsafe fn round(self) -> Self {
+            F32x4(f32x4_nearest(self.0))
+        }
+        #[inline(always)]
+        unsafe fn times_pow2(self, n: Self) -> Self {
+            let n = i32x4_trunc_sat_f32x4(n.0);
+            let half = i32x4_shr(n, 1);
+            let pow2 = |n: v128| i32x4_shl(i32x4_add(n, i32x4_splat(127)), 23);
+            F32x4(f32x4_mul(f32x4_mul(self.0, pow2(half)), pow2(i32x4_sub(n, half))))
+        }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use super::Wide;

@@ -2,6 +2,7 @@
 
 use super::{Case, Maker, Round};
 use ir::composites::attention::{Attention, attention};
+use ir::composites::quantized::{Format, Packing, dequantize};
 use ir::ops::*;
 use ir::{Build, Builder, DType, Graph, Type};
 
@@ -41,6 +42,25 @@ fn parallel(q: usize, round: Round) -> Vec<Case> {
     all
 }
 
+/// A packed matrix times rows.
+fn packed(quantity: usize, [m, n, k]: [usize; 3]) -> Case {
+    let packing = Packing::new(Format::Int8, Some(1)).unwrap();
+    let types = packing.parts(&[n, k], DType::F32).unwrap();
+    let mut b = Builder::new();
+    let x = b.input(DType::F32, &[m, k]);
+    let parts: Vec<_> = types.iter().map(|t| b.graph.input(t.clone())).collect();
+    let w = b.one(dequantize(&packing, &types, DType::F32).unwrap().into(), &parts).unwrap();
+    let y = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[x, w]).unwrap();
+    Case::new(quantity, b.finish(&[y]))
+}
+
+/// Packed rows, decoded alone.
+fn packed_alone(quantity: usize, k: usize) -> Case {
+    let packing = Packing::new(Format::Int8, Some(1)).unwrap();
+    let types = packing.parts(&[3, k], DType::F32).unwrap();
+    Case::new(quantity, one(dequantize(&packing, &types, DType::BF16).unwrap(), &types))
+}
+
 /// Queries and keys, heads of a group together.
 fn attend(quantity: usize, (tq, tk): (usize, usize), causal: bool, gradient: bool) -> Case {
     let (q, k) = (f32s(&[2, 2, tq, 8]), f32s(&[2, 2, tk, 8]));
@@ -65,6 +85,37 @@ fn convolution(quantity: usize, x: &[usize], k: &[usize], dtype: DType) -> Vec<C
         all.push(Case::new(quantity, one(Conv::new(dtype, windows), &[Type::new(dtype, x), Type::new(dtype, k)])));
     }
     all
+}
+
+/// Features that are alone in their group, with both gradients, at several strides.
+fn alone(quantity: usize, size: usize, window: usize) -> Vec<Case> {
+    let mut all = Vec::new();
+    for stride in [1, 2, 3] {
+        let windows = Windows::strided(&[stride, stride], &[1, 1]);
+        let base = stride * (size - 1) + window - 2;
+        let (x, k) = (f32s(&[2, 3, window + 3, base]), f32s(&[6, 1, window, window]));
+        let g = one(Conv { groups: 3, ..Conv::new(DType::F32, windows) }, &[x, k]);
+        all.push(Case::new(quantity, transform::vjp(&g, &[0, 1]).unwrap()));
+    }
+    all
+}
+
+/// Running sums and maxima, forwards and backwards.
+fn runs(quantity: usize, shape: &[usize]) -> Vec<Case> {
+    let mut all = Vec::new();
+    for kind in [ReduceKind::Sum, ReduceKind::Max] {
+        for reverse in [false, true] {
+            all.push(Case::new(quantity, one(Cumulative { kind, axis: 1, reverse }, &[f32s(shape)])));
+        }
+    }
+    all
+}
+
+/// Integers added to so many places.
+fn counted(quantity: usize, _: Round) -> Vec<Case> {
+    let op = Scatter { kind: ScatterKind::Add, dims: SliceDims::take(1, 0, 1), mode: ScatterMode::Clip };
+    let types = [&[quantity][..], &[9 * quantity, 1], &[9 * quantity]].map(|s| Type::new(DType::I32, s));
+    vec![Case::new(quantity, one(op, &types))]
 }
 
 fn grouped(mode: RaggedMode, quantity: usize, [rows, k, n]: [usize; 3]) -> Case {
@@ -155,6 +206,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     }),
     ("along.run", |q, _| [vec![q], vec![5, q]].map(|s| Case::new(q, one(extremum(s.len() - 1), &[f32s(&s)]))).into()),
     ("along.few", |q, _| vec![Case::new(q, one(extremum(1), &[f32s(&[q, 33_000])]))]),
+    ("along.short", |q, _| [vec![40, q], vec![16, q]].map(|s| Case::new(q, one(extremum(1), &[f32s(&s)]))).into()),
+    ("running.long", |q, _| runs(q, &[3, q])),
+    ("running.many", |q, _| runs(q, &[q, 9000])),
+    ("running.turns", |q, _| runs(q, &[q, 37])),
     ("attention.few_rows", |q, _| attends(q, (q, 40), false)),
     ("attention.keys", |q, _| attends(q, (10, q), false)),
     ("attention.queries", |q, _| attends(q, (q, 90), true)),
@@ -167,6 +222,9 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let n = round.divide(q, 48);
         convolution(n * 48, &[1, 16, n + 2], &[5, 16, 3], DType::F32)
     }),
+    ("conv.narrow", |q, _| alone(q, 20, q)),
+    ("conv.results", |q, _| alone(q, q, 3)),
+    ("conv.lanes", |q, _| alone(q, q, 3)),
     ("conv.piece", |q, round| {
         let lines = round.divide(q, 48 * 40);
         convolution(lines * 48 * 40, &[1, 16, lines, 42], &[3, 16, 1, 3], DType::BF16)
@@ -176,9 +234,12 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("convolve.points", |q, _| [1, 4].map(|rows| convolved(q, rows, q)).into()),
     ("linalg.least", |q, _| vec![factored(q, q, 40)]),
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
+    ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
+    ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
     ("ragged.rows", |q, _| vec![grouped(RaggedMode::Rows, q, [q + 2, 20, 30])]),
     ("ragged.depth", |q, _| vec![grouped(RaggedMode::Contract, q, [q + 2, 20, 30])]),
     ("ragged.strip", |q, _| vec![grouped(RaggedMode::Contract, q, [50, q, 30])]),
     ("scatter.run", scattered),
+    ("scatter.small", counted),
     ("window.together", windows),
 ];

@@ -7,10 +7,14 @@
 //! Products go to cuBLASLt. What a device lacks runs on the host backend it was opened with. Programs that run again over
 //! the same addresses are recorded as CUDA graphs.
 
+mod attention;
 mod print;
 #[cfg(feature = "cuda")]
 mod runtime;
+mod template;
 
+pub use attention::Attention;
 pub use print::{FLAGS, PRELUDE, function, print};
 #[cfg(feature = "cuda")]
 pub use runtime::{Cuda, CudaBuffer, Offline, Usage};
+pub use template::{Arg, Call, Routine};

@@ -196,7 +196,9 @@ D f32 scaled(f32 p, u32 n) {
     return p * real((u32)(half + 127) << 23) * real((u32)(rest + 127) << 23);
 }
 D f32 exp_quick(f32 x) {
-    x = x < -105.0f ? -105.0f : x > 90.0f ? 90.0f : x;
+    // Beyond, the result or the way there is no normal number.
+    const bool near = x > -87.0f && x < 88.0f;
+    if (!near) x = x < -105.0f ? -105.0f : x > 90.0f ? 90.0f : x;
     f32 shifted = fmaf(x, 1.44269504f, 12582912.0f), n = shifted - 12582912.0f;
     f32 r = fmaf(-n, -1.9046542e-9f, fmaf(-n, 0.693147182f, x));
     f32 p = fmaf(0.0013926376f, r, 0.0083633335f);
@@ -204,6 +206,7 @@ D f32 exp_quick(f32 x) {
     p = fmaf(p, r, 0.16666576f);
     p = fmaf(p, r, 0.5f);
     p = fmaf(fmaf(p, r, 1.0f), r, 1.0f);
+    if (near) return real(bits(p) + (bits(shifted) << 23));
     return x != x ? x : scaled(p, bits(shifted) - bits(12582912.0f));
 }
 D f32 exp2_quick(f32 x) {
@@ -216,6 +219,27 @@ D f32 exp2_quick(f32 x) {
     p = fmaf(fmaf(p, r, 0.693147182f), r, 1.0f);
     return x != x ? x : scaled(p, bits(shifted) - bits(12582912.0f));
 }
+// 1 / √x: the machine's own, and a step of Newton's.
+D f32 rsqrt_quick(f32 x) {
+#ifdef __CUDA_ARCH__
+    f32 y;
+    asm("rsqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    f32 better = fmaf(0.5f * y, fmaf(-(x * y), y, 1.0f), y);
+    return x > 0.0f && x < real(0x7f800000u) ? better : y;
+#else
+    return 1.0f / sqrtf(x);
+#endif
+}
+// 1 / x, rounded nearly always, for x whose inverse is a normal number.
+D f32 inverse(f32 x) {
+#ifdef __CUDA_ARCH__
+    f32 r;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x));
+    return fmaf(r, fmaf(-x, r, 1.0f), r);
+#else
+    return 1.0f / x;
+#endif
+}
 // 1 / (1 + e⁻ˣ), as 2⁻³² / (2⁻³² + 2⁻³² e⁻ˣ) so that nothing overflows while the result underflows.
 D f32 logistic_quick(f32 x) {
     const f32 small = 2.3283064365386963e-10f;
@@ -227,7 +251,7 @@ D f32 logistic_quick(f32 x) {
     q = fmaf(q, r, -0.16666576f);
     q = fmaf(q, r, 0.5f);
     f32 power = real((bits(shifted) << 23) + bits(small));
-    return x != x ? x : small / fmaf(fmaf(r * r, q, -r), power, power + small);
+    return x != x ? x : small * inverse(fmaf(fmaf(r * r, q, -r), power, power + small));
 }
 
 D f64 digamma(f64 x) {
@@ -325,7 +349,7 @@ FUNCTION(expm1, expm1f(x), expm1(x))
 FUNCTION(log, logf(x), log(x))
 FUNCTION(log2, log2f(x), log2(x))
 FUNCTION(log1p, log1pf(x), log1p(x))
-FUNCTION(rsqrt, 1.0f / sqrtf(x), 1.0 / sqrt(x))
+FUNCTION(rsqrt, rsqrt_quick(x), 1.0 / sqrt(x))
 FUNCTION(sin, sinf(x), sin(x))
 FUNCTION(cos, cosf(x), cos(x))
 FUNCTION(tan, tanf(x), tan(x))

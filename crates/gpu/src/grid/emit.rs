@@ -2,18 +2,20 @@
 
 use super::facts::Facts;
 use super::range::Range;
+use super::rows::{Held, without_unread};
 use super::shape::Shape;
 use super::sync::{Pending, Touch, touches};
+use super::turns::Turn;
 use super::{Access, Carried, Index, Kernel, Limits, Loop, Memory, Op, Own, Scope, Space, Stmt};
 use compiler::loops::{self, Atom, Buf, Extent, LoopKind, Mode, Reg, Size, Var};
 use ir::{Binary, Class, Compare, DType, Scalar, Unary};
 use smallvec::{SmallVec, smallvec};
 
 /// The registers of one value: one for all elements that a lane takes at a time, or one for each.
-type Copies = SmallVec<[Reg; 1]>;
+pub(super) type Copies = SmallVec<[Reg; 1]>;
 
 pub(super) struct Emit<'e, 'a> {
-    facts: &'e Facts<'a>,
+    pub(super) facts: &'e Facts<'a>,
     limits: &'e Limits,
     shape: Shape<'a>,
     /// Whether threads of a team may wait for each other.
@@ -25,6 +27,8 @@ pub(super) struct Emit<'e, 'a> {
     vars: Vec<Copies>,
     /// How many elements the statements being written stand for.
     copies: usize,
+    /// The vector loop that they are of.
+    along: Option<Var>,
     pub(super) lane: Reg,
     pub(super) thread: Reg,
     team: Option<Reg>,
@@ -37,6 +41,8 @@ pub(super) struct Emit<'e, 'a> {
     /// Where the team's piece of the row's vector loop starts.
     piece: Option<Reg>,
     pub(super) pending: Pending,
+    /// What lanes hold of the row.
+    pub(super) held: Held,
     /// Shared arrays of reductions, by position and dtype.
     joins: Vec<(usize, DType, Buf)>,
 }
@@ -56,6 +62,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             values: vec![SmallVec::new(); k.regs.len()],
             vars: vec![SmallVec::new(); k.vars as usize],
             copies: 1,
+            along: None,
             lane: none,
             thread: none,
             team: None,
@@ -64,6 +71,7 @@ impl<'e, 'a> Emit<'e, 'a> {
             leader: None,
             piece: None,
             pending: Pending::default(),
+            held: Held::default(),
             joins: Vec::new(),
         }
     }
@@ -99,7 +107,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         let (sizes, threads) = (self.facts.kernel.sizes, self.threads());
         let subgroup = self.limits.subgroup.unwrap_or(1);
         let apart = self.facts.given.aliases.is_empty();
-        Kernel {
+        let kernel = Kernel {
             name,
             memory: self.memory,
             sizes,
@@ -111,7 +119,8 @@ impl<'e, 'a> Emit<'e, 'a> {
             max_blocks,
             apart,
             body,
-        }
+        };
+        without_unread(kernel, self.facts.kernel.buffers.len())
     }
 
     /// Where each buffer is. Scratch is shared memory as far as there is room, the smallest first.
@@ -126,7 +135,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         let mut scratch: Vec<(usize, usize)> = Vec::new();
         for (i, b) in k.buffers.iter().enumerate() {
             if let Mode::Scratch(n) = b.mode {
-                scratch.push((length(i, n, b.dtype) * b.dtype.size() * teams, i));
+                scratch.push((length(i, n, b.dtype) * b.dtype.size().max(self.limits.word) * teams, i));
             }
         }
         scratch.sort_unstable();
@@ -304,6 +313,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                 (None, None) => {}
             }
         }
+        self.held.clear();
         let before = self.shape.before.clone();
         before.into_iter().for_each(|s| self.team_stmt(s));
         self.team_block(self.shape.row);
@@ -340,14 +350,17 @@ impl<'e, 'a> Emit<'e, 'a> {
                 let start = self.pending.clone();
                 // As with teams: the first time to see what an iteration leaves to the next one.
                 let mark = self.regs.len();
+                self.held.clear();
                 self.open.push(Vec::new());
                 self.serial(l, Self::team_block);
                 self.open.pop();
                 self.regs.truncate(mark);
+                self.held.clear();
                 let end = self.pending.clone();
                 self.pending = start.with_back_edge(&end, self.facts, Some(l.var));
                 let entered = self.pending.clone();
                 self.serial(l, Self::team_block);
+                self.held.clear();
                 // It may not have run at all.
                 self.pending = self.pending.with_back_edge(&entered, self.facts, Some(l.var));
             }
@@ -367,7 +380,7 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// A loop that runs in order, for a team or for a lane.
-    fn serial(&mut self, l: &loops::Loop, body: impl Fn(&mut Self, &[loops::Stmt])) {
+    pub(super) fn serial(&mut self, l: &loops::Loop, body: impl Fn(&mut Self, &[loops::Stmt])) {
         let int = self.loop_int(l.var);
         let to = self.extent(&l.extent, int);
         let (from, step) = (self.int(int, 0), self.int(int, 1));
@@ -455,7 +468,25 @@ impl<'e, 'a> Emit<'e, 'a> {
         }
         let lane = self.cast(int, self.lane);
         let main = if rest == 0 { end } else { self.int(int, n - rest) };
-        accs = self.lane_loop(l, int, (width, lanes * width), self.piece, (lane, main, limit), accs);
+        let turns = self.turns(&self.shape, l);
+        accs = match turns {
+            Some(turns) => self.written_out(l, (int, width, lanes), (n, turns), accs),
+            None => {
+                let each = lanes * width;
+                let times = if self.piece.is_none() { self.together(l, n - rest, each) } else { 1 };
+                let (mut start, whole) = (self.piece, (n - rest) / (times * each) * times * each);
+                if times > 1 {
+                    let whole = self.int(int, whole);
+                    accs = self.lane_loop(l, int, (width, each, times), None, (lane, whole, limit), accs);
+                    start = Some(whole);
+                }
+                if times > 1 && whole == n - rest {
+                    accs
+                } else {
+                    self.lane_loop(l, int, (width, each, 1), start, (lane, main, limit), accs)
+                }
+            }
+        };
         if rest != 0 {
             // What is left is less than a lane takes at a time: one element for each.
             let start = self.int(int, n - rest);
@@ -464,7 +495,7 @@ impl<'e, 'a> Emit<'e, 'a> {
                 None => start,
             };
             let firsts = accs.iter().map(|a| smallvec![a[0]]).collect();
-            let outs = self.lane_loop(l, int, (1, lanes), Some(start), (lane, end, limit), firsts);
+            let outs = self.lane_loop(l, int, (1, lanes, 1), Some(start), (lane, end, limit), firsts);
             for (all, first) in accs.iter_mut().zip(outs) {
                 all[0] = first[0];
             }
@@ -490,7 +521,7 @@ impl<'e, 'a> Emit<'e, 'a> {
         &mut self,
         l: &loops::Loop,
         int: DType,
-        (width, step): (i64, i64),
+        (width, step, times): (i64, i64, i64),
         start: Option<Reg>,
         (lane, end, limit): (Reg, Reg, Option<Reg>),
         init: Vec<Copies>,
@@ -507,32 +538,23 @@ impl<'e, 'a> Emit<'e, 'a> {
             Some(limit) => self.binary(Binary::Min, end, limit),
             None => end,
         };
-        let step = self.int(int, step);
+        let by = self.int(int, step * times);
         let var = self.reg(int);
-        let outer = self.copies;
-        self.copies = width as usize;
-        let mut phis = Vec::new();
+        let outer = self.enter(l.var, width as usize);
+        let mut phis: Vec<Copies> = Vec::new();
         for (c, init) in l.carried.iter().zip(&init) {
             let d = self.facts.kernel.regs[c.phi.0 as usize];
-            let phi: Copies = init.iter().map(|_| self.reg(d)).collect();
-            self.values[c.phi.0 as usize] = phi.clone();
-            phis.push(phi);
+            phis.push(init.iter().map(|_| self.reg(d)).collect());
         }
         self.open.push(Vec::new());
-        let mut own: Copies = smallvec![var];
-        for j in 1..width {
-            let by = self.int(int, j);
-            own.push(self.binary(Binary::Add, var, by));
+        let mut turns = Vec::new();
+        for u in 0..times {
+            let own = (0..width).map(|j| self.plus(var, int, u * step + j)).collect();
+            turns.push(Turn { own, at: None, mask: None });
         }
-        self.vars[l.var.0 as usize] = own;
-        self.lane_block(&l.body);
-        let mut next: Vec<Copies> = Vec::new();
-        for c in &l.carried {
-            let d = self.facts.kernel.regs[c.phi.0 as usize];
-            next.push((0..self.copies).map(|j| self.value_as(c.next, j, d)).collect());
-        }
+        let next = self.several_turns(l, &turns, false, phis.clone());
         let body = self.close();
-        self.copies = outer;
+        self.leave(outer);
         let mut carried = Vec::new();
         let mut outs = Vec::new();
         for (k, c) in l.carried.iter().enumerate() {
@@ -543,24 +565,98 @@ impl<'e, 'a> Emit<'e, 'a> {
             }
             outs.push(out);
         }
-        self.push(Stmt::Loop(Loop { var, from, to, step, carried, body }));
+        self.push(Stmt::Loop(Loop { var, from, to, step: by, carried, body }));
         outs
+    }
+
+    /// Begins the statements of a vector loop, several elements at a time.
+    pub(super) fn enter(&mut self, var: Var, copies: usize) -> (usize, Option<Var>) {
+        (std::mem::replace(&mut self.copies, copies), self.along.replace(var))
+    }
+
+    pub(super) fn leave(&mut self, outer: (usize, Option<Var>)) {
+        (self.copies, self.along) = outer;
+    }
+
+    pub(super) fn lane_as(&mut self, int: DType) -> Reg {
+        self.cast(int, self.lane)
+    }
+
+    /// One turn of a vector loop's lanes: from what they carry to what they carry on, which changes where they take part.
+    pub(super) fn turn(
+        &mut self,
+        l: &loops::Loop,
+        body: &[loops::Stmt],
+        accs: Vec<Copies>,
+        mask: Option<Reg>,
+    ) -> Vec<Copies> {
+        for (c, acc) in l.carried.iter().zip(&accs) {
+            self.values[c.phi.0 as usize] = acc.clone();
+        }
+        self.lane_block(body);
+        let mut all = Vec::new();
+        for (c, acc) in l.carried.iter().zip(&accs) {
+            let d = self.facts.kernel.regs[c.phi.0 as usize];
+            let mut next: Copies = (0..self.copies).map(|j| self.value_as(c.next, j, d)).collect();
+            if let Some(m) = mask {
+                for (n, before) in next.iter_mut().zip(acc) {
+                    *n = self.arith(d, loops::Op::Select(m, *n, *before));
+                }
+            }
+            all.push(next);
+        }
+        all
+    }
+
+    pub(super) fn begin_turn(&mut self, l: &loops::Loop, t: &Turn) {
+        self.held.at = t.at;
+        self.vars[l.var.0 as usize] = t.own.clone();
+    }
+
+    pub(super) fn turn_copies(&self) -> usize {
+        self.copies
+    }
+
+    pub(super) fn copies_of(&self, r: Reg) -> Copies {
+        self.values[r.0 as usize].clone()
+    }
+
+    pub(super) fn set_copies(&mut self, r: Reg, copies: Copies) {
+        self.values[r.0 as usize] = copies;
+    }
+
+    /// The dtype of a register of the loops kernel.
+    pub(super) fn dtype_of(&self, r: Reg) -> DType {
+        self.facts.kernel.regs[r.0 as usize]
+    }
+
+    pub(super) fn open_block(&mut self) {
+        self.open.push(Vec::new());
+    }
+
+    pub(super) fn close_block(&mut self) -> Vec<Stmt> {
+        self.close()
     }
 
     // What a lane does by itself.
 
-    fn lane_block(&mut self, body: &[loops::Stmt]) {
+    pub(super) fn lane_block(&mut self, body: &[loops::Stmt]) {
         for s in body {
             match s {
                 loops::Stmt::Let { dst, op } => self.let_op(*dst, op),
                 loops::Stmt::Store { buf, index, value, mask } => self.store(*buf, index, *value, *mask, None),
-                loops::Stmt::Loop(l) => self.serial(l, Self::lane_block),
+                loops::Stmt::Loop(l) => self.lane_serial(l),
             }
         }
     }
 
     fn let_op(&mut self, dst: Reg, op: &loops::Op) {
-        let copies = self.needed(op);
+        let mut copies = self.needed(op);
+        // A test that neighbours share is made once.
+        let test = copies > 1 && self.facts.kernel.regs[dst.0 as usize] == DType::Bool;
+        if test && self.along.is_some_and(|v| self.facts.uniform(dst, v, self.copies as i64)) {
+            copies = 1;
+        }
         if let loops::Op::Load { buf, index, mask } = op {
             return self.load(dst, *buf, index, *mask, copies);
         }
@@ -588,17 +684,27 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     fn load(&mut self, dst: Reg, buf: Buf, index: &loops::Index, mask: Option<(Reg, Scalar)>, copies: usize) {
+        if mask.is_none()
+            && let Some(regs) = self.held.find(self.facts, buf, index, copies)
+        {
+            self.values[dst.0 as usize] = regs;
+            return;
+        }
         let d = self.memory[buf.0 as usize].dtype;
         let regs: Copies = (0..copies).map(|_| self.reg(d)).collect();
         let other = mask.map_or(Scalar::zero(d), |m| m.1);
         // Copies of a load are neighbours: the shape takes several elements at a time only where they are.
-        let wide = copies > 1 && mask.is_none() && self.neighbours(index);
+        let one = mask.is_none_or(|(m, _)| self.values[m.0 as usize].len() == 1);
+        let wide = copies > 1 && one && self.neighbours(index);
         let each = if wide { copies } else { 1 };
         for j in (0..copies).step_by(each) {
             let own = mask.map(|(m, _)| self.pick(m, j));
             let mask = self.live_mask(buf, own).map(|m| (m, other));
             let at = self.index(buf, index, j);
             self.push(Stmt::Load { dst: regs[j..j + each].to_vec(), buf, index: at, mask });
+        }
+        if mask.is_none() {
+            self.held.keep(self.facts, buf, index, &regs);
         }
         self.values[dst.0 as usize] = regs;
     }
@@ -607,15 +713,22 @@ impl<'e, 'a> Emit<'e, 'a> {
         let d = self.memory[buf.0 as usize].dtype;
         let copies =
             self.index_copies(index).max(if self.copies > 1 { self.values[value.0 as usize].len() } else { 1 });
-        let wide = copies > 1 && mask.is_none() && self.neighbours(index);
+        let mut kept = Copies::new();
+        let one = mask.is_none_or(|m| self.values[m.0 as usize].len() == 1);
+        let wide = copies > 1 && one && self.neighbours(index);
         let each = if wide { copies } else { 1 };
         for j in (0..copies).step_by(each) {
             let own = mask.map(|m| self.pick(m, j));
             let mask = self.live_mask(buf, own);
             let mask = self.both(mask, leader);
             let at = self.index(buf, index, j);
-            let value = (j..j + each).map(|j| self.value_as(value, j, d)).collect();
+            let value: Vec<Reg> = (j..j + each).map(|j| self.value_as(value, j, d)).collect();
+            kept.extend(value.iter().copied());
             self.push(Stmt::Store { buf, index: at, value, mask });
+        }
+        self.held.stored(self.facts, buf, index);
+        if mask.is_none() && leader.is_none() && self.facts.is_scratch(buf) {
+            self.held.keep(self.facts, buf, index, &kept);
         }
     }
 
@@ -633,6 +746,8 @@ impl<'e, 'a> Emit<'e, 'a> {
     fn live_mask(&mut self, buf: Buf, own: Option<Reg>) -> Option<Reg> {
         let global = matches!(self.memory[buf.0 as usize].space, Space::Global(_));
         let live = self.live.filter(|_| global);
+        let here = self.held.taking_part();
+        let live = self.both(live, here);
         self.both(live, own)
     }
 
@@ -746,15 +861,15 @@ impl<'e, 'a> Emit<'e, 'a> {
     }
 
     /// A copy of a value in its own dtype.
-    fn value_as(&mut self, r: Reg, j: usize, d: DType) -> Reg {
+    pub(super) fn value_as(&mut self, r: Reg, j: usize, d: DType) -> Reg {
         let r = self.pick(r, j);
         self.cast(d, r)
     }
 
     /// The integer type of a loop's variable, which goes one step beyond its end.
-    fn loop_int(&self, v: Var) -> DType {
+    pub(super) fn loop_int(&self, v: Var) -> DType {
         let most = self.facts.vars[v.0 as usize].most as i128;
-        let step = self.shape.lanes as i128 * self.shape.width as i128;
+        let step = super::turns::TOGETHER as i128 * self.shape.lanes as i128 * self.shape.width as i128;
         let chunk = self.shape.chunk.map_or(0, |c| c.2 as i128);
         int(Range::new(0, most + 2 * (step + chunk)))
     }

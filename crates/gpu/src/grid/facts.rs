@@ -4,7 +4,7 @@
 use super::Given;
 use super::range::Range;
 use compiler::loops::{Atom, Buf, Extent, Index, Kernel, Loop, Mode, Op, Reg, Size, Stmt, Var};
-use ir::{Binary, DType};
+use ir::{Binary, Compare, DType, Unary};
 use std::collections::BTreeMap;
 
 /// What a linear form varies with: a loop variable, or an i64 register of which no form is known.
@@ -46,6 +46,8 @@ pub(super) struct RegFacts {
     pub(super) multiple: i64,
     /// The innermost loop around its definition.
     pub(super) inside: Option<Var>,
+    /// How a bool is computed.
+    pub(super) test: Option<Op>,
 }
 
 pub(super) struct VarFacts {
@@ -62,7 +64,8 @@ pub(super) struct VarFacts {
 pub(super) struct Site {
     pub(super) buf: Buf,
     pub(super) store: bool,
-    pub(super) masked: bool,
+    /// Bool register that says whether it happens.
+    pub(super) mask: Option<Reg>,
     pub(super) form: Option<Linear>,
     /// The loops around it, outermost first.
     pub(super) loops: Vec<Var>,
@@ -82,8 +85,13 @@ pub(super) struct Facts<'a> {
 
 impl<'a> Facts<'a> {
     pub(super) fn new(kernel: &'a Kernel, given: &'a Given) -> Facts<'a> {
-        let regs =
-            kernel.regs.iter().map(|&d| RegFacts { form: None, range: Range::all(d), multiple: 1, inside: None });
+        let regs = kernel.regs.iter().map(|&d| RegFacts {
+            form: None,
+            range: Range::all(d),
+            multiple: 1,
+            inside: None,
+            test: None,
+        });
         let var = || VarFacts { trips: None, most: i64::MAX, inside: None };
         let mut classes: Vec<usize> = (0..kernel.buffers.len()).collect();
         for &(a, b) in &given.aliases {
@@ -132,13 +140,14 @@ impl<'a> Facts<'a> {
             match s {
                 Stmt::Let { dst, op } => {
                     if let Op::Load { buf, index, mask } = op {
-                        self.site(*buf, index, (false, mask.is_some()), path, loops);
+                        self.site(*buf, index, (false, mask.map(|m| m.0)), path, loops);
                     }
                     let (form, range, multiple) =
                         (self.op_form(*dst, op), self.op_range(*dst, op), self.op_multiple(op));
-                    self.regs[dst.0 as usize] = RegFacts { form, range, multiple, inside: loops.last().copied() };
+                    let test = (self.kernel.regs[dst.0 as usize] == DType::Bool).then(|| op.clone());
+                    self.regs[dst.0 as usize] = RegFacts { form, range, multiple, inside: loops.last().copied(), test };
                 }
-                Stmt::Store { buf, index, mask, .. } => self.site(*buf, index, (true, mask.is_some()), path, loops),
+                Stmt::Store { buf, index, mask, .. } => self.site(*buf, index, (true, *mask), path, loops),
                 Stmt::Loop(l) => self.loop_(l, path, loops),
             }
             path.pop();
@@ -149,7 +158,7 @@ impl<'a> Facts<'a> {
         let (trips, most) = match &l.extent {
             Extent::Exact(n) => (Some(self.size(*n).max(0)), self.size(*n).max(0)),
             Extent::Bounded { bound, buf, index } => {
-                self.site(*buf, index, (false, false), path, loops);
+                self.site(*buf, index, (false, None), path, loops);
                 (None, self.size(*bound).max(0))
             }
         };
@@ -170,12 +179,12 @@ impl<'a> Facts<'a> {
     fn opaque(&mut self, r: Reg, inside: Option<Var>) {
         let d = self.kernel.regs[r.0 as usize];
         let form = (d == DType::I64).then(|| Linear::root(Root::Reg(r)));
-        self.regs[r.0 as usize] = RegFacts { form, range: Range::all(d), multiple: 1, inside };
+        self.regs[r.0 as usize] = RegFacts { form, range: Range::all(d), multiple: 1, inside, test: None };
     }
 
-    fn site(&mut self, buf: Buf, index: &Index, (store, masked): (bool, bool), path: &[usize], loops: &[Var]) {
+    fn site(&mut self, buf: Buf, index: &Index, (store, mask): (bool, Option<Reg>), path: &[usize], loops: &[Var]) {
         let form = self.index_form(index);
-        self.sites.push(Site { buf, store, masked, form, loops: loops.to_vec(), path: path.to_vec() });
+        self.sites.push(Site { buf, store, mask, form, loops: loops.to_vec(), path: path.to_vec() });
     }
 
     pub(super) fn index_form(&self, i: &Index) -> Option<Linear> {
@@ -234,6 +243,48 @@ impl<'a> Facts<'a> {
             m = gcd(m, of.saturating_mul(self.size(stride)));
         }
         m
+    }
+
+    /// Whether a bool is the same for every `width` neighbours of a loop's elements, counted from its first.
+    pub(super) fn uniform(&self, r: Reg, of: Var, width: i64) -> bool {
+        let steady = |r: Root| !self.inside(r, of);
+        if steady(Root::Reg(r)) {
+            return true;
+        }
+        match &self.regs[r.0 as usize].test {
+            Some(Op::Const(_)) => true,
+            Some(Op::Unary(Unary::Not, x)) => self.uniform(*x, of, width),
+            Some(Op::Binary(Binary::And | Binary::Or | Binary::Xor, a, b)) => {
+                self.uniform(*a, of, width) && self.uniform(*b, of, width)
+            }
+            Some(Op::Compare(op, a, b)) => {
+                // a - b = s·v + rest: it changes sign between two elements whose place the rest gives.
+                let form = |r: &Reg| self.regs[r.0 as usize].form.clone();
+                let (Some(mut d), Some(b)) = (form(a), form(b)) else { return false };
+                if d.add(&b, -1).is_none() {
+                    return false;
+                }
+                let s = d.terms.remove(&Root::Var(of)).unwrap_or(0);
+                if !d.terms.keys().all(|r| steady(*r)) {
+                    return false;
+                }
+                // Where the first element of the other kind is: s v + rest < 0 or > 0 there.
+                let after = match (s, op) {
+                    (0, _) => return true,
+                    (1, Compare::Ge | Compare::Lt) | (-1, Compare::Gt | Compare::Le) => 0,
+                    (1, Compare::Gt | Compare::Le) | (-1, Compare::Ge | Compare::Lt) => 1,
+                    _ => return false,
+                };
+                let divides = |x: i64| x % width == 0;
+                let multiple = |r: &Root| match r {
+                    Root::Var(_) => 1,
+                    Root::Reg(r) => self.regs[r.0 as usize].multiple,
+                };
+                let offset = d.offset.saturating_mul(-s).saturating_add(after);
+                divides(offset) && d.terms.iter().all(|(r, x)| divides(x.saturating_mul(multiple(r))))
+            }
+            _ => false,
+        }
     }
 
     fn op_form(&self, dst: Reg, op: &Op) -> Option<Linear> {

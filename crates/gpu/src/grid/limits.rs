@@ -19,6 +19,9 @@ pub struct Limits {
     pub busy: u32,
     /// Bytes of the widest access.
     pub access: usize,
+    /// Bytes that a store touches at least, and an element of a shared array has. Where that is more than one, lanes take so
+    /// many neighbours that what they store are whole words, wherever they can.
+    pub word: usize,
     /// Whether it computes with 64-bit integers.
     pub wide_ints: bool,
     /// Whether it computes with f64.
@@ -36,6 +39,7 @@ impl Limits {
         spilling: 1024,
         busy: 1 << 18,
         access: 16,
+        word: 1,
         wide_ints: true,
         doubles: true,
     };
@@ -49,7 +53,8 @@ impl Limits {
         blocks: 65_535,
         spilling: 512,
         busy: 1 << 16,
-        access: 16,
+        access: 4,
+        word: 4,
         wide_ints: false,
         doubles: false,
     };

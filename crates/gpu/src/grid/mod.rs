@@ -35,8 +35,10 @@ pub(crate) mod places;
 mod print;
 mod range;
 mod reduce;
+mod rows;
 mod shape;
 mod sync;
+mod turns;
 mod verify;
 
 pub use eval::{EvalError, Launch, View, eval};

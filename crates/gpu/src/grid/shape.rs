@@ -43,8 +43,11 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         return shape;
     };
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
-    // Wide accesses are for those who have enough to do.
-    while shape.width > 1 && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
+    // Wide accesses are for those who have enough to do, unless whole words need them.
+    while limits.word == 1
+        && shape.width > 1
+        && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4
+    {
         shape.width /= 2;
     }
     let steps = super::pieces(longest, shape.width as i64).max(1);
@@ -60,17 +63,22 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
         return shape;
     }
     // Several rows a block need room for the scratch of them all.
-    let scratch = scratch_bytes(facts);
+    let scratch = scratch_bytes(facts, limits.word);
     let many = rows.saturating_mul(group as i64) >= limits.busy as i64 / 8
         && scratch.saturating_mul((limits.usual / group).max(1) as usize) <= limits.shared;
     shape.lanes = if !waits || limits.subgroup.is_none() {
         upto(limits.usual)
-    } else if steps <= group as i64 || (many && steps <= 32 * group as i64) {
+    } else if steps <= group as i64 || (many && steps <= held(&shape, group)) {
         upto(group)
-    } else {
-        ((steps / 4).min(limits.threads as i64) as u32)
+    } else if held_by_block(&shape, longest, limits) {
+        // As few lanes as can hold it.
+        (super::pieces(longest, super::rows::HELD) as u32)
             .next_power_of_two()
             .clamp((2 * group).min(limits.threads), limits.threads)
+    } else {
+        // Where there are rows enough, several blocks share a multiprocessor: while one waits, another one loads.
+        let most = if many { (limits.threads / 2).max(group) } else { limits.threads };
+        ((steps / 4).min(most as i64) as u32).next_power_of_two().clamp((2 * group).min(most), most)
     };
     // Teams that wait must come to each barrier together: that is sure where trip counts are known to all.
     if waits && (shape.lanes > group && limits.subgroup.is_some() || has_bounded(row)) {
@@ -84,11 +92,22 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
     shape
 }
 
+/// Steps of a row that a subgroup takes alone, where there are many rows: as many as its registers hold, if that matters.
+fn held(shape: &Shape<'_>, group: u32) -> i64 {
+    let each = if super::rows::several(shape.row) { super::rows::HELD / shape.width as i64 } else { 32 };
+    each * group as i64
+}
+
+/// Whether a block's registers hold a row that is read several times.
+fn held_by_block(shape: &Shape<'_>, longest: i64, limits: &Limits) -> bool {
+    super::rows::several(shape.row) && longest <= super::rows::HELD * limits.threads as i64 / 2
+}
+
 /// Bytes of scratch that a row has.
-fn scratch_bytes(facts: &Facts<'_>) -> usize {
+fn scratch_bytes(facts: &Facts<'_>, word: usize) -> usize {
     let bytes = |(i, b): (usize, &compiler::loops::Buffer)| match b.mode {
-        Mode::Scratch(0) => facts.given.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size()),
-        Mode::Scratch(n) => n.saturating_mul(b.dtype.size()),
+        Mode::Scratch(0) => facts.given.scratch.get(i).copied().unwrap_or(0).saturating_mul(b.dtype.size().max(word)),
+        Mode::Scratch(n) => n.saturating_mul(b.dtype.size().max(word)),
         _ => 0,
     };
     facts.kernel.buffers.iter().enumerate().map(bytes).fold(0, usize::saturating_add)
@@ -195,7 +214,7 @@ fn private(facts: &Facts<'_>, l: &Loop, buf: Buf) -> bool {
         (f.offset == 0 && f.terms.len() == 1).then_some(*v)
     };
     let Some((first, rest)) = sites.split_first() else { return true };
-    let Some(v) = row(first).filter(|_| first.store && !first.masked) else { return false };
+    let Some(v) = row(first).filter(|_| first.store && first.mask.is_none()) else { return false };
     let direct = first.loops.ends_with(&[l.var, v]);
     let Some(n) = facts.vars[v.0 as usize].trips.filter(|_| direct) else { return false };
     rest.iter().all(|s| row(s).is_some_and(|u| facts.inside(Root::Var(u), l.var) && facts.vars[u.0 as usize].most <= n))
@@ -247,7 +266,14 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
     let size = |s: &Site| facts.kernel.buffers[s.buf.0 as usize].dtype.size();
     let widest = facts.sites.iter().filter(inside).filter(|s| along(s) != 0).map(size).max();
     let Some(widest) = widest else { return 1 };
-    let width = (limits.access / widest).clamp(1, MOST);
+    let mut width = (limits.access / widest).clamp(1, MOST);
+    if limits.word > 1 {
+        // Memory that is shared by a block has a word for each element.
+        let stores = facts.sites.iter().filter(inside).filter(|s| s.store && along(s) != 0 && !facts.is_scratch(s.buf));
+        width = stores
+            .map(|s| limits.word / size(s).min(limits.word))
+            .fold(width.min(limits.word / widest.min(limits.word)).max(1), usize::max);
+    }
     let fits = facts.sites.iter().filter(inside).all(|s| {
         let Some(f) = &s.form else { return false };
         let steady = |r: &Root| *r == Root::Var(l.var) || matches!(r, Root::Var(_)) || !facts.inside(*r, l.var);
@@ -267,12 +293,13 @@ fn width(facts: &Facts<'_>, limits: &Limits, l: &Loop) -> usize {
                     divides(f.offset) && others.into_iter().all(|(r, s)| divides(s.saturating_mul(multiple(r))));
                 let address = facts.given.aligned.get(s.buf.0 as usize).copied().unwrap_or(1);
                 let base = facts.is_scratch(s.buf) || address % (width * size(s)) == 0;
-                start && base && !s.masked
+                start && base && s.mask.is_none_or(|m| facts.uniform(m, l.var, width as i64))
             }
             _ => false,
         }
     });
     // A size that is an argument has no rest that the text could name.
     let even = n % width as i64 == 0 || matches!(l.extent, Extent::Exact(Size::Const(_)));
-    if fits && even && n >= 8 * width as i64 { width } else { 1 }
+    let least = if limits.word > 1 { 1 } else { 8 };
+    if fits && even && n >= least * width as i64 { width } else { 1 }
 }

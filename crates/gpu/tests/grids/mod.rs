@@ -164,6 +164,7 @@ pub(crate) fn limits(rng: &mut Rng) -> Limits {
         spilling: *rng.pick(&[1, 3]),
         busy: *rng.pick(&[1, 1, 16, 4096]),
         access: *rng.pick(&[1, 8, 16]),
+        word: *rng.pick(&[1, 1, 4]),
         wide_ints: true,
         doubles: true,
     }

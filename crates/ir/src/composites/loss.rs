@@ -62,7 +62,7 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
     }
     let classes = logits.shape[axis];
     let acc = logits.dtype.accumulator();
-    let rows = Rows { options, classes };
+    let rows = Rows { options, classes, dtype: Rows::integers(labels.dtype, classes, options.ignore_index) };
 
     let mut b = Builder::new();
     let (xv, lv) = (b.graph.input(logits.clone()), b.graph.input(labels.clone()));
@@ -133,16 +133,25 @@ pub fn cross_entropy(logits: &Type, labels: &Type, options: CrossEntropy) -> Res
 struct Rows {
     options: CrossEntropy,
     classes: usize,
+    /// What labels and classes are compared as.
+    dtype: DType,
 }
 
 impl Rows {
-    /// Labels as i64, which holds every label and every class; a u64 beyond it turns negative and so stays invalid.
+    /// i32 where it holds every label and every class: some devices have nothing wider. Else i64; a u64 beyond it turns negative and so
+    /// stays invalid.
+    fn integers(labels: DType, classes: usize, ignored: Option<i64>) -> DType {
+        let narrow = !matches!(labels, DType::I64 | DType::U64 | DType::U32);
+        let fits = i32::try_from(classes).is_ok() && ignored.is_none_or(|i| i32::try_from(i).is_ok());
+        if narrow && fits { DType::I32 } else { DType::I64 }
+    }
+
     fn labels(&self, b: &mut Builder, labels: Value) -> Result<Value> {
-        b.cast(labels, DType::I64)
+        b.cast(labels, self.dtype)
     }
 
     fn all(&self, b: &mut Builder, like: Value, x: i64) -> Result<Value> {
-        let c = b.constant(Literal::scalar(Scalar::from_i64(DType::I64, x)))?;
+        let c = b.constant(Literal::scalar(Scalar::from_i64(self.dtype, x)))?;
         let shape = b.ty(like).shape;
         b.splat(c, &shape)
     }
@@ -151,7 +160,7 @@ impl Rows {
     fn hits(&self, b: &mut Builder, labels: Value, x: Value) -> Result<Value> {
         let labels = self.labels(b, labels)?;
         let ty = b.ty(x);
-        let class = b.iota(DType::I64, &ty.shape, ty.rank() - 1)?;
+        let class = b.iota(self.dtype, &ty.shape, ty.rank() - 1)?;
         let wide = along_row(b, labels, x)?;
         b.compare(Compare::Eq, class, wide)
     }

@@ -24,6 +24,7 @@ pub mod dropout;
 pub mod embedding;
 pub mod loss;
 pub mod norm;
+pub mod quantized;
 pub mod rope;
 mod rows;
 pub mod softmax;
@@ -74,6 +75,9 @@ pub const FAMILIES: &[Family] = &[
     loss::CROSS_ENTROPY,
     dropout::DROPOUT,
     convolve::FFT_CONVOLVE,
+    quantized::DEQUANTIZE,
+    quantized::QUANTIZE_BLOCKS,
+    quantized::FAKE_QUANTIZE,
 ];
 
 /// Named parameters.

@@ -52,7 +52,9 @@ impl GraphChecker<'_> {
                 Argument::Tensor(operand) => inputs.push(operand),
                 Argument::Absent => {}
                 // A number beside tensors, as in `x -> add(eps)`, is a tensor without dimensions.
-                Argument::Constant(Value::Int(_) | Value::Float(_)) if primitive.rule == Rule::Broadcast => {
+                Argument::Constant(Value::Int(_) | Value::Float(_))
+                    if matches!(primitive.rule, Rule::Broadcast | Rule::Divide) =>
+                {
                     let text = self.program.sources.slice(arg.value.span).to_string();
                     let shape = Shape::fixed(Vec::new());
                     inputs.push(Operand { text, ty: TensorType::of(shape), span: arg.value.span });
@@ -172,6 +174,7 @@ impl GraphChecker<'_> {
                     | Rule::Permute
                     | Rule::Fork
                     | Rule::Broadcast
+                    | Rule::Divide
                     | Rule::Reduce
             ) || matches!(primitive.name, "copy" | "contiguous" | "dequantize" | "all_reduce");
             let name = slot.name.as_ref().map_or("", |name| &name.name);

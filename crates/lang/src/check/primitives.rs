@@ -22,6 +22,8 @@ pub enum Rule {
     GroupedGemm,
     /// The operands' shapes broadcast.
     Broadcast,
+    /// The same, in floats: whole numbers divide truly.
+    Divide,
     /// One result per size along an axis.
     Split,
     /// Sizes add up along an axis.
@@ -133,7 +135,7 @@ const TABLE: &[Row] = &[
     Row("add", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Broadcast),
     Row("sub", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Broadcast),
     Row("mul", "(a: [*], b: [*])", "out: [*]", "", &["a", "b"], Rule::Broadcast),
-    Row("div", "(a: [*], b: [*])", "out: [*]", "", &["a", "b"], Rule::Broadcast),
+    Row("div", "(a: [*], b: [*])", "out: [*]", "", &["a", "b"], Rule::Divide),
     Row("bias_add", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Broadcast),
     Row("add3", "(a: [*], b: [*], c: [*])", "out: [*]", "", &[], Rule::Broadcast),
     Row("scale", "x: [*]", "out: [*]", "factor: float", &[], Rule::Signature),

@@ -51,7 +51,14 @@ fn results(
 ) -> Result<Vec<TensorType>, ShapeError> {
     let shapes: Option<Vec<&Shape>> = inputs.iter().map(|input| input.ty.shape.as_ref()).collect();
     let dtype = match rule {
-        Rule::Broadcast | Rule::Matmul | Rule::BatchedMatmul | Rule::GroupedGemm | Rule::Concat
+        Rule::Divide
+            if !inputs
+                .iter()
+                .any(|input| input.ty.dtype.as_deref().is_none_or(|d| !is_integer(d)) && !is_scalar(&input.ty)) =>
+        {
+            Some("fp32".to_string())
+        }
+        Rule::Broadcast | Rule::Divide | Rule::Matmul | Rule::BatchedMatmul | Rule::GroupedGemm | Rule::Concat
             if inputs.iter().any(|input| !input.ty.dtype.as_deref().is_some_and(is_integer)) =>
         {
             // A number beside tensors takes their dtype.
@@ -90,7 +97,7 @@ fn results(
             one(result.map(Some))
         }
         (Rule::GroupedGemm, [x, w, _]) => one(grouped_gemm(sizes, word(attributes, "transpose"), x, w).map(Some)),
-        (Rule::Broadcast, all) => {
+        (Rule::Broadcast | Rule::Divide, all) => {
             let mut result = (*all[0]).clone();
             for shape in &all[1..] {
                 result = broadcast(sizes, &result, shape)?;

@@ -277,7 +277,7 @@ impl Lowerer<'_> {
             match self.argument(&arg.value, frame, true)? {
                 Argument::Operand(operand) => inputs.push(operand),
                 Argument::Absent => {}
-                Argument::Constant(value) if primitive.rule == table::Rule::Broadcast => {
+                Argument::Constant(value) if matches!(primitive.rule, table::Rule::Broadcast | table::Rule::Divide) => {
                     by_length |= frame.mentions_time(&arg.value);
                     let number = match value {
                         Const::Float(Some(x)) => x,
@@ -286,6 +286,14 @@ impl Lowerer<'_> {
                     let like = match inputs.first() {
                         Some(operand) => self.b.graph.ty(operand.tensor(arg.value.span)?).dtype,
                         None => self.options.dtype,
+                    };
+                    let like = match (like.is_float(), primitive.rule) {
+                        (false, table::Rule::Divide) => ir::DType::F32,
+                        (false, _) if number.fract() != 0.0 => {
+                            let text = format!("{number} would lose its fraction beside whole numbers");
+                            return fail(Code::E015, arg.span(), text, "make the tensor one of floats first");
+                        }
+                        _ => like,
                     };
                     let scalar = ir::Build::scalar(&mut self.b, like, number);
                     inputs

@@ -4,7 +4,9 @@
 //! own.
 
 mod batches;
+mod compressed;
 mod division;
+mod isolate;
 mod lock;
 mod log;
 mod objective;

@@ -1,32 +1,51 @@
 //! What is trained: every parameter of a model, or an adapter beside it.
 
+use super::isolate;
 use super::step::{Objective, Trained};
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::beside::{adapted, key_type};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
 use lang::lower::{Options, mean_cross_entropy};
 
 /// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
-pub(crate) fn objective(model: &Model, adapter: Option<&Adapter>, rows: usize, seq: usize) -> Result<Objective> {
+///
+/// With `end`, documents that it divides don't see each other.
+pub(crate) fn objective(
+    model: &Model,
+    adapter: Option<&Adapter>,
+    rows: usize,
+    seq: usize,
+    end: Option<i32>,
+) -> Result<Objective> {
     let mut asserted = Vec::new();
     let mut graphs = |training: bool| -> Result<(Graph, bool)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
         let options = Options { dtype: model.dtype, training, asserts: training, ..Options::default() };
-        let lowered = model.architecture.lower_with(rows, seq, &options)?;
+        let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
+        if let Some(end) = end {
+            isolate::check(model, &lowered.graph)?;
+            lowered.graph = isolate::isolated(&lowered.graph, model.params.len(), end)?;
+        }
         asserted.extend(asserts::of(&lowered.observed));
         let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
         let Some(adapter) = adapter else {
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
-            return Ok((loss(&lowered.graph, &trained, lowered.keyed, rows, seq, shown)?, lowered.keyed));
+            if model.is_quantized() {
+                let text =
+                    "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
+                return Err(Error::Input(text.into()));
+            }
+            return Ok((loss(&lowered.graph, &trained, lowered.keyed, (rows, seq), shown, end)?, lowered.keyed));
         };
         let graph = adapted(&lowered.graph, lowered.keyed, adapter, training)?;
-        let keyed = graph.inputs().len() > adapter.values.len() + model.params.len() + 1;
+        let graph = model.read_packed(&graph, adapter.values.len())?;
+        let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1;
         let mut trained = vec![true; adapter.values.len()];
-        trained.resize(adapter.values.len() + model.params.len(), false);
-        Ok((loss(&graph, &trained, keyed, rows, seq, shown)?, keyed))
+        trained.resize(adapter.values.len() + model.param_inputs(), false);
+        Ok((loss(&graph, &trained, keyed, (rows, seq), shown, end)?, keyed))
     };
     let ((loss, keyed), (plain, _)) = (graphs(true)?, graphs(false)?);
     let trained = match adapter {
@@ -55,9 +74,9 @@ fn loss(
     forward: &Graph,
     trained: &[bool],
     keyed: bool,
-    rows: usize,
-    seq: usize,
+    (rows, seq): (usize, usize),
     shown: std::ops::Range<usize>,
+    end: Option<i32>,
 ) -> ir::Result<Graph> {
     let types = forward.input_types();
     let mut b = Builder::new();
@@ -77,6 +96,10 @@ fn loss(
     let logits = outs[0];
     let dtype = b.ty(logits).dtype.accumulator();
     let logits = b.cast(logits, dtype)?;
+    let labels = match end {
+        Some(end) => isolate::labels(&mut b, ids, labels, end)?,
+        None => labels,
+    };
     let loss = mean_cross_entropy(&mut b, logits, labels)?;
     if shown.is_empty() {
         return Ok(b.finish(&[loss]));

@@ -312,7 +312,13 @@ impl<'a> Run<'a> {
         let options = settings.adapter()?;
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
         let model = match &based_on {
-            Some(dir) => Model::load(dir, settings.dtype)?,
+            Some(dir) => {
+                let module = settings.module.as_deref().map(load_program).transpose()?;
+                Model::load_by(dir, settings.dtype, module)?
+            }
+            None if settings.module.is_some() => {
+                return Err(Error::Input("`--module` is for a HuggingFace directory: give that as `--model`".into()));
+            }
             None => Model::fresh(architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.size() > *known) {
@@ -337,7 +343,11 @@ impl<'a> Run<'a> {
         };
         let sizes = StepSizes { rows: settings.batch, seq: settings.seq, accumulate: settings.grad_accum };
         let (name, parameters) = (model.architecture.name.clone(), model.parameter_count());
-        let trainer = Trainer::on(model, adapter, sizes, settings.adam(), backend, comm.clone())?;
+        if settings.isolate && end.is_none() {
+            return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
+        }
+        let apart = end.filter(|_| settings.isolate);
+        let trainer = Trainer::on(model, adapter, sizes, settings.adam(), apart, backend, comm.clone())?;
         let mut trainer = trainer.with_seed(settings.seed);
         let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
         let resumed = start.is_some();
@@ -575,7 +585,7 @@ impl<'a> Run<'a> {
         if room == 0 {
             return Ok(self.settings.prompt.clone());
         }
-        let sampling = Sampling { temperature: 0.7, top_k: 0, top_p: 0.95, seed };
+        let sampling = Sampling { temperature: 0.7, top_p: 0.95, seed, ..Sampling::GREEDY };
         let end = self.tokenizer.end();
         let found = model.generate_with(&prompt, most.min(room), &sampling, self.backend, &mut |id| Some(id) != end)?;
         let ids: Vec<i32> = prompt.into_iter().chain(found.ids.into_iter().filter(|id| Some(*id) != end)).collect();

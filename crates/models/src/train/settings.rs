@@ -17,6 +17,8 @@ use std::path::PathBuf;
 pub struct Settings {
     /// A model of the library, a `.module` file, or a HuggingFace directory to go on from.
     pub model: String,
+    /// A `.module` file with the model of that directory, where the library doesn't have it.
+    pub module: Option<String>,
     /// Sizes and other parameters of the model.
     pub set: BTreeMap<String, String>,
     /// A text file, a JSON-lines file or a folder of them; without it, stories are written.
@@ -39,6 +41,8 @@ pub struct Settings {
     pub seq: usize,
     /// Micro-batches of a step.
     pub grad_accum: usize,
+    /// Documents of one sequence don't see each other.
+    pub isolate: bool,
     /// The learning rate after warm-up.
     pub lr: f64,
     /// The last rate as a share of it.
@@ -85,6 +89,7 @@ impl Default for Settings {
     fn default() -> Settings {
         Settings {
             model: "llama".into(),
+            module: None,
             set: BTreeMap::new(),
             data: None,
             stories: 4 << 20,
@@ -95,6 +100,7 @@ impl Default for Settings {
             batch: 8,
             seq: 128,
             grad_accum: 1,
+            isolate: false,
             lr: 1e-3,
             min_lr: 0.1,
             warmup: 50,
@@ -123,6 +129,7 @@ impl Default for Settings {
 /// Every name with a line about it. Those marked may be changed when a run is resumed.
 pub const NAMES: &[(&str, bool, &str)] = &[
     ("model", false, "a model of the library, a .module file, or a HuggingFace directory"),
+    ("module", false, "a .module file for a HuggingFace directory whose model the library doesn't have"),
     ("set", false, "parameters of the model: d_model=128,n_layers=4"),
     ("data", false, "a text file, a .jsonl file with a field `text`, or a folder of them"),
     ("stories", false, "bytes of stories to write where no data is given"),
@@ -133,6 +140,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("batch", false, "sequences of a micro-batch"),
     ("seq", false, "ids of a sequence"),
     ("grad-accum", false, "micro-batches of a step"),
+    ("isolate", false, "true: documents of one sequence don't see each other"),
     ("lr", true, "learning rate after warm-up"),
     ("min-lr", true, "the last rate as a share of it"),
     ("warmup", true, "steps of warm-up"),
@@ -153,7 +161,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
     ("mesh", true, "ranks that share the work: dp=2,tp=2 (dp, fsdp, tp); see `loom launch`"),
-    ("device", true, "cpu, cuda, cuda:1, or auto for the best there is"),
+    ("device", true, "cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is"),
 ];
 
 impl Settings {
@@ -161,6 +169,7 @@ impl Settings {
     pub fn set(&mut self, name: &str, text: &str) -> Result<()> {
         match name {
             "model" => self.model = text.into(),
+            "module" => self.module = (!text.is_empty()).then(|| text.into()),
             "set" => self.set.extend(assignments(text)?),
             "data" => self.data = (!text.is_empty()).then(|| text.into()),
             "stories" => self.stories = up_to(name, text, 1 << 30)?,
@@ -170,6 +179,13 @@ impl Settings {
             "steps" => self.steps = up_to(name, text, 1_000_000_000)?,
             "batch" => self.batch = up_to(name, text, 1 << 20)?,
             "seq" => self.seq = up_to(name, text, 1 << 24)?,
+            "isolate" => {
+                self.isolate = match text {
+                    "true" => true,
+                    "false" | "" => false,
+                    _ => return Err(Error::Input(format!("`isolate` is true or false, got `{text}`"))),
+                }
+            }
             "grad-accum" => self.grad_accum = up_to(name, text, 1 << 20)?,
             "lr" => self.lr = at_most(name, text, 1000.0)?,
             "min-lr" => self.min_lr = at_most(name, text, 1.0)?,
@@ -213,6 +229,7 @@ impl Settings {
         let path = |path: &Option<PathBuf>| path.as_ref().map_or(String::new(), |p| p.display().to_string());
         match name {
             "model" => self.model.clone(),
+            "module" => self.module.clone().unwrap_or_default(),
             "set" => self.set.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(","),
             "data" => path(&self.data),
             "stories" => self.stories.to_string(),
@@ -223,6 +240,7 @@ impl Settings {
             "batch" => self.batch.to_string(),
             "seq" => self.seq.to_string(),
             "grad-accum" => self.grad_accum.to_string(),
+            "isolate" => self.isolate.to_string(),
             "lr" => self.lr.to_string(),
             "min-lr" => self.min_lr.to_string(),
             "warmup" => self.warmup.to_string(),

@@ -2,6 +2,7 @@
 //!
 //! Files are read, not mapped, and never held whole: a document comes in pieces, cut where a word has ended.
 
+use super::compressed::{self, unpacked};
 use crate::error::{Error, Result};
 use crate::files;
 use crate::tokenizer::END;
@@ -47,7 +48,10 @@ impl Texts {
         if path.is_dir() {
             collect(path, &mut BTreeSet::new(), DEEPEST, &mut paths)?;
             if paths.is_empty() {
-                return Err(Error::file(path, "no .txt, .md or .jsonl files in this folder"));
+                return Err(Error::file(
+                    path,
+                    "no .txt, .md or .jsonl files in this folder, packed (.gz, .zst) or not",
+                ));
             }
         } else {
             paths.push(path.to_path_buf());
@@ -74,7 +78,7 @@ impl Texts {
         let mut sum = Sum::default();
         let mut block = vec![0; BLOCK];
         for path in &self.files {
-            let mut file = files::open(path)?;
+            let mut file = compressed::open(path)?;
             sum.begin(path);
             loop {
                 match file.read(&mut block).map_err(|e| Error::file(path, e))? {
@@ -92,7 +96,7 @@ impl Texts {
     pub fn documents(&self, mut f: impl FnMut(Part<'_>) -> Result<bool>) -> Result<Option<u32>> {
         let mut sum = Sum::default();
         for path in &self.files {
-            let file = files::open(path)?;
+            let file = compressed::open(path)?;
             sum.begin(path);
             let all = match has_ending(path, LINES) {
                 true => lines(path, file, &mut sum, &mut f)?,
@@ -289,8 +293,9 @@ fn lines(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_
     Ok(true)
 }
 
+/// Whether a file has one of these endings, before the one that says how it is packed.
 fn has_ending(path: &Path, endings: &[&str]) -> bool {
-    path.extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e))
+    unpacked(path).extension().and_then(|e| e.to_str()).is_some_and(|e| endings.contains(&e))
 }
 
 /// All text files under a folder. Links are followed, but no folder is entered twice.

@@ -75,7 +75,19 @@ impl Trainer {
         adam: AdamW,
         backend: &dyn Backend,
     ) -> Result<Trainer> {
-        Trainer::on(model, adapter, sizes, adam, backend, None)
+        Trainer::on(model, adapter, sizes, adam, None, backend, None)
+    }
+
+    /// The same where documents of one sequence don't see each other: `end` is the token that divides them.
+    pub fn isolating(
+        model: Model,
+        adapter: Option<Adapter>,
+        sizes: StepSizes,
+        adam: AdamW,
+        end: Option<i32>,
+        backend: &dyn Backend,
+    ) -> Result<Trainer> {
+        Trainer::on(model, adapter, sizes, adam, end, backend, None)
     }
 
     /// The same as one of several ranks, which share the work as the mesh of `comm` says; the backend must talk through
@@ -85,6 +97,7 @@ impl Trainer {
         adapter: Option<Adapter>,
         sizes: StepSizes,
         adam: AdamW,
+        end: Option<i32>,
         backend: &dyn Backend,
         comm: Option<Arc<Comm>>,
     ) -> Result<Trainer> {
@@ -95,7 +108,7 @@ impl Trainer {
                 sizes.seq
             )));
         }
-        let mut target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq)?;
+        let mut target = objective(&model, adapter.as_ref(), sizes.rows, sizes.seq, end)?;
         let n = target.trained.len();
         let division = match comm.filter(|comm| comm.mesh().ranks() > 1) {
             None => None,
@@ -160,10 +173,21 @@ impl Trainer {
             moment.write(0, &vec![0; ty.bytes()])?;
             inputs.push(moment);
         }
-        let fixed_count = fixed.len();
-        for (at, (i, param)) in fixed.iter().enumerate() {
-            let whole = model.upload_as(&[(*i, param.ty.dtype)], backend)?.remove(0);
-            inputs.push(part(n + at, &param.ty, whole)?);
+        let fixed: Vec<_> = fixed.iter().map(|(i, _)| *i).collect();
+        let fixed_count = fixed.iter().map(|i| model.parts_of(*i)).sum();
+        match &division {
+            None => inputs.extend(model.upload_some(&fixed, backend)?),
+            Some(_) if fixed_count != fixed.len() => {
+                return Err(Error::Input(
+                    "weights of few bits can't be divided among ranks: train in one process".into(),
+                ));
+            }
+            Some(_) => {
+                for (at, i) in fixed.iter().enumerate() {
+                    let whole = model.upload_some(&[*i], backend)?.remove(0);
+                    inputs.push(part(n + at, &model.params[*i].ty, whole)?);
+                }
+            }
         }
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
@@ -180,7 +204,10 @@ impl Trainer {
         let bindings = Bindings { inputs, outputs };
         let validate = backend.load(compiler::compile(&target.plain, backend, &Options::default())?)?;
         let own = Bindings::for_program(validate.program(), backend)?;
-        let model = Model { weights: Vec::new(), checkpoint: None, ..model };
+        // What is packed stays at hand for a merge; the rest is in the buffers.
+        let keep = |i: usize| model.packed(i).map_or(Weight::Stored, |packed| Weight::Packed(packed.clone()));
+        let weights = (0..model.params.len()).map(keep).collect();
+        let model = Model { weights, checkpoint: None, ..model };
         Ok(Trainer {
             model,
             adapter,
@@ -430,8 +457,13 @@ impl Trainer {
     pub fn model(&self) -> Result<Model> {
         let mut values = Vec::new();
         if let Some(adapter) = self.adapter()? {
+            let mut at = 0;
             for (i, param) in self.model.params.iter().enumerate() {
-                values.push(self.fixed_values(i, &param.ty)?);
+                values.push(match self.model.packed(i) {
+                    Some(packed) => packed.values(),
+                    None => self.fixed_values(at, &param.ty)?,
+                });
+                at += self.model.parts_of(i);
             }
             let mut model = self.model.with_values(&values);
             model.merge(&adapter)?;

@@ -4,6 +4,7 @@ use super::{Table, parse_type};
 use crate::Fill;
 use ir::attr::Attr;
 use ir::composites;
+use ir::composites::quantized::{Format, Packing};
 use ir::{Build, DType, Scalar, Type};
 
 /// Parameters in the text form: `eps=1e-6 causal form=tanh window=2`.
@@ -71,6 +72,34 @@ pub(super) fn rows(t: &mut Table) {
     rope(t);
     attention(t);
     lookups(t);
+    quantized(t);
+}
+
+/// Packed storage: of every format, rows of one and of several groups, none, and leading axes.
+fn quantized(t: &mut Table) {
+    for format in Format::ALL {
+        let group = format.fixed_group().unwrap_or(4);
+        let packing = Packing::new(format, Some(group)).unwrap_or_else(|e| panic!("{e}"));
+        let text = format!("format={format} group={group}");
+        for (k, shape) in [vec![2, 2 * group], vec![2, 1, group], vec![0, group], vec![1, 0]].iter().enumerate() {
+            let parts = packing.parts(shape, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+            let parts: Vec<String> = parts.iter().map(Type::to_string).collect();
+            let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+            row(t, &format!("dequantize/{format}_{k}"), &text, &parts, &[Fill::Special], false);
+            let x = Type::new([DType::F32, DType::BF16, DType::F16, DType::F64][k % 4], shape).to_string();
+            let mut operands = vec![x.as_str()];
+            if format == Format::Nvfp4 {
+                operands.push("f32[]");
+            }
+            if format.has_quantizer() {
+                row(t, &format!("quantize_blocks/{format}_{k}"), &text, &operands, &[Fill::Smooth], false);
+                row(t, &format!("fake_quantize/{format}_{k}"), &text, &operands, &[Fill::Smooth], false);
+            }
+        }
+    }
+    // Linear in the scales.
+    let parts = ["i8[2,6]", "f64[2,2]"];
+    row(t, "dequantize/slope", "format=int8 group=3 dtype=f64", &parts, &[Fill::Special, Fill::Smooth], false);
 }
 
 fn rope(t: &mut Table) {

@@ -2,6 +2,7 @@
 
 use super::{Function, Select, placeholders};
 use crate::{Engine, Error, Tensor, Tree, Type};
+use compiler::clock::Instant;
 use engine::Program;
 use engine::compose::Arguments;
 use engine::lru::Lru;
@@ -12,7 +13,7 @@ use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Signatures that a compiled function remembers, unless told otherwise.
 const SIGNATURES: usize = 256;

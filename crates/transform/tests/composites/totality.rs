@@ -35,6 +35,8 @@ fn params(dice: &mut Dice) -> Vec<(String, Attr)> {
         ("pairs", word("interleaved")),
         ("mask", word("add")),
         ("mask", word("bool")),
+        ("format", word("fp8_e4m3")),
+        ("group", Attr::Int(1)),
         ("causal", Attr::Bool(true)),
         ("q_offset", Attr::Bool(true)),
         ("lengths", Attr::Bool(true)),
@@ -45,7 +47,7 @@ fn params(dice: &mut Dice) -> Vec<(String, Attr)> {
     // The rarer the optional operands, the more often the rest fits.
     all.into_iter()
         .enumerate()
-        .filter(|(i, _)| dice.below(4) < if *i < 12 { 3 } else { 1 })
+        .filter(|(i, _)| dice.below(4) < if *i < 14 { 3 } else { 1 })
         .map(|(_, (n, a))| (n.to_string(), a))
         .collect()
 }

@@ -1,6 +1,6 @@
 //! A ragged batch through a transformer encoder: tokens of all sequences lie one after the other, and none is padding.
 
-use vsla::{DType, Program, ProgramBuilder, Result, ValueId};
+use vsla::{DType, Numerics, Program, ProgramBuilder, Result, ValueId};
 
 /// Lengths of 64 sequences from a long-tailed distribution (`exp` of a normal).
 const LENGTHS: &str = include_str!("../../../../bench/ragged.json");
@@ -63,6 +63,8 @@ pub fn checkpointed(sizes: &Sizes, lengths: &[usize]) -> Result<Program> {
 fn build(sizes: &Sizes, lengths: &[usize], marks: bool) -> Result<Program> {
     let (width, tokens) = (sizes.width, lengths.iter().sum());
     let mut b = ProgramBuilder::new();
+    // As others compute it: sums of products in f32.
+    b.numerics(Numerics { narrow_products: true, ..Numerics::default() });
     let mut x = b.input("x", DType::F32, &[tokens, width])?;
     for layer in 0..sizes.layers {
         let mut p = Vec::new();

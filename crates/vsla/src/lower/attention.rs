@@ -8,7 +8,7 @@ use ir::{Build, Builder, DType, Literal, Type, Value};
 impl Lowering {
     /// `q`, `k`, `v`: `[tokens, width]`.
     pub(super) fn attention(&mut self, qkv: &[Value], heads: usize, lengths: &[usize]) -> Result<Value> {
-        let wide = self.numerics.matmul_in_f64;
+        let wide = !self.numerics.narrow_products;
         let b = &mut self.builder;
         let ty = b.ty(qkv[0]);
         if !wide && ty.dtype != DType::F64 {

@@ -20,8 +20,9 @@ pub use conv::{Path, conv_path};
 /// What is chosen for a whole program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Numerics {
-    /// Products of f32, f16 and bf16 matrices accumulate in f64 too, instead of f32.
-    pub matmul_in_f64: bool,
+    /// Products of matrices and attention of f32, f16 and bf16 accumulate in f32 instead of f64: several times as fast, and
+    /// less than §15 asks for.
+    pub narrow_products: bool,
     /// Takes one convolution path always, instead of the cheaper one.
     pub conv: Option<Path>,
 }
@@ -140,7 +141,7 @@ impl Lowering {
 
     /// Absent rows and columns add no terms: the contraction runs over what both operands have, the rest is zero.
     fn matmul(&mut self, x: Value, y: Value, out: &Signature) -> Result<Value> {
-        let acc = if self.numerics.matmul_in_f64 { DType::F64 } else { out.dtype.accumulator() };
+        let acc = if self.numerics.narrow_products { out.dtype.accumulator() } else { DType::F64 };
         let b = &mut self.builder;
         let (xs, ys) = (b.ty(x).shape, b.ty(y).shape);
         let (rx, ry) = (xs.len(), ys.len());

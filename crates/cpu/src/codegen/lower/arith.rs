@@ -123,9 +123,14 @@ impl Lower<'_> {
                         let nan = self.cmp_float(held(d) == Held::F64, 3, a, a);
                         return self.select(d, nan, a, r);
                     }
-                    Binary::Pow if held(d) == Held::F32 => {
-                        let b = self.rm_reg(b, false);
-                        let v = math::pow(self, a, b);
+                    Binary::Pow | Binary::Rem | Binary::Atan2 => {
+                        let wide = held(d) == Held::F64;
+                        let b = self.rm_reg(b, wide);
+                        let v = match op {
+                            Binary::Pow => math::pow(self, wide, a, b),
+                            Binary::Rem => math::rem(self, wide, a, b),
+                            _ => math::atan2(self, wide, a, b),
+                        };
                         return self.round_to(d, v);
                     }
                     _ => {

@@ -101,6 +101,41 @@ impl Lower<'_> {
         Some(out)
     }
 
+    /// Division of 64-bit lanes: through f64 where all are small and no divisor is 0, one after the other elsewhere.
+    pub(super) fn divide64(&mut self, signed: bool, rem: bool, a: V, b: V) -> V {
+        let w = self.w64();
+        let out = self.vec();
+        let (slow, done) = (self.label(), self.label());
+        let (offset, limit) = if signed { (1 << 51, 1 << 52) } else { (0, 1 << 51) };
+        let (offset, limit, zero) = (self.c64(offset), self.c64(limit), self.c64(0));
+        let mut odd = self.cmp_int(true, true, Compare::Eq, b, zero);
+        for x in [a, b] {
+            let shifted = self.v3(&enc::PADDQ, w, x, offset);
+            let big = self.cmp_int(true, true, Compare::Ge, shifted, limit);
+            odd = self.mask_logic(ir::Binary::Or, odd, big);
+        }
+        let any = self.any(odd);
+        self.test(any);
+        self.branch(Cc::Ne, slow);
+        let (bits, magic) = (self.c64(MAGIC.to_bits()), self.c64(MAGIC.to_bits()));
+        let x = self.v3(&enc::PADDQ, w, a, bits);
+        let x = self.v3(&enc::SUBPD, w, x, magic);
+        let y = self.v3(&enc::PADDQ, w, b, bits);
+        let y = self.v3(&enc::SUBPD, w, y, magic);
+        let q = self.v3(&enc::DIVPD, w, x, y);
+        let enc = if self.wide_target() { &enc::RNDSCALEPD } else { &enc::ROUNDPD };
+        let q = self.v2i(enc, w, q, 11);
+        let r = if rem { self.fma_kind(super::super::inst::FmaKind::Neg, true, q, y, x) } else { q };
+        let r = self.v3(&enc::ADDPD, w, r, magic);
+        self.to(out, &enc::PSUBQ, w, r, bits);
+        self.jump(done);
+        self.bind(slow);
+        let v = self.divide64_by_lane(signed, rem, a, b);
+        self.mov(out, v);
+        self.bind(done);
+        out
+    }
+
     /// Division of 64-bit lanes one after the other.
     pub(super) fn divide64_by_lane(&mut self, signed: bool, rem: bool, a: V, b: V) -> V {
         let w = self.w64();

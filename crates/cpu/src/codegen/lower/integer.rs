@@ -1,7 +1,8 @@
 //! Integer arithmetic on 32- and 64-bit lanes.
 
+use super::super::asm::Cc;
 use super::super::enc;
-use super::super::inst::{Rm, V};
+use super::super::inst::{Inst, Rm, V};
 use super::Lower;
 use compiler::loops::{Op, Reg};
 use ir::{Binary, Class, Compare, DType, Unary};
@@ -30,6 +31,10 @@ impl Lower<'_> {
                     Some(v) => v,
                     None => self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]),
                 };
+            }
+            Binary::Pow => {
+                let b = self.rm_reg(b, false);
+                return self.integer_pow(d, a, b);
             }
             _ => {
                 let b = self.rm_reg(b, false);
@@ -77,7 +82,11 @@ impl Lower<'_> {
             }
             Binary::Div | Binary::Rem => {
                 let b = self.rm_reg(b, true);
-                return self.divide64_by_lane(!unsigned, op == Binary::Rem, a, b);
+                return self.divide64(!unsigned, op == Binary::Rem, a, b);
+            }
+            Binary::Pow => {
+                let b = self.rm_reg(b, true);
+                return self.integer_pow(d, a, b);
             }
             _ => {
                 let b = self.rm_reg(b, true);
@@ -102,6 +111,90 @@ impl Lower<'_> {
         let cross = self.v3(&enc::PADDQ, w, x, y);
         let cross = self.v2i(&enc::PSLLQ_I, w, cross, 32);
         self.v3(&enc::PADDQ, w, low, cross)
+    }
+
+    /// Powers by squaring, until no lane has a bit of its exponent left.
+    fn integer_pow(&mut self, d: DType, a: V, b: V) -> V {
+        let wide = d.size() == 8;
+        let held = if wide { DType::I64 } else { DType::I32 };
+        let w = self.w(d);
+        let pick = |s, x| if wide { x } else { s };
+        let one = if wide { self.r64(1) } else { self.r32(1) };
+        let zero = if wide { self.r64(0) } else { self.r32(0) };
+        let (result, base, rest) = (self.vec(), self.vec(), self.vec());
+        self.mov(result, one);
+        self.mov(base, a);
+        self.mov(rest, b);
+        let begin = self.label();
+        self.emit(Inst::LoopBegin { label: begin });
+        let bit = self.v3(pick(&enc::PANDD, &enc::PANDQ), w, rest, one);
+        let on = self.cmp_int(wide, false, Compare::Ne, bit, zero.into());
+        let times = |lo: &mut Self, x: V, y: V| {
+            if wide { lo.mul64(x, y.into()) } else { lo.v3(&enc::PMULLD, w, x, y) }
+        };
+        let more = times(self, result, base);
+        let next = self.select(held, on, more, result);
+        self.mov(result, next);
+        let square = times(self, base, base);
+        self.mov(base, square);
+        let shifted = self.v2i(pick(&enc::PSRLD_I, &enc::PSRLQ_I), w, rest, 1);
+        self.mov(rest, shifted);
+        let left = self.cmp_int(wide, false, Compare::Ne, rest, zero.into());
+        let any = self.any(left);
+        self.test(any);
+        self.branch(Cc::Ne, begin);
+        self.emit(Inst::LoopEnd);
+        if d.class() == Class::Unsigned {
+            return if wide { result } else { self.wrap(d, result) };
+        }
+        // Negative powers of anything but 1 and -1 are 0; those two only need the exponent's last bit.
+        let minus = if wide { self.c64(u64::MAX) } else { self.c32(u32::MAX) };
+        let negative = self.cmp_int(wide, false, Compare::Lt, b, zero.into());
+        let plus_one = self.cmp_int(wide, false, Compare::Ne, a, one.into());
+        let minus_one = self.cmp_int(wide, false, Compare::Ne, a, minus);
+        let other = self.mask_logic(Binary::And, plus_one, minus_one);
+        let gone = self.mask_logic(Binary::And, other, negative);
+        let r = self.select(held, gone, zero, result);
+        if wide { r } else { self.wrap(d, r) }
+    }
+
+    /// The number of bits that are on: sums of pairs, nibbles, bytes, then of the bytes.
+    fn count_bits(&mut self, d: DType, v: V) -> V {
+        let wide = d.size() == 8;
+        let w = self.w(d);
+        let pick = |s, x| if wide { x } else { s };
+        let c = |lo: &mut Self, byte: u64| {
+            let all = byte * 0x0101_0101_0101_0101;
+            if wide { lo.c64(all) } else { lo.c32(all as u32) }
+        };
+        let (shift, and) = (pick(&enc::PSRLD_I, &enc::PSRLQ_I), pick(&enc::PANDD, &enc::PANDQ));
+        let (add, sub) = (pick(&enc::PADDD, &enc::PADDQ), pick(&enc::PSUBD, &enc::PSUBQ));
+        // Narrow integers are held with their sign spread.
+        let v = match d.size() {
+            1 | 2 => {
+                let m = self.c32((1 << d.bits()) - 1);
+                self.v3(and, w, v, m)
+            }
+            _ => v,
+        };
+        let half = self.v2i(shift, w, v, 1);
+        let m = c(self, 0x55);
+        let half = self.v3(and, w, half, m);
+        let v = self.v3(sub, w, v, half);
+        let m = c(self, 0x33);
+        let high = self.v2i(shift, w, v, 2);
+        let (high, low) = (self.v3(and, w, high, m), self.v3(and, w, v, m));
+        let v = self.v3(add, w, high, low);
+        let high = self.v2i(shift, w, v, 4);
+        let v = self.v3(add, w, v, high);
+        let m = c(self, 0x0f);
+        let mut v = self.v3(and, w, v, m);
+        for n in if wide { &[8, 16, 32][..] } else { &[8, 16] } {
+            let high = self.v2i(shift, w, v, *n);
+            v = self.v3(add, w, v, high);
+        }
+        let m = if wide { self.c64(0x7f) } else { self.c32(0x3f) };
+        self.v3(and, w, v, m)
     }
 
     /// A 32-bit result brought back into a narrow integer's range.
@@ -141,6 +234,7 @@ impl Lower<'_> {
                 let ones = self.c32(u32::MAX);
                 self.v3(&enc::PXORD, w, v, ones)
             }
+            Unary::PopulationCount => return self.count_bits(d, v),
             _ => return self.call(&whole, d, d, &[v]),
         };
         self.wrap(d, r)
@@ -176,6 +270,7 @@ impl Lower<'_> {
                 let minus = self.c64(u64::MAX);
                 self.select(d, negative, minus, s)
             }
+            Unary::PopulationCount => self.count_bits(d, v),
             _ => self.call(&whole, d, d, &[v]),
         }
     }

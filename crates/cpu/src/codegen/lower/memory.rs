@@ -10,7 +10,7 @@ use super::super::inst::{Inst, Mem, Src, V};
 use super::Lower;
 use super::lanewise::Step;
 use super::values::lane_const;
-use crate::codegen::analyse::index_varies;
+use compiler::loops::lanes::index_varies;
 use compiler::loops::{Atom, Buf, Index, Reg, Size};
 use ir::{Binary, DType, Scalar};
 

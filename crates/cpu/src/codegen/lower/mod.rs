@@ -24,11 +24,12 @@ mod transfer;
 mod values;
 mod vector;
 
+use super::Target;
 use super::asm::W;
 use super::inst::{Class, Inst, Mem, Rm, V};
 use super::pool::{Const, Pool};
-use super::{Target, analyse};
 use address::BaseKey;
+use compiler::loops::lanes;
 use compiler::loops::{Kernel, Op, Reg, Size, Stmt, Var};
 use ir::{DType, Scalar};
 use rustc_hash::FxHashMap;
@@ -56,7 +57,7 @@ pub(crate) fn lower(k: &Kernel, target: Target) -> Code {
         pre: None,
         vals: vec![[V::NONE; MAX_UNROLL]; k.regs.len()],
         consts: vec![None; k.regs.len()],
-        varying: analyse::varying(k),
+        varying: lanes::varying(k),
         reg_level: vec![0; k.regs.len()],
         var_level: vec![0; k.vars as usize],
         lanes: 1,
@@ -258,7 +259,7 @@ impl Lower<'_> {
                     }
                 }
                 Stmt::Store { buf, index, value, mask } => self.store(*buf, index, *value, *mask),
-                Stmt::Loop(l) if analyse::is_vector(l) => self.vector_loop(l),
+                Stmt::Loop(l) if lanes::is_vector(l) => self.vector_loop(l),
                 Stmt::Loop(l) => self.serial_loop(l),
             }
         }

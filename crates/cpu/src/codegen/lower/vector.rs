@@ -1,18 +1,18 @@
 //! Vector loops in three pieces: unrolled, single, and a masked rest; reductions by a fixed tree.
 
-use super::super::analyse;
 use super::super::asm::{Alu, Cc, W};
 use super::super::enc;
 use super::super::inst::{Class, Inst, Src, V};
 use super::loops::Count;
 use super::{LoopCx, Lower, MAX_UNROLL, VectorCx};
+use compiler::loops::lanes;
 use compiler::loops::{Carried, Extent, Loop, Op, Size, Stmt};
 use ir::{Binary, DType, Scalar};
 
 impl Lower<'_> {
     /// How many lanes and copies a vector loop gets.
     fn shape(&self, l: &Loop) -> (usize, usize) {
-        let wide = analyse::has_wide_lanes(self.k, l, &self.varying);
+        let wide = lanes::has_wide_lanes(self.k, l, &self.varying);
         let mut lanes = self.full().bytes() / if wide { 8 } else { 4 };
         let weight = weight(&l.body, self.k);
         // Enough independent chains to hide latencies, few enough to stay in registers. A scan's or column's serial

@@ -1,4 +1,4 @@
-//! f64 lanes: exp, log, expm1, tanh, logistic. At most 2 ulp each, but for logistic's 3.
+//! f64 lanes: exp, exp2, log, log2, log1p, expm1, tanh, logistic. At most 2 ulp each, but for logistic's 3.
 //!
 //! The reductions are those of the f32 functions; log is fdlibm's, with s = f / (2 + f).
 
@@ -10,8 +10,8 @@ use ir::{Compare, DType, Unary};
 /// 1.5 · 2⁵².
 const MAGIC: f64 = 6_755_399_441_055_744.0;
 /// ln 2 with 21 trailing zero bits, and the rest.
-const LN2_HI: f64 = 6.931_471_803_691_238e-1;
-const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
+pub(super) const LN2_HI: f64 = 6.931_471_803_691_238e-1;
+pub(super) const LN2_LO: f64 = 1.908_214_929_270_587_7e-10;
 /// (eʳ - 1 - r) / r².
 const EXP: [f64; 11] = [
     2.0914685161418067e-9,
@@ -44,7 +44,10 @@ pub(super) fn unary(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::Expm1 => d.expm1(x),
         Unary::Tanh => d.tanh(x),
         Unary::Logistic => d.logistic(x),
+        Unary::Exp2 => d.exp2(x),
         Unary::Log => d.log(x),
+        Unary::Log2 => d.log2(x),
+        Unary::Log1p => d.log1p(x),
         _ => return None,
     })
 }
@@ -117,9 +120,35 @@ impl Double<'_, '_> {
         self.pd(&enc::PADDQ, e, times)
     }
 
+    /// (eʳ - 1, 2ⁿ⁻²) of x = n ln 2 + r, for n from -1020 to 1025.
+    pub(super) fn exp_quarter(&mut self, x: V) -> (V, V) {
+        let (shifted, em1) = self.reduce(x);
+        (em1, self.power(shifted, 0.25))
+    }
+
     pub(super) fn exp(&mut self, x: V) -> V {
         let x = self.clamp(x, -746.0, 710.0);
         let (shifted, em1) = self.reduce(x);
+        self.scaled(shifted, em1)
+    }
+
+    /// x = n + r; 2ʳ is e to the r ln 2.
+    fn exp2(&mut self, x: V) -> V {
+        let x = self.clamp(x, -1076.0, 1025.0);
+        let magic = self.k(MAGIC);
+        let shifted = self.pd(&enc::ADDPD, x, magic);
+        let n = self.pd(&enc::SUBPD, shifted, magic);
+        let r = self.pd(&enc::SUBPD, x, n);
+        let ln2 = self.k(std::f64::consts::LN_2);
+        let r = self.pd(&enc::MULPD, r, ln2);
+        let q = self.poly(r, &EXP);
+        let s = self.pd(&enc::MULPD, r, r);
+        let em1 = self.mad(s, q, r);
+        self.scaled(shifted, em1)
+    }
+
+    /// 2ⁿ (1 + `em1`), once rounded.
+    fn scaled(&mut self, shifted: V, em1: V) -> V {
         let one = self.k(1.0);
         let p = self.pd(&enc::ADDPD, em1, one);
         // 2ⁿ in two steps, of which only the second can round: n from -1077 to 1025.
@@ -181,7 +210,8 @@ impl Double<'_, '_> {
         self.pd(&enc::DIVPD, one, d)
     }
 
-    pub(super) fn log(&mut self, given: V) -> V {
+    /// x = 2ᵉ (1 + f) with 1 + f between √½ and √2: (e, f), and 1 + f itself.
+    pub(super) fn split(&mut self, given: V) -> (V, V, V) {
         let w = self.0.w64();
         let tiny = self.k(f64::MIN_POSITIVE);
         let small = self.0.compare(Compare::Lt, DType::F64, given, tiny);
@@ -205,6 +235,11 @@ impl Double<'_, '_> {
         let e = self.0.select(DType::F64, small, lower, e);
         let one = self.k(1.0);
         let f = self.pd(&enc::SUBPD, m, one);
+        (e, f, m)
+    }
+
+    /// (s, h, h + r) with s = f / (2 + f), h = f²/2: log(1 + f) = f - h + s (h + r).
+    fn log_parts(&mut self, f: V) -> (V, V, V) {
         let two = self.k(2.0);
         let d = self.pd(&enc::ADDPD, f, two);
         let s = self.pd(&enc::DIVPD, f, d);
@@ -214,18 +249,52 @@ impl Double<'_, '_> {
         let half = self.k(0.5);
         let h = self.pd(&enc::MULPD, f, half);
         let h = self.pd(&enc::MULPD, h, f);
-        // e hi - ((h - (s (h + r) + e lo)) - f)
         let hr = self.pd(&enc::ADDPD, h, r);
+        (s, h, hr)
+    }
+
+    fn log_finite(&mut self, given: V) -> V {
+        let (e, f, _) = self.split(given);
+        let (s, h, hr) = self.log_parts(f);
+        // e hi - ((h - (s (h + r) + e lo)) - f)
         let (hi, rest) = (self.k(LN2_HI), self.k(LN2_LO));
         let t = self.pd(&enc::MULPD, e, rest);
         let t = self.mad(s, hr, t);
         let t = self.pd(&enc::SUBPD, h, t);
         let t = self.pd(&enc::SUBPD, t, f);
-        let y = self.0.fma_kind(FmaKind::Sub, true, e, hi, t);
+        self.0.fma_kind(FmaKind::Sub, true, e, hi, t)
+    }
+
+    pub(super) fn log(&mut self, given: V) -> V {
+        let y = self.log_finite(given);
         self.log_specials(given, y)
     }
 
-    fn log_specials(&mut self, x: V, y: V) -> V {
+    /// e + log(1 + f) / log 2.
+    fn log2(&mut self, given: V) -> V {
+        let (e, f, _) = self.split(given);
+        let (s, h, hr) = self.log_parts(f);
+        let t = self.mad(s, hr, f);
+        let l = self.pd(&enc::SUBPD, t, h);
+        let log2e = self.k(std::f64::consts::LOG2_E);
+        let y = self.mad(l, log2e, e);
+        self.log_specials(given, y)
+    }
+
+    /// log(u) + (x - (u - 1)) / u with u = 1 + x.
+    pub(super) fn log1p(&mut self, x: V) -> V {
+        let one = self.k(1.0);
+        let u = self.pd(&enc::ADDPD, x, one);
+        let back = self.pd(&enc::SUBPD, u, one);
+        let c = self.pd(&enc::SUBPD, x, back);
+        let c = self.pd(&enc::DIVPD, c, u);
+        let y = self.log_finite(u);
+        let y = self.pd(&enc::ADDPD, y, c);
+        let y = self.log_specials(u, y);
+        self.with_sign(y, x)
+    }
+
+    pub(super) fn log_specials(&mut self, x: V, y: V) -> V {
         let inf = self.k(f64::INFINITY);
         let top = self.0.compare(Compare::Eq, DType::F64, x, inf);
         let y = self.0.select(DType::F64, top, inf, y);

@@ -3,7 +3,9 @@
 use super::super::enc;
 use super::super::inst::V;
 use super::super::lower::Lower;
+use super::double::Double;
 use super::exp::{exp, one_minus_exp};
+use super::float::Float;
 use super::log::log;
 use ir::{Compare, DType};
 
@@ -134,3 +136,99 @@ impl Lower<'_> {
         self.xor(x, bit)
     }
 }
+
+/// x + x P(x²) in f64 up to 1, 1 - erfc beyond. At most 2 ulp.
+pub(super) fn erf_wide(lo: &mut Lower<'_>, x: V) -> V {
+    let mut f = Float::new(lo, true);
+    let a = f.abs(x);
+    let z = f.mul(a, a);
+    let p = f.poly(z, &ERF);
+    let near = f.mad(p, a, a);
+    let e = erfc_right(f.lo, a);
+    let mut f = Float::new(lo, true);
+    let one = f.kr(1.0);
+    let far = f.sub(one, e);
+    let limit = f.k(1.0);
+    let beyond = f.compare(Compare::Gt, a, limit);
+    let y = f.select(beyond, far, near);
+    f.with_sign(y, x)
+}
+
+/// erfc in f64. At most 6 ulp.
+pub(super) fn erfc_wide(lo: &mut Lower<'_>, x: V) -> V {
+    let a = Float::new(lo, true).abs(x);
+    let right = erfc_right(lo, a);
+    let mut f = Float::new(lo, true);
+    let two = f.kr(2.0);
+    let left = f.sub(two, right);
+    let zero = f.k(0.0);
+    let negative = f.compare(Compare::Lt, x, zero);
+    f.select(negative, left, right)
+}
+
+/// exp(-a²)·t·P(2t - 1) with t = 1/(1 + a/2); the square in two parts.
+fn erfc_right(lo: &mut Lower<'_>, a: V) -> V {
+    let mut f = Float::new(lo, true);
+    let top = f.kr(27.5);
+    let a = f.min(top, a);
+    let (half, one, two, minus) = (f.k(0.5), f.k(1.0), f.k(2.0), f.k(-1.0));
+    let below = f.mad(a, half, one);
+    let first = f.kr(1.0);
+    let t = f.div(first, below);
+    let y = f.mad(t, two, minus);
+    let p = f.poly(y, &ERFC);
+    let q = f.mul(p, t);
+    let square = f.mul(a, a);
+    let rest = f.nmad(a, a, square);
+    let q = f.mad(q, rest, q);
+    let minus = f.neg(square);
+    let e = Double(f.lo).exp(minus);
+    Float::new(lo, true).mul(e, q)
+}
+
+/// erf(x)/x - 1 in powers of x².
+const ERF: [f64; 14] = [
+    -4.230945824295338e-12,
+    8.709045129053106e-11,
+    -1.216456005728345e-09,
+    1.4792401209404813e-08,
+    -1.6364642158167616e-07,
+    1.6462045441468418e-06,
+    -1.4925647567519332e-05,
+    0.00012055332902888736,
+    -0.000854832702193483,
+    0.0052239776254232985,
+    -0.02686617064512984,
+    0.1128379167095512,
+    -0.37612638903183754,
+    0.1283791670955126,
+];
+/// exp(x²)·erfc(x)/t in powers of 2t - 1.
+const ERFC: [f64; 26] = [
+    8.576007829816574e-10,
+    -4.2576633754934105e-09,
+    3.7213708293253024e-09,
+    1.8220977914003588e-08,
+    -4.8888645742098493e-08,
+    1.0362222252270165e-08,
+    1.5229005349619087e-07,
+    -2.9383534658710087e-07,
+    7.770404681448737e-09,
+    1.0044832004749002e-06,
+    -1.8268159445871584e-06,
+    -5.637231338933697e-07,
+    8.062260436199155e-06,
+    -1.084795588598662e-05,
+    -1.7074882492185135e-05,
+    7.223535993972837e-05,
+    -1.7185650415161436e-05,
+    -0.00033153675214353474,
+    0.0004186480247266933,
+    0.0015453060296260074,
+    -0.003239592533516199,
+    -0.010755330944746682,
+    0.018221115753430554,
+    0.13973604627802746,
+    0.34358034220690536,
+    0.5107913526210115,
+];

@@ -101,6 +101,15 @@ fn expm1_poly(lo: &mut Lower<'_>, r: V) -> V {
     lo.mad(s, q, r)
 }
 
+/// (eʳ - 1, 2ⁿ⁻²) of x = n ln 2 + r, for n from -124 to 129.
+pub(super) fn exp_quarter(lo: &mut Lower<'_>, x: V) -> (V, V) {
+    let Reduced { shifted, r, .. } = reduce(lo, x);
+    let p = expm1_poly(lo, r);
+    let e = lo.shl(shifted, 23);
+    let quarter = lo.k(0.25);
+    (p, lo.iadd(e, quarter))
+}
+
 /// At most 2 ulp.
 pub(super) fn expm1(lo: &mut Lower<'_>, given: V) -> V {
     let x = lo.clamp(given, Some(-20.0), Some(88.8));

@@ -1,4 +1,4 @@
-//! Elementary functions as vector code on f32 lanes, and a few on f64.
+//! Elementary functions as vector code on f32 and f64 lanes.
 //!
 //! Largest errors over all 2³² inputs, in units in the last place, as `examples/ulp_sweep.rs` finds them, are given with
 //! each function. Special cases (NaN, infinities, signed zeros, overflow, subnormal inputs and results) are exact.
@@ -7,16 +7,23 @@
 mod double;
 mod erf;
 mod exp;
+mod float;
+mod gamma;
+mod hyperbolic;
+mod inverse;
 mod log;
 mod pow;
+mod remainder;
 mod trig;
 
 pub(crate) use pow::pow;
+pub(crate) use remainder::rem;
 
 use super::asm::W;
 use super::enc::{self, Enc};
 use super::inst::{FmaKind, Rm, V};
 use super::lower::Lower;
+use float::Float;
 use ir::{DType, Unary};
 
 /// About how many instructions a function takes.
@@ -24,6 +31,7 @@ pub(crate) fn weight(op: Unary, d: DType) -> usize {
     match op {
         Unary::Neg | Unary::Abs | Unary::Floor | Unary::Ceil | Unary::Round | Unary::Trunc | Unary::Not => 1,
         Unary::Sqrt | Unary::Reciprocal | Unary::Rsqrt | Unary::Sign | Unary::IsFinite => 3,
+        Unary::Lgamma | Unary::Digamma => 150,
         _ if d.size() == 8 => 40,
         Unary::Exp | Unary::Exp2 | Unary::Logistic => 18,
         Unary::Tanh | Unary::Expm1 => 24,
@@ -46,15 +54,42 @@ pub(crate) fn unary_f32(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::Erf => erf::erf(lo, x),
         Unary::Erfc => erf::erfc(lo, x),
         Unary::ErfInv => erf::erf_inv(lo, x),
-        Unary::Sin => trig::sin(lo, x),
-        Unary::Cos => trig::cos(lo, x),
+        Unary::Lgamma => gamma::lgamma(lo, x),
+        Unary::Digamma => gamma::digamma(lo, x),
+        _ => return either(lo, false, op, x),
+    })
+}
+
+/// A function that is written once for both widths.
+fn either(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V) -> Option<V> {
+    Some(match op {
+        Unary::Sin => trig::sin(lo, wide, x),
+        Unary::Cos => trig::cos(lo, wide, x),
+        Unary::Tan => trig::tan(lo, wide, x),
+        Unary::Asin => Float::new(lo, wide).asin(x),
+        Unary::Acos => Float::new(lo, wide).acos(x),
+        Unary::Atan => Float::new(lo, wide).atan(x),
+        Unary::Sinh => Float::new(lo, wide).sinh(x),
+        Unary::Cosh => Float::new(lo, wide).cosh(x),
+        Unary::Asinh => Float::new(lo, wide).asinh(x),
+        Unary::Acosh => Float::new(lo, wide).acosh(x),
+        Unary::Atanh => Float::new(lo, wide).atanh(x),
         _ => return None,
     })
 }
 
+/// atan2 of lanes of either width.
+pub(crate) fn atan2(lo: &mut Lower<'_>, wide: bool, y: V, x: V) -> V {
+    Float::new(lo, wide).atan2(y, x)
+}
+
 /// A function of f64 lanes, if it has an inline form.
 pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
-    double::unary(lo, op, x)
+    match op {
+        Unary::Erf => Some(erf::erf_wide(lo, x)),
+        Unary::Erfc => Some(erf::erfc_wide(lo, x)),
+        _ => double::unary(lo, op, x).or_else(|| either(lo, true, op, x)),
+    }
 }
 
 /// f32 instructions with constants where they fit.

@@ -1,17 +1,19 @@
-//! x to the power y in f32, through f64: exp(y log |x|), half a register at a time. At most 1 ulp.
+//! x to the power y: exp(y log |x|). f32 lanes go through f64, half a register at a time, and are off by at most 1 ulp; in
+//! f64 the logarithm has two parts, and the result is off by at most 2 ulp.
 
 use super::super::enc;
-use super::super::inst::{Rm, V};
+use super::super::inst::V;
 use super::super::lower::Lower;
-use super::double::Double;
-use ir::{Binary, Compare, DType};
+use super::double::{Double, LN2_HI, LN2_LO};
+use super::float::Float;
+use ir::Compare;
 
-const F: DType = DType::F32;
-
-pub(crate) fn pow(lo: &mut Lower<'_>, x: V, y: V) -> V {
-    let a = lo.abs(x);
+pub(crate) fn pow(lo: &mut Lower<'_>, wide: bool, x: V, y: V) -> V {
+    let a = Float::new(lo, wide).abs(x);
     let lanes = lo.l;
-    let r = if 8 * lanes <= lo.full().bytes() {
+    let r = if wide {
+        magnitude(lo, a, y)
+    } else if 8 * lanes <= lo.full().bytes() {
         positive(lo, a, y)
     } else {
         let (ah, yh) = (lo.high_half(a), lo.high_half(y));
@@ -21,42 +23,41 @@ pub(crate) fn pow(lo: &mut Lower<'_>, x: V, y: V) -> V {
         lo.l = lanes;
         lo.join_halves(low, high)
     };
+    let mut f = Float::new(lo, wide);
     // A negative base: odd powers are negative, powers that are not whole are NaN (unless the base is infinite).
-    let whole = is_whole(lo, y);
-    let half = lo.k(0.5);
-    let half_y = lo.mul(y, half);
-    let even = is_whole(lo, half_y);
-    let not_even = lo.mask_not(even);
-    let odd = lo.mask_logic(Binary::And, whole, not_even);
-    let sign = lo.and(x, 0x8000_0000);
-    let signed = lo.or(r, sign);
-    let r = lo.choose(odd, signed, r);
-    let (zero, lowest) = (lo.k(0.0), lo.k(f32::NEG_INFINITY));
-    let negative = lo.compare(Compare::Lt, F, x, zero);
-    let finite = lo.compare(Compare::Gt, F, x, lowest);
-    let bad = lo.mask_logic(Binary::And, negative, finite);
-    let broken = lo.mask_not(whole);
-    let bad = lo.mask_logic(Binary::And, bad, broken);
-    let nan = lo.k(f32::NAN);
-    let r = lo.choose(bad, nan, r);
+    let whole = is_whole(&mut f, y);
+    let half = f.k(0.5);
+    let half_y = f.mul(y, half);
+    let even = is_whole(&mut f, half_y);
+    let not_even = f.not_mask(even);
+    let odd = f.and_mask(whole, not_even);
+    let signed = f.with_sign(r, x);
+    let r = f.select(odd, signed, r);
+    let (zero, lowest) = (f.k(0.0), f.k(f64::NEG_INFINITY));
+    let negative = f.compare(Compare::Lt, x, zero);
+    let finite = f.compare(Compare::Gt, x, lowest);
+    let bad = f.and_mask(negative, finite);
+    let broken = f.not_mask(whole);
+    let bad = f.and_mask(bad, broken);
+    let nan = f.k(f64::NAN);
+    let r = f.select(bad, nan, r);
     // One to any power, anything to the power zero, and minus one to an infinite power are one.
-    let one = lo.k(1.0);
-    let base_one = lo.compare(Compare::Eq, F, x, one);
-    let power_zero = lo.compare(Compare::Eq, F, y, zero);
-    let unit = lo.compare(Compare::Eq, F, a, one);
-    let b = lo.abs(y);
-    let inf = lo.k(f32::INFINITY);
-    let infinite = lo.compare(Compare::Eq, F, b, inf);
-    let edge = lo.mask_logic(Binary::And, unit, infinite);
-    let m = lo.mask_logic(Binary::Or, base_one, power_zero);
-    let m = lo.mask_logic(Binary::Or, m, edge);
-    lo.choose(m, one, r)
+    let one = f.k(1.0);
+    let base_one = f.compare(Compare::Eq, x, one);
+    let power_zero = f.compare(Compare::Eq, y, zero);
+    let unit = f.compare(Compare::Eq, a, one);
+    let b = f.abs(y);
+    let inf = f.k(f64::INFINITY);
+    let infinite = f.compare(Compare::Eq, b, inf);
+    let edge = f.and_mask(unit, infinite);
+    let m = f.or_mask(base_one, power_zero);
+    let m = f.or_mask(m, edge);
+    f.select(m, one, r)
 }
 
-fn is_whole(lo: &mut Lower<'_>, y: V) -> V {
-    let (enc, w) = (if lo.wide_target() { &enc::RNDSCALEPS } else { &enc::ROUNDPS }, lo.w32());
-    let rounded = lo.v2i(enc, w, y, 11);
-    lo.compare(Compare::Eq, F, y, Rm::R(rounded))
+fn is_whole(f: &mut Float<'_, '_>, y: V) -> V {
+    let rounded = f.whole(y, 11);
+    f.compare(Compare::Eq, y, rounded)
 }
 
 fn positive(lo: &mut Lower<'_>, a: V, y: V) -> V {
@@ -67,3 +68,89 @@ fn positive(lo: &mut Lower<'_>, a: V, y: V) -> V {
     let e = Double(lo).exp(t);
     lo.v2(&enc::CVTPD2PS, w, e)
 }
+
+/// a to the power y in f64, for a ≥ 0.
+fn magnitude(lo: &mut Lower<'_>, a: V, y: V) -> V {
+    let (high, low) = log(lo, a);
+    let mut f = Float::new(lo, true);
+    let t = f.mul(y, high);
+    let rest = f.mas(y, high, t);
+    let rest = f.mad(y, low, rest);
+    let e = Double(f.lo).exp(t);
+    let mut f = Float::new(lo, true);
+    // Where it overflows the rest is no number, and of no use.
+    let size = f.abs(t);
+    let limit = f.k(800.0);
+    let usual = f.compare(Compare::Lt, size, limit);
+    let fine = f.mad(e, rest, e);
+    let finite = f.k(f64::INFINITY);
+    let finite = f.compare(Compare::Lt, e, finite);
+    let usual = f.and_mask(usual, finite);
+    f.select(usual, fine, e)
+}
+
+/// log a as a sum, with a relative error near 2⁻⁶⁵: 2s + s z (2/3 + z Q(z)) with s = f / (2 + f) and z = s².
+fn log(lo: &mut Lower<'_>, a: V) -> (V, V) {
+    let (e, frac, _) = Double(lo).split(a);
+    let mut f = Float::new(lo, true);
+    let (one, two) = (f.kr(1.0), f.k(2.0));
+    let d = f.add(frac, two);
+    let back = f.sub(d, two);
+    let d_low = f.sub(frac, back);
+    let inverse = f.div(one, d);
+    let s = f.mul(frac, inverse);
+    let r = f.nmad(s, d, frac);
+    let r = f.nmad(s, d_low, r);
+    let s_low = f.mul(r, inverse);
+    let z = f.mul(s, s);
+    let z_low = f.mas(s, s, z);
+    let twice = f.add(s, s);
+    let z_low = f.mad(twice, s_low, z_low);
+    let (third, third_low) = (f.k(0.6666666666666666), f.k(3.700743415417188e-17));
+    let t = f.mul(z, third);
+    let t_low = f.mas(z, third, t);
+    let t_low = f.mad(z, third_low, t_low);
+    let t_low = f.mad(z_low, third, t_low);
+    let q = f.poly(z, &LOG);
+    let zz = f.mul(z, z);
+    let more = f.mul(zz, q);
+    // (p, p_low) = t + more + t_low.
+    let p = f.add(t, more);
+    let back = f.sub(p, t);
+    let p_low = f.sub(more, back);
+    let p_low = f.add(p_low, t_low);
+    let u = f.mul(s, p);
+    let u_low = f.mas(s, p, u);
+    let u_low = f.mad(s, p_low, u_low);
+    let u_low = f.mad(s_low, p, u_low);
+    let h = f.add(twice, u);
+    let back = f.sub(h, twice);
+    let low = f.sub(u, back);
+    let low = f.add(low, u_low);
+    let low = f.mad(s_low, two, low);
+    // And e log 2, whose first part is exact.
+    let (hi, rest) = (f.k(LN2_HI), f.k(LN2_LO));
+    let big = f.mul(e, hi);
+    let sum = f.add(big, h);
+    let back = f.sub(sum, big);
+    let small = f.sub(h, back);
+    let low = f.add(low, small);
+    let low = f.mad(e, rest, low);
+    let high = f.add(sum, low);
+    let back = f.sub(high, sum);
+    let low = f.sub(low, back);
+    let high = Double(f.lo).log_specials(a, high);
+    (high, low)
+}
+
+/// (log((1 + s)/(1 - s))/s - 2 - 2z/3) / z² in powers of z = s².
+const LOG: [f64; 8] = [
+    0.11723603622905411,
+    0.11706195689881364,
+    0.13334806212100603,
+    0.15384594934597917,
+    0.1818181833565416,
+    0.22222222221654733,
+    0.2857142857142937,
+    0.4,
+];

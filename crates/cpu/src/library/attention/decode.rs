@@ -6,7 +6,7 @@ use super::super::{Machine, Pointers, Raw, Routine};
 use super::block::{Blocks, KEYS, Pieces};
 use super::problem::{Problem, float, integer};
 use crate::gemm::Isa;
-use crate::gemm::vector::{Lanes, Load};
+use crate::gemm::vector::{Load, Plain32};
 use crate::pool::Pool;
 use compiler::Result;
 use half::{bf16, f16};
@@ -304,7 +304,7 @@ mod wrapped {
             Isa::Avx512 => of!(dtype, std::arch::x86_64::__m512, "avx512f,avx512vl,avx512dq,avx512bw"),
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => of!(dtype, std::arch::x86_64::__m256, "avx2,fma,f16c"),
-            _ => of!(dtype, Lanes<f32, 8>),
+            _ => of!(dtype, Plain32),
         }
     }
 }

@@ -4,7 +4,7 @@
 
 use super::super::simd::{Wide, exp, tanh};
 use crate::gemm::Isa;
-use crate::gemm::vector::{Lanes, Load};
+use crate::gemm::vector::{Load, Plain32};
 use half::{bf16, f16};
 
 /// The most queries in a block.
@@ -321,7 +321,7 @@ macro_rules! loops {
     };
 }
 
-loops!(portable, Lanes<f32, 8>);
+loops!(portable, Plain32);
 #[cfg(target_arch = "x86_64")]
 loops!(avx2, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]

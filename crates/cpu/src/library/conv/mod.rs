@@ -4,9 +4,12 @@
 //! each image and group, cut into pieces whose packed windows stay in cache; f32 has loops of its own for it
 //! ([`blocked`]), which pack the kernel once and generate windows where they are multiplied. Where they are wider (∂kernel: the window is
 //! a whole image), it is `windows [N·P, C·K] · kernelᵀ [C·K, O]`. Either way elements are generated in runs along the
-//! innermost axis that is the longer one.
+//! innermost axis that is the longer one. Features that are alone in their group have loops of their own ([`depthwise`]); an
+//! input that is spread is taken phase by phase ([`phased`]).
 
 mod blocked;
+mod depthwise;
+mod phased;
 mod windows;
 
 use super::{Machine, Routine};
@@ -34,6 +37,13 @@ pub(super) fn thresholds() -> Vec<Threshold> {
         Threshold::new("conv.depth", blocked::DEPTH, "elements of a window: beyond, they are multiplied in turns"),
         Threshold::new("conv.width", blocked::WIDTH, "width of a window: beyond, another generator writes it"),
         Threshold::new("conv.panel", blocked::PANEL_BYTES / 4, "elements of an image's windows: beyond, it has parts"),
+        Threshold::new(
+            "conv.narrow",
+            depthwise::NARROW,
+            "width of a window of features that are alone: up to here loops of its own",
+        ),
+        Threshold::new("conv.results", depthwise::RESULTS, "results of a row of such features: beyond, several chunks"),
+        Threshold::new("conv.lanes", depthwise::LANES, "width of a cotangent of such features: from here by vectors"),
         Threshold::new("conv.piece", PIECE_BYTES / 4, "elements of an image's windows in other dtypes: beyond, pieces"),
     ]
 }
@@ -93,6 +103,12 @@ struct Context<'a> {
 
 /// The routine of a convolution of floats.
 pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let plain = |conv: &Conv, args: &[Type], outs: &[Type]| plain(conv, args, outs, machine);
+    phased::prepare(conv, args, outs, plain).or_else(|| plain(conv, args, outs))
+}
+
+/// The routine of a convolution as it stands.
+fn plain(conv: &Conv, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (x, k, y) = (&args[0], &args[1], &outs[0]);
     let dtype = x.dtype;
     let accumulator = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
@@ -140,6 +156,9 @@ pub(super) fn prepare(conv: &Conv, args: &[Type], outs: &[Type], machine: Machin
         dtype,
         out: conv.out,
     };
+    if let Some(routine) = depthwise::prepare(&geometry, machine) {
+        return Some(Box::new(routine));
+    }
     if blocked::suits(&geometry, wide) {
         return Some(Box::new(blocked::Blocked::new(geometry, machine)));
     }

@@ -73,11 +73,7 @@ impl Cuda {
 
     /// The CUDA C++ text of each kernel of a program, with its name and its grid, for people who want to read it.
     pub fn sources(&self, program: &Program) -> Vec<(String, String)> {
-        let show = |s: Source<'_>| match s.lowered {
-            Ok((grid, text)) => (s.kernel.name.clone(), format!("{}\n\n{grid}\n\n{}", s.kernel, text.text)),
-            Err(e) => (s.kernel.name.clone(), format!("{}\n\n{e}", s.kernel)),
-        };
-        sources(program).into_iter().map(show).collect()
+        shown(program)
     }
 
     /// Runs a kernel that traps, which ruins the device's context: for tests of what comes after.
@@ -123,12 +119,12 @@ pub(super) fn target() -> Target {
             reads: 24,
             results: 24,
             binding: isize::MAX as usize,
-            // Each piece would be a launch.
-            cuts: 0,
+            // Each piece is a launch, but masks keep lanes from wide accesses.
+            cuts: 8,
             // A row that the threads of a block can share.
             row_scratch: 32 << 10,
         },
-        keep: Keep { costly: 24, cheap: 64, distant: 6 },
+        keep: Keep { costly: 48, cheap: 64, distant: 6 },
         partials: Partials { least: 1 << 16, few: 1 << 10, blocks: 1 << 11, block: (1 << 12, 1 << 17) },
         schedule: Schedule::Grid,
         products: Products {
@@ -137,6 +133,15 @@ pub(super) fn target() -> Target {
             epilogues: None,
         },
     }
+}
+
+/// The text of each kernel of a program, with its loops and its grid.
+pub(super) fn shown(program: &Program) -> Vec<(String, String)> {
+    let show = |s: Source<'_>| match s.lowered {
+        Ok((grid, text)) => (s.kernel.name.clone(), format!("{}\n\n{grid}\n\n{}", s.kernel, text.text)),
+        Err(e) => (s.kernel.name.clone(), format!("{}\n\n{e}", s.kernel)),
+    };
+    sources(program).into_iter().map(show).collect()
 }
 
 /// A kernel of a program, and what it becomes.
@@ -197,8 +202,8 @@ impl Backend for Cuda {
         &self.target
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
-        false
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+        load::claimed(self.inner.device.context.capability, &composite.clone().into(), args).is_some()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
@@ -210,7 +215,8 @@ impl Backend for Cuda {
     }
 
     fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        if Rows::of(op, args).is_some() { Runs::Here } else { Runs::Host }
+        let claimed = || load::claimed(self.inner.device.context.capability, op, args).is_some();
+        if Rows::of(op, args).is_some() || claimed() { Runs::Here } else { Runs::Host }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {

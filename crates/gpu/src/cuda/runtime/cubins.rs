@@ -2,11 +2,15 @@
 //!
 //! A source of several kernels gives one cubin, kept in a file under the hash of all that it depends on; for each of its kernels a
 //! small file says in which cubin it is. Files hold the text they are for, so a hash that two texts share gives a miss and
-//! not a wrong kernel; and a checksum, so a damaged file is a miss too. Files are written under another name and then moved.
+//! not a wrong kernel; and a checksum, so a damaged file is a miss too. Files are written under another name and then moved. A folder
+//! that has grown too large loses its oldest files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that the folder may hold: a training step takes some hundred kilobytes.
+const MOST: u64 = 256 << 20;
 
 const MAGIC: &[u8; 16] = b"tensorloom cuda1";
 
@@ -21,7 +25,11 @@ pub(crate) struct Cubins {
 impl Cubins {
     pub(crate) fn new(folder: Option<PathBuf>, world: String) -> Cubins {
         let usable = |f: &PathBuf| fs::create_dir_all(f).is_ok();
-        Cubins { folder: folder.filter(usable), world }
+        let folder = folder.filter(usable);
+        if let Some(f) = &folder {
+            bound(f, MOST);
+        }
+        Cubins { folder, world }
     }
 
     /// The user's folder for such things: `TENSORLOOM_CACHE`, else `XDG_CACHE_HOME`, else `~/.cache`. An empty
@@ -91,6 +99,31 @@ impl Cubins {
         all.extend_from_slice(&fnv(&rest, 1).to_le_bytes());
         all.extend_from_slice(&rest);
         moved_into(folder, name, &all)
+    }
+}
+
+/// Takes the oldest files away until those that stay are half of what is allowed, if they were more. Whoever opens the folder does
+/// this, so it may grow beyond while a process runs.
+fn bound(folder: &Path, most: u64) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let ours = |p: &Path| p.extension().is_some_and(|e| e == "source" || e == "kernel" || e == "part");
+    let mut files: Vec<(std::time::SystemTime, u64, PathBuf)> = entries
+        .flatten()
+        .filter(|f| ours(&f.path()))
+        .filter_map(|f| f.metadata().ok().and_then(|m| Some((m.modified().ok()?, m.len(), f.path()))))
+        .collect();
+    let mut all: u64 = files.iter().map(|f| f.1).sum();
+    if all <= most {
+        return;
+    }
+    files.sort();
+    for (_, bytes, path) in files {
+        if all <= most / 2 {
+            break;
+        }
+        if fs::remove_file(&path).is_ok() {
+            all -= bytes;
+        }
     }
 }
 
@@ -172,6 +205,29 @@ mod tests {
         }
         fs::write(&file, &whole).unwrap();
         assert_eq!(cubins.cubin(&name), Some(vec![7; 1000]));
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_grows_too_large_loses_its_oldest() {
+        let folder = temporary("bound");
+        let cubins = Cubins::new(Some(folder.clone()), "w".into());
+        let names: Vec<String> = (0..8)
+            .map(|i| {
+                let name = cubins.keep(&format!("source {i}"), &[i; 1000], &[]);
+                let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1000 + i as u64);
+                let file = fs::File::options().write(true).open(folder.join(&name)).unwrap();
+                file.set_modified(old).unwrap();
+                name
+            })
+            .collect();
+        fs::write(folder.join("not ours"), [0; 100_000]).unwrap();
+        bound(&folder, 100_000);
+        assert!(names.iter().all(|n| cubins.cubin(n).is_some()), "there was room for all");
+        bound(&folder, 8000);
+        let left: Vec<bool> = names.iter().map(|n| cubins.cubin(n).is_some()).collect();
+        assert_eq!(left, [false, false, false, false, false, true, true, true]);
+        assert!(folder.join("not ours").exists());
         fs::remove_dir_all(folder).unwrap();
     }
 

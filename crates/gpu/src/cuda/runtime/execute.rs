@@ -191,11 +191,17 @@ impl Run<'_> {
             });
         }
         values.extend(l.sizes.iter().map(|n| *n as u64));
-        self.call(&self.loaded.functions[l.function], (l.blocks, l.threads), &mut values, &l.name)
+        self.call(&self.loaded.functions[l.function], (l.blocks, l.threads, l.shared), &mut values, &l.name)
     }
 
     /// Launches a kernel whose arguments all have 8 bytes.
-    fn call(&self, f: &Function, (blocks, threads): (u32, u32), values: &mut [u64], name: &str) -> Result<()> {
+    fn call(
+        &self,
+        f: &Function,
+        (blocks, threads, shared): (u32, u32, u32),
+        values: &mut [u64],
+        name: &str,
+    ) -> Result<()> {
         if blocks == 0 {
             return Ok(());
         }
@@ -212,7 +218,7 @@ impl Run<'_> {
                 threads,
                 1,
                 1,
-                0,
+                shared,
                 self.stream,
                 pointers.as_mut_ptr(),
                 std::ptr::null_mut(),
@@ -237,7 +243,7 @@ impl Run<'_> {
                 values.extend([s.batch, s.m, s.n, s.k].map(|n| n as u64));
                 values.extend([s.a, s.b, s.c].into_iter().flatten().map(|n| n as u64));
                 let blocks = strided::blocks(s.batch * s.m * s.n);
-                self.call(&self.loaded.functions[*function], (blocks, THREADS), &mut values, "product")
+                self.call(&self.loaded.functions[*function], (blocks, THREADS, 0), &mut values, "product")
             }
             How::Library { plan, mapped, copies } => {
                 let dense = |packed: &Packed| self.scratch + packed.offset as u64;
@@ -274,6 +280,6 @@ impl Run<'_> {
         values.extend(p.sizes.map(|n| n as u64));
         values.extend([to_strides, from_strides].into_iter().flatten().map(|n| n as u64));
         let blocks = strided::blocks(p.sizes.iter().product());
-        self.call(&self.loaded.functions[p.function], (blocks, THREADS), &mut values, "strided copy")
+        self.call(&self.loaded.functions[p.function], (blocks, THREADS, 0), &mut values, "strided copy")
     }
 }

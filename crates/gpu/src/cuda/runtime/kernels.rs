@@ -23,6 +23,16 @@ pub(crate) struct Function {
     _module: Arc<Module>,
 }
 
+impl Function {
+    /// Lets launches ask for more shared memory than every kernel gets.
+    pub(crate) fn allow_shared(&self, context: &Context, bytes: u32) -> Result<()> {
+        let attribute = cu::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is loaded.
+        let code = unsafe { cu::cuFuncSetAttribute(self.raw.0, attribute, bytes as i32) };
+        context.check(code, || format!("{bytes} bytes of shared memory for {}", self.entry))
+    }
+}
+
 /// Code on the device.
 struct Module {
     context: Arc<Context>,

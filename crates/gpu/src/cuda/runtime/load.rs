@@ -10,12 +10,13 @@ use super::memory::CudaBuffer;
 use super::record::Recordings;
 use super::scatter::Rows;
 use super::strided::{self, Text};
+use crate::cuda::{self, Arg, Attention, Routine};
 use crate::grid::places::aligned;
 use crate::grid::{self, Given, Limits, Space};
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
-use ir::Type;
+use ir::{Op, Type};
 use std::sync::{Arc, Mutex};
 
 /// The most loops inside each other.
@@ -63,6 +64,8 @@ pub(crate) struct Launch {
     pub(crate) function: usize,
     pub(crate) blocks: u32,
     pub(crate) threads: u32,
+    /// Bytes of shared memory beyond what the kernel declares.
+    pub(crate) shared: u32,
     pub(crate) args: Vec<Argument>,
     pub(crate) sizes: Vec<i64>,
     pub(crate) name: String,
@@ -137,6 +140,9 @@ impl Loaded {
         let steps = loader.steps(&program.steps)?;
         let (texts, scratch) = (loader.texts, loader.scratch);
         let functions = inner.kernels.get(&texts)?;
+        for (function, bytes) in shared(&steps) {
+            functions[function].allow_shared(&inner.device.context, bytes)?;
+        }
         let mut at = 0;
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
@@ -173,6 +179,25 @@ impl Loaded {
     }
 }
 
+/// What kernels want of shared memory.
+fn shared(steps: &[Ready]) -> Vec<(usize, u32)> {
+    let one = |l: &Launch| (l.shared > 0).then_some((l.function, l.shared));
+    let each = |s: &Ready| match s {
+        Ready::Kernel(l) => one(l).into_iter().collect(),
+        Ready::Kernels(all) => all.iter().filter_map(one).collect(),
+        Ready::Branch { branches, .. } => branches.iter().flat_map(|b| shared(b)).collect(),
+        Ready::Loop { trip, body, .. } => {
+            let mut found = shared(body);
+            if let ReadyTrip::While { test, .. } = trip {
+                found.extend(shared(test));
+            }
+            found
+        }
+        _ => Vec::new(),
+    };
+    steps.iter().flat_map(each).collect()
+}
+
 /// How many launches steps are; none if that depends on data, or the host takes part.
 fn launches(steps: &[Ready]) -> Option<usize> {
     let mut sum = 0usize;
@@ -189,6 +214,16 @@ fn launches(steps: &[Ready]) -> Option<usize> {
         });
     }
     Some(sum)
+}
+
+/// The launches of an op that has templates on devices of a compute capability.
+pub(crate) fn claimed(capability: (i32, i32), op: &Op, args: &[Type]) -> Option<Routine> {
+    let Op::Composite(c) = op else { return None };
+    // Hopper's matrix instructions are no other's.
+    if capability != (9, 0) {
+        return None;
+    }
+    Some(Attention::of(c, args)?.routine())
 }
 
 /// The grid of a kernel step and its text.
@@ -233,6 +268,9 @@ impl Loader<'_> {
             }
             Step::Library { op, args, outs } => {
                 let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
+                if let Some(routine) = claimed(self.inner.device.context.capability, op, &types) {
+                    return Ok(self.routine(routine, args, outs));
+                }
                 match Rows::of(op, &types) {
                     Some(rows) => {
                         self.scratch = self.scratch.max(rows.scratch().next_multiple_of(ALIGN));
@@ -260,6 +298,25 @@ impl Loader<'_> {
                 Ready::Loop { level: *level, trip, reverse: *reverse, body, after: after.clone() }
             }
         })
+    }
+
+    fn routine(&mut self, routine: Routine, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Ready {
+        self.scratch = self.scratch.max(routine.scratch.next_multiple_of(ALIGN));
+        let argument = |a: &Arg| match *a {
+            Arg::Operand(i) => Argument::Place(args[i].0.clone()),
+            Arg::Result(i) => Argument::Place(outs[i].0.clone()),
+            Arg::Scratch(offset) => Argument::Scratch(offset),
+        };
+        let launch = |c: cuda::Call| Launch {
+            blocks: c.blocks as u32,
+            threads: c.threads,
+            shared: c.shared,
+            args: c.args.iter().map(argument).collect(),
+            sizes: c.sizes,
+            name: c.entry.clone(),
+            function: self.function(Text { entry: c.entry, text: c.text }),
+        };
+        Ready::Kernels(routine.calls.into_iter().map(launch).collect())
     }
 
     fn function(&mut self, text: Text) -> usize {
@@ -294,7 +351,7 @@ impl Loader<'_> {
         self.scratch = self.scratch.max(scratch);
         let function = self.function(text);
         let name = kernel.name.clone();
-        Ok(Launch { function, blocks, threads: grid.threads, args: arguments, sizes: Vec::new(), name })
+        Ok(Launch { function, blocks, threads: grid.threads, shared: 0, args: arguments, sizes: Vec::new(), name })
     }
 
     fn product(&mut self, s: &Matmul, a: &Place, b: &Place, c: &Place) -> Result<Product> {

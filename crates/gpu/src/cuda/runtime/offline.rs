@@ -1,24 +1,31 @@
 //! Programs for a GPU that isn't here: compiled, never run.
 
-use super::backend::{sources, target};
+use super::backend::{shown, sources, target};
+use super::load::claimed;
 use super::nvrtc::Compiler;
 use super::strided::{Text, product, strided_copy};
 use compiler::program::{Matmul, Program, Step};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Result, Target};
-use ir::Type;
 use ir::ops::Composite;
+use ir::{Op, Type};
 use std::sync::Arc;
 
 /// A kind of GPU, for [`compiler::compile`]: it makes kernels and compiles them where NVRTC is installed, and needs no driver.
 pub struct Offline {
     target: Target,
     compiler: Compiler,
+    capability: (i32, i32),
 }
 
 impl Offline {
     /// For GPUs of this compute capability: `(9, 0)` is a Hopper's.
     pub fn new(capability: (i32, i32)) -> Result<Offline> {
-        Ok(Offline { target: target(), compiler: Compiler::open(capability)? })
+        Ok(Offline { target: target(), compiler: Compiler::open(capability)?, capability })
+    }
+
+    /// The text of each kernel of a program, with its name, its loops and its grid, for people who want to read it.
+    pub fn sources(&self, program: &Program) -> Vec<(String, String)> {
+        shown(program)
     }
 
     /// Compiles all kernels of a program, and says how many there are and how large their machine code is.
@@ -32,6 +39,14 @@ impl Offline {
         }
         for shape in products(&program.steps) {
             for t in [product(shape.dtype, shape.out), strided_copy(shape.dtype.size())] {
+                if !texts.contains(&t) {
+                    texts.push(t);
+                }
+            }
+        }
+        for (op, types) in library(&program.steps) {
+            for c in claimed(self.capability, op, &types).into_iter().flat_map(|r| r.calls) {
+                let t = Text { entry: c.entry, text: c.text };
                 if !texts.contains(&t) {
                     texts.push(t);
                 }
@@ -59,6 +74,18 @@ fn products(steps: &[Step]) -> Vec<&Matmul> {
     steps.iter().flat_map(of).collect()
 }
 
+fn library(steps: &[Step]) -> Vec<(&Op, Vec<Type>)> {
+    fn of(s: &Step) -> Vec<(&Op, Vec<Type>)> {
+        match s {
+            Step::Library { op, args, .. } => vec![(op, args.iter().map(|(_, t)| t.clone()).collect())],
+            Step::Branch { branches, .. } => branches.iter().flat_map(|b| library(b)).collect(),
+            Step::Loop(l) => library(&l.body),
+            _ => Vec::new(),
+        }
+    }
+    steps.iter().flat_map(of).collect()
+}
+
 fn absent<T>() -> Result<T> {
     Err(Error::Backend("this GPU is a description alone: programs are compiled for it, and run elsewhere".into()))
 }
@@ -73,8 +100,8 @@ impl Backend for Offline {
         &self.target
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
-        false
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+        claimed(self.capability, &composite.clone().into(), args).is_some()
     }
 
     fn alloc(&self, _: usize) -> Result<Arc<dyn DeviceBuffer>> {

@@ -1,7 +1,8 @@
 //! `scatter_add` of rows: the gradient of an embedding. On the device, and in the order of the updates: two runs give the same
 //! bits, and those are the reference's.
 //!
-//! One block writes, for each row of the table, the list of updates that go there, in order; then each row adds up its list.
+//! The updates of each row are counted, and where each row's list begins is a running sum; then every update goes into its row's
+//! list, in any order. Whoever adds up a row first puts its list in order: a short one by counting, a long one as bits of a map.
 
 use super::load::{Argument, Launch};
 use super::strided::{Text, conversion, storage};
@@ -10,10 +11,16 @@ use ir::ops::scatter::ScatterMode;
 use ir::ops::{Scatter, ScatterKind};
 use ir::{DType, Op, Type};
 
-/// Threads of the block that writes the lists.
-const PLACING: u32 = 1024;
+/// Threads of a block that counts or places.
+const PLACING: u32 = 256;
+/// Threads of the block that sums up the counts.
+const SUMMING: u32 = 1024;
 /// Threads that add up a row.
 const ADDING: u32 = 256;
+/// Updates of a row that are put in order by counting.
+const SHORT: u32 = 1024;
+/// Updates that the bits of a map stand for.
+const MAP: u32 = 1 << 17;
 
 /// Rows of `width` elements added to a table of `rows`, by `count` ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,100 +63,65 @@ impl Rows {
         })
     }
 
-    /// Bytes of scratch: where each row's list ends, the lists, and the row of each id.
+    /// Bytes of scratch: where each row's list ends, and the lists.
     pub(super) fn scratch(&self) -> usize {
-        4 * (self.rows + 2 * self.count)
+        4 * (self.rows + self.count)
     }
 
-    pub(super) fn texts(&self) -> [Text; 2] {
-        [self.placing(), self.adding()]
+    pub(super) fn texts(&self) -> [Text; 5] {
+        [clearing(), self.counting(false), summing(), self.counting(true), self.adding()]
     }
 
-    pub(super) fn launches(&self, functions: [usize; 2], args: &[Place], out: &Place) -> Vec<Launch> {
-        let (lists, keys) = (4 * self.rows, 4 * (self.rows + self.count));
+    pub(super) fn launches(&self, functions: [usize; 5], args: &[Place], out: &Place) -> Vec<Launch> {
+        let lists = 4 * self.rows;
         let place = |p: &Place| Argument::Place(p.clone());
         let scratch = |offset: usize| Argument::Scratch(offset);
-        let sizes = |own: usize| vec![self.rows as i64, own as i64];
+        let many = |n: usize| n.div_ceil(PLACING as usize).min(1 << 16) as u32;
+        let launch = |k: usize, blocks: u32, threads: u32, args: Vec<Argument>, sizes: [usize; 2], name: &str| Launch {
+            function: functions[k],
+            blocks,
+            threads,
+            shared: 0,
+            args,
+            sizes: sizes.map(|n| n as i64).to_vec(),
+            name: name.into(),
+        };
+        let ids = || vec![place(&args[1]), scratch(0), scratch(lists)];
         vec![
-            Launch {
-                function: functions[0],
-                blocks: 1,
-                threads: PLACING,
-                args: vec![place(&args[1]), scratch(0), scratch(lists), scratch(keys)],
-                sizes: sizes(self.count),
-                name: "lists of rows".into(),
-            },
-            Launch {
-                function: functions[1],
-                blocks: self.rows.min(1 << 16) as u32,
-                threads: ADDING,
-                args: vec![place(&args[0]), place(&args[2]), place(out), scratch(0), scratch(lists)],
-                sizes: sizes(self.width),
-                name: "sums of rows".into(),
-            },
+            launch(0, many(self.rows), PLACING, vec![scratch(0)], [self.rows, 0], "no updates"),
+            launch(1, many(self.count), PLACING, ids(), [self.rows, self.count], "counts of rows"),
+            launch(2, 1, SUMMING, vec![scratch(0)], [self.rows, 0], "where lists begin"),
+            launch(3, many(self.count), PLACING, ids(), [self.rows, self.count], "lists of rows"),
+            launch(
+                4,
+                self.rows.min(1 << 16) as u32,
+                ADDING,
+                vec![place(&args[0]), place(&args[2]), place(out), scratch(0), scratch(lists)],
+                [self.rows, self.width],
+                "sums of rows",
+            ),
         ]
     }
 
-    /// Arguments: ids, ends, lists, keys, then i64: rows, count.
-    fn placing(&self) -> Text {
+    /// Counts the updates of each row, or puts each one into its row's list. Arguments: ids, ends, lists, then i64: rows, count.
+    fn counting(&self, place: bool) -> Text {
         let id = if self.ids == DType::I64 { "long long" } else { "int" };
         let mode = if self.clip { "clip" } else { "drop" };
         let outside = match self.clip {
             true => "v = v < 0 ? 0 : v >= rows ? rows - 1 : v;",
-            false => "if (v < 0 || v >= rows) v = rows;",
+            false => "if (v < 0 || v >= rows) continue;",
         };
-        let entry = format!("rows_place_{}_{mode}", self.ids);
+        let entry = format!("rows_{}_{}_{mode}", if place { "place" } else { "count" }, self.ids);
+        let then = if place { "lists[at] = (unsigned int)i;" } else { "" };
         let text = format!(
             r#"extern "C" __global__ void __launch_bounds__({PLACING}) {entry}(const {id}* ids, unsigned int* ends,
-    unsigned int* lists, unsigned int* keys, long long rows, long long count) {{
-  __shared__ unsigned int shared[{PLACING}];
-  const unsigned int t = threadIdx.x;
-  for (long long i = t; i < rows; i += {PLACING}) ends[i] = 0;
-  __syncthreads();
-  for (long long i = t; i < count; i += {PLACING}) {{
+    unsigned int* lists, long long rows, long long count) {{
+  for (long long i = (long long)blockIdx.x * {PLACING} + threadIdx.x; i < count; i += (long long)gridDim.x * {PLACING}) {{
     long long v = ids[i];
     {outside}
-    keys[i] = (unsigned int)v;
-    if (v < rows) asm volatile("red.global.add.u32 [%0], 1;" ::"l"(ends + v) : "memory");
-  }}
-  __syncthreads();
-  // Where each row's list begins: a running sum, {PLACING} rows at a time.
-  unsigned int before = 0;
-  for (long long base = 0; base < rows; base += {PLACING}) {{
-    const long long i = base + t;
-    const unsigned int own = i < rows ? ends[i] : 0;
-    shared[t] = own;
-    __syncthreads();
-    for (unsigned int d = 1; d < {PLACING}; d *= 2) {{
-      const unsigned int add = t >= d ? shared[t - d] : 0;
-      __syncthreads();
-      shared[t] += add;
-      __syncthreads();
-    }}
-    if (i < rows) ends[i] = before + shared[t] - own;
-    before += shared[{PLACING} - 1];
-    __syncthreads();
-  }}
-  // Each id goes behind those before it, {PLACING} at a time; a row's end moves on with them.
-  for (long long base = 0; base < count; base += {PLACING}) {{
-    const long long i = base + t;
-    const unsigned int v = i < count ? keys[i] : 0xffffffffu;
-    shared[t] = v;
-    __syncthreads();
-    unsigned int rank = 0, equal = 0;
-    for (unsigned int s = 0; s < {PLACING}; s++) {{
-      const bool same = shared[s] == v;
-      equal += same;
-      rank += same && s < t;
-    }}
-    const bool inside = v < rows;
-    const unsigned int at = inside ? ends[v] + rank : 0;
-    __syncthreads();
-    if (inside) {{
-      lists[at] = (unsigned int)i;
-      if (rank + 1 == equal) ends[v] = at + 1;
-    }}
-    __syncthreads();
+    unsigned int at;
+    asm volatile("atom.global.add.u32 %0, [%1], 1;" : "=r"(at) : "l"(ends + v) : "memory");
+    {then}
   }}
 }}
 "#
@@ -163,26 +135,66 @@ impl Rows {
         let entry = format!("rows_add_{}", self.dtype);
         let (load, store) = conversion(self.dtype);
         let (kept, sum) = (storage(self.dtype), if self.dtype == DType::F64 { "double" } else { "float" });
+        let words = MAP / 32;
         let text = format!(
             r#"static __device__ __forceinline__ {sum} {entry}_load({kept} x) {{ {load} }}
 static __device__ __forceinline__ {kept} {entry}_store({sum} x) {{ {store} }}
+static __device__ __forceinline__ void {entry}_mark(unsigned int* word, unsigned int bit) {{
+  asm volatile("red.shared.or.b32 [%0], %1;" ::"r"((unsigned int)__cvta_generic_to_shared(word)), "r"(bit) : "memory");
+}}
 extern "C" __global__ void __launch_bounds__({ADDING}) {entry}(const {kept}* table, const {kept}* updates, {kept}* out,
     const unsigned int* ends, const unsigned int* lists, long long rows, long long width) {{
+  __shared__ unsigned int list[{SHORT}], map[{words}];
+  const unsigned int t = threadIdx.x;
   for (long long v = blockIdx.x; v < rows; v += gridDim.x) {{
-    const unsigned int first = v == 0 ? 0 : ends[v - 1], last = ends[v];
-    for (long long c = threadIdx.x; c < width; c += {ADDING}) {{
-      {kept} sum = table[v * width + c];
-      unsigned int j = first;
-      for (; j + 4 <= last; j += 4) {{
-        const {kept} a = updates[lists[j] * width + c], b = updates[lists[j + 1] * width + c];
-        const {kept} d = updates[lists[j + 2] * width + c], e = updates[lists[j + 3] * width + c];
-        sum = {entry}_store({entry}_load(sum) + {entry}_load(a));
-        sum = {entry}_store({entry}_load(sum) + {entry}_load(b));
-        sum = {entry}_store({entry}_load(sum) + {entry}_load(d));
-        sum = {entry}_store({entry}_load(sum) + {entry}_load(e));
+    const unsigned int first = v == 0 ? 0 : ends[v - 1], n = ends[v] - first;
+    if (n <= {SHORT}) {{
+      __syncthreads();
+      for (unsigned int j = t; j < n; j += {ADDING}) {{
+        const unsigned int own = lists[first + j];
+        unsigned int at = 0;
+        for (unsigned int i = 0; i < n; i++) at += lists[first + i] < own;
+        list[at] = own;
       }}
-      for (; j < last; j++) sum = {entry}_store({entry}_load(sum) + {entry}_load(updates[lists[j] * width + c]));
-      out[v * width + c] = sum;
+      __syncthreads();
+      for (long long c = t; c < width; c += {ADDING}) {{
+        {kept} sum = table[v * width + c];
+        unsigned int j = 0;
+        for (; j + 4 <= n; j += 4) {{
+          const {kept} a = updates[list[j] * width + c], b = updates[list[j + 1] * width + c];
+          const {kept} d = updates[list[j + 2] * width + c], e = updates[list[j + 3] * width + c];
+          sum = {entry}_store({entry}_load(sum) + {entry}_load(a));
+          sum = {entry}_store({entry}_load(sum) + {entry}_load(b));
+          sum = {entry}_store({entry}_load(sum) + {entry}_load(d));
+          sum = {entry}_store({entry}_load(sum) + {entry}_load(e));
+        }}
+        for (; j < n; j++) sum = {entry}_store({entry}_load(sum) + {entry}_load(updates[list[j] * width + c]));
+        out[v * width + c] = sum;
+      }}
+      continue;
+    }}
+    for (long long c = t; c < width; c += {ADDING}) out[v * width + c] = table[v * width + c];
+    for (unsigned int base = 0, done = 0; done < n; base += {MAP}) {{
+      __syncthreads();
+      for (unsigned int w = t; w < {words}; w += {ADDING}) map[w] = 0;
+      __syncthreads();
+      for (unsigned int j = t; j < n; j += {ADDING}) {{
+        const unsigned int x = lists[first + j] - base;
+        if (x < {MAP}) {entry}_mark(map + x / 32, 1u << x % 32);
+      }}
+      __syncthreads();
+      unsigned int here = 0;
+      for (unsigned int w = 0; w < {words}; w++) here += __popc(map[w]);
+      done += here;
+      for (long long c = t; c < width; c += {ADDING}) {{
+        {kept} sum = out[v * width + c];
+        for (unsigned int w = 0; w < {words}; w++)
+          for (unsigned int left = map[w]; left; left &= left - 1) {{
+            const unsigned int x = base + w * 32 + __popc((left & 0u - left) - 1);
+            sum = {entry}_store({entry}_load(sum) + {entry}_load(updates[x * width + c]));
+          }}
+        out[v * width + c] = sum;
+      }}
     }}
   }}
 }}
@@ -190,6 +202,59 @@ extern "C" __global__ void __launch_bounds__({ADDING}) {entry}(const {kept}* tab
         );
         Text { entry, text }
     }
+}
+
+/// Arguments: ends, then i64: rows, nothing.
+fn clearing() -> Text {
+    let entry = String::from("rows_clear");
+    let text = format!(
+        r#"extern "C" __global__ void __launch_bounds__({PLACING}) {entry}(unsigned int* ends, long long rows, long long) {{
+  for (long long i = (long long)blockIdx.x * {PLACING} + threadIdx.x; i < rows; i += (long long)gridDim.x * {PLACING}) ends[i] = 0;
+}}
+"#
+    );
+    Text { entry, text }
+}
+
+/// Counts become where lists begin, and grow to where they end as updates are placed. Arguments: ends, then i64: rows, nothing.
+fn summing() -> Text {
+    let entry = String::from("rows_sum");
+    let text = format!(
+        r#"extern "C" __global__ void __launch_bounds__({SUMMING}) {entry}(unsigned int* ends, long long rows, long long) {{
+  __shared__ unsigned int sums[{SUMMING} / 32];
+  const unsigned int t = threadIdx.x, lane = t % 32;
+  unsigned int before = 0;
+  for (long long base = 0; base < rows; base += 4 * {SUMMING}) {{
+    const long long i = base + 4 * t;
+    unsigned int own[4], all = 0;
+    for (int k = 0; k < 4; k++) {{
+      own[k] = i + k < rows ? ends[i + k] : 0;
+      all += own[k];
+    }}
+    unsigned int sum = all;
+    for (unsigned int d = 1; d < 32; d *= 2) {{
+      const unsigned int other = __shfl_up_sync(0xffffffffu, sum, d);
+      if (lane >= d) sum += other;
+    }}
+    if (lane == 31) sums[t / 32] = sum;
+    __syncthreads();
+    unsigned int total = 0, left = 0;
+    for (unsigned int w = 0; w < {SUMMING} / 32; w++) {{
+      if (w == t / 32) left = total;
+      total += sums[w];
+    }}
+    unsigned int at = before + left + sum - all;
+    for (int k = 0; k < 4; k++) {{
+      if (i + k < rows) ends[i + k] = at;
+      at += own[k];
+    }}
+    before += total;
+    __syncthreads();
+  }}
+}}
+"#
+    );
+    Text { entry, text }
 }
 
 #[cfg(test)]

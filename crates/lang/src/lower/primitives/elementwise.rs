@@ -78,11 +78,15 @@ fn bounds(l: &mut Lowerer<'_>, p: &Primitive, ids: Value, table: Value) -> Lower
     }
 }
 
-/// Elementwise on operands that broadcast; whole numbers take the dtype of floats beside them.
+/// Elementwise on operands that broadcast; whole numbers take the dtype of floats beside them, and divide truly.
 fn arithmetic(l: &mut Lowerer<'_>, op: Binary, a: Value, b: Value) -> Lowering<Value> {
     let t = types(l, &[a, b]);
     let shape = broadcast_shape(&t[0].shape, &t[1].shape)?;
-    let dtype = if t[0].dtype.is_float() || !t[1].dtype.is_float() { t[0].dtype } else { t[1].dtype };
+    let dtype = match (t[0].dtype.is_float(), t[1].dtype.is_float()) {
+        (false, true) => t[1].dtype,
+        (false, false) if op == Binary::Div => DType::F32,
+        _ => t[0].dtype,
+    };
     let (a, b) = (l.b.cast(a, dtype)?, l.b.cast(b, dtype)?);
     let (a, b) = (stretch(l, a, &shape)?, stretch(l, b, &shape)?);
     Ok(l.b.binary(op, a, b)?)

@@ -1,0 +1,112 @@
+//! `loom chat`: a conversation in the terminal.
+
+use crate::Outcome;
+use crate::command::Usage;
+use crate::device::Machine;
+use crate::output::{errln, out, outln};
+use crate::run::{Choosing, Source, load, usage};
+use models::{ChatTemplate, History, SlotSizes, Slots, Tokenizer};
+use serde_json::{Map, Value as Json, json};
+use std::io::{BufRead, IsTerminal, Write};
+use std::sync::Arc;
+
+/// Options of `loom chat`.
+#[derive(clap::Args)]
+pub(crate) struct Chat {
+    #[command(flatten)]
+    source: Source,
+    /// What the model is told before the conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// New tokens of an answer at most
+    #[arg(long, value_name = "N", default_value = "512", value_parser = crate::command::positive)]
+    max_new: usize,
+    /// Ids of a whole conversation
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = crate::command::size)]
+    context: usize,
+    #[command(flatten)]
+    choosing: Choosing,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
+    let sampling = args.choosing.sampling(true)?;
+    let model = load(&args.source)?;
+    let dir = args.source.dir();
+    let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
+    let template = ChatTemplate::of_dir(dir).map_err(usage)?;
+    let ends = models::end_ids(dir, Some(&tokenizer)).map_err(usage)?;
+    let sizes = SlotSizes { rows: 2, context: args.context, ..SlotSizes::default() };
+    let mut slots = Slots::new(Arc::new(model), &[], sizes, args.machine.open()?).map_err(usage)?;
+    if !template.is_own() {
+        errln!("note: the model brings no chat template; a plain one is used");
+    }
+    let typed = std::io::stdin().is_terminal();
+    if typed {
+        errln!("/new begins again, /end or Ctrl-D ends");
+    }
+    let system: Vec<Json> = args.system.iter().map(|text| json!({ "role": "system", "content": text })).collect();
+    let mut messages = system.clone();
+    let mut lines = std::io::stdin().lock().lines();
+    let mut random = sampling.random();
+    loop {
+        if typed {
+            out!("> ");
+            let _ = std::io::stdout().flush();
+        }
+        let Some(line) = lines.next() else { break };
+        let line = line.map_err(|e| Usage(format!("standard input: {e}")))?;
+        match line.trim() {
+            "" => continue,
+            "/end" => break,
+            "/new" => {
+                messages = system.clone();
+                continue;
+            }
+            text => messages.push(json!({ "role": "user", "content": text })),
+        }
+        let text = template.render(&messages, true, &Map::new()).map_err(usage)?;
+        let ids = tokenizer.encode(&text).map_err(usage)?;
+        if ids.len() + 1 >= slots.sizes().context {
+            errln!(
+                "the conversation has {} tokens, and the context is {}: /new begins again",
+                ids.len(),
+                slots.sizes().context
+            );
+            messages.pop();
+            continue;
+        }
+        // What was said before is known from the turn before.
+        slots.begin(&ids, 0).map_err(usage)?;
+        let mut logits = loop {
+            if let Some(logits) = slots.advance().map_err(usage)? {
+                break logits;
+            }
+        };
+        slots.join().map_err(usage)?;
+        let mut history = History::of(&ids);
+        let mut stream = tokenizer.stream();
+        let mut answer = String::new();
+        for _ in 0..args.max_new {
+            sampling.penalise(&mut logits, &history);
+            let id = sampling.choose(&logits, &mut random) as i32;
+            if ends.contains(&id) {
+                break;
+            }
+            history.push(id);
+            let piece = stream.push(id).map_err(usage)?;
+            out!("{piece}");
+            let _ = std::io::stdout().flush();
+            answer += &piece;
+            if slots.length(0) + 1 >= slots.sizes().context {
+                break;
+            }
+            logits = slots.step(&[id]).map_err(usage)?.0;
+        }
+        slots.leave(0).map_err(usage)?;
+        outln!("{}", stream.rest().map_err(usage)?);
+        messages.push(json!({ "role": "assistant", "content": answer }));
+    }
+    Ok(Outcome::Clean)
+}

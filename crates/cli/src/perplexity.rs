@@ -1,0 +1,101 @@
+//! `loom perplexity`: what a model loses in few bits.
+
+use crate::Outcome;
+use crate::command::{self, Usage};
+use crate::device::Machine;
+use crate::output::outln;
+use crate::run::usage;
+use ir::DType;
+use models::train::{Part, Texts, write_stories};
+use models::{Model, Scheme, Tokenizer};
+use std::path::Path;
+
+/// Options of `loom perplexity`.
+#[derive(clap::Args)]
+pub(crate) struct Perplexity {
+    /// A HuggingFace directory, or a GGUF file
+    dir: String,
+    /// Dtypes (f32, bf16, f16) and formats (q8, q4, nf4, fp8, ..), with commas between
+    #[arg(long, value_name = "LIST", default_value = "f32,bf16,q8,q4,nf4")]
+    formats: String,
+    /// Text to predict: a file or a folder; stories of a seed that training doesn't use unless given
+    #[arg(long, value_name = "PATH")]
+    data: Option<String>,
+    /// Ids of a sequence
+    #[arg(long, value_name = "N", default_value = "128", value_parser = command::size)]
+    seq: usize,
+    /// Ids at most
+    #[arg(long, value_name = "N", default_value = "32768", value_parser = command::size)]
+    most: usize,
+    #[command(flatten)]
+    machine: Machine,
+}
+
+/// How parameters are held.
+enum Held {
+    Wide(DType),
+    Packed(Scheme),
+}
+
+fn held(name: &str) -> Result<Held, Usage> {
+    Ok(match name {
+        "f32" => Held::Wide(DType::F32),
+        "bf16" => Held::Wide(DType::BF16),
+        "f16" => Held::Wide(DType::F16),
+        other => Held::Packed(other.parse().map_err(|why| Usage(format!("`--formats`: `{other}` {why}")))?),
+    })
+}
+
+/// Stories that nobody trains on: seeds are small numbers.
+const UNSEEN: u64 = 0x5EED_0F57_0121_E5;
+
+fn ids(args: &Perplexity, tokenizer: &Tokenizer) -> Result<Vec<i32>, Usage> {
+    // A token has at least a byte.
+    let most = args.most;
+    let text = match &args.data {
+        None => write_stories(UNSEEN, most.saturating_mul(8).max(1 << 16)),
+        Some(path) => {
+            let mut all = String::new();
+            let texts = Texts::open(Path::new(path)).map_err(usage)?;
+            texts
+                .documents(|part| {
+                    if let Part::Text(text) = part {
+                        all.push_str(text);
+                    }
+                    Ok(all.len() < most.saturating_mul(16))
+                })
+                .map_err(usage)?;
+            all
+        }
+    };
+    let mut ids = tokenizer.encode(&text).map_err(usage)?;
+    ids.truncate(most);
+    Ok(ids)
+}
+
+pub(crate) fn perplexity(args: &Perplexity) -> Result<Outcome, Usage> {
+    let dir = Path::new(&args.dir);
+    let names: Vec<&str> = args.formats.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let formats = names.iter().map(|name| held(name)).collect::<Result<Vec<_>, _>>()?;
+    let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
+    let ids = ids(args, &tokenizer)?;
+    let rows: Vec<Vec<i32>> = ids.chunks_exact(args.seq).map(<[i32]>::to_vec).collect();
+    if rows.is_empty() {
+        return Err(Usage(format!("{} ids of text are fewer than one sequence of {}; give more", ids.len(), args.seq)));
+    }
+    let backend = args.machine.open()?;
+    outln!("{} sequences of {} ids", rows.len(), args.seq);
+    outln!("{:<10}{:>10}{:>12}{:>10}", "format", "loss", "perplexity", "of f32");
+    let mut first = None;
+    for (name, format) in names.iter().zip(formats) {
+        let dtype = if let Held::Wide(dtype) = format { dtype } else { DType::F32 };
+        let mut model = Model::load(dir, dtype).map_err(usage)?;
+        if let Held::Packed(scheme) = &format {
+            model.quantize(scheme).map_err(usage)?;
+        }
+        let loss = model.mean_loss(&rows, 8, &*backend).map_err(usage)?;
+        let base = *first.get_or_insert(loss);
+        outln!("{name:<10}{loss:>10.5}{:>12.4}{:>9.2}%", loss.exp(), ((loss - base).exp() - 1.0) * 100.0);
+    }
+    Ok(Outcome::Clean)
+}

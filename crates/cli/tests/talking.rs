@@ -1,0 +1,147 @@
+//! Generation, chats and the server from outside.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_loom"));
+    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).args(args);
+    command
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn good(args: &[&str]) -> Output {
+    let output = command(args).output().expect("loom runs");
+    assert!(output.status.success(), "{args:?}: {}", text(&output.stderr));
+    output
+}
+
+fn refused(args: &[&str], words: &[&str]) {
+    let output = command(args).output().expect("loom runs");
+    let error = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{args:?}: {error}");
+    assert!(words.iter().all(|word| error.contains(word)), "{args:?}: {error}");
+}
+
+/// A folder with a model that was trained for a few steps.
+struct Trained(PathBuf);
+
+impl Trained {
+    fn new(name: &str) -> Trained {
+        let out = std::env::temp_dir().join(format!("tensorloom-talking-{}-{name}", std::process::id()));
+        let set = "d_model=32,n_layers=1,heads=2,kv_heads=2,d_ff=48";
+        let args = ["train", "--model", "llama", "--set", set, "--out", &out.to_string_lossy(), "--steps", "2"];
+        let small = ["--batch", "2", "--seq", "16", "--stories", "20000", "--vocab", "300", "--sample-every", "0"];
+        good(&[&args[..], &small].concat());
+        Trained(out)
+    }
+
+    fn dir(&self) -> String {
+        self.0.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Trained {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn generation_has_many_ways() {
+    let trained = Trained::new("ways");
+    let dir = &trained.dir()[..];
+    let plain = text(&good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new", "12"]).stdout);
+    // A guesser changes nothing.
+    let guessed =
+        good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new", "12", "--draft", dir, "--guesses", "3"]);
+    assert_eq!(text(&guessed.stdout), plain);
+    assert!(text(&guessed.stderr).contains("guesses right"), "{}", text(&guessed.stderr));
+    let one = text(&good(&["generate", dir, "--prompt", "Once", "--beams", "1", "--max-new", "12"]).stdout);
+    assert_eq!(one, plain);
+    let formed =
+        text(&good(&["generate", dir, "--prompt", "Once", "--regex", " (dog|cat){2}", "--max-new", "40"]).stdout);
+    assert!(["dogdog", "dogcat", "catdog", "catcat"].contains(&formed.trim().trim_start_matches("Once ")), "{formed}");
+    let schema = trained.0.join("schema.json");
+    std::fs::write(&schema, r#"{"type": "array", "items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 2}"#)
+        .expect("written");
+    let file = schema.to_string_lossy().into_owned();
+    let formed = text(&good(&["generate", dir, "--prompt", "x", "--schema", &file, "--max-new", "40"]).stdout);
+    assert!(
+        serde_json::from_str::<Vec<u8>>(formed.trim().trim_start_matches('x')).is_ok_and(|list| list.len() == 2),
+        "{formed}"
+    );
+    let penalised =
+        ["--repetition", "1.5", "--presence", "1", "--frequency", "0.5", "--min-p", "0.05", "--typical", "0.9"];
+    good(&[&["generate", dir, "--prompt", "Once", "--max-new", "8"], &penalised[..]].concat());
+    refused(&["generate", dir, "--prompt", "x", "--regex", "("], &["expression"]);
+    refused(&["generate", dir, "--ids", "1", "--regex", "a"], &["--prompt"]);
+    refused(&["generate", dir, "--prompt", "x", "--out", "y"], &["--prompts"]);
+    refused(&["generate", dir, "--prompt", "x", "--module", "llama.module"], &["llama.module"]);
+}
+
+#[test]
+fn prompts_of_a_file_are_continued_in_order() {
+    let trained = Trained::new("file");
+    let dir = &trained.dir()[..];
+    let (prompts, out) = (trained.0.join("prompts.jsonl"), trained.0.join("texts.jsonl"));
+    let lines = [
+        "{\"prompt\": \"Once\"}",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}",
+        "{\"prompt\": \"The cat\"}",
+    ];
+    std::fs::write(&prompts, lines.join("\n")).expect("written");
+    let (from, to) = (prompts.to_string_lossy().into_owned(), out.to_string_lossy().into_owned());
+    good(&["generate", dir, "--prompts", &from, "--out", &to, "--greedy", "--max-new", "9", "--slots", "2"]);
+    let found = std::fs::read_to_string(&out).expect("written");
+    let texts: Vec<serde_json::Value> = found.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(texts.iter().map(|t| t["index"].as_u64()).collect::<Vec<_>>(), [Some(0), Some(1), Some(2)]);
+    let alone = text(&good(&["generate", dir, "--prompt", "The cat", "--greedy", "--max-new", "9"]).stdout);
+    assert_eq!(format!("The cat{}", texts[2]["text"].as_str().expect("text")), alone.trim_end_matches('\n'));
+    std::fs::write(&prompts, "{\"x\": 1}").expect("written");
+    refused(&["generate", dir, "--prompts", &from], &["line 1", "prompt"]);
+}
+
+#[test]
+fn a_chat_goes_on_until_its_end() {
+    let trained = Trained::new("chat");
+    let mut child = command(&["chat", &trained.dir(), "--max-new", "6", "--greedy", "--system", "Be brief."])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("loom runs");
+    child.stdin.take().expect("piped").write_all(b"Hello\n\nAnd you?\n/new\nHello\n").expect("written");
+    let output = child.wait_with_output().expect("ends");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert!(text(&output.stderr).contains("plain one"));
+    assert!(text(&output.stdout).lines().count() >= 3, "{}", text(&output.stdout));
+}
+
+#[test]
+fn a_server_starts_answers_and_stops() {
+    let trained = Trained::new("server");
+    let mut child = command(&["serve", &trained.dir(), "--port", "0", "--slots", "2", "--context", "64"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("loom runs");
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().expect("piped")).read_line(&mut first).expect("a line");
+    let address = first.trim().rsplit("http://").next().expect("an address").to_string();
+    let mut stream = std::net::TcpStream::connect(&address).unwrap_or_else(|e| panic!("{e}: {first}"));
+    stream.write_all(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("read");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\"object\":\"model\""), "{answer}");
+    let stopped = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
+    assert!(stopped.success());
+    assert!(child.wait().expect("ends").success());
+    refused(&["serve", "nowhere"], &["nowhere", "directory"]);
+    refused(&["serve", &trained.dir(), "--key", "NO_SUCH_VARIABLE_HERE"], &["NO_SUCH_VARIABLE_HERE"]);
+    refused(&["serve", &trained.dir(), "--host", "256.1.1.1"], &["--host"]);
+}

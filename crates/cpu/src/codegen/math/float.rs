@@ -1,0 +1,186 @@
+//! Instructions on f32 or f64 lanes by one set of names, for functions that are written once for both.
+
+use super::super::asm::Cc;
+use super::super::enc::{self, Enc};
+use super::super::inst::{FmaKind, Rm, V};
+use super::super::lower::Lower;
+use compiler::loops::Op;
+use ir::{Binary, Compare, DType};
+
+/// Lanes of one float type.
+pub(super) struct Float<'a, 'b> {
+    pub(super) lo: &'a mut Lower<'b>,
+    /// f64 rather than f32.
+    pub(super) wide: bool,
+}
+
+impl<'a, 'b> Float<'a, 'b> {
+    pub(super) fn new(lo: &'a mut Lower<'b>, wide: bool) -> Float<'a, 'b> {
+        Float { lo, wide }
+    }
+
+    pub(super) fn dtype(&self) -> DType {
+        if self.wide { DType::F64 } else { DType::F32 }
+    }
+
+    /// The table for this width.
+    pub(super) fn pick<T>(&self, narrow: T, wide: T) -> T {
+        if self.wide { wide } else { narrow }
+    }
+
+    pub(super) fn k(&mut self, x: f64) -> Rm {
+        if self.wide { self.lo.c64(x.to_bits()) } else { self.lo.c32((x as f32).to_bits()) }
+    }
+
+    /// A constant as a first source.
+    pub(super) fn kr(&mut self, x: f64) -> V {
+        if self.wide { self.lo.r64(x.to_bits()) } else { self.lo.r32((x as f32).to_bits()) }
+    }
+
+    fn v3(&mut self, narrow: &'static Enc, wide: &'static Enc, a: V, b: impl Into<Rm>) -> V {
+        let (e, w) = (self.pick(narrow, wide), self.lo.w(self.dtype()));
+        self.lo.v3(e, w, a, b)
+    }
+
+    pub(super) fn add(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.v3(&enc::ADDPS, &enc::ADDPD, a, b)
+    }
+
+    pub(super) fn sub(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.v3(&enc::SUBPS, &enc::SUBPD, a, b)
+    }
+
+    pub(super) fn mul(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.v3(&enc::MULPS, &enc::MULPD, a, b)
+    }
+
+    pub(super) fn div(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.v3(&enc::DIVPS, &enc::DIVPD, a, b)
+    }
+
+    /// The lesser; `b` where either is NaN.
+    pub(super) fn min(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.v3(&enc::MINPS, &enc::MINPD, a, b)
+    }
+
+    pub(super) fn or(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.v3(&enc::PORD, &enc::PORQ, a, b)
+    }
+
+    pub(super) fn xor(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.v3(&enc::PXORD, &enc::PXORQ, a, b)
+    }
+
+    pub(super) fn sqrt(&mut self, x: V) -> V {
+        let (e, w) = (self.pick(&enc::SQRTPS, &enc::SQRTPD), self.lo.w(self.dtype()));
+        self.lo.v2(e, w, x)
+    }
+
+    /// Rounds to a whole number: 8 is to nearest, 11 towards zero.
+    pub(super) fn whole(&mut self, x: V, how: u8) -> V {
+        let e = match (self.wide, self.lo.wide_target()) {
+            (false, false) => &enc::ROUNDPS,
+            (true, false) => &enc::ROUNDPD,
+            (false, true) => &enc::RNDSCALEPS,
+            (true, true) => &enc::RNDSCALEPD,
+        };
+        let w = self.lo.w(self.dtype());
+        self.lo.v2i(e, w, x, how)
+    }
+
+    /// `a * b + c`.
+    pub(super) fn mad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.lo.fma_kind(FmaKind::Add, self.wide, a, b, c)
+    }
+
+    /// `a * b - c`.
+    pub(super) fn mas(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.lo.fma_kind(FmaKind::Sub, self.wide, a, b, c)
+    }
+
+    /// `c - a * b`.
+    pub(super) fn nmad(&mut self, a: V, b: impl Into<Rm>, c: impl Into<Rm>) -> V {
+        self.lo.fma_kind(FmaKind::Neg, self.wide, a, b, c)
+    }
+
+    /// Horner's rule; the coefficient of the highest power comes first.
+    pub(super) fn poly(&mut self, x: V, coefficients: &[f64]) -> V {
+        let (first, second) = (self.k(coefficients[0]), self.k(coefficients[1]));
+        let mut p = self.mad(x, first, second);
+        for &c in &coefficients[2..] {
+            let c = self.k(c);
+            p = self.mad(p, x, c);
+        }
+        p
+    }
+
+    fn sign_bit(&mut self) -> Rm {
+        if self.wide { self.lo.c64(1 << 63) } else { self.lo.c32(1 << 31) }
+    }
+
+    pub(super) fn abs(&mut self, x: V) -> V {
+        let m = if self.wide { self.lo.c64(!(1 << 63)) } else { self.lo.c32(!(1 << 31)) };
+        self.v3(&enc::PANDD, &enc::PANDQ, x, m)
+    }
+
+    pub(super) fn neg(&mut self, x: V) -> V {
+        let bit = self.sign_bit();
+        self.xor(x, bit)
+    }
+
+    /// The sign bit alone.
+    pub(super) fn sign(&mut self, x: V) -> V {
+        let bit = self.sign_bit();
+        self.v3(&enc::PANDD, &enc::PANDQ, x, bit)
+    }
+
+    /// The sign of `of` put onto `x`, whose sign is clear or already that.
+    pub(super) fn with_sign(&mut self, x: V, of: V) -> V {
+        let s = self.sign(of);
+        self.or(x, s)
+    }
+
+    pub(super) fn compare(&mut self, op: Compare, a: V, b: impl Into<Rm>) -> V {
+        let d = self.dtype();
+        self.lo.compare(op, d, a, b.into())
+    }
+
+    /// Not less: also true of NaN.
+    pub(super) fn not_less(&mut self, a: V, b: impl Into<Rm>) -> V {
+        self.lo.cmp_float(self.wide, 0x15, a, b)
+    }
+
+    pub(super) fn and_mask(&mut self, a: V, b: V) -> V {
+        self.lo.mask_logic(Binary::And, a, b)
+    }
+
+    pub(super) fn or_mask(&mut self, a: V, b: V) -> V {
+        self.lo.mask_logic(Binary::Or, a, b)
+    }
+
+    pub(super) fn not_mask(&mut self, a: V) -> V {
+        self.lo.mask_not(a)
+    }
+
+    /// `m ? a : b`.
+    pub(super) fn select(&mut self, m: V, a: impl Into<Rm>, b: V) -> V {
+        let d = self.dtype();
+        self.lo.select(d, m, a, b)
+    }
+
+    /// `y`, but where `m` is on what the lane helper finds; it is called only if some lane needs it.
+    pub(super) fn mend(&mut self, m: V, y: V, op: &Op, args: &[V]) -> V {
+        let d = self.dtype();
+        let out = self.lo.vec();
+        self.lo.mov(out, y);
+        let done = self.lo.label();
+        let any = self.lo.any(m);
+        self.lo.test(any);
+        self.lo.branch(Cc::E, done);
+        let slow = self.lo.call(op, d, d, args);
+        let y = self.select(m, slow, y);
+        self.lo.mov(out, y);
+        self.lo.bind(done);
+        out
+    }
+}

@@ -1,0 +1,206 @@
+//! A convolution whose input is spread (a transposed one, the input's gradient of a strided one) as several without holes.
+//!
+//! With a spread of `d`, result `d·q + r` along an axis meets elements of the input under every `d`-th element of the window
+//! alone, beginning with one that `r` decides. So the results of each phase `r` are a plain convolution of the input by a part
+//! of the kernel, and all phases together multiply no hole. Holes are zeros that an infinite weight would make NaN: a kernel
+//! that is not finite takes the plain road.
+
+use super::super::{Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use compiler::Result;
+use ir::ops::Conv;
+use ir::{DType, Type};
+use std::ops::Range;
+
+/// Spatial axes that this knows.
+const AXES: usize = 2;
+
+/// The results of one phase.
+struct Phase {
+    /// First element and number of elements of the window along each axis.
+    taps: [(usize, usize); AXES],
+    /// `None` where no element of the window meets the input.
+    routine: Option<Box<dyn Routine>>,
+}
+
+pub(super) struct Phased {
+    phases: Vec<Phase>,
+    plain: Box<dyn Routine>,
+    spread: [usize; AXES],
+    /// Kernel: output features and features of a group together, then window sizes.
+    rows: usize,
+    window: [usize; AXES],
+    /// Results: images and features together, then sizes; and those of a phase.
+    planes: usize,
+    count: [usize; AXES],
+    part: [usize; AXES],
+    dtype: DType,
+}
+
+/// The convolution in phases, where its input is spread and nothing else is unusual.
+pub(super) fn prepare(
+    conv: &Conv,
+    args: &[Type],
+    outs: &[Type],
+    plain: impl Fn(&Conv, &[Type], &[Type]) -> Option<Box<dyn Routine>>,
+) -> Option<Box<dyn Routine>> {
+    let (x, k, y, w) = (&args[0], &args[1], &outs[0], &conv.windows);
+    let rank = x.rank() - 2;
+    let spread_at = |a: usize| w.base_dilation[a] > 1;
+    let usual = |a: usize| w.strides[a] == 1 && w.window_dilation[a] == 1;
+    let dtype = y.dtype;
+    let suits = (1..=AXES).contains(&rank)
+        && (0..rank).any(spread_at)
+        && (0..rank).all(|a| usual(a) && w.base_dilation[a] <= 8)
+        && matches!(dtype, DType::F32 | DType::F64)
+        && x.dtype == dtype
+        && x.numel() > 0
+        && y.numel() > 0
+        && k.numel() > 0;
+    if !suits {
+        return None;
+    }
+    // Two axes; a missing one is of size 1.
+    let at = |f: &dyn Fn(usize) -> usize, otherwise: usize| -> [usize; AXES] {
+        std::array::from_fn(|i| if i + rank >= AXES { f(i + rank - AXES) } else { otherwise })
+    };
+    let spread = at(&|a| w.base_dilation[a], 1);
+    let window = at(&|a| k.shape[2 + a], 1);
+    let count = at(&|a| y.shape[2 + a], 1);
+    let part: [usize; AXES] = std::array::from_fn(|i| count[i].div_ceil(spread[i]));
+    let mut phases = vec![];
+    for r0 in 0..spread[0] {
+        for r1 in 0..spread[1] {
+            let mut taps = [(0, 1); AXES];
+            let mut sub = Conv { windows: w.clone(), ..conv.clone() };
+            let (mut kernel, mut result) = (k.shape.clone(), y.shape.clone());
+            for (i, r) in [r0, r1].into_iter().enumerate() {
+                let Some(a) = (i + rank).checked_sub(AXES) else { continue };
+                let (d, low) = (spread[i] as i64, w.low[a]);
+                let first = (low - r as i64).rem_euclid(d);
+                let n = (window[i] as i64 - first + d - 1).div_euclid(d).max(0);
+                // The element of the input under the first element of the window, for the first result.
+                let offset = (r as i64 + first - low).div_euclid(d);
+                taps[i] = (first as usize, n as usize);
+                sub.windows.base_dilation[a] = 1;
+                sub.windows.low[a] = -offset;
+                sub.windows.high[a] = part[i] as i64 - x.shape[2 + a] as i64 + offset + n - 1;
+                (kernel[2 + a], result[2 + a]) = (n as usize, part[i]);
+            }
+            let routine = match taps.iter().any(|t| t.1 == 0) {
+                true => None,
+                false => {
+                    let args = [x.clone(), Type::new(k.dtype, &kernel)];
+                    Some(plain(&sub, &args, &[Type::new(dtype, &result)])?)
+                }
+            };
+            phases.push(Phase { taps, routine });
+        }
+    }
+    Some(Box::new(Phased {
+        phases,
+        plain: plain(conv, args, outs)?,
+        spread,
+        rows: k.shape[0] * k.shape[1],
+        window,
+        planes: y.shape[0] * y.shape[1],
+        count,
+        part,
+        dtype,
+    }))
+}
+
+impl Phased {
+    /// Bytes of one phase's results.
+    fn result(&self) -> usize {
+        (self.planes * self.part[0] * self.part[1] * self.dtype.size()).next_multiple_of(64)
+    }
+
+    fn kernel(&self) -> usize {
+        (self.rows * self.window[0] * self.window[1] * self.dtype.size()).next_multiple_of(64)
+    }
+
+    /// # Safety
+    /// As for [`Routine::run`].
+    unsafe fn run_as<T: Copy + Default + 'static>(
+        &self,
+        pool: &Pool,
+        args: &[*const u8],
+        outs: &[*mut u8],
+        scratch: *mut u8,
+    ) -> Result<()> {
+        let results = scratch;
+        let kernel = results.wrapping_add(self.phases.len() * self.result());
+        let rest = kernel.wrapping_add(self.kernel());
+        for (i, phase) in self.phases.iter().enumerate() {
+            let to = results.wrapping_add(i * self.result());
+            let Some(routine) = &phase.routine else { continue };
+            // SAFETY: scratch has room for the results of each phase, a kernel, and what the phase needs.
+            unsafe {
+                self.pick::<T>(args[1].cast(), kernel.cast(), phase.taps);
+                routine.run(pool, &[args[0], kernel.cast_const()], &[to], rest)?;
+            }
+        }
+        let (y, from) = (Raw(outs[0].cast::<T>()), Raw(results));
+        let [rows, cols] = self.count;
+        let [d0, d1] = self.spread;
+        in_ranges(pool, self.planes * rows, self.planes * rows * cols, &|range: Range<usize>, _| {
+            for line in range {
+                let (plane, row) = (line / rows, line % rows);
+                let place = (plane * self.part[0] + row / d0) * self.part[1];
+                for r in 0..d1 {
+                    let i = row % d0 * d1 + r;
+                    let phase = from.at(i * self.result()).cast::<T>().wrapping_add(place);
+                    let n = (cols - r.min(cols)).div_ceil(d1);
+                    let to = y.at(line * cols + r);
+                    for q in 0..n {
+                        // SAFETY: inside the phase's results; the line is this range's own.
+                        unsafe {
+                            *to.add(q * d1) =
+                                if self.phases[i].routine.is_some() { *phase.add(q) } else { T::default() };
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+
+    /// A phase's part of the kernel.
+    unsafe fn pick<T: Copy>(&self, from: *const T, to: *mut T, [(f0, n0), (f1, n1)]: [(usize, usize); AXES]) {
+        let ([w0, w1], [d0, d1]) = (self.window, self.spread);
+        let mut at = 0;
+        for row in 0..self.rows {
+            for i in 0..n0 {
+                for j in 0..n1 {
+                    // SAFETY: the caller vouches for both; picked elements are inside the window.
+                    unsafe { *to.add(at) = *from.add((row * w0 + f0 + i * d0) * w1 + f1 + j * d1) };
+                    at += 1;
+                }
+            }
+        }
+    }
+}
+
+impl Routine for Phased {
+    fn scratch_bytes(&self) -> usize {
+        let most = self.phases.iter().filter_map(|p| Some(p.routine.as_ref()?.scratch_bytes())).max().unwrap_or(0);
+        (self.phases.len() * self.result() + self.kernel() + most).max(self.plain.scratch_bytes())
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let n = self.rows * self.window[0] * self.window[1];
+        // SAFETY: the caller's promise.
+        unsafe {
+            let finite = match self.dtype {
+                DType::F64 => std::slice::from_raw_parts(args[1].cast::<f64>(), n).iter().all(|w| w.is_finite()),
+                _ => std::slice::from_raw_parts(args[1].cast::<f32>(), n).iter().all(|w| w.is_finite()),
+            };
+            match (finite, self.dtype) {
+                (false, _) => self.plain.run(pool, args, outs, scratch),
+                (_, DType::F64) => self.run_as::<f64>(pool, args, outs, scratch),
+                _ => self.run_as::<f32>(pool, args, outs, scratch),
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Packed weights: products that decode them in registers, and decoding alone.
+//!
+//! A product of few rows (a step of decoding) streams the packed matrix once and is as fast as memory allows (`few.rs`, with
+//! the kernels of `nibbles.rs`, `bytes.rs` and `halves.rs`). One of many rows decodes blocks of the matrix as they are packed
+//! for the blocked product, so the wide weights are never in memory as a whole.
+
+mod bytes;
+mod few;
+mod halves;
+mod nibbles;
+mod scales;
+#[cfg(test)]
+mod tests;
+
+use super::{Machine, Raw, Routine, in_ranges};
+use crate::gemm::{Layout, Operand, Output, Plan, Problem, Source};
+use crate::pool::Pool;
+use crate::thresholds::Threshold;
+use compiler::Result;
+use half::{bf16, f16};
+use ir::composites::quantized::rows::Rows;
+use ir::composites::quantized::{Format, Packing};
+use ir::ops::Composite;
+use ir::{DType, Type};
+use std::ffi::c_void;
+
+/// Rows up to which the packed matrix is streamed for each few of them; beyond, blocks are decoded for a blocked product.
+const FEW: usize = 8;
+/// Elements that are decoded at once.
+const RUN: usize = 512;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("packed.few", FEW, "rows: up to here the packed matrix is streamed, beyond blocks are decoded"),
+    Threshold::new("packed.run", RUN, "elements of a row: beyond, several runs are decoded one after the other"),
+];
+
+fn floats(d: DType) -> bool {
+    matches!(d, DType::F32 | DType::BF16 | DType::F16)
+}
+
+/// Whether the parts are ones that are decoded here.
+fn decodable(packing: &Packing, parts: &[Type]) -> bool {
+    let free = packing.format.fixed_group().is_none();
+    parts.iter().all(|p| p.numel() > 0)
+        && (!free || parts.get(1).is_some_and(|s| floats(s.dtype)))
+        && (packing.format != Format::Nvfp4 || parts.get(2).is_some_and(|all| all.rank() == 0))
+}
+
+pub(super) fn claims(c: &Composite, args: &[Type]) -> bool {
+    let Some(packing) = Packing::of(c) else { return false };
+    match (c.name.as_str(), args) {
+        ("dequantize", parts) => decodable(&packing, parts) && floats(c.body.output_types()[0].dtype),
+        ("packed_dot", [x, parts @ ..]) => {
+            x.numel() > 0 && floats(x.dtype) && parts[0].rank() == 2 && decodable(&packing, parts)
+        }
+        _ => false,
+    }
+}
+
+pub(super) fn prepare(c: &Composite, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
+    let packing = Packing::of(c)?;
+    if c.name == "dequantize" {
+        let k = *outs[0].shape.last()?;
+        let rows = outs[0].numel() / k.max(1);
+        let layout = Packed::new(packing, k, rows, args);
+        return Some(Box::new(Dequantize { layout, out: outs[0].dtype }));
+    }
+    let (x, parts) = args.split_first()?;
+    let shape = packing.unpacked(parts).ok()?;
+    let layout = Packed::new(packing, shape[1], shape[0], parts);
+    let depth = *x.shape.last()?;
+    let m = x.numel() / depth.max(1);
+    if !c.flag("transposed") && m <= FEW {
+        return Some(Box::new(few::Few::new(layout, x.dtype, m, machine)));
+    }
+    let n = *outs[0].shape.last()?;
+    let transposed = c.flag("transposed");
+    let problem = Problem {
+        a: Source::Memory(Layout::row_major(depth)),
+        b: Source::Generated { batched: false },
+        ..Problem::new(m, depth, n, DType::F32)
+    };
+    let plan = Plan::with_isa(&problem, machine.threads, machine.isa).ok()?;
+    Some(Box::new(Blocked { layout, plan, transposed, x: x.dtype, elements: m * depth }))
+}
+
+/// Where the parts of a matrix are, without its bytes.
+#[derive(Clone, Debug)]
+struct Packed {
+    packing: Packing,
+    k: usize,
+    rows: usize,
+    scale: DType,
+    /// Bytes of each part.
+    bytes: Vec<usize>,
+}
+
+impl Packed {
+    fn new(packing: Packing, k: usize, rows: usize, parts: &[Type]) -> Packed {
+        let scale = parts.get(1).map_or(DType::F32, |p| p.dtype);
+        Packed { packing, k, rows, scale, bytes: parts.iter().map(Type::bytes).collect() }
+    }
+
+    /// The rows behind some pointers.
+    ///
+    /// # Safety
+    /// The pointers are good for the bytes of the parts.
+    unsafe fn at<'a>(&self, parts: &[*const u8]) -> Rows<'a> {
+        let part = |i: usize| -> &'a [u8] {
+            match self.bytes.get(i) {
+                // SAFETY: the caller's promise.
+                Some(n) => unsafe { std::slice::from_raw_parts(parts[i], *n) },
+                None => &[],
+            }
+        };
+        Rows { packing: self.packing, k: self.k, scale: self.scale, data: part(0), scales: part(1), more: part(2) }
+    }
+}
+
+/// Rows of some float dtype as f32.
+///
+/// # Safety
+/// `from` is good for `n` elements of `dtype`, `to` for `n` of f32.
+unsafe fn widen(dtype: DType, from: *const u8, to: *mut f32, n: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::BF16 => (0..n).for_each(|i| *to.add(i) = (*from.cast::<bf16>().add(i)).to_f32()),
+            DType::F16 => (0..n).for_each(|i| *to.add(i) = (*from.cast::<f16>().add(i)).to_f32()),
+            _ => std::ptr::copy_nonoverlapping(from.cast::<f32>(), to, n),
+        }
+    }
+}
+
+/// Decoding alone.
+struct Dequantize {
+    layout: Packed,
+    out: DType,
+}
+
+impl Routine for Dequantize {
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise.
+        let rows = unsafe { self.layout.at(args) };
+        let (k, out, dtype) = (self.layout.k, Raw(outs[0]), self.out);
+        in_ranges(pool, self.layout.rows, self.layout.rows * k, &|range, _| {
+            let mut run = [0f32; RUN];
+            for row in range {
+                for from in (0..k).step_by(RUN) {
+                    let n = RUN.min(k - from);
+                    rows.decode(row, from, &mut run[..n]);
+                    // SAFETY: ranges are disjoint rows of the result.
+                    unsafe {
+                        let to = out.at((row * k + from) * dtype.size());
+                        match dtype {
+                            DType::BF16 => (0..n).for_each(|i| *to.cast::<bf16>().add(i) = bf16::from_f32(run[i])),
+                            DType::F16 => (0..n).for_each(|i| *to.cast::<f16>().add(i) = f16::from_f32(run[i])),
+                            _ => std::ptr::copy_nonoverlapping(run.as_ptr(), to.cast::<f32>(), n),
+                        }
+                    }
+                }
+            }
+        });
+        Ok(())
+    }
+}
+
+/// A product of many rows: blocks of the matrix are decoded where the blocked product packs them.
+struct Blocked {
+    layout: Packed,
+    plan: Plan,
+    transposed: bool,
+    x: DType,
+    elements: usize,
+}
+
+impl Blocked {
+    fn widened(&self) -> usize {
+        if self.x == DType::F32 { 0 } else { (self.elements * 4).next_multiple_of(64) }
+    }
+}
+
+/// What a block is decoded from.
+struct Decoding<'a> {
+    rows: Rows<'a>,
+    transposed: bool,
+}
+
+/// Writes a block of the right operand: element (i, j) is `w[j, i]`, or `w[i, j]` where it is multiplied as it lies.
+unsafe extern "C" fn generate(
+    ctx: *const c_void,
+    _: usize,
+    row0: usize,
+    col0: usize,
+    rows: usize,
+    cols: usize,
+    dst: *mut u8,
+    stride: usize,
+) {
+    // SAFETY: the context is the one that `Blocked::run` gives, and the block is inside the matrix; `dst` is the product's.
+    unsafe {
+        let decoding = &*ctx.cast::<Decoding<'_>>();
+        let dst = dst.cast::<f32>();
+        let mut run = [0f32; RUN];
+        if decoding.transposed {
+            for i in 0..rows {
+                let to = std::slice::from_raw_parts_mut(dst.add(i * stride), cols);
+                decode(&decoding.rows, row0 + i, col0, to, &mut run);
+            }
+            return;
+        }
+        for j in 0..cols {
+            for from in (0..rows).step_by(RUN) {
+                let n = RUN.min(rows - from);
+                let mut part = [0f32; RUN];
+                decode(&decoding.rows, col0 + j, row0 + from, &mut part[..n], &mut run);
+                (0..n).for_each(|i| *dst.add((from + i) * stride + j) = part[i]);
+            }
+        }
+    }
+}
+
+/// Elements of a row from anywhere on.
+fn decode(rows: &Rows<'_>, row: usize, from: usize, to: &mut [f32], run: &mut [f32; RUN]) {
+    let unit = rows.unit();
+    let skip = from % unit;
+    if skip == 0 && (unit > 2 || to.len().is_multiple_of(unit)) {
+        return rows.decode(row, from, to);
+    }
+    // A run that begins inside of a byte or block.
+    let (mut at, mut done) = (from - skip, 0);
+    let mut skip = skip;
+    while done < to.len() {
+        let n = (RUN / unit * unit).min(rows.k - at);
+        rows.decode(row, at, &mut run[..n]);
+        let taken = (n - skip).min(to.len() - done);
+        to[done..done + taken].copy_from_slice(&run[skip..skip + taken]);
+        (at, done, skip) = (at + n, done + taken, 0);
+    }
+}
+
+impl Routine for Blocked {
+    fn scratch_bytes(&self) -> usize {
+        self.widened() + self.plan.scratch_bytes()
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        // SAFETY: the caller vouches for operands, result and scratch, whose first part holds the widened rows.
+        unsafe {
+            let decoding = Decoding { rows: self.layout.at(&args[1..]), transposed: self.transposed };
+            let x = if self.x == DType::F32 {
+                args[0]
+            } else {
+                widen(self.x, args[0], scratch.cast(), self.elements);
+                scratch.cast_const()
+            };
+            let b = Operand::Generated { f: generate, ctx: (&raw const decoding).cast() };
+            let out = Output::Memory(outs[0]);
+            self.plan.run(pool, Operand::Memory(x), b, out, scratch.add(self.widened()));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,82 @@
+//! Scales beside codes, spread over the lanes of a vector.
+
+use ir::DType;
+
+/// How the scales of a chunk of elements are found: a chunk has several groups, or lies in one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scales {
+    pub(super) dtype: DType,
+    /// Groups of a chunk; 0 where a chunk is a part of one.
+    pub(super) groups: usize,
+    /// Chunks of a group, where they are parts.
+    pub(super) chunks: usize,
+}
+
+impl Scales {
+    /// For chunks of `chunk` elements, if groups and chunks fit into each other and a group has at least `least`.
+    pub(super) fn new(dtype: DType, group: usize, chunk: usize, least: usize) -> Option<Scales> {
+        if group < least {
+            None
+        } else if chunk.is_multiple_of(group) {
+            Some(Scales { dtype, groups: chunk / group, chunks: 1 })
+        } else if group.is_multiple_of(chunk) {
+            Some(Scales { dtype, groups: 0, chunks: group / chunk })
+        } else {
+            None
+        }
+    }
+
+    /// The number of the chunk's first group.
+    #[inline(always)]
+    pub(super) fn first(&self, chunk: usize) -> usize {
+        if self.groups > 0 { chunk * self.groups } else { chunk / self.chunks }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) mod x86 {
+    use super::Scales;
+    use ir::DType;
+    use std::arch::x86_64::*;
+
+    /// Which of a chunk's scales each of 16 lanes takes.
+    pub(in super::super) unsafe fn spread(scales: &Scales) -> [i32; 16] {
+        let groups = scales.groups.max(1);
+        std::array::from_fn(|lane| (lane * groups / 16) as i32)
+    }
+
+    /// The scale of each of 16 lanes, for the chunk whose scales begin at element `at`.
+    #[inline(always)]
+    pub(in super::super) unsafe fn lanes(scales: &Scales, from: *const u8, at: usize, spread: __m512i) -> __m512 {
+        // SAFETY: the caller's function has the features, and the chunk's scales are there.
+        unsafe {
+            let groups = scales.groups.max(1);
+            let some = ((1u32 << groups) - 1) as __mmask16;
+            let found = match scales.dtype {
+                DType::F32 => _mm512_maskz_loadu_ps(some, from.cast::<f32>().add(at)),
+                DType::F16 => _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(some, from.cast::<i16>().add(at))),
+                _ => {
+                    let halves = _mm256_maskz_loadu_epi16(some, from.cast::<i16>().add(at));
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+                }
+            };
+            _mm512_permutexvar_ps(spread, found)
+        }
+    }
+}
+
+/// One scale.
+///
+/// # Safety
+/// There are more than `at` of them.
+#[inline(always)]
+pub(super) unsafe fn one(dtype: DType, from: *const u8, at: usize) -> f32 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match dtype {
+            DType::F32 => from.cast::<f32>().add(at).read_unaligned(),
+            DType::F16 => half::f16::from_bits(from.cast::<u16>().add(at).read_unaligned()).to_f32(),
+            _ => f32::from_bits(u32::from(from.cast::<u16>().add(at).read_unaligned()) << 16),
+        }
+    }
+}

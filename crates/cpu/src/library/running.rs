@@ -1,0 +1,216 @@
+//! Running folds along one axis of `[outer, n, inner]`.
+//!
+//! A fold waits for the element before; several at once keep the machine busy. Lines beside each other go side by side
+//! already. Where elements of a line are adjacent, several lines are taken in turn, and a long line is cut at places that its
+//! length decides: the parts are folded, then each is run through from what the ones before it gave.
+
+use super::along::{LANES, Lines};
+use super::element::{Element, Fold, by_dtype, by_fold};
+use super::{Machine, Raw, Routine, in_ranges};
+use crate::pool::Pool;
+use crate::thresholds::Threshold;
+use compiler::Result;
+use ir::Type;
+use ir::ops::{Cumulative, ReduceKind};
+use std::marker::PhantomData;
+use std::ops::Range;
+
+/// Adjacent lines, or parts of one, that are taken in turn.
+const TURNS: usize = 8;
+/// Elements of a line from which it is cut.
+const LONG: usize = 1 << 13;
+/// Lines that are work enough without cutting them.
+const MANY: usize = 64;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("running.long", LONG, "elements of adjacent lines: from here a few lines are cut into parts"),
+    Threshold::new("running.many", MANY, "adjacent lines: from here they are not cut"),
+    Threshold::new("running.turns", TURNS, "adjacent lines that are taken in turn"),
+];
+
+struct Running<T: Element, F: Fold<T>> {
+    lines: Lines,
+    identity: T,
+    reverse: bool,
+    /// Parts of a line; 1 where it is not cut.
+    parts: usize,
+    fold: PhantomData<fn() -> F>,
+}
+
+pub(super) fn cumulative(op: &Cumulative, args: &[Type], _: Machine) -> Option<Box<dyn Routine>> {
+    let lines = Lines::new(&args[0], op.axis);
+    let identity = op.kind.identity(args[0].dtype);
+    // Products of parts overflow and vanish elsewhere than those of the whole.
+    let cut = !(op.kind == ReduceKind::Prod && args[0].dtype.is_float());
+    let parts = if cut && lines.inner == 1 && lines.outer < MANY && lines.n >= LONG { 2 * TURNS } else { 1 };
+    by_fold!(args[0].dtype, op.kind, T, F => {
+        let identity = <T as Element>::from_scalar(identity);
+        Box::new(Running::<T, F> { lines, identity, reverse: op.reverse, parts, fold: PhantomData }) as Box<dyn Routine>
+    })
+}
+
+/// Several walks of equal length, taken in turn: through `x`, to the last states.
+///
+/// # Safety
+/// All elements are there to read.
+#[inline(always)]
+unsafe fn fold<T: Element, F: Fold<T>, const N: usize>(
+    x: Raw<T>,
+    starts: [usize; N],
+    len: usize,
+    reverse: bool,
+    mut states: [F::State; N],
+) -> [F::State; N] {
+    for step in 0..len {
+        let k = if reverse { len - 1 - step } else { step };
+        for (s, &start) in states.iter_mut().zip(&starts) {
+            // SAFETY: the caller's promise.
+            *s = F::step(*s, unsafe { *x.at(start + k) });
+        }
+    }
+    states
+}
+
+/// As `fold`, writing every result on the way.
+///
+/// # Safety
+/// All elements are there to read and to write, the latter by nobody else.
+#[inline(always)]
+unsafe fn scan<T: Element, F: Fold<T>, const N: usize>(
+    (x, y): (Raw<T>, Raw<T>),
+    starts: [usize; N],
+    len: usize,
+    reverse: bool,
+    mut states: [F::State; N],
+) -> [F::State; N] {
+    for step in 0..len {
+        let k = if reverse { len - 1 - step } else { step };
+        for (s, &start) in states.iter_mut().zip(&starts) {
+            // SAFETY: the caller's promise.
+            unsafe {
+                *s = F::step(*s, *x.at(start + k));
+                *y.at(start + k) = F::result(*s);
+            }
+        }
+    }
+    states
+}
+
+impl<T: Element, F: Fold<T>> Running<T, F> {
+    /// Lines side by side.
+    unsafe fn across(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
+        let l = self.lines;
+        in_ranges(pool, l.bundles(), l.numel(), &|range: Range<usize>, _| {
+            for (outer, first, lanes) in range.map(|i| l.bundle(i)) {
+                let mut states = [F::start(self.identity); LANES];
+                for step in 0..l.n {
+                    let k = if self.reverse { l.n - 1 - step } else { step };
+                    let at = (outer * l.n + k) * l.inner + first;
+                    for (j, s) in states[..lanes].iter_mut().enumerate() {
+                        // SAFETY: inside the operand and this bundle's part of the result.
+                        unsafe {
+                            *s = F::step(*s, *x.at(at + j));
+                            *y.at(at + j) = F::result(*s);
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    /// Adjacent lines, whole.
+    unsafe fn lines(&self, pool: &Pool, x: Raw<T>, y: Raw<T>) {
+        let (rows, n) = (self.lines.outer, self.lines.n);
+        let start = F::start(self.identity);
+        in_ranges(pool, rows.div_ceil(TURNS), rows * n, &|range: Range<usize>, _| {
+            for first in range.map(|i| i * TURNS) {
+                // SAFETY: these lines are inside, and this range's own.
+                unsafe {
+                    if first + TURNS <= rows {
+                        let starts = std::array::from_fn(|i| (first + i) * n);
+                        scan::<T, F, TURNS>((x, y), starts, n, self.reverse, [start; TURNS]);
+                        continue;
+                    }
+                    for row in first..rows {
+                        scan::<T, F, 1>((x, y), [row * n], n, self.reverse, [start]);
+                    }
+                }
+            }
+        });
+    }
+
+    /// Where parts of a line begin, in the order of the walk.
+    fn part(&self, line: usize, part: usize) -> usize {
+        let each = self.lines.n / self.parts;
+        line * self.lines.n + each * if self.reverse { self.parts - 1 - part } else { part }
+    }
+
+    /// Few long adjacent lines. The last elements, which are no whole part, come first where the walk is reversed.
+    unsafe fn parts(&self, pool: &Pool, x: Raw<T>, y: Raw<T>, totals: Raw<F::State>) {
+        let (rows, n, parts) = (self.lines.outer, self.lines.n, self.parts);
+        let (each, work) = (n / parts, rows * n);
+        let (whole, start) = (each * parts, F::start(self.identity));
+        let groups = parts / TURNS;
+        let starts = |unit: usize| -> [usize; TURNS] {
+            std::array::from_fn(|i| self.part(unit / groups, unit % groups * TURNS + i))
+        };
+        in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
+            for unit in range {
+                // SAFETY: inside the operand; totals have a place for each part.
+                unsafe {
+                    let found = fold::<T, F, TURNS>(x, starts(unit), each, self.reverse, [start; TURNS]);
+                    for (i, s) in found.into_iter().enumerate() {
+                        *totals.at(unit * TURNS + i) = s;
+                    }
+                }
+            }
+        });
+        // From what each part gives to what stands before each.
+        for row in 0..rows {
+            let mut before = start;
+            let rest = row * n + whole;
+            // SAFETY: inside the operands; each total is read before it is replaced.
+            unsafe {
+                if self.reverse {
+                    [before] = scan::<T, F, 1>((x, y), [rest], n - whole, true, [before]);
+                }
+                for part in 0..parts {
+                    let total = *totals.at(row * parts + part);
+                    *totals.at(row * parts + part) = before;
+                    before = F::join(before, total);
+                }
+                if !self.reverse {
+                    scan::<T, F, 1>((x, y), [rest], n - whole, false, [before]);
+                }
+            }
+        }
+        in_ranges(pool, rows * groups, work, &|range: Range<usize>, _| {
+            for unit in range {
+                // SAFETY: as above; these parts of the result are this range's own.
+                unsafe {
+                    let before = std::array::from_fn(|i| *totals.at(unit * TURNS + i));
+                    scan::<T, F, TURNS>((x, y), starts(unit), each, self.reverse, before);
+                }
+            }
+        });
+    }
+}
+
+impl<T: Element, F: Fold<T>> Routine for Running<T, F> {
+    fn scratch_bytes(&self) -> usize {
+        if self.parts > 1 { self.lines.outer * self.parts * size_of::<F::State>() } else { 0 }
+    }
+
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
+        let (x, y) = (Raw(args[0].cast_mut().cast::<T>()), Raw(outs[0].cast::<T>()));
+        // SAFETY: the caller's promise.
+        unsafe {
+            match (self.lines.inner, self.parts) {
+                (1, 1) => self.lines(pool, x, y),
+                (1, _) => self.parts(pool, x, y, Raw(scratch.cast())),
+                _ => self.across(pool, x, y),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! The table of ops and random graphs, against the interpreter.
+
+use crate::device::{Device, bind, load, outputs, run, same_bits};
+use crate::report::Report;
+use crate::{Arguments, Slice};
+use compiler::{Backend, Options};
+use ir::{Graph, Literal, interp};
+use oracle::Rng;
+use oracle::random::{Options as Shape, sample};
+
+pub(crate) fn ops(mut device: Device, slice: Slice, report: &mut Report) {
+    for (k, row) in oracle::rows::all().into_iter().enumerate() {
+        if slice.has(k as u64) {
+            report.at(k as u64, &row.name);
+            one(&mut device, &row.name, &row.graph, &row.inputs, report);
+        }
+    }
+}
+
+pub(crate) fn random(mut device: Device, slice: Slice, arguments: &Arguments, report: &mut Report) {
+    for k in (0..arguments.random).filter(|k| slice.has(*k)) {
+        let seed = arguments.seed.wrapping_add(k);
+        let s = sample(seed, &Shape::ANY);
+        let name = format!("seed {seed}");
+        report.at(k, &name);
+        one(&mut device, &name, &s.graph, &s.inputs, report);
+    }
+}
+
+fn one(device: &mut Device, name: &str, graph: &Graph, inputs: &[Literal], report: &mut Report) {
+    let attempt = std::panic::AssertUnwindSafe(|| match device.compiled(graph) {
+        Some(compiled) => compiled,
+        None => match device.refused(graph) {
+            Some(refused) => refused,
+            None => agrees(device.backend(), graph, inputs),
+        },
+    });
+    let result = std::panic::catch_unwind(attempt).unwrap_or_else(|_| Err("it panicked".into()));
+    if let Err(e) = result {
+        device.mend(&e);
+        let given: Vec<String> = inputs.iter().map(|x| format!("{x:?}")).collect();
+        let details = format!("{}\ninputs: {}", device.show(graph, &Options::default()), given.join("\n"));
+        report.failed(name, &e, details);
+    }
+}
+
+/// The interpreter's results, the same bits each time, and the same with donated inputs.
+fn agrees(backend: &dyn Backend, graph: &Graph, inputs: &[Literal]) -> Result<(), String> {
+    interp::run(graph, inputs).map_err(|e| e.to_string())?;
+    let exe = load(backend, graph, &Options::default())?;
+    let mut b = bind(backend, &*exe, inputs)?;
+    exe.run(&mut b).map_err(|e| format!("run: {e}"))?;
+    let got = outputs(&b, exe.program())?;
+    exe.run(&mut b).map_err(|e| format!("second run: {e}"))?;
+    same_bits(&got, &outputs(&b, exe.program())?, "two runs")?;
+    // The third run over the same memory replays a recording.
+    exe.run(&mut b).map_err(|e| format!("third run: {e}"))?;
+    same_bits(&got, &outputs(&b, exe.program())?, "first run and replay")?;
+    let donate = donations(graph);
+    let donated = match donate.is_empty() {
+        true => None,
+        false => Some(run(backend, graph, inputs, &Options { donate, ..Options::default() })?),
+    };
+    // Vectors of factorisations are determined up to their sign, and where a transform's infinities go depends on its
+    // butterflies; the tests of these routines compare them as far as they are determined.
+    let text = graph.to_string();
+    if ["eigh(", "svd(", "qr(", "fft("].iter().any(|op| text.contains(op)) {
+        return Ok(());
+    }
+    // Whether padding meets an infinite weight (0·∞) or is left out depends on how a convolution runs.
+    let finite = |l: &Literal| l.scalars().all(|s| s.to_f64().is_finite());
+    if text.contains("conv(") && !(inputs.iter().all(finite) && got.iter().all(finite)) {
+        return Ok(());
+    }
+    oracle::noise::agrees(graph, inputs, &got, &mut Rng::new(1))?;
+    match donated {
+        Some(again) if !got.iter().zip(&again).all(|(a, b)| a.bytes() == b.bytes()) => {
+            oracle::noise::agrees(graph, inputs, &again, &mut Rng::new(1))
+                .map_err(|e| format!("with donated inputs: {e}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Each input with the first free output of its type.
+fn donations(graph: &Graph) -> Vec<(usize, usize)> {
+    let (inputs, outputs) = (graph.input_types(), graph.output_types());
+    let mut taken = vec![false; outputs.len()];
+    let mut pairs = Vec::new();
+    for (i, t) in inputs.iter().enumerate() {
+        if let Some(o) = (0..outputs.len()).find(|&o| !taken[o] && outputs[o] == *t) {
+            taken[o] = true;
+            pairs.push((i, o));
+        }
+    }
+    pairs
+}

@@ -1,0 +1,247 @@
+//! Attention and its backward on Hopper's matrix units (`templates/attention.cu`).
+//!
+//! What it does: f16 and bf16, heads of up to 256 elements (128 in backward) that are multiples of 8, any number of queries and
+//! keys, grouped heads, causal order, windows, offsets, lengths, a softcap. Masks, segments and slopes are inlined by the compiler.
+
+use super::template::{ATTENTION, Arg, Call, HOPPER, Routine};
+use ir::ops::Composite;
+use ir::{DType, Type};
+
+/// Rows and columns of a tile.
+const SIDE: usize = 64;
+/// Bytes of a tile.
+const TILE: usize = 8192;
+/// Fewer queries for each key head than this leave most of a tile empty.
+const LEAST_ROWS: usize = 16;
+/// No limit on how far a query sees.
+const FAR: i64 = 1 << 30;
+
+/// One attention.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Attention {
+    backward: bool,
+    dtype: DType,
+    batch: usize,
+    heads: usize,
+    group: usize,
+    tq: usize,
+    tk: usize,
+    d: usize,
+    dv: usize,
+    scale: f32,
+    cap: Option<f32>,
+    causal: bool,
+    window: Option<i64>,
+    /// Its place among the operands, and how many batches share an entry.
+    offset: Option<(usize, usize)>,
+    lengths: Option<(usize, usize)>,
+    /// Operands before the results that backward takes.
+    operands: usize,
+}
+
+/// How a kernel is laid out: tiles that queries (and keys) and values are wide, warp groups of a block, whether the side that stays
+/// is in registers, and how many blocks a multiprocessor should hold.
+#[derive(Clone, Copy)]
+struct Layout {
+    wide: usize,
+    wide_v: usize,
+    groups: usize,
+    registers: bool,
+    resident: usize,
+}
+
+impl Attention {
+    /// What a composite is, if this does it.
+    pub fn of(c: &Composite, args: &[Type]) -> Option<Attention> {
+        let backward = match c.name.as_str() {
+            "attention" => false,
+            "attention_backward" => true,
+            _ => return None,
+        };
+        if c.flag("segments") || c.flag("slopes") || c.param("mask").is_some() {
+            return None;
+        }
+        let [q, k, v, ..] = args else { return None };
+        let n = q.rank().checked_sub(3)?;
+        let mut at = 3;
+        let mut shared = |flag: bool| -> Option<Option<(usize, usize)>> {
+            if !flag {
+                return Some(None);
+            }
+            let every = q.shape[args.get(at)?.rank()..n].iter().product();
+            at += 1;
+            Some(Some((at - 1, every)))
+        };
+        let offset = shared(c.flag("q_offset"))?;
+        let lengths = shared(c.flag("lengths"))?;
+        let a = Attention {
+            backward,
+            dtype: q.dtype,
+            batch: q.shape[..n].iter().product(),
+            heads: q.shape[n],
+            group: q.shape[n].checked_div(k.shape[n])?,
+            tq: q.shape[n + 1],
+            tk: k.shape[n + 1],
+            d: q.shape[n + 2],
+            dv: v.shape[n + 2],
+            scale: c.float("scale")? as f32,
+            cap: c.float("softcap").map(|x| x as f32),
+            causal: c.flag("causal"),
+            window: c.int("window"),
+            offset,
+            lengths,
+            operands: at,
+        };
+        let widest = if backward { 128 } else { 256 };
+        let fits = |d: usize| d > 0 && d <= widest && d.is_multiple_of(8);
+        // Offsets inside of a head have 32 bits; positions are far from the end of that range.
+        let small = a.batch * a.heads < 1 << 24 && a.tq.max(a.tk) < 1 << 22;
+        let some = a.batch > 0 && a.heads > 0 && a.tq > 0 && a.tk > 0 && a.group * a.tq >= LEAST_ROWS;
+        let types = matches!(q.dtype, DType::BF16 | DType::F16);
+        (types && fits(a.d) && fits(a.dv) && small && some && a.scale > 0.0).then_some(a)
+    }
+
+    /// What was quickest of all layouts on an H200.
+    fn layout(&self, kind: Kind) -> Layout {
+        let (wide, wide_v) = (self.d.div_ceil(SIDE), self.dv.div_ceil(SIDE));
+        let (groups, registers, resident) = match (wide.max(wide_v), kind) {
+            (1, Kind::Forward) => (1, true, 4),
+            (1, Kind::Queries) => (1, false, 4),
+            (1, Kind::Keys) => (1, false, 3),
+            (2, Kind::Forward | Kind::Queries) => (1, false, 2),
+            _ => (2, false, 1),
+        };
+        Layout { wide, wide_v, groups, registers, resident }
+    }
+
+    /// The launches.
+    pub fn routine(&self) -> Routine {
+        let heads = self.batch * self.heads;
+        let every = |x: Option<(usize, usize)>| x.map_or(0, |(_, every)| every.max(1) as i64);
+        let sizes = vec![
+            heads as i64,
+            self.heads as i64,
+            self.group as i64,
+            self.tq as i64,
+            self.tk as i64,
+            self.d as i64,
+            self.dv as i64,
+            self.window.map_or(FAR, |w| (w - 1).min(FAR)),
+            if self.causal { 1 } else { self.window.map_or(FAR, |w| w.min(FAR)) },
+            every(self.offset),
+            every(self.lengths),
+            self.scale.to_bits() as i64,
+            self.cap.unwrap_or(1.0).to_bits() as i64,
+        ];
+        // What isn't there is never read.
+        let optional = |x: Option<(usize, usize)>| Arg::Operand(x.map_or(0, |(arg, _)| arg));
+        let mut first = vec![Arg::Operand(0), Arg::Operand(1), Arg::Operand(2)];
+        first.extend([optional(self.offset), optional(self.lengths)]);
+        let call = |kind: Kind, rows: usize, heads: usize, more: &[Arg]| {
+            let l = self.layout(kind);
+            Call {
+                entry: self.entry(kind, l),
+                text: self.text(kind, l),
+                blocks: rows.div_ceil(SIDE * l.groups) * heads,
+                threads: 128 * l.groups as u32,
+                shared: kind.shared(l) as u32,
+                args: first.iter().chain(more).copied().collect(),
+                sizes: sizes.clone(),
+            }
+        };
+        if !self.backward {
+            let calls = vec![call(Kind::Forward, self.tq, heads, &[Arg::Result(0), Arg::Result(1)])];
+            return Routine { calls, scratch: 0 };
+        }
+        let [out, lse, dout, dlse] = [0, 1, 2, 3].map(|i| Arg::Operand(self.operands + i));
+        let losses = Arg::Scratch(0);
+        let rows = heads * self.tq;
+        let entry = format!("attention_rows_{}", self.dtype);
+        let element = self.element();
+        let text = format!(
+            "{HOPPER}{ATTENTION}extern \"C\" __global__ void __launch_bounds__(256) {entry}(const u16* out, const u16* dout, \
+             const f32* lse, const f32* dlse, f32* rows, i64 count, i64 width) {{\n    \
+             attention_rows<{element}>(out, dout, lse, dlse, rows, count, (i32)width);\n}}\n"
+        );
+        let rows_call = Call {
+            entry,
+            text,
+            blocks: rows.div_ceil(32),
+            threads: 256,
+            shared: 0,
+            args: vec![out, dout, lse, dlse, losses],
+            sizes: vec![rows as i64, self.dv as i64],
+        };
+        let dq = call(Kind::Queries, self.tq, heads, &[dout, lse, losses, Arg::Result(0)]);
+        let dkv = call(Kind::Keys, self.tk, heads / self.group, &[dout, lse, losses, Arg::Result(1), Arg::Result(2)]);
+        Routine { calls: vec![rows_call, dq, dkv], scratch: rows * 4 }
+    }
+
+    fn element(&self) -> &'static str {
+        if self.dtype == DType::BF16 { "Bf16" } else { "Half" }
+    }
+
+    fn entry(&self, kind: Kind, l: Layout) -> String {
+        let capped = if self.cap.is_some() { "_capped" } else { "" };
+        format!("attention_{}_{}_{}_{}{capped}", kind.name(), self.dtype, l.wide, l.wide_v)
+    }
+
+    fn text(&self, kind: Kind, l: Layout) -> String {
+        let entry = self.entry(kind, l);
+        let (element, Layout { wide, wide_v, groups, registers, resident }) = (self.element(), l);
+        let (params, args) = kind.own();
+        let capped = self.cap.is_some();
+        let (name, threads) = (kind.name(), 128 * groups);
+        format!(
+            r#"{HOPPER}{ATTENTION}extern "C" __global__ void __launch_bounds__({threads}, {resident}) {entry}(const u16* q, const u16* k,
+    const u16* v, const i32* offsets, const i32* lengths, {params}, i64 heads, i64 per, i64 group, i64 tq, i64 tk, i64 d, i64 dv,
+    i64 back, i64 ahead, i64 offset_every, i64 length_every, i64 scale, i64 cap) {{
+    const Attention z = {{(i32)heads, (i32)per, (i32)group, (i32)tq, (i32)tk, (i32)d, (i32)dv, (i32)back, (i32)ahead,
+        (i32)offset_every, (i32)length_every, real((u32)scale), real((u32)cap), offsets, lengths}};
+    attention_{name}<{element}, {wide}, {wide_v}, {groups}, {registers}, {capped}>(q, k, v, {args}, z);
+}}
+"#
+        )
+    }
+}
+
+/// The kernels.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Forward,
+    Queries,
+    Keys,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Forward => "forward",
+            Kind::Queries => "dq",
+            Kind::Keys => "dkv",
+        }
+    }
+
+    /// Parameters beyond those that all have, and how they are handed on.
+    fn own(self) -> (&'static str, &'static str) {
+        match self {
+            Kind::Forward => ("u16* out, f32* lse", "out, lse"),
+            Kind::Queries => ("const u16* dout, const f32* lse, const f32* rows, u16* dq", "dout, lse, rows, dq"),
+            Kind::Keys => (
+                "const u16* dout, const f32* lse, const f32* rows, u16* to_k, u16* to_v",
+                "dout, lse, rows, to_k, to_v",
+            ),
+        }
+    }
+
+    /// Two stages of what passes by, and what stays unless it is in registers.
+    fn shared(self, l: Layout) -> usize {
+        let both = l.wide + l.wide_v;
+        let (numbers, stays) = match self {
+            Kind::Forward => (0, l.wide),
+            Kind::Queries => (0, both),
+            Kind::Keys => (1024, both),
+        };
+        2 * (both * TILE + numbers) + if l.registers { 0 } else { l.groups * stays * TILE }
+    }
+}

@@ -1,0 +1,45 @@
+//! Kernels that are written by hand, with holes: what a library op or a claimed composite becomes.
+
+/// Launches that together are one op, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Routine {
+    /// The launches.
+    pub calls: Vec<Call>,
+    /// Bytes of memory that they share.
+    pub scratch: usize,
+}
+
+/// A launch of a kernel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    /// The kernel's name in its text.
+    pub entry: String,
+    /// Its text, which follows the prelude. Texts that stand in one source share definitions by guards.
+    pub text: String,
+    /// How many blocks.
+    pub blocks: usize,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory beyond what the text declares.
+    pub shared: u32,
+    /// Pointers, in order.
+    pub args: Vec<Arg>,
+    /// Numbers that follow them.
+    pub sizes: Vec<i64>,
+}
+
+/// A pointer that a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arg {
+    /// An operand of the op.
+    Operand(usize),
+    /// A result of the op.
+    Result(usize),
+    /// From this byte of the scratch on.
+    Scratch(usize),
+}
+
+/// Hopper's instructions.
+pub(crate) const HOPPER: &str = include_str!("templates/hopper.cu");
+/// Attention by blocks.
+pub(crate) const ATTENTION: &str = include_str!("templates/attention.cu");

@@ -1,0 +1,177 @@
+//! Rows that stay in registers.
+//!
+//! Several vector loops over a row that few lanes' registers can hold are written out, without loops: what one of them has loaded, or kept in
+//! scratch, the next ones find in registers. Lanes take the same elements as in a loop, in the same order, so sums have the same
+//! bits.
+
+use super::emit::{Copies, Emit};
+use super::facts::{Facts, Linear, Root};
+use super::shape::Shape;
+use super::turns::{ELEMENTS, Turn};
+use super::{Kernel, Space, Stmt};
+use compiler::loops::{self, Buf, Extent, LoopKind, Reg, Size, Var};
+use ir::{Binary, Compare, DType};
+
+/// Elements of a row that a lane may hold.
+pub(super) const HELD: i64 = 32;
+
+/// An element that a lane holds.
+#[derive(Clone, Debug, PartialEq)]
+struct Element {
+    buf: Buf,
+    /// Along the row.
+    stride: i64,
+    rest: Linear,
+    /// How long the row is, and which of the lane's turns this is; none where it is the same in all turns.
+    length: i64,
+    turn: Option<i64>,
+}
+
+/// What the lanes of a team hold of their row.
+#[derive(Default)]
+pub(super) struct Held {
+    known: Vec<(Element, Copies)>,
+    /// The turn being written.
+    pub(super) at: Option<At>,
+}
+
+/// The loop, its length, the turn, and who takes part if not all do.
+pub(super) type At = (Var, i64, i64, Option<Reg>);
+
+impl Held {
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+    }
+
+    /// The lanes that take part, if not all do.
+    pub(super) fn taking_part(&self) -> Option<Reg> {
+        self.at.and_then(|(.., mask)| mask)
+    }
+
+    fn element(&self, facts: &Facts<'_>, buf: Buf, index: &loops::Index) -> Option<Element> {
+        let (var, length, turn, mask) = self.at?;
+        let mut rest = facts.index_form(index)?;
+        let stride = rest.terms.remove(&Root::Var(var)).unwrap_or(0);
+        if rest.terms.keys().any(|r| facts.inside(*r, var)) || (stride == 0 && mask.is_some()) {
+            return None;
+        }
+        Some(Element { buf, stride, rest, length, turn: (stride != 0).then_some(turn) })
+    }
+
+    /// The registers of an element that was loaded before.
+    pub(super) fn find(&self, facts: &Facts<'_>, buf: Buf, index: &loops::Index, copies: usize) -> Option<Copies> {
+        let e = self.element(facts, buf, index)?;
+        self.known.iter().find(|(k, regs)| *k == e && regs.len() == copies).map(|(_, regs)| regs.clone())
+    }
+
+    pub(super) fn keep(&mut self, facts: &Facts<'_>, buf: Buf, index: &loops::Index, regs: &Copies) {
+        if let Some(e) = self.element(facts, buf, index) {
+            self.known.push((e, regs.clone()));
+        }
+    }
+
+    /// A store makes what is held of its memory old, but for other turns' elements.
+    pub(super) fn stored(&mut self, facts: &Facts<'_>, buf: Buf, index: &loops::Index) {
+        let class = facts.classes[buf.0 as usize];
+        let own = self.element(facts, buf, index);
+        self.known.retain(|(k, _)| {
+            let apart = own.as_ref().is_some_and(|e| {
+                let alike = k.stride == e.stride && k.rest == e.rest && k.length == e.length && k.turn.is_some();
+                alike && k.turn != e.turn && super::shape::same_size(facts, k.buf, e.buf)
+            });
+            facts.classes[k.buf.0 as usize] != class || apart
+        });
+    }
+}
+
+/// Whether a row has several vector loops, none of which is inside of another loop.
+pub(super) fn several(row: &[loops::Stmt]) -> bool {
+    let vectors = row.iter().filter(|s| matches!(s, loops::Stmt::Loop(l) if l.kind == LoopKind::Vector)).count();
+    let others = row.iter().any(|s| matches!(s, loops::Stmt::Loop(l) if l.kind != LoopKind::Vector));
+    vectors > 1 && !others
+}
+
+impl Emit<'_, '_> {
+    /// How many turns a lane takes in a loop that is to be written out.
+    pub(super) fn turns(&self, shape: &Shape<'_>, l: &loops::Loop) -> Option<i64> {
+        let Extent::Exact(Size::Const(n)) = l.extent else { return None };
+        let (lanes, width) = (shape.lanes as i64, shape.width as i64);
+        let flat = l.body.iter().all(|s| !matches!(s, loops::Stmt::Loop(_)));
+        let turns = super::pieces(n, lanes * width);
+        let fits = n > 0 && n % width == 0 && turns * width <= HELD;
+        (several(shape.row) && shape.chunk.is_none() && flat && fits).then_some(turns)
+    }
+
+    /// A vector loop, written out.
+    pub(super) fn written_out(
+        &mut self,
+        l: &loops::Loop,
+        (int, width, lanes): (DType, i64, i64),
+        (n, turns): (i64, i64),
+        mut accs: Vec<Copies>,
+    ) -> Vec<Copies> {
+        let lane = self.lane_as(int);
+        let by = self.int(int, width);
+        let first = self.binary(Binary::Mul, lane, by);
+        let outer = self.enter(l.var, width as usize);
+        let together = (ELEMENTS / width).max(1);
+        for group in (0..turns).step_by(together as usize) {
+            let mut all = Vec::new();
+            for turn in group..turns.min(group + together) {
+                let before = turn * lanes * width;
+                let mut var = self.plus(first, int, before);
+                let mut mask = None;
+                if before + lanes * width > n {
+                    let end = self.int(int, n);
+                    mask = Some(self.compare(Compare::Lt, var, end));
+                    // So that no index leaves its range.
+                    let last = self.int(int, n - width);
+                    var = self.binary(Binary::Min, var, last);
+                }
+                let own: Copies = (0..width).map(|j| self.plus(var, int, j)).collect();
+                all.push(Turn { own, at: Some((l.var, n, turn, mask)), mask });
+            }
+            accs = self.several_turns(l, &all, false, accs);
+        }
+        self.leave(outer);
+        accs
+    }
+}
+
+/// Takes scratch away that nothing reads.
+pub(super) fn without_unread(mut kernel: Kernel, scratch: usize) -> Kernel {
+    let mut read = vec![false; kernel.memory.len()];
+    loads(&kernel.body, &mut read);
+    let gone: Vec<bool> = (kernel.memory.iter().enumerate())
+        .map(|(i, m)| i < scratch && matches!(m.space, Space::Shared(_)) && !read[i])
+        .collect();
+    if gone.contains(&true) {
+        forget_stores(&mut kernel.body, &gone);
+        for (m, _) in kernel.memory.iter_mut().zip(&gone).filter(|(_, gone)| **gone) {
+            m.space = Space::Shared(16 / m.dtype.size());
+        }
+    }
+    kernel
+}
+
+fn loads(body: &[Stmt], read: &mut [bool]) {
+    for s in body {
+        match s {
+            Stmt::Load { buf, .. } => read[buf.0 as usize] = true,
+            Stmt::Loop(l) => loads(&l.body, read),
+            Stmt::If { body, .. } => loads(body, read),
+            _ => {}
+        }
+    }
+}
+
+fn forget_stores(body: &mut Vec<Stmt>, gone: &[bool]) {
+    body.retain(|s| !matches!(s, Stmt::Store { buf, .. } if gone[buf.0 as usize]));
+    for s in body {
+        match s {
+            Stmt::Loop(l) => forget_stores(&mut l.body, gone),
+            Stmt::If { body, .. } => forget_stores(body, gone),
+            _ => {}
+        }
+    }
+}

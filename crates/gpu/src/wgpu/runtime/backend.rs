@@ -1,0 +1,290 @@
+//! `Wgpu`: the backend.
+
+use super::adapter::{Choice, now};
+use super::device::Device;
+use super::encode::Encoder;
+use super::execute::{Position, Run};
+use super::load::{Loaded, Ready, ReadyTrip};
+use super::memory::{WgpuBuffer, own};
+use super::moves;
+use super::pool::{Block, Usage};
+use super::roots::Root;
+use super::rows::Rows;
+use super::timer::Timer;
+use crate::grid::Limits;
+use crate::wgpu::target;
+use compiler::program::{Program, Step, Trip};
+use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Runs, Target, Timing};
+use ir::ops::Composite;
+use ir::{Op, Type};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// An adapter that WebGPU can use: a GPU through Vulkan, Metal or Direct3D.
+pub struct Wgpu {
+    inner: Arc<Inner>,
+    target: Target,
+}
+
+/// What a device's programs share.
+pub(super) struct Inner {
+    pub(super) device: Arc<Device>,
+    /// What its kernels may be.
+    pub(super) limits: Limits,
+    /// Runs what the device lacks.
+    pub(super) host: Arc<dyn Backend>,
+}
+
+impl Wgpu {
+    /// Opens an adapter; `host` runs the ops that it lacks.
+    pub fn open(choice: Choice, host: Arc<dyn Backend>) -> Result<Wgpu> {
+        Ok(Wgpu::with(Device::open(choice)?, host))
+    }
+
+    fn with(device: Arc<Device>, host: Arc<dyn Backend>) -> Wgpu {
+        let l = &device.limits;
+        let most = l.max_compute_invocations_per_workgroup.min(l.max_compute_workgroup_size_x).min(1024);
+        let threads = 1 << most.max(1).ilog2();
+        let limits = Limits {
+            threads: threads.min(256),
+            usual: threads.min(128),
+            shared: (l.max_compute_workgroup_storage_size as usize).min(32 << 10),
+            blocks: l.max_compute_workgroups_per_dimension,
+            ..Limits::WEBGPU
+        };
+        let binding = l.max_storage_buffer_binding_size as usize;
+        let target = target(l.max_storage_buffers_per_shader_stage as usize, binding);
+        Wgpu { inner: Arc::new(Inner { device, limits, host }), target }
+    }
+
+    /// Memory in use.
+    pub fn usage(&self) -> Usage {
+        self.inner.device.usage()
+    }
+
+    /// Gives memory that nobody uses back to the driver, and says how many bytes.
+    pub fn release(&self) -> usize {
+        self.inner.device.release()
+    }
+
+    /// Submissions and dispatches since the device was opened.
+    pub fn work(&self) -> (usize, usize) {
+        (self.inner.device.submits.load(Relaxed), self.inner.device.dispatches.load(Relaxed))
+    }
+
+    /// Whether the adapter is a program on the CPU.
+    pub fn is_software(&self) -> bool {
+        self.inner.device.info.device_type == wgpu::DeviceType::Cpu
+    }
+
+    /// Destroys the device, as a driver does when it fails: for tests of what comes after.
+    pub fn lose(&self) {
+        self.inner.device.raw.destroy();
+        self.inner.device.poll();
+    }
+}
+
+impl Backend for Wgpu {
+    fn name(&self) -> String {
+        let i = &self.inner.device.info;
+        format!("wgpu ({}, {:?}, {} {})", i.name, i.backend, i.driver, i.driver_info)
+    }
+
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
+        false
+    }
+
+    fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
+        Ok(Arc::new(WgpuBuffer::new(&self.inner.device, bytes)?))
+    }
+
+    fn load(&self, program: Program) -> Result<Arc<dyn Executable>> {
+        Ok(Arc::new(Loaded::new(&self.inner, program)?))
+    }
+
+    fn runs(&self, op: &Op, args: &[Type]) -> Runs {
+        if Rows::of(op, args).is_some() { Runs::Here } else { Runs::Host }
+    }
+
+    fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {
+        let device = &self.inner.device;
+        let (from, to) = (own(device, from)?, own(device, to)?);
+        if bytes > from.bytes() || bytes > to.bytes() {
+            return Err(Error::Bindings(format!(
+                "a copy of {bytes} bytes from a buffer of {} to one of {}",
+                from.bytes(),
+                to.bytes()
+            )));
+        }
+        let mut encoder = Encoder::new(device);
+        moves::copy(&mut encoder, to.block(), 0, from.block(), 0, bytes)?;
+        encoder.submit().map(drop)
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.inner.device.synchronize()
+    }
+
+    fn kernels(&self) -> usize {
+        self.inner.device.pipelines.len()
+    }
+}
+
+impl Loaded {
+    /// The buffers of all memories, and those that go when the run has been submitted.
+    fn blocks(
+        &self,
+        bindings: &Bindings,
+        arena: Option<&Block>,
+        encoder: &mut Encoder<'_>,
+    ) -> Result<(Vec<Option<Block>>, Vec<WgpuBuffer>)> {
+        bindings.check(&self.program)?;
+        let device = &self.inner.device;
+        let input = |i: usize| own(device, &*bindings.inputs[i]);
+        let output = |o: usize| own(device, &*bindings.outputs[o]);
+        let mut copies = Vec::new();
+        let mut blocks = Vec::with_capacity(self.roots.all.len());
+        for root in &self.roots.all {
+            blocks.push(match *root {
+                Root::Arena => arena.cloned(),
+                Root::Constants => self.constants.as_ref().map(|c| c.block().clone()),
+                Root::Input(i) => {
+                    let from = input(i)?;
+                    // A buffer can't be read and written under two names at once.
+                    let written =
+                        (0..bindings.outputs.len()).any(|o| output(o).is_ok_and(|b| b.block().id == from.block().id));
+                    match written {
+                        false => Some(from.block().clone()),
+                        true => {
+                            let copy = WgpuBuffer::new(device, from.bytes())?;
+                            moves::copy(encoder, copy.block(), 0, from.block(), 0, from.bytes())?;
+                            let block = copy.block().clone();
+                            copies.push(copy);
+                            Some(block)
+                        }
+                    }
+                }
+                Root::Output(o, donor) => {
+                    let to = output(o)?;
+                    if let Some(i) = donor {
+                        let bytes = self.program.inputs[i].bytes();
+                        moves::copy(encoder, to.block(), 0, input(i)?.block(), 0, bytes)?;
+                    }
+                    Some(to.block().clone())
+                }
+            });
+        }
+        Ok((blocks, copies))
+    }
+
+    fn arena(&self) -> Result<Option<WgpuBuffer>> {
+        (self.arena_bytes > 0).then(|| WgpuBuffer::new(&self.inner.device, self.arena_bytes)).transpose()
+    }
+
+    fn give(&self, bindings: &Bindings, arena: Option<&Block>, steps: &[Ready], timer: Option<Timer>) -> Result<Given> {
+        let device = &self.inner.device;
+        let mut encoder = Encoder::new(device);
+        let (blocks, copies) = self.blocks(bindings, arena, &mut encoder)?;
+        encoder.timer = timer;
+        let mut run = Run { loaded: self, blocks, encoder };
+        let ran = now(run.steps(steps, &mut Position::default()));
+        ran.unwrap_or_else(|| Err(Error::Internal("a run that has to be awaited".into())))?;
+        let index = run.encoder.submit()?;
+        drop(copies);
+        Ok(Given { index, timer: run.encoder.timer.take() })
+    }
+
+    /// Times of all steps that ran, equal labels together, the longest first.
+    fn timings(&self, timer: &Timer) -> Vec<Timing> {
+        let mut found = Vec::new();
+        for (number, (step, ready)) in self.program.steps.iter().zip(&self.steps).enumerate() {
+            collect(timer, number, step, ready, &mut found);
+        }
+        found.sort_by(|a, b| b.time.cmp(&a.time).then_with(|| a.label.cmp(&b.label)));
+        found
+    }
+}
+
+/// What was submitted.
+struct Given {
+    index: wgpu::SubmissionIndex,
+    timer: Option<Timer>,
+}
+
+fn collect(timer: &Timer, number: usize, step: &Step, ready: &Ready, found: &mut Vec<Timing>) {
+    let mut all = |steps: &[Step], ready: &[Ready]| {
+        steps.iter().zip(ready).for_each(|(s, r)| collect(timer, number, s, r, found));
+    };
+    match (step, ready) {
+        (Step::Loop(l), Ready::Loop { trip, body, .. }) => {
+            if let (Trip::While { test, .. }, ReadyTrip::While { test: own, .. }) = (&l.trip, trip) {
+                all(test, own);
+            }
+            all(&l.body, body);
+        }
+        (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
+            branches.iter().zip(own).for_each(|(s, r)| all(s, r));
+        }
+        _ => {
+            let Some(&(calls, time)) = timer.spent.get(&(&raw const *ready).addr()) else { return };
+            let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
+            let label = format!("{}{host}", step.label());
+            match found.iter_mut().find(|timing| timing.label == label) {
+                Some(timing) => {
+                    timing.calls += calls;
+                    timing.time += time;
+                    timing.steps.push((number, time));
+                }
+                None => found.push(Timing { label, calls, time, steps: vec![(number, time)] }),
+            }
+        }
+    }
+}
+
+impl Executable for Loaded {
+    fn program(&self) -> &Program {
+        &self.program
+    }
+
+    fn submit(&self, bindings: &mut Bindings) -> Result<Fence> {
+        // Given back when this returns: whoever takes it next comes later in the queue.
+        let arena = self.arena()?;
+        let given = self.give(bindings, arena.as_ref().map(WgpuBuffer::block), &self.steps, None)?;
+        Ok(self.inner.device.fence(given.index))
+    }
+
+    fn arena_bytes(&self) -> usize {
+        self.arena_bytes
+    }
+
+    fn run_in(&self, bindings: &mut Bindings, arena: &mut dyn DeviceBuffer, steps: Range<usize>) -> Result<()> {
+        let device = &self.inner.device;
+        if arena.bytes() < self.arena_bytes {
+            return Err(Error::Bindings(format!(
+                "an arena of {} bytes, a run needs {}",
+                arena.bytes(),
+                self.arena_bytes
+            )));
+        }
+        let arena = own(device, arena)?.block().clone();
+        let Some(steps) = self.steps.get(steps.clone()) else {
+            return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
+        };
+        let given = self.give(bindings, Some(&arena), steps, None)?;
+        device.fence(given.index).wait()
+    }
+
+    fn run_timed(&self, bindings: &mut Bindings) -> Result<Vec<Timing>> {
+        let device = &self.inner.device;
+        let Some(timer) = Timer::new(device) else { return self.run(bindings).map(|()| Vec::new()) };
+        let arena = self.arena()?;
+        let given = self.give(bindings, arena.as_ref().map(WgpuBuffer::block), &self.steps, Some(timer))?;
+        device.synchronize()?;
+        Ok(given.timer.map_or_else(Vec::new, |t| self.timings(&t)))
+    }
+}

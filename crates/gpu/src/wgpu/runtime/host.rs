@@ -1,0 +1,50 @@
+//! Ops that the device lacks: their operands go to the host, the host's backend runs them, the results come back.
+
+use compiler::program::{Place, library_name};
+use compiler::{Backend, Bindings, Error, Executable, Options, Result};
+use ir::{Graph, Loc, Op, Type};
+use std::sync::{Arc, Mutex};
+
+/// An op on the host.
+pub(super) struct Host {
+    exe: Arc<dyn Executable>,
+    /// Memory of the host for operands and results; one run at a time uses it.
+    bindings: Mutex<Bindings>,
+    pub(super) args: Vec<(Place, usize)>,
+    pub(super) outs: Vec<(Place, usize)>,
+}
+
+impl Host {
+    pub(super) fn new(
+        host: &Arc<dyn Backend>,
+        op: &Op,
+        args: &[(Place, Type)],
+        outs: &[(Place, Type)],
+    ) -> Result<Host> {
+        let mut graph = Graph::new();
+        let inputs: Vec<_> = args.iter().map(|(_, t)| graph.input(t.clone())).collect();
+        let results = graph.push(op.clone(), &inputs, Loc::default())?;
+        graph.set_outputs(results.to_vec());
+        if graph.output_types() != outs.iter().map(|(_, t)| t.clone()).collect::<Vec<_>>() {
+            return Err(Error::Internal(format!("`{}` gives other types than its step says", library_name(op))));
+        }
+        let exe = host.load(compiler::compile(&graph, &**host, &Options::default())?)?;
+        let bindings = Mutex::new(Bindings::for_program(exe.program(), &**host)?);
+        let sized = |x: &[(Place, Type)]| x.iter().map(|(p, t)| (p.clone(), t.bytes())).collect();
+        Ok(Host { exe, bindings, args: sized(args), outs: sized(outs) })
+    }
+
+    /// Runs it on operands that have arrived.
+    pub(super) fn run(&self, args: &[Vec<u8>]) -> Result<Vec<Vec<u8>>> {
+        let mut bindings = self.bindings.lock().unwrap_or_else(|e| e.into_inner());
+        for (data, to) in args.iter().zip(&bindings.inputs) {
+            to.write(0, data)?;
+        }
+        self.exe.run(&mut bindings)?;
+        let read = |((_, bytes), from): (&(Place, usize), &Arc<dyn compiler::DeviceBuffer>)| {
+            let mut data = vec![0; *bytes];
+            from.read(0, &mut data).map(|()| data)
+        };
+        self.outs.iter().zip(&bindings.outputs).map(read).collect()
+    }
+}

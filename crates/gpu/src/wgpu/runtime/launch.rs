@@ -1,0 +1,224 @@
+//! A dispatch that is ready but for where its memory is.
+
+use super::roots::{ARENA, Iteration, Roots};
+use crate::wgpu::Text;
+use compiler::program::{Place, Slot};
+use compiler::{Error, Result};
+use smallvec::SmallVec;
+
+/// A dispatch.
+pub(super) struct Launch {
+    /// Loops whose iterations decide which buffers alternating places mean.
+    levels: SmallVec<[usize; 2]>,
+    /// By the parity of those loops.
+    variants: SmallVec<[Variant; 1]>,
+    pub(super) args: Vec<Argument>,
+    /// Parameters behind the arguments'.
+    pub(super) params: Vec<u32>,
+    pub(super) grid: [u32; 3],
+}
+
+/// A dispatch with its memory in certain places.
+pub(super) struct Variant {
+    /// Its pipeline's number.
+    pub(super) pipeline: usize,
+    /// What is bound.
+    pub(super) bound: SmallVec<[Window; 8]>,
+    /// For each argument, where it is bound.
+    pub(super) homes: SmallVec<[usize; 8]>,
+}
+
+/// A part of one memory that a kernel binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) root: usize,
+    pub(super) start: usize,
+    /// To the end of the memory if there is none.
+    pub(super) bytes: Option<usize>,
+}
+
+/// Memory that a kernel takes.
+#[derive(Clone)]
+pub(super) struct Argument {
+    pub(super) place: Where,
+    /// Bytes of an element.
+    pub(super) size: usize,
+}
+
+#[derive(Clone)]
+pub(super) enum Where {
+    Place(Place),
+    /// So many bytes from this byte of the arena on.
+    Scratch(usize, usize),
+}
+
+impl Argument {
+    pub(super) fn place(p: &Place, size: usize) -> Argument {
+        Argument { place: Where::Place(p.clone()), size }
+    }
+
+    pub(super) fn scratch(at: usize, bytes: usize) -> Argument {
+        Argument { place: Where::Scratch(at, bytes), size: 4 }
+    }
+
+    /// The byte of its memory that it starts at.
+    pub(super) fn byte(&self, roots: &Roots, at: &dyn Iteration) -> usize {
+        match &self.place {
+            Where::Place(p) => roots.find(p, at).1,
+            Where::Scratch(offset, _) => *offset,
+        }
+    }
+
+    /// The memory that it is in, and the bytes of it that a kernel may touch.
+    fn extent(&self, roots: &Roots, at: &dyn Iteration) -> (usize, usize, usize) {
+        match &self.place {
+            Where::Place(p) => roots.extent(p, at),
+            Where::Scratch(offset, bytes) => (ARENA, *offset, offset + bytes),
+        }
+    }
+}
+
+/// Some iteration of each loop that alternating places follow.
+struct Parity<'a> {
+    levels: &'a [usize],
+    bits: usize,
+}
+
+impl Iteration for Parity<'_> {
+    fn odd(&self, level: usize) -> bool {
+        self.levels.iter().position(|l| *l == level).is_some_and(|k| self.bits >> k & 1 == 1)
+    }
+
+    fn index(&self, _: usize) -> i64 {
+        0
+    }
+}
+
+/// What a kernel may bind.
+#[derive(Clone, Copy)]
+pub(super) struct Reach {
+    /// Bytes of a binding at most.
+    pub(super) binding: usize,
+    /// Bindings at most.
+    pub(super) count: usize,
+    /// Whether the arena, scratch included, fits into one binding.
+    pub(super) whole: bool,
+}
+
+impl Launch {
+    /// A dispatch of a kernel whose text follows from where its memory is; `pipeline` gives a text its number.
+    pub(super) fn new(
+        roots: &Roots,
+        reach: Reach,
+        args: Vec<Argument>,
+        params: Vec<u32>,
+        grid: [u32; 3],
+        text: &dyn Fn(&[usize]) -> Text,
+        pipeline: &mut dyn FnMut(Text) -> usize,
+    ) -> Result<Launch> {
+        let mut levels: SmallVec<[usize; 2]> = SmallVec::new();
+        for a in &args {
+            if let Where::Place(Place { slot: Slot::Alternating(level, ..), .. }) = &a.place
+                && !levels.contains(level)
+            {
+                levels.push(*level);
+            }
+        }
+        let mut variants: SmallVec<[Variant; 1]> = SmallVec::new();
+        for bits in 0..1usize << levels.len() {
+            let at = Parity { levels: &levels, bits };
+            let extents: Vec<(usize, usize, usize)> = args.iter().map(|a| a.extent(roots, &at)).collect();
+            let windows = windows(&extents, reach)?;
+            let (mut bound, mut homes) = (SmallVec::<[Window; 8]>::new(), SmallVec::new());
+            for w in windows {
+                homes.push(bound.iter().position(|b| *b == w).unwrap_or_else(|| {
+                    bound.push(w);
+                    bound.len() - 1
+                }));
+            }
+            if bound.len() > reach.count {
+                return Err(Error::Backend(format!(
+                    "a kernel needs {} parts of memory at once, this adapter's kernels have {} at most; smaller shapes need fewer",
+                    bound.len(),
+                    reach.count
+                )));
+            }
+            let pipeline = pipeline(text(&homes));
+            variants.push(Variant { pipeline, bound, homes });
+        }
+        Ok(Launch { levels, variants, args, params, grid })
+    }
+
+    /// The variant for an iteration.
+    pub(super) fn variant(&self, at: &dyn Iteration) -> &Variant {
+        let odd = |(k, level): (usize, &usize)| (at.odd(*level) as usize) << k;
+        &self.variants[self.levels.iter().enumerate().map(odd).sum::<usize>()]
+    }
+}
+
+/// For each argument the window that it is in: its memory, or a part of an arena that is larger than a binding may be.
+fn windows(extents: &[(usize, usize, usize)], reach: Reach) -> Result<Vec<Window>> {
+    let whole = |root: usize| Window { root, start: 0, bytes: None };
+    let large = |bytes: usize| Error::OutOfMemory {
+        bytes,
+        hint: "; that is more than a kernel can reach on this adapter: smaller shapes or a smaller batch need less",
+    };
+    if let Some(e) = extents.iter().find(|e| e.2 - e.1 > reach.binding) {
+        return Err(large(e.2 - e.1));
+    }
+    if reach.whole {
+        return Ok(extents.iter().map(|e| whole(e.0)).collect());
+    }
+    // Parts of the arena from the front: as many as fit into one binding; what overlaps stays together.
+    let mut parts: Vec<(usize, usize)> = extents.iter().filter(|e| e.0 == ARENA).map(|e| (e.1, e.2)).collect();
+    parts.sort_unstable();
+    let mut joined: Vec<(usize, usize)> = Vec::new();
+    for (start, end) in parts {
+        let start = start / 256 * 256;
+        match joined.last_mut() {
+            Some(last) if start < last.1.next_multiple_of(256) || end.max(last.1) - last.0 <= reach.binding => {
+                last.1 = last.1.max(end);
+            }
+            _ => joined.push((start, end)),
+        }
+    }
+    if let Some((start, end)) = joined.iter().find(|(start, end)| end - start > reach.binding) {
+        return Err(large(end - start));
+    }
+    let window = |&(root, start, _): &(usize, usize, usize)| match root {
+        ARENA => {
+            let part = joined.iter().find(|p| p.0 <= start && start < p.1.max(p.0 + 1));
+            let (start, end) = part.copied().unwrap_or((start / 256 * 256, start + 4));
+            Window { root, start, bytes: Some((end - start).next_multiple_of(4).max(4)) }
+        }
+        _ => whole(root),
+    };
+    Ok(extents.iter().map(window).collect())
+}
+
+/// Blocks for so much work, in one dimension.
+pub(super) fn blocks(work: usize, each: usize) -> u32 {
+    work.div_ceil(each).min(65_535) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arena_that_is_too_large_is_bound_in_parts() {
+        let reach = Reach { binding: 1000, count: 8, whole: false };
+        let check = |extents: &[(usize, usize, usize)], want: &[(usize, usize)]| {
+            let got = windows(extents, reach).unwrap();
+            let got: Vec<(usize, usize)> = got.iter().map(|w| (w.start, w.bytes.unwrap_or(0))).collect();
+            assert_eq!(got, want, "{extents:?}");
+        };
+        check(&[(0, 0, 300), (0, 512, 900)], &[(0, 900), (0, 900)]);
+        check(&[(0, 0, 600), (0, 768, 1500)], &[(0, 600), (768, 732)]);
+        // In the order of the arguments, and others' memory as a whole.
+        check(&[(0, 2048, 2448), (3, 0, 9000), (0, 0, 600)], &[(2048, 400), (0, 0), (0, 600)]);
+        // What is written over an operand is bound with it.
+        check(&[(0, 256, 856), (0, 256, 856)], &[(256, 600), (256, 600)]);
+        assert!(windows(&[(0, 0, 700), (0, 512, 1300)], reach).is_err(), "they overlap and don't fit");
+    }
+}

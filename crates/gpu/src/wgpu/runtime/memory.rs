@@ -1,0 +1,101 @@
+//! Buffers of a device.
+
+use super::device::Device;
+use super::encode::Encoder;
+use super::moves;
+use super::pool::Block;
+use compiler::{DeviceBuffer, Error, Reading, Result};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Memory on an adapter, from its pool.
+pub struct WgpuBuffer {
+    pub(super) device: Arc<Device>,
+    block: Option<Block>,
+    bytes: usize,
+}
+
+impl WgpuBuffer {
+    pub(super) fn new(device: &Arc<Device>, bytes: usize) -> Result<WgpuBuffer> {
+        Ok(WgpuBuffer { block: Some(device.take(bytes)?), device: device.clone(), bytes })
+    }
+
+    pub(super) fn block(&self) -> &Block {
+        self.block.as_ref().expect("it goes when the buffer goes")
+    }
+
+    fn check(&self, offset: usize, bytes: usize) -> Result<()> {
+        match offset.checked_add(bytes) {
+            Some(end) if end <= self.bytes => Ok(()),
+            _ => Err(Error::Bindings(format!("{bytes} bytes from {offset} on, of a buffer of {}", self.bytes))),
+        }
+    }
+}
+
+impl DeviceBuffer for WgpuBuffer {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) -> Result<()> {
+        self.check(offset, from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        // What lies behind the last byte of the buffer is nobody's.
+        write_bytes(&self.device, self.block(), offset, from, offset + from.len() == self.bytes)
+    }
+
+    fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
+        to.copy_from_slice(&self.read_later(offset, to.len())?.wait()?);
+        Ok(())
+    }
+
+    fn read_later(&self, offset: usize, bytes: usize) -> Result<Reading> {
+        self.check(offset, bytes)?;
+        self.device.read_later(self.block(), offset, bytes)
+    }
+
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+}
+
+impl Drop for WgpuBuffer {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.device.give(block);
+        }
+    }
+}
+
+/// A buffer of this device.
+pub(super) fn own<'b>(device: &Arc<Device>, b: &'b dyn DeviceBuffer) -> Result<&'b WgpuBuffer> {
+    let ours = b.as_any().downcast_ref::<WgpuBuffer>().filter(|b| Arc::ptr_eq(&b.device, device));
+    ours.ok_or_else(|| Error::Bindings("a buffer of another device; copy it here first".into()))
+}
+
+/// Writes any bytes; `last` says that the word in which they end is theirs alone.
+pub(super) fn write_bytes(device: &Arc<Device>, block: &Block, offset: usize, from: &[u8], last: bool) -> Result<()> {
+    if from.is_empty() {
+        return Ok(());
+    }
+    if offset.is_multiple_of(4) && (from.len().is_multiple_of(4) || last) {
+        let (words, rest) = from.split_at(from.len() / 4 * 4);
+        if !words.is_empty() {
+            device.queue.write_buffer(&block.buffer, offset as u64, words);
+        }
+        if !rest.is_empty() {
+            let mut word = [0; 4];
+            word[..rest.len()].copy_from_slice(rest);
+            device.queue.write_buffer(&block.buffer, (offset + words.len()) as u64, &word);
+        }
+        return device.check();
+    }
+    // Parts of words are others' too: through memory of its own.
+    let staged = WgpuBuffer::new(device, from.len())?;
+    staged.write(0, from)?;
+    let mut encoder = Encoder::new(device);
+    moves::copy(&mut encoder, block, offset, staged.block(), 0, from.len())?;
+    encoder.submit().map(drop)
+}

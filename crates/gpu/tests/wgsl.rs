@@ -1,0 +1,136 @@
+//! The WGSL text of kernels, parsed and validated as every implementation of WebGPU does; no adapter is needed.
+
+#![cfg(feature = "wgpu")]
+
+mod grids;
+
+use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Program, Result, Target};
+use gpu::grid::{self, Limits, Space};
+use gpu::wgpu::{print, target};
+use ir::ops::Composite;
+use ir::{Graph, Type};
+use oracle::random::{Options as Shape, sample};
+use oracle::rng::run_seed;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use wgpu::naga::{front::wgsl, valid};
+
+/// An adapter with default limits that programs are compiled for and never run on.
+struct Adapter(Target);
+
+impl Backend for Adapter {
+    fn name(&self) -> String {
+        "an adapter for tests".into()
+    }
+
+    fn target(&self) -> &Target {
+        &self.0
+    }
+
+    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
+        false
+    }
+
+    fn alloc(&self, _: usize) -> Result<Arc<dyn DeviceBuffer>> {
+        Err(Error::Backend("nothing runs here".into()))
+    }
+
+    fn load(&self, _: Program) -> Result<Arc<dyn Executable>> {
+        Err(Error::Backend("nothing runs here".into()))
+    }
+}
+
+fn validate(source: &str, capabilities: valid::Capabilities) -> std::result::Result<(), String> {
+    let module = wgsl::parse_str(source).map_err(|e| e.emit_to_string(source))?;
+    let mut validator = valid::Validator::new(valid::ValidationFlags::all(), capabilities);
+    validator.validate(&module).map(drop).map_err(|e| e.emit_to_string(source))
+}
+
+/// Kernels validated, kernels with words that threads share, kernels that wait, texts seen.
+#[derive(Default, Debug)]
+struct Seen {
+    kernels: usize,
+    atomic: usize,
+    waiting: usize,
+    words: usize,
+    texts: BTreeSet<String>,
+}
+
+fn check(graph: &Graph, limits: &Limits, seen: &mut Seen) -> std::result::Result<(), String> {
+    let adapter = Adapter(target(8, 128 << 20));
+    // What the adapter has no types for is refused by name.
+    let program = match compiler::compile(graph, &adapter, &Options::default()) {
+        Ok(p) => p,
+        Err(e) if e.to_string().contains("wgpu doesn't have") => return Ok(()),
+        Err(e) => return Err(e.to_string()),
+    };
+    for case in grids::cases(&program) {
+        let g = grid::lower(&case.kernel, limits, &case.given).map_err(|e| e.to_string())?;
+        let mut next = 0;
+        let homes: Vec<usize> = g
+            .memory
+            .iter()
+            .map(|m| {
+                let own = next;
+                next += !matches!(m.space, Space::Shared(_)) as usize;
+                own
+            })
+            .collect();
+        let text = print(&grid::Kernel { name: String::new(), ..g.clone() }, &homes);
+        if text.shared > limits.shared {
+            return Err(format!("{} bytes of shared memory\n{g}", text.shared));
+        }
+        seen.kernels += 1;
+        seen.atomic += text.source.contains("atomic<u32>") as usize;
+        seen.waiting += text.source.contains("workgroupBarrier()") as usize;
+        let stores = |line: &str| line.trim_start().starts_with("sw");
+        seen.words += text.source.lines().any(stores) as usize;
+        if seen.texts.insert(text.source.clone()) {
+            let capabilities = match limits.subgroup {
+                Some(_) => valid::Capabilities::SUBGROUP | valid::Capabilities::SUBGROUP_BARRIER,
+                None => valid::Capabilities::empty(),
+            };
+            validate(&text.source, capabilities).map_err(|e| format!("{e}\n{}\n{g}", text.source))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn every_row_of_the_table_of_ops_is_valid() {
+    let mut seen = Seen::default();
+    for row in oracle::rows::all() {
+        check(&row.graph, &Limits::WEBGPU, &mut seen).unwrap_or_else(|e| panic!("{}: {e}\n{}", row.name, row.graph));
+    }
+    println!("{} kernels, {} texts", seen.kernels, seen.texts.len());
+    assert!(seen.kernels > 500 && seen.texts.len() > 300, "{seen:?}");
+}
+
+#[test]
+fn kernels_of_random_graphs_are_valid() {
+    let graphs: u64 = std::env::var("TENSORLOOM_GRIDS").ok().and_then(|n| n.parse().ok()).unwrap_or(400);
+    let seed = run_seed();
+    let mut seen = Seen::default();
+    let subgroups = Limits { subgroup: Some(32), ..Limits::WEBGPU };
+    for k in 0..graphs {
+        let s = sample(seed.wrapping_add(k), &Shape::ANY);
+        let limits = if k % 4 == 0 { &subgroups } else { &Limits::WEBGPU };
+        check(&s.graph, limits, &mut seen).unwrap_or_else(|e| panic!("TENSORLOOM_SEED={}: {e}\n{}", s.seed, s.graph));
+    }
+    println!(
+        "{} kernels, {} texts, {} wait, {} exchange parts of words, {} store whole ones",
+        seen.kernels,
+        seen.texts.len(),
+        seen.waiting,
+        seen.atomic,
+        seen.words
+    );
+    let enough = seen.kernels > 300 && seen.waiting > 10 && seen.atomic > 5 && seen.words > 5;
+    assert!(enough, "{} {} {} {}", seen.kernels, seen.waiting, seen.atomic, seen.words);
+}
+
+#[test]
+fn the_whole_prelude_is_valid() {
+    let prelude = include_str!("../src/wgpu/prelude.wgsl");
+    validate(prelude, valid::Capabilities::empty()).unwrap();
+}

@@ -1,0 +1,97 @@
+//! How fast a quantised model writes: tokens a second of a Llama of half a billion random parameters, in bf16, q8, q4 and nf4, turn
+//! by turn in one process, and what part of the memory's speed that is.
+//!
+//! `cargo run --release -p tensorloom-models --example quantised_speed [LAYERS [THREADS]]`
+
+use cpu::Cpu;
+use ir::DType;
+use models::{Architecture, Decoding, Model, Scheme};
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+const ROUNDS: usize = 12;
+const TOKENS: usize = 4;
+
+fn architecture(layers: i64) -> Architecture {
+    let sizes = [("vocab_size", 32000), ("d_model", 1024), ("n_layers", layers), ("heads", 16), ("kv_heads", 16)];
+    let sizes = sizes.into_iter().chain([("d_ff", 4096), ("max_seq", 512)]);
+    let given: BTreeMap<_, _> = sizes.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
+    Architecture::of_library("llama", given).expect("a model")
+}
+
+/// Bytes that a step reads of its weights: everything but the table of embeddings, of which it reads a row.
+fn bytes(model: &Model) -> f64 {
+    let table = 32000.0 * 1024.0;
+    let each = |(name, n): (&String, &usize)| match name.as_str() {
+        "int8" => *n as f64 * 8.5 / 8.0,
+        "int4" | "nf4" => *n as f64 * 4.5 / 8.0,
+        _ => (*n as f64 - table) * 2.0,
+    };
+    model.storage().iter().map(each).sum()
+}
+
+/// Bytes a second that all threads together read.
+fn memory(words: &[u64], threads: usize) -> f64 {
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for part in words.chunks(words.len().div_ceil(threads)) {
+            scope.spawn(move || {
+                let mut sums = [0u64; 32];
+                for chunk in part.chunks_exact(32) {
+                    (0..32).for_each(|i| sums[i] ^= chunk[i]);
+                }
+                black_box(sums);
+            });
+        }
+    });
+    (words.len() * 8) as f64 / started.elapsed().as_secs_f64()
+}
+
+fn main() {
+    let mut words = std::env::args().skip(1).filter_map(|w| w.parse::<usize>().ok());
+    let layers = words.next().unwrap_or(24);
+    let threads = words.next().unwrap_or(2);
+    let cpu = Cpu::new(threads);
+    let mut models: Vec<(&str, Model)> = Vec::new();
+    for name in ["bf16", "q8", "q4", "nf4"] {
+        let mut model = Model::fresh(architecture(layers as i64), DType::BF16, 1).expect("a model");
+        if name != "bf16" {
+            model.quantize(&name.parse::<Scheme>().expect("a scheme")).expect("quantises");
+        }
+        models.push((name, model));
+    }
+    println!("{} parameters, {threads} threads", models[0].1.parameter_count());
+    let mut decodings: Vec<Decoding<'_>> =
+        models.iter().map(|(_, model)| model.decoding(ROUNDS * TOKENS + 8, &cpu).expect("decodes")).collect();
+    for decoding in &mut decodings {
+        decoding.push(&[1]).expect("runs");
+    }
+    let buffer: Vec<u64> = (0..64 << 20).collect();
+    let mut best = vec![Duration::MAX; models.len()];
+    let mut speed = 0f64;
+    for _ in 0..ROUNDS {
+        for (decoding, best) in decodings.iter_mut().zip(&mut best) {
+            for token in 0..TOKENS {
+                decoding.push(&[token as i32 + 2]).expect("runs");
+                *best = (*best).min(decoding.ran());
+            }
+        }
+        speed = speed.max(memory(&buffer, threads));
+    }
+    println!("memory {:.1} GB/s", speed / 1e9);
+    let base = best[0].as_secs_f64();
+    println!("format  ms/token  tokens/s  of bf16  GB/token  GB/s  of memory");
+    for ((name, model), best) in models.iter().zip(&best) {
+        let (time, bytes) = (best.as_secs_f64(), bytes(model));
+        println!(
+            "{name:6} {:9.2} {:9.1} {:7.2}x {:9.3} {:5.1} {:8.0}%",
+            time * 1e3,
+            1.0 / time,
+            base / time,
+            bytes / 1e9,
+            bytes / time / 1e9,
+            bytes / time / speed * 100.0
+        );
+    }
+}

@@ -1,0 +1,320 @@
+//! Output that must have a form: a regular expression, or a JSON schema as one, decides before every token which may come.
+//!
+//! The expression becomes an automaton over bytes. Tokens stand in a tree by their bytes; walking both together gives the
+//! tokens that a state allows, which are remembered for each state. An end is allowed where the automaton accepts.
+
+mod automaton;
+mod schema;
+
+use crate::error::{Error, Result};
+use crate::tokenizer::Tokenizer;
+use automaton::{Automaton, DEAD};
+use serde_json::Value as Json;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+/// Masks that are remembered for an expression, and expressions that are.
+const MASKS: usize = 2048;
+const EXPRESSIONS: usize = 32;
+
+/// Makes constraints for the tokens of one tokenizer.
+#[derive(Clone)]
+pub struct Constrainer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    tokenizer: Tokenizer,
+    tokens: OnceLock<Tokens>,
+    known: Mutex<BTreeMap<String, Arc<Masked>>>,
+}
+
+/// Bytes of tokens, and the tree of them.
+struct Tokens {
+    bytes: Vec<Option<Vec<u8>>>,
+    tree: Vec<Branch>,
+}
+
+#[derive(Default)]
+struct Branch {
+    next: Vec<(u8, u32)>,
+    ids: Vec<u32>,
+}
+
+/// An automaton with the tokens that its states allow.
+struct Masked {
+    automaton: Automaton,
+    masks: Mutex<BTreeMap<u32, Arc<Vec<u64>>>>,
+}
+
+/// Where in an expression a text stands.
+#[derive(Clone)]
+pub struct Constraint {
+    maker: Arc<Inner>,
+    masked: Arc<Masked>,
+    state: u32,
+}
+
+impl Constrainer {
+    /// For this tokenizer; its tokens are looked at when the first constraint is made.
+    pub fn new(tokenizer: &Tokenizer) -> Constrainer {
+        let inner = Inner { tokenizer: tokenizer.clone(), tokens: OnceLock::new(), known: Mutex::new(BTreeMap::new()) };
+        Constrainer { inner: Arc::new(inner) }
+    }
+
+    /// The bytes of a token.
+    pub fn bytes(&self, id: i32) -> Option<Vec<u8>> {
+        self.inner.tokens().bytes.get(usize::try_from(id).ok()?)?.clone()
+    }
+
+    /// Text that matches an expression as a whole.
+    pub fn regex(&self, pattern: &str) -> Result<Constraint> {
+        let mut known = self.inner.known.lock().unwrap_or_else(|e| e.into_inner());
+        let masked = match known.get(pattern) {
+            Some(masked) => masked.clone(),
+            None => {
+                let automaton = Automaton::new(pattern).map_err(Error::Input)?;
+                if automaton.start() == DEAD {
+                    return Err(Error::Input(format!("no text matches `{}`", shortened(pattern))));
+                }
+                if known.len() >= EXPRESSIONS {
+                    known.clear();
+                }
+                let masked = Arc::new(Masked { automaton, masks: Mutex::new(BTreeMap::new()) });
+                known.insert(pattern.to_string(), masked.clone());
+                masked
+            }
+        };
+        let state = masked.automaton.start();
+        Ok(Constraint { maker: self.inner.clone(), masked, state })
+    }
+
+    /// A JSON value of this schema, in a compact form.
+    pub fn json_schema(&self, schema: &Json) -> Result<Constraint> {
+        self.regex(&schema::expression(schema).map_err(Error::Input)?)
+    }
+
+    /// A JSON object, a few levels deep.
+    pub fn json_object(&self) -> Result<Constraint> {
+        self.regex(&schema::any_object())
+    }
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(80) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_string(),
+    }
+}
+
+impl Inner {
+    fn tokens(&self) -> &Tokens {
+        self.tokens.get_or_init(|| {
+            let bytes = self.tokenizer.token_bytes();
+            let mut tree = vec![Branch::default()];
+            for (id, token) in bytes.iter().enumerate() {
+                let Some(token) = token.as_ref().filter(|token| !token.is_empty()) else { continue };
+                let mut at = 0;
+                for byte in token {
+                    let found = tree[at].next.iter().find(|(own, _)| own == byte).map(|(_, to)| *to as usize);
+                    at = found.unwrap_or_else(|| {
+                        let new = tree.len();
+                        tree[at].next.push((*byte, new as u32));
+                        tree.push(Branch::default());
+                        new
+                    });
+                }
+                tree[at].ids.push(id as u32);
+            }
+            Tokens { bytes, tree }
+        })
+    }
+}
+
+impl Constraint {
+    /// The tokens that may come, a bit for each.
+    fn allowed(&self) -> Arc<Vec<u64>> {
+        let mut masks = self.masked.masks.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(mask) = masks.get(&self.state) {
+            return mask.clone();
+        }
+        let tokens = self.maker.tokens();
+        let mut mask = vec![0u64; tokens.bytes.len().div_ceil(64)];
+        let mut open = vec![(0usize, self.state)];
+        while let Some((at, state)) = open.pop() {
+            for id in &tokens.tree[at].ids {
+                mask[*id as usize / 64] |= 1 << (id % 64);
+            }
+            for &(byte, to) in &tokens.tree[at].next {
+                let state = self.masked.automaton.next(state, byte);
+                if state != DEAD {
+                    open.push((to as usize, state));
+                }
+            }
+        }
+        let mask = Arc::new(mask);
+        if masks.len() >= MASKS {
+            masks.clear();
+        }
+        masks.insert(self.state, mask.clone());
+        mask
+    }
+
+    /// Takes every token that can't come out of the choice; `ends` may come where the text is complete, or where no token can.
+    pub fn mask(&self, logits: &mut [f32], ends: &[i32]) {
+        let mask = self.allowed();
+        let mut any = false;
+        let kept: Vec<(usize, f32)> =
+            ends.iter().filter_map(|id| usize::try_from(*id).ok()).filter_map(|i| Some((i, *logits.get(i)?))).collect();
+        for (i, x) in logits.iter_mut().enumerate() {
+            let allowed = mask.get(i / 64).is_some_and(|word| word >> (i % 64) & 1 == 1);
+            any |= allowed;
+            if !allowed {
+                *x = f32::NEG_INFINITY;
+            }
+        }
+        if self.is_complete() || !any {
+            for (i, x) in kept {
+                // A logit of minus infinity could not be chosen even where it is the only one.
+                logits[i] = if x == f32::NEG_INFINITY { f32::MIN } else { x };
+            }
+        }
+    }
+
+    /// Goes on by a token; one that was not allowed leaves nothing that may come.
+    pub fn push(&mut self, id: i32) {
+        let bytes = usize::try_from(id).ok().and_then(|id| self.maker.tokens().bytes.get(id)?.as_ref());
+        self.state = match bytes {
+            Some(bytes) => bytes.iter().fold(self.state, |state, byte| self.masked.automaton.next(state, *byte)),
+            None => DEAD,
+        };
+    }
+
+    /// Whether the text may end here.
+    pub fn is_complete(&self) -> bool {
+        self.masked.automaton.accepts(self.state)
+    }
+
+    /// Whether nothing more may come.
+    pub fn is_over(&self) -> bool {
+        self.masked.automaton.ends(self.state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::random::Random;
+    use serde_json::json;
+
+    fn constrainer() -> Constrainer {
+        let text = r#"{"name": "Zoë", "age": 37, "tags": ["a", "b"], "ok": true, "none": null, "x": -1.5e3}"#;
+        let tokenizer =
+            Tokenizer::train([text, "the cat sat on the mat"].into_iter().cycle().take(60), 340).expect("trains");
+        Constrainer::new(&tokenizer)
+    }
+
+    /// Texts that are drawn from what is allowed, with the end where it is.
+    fn drawn(constraint: &Constraint, maker: &Constrainer, seed: u64, longest: usize) -> (Vec<u8>, bool) {
+        let mut random = Random::new(seed, 0);
+        let (mut at, mut text) = (constraint.clone(), Vec::new());
+        for _ in 0..longest {
+            if at.is_over() {
+                return (text, true);
+            }
+            let end = maker.inner.tokenizer.end().expect("there");
+            let mut logits: Vec<f32> = (0..maker.inner.tokenizer.size()).map(|_| random.unit() as f32).collect();
+            // Long texts come to their end.
+            logits[end as usize] = if text.len() > 30 { 5.0 } else { 0.1 };
+            at.mask(&mut logits, &[end]);
+            let best = (0..logits.len()).fold(0, |b, i| if logits[i] > logits[b] { i } else { b });
+            assert!(logits[best] > f32::NEG_INFINITY);
+            if best as i32 == end {
+                return (text, true);
+            }
+            text.extend(maker.bytes(best as i32).expect("a text"));
+            at.push(best as i32);
+        }
+        (text, false)
+    }
+
+    #[test]
+    fn drawn_texts_match() {
+        let maker = constrainer();
+        for pattern in ["[a-c]{2,5}", "a|ab|abc", "(the|a) (cat|mat)s?", "-?[0-9]{1,4}(\\.[0-9]{2})?", "[ë-ö]{3}", "x*"]
+        {
+            let whole = regex_automata::meta::Regex::new(&format!("^(?:{pattern})$")).expect("valid");
+            let constraint = maker.regex(pattern).expect("valid");
+            for seed in 0..40 {
+                let (text, ended) = drawn(&constraint, &maker, seed, 200);
+                assert!(ended && whole.is_match(&text[..]), "{pattern}: {}", String::from_utf8_lossy(&text));
+            }
+        }
+    }
+
+    #[test]
+    fn drawn_json_has_its_schema() {
+        let maker = constrainer();
+        let schema = json!({
+            "type": "object",
+            "properties": {
+                "name": { "type": "string", "maxLength": 6 },
+                "age": { "type": "integer", "minimum": 0, "maximum": 120 },
+                "kind": { "enum": ["a\"b", 3, null] },
+                "tags": { "type": "array", "items": { "$ref": "#/$defs/tag" }, "minItems": 1, "maxItems": 3 },
+                "more": { "anyOf": [{ "type": "boolean" }, { "type": "number" }] },
+            },
+            "required": ["age", "tags"],
+            "$defs": { "tag": { "type": "string", "pattern": "^[a-z]{1,3}$" } },
+        });
+        let constraint = maker.json_schema(&schema).expect("supported");
+        for seed in 0..60 {
+            let (text, ended) = drawn(&constraint, &maker, seed, 300);
+            let text = String::from_utf8(text).expect("text");
+            let value: Json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text} {ended}"));
+            let fields = value.as_object().expect("an object");
+            assert!(fields.get("age").and_then(Json::as_i64).is_some_and(|age| (0..=120).contains(&age)), "{text}");
+            let tags = fields["tags"].as_array().expect("a list");
+            let fine = |tag: &Json| {
+                tag.as_str().is_some_and(|t| (1..=3).contains(&t.len()) && t.bytes().all(|b| b.is_ascii_lowercase()))
+            };
+            assert!((1..=3).contains(&tags.len()) && tags.iter().all(fine), "{text}");
+            assert!(
+                fields.get("name").is_none_or(|name| name.as_str().is_some_and(|n| n.chars().count() <= 6)),
+                "{text}"
+            );
+            assert!(
+                fields.get("kind").is_none_or(|kind| [json!("a\"b"), json!(3), Json::Null].contains(kind)),
+                "{text}"
+            );
+            assert!(fields.keys().all(|key| schema["properties"].get(key).is_some()), "{text}");
+        }
+        let object = maker.json_object().expect("supported");
+        for seed in 0..20 {
+            let (text, ended) = drawn(&object, &maker, seed, 2000);
+            if ended {
+                let text = String::from_utf8(text).expect("text");
+                assert!(serde_json::from_str::<Json>(&text).is_ok_and(|value| value.is_object()), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_can_not_be_is_refused() {
+        let maker = constrainer();
+        for pattern in ["(", "[^\\x00-\\x{10FFFF}]", "(a{1000}){1000}", "\\b\\bx\\Bz"] {
+            assert!(maker.regex(pattern).is_err(), "{pattern}");
+        }
+        let endless =
+            json!({ "$ref": "#/$defs/a", "$defs": { "a": { "type": "array", "items": { "$ref": "#/$defs/a" } } } });
+        for schema in [
+            endless,
+            json!({ "type": "thing" }),
+            json!({ "not": {} }),
+            json!(3),
+            json!({ "type": "string", "pattern": ".*" }),
+        ] {
+            assert!(maker.json_schema(&schema).is_err(), "{schema}");
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! GGUF files in and out: llama.cpp's one-file models.
+//!
+//! `header` reads and checks a file's head, `write` writes one, `names` and `sizes` translate tensors and hyper-parameters
+//! to and from HuggingFace's, `words` does so with tokenizers, and this file puts models together.
+
+mod header;
+mod names;
+mod sizes;
+mod words;
+mod write;
+
+pub use header::{Header, Kind, TensorEntry, Value, parse};
+
+use crate::architecture::Architecture;
+use crate::budget;
+use crate::checkpoint::{from_bytes, to_bytes};
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::files;
+use crate::fresh::cut;
+use crate::mapping::{Function, sources};
+use crate::model::{Model, Piece};
+use crate::packed::PackedWeight;
+use crate::tokenizer::Tokenizer;
+use crate::weight::Weight;
+use ir::composites::quantized::Packing;
+use ir::{DType, Type};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An open file.
+pub(crate) struct Gguf {
+    path: PathBuf,
+    file: File,
+    header: Header,
+}
+
+/// The head of a file is looked for in so many bytes first, then in more.
+const FIRST: u64 = 1 << 20;
+/// The longest head: vocabularies have a few million bytes.
+const LONGEST: u64 = 1 << 30;
+
+/// Whether a path names a GGUF file.
+pub fn is_gguf(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end.eq_ignore_ascii_case("gguf")) && path.is_file()
+}
+
+impl Gguf {
+    pub(crate) fn open(path: &Path) -> Result<Gguf> {
+        let file = files::open(path)?;
+        let length = file.metadata().map_err(|e| Error::file(path, e))?.len();
+        let mut take = FIRST;
+        loop {
+            let count = take.min(length);
+            let mut head = files::room(path, count)?;
+            head.resize(count as usize, 0);
+            files::read_at(&file, path, 0, &mut head)?;
+            match parse(&head, length) {
+                Ok(header) => return Ok(Gguf { path: path.to_path_buf(), file, header }),
+                Err(header::Fault::Short) if count < length && take < LONGEST => take *= 4,
+                Err(header::Fault::Short) => {
+                    return Err(Error::file(path, "not a whole GGUF file: its head is cut off"));
+                }
+                Err(header::Fault::Bad(why)) => return Err(Error::file(path, format!("not a good GGUF file: {why}"))),
+            }
+        }
+    }
+
+    fn fault(&self, why: impl std::fmt::Display) -> Error {
+        Error::file(&self.path, why)
+    }
+
+    fn bytes(&self, tensor: &TensorEntry) -> Result<Vec<u8>> {
+        let mut bytes = files::room(&self.path, tensor.bytes)?;
+        bytes.resize(tensor.bytes as usize, 0);
+        files::read_at(&self.file, &self.path, self.header.data + tensor.offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// A tensor as numbers, or packed as it lies there.
+    fn read(&self, tensor: &TensorEntry) -> Result<Read> {
+        let bytes = self.bytes(tensor)?;
+        let shape: Vec<usize> = tensor.shape.clone();
+        match tensor.kind {
+            Kind::Packed(format) => {
+                let packing = Packing::new(format, None).map_err(|e| self.fault(e))?;
+                let types =
+                    packing.parts(&shape, DType::F16).map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?;
+                let packed = PackedWeight::new(packing, types, vec![bytes]);
+                Ok(Read::Packed(packed.map_err(|e| self.fault(format!("`{}`: {e}", tensor.name)))?))
+            }
+            Kind::Plain(dtype) => Ok(Read::Wide(from_bytes(&bytes, dtype))),
+        }
+    }
+
+    /// The tokenizer that the file brings.
+    pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
+        let json = words::to_json(&self.header).map_err(|e| self.fault(e))?;
+        let end = self.header.int("tokenizer.ggml.eos_token_id").and_then(|id| i32::try_from(id).ok());
+        Tokenizer::of_json(&json.to_string(), end, &self.path)
+    }
+}
+
+enum Read {
+    Wide(Vec<f32>),
+    Packed(PackedWeight),
+}
+
+impl Read {
+    fn values(self) -> Vec<f32> {
+        match self {
+            Read::Wide(values) => values,
+            Read::Packed(packed) => packed.values(),
+        }
+    }
+}
+
+/// The order of rows in which llama.cpp keeps queries and keys: halves of a head's rotation side by side. Row `i` of
+/// HuggingFace's tensor is this row of the file's.
+fn interleaved(rows: usize, heads: usize) -> impl Fn(usize) -> usize + Clone {
+    let size = (rows / heads.max(1)).max(1);
+    move |i| {
+        let (head, at) = (i / size, i % size);
+        let half = size / 2;
+        if half == 0 || size % 2 != 0 { i } else { head * size + 2 * (at % half) + at / half }
+    }
+}
+
+impl Model {
+    /// Reads a GGUF file; matrices stay in the bits that they are stored in.
+    pub fn load_gguf(path: &Path, dtype: DType) -> Result<Model> {
+        let file = Gguf::open(path)?;
+        let family = names::Family::of(&file.header).map_err(|e| file.fault(e))?;
+        let json = sizes::to_config(&file.header, &family).map_err(|e| file.fault(e))?;
+        let config = Config { json };
+        let architecture = Architecture::of(&config, path)?;
+        let params = architecture.lower(1, 1, dtype, None)?.params;
+        let elements = file.header.tensors.iter().map(|t| t.shape.iter().product::<usize>()).sum();
+        budget::parameters(&params, elements, path)?;
+        let sources = sources(&architecture, &params)?;
+        let mut used = BTreeSet::new();
+        let (mut weights, mut pieces) = (Vec::new(), Vec::new());
+        for (param, sources) in params.iter().zip(&sources) {
+            let own = cut(&architecture, param, sources)?;
+            let mut found = Vec::new();
+            for piece in &own {
+                let name = family.to_gguf(&piece.tensor).ok_or_else(|| {
+                    file.fault(format!("no GGUF name is known for the tensor `{}` of `{}`", piece.tensor, param.path))
+                })?;
+                let tensor =
+                    file.header.tensors.iter().find(|t| t.name == name).ok_or_else(|| Error::MissingTensor {
+                        path: path.to_path_buf(),
+                        tensor: name.clone(),
+                        parameter: param.path.clone(),
+                        expected: param.ty.shape.to_vec(),
+                    })?;
+                // Matrices lie as parameters have them, whatever HuggingFace's files do.
+                let mut wanted = piece.shape.clone();
+                if piece.transposed {
+                    wanted.reverse();
+                }
+                if tensor.shape != wanted {
+                    return Err(Error::Tensor {
+                        path: path.to_path_buf(),
+                        tensor: name,
+                        expected: format!("{wanted:?} (parameter `{}`)", param.path),
+                        found: format!("{:?}", tensor.shape),
+                    });
+                }
+                used.insert(name);
+                found.push(family.restored(&file, tensor, piece)?);
+            }
+            let straight = own.iter().all(|p| p.dim == 0 && p.index.is_none() && p.function == Function::Identity);
+            let alike: Option<Vec<PackedWeight>> = found
+                .iter()
+                .map(|r| if let Read::Packed(p) = r { Some(p.clone()) } else { None })
+                .collect::<Option<_>>()
+                .filter(|_| straight && param.ty.rank() == 2);
+            weights.push(match alike.and_then(|all| PackedWeight::join(&all)) {
+                Some(packed) => Weight::Packed(Arc::new(packed.apart())),
+                None => {
+                    let mut data = vec![0f32; param.ty.numel()];
+                    for (piece, read) in own.iter().zip(found) {
+                        let values = read.values();
+                        if let Some(x) = values.iter().find(|x| !x.is_finite()) {
+                            return Err(file.fault(format!("the tensors of `{}` hold {x}", param.path)));
+                        }
+                        Piece { transposed: false, shape: turned(piece), ..piece.clone() }.place(
+                            &param.ty.shape,
+                            &mut data,
+                            &values,
+                        );
+                    }
+                    Weight::Held(param.ty.dtype, to_bytes(&data, param.ty.dtype))
+                }
+            });
+            pieces.push(own);
+        }
+        if let Some(extra) = file.header.tensors.iter().find(|t| !used.contains(&t.name)) {
+            return Err(Error::UnusedTensor { path: path.to_path_buf(), tensor: extra.name.clone() });
+        }
+        let limits = architecture.limits(dtype);
+        Ok(Model { architecture, params, dtype, weights, checkpoint: None, limits, pieces, config: config.json })
+    }
+
+    /// Writes a GGUF file. Packed matrices go out in their bits where GGUF has the format; others in the model's dtype.
+    pub fn save_gguf(&self, path: &Path, tokenizer: Option<&Tokenizer>) -> Result<()> {
+        let wrong = |why: String| Error::file(path, why);
+        let family = names::Family::named(&self.config).map_err(wrong)?;
+        let mut pairs = sizes::to_pairs(&self.config, &family).map_err(wrong)?;
+        if let Some(tokenizer) = tokenizer {
+            pairs.extend(words::to_pairs(&tokenizer.to_json()?, tokenizer.end()).map_err(wrong)?);
+        }
+        let mut tensors = Vec::new();
+        for (i, (param, own)) in self.params.iter().zip(&self.pieces).enumerate() {
+            let packed = self.packed(i).map(|packed| packed.as_ref().clone().together());
+            let values = if packed.is_none() { self.rounded(i)? } else { Vec::new() };
+            for piece in own {
+                let name = family.to_gguf(&piece.tensor).ok_or_else(|| {
+                    wrong(format!("no GGUF name is known for the tensor `{}` of `{}`", piece.tensor, param.path))
+                })?;
+                let shape = turned(piece);
+                let rows = shape[0];
+                let order: Box<dyn Fn(usize) -> usize> = match family.heads(&self.config, &piece.tensor) {
+                    Some(heads) => {
+                        // The reverse of reading.
+                        let of = interleaved(rows, heads);
+                        let mut back = vec![0; rows];
+                        (0..rows).for_each(|i| back[of(i)] = i);
+                        Box::new(move |i| back[i])
+                    }
+                    None => Box::new(|i| i),
+                };
+                let Some(packed) = &packed else {
+                    let straight = Piece { transposed: false, shape: shape.clone(), ..piece.clone() };
+                    let mut part = straight.take(&param.ty.shape, &values);
+                    let width = part.len() / rows.max(1);
+                    part = (0..rows).flat_map(|i| part[order(i) * width..(order(i) + 1) * width].to_vec()).collect();
+                    if family.norms_from_one(&piece.tensor) {
+                        part.iter_mut().for_each(|x| *x += 1.0);
+                    }
+                    // Vectors are f32 in every file.
+                    let dtype = if shape.len() == 1 { DType::F32 } else { self.dtype };
+                    tensors.push((name, shape, Kind::Plain(dtype), to_bytes(&part, dtype)));
+                    continue;
+                };
+                let format = packed.packing.format;
+                if format.block_bytes().is_none() || piece.dim != 0 || piece.function != Function::Identity {
+                    return Err(wrong(format!(
+                        "`{}` is stored as {format}, which GGUF doesn't have: quantise to q8 or q4 for GGUF",
+                        param.path
+                    )));
+                }
+                let part = packed.take_rows((0..rows).map(|i| piece.start + order(i)).collect::<Vec<_>>().into_iter());
+                let bytes = part.parts.into_iter().next().unwrap_or_default();
+                tensors.push((name, shape, Kind::Packed(format), bytes));
+            }
+        }
+        write::write(path, &pairs, &tensors)
+    }
+}
+
+/// The shape of a piece as the parameter has it.
+fn turned(piece: &Piece) -> Vec<usize> {
+    let mut shape = piece.shape.clone();
+    if piece.transposed {
+        shape.reverse();
+    }
+    shape
+}
+
+impl names::Family {
+    /// A tensor with its rows and numbers as HuggingFace has them.
+    fn restored(&self, file: &Gguf, tensor: &TensorEntry, piece: &Piece) -> Result<Read> {
+        let mut read = file.read(tensor)?;
+        if let Some(heads) = self.heads_of(&file.header, &piece.tensor) {
+            let rows = tensor.shape[0];
+            let of = interleaved(rows, heads);
+            read = match read {
+                Read::Packed(packed) => Read::Packed(packed.take_rows((0..rows).map(of))),
+                Read::Wide(values) => {
+                    let width = values.len() / rows.max(1);
+                    Read::Wide((0..rows).flat_map(|i| values[of(i) * width..(of(i) + 1) * width].to_vec()).collect())
+                }
+            };
+        }
+        if let (true, Read::Wide(values)) = (self.norms_from_one(&piece.tensor), &mut read) {
+            values.iter_mut().for_each(|x| *x -= 1.0);
+        }
+        Ok(read)
+    }
+}
+
+/// A type for a kind, where graphs have it.
+impl Kind {
+    /// Bytes of rows of `k` elements each, `rows` of them.
+    pub(crate) fn bytes(self, shape: &[usize]) -> Option<u64> {
+        let all = shape.iter().try_fold(1u64, |n, d| n.checked_mul(*d as u64))?;
+        match self {
+            Kind::Plain(dtype) => all.checked_mul(Type::scalar(dtype).bytes() as u64),
+            Kind::Packed(format) => {
+                let (block, size) = (format.fixed_group()? as u64, format.block_bytes()? as u64);
+                let row = *shape.last()? as u64;
+                if row % block != 0 {
+                    return None;
+                }
+                (all / block).checked_mul(size)
+            }
+        }
+    }
+}

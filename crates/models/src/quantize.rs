@@ -1,0 +1,84 @@
+//! Quantising a model: which parameters, and into what.
+
+use crate::beside::is_product;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::packed::PackedWeight;
+use crate::weight::Weight;
+use ir::composites::quantized::{Format, Packing};
+use ir::{DType, Op};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// How a model's matrices are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scheme {
+    /// The format.
+    pub format: Format,
+    /// Elements that share a scale; `None` for a scale for each row.
+    pub group: Option<usize>,
+    /// The dtype of scales, where it is free.
+    pub scale: DType,
+}
+
+impl FromStr for Scheme {
+    type Err = String;
+
+    /// `q8`, `q4`, `nf4`, `fp8`, or the name of a format that graphs can write.
+    fn from_str(text: &str) -> std::result::Result<Scheme, String> {
+        let scheme = |format, group, scale| Scheme { format, group, scale };
+        Ok(match text {
+            "q8" => scheme(Format::Q8_0, Some(32), DType::F16),
+            "q4" => scheme(Format::Q4_0, Some(32), DType::F16),
+            "nf4" => scheme(Format::Nf4, Some(64), DType::F32),
+            "fp8" => scheme(Format::Fp8E4M3, None, DType::F32),
+            other => match other.parse::<Format>() {
+                Ok(format) if format.has_quantizer() && format != Format::Nvfp4 => {
+                    scheme(format, format.fixed_group().or(Some(64)), DType::F16)
+                }
+                Ok(format) => return Err(format!("can't be written ({format} is read only): take q8, q4, nf4 or fp8")),
+                Err(()) => return Err("is not a format: q8, q4, nf4, fp8, or one of docs/ir.md".into()),
+            },
+        })
+    }
+}
+
+impl Model {
+    /// Packs every matrix that products alone read. A table that ids are looked up in as well is stored in 8 bits: it is read
+    /// row by row, and its errors go through the whole model. Says which matrices stay as they are, since their rows don't
+    /// divide into groups.
+    pub fn quantize(&mut self, scheme: &Scheme) -> Result<Vec<String>> {
+        let graph = self.architecture.lower(1, 1, self.dtype, None)?.graph;
+        let mut left = Vec::new();
+        for i in 0..self.params.len() {
+            let param = &self.params[i];
+            if param.ty.rank() != 2 || !param.ty.dtype.is_float() || param.adapter || self.packed(i).is_some() {
+                continue;
+            }
+            let value = graph.inputs()[i];
+            let reads = graph.nodes().iter().filter(|node| node.args.contains(&value));
+            let looked_up = reads.clone().any(|n| matches!(&n.op, Op::Composite(c) if c.name == "embedding"));
+            let multiplied = reads.clone().any(|n| !matches!(&n.op, Op::Composite(c) if c.name == "embedding"));
+            let scheme = match (is_product(&graph, value), looked_up && multiplied) {
+                (true, _) => *scheme,
+                (false, true) => Scheme { format: Format::Q8_0, group: Some(32), scale: DType::F16 },
+                (false, false) => continue,
+            };
+            let k = param.ty.shape[1];
+            let packing = Packing::new(scheme.format, Some(scheme.group.unwrap_or(k)))
+                .map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
+            if !k.is_multiple_of(packing.group) {
+                left.push(param.path.clone());
+                continue;
+            }
+            let values = self.values(i)?;
+            if let Some(x) = values.iter().find(|x| !x.is_finite()) {
+                return Err(Error::Input(format!("`{}` holds {x}, which has no place among few bits", param.path)));
+            }
+            let packed = PackedWeight::pack(packing, &param.ty.shape, &values, scheme.scale)
+                .map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
+            self.weights[i] = Weight::Packed(Arc::new(packed.apart()));
+        }
+        Ok(left)
+    }
+}

@@ -1,0 +1,73 @@
+//! Where the past of sequences lies: for each cache of a step a buffer with one entry for each row.
+
+use crate::error::Result;
+use crate::session::Buffer;
+use ir::Type;
+use std::ops::Range;
+
+/// One cache of one sequence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Layout {
+    /// Bytes of a sequence.
+    pub(super) bytes: usize,
+    /// Keys and values have a place for each position: how many runs of them, bytes of a position in a run. States have none.
+    pub(super) positions: Option<(usize, usize)>,
+}
+
+impl Layout {
+    /// Layouts from the types of caches for two capacities: what differs is by position.
+    pub(super) fn of(types: &[Type], longer: &[Type]) -> Vec<Layout> {
+        let pairs = types.iter().zip(longer);
+        pairs
+            .map(|(ty, long)| {
+                let axis = (0..ty.rank()).find(|&a| ty.shape[a] != long.shape[a]);
+                let positions = axis.map(|axis| {
+                    let outer = ty.shape[..axis].iter().product();
+                    (outer, ty.shape[axis + 1..].iter().product::<usize>() * ty.dtype.size())
+                });
+                Layout { bytes: ty.bytes(), positions }
+            })
+            .collect()
+    }
+
+    /// Byte ranges of some positions in a sequence's cache; of a state, all of it.
+    fn runs(&self, positions: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (outer, each, length) = match self.positions {
+            Some((outer, inner)) => {
+                (outer, self.bytes / outer.max(1), (positions.start * inner)..(positions.end * inner))
+            }
+            None => (1, self.bytes, 0..self.bytes),
+        };
+        (0..outer).map(move |o| o * each + length.start..o * each + length.end)
+    }
+
+    /// Reads some positions of an entry.
+    pub(super) fn read(&self, from: &Buffer, row: usize, positions: Range<usize>) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        for run in self.runs(&positions) {
+            let at = bytes.len();
+            bytes.resize(at + run.len(), 0);
+            from.read(row * self.bytes + run.start, &mut bytes[at..])?;
+        }
+        Ok(bytes)
+    }
+
+    /// Writes what [`Layout::read`] gave.
+    pub(super) fn write(&self, to: &Buffer, row: usize, positions: Range<usize>, mut bytes: &[u8]) -> Result<()> {
+        for run in self.runs(&positions) {
+            let (here, rest) = bytes.split_at(run.len().min(bytes.len()));
+            to.write(row * self.bytes + run.start, here)?;
+            bytes = rest;
+        }
+        Ok(())
+    }
+}
+
+/// Copies the first positions of one entry to another.
+pub(super) fn copy(layouts: &[Layout], from: (&[Buffer], usize), to: (&[Buffer], usize), length: usize) -> Result<()> {
+    for (i, layout) in layouts.iter().enumerate() {
+        let bytes = layout.read(&from.0[i], from.1, 0..length)?;
+        layout.write(&to.0[i], to.1, 0..length, &bytes)?;
+    }
+    Ok(())
+}

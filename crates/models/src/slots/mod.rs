@@ -1,0 +1,431 @@
+//! Sequences that grow together: one program runs the next id of every row, and rows come and go between two runs.
+//!
+//! A prompt is run by itself, in parts of a fixed size, in a cache of its own ([`Slots::begin`], [`Slots::advance`]); then it
+//! becomes a row ([`Slots::join`]). Rows are dense: programs of several sizes work on the first entries of the same caches,
+//! so a few rows cost what a few rows cost. Where one leaves, the last takes its place.
+//!
+//! # Equal bits
+//!
+//! A row gives the same bits whatever stands in the other rows and however many there are. Products cut their depth by
+//! its size alone, and everything else in a step belongs to one row; but a product with a single row is added up in another
+//! order, so the smallest program has two. Prompts are run in the same parts from their first id on, so what is taken over from
+//! an earlier prompt has the bits that running it would give.
+
+mod adapters;
+mod cache;
+mod prefix;
+mod program;
+
+use crate::adapter::Adapter;
+use crate::budget;
+use crate::error::{Error, Result};
+use crate::model::Model;
+use crate::session::Buffer;
+use adapters::Stacked;
+use cache::Layout;
+use compiler::Backend;
+use prefix::Prefixes;
+use program::{Program, Source, step_of};
+use std::sync::Arc;
+
+/// Sizes of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotSizes {
+    /// Rows at once.
+    pub rows: usize,
+    /// Ids of a sequence, prompt and new ones.
+    pub context: usize,
+    /// Ids of a prompt that are run at once.
+    pub part: usize,
+    /// Bytes of beginnings of prompts that are kept.
+    pub prefixes: usize,
+}
+
+impl Default for SlotSizes {
+    fn default() -> SlotSizes {
+        SlotSizes { rows: 16, context: 2048, part: 64, prefixes: 256 << 20 }
+    }
+}
+
+/// A row of the batch.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// How many ids it has.
+    length: usize,
+    adapter: i32,
+}
+
+/// A prompt that is being run.
+#[derive(Clone, Debug)]
+struct Prompt {
+    ids: Vec<i32>,
+    done: usize,
+    adapter: i32,
+}
+
+/// Sequences that grow together.
+pub struct Slots {
+    model: Arc<Model>,
+    backend: Arc<dyn Backend>,
+    stacked: Option<Stacked>,
+    adapters: usize,
+    sizes: SlotSizes,
+    /// Stacks of adapters, then parameters.
+    shared: Vec<Buffer>,
+    layouts: Vec<Layout>,
+    /// Caches of all rows, and those of the prompt at hand.
+    caches: Vec<Buffer>,
+    own: Vec<Buffer>,
+    rows: Vec<Row>,
+    prompt: Option<Prompt>,
+    prefixes: Prefixes,
+    /// A part of a prompt, a single id of one, states of a part; rows by their number.
+    part: Program,
+    single: Option<Program>,
+    hidden: Option<Option<Program>>,
+    steps: Vec<(usize, Program)>,
+}
+
+impl Slots {
+    /// An empty batch. Parameters are read now, programs of rows when they are first needed, or by [`Slots::warm`].
+    pub fn new(model: Arc<Model>, adapters: &[Adapter], sizes: SlotSizes, backend: Arc<dyn Backend>) -> Result<Slots> {
+        if let Some(why) = model.runs_whole() {
+            return Err(Error::Input(format!(
+                "its tokens can't be decoded one by one, since the model mixes positions: {why}"
+            )));
+        }
+        let context = longest(&model).map_or(sizes.context, |most| sizes.context.min(most));
+        if context < 2 || sizes.rows == 0 {
+            return Err(Error::Input("a batch needs a row, and a context of two ids".into()));
+        }
+        let capacity = context.next_multiple_of(2);
+        let sizes = SlotSizes { context, part: sizes.part.clamp(1, capacity), ..sizes };
+        let short = step_of(&model, 1, capacity)?.caches;
+        let layouts = Layout::of(&short, &step_of(&model, 1, capacity + 2)?.caches);
+        let row: u128 = layouts.iter().map(|layout| layout.bytes as u128).sum();
+        let weights: u128 = model.params.iter().map(|param| param.ty.bytes() as u128).sum();
+        let all = row * (sizes.rows as u128 + 1) + weights;
+        budget::fits("the model with its caches", all, "give fewer `--slots` or a smaller `--context`")?;
+        let stacked = Stacked::new(adapters)?;
+        let mut shared = match &stacked {
+            Some(stacked) => stacked.upload(&*backend)?,
+            None => Vec::new(),
+        };
+        shared.extend(model.upload(&*backend)?);
+        let zeroed = |bytes: usize| -> Result<Buffer> {
+            let buffer = backend.alloc(bytes)?;
+            buffer.write(0, &vec![0; bytes])?;
+            Ok(buffer)
+        };
+        let own = layouts.iter().map(|layout| zeroed(layout.bytes)).collect::<Result<Vec<_>>>()?;
+        let caches = layouts.iter().map(|layout| zeroed(layout.bytes * sizes.rows)).collect::<Result<Vec<_>>>()?;
+        let source = Source { model: &model, stacked: stacked.as_ref(), capacity, shared: &shared, backend: &*backend };
+        let part = source.part(sizes.part, &own)?;
+        // States of other positions can't be cut out, so only keys and values are worth keeping.
+        let pages = if layouts.iter().all(|layout| layout.positions.is_some()) { sizes.prefixes } else { 0 };
+        Ok(Slots {
+            adapters: adapters.len(),
+            stacked,
+            shared,
+            layouts,
+            caches,
+            own,
+            rows: Vec::new(),
+            prompt: None,
+            prefixes: Prefixes::new(pages),
+            part,
+            single: None,
+            hidden: None,
+            steps: Vec::new(),
+            sizes,
+            model,
+            backend,
+        })
+    }
+
+    /// The model.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Its sizes, as far as the model allows.
+    pub fn sizes(&self) -> SlotSizes {
+        self.sizes
+    }
+
+    /// How many rows there are now.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are no rows.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Whether one more row has a place.
+    pub fn has_room(&self) -> bool {
+        self.rows.len() < self.sizes.rows
+    }
+
+    /// Bytes of beginnings of prompts that are kept.
+    pub fn prefix_bytes(&self) -> usize {
+        self.prefixes.bytes()
+    }
+
+    /// How many caches are changed in place, of how many: all of them, where the device can.
+    pub fn in_place(&mut self) -> Result<(usize, usize)> {
+        self.prepare(2)?;
+        Ok(self.steps[0].1.in_place())
+    }
+
+    /// Compiles every program now.
+    pub fn warm(&mut self) -> Result<()> {
+        let mut rows = 2;
+        loop {
+            self.prepare(rows)?;
+            if rows >= self.sizes.rows {
+                return Ok(());
+            }
+            rows *= 2;
+        }
+    }
+
+    fn capacity(&self) -> usize {
+        self.sizes.context.next_multiple_of(2)
+    }
+
+    fn source(&self) -> Source<'_> {
+        Source {
+            model: &self.model,
+            stacked: self.stacked.as_ref(),
+            capacity: self.capacity(),
+            shared: &self.shared,
+            backend: &*self.backend,
+        }
+    }
+
+    /// The program for so many rows, or a few more.
+    fn prepare(&mut self, rows: usize) -> Result<usize> {
+        let size = rows.max(2).next_power_of_two().min(self.sizes.rows);
+        if let Some(at) = self.steps.iter().position(|(own, _)| *own == size) {
+            return Ok(at);
+        }
+        let program = self.source().rows(size, &self.caches)?;
+        self.steps.push((size, program));
+        Ok(self.steps.len() - 1)
+    }
+
+    /// Begins a prompt, of the model itself (0) or an adapter; gives how many of its ids are known from an earlier one.
+    pub fn begin(&mut self, prompt: &[i32], adapter: usize) -> Result<usize> {
+        self.check(prompt, adapter)?;
+        let adapter = adapter as i32;
+        self.forget_states()?;
+        let done = self.prefixes.restore(adapter, prompt, self.sizes.part, &self.layouts, &self.own)?;
+        self.prompt = Some(Prompt { ids: prompt.to_vec(), done, adapter });
+        Ok(done)
+    }
+
+    /// What is wrong with a prompt.
+    pub fn check(&self, prompt: &[i32], adapter: usize) -> Result<()> {
+        self.model.check_ids(&[prompt.to_vec()])?;
+        if prompt.len() >= self.sizes.context {
+            return Err(Error::Input(format!(
+                "{} ids: the context has {}, and one at least is to be new",
+                prompt.len(),
+                self.sizes.context
+            )));
+        }
+        if adapter > self.adapters {
+            return Err(Error::Input(format!("adapter {adapter}: there are {}", self.adapters)));
+        }
+        Ok(())
+    }
+
+    /// States begin with zero; keys and values are written before they are read.
+    fn forget_states(&mut self) -> Result<()> {
+        for (layout, buffer) in self.layouts.iter().zip(&self.own) {
+            if layout.positions.is_none() {
+                buffer.write(0, &vec![0; layout.bytes])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs the next part of the prompt; after the last one it gives the logits of the id that comes next.
+    pub fn advance(&mut self) -> Result<Option<Vec<f32>>> {
+        let Some(mut prompt) = self.prompt.take() else {
+            return Err(Error::Input("no prompt was begun".into()));
+        };
+        let part = self.sizes.part;
+        let left = prompt.ids.len() - prompt.done;
+        // Positions behind the last are overwritten before anybody looks at them; a state would remember them.
+        let pads = self.layouts.iter().all(|layout| layout.positions.is_some());
+        let fits = prompt.done + part <= self.capacity();
+        let (program, count) = match left >= part || pads && fits {
+            true => (&mut self.part, part),
+            false => {
+                if self.single.is_none() {
+                    self.single = Some(self.source().part(1, &self.own)?);
+                }
+                match &mut self.single {
+                    Some(single) => (single, 1),
+                    None => return Err(Error::Input("no program".into())),
+                }
+            }
+        };
+        let real = left.min(count);
+        let mut ids = prompt.ids[prompt.done..prompt.done + real].to_vec();
+        ids.resize(count, ids[real - 1]);
+        let row = real as i32 - 1;
+        program.run(&ids, &[prompt.done as i32], &[prompt.adapter], Some(row), &*self.backend)?;
+        prompt.done += real;
+        if real == part {
+            let done = &prompt.ids[..prompt.done];
+            self.prefixes.keep(prompt.adapter, done, part, &self.layouts, &self.own)?;
+        }
+        let last = prompt.done == prompt.ids.len();
+        self.prompt = Some(prompt);
+        if !last {
+            return Ok(None);
+        }
+        let program = if count == 1 { self.single.as_ref().unwrap_or(&self.part) } else { &self.part };
+        Ok(Some(program.result()?.0))
+    }
+
+    /// The prompt that was run becomes a row; gives its number.
+    pub fn join(&mut self) -> Result<usize> {
+        let Some(prompt) = self.prompt.take().filter(|prompt| prompt.done == prompt.ids.len()) else {
+            return Err(Error::Input("no prompt was run to its end".into()));
+        };
+        if !self.has_room() {
+            return Err(Error::Input(format!("all {} rows are taken", self.sizes.rows)));
+        }
+        let row = self.rows.len();
+        cache::copy(&self.layouts, (&self.own, 0), (&self.caches, row), prompt.done)?;
+        self.rows.push(Row { length: prompt.done, adapter: prompt.adapter });
+        Ok(row)
+    }
+
+    /// Forgets the prompt at hand.
+    pub fn cancel(&mut self) {
+        self.prompt = None;
+    }
+
+    /// How many ids a row has.
+    pub fn length(&self, row: usize) -> usize {
+        self.rows.get(row).map_or(0, |row| row.length)
+    }
+
+    /// Gives every row one more id; the logits of the next ones, row by row, and how many there are of a row.
+    pub fn step(&mut self, next: &[i32]) -> Result<(Vec<f32>, usize)> {
+        if next.len() != self.rows.len() || next.is_empty() {
+            return Err(Error::Input(format!("{} ids for {} rows", next.len(), self.rows.len())));
+        }
+        self.model.check_ids(&[next.to_vec()])?;
+        if let Some(row) = self.rows.iter().position(|row| row.length >= self.sizes.context) {
+            return Err(Error::Input(format!("row {row} has the {} ids of the context already", self.sizes.context)));
+        }
+        let at = self.prepare(next.len())?;
+        let (size, program) = &mut self.steps[at];
+        let filled = |values: &mut dyn Iterator<Item = i32>| {
+            let mut values: Vec<i32> = values.collect();
+            values.resize(*size, 0);
+            values
+        };
+        let ids = filled(&mut next.iter().copied());
+        let positions = filled(&mut self.rows.iter().map(|row| row.length as i32));
+        let adapters = filled(&mut self.rows.iter().map(|row| row.adapter));
+        program.run(&ids, &positions, &adapters, None, &*self.backend)?;
+        self.rows.iter_mut().for_each(|row| row.length += 1);
+        let (mut logits, width) = program.result()?;
+        logits.truncate(width * next.len());
+        Ok((logits, width))
+    }
+
+    /// Frees a row. The last row, if it is another, has this number now.
+    pub fn leave(&mut self, row: usize) -> Result<()> {
+        if row >= self.rows.len() {
+            return Err(Error::Input(format!("no row {row}")));
+        }
+        let last = self.rows.len() - 1;
+        if row != last {
+            cache::copy(&self.layouts, (&self.caches, last), (&self.caches, row), self.rows[last].length)?;
+        }
+        self.rows.swap_remove(row);
+        Ok(())
+    }
+
+    /// Rows become copies of these rows, in this order.
+    pub fn rearrange(&mut self, from: &[usize]) -> Result<()> {
+        if from.len() > self.sizes.rows || from.iter().any(|row| *row >= self.rows.len()) {
+            return Err(Error::Input("no such rows".into()));
+        }
+        let mut kept = Vec::new();
+        for (to, &row) in from.iter().enumerate() {
+            let length = self.rows[row].length;
+            let bytes = match to == row {
+                true => None,
+                false => Some(
+                    self.layouts.iter().zip(&self.caches).map(|(layout, cache)| layout.read(cache, row, 0..length)),
+                ),
+            };
+            kept.push(bytes.map(|bytes| bytes.collect::<Result<Vec<_>>>()).transpose()?);
+        }
+        let rows: Vec<Row> = from.iter().map(|row| self.rows[*row]).collect();
+        for (to, bytes) in kept.iter().enumerate() {
+            let Some(bytes) = bytes else { continue };
+            for ((layout, cache), bytes) in self.layouts.iter().zip(&self.caches).zip(bytes) {
+                layout.write(cache, to, 0..rows[to].length, bytes)?;
+            }
+        }
+        self.rows = rows;
+        Ok(())
+    }
+
+    /// The mean of the states that the head would score, over all ids; of length 1.
+    pub fn embed(&mut self, ids: &[i32], adapter: usize) -> Result<Vec<f32>> {
+        self.check(ids, adapter)?;
+        if self.prompt.is_some() {
+            return Err(Error::Input("a prompt is being run".into()));
+        }
+        if self.hidden.is_none() {
+            self.hidden = Some(self.source().hidden(self.sizes.part, &self.own)?);
+        }
+        let pads = self.layouts.iter().all(|layout| layout.positions.is_some());
+        self.forget_states()?;
+        let part = self.sizes.part;
+        let Some(Some(program)) = &mut self.hidden else {
+            return Err(Error::Input(
+                "this model's result is no product of states with a table: there is nothing to embed".into(),
+            ));
+        };
+        if !pads {
+            return Err(Error::Input("a model that keeps a state gives no embeddings here".into()));
+        }
+        let mut mean: Vec<f64> = Vec::new();
+        let mut done = 0;
+        while done < ids.len() {
+            // The last part may begin earlier, so that it fits: positions are written again with what they have.
+            let start = done.min(self.sizes.context.next_multiple_of(2) - part);
+            let real = (ids.len() - start).min(part);
+            let mut here = ids[start..start + real].to_vec();
+            here.resize(part, ids[ids.len() - 1]);
+            program.run(&here, &[start as i32], &[adapter as i32], None, &*self.backend)?;
+            let (states, width) = program.result()?;
+            mean.resize(width, 0.0);
+            for row in states.chunks_exact(width).take(real).skip(done - start) {
+                mean.iter_mut().zip(row).for_each(|(sum, x)| *sum += f64::from(*x));
+            }
+            done = start + real;
+        }
+        let length = mean.iter().map(|x| x * x).sum::<f64>().sqrt().max(f64::MIN_POSITIVE);
+        Ok(mean.iter().map(|x| (x / length) as f32).collect())
+    }
+}
+
+/// The longest sequence that the model takes step by step.
+fn longest(model: &Model) -> Option<usize> {
+    // Beyond this the whole sequence would be rotated anew.
+    model.longest().into_iter().chain(model.max_sequence()).chain(model.architecture.long_from()).min()
+}

@@ -1,0 +1,95 @@
+//! Many prompts continued together: as many at once as there are rows, each as if it were alone.
+
+use crate::error::Result;
+use crate::random::Random;
+use crate::sample::{History, Sampling};
+use crate::slots::Slots;
+
+/// What is wanted of every prompt.
+#[derive(Clone, Debug)]
+pub struct Together {
+    /// New ids at most.
+    pub most: usize,
+    /// How tokens are chosen; each prompt has a seed of its own, this one and its number.
+    pub sampling: Sampling,
+    /// Ids that end a text, and are no part of it.
+    pub ends: Vec<i32>,
+}
+
+struct Growing {
+    prompt: usize,
+    ids: Vec<i32>,
+    next: i32,
+    random: Random,
+    history: History,
+    sampling: Sampling,
+}
+
+impl Slots {
+    /// Continues prompts; each is shown to `done` with its number when it is done, in whatever order that is. The batch must be
+    /// empty.
+    pub fn generate_all(
+        &mut self,
+        prompts: &[Vec<i32>],
+        wanted: &Together,
+        done: &mut dyn FnMut(usize, &[i32]) -> Result<()>,
+    ) -> Result<()> {
+        for prompt in prompts {
+            self.check(prompt, 0)?;
+        }
+        let mut growing: Vec<Growing> = Vec::new();
+        let mut waiting = 0;
+        while waiting < prompts.len() || !growing.is_empty() {
+            while waiting < prompts.len() && self.has_room() {
+                self.begin(&prompts[waiting], 0)?;
+                let logits = loop {
+                    if let Some(logits) = self.advance()? {
+                        break logits;
+                    }
+                };
+                let row = self.join()?;
+                let sampling = Sampling { seed: wanted.sampling.seed.wrapping_add(waiting as u64), ..wanted.sampling };
+                growing.push(Growing {
+                    prompt: waiting,
+                    ids: Vec::new(),
+                    next: 0,
+                    random: sampling.random(),
+                    history: History::of(&prompts[waiting]),
+                    sampling,
+                });
+                waiting += 1;
+                if self.grown(&mut growing[row], logits, wanted, row) {
+                    done(growing[row].prompt, &growing[row].ids)?;
+                    growing.swap_remove(row);
+                    self.leave(row)?;
+                }
+            }
+            if growing.is_empty() {
+                continue;
+            }
+            let next: Vec<i32> = growing.iter().map(|row| row.next).collect();
+            let (logits, width) = self.step(&next)?;
+            for row in (0..growing.len()).rev() {
+                let own = logits[row * width..(row + 1) * width].to_vec();
+                if self.grown(&mut growing[row], own, wanted, row) {
+                    done(growing[row].prompt, &growing[row].ids)?;
+                    growing.swap_remove(row);
+                    self.leave(row)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Chooses a row's next id; says whether the row is done.
+    fn grown(&self, row: &mut Growing, mut logits: Vec<f32>, wanted: &Together, at: usize) -> bool {
+        row.sampling.penalise(&mut logits, &row.history);
+        row.next = row.sampling.choose(&logits, &mut row.random) as i32;
+        if wanted.ends.contains(&row.next) {
+            return true;
+        }
+        row.history.push(row.next);
+        row.ids.push(row.next);
+        row.ids.len() >= wanted.most || self.length(at) + 1 >= self.sizes().context
+    }
+}

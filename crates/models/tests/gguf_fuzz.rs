@@ -1,0 +1,164 @@
+//! GGUF files that are damaged in every way: an error, never a panic.
+//!
+//! A few seconds in the suite; `GGUF_FUZZ_SECONDS=600` looks longer.
+
+use ir::DType;
+use models::{Model, Tokenizer, gguf};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+    fn below(&mut self, n: usize) -> usize {
+        (self.next() % n.max(1) as u64) as usize
+    }
+}
+
+/// Numbers that hurt.
+const EVIL: [u64; 10] = [0, 1, 2, 9, 255, 0x7FFF_FFFF, 0xFFFF_FFFF, u64::MAX, 1 << 40, i64::MAX as u64];
+
+fn mutate(bytes: &mut Vec<u8>, head: usize, dice: &mut Dice) {
+    for _ in 0..1 + dice.below(4) {
+        if bytes.is_empty() {
+            return;
+        }
+        let near = if dice.below(8) == 0 { bytes.len() } else { head.min(bytes.len()) };
+        let at = dice.below(near);
+        match dice.below(9) {
+            0 => bytes[at] ^= 1 << dice.below(8),
+            1 => bytes[at] = dice.next() as u8,
+            2 | 3 => {
+                let width = [1, 2, 4, 8][dice.below(4)];
+                let n = EVIL[dice.below(EVIL.len())].wrapping_add(dice.below(3) as u64).wrapping_sub(1);
+                for (i, byte) in n.to_le_bytes().into_iter().take(width).enumerate() {
+                    if let Some(b) = bytes.get_mut(at + i) {
+                        *b = byte;
+                    }
+                }
+            }
+            4 => bytes.truncate(at),
+            5 => {
+                let extra: Vec<u8> = (0..dice.below(64)).map(|_| dice.next() as u8).collect();
+                bytes.splice(at..at, extra);
+            }
+            6 => {
+                let end = (at + dice.below(64)).min(bytes.len());
+                bytes.drain(at..end);
+            }
+            7 => {
+                let (from, n) = (dice.below(near), dice.below(64));
+                let part: Vec<u8> = bytes[from..(from + n).min(bytes.len())].to_vec();
+                for (i, b) in part.into_iter().enumerate() {
+                    if let Some(to) = bytes.get_mut(at + i) {
+                        *to = b;
+                    }
+                }
+            }
+            // Where sizes, kinds and offsets of tensors are: some number moves a little.
+            _ => bytes[at] = bytes[at].wrapping_add(dice.below(3) as u8).wrapping_sub(1),
+        }
+    }
+}
+
+fn seconds() -> u64 {
+    std::env::var("GGUF_FUZZ_SECONDS").ok().and_then(|s| s.parse().ok()).unwrap_or(3)
+}
+
+#[test]
+fn damaged_files_are_errors() {
+    let seed = std::env::var("GGUF_FUZZ_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5DEE_CE66u64);
+    let mut dice = Dice(seed | 1);
+    let small = {
+        let model = Model::load(&data("llama"), DType::F32).expect("loads");
+        let path = std::env::temp_dir().join(format!("tensorloom-fuzz-small-{}.gguf", std::process::id()));
+        let texts = ["the cat sat on the mat", "a dog ran"];
+        let tokenizer = Tokenizer::train(texts.into_iter().cycle().take(20), 270).expect("trains");
+        model.save_gguf(&path, Some(&tokenizer)).expect("writes");
+        let bytes = std::fs::read(&path).expect("there");
+        let _ = std::fs::remove_file(&path);
+        bytes
+    };
+    let large = std::fs::read(data("gguf/kinds.gguf")).expect("golden file");
+    let files: Vec<(Vec<u8>, usize)> = [small, large]
+        .into_iter()
+        .map(|bytes| {
+            let head = gguf::parse(&bytes, bytes.len() as u64).expect("good").data as usize;
+            (bytes, head)
+        })
+        .collect();
+    let path = std::env::temp_dir().join(format!("tensorloom-fuzz-{}.gguf", std::process::id()));
+    let end = Instant::now() + Duration::from_secs(seconds());
+    let (mut heads, mut good, mut models, mut loaded) = (0u64, 0u64, 0u64, 0u64);
+    while Instant::now() < end {
+        let (bytes, head) = &files[dice.below(files.len())];
+        let mut changed = bytes.clone();
+        mutate(&mut changed, *head, &mut dice);
+        heads += 1;
+        // The head alone, and the same when more of the file is spoken of than is there.
+        let found = gguf::parse(&changed, changed.len() as u64);
+        let _ = gguf::parse(&changed[..changed.len().min(200)], changed.len() as u64);
+        if let Ok(header) = &found {
+            good += 1;
+            let length = changed.len() as u64;
+            assert!(header.tensors.iter().all(|t| header.data + t.offset + t.bytes <= length));
+        }
+        // Whatever can be read so far is put together as a model and a tokenizer.
+        if found.is_ok() || dice.below(50) == 0 {
+            std::fs::write(&path, &changed).expect("written");
+            models += 1;
+            loaded += u64::from(Model::load(&path, DType::F32).is_ok());
+            let _ = Tokenizer::of_dir(&path).map(|t| t.encode("the cat"));
+        }
+    }
+    let _ = std::fs::remove_file(&path);
+    println!("{heads} heads, {good} of them good; {models} models, {loaded} of them good");
+    assert!(heads > 50 && good > 0 && models > 10);
+}
+
+/// What the mutations must meet is met for certain.
+#[test]
+fn wrong_counts_kinds_and_places_are_named() {
+    let good = std::fs::read(data("gguf/kinds.gguf")).expect("golden file");
+    let length = good.len() as u64;
+    let header = gguf::parse(&good, length).expect("good");
+    let why = |bytes: &[u8], length: u64| format!("{:?}", gguf::parse(bytes, length).expect_err("bad"));
+    let set = |at: usize, n: u64, width: usize| {
+        let mut bytes = good.clone();
+        bytes[at..at + width].copy_from_slice(&n.to_le_bytes()[..width]);
+        bytes
+    };
+    assert!(why(b"GGML", 4).contains("too few"));
+    assert!(why(&set(0, 0, 4), length).contains("begin with GGUF"));
+    assert!(why(&set(4, 9, 4), length).contains("version 9"));
+    assert!(why(&set(4, 3 << 24, 4), length).contains("other order of bytes"));
+    assert!(why(&set(8, 1 << 50, 8), length).contains("more than any model"));
+    assert!(why(&set(8, 60_000, 8), length).contains("in a file of"));
+    assert!(why(&set(16, u64::MAX, 8), length).contains("more than any model"));
+    assert!(why(&set(24, 1 << 60, 8), length).contains("a text of"));
+    assert!(why(&good, length - 1000).contains("beyond the file"));
+    // The first tensor's entry: name, rank, sizes, kind, place.
+    let name = header.tensors[0].name.as_bytes();
+    let at = good.windows(name.len()).position(|w| w == name).expect("there") + name.len();
+    assert!(why(&set(at, 0, 4), length).contains("0 dimensions"));
+    assert!(why(&set(at + 4, 33, 8), length).contains("no size"));
+    assert!(why(&set(at + 4, u64::MAX, 8), length).contains("a size of"));
+    assert!(why(&set(at + 20, 77, 4), length).contains("kind 77"));
+    assert!(why(&set(at + 24, 7, 8), length).contains("multiple of 32"));
+    assert!(why(&set(at + 24, 64, 8), length).contains("another tensor still is"));
+    assert!(why(&set(at + 24, 1 << 50, 8), length).contains("beyond the file"));
+    for cut in [0, 3, 23, 24, 100, header.data as usize - 64] {
+        assert!(gguf::parse(&good[..cut], cut as u64).is_err(), "{cut}");
+        assert!(gguf::parse(&good[..cut], length).is_err(), "{cut}");
+    }
+}

@@ -1,0 +1,236 @@
+//! Models in few bits: against the wide model of the same numbers, saved and read back, as GGUF, and with adapters.
+//!
+//! `golden/gguf.py` and `golden/qlora.py` make the data.
+
+use cpu::Cpu;
+use ir::DType;
+use ir::composites::quantized::Format;
+use models::train::{AdamW, Batch, StepSizes, Trainer};
+use models::{Adapter, Model, Scheme, Tokenizer};
+use safetensors::SafeTensors;
+use std::path::{Path, PathBuf};
+
+const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+fn temporary(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("tensorloom-quantised-{}-{name}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&path);
+    path
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+fn worst(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len());
+    let size = b.iter().fold(1e-3f32, |m, x| m.max(x.abs()));
+    a.iter().zip(b).fold(0f32, |m, (x, y)| {
+        assert!(x.is_finite() && y.is_finite());
+        m.max((x - y).abs() / size)
+    })
+}
+
+fn load(path: &Path) -> Model {
+    Model::load(path, DType::F32).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+fn logits(model: &Model) -> Vec<f32> {
+    let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
+    model.evaluate(&ids, None, &Cpu::new(2)).unwrap_or_else(|e| panic!("{e}")).logits.floats()
+}
+
+/// Every family that GGUF has names for: what is written is read back bit by bit.
+#[test]
+fn gguf_keeps_every_number() {
+    for name in ["llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "gpt2"] {
+        let model = load(&data(name));
+        let path = temporary(name).with_extension("gguf");
+        match model.save_gguf(&path, None) {
+            Ok(()) => {
+                let again = load(&path);
+                assert_eq!(logits(&model), logits(&again), "{name}");
+                assert_eq!(model.max_sequence(), again.max_sequence(), "{name}");
+            }
+            Err(e) => assert!(name == "mistral" && e.to_string().contains("can't be written"), "{name}: {e}"),
+        }
+        let _ = std::fs::remove_file(&path);
+    }
+}
+
+/// A file by the `gguf` package with a tensor of every kind, as transformers reads it.
+#[test]
+fn every_kind_of_tensor_equals_transformers() {
+    let folder = data("gguf");
+    let bytes = std::fs::read(folder.join("expected.safetensors")).expect("golden tensors");
+    let expected = SafeTensors::deserialize(&bytes).expect("golden tensors");
+    let want = floats(expected.tensor("logits").expect("logits").data());
+    let text = std::fs::read_to_string(folder.join("expected.json")).expect("golden ids");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("golden ids");
+    let row =
+        |r: &serde_json::Value| r.as_array().expect("ids").iter().map(|n| n.as_i64().expect("id") as i32).collect();
+    let ids: Vec<Vec<i32>> = json["ids"].as_array().expect("rows").iter().map(row).collect();
+    let model = load(&folder.join("kinds.gguf"));
+    let kinds: Vec<String> = model.storage().into_keys().collect();
+    assert!(kinds.len() >= 5, "{kinds:?}");
+    let cpu = Cpu::new(2);
+    let found = model.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+    assert!(worst(&found, &want) < 2e-5, "{}", worst(&found, &want));
+    // Step by step it says the same.
+    let mut decoding = model.decoding(8, &cpu).expect("decodes");
+    let mut last = Vec::new();
+    for id in &ids[0] {
+        last = decoding.push(&[*id]).expect("runs");
+    }
+    assert!(worst(&last, &want[7 * 64..8 * 64]) < 2e-5);
+    let tokenizer = Tokenizer::of_dir(&folder.join("kinds.gguf")).expect("a tokenizer");
+    assert_eq!(tokenizer.encode("!\"#").expect("encodes"), [0, 1, 2]);
+    assert_eq!(tokenizer.end(), Some(63));
+}
+
+/// A quantised model computes what the wide model of its numbers computes, and survives being saved.
+#[test]
+fn quantised_models_compute_with_the_numbers_they_store() {
+    let schemes =
+        ["q8", "q4", "nf4", "fp8", "q4_1", "q5_0", "q5_1", "mxfp4", "int8", "int4", "u4", "fp4_e2m1", "fp8_e5m2"];
+    for (k, text) in schemes.iter().enumerate() {
+        let name = ["llama", "qwen3", "gemma", "phi3", "gpt2", "qwen2"][k % 6];
+        let mut scheme: Scheme = text.parse().expect("a scheme");
+        if scheme.group == Some(64) {
+            scheme.group = Some(32);
+        }
+        let wide = load(&data(name));
+        let mut model = load(&data(name));
+        model.quantize(&scheme).unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert!(model.is_quantized(), "{text}");
+        let found = logits(&model);
+        let far = worst(&found, &logits(&wide));
+        assert!(far > 1e-5 && far < 1.0, "{name} {text}: {far} from the wide model");
+        let folder = temporary(text);
+        model.save_quantized(&folder).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(found, logits(&load(&folder)), "{text}: read back");
+        // Written wide, it computes the same.
+        let out = temporary(&format!("{text}-wide"));
+        load(&folder).export(&out).unwrap_or_else(|e| panic!("{e}"));
+        let again = load(&out);
+        assert!(!again.is_quantized());
+        assert!(worst(&found, &logits(&again)) < 5e-6, "{text}: {}", worst(&found, &logits(&again)));
+        let path = folder.with_extension("gguf");
+        match model.save_gguf(&path, None) {
+            Ok(()) => assert_eq!(found, logits(&load(&path)), "{text}: as GGUF"),
+            Err(e) => assert!(e.to_string().contains("which GGUF doesn't have"), "{text}: {e}"),
+        }
+        let _ = (std::fs::remove_dir_all(&folder), std::fs::remove_dir_all(&out), std::fs::remove_file(&path));
+    }
+}
+
+/// Steps of decoding, by kernels for one row, give what the whole sequence gives.
+#[test]
+fn decoding_a_quantised_model_gives_what_the_whole_gives() {
+    for (text, dtype, bound) in
+        [("q4", DType::F32, 1e-5), ("q8", DType::F32, 1e-5), ("nf4", DType::BF16, 3e-2), ("q4", DType::BF16, 3e-2)]
+    {
+        let mut model = Model::load(&data("llama"), dtype).expect("loads");
+        let mut scheme: Scheme = text.parse().expect("a scheme");
+        scheme.group = Some(32);
+        model.quantize(&scheme).expect("quantises");
+        let cpu = Cpu::new(2);
+        let ids = IDS[0].to_vec();
+        let whole = model.evaluate(std::slice::from_ref(&ids), None, &cpu).expect("runs").logits.floats();
+        let mut decoding = model.decoding(8, &cpu).expect("decodes");
+        for (i, id) in ids.iter().enumerate() {
+            let found = decoding.push(&[*id]).expect("runs");
+            let far = worst(&found, &whole[i * 64..(i + 1) * 64]);
+            assert!(far < bound, "{text} {dtype} at {i}: {far}");
+        }
+    }
+}
+
+#[test]
+fn tokenizers_go_through_gguf() {
+    let texts =
+        ["The cat sat on the mat.", "A dog — and \"Zoë\" — sang: 1, 2, 3!\n\nThe end.", "日本語 tabs\tand\r\nreturns"];
+    let tokenizer = Tokenizer::train(texts.iter().copied().cycle().take(40), 300).expect("trains");
+    let model = load(&data("llama"));
+    let path = temporary("words").with_extension("gguf");
+    model.save_gguf(&path, Some(&tokenizer)).expect("writes");
+    let again = Tokenizer::of_dir(&path).expect("reads");
+    for text in texts.iter().chain(&["", "  spaces   and 1234567 <|endoftext|> x"]) {
+        let ids = tokenizer.encode(text).expect("encodes");
+        assert_eq!(ids, again.encode(text).expect("encodes"), "{text}");
+        assert_eq!(tokenizer.decode(&ids).expect("decodes"), again.decode(&ids).expect("decodes"));
+    }
+    assert_eq!(tokenizer.end(), again.end());
+    let _ = std::fs::remove_file(&path);
+}
+
+/// QLoRA: what peft computes beside weights that bitsandbytes stores, its gradients, and steps.
+#[test]
+fn adapters_beside_nf4_equal_peft() {
+    let folder = data("qlora");
+    let bytes = std::fs::read(folder.join("expected.safetensors")).expect("golden tensors");
+    let expected = SafeTensors::deserialize(&bytes).expect("golden tensors");
+    let want = |name: &str| floats(expected.tensor(name).unwrap_or_else(|_| panic!("{name}")).data());
+    let mut model = load(&data("llama"));
+    let scheme = Scheme { format: Format::Nf4, group: Some(32), scale: DType::F32 };
+    model.quantize(&scheme).expect("quantises");
+    let adapter = Adapter::read(&data("lora/llama"), &model).expect("an adapter");
+    let ids: Vec<Vec<i32>> = IDS.iter().map(|row| row.to_vec()).collect();
+    let cpu = Cpu::new(2);
+    let beside = model.evaluate_adapted(&adapter, &ids, &cpu).unwrap_or_else(|e| panic!("{e}")).floats();
+    assert!(worst(&beside, &want("logits")) < 2e-5, "{}", worst(&beside, &want("logits")));
+    let text = std::fs::read_to_string(folder.join("expected.json")).expect("golden steps");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("golden steps");
+    let ints = |json: &serde_json::Value| -> Vec<i32> {
+        json.as_array().expect("a list").iter().map(|n| n.as_i64().expect("an int") as i32).collect()
+    };
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+    let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
+    let mut trainer = Trainer::new(model, Some(adapter), sizes, adam, &cpu).expect("compiles");
+    for (step, expected) in json["steps"].as_array().expect("steps").iter().enumerate() {
+        let batch = Batch { ids: ints(&expected["ids"]), labels: ints(&expected["labels"]) };
+        let rate = expected["rate"].as_f64().expect("a rate");
+        let found = trainer.step(&batch, rate, step).unwrap_or_else(|e| panic!("{e}"));
+        for (what, found, expected) in
+            [("loss", found.loss, &expected["loss"]), ("norm", found.norm, &expected["norm"])]
+        {
+            let expected = expected.as_f64().expect("a number");
+            assert!((f64::from(found) - expected).abs() < 2e-4 * expected, "step {step}: {what} {found} {expected}");
+        }
+        if step == 0 {
+            // The first moment is a tenth of the gradient.
+            let mut checked = 0;
+            for tensor in trainer.state().expect("a state").iter().filter(|t| t.name.starts_with("first.")) {
+                let short = tensor.name.trim_start_matches("first.").replace(".weight", "");
+                let names = expected_names(&bytes);
+                let name = names.iter().find(|n| n.replace(".default", "").replace(".weight", "").ends_with(&short));
+                let name = name.unwrap_or_else(|| panic!("{short} among {names:?}"));
+                let gradient: Vec<f32> = tensor.floats().iter().map(|x| x * 10.0).collect();
+                assert!(worst(&gradient, &want(name)) < 1e-4, "{name}: {}", worst(&gradient, &want(name)));
+                checked += 1;
+            }
+            assert_eq!(checked, expected_names(&bytes).len());
+        }
+    }
+    let merged = logits(&trainer.model().expect("merges"));
+    assert!(worst(&merged, &want("merged")) < 5e-4, "{}", worst(&merged, &want("merged")));
+}
+
+fn expected_names(bytes: &[u8]) -> Vec<String> {
+    let tensors = SafeTensors::deserialize(bytes).expect("golden tensors");
+    tensors.names().into_iter().filter(|n| n.starts_with("grad.")).map(String::from).collect()
+}
+
+#[test]
+fn quantised_models_train_by_adapters_alone() {
+    let mut model = load(&data("llama"));
+    model.quantize(&"q8".parse().expect("a scheme")).expect("quantises");
+    let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+    let sizes = StepSizes { rows: 2, seq: 7, accumulate: 1 };
+    let error = Trainer::new(model, None, sizes, adam, &Cpu::new(1)).err().expect("refused").to_string();
+    assert!(error.contains("--lora"), "{error}");
+}

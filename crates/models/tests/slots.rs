@@ -1,0 +1,231 @@
+//! Sequences that grow together: a row gives the same bits as alone, and the tokens of plain generation.
+
+use cpu::Cpu;
+use ir::DType;
+use lang::consteval::Value;
+use models::{Adapter, Architecture, LoraOptions, Model, Random, SlotSizes, Slots};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+fn fresh(name: &str, sizes: &[(&str, i64)], dtype: DType) -> Arc<Model> {
+    let given: BTreeMap<String, Value> = sizes.iter().map(|(k, v)| (k.to_string(), Value::int(*v))).collect();
+    let architecture = Architecture::of_library(name, given).unwrap_or_else(|e| panic!("{e}"));
+    Arc::new(Model::fresh(architecture, dtype, 5).unwrap_or_else(|e| panic!("{e}")))
+}
+
+fn llama(dtype: DType) -> Arc<Model> {
+    let sizes = [("vocab_size", 97), ("d_model", 48), ("n_layers", 2), ("heads", 6), ("kv_heads", 2), ("d_ff", 64)];
+    fresh("llama", &sizes, dtype)
+}
+
+fn golden(name: &str) -> Arc<Model> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name);
+    Arc::new(Model::load(&dir, DType::F32).unwrap_or_else(|e| panic!("{e}")))
+}
+
+fn slots(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) -> Slots {
+    let sizes = SlotSizes { rows, context: 40, part: 8, prefixes: 1 << 20 };
+    Slots::new(model.clone(), adapters, sizes, Arc::new(Cpu::new(2))).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn prompts(model: &Model, count: usize) -> Vec<Vec<i32>> {
+    let mut random = Random::new(11, 0);
+    let vocabulary = model.vocabulary().expect("known");
+    let shared: Vec<i32> = (0..17).map(|_| random.below(vocabulary) as i32).collect();
+    (0..count)
+        .map(|i| match i % 3 {
+            // Some begin alike, with whole parts and more.
+            0 => shared[..1 + i % 17].to_vec(),
+            _ => (0..1 + random.below(19)).map(|_| random.below(vocabulary) as i32).collect(),
+        })
+        .collect()
+}
+
+fn best(row: &[f32]) -> i32 {
+    (0..row.len()).fold(0, |b, i| if row[i] > row[b] { i } else { b }) as i32
+}
+
+/// The prompt's logits, and those of every step.
+fn prefill(slots: &mut Slots, prompt: &[i32], adapter: usize) -> Vec<f32> {
+    slots.begin(prompt, adapter).unwrap_or_else(|e| panic!("{e}"));
+    loop {
+        if let Some(logits) = slots.advance().unwrap_or_else(|e| panic!("{e}")) {
+            slots.join().unwrap_or_else(|e| panic!("{e}"));
+            return logits;
+        }
+    }
+}
+
+/// One sequence alone in a batch of its own.
+fn alone(slots: &mut Slots, prompt: &[i32], adapter: usize, count: usize) -> Vec<Vec<f32>> {
+    assert!(slots.is_empty());
+    let mut all = vec![prefill(slots, prompt, adapter)];
+    while all.len() < count {
+        let next = best(&all[all.len() - 1]);
+        all.push(slots.step(&[next]).unwrap_or_else(|e| panic!("{e}")).0);
+    }
+    slots.leave(0).expect("there");
+    all
+}
+
+/// Sequences that come and go, as a server has them: every step's logits of each have the bits of the lone run.
+fn check_together(model: &Arc<Model>, rows: usize, adapters: &[Adapter]) {
+    let prompts = prompts(model, 2 * rows + 3);
+    let wanted = |i: usize| 3 + i % 9;
+    let adapter = |i: usize| i % (adapters.len() + 1);
+    let mut lone = slots(model, rows, adapters);
+    let expected: Vec<Vec<Vec<f32>>> =
+        prompts.iter().enumerate().map(|(i, prompt)| alone(&mut lone, prompt, adapter(i), wanted(i))).collect();
+    let mut slots = slots(model, rows, adapters);
+    let mut waiting: Vec<usize> = (0..prompts.len()).rev().collect();
+    // The sequence of each row, and what it has given.
+    let mut running: Vec<(usize, Vec<Vec<f32>>)> = Vec::new();
+    let mut finished = 0;
+    while finished < prompts.len() {
+        if slots.has_room()
+            && let Some(i) = waiting.pop()
+        {
+            running.push((i, vec![prefill(&mut slots, &prompts[i], adapter(i))]));
+        }
+        let next: Vec<i32> = running.iter().map(|(_, given)| best(&given[given.len() - 1])).collect();
+        let (logits, width) = slots.step(&next).unwrap_or_else(|e| panic!("{e}"));
+        for ((_, given), row) in running.iter_mut().zip(logits.chunks_exact(width)) {
+            given.push(row.to_vec());
+        }
+        for row in (0..running.len()).rev() {
+            let (i, given) = &running[row];
+            if given.len() == wanted(*i) {
+                assert!(*given == expected[*i], "sequence {i} in row {row} of {}", running.len());
+                slots.leave(row).expect("there");
+                running.swap_remove(row);
+                finished += 1;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_row_has_the_bits_of_a_lone_sequence() {
+    check_together(&llama(DType::F32), 9, &[]);
+    check_together(&llama(DType::BF16), 4, &[]);
+    let mixtral = [("vocab_size", 61), ("d_model", 32), ("n_layers", 2), ("heads", 4), ("kv_heads", 2), ("d_ff", 48)];
+    check_together(&fresh("mixtral", &mixtral, DType::F32), 3, &[]);
+    let mamba = [("vocab_size", 61), ("d_model", 32), ("n_layers", 2)];
+    check_together(&fresh("mamba", &mamba, DType::F32), 3, &[]);
+}
+
+/// Wide enough for products in blocks and reductions over several vectors.
+#[test]
+fn a_row_has_the_bits_of_a_lone_sequence_at_real_widths() {
+    let sizes =
+        [("vocab_size", 1000), ("d_model", 896), ("n_layers", 1), ("heads", 14), ("kv_heads", 2), ("d_ff", 1300)];
+    check_together(&fresh("qwen2", &sizes, DType::F32), 17, &[]);
+}
+
+#[test]
+fn rows_give_the_tokens_of_plain_generation() {
+    let cpu = Cpu::new(2);
+    for name in ["llama", "gpt2", "qwen2", "gemma", "gpt_neox", "phi3", "mamba"] {
+        let model = golden(name);
+        let prompts = prompts(&model, 5);
+        let mut slots = slots(&model, 5, &[]);
+        let mut found: Vec<Vec<i32>> = Vec::new();
+        for prompt in &prompts {
+            let logits = prefill(&mut slots, prompt, 0);
+            found.push(vec![best(&logits)]);
+        }
+        for _ in 1..10 {
+            let next: Vec<i32> = found.iter().map(|ids| ids[ids.len() - 1]).collect();
+            let (logits, width) = slots.step(&next).unwrap_or_else(|e| panic!("{e}"));
+            found.iter_mut().zip(logits.chunks_exact(width)).for_each(|(ids, row)| ids.push(best(row)));
+        }
+        for (prompt, found) in prompts.iter().zip(&found) {
+            let plain = model.generate(prompt, 10, &cpu).unwrap_or_else(|e| panic!("{e}"));
+            assert_eq!(*found, plain.ids, "{name}");
+        }
+    }
+}
+
+#[test]
+fn several_adapters_stand_in_one_batch() {
+    let model = llama(DType::F32);
+    let mut adapters = Vec::new();
+    for (n, text) in ["rank=4,alpha=8,targets=q,v", "rank=2,alpha=6,targets=q,o,up"].iter().enumerate() {
+        let options = LoraOptions::parse(text).expect("valid");
+        let mut adapter = Adapter::fresh(&model, "base", &options, 3).expect("fits");
+        let mut random = Random::new(n as u64, 9);
+        adapter.fill(|_| (random.unit() - 0.5) as f32);
+        adapters.push(adapter);
+    }
+    check_together(&model, 5, &adapters);
+    // Each row is what the merged model gives.
+    let cpu = Cpu::new(2);
+    let mut slots = slots(&model, 4, &adapters);
+    for (i, prompt) in prompts(&model, 6).iter().enumerate() {
+        let logits = alone(&mut slots, prompt, i % 3, 8);
+        let mut merged = Model::clone(&model);
+        if i % 3 > 0 {
+            merged.merge(&adapters[i % 3 - 1]).expect("fits");
+        }
+        let plain = merged.generate(prompt, 8, &cpu).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(logits.iter().map(|row| best(row)).collect::<Vec<_>>(), plain.ids, "{i}");
+    }
+}
+
+#[test]
+fn beginnings_are_taken_over() {
+    let model = llama(DType::F32);
+    let mut slots = slots(&model, 2, &[]);
+    let prompt: Vec<i32> = (0..30).map(|i| (i * 7) % 97).collect();
+    assert_eq!(slots.begin(&prompt, 0).expect("fits"), 0);
+    let first = loop {
+        if let Some(logits) = slots.advance().expect("runs") {
+            break logits;
+        }
+    };
+    slots.cancel();
+    assert_eq!(slots.begin(&prompt, 0).expect("fits"), 24);
+    assert_eq!(slots.advance().expect("runs"), Some(first));
+    // One id at least is run, and another beginning is another.
+    assert_eq!(slots.begin(&prompt[..24], 0).expect("fits"), 16);
+    let other: Vec<i32> = std::iter::once(5).chain(prompt[1..].iter().copied()).collect();
+    assert_eq!(slots.begin(&other, 0).expect("fits"), 0);
+    assert!(slots.prefix_bytes() > 0);
+}
+
+#[test]
+fn caches_are_changed_in_place() {
+    let (done, all) = slots(&llama(DType::F32), 4, &[]).in_place().expect("compiles");
+    assert_eq!((done, all), (4, 4));
+}
+
+#[test]
+fn embeddings_are_means_of_states_and_depend_on_the_text() {
+    let model = llama(DType::F32);
+    let mut slots = slots(&model, 2, &[]);
+    let ids: Vec<i32> = (0..39).map(|i| (i * 5) % 97).collect();
+    let mut last: Vec<f32> = Vec::new();
+    for n in [1, 7, 8, 9, 32, 33, 39] {
+        let found = slots.embed(&ids[..n], 0).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(found.len(), 48);
+        let length: f32 = found.iter().map(|x| x * x).sum();
+        assert!((length - 1.0).abs() < 1e-5 && found != last, "{n}");
+        last = found;
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_refused() {
+    let model = llama(DType::F32);
+    let mut slots = slots(&model, 2, &[]);
+    for (ids, adapter) in [(vec![], 0), (vec![97], 0), (vec![-1], 0), (vec![1; 40], 0), (vec![1], 1)] {
+        assert!(slots.begin(&ids, adapter).is_err(), "{ids:?} {adapter}");
+    }
+    assert!(slots.step(&[]).is_err() && slots.advance().is_err() && slots.join().is_err() && slots.leave(0).is_err());
+    prefill(&mut slots, &[1; 39], 0);
+    assert!(slots.step(&[1]).is_ok() && slots.step(&[1]).is_err());
+    assert!(
+        Slots::new(model, &[], SlotSizes { rows: 1 << 40, ..SlotSizes::default() }, Arc::new(Cpu::new(1))).is_err()
+    );
+}

@@ -1,0 +1,242 @@
+//! From a Graph to an ONNX model, in opset 22. Functions and composites are written out, or as ONNX's own op where there is
+//! one; loops and branches become Scan, Loop and If.
+
+mod control;
+mod elementwise;
+mod named;
+mod places;
+mod products;
+mod views;
+mod windows;
+mod writer;
+
+use crate::elem::Elem;
+use crate::error::{Error, Result};
+use crate::proto::{
+    Dimension, DimensionValue, GraphProto, ModelProto, OperatorSetId, ShapeProto, TensorType, TypeProto, TypeValue,
+    ValueInfo,
+};
+use crate::tensor;
+use ir::{Graph, Literal, Meaning, Node, Op, Type};
+use prost::Message;
+use std::collections::BTreeMap;
+use writer::{V, Writer};
+
+/// The opset that is written.
+pub(crate) const OPSET: i64 = 22;
+
+/// What a model calls a graph's inputs and outputs; those without a name are `input_0`, `output_0`, ….
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Names of inputs, in order.
+    pub inputs: Vec<String>,
+    /// Names of outputs, in order.
+    pub outputs: Vec<String>,
+    /// Inputs, by position, that are written into the model with their values.
+    pub parameters: BTreeMap<usize, Literal>,
+}
+
+/// A graph as the bytes of an ONNX model.
+pub fn export(graph: &Graph, names: &Names) -> Result<Vec<u8>> {
+    Ok(export_model(graph, names)?.encode_to_vec())
+}
+
+/// A graph as an ONNX model.
+pub fn export_model(graph: &Graph, names: &Names) -> Result<ModelProto> {
+    let mut taken = std::collections::BTreeSet::new();
+    let mut name = |list: &[String], i: usize, what: &str| -> Result<String> {
+        let name = list.get(i).filter(|n| !n.is_empty()).cloned().unwrap_or_else(|| format!("{what}_{i}"));
+        match taken.insert(name.clone()) {
+            true => Ok(name),
+            false => Err(Error::Model(format!("two inputs or outputs are called `{name}`; give them different names"))),
+        }
+    };
+    let mut w = Writer::default();
+    let (mut args, mut inputs) = (Vec::new(), Vec::new());
+    for (i, ty) in graph.input_types().into_iter().enumerate() {
+        let name = name(&names.inputs, i, "input")?;
+        match names.parameters.get(&i) {
+            Some(x) if x.ty() == &ty => w.initializers.push(tensor::proto(&name, x)),
+            Some(x) => {
+                return Err(Error::Model(format!("the parameter `{name}` is {}, but the graph takes {ty}", x.ty())));
+            }
+            None => inputs.push(info(&name, &ty)),
+        }
+        args.push(V { name, ty });
+    }
+    let outs = w.graph(graph, &args)?;
+    let mut outputs = Vec::new();
+    for (i, out) in outs.iter().enumerate() {
+        let name = name(&names.outputs, i, "output")?;
+        w.named("Identity", &[out], &name);
+        outputs.push(info(&name, &out.ty));
+    }
+    let graph = GraphProto {
+        node: w.nodes,
+        name: Some("graph".into()),
+        initializer: w.initializers,
+        input: inputs,
+        output: outputs,
+        ..GraphProto::default()
+    };
+    Ok(ModelProto {
+        ir_version: Some(10),
+        producer_name: Some("tensorloom".into()),
+        producer_version: Some(env!("CARGO_PKG_VERSION").into()),
+        graph: Some(graph),
+        opset_import: vec![OperatorSetId { domain: Some(String::new()), version: Some(OPSET) }],
+        functions: Vec::new(),
+    })
+}
+
+/// The declared type of an input or output.
+pub(crate) fn info(name: &str, ty: &Type) -> ValueInfo {
+    let dim = |&d: &usize| Dimension { value: Some(DimensionValue::Size(d as i64)) };
+    let shape = ShapeProto { dim: ty.shape.iter().map(dim).collect() };
+    let tensor = TensorType { elem_type: Some(Elem::of(ty.dtype).number()), shape: Some(shape) };
+    ValueInfo { name: Some(name.to_string()), r#type: Some(TypeProto { value: Some(TypeValue::Tensor(tensor)) }) }
+}
+
+impl Writer {
+    /// Writes a graph's nodes; gives its outputs.
+    pub(crate) fn graph(&mut self, graph: &Graph, args: &[V]) -> Result<Vec<V>> {
+        let live = graph.live();
+        let mut values: Vec<Option<V>> = vec![None; graph.num_values()];
+        for (v, a) in graph.inputs().iter().zip(args) {
+            values[v.0 as usize] = Some(a.clone());
+        }
+        for node in graph.nodes() {
+            if !node.outs.iter().any(|v| live[v.0 as usize]) {
+                continue;
+            }
+            let args: Vec<V> = node.args.iter().filter_map(|a| values[a.0 as usize].clone()).collect();
+            let types: Vec<Type> = node.outs.iter().map(|&o| graph.ty(o).clone()).collect();
+            let outs = self.node_of(node, &args, &types)?;
+            for (&v, out) in node.outs.iter().zip(outs) {
+                values[v.0 as usize] = Some(out);
+            }
+        }
+        let missing = || Error::Model("the graph's outputs are not defined".into());
+        graph.outputs().iter().map(|v| values[v.0 as usize].clone().ok_or_else(missing)).collect()
+    }
+
+    fn node_of(&mut self, node: &Node, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+        // Numbers of 8 bits are computed with in f32, which holds each of them.
+        let small = |t: &Type| t.dtype.is_float() && t.dtype.size() == 1;
+        let converts = matches!(node.op, Op::Cast(_) | Op::Quantize(_) | Op::Const(_) | Op::Bitcast(_));
+        if !converts && node.op.rules().meaning().is_plain() && args.iter().map(|a| &a.ty).chain(types).any(small) {
+            let wide = |t: &Type| if small(t) { t.with_dtype(ir::DType::F32) } else { t.clone() };
+            let lifted: Vec<V> = args.iter().map(|a| self.cast(a, wide(&a.ty).dtype)).collect();
+            let outs: Vec<Type> = types.iter().map(wide).collect();
+            let outs = self.op(&widened(&node.op), &lifted, &outs)?;
+            return Ok(outs.iter().zip(types).map(|(o, t)| self.cast(o, t.dtype)).collect());
+        }
+        self.op(&node.op, args, types)
+    }
+
+    fn op(&mut self, op: &Op, args: &[V], types: &[Type]) -> Result<Vec<V>> {
+        let out = types.first().cloned().unwrap_or_else(|| Type::scalar(ir::DType::F32));
+        let one = |v: V| Ok(vec![v]);
+        match op {
+            Op::Unary(f) => one(self.unary(*f, &args[0])?),
+            Op::Binary(f) => one(self.binary_op(*f, &args[0], &args[1])?),
+            Op::Compare(f) => one(self.compare(*f, &args[0], &args[1])),
+            Op::Select(_) => one(self.node("Where", &[&args[0], &args[1], &args[2]], &out)),
+            Op::Clamp(_) => {
+                let x = self.extremum("Max", &args[0], &args[1]);
+                one(self.extremum("Min", &x, &args[2]))
+            }
+            Op::Fma(_) => {
+                let p = self.node("Mul", &[&args[0], &args[1]], &out);
+                one(self.node("Add", &[&p, &args[2]], &out))
+            }
+            Op::Cast(c) => one(self.cast_op(&args[0], c.0)),
+            Op::Quantize(q) => one(self.quantize(&args[0], q.0)),
+            Op::Bitcast(b) => one(self.bitcast(&args[0], b.0)?),
+            Op::StopGradient(_) | Op::Name(_) => one(args[0].clone()),
+            Op::Const(c) => one(self.literal(&c.0)),
+            Op::Iota(i) => one(self.iota(i.dtype, &i.shape, i.axis)),
+            Op::Reshape(r) => one(self.reshape(&args[0], &r.shape)),
+            Op::Permute(p) => one(self.permute(&args[0], &p.perm)),
+            Op::Broadcast(b) => one(self.broadcast(&args[0], &b.shape, &b.dims)),
+            Op::Slice(s) => one(self.slice(&args[0], &s.start, &s.limit, &s.stride)),
+            Op::Pad(p) => one(self.pad(&args[0], &args[1], &p.low, &p.high, &p.interior)),
+            Op::Flip(f) => one(self.flip(&args[0], &f.axes)),
+            Op::Concat(c) => one(self.concat(args, c.axis)),
+            Op::Reduce(r) => one(self.reduce(r.kind, &args[0], &r.axes)),
+            Op::Cumulative(c) => one(self.cumulative(c.kind, &args[0], c.axis, c.reverse)?),
+            Op::ArgReduce(a) => one(self.arg_reduce(a.max, &args[0], a.axis, a.index)),
+            Op::ReduceWindow(r) => one(self.reduce_window(r, &args[0])?),
+            Op::Dot(d) => one(self.dot(d, &args[0], &args[1], &out)),
+            Op::Conv(c) => one(self.conv(c, &args[0], &args[1], &out)?),
+            Op::Gather(g) => one(self.gather(g, &args[0], &args[1], &out)?),
+            Op::Scatter(s) => one(self.scatter(s, &args[0], &args[1], &args[2])?),
+            Op::DynamicSlice(s) => one(self.dynamic_slice(&args[0], &args[1..], &s.sizes)),
+            Op::DynamicUpdateSlice(_) => one(self.dynamic_update(&args[0], &args[1], &args[2..])),
+            Op::TakeAlong(t) => one(self.take_along(&args[0], &args[1], t.axis)),
+            Op::PutAlong(p) => one(self.put_along(&args[0], &args[1], p.axis, &out)),
+            Op::Sort(s) => self.sort(s, args),
+            Op::TopK(t) => self.top_k(&args[0], t.k, t.axis),
+            Op::Fft(f) => self.fft(f, args, types),
+            Op::Threefry2x32(_) => Ok(self.threefry(args)),
+            Op::Scan(s) => self.scan(s, args, types),
+            Op::Cond(c) => self.cond(c, args, types),
+            Op::While(w) => self.while_loop(w, args),
+            Op::Composite(c) => self.composite(c, args, types),
+            Op::Call(_) | Op::Remat(_) | Op::CustomLinear(_) => match op.meaning() {
+                Meaning::Inline(body) => self.graph(&body, args),
+                _ => Err(refused(op.name(), "it has no body")),
+            },
+            Op::RaggedDot(_) | Op::WindowGather(_) | Op::WindowScatter(_) | Op::Collective(_) | Op::ShardMap(_) => {
+                Err(refused(op.name(), NO_COUNTERPART))
+            }
+            Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
+                Err(refused(op.name(), NO_COUNTERPART))
+            }
+        }
+    }
+}
+
+const NO_COUNTERPART: &str = "ONNX has no such op; export the part of the model before or after it";
+
+pub(crate) fn refused(op: &str, problem: &str) -> Error {
+    Error::Export { op: op.to_string(), problem: problem.to_string() }
+}
+
+/// The op with results in f32 where they had 8 bits.
+fn widened(op: &Op) -> Op {
+    use ir::DType::F32;
+    let wide = |d: ir::DType| if d.is_float() && d.size() == 1 { F32 } else { d };
+    match op.clone() {
+        Op::Dot(mut d) => {
+            (d.acc, d.out) = (wide(d.acc), wide(d.out));
+            Op::Dot(d)
+        }
+        Op::Conv(mut c) => {
+            (c.acc, c.out) = (wide(c.acc), wide(c.out));
+            Op::Conv(c)
+        }
+        Op::Iota(mut i) => {
+            i.dtype = wide(i.dtype);
+            Op::Iota(i)
+        }
+        Op::Gather(mut g) => {
+            if let ir::ops::GatherMode::Fill(s) = g.mode {
+                g.mode = ir::ops::GatherMode::Fill(s.cast(wide(s.dtype())));
+            }
+            Op::Gather(g)
+        }
+        other => other,
+    }
+}
+
+trait Plain {
+    fn is_plain(&self) -> bool;
+}
+
+impl Plain for Meaning {
+    /// Whether the op has no body that would be written with types of its own.
+    fn is_plain(&self) -> bool {
+        !matches!(self, Meaning::Inline(_))
+    }
+}

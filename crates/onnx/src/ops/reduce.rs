@@ -1,0 +1,158 @@
+//! Reductions, running ones, extrema and order.
+
+use super::{Outs, one};
+use crate::error::{Error, Result};
+use crate::node::Cx;
+use ir::ops::{ArgReduce, ReduceKind, Sort, TopK};
+use ir::{Build, DType, Unary, Value};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Sum,
+    Mean,
+    Prod,
+    Max,
+    Min,
+    L1,
+    L2,
+    LogSum,
+    LogSumExp,
+    SumSquare,
+}
+
+pub(super) fn reduce(cx: &mut Cx, kind: Kind) -> Result<Outs> {
+    let x = cx.x(0)?;
+    let shape = cx.shape(x);
+    let axes = cx.axes(1, shape.len())?.unwrap_or_default();
+    if axes.is_empty() && cx.flag("noop_with_empty_axes") {
+        return one(match kind {
+            Kind::L1 => cx.unary(Unary::Abs, x)?,
+            Kind::L2 => cx.unary(Unary::Abs, x)?,
+            Kind::LogSum => cx.unary(Unary::Log, x)?,
+            Kind::SumSquare => cx.mul(x, x)?,
+            _ => x,
+        });
+    }
+    let mut axes = if axes.is_empty() { (0..shape.len()).collect() } else { axes };
+    axes.sort_unstable();
+    axes.dedup();
+    let y = reduced(cx, x, &axes, kind)?;
+    if cx.int("keepdims", 1) == 0 {
+        return one(y);
+    }
+    let kept: Vec<usize> = shape.iter().enumerate().map(|(a, &d)| if axes.contains(&a) { 1 } else { d }).collect();
+    one(cx.reshape(y, &kept)?)
+}
+
+fn reduced(cx: &mut Cx, x: Value, axes: &[usize], kind: Kind) -> Result<Value> {
+    let (shape, dtype) = (cx.shape(x), cx.dtype(x));
+    Ok(match kind {
+        Kind::Sum => cx.sum(x, axes)?,
+        Kind::Prod => cx.reduce(ReduceKind::Prod, x, axes)?,
+        Kind::Max => cx.reduce(ReduceKind::Max, x, axes)?,
+        Kind::Min => cx.reduce(ReduceKind::Min, x, axes)?,
+        Kind::Mean => mean(cx, x, axes)?,
+        Kind::L1 => {
+            let a = cx.unary(Unary::Abs, x)?;
+            cx.sum(a, axes)?
+        }
+        Kind::L2 => {
+            let s = cx.mul(x, x)?;
+            let s = cx.sum(s, axes)?;
+            // Integers have no root of their own.
+            let wide = if dtype.is_float() { s } else { cx.cast(s, DType::F64)? };
+            let r = cx.unary(Unary::Sqrt, wide)?;
+            cx.cast(r, dtype)?
+        }
+        Kind::SumSquare => {
+            let s = cx.mul(x, x)?;
+            cx.sum(s, axes)?
+        }
+        Kind::LogSum => {
+            let s = cx.sum(x, axes)?;
+            let wide = if dtype.is_float() { s } else { cx.cast(s, DType::F64)? };
+            let l = cx.unary(Unary::Log, wide)?;
+            cx.cast(l, dtype)?
+        }
+        Kind::LogSumExp => {
+            let wide = if dtype.is_float() { x } else { cx.cast(x, DType::F64)? };
+            let kept: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
+            let order: Vec<usize> = kept.iter().chain(axes).copied().collect();
+            let mut flat: Vec<usize> = kept.iter().map(|&a| shape[a]).collect();
+            flat.push(axes.iter().map(|&a| shape[a]).product());
+            let rows = cx.permute(wide, &order)?;
+            let rows = cx.reshape(rows, &flat)?;
+            let c = ir::composites::softmax::logsumexp(&cx.ty(rows))?;
+            let y = cx.emit(c.into(), &[rows])?[0];
+            cx.cast(y, dtype)?
+        }
+    })
+}
+
+/// The mean over axes, which disappear.
+pub(super) fn mean(cx: &mut Cx, x: Value, axes: &[usize]) -> Result<Value> {
+    let shape = cx.shape(x);
+    let n: usize = axes.iter().map(|&a| shape[a]).product();
+    let s = cx.sum(x, axes)?;
+    let n = cx.full_like(s, n as f64)?;
+    Ok(cx.div(s, n)?)
+}
+
+pub(super) fn arg_reduce(cx: &mut Cx, max: bool) -> Result<Outs> {
+    let x = cx.x(0)?;
+    let shape = cx.shape(x);
+    let axis = cx.axis(0, shape.len())?;
+    let last = cx.flag("select_last_index");
+    let x = if last { cx.flip(x, &[axis])? } else { x };
+    let mut i = cx.one(ArgReduce { max, axis, index: DType::I64 }.into(), &[x])?;
+    if last {
+        let n = cx.full_like(i, shape[axis] as f64 - 1.0)?;
+        i = cx.sub(n, i)?;
+    }
+    if cx.int("keepdims", 1) != 0 {
+        let mut kept = shape;
+        kept[axis] = 1;
+        i = cx.reshape(i, &kept)?;
+    }
+    one(i)
+}
+
+pub(super) fn cumulative(cx: &mut Cx, kind: ReduceKind) -> Result<Outs> {
+    let x = cx.x(0)?;
+    let shape = cx.shape(x);
+    let axes = cx.known_ints(1, "axis")?;
+    let axis = crate::node::axis(axes.first().copied().unwrap_or(0), shape.len())?;
+    let (exclusive, reverse) = (cx.flag("exclusive"), cx.flag("reverse"));
+    let x = if exclusive && shape[axis] > 0 {
+        // Each element sees those before it: shifted by one.
+        let dtype = cx.dtype(x);
+        let fill = cx.constant(ir::Literal::scalar(kind.identity(dtype)))?;
+        let (mut low, mut high) = (vec![0i64; shape.len()], vec![0i64; shape.len()]);
+        (low[axis], high[axis]) = if reverse { (-1, 1) } else { (1, -1) };
+        cx.pad(x, fill, &low, &high, &vec![0; shape.len()])?
+    } else {
+        x
+    };
+    one(cx.cumulative(kind, x, axis, reverse)?)
+}
+
+pub(super) fn top_k(cx: &mut Cx) -> Result<Outs> {
+    let x = cx.x(0)?;
+    let shape = cx.shape(x);
+    let axis = cx.axis(-1, shape.len())?;
+    let k = match cx.item(1) {
+        Some(_) => cx.known_ints(1, "k")?.first().copied().unwrap_or(-1),
+        None => cx.int("k", -1),
+    };
+    let k = usize::try_from(k).ok().filter(|&k| k <= shape[axis]);
+    let k = k.ok_or_else(|| Error::here(format!("its k doesn't fit axis {axis} of {shape:?}")))?;
+    if cx.int("largest", 1) != 0 {
+        let outs = cx.emit(TopK { k, axis }.into(), &[x])?;
+        let i = cx.cast(outs[1], DType::I64)?;
+        return Ok(vec![outs[0].into(), i.into()]);
+    }
+    let place = cx.iota(DType::I64, &shape, axis)?;
+    let outs = cx.emit(Sort { axis, num_keys: 1, descending: false }.into(), &[x, place])?;
+    let (v, i) = (cx.slice_axis(outs[0], axis, 0, k)?, cx.slice_axis(outs[1], axis, 0, k)?);
+    Ok(vec![v.into(), i.into()])
+}

@@ -1,0 +1,150 @@
+//! Tensors of a file to literals and back.
+
+use crate::elem::Elem;
+use crate::error::{Error, Result};
+use crate::proto::TensorProto;
+use bytes::Bytes;
+use ir::{DType, Literal, Scalar, Type};
+
+/// Where external data is found: the bytes of a file beside the model.
+pub trait External {
+    /// `length` bytes (all that follow, unless given) of the file from an offset.
+    fn read(&self, location: &str, offset: u64, length: Option<u64>) -> std::result::Result<Bytes, String>;
+}
+
+/// A model whose tensors are all inside.
+pub struct NoExternal;
+
+impl External for NoExternal {
+    fn read(&self, location: &str, _: u64, _: Option<u64>) -> std::result::Result<Bytes, String> {
+        Err(format!("its data is in `{location}`; import the model by its path, so that files beside it can be read"))
+    }
+}
+
+/// Files in a folder, and nowhere else.
+pub struct Folder(pub std::path::PathBuf);
+
+impl External for Folder {
+    fn read(&self, location: &str, offset: u64, length: Option<u64>) -> std::result::Result<Bytes, String> {
+        use std::io::{Read, Seek, SeekFrom};
+        use std::path::{Component, Path};
+        let relative = Path::new(location);
+        if !relative.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+            return Err(format!("its data is in `{location}`, which is not beside the model; it is not read"));
+        }
+        let path = self.0.join(relative);
+        let fault = |e: std::io::Error| format!("its data is in {}: {e}", path.display());
+        let mut file = std::fs::File::open(&path).map_err(fault)?;
+        let size = file.metadata().map_err(fault)?.len();
+        let length = length.unwrap_or(size.saturating_sub(offset));
+        if offset.checked_add(length).is_none_or(|end| end > size) {
+            return Err(format!(
+                "its data is {length} bytes of {} at {offset}, but the file has {size}",
+                path.display()
+            ));
+        }
+        file.seek(SeekFrom::Start(offset)).map_err(fault)?;
+        let mut bytes = vec![0; usize::try_from(length).map_err(|e| e.to_string())?];
+        file.read_exact(&mut bytes).map_err(fault)?;
+        Ok(bytes.into())
+    }
+}
+
+/// The type of a tensor's elements.
+pub fn elem(t: &TensorProto) -> Result<Elem> {
+    let n = t.data_type.unwrap_or(0);
+    Elem::from_number(n.into()).ok_or_else(|| Error::here(format!("tensor {}: element type {n} is not known", name(t))))
+}
+
+fn name(t: &TensorProto) -> &str {
+    t.name.as_deref().unwrap_or("without a name")
+}
+
+/// A tensor's data. A carried element type becomes its carrier.
+pub fn literal(t: &TensorProto, external: &dyn External) -> Result<(Literal, Elem)> {
+    let fault = |what: String| Error::here(format!("tensor {}: {what}", name(t)));
+    let elem = elem(t)?;
+    let Some(dtype) = elem.dtype() else {
+        return Err(fault(format!("{} tensors are not supported", elem.name())));
+    };
+    let shape: Vec<usize> = (t.dims.iter())
+        .map(|&d| usize::try_from(d).map_err(|_| fault(format!("a size of {d}"))))
+        .collect::<Result<_>>()?;
+    let ty = Type::checked(dtype, &shape).map_err(|p| fault(p.to_string()))?;
+    let n = ty.numel();
+    let outside;
+    let raw: Option<&[u8]> = match (t.data_location, &t.raw_data) {
+        (Some(1), _) => {
+            let entry = |key: &str| {
+                let found = t.external_data.iter().find(|e| e.key.as_deref() == Some(key));
+                found.and_then(|e| e.value.as_deref())
+            };
+            let number = |key: &str| -> Result<Option<u64>> {
+                let parse = |s: &str| s.parse().map_err(|_| fault(format!("external data with {key} `{s}`")));
+                entry(key).map(parse).transpose()
+            };
+            let location = entry("location").ok_or_else(|| fault("external data without a location".into()))?;
+            outside = external.read(location, number("offset")?.unwrap_or(0), number("length")?).map_err(fault)?;
+            Some(&outside)
+        }
+        (_, Some(raw)) => Some(raw),
+        _ => None,
+    };
+    let misfit = |got: usize, unit: &str| fault(format!("{ty} needs {n} elements, but there are {got} {unit}"));
+    if let Some(raw) = raw {
+        let need = n.checked_mul(elem.bits()).map(|b| b.div_ceil(8));
+        if need != Some(raw.len()) {
+            return Err(misfit(raw.len(), "bytes"));
+        }
+        let literal = match elem.is_carried() {
+            false if dtype == DType::Bool => Literal::from_fn(ty.clone(), |i| Scalar::bool(raw[i] != 0)),
+            false => Literal::from_bytes(ty.clone(), raw).ok_or_else(|| misfit(raw.len(), "bytes"))?,
+            true => Literal::from_fn(ty.clone(), |i| Scalar::from_f64(dtype, elem.decode(packed(raw, i, elem.bits())))),
+        };
+        return Ok((literal, elem));
+    }
+    // Elements of several types are kept in int32_data; small ones are packed into bytes first.
+    let (got, literal): (usize, Option<Literal>) = match elem {
+        Elem::Float => (t.float_data.len(), fill(&ty, &t.float_data, |x| Scalar::from_f64(dtype, x.into()))),
+        Elem::Double => (t.double_data.len(), fill(&ty, &t.double_data, |x| Scalar::from_f64(dtype, x))),
+        Elem::Int64 => (t.int64_data.len(), fill(&ty, &t.int64_data, |x| Scalar::from_i64(dtype, x))),
+        Elem::Uint64 | Elem::Uint32 => {
+            (t.uint64_data.len(), fill(&ty, &t.uint64_data, |x| Scalar::from_bits(dtype, x)))
+        }
+        _ if elem.is_carried() && elem.bits() < 8 => {
+            let raw: Vec<u8> = t.int32_data.iter().map(|&x| x as u8).collect();
+            let fits = Some(raw.len()) == n.checked_mul(elem.bits()).map(|b| b.div_ceil(8));
+            let read = |i| Scalar::from_f64(dtype, elem.decode(packed(&raw, i, elem.bits())));
+            (raw.len(), fits.then(|| Literal::from_fn(ty.clone(), read)))
+        }
+        _ if elem.is_carried() => {
+            let read = |x: i32| Scalar::from_f64(dtype, elem.decode(x as u8));
+            (t.int32_data.len(), fill(&ty, &t.int32_data, read))
+        }
+        // The bits of narrow floats, the values of integers.
+        _ => (t.int32_data.len(), fill(&ty, &t.int32_data, |x| Scalar::from_bits(dtype, x as u32 as u64))),
+    };
+    literal.map(|l| (l, elem)).ok_or_else(|| misfit(got, "elements"))
+}
+
+fn fill<T: Copy>(ty: &Type, data: &[T], f: impl Fn(T) -> Scalar) -> Option<Literal> {
+    (data.len() == ty.numel()).then(|| Literal::from_fn(ty.clone(), |i| f(data[i])))
+}
+
+/// The i-th element of several in a byte, the first in the lowest bits.
+fn packed(raw: &[u8], i: usize, bits: usize) -> u8 {
+    let per = 8 / bits;
+    let shifted = raw[i / per] >> (i % per * bits);
+    if bits == 8 { shifted } else { shifted & ((1 << bits) - 1) }
+}
+
+/// A literal as a file keeps it.
+pub fn proto(name: &str, x: &Literal) -> TensorProto {
+    TensorProto {
+        name: Some(name.to_string()),
+        dims: x.ty().shape.iter().map(|&d| d as i64).collect(),
+        data_type: Some(Elem::of(x.ty().dtype).number()),
+        raw_data: Some(Bytes::copy_from_slice(x.bytes())),
+        ..TensorProto::default()
+    }
+}

@@ -1,0 +1,5 @@
+"""Functions of `linalg`, by the names of JAX and SciPy."""
+
+from ._functions import fill as _fill
+
+_fill("linalg", globals())

@@ -1,0 +1,5 @@
+"""Functions of `special`, by the names of JAX and SciPy."""
+
+from ._functions import fill as _fill
+
+_fill("special", globals())

@@ -1,0 +1,196 @@
+//! Arguments of functions, read from Python objects.
+
+use crate::dtype::dtype;
+use crate::tensor::{PyTensor, tensor_from};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};
+use tensorloom::fft::Complex;
+use tensorloom::{Along, DType, Number, Operand, Tensor};
+
+/// The arguments of one call.
+pub(crate) struct Args<'py>(pub(crate) Bound<'py, PyTuple>);
+
+impl<'py> Args<'py> {
+    /// There must be so many.
+    pub(crate) fn count(&self, n: usize) -> PyResult<()> {
+        if self.0.len() == n {
+            return Ok(());
+        }
+        Err(PyTypeError::new_err(format!("{} arguments, there must be {n}", self.0.len())))
+    }
+
+    fn at(&self, i: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.0.get_item(i)
+    }
+
+    pub(crate) fn get<T: for<'a> FromPyObject<'a, 'py>>(&self, i: usize) -> PyResult<T>
+    where
+        for<'a> <T as FromPyObject<'a, 'py>>::Error: Into<PyErr>,
+    {
+        self.at(i)?.extract::<T>().map_err(Into::into)
+    }
+
+    pub(crate) fn tensor(&self, i: usize) -> PyResult<Tensor> {
+        tensor_from(&self.at(i)?)
+    }
+
+    pub(crate) fn maybe_tensor(&self, i: usize) -> PyResult<Option<Tensor>> {
+        let x = self.at(i)?;
+        if x.is_none() { Ok(None) } else { tensor_from(&x).map(Some) }
+    }
+
+    pub(crate) fn operand(&self, i: usize) -> PyResult<Operand> {
+        operand(&self.at(i)?)
+    }
+
+    pub(crate) fn maybe_operand(&self, i: usize) -> PyResult<Option<Operand>> {
+        let x = self.at(i)?;
+        if x.is_none() { Ok(None) } else { operand(&x).map(Some) }
+    }
+
+    pub(crate) fn number(&self, i: usize) -> PyResult<Number> {
+        let x = self.at(i)?;
+        number(&x)?.ok_or_else(|| PyTypeError::new_err(format!("{x} is no number")))
+    }
+
+    pub(crate) fn tensors(&self, i: usize) -> PyResult<Vec<Tensor>> {
+        let x = self.at(i)?;
+        // Rows of a tensor are tensors too.
+        x.try_iter()?.map(|t| tensor_from(&t?)).collect()
+    }
+
+    /// A list; one element stands for a list of one.
+    pub(crate) fn list<T: for<'a> FromPyObject<'a, 'py>>(&self, i: usize) -> PyResult<Vec<T>>
+    where
+        for<'a> <T as FromPyObject<'a, 'py>>::Error: Into<PyErr>,
+    {
+        let x = self.at(i)?;
+        if let Ok(one) = x.extract::<T>() {
+            return Ok(vec![one]);
+        }
+        x.try_iter()?.map(|e| e?.extract::<T>().map_err(Into::into)).collect()
+    }
+
+    pub(crate) fn maybe_list<T: for<'a> FromPyObject<'a, 'py>>(&self, i: usize) -> PyResult<Option<Vec<T>>>
+    where
+        for<'a> <T as FromPyObject<'a, 'py>>::Error: Into<PyErr>,
+    {
+        if self.at(i)?.is_none() { Ok(None) } else { self.list(i).map(Some) }
+    }
+
+    /// Axes: none, one, several, or such and whether they stay, as a pair with a bool.
+    pub(crate) fn along(&self, i: usize) -> PyResult<Along> {
+        let x = self.at(i)?;
+        if let Ok(pair) = x.cast::<PyTuple>()
+            && pair.len() == 2
+            && pair.get_item(1)?.is_instance_of::<PyBool>()
+        {
+            let keep = pair.get_item(1)?.extract()?;
+            return Ok(Along { keep, ..axes(&pair.get_item(0)?)? });
+        }
+        axes(&x)
+    }
+
+    pub(crate) fn dtype(&self, i: usize) -> PyResult<DType> {
+        dtype(&self.at(i)?)
+    }
+
+    pub(crate) fn complex(&self, i: usize) -> PyResult<Complex> {
+        let x = self.at(i)?;
+        match x.cast::<PyTuple>() {
+            Ok(pair) if pair.len() == 2 => {
+                Ok(Complex { re: tensor_from(&pair.get_item(0)?)?, im: tensor_from(&pair.get_item(1)?)? })
+            }
+            _ => Ok(Complex::from(&tensor_from(&x)?)),
+        }
+    }
+
+    pub(crate) fn fft_norm(&self, i: usize) -> PyResult<tensorloom::fft::Norm> {
+        use tensorloom::fft::Norm;
+        match self.get::<Option<String>>(i)?.as_deref() {
+            None | Some("backward") => Ok(Norm::Backward),
+            Some("ortho") => Ok(Norm::Ortho),
+            Some("forward") => Ok(Norm::Forward),
+            Some(n) => Err(PyValueError::new_err(format!("norm {n:?}; use \"backward\", \"ortho\" or \"forward\""))),
+        }
+    }
+
+    pub(crate) fn norm(&self, i: usize) -> PyResult<tensorloom::linalg::Norm> {
+        use tensorloom::linalg::Norm;
+        let x = self.at(i)?;
+        if x.is_none() {
+            return Ok(Norm::Default);
+        }
+        if let Ok(p) = x.extract::<f64>() {
+            return Ok(Norm::P(p));
+        }
+        match x.extract::<String>()?.as_str() {
+            "fro" => Ok(Norm::Frobenius),
+            "nuc" => Ok(Norm::Nuclear),
+            n => Err(PyValueError::new_err(format!("norm {n:?}; use \"fro\", \"nuc\" or a number"))),
+        }
+    }
+
+    pub(crate) fn pad_mode(&self, i: usize) -> PyResult<tensorloom::np::PadMode> {
+        use tensorloom::np::PadMode;
+        let x = self.at(i)?;
+        if let Ok(c) = x.extract::<f64>() {
+            return Ok(PadMode::Constant(c.into()));
+        }
+        match x.extract::<String>()?.as_str() {
+            "constant" => Ok(PadMode::Constant(0.0.into())),
+            "edge" => Ok(PadMode::Edge),
+            "reflect" => Ok(PadMode::Reflect),
+            "symmetric" => Ok(PadMode::Symmetric),
+            "wrap" => Ok(PadMode::Wrap),
+            m => Err(PyValueError::new_err(format!("mode {m:?}; use constant, edge, reflect, symmetric or wrap"))),
+        }
+    }
+}
+
+fn axes(x: &Bound<'_, PyAny>) -> PyResult<Along> {
+    if x.is_none() {
+        return Ok(().into());
+    }
+    if let Ok(a) = x.extract::<isize>() {
+        return Ok(a.into());
+    }
+    Ok(x.extract::<Vec<isize>>()?.into())
+}
+
+/// A number of Python's; bools are none.
+pub(crate) fn number(x: &Bound<'_, PyAny>) -> PyResult<Option<Number>> {
+    if x.is_instance_of::<PyBool>() {
+        return Ok(None);
+    }
+    if x.is_instance_of::<PyFloat>() {
+        return Ok(Some(Number::Float(x.extract()?)));
+    }
+    if x.is_instance_of::<PyInt>() {
+        return Ok(Some(match x.extract::<i64>() {
+            Ok(n) => Number::Int(n),
+            Err(_) => Number::Unsigned(x.extract()?),
+        }));
+    }
+    Ok(None)
+}
+
+/// A number or a tensor.
+pub(crate) fn operand(x: &Bound<'_, PyAny>) -> PyResult<Operand> {
+    if let Ok(t) = x.cast::<PyTensor>() {
+        return Ok(Operand::Tensor(t.get().0.clone()));
+    }
+    match number(x)? {
+        Some(n) => Ok(Operand::Number(n)),
+        None => Ok(Operand::Tensor(tensor_from(x)?)),
+    }
+}
+
+pub(crate) fn refs(list: &[Tensor]) -> Vec<&Tensor> {
+    list.iter().collect()
+}
+
+pub(crate) fn slices(list: &[Vec<usize>]) -> Vec<&[usize]> {
+    list.iter().map(Vec::as_slice).collect()
+}

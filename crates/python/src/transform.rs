@@ -1,0 +1,632 @@
+//! Transforms of Python functions. A function is called with tensors of a trace; what it raises is kept, and raised when the
+//! transform is back.
+
+use crate::raised;
+use crate::tensor::{PyTensor, tensor_from};
+use crate::tree::Node;
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyTuple};
+use std::cell::RefCell;
+use std::sync::Arc;
+use tensorloom::lax::Scan;
+use tensorloom::{Function, Jit, LinearMap, Tensor, Tree, Vjp, np};
+
+thread_local! {
+    /// The first exception of the functions that run now.
+    static PENDING: RefCell<Option<PyErr>> = const { RefCell::new(None) };
+}
+
+fn keep(e: PyErr) {
+    PENDING.with(|p| {
+        p.borrow_mut().get_or_insert(e);
+    });
+}
+
+/// Raises what was kept.
+fn settled<T>(x: T) -> PyResult<T> {
+    match PENDING.with(|p| p.borrow_mut().take()) {
+        Some(e) => Err(e),
+        None => Ok(x),
+    }
+}
+
+/// A function of Python's, from positional arguments to a tree.
+#[derive(Clone)]
+struct PyFn(Arc<Py<PyAny>>);
+
+impl PyFn {
+    fn new(f: &Bound<'_, PyAny>) -> PyResult<PyFn> {
+        if !f.is_callable() {
+            return Err(PyTypeError::new_err(format!("{f} is no function")));
+        }
+        Ok(PyFn(Arc::new(f.clone().unbind())))
+    }
+
+    /// Calls it; an exception is kept, and nothing given.
+    fn call(&self, args: &[Node], named: &[(String, Node)]) -> Node {
+        Python::attach(|py| {
+            let run = || -> PyResult<Node> {
+                let args: Vec<_> = args.iter().map(|n| n.write(py)).collect::<PyResult<_>>()?;
+                let dict = PyDict::new(py);
+                for (k, v) in named {
+                    dict.set_item(k, v.write(py)?)?;
+                }
+                let dict = (!named.is_empty()).then_some(&dict);
+                Node::read(&self.0.bind(py).call(PyTuple::new(py, args)?, dict)?, false)
+            };
+            run().unwrap_or_else(|e| {
+                keep(e);
+                Node::none()
+            })
+        })
+    }
+
+    /// One result that is a tensor; anything else is an exception.
+    fn scalar(&self, args: &[Node], named: &[(String, Node)], what: &str) -> Tensor {
+        let out = self.call(args, named);
+        match out.leaf() {
+            Some(t) => t.clone(),
+            None => {
+                keep(PyTypeError::new_err(format!("{what} needs a function that gives one tensor")));
+                tensorloom::engine().zeros(tensorloom::DType::F32, &[])
+            }
+        }
+    }
+}
+
+/// Arguments of a call: those in order, then those by name, in the order of their names.
+fn arguments(
+    args: &Bound<'_, PyTuple>,
+    named: Option<&Bound<'_, PyDict>>,
+) -> PyResult<(Vec<Node>, Vec<(String, Node)>)> {
+    let args = args.iter().map(|x| Node::read(&x, false)).collect::<PyResult<_>>()?;
+    let mut by_name = Vec::new();
+    for (k, v) in named.into_iter().flatten() {
+        by_name.push((k.extract::<String>()?, Node::read(&v, false)?));
+    }
+    by_name.sort_by(|a, b| a.0.cmp(&b.0));
+    Ok((args, by_name))
+}
+
+/// What a compiled function is called with.
+struct Call {
+    args: Vec<Node>,
+    named: Vec<(String, Node)>,
+}
+
+impl Tree for Call {
+    fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
+        self.args.iter().for_each(|n| n.visit(f));
+        self.named.iter().for_each(|(_, n)| n.visit(f));
+    }
+
+    fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Call {
+        Call {
+            args: self.args.iter().map(|n| n.rebuild(next)).collect(),
+            named: self.named.iter().map(|(k, n)| (k.clone(), n.rebuild(next))).collect(),
+        }
+    }
+
+    fn structure(&self, into: &mut dyn std::hash::Hasher) {
+        into.write_usize(self.args.len());
+        self.args.iter().for_each(|n| n.structure(into));
+        for (k, n) in &self.named {
+            into.write(k.as_bytes());
+            n.structure(into);
+        }
+    }
+}
+
+impl Function<Call> for PyFn {
+    type Out = Node;
+
+    fn apply(&self, args: Call) -> Node {
+        self.call(&args.args, &args.named)
+    }
+}
+
+/// A compiled function. Made by `jit`.
+#[pyclass(module = "tensorloom", frozen, weakref, dict)]
+pub(crate) struct Jitted {
+    inner: Jit<Call, PyFn>,
+    fixed: Vec<usize>,
+    fixed_names: Vec<String>,
+}
+
+#[pymethods]
+impl Jitted {
+    #[new]
+    #[pyo3(signature = (f, static_argnums=Vec::new(), static_argnames=Vec::new()))]
+    fn new(f: &Bound<'_, PyAny>, static_argnums: Vec<usize>, static_argnames: Vec<String>) -> PyResult<Jitted> {
+        Ok(Jitted { inner: tensorloom::jit(PyFn::new(f)?), fixed: static_argnums, fixed_names: static_argnames })
+    }
+
+    #[pyo3(signature = (*args, **named))]
+    fn __call__<'py>(
+        &self,
+        py: Python<'py>,
+        args: &Bound<'py, PyTuple>,
+        named: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut call = Call { args: Vec::with_capacity(args.len()), named: Vec::new() };
+        for (i, x) in args.iter().enumerate() {
+            call.args.push(Node::read(&x, self.fixed.contains(&i))?);
+        }
+        for (k, v) in named.into_iter().flatten() {
+            let k: String = k.extract()?;
+            let v = Node::read(&v, self.fixed_names.contains(&k))?;
+            call.named.push((k, v));
+        }
+        call.named.sort_by(|a, b| a.0.cmp(&b.0));
+        settled(self.inner.call(call))?.write(py)
+    }
+
+    /// Lets it be a method.
+    fn __get__(
+        slf: Bound<'_, Self>,
+        object: Bound<'_, PyAny>,
+        _owner: Option<Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        if object.is_none() {
+            return Ok(slf.into_any().unbind());
+        }
+        slf.py().import("types")?.getattr("MethodType")?.call1((slf, object)).map(Bound::unbind)
+    }
+
+    /// Calls that found their signature, and calls that traced.
+    fn stats(&self) -> (u64, u64) {
+        let s = self.inner.stats();
+        (s.hits, s.misses)
+    }
+
+    /// Forgets all traces.
+    fn clear_cache(&self) {
+        self.inner.clear();
+    }
+}
+
+/// Which arguments a derivative is for.
+fn chosen(argnums: &Bound<'_, PyAny>, count: usize) -> PyResult<(Vec<usize>, bool)> {
+    let one = argnums.extract::<isize>().ok();
+    let list = match one {
+        Some(i) => vec![i],
+        None => argnums.extract::<Vec<isize>>()?,
+    };
+    let place = |i: isize| {
+        let at = if i < 0 { i + count as isize } else { i };
+        usize::try_from(at).ok().filter(|a| *a < count).ok_or_else(|| {
+            PyValueError::new_err(format!("argnums has {i}, the function was called with {count} arguments in order"))
+        })
+    };
+    Ok((list.into_iter().map(place).collect::<PyResult<_>>()?, one.is_some()))
+}
+
+/// Arguments with some of them replaced.
+fn replaced(args: &[Node], at: &[usize], by: Node) -> Vec<Node> {
+    let mut all = args.to_vec();
+    for (i, n) in at.iter().zip(by.items()) {
+        all[*i] = n;
+    }
+    all
+}
+
+fn pair(out: Node) -> Option<(Tensor, Node)> {
+    let [first, aux]: [Node; 2] = out.items().try_into().ok()?;
+    Some((first.leaf()?.clone(), aux))
+}
+
+/// The value of a function and its gradient: `((value, aux), gradient)`, with `None` for what there is none of.
+#[pyfunction]
+fn _value_and_grad<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    argnums: &Bound<'py, PyAny>,
+    has_aux: bool,
+    args: &Bound<'py, PyTuple>,
+    named: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let (args, named) = arguments(args, named)?;
+    let (at, single) = chosen(argnums, args.len())?;
+    let over = Node::tuple(at.iter().map(|&i| args[i].clone()).collect());
+    let (value, aux, grads) = if has_aux {
+        let run = |x: Node| -> (Tensor, Node) {
+            pair(f.call(&replaced(&args, &at, x), &named)).unwrap_or_else(|| {
+                keep(PyTypeError::new_err("with has_aux, the function gives a pair of a tensor and something else"));
+                (tensorloom::engine().zeros(tensorloom::DType::F32, &[]), Node::none())
+            })
+        };
+        let ((value, aux), grads) = tensorloom::value_and_grad(run).has_aux().call(over);
+        (value, Some(aux), grads)
+    } else {
+        let run = |x: Node| f.scalar(&replaced(&args, &at, x), &named, "grad");
+        let (value, grads) = tensorloom::value_and_grad(run).call(over);
+        (value, None, grads)
+    };
+    settled(())?;
+    let aux = aux.map_or_else(|| Ok(py.None().into_bound(py)), |a| a.write(py))?;
+    let grads = if single { grads.items().swap_remove(0) } else { grads };
+    let value = (crate::calls::tensor(py, value)?, aux);
+    Ok((value, grads.write(py)?).into_pyobject(py)?.into_any())
+}
+
+/// Axes of a tree: one for all leaves below, or a tree of them.
+fn axes_of(axes: &Bound<'_, PyAny>, tree: &Node, into: &mut Vec<Option<isize>>) -> PyResult<()> {
+    if axes.is_none() || axes.extract::<isize>().is_ok() {
+        let axis: Option<isize> = axes.extract()?;
+        tree.visit(&mut |_| into.push(axis));
+        return Ok(());
+    }
+    let misfit = || PyValueError::new_err("in_axes and out_axes are a number, None, or nest as the values do");
+    match tree {
+        Node::Tuple(items, _) | Node::List(items) => {
+            if axes.len()? != items.len() {
+                return Err(misfit());
+            }
+            for (a, n) in axes.try_iter()?.zip(items) {
+                axes_of(&a?, n, into)?;
+            }
+            Ok(())
+        }
+        Node::Dict(items) => {
+            for (k, n) in items {
+                axes_of(&axes.get_item(k.object(axes.py()))?, n, into)?;
+            }
+            Ok(())
+        }
+        _ => Err(misfit()),
+    }
+}
+
+/// Calls a function over an axis of its arguments.
+#[pyfunction]
+fn _vmap<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    in_axes: &Bound<'py, PyAny>,
+    out_axes: &Bound<'py, PyAny>,
+    axis_size: Option<usize>,
+    args: &Bound<'py, PyTuple>,
+    named: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let (args, named) = arguments(args, named)?;
+    let all = Node::tuple(args);
+    let mut axes = Vec::new();
+    axes_of(in_axes, &all, &mut axes)?;
+    let leaves = all.leaves();
+    let mut mapped: Vec<Tensor> = Vec::new();
+    for (t, a) in leaves.iter().zip(&axes) {
+        if let Some(a) = a {
+            mapped.push(if *a == 0 { t.clone() } else { np::moveaxis(t, &[*a], &[0]) });
+        }
+    }
+    // Arguments by name are mapped over their first axis, as in JAX.
+    let by_name: Vec<Tensor> = named.iter().flat_map(|(_, n)| n.leaves()).collect();
+    mapped.extend(by_name.iter().cloned());
+    if mapped.is_empty() && axis_size.is_none() {
+        return Err(PyValueError::new_err("vmap needs an argument with an axis, or axis_size"));
+    }
+    for t in &mapped {
+        t.check().map_err(|e| raised(&e))?;
+    }
+    let run = |mapped: Vec<Tensor>| -> Node {
+        let mut next = mapped.into_iter();
+        let mut k = 0;
+        let args = all.rebuild(&mut || {
+            k += 1;
+            match axes[k - 1] {
+                Some(_) => next.next().unwrap_or_else(|| leaves[k - 1].clone()),
+                None => leaves[k - 1].clone(),
+            }
+        });
+        let named: Vec<(String, Node)> = named
+            .iter()
+            .map(|(k, n)| (k.clone(), n.rebuild(&mut || next.next().expect("one for each leaf"))))
+            .collect();
+        f.call(&args.items(), &named)
+    };
+    let mut v = tensorloom::vmap(run);
+    if let Some(n) = axis_size {
+        v = v.axis_size(n);
+    }
+    let out = settled(v.call(mapped))?;
+    let mut to = Vec::new();
+    axes_of(out_axes, &out, &mut to)?;
+    let mut k = 0;
+    let out = out.map(|t| {
+        k += 1;
+        match to[k - 1] {
+            Some(0) => t.clone(),
+            Some(a) => np::moveaxis(t, &[0], &[a]),
+            None => t.i(0),
+        }
+    });
+    out.write(py)
+}
+
+/// Value and directional derivative.
+#[pyfunction]
+fn _jvp<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    primals: &Bound<'py, PyTuple>,
+    tangents: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let (x, dx) = (Node::read(primals, false)?, Node::read(tangents, false)?);
+    let (y, dy) = settled(tensorloom::jvp(|x: Node| f.call(&x.items(), &[]), x, dx))?;
+    Ok((y.write(py)?, dy.write(py)?).into_pyobject(py)?.into_any())
+}
+
+/// From cotangents of results to those of arguments.
+#[pyclass(module = "tensorloom", frozen)]
+pub(crate) struct Pullback(Vjp<Node, Node>);
+
+#[pymethods]
+impl Pullback {
+    fn __call__<'py>(&self, py: Python<'py>, ct: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+        settled(self.0.call(Node::read(ct, false)?))?.write(py)
+    }
+}
+
+/// Value and the function from cotangents to gradients.
+#[pyfunction]
+#[pyo3(signature = (f, *args))]
+fn vjp<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let (y, back) = settled(tensorloom::vjp(|x: Node| f.call(&x.items(), &[]), Node::read(args, false)?))?;
+    Ok((y.write(py)?, Py::new(py, Pullback(back))?).into_pyobject(py)?.into_any())
+}
+
+/// From tangents of arguments to those of results.
+#[pyclass(module = "tensorloom", frozen)]
+pub(crate) struct Pushforward(LinearMap<Node, Node>);
+
+#[pymethods]
+impl Pushforward {
+    #[pyo3(signature = (*tangents))]
+    fn __call__<'py>(&self, py: Python<'py>, tangents: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        settled(self.0.call(Node::read(tangents, false)?))?.write(py)
+    }
+}
+
+/// Value and the linear function of tangents at these arguments.
+#[pyfunction]
+#[pyo3(signature = (f, *args))]
+fn linearize<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let (y, map) = settled(tensorloom::linearize(|x: Node| f.call(&x.items(), &[]), Node::read(args, false)?))?;
+    Ok((y.write(py)?, Py::new(py, Pushforward(map))?).into_pyobject(py)?.into_any())
+}
+
+/// The Jacobian of a function of one tensor, forward or in reverse.
+#[pyfunction]
+fn _jacobian<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    reverse: bool,
+    argnum: usize,
+    args: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let args: Vec<Node> = args.iter().map(|x| Node::read(&x, false)).collect::<PyResult<_>>()?;
+    let Some(x) = args.get(argnum).and_then(Node::leaf).cloned() else {
+        return Err(PyTypeError::new_err(
+            "jacfwd and jacrev differentiate with respect to an argument that is one tensor",
+        ));
+    };
+    let run = |x: Tensor| f.call(&replaced(&args, &[argnum], Node::tuple(vec![Node::Leaf(x)])), &[]);
+    let out = if reverse { tensorloom::jacrev(run).call(x) } else { tensorloom::jacfwd(run).call(x) };
+    settled(out)?.write(py)
+}
+
+/// Computes a function again in backward instead of keeping what is inside.
+#[pyfunction]
+fn _checkpoint<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    args: &Bound<'py, PyTuple>,
+    named: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (args, named) = arguments(args, named)?;
+    settled(tensorloom::checkpoint(PyFn::new(f)?).call(Call { args, named }))?.write(py)
+}
+
+fn two(out: Node, what: &str) -> (Node, Node) {
+    match <[Node; 2]>::try_from(out.items()) {
+        Ok([a, b]) => (a, b),
+        Err(_) => {
+            keep(PyTypeError::new_err(what.to_string()));
+            (Node::none(), Node::none())
+        }
+    }
+}
+
+/// A loop with a carry: `f(carry, x) -> (carry, y)` over the first axis of `xs`.
+#[pyfunction]
+#[pyo3(signature = (f, init, xs=None, length=None, reverse=false))]
+fn scan<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    init: &Bound<'py, PyAny>,
+    xs: Option<&Bound<'py, PyAny>>,
+    length: Option<usize>,
+    reverse: bool,
+) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let init = Node::read(init, false)?;
+    let none = py.None().into_bound(py);
+    let xs = Node::read(xs.unwrap_or(&none), false)?;
+    let mut loop_ = Scan::new();
+    if let Some(n) = length {
+        loop_ = loop_.length(n);
+    }
+    if reverse {
+        loop_ = loop_.reverse();
+    }
+    let body = |(c, x): (Node, Node)| {
+        let (next, y) =
+            two(f.call(&[c.clone(), x], &[]), "scan needs a function that gives a pair of a carry and a result");
+        (like(&c, next), y)
+    };
+    let (c, y) = settled(loop_.run(body, init, xs))?;
+    Ok((c.write(py)?, y.write(py)?).into_pyobject(py)?.into_any())
+}
+
+/// A carry keeps its dtypes where a number of Python's made another one of it.
+fn like(old: &Node, new: Node) -> Node {
+    let types: Vec<tensorloom::DType> = old.leaves().iter().map(Tensor::dtype).collect();
+    if new.leaves().len() != types.len() {
+        return new;
+    }
+    let mut k = 0;
+    new.map(|t| {
+        k += 1;
+        if t.dtype() == types[k - 1] || t.check().is_err() { t.clone() } else { t.cast(types[k - 1]) }
+    })
+}
+
+/// `body(i, carry)` for i from `lower` to `upper`.
+#[pyfunction]
+fn fori_loop<'py>(
+    py: Python<'py>,
+    lower: i32,
+    upper: i32,
+    body: &Bound<'py, PyAny>,
+    init: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(body)?;
+    let run = |(i, c): (Tensor, Node)| {
+        let next = f.call(&[Node::Leaf(i), c.clone()], &[]);
+        like(&c, next)
+    };
+    settled(tensorloom::lax::fori_loop(lower, upper, run, Node::read(init, false)?))?.write(py)
+}
+
+/// `body(carry)` while `cond(carry)`.
+#[pyfunction]
+fn while_loop<'py>(
+    py: Python<'py>,
+    cond: &Bound<'py, PyAny>,
+    body: &Bound<'py, PyAny>,
+    init: &Bound<'py, PyAny>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let (cond, body) = (PyFn::new(cond)?, PyFn::new(body)?);
+    let test = |c: Node| cond.scalar(&[c], &[], "while_loop's condition");
+    let run = |c: Node| {
+        let next = body.call(std::slice::from_ref(&c), &[]);
+        like(&c, next)
+    };
+    settled(tensorloom::lax::while_loop(test, run, Node::read(init, false)?))?.write(py)
+}
+
+/// `on_true(*operands)` or `on_false(*operands)`.
+#[pyfunction]
+#[pyo3(signature = (pred, on_true, on_false, *operands))]
+fn cond<'py>(
+    py: Python<'py>,
+    pred: &Bound<'py, PyAny>,
+    on_true: &Bound<'py, PyAny>,
+    on_false: &Bound<'py, PyAny>,
+    operands: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let pred = tensor_from(pred)?;
+    let (yes, no) = (PyFn::new(on_true)?, PyFn::new(on_false)?);
+    let (yes, no) = (|x: Node| yes.call(&x.items(), &[]), |x: Node| no.call(&x.items(), &[]));
+    settled(tensorloom::lax::cond(&pred, yes, no, Node::read(operands, false)?))?.write(py)
+}
+
+/// A running reduction by an associative function of two trees.
+#[pyfunction]
+#[pyo3(signature = (f, elems, reverse=false, axis=0))]
+fn associative_scan<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    elems: &Bound<'py, PyAny>,
+    reverse: bool,
+    axis: isize,
+) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    let run = |(a, b): (Node, Node)| f.call(&[a, b], &[]);
+    settled(tensorloom::lax::associative_scan(run, Node::read(elems, false)?, reverse, axis))?.write(py)
+}
+
+/// `f` for each entry of the first axis, one after the other.
+#[pyfunction]
+fn map<'py>(py: Python<'py>, f: &Bound<'py, PyAny>, xs: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let f = PyFn::new(f)?;
+    settled(tensorloom::lax::map(|x: Node| f.call(&[x], &[]), Node::read(xs, false)?))?.write(py)
+}
+
+/// The program of a function as text.
+#[pyfunction]
+#[pyo3(signature = (f, *args))]
+fn make_graph(f: &Bound<'_, PyAny>, args: &Bound<'_, PyTuple>) -> PyResult<String> {
+    let f = PyFn::new(f)?;
+    let graph = settled(tensorloom::make_graph(|x: Node| f.call(&x.items(), &[]), Node::read(args, false)?))?;
+    Ok(graph.map_err(|e| raised(&e))?.to_string())
+}
+
+/// The tensors of a tree, in order.
+#[pyfunction]
+fn tree_leaves(py: Python<'_>, tree: &Bound<'_, PyAny>) -> PyResult<Vec<Py<PyTensor>>> {
+    Node::read(tree, false)?.leaves().into_iter().map(|t| Py::new(py, PyTensor(t))).collect()
+}
+
+/// A tree of the same structure with `f` of the tensors that stand at each place of the trees.
+#[pyfunction]
+#[pyo3(signature = (f, tree, *rest))]
+fn tree_map<'py>(
+    py: Python<'py>,
+    f: &Bound<'py, PyAny>,
+    tree: &Bound<'py, PyAny>,
+    rest: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let tree = Node::read(tree, false)?;
+    let others: Vec<Vec<Tensor>> = rest.iter().map(|t| Ok(Node::read(&t, false)?.leaves())).collect::<PyResult<_>>()?;
+    let n = tree.leaves().len();
+    if let Some(o) = others.iter().find(|o| o.len() != n) {
+        return Err(PyValueError::new_err(format!("trees of {n} and {} tensors", o.len())));
+    }
+    let (mut k, mut error) = (0, None);
+    let out = tree.map(|t| {
+        let run = || -> PyResult<Tensor> {
+            let mut args = vec![Py::new(py, PyTensor(t.clone()))?];
+            for o in &others {
+                args.push(Py::new(py, PyTensor(o[k].clone()))?);
+            }
+            tensor_from(&f.call1(PyTuple::new(py, args)?)?)
+        };
+        let made = if error.is_none() { run() } else { Ok(t.clone()) };
+        k += 1;
+        made.unwrap_or_else(|e| {
+            error = Some(e);
+            t.clone()
+        })
+    });
+    match error {
+        Some(e) => Err(e),
+        None => out.write(py),
+    }
+}
+
+pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(_value_and_grad, m)?)?;
+    m.add_function(wrap_pyfunction!(_vmap, m)?)?;
+    m.add_function(wrap_pyfunction!(_jvp, m)?)?;
+    m.add_function(wrap_pyfunction!(vjp, m)?)?;
+    m.add_function(wrap_pyfunction!(linearize, m)?)?;
+    m.add_function(wrap_pyfunction!(_jacobian, m)?)?;
+    m.add_function(wrap_pyfunction!(_checkpoint, m)?)?;
+    m.add_function(wrap_pyfunction!(scan, m)?)?;
+    m.add_function(wrap_pyfunction!(fori_loop, m)?)?;
+    m.add_function(wrap_pyfunction!(while_loop, m)?)?;
+    m.add_function(wrap_pyfunction!(cond, m)?)?;
+    m.add_function(wrap_pyfunction!(associative_scan, m)?)?;
+    m.add_function(wrap_pyfunction!(map, m)?)?;
+    m.add_function(wrap_pyfunction!(make_graph, m)?)?;
+    m.add_function(wrap_pyfunction!(tree_leaves, m)?)?;
+    m.add_function(wrap_pyfunction!(tree_map, m)?)
+}

@@ -1,0 +1,171 @@
+//! Trees of Python: tuples, lists and dicts of tensors, and whatever else stands in them, which is static.
+
+use crate::tensor::{PyTensor, tensor_from};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use std::hash::Hasher;
+use std::sync::Arc;
+use tensorloom::{Tensor, Tree};
+
+/// A tree. Objects of Python are behind `Arc`, so that it is cloned without Python's lock.
+#[derive(Clone)]
+pub(crate) enum Node {
+    Leaf(Tensor),
+    /// With the type to make it again, if it is a named tuple.
+    Tuple(Vec<Node>, Option<Object>),
+    List(Vec<Node>),
+    /// Keys in the order of their names.
+    Dict(Vec<(Object, Node)>),
+    /// Anything else: `None`, strings, functions.
+    Static(Object),
+}
+
+/// An object with its hash.
+#[derive(Clone)]
+pub(crate) struct Object {
+    at: Arc<Py<PyAny>>,
+    hash: u64,
+}
+
+impl Object {
+    fn new(x: &Bound<'_, PyAny>) -> Object {
+        // What has no hash is told apart by its identity.
+        let hash = x.hash().map_or(x.as_ptr() as u64, |h| h as u64);
+        Object { at: Arc::new(x.clone().unbind()), hash }
+    }
+}
+
+impl Node {
+    /// Reads a tree. Numbers and arrays become tensors, unless they are `fixed`.
+    pub(crate) fn read(x: &Bound<'_, PyAny>, fixed: bool) -> PyResult<Node> {
+        if let Ok(t) = x.cast::<PyTensor>() {
+            return Ok(Node::Leaf(t.get().0.clone()));
+        }
+        if fixed {
+            return Ok(Node::Static(Object::new(x)));
+        }
+        if let Ok(t) = x.cast::<PyTuple>() {
+            let items = t.iter().map(|e| Node::read(&e, false)).collect::<PyResult<_>>()?;
+            let named = !t.is_exact_instance_of::<PyTuple>() && t.hasattr("_fields")?;
+            return Ok(Node::Tuple(items, named.then(|| Object::new(t.get_type().as_any()))));
+        }
+        if let Ok(l) = x.cast::<PyList>() {
+            return Ok(Node::List(l.iter().map(|e| Node::read(&e, false)).collect::<PyResult<_>>()?));
+        }
+        if let Ok(d) = x.cast::<PyDict>() {
+            let mut items = Vec::with_capacity(d.len());
+            for (k, v) in d.iter() {
+                items.push((k.str()?.to_string(), Object::new(&k), Node::read(&v, false)?));
+            }
+            items.sort_by(|a, b| a.0.cmp(&b.0));
+            return Ok(Node::Dict(items.into_iter().map(|(_, k, v)| (k, v)).collect()));
+        }
+        let number = x.is_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>();
+        if number || (!x.is_instance_of::<PyString>() && x.hasattr("__array_interface__")?) {
+            return tensor_from(x).map(Node::Leaf);
+        }
+        Ok(Node::Static(Object::new(x)))
+    }
+
+    /// The same as an object of Python's. Tensors that carry errors raise them.
+    pub(crate) fn write<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let all = |list: &[Node]| list.iter().map(|n| n.write(py)).collect::<PyResult<Vec<_>>>();
+        Ok(match self {
+            Node::Leaf(t) => crate::calls::tensor(py, t.clone())?.into_bound(py),
+            Node::Tuple(items, None) => PyTuple::new(py, all(items)?)?.into_any(),
+            Node::Tuple(items, Some(ty)) => ty.at.bind(py).call1(PyTuple::new(py, all(items)?)?)?,
+            Node::List(items) => PyList::new(py, all(items)?)?.into_any(),
+            Node::Dict(items) => {
+                let d = PyDict::new(py);
+                for (k, v) in items {
+                    d.set_item(k.at.bind(py), v.write(py)?)?;
+                }
+                d.into_any()
+            }
+            Node::Static(x) => x.at.bind(py).clone(),
+        })
+    }
+
+    /// The one tensor, if it is nothing else.
+    pub(crate) fn leaf(&self) -> Option<&Tensor> {
+        match self {
+            Node::Leaf(t) => Some(t),
+            _ => None,
+        }
+    }
+
+    /// Nothing.
+    pub(crate) fn none() -> Node {
+        Node::Tuple(Vec::new(), None)
+    }
+
+    /// A tuple.
+    pub(crate) fn tuple(items: Vec<Node>) -> Node {
+        Node::Tuple(items, None)
+    }
+
+    /// The items of a tuple or list.
+    pub(crate) fn items(self) -> Vec<Node> {
+        match self {
+            Node::Tuple(items, _) | Node::List(items) => items,
+            other => vec![other],
+        }
+    }
+}
+
+impl Tree for Node {
+    fn visit(&self, f: &mut dyn FnMut(&Tensor)) {
+        match self {
+            Node::Leaf(t) => f(t),
+            Node::Tuple(items, _) | Node::List(items) => items.iter().for_each(|n| n.visit(f)),
+            Node::Dict(items) => items.iter().for_each(|(_, n)| n.visit(f)),
+            Node::Static(_) => {}
+        }
+    }
+
+    fn rebuild(&self, next: &mut dyn FnMut() -> Tensor) -> Node {
+        match self {
+            Node::Leaf(_) => Node::Leaf(next()),
+            Node::Tuple(items, ty) => Node::Tuple(items.iter().map(|n| n.rebuild(next)).collect(), ty.clone()),
+            Node::List(items) => Node::List(items.iter().map(|n| n.rebuild(next)).collect()),
+            Node::Dict(items) => Node::Dict(items.iter().map(|(k, n)| (k.clone(), n.rebuild(next))).collect()),
+            Node::Static(x) => Node::Static(x.clone()),
+        }
+    }
+
+    fn structure(&self, into: &mut dyn Hasher) {
+        let (kind, items): (u8, &[Node]) = match self {
+            Node::Leaf(_) => (0, &[]),
+            Node::Tuple(items, None) => (1, items),
+            Node::Tuple(items, Some(ty)) => {
+                into.write_u64(ty.hash);
+                (2, items)
+            }
+            Node::List(items) => (3, items),
+            Node::Dict(items) => {
+                into.write_u8(4);
+                into.write_usize(items.len());
+                for (k, n) in items {
+                    into.write_u64(k.hash);
+                    n.structure(into);
+                }
+                return;
+            }
+            Node::Static(x) => {
+                into.write_u8(5);
+                into.write_u64(x.hash);
+                return;
+            }
+        };
+        into.write_u8(kind);
+        into.write_usize(items.len());
+        items.iter().for_each(|n| n.structure(into));
+    }
+}
+
+impl Object {
+    /// The object.
+    pub(crate) fn object<'py>(&self, py: Python<'py>) -> Bound<'py, PyAny> {
+        self.at.bind(py).clone()
+    }
+}

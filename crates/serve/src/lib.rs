@@ -1,0 +1,47 @@
+//! Models behind an OpenAI-compatible HTTP interface: continuous batching, streaming, limits, metrics.
+//!
+//! ```text
+//! connections ── http ── api ── answer ──┐ queue (bounded)
+//!                          │             ▼
+//!                    tokenizer, chat   engine: one thread for each model, `models::Slots`
+//!                          │             │ tokens, one channel for each choice
+//!                          └── stream ◄──┘
+//! ```
+//!
+//! The engine alone touches programs and caches. Whoever no longer listens to its channel, because the client vanished, was too
+//! slow, or has all it asked for, is found out at the next token, and its row is free.
+
+mod answer;
+mod api;
+mod chunks;
+mod engine;
+mod http;
+mod metrics;
+mod served;
+mod text;
+
+pub use engine::EngineOptions;
+pub use http::{Limits, Running, Server};
+pub use served::{Entry, Served};
+
+/// What can go wrong before or while a server runs.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The model could not be read, or does not fit.
+    #[error("{0}")]
+    Model(#[from] models::Error),
+    /// The address could not be had.
+    #[error("{address}: {reason}; give another `--host` or `--port`")]
+    Address {
+        /// What was asked for.
+        address: String,
+        /// What the system says.
+        reason: String,
+    },
+    /// A name that two models have, and the like.
+    #[error("{0}")]
+    Setup(String),
+}
+
+/// Results of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

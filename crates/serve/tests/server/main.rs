@@ -1,0 +1,5 @@
+//! A server, asked by a small client.
+
+mod client;
+mod load;
+mod requests;

@@ -1,0 +1,391 @@
+//! The server as clients see it.
+
+use crate::client::{Choices, Client, model, read, start};
+use cpu::Cpu;
+use ir::DType;
+use models::{Adapter, Model, Tokenizer};
+use serde_json::{Value as Json, json};
+use serve::Limits;
+use std::io::{Read, Write};
+use std::time::{Duration, Instant};
+
+const PROMPTS: [&str; 6] =
+    ["the cat", "Zoë", "the mat sat on the cat and sang", "{\"a\": [1", "x", "the cat sat on the mat"];
+
+#[test]
+fn models_are_listed_and_found() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices { adapter: true, ..Choices::default() });
+    let list = client.get("/v1/models").json();
+    let names: Vec<&str> = list["data"].as_array().expect("a list").iter().filter_map(|m| m["id"].as_str()).collect();
+    assert_eq!(names, ["tiny", "tuned"]);
+    assert_eq!(client.get("/v1/models/tiny").json()["id"], "tiny");
+    assert_eq!(client.get("/v1/models/none").status, 404);
+    assert_eq!(client.get("/health").status, 200);
+    let page = client.get("/");
+    assert!(page.status == 200 && page.body.contains("/v1/chat/completions"));
+}
+
+/// What one sequence gives is what the model gives, alone or among others, whole or in pieces.
+#[test]
+fn greedy_text_is_the_same_alone_batched_and_streamed() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices::default());
+    let alone: Vec<String> = PROMPTS.iter().map(|prompt| client.complete(prompt, 40)).collect();
+    let dir = folder.0.join("tiny");
+    let (model, tokenizer) = (Model::load(&dir, DType::F32).expect("loads"), Tokenizer::of_dir(&dir).expect("reads"));
+    for (prompt, text) in PROMPTS.iter().zip(&alone) {
+        let plain = model.generate(&tokenizer.encode(prompt).expect("encodes"), 40, &Cpu::new(2)).expect("runs");
+        assert_eq!(*text, tokenizer.decode(&plain.ids).expect("decodes"), "{prompt}");
+    }
+    // More clients than rows, beginning at different times.
+    let threads: Vec<_> = (0..14)
+        .map(|i| {
+            let expected = alone[i % PROMPTS.len()].clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_millis(7 * i as u64));
+                let prompt = PROMPTS[i % PROMPTS.len()];
+                if i % 2 == 0 {
+                    assert_eq!(client.complete(prompt, 40), expected, "{prompt}");
+                    return;
+                }
+                let body = json!({ "model": "tiny", "prompt": prompt, "max_tokens": 40, "temperature": 0, "ignore_eos": true, "stream": true });
+                let events = client.events("/v1/completions", &body);
+                let text: String = events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+                assert_eq!(text, expected, "{prompt}");
+                assert_eq!(events[events.len() - 1]["choices"][0]["finish_reason"], "length");
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("a client failed"));
+    client.wait_for("loom_rows_running", 0);
+    assert!(client.metric("loom_tokens_new_total") >= 20 * 40);
+}
+
+#[test]
+fn seeds_choices_and_penalties() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices::default());
+    let ask = |further: Json| {
+        let mut body = json!({ "model": "tiny", "prompt": "the cat", "max_tokens": 20, "seed": 5, "ignore_eos": true });
+        body.as_object_mut().expect("object").extend(further.as_object().expect("object").clone());
+        let answer = client.post("/v1/completions", &body);
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        let choices = answer.json()["choices"].as_array().expect("a list").clone();
+        let texts: Vec<String> = choices.iter().map(|c| c["text"].as_str().expect("text").to_string()).collect();
+        assert_eq!(answer.json()["usage"]["completion_tokens"], 20 * texts.len());
+        texts
+    };
+    let first = ask(json!({}));
+    assert_eq!(first, ask(json!({})));
+    assert_ne!(first, ask(json!({ "seed": 6 })));
+    let several = ask(json!({ "n": 3 }));
+    assert!(several.len() == 3 && several[0] == first[0] && several[1] != several[0]);
+    assert_eq!(ask(json!({ "prompt": ["the cat", "the mat"] })).len(), 2);
+    // One token is all that top_k leaves, and a penalty keeps it from coming again.
+    assert_eq!(ask(json!({ "top_k": 1 })), ask(json!({ "temperature": 0 })));
+    assert_eq!(ask(json!({ "top_p": 0 })), ask(json!({ "temperature": 0 })));
+    assert_eq!(ask(json!({ "min_p": 1 })), ask(json!({ "temperature": 0 })));
+    let ids: Vec<i32> = vec![65];
+    let biased = ask(json!({ "prompt": ids, "temperature": 0, "logit_bias": { "66": 100 } }));
+    let tokenizer = Tokenizer::of_dir(&folder.0.join("tiny")).expect("reads");
+    assert_eq!(biased[0], tokenizer.decode(&[66; 20]).expect("decodes"));
+    let penalised =
+        ask(json!({ "prompt": ids, "temperature": 0, "logit_bias": { "66": 100 }, "repetition_penalty": 100 }));
+    assert_ne!(biased, penalised);
+}
+
+#[test]
+fn stop_words_end_a_text_and_logprobs_are_told() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices::default());
+    let whole = client.complete("the cat", 30);
+    let word: String = whole.chars().skip(9).take(3).collect();
+    let before = &whole[..whole.find(&word).expect("there")];
+    let mut body = json!({ "model": "tiny", "prompt": "the cat", "max_tokens": 30, "temperature": 0, "stop": [word], "ignore_eos": true });
+    let answer = client.post("/v1/completions", &body).json();
+    assert_eq!(
+        (answer["choices"][0]["text"].as_str(), &answer["choices"][0]["finish_reason"]),
+        (Some(before), &json!("stop"))
+    );
+    body["stream"] = true.into();
+    body["stream_options"] = json!({ "include_usage": true });
+    let events = client.events("/v1/completions", &body);
+    let text: String = events.iter().filter_map(|event| event["choices"][0]["text"].as_str()).collect();
+    assert_eq!(text, before);
+    let usage = &events[events.len() - 1];
+    assert!(
+        usage["choices"].as_array().is_some_and(Vec::is_empty) && usage["usage"]["prompt_tokens"].as_u64() > Some(0),
+        "{usage}"
+    );
+
+    let ask = json!({ "model": "tiny", "prompt": "the cat", "max_tokens": 5, "temperature": 0, "logprobs": 3, "ignore_eos": true });
+    let told = client.post("/v1/completions", &ask).json()["choices"][0]["logprobs"].clone();
+    assert_eq!(told["tokens"].as_array().map(Vec::len), Some(5), "{told}");
+    for (own, top) in
+        told["token_logprobs"].as_array().expect("list").iter().zip(told["top_logprobs"].as_array().expect("list"))
+    {
+        // Greedy: the token is the most probable one.
+        let best = top.as_object().expect("map").values().filter_map(Json::as_f64).fold(f64::MIN, f64::max);
+        assert!(own.as_f64() == Some(best) && best < 0.0, "{told}");
+    }
+    let chat = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "hi" }], "max_tokens": 4, "logprobs": true, "top_logprobs": 2, "ignore_eos": true });
+    let told = client.post("/v1/chat/completions", &chat).json()["choices"][0]["logprobs"]["content"].clone();
+    assert_eq!(told.as_array().map(Vec::len), Some(4), "{told}");
+    assert_eq!(told[0]["top_logprobs"].as_array().map(Vec::len), Some(2));
+}
+
+#[test]
+fn chats_go_through_the_template() {
+    let folder = model();
+    let template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+    std::fs::write(folder.0.join("tiny/chat_template.jinja"), template).expect("written");
+    let (_running, client) = start(&folder, Choices::default());
+    let messages = json!([{ "role": "system", "content": "be" }, { "role": "user", "content": [{ "type": "text", "text": "hi" }] }]);
+    let body = json!({ "model": "tiny", "messages": messages, "max_completion_tokens": 12, "temperature": 0, "ignore_eos": true });
+    let answer = client.post("/v1/chat/completions", &body).json();
+    let text = answer["choices"][0]["message"]["content"].as_str().expect("text").to_string();
+    assert_eq!(text, client.complete("<system>be<user>hi<assistant>", 12));
+    assert_eq!(answer["object"], "chat.completion");
+    let mut streamed = body.clone();
+    streamed["stream"] = true.into();
+    let events = client.events("/v1/chat/completions", &streamed);
+    assert_eq!(events[0]["choices"][0]["delta"]["role"], "assistant");
+    let pieces: String = events.iter().filter_map(|event| event["choices"][0]["delta"]["content"].as_str()).collect();
+    assert_eq!(pieces, text);
+}
+
+#[test]
+fn output_can_be_held_to_a_form() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices::default());
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "integer", "minimum": 0, "maximum": 9 }, "b": { "enum": ["x", "y"] } }, "required": ["a", "b"] });
+    for seed in 0..4 {
+        let format = json!({ "type": "json_schema", "json_schema": { "name": "t", "schema": schema } });
+        let body = json!({ "model": "tiny", "messages": [{ "role": "user", "content": "hi" }], "seed": seed, "max_tokens": 60, "response_format": format });
+        let answer = client.post("/v1/chat/completions", &body).json();
+        let text = answer["choices"][0]["message"]["content"].as_str().expect("text").to_string();
+        let value: Json = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{e}: {text}"));
+        assert!(value["a"].is_u64() && value["b"].is_string(), "{text}");
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    }
+    let body = json!({ "model": "tiny", "prompt": "the", "max_tokens": 60, "guided_regex": "(cat|mat){3}" });
+    let text = client.post("/v1/completions", &body).json()["choices"][0]["text"].as_str().expect("text").to_string();
+    assert!(text.len() == 9 && text.as_bytes().chunks(3).all(|three| three == b"cat" || three == b"mat"), "{text}");
+    let body = json!({ "model": "tiny", "prompt": "the", "guided_regex": "(" });
+    assert_eq!(client.post("/v1/completions", &body).status, 400);
+}
+
+#[test]
+fn embeddings_are_vectors_of_length_one() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices::default());
+    let ask = |input: Json, format: &str| {
+        let answer =
+            client.post("/v1/embeddings", &json!({ "model": "tiny", "input": input, "encoding_format": format }));
+        assert_eq!(answer.status, 200, "{}", answer.body);
+        answer.json()
+    };
+    let found = ask(json!(["the cat", "the mat"]), "float");
+    let vector = |i: usize| -> Vec<f64> {
+        found["data"][i]["embedding"].as_array().expect("list").iter().filter_map(Json::as_f64).collect()
+    };
+    let length: f64 = vector(0).iter().map(|x| x * x).sum();
+    assert!((length - 1.0).abs() < 1e-5 && vector(0).len() == 32 && vector(0) != vector(1));
+    let coded = ask(json!("the cat"), "base64")["data"][0]["embedding"].as_str().expect("text").len();
+    assert_eq!(coded, (32 * 4usize).div_ceil(3) * 4);
+}
+
+#[test]
+fn adapters_are_served_beside_their_model() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices { adapter: true, ..Choices::default() });
+    let dir = folder.0.join("tiny");
+    let tokenizer = Tokenizer::of_dir(&dir).expect("reads");
+    let mut merged = Model::load(&dir, DType::F32).expect("loads");
+    let adapter = Adapter::read(&folder.0.join("tuned"), &merged).expect("reads");
+    merged.merge(&adapter).expect("fits");
+    let threads: Vec<_> = (0..8)
+        .map(|i| {
+            std::thread::spawn(move || {
+                let name = if i % 2 == 0 { "tiny" } else { "tuned" };
+                let body = json!({ "model": name, "prompt": "the cat", "max_tokens": 24, "temperature": 0, "ignore_eos": true });
+                client.post("/v1/completions", &body).json()["choices"][0]["text"].as_str().expect("text").to_string()
+            })
+        })
+        .collect();
+    let texts: Vec<String> = threads.into_iter().map(|thread| thread.join().expect("a client failed")).collect();
+    let plain = merged.generate(&tokenizer.encode("the cat").expect("encodes"), 24, &Cpu::new(2)).expect("runs");
+    assert_eq!(texts[1], tokenizer.decode(&plain.ids).expect("decodes"));
+    assert!(texts[0] != texts[1] && (2..8).all(|i| texts[i] == texts[i % 2]));
+}
+
+#[test]
+fn bad_requests_are_refused_with_a_reason() {
+    let folder = model();
+    let limits = Limits { body: 4096, patience: Duration::from_secs(2), ..Limits::default() };
+    let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
+    let raw = |body: &str| read(&mut client.send("POST", "/v1/completions", "", body));
+    let long = vec![5; 300];
+    let cases = [
+        (raw("{"), 400),
+        (raw(""), 400),
+        (raw("[]"), 400),
+        (raw("\u{0}\u{1}"), 400),
+        (raw(&"[".repeat(3000)), 400),
+        (raw(&"x".repeat(5000)), 413),
+        (raw("{\"model\": \"tiny\"}"), 400),
+        (raw("{\"model\": \"other\", \"prompt\": \"x\"}"), 404),
+        (raw(&json!({ "model": "tiny", "prompt": long }).to_string()), 400),
+        (raw("{\"model\": \"tiny\", \"prompt\": [300]}"), 400),
+        (raw("{\"model\": \"tiny\", \"prompt\": [-1]}"), 400),
+        (raw("{\"model\": \"tiny\", \"prompt\": \"x\", \"temperature\": 1e400}"), 400),
+        (raw("{\"model\": \"tiny\", \"prompt\": \"x\", \"max_tokens\": -3}"), 400),
+        (client.get("/v1/completions"), 405),
+        (client.get("/nothing"), 404),
+        (client.post("/v1/chat/completions", &json!({ "model": "tiny", "messages": [] })), 400),
+        (client.post("/v1/embeddings", &json!({ "model": "tiny", "input": [] })), 400),
+    ];
+    for (i, (answer, status)) in cases.iter().enumerate() {
+        assert_eq!(answer.status, *status, "{i}: {}", answer.body);
+        let message = answer.json()["error"]["message"].as_str().unwrap_or_default().to_string();
+        assert!(!message.is_empty(), "{i}: {}", answer.body);
+    }
+    // What announces too much is not read; what is no HTTP is turned away.
+    let mut stream = client.connect();
+    stream.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n").expect("sent");
+    assert_eq!(read(&mut std::io::BufReader::new(stream)).status, 413);
+    let mut stream = client.connect();
+    stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n").expect("sent");
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    assert!(bytes.is_empty() || bytes.starts_with(b"HTTP/1.1 400"));
+    assert_eq!(client.complete("the cat", 3).is_empty(), false);
+}
+
+#[test]
+fn slow_clients_are_cut_off() {
+    let folder = model();
+    let limits = Limits { patience: Duration::from_millis(400), ..Limits::default() };
+    let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
+    // A body that never comes.
+    let mut stream = client.connect();
+    stream.write_all(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{").expect("sent");
+    let begun = Instant::now();
+    assert_eq!(read(&mut std::io::BufReader::new(stream)).status, 408);
+    assert!(begun.elapsed() < Duration::from_secs(20));
+    // Headers that never end.
+    let mut stream = client.connect();
+    stream.write_all(b"GET / HTTP/1.1\r\nHost:").expect("sent");
+    let mut bytes = Vec::new();
+    let _ = stream.read_to_end(&mut bytes);
+    assert!(begun.elapsed() < Duration::from_secs(40));
+    assert!(client.metric("loom_clients_slow_total") >= 1);
+}
+
+fn endless(client: &Client, most: usize) -> std::io::BufReader<std::net::TcpStream> {
+    let body = json!({ "model": "tiny", "prompt": "the cat", "max_tokens": most, "stream": true, "ignore_eos": true });
+    let mut stream = client.send("POST", "/v1/completions", "", &body.to_string());
+    let mut some = [0; 200];
+    stream.read_exact(&mut some).expect("it begins");
+    stream
+}
+
+#[test]
+fn a_client_that_vanishes_frees_its_row() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices { rows: 2, context: 512, ..Choices::default() });
+    let (first, second) = (endless(&client, 500), endless(&client, 500));
+    let new = client.metric("loom_tokens_new_total");
+    drop(first);
+    drop(second);
+    client.wait_for("loom_rows_running", 0);
+    assert!(client.metric("loom_tokens_new_total") < new + 900);
+    // The same without streaming.
+    let body = json!({ "model": "tiny", "prompt": "the cat", "max_tokens": 500, "ignore_eos": true }).to_string();
+    let gone = client.send("POST", "/v1/completions", "", &body);
+    std::thread::sleep(Duration::from_millis(30));
+    drop(gone);
+    client.wait_for("loom_rows_running", 0);
+    client.wait_for("loom_requests_waiting", 0);
+    assert!(!client.complete("the cat", 3).is_empty());
+}
+
+#[test]
+fn a_full_queue_says_so() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices { rows: 1, queue: 1, context: 512, ..Choices::default() });
+    let busy = endless(&client, 500);
+    let threads: Vec<_> = (0..12)
+        .map(|_| {
+            std::thread::spawn(move || {
+                let answer =
+                    client.post("/v1/completions", &json!({ "model": "tiny", "prompt": "x", "max_tokens": 100 }));
+                let later = answer.header("retry-after").is_some();
+                assert!(answer.status == 200 || answer.status == 429 && later, "{} {}", answer.status, answer.body);
+                answer.status
+            })
+        })
+        .collect();
+    let statuses: Vec<u16> = threads.into_iter().map(|thread| thread.join().expect("a client failed")).collect();
+    assert!(statuses.contains(&429), "{statuses:?}");
+    drop(busy);
+    client.wait_for("loom_rows_running", 0);
+}
+
+#[test]
+fn stopping_lets_requests_end() {
+    let folder = model();
+    let (running, client) = start(&folder, Choices { context: 512, ..Choices::default() });
+    let mut busy = endless(&client, 300);
+    let reader = std::thread::spawn(move || {
+        let mut rest = String::new();
+        busy.read_to_string(&mut rest).expect("read");
+        rest
+    });
+    running.stop();
+    let rest = reader.join().expect("read");
+    assert!(rest.contains("data: [DONE]"), "{}", &rest[rest.len().saturating_sub(300)..]);
+    assert!(std::net::TcpStream::connect(client.address).is_err());
+}
+
+/// Who is not done when the grace ends hears why.
+#[test]
+fn the_grace_ends() {
+    let folder = model();
+    let limits = Limits { grace: Duration::ZERO, ..Limits::default() };
+    let (running, client) = start(&folder, Choices { rows: 1, context: 512, limits, ..Choices::default() });
+    let busy = endless(&client, 500);
+    let waiting = std::thread::spawn(move || {
+        let mut rest = Vec::new();
+        let mut busy = busy;
+        let _ = busy.read_to_end(&mut rest);
+    });
+    let begun = Instant::now();
+    running.stop();
+    waiting.join().expect("read");
+    assert!(begun.elapsed() < Duration::from_secs(8));
+}
+
+#[test]
+fn a_key_can_be_asked_for() {
+    let folder = model();
+    let limits = Limits { key: Some("secret".into()), ..Limits::default() };
+    let (_running, client) = start(&folder, Choices { limits, ..Choices::default() });
+    let ask = |header: &str| read(&mut client.send("GET", "/v1/models", header, "")).status;
+    assert_eq!(ask(""), 401);
+    assert_eq!(ask("Authorization: Bearer secre\r\n"), 401);
+    assert_eq!(ask("Authorization: Bearer secret\r\n"), 200);
+}
+
+/// Beginnings that were run before are not run again, and change nothing.
+#[test]
+fn shared_beginnings_are_reused() {
+    let folder = model();
+    let (_running, client) = start(&folder, Choices::default());
+    let long = "the cat sat on the mat and the cat sang on the mat while the mat sat on the cat ".repeat(3);
+    let first = client.complete(&long, 20);
+    assert_eq!(client.metric("loom_tokens_reused_total"), 0);
+    assert_eq!(client.complete(&long, 20), first);
+    assert!(client.metric("loom_tokens_reused_total") > 0);
+}

@@ -1,0 +1,190 @@
+// Types of the package. Functions of the namespaces are filled in from docs/functions.json by `cargo xtask web`.
+
+export type DType =
+  | "bool" | "int8" | "int16" | "int32" | "int64" | "uint8" | "uint16" | "uint32" | "uint64"
+  | "float8_e4m3fn" | "float8_e5m2" | "float16" | "bfloat16" | "float32" | "float64";
+export type TypedArray =
+  | Float32Array | Float64Array | Int8Array | Int16Array | Int32Array | BigInt64Array
+  | Uint8Array | Uint8ClampedArray | Uint16Array | Uint32Array | BigUint64Array;
+export type Nested = number | boolean | Nested[];
+/** What may stand for a tensor. */
+export type ArrayLike = Tensor | Nested | TypedArray;
+/** A number for each axis, `[start, end, step]`, `null` for a new axis, `"..."`, or integers. */
+export type Pick = number | [(number | null)?, (number | null)?, number?] | null | "..." | Tensor;
+/** Plain objects and lists whose leaves are tensors. */
+export type Tree = any;
+export type Padding = "VALID" | "SAME" | [number, number][];
+export type ScanPath = "compiled-loop" | "preencoded-routine" | "fallback";
+export interface Complex { re: Tensor; im: Tensor }
+export interface Betas { b1?: number; b2?: number; eps?: number; epsRoot?: number; nesterov?: boolean }
+/** A number for each step. */
+export interface Schedule { dispose(): void }
+/** An optimiser. */
+export interface Chain {
+  init(params: Tree): Tree;
+  update(grads: Tree, state: Tree, params?: Tree): [Tree, Tree];
+  dispose(): void;
+}
+
+export class LoomError extends Error {}
+
+export interface Tensor extends TensorMethods {}
+export class Tensor {
+  readonly shape: number[];
+  readonly dtype: DType;
+  readonly ndim: number;
+  readonly size: number;
+  readonly disposed: boolean;
+  readonly ref: this;
+  readonly T: Tensor;
+  /** The elements in row-major order, when they are computed. */
+  data(): Promise<TypedArray>;
+  dataSync(): TypedArray;
+  js(): any;
+  jsAsync(): Promise<any>;
+  item(): number | boolean;
+  astype(dtype: DType): Tensor;
+  slice(...picks: Pick[]): Tensor;
+  reshape(...shape: (number | number[])[]): Tensor;
+  detach(): Tensor;
+  blockUntilReady(): Promise<this>;
+  dispose(): void;
+}
+
+/** NumPy's functions of a tensor, as methods. */
+export interface TensorMethods {
+  add(y: ArrayLike): Tensor;
+  sub(y: ArrayLike): Tensor;
+  mul(y: ArrayLike): Tensor;
+  div(y: ArrayLike): Tensor;
+  neg(): Tensor;
+  pow(y: ArrayLike): Tensor;
+  sum(axis?: number | number[] | null): Tensor;
+  mean(axis?: number | number[] | null): Tensor;
+  max(axis?: number | number[] | null): Tensor;
+  min(axis?: number | number[] | null): Tensor;
+  matmul(y: ArrayLike): Tensor;
+  transpose(axes?: number[]): Tensor;
+  flatten(): Tensor;
+  [method: string]: any;
+}
+
+/** Loads the program; await it before anything else. */
+export function init(source?: string | URL | BufferSource | WebAssembly.Module): Promise<string[]>;
+
+type Fn = (...args: any[]) => any;
+type Disposable_<F> = F & { dispose(): void };
+export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number[] }): Disposable_<F>;
+export function grad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
+export function valueAndGrad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
+export function vjp(f: Fn, primals: Tree[], options?: { hasAux?: boolean }): [Tree, Disposable_<(cotangents: Tree) => Tree[]>, Tree?];
+export function jvp(f: Fn, primals: Tree[], tangents: Tree[]): [Tree, Tree];
+export function linearize(f: Fn, ...primals: Tree[]): [Tree, Disposable_<Fn>];
+export function vmap(f: Fn, inAxes?: any, outAxes?: number | null, options?: { axisSize?: number }): Fn;
+export function jacfwd(f: Fn): (x: ArrayLike, ...rest: any[]) => Tree;
+export function jacrev(f: Fn): (x: ArrayLike, ...rest: any[]) => Tree;
+export function hessian(f: Fn): (x: ArrayLike, ...rest: any[]) => Tree;
+export function checkpoint<F extends Fn>(f: F): F;
+export function makeJaxpr(f: Fn): (...args: any[]) => string;
+export function explain(f: Fn): (...args: any[]) => { graph: string; program: string; kernels: string; timings: string };
+
+export const tree: {
+  flatten(x: Tree): [Tensor[], any];
+  unflatten(structure: any, leaves: Tensor[]): Tree;
+  leaves(x: Tree): Tensor[];
+  structure(x: Tree): string;
+  map(f: (...leaves: Tensor[]) => any, x: Tree, ...more: Tree[]): Tree;
+  dispose(x: Tree): void;
+  ref(x: Tree): Tree;
+};
+
+export interface Numpy {
+  array(value: ArrayLike, options?: { dtype?: DType; shape?: number | number[] }): Tensor;
+  asarray(value: ArrayLike, options?: { dtype?: DType; shape?: number | number[] }): Tensor;
+  pi: number;
+  e: number;
+  inf: number;
+  nan: number;
+  newaxis: null;
+  linalg: Linalg;
+  fft: Fft;
+  // functions of np
+  [name: string]: any;
+}
+export interface Lax {
+  scan(
+    f: (carry: Tree, x: Tree) => [Tree, Tree], init: Tree, xs?: Tree,
+    options?: { length?: number; reverse?: boolean; checkpoint?: boolean | number; acceptPath?: ScanPath | ScanPath[] },
+  ): [Tree, Tree];
+  fori(lower: number, upper: number, f: (i: Tensor, value: Tree) => Tree, init: Tree): Tree;
+  foriLoop(lower: number, upper: number, f: (i: Tensor, value: Tree) => Tree, init: Tree): Tree;
+  while(test: (value: Tree) => Tensor, body: (value: Tree) => Tree, init: Tree): Tree;
+  whileLoop(test: (value: Tree) => Tensor, body: (value: Tree) => Tree, init: Tree): Tree;
+  cond(pred: Tensor | boolean, onTrue: Fn, onFalse: Fn, ...operands: Tree[]): Tree;
+  switch(index: Tensor | number, branches: Fn[], ...operands: Tree[]): Tree;
+  map(f: (x: Tree) => Tree, xs: Tree): Tree;
+  associativeScan(f: (a: Tree, b: Tree) => Tree, elems: Tree, options?: { reverse?: boolean; axis?: number }): Tree;
+  stopGradient(x: Tree): Tree;
+  linalg: {
+    cholesky(a: ArrayLike): Tensor;
+    triangularSolve(a: ArrayLike, b: ArrayLike, options?: { leftSide?: boolean; lower?: boolean; transposeA?: boolean }): Tensor;
+    lu(a: ArrayLike): any;
+  };
+  // functions of lax
+  [name: string]: any;
+}
+export interface Nn {
+  // functions of nn
+  [name: string]: any;
+}
+export interface Random {
+  PRNGKey(seed: number): Tensor;
+  // functions of random
+  [name: string]: any;
+}
+export interface Linalg {
+  // functions of linalg
+  [name: string]: any;
+}
+export interface Fft {
+  // functions of fft
+  [name: string]: any;
+}
+export interface Special {
+  // functions of special
+  [name: string]: any;
+}
+export interface Optim {
+  applyUpdates(params: Tree, updates: Tree): Tree;
+  globalNorm(x: Tree): Tensor;
+  // functions of optim
+  [name: string]: any;
+}
+export const numpy: Numpy;
+export const lax: Lax;
+export const nn: Nn;
+export const random: Random;
+export const linalg: Linalg;
+export const fft: Fft;
+export const scipySpecial: Special;
+export const optim: Optim;
+
+export function fromBytes(bytes: Uint8Array, dtype: DType, shape: number[]): Tensor;
+export function toBytes(t: Tensor): Uint8Array;
+export const safetensors: {
+  parse(buffer: ArrayBuffer | Uint8Array): Record<string, Tensor>;
+  serialize(tensors: Record<string, Tensor>): Uint8Array;
+  load(from: Blob | string | URL): Promise<Record<string, Tensor>>;
+};
+
+export function devices(): string[];
+export function defaultDevice(name?: string): string;
+export function devicePut<T>(x: T): Promise<T>;
+export function blockUntilReady<T>(x: T): Promise<T>;
+export function getBackend(): { type: string; slotCount(): number };
+export function memoryBytes(): number;
+export function setDebug(level: number): void;
+export const checkLeaks: {
+  start(): void;
+  stop(): { leaked: number; details: string[]; summary: string };
+};

@@ -1,0 +1,1238 @@
+// Tensorloom for JavaScript: tensors, transforms and the numerical library over the program `tensorloom.wasm`.
+//
+//   import { init, numpy as np, grad, jit } from "tensorloom";
+//   await init();
+//   const f = jit((x) => np.sum(np.square(x)));
+//
+// Functions of the namespaces come from the program's own list (`functions`), which is made of docs/functions.json.
+
+let wasm; // exports of the program
+let memory;
+let table;
+let thrown; // an exception on its way through the program
+let debugLevel = 0;
+
+const decoder = new TextDecoder();
+const decode = (at, n) => decoder.decode(new Uint8Array(memory.buffer, at, n).slice());
+
+/** An error of the program: a call whose operands don't fit, a tensor that is gone. */
+export class LoomError extends Error {
+  constructor(message) {
+    super(message);
+    this.name = "LoomError";
+  }
+}
+
+// ---------------------------------------------------------------- starting
+
+const functions = new Map(); // functions that the program may call, by number
+let nextFunction = 1;
+
+const loom = {
+  instantiate(at, length) {
+    try {
+      const bytes = new Uint8Array(memory.buffer, at, length).slice();
+      const { exports } = new WebAssembly.Instance(new WebAssembly.Module(bytes), { env: { memory, table } });
+      const place = free.pop() ?? table.grow(1);
+      table.set(place, exports.kernel);
+      if (debugLevel >= 2) console.log(`tensorloom: a kernel of ${length} bytes`);
+      return place;
+    } catch (e) {
+      if (debugLevel >= 1) console.warn(`tensorloom: a kernel was refused: ${e.message}`);
+      return 0;
+    }
+  },
+  forget(place) {
+    table.set(place, null);
+    free.push(place);
+  },
+  now: () => performance.now(),
+  panicked(at, n) {
+    thrown = new LoomError(`internal error, please report it: ${decode(at, n)}`);
+  },
+  apply(id, n) {
+    try {
+      const at = wasm.room(n) / 8;
+      const handles = Array.from(f64().subarray(at, at + n));
+      const scope = enter();
+      try {
+        scope.results = functions.get(id)(handles.map((h) => new Tensor(h)));
+      } finally {
+        leave(scope);
+      }
+      const { results } = scope;
+      const out = wasm.room(results.length) / 8;
+      const words = f64();
+      results.forEach((t, i) => (words[out + i] = t.handle()));
+      return results.length;
+    } catch (e) {
+      thrown ??= e;
+      return -1;
+    }
+  },
+  loose(id) {
+    functions.delete(id);
+  },
+};
+const free = []; // places in the table that were given back
+
+/**
+ * Loads the program. `source`: a URL, bytes, or a compiled module; by default `tensorloom.wasm` beside this file.
+ * Must be awaited before anything else.
+ */
+export async function init(source) {
+  if (wasm) return ["wasm"];
+  source ??= new URL("./tensorloom.wasm", import.meta.url);
+  if (source instanceof URL || typeof source === "string") {
+    const url = new URL(source, import.meta.url);
+    if (url.protocol === "file:") {
+      const { readFile } = await import(/* @vite-ignore */ "node:fs/promises");
+      source = await readFile(url);
+    } else {
+      const response = await fetch(url);
+      if (!response.ok) throw new LoomError(`${url} can't be loaded: ${response.status} ${response.statusText}`);
+      source = await response.arrayBuffer();
+    }
+  }
+  const module = source instanceof WebAssembly.Module ? source : await WebAssembly.compile(source);
+  const instance = await WebAssembly.instantiate(module, { loom });
+  memory = instance.exports.memory;
+  table = instance.exports.__indirect_function_table;
+  wasm = instance.exports;
+  wasm.start();
+  wasm.dtypes();
+  dtypeNames.push(...lastText().split(" "));
+  wasm.functions();
+  surface(JSON.parse(lastText()));
+  return ["wasm"];
+}
+
+function ready() {
+  if (!wasm) throw new LoomError("call `await init()` first");
+}
+
+let view = new Float64Array(0);
+function f64() {
+  if (view.buffer !== memory.buffer) view = new Float64Array(memory.buffer);
+  return view;
+}
+
+const lastText = () => decode(wasm.text(), wasm.text_bytes());
+
+function fail() {
+  // Places in the program mean nothing here.
+  const error = thrown ?? new LoomError(lastText().replace(/ \(at [\w./-]+\.rs:\d+:\d+\)/g, "") || "a call failed");
+  thrown = undefined;
+  throw error;
+}
+
+/** Runs a call of the program; a trap is an error that says why. */
+function run(f) {
+  let n;
+  try {
+    n = f();
+  } catch (e) {
+    const error = thrown ?? e;
+    thrown = undefined;
+    throw error;
+  }
+  if (n < 0) fail();
+  return n;
+}
+
+// ---------------------------------------------------------------- values as words
+
+let out = [];
+
+function put(v) {
+  if (v === undefined || v === null) out.push(0);
+  else if (typeof v === "number") out.push(1, v);
+  else if (typeof v === "boolean") out.push(2, v ? 1 : 0);
+  else if (v instanceof Tensor) out.push(3, v.handle());
+  else if (v instanceof Held) out.push(3, v.handle());
+  else if (typeof v === "string") putText(v, 5);
+  else if (typeof v === "bigint") out.push(1, Number(v));
+  else if (Array.isArray(v)) {
+    out.push(4, v.length);
+    v.forEach(put);
+  } else if (ArrayBuffer.isView(v)) {
+    const t = array(v);
+    out.push(3, t.handle());
+  } else if (typeof v === "object") {
+    const keys = Object.keys(v).filter((k) => v[k] !== undefined);
+    out.push(6, keys.length);
+    for (const k of keys) {
+      putText(k);
+      put(v[k]);
+    }
+  } else throw new LoomError(`a ${typeof v} can't be an argument here`);
+}
+
+function putText(s, tag) {
+  if (tag !== undefined) out.push(tag);
+  out.push(s.length);
+  for (let i = 0; i < s.length; i++) out.push(s.charCodeAt(i));
+}
+
+/** Puts what `put` has written into the program's words; gives how many. */
+function send() {
+  const n = out.length;
+  const at = wasm.room(n) / 8;
+  const words = f64();
+  for (let i = 0; i < n; i++) words[at + i] = out[i];
+  out = [];
+  return n;
+}
+
+let cursor = 0;
+
+function get(words) {
+  const tag = words[cursor++];
+  switch (tag) {
+    case 0:
+      return null;
+    case 1:
+      return words[cursor++];
+    case 2:
+      return words[cursor++] !== 0;
+    case 3:
+      return words[cursor++]; // what it is, the caller knows
+    case 4:
+      return Array.from({ length: words[cursor++] }, () => get(words));
+    case 5:
+      return getText(words);
+    case 6: {
+      const all = {};
+      for (let n = words[cursor++]; n > 0; n--) {
+        const key = getText(words);
+        all[key] = get(words);
+      }
+      return all;
+    }
+    default:
+      throw new LoomError(`a message has the tag ${tag}`);
+  }
+}
+
+function getText(words) {
+  const n = words[cursor++];
+  let s = "";
+  for (let i = 0; i < n; i++) s += String.fromCharCode(words[cursor++]);
+  return s;
+}
+
+/** A call whose arguments were put; `wrap` is what handles become. */
+function receive(n, wrap = Tensor) {
+  if (n === 0) return undefined;
+  const at = wasm.room(0) / 8;
+  cursor = at;
+  const words = f64();
+  const wrapped = (tagAt) => {
+    const tag = words[cursor];
+    if (tag === 3) {
+      cursor += 2;
+      return new wrap(words[cursor - 1]);
+    }
+    if (tag === 4) {
+      cursor++;
+      const n = words[cursor++];
+      const all = new Array(n);
+      for (let i = 0; i < n; i++) all[i] = wrapped();
+      return all;
+    }
+    if (tag === 6) {
+      cursor++;
+      const all = {};
+      for (let n = words[cursor++]; n > 0; n--) {
+        const key = getText(words);
+        all[key] = wrapped();
+      }
+      return all;
+    }
+    return get(words);
+  };
+  return wrapped();
+}
+
+function special(name, ...args) {
+  ready();
+  out = []; // a call that failed may have left words
+  putText(name, 5);
+  args.forEach(put);
+  const n = send();
+  return receive(run(() => wasm.special(n)));
+}
+
+// ---------------------------------------------------------------- ownership
+
+const registry = new FinalizationRegistry((handle) => wasm.release(handle));
+const scopes = []; // functions of transforms that are running, with the tensors made inside of each
+
+function enter() {
+  const scope = { made: [], results: [] };
+  scopes.push(scope);
+  return scope;
+}
+
+/** What a function of a transform made belongs to it: all but its results goes when the program has copied those. */
+function leave(scope) {
+  scopes.pop();
+  const keep = new Set(scope.results);
+  const results = [];
+  for (const t of scope.made) keep.has(t) ? results.push(t) : t.dispose();
+  // The program copies them right after this call.
+  if (results.length > 0) pending.push(results);
+}
+const pending = []; // results that the program has copied
+
+function sweep() {
+  while (pending.length > 0) for (const t of pending.pop()) t.dispose();
+}
+
+let leakWatch = null;
+
+/** Something else that the program holds: an optimiser, a schedule, a compiled function. */
+class Held {
+  #handle;
+  constructor(handle) {
+    this.#handle = handle;
+    registry.register(this, handle, this);
+  }
+  handle() {
+    if (this.#handle < 0) throw new LoomError("this was disposed of");
+    return this.#handle;
+  }
+  dispose() {
+    if (this.#handle < 0) return;
+    registry.unregister(this);
+    wasm.release(this.#handle);
+    this.#handle = -1;
+  }
+}
+
+const dtypeNames = [];
+const views = {
+  bool: Uint8Array,
+  int8: Int8Array,
+  int16: Int16Array,
+  int32: Int32Array,
+  int64: BigInt64Array,
+  uint8: Uint8Array,
+  uint16: Uint16Array,
+  uint32: Uint32Array,
+  uint64: BigUint64Array,
+  float32: Float32Array,
+  float64: Float64Array,
+};
+
+/** An n-dimensional array. Operations leave their operands alone; `dispose` frees it, else the garbage collector does. */
+export class Tensor {
+  #handle;
+  #shape;
+  #dtype;
+
+  constructor(handle) {
+    this.#handle = handle;
+    registry.register(this, handle, this);
+    if (scopes.length > 0) scopes[scopes.length - 1].made.push(this);
+    if (leakWatch) leakWatch.set(this, new Error().stack);
+  }
+
+  handle() {
+    if (this.#handle < 0) {
+      const what = this.#dtype ? `${this.#dtype}[${this.#shape}]` : "a tensor";
+      throw new LoomError(`${what} was used after it was disposed of`);
+    }
+    return this.#handle;
+  }
+
+  #describe() {
+    const rank = run(() => wasm.describe(this.handle()));
+    const at = wasm.room(0) / 8;
+    const words = f64();
+    this.#dtype = dtypeNames[words[at]];
+    this.#shape = Array.from(words.subarray(at + 1, at + 1 + rank));
+  }
+
+  get shape() {
+    if (!this.#shape) this.#describe();
+    return this.#shape.slice();
+  }
+  get dtype() {
+    if (!this.#dtype) this.#describe();
+    return this.#dtype;
+  }
+  get ndim() {
+    return this.shape.length;
+  }
+  get size() {
+    return this.shape.reduce((a, b) => a * b, 1);
+  }
+  get disposed() {
+    return this.#handle < 0;
+  }
+  /** Itself: operations don't consume their operands. */
+  get ref() {
+    return this;
+  }
+  get T() {
+    return numpy.transpose(this);
+  }
+
+  /** The elements, in row-major order, when they are computed. */
+  async data() {
+    return this.dataSync();
+  }
+
+  dataSync() {
+    const dtype = this.dtype;
+    if (!(dtype in views)) return this.astype("float32").dataSync();
+    const n = run(() => wasm.fetch(this.handle()));
+    const at = wasm.fetched();
+    const bytes = memory.buffer.slice(at, at + n);
+    return new views[dtype](bytes);
+  }
+
+  /** The elements as nested lists; a number for a tensor without axes. */
+  js() {
+    const flat = this.dataSync();
+    const bool = this.dtype === "bool";
+    let at = 0;
+    const build = (shape) => {
+      if (shape.length === 0) {
+        const x = flat[at++];
+        return bool ? x !== 0 : typeof x === "bigint" ? Number(x) : x;
+      }
+      return Array.from({ length: shape[0] }, () => build(shape.slice(1)));
+    };
+    return build(this.shape);
+  }
+  async jsAsync() {
+    return this.js();
+  }
+  item() {
+    if (this.size !== 1) throw new LoomError(`item() of ${this.dtype}[${this.shape}], which is not one number`);
+    const x = this.dataSync()[0];
+    return this.dtype === "bool" ? x !== 0 : typeof x === "bigint" ? Number(x) : x;
+  }
+
+  astype(dtype) {
+    return special("cast", this, dtype);
+  }
+  /** Numbers, `[start, end, step]`, `null` for a new axis, `"..."`, or a tensor of integers, one for each axis. */
+  slice(...picks) {
+    return special("index", this, picks);
+  }
+  detach() {
+    return special("detach", this);
+  }
+  async blockUntilReady() {
+    special("force", [this]);
+    return this;
+  }
+
+  dispose() {
+    if (this.#handle < 0) return;
+    registry.unregister(this);
+    leakWatch?.delete(this);
+    wasm.release(this.#handle);
+    this.#handle = -1;
+  }
+
+  toString() {
+    return this.disposed ? "Tensor(disposed)" : `Tensor(${this.dtype}[${this.shape}])`;
+  }
+  [Symbol.for("nodejs.util.inspect.custom")]() {
+    return this.toString();
+  }
+  [Symbol.toPrimitive]() {
+    throw new LoomError(`${this.toString()} is no number; read it with item(), js() or await data()`);
+  }
+}
+if (typeof Symbol.dispose === "symbol") Tensor.prototype[Symbol.dispose] = Tensor.prototype.dispose;
+
+const typedNames = new Map([
+  [Float32Array, "float32"],
+  [Float64Array, "float64"],
+  [Int8Array, "int8"],
+  [Int16Array, "int16"],
+  [Int32Array, "int32"],
+  [Uint8Array, "uint8"],
+  [Uint8ClampedArray, "uint8"],
+  [Uint16Array, "uint16"],
+  [Uint32Array, "uint32"],
+  [BigInt64Array, "int64"],
+  [BigUint64Array, "uint64"],
+]);
+
+/** A tensor of numbers, nested lists, a typed array (with `shape`), or another tensor. */
+function array(value, { dtype, shape } = {}) {
+  ready();
+  if (value instanceof Tensor) {
+    const same = !dtype || dtype === value.dtype ? numpy.copy(value) : value.astype(dtype);
+    return shape ? numpy.reshape(same, shape) : same;
+  }
+  let flat = value;
+  let own = "float32";
+  if (ArrayBuffer.isView(value)) {
+    own = typedNames.get(value.constructor) ?? fail();
+    shape ??= [value.length];
+  } else {
+    const found = [];
+    flat = [];
+    const walk = (v, depth) => {
+      if (Array.isArray(v)) {
+        if (found.length === depth) found.push(v.length);
+        if (found[depth] !== v.length || (flat.length > 0 && depth >= found.length)) ragged();
+        v.forEach((x) => walk(x, depth + 1));
+      } else {
+        if (depth !== found.length) ragged();
+        flat.push(v instanceof Tensor ? v.item() : v);
+      }
+    };
+    const ragged = () => {
+      throw new LoomError("array: lists of different lengths side by side");
+    };
+    walk(value, 0);
+    if (flat.some((x) => typeof x !== "number" && typeof x !== "boolean" && typeof x !== "bigint")) {
+      throw new LoomError("array: expected numbers, lists of numbers, a typed array or a tensor");
+    }
+    own = flat.length > 0 && typeof flat[0] === "boolean" ? "bool" : typeof flat[0] === "bigint" ? "int64" : "float32";
+    shape ??= found;
+  }
+  shape = typeof shape === "number" ? [shape] : shape;
+  const stored = views[dtype ?? own] ? (dtype ?? own) : "float32";
+  const View = views[stored];
+  const big = stored === "int64" || stored === "uint64";
+  const data =
+    flat instanceof View ? flat : View.from(flat, big ? (x) => BigInt(typeof x === "bigint" ? x : Math.trunc(Number(x))) : Number);
+  const at = wasm.bytes(data.byteLength);
+  new Uint8Array(memory.buffer, at, data.byteLength).set(new Uint8Array(data.buffer, data.byteOffset, data.byteLength));
+  const words = wasm.room(shape.length) / 8;
+  shape.forEach((n, i) => (f64()[words + i] = n));
+  const made = new Tensor(run(() => wasm.make(dtypeNames.indexOf(stored), shape.length)));
+  return dtype && dtype !== stored ? made.astype(dtype) : made;
+}
+
+/** A tensor of raw elements, little-endian, of any dtype. */
+export function fromBytes(bytes, dtype, shape) {
+  ready();
+  const code = dtypeNames.indexOf(dtype);
+  if (code < 0) throw new LoomError(`fromBytes: there is no dtype "${dtype}"; there are ${dtypeNames.join(", ")}`);
+  const at = wasm.bytes(bytes.byteLength);
+  new Uint8Array(memory.buffer, at, bytes.byteLength).set(bytes);
+  const words = wasm.room(shape.length) / 8;
+  shape.forEach((n, i) => (f64()[words + i] = n));
+  return new Tensor(run(() => wasm.make(code, shape.length)));
+}
+
+/** The raw elements of a tensor, little-endian. */
+export function toBytes(t) {
+  const n = run(() => wasm.fetch(t.handle()));
+  const at = wasm.fetched();
+  return new Uint8Array(memory.buffer.slice(at, at + n));
+}
+
+const stored = {
+  BOOL: "bool", I8: "int8", I16: "int16", I32: "int32", I64: "int64", U8: "uint8", U16: "uint16", U32: "uint32", U64: "uint64",
+  F8_E4M3: "float8_e4m3fn", F8_E5M2: "float8_e5m2", F16: "float16", BF16: "bfloat16", F32: "float32", F64: "float64",
+};
+
+/** Files of HuggingFace's format: tensors by name. */
+export const safetensors = {
+  /** Tensors of a file's bytes, by name. */
+  parse(buffer) {
+    const bytes = buffer instanceof Uint8Array ? buffer : new Uint8Array(buffer);
+    const bad = (why) => new LoomError(`safetensors: ${why}`);
+    if (bytes.byteLength < 8) throw bad("the file is shorter than its head");
+    const length = Number(new DataView(bytes.buffer, bytes.byteOffset, 8).getBigUint64(0, true));
+    if (length > bytes.byteLength - 8) throw bad("the head is longer than the file; was it loaded whole?");
+    let head;
+    try {
+      head = JSON.parse(decoder.decode(bytes.subarray(8, 8 + length)));
+    } catch (e) {
+      throw bad(`the head is no JSON: ${e.message}`);
+    }
+    const found = {};
+    for (const [name, entry] of Object.entries(head)) {
+      if (name === "__metadata__") continue;
+      const [from, to] = entry.data_offsets ?? [];
+      const dtype = stored[entry.dtype];
+      if (!dtype) throw bad(`${name} is of type ${entry.dtype}, which is not known`);
+      if (!(from >= 0 && to >= from && 8 + length + to <= bytes.byteLength)) throw bad(`the data of ${name} are not in the file`);
+      found[name] = fromBytes(bytes.subarray(8 + length + from, 8 + length + to), dtype, entry.shape);
+    }
+    return found;
+  },
+  /** The bytes of a file with these tensors. */
+  serialize(tensors) {
+    const names = Object.entries(stored);
+    const head = {};
+    const all = [];
+    let at = 0;
+    for (const [name, t] of Object.entries(tensors)) {
+      const data = toBytes(t);
+      head[name] = { dtype: names.find(([, d]) => d === t.dtype)[0], shape: t.shape, data_offsets: [at, at + data.byteLength] };
+      all.push(data);
+      at += data.byteLength;
+    }
+    const text = new TextEncoder().encode(JSON.stringify(head));
+    // The data begin at a multiple of 8.
+    const padded = new Uint8Array(Math.ceil(text.byteLength / 8) * 8).fill(32);
+    padded.set(text);
+    const file = new Uint8Array(8 + padded.byteLength + at);
+    new DataView(file.buffer).setBigUint64(0, BigInt(padded.byteLength), true);
+    file.set(padded, 8);
+    let to = 8 + padded.byteLength;
+    for (const data of all) {
+      file.set(data, to);
+      to += data.byteLength;
+    }
+    return file;
+  },
+  /** Tensors of a `File`, a `Blob` or a URL; what a URL gives is kept in the page's cache. */
+  async load(from) {
+    if (typeof from !== "string" && !(from instanceof URL)) return this.parse(await from.arrayBuffer());
+    const cache = typeof caches === "undefined" ? null : await caches.open("tensorloom").catch(() => null);
+    let response = await cache?.match(from);
+    if (!response) {
+      response = await fetch(from);
+      if (!response.ok) throw new LoomError(`${from} can't be loaded: ${response.status} ${response.statusText}`);
+      await cache?.put(from, response.clone());
+    }
+    return this.parse(await response.arrayBuffer());
+  },
+};
+
+// ---------------------------------------------------------------- trees
+
+const isTensor = (x) => x instanceof Tensor;
+const isPlain = (x) => x !== null && typeof x === "object" && !ArrayBuffer.isView(x) && !isTensor(x) && !(x instanceof Held);
+
+/** Tensors of a tree in order, and its structure. Numbers become tensors unless `keep`. */
+function flatten(x, leaves, keep = false) {
+  if (isTensor(x)) {
+    leaves.push(x);
+    return "*";
+  }
+  if (!keep && (typeof x === "number" || typeof x === "boolean" || ArrayBuffer.isView(x))) {
+    leaves.push(array(x));
+    return "*";
+  }
+  if (Array.isArray(x)) return x.map((v) => flatten(v, leaves, keep));
+  if (isPlain(x)) {
+    const all = {};
+    for (const k of Object.keys(x).sort()) all[k] = flatten(x[k], leaves, keep);
+    return all;
+  }
+  return { $static: x };
+}
+
+function build(structure, leaves) {
+  if (structure === "*") return leaves.shift();
+  if (Array.isArray(structure)) return structure.map((s) => build(s, leaves));
+  if ("$static" in structure) return structure.$static;
+  const all = {};
+  for (const k of Object.keys(structure)) all[k] = build(structure[k], leaves);
+  return all;
+}
+
+const count = (structure) => {
+  if (structure === "*") return 1;
+  if ("$static" in structure) return 0;
+  return Object.values(structure).reduce((n, s) => n + count(s), 0);
+};
+
+const keyOf = (structure) => JSON.stringify(structure, (_, v) => (typeof v === "function" || typeof v === "symbol" ? String(v) : v));
+
+function parts(x) {
+  const leaves = [];
+  const structure = flatten(x, leaves);
+  return [leaves, structure];
+}
+
+/** Trees of plain objects and lists whose leaves are tensors. */
+export const tree = {
+  flatten(x) {
+    const [leaves, structure] = parts(x);
+    return [leaves, structure];
+  },
+  unflatten: (structure, leaves) => build(structure, leaves.slice()),
+  leaves: (x) => parts(x)[0],
+  structure: (x) => keyOf(parts(x)[1]),
+  map(f, x, ...more) {
+    const [leaves, structure] = parts(x);
+    const others = more.map((m) => parts(m)[0]);
+    return build(structure, leaves.map((l, i) => f(l, ...others.map((o) => o[i]))));
+  },
+  dispose(x) {
+    const leaves = [];
+    flatten(x, leaves, true);
+    leaves.forEach((t) => t.dispose());
+  },
+  ref: (x) => x,
+};
+
+// ---------------------------------------------------------------- functions for the program
+
+/** Registers a function of lists of tensors while `body` runs. */
+function lend(f, body) {
+  const id = nextFunction++;
+  functions.set(id, f);
+  try {
+    return body(id);
+  } finally {
+    functions.delete(id);
+    sweep();
+  }
+}
+
+/** A function of trees as one of lists of tensors; its result's structure is left in `seen`. */
+function flat(f, structure, seen, spread = true) {
+  return (leaves) => {
+    const args = build(structure, leaves.slice());
+    const result = spread ? f(...args) : f(args);
+    if (result instanceof Promise) throw new LoomError("a function of a transform can't be async");
+    const outs = [];
+    seen.structure = flatten(result, outs);
+    return outs;
+  };
+}
+
+const list = (x) => (Array.isArray(x) ? x : [x]);
+
+// ---------------------------------------------------------------- transforms
+
+/**
+ * Compiles a function: traced once for each structure and types of its arguments. Options: `staticArgnums`.
+ * The result has `dispose()`, which frees its programs.
+ */
+export function jit(f, { staticArgnums = [] } = {}) {
+  const entries = new Map();
+  const entryFor = (key, structure) => {
+    const seen = {};
+    const id = nextFunction++;
+    functions.set(id, flat(f, structure, seen));
+    const entry = { held: new Held(wasm.jit_new(id)), seen, simple: false };
+    entries.set(key, entry);
+    return entry;
+  };
+  let gone = false;
+  const compiled = (...args) => {
+    ready();
+    if (gone) throw new LoomError("this compiled function was disposed of");
+    let leaves = args;
+    let key = args.length;
+    let structure;
+    for (let i = 0; i < args.length; i++) {
+      if (!isTensor(args[i])) {
+        leaves = [];
+        structure = args.map((a, i) => (staticArgnums.includes(i) ? { $static: a } : flatten(a, leaves)));
+        key = keyOf(structure);
+        break;
+      }
+    }
+    const entry = entries.get(key) ?? entryFor(key, structure ?? args.map(() => "*"));
+    const n = leaves.length;
+    let at = wasm.room(n) / 8;
+    let words = f64();
+    for (let i = 0; i < n; i++) words[at + i] = leaves[i].handle();
+    let m;
+    try {
+      m = wasm.jit_call(entry.held.handle(), n);
+    } catch (e) {
+      thrown ??= e;
+      m = -1;
+    }
+    if (pending.length > 0) sweep();
+    if (m < 0) fail();
+    at = wasm.room(0) / 8;
+    words = f64();
+    if (entry.seen.structure === "*") return new Tensor(words[at]);
+    const outs = Array.from({ length: m }, (_, i) => words[at + i]).map((h) => new Tensor(h));
+    return build(entry.seen.structure, outs);
+  };
+  compiled.dispose = () => {
+    gone = true;
+    entries.forEach((e) => e.held.dispose());
+    entries.clear();
+  };
+  if (typeof Symbol.dispose === "symbol") compiled[Symbol.dispose] = compiled.dispose;
+  return compiled;
+}
+
+/** Value and gradient of a function that gives a number. Options: `argnums` (0), `hasAux`. */
+export function valueAndGrad(f, { argnums = 0, hasAux = false } = {}) {
+  return (...args) => {
+    const leaves = [];
+    const ends = [];
+    const structure = args.map((a) => {
+      const s = flatten(a, leaves);
+      ends.push(leaves.length);
+      return s;
+    });
+    const wanted = list(argnums);
+    const places = [];
+    for (const i of wanted) {
+      if (!(i in args)) throw new LoomError(`argnums names argument ${i}, and there are ${args.length}`);
+      for (let k = i === 0 ? 0 : ends[i - 1]; k < ends[i]; k++) places.push(k);
+    }
+    const seen = {};
+    const g = (tensors) => {
+      const result = f(...build(structure, tensors.slice()));
+      const [value, aux] = hasAux ? result : [result, []];
+      if (!isTensor(value)) throw new LoomError("grad: the function must give a tensor without axes");
+      const outs = [value];
+      seen.structure = flatten(aux, outs);
+      return outs;
+    };
+    const [value, aux, grads] = lend(g, (id) => special("valueAndGrad", id, places, leaves));
+    const all = grads.slice();
+    const each = wanted.map((i) => build(structure[i], all));
+    const gradient = Array.isArray(argnums) ? each : each[0];
+    return hasAux ? [[value, build(seen.structure, aux)], gradient] : [value, gradient];
+  };
+}
+
+/** The gradient of a function that gives a number. Options: `argnums` (0), `hasAux`. */
+export function grad(f, options = {}) {
+  const both = valueAndGrad(f, options);
+  return (...args) => {
+    const [value, gradient] = both(...args);
+    if (!options.hasAux) {
+      value.dispose();
+      return gradient;
+    }
+    value[0].dispose();
+    return [gradient, value[1]];
+  };
+}
+
+/** `[y, back]`: the results of `f(...primals)`, and the function from their cotangents to those of the arguments. */
+export function vjp(f, primals, { hasAux = false } = {}) {
+  const [leaves, structure] = parts(primals);
+  const seen = {};
+  let aux;
+  const g = hasAux
+    ? (...args) => {
+        const [y, a] = f(...args);
+        aux = a;
+        return y;
+      }
+    : f;
+  const [ys, handle] = lend(flat(g, structure, seen), (id) => special2("vjp", id, leaves));
+  const back = (ct) => {
+    const given = [];
+    flatten(ct, given);
+    const outs = special("mapped", handle, given);
+    return build(structure, outs);
+  };
+  back.dispose = () => handle.dispose();
+  const y = build(seen.structure, ys);
+  return hasAux ? [y, back, aux] : [y, back];
+}
+
+/** A result whose last item is an object of the program's. */
+function special2(name, ...args) {
+  ready();
+  out = [];
+  putText(name, 5);
+  args.forEach(put);
+  const n = send();
+  const size = run(() => wasm.special(n));
+  const at = wasm.room(0) / 8;
+  const words = f64();
+  const object = words[at + size - 1];
+  const leaves = Array.from({ length: words[at + 3] }, (_, i) => words[at + 5 + 2 * i]);
+  return [leaves.map((h) => new Tensor(h)), new Held(object)];
+}
+
+/** `[y, map]`: the results, and the linear function from tangents of the arguments to those of the results. */
+export function linearize(f, ...primals) {
+  const [leaves, structure] = parts(primals);
+  const seen = {};
+  const [ys, handle] = lend(flat(f, structure, seen), (id) => special2("linearize", id, leaves));
+  const map = (...tangents) => {
+    const given = [];
+    flatten(tangents, given);
+    return build(seen.structure, special("mapped", handle, given));
+  };
+  map.dispose = () => handle.dispose();
+  return [build(seen.structure, ys), map];
+}
+
+/** `[y, dy]`: the results and their derivatives along tangents. */
+export function jvp(f, primals, tangents) {
+  const [leaves, structure] = parts(primals);
+  const [along] = parts(tangents);
+  const seen = {};
+  const [y, dy] = lend(flat(f, structure, seen), (id) => special("jvp", id, leaves, along));
+  return [build(seen.structure, y), build(seen.structure, dy)];
+}
+
+/** A function over a batch. `inAxes`: an axis, `null`, or one for each argument; `outAxes`: an axis. */
+export function vmap(f, inAxes = 0, outAxes = 0, { axisSize } = {}) {
+  if (isPlain(inAxes) && !Array.isArray(inAxes)) ({ inAxes = 0, outAxes = 0, axisSize } = inAxes);
+  return (...args) => {
+    const leaves = [];
+    const axes = [];
+    const structure = args.map((a, i) => {
+      const before = leaves.length;
+      const s = flatten(a, leaves);
+      const own = Array.isArray(inAxes) ? inAxes[i] : inAxes;
+      const each = isPlain(own) && !Array.isArray(own) ? axesOf(own, a) : null;
+      for (let k = before; k < leaves.length; k++) axes.push(each ? each[k - before] : (own ?? null));
+      return s;
+    });
+    const seen = {};
+    const outs = lend(flat(f, structure, seen), (id) => special("vmap", id, leaves, axes, list(outAxes), axisSize));
+    return build(seen.structure, outs);
+  };
+}
+
+/** An axis for each leaf of a tree, given as a tree of axes. */
+function axesOf(axes, x) {
+  const all = [];
+  for (const k of Object.keys(x).sort()) {
+    const own = axes[k] ?? null;
+    if (isPlain(own)) all.push(...axesOf(own, x[k]));
+    else for (const _ of parts(x[k])[0]) all.push(own);
+  }
+  return all;
+}
+
+function jacobian(name) {
+  return (f) =>
+    (x, ...rest) => {
+      const seen = {};
+      const own = [];
+      const inner = (leaves) => {
+        const result = f(leaves[0], ...rest);
+        const outs = [];
+        seen.structure = flatten(result, outs);
+        return outs;
+      };
+      flatten(x, own);
+      return build(seen.structure ?? "*", lendOuts(inner, (id) => special(name, id, own[0]), seen));
+    };
+}
+function lendOuts(f, body, seen) {
+  const outs = lend(f, body);
+  seen.structure ??= "*";
+  return outs;
+}
+
+/** Jacobian by forward mode, of a function of a tensor. */
+export const jacfwd = jacobian("jacfwd");
+/** Jacobian by reverse mode, of a function of a tensor. */
+export const jacrev = jacobian("jacrev");
+/** Second derivatives of a function of a tensor. */
+export const hessian = jacobian("hessian");
+
+/** A function whose inner values are computed again for its gradient. */
+export const checkpoint = (f) => (...args) => {
+  const [leaves, structure] = parts(args);
+  const seen = {};
+  const outs = lend(flat(f, structure, seen), (id) => special("checkpoint", id, leaves));
+  return build(seen.structure, outs);
+};
+
+/** The graph of a function, as text. */
+export const makeJaxpr =
+  (f) =>
+  (...args) => {
+    const [leaves, structure] = parts(args);
+    return lend(flat(f, structure, {}), (id) => special("makeGraph", id, leaves));
+  };
+
+/** What becomes of a function: its graph, program, kernels and timings, as texts. */
+export const explain =
+  (f) =>
+  (...args) => {
+    const [leaves, structure] = parts(args);
+    const [graph, program, kernels, timings] = lend(flat(f, structure, {}), (id) => special("explain", id, leaves));
+    return { graph, program, kernels, timings };
+  };
+
+// ---------------------------------------------------------------- namespaces
+
+/** NumPy's functions. */
+export const numpy = { pi: Math.PI, e: Math.E, inf: Infinity, nan: NaN, newaxis: null, array, asarray: array };
+/** JAX's functions of `lax`. */
+export const lax = { linalg: {} };
+/** Layers' functions. */
+export const nn = {};
+/** Random numbers by keys, with the bits of JAX. */
+export const random = {};
+export const linalg = {};
+export const fft = {};
+export const scipySpecial = {};
+/** Optimisers as chains, in the style of optax. */
+export const optim = {};
+const top = {};
+
+for (const d of ["bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "bfloat16", "float32", "float64"]) {
+  numpy[d] = d === "bool_" ? "bool" : d;
+}
+
+const spaces = { "": top, np: numpy, lax, nn, random, linalg, fft, special: scipySpecial, optim };
+
+/** An optimiser: `init(params)` and `update(grads, state, params)`. */
+class Chain extends Held {
+  init(params) {
+    return special("optimInit", this, parts(params)[0]);
+  }
+  /** `[updates, state]`. */
+  update(grads, state, params) {
+    const [leaves, structure] = parts(grads);
+    const [updates, next] = special("optimUpdate", this, leaves, state, parts(params ?? grads)[0]);
+    return [build(structure, updates), next];
+  }
+}
+
+function bind(index, name, args, wrap) {
+  const names = args.map((a) => a[0]);
+  const defaults = args.map((a) => a[1]);
+  const options = new Set(names);
+  const n = args.length;
+  return (...given) => {
+    ready();
+    // A last object names arguments.
+    const last = given[given.length - 1];
+    if (given.length > 0 && isPlain(last) && !Array.isArray(last) && !("re" in last)) {
+      const keys = Object.keys(last);
+      if (keys.length > 0 && keys.every((k) => options.has(k)) && (given.length <= n || n === 0)) {
+        given.pop();
+        for (const k of keys) given[names.indexOf(k)] = last[k];
+      } else if (keys.length > 0 && given.length > n) {
+        throw new LoomError(`${name}: there is no option ${keys.find((k) => !options.has(k))}; there are ${names.join(", ")}`);
+      }
+    }
+    if (given.length > n) throw new LoomError(`${name}: ${given.length} arguments, and it takes ${names.join(", ")}`);
+    out = [];
+    for (let i = 0; i < n; i++) put(given[i] === undefined && defaults[i] !== null ? defaults[i] : given[i]);
+    const m = send();
+    try {
+      return receive(run(() => wasm.call(index, m)), wrap);
+    } catch (e) {
+      if (e instanceof LoomError && !e.message.startsWith(name)) e.message = `${name}: ${e.message}`;
+      throw e;
+    }
+  };
+}
+
+/** Fills the namespaces from the program's list; names by hand stay. */
+function surface(all) {
+  all.forEach(([module, name, js, args, returns], index) => {
+    const space = spaces[module];
+    const wrap = returns === "Chain" ? Chain : returns === "Schedule" ? Held : Tensor;
+    const f = bind(index, module ? `${module}.${js}` : js, args, wrap);
+    space[js] ??= f;
+    if (name !== js) space[name] ??= f;
+  });
+  // Methods: NumPy's functions of a tensor.
+  for (const [module, , js, args] of all) {
+    if (module === "np" && args.length > 0 && /^(x|a|p|y)$/.test(args[0][0]) && !(js in Tensor.prototype)) {
+      const f = numpy[js];
+      Tensor.prototype[js] = function (...rest) {
+        return f(this, ...rest);
+      };
+    }
+  }
+  const method = (name, f) => {
+    Tensor.prototype[name] = function (...rest) {
+      return f(this, ...rest);
+    };
+  };
+  for (const [short, long] of [["mul", "multiply"], ["sub", "subtract"], ["div", "divide"], ["neg", "negative"], ["pow", "power"], ["mod", "remainder"]]) {
+    if (numpy[long]) method(short, numpy[long]);
+  }
+  const dims = (args) => (args.length === 1 ? args[0] : args);
+  const plain = numpy.reshape;
+  const reshape = (x, shape) => {
+    const sizes = list(shape);
+    const open = sizes.indexOf(-1);
+    if (open < 0) return plain(x, sizes);
+    const t = isTensor(x) ? x : array(x);
+    const rest = sizes.reduce((n, s) => (s === -1 ? n : n * s), 1);
+    return plain(t, sizes.with?.(open, t.size / rest) ?? sizes.map((s, i) => (i === open ? t.size / rest : s)));
+  };
+  numpy.reshape = reshape;
+  Tensor.prototype.reshape = function (...shape) {
+    return reshape(this, dims(shape));
+  };
+  method("flatten", numpy.ravel ?? ((x) => reshape(x, [-1])));
+  const transpose = numpy.transpose;
+  numpy.transpose = (x, axes) => (axes === undefined ? numpy.matrixTransposeAll(x) : transpose(x, axes));
+  numpy.matrixTransposeAll = (x) => {
+    const t = isTensor(x) ? x : array(x);
+    return transpose(t, Array.from({ length: t.ndim }, (_, i) => t.ndim - 1 - i));
+  };
+  method("transpose", numpy.transpose);
+  // Forms with fewer arguments than Rust asks for.
+  const arange = numpy.arange;
+  numpy.arange = (start, stop, step = 1, { dtype } = {}) => {
+    if (isPlain(stop)) [{ dtype }, stop] = [stop, undefined];
+    if (stop === undefined) [start, stop] = [0, start];
+    const whole = [start, stop, step].every(Number.isInteger);
+    const t = arange(start, stop, step);
+    const want = dtype ?? (whole ? "int32" : "float32");
+    return t.dtype === want ? t : t.astype(want);
+  };
+  for (const name of ["eye", "tri"]) {
+    const f = numpy[name];
+    if (f) numpy[name] = (n, m, ...rest) => (isPlain(m) ? f(n, n, 0, m.dtype) : f(n, m ?? n, ...(rest.length ? rest : [0])));
+  }
+  const convolve = numpy.convolve;
+  numpy.convolve = (x, y, mode = "full") => convolve(x, y, mode);
+  Object.assign(lax.linalg, {
+    cholesky: linalg.cholesky,
+    triangularSolve: (a, b, { leftSide = true, lower = false, transposeA = false } = {}) =>
+      linalg.triangularSolve(a, b, leftSide, lower, transposeA),
+    lu: linalg.lu,
+  });
+  numpy.linalg = linalg;
+  numpy.fft = fft;
+  random.PRNGKey = random.key;
+  const bernoulli = random.bernoulli;
+  random.bernoulli = (key, p = 0.5, shape = []) => bernoulli(key, { p, shape });
+  lax.stopGradient = (x) => tree.map((t) => t.detach(), x);
+  optim.applyUpdates = (params, updates) => {
+    const [leaves, structure] = parts(params);
+    return build(structure, special("applyUpdates", leaves, parts(updates)[0]));
+  };
+  optim.globalNorm = (x) => special("globalNorm", parts(x)[0]);
+  for (const name of Object.keys(top)) if (!(name in numpy)) numpy[name] = top[name];
+}
+
+// ---------------------------------------------------------------- loops and branches
+
+/**
+ * A loop over the first axis of `xs`: `f(carry, x)` gives `[carry, y]`; `[carry, ys]` comes back, the ys stacked.
+ * Options: `length`, `reverse`, `checkpoint` (true, false, every so many), `acceptPath`.
+ */
+lax.scan = (f, init, xs = null, { length, reverse = false, checkpoint, acceptPath } = {}) => {
+  const [carry, carryOf] = parts(init);
+  const [slices, sliceOf] = xs === null ? [[], { $static: null }] : parts(xs);
+  const n = carry.length;
+  let ysOf;
+  const body = (leaves) => {
+    const result = f(build(carryOf, leaves.slice(0, n)), build(sliceOf, leaves.slice(n)));
+    if (!Array.isArray(result) || result.length !== 2) throw new LoomError("scan: the body must give [carry, y]");
+    const outs = [];
+    const given = flatten(result[0], outs);
+    if (keyOf(given) !== keyOf(carryOf)) {
+      throw new LoomError(`scan: the body gives a carry of another structure: ${keyOf(given)} for ${keyOf(carryOf)}`);
+    }
+    ysOf = flatten(result[1], outs);
+    return outs;
+  };
+  const paths = acceptPath === undefined ? undefined : list(acceptPath);
+  const [last, ys] = lend(body, (id) => special("scan", id, carry, slices, length, reverse, checkpoint, paths));
+  return [build(carryOf, last), build(ysOf, ys)];
+};
+
+/** `f(i, value)` for i from `lower` to below `upper`. */
+lax.foriLoop = lax.fori = (lower, upper, f, init) => {
+  const [leaves, structure] = parts(init);
+  const body = ([i, ...rest]) => parts(f(i, build(structure, rest)))[0];
+  return build(structure, lend(body, (id) => special("fori", lower, upper, id, leaves)));
+};
+
+/** `body(value)` while `test(value)`. */
+lax.whileLoop = lax.while = (test, body, init) => {
+  const [leaves, structure] = parts(init);
+  const tested = (all) => parts(test(build(structure, all.slice())))[0];
+  const next = (all) => parts(body(build(structure, all.slice())))[0];
+  return build(structure, lend(tested, (t) => lend(next, (b) => special("while", t, b, leaves))));
+};
+
+/** One of two functions of the operands, by a bool. */
+lax.cond = (pred, onTrue, onFalse, ...operands) => {
+  const [leaves, structure] = parts(operands);
+  const seen = {};
+  const p = isTensor(pred) ? pred : array(!!pred);
+  const yes = flat(onTrue, structure, seen);
+  const no = flat(onFalse, structure, seen);
+  return build_(seen, lend(yes, (a) => lend(no, (b) => special("cond", p, a, b, leaves))));
+};
+const build_ = (seen, outs) => build(seen.structure, outs);
+
+/** One of several functions of the operands, by an integer. */
+lax.switch = (index, branches, ...operands) => {
+  const [leaves, structure] = parts(operands);
+  const seen = {};
+  const i = isTensor(index) ? index : array(index, { dtype: "int32" });
+  const ids = branches.map((f) => {
+    const id = nextFunction++;
+    functions.set(id, flat(f, structure, seen));
+    return id;
+  });
+  try {
+    return build_(seen, special("switch", i, ids, leaves));
+  } finally {
+    ids.forEach((id) => functions.delete(id));
+    sweep();
+  }
+};
+
+/** A function over the first axis, one slice after the other. */
+lax.map = (f, xs) => {
+  const [leaves, structure] = parts(xs);
+  const seen = {};
+  return build_(seen, lend(flat(f, structure, seen, false), (id) => special("map", id, leaves)));
+};
+
+/** Running combinations by an associative function of two trees. Options: `reverse`, `axis`. */
+lax.associativeScan = (f, elems, { reverse = false, axis = 0 } = {}) => {
+  const [leaves, structure] = parts(elems);
+  const n = leaves.length;
+  const both = (all) => parts(f(build(structure, all.slice(0, n)), build(structure, all.slice(n))))[0];
+  return build(structure, lend(both, (id) => special("associativeScan", id, leaves, reverse, axis)));
+};
+
+// ---------------------------------------------------------------- devices, debugging, leaks
+
+/** What there is to compute on. */
+export const devices = () => ["wasm"];
+export const defaultDevice = (name) => {
+  if (name !== undefined && name !== "wasm") throw new LoomError(`there is no device "${name}" here; there is wasm`);
+  return "wasm";
+};
+export const devicePut = async (x) => x;
+export async function blockUntilReady(x) {
+  special("force", parts(x)[0]);
+  return x;
+}
+export const getBackend = () => ({ type: "wasm", slotCount: () => wasm.live() });
+/** Bytes that the program's memory has. */
+export const memoryBytes = () => memory.buffer.byteLength;
+
+/** 1: refused kernels; 2: kernels that are made. */
+export function setDebug(level) {
+  debugLevel = level;
+}
+
+/** Tensors that are made and not disposed of, with the place of each. */
+export const checkLeaks = {
+  start() {
+    ready();
+    leakWatch = new Map();
+    this.before = wasm.live();
+  },
+  stop() {
+    const leaked = wasm.live() - this.before;
+    const details = [];
+    for (const [t, stack] of leakWatch ?? []) {
+      if (t.disposed) continue;
+      const line = stack.split("\n").slice(1).find((l) => !l.includes(import.meta.url)) ?? "";
+      details.push(`${t.dtype}[${t.shape}] created at ${line.trim().replace(/^at /, "")}`);
+    }
+    leakWatch = null;
+    const summary =
+      leaked === 0
+        ? "nothing is left"
+        : `${leaked} left:\n  ${details.join("\n  ")}\ndispose of them, or compute inside of jit, which keeps nothing`;
+    return { leaked, details, summary };
+  },
+};

@@ -1,0 +1,61 @@
+//! What becomes of a function: its graph, its program, its kernels, and where the time goes.
+
+use crate::function::Leaves;
+use crate::value::fault;
+use compiler::clock::Instant;
+use compiler::loops::Kernel;
+use compiler::program::Step;
+use compiler::{Bindings, Options};
+use std::sync::Arc;
+
+/// Graph, program, kernels and timings, each as a text.
+pub(crate) fn explain(f: impl Fn(Leaves) -> Leaves + Copy, args: Leaves) -> Result<Vec<String>, String> {
+    let graph = tensorloom::make_graph(f, args.clone()).map_err(fault)?;
+    let backend = tensorloom::devices::open("cpu").map_err(fault)?;
+    let program = compiler::compile(&graph, &*backend, &Options::default()).map_err(fault)?;
+    let mut kernels = Vec::new();
+    program.steps.iter().for_each(|s| collect(s, &mut kernels));
+    let shown: Vec<String> = kernels.iter().map(|k| k.to_string()).collect();
+    let text = program.to_string();
+    let exe = backend.load(program).map_err(fault)?;
+    let mut b = Bindings::for_program(exe.program(), &*backend).map_err(fault)?;
+    // Captured tensors are inputs too, and stand behind the arguments.
+    for (buffer, x) in b.inputs.iter().zip(&args.0) {
+        buffer.write(0, x.to_literal().map_err(fault)?.bytes()).map_err(fault)?;
+    }
+    // Once to warm up.
+    exe.run(&mut b).map_err(fault)?;
+    // Pages have coarse clocks: as many runs as take a while, then their mean.
+    let begun = Instant::now();
+    let mut runs = 0;
+    while runs < 3 || (runs < 2000 && begun.elapsed().as_millis() < 40) {
+        exe.run(&mut b).map_err(fault)?;
+        runs += 1;
+    }
+    let whole = begun.elapsed().as_secs_f64() * 1e6 / runs as f64;
+    let mut steps: Vec<(String, usize, f64)> = Vec::new();
+    let timed = runs.min(400);
+    for _ in 0..timed {
+        for t in exe.run_timed(&mut b).map_err(fault)? {
+            let time = t.time.as_secs_f64() * 1e6 / timed as f64;
+            match steps.iter_mut().find(|s| s.0 == t.label) {
+                Some(s) => s.2 += time,
+                None => steps.push((t.label, t.calls, time)),
+            }
+        }
+    }
+    steps.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let mut lines = vec![format!("{whole:>10.1} µs  a run, mean of {runs}")];
+    lines.extend(steps.iter().map(|(label, calls, time)| format!("{time:>10.1} µs  {calls:>5}×  {label}")));
+    Ok(vec![graph.to_string(), text, shown.join("\n\n"), lines.join("\n")])
+}
+
+fn collect(step: &Step, out: &mut Vec<Arc<Kernel>>) {
+    match step {
+        Step::Kernel { kernel, .. } => out.push(kernel.clone()),
+        Step::Matmul { epilogue: Some(e), .. } => out.push(e.kernel.clone()),
+        Step::Loop(l) => l.body.iter().for_each(|s| collect(s, out)),
+        Step::Branch { branches, .. } => branches.iter().flatten().for_each(|s| collect(s, out)),
+        _ => {}
+    }
+}

@@ -1,0 +1,31 @@
+//! The package's program: `tensorloom` behind functions of numbers, for `js/index.js`.
+//!
+//! # Interface
+//!
+//! Words are f64 in one buffer of this program ([`room`]). Values are a tag and what follows: 0 nothing, 1 a number, 2 a
+//! bool, 3 a handle, 4 a list (how many, then values), 5 a text (how many, then UTF-16 units), 6 pairs (how many, then a text
+//! and a value each). Handles are tensors and other objects of this program that JavaScript owns until [`release`]. A call
+//! gives the number of words of its result, or -1, and then [`text`] says why.
+//!
+//! Imports (`loom`): `instantiate`, `forget` (kernels, see `cpu/codegen/page.rs`), `now`, `panicked`, and `apply`, which calls
+//! a function of JavaScript with tensors.
+
+#![cfg(target_arch = "wasm32")]
+
+mod explain;
+pub mod exports;
+mod function;
+mod loops;
+mod objects;
+mod value;
+
+#[expect(clippy::all, reason = "it is made from the list of functions")]
+mod table {
+    use crate::value::{Value, fault, give, pair, take};
+    use ir::ops::ReduceKind;
+    use tensorloom::fft::Complex;
+    use tensorloom::optim::{Betas, Chain, Schedule};
+    use tensorloom::{Along, DType, Number, Operand, Tensor, fft, lax, linalg, nn, np};
+
+    include!(concat!(env!("OUT_DIR"), "/table.rs"));
+}

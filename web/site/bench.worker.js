@@ -1,0 +1,15 @@
+import * as loom from "./task.js";
+import { best, cases } from "./cases.js";
+
+const { breathe, say, tasks, tree } = loom;
+
+tasks({
+  async run() {
+    for (const c of cases(loom)) {
+      const t = best(c.run, tree.dispose);
+      say("row", { name: c.name, time: t < 1e-3 ? `${(t * 1e6).toFixed(0)} µs` : `${(t * 1e3).toFixed(2)} ms`, rate: c.rate(t) });
+      await breathe();
+    }
+    say("done");
+  },
+});
