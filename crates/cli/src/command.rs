@@ -2,7 +2,7 @@
 
 #[cfg(feature = "serve")]
 use crate::serve;
-use crate::{bench, chat, check, compile, doctor, graph, import, perplexity, run, shell, train, verify};
+use crate::{bench, chat, check, compile, doctor, graph, import, launch, perplexity, plan, run, shell, train, verify};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
@@ -34,6 +34,10 @@ pub(crate) struct Loom {
 pub(crate) enum Command {
     /// Train a model; without options, the default on stories
     Train(train::Train),
+    /// Run a command as several ranks on this machine
+    Launch(launch::Launch),
+    /// What training would take on many devices, and which mesh is best
+    Plan(plan::Plan),
     /// Continue a prompt with a trained model
     Generate(run::Generate),
     /// Talk with a trained model

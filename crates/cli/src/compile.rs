@@ -66,6 +66,9 @@ pub(crate) struct Compile {
     /// Write the graph as JSON, with its backward half
     #[arg(long)]
     json: bool,
+    /// What one rank of a mesh runs, with the collectives that are put in: --mesh dp=2,tp=2
+    #[arg(long, value_name = "AXES", default_value = "", hide_default_value = true)]
+    mesh: String,
 }
 
 /// Options of `loom explain`.
@@ -220,9 +223,16 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
     let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let Some(lowered) = target.lower(args.chosen.dtype, true) else {
+    let Some(mut lowered) = target.lower(args.chosen.dtype, true) else {
         return Ok(Outcome::Mistakes);
     };
+    let mesh = ir::Mesh::parse(&args.mesh).map_err(|e| Usage(e.to_string()))?;
+    if mesh.ranks() > 1 {
+        if args.json || !matches!(args.emit, Emit::Graph | Emit::Program) {
+            return Err(Usage("`--mesh` goes with `--emit graph` and `--emit program`, in their own text".into()));
+        }
+        lowered.graph = models::divide(&lowered.graph, &lowered.params, &mesh).map_err(usage)?;
+    }
     match args.emit {
         Emit::Graph if args.json => {
             let back = with_backward(&lowered).map_err(|e| Usage(e.to_string()))?;

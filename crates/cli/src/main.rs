@@ -15,12 +15,15 @@ mod doctor;
 mod graph;
 mod graph_json;
 mod import;
+mod launch;
 mod npy;
 mod onnx_export;
 mod output;
 mod perplexity;
+mod plan;
 mod profile;
 mod progress;
+mod ranks;
 mod run;
 mod schedule;
 #[cfg(feature = "serve")]
@@ -83,6 +86,8 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
     };
     match &command {
         Command::Train(args) => train::train(args),
+        Command::Launch(args) => launch::launch(args),
+        Command::Plan(args) => plan::plan(args),
         Command::Generate(args) => run::generate(args),
         Command::Chat(args) => chat::chat(args),
         #[cfg(feature = "serve")]

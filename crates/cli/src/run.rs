@@ -5,6 +5,7 @@ use crate::command::{self, Ids, Usage};
 use crate::compile::dtype;
 use crate::device::Machine;
 use crate::output::{errln, out, outln};
+use crate::ranks;
 use compiler::Backend;
 use ir::DType;
 use lang::resolve::Program;
@@ -101,6 +102,9 @@ pub(crate) struct Generate {
     /// Tokens that it guesses at once
     #[arg(long, value_name = "N", default_value = "4", value_parser = command::positive, help_heading = "Speed")]
     guesses: usize,
+    /// Ranks that share the model: tp=2; started by `loom launch` or mpirun
+    #[arg(long, value_name = "AXES", default_value = "", help_heading = "Speed")]
+    mesh: String,
     #[command(flatten)]
     machine: Machine,
 }
@@ -362,7 +366,14 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         let length = prompt.len().saturating_add(most);
         errln!("warning: up to {length} ids, but the model was made for {known}: what lies beyond may be nonsense");
     }
-    let backend = args.machine.open()?;
+    let ranks = ranks::join(&args.mesh)?;
+    let backend = match &ranks {
+        None => args.machine.open()?,
+        Some(_) if args.beams.is_some() => {
+            return Err(Usage("`--beams` runs in one process: leave out `--mesh`".into()));
+        }
+        Some(comm) => ranks::open(&args.machine.device, args.machine.threads, comm)?,
+    };
     let ends = match &tokenizer {
         Some(tokenizer) => models::end_ids(args.source.dir(), Some(tokenizer)).map_err(usage)?,
         None => Vec::new(),
@@ -376,7 +387,9 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         None => None,
     };
     let mut stream = tokenizer.as_ref().map(Tokenizer::stream);
-    let show = !args.json;
+    // One rank speaks for all.
+    let speaks = ranks.as_ref().is_none_or(|comm| comm.rank() == 0);
+    let show = !args.json && speaks;
     if let (true, Some(text)) = (show, &args.prompt) {
         out!("{text}");
     }
@@ -398,8 +411,16 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         constraint,
         ends: &ends,
         draft: draft.as_ref().map(|draft| (draft, args.guesses)),
+        ranks: ranks.clone(),
     };
-    let found = model.write(&prompt, most, &writing, &*backend, &mut heard).map_err(usage)?;
+    let found = model.write(&prompt, most, &writing, &*backend, &mut heard);
+    if let (Some(comm), Err(e)) = (&ranks, &found) {
+        comm.abort(&e.to_string());
+    }
+    let found = found.map_err(usage)?;
+    if !speaks {
+        return Ok(Outcome::Clean);
+    }
     let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
     match (args.json, &tokenizer) {
         (true, _) => outln!("[{}]", text.join(", ")),

@@ -5,11 +5,14 @@ use crate::command::Usage;
 use crate::device;
 use crate::output::errln;
 use crate::progress::Watch;
+use crate::ranks;
 use crate::run::usage;
 use clap::{Arg, ArgAction, ArgMatches};
+use compiler::Backend;
 use models::files;
-use models::train::{NAMES, Settings, run};
+use models::train::{NAMES, Observer, Progress, Settings, run_on};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Options of `loom train`: every setting of a run by its name, and where settings come from.
 pub(crate) struct Train {
@@ -24,7 +27,7 @@ fn heading(name: &str) -> &'static str {
     match name {
         "model" | "set" | "lora" | "ia3" | "dtype" | "recipe" => "Model",
         "data" | "stories" | "tokenizer" | "vocab" => "Data",
-        "device" | "threads" => "Machine",
+        "device" | "threads" | "mesh" | "chunks" => "Machine",
         "out" | "checkpoint-every" | "keep" | "eval-every" | "eval-batches" | "sample-every" | "log-every"
         | "prompt" => "Files and reports",
         _ => "Steps",
@@ -92,15 +95,41 @@ pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
     if args.resume && settings.out.as_os_str().is_empty() {
         return Err(Usage("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
     }
+    if settings.mesh.is_empty() && std::path::Path::new(&settings.model).extension().is_some_and(|e| e == "module") {
+        settings.mesh = ranks::topology(&settings.model)?;
+    }
+    let comm = ranks::join(&settings.mesh)?;
     if settings.out.as_os_str().is_empty() {
+        if comm.is_some() {
+            return Err(Usage("several ranks write to one folder: name it with `--out`".into()));
+        }
         settings.out = free_folder()?;
     }
     let count = (settings.threads > 0).then_some(settings.threads);
     let name = if settings.device.is_empty() { "auto" } else { &settings.device };
-    let backend = device::open_to_train(name, count)?;
+    let backend: Arc<dyn Backend> = match &comm {
+        None => device::open_to_train(name, count)?,
+        Some(comm) => ranks::open(name, count, comm)?,
+    };
+    let follows = comm.as_ref().is_some_and(|comm| comm.rank() != 0);
     let mut watch = Watch::new();
-    let finished = run(&settings, args.resume, &given, &*backend, &mut watch);
+    // One rank speaks for all; each of them hears the signal to stop.
+    let mut quiet = Quiet(&watch);
+    let finished = match follows {
+        true => run_on(&settings, args.resume, &given, &*backend, &mut quiet, comm.clone()),
+        false => run_on(&settings, args.resume, &given, &*backend, &mut watch, comm.clone()),
+    };
     watch.end();
+    if let (Some(comm), Err(e)) = (&comm, &finished) {
+        comm.abort(&e.to_string());
+    }
+    if follows {
+        return match finished {
+            Ok(finished) if finished.complete => Ok(Outcome::Clean),
+            Ok(_) | Err(models::Error::Stopped) => Ok(Outcome::Stopped),
+            Err(e) => Err(usage(e)),
+        };
+    }
     let finished = match finished {
         Err(models::Error::Stopped) => {
             errln!("loom: {}", models::Error::Stopped);
@@ -110,6 +139,19 @@ pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
     };
     watch.finished(&settings, &finished);
     Ok(if finished.complete { Outcome::Clean } else { Outcome::Stopped })
+}
+
+/// A rank that says nothing, and stops when it is told to.
+struct Quiet<'a>(&'a Watch);
+
+impl Observer for Quiet<'_> {
+    fn note(&mut self, _: &str) {}
+    fn begin(&mut self, _: usize, _: usize) {}
+    fn step(&mut self, _: &Progress) {}
+    fn sample(&mut self, _: usize, _: &str) {}
+    fn stop(&self) -> bool {
+        self.0.stop()
+    }
 }
 
 /// The first of `runs/1`, `runs/2`, .. that was not there yet, made here: no other run takes it too.

@@ -27,6 +27,8 @@ pub mod local;
 mod mail;
 #[cfg(feature = "mpi")]
 pub mod mpi;
+pub mod nccl;
+pub mod pipeline;
 mod reduce;
 pub mod tcp;
 mod transport;

@@ -1,26 +1,93 @@
 //! Ranks that an MPI launcher started.
 //!
-//! MPI itself ends all ranks when one dies, and its launcher names it.
+//! MPI itself ends all ranks when one dies, and its launcher names it. What is sent is copied and goes on its way while the
+//! rank computes, so that sending never waits here either.
 
 use crate::error::{Error, Result};
 use crate::transport::{Tag, Transport};
+use mpi::datatype::Equivalence;
 use mpi::environment::Universe;
+use mpi::request::{Request, StaticScope};
 use mpi::topology::SimpleCommunicator;
 use mpi::traits::{Communicator, Destination, Source};
 use std::sync::{Mutex, PoisonError};
+
+/// MPI counts bytes in 32 bits: longer messages go in pieces.
+const PIECE: usize = 1 << 30;
+
+/// What a message belongs to goes ahead of it, by a tag of its own.
+const HEADER: i32 = 1;
+const DATA: i32 = 2;
+
+/// A message on its way.
+struct Pending {
+    request: Request<'static, [u8], StaticScope>,
+    /// Where its bytes are, given back when it has arrived.
+    bytes: *mut [u8],
+}
+
+struct Inner {
+    pending: Vec<Pending>,
+    world: SimpleCommunicator,
+    /// Ends MPI when it is dropped.
+    _universe: Universe,
+}
 
 /// A rank of `MPI_COMM_WORLD`.
 pub struct Mpi {
     rank: usize,
     world: usize,
-    /// Calls are made one at a time; the universe ends MPI when it is dropped.
-    inner: Mutex<(SimpleCommunicator, Universe)>,
+    /// Calls are made one at a time.
+    inner: Mutex<Inner>,
 }
 
-// SAFETY: MPI was started for calls from any thread one at a time (`Serialized`), and the mutex sees to that.
+// SAFETY: MPI was started for calls from any thread one at a time (`Serialized`), and the mutex sees to that; the bytes of
+// messages belong to nobody else.
 unsafe impl Send for Mpi {}
 // SAFETY: as above.
 unsafe impl Sync for Mpi {}
+
+impl Inner {
+    fn post(&mut self, to: usize, bytes: &[u8], tag: i32) {
+        let bytes: *mut [u8] = Box::into_raw(bytes.to_vec().into_boxed_slice());
+        // SAFETY: the bytes stay where they are until the request is complete, and only then are they freed.
+        let lent: &'static [u8] = unsafe { &*bytes };
+        let request = self.world.process_at_rank(to as i32).immediate_send_with_tag(StaticScope, lent, tag);
+        self.pending.push(Pending { request, bytes });
+    }
+
+    /// Frees what has arrived; with `wait`, everything.
+    fn reap(&mut self, wait: bool) {
+        for Pending { request, bytes } in std::mem::take(&mut self.pending) {
+            let left = match wait {
+                true => {
+                    request.wait_without_status();
+                    None
+                }
+                false => request.test().err(),
+            };
+            match left {
+                Some(request) => self.pending.push(Pending { request, bytes }),
+                // SAFETY: it came from a box, and MPI is done with it.
+                None => drop(unsafe { Box::from_raw(bytes) }),
+            }
+        }
+    }
+
+    fn receive(&self, from: usize, to: &mut [u8], tag: i32) -> Result<()> {
+        for piece in to.chunks_mut(PIECE) {
+            let status = self.world.process_at_rank(from as i32).receive_into_with_tag(piece, tag);
+            let came = status.count(u8::equivalent_datatype()) as usize;
+            if came != piece.len() {
+                return Err(Error::Differs {
+                    rank: from,
+                    reason: format!("it sent {came} bytes where {} were expected", piece.len()),
+                });
+            }
+        }
+        Ok(())
+    }
+}
 
 impl Mpi {
     /// Starts MPI in this process, once.
@@ -31,7 +98,12 @@ impl Mpi {
             return Err(Error::Start("this MPI can't be called from several threads in turn".into()));
         }
         let world = universe.world();
-        Ok(Mpi { rank: world.rank() as usize, world: world.size() as usize, inner: Mutex::new((world, universe)) })
+        let (rank, count) = (world.rank() as usize, world.size() as usize);
+        Ok(Mpi { rank, world: count, inner: Mutex::new(Inner { pending: Vec::new(), world, _universe: universe }) })
+    }
+
+    fn inner(&self) -> std::sync::MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -49,42 +121,41 @@ impl Transport for Mpi {
     }
 
     fn exchange(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        let world = &inner.0;
-        // A header of each message says what it belongs to.
-        let header = tag.to_bytes();
-        let mut headers = vec![[0u8; 8]; receives.len()];
-        mpi::request::multiple_scope(2 * (sends.len() + receives.len()), |scope, requests| {
-            for ((from, to), head) in receives.iter_mut().zip(&mut headers) {
-                let source = world.process_at_rank(*from as i32);
-                requests.add(source.immediate_receive_into_with_tag(scope, &mut head[..], 1));
-                requests.add(source.immediate_receive_into_with_tag(scope, &mut to[..], 2));
-            }
-            for (to, bytes) in sends {
-                let target = world.process_at_rank(*to as i32);
-                requests.add(target.immediate_send_with_tag(scope, &header[..], 1));
-                requests.add(target.immediate_send_with_tag(scope, *bytes, 2));
-            }
-            let mut done = Vec::new();
-            requests.wait_all(&mut done);
-        });
-        match headers.iter().zip(receives.iter()).find(|(h, _)| Tag::from_bytes(**h) != tag) {
-            Some((h, (from, _))) => Err(Error::Differs {
-                rank: *from,
-                reason: format!(
-                    "its exchange {:?} met our {tag:?}; all ranks must run the same programs in the same order",
-                    Tag::from_bytes(*h)
-                ),
-            }),
-            None => Ok(()),
+        let mut inner = self.inner();
+        inner.reap(false);
+        for (to, bytes) in sends {
+            inner.post(*to, &tag.to_bytes(), HEADER);
+            bytes.chunks(PIECE).for_each(|piece| inner.post(*to, piece, DATA));
         }
+        for (from, to) in receives {
+            let mut header = [0; 8];
+            inner.receive(*from, &mut header, HEADER)?;
+            let found = Tag::from_bytes(header);
+            if found != tag {
+                return Err(Error::Differs {
+                    rank: *from,
+                    reason: format!(
+                        "its exchange {found:?} met our {tag:?}; all ranks must run the same programs in the same order"
+                    ),
+                });
+            }
+            inner.receive(*from, to, DATA)?;
+        }
+        Ok(())
     }
 
     fn abort(&self, rank: usize, reason: &str) {
         eprintln!("rank {}: rank {rank} is gone: {reason}", self.rank);
-        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        inner.0.abort(1)
+        self.inner().world.abort(1)
     }
 
-    fn finish(&self) {}
+    fn finish(&self) {
+        self.inner().reap(true);
+    }
+}
+
+impl Drop for Mpi {
+    fn drop(&mut self) {
+        self.inner().reap(true);
+    }
 }

@@ -6,12 +6,15 @@
 
 use crate::asserts;
 use crate::checkpoint::from_bytes;
+use crate::divided::Divided;
 use crate::error::{Error, Result};
 use crate::last_row::last_row;
 use crate::model::Model;
 use crate::session::{Buffer, Session};
 use compiler::Backend;
+use dist::Comm;
 use lang::lower::{Observation, Options};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Capacities are multiples of this, so that few programs serve many lengths.
@@ -32,18 +35,35 @@ pub struct Decoding<'a> {
     /// Whether several ids are scored now and then.
     guesses: bool,
     ran: Duration,
+    /// How ranks share the model.
+    divided: Option<Divided>,
 }
 
 impl Model {
     /// An empty sequence that may grow to `most` ids.
     pub fn decoding<'a>(&'a self, most: usize, backend: &'a dyn Backend) -> Result<Decoding<'a>> {
+        self.decoding_on(most, backend, None)
+    }
+
+    /// The same as one of several ranks, which share the model as the mesh of `comm` says; the backend must talk through it.
+    /// All ranks make the same calls and get the same logits.
+    pub fn decoding_on<'a>(
+        &'a self,
+        most: usize,
+        backend: &'a dyn Backend,
+        comm: Option<Arc<Comm>>,
+    ) -> Result<Decoding<'a>> {
         if let Some(longest) = self.longest().filter(|longest| most > *longest) {
             return Err(Error::Input(format!("a sequence of {most} ids: the model takes at most {longest}")));
         }
         let capacity = most.max(1).next_multiple_of(BLOCK);
-        let params = self.upload(backend)?;
+        let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Divided::of(self, comm)).transpose()?;
+        let params = match &divided {
+            Some(divided) => divided.upload(self, backend)?,
+            None => self.upload(backend)?,
+        };
         let (ids, ran) = (Vec::new(), Duration::ZERO);
-        Ok(Decoding { model: self, backend, params, capacity, ids, steps: Vec::new(), guesses: false, ran })
+        Ok(Decoding { model: self, backend, params, capacity, ids, steps: Vec::new(), guesses: false, ran, divided })
     }
 }
 
@@ -74,7 +94,10 @@ impl Decoding<'_> {
         let step = match self.steps.iter().position(fits) {
             Some(0) => return Ok(()),
             Some(at) => self.steps.remove(at),
-            None => Step::cached(self.model, count, all, self.capacity, self.backend, &self.params)?,
+            None => {
+                let on = (self.backend, self.divided.as_ref());
+                Step::cached(self.model, count, all, self.capacity, on, &self.params)?
+            }
         };
         self.steps.insert(0, step);
         let (first, rest) = self.steps.split_at_mut(1);
@@ -129,7 +152,8 @@ impl Decoding<'_> {
             false => (ids.to_vec(), before),
         };
         if self.runs_whole() {
-            self.steps = vec![Step::whole(self.model, new.len(), self.backend, &self.params)?];
+            let on = (self.backend, self.divided.as_ref());
+            self.steps = vec![Step::whole(self.model, new.len(), on, &self.params)?];
         } else {
             self.choose(new.len(), all)?;
         }
@@ -167,7 +191,7 @@ impl Step {
         count: usize,
         all: bool,
         capacity: usize,
-        backend: &dyn Backend,
+        (backend, divided): (&dyn Backend, Option<&Divided>),
         params: &[Buffer],
     ) -> Result<Step> {
         // Nobody asks for derivatives: composites of their own would only be in the way.
@@ -183,23 +207,37 @@ impl Step {
         let graph = if all { lowered.graph } else { last_row(&lowered.graph, 1)? };
         let (n, caches) = (params.len(), lowered.caches.len());
         let results = lowered.outputs.len();
+        let graph = match divided {
+            Some(divided) => divided.local(&graph, &lowered.caches, results)?,
+            None => graph,
+        };
+        let own = graph.input_types();
         let donate: Vec<_> = (0..caches).map(|i| (n + 2 + i, results + i)).collect();
         let session = Session::donating(&graph, backend, params, donate)?;
         let observed = (results + caches, lowered.observed);
         let by_position = lowered.caches.iter().all(|ty| ty.rank() == 4 && ty.shape[2] == capacity);
         let caches = Some(caches);
         let step = Step { session, count, all, params: n, caches, by_position, holds: true, observed };
-        for (i, ty) in lowered.caches.iter().enumerate() {
-            step.session.bindings.inputs[n + 2 + i].write(0, &vec![0; ty.bytes()])?;
+        for i in n + 2..n + 2 + lowered.caches.len() {
+            step.session.bindings.inputs[i].write(0, &vec![0; own[i].bytes()])?;
         }
         Ok(step)
     }
 
     /// Runs a sequence of `count` ids from its beginning.
-    fn whole(model: &Model, count: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
+    fn whole(
+        model: &Model,
+        count: usize,
+        (backend, divided): (&dyn Backend, Option<&Divided>),
+        params: &[Buffer],
+    ) -> Result<Step> {
         let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
         let lowered = model.lower_with(1, count, &options)?;
-        let session = Session::new(&lowered.graph, backend, params)?;
+        let graph = match divided {
+            Some(divided) => divided.local(&lowered.graph, &[], lowered.outputs.len())?,
+            None => lowered.graph,
+        };
+        let session = Session::new(&graph, backend, params)?;
         let observed = (lowered.outputs.len(), lowered.observed);
         let (params, by_position) = (params.len(), true);
         Ok(Step { session, count, all: true, params, caches: None, by_position, holds: true, observed })

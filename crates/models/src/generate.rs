@@ -6,6 +6,8 @@ use crate::model::Model;
 use crate::random::Random;
 use crate::sample::{History, Sampling};
 use compiler::Backend;
+use dist::Comm;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// New tokens, and how long they took.
@@ -34,6 +36,8 @@ pub struct Writing<'a> {
     pub ends: &'a [i32],
     /// A smaller model with the same vocabulary, and how many tokens it guesses at once.
     pub draft: Option<(&'a Model, usize)>,
+    /// The ranks that share the model, of which this is one; the backend must talk through it.
+    pub ranks: Option<Arc<Comm>>,
 }
 
 /// Chooses token after token, whoever computed the logits.
@@ -117,8 +121,9 @@ impl Model {
             _ => None,
         };
         let room = guesser.as_ref().map_or(0, |guesser| guesser.count);
-        let mut decoding =
-            self.decoding(length + max_new + room, backend).or_else(|_| self.decoding(length + max_new, backend))?;
+        let mut decoding = self
+            .decoding_on(length + max_new + room, backend, writing.ranks.clone())
+            .or_else(|_| self.decoding_on(length + max_new, backend, writing.ranks.clone()))?;
         let mut input = prompt.to_vec();
         while found.ids.len() < max_new {
             // The prompt alone, then the last token with guesses behind it.

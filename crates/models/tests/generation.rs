@@ -124,7 +124,7 @@ fn a_form_is_kept() {
     for seed in 0..5 {
         let sampling = Some(Sampling { temperature: 1.0, seed, ..Sampling::GREEDY });
         let constraint = Some(maker.regex("[0-9]{2}:(cat|sat)").expect("valid"));
-        let writing = Writing { sampling, constraint, ends: &ends, draft: None };
+        let writing = Writing { sampling, constraint, ends: &ends, ..Writing::default() };
         let found = model.write(&[5], 40, &writing, &cpu, &mut |_| true).expect("runs");
         let shown = tokenizer.decode(&found.ids).expect("decodes");
         assert!(shown.len() == 6 && shown[2..3] == *":" && ["cat", "sat"].contains(&&shown[3..]), "{shown}");

@@ -1,5 +1,6 @@
 //! Devices: where tensors live.
 
+use crate::shard::Put;
 use crate::{Result, Tree, engine};
 
 /// A device of the process's engine.
@@ -20,7 +21,7 @@ pub fn devices() -> Vec<Device> {
     engine().devices().into_iter().enumerate().map(|(id, name)| Device { id, name }).collect()
 }
 
-/// A tree of tensors on a device.
+/// A tree of tensors on a device, or in parts as a [`crate::Sharding`] says.
 ///
 /// ```
 /// use tensorloom::{device_put, ones};
@@ -29,9 +30,9 @@ pub fn devices() -> Vec<Device> {
 /// assert_eq!((x.shape(), y.shape()), (&[2][..], &[3][..]));
 /// ```
 #[track_caller]
-pub fn device_put<T: Tree>(tree: T, device: usize) -> T {
+pub fn device_put<T: Tree, P: Put<T>>(tree: T, place: P) -> P::Out {
     let _here = crate::write::here();
-    tree.map(|t| t.to(device))
+    place.put(tree)
 }
 
 /// Computes everything in a tree and gives it back.

@@ -45,6 +45,7 @@ pub mod optimizer;
 pub mod prelude;
 pub mod random;
 mod save;
+pub mod shard;
 pub mod special;
 pub mod testing;
 pub mod tree;
@@ -71,6 +72,7 @@ pub use ir::{DType, Element, Graph, Literal, Type};
 pub use leaks::{LeakCheck, LeakReport, check_leaks};
 pub use optimizer::GradScaler;
 pub use save::{load, save};
+pub use shard::{Mesh, Sharded, Sharding, Spec, pmap, shard_map};
 pub use tree::Static;
 
 extern crate self as tensorloom;

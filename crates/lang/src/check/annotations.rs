@@ -425,9 +425,49 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                 }
             }
         }
-        "shard" | "partition" | "comm" => found.push(
-            unused(annotation.span, format!("`@{name}` has no effect yet"), "several devices come later")
-                .hint("the model runs whole on one device"),
+        // Sizes are the mesh's, and so is how ranks talk.
+        "shard"
+            if place == Place::Parameter
+                && matches!(word("strategy"), Some("column" | "row" | "replicated" | "expert" | "head")) =>
+        {
+            for key in ["tp_size", "ep_size", "pp_size", "async_comm", "reduce_scatter"] {
+                if let Some(value) = get(key) {
+                    found.push(
+                        unused(
+                            value.span,
+                            format!("`{key}` has no effect here"),
+                            "the mesh of a run says how many there are",
+                        )
+                        .hint("leave it out, and give the mesh: loom train --mesh tp=2"),
+                    );
+                }
+            }
+        }
+        "partition" if place != Place::Output => found.push(
+            unused(annotation.span, "`@partition` has no effect here", "results are in stages, not what leads to them")
+                .hint("write it behind the result: `x -> blocks[0:4]() -> y @partition(0)`"),
+        ),
+        "partition" => {
+            for key in ["micro_batch", "recompute"] {
+                if let Some(value) = get(key) {
+                    found.push(
+                        unused(
+                            value.span,
+                            format!("`{key}` has no effect"),
+                            "stages run one micro-batch after another, and compute again what backward needs",
+                        )
+                        .hint("leave it out, and give micro-batches: loom train --mesh pp=2 --grad-accum 8"),
+                    );
+                }
+            }
+        }
+        "shard" | "comm" => found.push(
+            unused(
+                annotation.span,
+                format!("`@{name}` has no effect here"),
+                "how ranks talk follows from `@shard` of parameters and from the mesh",
+            )
+            .hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the collectives that are put in"),
         ),
         "scaling" => found.push(later(
             annotation.span,
@@ -633,7 +673,7 @@ pub(super) fn check_alias(flow: &Flow, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// `topology:` gives sizes of groups of devices (§7.6.0); there is one device.
+/// `topology:` gives sizes of groups of devices (§7.6.0): the mesh of a run that names none.
 pub(super) fn check_topology(topology: &Recipe, found: &mut Vec<Diagnostic>) {
     const SIZES: &[&str] = &["dp_size", "tp_size", "pp_size", "ep_size"];
     for (key, value) in &topology.entries {
@@ -649,10 +689,6 @@ pub(super) fn check_topology(topology: &Recipe, found: &mut Vec<Diagnostic>) {
             found.push(Diagnostic::new(Code::E003, value.span, message).label("expected a number above 0"));
         }
     }
-    found.push(
-        Diagnostic::new(Code::L102, topology.name.span, "`topology` has no effect yet")
-            .label("several devices come later; the model runs on one"),
-    );
 }
 
 /// Whether annotations include `@name(word)`.

@@ -106,8 +106,19 @@ impl Lowerer<'_> {
         if let Some(note) = find(notes, "gradient") {
             value = self.gradient(note, value, frame)?;
         }
+        value = self.staged(notes, value, frame)?;
         value = self.apart(notes, value)?;
         self.kept(name, notes, value, frame)
+    }
+
+    /// `@partition(n)`: a mark for those who cut the graph into stages of a pipeline.
+    fn staged(&mut self, notes: &[&Annotation], value: Value, frame: &Frame) -> Result<Value> {
+        let Some(note) = find(notes, "partition").filter(|_| self.options.decode.is_none()) else { return Ok(value) };
+        let stage = note.argument("stage").and_then(|expr| frame.constant(expr).ok()?.as_int());
+        let Some(stage) = stage.and_then(|n| usize::try_from(n).ok()) else { return Ok(value) };
+        self.b
+            .one(Name::new(format!("stage {stage}")).into(), &[value])
+            .map_err(|e| misfit(&e, note.span, "@partition"))
     }
 
     /// `@nofuse` and `@barrier`: the value is stored.

@@ -4,7 +4,7 @@ use super::frame::{Entry, Frame, Instance};
 use super::notes::{Notes, find, text};
 use super::paths::{Fit, filled, fit};
 use super::rope_table::RopeTable;
-use super::{Lowerer, MAX_MODULES, Parameter, Result, fail, misfit, too_large, unsupported};
+use super::{Lowerer, MAX_MODULES, Parameter, Result, Shard, fail, misfit, too_large, unsupported};
 use crate::ast::{Annotation, Arg, Param, ParamEntry, TypeExpr, TypeKind};
 use crate::check::Place;
 use crate::consteval::{Names, Value as Const};
@@ -69,6 +69,9 @@ impl Traits {
         };
         if let Some((name, span)) = stored {
             traits.stored = Some(dtype_named(&name, span)?);
+        }
+        if let Some(note) = find(notes, "shard") {
+            traits.like.shard = note.word("strategy").and_then(|name| Shard::named(&name));
         }
         if find(notes, "frozen").is_some() {
             traits.like.trainable = false;
@@ -231,7 +234,8 @@ impl Lowerer<'_> {
                 // Whole numbers have no gradient.
                 let trainable = traits.like.trainable && stored.is_float();
                 let like = traits.like.clone();
-                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, ..like });
+                let stacked = traits.stacked.is_some();
+                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, stacked, ..like });
                 let value = self.b.graph.input(ty.clone());
                 self.made.insert(path.to_string(), (value, ty));
                 (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))

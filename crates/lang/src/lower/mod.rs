@@ -98,6 +98,39 @@ pub struct Parameter {
     pub init: Init,
     /// Whether an `@adapter` brought it: a checkpoint of the base model does not have it.
     pub adapter: bool,
+    /// How `@shard` divides it over devices.
+    pub shard: Option<Shard>,
+    /// Whether it is a stack of those of several blocks, along a first axis.
+    pub stacked: bool,
+}
+
+/// A strategy of `@shard` (§7.6.1) for a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shard {
+    /// Along its output dimension, the first.
+    Column,
+    /// Along its input dimension, the last.
+    Row,
+    /// Whole on each device.
+    Replicated,
+    /// Experts, the first dimension.
+    Expert,
+    /// Heads, the first dimension.
+    Head,
+}
+
+impl Shard {
+    /// The strategy of a name; `sequence` and `batch` are of activations.
+    pub fn named(name: &str) -> Option<Shard> {
+        match name {
+            "column" => Some(Shard::Column),
+            "row" => Some(Shard::Row),
+            "replicated" => Some(Shard::Replicated),
+            "expert" => Some(Shard::Expert),
+            "head" => Some(Shard::Head),
+            _ => None,
+        }
+    }
 }
 
 impl Parameter {
@@ -112,6 +145,8 @@ impl Parameter {
             grad_clip: None,
             init: Init::Usual,
             adapter: false,
+            shard: None,
+            stacked: false,
         }
     }
 }

@@ -3,19 +3,23 @@
 //! `run` does all of it from [`Settings`]; [`Trainer`] is the compiled step alone, for programs with batches of their
 //! own.
 
+mod apart;
 mod batches;
 mod compressed;
+pub(crate) mod division;
 mod isolate;
 mod lock;
 mod log;
-mod objective;
+pub(crate) mod objective;
+pub(crate) mod pipeline;
 mod recipe;
 mod report;
 mod run;
 pub mod saved;
 mod schedule;
 mod settings;
-mod step;
+mod stages;
+pub(crate) mod step;
 mod stories;
 mod text;
 mod tokens;
@@ -25,7 +29,7 @@ pub use batches::{Batch, Batches, held_out};
 pub use lock::Lock;
 pub use log::{Entry, Log};
 pub use objective::How;
-pub use run::{Finished, Observer, Progress, Silent, run, thousands};
+pub use run::{Finished, Observer, Progress, Silent, run, run_on, thousands};
 pub use schedule::Schedule;
 pub use settings::{NAMES, Settings};
 pub use step::AdamW;

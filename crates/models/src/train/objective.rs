@@ -1,5 +1,6 @@
 //! What is trained: every parameter of a model, or an adapter beside it.
 
+use super::apart;
 use super::isolate;
 use super::step::{Objective, Trained};
 use crate::adapter::Adapter;
@@ -18,6 +19,12 @@ pub struct How<'a> {
     pub end: Option<i32>,
     /// Products in few bits.
     pub recipe: Option<&'a FewBits>,
+    /// Groups of rows whose tokens are sorted to experts each by themselves, so that they can be computed apart; 0 and 1 are one.
+    pub groups: usize,
+    /// Chunks of layers at each rank of a pipeline; 0 and 1 are one.
+    pub chunks: usize,
+    /// Layers as a loop over stacked parameters, for who wants a small graph.
+    pub scan: bool,
 }
 
 /// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
@@ -31,14 +38,24 @@ pub(crate) fn objective(
     let mut asserted = Vec::new();
     let mut graphs = |training: bool| -> Result<(Graph, bool)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
-        let options = Options { dtype: model.dtype, training, asserts: training, ..Options::default() };
+        let options = Options { dtype: model.dtype, training, asserts: training, scan: how.scan, ..Options::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
+        let groups = match how.groups > 1 && rows.is_multiple_of(how.groups) {
+            true if adapter.is_none() && apart::sorts(&lowered) => how.groups,
+            _ => 1,
+        };
+        if groups > 1 {
+            lowered = model.architecture.lower_with(rows / groups, seq, &options)?;
+        }
         if let Some(end) = how.end {
             isolate::check(model, &lowered.graph)?;
             lowered.graph = isolate::isolated(&lowered.graph, model.params.len(), end)?;
         }
         if let Some(recipe) = how.recipe {
             lowered.graph = few_bits(&lowered.graph, recipe)?;
+        }
+        if groups > 1 {
+            lowered.graph = apart::apart(&lowered.graph, model.params.len(), groups)?;
         }
         asserted.extend(asserts::of(&lowered.observed));
         let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();

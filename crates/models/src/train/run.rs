@@ -17,8 +17,10 @@ use crate::model::{Model, first_line};
 use crate::sample::Sampling;
 use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
+use dist::Comm;
 use lang::consteval::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// What a person who watches is told.
@@ -100,9 +102,23 @@ pub fn run(
     backend: &dyn Backend,
     watch: &mut dyn Observer,
 ) -> Result<Finished> {
+    run_on(settings, resume, given, backend, watch, None)
+}
+
+/// [`run`] as one of several ranks, which share the work as the mesh of `comm` says and see one folder. Rank 0 writes all
+/// but its data; the backend must talk through `comm`.
+pub fn run_on(
+    settings: &Settings,
+    resume: bool,
+    given: &[String],
+    backend: &dyn Backend,
+    watch: &mut dyn Observer,
+    comm: Option<Arc<Comm>>,
+) -> Result<Finished> {
     settings.check()?;
     let mut settings = settings.clone();
     let checkpoints = settings.out.join("checkpoints");
+    let leads = comm.as_ref().is_none_or(|comm| comm.rank() == 0);
     // A name that was mistyped must not become a folder.
     if resume && !settings.out.is_dir() {
         return Err(no_run(&settings.out));
@@ -111,7 +127,11 @@ pub fn run(
         possible(&settings)?;
     }
     files::make_folder(&settings.out)?;
-    let _lock = Lock::take(&settings.out)?;
+    let _lock = if leads { Some(Lock::take(&settings.out)?) } else { None };
+    if let Some(comm) = &comm {
+        let alike: Vec<_> = settings.to_map().into_iter().filter(|(name, _)| name != "threads").collect();
+        comm.agree(&format!("{alike:?} {resume} {given:?}")).map_err(|e| Error::Input(e.to_string()))?;
+    }
     let mut start = None;
     if resume {
         let (found, faults) = saved::newest(&checkpoints);
@@ -130,19 +150,21 @@ pub fn run(
         settings = adopt(&settings, &found.0, given)?;
         settings.check()?;
         start = Some(found);
-    } else if !saved::list(&checkpoints).is_empty() {
+    } else if leads && !saved::list(&checkpoints).is_empty() {
         return Err(Error::Input(format!(
             "{} already holds a run: add `--resume` to go on with it, or choose another `--out`",
             settings.out.display()
         )));
-    } else if let Some(file) = WEIGHTS.iter().find(|name| settings.out.join(name).exists()) {
+    } else if let Some(file) = WEIGHTS.iter().find(|name| leads && settings.out.join(name).exists()) {
         return Err(Error::Input(format!(
             "{} already holds a model ({file}), which a run would write over: choose another `--out`",
             settings.out.display()
         )));
     }
-    saved::clean(&checkpoints);
-    Run::prepare(settings, start, backend, watch)?.train(watch)
+    if leads {
+        saved::clean(&checkpoints);
+    }
+    Run::prepare(settings, start, backend, watch, comm)?.train(watch)
 }
 
 /// Finds out what is wrong with a model's sizes before anything is written.
@@ -277,9 +299,17 @@ impl<'a> Run<'a> {
         start: Option<(Saved, Vec<crate::NamedTensor>)>,
         backend: &'a dyn Backend,
         watch: &mut dyn Observer,
+        comm: Option<Arc<Comm>>,
     ) -> Result<Run<'a>> {
         let out = &settings.out;
-        let folder = out.join("data");
+        // Each rank prepares its own data: all get the same.
+        let rank = comm.as_ref().map_or(0, |comm| comm.rank());
+        let own = out.join("ranks").join(rank.to_string());
+        if rank > 0 {
+            files::make_folder(&out.join("ranks"))?;
+            files::make_folder(&own)?;
+        }
+        let folder = if rank == 0 { out.join("data") } else { own.join("data") };
         let texts = texts(&settings, &folder, watch)?;
         let named = Path::new(&settings.model);
         let based_on = (named.is_dir() || crate::gguf::is_gguf(named)).then(|| named.to_path_buf());
@@ -328,11 +358,15 @@ impl<'a> Run<'a> {
                 settings.recipe
             ));
         }
-        let how = How { end: apart, recipe: recipe.as_ref() };
-        let trainer = Trainer::with(model, adapter, sizes, settings.adam(), &how, backend)?;
+        let how = How { end: apart, recipe: recipe.as_ref(), chunks: settings.chunks, ..How::default() };
+        let trainer = Trainer::on(model, adapter, sizes, settings.adam(), &how, backend, comm.clone())?;
         let mut trainer = trainer.with_seed(settings.seed);
         let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
         let resumed = start.is_some();
+        if let Some(comm) = &comm {
+            let step = start.as_ref().map(|(saved, _)| saved.step);
+            comm.agree(&format!("{:?} {:?} {step:?}", at.data, at.base)).map_err(|e| Error::Input(e.to_string()))?;
+        }
         if let Some((saved, state)) = start {
             if saved.base != at.base {
                 return Err(Error::Input(format!(
@@ -369,8 +403,10 @@ impl<'a> Run<'a> {
             backend.name(),
             trainer.planned_bytes() as f64 / 1e6,
         ));
-        let log = Log::resume(out, at.step)?;
-        files::write(&out.join("run.toml"), settings.to_toml().as_bytes())?;
+        let log = Log::resume(if rank == 0 { out } else { &own }, at.step)?;
+        if rank == 0 {
+            files::write(&out.join("run.toml"), settings.to_toml().as_bytes())?;
+        }
         let facts = Facts {
             model: name,
             parameters,
@@ -404,12 +440,13 @@ impl<'a> Run<'a> {
         let folder = self.checkpoints();
         let remedy = "make room or give another `--out`";
         match resumed {
+            true if !self.trainer.leads() => Ok(()),
             true => saved::try_room(&folder, 12 * self.trainer.trained_count()).map_err(|e| {
                 let step = self.at.step;
                 Error::Input(format!("checkpoint not written, the one of step {step} is kept: {e}; {remedy}"))
             }),
             false => {
-                let written = saved::write(&folder, &self.at, &self.trainer.state()?, self.settings.keep);
+                let written = self.trainer.save(&folder, &self.at, self.settings.keep);
                 written.map(|_| ()).map_err(|e| Error::Input(format!("no checkpoint could be written: {e}; {remedy}")))
             }
         }
@@ -436,7 +473,7 @@ impl<'a> Run<'a> {
             self.valid =
                 entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
         }
-        while self.at.step < settings.steps && !watch.stop() {
+        while self.at.step < settings.steps && !self.trainer.any(watch.stop())? {
             self.batches.fill(&self.tokens, self.at.position, rows, &mut batch)?;
             let (index, rate) = (self.at.step, schedule.rate(self.at.step));
             ran += 1;
@@ -516,8 +553,7 @@ impl<'a> Run<'a> {
     /// Saves; if that fails, the older checkpoint is still there and training goes on.
     fn save(&self, watch: &mut dyn Observer, saved_at: &mut usize) -> Option<Error> {
         let keep = self.settings.keep;
-        let written = self.trainer.state().and_then(|state| saved::write(&self.checkpoints(), &self.at, &state, keep));
-        match written {
+        match self.trainer.save(&self.checkpoints(), &self.at, keep) {
             Ok(_) => {
                 *saved_at = self.at.step;
                 None
@@ -530,6 +566,9 @@ impl<'a> Run<'a> {
     }
 
     fn report(&self, watch: &mut dyn Observer) {
+        if !self.trainer.leads() {
+            return;
+        }
         let path = self.settings.out.join("index.html");
         let html = report::html(&self.facts, &self.settings, self.log.entries(), &self.timings, self.at.seconds);
         if let Err(fault) = files::write(&path, html.as_bytes()) {
@@ -538,6 +577,10 @@ impl<'a> Run<'a> {
     }
 
     fn write_text(&self, most: usize, seed: u64) -> Result<String> {
+        if !self.trainer.leads() {
+            self.trainer.give_model()?;
+            return Ok(String::new());
+        }
         let model = self.trainer.model()?;
         let mut prompt = self.tokenizer.encode(&self.settings.prompt)?;
         if prompt.is_empty() {
@@ -564,6 +607,14 @@ impl<'a> Run<'a> {
         self.report(watch);
         let out = self.settings.out.clone();
         let mut files = Vec::new();
+        if !self.trainer.leads() {
+            match self.trainer.adapter()? {
+                Some(_) => {}
+                None => self.trainer.give_model()?,
+            }
+            let (step, valid, seconds) = (self.at.step, self.valid, self.at.seconds);
+            return Ok(Finished { step, complete, valid, story, files, seconds });
+        }
         match self.trainer.adapter()? {
             Some(adapter) => {
                 adapter.write(&out)?;

@@ -1,4 +1,5 @@
-//! Checkpoints of a run: one safetensors file each, complete or not there.
+//! Checkpoints of a run: one safetensors file each, complete or not there. Where several ranks train, each writes a file with
+//! its parts, and rank 0's, which comes last, names the others with their checksums; read, they are the same whole tensors.
 //!
 //! A file is read back before it gets its name, and an old one goes only when enough newer ones have been found good. Its
 //! metadata holds the step, the position in the data, the settings and a checksum over everything, names, shapes and dtypes
@@ -7,8 +8,9 @@
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::files::{self, NewFile};
+use crate::placing::each_run;
 use crate::tensor_file::{self, TensorFile};
-use ir::DType;
+use ir::{DType, Type};
 use safetensors::Dtype;
 use safetensors::tensor::TensorInfo;
 use serde_json::{Value as Json, json};
@@ -55,25 +57,94 @@ impl Fault {
     }
 }
 
+/// A part of a tensor, with its place in the whole.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Part {
+    /// The part.
+    pub tensor: NamedTensor,
+    /// The shape of the whole.
+    pub whole: Vec<usize>,
+    /// For each axis, which indices of the whole it has, in order.
+    pub places: Vec<Vec<usize>>,
+}
+
+/// Places as runs of neighbours: [first, count].
+fn described(parts: &[Part]) -> Json {
+    let runs = |indices: &Vec<usize>| {
+        let mut runs: Vec<[usize; 2]> = Vec::new();
+        for &i in indices {
+            match runs.last_mut() {
+                Some([first, count]) if *first + *count == i => *count += 1,
+                _ => runs.push([i, 1]),
+            }
+        }
+        runs
+    };
+    let one = |part: &Part| {
+        let places: Vec<_> = part.places.iter().map(runs).collect();
+        (part.tensor.name.clone(), json!({ "shape": part.whole, "places": places }))
+    };
+    Json::Object(parts.iter().map(one).collect())
+}
+
+fn rank_file(main: &Path, rank: usize) -> PathBuf {
+    main.with_extension(format!("rank-{rank}.safetensors"))
+}
+
+fn main_file(folder: &Path, step: usize) -> PathBuf {
+    folder.join(format!("step-{step:08}.safetensors"))
+}
+
+/// Writes what a rank other than 0 has of a checkpoint; gives its checksum.
+pub fn write_rank(folder: &Path, step: usize, rank: usize, parts: &[Part]) -> Result<String> {
+    files::make_folder(folder)?;
+    let path = rank_file(&main_file(folder, step), rank);
+    let state = json!({ "format": FORMAT, "step": step, "rank": rank, "parts": described(parts) }).to_string();
+    let tensors: Vec<NamedTensor> = parts.iter().map(|part| part.tensor.clone()).collect();
+    let sum = Checksum::of(&state, &tensors);
+    let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.clone())]);
+    tensor_file::write_if(&path, &tensors, texts, |written| match checked(written) {
+        Ok(_) => Ok(()),
+        Err(fault) => {
+            Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
+        }
+    })?;
+    Ok(sum)
+}
+
 /// Writes a checkpoint and removes old ones, of which the newest `keep` good ones stay.
 pub fn write(folder: &Path, saved: &Saved, tensors: &[NamedTensor], keep: usize) -> Result<PathBuf> {
+    write_with(folder, saved, tensors, json!({}), keep)
+}
+
+/// The same of several ranks: `parts` are rank 0's, `ranks` those that have written theirs, with their checksums.
+pub fn write_main(
+    folder: &Path,
+    saved: &Saved,
+    parts: &[Part],
+    ranks: &BTreeMap<usize, String>,
+    keep: usize,
+) -> Result<PathBuf> {
+    let tensors: Vec<NamedTensor> = parts.iter().map(|part| part.tensor.clone()).collect();
+    let ranks: serde_json::Map<String, Json> = ranks.iter().map(|(r, sum)| (r.to_string(), json!(sum))).collect();
+    write_with(folder, saved, &tensors, json!({ "parts": described(parts), "ranks": ranks }), keep)
+}
+
+fn write_with(folder: &Path, saved: &Saved, tensors: &[NamedTensor], more: Json, keep: usize) -> Result<PathBuf> {
     files::make_folder(folder)?;
-    let path = folder.join(format!("step-{:08}.safetensors", saved.step));
-    let state = json!({
+    let path = main_file(folder, saved.step);
+    let mut state = json!({
         "format": FORMAT, "step": saved.step, "position": saved.position, "data": saved.data, "base": saved.base,
         "since_sum": saved.since.0.to_bits(), "since_count": saved.since.1, "seconds": saved.seconds,
         "settings": saved.settings,
     });
-    let state = state.to_string();
-    let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
-    sorted.sort_by(|a, b| a.name.cmp(&b.name));
-    let mut sum = Checksum::new(&state);
-    for tensor in sorted {
-        sum.tensor(&tensor.name, crate::checkpoint::stored_as(tensor.dtype), &tensor.shape);
-        sum.bytes(&tensor.bytes);
+    if let (Some(state), Json::Object(more)) = (state.as_object_mut(), more) {
+        state.extend(more);
     }
-    let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum.text())]);
-    tensor_file::write_if(&path, tensors, texts, |written| match open(written) {
+    let state = state.to_string();
+    let sum = Checksum::of(&state, tensors);
+    let texts = HashMap::from([("state".to_string(), state), ("checksum".to_string(), sum)]);
+    tensor_file::write_if(&path, tensors, texts, |written| match checked(written) {
         Ok(_) => Ok(()),
         Err(fault) => {
             Err(Error::file(&path, format!("not as it was written when it was read back: {}", fault.error())))
@@ -101,18 +172,28 @@ fn prune(folder: &Path, written: &Path, keep: usize) {
     });
     for path in later.chain(older) {
         let _ = files::remove(path);
+        beside(path).iter().for_each(|path| {
+            let _ = files::remove(path);
+        });
     }
 }
 
-/// A checkpoint whose every byte has been looked at.
-fn open(path: &Path) -> std::result::Result<(Saved, TensorFile), Fault> {
+/// The files of other ranks that belong to a checkpoint.
+fn beside(main: &Path) -> Vec<PathBuf> {
+    let stem = main.file_stem().unwrap_or_default().to_string_lossy().to_string() + ".rank-";
+    let entries = main.parent().and_then(|folder| std::fs::read_dir(folder).ok()).into_iter().flatten().flatten();
+    entries.filter(|e| e.file_name().to_string_lossy().starts_with(&stem)).map(|e| e.path()).collect()
+}
+
+/// A file whose every byte has been looked at, with its state and its checksum.
+fn checked(path: &Path) -> std::result::Result<(Json, TensorFile, String), Fault> {
     let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
     if let Err(e) = files::open(path) {
         return Err(Fault::Unreadable(e));
     }
     let file = TensorFile::open(path).map_err(Fault::Damaged)?;
     let field = |name: &str| file.text(name).ok_or_else(|| damaged("it has no state"));
-    let (state, wanted) = (field("state")?, field("checksum")?);
+    let (state, wanted) = (field("state")?, field("checksum")?.to_string());
     let mut sum = Checksum::new(state);
     for (name, info) in sorted(&file) {
         sum.tensor(&name, info.dtype, &info.shape);
@@ -126,6 +207,28 @@ fn open(path: &Path) -> std::result::Result<(Saved, TensorFile), Fault> {
     if sum.text() != wanted {
         return Err(damaged("its checksum is wrong"));
     }
+    Ok((json, file, wanted))
+}
+
+/// A file of a checkpoint, and where its parts lie; none if its tensors are whole.
+struct Opened {
+    file: TensorFile,
+    parts: Option<Json>,
+}
+
+/// A checkpoint whose every byte has been looked at, in all of its files.
+fn open(path: &Path) -> std::result::Result<(Saved, Vec<Opened>), Fault> {
+    let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
+    let (json, file, _) = checked(path)?;
+    let mut all = vec![Opened { file, parts: json.get("parts").cloned() }];
+    for (rank, wanted) in json.get("ranks").and_then(Json::as_object).into_iter().flatten() {
+        let rank: usize = rank.parse().map_err(|_| damaged("its state can't be read"))?;
+        let (state, file, sum) = checked(&rank_file(path, rank))?;
+        if wanted.as_str() != Some(&sum) {
+            return Err(damaged(&format!("the file of rank {rank} is another checkpoint's")));
+        }
+        all.push(Opened { file, parts: state.get("parts").cloned() });
+    }
     let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(|| damaged("its state is incomplete"));
     let settings = json.get("settings").and_then(Json::as_object).ok_or_else(|| damaged("it has no settings"))?;
     let text = |value: &Json| value.as_str().map(String::from);
@@ -138,7 +241,7 @@ fn open(path: &Path) -> std::result::Result<(Saved, TensorFile), Fault> {
         seconds: json.get("seconds").and_then(Json::as_f64).unwrap_or(0.0),
         settings: settings.iter().filter_map(|(name, value)| Some((name.clone(), text(value)?))).collect(),
     };
-    Ok((saved, file))
+    Ok((saved, all))
 }
 
 /// Looks at every byte of a checkpoint.
@@ -148,16 +251,63 @@ pub fn verify(path: &Path) -> std::result::Result<Saved, Fault> {
 
 /// Reads a checkpoint that is whole.
 pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault> {
-    let (saved, file) = open(path)?;
-    let mut tensors = Vec::new();
-    for (name, info) in sorted(&file) {
-        if info.dtype != Dtype::F32 {
-            return Err(Fault::Damaged(Error::file(path, format!("damaged: `{name}` is {}", info.dtype))));
+    let (saved, files) = open(path)?;
+    let damaged = |what: String| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
+    let mut tensors: BTreeMap<String, (NamedTensor, usize)> = BTreeMap::new();
+    for Opened { file, parts } in &files {
+        for (name, info) in sorted(file) {
+            if info.dtype != Dtype::F32 {
+                return Err(damaged(format!("`{name}` is {}", info.dtype)));
+            }
+            let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
+            let Some(parts) = parts else {
+                let shape = info.shape.clone();
+                let count = shape.iter().product();
+                tensors.insert(name.clone(), (NamedTensor { name, shape, dtype: DType::F32, bytes }, count));
+                continue;
+            };
+            let (shape, places) = parts
+                .get(&name)
+                .and_then(|part| placed(part, &info.shape))
+                .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?;
+            let ty = Type::new(DType::F32, &shape);
+            let fresh = || {
+                let bytes = vec![0; ty.bytes()];
+                (NamedTensor { name: name.clone(), shape: shape.clone(), dtype: DType::F32, bytes }, 0)
+            };
+            let (whole, filled) = tensors.entry(name.clone()).or_insert_with(fresh);
+            if whole.shape != shape {
+                return Err(damaged(format!("parts of `{name}` are of different tensors")));
+            }
+            each_run(&places, &ty, |at, own, n| {
+                whole.bytes[4 * at..4 * (at + n)].copy_from_slice(&bytes[4 * own..4 * (own + n)]);
+            });
+            *filled += bytes.len() / 4;
         }
-        let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
-        tensors.push(NamedTensor { name, shape: info.shape.clone(), dtype: DType::F32, bytes });
     }
-    Ok((saved, tensors))
+    if let Some((tensor, _)) = tensors.values().find(|(t, filled)| t.shape.iter().product::<usize>() != *filled) {
+        return Err(damaged(format!("a part of `{}` is missing", tensor.name)));
+    }
+    Ok((saved, tensors.into_values().map(|(tensor, _)| tensor).collect()))
+}
+
+/// The shape of a whole and the places of a part of it, if they fit the part's shape.
+fn placed(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
+    let number = |n: &Json| n.as_u64().map(|n| n as usize);
+    let shape: Vec<usize> = part.get("shape")?.as_array()?.iter().map(number).collect::<Option<_>>()?;
+    let mut places = Vec::new();
+    for (runs, size) in part.get("places")?.as_array()?.iter().zip(&shape) {
+        let mut indices = Vec::new();
+        for run in runs.as_array()? {
+            let (first, count) = (number(run.get(0)?)?, number(run.get(1)?)?);
+            if first.checked_add(count)? > *size {
+                return None;
+            }
+            indices.extend(first..first + count);
+        }
+        places.push(indices);
+    }
+    (places.len() == shape.len() && places.iter().map(Vec::len).eq(own.iter().copied())).then_some((shape, places))
 }
 
 /// A usable checkpoint with its tensors, if there is one, and what was wrong with newer ones.
@@ -188,10 +338,13 @@ pub fn list(folder: &Path) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
-/// Removes files that a crash left half written. Only the run that owns the folder may.
+/// Removes files that a crash left half written, and parts without a checkpoint. Only the run that owns the folder may.
 pub(crate) fn clean(folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        if entry.file_name().as_encoded_bytes().ends_with(b".partial") {
+        let name = entry.file_name().to_string_lossy().to_string();
+        let alone =
+            name.split_once(".rank-").is_some_and(|(main, _)| !folder.join(format!("{main}.safetensors")).exists());
+        if name.ends_with(".partial") || alone {
             let _ = files::remove(&entry.path());
         }
     }
@@ -225,6 +378,18 @@ impl Checksum {
         let mut sum = Checksum(crc32fast::Hasher::new());
         sum.text_of(state);
         sum
+    }
+
+    /// Of a state and all tensors, as a file has them.
+    fn of(state: &str, tensors: &[NamedTensor]) -> String {
+        let mut sorted: Vec<&NamedTensor> = tensors.iter().collect();
+        sorted.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut sum = Checksum::new(state);
+        for tensor in sorted {
+            sum.tensor(&tensor.name, crate::checkpoint::stored_as(tensor.dtype), &tensor.shape);
+            sum.bytes(&tensor.bytes);
+        }
+        sum.text()
     }
 
     /// Lengths tell neighbouring texts apart.
@@ -412,6 +577,66 @@ mod tests {
                 }
             }
         }
+        let _ = std::fs::remove_dir_all(&folder);
+    }
+
+    /// Halves by rows and by columns of two ranks are the whole again; a file that is missing, damaged or another's is found.
+    #[test]
+    fn parts_of_ranks_are_one_checkpoint() {
+        let folder = folder("parts");
+        let (rows, columns) = (4, 6);
+        let whole: Vec<f32> = (0..rows * columns).map(|i| i as f32).collect();
+        let part = |name: &str, places: [Vec<usize>; 2]| {
+            let values = places[0].iter().flat_map(|r| places[1].iter().map(move |c| (*r, *c)));
+            let bytes = values.flat_map(|(r, c)| whole[r * columns + c].to_le_bytes()).collect();
+            let shape = places.iter().map(Vec::len).collect();
+            let tensor = NamedTensor { name: name.into(), shape, dtype: DType::F32, bytes };
+            Part { tensor, whole: vec![rows, columns], places: places.to_vec() }
+        };
+        let all = |n: usize| (0..n).collect::<Vec<usize>>();
+        let of = |rank: usize| {
+            let mut own = vec![
+                part("rows", [all(rows)[2 * rank..2 * rank + 2].to_vec(), all(columns)]),
+                // Columns of two segments each.
+                part("columns", [all(rows), all(columns).into_iter().filter(|c| (c % 3 < 2) == (rank == 0)).collect()]),
+            ];
+            if rank == 0 {
+                own.push(part("same", [all(rows), all(columns)]));
+            }
+            own
+        };
+        let put = |step: usize| {
+            let sum = write_rank(&folder, step, 1, &of(1)).expect("written");
+            write_main(&folder, &saved(step), &of(0), &BTreeMap::from([(1, sum)]), 2).expect("written")
+        };
+        put(10);
+        let path = put(20);
+        let (found, tensors) = newest(&folder).0.expect("there");
+        assert_eq!((found.step, tensors.len()), (20, 3));
+        let bytes: Vec<u8> = whole.iter().flat_map(|x| x.to_le_bytes()).collect();
+        assert!(tensors.iter().all(|t| t.bytes == bytes && t.shape == [rows, columns]));
+        let other = rank_file(&path, 1);
+        let good = std::fs::read(&other).expect("there");
+        let mut turned = good.clone();
+        let last = turned.len() - 3;
+        turned[last] ^= 1;
+        let older = std::fs::read(rank_file(&main_file(&folder, 10), 1)).expect("there");
+        for bad in [Some(turned), Some(good[..good.len() / 2].to_vec()), Some(older), None] {
+            match bad {
+                Some(bytes) => std::fs::write(&other, bytes).expect("written"),
+                None => std::fs::remove_file(&other).expect("removed"),
+            }
+            let (found, faults) = newest(&folder);
+            assert_eq!((found.map(|(s, _)| s.step), faults.len()), (Some(10), 1));
+        }
+        std::fs::write(&other, &good).expect("written");
+        put(30);
+        assert_eq!(good_steps(&folder), [20, 30]);
+        // Files of ranks go with their checkpoint; those without one go when a run begins.
+        assert!(!rank_file(&main_file(&folder, 10), 1).exists());
+        write_rank(&folder, 40, 1, &of(1)).expect("written");
+        clean(&folder);
+        assert!(!rank_file(&main_file(&folder, 40), 1).exists() && rank_file(&main_file(&folder, 30), 1).exists());
         let _ = std::fs::remove_dir_all(&folder);
     }
 

@@ -31,6 +31,10 @@ pub struct Settings {
     pub vocab: usize,
     /// The folder that everything is written to.
     pub out: PathBuf,
+    /// The mesh of ranks that share the work, `dp=2,tp=2`; empty for one process, or for `dp` alone.
+    pub mesh: String,
+    /// Chunks of layers at each rank of a pipeline.
+    pub chunks: usize,
     /// Steps of the run.
     pub steps: usize,
     /// Sequences of a micro-batch.
@@ -119,6 +123,8 @@ impl Default for Settings {
             seed: 1,
             threads: 0,
             device: String::new(),
+            mesh: String::new(),
+            chunks: 1,
             lora: None,
             ia3: None,
             recipe: String::new(),
@@ -161,6 +167,8 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
     ("recipe", false, "products in few bits, emulated: fp8_hybrid, fp8_pure, fp4, or a .module file with a recipe"),
+    ("mesh", true, "ranks that share the work: dp=2,tp=2 (dp, fsdp, tp, ep, sp, pp); see `loom launch`"),
+    ("chunks", true, "chunks of layers at each rank of a pipeline (pp); more than one take turns"),
     ("device", true, "cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is"),
 ];
 
@@ -215,6 +223,11 @@ impl Settings {
             }
             // Whether it is there shows when it is opened.
             "device" => self.device = text.into(),
+            "chunks" => self.chunks = up_to(name, text, 1 << 10)?,
+            "mesh" => {
+                ir::Mesh::parse(text).map_err(|e| Error::Input(e.to_string()))?;
+                self.mesh = text.into();
+            }
             _ => {
                 let close = lang::suggest::closest(name, NAMES.iter().map(|(name, ..)| *name));
                 let remedy = close.map_or(String::new(), |close| format!(": did you mean `{close}`?"));
@@ -262,6 +275,8 @@ impl Settings {
             "ia3" => self.ia3.as_ref().map_or(String::new(), Ia3Options::to_string),
             "recipe" => self.recipe.clone(),
             "device" => self.device.clone(),
+            "mesh" => self.mesh.clone(),
+            "chunks" => self.chunks.to_string(),
             _ => String::new(),
         }
     }

@@ -4,6 +4,7 @@
 //! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., and how often assertions are broken). Moments and trained tensors are f32;
 //! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
 
+use super::division::Sums;
 use crate::beside::key_type;
 use ir::ops::Scan;
 use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
@@ -72,8 +73,8 @@ impl AdamW {
     }
 }
 
-/// The whole step over `accumulate` micro-batches.
-pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> Result<Graph> {
+/// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step.
+pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums: &Sums) -> Result<Graph> {
     let types = objective.loss.input_types();
     let n = objective.trained.len();
     let last = types.len() - usize::from(objective.keyed);
@@ -102,17 +103,59 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
     let shown = usize::from(!objective.asserts.is_empty());
     let (loss, mut gradients) = (outs[0], outs[1 + shown..=n + shown].to_vec());
 
+    let state = State { trained: &trained, first: &first, second: &second, scalars: [rate, correct1, correct2] };
+    let (norm, new) = update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
+    let results = [loss, norm].into_iter().chain(new);
+    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).collect();
+    Ok(b.finish(&results))
+}
+
+/// What an update changes, and the scalars that it takes.
+struct State<'a> {
+    trained: &'a [Value],
+    first: &'a [Value],
+    second: &'a [Value],
+    scalars: [Value; 3],
+}
+
+/// Clipping and AdamW: the norm of the gradient; then trained tensors, first and second moments.
+fn update(
+    b: &mut Builder,
+    state: &State<'_>,
+    gradients: &mut [Value],
+    trained_how: &[Trained],
+    adam: &AdamW,
+    sums: &Sums,
+) -> Result<(Value, Vec<Value>)> {
+    let State { trained, first, second, scalars: [rate, correct1, correct2] } = *state;
+    let n = trained.len();
+    for (i, g) in gradients.iter_mut().enumerate() {
+        *g = sums.gradient(b, i, *g)?;
+    }
+    // Squares are summed over ranks once for all tensors that are divided alike.
     let mut total = b.scalar(DType::F32, 0.0)?;
-    for (g, trained) in gradients.iter_mut().zip(&objective.trained) {
-        let mut sum = squares_of(&mut b, *g)?;
+    let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all.iter().map(|axes| (axes.clone(), total)).collect();
+    for (i, (g, trained)) in gradients.iter_mut().zip(trained_how).enumerate() {
+        let mut sum = squares_of(b, *g)?;
         if let Some(clip) = trained.clip {
+            sum = sums.squares(b, i, sum)?;
             let norm = b.unary(Unary::Sqrt, sum)?;
-            let shrink = shrink(&mut b, norm, clip)?;
+            let shrink = shrink(b, norm, clip)?;
             let shape = b.ty(*g).shape;
             let wide = b.splat(shrink, &shape)?;
             *g = b.mul(*g, wide)?;
-            sum = squares_of(&mut b, *g)?;
+            sum = squares_of(b, *g)?;
         }
+        match sums.groups.get(i).filter(|axes| !axes.is_empty()) {
+            None => total = b.add(total, sum)?,
+            Some(axes) => match shares.iter_mut().find(|(over, _)| over == axes) {
+                Some((_, share)) => *share = b.add(*share, sum)?,
+                None => shares.push((axes.clone(), sum)),
+            },
+        }
+    }
+    for (axes, share) in shares {
+        let sum = b.psum(share, &axes)?;
         total = b.add(total, sum)?;
     }
     let norm = b.unary(Unary::Sqrt, total)?;
@@ -123,7 +166,7 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         b.compare(Compare::Eq, nothing, zero)?
     };
     let shrink = match adam.clip > 0.0 {
-        true => shrink(&mut b, norm, adam.clip)?,
+        true => shrink(b, norm, adam.clip)?,
         false => b.scalar(DType::F32, 1.0)?,
     };
     let (mut new, mut moments, mut squares) = (Vec::new(), Vec::new(), Vec::new());
@@ -131,34 +174,64 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         let shape = b.ty(trained[i]).shape.to_vec();
         let along = |b: &mut Builder, v: Value| b.splat(v, &shape);
         let (p, m, v) = (trained[i], first[i], second[i]);
-        let shrink = along(&mut b, shrink)?;
+        let shrink = along(b, shrink)?;
         let g = b.mul(gradients[i], shrink)?;
         let (kept, added) = (b.scale(m, adam.beta1)?, b.scale(g, 1.0 - adam.beta1)?);
         let m1 = b.add(kept, added)?;
         let square = b.mul(g, g)?;
         let (kept, added) = (b.scale(v, adam.beta2)?, b.scale(square, 1.0 - adam.beta2)?);
         let v1 = b.add(kept, added)?;
-        let (c1, c2) = (along(&mut b, correct1)?, along(&mut b, correct2)?);
+        let (c1, c2) = (along(b, correct1)?, along(b, correct2)?);
         let (m_hat, v_hat) = (b.mul(m1, c1)?, b.mul(v1, c2)?);
         let root = b.unary(Unary::Sqrt, v_hat)?;
         let below = b.offset(root, adam.eps)?;
         let mut change = b.div(m_hat, below)?;
-        let Trained { rate: own, decay, .. } = objective.trained[i];
+        let Trained { rate: own, decay, .. } = trained_how[i];
         if decay * adam.decay != 0.0 {
             let decay = b.scale(p, decay * adam.decay)?;
             change = b.add(change, decay)?;
         }
         let rate = if own == 1.0 { rate } else { b.scale(rate, own)? };
-        let rate = along(&mut b, rate)?;
+        let rate = along(b, rate)?;
         let change = b.mul(change, rate)?;
         let p1 = b.sub(p, change)?;
-        let sound = along(&mut b, sound)?;
+        let sound = along(b, sound)?;
         new.push(b.select(sound, p1, p)?);
         moments.push(b.select(sound, m1, m)?);
         squares.push(b.select(sound, v1, v)?);
     }
-    let results = [loss, norm].into_iter().chain(new).chain(moments).chain(squares);
-    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).collect();
+    Ok((norm, new.into_iter().chain(moments).chain(squares).collect()))
+}
+
+/// An update alone, for gradients that were summed over `count` micro-batches elsewhere: from (trained.., moments.., fixed..,
+/// rate, corrections, sum of losses, gradients..) to (loss, norm, trained.., moments..). Losses are summed over `ends` too.
+pub(crate) fn update_graph(
+    params: &[Type],
+    trained_how: &[Trained],
+    adam: &AdamW,
+    count: usize,
+    sums: &Sums,
+    ends: &[ir::MeshAxis],
+) -> Result<Graph> {
+    let n = trained_how.len();
+    let mut b = Builder::new();
+    let mut all = || -> Vec<Value> { params[..n].iter().map(|t| b.graph.input(t.clone())).collect() };
+    let (trained, first, second) = (all(), all(), all());
+    params[n..].iter().for_each(|t| {
+        b.graph.input(t.clone());
+    });
+    let scalar = Type::new(DType::F32, &[]);
+    let scalars = [0; 3].map(|_| b.graph.input(scalar.clone()));
+    let loss = b.graph.input(scalar);
+    let mut gradients: Vec<Value> = params[..n].iter().map(|t| b.graph.input(t.clone())).collect();
+    let loss = b.psum(loss, ends)?;
+    let loss = b.scale(loss, 1.0 / count as f64)?;
+    for g in &mut gradients {
+        *g = b.scale(*g, 1.0 / count as f64)?;
+    }
+    let state = State { trained: &trained, first: &first, second: &second, scalars };
+    let (norm, new) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
+    let results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
     Ok(b.finish(&results))
 }
 

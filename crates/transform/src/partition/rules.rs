@@ -3,8 +3,8 @@
 use super::layout::{Cut, Layout, Placed, is_free, local, used, whole};
 use super::{Made, Partitioner};
 use ir::ops::{
-    Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, Reduce, ReduceKind, Remat,
-    Reshape, Scan, Slice,
+    Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,
+    ReduceKind, Remat, Reshape, Scan, Slice,
 };
 use ir::{AxisSet, Build, Graph, Meaning, Op, Result, Shape, Type, Value};
 use std::sync::Arc;
@@ -39,6 +39,7 @@ impl Partitioner<'_> {
                 Ok(vec![Placed { value, ty: types[0].clone(), layout: want }])
             }
             Op::Dot(d) => self.dot(d, &args, &types[0]),
+            Op::RaggedDot(d) if d.mode == RaggedMode::Rows => self.ragged_dot(d, &args, &types[0]),
             Op::Gather(g) => self.gather_op(g, &args, &types[0]),
             Op::Scan(s) => self.scan(s, args, types),
             Op::Call(c) => self.body(&c.body, args, |g| Call::new(g).into()),
@@ -133,6 +134,26 @@ impl Partitioner<'_> {
                 let (of, into) = (long(from, first_i..i), long(to, first_j..j));
                 let (Some(&d), Some(&e)) = (of.first(), into.first()) else { continue };
                 let cut = &x.layout[d];
+                // One axis as several: an outer one that gets a part for each of its places leaves the rest to the next.
+                if let ([_], [_, next, ..], true) = (&of[..], &into[..], cut.segments.is_empty())
+                    && let Some((outer, inner)) = self.divided(cut, to[e])
+                    && inner.fits(self.mesh, to[*next])
+                {
+                    kept[d] = cut.clone();
+                    (layout[e], layout[*next]) = (outer, inner);
+                    continue;
+                }
+                // And several as one.
+                if let ([_, next, ..], [_]) = (&of[..], &into[..])
+                    && !x.layout[*next].is_whole()
+                    && cut.parts(self.mesh) == from[d]
+                    && cut.segments.is_empty()
+                    && x.layout[*next].segments.is_empty()
+                {
+                    (kept[d], kept[*next]) = (cut.clone(), x.layout[*next].clone());
+                    layout[e] = Cut::by([&cut.axes[..], &x.layout[*next].axes].concat());
+                    continue;
+                }
                 let alone = of.len() == 1 && into.len() == 1;
                 if !cut.is_whole() && (alone || (cut.segments.is_empty() && cut.fits(self.mesh, to[e]))) {
                     kept[d] = cut.clone();
@@ -273,6 +294,76 @@ impl Partitioner<'_> {
             .chain(fb.iter().map(|&j| b.layout[j].clone()))
             .collect();
         Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    /// Groups that ranks share: each has the rows of its own, and zeros for the others, so that the sum has all.
+    fn ragged_dot(&mut self, dot: &RaggedDot, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {
+        let n = dot.batch;
+        let mut wants: Vec<Layout> = args.iter().map(|x| whole(x.ty.rank())).collect();
+        let mut taken = AxisSet::default();
+        for d in 0..n {
+            let cut = args.iter().map(|x| x.layout[d].clone()).find(|c| !c.is_whole() && is_free(c, taken));
+            if let Some(cut) = cut {
+                taken = taken.and(used(std::slice::from_ref(&cut)));
+                wants.iter_mut().for_each(|w| w[d] = cut.clone());
+            }
+        }
+        let mut take = |cut: &Cut, plain: bool| {
+            let fits = !cut.is_whole() && is_free(cut, taken) && (!plain || cut.segments.is_empty());
+            if fits {
+                taken = taken.and(used(std::slice::from_ref(cut)));
+            }
+            fits
+        };
+        let of_b = &args[1].layout;
+        let (groups, along, across) = (of_b[n].clone(), of_b[n + 1].clone(), of_b[n + 2].clone());
+        let mut over = Vec::new();
+        let by_groups = take(&groups, true);
+        if by_groups {
+            over.extend(groups.axes.clone());
+            wants[1][n] = groups.clone();
+        }
+        if take(&along, true) {
+            over.extend(along.axes.clone());
+            wants[0][n + 1] = along.clone();
+            wants[1][n + 1] = along;
+        }
+        let mut layout = wants[0][..n].to_vec();
+        layout.extend(whole(2));
+        if take(&across, false) {
+            wants[1][n + 2] = across.clone();
+            layout[n + 1] = across;
+        }
+        let (a, b) = (self.place(&args[0], &wants[0])?, self.place(&args[1], &wants[1])?);
+        let mut offsets = self.place(&args[2], &wants[2])?.value;
+        if by_groups {
+            // A rank's groups begin and end where they do among all.
+            let (count, axes) = (args[1].ty.shape[n], groups.mesh_axes(self.mesh));
+            let starts = self.b.slice_axis(offsets, n, 0, count)?;
+            let ends = self.b.slice_axis(offsets, n, 1, count + 1)?;
+            let starts = self.b.collective(CollectiveKind::Part { dim: n }, starts, &axes)?;
+            let ends = self.b.collective(CollectiveKind::Part { dim: n }, ends, &axes)?;
+            let own = count / groups.parts(self.mesh);
+            let last = self.b.slice_axis(ends, n, own - 1, own)?;
+            offsets = self.b.concat(&[starts, last], n)?;
+        }
+        let mut value = self.b.one(dot.clone().into(), &[a.value, b.value, offsets])?;
+        if !over.is_empty() {
+            self.talked = true;
+            value = self.b.psum(value, &Cut::by(over).mesh_axes(self.mesh))?;
+        }
+        Ok(vec![Placed { value, ty: ty.clone(), layout }])
+    }
+
+    /// A cut as one of an axis of `size`, each place of which is a part, and one of what is inside.
+    fn divided(&self, cut: &Cut, size: usize) -> Option<(Cut, Cut)> {
+        let (mut parts, mut at) = (1, 0);
+        while parts < size && at < cut.axes.len() {
+            parts *= self.mesh.axes()[cut.axes[at]].size;
+            at += 1;
+        }
+        let (outer, inner) = cut.axes.split_at(at);
+        (parts == size && !inner.is_empty()).then(|| (Cut::by(outer.to_vec()), Cut::by(inner.to_vec())))
     }
 
     fn gather_op(&mut self, g: &Gather, args: &[Placed], ty: &Type) -> Result<Vec<Placed>> {

@@ -1,0 +1,69 @@
+//! Commands that run as one of several ranks: who this process is, and the device that talks to the others.
+
+use crate::command::Usage;
+use crate::device;
+use compiler::Backend;
+use cpu::Cpu;
+use dist::Comm;
+use dist::launch::Place;
+use ir::Mesh;
+use std::sync::Arc;
+
+/// The ranks that this process is one of, if it was launched as one.
+pub(crate) fn join(mesh: &str) -> Result<Option<Arc<Comm>>, Usage> {
+    let wrong = |e: &dyn std::fmt::Display| Usage(e.to_string());
+    let place = Place::from_env().map_err(|e| wrong(&e))?;
+    let given = Mesh::parse(mesh).map_err(|e| wrong(&e))?;
+    let Some(place) = place else {
+        return match given.ranks() {
+            1 => Ok(None),
+            n => Err(Usage(format!(
+                "`--mesh {given}` needs {n} processes: loom launch -n {n} loom .. (or mpirun -n {n} loom ..)"
+            ))),
+        };
+    };
+    let mesh = match mesh.is_empty() {
+        true => Mesh::new(&[("dp", place.world)]).map_err(|e| wrong(&e))?,
+        false => given,
+    };
+    if mesh.ranks() != place.world {
+        return Err(Usage(format!(
+            "`--mesh {mesh}` has {} ranks, and {} were started: give both the same number",
+            mesh.ranks(),
+            place.world
+        )));
+    }
+    place.join(&mesh).map(Some).map_err(|e| wrong(&e))
+}
+
+/// The mesh that a file's `topology:` names, if this process is one of several; experts share the ranks of `dp` (§7.6.0).
+pub(crate) fn topology(file: &str) -> Result<String, Usage> {
+    if Place::from_env().map_err(|e| Usage(e.to_string()))?.is_none() {
+        return Ok(String::new());
+    }
+    let program = crate::run::load_program(file)?;
+    let mut sizes = std::collections::BTreeMap::new();
+    for item in program.files.first().into_iter().flat_map(|file| &file.ast.items) {
+        let lang::ast::Item::Recipe(recipe) = item else { continue };
+        for (key, value) in recipe.entries.iter().filter(|_| recipe.topology) {
+            if let lang::ast::ExprKind::Int(n) = value.peel().kind {
+                sizes.insert(key.name.trim_end_matches("_size").to_string(), n.max(1) as usize);
+            }
+        }
+    }
+    let size = |name: &str| sizes.get(name).copied().unwrap_or(1);
+    let (dp, ep) = (size("dp"), size("ep"));
+    let dp = if ep > 1 && dp.is_multiple_of(ep) { dp / ep } else { dp };
+    let axes = [("pp", size("pp")), ("dp", dp), ("ep", ep), ("tp", size("tp"))];
+    let axes: Vec<String> = axes.iter().filter(|(_, n)| *n > 1).map(|(name, n)| format!("{name}={n}")).collect();
+    Ok(axes.join(","))
+}
+
+/// The device of a rank: cores are shared fairly among the ranks of this machine unless a number is given.
+pub(crate) fn open(name: &str, threads: Option<usize>, comm: &Arc<Comm>) -> Result<Arc<dyn Backend>, Usage> {
+    if !matches!(name, "" | "auto" | "cpu") {
+        return Err(Usage(format!("`--device {name}`: several ranks compute on the CPU alone")));
+    }
+    let own = (device::cores() / comm.mesh().ranks()).max(1);
+    Ok(Arc::new(Cpu::flushing_denormals(threads.unwrap_or(own)).with_communicator(comm.clone())))
+}

@@ -1,0 +1,285 @@
+//! A loss cut into chunks of layers, one after another, for a pipeline.
+//!
+//! A value belongs to the last layer whose parameters it depends on; a chunk has some layers, and what lies before the first or
+//! behind the last. What depends on no layer (masks, tables, the embedding of ids) is computed where it is needed. What a chunk takes
+//! is all that crosses its beginning: values of layers before it that it or later ones need.
+
+use crate::error::{Error, Result};
+use ir::ops::Op;
+use ir::{Build, Builder, Def, Graph, Value};
+use std::collections::BTreeMap;
+
+/// A loss with the chunk of each of its values.
+pub(crate) struct Stages<'a> {
+    loss: &'a Graph,
+    params: usize,
+    chunks: usize,
+    /// None for what depends on no layer.
+    of: Vec<Option<usize>>,
+    /// What crosses the beginning of each chunk.
+    crossing: Vec<Vec<Value>>,
+}
+
+/// A chunk of a loss.
+pub(crate) struct Chunk {
+    /// From (parameters that it uses.., ids, labels, key.., what crosses its beginning..) to what crosses its end, or the loss.
+    pub(crate) graph: Graph,
+    /// The parameters, by number among the inputs of the loss.
+    pub(crate) params: Vec<usize>,
+    /// How many of its last inputs the chunk before gives.
+    pub(crate) takes: usize,
+}
+
+fn refuse(text: impl Into<String>) -> Error {
+    Error::Input(text.into())
+}
+
+/// The layer of a parameter: the first number between brackets of its path.
+pub(crate) fn layer_of(path: &str) -> Option<usize> {
+    let (_, rest) = path.split_once('[')?;
+    rest.split_once(']')?.0.parse().ok()
+}
+
+/// A graph without calls, and without what is to be computed again: the backward pass of a chunk computes all of it again.
+pub(crate) fn opened(graph: &Graph) -> ir::Result<Graph> {
+    let mut b = Builder::new();
+    let mut map: BTreeMap<Value, Value> = BTreeMap::new();
+    for &v in graph.inputs() {
+        let own = b.graph.input(graph.ty(v).clone());
+        map.insert(v, own);
+    }
+    for node in graph.nodes() {
+        let args: Vec<Value> = node.args.iter().map(|a| map[a]).collect();
+        let outs = match &node.op {
+            Op::Remat(r) => b.inline(&opened(&r.body)?, &args)?,
+            Op::Call(c) => b.inline(&opened(&c.body)?, &args)?,
+            op => b.graph.push(op.clone(), &args, node.loc.clone())?.to_vec(),
+        };
+        node.outs.iter().zip(outs).for_each(|(v, own)| {
+            map.insert(*v, own);
+        });
+    }
+    let outs: Vec<Value> = graph.outputs().iter().map(|v| map[v]).collect();
+    Ok(b.finish(&outs))
+}
+
+impl<'a> Stages<'a> {
+    /// Finds out what belongs to which of so many chunks. `layers` are those of the first inputs, the parameters. Layers are
+    /// shared as evenly as can be, unless `@partition` says which chunk has what.
+    pub(crate) fn of(loss: &'a Graph, layers: &[Option<usize>], chunks: usize) -> Result<Stages<'a>> {
+        let count = layers.iter().flatten().max().map_or(0, |l| l + 1);
+        if count < chunks {
+            return Err(refuse(format!(
+                "{count} layers can't be divided among {chunks} stages: give fewer (`--mesh pp=..`, `--chunks`)"
+            )));
+        }
+        let mut of: Vec<Option<usize>> = vec![None; loss.num_values()];
+        for (v, layer) in loss.inputs().iter().zip(layers) {
+            of[v.0 as usize] = *layer;
+        }
+        for node in loss.nodes() {
+            let deepest = node.args.iter().filter_map(|a| of[a.0 as usize]).max();
+            node.outs.iter().for_each(|v| of[v.0 as usize] = deepest);
+        }
+        match marked(loss, &of, chunks)? {
+            Some(stages) => of = stages,
+            None => of.iter_mut().flatten().for_each(|layer| *layer = *layer * chunks / count),
+        }
+        if of[loss.outputs()[0].0 as usize] != Some(chunks - 1) {
+            return Err(refuse("the loss does not depend on the last layers: such a model can't be a pipeline"));
+        }
+        // The last chunk that needs each value.
+        let mut needed: Vec<Option<usize>> = vec![None; loss.num_values()];
+        for node in loss.nodes() {
+            let by = node.outs.iter().filter_map(|v| of[v.0 as usize]).max();
+            for a in &node.args {
+                let own = &mut needed[a.0 as usize];
+                *own = (*own).max(by);
+            }
+        }
+        let mut crossing = vec![Vec::new(); chunks];
+        for (v, own) in of.iter().enumerate() {
+            let value = Value(v as u32);
+            let (Some(own), Some(last), Def::Node(..)) = (own, needed[v], loss.def(value)) else { continue };
+            for c in own + 1..=last {
+                crossing[c].push(value);
+            }
+        }
+        if let Some(v) = crossing.iter().flatten().find(|v| !loss.ty(**v).dtype.is_float()) {
+            return Err(refuse(format!(
+                "layers give {} to later ones, which has no gradient: such a model can't be a pipeline",
+                loss.ty(*v)
+            )));
+        }
+        Ok(Stages { loss, params: layers.len(), chunks, of, crossing })
+    }
+
+    /// A chunk of the loss.
+    pub(crate) fn chunk(&self, c: usize) -> Result<Chunk> {
+        let loss = self.loss;
+        let given = &self.crossing[c];
+        let wanted: Vec<Value> = match self.crossing.get(c + 1) {
+            Some(next) => next.clone(),
+            None => vec![loss.outputs()[0]],
+        };
+        let mut needed = vec![false; loss.num_values()];
+        let mut stack = wanted.clone();
+        while let Some(v) = stack.pop() {
+            if std::mem::replace(&mut needed[v.0 as usize], true) || given.contains(&v) {
+                continue;
+            }
+            if let Def::Node(n, _) = loss.def(v) {
+                debug_assert!(self.of[v.0 as usize].is_none_or(|own| own == c), "a value of another chunk");
+                stack.extend(&loss.nodes()[n as usize].args);
+            }
+        }
+        let mut b = Builder::new();
+        let mut map: Vec<Option<Value>> = vec![None; loss.num_values()];
+        let mut params = Vec::new();
+        for (i, v) in loss.inputs().iter().enumerate() {
+            // Data is always given; of parameters, what is used.
+            if i >= self.params || needed[v.0 as usize] {
+                map[v.0 as usize] = Some(b.graph.input(loss.ty(*v).clone()));
+                if i < self.params {
+                    params.push(i);
+                }
+            }
+        }
+        for v in given {
+            map[v.0 as usize] = Some(b.graph.input(loss.ty(*v).clone()));
+        }
+        for node in loss.nodes() {
+            let own = |v: &Value| needed[v.0 as usize] && map[v.0 as usize].is_none();
+            if !node.outs.iter().any(own) {
+                continue;
+            }
+            let args: Option<Vec<Value>> = node.args.iter().map(|a| map[a.0 as usize]).collect();
+            let Some(args) = args else { return Err(refuse("a part of the model is in no stage")) };
+            let outs = b.graph.push(node.op.clone(), &args, node.loc.clone())?;
+            for (v, out) in node.outs.iter().zip(outs) {
+                map[v.0 as usize].get_or_insert(out);
+            }
+        }
+        let outs: Option<Vec<Value>> = wanted.iter().map(|v| map[v.0 as usize]).collect();
+        let Some(outs) = outs else { return Err(refuse("a part of the model is in no stage")) };
+        Ok(Chunk { graph: b.finish(&outs), params, takes: given.len() })
+    }
+
+    /// Chunks of the loss.
+    pub(crate) fn chunks(&self) -> usize {
+        self.chunks
+    }
+}
+
+/// The chunks that `@partition` gives to values, if it does: what leads to a value of a stage is in it, unless in one before;
+/// what leads to none is in the last.
+fn marked(loss: &Graph, of: &[Option<usize>], chunks: usize) -> Result<Option<Vec<Option<usize>>>> {
+    let mut marks: Vec<(usize, Value)> = Vec::new();
+    for node in loss.nodes() {
+        let Op::Name(name) = &node.op else { continue };
+        if let Some(stage) = name.name.strip_prefix("stage ").and_then(|n| n.parse().ok()) {
+            marks.push((stage, node.outs[0]));
+        }
+    }
+    let Some(most) = marks.iter().map(|(stage, _)| stage + 1).max() else { return Ok(None) };
+    if most != chunks {
+        return Err(refuse(format!(
+            "the model has {most} stages by `@partition`, and the mesh {chunks}: give `--mesh pp={most}`, or chunks that make \
+             as many"
+        )));
+    }
+    marks.sort();
+    let mut found: Vec<Option<usize>> = vec![None; of.len()];
+    for (stage, v) in marks {
+        let mut stack = vec![v];
+        while let Some(v) = stack.pop() {
+            let at = v.0 as usize;
+            if found[at].is_some() || of[at].is_none() {
+                continue;
+            }
+            found[at] = Some(stage);
+            if let Def::Node(n, _) = loss.def(v) {
+                stack.extend(&loss.nodes()[n as usize].args);
+            }
+        }
+    }
+    let last = chunks - 1;
+    for (own, layer) in found.iter_mut().zip(of) {
+        if layer.is_some() && own.is_none() {
+            *own = Some(last);
+        }
+    }
+    Ok(Some(found))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ir::ops::{Dot, Name};
+    use ir::{DType, Literal, Unary, interp};
+
+    /// Layers with a skip over two of them, a scale that all share, and a head; marks after some layers.
+    fn loss(layers: usize, marks: &[(usize, usize)]) -> (Graph, Vec<Option<usize>>) {
+        let mut b = Builder::new();
+        let ws: Vec<Value> = (0..layers).map(|_| b.input(DType::F64, &[3, 3])).collect();
+        let head = b.input(DType::F64, &[3]);
+        let x = b.input(DType::F64, &[2, 3]);
+        let scale = b.unary(Unary::Exp, x).unwrap();
+        let mut all = vec![b.unary(Unary::Sin, x).unwrap()];
+        for (l, w) in ws.iter().enumerate() {
+            let h = all[l];
+            let y = b.one(Dot::last_axes(DType::F64, 2, 2).into(), &[h, *w]).unwrap();
+            let y = b.mul(y, scale).unwrap();
+            let mut y = b.unary(Unary::Tanh, y).unwrap();
+            if l >= 2 {
+                y = b.add(y, all[l - 2]).unwrap();
+            }
+            if let Some((_, stage)) = marks.iter().find(|(at, _)| *at == l) {
+                y = b.one(Name::new(format!("stage {stage}")).into(), &[y]).unwrap();
+            }
+            all.push(y);
+        }
+        let wide = b.broadcast(head, &[2, 3], &[1]).unwrap();
+        let y = b.mul(all[layers], wide).unwrap();
+        let y = b.sum_all(y).unwrap();
+        let mut of: Vec<Option<usize>> = (0..layers).map(Some).collect();
+        of.push(None);
+        (b.finish(&[y]), of)
+    }
+
+    #[test]
+    fn chunks_one_after_another_are_the_whole() {
+        let fill = |n: usize, k: usize| (0..n).map(|i| ((i + 7 * k) as f64 * 0.7).sin() * 0.5).collect::<Vec<f64>>();
+        let uneven = [(0, 0), (1, 0), (4, 1), (5, 2)];
+        for (layers, marks) in [(4, &[][..]), (6, &[]), (7, &[]), (6, &uneven)] {
+            let (graph, of) = loss(layers, marks);
+            let mut inputs: Vec<Literal> = (0..layers).map(|l| Literal::new(&[3, 3], &fill(9, l))).collect();
+            inputs.extend([Literal::new(&[3], &fill(3, 50)), Literal::new(&[2, 3], &fill(6, 60))]);
+            let want = interp::run(&graph, &inputs).unwrap()[0].to_vec::<f64>();
+            for chunks in 1..=layers {
+                if !marks.is_empty() && chunks != 3 {
+                    let e = Stages::of(&graph, &of, chunks).err().unwrap().to_string();
+                    assert!(e.contains("3 stages by `@partition`") && e.contains("pp=3"), "{e}");
+                    continue;
+                }
+                let stages = Stages::of(&graph, &of, chunks).unwrap();
+                let mut given: Vec<Literal> = Vec::new();
+                let mut seen = 0;
+                for c in 0..stages.chunks() {
+                    let chunk = stages.chunk(c).unwrap();
+                    assert_eq!(chunk.takes, given.len());
+                    assert_eq!(chunk.params.contains(&layers), c + 1 == chunks, "only the last has the head");
+                    seen += chunk.params.len();
+                    let mut own: Vec<Literal> = chunk.params.iter().map(|&p| inputs[p].clone()).collect();
+                    own.push(inputs[layers + 1].clone());
+                    own.extend(given);
+                    given = interp::run(&chunk.graph, &own).unwrap();
+                }
+                assert_eq!(seen, layers + 1, "each parameter is in one chunk");
+                assert_eq!(given[0].to_vec::<f64>(), want, "{layers} layers in {chunks} chunks");
+            }
+            assert!(Stages::of(&graph, &of, layers + 1).is_err());
+        }
+        assert_eq!((layer_of("blocks[12].mlp.up[3]"), layer_of("embedding")), (Some(12), None));
+    }
+}

@@ -1,0 +1,299 @@
+//! Training on several ranks, each a thread of this process: losses against one process, equal bits on repetition, traffic
+//! against theory, memory, states that go from mesh to mesh.
+
+use cpu::Cpu;
+use dist::{Comm, local};
+use ir::{DType, Mesh};
+use lang::consteval::Value;
+use models::train::{AdamW, Batch, How, StepSizes, Trainer};
+use models::{Architecture, Model, NamedTensor, Random};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
+
+fn llama(pairs: &[(&str, i64)]) -> Model {
+    model("llama", pairs)
+}
+
+fn mixtral() -> Model {
+    model("mixtral", &[("experts", 4), ("top_k", 2)])
+}
+
+fn model(name: &str, pairs: &[(&str, i64)]) -> Model {
+    let mut given: BTreeMap<String, Value> = BTreeMap::new();
+    let usual = [
+        ("vocab_size", 48),
+        ("d_model", 32),
+        ("n_layers", 2),
+        ("heads", 4),
+        ("kv_heads", 2),
+        ("d_ff", 48),
+        ("max_seq", 32),
+    ];
+    for (name, n) in usual.iter().chain(pairs) {
+        given.insert(name.to_string(), Value::int(*n));
+    }
+    let architecture = Architecture::of_library(name, given).unwrap_or_else(|e| panic!("{e}"));
+    Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"))
+}
+
+fn batch(rows: usize, seq: usize, seed: u64) -> Batch {
+    let mut random = Random::new(seed, 9);
+    let mut draw = || (0..rows * seq).map(|_| random.below(48) as i32).collect::<Vec<i32>>();
+    let (ids, mut labels) = (draw(), draw());
+    // Ranks have different numbers of labels that count.
+    labels[..seq / 2].fill(-100);
+    Batch { ids, labels }
+}
+
+/// What a run of a few steps gives.
+#[derive(Clone, Debug, PartialEq)]
+struct Ran {
+    losses: Vec<(f32, f32)>,
+    valid: f32,
+    state: Vec<NamedTensor>,
+    sent: usize,
+    bytes: usize,
+}
+
+fn steps(mut trainer: Trainer, sizes: StepSizes, comm: Option<Arc<Comm>>, first: usize, last: usize) -> Ran {
+    let mut losses = Vec::new();
+    let before = comm.as_ref().map_or(0, |c| c.traffic().bytes());
+    for step in first..last {
+        let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
+        let found = trainer.step(&batch, 1e-2, step).unwrap_or_else(|e| panic!("{e}"));
+        losses.push((found.loss, found.norm));
+    }
+    let sent = comm.as_ref().map_or(0, |c| c.traffic().bytes()) - before;
+    let valid = trainer.validate(&[batch(sizes.rows, sizes.seq, 99)]).unwrap();
+    let bytes = trainer.planned_bytes();
+    Ran { losses, valid, state: trainer.state().unwrap(), sent: sent / (last - first).max(1), bytes }
+}
+
+fn alone(model: Model, sizes: StepSizes, count: usize) -> Ran {
+    steps(Trainer::new(model, None, sizes, ADAM, &Cpu::new(1)).unwrap(), sizes, None, 0, count)
+}
+
+fn on_mesh(
+    mesh: &str,
+    model: &(dyn Fn() -> Model + Sync),
+    sizes: StepSizes,
+    from: Option<&[NamedTensor]>,
+    range: std::ops::Range<usize>,
+) -> Vec<Ran> {
+    in_chunks(mesh, 1, model, sizes, from, range)
+}
+
+/// The same where each rank of a pipeline has several chunks of layers.
+fn in_chunks(
+    mesh: &str,
+    chunks: usize,
+    model: &(dyn Fn() -> Model + Sync),
+    sizes: StepSizes,
+    from: Option<&[NamedTensor]>,
+    range: std::ops::Range<usize>,
+) -> Vec<Ran> {
+    let mesh = Mesh::parse(mesh).unwrap();
+    let ran = local::spawn(&mesh, |comm| {
+        let backend = Cpu::new(1).with_communicator(comm.clone());
+        let how = How { chunks, ..How::default() };
+        let mut trainer = Trainer::on(model(), None, sizes, ADAM, &how, &backend, Some(comm.clone()))
+            .map_err(|e| dist::Error::Call(e.to_string()))?;
+        if let Some(state) = from {
+            trainer.restore(state).map_err(|e| dist::Error::Call(e.to_string()))?;
+        }
+        Ok(steps(trainer, sizes, Some(comm), range.start, range.end))
+    });
+    ran.unwrap_or_else(|e| panic!("{mesh}: {e}"))
+}
+
+fn close(a: f32, b: f32, what: &str) {
+    assert!((a - b).abs() <= 1e-5 * b.abs().max(1.0), "{what}: {a} {b}");
+}
+
+fn same_numbers(mesh: &str, ran: &[Ran], want: &Ran) {
+    for (rank, ran) in ran.iter().enumerate() {
+        for (step, (got, want)) in ran.losses.iter().zip(&want.losses).enumerate() {
+            close(got.0, want.0, &format!("{mesh} rank {rank} step {step} loss"));
+            assert!((got.1 - want.1).abs() <= 1e-4 * want.1, "{mesh} norm {} {}", got.1, want.1);
+        }
+        close(ran.valid, want.valid, &format!("{mesh} rank {rank} validation"));
+        assert_eq!(ran.state.is_empty(), rank != 0);
+    }
+    for (got, want) in ran[0].state.iter().zip(&want.state) {
+        assert_eq!((&got.name, &got.shape), (&want.name, &want.shape));
+        if !got.name.starts_with("param") {
+            continue;
+        }
+        let floats = |t: &NamedTensor| -> Vec<f32> {
+            t.bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+        };
+        // Adam's first steps are of one size whatever the gradient, so noise in tiny gradients shows.
+        let worst = floats(got).iter().zip(floats(want)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(worst < 5e-3, "{mesh}: {} differs by {worst}", got.name);
+    }
+}
+
+#[test]
+fn losses_on_meshes_equal_those_of_one_process() {
+    for (mesh, accumulate) in
+        [("dp=2", 1), ("tp=2", 1), ("dp=2,tp=2", 2), ("fsdp=4", 1), ("dp=2,fsdp=2", 2), ("fsdp=2,tp=2", 1)]
+    {
+        let sizes = StepSizes { rows: 4, seq: 16, accumulate };
+        let want = alone(llama(&[]), sizes, 4);
+        let ran = on_mesh(mesh, &|| llama(&[]), sizes, None, 0..4);
+        same_numbers(mesh, &ran, &want);
+        let again = on_mesh(mesh, &|| llama(&[]), sizes, None, 0..4);
+        assert_eq!(ran, again, "{mesh}: other bits the second time");
+    }
+}
+
+/// Sequences in parts, and experts that ranks share; both beside other axes.
+#[test]
+fn sequences_and_experts_are_divided_with_the_same_losses() {
+    for (mesh, experts, accumulate) in [
+        ("sp=2", false, 1),
+        ("dp=2,sp=2", false, 2),
+        ("sp=2,tp=2", false, 1),
+        ("ep=2", true, 1),
+        ("dp=2,ep=2", true, 2),
+        ("dp=2", true, 1),
+        ("fsdp=2,ep=2", true, 1),
+        ("sp=2,ep=2", true, 1),
+        ("tp=2", true, 1),
+    ] {
+        let sizes = StepSizes { rows: 4, seq: 16, accumulate };
+        let model = || if experts { mixtral() } else { llama(&[]) };
+        let want = alone(model(), sizes, 3);
+        let ran = on_mesh(mesh, &model, sizes, None, 0..3);
+        same_numbers(mesh, &ran, &want);
+        if mesh.len() == 4 {
+            let again = on_mesh(mesh, &model, sizes, None, 0..3);
+            assert_eq!(ran, again, "{mesh}: other bits the second time");
+        }
+    }
+}
+
+/// Layers in stages, with as many micro-batches as there are, more and fewer; chunks in turns; beside other axes.
+#[test]
+fn pipelines_give_the_same_losses() {
+    let deep = [("n_layers", 4)];
+    for (mesh, chunks, accumulate, experts) in [
+        ("pp=2", 1, 4, false),
+        ("pp=2", 1, 1, false),
+        ("pp=4", 1, 3, false),
+        ("pp=2", 2, 4, false),
+        ("dp=2,pp=2", 2, 2, false),
+        ("pp=2,tp=2", 1, 2, false),
+        ("fsdp=2,pp=2", 1, 2, false),
+        ("pp=2,sp=2", 1, 2, false),
+        ("ep=2,pp=2", 1, 2, true),
+    ] {
+        let sizes = StepSizes { rows: 4, seq: 16, accumulate };
+        let model = || if experts { mixtral() } else { llama(&deep) };
+        let want = alone(model(), sizes, 3);
+        let ran = in_chunks(mesh, chunks, &model, sizes, None, 0..3);
+        same_numbers(&format!("{mesh} in {chunks} chunks"), &ran, &want);
+        if mesh == "pp=2" {
+            let again = in_chunks(mesh, chunks, &model, sizes, None, 0..3);
+            assert_eq!(ran, again, "{mesh}: other bits the second time");
+            // Where it stopped, another mesh goes on.
+            let rest = on_mesh("dp=2", &model, sizes, Some(&ran[0].state), 3..4);
+            let straight = alone(model(), sizes, 4);
+            close(rest[0].losses[0].0, straight.losses[3].0, "after a pipeline");
+        }
+    }
+}
+
+/// What one process writes, ranks that share the model write too.
+#[test]
+fn generation_on_several_ranks_gives_the_same_tokens() {
+    use models::Writing;
+    for (mesh, model) in [("tp=2", llama(&[])), ("tp=2", llama(&[("kv_heads", 1)])), ("ep=2,tp=2", mixtral())] {
+        let prompt = [3, 1, 4, 1, 5];
+        let alone = model.generate(&prompt, 12, &Cpu::new(1)).unwrap();
+        let mesh = Mesh::parse(mesh).unwrap();
+        let ran = local::spawn(&mesh, |comm| {
+            let backend = Cpu::new(1).with_communicator(comm.clone());
+            let writing = Writing { ranks: Some(comm), ..Writing::default() };
+            model.write(&prompt, 12, &writing, &backend, &mut |_| true).map_err(|e| dist::Error::Call(e.to_string()))
+        });
+        for found in ran.unwrap_or_else(|e| panic!("{mesh}: {e}")) {
+            assert_eq!(found.ids, alone.ids, "{mesh}");
+        }
+    }
+}
+
+#[test]
+fn heads_that_tp_can_not_divide_are_gathered_and_right() {
+    // One key head for two ranks; a width that three ranks can't share.
+    let sizes = StepSizes { rows: 2, seq: 16, accumulate: 1 };
+    for (mesh, pairs) in [("tp=2", [("kv_heads", 1), ("d_ff", 48)]), ("tp=3", [("kv_heads", 2), ("d_ff", 40)])] {
+        let want = alone(llama(&pairs), sizes, 2);
+        same_numbers(mesh, &on_mesh(mesh, &|| llama(&pairs), sizes, None, 0..2), &want);
+    }
+}
+
+#[test]
+fn a_state_goes_on_upon_another_mesh() {
+    let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
+    let whole = alone(llama(&[]), sizes, 4);
+    let first = on_mesh("fsdp=2,tp=2", &|| llama(&[]), sizes, None, 0..2);
+    for mesh in ["fsdp=2,tp=2", "dp=2", "fsdp=4"] {
+        let rest = on_mesh(mesh, &|| llama(&[]), sizes, Some(&first[0].state), 2..4);
+        for (got, want) in rest[0].losses.iter().zip(&whole.losses[2..]) {
+            close(got.0, want.0, mesh);
+        }
+        if mesh == "fsdp=2,tp=2" {
+            let straight = on_mesh(mesh, &|| llama(&[]), sizes, None, 0..4);
+            assert_eq!(rest[0].state, straight[0].state, "resuming changes bits");
+        }
+    }
+}
+
+#[test]
+fn traffic_and_memory_are_what_theory_says() {
+    let sizes = StepSizes { rows: 4, seq: 8, accumulate: 1 };
+    let large = [("vocab_size", 64), ("d_model", 128), ("n_layers", 6), ("d_ff", 256)];
+    let model = || llama(&large);
+    let want = alone(model(), sizes, 1);
+    let parameters = 4 * model().parameter_count();
+    let table = 4 * 64 * 128;
+    let within = |got: usize, theory: usize, what: &str| {
+        let off = (got as f64 - theory as f64).abs() / theory as f64;
+        println!("{what}: {got} bytes a rank and step, theory {theory}");
+        assert!(off < 0.01, "{what}: {got} bytes a rank and step, theory says {theory}");
+    };
+    // Gradients are summed: each rank sends all but its share, twice.
+    for n in [2, 4] {
+        let ran = on_mesh(&format!("dp={n}"), &model, sizes, None, 0..1);
+        within(ran[0].sent, 2 * parameters * (n - 1) / n, &format!("dp={n}"));
+    }
+    // Parameters are gathered for forward and for backward (which has no use for the table of embeddings), gradients are
+    // scattered.
+    let ran = on_mesh("fsdp=4", &model, sizes, None, 0..1);
+    within(ran[0].sent, (3 * parameters - table) * 3 / 4, "fsdp=4");
+    println!("memory of a rank: {} of {}", ran[0].bytes, want.bytes);
+    assert!((ran[0].bytes as f64) < 0.35 * want.bytes as f64, "{} of {}", ran[0].bytes, want.bytes);
+}
+
+#[test]
+fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
+    let sizes = StepSizes { rows: 3, seq: 8, accumulate: 1 };
+    for (mesh, said) in [
+        ("dp=2", "give a multiple of 2"),
+        ("pp=3", "2 layers can't be divided among 3 stages"),
+        ("zz=2", "it divides by dp, fsdp, tp, ep, sp, pp"),
+    ] {
+        let parsed = Mesh::parse(mesh).unwrap();
+        let e = local::spawn(&parsed, |comm| {
+            let backend = Cpu::new(1).with_communicator(comm.clone());
+            let made = Trainer::on(llama(&[]), None, sizes, ADAM, &How::default(), &backend, Some(comm));
+            Ok(made.err().map_or(String::new(), |e| e.to_string()))
+        });
+        for text in e.unwrap() {
+            assert!(text.contains(said), "{text}");
+        }
+    }
+}
