@@ -20,7 +20,9 @@ mod onnx_export;
 mod output;
 mod perplexity;
 mod profile;
+mod profiling;
 mod progress;
+mod report;
 mod run;
 mod schedule;
 #[cfg(feature = "serve")]
@@ -100,6 +102,8 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::Compile(args) => compile::compile(args),
         Command::VerifyBackward(args) => compile::verify_backward(args),
         Command::Run(args) => graph::run(args),
+        Command::Report(args) => report::report(args),
+        Command::Profile(args) => profiling::profile(args),
         Command::Bench(args) => bench::bench(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Completions(args) => shell::completions(args),

@@ -4,14 +4,16 @@
 //! that serve every length up to the caches' capacity. Otherwise each call runs the whole sequence. Of several ids only the
 //! last is scored, unless all are asked for.
 
+use crate::adapter::Adapter;
 use crate::asserts;
+use crate::beside::adapted;
 use crate::checkpoint::from_bytes;
 use crate::error::{Error, Result};
 use crate::last_row::last_row;
 use crate::model::Model;
 use crate::session::{Buffer, Session};
 use compiler::Backend;
-use lang::lower::{Observation, Options};
+use lang::lower::{Lowered, Observation, Options};
 use std::time::{Duration, Instant};
 
 /// Capacities are multiples of this, so that few programs serve many lengths.
@@ -23,6 +25,8 @@ const KEPT: usize = 3;
 /// A sequence with what is needed to go on with it.
 pub struct Decoding<'a> {
     model: &'a Model,
+    /// Updates that stand beside the model's products; their tensors come before the parameters.
+    adapter: Option<&'a Adapter>,
     backend: &'a dyn Backend,
     params: Vec<Buffer>,
     capacity: usize,
@@ -40,10 +44,30 @@ impl Model {
         if let Some(longest) = self.longest().filter(|longest| most > *longest) {
             return Err(Error::Input(format!("a sequence of {most} ids: the model takes at most {longest}")));
         }
-        let capacity = most.max(1).next_multiple_of(BLOCK);
         let params = self.upload(backend)?;
+        Ok(self.decoding_on(params, None, most, backend))
+    }
+
+    /// The same with parameters that are on the device already, those of an adapter in front of them.
+    pub(crate) fn decoding_on<'a>(
+        &'a self,
+        params: Vec<Buffer>,
+        adapter: Option<&'a Adapter>,
+        most: usize,
+        backend: &'a dyn Backend,
+    ) -> Decoding<'a> {
+        let capacity = most.max(1).next_multiple_of(BLOCK);
         let (ids, ran) = (Vec::new(), Duration::ZERO);
-        Ok(Decoding { model: self, backend, params, capacity, ids, steps: Vec::new(), guesses: false, ran })
+        Decoding { model: self, adapter, backend, params, capacity, ids, steps: Vec::new(), guesses: false, ran }
+    }
+
+    /// What a sequence runs: the model's graph, with the adapter beside it.
+    fn lower_beside(&self, adapter: Option<&Adapter>, count: usize, options: &Options) -> Result<Lowered> {
+        let Some(adapter) = adapter else { return self.lower_with(1, count, options) };
+        let mut lowered = self.architecture.lower_with(1, count, options)?;
+        let graph = adapted(&lowered.graph, false, adapter, false)?;
+        lowered.graph = self.read_packed(&graph, adapter.values.len())?;
+        Ok(lowered)
     }
 }
 
@@ -74,7 +98,7 @@ impl Decoding<'_> {
         let step = match self.steps.iter().position(fits) {
             Some(0) => return Ok(()),
             Some(at) => self.steps.remove(at),
-            None => Step::cached(self.model, count, all, self.capacity, self.backend, &self.params)?,
+            None => Step::cached(self, count, all)?,
         };
         self.steps.insert(0, step);
         let (first, rest) = self.steps.split_at_mut(1);
@@ -129,7 +153,7 @@ impl Decoding<'_> {
             false => (ids.to_vec(), before),
         };
         if self.runs_whole() {
-            self.steps = vec![Step::whole(self.model, new.len(), self.backend, &self.params)?];
+            self.steps = vec![Step::whole(self, new.len())?];
         } else {
             self.choose(new.len(), all)?;
         }
@@ -162,14 +186,8 @@ struct Step {
 
 impl Step {
     /// Appends `count` ids to caches.
-    fn cached(
-        model: &Model,
-        count: usize,
-        all: bool,
-        capacity: usize,
-        backend: &dyn Backend,
-        params: &[Buffer],
-    ) -> Result<Step> {
+    fn cached(of: &Decoding<'_>, count: usize, all: bool) -> Result<Step> {
+        let Decoding { model, adapter, backend, ref params, capacity, .. } = *of;
         // Nobody asks for derivatives: composites of their own would only be in the way.
         let options = Options {
             dtype: model.dtype,
@@ -178,7 +196,7 @@ impl Step {
             written_backward: false,
             ..Options::default()
         };
-        let lowered = model.lower_with(1, count, &options)?;
+        let lowered = model.lower_beside(adapter, count, &options)?;
         let all = all || count == 1;
         let graph = if all { lowered.graph } else { last_row(&lowered.graph, 1)? };
         let (n, caches) = (params.len(), lowered.caches.len());
@@ -196,9 +214,10 @@ impl Step {
     }
 
     /// Runs a sequence of `count` ids from its beginning.
-    fn whole(model: &Model, count: usize, backend: &dyn Backend, params: &[Buffer]) -> Result<Step> {
+    fn whole(of: &Decoding<'_>, count: usize) -> Result<Step> {
+        let Decoding { model, adapter, backend, ref params, .. } = *of;
         let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
-        let lowered = model.lower_with(1, count, &options)?;
+        let lowered = model.lower_beside(adapter, count, &options)?;
         let session = Session::new(&lowered.graph, backend, params)?;
         let observed = (lowered.outputs.len(), lowered.observed);
         let (params, by_position) = (params.len(), true);

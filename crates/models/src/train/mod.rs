@@ -3,25 +3,40 @@
 //! `run` does all of it from [`Settings`]; [`Trainer`] is the compiled step alone, for programs with batches of their
 //! own.
 
+mod aim;
 mod batches;
+mod both_sides;
+mod classifier;
+mod compare;
 mod compressed;
+mod events;
+mod examples;
 mod isolate;
+mod live;
 mod lock;
 mod log;
+mod losses;
+mod mix;
+mod norms;
 mod objective;
+mod parquet;
 mod recipe;
 mod report;
 mod run;
 pub mod saved;
 mod schedule;
 mod settings;
+mod shuffle;
+mod source;
 mod step;
 mod stories;
 mod text;
 mod tokens;
 mod trainer;
 
+pub use aim::{Aim, DpoForm, PAD};
 pub use batches::{Batch, Batches, held_out};
+pub use compare::compare;
 pub use lock::Lock;
 pub use log::{Entry, Log};
 pub use objective::How;

@@ -1,7 +1,7 @@
 //! One step of training as one graph: loss, gradients, clipping, AdamW.
 //!
 //! The graph maps (trained.., first moments.., second moments.., fixed.., ids, labels, rate, corrections of both moments,
-//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., and how often assertions are broken). Moments and trained tensors are f32;
+//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., how often assertions are broken, and the length of each tensor's gradient). Moments and trained tensors are f32;
 //! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
 
 use crate::beside::key_type;
@@ -34,6 +34,8 @@ pub(crate) struct Objective {
     pub(crate) keyed: bool,
     /// How each of the first inputs is trained.
     pub(crate) trained: Vec<Trained>,
+    /// Matrices that are trained beside the model, the last of the trained.
+    pub(crate) heads: Vec<(String, Type)>,
     /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
     pub(crate) asserts: Vec<(String, String)>,
 }
@@ -102,7 +104,7 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
     let shown = usize::from(!objective.asserts.is_empty());
     let (loss, mut gradients) = (outs[0], outs[1 + shown..=n + shown].to_vec());
 
-    let mut total = b.scalar(DType::F32, 0.0)?;
+    let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
     for (g, trained) in gradients.iter_mut().zip(&objective.trained) {
         let mut sum = squares_of(&mut b, *g)?;
         if let Some(clip) = trained.clip {
@@ -114,7 +116,10 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
             sum = squares_of(&mut b, *g)?;
         }
         total = b.add(total, sum)?;
+        each.push(b.reshape(sum, &[1])?);
     }
+    let each = b.concat(&each, 0)?;
+    let each = b.unary(Unary::Sqrt, each)?;
     let norm = b.unary(Unary::Sqrt, total)?;
     // A step whose gradient is not finite leaves everything as it was.
     let sound = {
@@ -158,7 +163,7 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize) -> R
         squares.push(b.select(sound, v1, v)?);
     }
     let results = [loss, norm].into_iter().chain(new).chain(moments).chain(squares);
-    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).collect();
+    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).chain([each]).collect();
     Ok(b.finish(&results))
 }
 

@@ -1,5 +1,6 @@
 //! A compiled training step with its state: trained tensors and moments that are updated in place.
 
+use super::aim::{Aim, PAD};
 use super::batches::Batch;
 use super::objective::{How, objective};
 use super::step::{self, AdamW, Scalars};
@@ -8,12 +9,15 @@ use crate::budget;
 use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
+use crate::generate::{Generation, Writing};
 use crate::model::Model;
+use crate::random::Random;
+use crate::sample::Sampling;
 use crate::session::{Buffer, needs, upload};
 use crate::weight::Weight;
 use compiler::{Backend, Bindings, Executable, Options, Timing};
 use ir::ops::threefry::threefry2x32;
-use ir::{DType, Type};
+use ir::{Build, Builder, DType, Graph, Type, Unary, Value};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,17 +51,27 @@ pub struct Trainer {
     bindings: Bindings,
     /// (input, output) of state that could not be updated in place and changes buffers instead.
     swaps: Vec<(usize, usize)>,
-    validate: (Arc<dyn Executable>, Bindings),
+    /// The loss without an update, compiled when it is first asked for.
+    plain: Graph,
+    validate: Option<(Arc<dyn Executable>, Bindings)>,
+    /// Lengths of the trained tensors, likewise.
+    lengths: Option<(Arc<dyn Executable>, Bindings)>,
     adam: AdamW,
     fixed: usize,
     /// Tensors and messages of what is asserted.
     asserts: Vec<(String, String)>,
+    aim: Aim,
+    /// How many of the trained are heads beside the model.
+    heads: usize,
     /// Whether the step takes keys, and the seed that they are made of.
     keyed: bool,
     seed: u64,
     /// Time that compiling took.
     pub compiled_in: Duration,
 }
+
+/// Random streams of heads, which no parameter has.
+const HEAD_STREAM: u64 = 1 << 40;
 
 /// Scalars that follow ids and labels.
 const SCALARS: usize = 3;
@@ -92,6 +106,7 @@ impl Trainer {
         }
         let target = objective(&model, adapter.as_ref(), how, sizes.rows, sizes.seq)?;
         let n = target.trained.len();
+        let second = how.second(&model, adapter.is_some())?;
         let graph = step::graph(&target, &adam, sizes.accumulate)?;
         let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
         let program = compiler::compile(&graph, backend, &Options { donate, ..Options::default() })?;
@@ -99,7 +114,7 @@ impl Trainer {
         let step = backend.load(program)?;
         let all = model.params.iter().enumerate();
         let (masters, fixed): (Vec<_>, Vec<_>) = all.partition(|(_, param)| adapter.is_none() && param.trainable);
-        let (names, mut inputs) = match &adapter {
+        let (mut names, mut inputs): (Vec<_>, Vec<_>) = match &adapter {
             Some(adapter) => {
                 let values = adapter.values.iter().map(|values| to_bytes(values, DType::F32)).collect::<Vec<_>>();
                 (adapter.tensors(), upload(backend, &values)?)
@@ -111,14 +126,24 @@ impl Trainer {
                 (names.collect(), model.upload_as(&wide, backend)?)
             }
         };
+        for (k, (name, ty)) in target.heads.iter().enumerate() {
+            // As a fresh model's matrices.
+            let mut random = Random::new(0, HEAD_STREAM + k as u64);
+            let values: Vec<f32> = (0..ty.numel()).map(|_| 0.02 * random.normal() as f32).collect();
+            inputs.extend(upload(backend, &[to_bytes(&values, DType::F32)])?);
+            names.push((name.clone(), ty.clone()));
+        }
         for (_, ty) in names.iter().chain(&names) {
             let moment = backend.alloc(ty.bytes())?;
             moment.write(0, &vec![0; ty.bytes()])?;
             inputs.push(moment);
         }
         let fixed: Vec<_> = fixed.iter().map(|(i, _)| *i).collect();
-        let fixed_count = fixed.iter().map(|i| model.parts_of(*i)).sum();
         inputs.extend(model.upload_some(&fixed, backend)?);
+        if let Some(second) = second {
+            inputs.extend(second.upload(backend)?);
+        }
+        let fixed_count = inputs.len() - 3 * names.len();
         let types = &step.program().inputs;
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
@@ -133,8 +158,6 @@ impl Trainer {
         }
         let swaps = (0..3 * n).map(|i| (i, 2 + i)).filter(|pair| !donated.contains(pair)).collect();
         let bindings = Bindings { inputs, outputs };
-        let validate = backend.load(compiler::compile(&target.plain, backend, &Options::default())?)?;
-        let own = Bindings::for_program(validate.program(), backend)?;
         // What is packed stays at hand for a merge; the rest is in the buffers.
         let keep = |i: usize| model.packed(i).map_or(Weight::Stored, |packed| Weight::Packed(packed.clone()));
         let weights = (0..model.params.len()).map(keep).collect();
@@ -147,10 +170,14 @@ impl Trainer {
             step,
             bindings,
             swaps,
-            validate: (validate, own),
+            plain: target.plain,
+            validate: None,
+            lengths: None,
             adam,
             fixed: fixed_count,
             asserts: target.asserts,
+            aim: how.aim,
+            heads: target.heads.len(),
             keyed: target.keyed,
             seed: 0,
             compiled_in: started.elapsed(),
@@ -182,8 +209,38 @@ impl Trainer {
         3 * self.names.len() + self.fixed
     }
 
+    /// Ids and labels must be known.
+    fn check(&self, batch: &Batch) -> Result<()> {
+        self.model.check_batch(&batch.ids, &[])?;
+        if self.aim == Aim::Next {
+            return self.model.check_batch(&[], &batch.labels);
+        }
+        let most = self.aim.classes(self.model.vocabulary());
+        let known = |label: &i32| usize::try_from(*label).is_ok_and(|label| most.is_none_or(|most| label < most));
+        match batch.labels.iter().find(|label| **label != -100 && **label != PAD && !known(label)) {
+            None => Ok(()),
+            Some(label) => Err(Error::Input(format!(
+                "label {label}: those of `{}` are from 0 to {}",
+                self.aim,
+                most.unwrap_or(1) - 1
+            ))),
+        }
+    }
+
+    /// Matrices that were trained beside the model, by name.
+    pub fn heads(&self) -> Result<Vec<NamedTensor>> {
+        let first = self.names.len() - self.heads;
+        let mut found = Vec::new();
+        for (i, (name, ty)) in self.names.iter().enumerate().skip(first) {
+            let mut bytes = vec![0; ty.bytes()];
+            self.bindings.inputs[i].read(0, &mut bytes)?;
+            found.push(NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: DType::F32, bytes });
+        }
+        Ok(found)
+    }
+
     fn load_batch(&self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
-        self.model.check_batch(&batch.ids, &batch.labels)?;
+        self.check(batch)?;
         let at = self.first_batch_input();
         write_ints(&self.bindings.inputs[at], &batch.ids)?;
         write_ints(&self.bindings.inputs[at + 1], &batch.labels)?;
@@ -242,15 +299,40 @@ impl Trainer {
     }
 
     /// The mean loss over batches of one micro-batch each; NaN if there are none.
-    pub fn validate(&mut self, batches: &[Batch]) -> Result<f32> {
+    pub fn validate(&mut self, batches: &[Batch], backend: &dyn Backend) -> Result<f32> {
+        let own = self.bindings.inputs[..self.names.len()].to_vec();
+        self.validate_with(&own, batches, backend)
+    }
+
+    /// The same with other trained tensors than those of now.
+    pub(crate) fn validate_with(
+        &mut self,
+        trained: &[Buffer],
+        batches: &[Batch],
+        backend: &dyn Backend,
+    ) -> Result<f32> {
         for batch in batches {
-            self.model.check_batch(&batch.ids, &batch.labels)?;
+            self.check(batch)?;
         }
         let n = self.names.len();
-        let (executable, bindings) = &mut self.validate;
-        for i in 0..n {
-            bindings.inputs[i] = self.bindings.inputs[i].clone();
-        }
+        let (executable, bindings) = match &mut self.validate {
+            Some(ready) => ready,
+            none => {
+                let loaded = backend.load(compiler::compile(&self.plain, backend, &Options::default())?)?;
+                let fixed = n + self.fixed;
+                // Parameters are shared with the step: only what is its own takes memory.
+                let program = loaded.program();
+                let mut inputs: Vec<Buffer> = self.bindings.inputs[..n].to_vec();
+                inputs.extend_from_slice(&self.bindings.inputs[3 * n..3 * n + self.fixed]);
+                for ty in &program.inputs[fixed..] {
+                    inputs.push(backend.alloc(ty.bytes())?);
+                }
+                let outputs = program.outputs.iter().map(|ty| backend.alloc(ty.bytes()));
+                let outputs = outputs.collect::<compiler::Result<Vec<_>>>()?;
+                none.insert((loaded, Bindings { inputs, outputs }))
+            }
+        };
+        bindings.inputs[..n].clone_from_slice(trained);
         for i in 0..self.fixed {
             bindings.inputs[n + i] = self.bindings.inputs[3 * n + i].clone();
         }
@@ -261,11 +343,58 @@ impl Trainer {
             executable.run(bindings)?;
             let mut bytes = [0; 4];
             bindings.outputs[0].read(0, &mut bytes)?;
-            let weight = batch.labels.iter().filter(|label| **label >= 0).count() as f64;
+            let weight = self.aim.weight(&batch.labels, self.sizes.seq);
             sum += f64::from(f32::from_le_bytes(bytes)) * weight;
             count += weight;
         }
         Ok((sum / count) as f32)
+    }
+
+    /// Lengths of gradients, of the last step, and of the trained tensors, layer by layer.
+    pub fn norms(&mut self, backend: &dyn Backend) -> Result<Vec<(String, f32, f32)>> {
+        let n = self.names.len();
+        let lengths = match &mut self.lengths {
+            Some(ready) => ready,
+            none => {
+                let mut b = Builder::new();
+                let trained: Vec<Value> = self.names.iter().map(|(_, ty)| b.graph.input(ty.clone())).collect();
+                let mut each = Vec::new();
+                for value in trained {
+                    let square = b.mul(value, value)?;
+                    let sum = b.sum_all(square)?;
+                    let root = b.unary(Unary::Sqrt, sum)?;
+                    each.push(b.reshape(root, &[1])?);
+                }
+                let all = b.concat(&each, 0)?;
+                let graph = b.finish(&[all]);
+                let loaded = backend.load(compiler::compile(&graph, backend, &Options::default())?)?;
+                let outputs = vec![backend.alloc(4 * n)?];
+                none.insert((loaded, Bindings { inputs: self.bindings.inputs[..n].to_vec(), outputs }))
+            }
+        };
+        // Buffers may have changed places.
+        lengths.1.inputs.clone_from_slice(&self.bindings.inputs[..n]);
+        lengths.0.run(&mut lengths.1)?;
+        let read = |buffer: &Buffer| -> Result<Vec<f32>> {
+            let mut bytes = vec![0; 4 * n];
+            buffer.read(0, &mut bytes)?;
+            Ok(from_bytes(&bytes, DType::F32))
+        };
+        let weights = read(&lengths.1.outputs[0])?;
+        let gradients = read(&self.bindings.outputs[self.bindings.outputs.len() - 1])?;
+        let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
+        Ok(super::norms::by_layer(&names, &gradients, &weights))
+    }
+
+    /// Copies of the trained tensors as they are now.
+    pub(crate) fn trained_now(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        let mut copies = Vec::new();
+        for (buffer, (_, ty)) in self.bindings.inputs.iter().zip(&self.names) {
+            let mut bytes = vec![0; ty.bytes()];
+            buffer.read(0, &mut bytes)?;
+            copies.extend(upload(backend, &[bytes])?);
+        }
+        Ok(copies)
     }
 
     /// Trained tensors and moments, by name.
@@ -322,6 +451,7 @@ impl Trainer {
     pub fn adapter(&self) -> Result<Option<Adapter>> {
         let Some(mut adapter) = self.adapter.clone() else { return Ok(None) };
         adapter.values = self.trained_values()?;
+        adapter.values.truncate(self.names.len() - self.heads);
         Ok(Some(adapter))
     }
 
@@ -357,6 +487,61 @@ impl Trainer {
         let mut model = Model { dtype: DType::F32, params, ..self.model.with_values(&[]) };
         model.weights = values.iter().map(|values| Weight::Held(DType::F32, to_bytes(values, DType::F32))).collect();
         Ok(model)
+    }
+
+    /// Continues a prompt with the model as it stands, whose weights stay where they are.
+    pub fn write(
+        &self,
+        prompt: &[i32],
+        most: usize,
+        sampling: &Sampling,
+        backend: &dyn Backend,
+        heard: &mut dyn FnMut(i32) -> bool,
+    ) -> Result<Generation> {
+        let n = self.names.len();
+        let own = &self.bindings.inputs;
+        // A second model's parameters come behind the model's own.
+        let own_fixed = self.model.param_inputs() - if self.adapter.is_some() { 0 } else { n - self.heads };
+        let fixed = own[3 * n..3 * n + own_fixed].iter().cloned();
+        let params: Vec<Buffer> = match &self.adapter {
+            Some(_) => own[..n - self.heads].iter().cloned().chain(fixed).collect(),
+            None => {
+                let (mut trained, mut fixed) = (own[..n].iter(), fixed);
+                let mut params = Vec::new();
+                for param in &self.model.params {
+                    let Some(master) = trained.as_slice().first().filter(|_| param.trainable) else {
+                        params.extend(fixed.next());
+                        continue;
+                    };
+                    trained.next();
+                    // Masters are f32: where the model computes in less, they are rounded on their way.
+                    params.push(match param.ty.dtype {
+                        DType::F32 => master.clone(),
+                        dtype => {
+                            let mut bytes = vec![0; param.ty.numel() * 4];
+                            master.read(0, &mut bytes)?;
+                            let rounded = to_bytes(&from_bytes(&bytes, DType::F32), dtype);
+                            let buffer = backend.alloc(rounded.len())?;
+                            buffer.write(0, &rounded)?;
+                            buffer
+                        }
+                    });
+                }
+                params
+            }
+        };
+        let writing = Writing { sampling: Some(*sampling), ..Writing::default() };
+        self.model.write_on(Some((params, self.adapter.as_ref())), prompt, most, &writing, backend, heard)
+    }
+
+    /// The longest sequence that the model takes, if there is a limit.
+    pub(crate) fn max_sequence(&self) -> Option<usize> {
+        self.model.max_sequence()
+    }
+
+    /// Whether an adapter is trained.
+    pub(crate) fn adapts(&self) -> bool {
+        self.adapter.is_some()
     }
 
     /// Sizes of a step.
