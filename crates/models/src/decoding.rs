@@ -19,6 +19,10 @@ use std::time::{Duration, Instant};
 /// Capacities are multiples of this, so that few programs serve many lengths.
 const BLOCK: usize = 64;
 
+/// Ids of a prompt that are run at once: products are as fast with so many as with more, and activations of long prompts would take
+/// more memory than small models.
+const PART: usize = 256;
+
 /// Programs that are kept where they take turns.
 const KEPT: usize = 3;
 
@@ -89,7 +93,14 @@ impl Decoding<'_> {
 
     /// Compiles what a call with this many ids will need, if it is not there.
     pub fn prepare(&mut self, count: usize) -> Result<()> {
-        if self.runs_whole() { Ok(()) } else { self.choose(count, false) }
+        if self.runs_whole() { Ok(()) } else { self.choose(self.part(count), false) }
+    }
+
+    /// How many of so many ids are run at once.
+    fn part(&self, count: usize) -> usize {
+        let at_once = self.runs_whole() || self.model.architecture.rotates_by_length();
+        let parts = if at_once { 1 } else { count.div_ceil(PART).max(1) };
+        count.div_ceil(parts).max(1)
     }
 
     /// Puts the program for so many ids first.
@@ -111,9 +122,25 @@ impl Decoding<'_> {
         Ok(())
     }
 
-    /// Appends ids; gives the logits of the one that comes next.
+    /// Appends ids; gives the logits of the one that comes next. Many are run part by part, by one program where they divide.
     pub fn push(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
-        let mut rows = self.run(ids, false)?;
+        let (mut rows, mut ran, before) = (Vec::new(), Duration::ZERO, self.ids.len());
+        self.model.check_ids(&[ids.to_vec()])?;
+        if before + ids.len() > self.capacity {
+            return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
+        }
+        for part in ids.chunks(self.part(ids.len())) {
+            match self.run(part, false) {
+                Ok(found) => rows = found,
+                Err(error) => {
+                    // What was written behind the end is never read.
+                    self.ids.truncate(before);
+                    return Err(error);
+                }
+            }
+            ran += self.ran;
+        }
+        self.ran = ran;
         Ok(rows.pop().unwrap_or_default())
     }
 
