@@ -2,7 +2,10 @@
 
 #[cfg(feature = "serve")]
 use crate::serve;
-use crate::{bench, chat, check, compile, doctor, graph, import, launch, perplexity, plan, run, shell, train, verify};
+use crate::{
+    bench, chat, check, compile, doctor, graph, import, launch, perplexity, plan, profiling, report, run, shell, train,
+    verify,
+};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::error::Error as _;
@@ -71,6 +74,10 @@ pub(crate) enum Command {
     VerifyBackward(compile::VerifyBackward),
     /// Transform, compile and run a graph in its text form, or an ONNX model
     Run(graph::Run),
+    /// Compare runs on one page
+    Report(report::Report),
+    /// Any command, with a trace for Perfetto and a table of where its time went
+    Profile(profiling::Profile),
     /// How fast this machine multiplies, trains and generates
     Bench(bench::Bench),
     /// What this machine can do

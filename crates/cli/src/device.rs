@@ -30,12 +30,12 @@ pub(crate) fn cores() -> usize {
 
 /// A device by its name. On the CPU, with so many threads, or one for each core.
 pub(crate) fn open(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, Usage> {
-    open_as(device, threads, Cpu::new)
+    open_as(device, threads, Cpu::new).map(crate::profiling::watched)
 }
 
 /// The same for training, where numbers too small to be normal are taken for 0.
 pub(crate) fn open_to_train(device: &str, threads: Option<usize>) -> Result<Arc<dyn Backend>, Usage> {
-    open_as(device, threads, Cpu::flushing_denormals)
+    open_as(device, threads, Cpu::flushing_denormals).map(crate::profiling::watched)
 }
 
 fn open_as(device: &str, threads: Option<usize>, cpu: fn(usize) -> Cpu) -> Result<Arc<dyn Backend>, Usage> {

@@ -22,8 +22,10 @@ mod output;
 mod perplexity;
 mod plan;
 mod profile;
+mod profiling;
 mod progress;
 mod ranks;
+mod report;
 mod run;
 mod schedule;
 #[cfg(feature = "serve")]
@@ -105,6 +107,8 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         Command::Compile(args) => compile::compile(args),
         Command::VerifyBackward(args) => compile::verify_backward(args),
         Command::Run(args) => graph::run(args),
+        Command::Report(args) => report::report(args),
+        Command::Profile(args) => profiling::profile(args),
         Command::Bench(args) => bench::bench(args),
         Command::Doctor(args) => doctor::doctor(args),
         Command::Completions(args) => shell::completions(args),

@@ -428,15 +428,15 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         (false, Some(_)) => outln!(),
     }
     let rest = found.ids.len().saturating_sub(1) as f64 / found.rest.as_secs_f64().max(1e-9);
-    let first = found.first.as_secs_f64();
+    let (first, prompt) = (found.first.as_secs_f64(), found.prompt.as_secs_f64());
     if found.ids.len() > 1 {
         let guessed = match found.guessed {
             (_, 0) => String::new(),
             (right, all) => format!(", {right} of {all} guesses right"),
         };
-        errln!("first token after {first:.3} s, then {rest:.0} tokens/s{guessed}");
+        errln!("first token after {first:.3} s ({prompt:.3} s in the prompt), then {rest:.1} tokens/s{guessed}");
     } else {
-        errln!("first token after {first:.3} s");
+        errln!("first token after {first:.3} s ({prompt:.3} s in the prompt)");
     }
     Ok(Outcome::Clean)
 }

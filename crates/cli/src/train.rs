@@ -25,11 +25,11 @@ pub(crate) struct Train {
 /// Under which heading the help lists a setting.
 fn heading(name: &str) -> &'static str {
     match name {
-        "model" | "set" | "lora" | "ia3" | "dtype" | "recipe" => "Model",
+        "model" | "set" | "lora" | "ia3" | "dtype" | "recipe" | "objective" | "teacher" => "Model",
         "data" | "stories" | "tokenizer" | "vocab" => "Data",
         "device" | "threads" | "mesh" | "chunks" => "Machine",
         "out" | "checkpoint-every" | "keep" | "eval-every" | "eval-batches" | "sample-every" | "log-every"
-        | "prompt" => "Files and reports",
+        | "prompt" | "live" | "tensorboard" => "Files and reports",
         _ => "Steps",
     }
 }
@@ -40,7 +40,12 @@ impl clap::Args for Train {
         let named = NAMES.iter().map(|(name, _, about)| {
             let value = if *name == "set" { "NAME=VALUE,.." } else { "VALUE" };
             let arg = Arg::new(*name).long(*name).value_name(value).help(*about).help_heading(heading(name));
-            arg.action(if *name == "set" { ArgAction::Append } else { ArgAction::Set })
+            let arg = arg.action(if *name == "set" { ArgAction::Append } else { ArgAction::Set });
+            // `--live` alone, or `--live=PORT`.
+            match *name {
+                "live" => arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_name("PORT"),
+                _ => arg,
+            }
         });
         let config = Arg::new("config").long("config").value_name("FILE").help("settings from a file: steps = 500");
         let resume = Arg::new("resume").long("resume").action(ArgAction::SetTrue);

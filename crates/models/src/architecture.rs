@@ -229,6 +229,22 @@ impl Architecture {
         self.size("max_seq").filter(|_| !rotates)
     }
 
+    /// Whether rotations may depend on how long the sequence is, by the configuration or by a text of one's own.
+    pub(crate) fn rotates_by_length(&self) -> bool {
+        const KINDS: [&str; 3] = ["dynamic", "longrope", "su"];
+        let named = |value: &Value| matches!(value, Value::Str(kind) if KINDS.contains(&&**kind));
+        let has = |value: &Value| match value {
+            Value::List(fields) => fields.iter().any(|field| match field {
+                Value::List(pair) => pair.iter().any(named),
+                other => named(other),
+            }),
+            _ => false,
+        };
+        let own = self.program.files.iter().filter(|file| !file.path.starts_with("std/"));
+        let mut texts = own.map(|file| self.program.sources.file(file.id).text());
+        self.given.values().any(has) || texts.any(|text| KINDS.iter().any(|kind| text.contains(&format!("\"{kind}\""))))
+    }
+
     /// The length above which a sequence gets other rotations from its beginning on.
     pub(crate) fn long_from(&self) -> Option<usize> {
         let Some(Value::List(fields)) = self.given.get("rope") else { return None };

@@ -57,9 +57,19 @@ impl ChatTemplate {
         template.check()
     }
 
+    /// The template of models that bring none.
+    pub(crate) fn plain() -> ChatTemplate {
+        ChatTemplate { path: None, source: PLAIN.to_string(), tokens: Vec::new() }
+    }
+
     /// A template from its text.
     pub fn of(source: &str) -> Result<ChatTemplate> {
         ChatTemplate { path: None, source: source.to_string(), tokens: Vec::new() }.check()
+    }
+
+    /// A number that changes when the template does.
+    pub(crate) fn fingerprint(&self) -> u32 {
+        crc32fast::hash(format!("{:?} {:?}", self.source, self.tokens).as_bytes())
     }
 
     /// Whether the model brought it.

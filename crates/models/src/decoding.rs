@@ -4,7 +4,9 @@
 //! that serve every length up to the caches' capacity. Otherwise each call runs the whole sequence. Of several ids only the
 //! last is scored, unless all are asked for.
 
+use crate::adapter::Adapter;
 use crate::asserts;
+use crate::beside::adapted;
 use crate::checkpoint::from_bytes;
 use crate::divided::Divided;
 use crate::error::{Error, Result};
@@ -13,12 +15,16 @@ use crate::model::Model;
 use crate::session::{Buffer, Session};
 use compiler::Backend;
 use dist::Comm;
-use lang::lower::{Observation, Options};
+use lang::lower::{Lowered, Observation, Options};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Capacities are multiples of this, so that few programs serve many lengths.
 const BLOCK: usize = 64;
+
+/// Ids of a prompt that are run at once: products are as fast with so many as with more, and activations of long prompts would take
+/// more memory than small models.
+const PART: usize = 256;
 
 /// Programs that are kept where they take turns.
 const KEPT: usize = 3;
@@ -26,6 +32,8 @@ const KEPT: usize = 3;
 /// A sequence with what is needed to go on with it.
 pub struct Decoding<'a> {
     model: &'a Model,
+    /// Updates that stand beside the model's products; their tensors come before the parameters.
+    adapter: Option<&'a Adapter>,
     backend: &'a dyn Backend,
     params: Vec<Buffer>,
     capacity: usize,
@@ -42,12 +50,12 @@ pub struct Decoding<'a> {
 impl Model {
     /// An empty sequence that may grow to `most` ids.
     pub fn decoding<'a>(&'a self, most: usize, backend: &'a dyn Backend) -> Result<Decoding<'a>> {
-        self.decoding_on(most, backend, None)
+        self.decoding_among(most, backend, None)
     }
 
     /// The same as one of several ranks, which share the model as the mesh of `comm` says; the backend must talk through it.
     /// All ranks make the same calls and get the same logits.
-    pub fn decoding_on<'a>(
+    pub fn decoding_among<'a>(
         &'a self,
         most: usize,
         backend: &'a dyn Backend,
@@ -56,14 +64,34 @@ impl Model {
         if let Some(longest) = self.longest().filter(|longest| most > *longest) {
             return Err(Error::Input(format!("a sequence of {most} ids: the model takes at most {longest}")));
         }
-        let capacity = most.max(1).next_multiple_of(BLOCK);
         let divided = comm.filter(|comm| comm.mesh().ranks() > 1).map(|comm| Divided::of(self, comm)).transpose()?;
         let params = match &divided {
             Some(divided) => divided.upload(self, backend)?,
             None => self.upload(backend)?,
         };
-        let (ids, ran) = (Vec::new(), Duration::ZERO);
-        Ok(Decoding { model: self, backend, params, capacity, ids, steps: Vec::new(), guesses: false, ran, divided })
+        Ok(Decoding { divided, ..self.decoding_on(params, None, most, backend) })
+    }
+
+    /// The same with parameters that are on the device already, those of an adapter in front of them.
+    pub(crate) fn decoding_on<'a>(
+        &'a self,
+        params: Vec<Buffer>,
+        adapter: Option<&'a Adapter>,
+        most: usize,
+        backend: &'a dyn Backend,
+    ) -> Decoding<'a> {
+        let capacity = most.max(1).next_multiple_of(BLOCK);
+        let (ids, steps, ran) = (Vec::new(), Vec::new(), Duration::ZERO);
+        Decoding { model: self, adapter, backend, params, capacity, ids, steps, guesses: false, ran, divided: None }
+    }
+
+    /// What a sequence runs: the model's graph, with the adapter beside it.
+    fn lower_beside(&self, adapter: Option<&Adapter>, count: usize, options: &Options) -> Result<Lowered> {
+        let Some(adapter) = adapter else { return self.lower_with(1, count, options) };
+        let mut lowered = self.architecture.lower_with(1, count, options)?;
+        let graph = adapted(&lowered.graph, false, adapter, false)?;
+        lowered.graph = self.read_packed(&graph, adapter.values.len())?;
+        Ok(lowered)
     }
 }
 
@@ -85,7 +113,14 @@ impl Decoding<'_> {
 
     /// Compiles what a call with this many ids will need, if it is not there.
     pub fn prepare(&mut self, count: usize) -> Result<()> {
-        if self.runs_whole() { Ok(()) } else { self.choose(count, false) }
+        if self.runs_whole() { Ok(()) } else { self.choose(self.part(count), false) }
+    }
+
+    /// How many of so many ids are run at once.
+    fn part(&self, count: usize) -> usize {
+        let at_once = self.runs_whole() || self.model.architecture.rotates_by_length();
+        let parts = if at_once { 1 } else { count.div_ceil(PART).max(1) };
+        count.div_ceil(parts).max(1)
     }
 
     /// Puts the program for so many ids first.
@@ -94,10 +129,7 @@ impl Decoding<'_> {
         let step = match self.steps.iter().position(fits) {
             Some(0) => return Ok(()),
             Some(at) => self.steps.remove(at),
-            None => {
-                let on = (self.backend, self.divided.as_ref());
-                Step::cached(self.model, count, all, self.capacity, on, &self.params)?
-            }
+            None => Step::cached(self, count, all)?,
         };
         self.steps.insert(0, step);
         let (first, rest) = self.steps.split_at_mut(1);
@@ -110,9 +142,25 @@ impl Decoding<'_> {
         Ok(())
     }
 
-    /// Appends ids; gives the logits of the one that comes next.
+    /// Appends ids; gives the logits of the one that comes next. Many are run part by part, by one program where they divide.
     pub fn push(&mut self, ids: &[i32]) -> Result<Vec<f32>> {
-        let mut rows = self.run(ids, false)?;
+        let (mut rows, mut ran, before) = (Vec::new(), Duration::ZERO, self.ids.len());
+        self.model.check_ids(&[ids.to_vec()])?;
+        if before + ids.len() > self.capacity {
+            return Err(Error::Input(format!("the sequence was to have at most {} ids", self.capacity)));
+        }
+        for part in ids.chunks(self.part(ids.len())) {
+            match self.run(part, false) {
+                Ok(found) => rows = found,
+                Err(error) => {
+                    // What was written behind the end is never read.
+                    self.ids.truncate(before);
+                    return Err(error);
+                }
+            }
+            ran += self.ran;
+        }
+        self.ran = ran;
         Ok(rows.pop().unwrap_or_default())
     }
 
@@ -152,8 +200,7 @@ impl Decoding<'_> {
             false => (ids.to_vec(), before),
         };
         if self.runs_whole() {
-            let on = (self.backend, self.divided.as_ref());
-            self.steps = vec![Step::whole(self.model, new.len(), on, &self.params)?];
+            self.steps = vec![Step::whole(self, new.len())?];
         } else {
             self.choose(new.len(), all)?;
         }
@@ -186,14 +233,8 @@ struct Step {
 
 impl Step {
     /// Appends `count` ids to caches.
-    fn cached(
-        model: &Model,
-        count: usize,
-        all: bool,
-        capacity: usize,
-        (backend, divided): (&dyn Backend, Option<&Divided>),
-        params: &[Buffer],
-    ) -> Result<Step> {
+    fn cached(of: &Decoding<'_>, count: usize, all: bool) -> Result<Step> {
+        let Decoding { model, adapter, backend, ref params, capacity, ref divided, .. } = *of;
         // Nobody asks for derivatives: composites of their own would only be in the way.
         let options = Options {
             dtype: model.dtype,
@@ -202,7 +243,7 @@ impl Step {
             written_backward: false,
             ..Options::default()
         };
-        let lowered = model.lower_with(1, count, &options)?;
+        let lowered = model.lower_beside(adapter, count, &options)?;
         let all = all || count == 1;
         let graph = if all { lowered.graph } else { last_row(&lowered.graph, 1)? };
         let (n, caches) = (params.len(), lowered.caches.len());
@@ -225,14 +266,10 @@ impl Step {
     }
 
     /// Runs a sequence of `count` ids from its beginning.
-    fn whole(
-        model: &Model,
-        count: usize,
-        (backend, divided): (&dyn Backend, Option<&Divided>),
-        params: &[Buffer],
-    ) -> Result<Step> {
+    fn whole(of: &Decoding<'_>, count: usize) -> Result<Step> {
+        let Decoding { model, adapter, backend, ref params, ref divided, .. } = *of;
         let options = Options { dtype: model.dtype, asserts: true, ..Options::default() };
-        let lowered = model.lower_with(1, count, &options)?;
+        let lowered = model.lower_beside(adapter, count, &options)?;
         let graph = match divided {
             Some(divided) => divided.local(&lowered.graph, &[], lowered.outputs.len())?,
             None => lowered.graph,

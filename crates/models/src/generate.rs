@@ -1,10 +1,12 @@
 //! Generation: the prompt in one run, then one token a run, or several that a smaller model has guessed.
 
+use crate::adapter::Adapter;
 use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::random::Random;
 use crate::sample::{History, Sampling};
+use crate::session::Buffer;
 use compiler::Backend;
 use dist::Comm;
 use std::sync::Arc;
@@ -106,6 +108,19 @@ impl Model {
         backend: &dyn Backend,
         heard: &mut dyn FnMut(i32) -> bool,
     ) -> Result<Generation> {
+        self.write_on(None, prompt, max_new, writing, backend, heard)
+    }
+
+    /// The same, perhaps with parameters that are on the device already, those of an adapter in front of them.
+    pub(crate) fn write_on(
+        &self,
+        given: Option<(Vec<Buffer>, Option<&Adapter>)>,
+        prompt: &[i32],
+        max_new: usize,
+        writing: &Writing<'_>,
+        backend: &dyn Backend,
+        heard: &mut dyn FnMut(i32) -> bool,
+    ) -> Result<Generation> {
         let started = Instant::now();
         let length = self.check_ids(&[prompt.to_vec()])?;
         if let Some(most) = self.longest().filter(|most| length + max_new > *most) {
@@ -121,9 +136,11 @@ impl Model {
             _ => None,
         };
         let room = guesser.as_ref().map_or(0, |guesser| guesser.count);
-        let mut decoding = self
-            .decoding_on(length + max_new + room, backend, writing.ranks.clone())
-            .or_else(|_| self.decoding_on(length + max_new, backend, writing.ranks.clone()))?;
+        let among = |most: usize| self.decoding_among(most, backend, writing.ranks.clone());
+        let mut decoding = match given {
+            Some((params, adapter)) => self.decoding_on(params, adapter, length + max_new, backend),
+            None => among(length + max_new + room).or_else(|_| among(length + max_new))?,
+        };
         let mut input = prompt.to_vec();
         while found.ids.len() < max_new {
             // The prompt alone, then the last token with guesses behind it.

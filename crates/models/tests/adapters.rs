@@ -165,7 +165,7 @@ fn dropout_is_random_in_steps_and_absent_otherwise() {
         let trainer = Trainer::new(model, Some(adapter), sizes, ADAM, &Cpu::new(2));
         let mut trainer = trainer.unwrap_or_else(|e| panic!("{e}")).with_seed(seed);
         let found = (0..40).map(|step| trainer.step(&batch, 0.0, step).expect("runs").loss).collect();
-        (found, trainer.validate(std::slice::from_ref(&batch)).expect("runs"))
+        (found, trainer.validate(std::slice::from_ref(&batch), &Cpu::new(2)).expect("runs"))
     };
     let (plain, valid) = losses(0.0, 1);
     assert!(plain.iter().all(|loss| (loss - plain[0]).abs() < 1e-6) && (valid - plain[0]).abs() < 1e-5);

@@ -51,6 +51,28 @@ fn beams_find_what_transformers_finds() {
     }
 }
 
+/// A long prompt is run part by part, and what follows is what the whole sequence gives.
+#[test]
+fn long_prompts_in_parts_are_the_whole() {
+    let cpu = Cpu::new(2);
+    let pairs = [("vocab_size", 48), ("d_model", 32), ("n_layers", 2), ("heads", 4), ("kv_heads", 2), ("d_ff", 48)];
+    let pairs = pairs.into_iter().chain([("max_seq", 1024)]);
+    let given = pairs.map(|(name, n)| (name.to_string(), lang::consteval::Value::int(n))).collect();
+    let architecture = models::Architecture::of_library("llama", given).unwrap_or_else(|e| panic!("{e}"));
+    let model = Model::fresh(architecture, DType::F32, 5).unwrap_or_else(|e| panic!("{e}"));
+    for length in [256, 257, 512, 700] {
+        let prompt: Vec<i32> = (0..length).map(|i| i * 7 % 48).collect();
+        let whole = model.evaluate(&[prompt.clone()], None, &cpu).unwrap_or_else(|e| panic!("{e}")).logits.floats();
+        let want = &whole[whole.len() - 48..];
+        let mut decoding = model.decoding(length as usize + 4, &cpu).expect("fits");
+        let found = decoding.push(&prompt).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(decoding.ids(), prompt);
+        let worst = found.iter().zip(want).fold(0f32, |m, (a, b)| m.max((a - b).abs()));
+        assert!(worst < 1e-4, "{length}: {worst}");
+        assert!(decoding.push(&[1, 2, 3, 4]).is_ok() && decoding.push(&[1; 64]).is_err());
+    }
+}
+
 /// A good guesser, a bad one, and the model itself: the tokens are those of the plain run, greedy and drawn.
 #[test]
 fn guesses_change_nothing() {

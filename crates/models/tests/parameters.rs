@@ -163,7 +163,7 @@ fn ids_and_labels_outside_are_refused_whatever_the_parameter_is_called() {
     assert!(found.contains("id 9 "), "{found}");
     let found = error(trainer.step(&batch(&[1, 2, 8], &[2, 9, -100]), 0.1, 1));
     assert!(found.contains("label 9 "), "{found}");
-    let found = error(trainer.validate(&[batch(&[1, -1, 8], &[2, 8, -100])]));
+    let found = error(trainer.validate(&[batch(&[1, -1, 8], &[2, 8, -100])], &Cpu::new(1)));
     assert!(found.contains("id -1 "), "{found}");
 }
 

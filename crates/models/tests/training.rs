@@ -123,7 +123,7 @@ fn adapters_of_the_text_are_trained_with_dropout() {
         let data = batch(4, 16, 3);
         let found = (0..6).map(|step| trainer.step(&data, 0.1, step).expect("runs").loss).collect();
         let one = Batch { ids: data.ids[..64 / accumulate].to_vec(), labels: data.labels[..64 / accumulate].to_vec() };
-        (found, trainer.validate(&[one]).expect("runs"))
+        (found, trainer.validate(&[one], &Cpu::new(2)).expect("runs"))
     };
     for accumulate in [1, 2] {
         let (first, valid) = losses(1, accumulate);

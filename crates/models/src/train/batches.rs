@@ -1,8 +1,14 @@
 //! Which sequences come when: a new order every pass over the data, from the seed alone.
+//!
+//! Where sequences begin stands in a file, and the order is computed place by place: memory doesn't grow with the data.
 
+use super::shuffle::Shuffle;
 use super::tokens::Tokens;
 use crate::error::{Error, Result};
-use crate::random::Random;
+use crate::files::{self, NewFile};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
 
 /// Ids and, for each, the id that follows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,57 +23,76 @@ pub struct Batch {
 pub struct Batches {
     seq: usize,
     seed: u64,
-    /// Where sequences begin.
-    starts: Vec<usize>,
-    /// The pass that `order` belongs to.
-    pass: Option<u64>,
-    order: Vec<u32>,
+    /// Where sequences begin: eight bytes each.
+    path: PathBuf,
+    starts: File,
+    count: u64,
 }
 
 impl Batches {
     /// Sequences of `seq` ids with their successors. Where documents end with `end`, sequences begin with documents.
     pub fn new(tokens: &Tokens, seq: usize, end: Option<i32>, seed: u64) -> Result<Batches> {
+        let path = tokens.beside(&format!("starts-{seq}.bin"));
+        let mut file = BufWriter::new(NewFile::create(&path)?);
+        let (mut count, mut failed) = (0u64, None);
+        let mut add = |start: usize| {
+            // The last sequences may lack ids.
+            if start + seq < tokens.train_len() && failed.is_none() {
+                count += 1;
+                failed = file.write_all(&(start as u64).to_le_bytes()).err();
+            }
+        };
+        add(0);
         let mut starts = Starts::new(seq, end);
-        tokens.each_train(|id| starts.push(id))?;
-        let mut starts = starts.found;
-        // The last sequences may lack ids.
-        starts.retain(|start| start + seq < tokens.train_len());
-        if starts.is_empty() {
+        tokens.each_train(|id| {
+            if let Some(start) = starts.push(id) {
+                add(start);
+            }
+        })?;
+        if let Some(e) = failed {
+            return Err(Error::file(&path, e));
+        }
+        if count == 0 {
             return Err(Error::Input(format!(
                 "the data has {} tokens to train on, but one sequence needs {}: give more text or a smaller `--seq`",
                 tokens.train_len(),
                 seq + 1
             )));
         }
-        Ok(Batches { seq, seed, starts, pass: None, order: Vec::new() })
+        super::tokens::unbuffered(file)?.finish()?;
+        let starts = files::open(&path)?;
+        Ok(Batches { seq, seed, path, starts, count })
+    }
+
+    /// Ids of a sequence.
+    pub(crate) fn length(&self) -> usize {
+        self.seq
     }
 
     /// How many sequences a pass over the data has.
     pub fn per_pass(&self) -> usize {
-        self.starts.len()
+        self.count as usize
     }
 
     /// The sequences from a position on.
-    pub fn fill(&mut self, tokens: &Tokens, position: u64, rows: usize, batch: &mut Batch) -> Result<()> {
+    pub fn fill(&self, tokens: &Tokens, position: u64, rows: usize, batch: &mut Batch) -> Result<()> {
         batch.ids.clear();
         batch.labels.clear();
-        let all = self.starts.len() as u64;
         for at in (position..).take(rows) {
-            self.turn_to(at / all);
-            let start = self.starts[self.order[(at % all) as usize] as usize];
-            let ids = tokens.train(start, self.seq + 1)?;
-            batch.ids.extend(&ids[..self.seq]);
-            batch.labels.extend(&ids[1..]);
+            self.add(tokens, at, batch)?;
         }
         Ok(())
     }
 
-    fn turn_to(&mut self, pass: u64) {
-        if self.pass != Some(pass) {
-            self.order = (0..self.starts.len() as u32).collect();
-            Random::new(self.seed, 1000 + pass).shuffle(&mut self.order);
-            self.pass = Some(pass);
-        }
+    /// Appends the sequence of a position.
+    pub(crate) fn add(&self, tokens: &Tokens, at: u64, batch: &mut Batch) -> Result<()> {
+        let chosen = Shuffle::new(self.count, self.seed, 1000 + at / self.count).at(at % self.count);
+        let mut start = [0; 8];
+        files::read_at(&self.starts, &self.path, 8 * chosen, &mut start)?;
+        let ids = tokens.train(u64::from_le_bytes(start) as usize, self.seq + 1)?;
+        batch.ids.extend(&ids[..self.seq]);
+        batch.labels.extend(&ids[1..]);
+        Ok(())
     }
 }
 
@@ -76,7 +101,6 @@ impl Batches {
 struct Starts {
     seq: usize,
     end: Option<i32>,
-    found: Vec<usize>,
     /// How many ids there were.
     at: usize,
     /// Where the last sequence and the last document begin.
@@ -86,26 +110,28 @@ struct Starts {
 
 impl Starts {
     fn new(seq: usize, end: Option<i32>) -> Starts {
-        Starts { seq, end, found: vec![0], at: 0, start: 0, document: 0 }
+        Starts { seq, end, at: 0, start: 0, document: 0 }
     }
 
-    fn push(&mut self, id: i32) {
+    /// The next id; where the next sequence begins, if that is known now. The first begins at 0.
+    fn push(&mut self, id: i32) -> Option<usize> {
+        let mut found = None;
         if self.at == self.start + self.seq {
             self.start = if self.document > self.start { self.document } else { self.at };
-            self.found.push(self.start);
+            found = Some(self.start);
         }
         self.at += 1;
         if Some(id) == self.end {
             self.document = self.at;
         }
+        found
     }
 }
 
 /// Batches of the held-out part, spread over it; positions beyond its end don't count.
 pub fn held_out(tokens: &Tokens, seq: usize, end: Option<i32>, rows: usize, most: usize) -> Result<Vec<Batch>> {
-    let mut starts = Starts::new(seq, end);
-    tokens.each_valid(|id| starts.push(id))?;
-    let mut starts = starts.found;
+    let (mut cutter, mut starts) = (Starts::new(seq, end), vec![0]);
+    tokens.each_valid(|id| starts.extend(cutter.push(id)))?;
     starts.retain(|start| start + 1 < tokens.valid_len());
     let wanted = starts.len().min(rows.saturating_mul(most));
     let mut starts = (0..wanted).map(|i| starts[i * starts.len() / wanted]).peekable();
@@ -136,9 +162,9 @@ mod tests {
             lengths.iter().flat_map(|n| std::iter::repeat_n(1, n - 1).chain([0])).collect()
         };
         let starts = |lengths: &[usize], end: Option<i32>| {
-            let mut starts = Starts::new(10, end);
-            documents(lengths).into_iter().for_each(|id| starts.push(id));
-            starts.found
+            let (mut cutter, mut starts) = (Starts::new(10, end), vec![0]);
+            documents(lengths).into_iter().for_each(|id| starts.extend(cutter.push(id)));
+            starts
         };
         let check = |lengths: &[usize], expected: &[usize]| {
             assert_eq!(starts(lengths, Some(0)), expected, "{lengths:?}");

@@ -32,6 +32,13 @@ pub enum Entry {
         /// Loss of the held-out part.
         loss: f32,
     },
+    /// Lengths of gradients and weights by layer.
+    Layers {
+        /// Steps done.
+        step: usize,
+        /// Names of layers, with both.
+        norms: Vec<(String, f32, f32)>,
+    },
     /// A sample.
     Sample {
         /// Steps done.
@@ -45,7 +52,10 @@ impl Entry {
     /// Steps done when it was written.
     pub fn step(&self) -> usize {
         match self {
-            Entry::Train { step, .. } | Entry::Valid { step, .. } | Entry::Sample { step, .. } => *step,
+            Entry::Train { step, .. }
+            | Entry::Valid { step, .. }
+            | Entry::Layers { step, .. }
+            | Entry::Sample { step, .. } => *step,
         }
     }
 
@@ -55,16 +65,26 @@ impl Entry {
                 "step": step, "loss": loss, "last": last, "norm": norm, "rate": rate, "tokens_per_s": speed, "memory": memory,
             }),
             Entry::Valid { step, loss } => json!({ "step": step, "valid": loss }),
+            Entry::Layers { step, norms } => {
+                let layers: serde_json::Map<String, Json> =
+                    norms.iter().map(|(name, gradient, weight)| (name.clone(), json!([gradient, weight]))).collect();
+                json!({ "step": step, "layers": layers })
+            }
             Entry::Sample { step, text } => json!({ "step": step, "sample": text }),
         }
     }
 
-    fn of_json(json: &Json) -> Option<Entry> {
+    pub(crate) fn of_json(json: &Json) -> Option<Entry> {
         let step = json.get("step")?.as_u64()? as usize;
         // What is not finite is written as null.
         let float = |name: &str| json.get(name).and_then(Json::as_f64).unwrap_or(f64::NAN);
         if json.get("valid").is_some() {
             return Some(Entry::Valid { step, loss: float("valid") as f32 });
+        }
+        if let Some(layers) = json.get("layers").and_then(Json::as_object) {
+            let number = |value: &Json, i: usize| value.get(i).and_then(Json::as_f64).unwrap_or(f64::NAN) as f32;
+            let norms = layers.iter().map(|(name, pair)| (name.clone(), number(pair, 0), number(pair, 1)));
+            return Some(Entry::Layers { step, norms: norms.collect() });
         }
         if let Some(text) = json.get("sample").and_then(Json::as_str) {
             return Some(Entry::Sample { step, text: text.to_string() });

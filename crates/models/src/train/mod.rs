@@ -3,14 +3,25 @@
 //! `run` does all of it from [`Settings`]; [`Trainer`] is the compiled step alone, for programs with batches of their
 //! own.
 
+mod aim;
 mod apart;
 mod batches;
+mod both_sides;
+mod classifier;
+mod compare;
 mod compressed;
 pub(crate) mod division;
+mod events;
+mod examples;
 mod isolate;
+mod live;
 mod lock;
 mod log;
+mod losses;
+mod mix;
+mod norms;
 pub(crate) mod objective;
+mod parquet;
 pub(crate) mod pipeline;
 mod recipe;
 mod report;
@@ -18,6 +29,8 @@ mod run;
 pub mod saved;
 mod schedule;
 mod settings;
+mod shuffle;
+mod source;
 mod stages;
 pub(crate) mod step;
 mod stories;
@@ -25,7 +38,9 @@ mod text;
 mod tokens;
 mod trainer;
 
+pub use aim::{Aim, DpoForm, PAD};
 pub use batches::{Batch, Batches, held_out};
+pub use compare::compare;
 pub use lock::Lock;
 pub use log::{Entry, Log};
 pub use objective::How;

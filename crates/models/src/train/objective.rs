@@ -1,15 +1,19 @@
 //! What is trained: every parameter of a model, or an adapter beside it.
 
+use super::aim::Aim;
 use super::apart;
+use super::both_sides::both_sides;
 use super::isolate;
+use super::losses::{self, Parts};
 use super::step::{Objective, Trained};
 use crate::adapter::Adapter;
 use crate::asserts;
 use crate::beside::{adapted, key_type};
 use crate::error::{Error, Result};
+use crate::last_row::before_head;
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
-use lang::lower::{Options, mean_cross_entropy};
+use lang::lower::Options;
 use transform::{FewBits, few_bits};
 
 /// What is special about an objective.
@@ -25,6 +29,34 @@ pub struct How<'a> {
     pub chunks: usize,
     /// Layers as a loop over stacked parameters, for who wants a small graph.
     pub scan: bool,
+    /// What the model is trained for.
+    pub aim: Aim,
+    /// A second model that is asked: a teacher, or the reference of preferences. Without one an adapter's own base is the
+    /// reference, and otherwise the model as it begins.
+    pub second: Option<&'a Model>,
+}
+
+impl<'a> How<'a> {
+    /// The model whose parameters follow those that are not trained, if one is asked that is not the adapter's base.
+    pub(crate) fn second(&self, model: &'a Model, adapts: bool) -> Result<Option<&'a Model>> {
+        let second = match (self.aim, self.second) {
+            (aim, Some(second)) if aim.asks_second() => second,
+            (Aim::Dpo { .. }, None) if !adapts => model,
+            (Aim::Distill { .. }, None) => {
+                return Err(Error::Input("`distill` needs a model to learn from: give `--teacher DIR`".into()));
+            }
+            (_, None) => return Ok(None),
+            (_, Some(_)) => return Err(Error::Input("`--teacher` is for `distill` and `dpo`".into())),
+        };
+        if second.vocabulary() != model.vocabulary() {
+            return Err(Error::Input(format!(
+                "the teacher knows {} ids, the model {}: they must have one vocabulary",
+                second.vocabulary().unwrap_or(0),
+                model.vocabulary().unwrap_or(0)
+            )));
+        }
+        Ok(Some(second))
+    }
 }
 
 /// The objective of a model, or of an adapter beside it, for micro-batches of `rows` sequences.
@@ -35,10 +67,17 @@ pub(crate) fn objective(
     rows: usize,
     seq: usize,
 ) -> Result<Objective> {
+    if rows % how.aim.rows_each() != 0 {
+        return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
+    }
+    let second = how.second(model, adapter.is_some())?;
     let mut asserted = Vec::new();
     let mut graphs = |training: bool| -> Result<(Graph, bool)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
-        let options = Options { dtype: model.dtype, training, asserts: training, scan: how.scan, ..Options::default() };
+        // States stand before a product that must not be hidden in a module with a backward of its own.
+        let written_backward = !how.aim.reads_states();
+        let (dtype, asserts, scan) = (model.dtype, training, how.scan);
+        let options = Options { dtype, training, asserts, scan, written_backward, ..Options::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
         let groups = match how.groups > 1 && rows.is_multiple_of(how.groups) {
             true if adapter.is_none() && apart::sorts(&lowered) => how.groups,
@@ -54,9 +93,41 @@ pub(crate) fn objective(
         if let Some(recipe) = how.recipe {
             lowered.graph = few_bits(&lowered.graph, recipe)?;
         }
+        if matches!(how.aim, Aim::Masked { .. }) {
+            lowered.graph = both_sides(&lowered.graph)?;
+        }
+        // The adapter's own base is the reference of preferences, unless another is given.
+        let base = match (how.aim, adapter, how.second) {
+            (Aim::Dpo { .. }, Some(adapter), None) => {
+                let plain = Options { training: false, asserts: false, ..options.clone() };
+                let graph = model.architecture.lower_with(rows, seq, &plain)?.graph;
+                Some((model.read_packed(&graph, 0)?, adapter.values.len()))
+            }
+            _ => None,
+        };
+        let second = match second {
+            Some(second) => {
+                let options = Options { dtype: second.dtype, ..Options::default() };
+                Some(second.lower_with(rows, seq, &options)?.graph)
+            }
+            None => None,
+        };
+        if how.aim.reads_states() {
+            let hidden = before_head(&lowered.graph).ok_or_else(|| {
+                Error::Input(format!(
+                    "`{}` needs states that a head scores, and this model's result is no product of them",
+                    how.aim
+                ))
+            })?;
+            let rest = lowered.graph.outputs()[1..].iter().copied();
+            let outs: Vec<Value> = std::iter::once(hidden).chain(rest).collect();
+            lowered.graph.set_outputs(outs);
+            lowered.graph = lowered.graph.without_dead_nodes();
+        }
         if groups > 1 {
             lowered.graph = apart::apart(&lowered.graph, model.params.len(), groups)?;
         }
+        let asked = Asked { aim: how.aim, end: how.end, base, second };
         asserted.extend(asserts::of(&lowered.observed));
         let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
         let Some(adapter) = adapter else {
@@ -66,17 +137,17 @@ pub(crate) fn objective(
                     "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
                 return Err(Error::Input(text.into()));
             }
-            return Ok((loss(&lowered.graph, &trained, lowered.keyed, (rows, seq), shown, how.end)?, lowered.keyed));
+            return Ok((loss(&lowered.graph, &trained, lowered.keyed, (rows, seq), shown, &asked)?, lowered.keyed));
         };
         let graph = adapted(&lowered.graph, lowered.keyed, adapter, training)?;
         let graph = model.read_packed(&graph, adapter.values.len())?;
         let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1;
         let mut trained = vec![true; adapter.values.len()];
         trained.resize(adapter.values.len() + model.param_inputs(), false);
-        Ok((loss(&graph, &trained, keyed, (rows, seq), shown, how.end)?, keyed))
+        Ok((loss(&graph, &trained, keyed, (rows, seq), shown, &asked)?, keyed))
     };
     let ((loss, keyed), (plain, _)) = (graphs(true)?, graphs(false)?);
-    let trained = match adapter {
+    let mut trained: Vec<Trained> = match adapter {
         // Factors, like biases, are left alone by weight decay.
         Some(adapter) => {
             let all = adapter.tensors().into_iter();
@@ -92,7 +163,22 @@ pub(crate) fn objective(
             trained.collect()
         }
     };
-    Ok(Objective { loss, plain, keyed, trained, asserts: asserted })
+    let mut heads = Vec::new();
+    if matches!(how.aim, Aim::Classify { .. }) {
+        heads.push(("score.weight".to_string(), loss.input_types()[trained.len()].clone()));
+        trained.push(Trained::new(true));
+    }
+    Ok(Objective { loss, plain, keyed, trained, heads, asserts: asserted })
+}
+
+/// What is asked of a forward graph.
+struct Asked {
+    aim: Aim,
+    end: Option<i32>,
+    /// The graph of the adapter's base, whose parameters are the inputs of the forward graph from this one on.
+    base: Option<(Graph, usize)>,
+    /// The graph of the second model, whose parameters follow those that are not trained.
+    second: Option<Graph>,
 }
 
 /// The mean loss, from (trained as f32.., fixed.., ids, labels), and a key if the forward graph ends with one. `trained`
@@ -104,7 +190,7 @@ fn loss(
     keyed: bool,
     (rows, seq): (usize, usize),
     shown: std::ops::Range<usize>,
-    end: Option<i32>,
+    asked: &Asked,
 ) -> ir::Result<Graph> {
     let types = forward.input_types();
     let mut b = Builder::new();
@@ -113,22 +199,40 @@ fn loss(
         let master = b.graph.input(types[i].with_dtype(DType::F32));
         inputs[i] = Some(b.cast(master, types[i].dtype)?);
     }
+    let head = match asked.aim {
+        Aim::Classify { classes } => Some(b.graph.input(losses::head_type(&forward.output_types()[0], classes))),
+        _ => None,
+    };
     for (i, _) in trained.iter().enumerate().filter(|(_, trained)| !**trained) {
         inputs[i] = Some(b.graph.input(types[i].clone()));
     }
+    let theirs: Vec<Value> = match &asked.second {
+        // All but the ids.
+        Some(graph) => {
+            let types = graph.input_types();
+            types[..types.len() - 1].iter().map(|ty| b.graph.input(ty.clone())).collect()
+        }
+        None => Vec::new(),
+    };
     let ids = b.graph.input(Type::new(DType::I32, &[rows, seq]));
     let labels = b.graph.input(Type::new(DType::I32, &[rows, seq]));
     let key = keyed.then(|| b.graph.input(key_type()));
     let args: Vec<Value> = inputs.into_iter().flatten().chain([ids]).chain(key).collect();
     let outs = b.inline(forward, &args)?;
-    let logits = outs[0];
-    let dtype = b.ty(logits).dtype.accumulator();
-    let logits = b.cast(logits, dtype)?;
-    let labels = match end {
+    let second = match (&asked.second, &asked.base) {
+        (Some(graph), _) => Some(b.inline(graph, &[&theirs[..], &[ids]].concat())?[0]),
+        (None, Some((graph, first))) => {
+            let last = first + graph.inputs().len() - 1;
+            Some(b.inline(graph, &[&args[*first..last], &[ids]].concat())?[0])
+        }
+        (None, None) => None,
+    };
+    let labels = match asked.end {
         Some(end) => isolate::labels(&mut b, ids, labels, end)?,
         None => labels,
     };
-    let loss = mean_cross_entropy(&mut b, logits, labels)?;
+    let parts = Parts { given: outs[0], second, head, ids, labels };
+    let loss = losses::loss(&mut b, &asked.aim, &parts)?;
     if shown.is_empty() {
         return Ok(b.finish(&[loss]));
     }

@@ -15,6 +15,7 @@ pub(crate) struct Facts {
     pub(crate) backend: String,
     pub(crate) train_tokens: usize,
     pub(crate) valid_tokens: usize,
+    pub(crate) unit: &'static str,
     pub(crate) planned: usize,
 }
 
@@ -30,9 +31,26 @@ pub(crate) fn html(facts: &Facts, settings: &Settings, log: &[Entry], timings: &
     include_str!("report.html").replacen("@DATA@", &data, 1)
 }
 
+/// The same as it is served while the run goes on: the page, and the numbers that it asks for again.
+pub(crate) fn live(
+    facts: &Facts,
+    settings: &Settings,
+    log: &[Entry],
+    timings: &[Timing],
+    seconds: f64,
+    over: bool,
+) -> (String, String) {
+    let mut data = data(facts, settings, log, timings, seconds);
+    data["live"] = true.into();
+    data["over"] = over.into();
+    let text = data.to_string();
+    (include_str!("report.html").replacen("@DATA@", &text.replace('<', "\\u003c"), 1), text)
+}
+
 fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
     let (mut train, mut valid, mut samples) = (Vec::new(), Vec::new(), Vec::new());
     let (mut speeds, mut memory, mut losses) = (Vec::new(), 0, Vec::new());
+    let (mut names, mut gradients, mut weights): (Vec<String>, Vec<Json>, Vec<Json>) = Default::default();
     for entry in log {
         match entry {
             Entry::Train { step, loss, norm, rate, speed, memory: now, .. } => {
@@ -43,11 +61,22 @@ fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], s
             }
             Entry::Valid { step, loss } => valid.push((*step, *loss)),
             Entry::Sample { step, text } => samples.push(json!([step, text])),
+            Entry::Layers { step, norms } => {
+                if names.is_empty() {
+                    names = norms.iter().map(|(name, ..)| name.clone()).collect();
+                }
+                gradients.push(json!([step, norms.iter().map(|(_, g, _)| *g).collect::<Vec<_>>()]));
+                weights.push(json!([step, norms.iter().map(|(_, _, w)| *w).collect::<Vec<_>>()]));
+            }
         }
     }
     let step = log.iter().map(Entry::step).max().unwrap_or(0);
     let every = train.len().div_ceil(POINTS).max(1);
     let train: Vec<Json> = train.into_iter().step_by(every).collect();
+    // Many lines take many points.
+    let every = (gradients.len() * names.len().max(1)).div_ceil(20 * POINTS).max(1);
+    let thin = |rows: Vec<Json>| rows.into_iter().step_by(every).collect::<Vec<_>>();
+    let layers = json!({ "names": names, "gradients": thin(gradients), "weights": thin(weights) });
     speeds.sort_by(f64::total_cmp);
     let speed = speeds.get(speeds.len() / 2).copied().unwrap_or(0.0);
     let recent = &losses[losses.len().saturating_sub(10)..];
@@ -71,13 +100,15 @@ fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], s
     json!({
         "title": format!("{} in training", facts.model),
         "about": format!(
-            "{} parameters{trained} · {} tokens to train on, {} held out · {}",
-            thousands(facts.parameters), thousands(facts.train_tokens), thousands(facts.valid_tokens), facts.backend
+            "{} parameters{trained} · {} {} to train on, {} held out · {}",
+            thousands(facts.parameters), thousands(facts.train_tokens), facts.unit, thousands(facts.valid_tokens),
+            facts.backend
         ),
         "tiles": tiles,
         "train": train,
         "valid": valid,
         "samples": samples,
+        "layers": layers,
         "kernels": kernels(timings),
         "settings": NAMES.iter().map(|(name, ..)| json!([name, settings.get(name)])).collect::<Vec<_>>(),
     })

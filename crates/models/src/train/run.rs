@@ -1,14 +1,19 @@
 //! A run from settings to a saved model.
 
+use super::classifier;
+use super::events::Events;
+use super::live::Live;
 use super::log::{Entry, Log};
 use super::report::{self, Facts};
 use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
+use super::source::{self, Source};
 use super::text::Part;
-use super::{Batch, Batches, How, Lock, StepSizes, Texts, Tokens, Trainer, held_out, write_stories};
+use super::{Aim, Batch, How, Lock, StepSizes, Texts, Trainer, write_stories};
 use crate::Architecture;
 use crate::adapter::Adapter;
 use crate::budget;
+use crate::chat::ChatTemplate;
 use crate::checkpoint::Checkpoint;
 use crate::disk::load_program;
 use crate::error::{Error, Result};
@@ -19,6 +24,8 @@ use crate::tokenizer::Tokenizer;
 use compiler::{Backend, Timing};
 use dist::Comm;
 use lang::consteval::Value;
+use lang::resolve::Program;
+use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -282,15 +289,22 @@ struct Run<'a> {
     settings: Settings,
     backend: &'a dyn Backend,
     tokenizer: Tokenizer,
-    tokens: Tokens,
+    source: Source,
     trainer: Trainer,
-    batches: Batches,
     held_out: Vec<Batch>,
     log: Log,
     at: Saved,
     valid: Option<f32>,
     timings: Vec<Timing>,
     facts: Facts,
+    /// The report while the run goes on.
+    live: Option<Live>,
+    shown: Instant,
+    events: Option<Events>,
+    /// Whether the model began with the run.
+    fresh: bool,
+    /// When the command was given.
+    began: Instant,
 }
 
 impl<'a> Run<'a> {
@@ -301,7 +315,8 @@ impl<'a> Run<'a> {
         watch: &mut dyn Observer,
         comm: Option<Arc<Comm>>,
     ) -> Result<Run<'a>> {
-        let out = &settings.out;
+        let began = Instant::now();
+        let out = &settings.out.clone();
         // Each rank prepares its own data: all get the same.
         let rank = comm.as_ref().map_or(0, |comm| comm.rank());
         let own = out.join("ranks").join(rank.to_string());
@@ -315,6 +330,10 @@ impl<'a> Run<'a> {
         let based_on = (named.is_dir() || crate::gguf::is_gguf(named)).then(|| named.to_path_buf());
         let options = settings.adapter()?;
         let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
+        let template = match &based_on {
+            Some(dir) if dir.is_dir() => ChatTemplate::of_dir(dir)?,
+            _ => ChatTemplate::plain(),
+        };
         let model = match &based_on {
             Some(dir) => {
                 let module = settings.module.as_deref().map(load_program).transpose()?;
@@ -333,14 +352,26 @@ impl<'a> Run<'a> {
         }
         let vocabulary = model.vocabulary().unwrap_or(tokenizer.size());
         takes(model.max_sequence(), settings.seq)?;
-        let base = base_fingerprint(based_on.as_deref(), &model)?;
-        let tokens = Tokens::prepare(&texts, &tokenizer, vocabulary, &folder, &mut |done, all| {
-            watch.reading(done, all);
-            !watch.stop()
-        })?;
+        let base = {
+            // Every byte of a large model is looked at while the rest is made ready.
+            let (dir, program) = (based_on.clone(), model.architecture.program.clone());
+            std::thread::spawn(move || base_fingerprint(dir.as_deref(), &program))
+        };
+        let source =
+            Source::prepare(&settings, &texts, (&tokenizer, &template), vocabulary, &folder, &mut |done, all| {
+                watch.reading(done, all);
+                !watch.stop()
+            })?;
+        if source.left_out() > 0 {
+            let left = thousands(source.left_out() as usize);
+            watch.note(&format!("{left} examples have no answer within {} ids and are left out", settings.seq));
+        }
+        let mut settings = settings;
+        if let Aim::Classify { classes: 0 } = settings.objective {
+            settings.objective = Aim::Classify { classes: source.classes().len().max(2) };
+        }
         let end = tokenizer.end();
-        let batches = Batches::new(&tokens, settings.seq, end, settings.seed)?;
-        let held_out = held_out(&tokens, settings.seq, end, settings.batch, settings.eval_batches)?;
+        let held_out = source.held_out(settings.batch, settings.eval_batches)?;
         let adapter = match options {
             Some(options) => Some(Adapter::fresh(&model, &settings.model, options, settings.seed)?),
             None => None,
@@ -358,10 +389,22 @@ impl<'a> Run<'a> {
                 settings.recipe
             ));
         }
-        let how = How { end: apart, recipe: recipe.as_ref(), chunks: settings.chunks, ..How::default() };
+        let teacher = match &settings.teacher {
+            Some(dir) => Some(Model::load(dir, settings.dtype)?),
+            None => None,
+        };
+        let how = How {
+            end: apart,
+            recipe: recipe.as_ref(),
+            chunks: settings.chunks,
+            aim: settings.objective,
+            second: teacher.as_ref(),
+            ..How::default()
+        };
         let trainer = Trainer::on(model, adapter, sizes, settings.adam(), &how, backend, comm.clone())?;
         let mut trainer = trainer.with_seed(settings.seed);
-        let mut at = Saved { settings: settings.to_map(), data: tokens.fingerprint(), base, ..Saved::default() };
+        let base = base.join().unwrap_or_else(|_| Err(Error::Input("the model could not be read".into())))?;
+        let mut at = Saved { settings: settings.to_map(), data: source.fingerprint(), base, ..Saved::default() };
         let resumed = start.is_some();
         if let Some(comm) = &comm {
             let step = start.as_ref().map(|(saved, _)| saved.step);
@@ -384,6 +427,7 @@ impl<'a> Run<'a> {
             at = Saved { settings: settings.to_map(), ..saved };
             watch.note(&format!("resumed at step {} of {}", at.step, settings.steps));
         }
+        let [train, valid] = source.counts();
         let trained = trainer.trained_count();
         watch.note(&format!(
             "model {name}: {} parameters{}, vocabulary {vocabulary}",
@@ -391,9 +435,10 @@ impl<'a> Run<'a> {
             if trained == parameters { String::new() } else { format!(", {} trained", thousands(trained)) },
         ));
         watch.note(&format!(
-            "data: {} tokens to train on, {} held out; a step takes {}",
-            thousands(tokens.train_len()),
-            thousands(tokens.valid_len()),
+            "data: {} {} to train on, {} held out; a step takes {} tokens",
+            thousands(train),
+            source.unit(),
+            thousands(valid),
             thousands(sizes.rows * sizes.seq * sizes.accumulate),
         ));
         let (in_place, state) = trainer.in_place();
@@ -412,23 +457,33 @@ impl<'a> Run<'a> {
             parameters,
             trained,
             backend: backend.name(),
-            train_tokens: tokens.train_len(),
-            valid_tokens: tokens.valid_len(),
+            train_tokens: train,
+            valid_tokens: valid,
+            unit: source.unit(),
             planned: trainer.planned_bytes(),
         };
+        let live = settings.live.filter(|_| rank == 0).map(|port| Live::start(port.filter(|port| *port > 0))).transpose()?;
+        if let Some(live) = &live {
+            watch.note(&format!("the report, while the run goes on: http://{}/", live.address()));
+        }
+        let events = (settings.tensorboard && rank == 0).then(|| Events::begin(&settings.out)).transpose()?;
         let run = Run {
             settings,
             backend,
             tokenizer,
-            tokens,
+            source,
             trainer,
-            batches,
             held_out,
             log,
             at,
             valid: None,
             timings: Vec::new(),
             facts,
+            live,
+            shown: began,
+            events,
+            fresh: based_on.is_none(),
+            began,
         };
         run.try_saving(resumed)?;
         Ok(run)
@@ -466,7 +521,12 @@ impl<'a> Run<'a> {
         let (mut speed, mut ran) = (0.0, 0);
         let mut saved_at = self.at.step;
         watch.begin(self.at.step, settings.steps);
-        if self.at.step == 0 {
+        self.show(true, false);
+        // What an adapter starts from is little and kept aside, so that its first step need not wait for the validation.
+        let mut before_first = None;
+        if self.at.step == 0 && self.trainer.adapts() && !self.held_out.is_empty() {
+            before_first = Some(self.trainer.trained_now(self.backend)?);
+        } else if self.at.step == 0 {
             self.validate()?;
         } else {
             let entries = self.log.entries().iter().rev();
@@ -474,7 +534,7 @@ impl<'a> Run<'a> {
                 entries.filter_map(|e| if let Entry::Valid { loss, .. } = e { Some(*loss) } else { None }).next();
         }
         while self.at.step < settings.steps && !self.trainer.any(watch.stop())? {
-            self.batches.fill(&self.tokens, self.at.position, rows, &mut batch)?;
+            self.source.fill(self.at.position, rows, &mut batch)?;
             let (index, rate) = (self.at.step, schedule.rate(self.at.step));
             ran += 1;
             // One step of each run is timed kernel by kernel, after the first ones have warmed everything up.
@@ -505,8 +565,21 @@ impl<'a> Run<'a> {
             if line {
                 speed = line_steps as f64 * tokens_per_step / line_at.elapsed().as_secs_f64().max(1e-9);
                 let (last, norm, memory) = (result.loss, result.norm, memory());
-                self.log.add(Entry::Train { step, loss, last, norm, rate, speed, memory });
+                self.note(Entry::Train { step, loss, last, norm, rate, speed, memory });
+                let norms = self.trainer.norms(self.backend)?;
+                if !norms.is_empty() {
+                    self.note(Entry::Layers { step, norms });
+                }
                 self.at.since = (0.0, 0);
+            }
+            if let Some(trained) = before_first.take() {
+                watch.note(&format!(
+                    "first step after {:.1} s, loss {:.4}",
+                    self.began.elapsed().as_secs_f64(),
+                    result.loss
+                ));
+                let loss = self.trainer.validate_with(&trained, &self.held_out, self.backend)?;
+                self.validated(0, loss)?;
             }
             if due(settings.eval_every) {
                 self.validate()?;
@@ -519,9 +592,10 @@ impl<'a> Run<'a> {
             if step.is_multiple_of(settings.sample_every) && step < settings.steps {
                 let text = self.write_text(80, step as u64)?;
                 watch.sample(step, &text);
-                self.log.add(Entry::Sample { step, text });
+                self.note(Entry::Sample { step, text });
             }
             self.at.seconds = before + started.elapsed().as_secs_f64();
+            self.show(false, false);
             if step.is_multiple_of(settings.checkpoint_every) && step < settings.steps {
                 self.save(watch, &mut saved_at);
                 self.report(watch);
@@ -533,19 +607,42 @@ impl<'a> Run<'a> {
         self.finish(watch, &mut saved_at)
     }
 
+    /// A line of the log, for everyone who reads it.
+    fn note(&mut self, entry: Entry) {
+        if let Some(events) = &self.events {
+            events.add(&entry);
+        }
+        self.log.add(entry);
+    }
+
+    /// Shows the report as it stands to those who watch; not more often than they could see.
+    fn show(&mut self, now: bool, over: bool) {
+        let Some(live) = &self.live else { return };
+        if now || self.shown.elapsed() > Duration::from_millis(500) {
+            let (page, numbers) =
+                report::live(&self.facts, &self.settings, self.log.entries(), &self.timings, self.at.seconds, over);
+            live.show(page, numbers);
+            self.shown = Instant::now();
+        }
+    }
+
     fn validate(&mut self) -> Result<()> {
         if self.held_out.is_empty() {
             return Ok(());
         }
-        let loss = self.trainer.validate(&self.held_out)?;
+        let loss = self.trainer.validate(&self.held_out, self.backend)?;
+        self.validated(self.at.step, loss)
+    }
+
+    fn validated(&mut self, step: usize, loss: f32) -> Result<()> {
         self.valid = Some(loss);
-        self.log.add(Entry::Valid { step: self.at.step, loss });
+        self.note(Entry::Valid { step, loss });
         if !loss.is_finite() {
-            let remedy = match self.at.step {
+            let remedy = match step {
                 0 => "the model's weights, or the sizes given, are not usable",
                 _ => "resume from the last checkpoint with a smaller `--lr`",
             };
-            return Err(Error::Input(format!("the validation loss is {loss} at step {}: {remedy}", self.at.step)));
+            return Err(Error::Input(format!("the validation loss is {loss} at step {step}: {remedy}")));
         }
         Ok(())
     }
@@ -581,18 +678,23 @@ impl<'a> Run<'a> {
             self.trainer.give_model()?;
             return Ok(String::new());
         }
-        let model = self.trainer.model()?;
+        // Of several ranks one puts the parts together.
+        let whole = if self.trainer.is_divided() { Some(self.trainer.model()?) } else { None };
         let mut prompt = self.tokenizer.encode(&self.settings.prompt)?;
         if prompt.is_empty() {
             prompt.push(self.tokenizer.end().unwrap_or(0));
         }
-        let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
+        let room = self.trainer.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
         if room == 0 {
             return Ok(self.settings.prompt.clone());
         }
         let sampling = Sampling { temperature: 0.7, top_p: 0.95, seed, ..Sampling::GREEDY };
         let end = self.tokenizer.end();
-        let found = model.generate_with(&prompt, most.min(room), &sampling, self.backend, &mut |id| Some(id) != end)?;
+        let (most, mut goes_on) = (most.min(room), |id| Some(id) != end);
+        let found = match &whole {
+            Some(model) => model.generate_with(&prompt, most, &sampling, self.backend, &mut goes_on)?,
+            None => self.trainer.write(&prompt, most, &sampling, self.backend, &mut goes_on)?,
+        };
         let ids: Vec<i32> = prompt.into_iter().chain(found.ids.into_iter().filter(|id| Some(*id) != end)).collect();
         self.tokenizer.decode(&ids)
     }
@@ -600,11 +702,13 @@ impl<'a> Run<'a> {
     fn finish(mut self, watch: &mut dyn Observer, saved_at: &mut usize) -> Result<Finished> {
         let complete = self.at.step >= self.settings.steps;
         let unsaved = self.save(watch, saved_at);
-        let story = self.write_text(400, self.settings.seed)?;
+        // A model that somebody else has trained is no storyteller, and may be large.
+        let story = self.write_text(if self.fresh { 400 } else { 80 }, self.settings.seed)?;
         if complete {
-            self.log.add(Entry::Sample { step: self.at.step, text: story.clone() });
+            self.note(Entry::Sample { step: self.at.step, text: story.clone() });
         }
         self.report(watch);
+        self.show(true, true);
         let out = self.settings.out.clone();
         let mut files = Vec::new();
         if !self.trainer.leads() {
@@ -615,15 +719,26 @@ impl<'a> Run<'a> {
             let (step, valid, seconds) = (self.at.step, self.valid, self.at.seconds);
             return Ok(Finished { step, complete, valid, story, files, seconds });
         }
+        let (heads, mut classes) = (self.trainer.heads()?, self.source.classes());
+        if let Aim::Classify { classes: count } = self.settings.objective {
+            (classes.len()..count).for_each(|i| classes.push(i.to_string()));
+        }
         match self.trainer.adapter()? {
             Some(adapter) => {
                 adapter.write(&out)?;
+                if !heads.is_empty() {
+                    classifier::beside_adapter(&heads, &classes, &out)?;
+                    files.push(out.join("classes.json"));
+                }
                 files.extend([out.join("adapter_config.json"), out.join("adapter_model.safetensors")]);
             }
             None => {
                 let mut model = self.trainer.model()?;
                 model.set_end(self.tokenizer.end());
-                model.export(&out)?;
+                match heads.is_empty() {
+                    true => model.export(&out)?,
+                    false => classifier::export(&model, &heads, &classes, self.tokenizer.end(), &out)?,
+                }
                 files.extend([out.join("config.json"), out.join("model.safetensors")]);
             }
         }
@@ -642,9 +757,10 @@ impl<'a> Run<'a> {
 }
 
 /// The texts of a run; stories are written first where no data was given.
-fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result<Texts> {
-    if let Some(path) = &settings.data {
-        return Texts::open(path);
+fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result<Vec<(Texts, f64)>> {
+    if let Some(data) = &settings.data {
+        let sets = source::sets(&data.to_string_lossy())?.into_iter();
+        return sets.map(|(path, weight)| Ok((Texts::open(&path)?, weight))).collect();
     }
     let path = folder.join("stories.txt");
     files::make_folder(folder)?;
@@ -654,14 +770,14 @@ fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result
         files::write(&path, text.as_bytes())?;
         watch.note(&format!("wrote {:.1} MB of stories to {}", text.len() as f64 / 1e6, path.display()));
     }
-    Texts::open(&path)
+    Ok(vec![(Texts::open(&path)?, 1.0)])
 }
 
 /// The tokenizer: named, the model's own, that of the run's first start, or trained on the texts.
 fn tokenizer(
     settings: &Settings,
     based_on: Option<&Path>,
-    texts: &Texts,
+    texts: &[(Texts, f64)],
     resumed: bool,
     watch: &mut dyn Observer,
 ) -> Result<Tokenizer> {
@@ -673,14 +789,19 @@ fn tokenizer(
         (None, None) => {
             // A few megabytes tell as much about frequent pairs as all of a large corpus.
             const ENOUGH: usize = 8 << 20;
-            let (mut sample, mut bytes) = (Vec::new(), 0);
-            texts.documents(|part| {
-                if let Part::Text(text) = part {
+            let (mut sample, mut bytes, texts_count) = (Vec::new(), 0, texts.len().max(1));
+            for (texts, _) in texts {
+                let enough = bytes + ENOUGH / texts_count;
+                let mut add = |text: &str| {
                     bytes += text.len();
                     sample.push(text.to_string());
-                }
-                Ok(bytes < ENOUGH && !watch.stop())
-            })?;
+                    Ok(bytes < enough && !watch.stop())
+                };
+                match texts.holds_records() {
+                    true => texts.records(|record, _| add(&words(record.get("text").unwrap_or(record))))?,
+                    false => texts.documents(|part| if let Part::Text(text) = part { add(text) } else { Ok(true) })?,
+                };
+            }
             if watch.stop() {
                 return Err(Error::Stopped);
             }
@@ -698,6 +819,16 @@ fn tokenizer(
     Ok(tokenizer)
 }
 
+/// All texts of a record.
+fn words(record: &Json) -> String {
+    match record {
+        Json::String(text) => text.clone(),
+        Json::Array(list) => list.iter().map(words).collect::<Vec<_>>().join("\n"),
+        Json::Object(fields) => fields.values().map(words).collect::<Vec<_>>().join("\n"),
+        _ => String::new(),
+    }
+}
+
 /// The model to train from its beginning.
 fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> {
     let program = load_program(&settings.model)?;
@@ -710,7 +841,7 @@ fn architecture(settings: &Settings, vocabulary: usize) -> Result<Architecture> 
 }
 
 /// A number that changes when what a run starts from does: a model's weights and configuration, or its own text.
-fn base_fingerprint(dir: Option<&Path>, model: &Model) -> Result<u32> {
+fn base_fingerprint(dir: Option<&Path>, program: &Program) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     if let Some(file) = dir.filter(|dir| crate::gguf::is_gguf(dir)) {
         hasher.update(&crate::gguf::fingerprint(file)?.to_le_bytes());
@@ -719,7 +850,6 @@ fn base_fingerprint(dir: Option<&Path>, model: &Model) -> Result<u32> {
         hasher.update(&Checkpoint::open(dir)?.fingerprint()?.to_le_bytes());
     }
     // The library's own text is not the user's to change.
-    let program = &model.architecture.program;
     for file in program.files.iter().filter(|file| !file.path.starts_with("std/")) {
         hasher.update(program.sources.file(file.id).text().as_bytes());
     }

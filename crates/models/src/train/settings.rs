@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::ia3::Ia3Options;
 use crate::lora::LoraOptions;
 use crate::tokenizer::MOST_IDS;
-use crate::train::{AdamW, Schedule};
+use crate::train::{AdamW, Aim, Schedule};
 use ir::DType;
 use lang::consteval::Value;
 use std::collections::BTreeMap;
@@ -45,6 +45,10 @@ pub struct Settings {
     pub grad_accum: usize,
     /// Documents of one sequence don't see each other.
     pub isolate: bool,
+    /// What the model is trained for.
+    pub objective: Aim,
+    /// A model to learn from, or the reference of preferences.
+    pub teacher: Option<PathBuf>,
     /// The learning rate after warm-up.
     pub lr: f64,
     /// The last rate as a share of it.
@@ -73,6 +77,10 @@ pub struct Settings {
     pub sample_every: usize,
     /// Steps between lines of the log.
     pub log_every: usize,
+    /// Serves the report while the run goes on, on this port, or on a free one.
+    pub live: Option<Option<u16>>,
+    /// Writes TensorBoard's event files.
+    pub tensorboard: bool,
     /// What samples begin with.
     pub prompt: String,
     /// Seed of everything random.
@@ -105,6 +113,8 @@ impl Default for Settings {
             seq: 128,
             grad_accum: 1,
             isolate: false,
+            objective: Aim::Next,
+            teacher: None,
             lr: 1e-3,
             min_lr: 0.1,
             warmup: 50,
@@ -119,6 +129,8 @@ impl Default for Settings {
             eval_batches: 8,
             sample_every: 250,
             log_every: 10,
+            live: None,
+            tensorboard: false,
             prompt: "Once upon a time".into(),
             seed: 1,
             threads: 0,
@@ -137,7 +149,7 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("model", false, "a model of the library, a .module file, or a HuggingFace directory"),
     ("module", false, "a .module file for a HuggingFace directory whose model the library doesn't have"),
     ("set", false, "parameters of the model: d_model=128,n_layers=4"),
-    ("data", false, "a text file, a .jsonl file with a field `text`, or a folder of them"),
+    ("data", false, "text, .jsonl or .parquet files, or folders of them; several with weights: a.jsonl=0.7,b=0.3"),
     ("stories", false, "bytes of stories to write where no data is given"),
     ("tokenizer", false, "a tokenizer.json"),
     ("vocab", false, "size of the vocabulary, where a tokenizer is trained"),
@@ -147,6 +159,8 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("seq", false, "ids of a sequence"),
     ("grad-accum", false, "micro-batches of a step"),
     ("isolate", false, "true: documents of one sequence don't see each other"),
+    ("objective", false, "next, dpo, orpo, distill, classify, mlm or contrast, with options: dpo,beta=0.1"),
+    ("teacher", false, "a HuggingFace directory to learn from, or the reference of preferences"),
     ("lr", true, "learning rate after warm-up"),
     ("min-lr", true, "the last rate as a share of it"),
     ("warmup", true, "steps of warm-up"),
@@ -161,6 +175,8 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("eval-batches", true, "batches of a validation"),
     ("sample-every", true, "steps between samples"),
     ("log-every", true, "steps between lines of the log"),
+    ("live", true, "serve the report while training: true, or a port"),
+    ("tensorboard", true, "true: write event files for TensorBoard"),
     ("prompt", true, "what samples begin with"),
     ("seed", false, "seed of everything random"),
     ("threads", true, "threads; 0 takes all cores"),
@@ -194,6 +210,8 @@ impl Settings {
                     _ => return Err(Error::Input(format!("`isolate` is true or false, got `{text}`"))),
                 }
             }
+            "objective" => self.objective = Aim::parse(text)?,
+            "teacher" => self.teacher = (!text.is_empty()).then(|| text.into()),
             "grad-accum" => self.grad_accum = up_to(name, text, 1 << 20)?,
             "lr" => self.lr = at_most(name, text, 1000.0)?,
             "min-lr" => self.min_lr = at_most(name, text, 1.0)?,
@@ -209,6 +227,22 @@ impl Settings {
             "eval-batches" => self.eval_batches = up_to(name, text, 1_000_000)?,
             "sample-every" => self.sample_every = positive(name, text)?,
             "log-every" => self.log_every = positive(name, text)?,
+            "live" => {
+                self.live = match text {
+                    "" | "false" => None,
+                    "true" => Some(None),
+                    port => Some(Some(port.parse().map_err(|_| {
+                        Error::Input(format!("`live` is true, or a port from 1 to 65535, got `{port}`"))
+                    })?)),
+                }
+            }
+            "tensorboard" => {
+                self.tensorboard = match text {
+                    "true" => true,
+                    "false" | "" => false,
+                    _ => return Err(Error::Input(format!("`tensorboard` is true or false, got `{text}`"))),
+                }
+            }
             "prompt" => self.prompt = text.into(),
             "seed" => self.seed = count(name, text)? as u64,
             "threads" => match count(name, text)? {
@@ -254,6 +288,8 @@ impl Settings {
             "seq" => self.seq.to_string(),
             "grad-accum" => self.grad_accum.to_string(),
             "isolate" => self.isolate.to_string(),
+            "objective" => self.objective.to_string(),
+            "teacher" => path(&self.teacher),
             "lr" => self.lr.to_string(),
             "min-lr" => self.min_lr.to_string(),
             "warmup" => self.warmup.to_string(),
@@ -268,6 +304,12 @@ impl Settings {
             "eval-batches" => self.eval_batches.to_string(),
             "sample-every" => self.sample_every.to_string(),
             "log-every" => self.log_every.to_string(),
+            "live" => match self.live {
+                None => String::new(),
+                Some(None) => "true".into(),
+                Some(Some(port)) => port.to_string(),
+            },
+            "tensorboard" => self.tensorboard.to_string(),
             "prompt" => self.prompt.clone(),
             "seed" => self.seed.to_string(),
             "threads" => self.threads.to_string(),

@@ -1,7 +1,7 @@
 //! One step of training as one graph: loss, gradients, clipping, AdamW.
 //!
 //! The graph maps (trained.., first moments.., second moments.., fixed.., ids, labels, rate, corrections of both moments,
-//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., and how often assertions are broken). Moments and trained tensors are f32;
+//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., how often assertions are broken, and the length of each tensor's gradient). Moments and trained tensors are f32;
 //! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
 
 use super::division::Sums;
@@ -35,6 +35,8 @@ pub(crate) struct Objective {
     pub(crate) keyed: bool,
     /// How each of the first inputs is trained.
     pub(crate) trained: Vec<Trained>,
+    /// Matrices that are trained beside the model, the last of the trained.
+    pub(crate) heads: Vec<(String, Type)>,
     /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
     pub(crate) asserts: Vec<(String, String)>,
 }
@@ -104,9 +106,9 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums
     let (loss, mut gradients) = (outs[0], outs[1 + shown..=n + shown].to_vec());
 
     let state = State { trained: &trained, first: &first, second: &second, scalars: [rate, correct1, correct2] };
-    let (norm, new) = update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
+    let (norm, new, each) = update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
     let results = [loss, norm].into_iter().chain(new);
-    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).collect();
+    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).chain(each).collect();
     Ok(b.finish(&results))
 }
 
@@ -118,7 +120,8 @@ struct State<'a> {
     scalars: [Value; 3],
 }
 
-/// Clipping and AdamW: the norm of the gradient; then trained tensors, first and second moments.
+/// Clipping and AdamW: the norm of the gradient; then trained tensors, first and second moments; and the length of each tensor's
+/// gradient, unless ranks have parts of them.
 fn update(
     b: &mut Builder,
     state: &State<'_>,
@@ -126,14 +129,14 @@ fn update(
     trained_how: &[Trained],
     adam: &AdamW,
     sums: &Sums,
-) -> Result<(Value, Vec<Value>)> {
+) -> Result<(Value, Vec<Value>, Option<Value>)> {
     let State { trained, first, second, scalars: [rate, correct1, correct2] } = *state;
     let n = trained.len();
     for (i, g) in gradients.iter_mut().enumerate() {
         *g = sums.gradient(b, i, *g)?;
     }
     // Squares are summed over ranks once for all tensors that are divided alike.
-    let mut total = b.scalar(DType::F32, 0.0)?;
+    let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
     let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all.iter().map(|axes| (axes.clone(), total)).collect();
     for (i, (g, trained)) in gradients.iter_mut().zip(trained_how).enumerate() {
         let mut sum = squares_of(b, *g)?;
@@ -147,7 +150,10 @@ fn update(
             sum = squares_of(b, *g)?;
         }
         match sums.groups.get(i).filter(|axes| !axes.is_empty()) {
-            None => total = b.add(total, sum)?,
+            None => {
+                total = b.add(total, sum)?;
+                each.push(b.reshape(sum, &[1])?);
+            }
             Some(axes) => match shares.iter_mut().find(|(over, _)| over == axes) {
                 Some((_, share)) => *share = b.add(*share, sum)?,
                 None => shares.push((axes.clone(), sum)),
@@ -158,6 +164,13 @@ fn update(
         let sum = b.psum(share, &axes)?;
         total = b.add(total, sum)?;
     }
+    let each = match each.len() == n {
+        true => {
+            let all = b.concat(&each, 0)?;
+            Some(b.unary(Unary::Sqrt, all)?)
+        }
+        false => None,
+    };
     let norm = b.unary(Unary::Sqrt, total)?;
     // A step whose gradient is not finite leaves everything as it was.
     let sound = {
@@ -200,7 +213,7 @@ fn update(
         moments.push(b.select(sound, m1, m)?);
         squares.push(b.select(sound, v1, v)?);
     }
-    Ok((norm, new.into_iter().chain(moments).chain(squares).collect()))
+    Ok((norm, new.into_iter().chain(moments).chain(squares).collect(), each))
 }
 
 /// An update alone, for gradients that were summed over `count` micro-batches elsewhere: from (trained.., moments.., fixed..,
@@ -230,7 +243,7 @@ pub(crate) fn update_graph(
         *g = b.scale(*g, 1.0 / count as f64)?;
     }
     let state = State { trained: &trained, first: &first, second: &second, scalars };
-    let (norm, new) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
+    let (norm, new, _) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
     let results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
     Ok(b.finish(&results))
 }

@@ -3,6 +3,7 @@
 //! Files are read, not mapped, and never held whole: a document comes in pieces, cut where a word has ended.
 
 use super::compressed::{self, unpacked};
+use super::parquet::Parquet;
 use crate::error::{Error, Result};
 use crate::files;
 use crate::tokenizer::END;
@@ -15,6 +16,8 @@ use std::path::{Path, PathBuf};
 const TEXTS: &[&str] = &["txt", "md", "text"];
 /// Endings of files whose lines are JSON objects.
 const LINES: &[&str] = &["jsonl", "ndjson"];
+/// And of those whose rows are.
+const ROWS: &[&str] = &["parquet"];
 
 /// Documents come in pieces of about this many bytes: a tokenizer takes some hundred bytes of memory for each.
 const PIECE: usize = 64 << 10;
@@ -50,7 +53,7 @@ impl Texts {
             if paths.is_empty() {
                 return Err(Error::file(
                     path,
-                    "no .txt, .md or .jsonl files in this folder, packed (.gz, .zst) or not",
+                    "no .txt, .md, .jsonl or .parquet files in this folder, packed (.gz, .zst) or not",
                 ));
             }
         } else {
@@ -61,7 +64,7 @@ impl Texts {
             if let Err(e) = std::fs::metadata(path)
                 && e.kind() == std::io::ErrorKind::NotFound
             {
-                return Err(Error::file(path, "not found: give a text file, a .jsonl file or a folder"));
+                return Err(Error::file(path, "not found: give a text file, a .jsonl or .parquet file or a folder"));
             }
             bytes += files::open(path)?.metadata().map_err(|e| Error::file(path, e))?.len();
         }
@@ -76,16 +79,10 @@ impl Texts {
     /// A number that changes when the files do: their names, sizes and every byte.
     pub fn fingerprint(&self) -> Result<u32> {
         let mut sum = Sum::default();
-        let mut block = vec![0; BLOCK];
         for path in &self.files {
-            let mut file = compressed::open(path)?;
+            let file = compressed::open(path)?;
             sum.begin(path);
-            loop {
-                match file.read(&mut block).map_err(|e| Error::file(path, e))? {
-                    0 => break,
-                    n => sum.add(&block[..n]),
-                }
-            }
+            whole(path, file, &mut sum)?;
             sum.end();
         }
         Ok(sum.hasher.finalize())
@@ -100,6 +97,7 @@ impl Texts {
             sum.begin(path);
             let all = match has_ending(path, LINES) {
                 true => lines(path, file, &mut sum, &mut f)?,
+                false if has_ending(path, ROWS) => rows(path, file, &mut sum, &mut f)?,
                 false => plain(path, file, &mut sum, PIECE, BLOCK, &mut f)?,
             };
             if !all {
@@ -108,6 +106,74 @@ impl Texts {
             sum.end();
         }
         Ok(Some(sum.hasher.finalize()))
+    }
+}
+
+impl Texts {
+    /// Calls `f` with every record, a JSON object, and where it stands: lines of `.jsonl` files, rows of `.parquet` ones. Gives
+    /// the fingerprint of what was read, unless `f` said that it has enough.
+    pub fn records(&self, mut f: impl FnMut(&Json, &dyn Fn(String) -> Error) -> Result<bool>) -> Result<Option<u32>> {
+        let mut sum = Sum::default();
+        for path in &self.files {
+            let file = compressed::open(path)?;
+            sum.begin(path);
+            if has_ending(path, ROWS) {
+                whole(path, file, &mut sum)?;
+                let parquet = Parquet::open(path)?;
+                let mut n = 0usize;
+                for group in 0..parquet.groups() {
+                    for row in parquet.rows(group, &[])? {
+                        n += 1;
+                        if !f(&row, &|what| Error::file(path, format!("row {n}: {what}")))? {
+                            return Ok(None);
+                        }
+                    }
+                }
+            } else if has_ending(path, LINES) {
+                let mut reader = BufReader::with_capacity(BLOCK, file);
+                let mut line = Vec::new();
+                for number in 1usize.. {
+                    let fault = |what: String| Error::file(path, format!("line {number}: {what}"));
+                    line.clear();
+                    let read = (&mut reader).take(LINE as u64 + 1).read_until(b'\n', &mut line);
+                    match read.map_err(|e| Error::file(path, e))? {
+                        0 => break,
+                        n if n > LINE => return Err(fault(format!("longer than {LINE} bytes: a line is one record"))),
+                        _ => sum.add(&line),
+                    }
+                    if line.trim_ascii().is_empty() {
+                        continue;
+                    }
+                    let json: Json = serde_json::from_slice(&line).map_err(|e| fault(format!("not JSON: {e}")))?;
+                    if !f(&json, &fault)? {
+                        return Ok(None);
+                    }
+                }
+            } else {
+                return Err(Error::file(path, "no records: give .jsonl or .parquet files"));
+            }
+            sum.end();
+        }
+        Ok(Some(sum.hasher.finalize()))
+    }
+
+    /// Whether all files hold records, and not plain texts.
+    pub(crate) fn holds_records(&self) -> bool {
+        self.files.iter().all(|path| has_ending(path, LINES) || has_ending(path, ROWS))
+    }
+
+    /// Whether all files hold records, and the first of them is none of a plain text.
+    pub(crate) fn holds_examples(&self) -> Result<bool> {
+        if !self.holds_records() {
+            return Ok(false);
+        }
+        let mut examples = false;
+        self.records(|record, _| {
+            examples =
+                record.get("text").is_none() && (record.get("messages").is_some() || record.get("prompt").is_some());
+            Ok(false)
+        })?;
+        Ok(examples)
     }
 }
 
@@ -274,23 +340,62 @@ fn lines(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_
         let Some(Json::String(text)) = json.get("text") else {
             return Err(fault("no field `text` that is a string".into()));
         };
-        if text.trim().is_empty() {
-            continue;
-        }
-        let mut rest = &text[..];
-        while rest.len() > PIECE
-            && let Some(at) = cut(rest, PIECE)
-        {
-            if !f(Part::Text(&rest[..at]))? {
-                return Ok(false);
-            }
-            rest = &rest[at..];
-        }
-        if !f(Part::Text(rest))? || !f(Part::End)? {
+        if !document(text, f)? {
             return Ok(false);
         }
     }
     Ok(true)
+}
+
+/// A document that is at hand whole; whether to go on.
+fn document(text: &str, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<bool> {
+    if text.trim().is_empty() {
+        return Ok(true);
+    }
+    let mut rest = text;
+    while rest.len() > PIECE
+        && let Some(at) = cut(rest, PIECE)
+    {
+        if !f(Part::Text(&rest[..at]))? {
+            return Ok(false);
+        }
+        rest = &rest[at..];
+    }
+    Ok(f(Part::Text(rest))? && f(Part::End)?)
+}
+
+/// Documents of a Parquet file; whether to go on.
+fn rows(path: &Path, file: impl Read, sum: &mut Sum, f: &mut impl FnMut(Part<'_>) -> Result<bool>) -> Result<bool> {
+    whole(path, file, sum)?;
+    let parquet = Parquet::open(path)?;
+    for group in 0..parquet.groups() {
+        for (n, row) in parquet.rows(group, &["text"])?.iter().enumerate() {
+            match row.get("text") {
+                Some(Json::String(text)) => {
+                    if !document(text, f)? {
+                        return Ok(false);
+                    }
+                }
+                Some(Json::Null) => {}
+                _ => {
+                    let what = format!("row {n} of group {group}: no column `text` that is a string");
+                    return Err(Error::file(path, what));
+                }
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Every byte of a file, for its fingerprint.
+fn whole(path: &Path, mut file: impl Read, sum: &mut Sum) -> Result<()> {
+    let mut block = vec![0; BLOCK];
+    loop {
+        match file.read(&mut block).map_err(|e| Error::file(path, e))? {
+            0 => return Ok(()),
+            n => sum.add(&block[..n]),
+        }
+    }
 }
 
 /// Whether a file has one of these endings, before the one that says how it is packed.
@@ -315,7 +420,7 @@ fn collect(folder: &Path, seen: &mut BTreeSet<PathBuf>, depth: usize, paths: &mu
     for path in entries {
         if path.is_dir() {
             collect(&path, seen, depth - 1, paths)?;
-        } else if has_ending(&path, TEXTS) || has_ending(&path, LINES) {
+        } else if [TEXTS, LINES, ROWS].iter().any(|endings| has_ending(&path, endings)) {
             paths.push(path);
         }
         if paths.len() > MOST_FILES {

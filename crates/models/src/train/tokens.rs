@@ -112,6 +112,11 @@ impl Tokens {
         self.fingerprint
     }
 
+    /// A file beside the ids.
+    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+        self.path.with_file_name(name)
+    }
+
     /// How many ids are trained on.
     pub fn train_len(&self) -> usize {
         self.train
@@ -161,7 +166,7 @@ impl Tokens {
 }
 
 /// CRC-32 of a whole file.
-fn sum_of(file: &File, path: &Path) -> Result<u32> {
+pub(crate) fn sum_of(file: &File, path: &Path) -> Result<u32> {
     let mut hasher = crc32fast::Hasher::new();
     let (mut file, mut block) = (file, vec![0; 1 << 20]);
     loop {
@@ -242,7 +247,7 @@ impl<'a> Writer<'a> {
 }
 
 /// A file with all that was still in its buffer.
-fn unbuffered(file: BufWriter<NewFile>) -> Result<NewFile> {
+pub(crate) fn unbuffered(file: BufWriter<NewFile>) -> Result<NewFile> {
     let (mut file, rest) = file.into_parts();
     match rest {
         Ok(rest) => file.add(&rest).map(|()| file),

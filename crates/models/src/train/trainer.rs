@@ -1,5 +1,6 @@
 //! A compiled training step with its state: trained tensors and moments that are updated in place.
 
+use super::aim::{Aim, PAD};
 use super::batches::Batch;
 use super::division::{Division, Sums, failed, gathered_again, groups};
 use super::objective::{How, objective};
@@ -11,14 +12,17 @@ use crate::budget;
 use crate::checkpoint::{from_bytes, to_bytes};
 use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
+use crate::generate::{Generation, Writing};
 use crate::model::Model;
 use crate::placing::{About, places};
+use crate::random::Random;
+use crate::sample::Sampling;
 use crate::session::{Buffer, needs, upload};
 use crate::weight::Weight;
 use compiler::{Backend, Bindings, Executable, Options, Timing};
 use dist::Comm;
 use ir::ops::threefry::threefry2x32;
-use ir::{DType, Type};
+use ir::{Build, Builder, DType, Graph, Type, Unary, Value};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,13 +59,20 @@ pub struct Trainer {
     bindings: Bindings,
     /// (input, output) of state that could not be updated in place and changes buffers instead.
     swaps: Vec<(usize, usize)>,
-    /// None in a pipeline, which has its own.
+    /// The loss without an update, compiled when it is first asked for.
+    plain: Graph,
     validate: Option<(Arc<dyn Executable>, Bindings)>,
+    /// Lengths of the trained tensors, likewise.
+    lengths: Option<(Arc<dyn Executable>, Bindings)>,
+    /// A pipeline has a validation of its own.
     pipeline: Option<Pipeline>,
     adam: AdamW,
     fixed: usize,
     /// Tensors and messages of what is asserted.
     asserts: Vec<(String, String)>,
+    aim: Aim,
+    /// How many of the trained are heads beside the model.
+    heads: usize,
     /// Whether the step takes keys, and the seed that they are made of.
     keyed: bool,
     seed: u64,
@@ -70,6 +81,9 @@ pub struct Trainer {
     /// Time that compiling took.
     pub compiled_in: Duration,
 }
+
+/// Random streams of heads, which no parameter has.
+const HEAD_STREAM: u64 = 1 << 40;
 
 /// Scalars that follow ids and labels.
 const SCALARS: usize = 3;
@@ -116,9 +130,13 @@ impl Trainer {
                 sizes.seq
             )));
         }
+        if how.aim != Aim::Next && comm.as_ref().is_some_and(|comm| comm.mesh().ranks() > 1) {
+            return Err(Error::Input(format!("`{}` is trained in one process: leave out `--mesh`", how.aim)));
+        }
         // Ranks that don't share tokens sort each their own.
         let how = &How { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
         let mut target = objective(&model, adapter.as_ref(), how, sizes.rows, sizes.seq)?;
+        let second = how.second(&model, adapter.is_some())?;
         let about = || -> Vec<About> {
             let apart = adapter.iter().flat_map(|a| a.tensors()).map(|_| About { shard: None, stacked: false });
             let (own, rest): (Vec<_>, Vec<_>) =
@@ -171,7 +189,7 @@ impl Trainer {
             whole.read(0, &mut bytes)?;
             Ok(upload(backend, &[division.part(&division.params[at], ty, &bytes)])?.remove(0))
         };
-        let (names, mut inputs): (Vec<(String, Type)>, Vec<Buffer>) = match &adapter {
+        let (mut names, mut inputs): (Vec<(String, Type)>, Vec<Buffer>) = match &adapter {
             Some(adapter) => {
                 let values = adapter.values.iter().map(|values| to_bytes(values, DType::F32)).collect::<Vec<_>>();
                 let mut all = Vec::new();
@@ -200,6 +218,13 @@ impl Trainer {
                 (names.collect(), all)
             }
         };
+        for (k, (name, ty)) in target.heads.iter().enumerate() {
+            // As a fresh model's matrices.
+            let mut random = Random::new(0, HEAD_STREAM + k as u64);
+            let values: Vec<f32> = (0..ty.numel()).map(|_| 0.02 * random.normal() as f32).collect();
+            inputs.extend(upload(backend, &[to_bytes(&values, DType::F32)])?);
+            names.push((name.clone(), ty.clone()));
+        }
         let types = &step.program().inputs;
         for ty in &types[n..3 * n] {
             let moment = backend.alloc(ty.bytes())?;
@@ -207,10 +232,10 @@ impl Trainer {
             inputs.push(moment);
         }
         let fixed: Vec<_> = fixed.iter().map(|(i, _)| *i).collect();
-        let fixed_count = fixed.iter().map(|i| model.parts_of(*i)).sum();
+        let packed = fixed.iter().any(|i| model.parts_of(*i) != 1);
         match &division {
             None => inputs.extend(model.upload_some(&fixed, backend)?),
-            Some(_) if fixed_count != fixed.len() => {
+            Some(_) if packed => {
                 return Err(Error::Input(
                     "weights of few bits can't be divided among ranks: train in one process".into(),
                 ));
@@ -222,6 +247,10 @@ impl Trainer {
                 }
             }
         }
+        if let Some(second) = second {
+            inputs.extend(second.upload(backend)?);
+        }
+        let fixed_count = inputs.len() - 3 * n;
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
         }
@@ -235,18 +264,14 @@ impl Trainer {
         }
         let swaps = (0..3 * n).map(|i| (i, 2 + i)).filter(|pair| !donated.contains(pair)).collect();
         let bindings = Bindings { inputs, outputs };
-        let (validate, pipeline) = match &stages {
+        let pipeline = match &stages {
             Some((divided, _)) => {
                 let first = bindings.inputs.len() - n;
                 let gradients = &bindings.inputs[first..];
                 let types = &step.program().inputs[first..];
-                (None, Some(Pipeline::new(divided, sizes.accumulate, gradients, types, backend)?))
+                Some(Pipeline::new(divided, sizes.accumulate, gradients, types, backend)?)
             }
-            None => {
-                let validate = backend.load(compiler::compile(&target.plain, backend, &Options::default())?)?;
-                let own = Bindings::for_program(validate.program(), backend)?;
-                (Some((validate, own)), None)
-            }
+            None => None,
         };
         // What is packed stays at hand for a merge; the rest is in the buffers.
         let keep = |i: usize| model.packed(i).map_or(Weight::Stored, |packed| Weight::Packed(packed.clone()));
@@ -261,11 +286,15 @@ impl Trainer {
             step,
             bindings,
             swaps,
-            validate,
+            plain: target.plain,
+            validate: None,
+            lengths: None,
             pipeline,
             adam,
             fixed: fixed_count,
             asserts: target.asserts,
+            aim: how.aim,
+            heads: target.heads.len(),
             keyed: target.keyed,
             seed: 0,
             division,
@@ -338,11 +367,41 @@ impl Trainer {
         keys.collect()
     }
 
+    /// Ids and labels must be known.
+    fn check(&self, batch: &Batch) -> Result<()> {
+        self.model.check_batch(&batch.ids, &[])?;
+        if self.aim == Aim::Next {
+            return self.model.check_batch(&[], &batch.labels);
+        }
+        let most = self.aim.classes(self.model.vocabulary());
+        let known = |label: &i32| usize::try_from(*label).is_ok_and(|label| most.is_none_or(|most| label < most));
+        match batch.labels.iter().find(|label| **label != -100 && **label != PAD && !known(label)) {
+            None => Ok(()),
+            Some(label) => Err(Error::Input(format!(
+                "label {label}: those of `{}` are from 0 to {}",
+                self.aim,
+                most.unwrap_or(1) - 1
+            ))),
+        }
+    }
+
+    /// Matrices that were trained beside the model, by name.
+    pub fn heads(&self) -> Result<Vec<NamedTensor>> {
+        let first = self.names.len() - self.heads;
+        let mut found = Vec::new();
+        for (i, (name, ty)) in self.names.iter().enumerate().skip(first) {
+            let mut bytes = vec![0; ty.bytes()];
+            self.bindings.inputs[i].read(0, &mut bytes)?;
+            found.push(NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: DType::F32, bytes });
+        }
+        Ok(found)
+    }
+
     fn load_batch(&self, batch: &Batch, rate: f64, step: usize) -> Result<()> {
         if self.pipeline.is_some() {
             return Ok(());
         }
-        self.model.check_batch(&batch.ids, &batch.labels)?;
+        self.check(batch)?;
         let at = self.first_batch_input();
         let StepSizes { rows, seq, accumulate } = self.sizes;
         let shape: &[usize] = if accumulate == 1 { &[rows, seq] } else { &[accumulate, rows, seq] };
@@ -373,6 +432,11 @@ impl Trainer {
     /// Whether this rank has the whole of what others have parts of: the only one, or the first.
     pub fn leads(&self) -> bool {
         self.division.as_ref().is_none_or(Division::leads)
+    }
+
+    /// Whether ranks have parts of the model.
+    pub(crate) fn is_divided(&self) -> bool {
+        self.division.is_some()
     }
 
     /// Whether some rank says so.
@@ -455,29 +519,50 @@ impl Trainer {
     }
 
     /// The mean loss over batches of one micro-batch each; NaN if there are none.
-    pub fn validate(&mut self, batches: &[Batch]) -> Result<f32> {
+    pub fn validate(&mut self, batches: &[Batch], backend: &dyn Backend) -> Result<f32> {
+        let own = self.bindings.inputs[..self.count()].to_vec();
+        self.validate_with(&own, batches, backend)
+    }
+
+    /// The same with other trained tensors than those of now.
+    pub(crate) fn validate_with(
+        &mut self,
+        trained: &[Buffer],
+        batches: &[Batch],
+        backend: &dyn Backend,
+    ) -> Result<f32> {
         for batch in batches {
-            self.model.check_batch(&batch.ids, &batch.labels)?;
+            self.check(batch)?;
         }
         let n = self.count();
         let shape = [self.sizes.rows, self.sizes.seq];
         let (mut sum, mut count) = (0.0, 0.0);
-        let mut add = |batch: &Batch, loss: f32| {
-            let weight = batch.labels.iter().filter(|label| **label >= 0).count() as f64;
-            sum += f64::from(loss) * weight;
-            count += weight;
-        };
         if let Some(pipeline) = &mut self.pipeline {
-            let params: Vec<Buffer> = self.bindings.inputs[..n].to_vec();
             for batch in batches {
-                add(batch, pipeline.validate(&params, batch, shape)?);
+                let weight = self.aim.weight(&batch.labels, self.sizes.seq);
+                sum += f64::from(pipeline.validate(trained, batch, shape)?) * weight;
+                count += weight;
             }
             return Ok((sum / count) as f32);
         }
-        let Some((executable, mut bindings)) = self.validate.take() else { return Ok(f32::NAN) };
-        for i in 0..n {
-            bindings.inputs[i] = self.bindings.inputs[i].clone();
-        }
+        let (executable, mut bindings) = match self.validate.take() {
+            Some(ready) => ready,
+            None => {
+                let loaded = backend.load(compiler::compile(&self.plain, backend, &Options::default())?)?;
+                let fixed = n + self.fixed;
+                // Parameters are shared with the step: only what is its own takes memory.
+                let program = loaded.program();
+                let mut inputs: Vec<Buffer> = self.bindings.inputs[..n].to_vec();
+                inputs.extend_from_slice(&self.bindings.inputs[3 * n..3 * n + self.fixed]);
+                for ty in &program.inputs[fixed..] {
+                    inputs.push(backend.alloc(ty.bytes())?);
+                }
+                let outputs = program.outputs.iter().map(|ty| backend.alloc(ty.bytes()));
+                let outputs = outputs.collect::<compiler::Result<Vec<_>>>()?;
+                (loaded, Bindings { inputs, outputs })
+            }
+        };
+        bindings.inputs[..n].clone_from_slice(trained);
         for i in 0..self.fixed {
             bindings.inputs[n + i] = self.bindings.inputs[3 * n + i].clone();
         }
@@ -487,10 +572,62 @@ impl Trainer {
             executable.run(&mut bindings)?;
             let mut bytes = [0; 4];
             bindings.outputs[0].read(0, &mut bytes)?;
-            add(batch, f32::from_le_bytes(bytes));
+            let weight = self.aim.weight(&batch.labels, self.sizes.seq);
+            sum += f64::from(f32::from_le_bytes(bytes)) * weight;
+            count += weight;
         }
         self.validate = Some((executable, bindings));
         Ok((sum / count) as f32)
+    }
+
+    /// Lengths of gradients, of the last step, and of the trained tensors, layer by layer; none where ranks have parts of them.
+    pub fn norms(&mut self, backend: &dyn Backend) -> Result<Vec<(String, f32, f32)>> {
+        if self.division.is_some() {
+            return Ok(Vec::new());
+        }
+        let n = self.names.len();
+        let lengths = match &mut self.lengths {
+            Some(ready) => ready,
+            none => {
+                let mut b = Builder::new();
+                let trained: Vec<Value> = self.names.iter().map(|(_, ty)| b.graph.input(ty.clone())).collect();
+                let mut each = Vec::new();
+                for value in trained {
+                    let square = b.mul(value, value)?;
+                    let sum = b.sum_all(square)?;
+                    let root = b.unary(Unary::Sqrt, sum)?;
+                    each.push(b.reshape(root, &[1])?);
+                }
+                let all = b.concat(&each, 0)?;
+                let graph = b.finish(&[all]);
+                let loaded = backend.load(compiler::compile(&graph, backend, &Options::default())?)?;
+                let outputs = vec![backend.alloc(4 * n)?];
+                none.insert((loaded, Bindings { inputs: self.bindings.inputs[..n].to_vec(), outputs }))
+            }
+        };
+        // Buffers may have changed places.
+        lengths.1.inputs.clone_from_slice(&self.bindings.inputs[..n]);
+        lengths.0.run(&mut lengths.1)?;
+        let read = |buffer: &Buffer| -> Result<Vec<f32>> {
+            let mut bytes = vec![0; 4 * n];
+            buffer.read(0, &mut bytes)?;
+            Ok(from_bytes(&bytes, DType::F32))
+        };
+        let weights = read(&lengths.1.outputs[0])?;
+        let gradients = read(&self.bindings.outputs[self.bindings.outputs.len() - 1])?;
+        let names: Vec<String> = self.names.iter().map(|(name, _)| name.clone()).collect();
+        Ok(super::norms::by_layer(&names, &gradients, &weights))
+    }
+
+    /// Copies of the trained tensors as they are now.
+    pub(crate) fn trained_now(&self, backend: &dyn Backend) -> Result<Vec<Buffer>> {
+        let mut copies = Vec::new();
+        for (buffer, ty) in self.bindings.inputs.iter().zip(&self.step.program().inputs).take(self.count()) {
+            let mut bytes = vec![0; ty.bytes()];
+            buffer.read(0, &mut bytes)?;
+            copies.extend(upload(backend, &[bytes])?);
+        }
+        Ok(copies)
     }
 
     /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part.
@@ -596,6 +733,7 @@ impl Trainer {
     pub fn adapter(&self) -> Result<Option<Adapter>> {
         let Some(mut adapter) = self.adapter.clone() else { return Ok(None) };
         adapter.values = self.trained_values()?;
+        adapter.values.truncate(self.names.len() - self.heads);
         Ok(Some(adapter))
     }
 
@@ -631,6 +769,61 @@ impl Trainer {
         let mut model = Model { dtype: DType::F32, params, ..self.model.with_values(&[]) };
         model.weights = values.iter().map(|values| Weight::Held(DType::F32, to_bytes(values, DType::F32))).collect();
         Ok(model)
+    }
+
+    /// Continues a prompt with the model as it stands, whose weights stay where they are.
+    pub fn write(
+        &self,
+        prompt: &[i32],
+        most: usize,
+        sampling: &Sampling,
+        backend: &dyn Backend,
+        heard: &mut dyn FnMut(i32) -> bool,
+    ) -> Result<Generation> {
+        let n = self.names.len();
+        let own = &self.bindings.inputs;
+        // A second model's parameters come behind the model's own.
+        let own_fixed = self.model.param_inputs() - if self.adapter.is_some() { 0 } else { n - self.heads };
+        let fixed = own[3 * n..3 * n + own_fixed].iter().cloned();
+        let params: Vec<Buffer> = match &self.adapter {
+            Some(_) => own[..n - self.heads].iter().cloned().chain(fixed).collect(),
+            None => {
+                let (mut trained, mut fixed) = (own[..n].iter(), fixed);
+                let mut params = Vec::new();
+                for param in &self.model.params {
+                    let Some(master) = trained.as_slice().first().filter(|_| param.trainable) else {
+                        params.extend(fixed.next());
+                        continue;
+                    };
+                    trained.next();
+                    // Masters are f32: where the model computes in less, they are rounded on their way.
+                    params.push(match param.ty.dtype {
+                        DType::F32 => master.clone(),
+                        dtype => {
+                            let mut bytes = vec![0; param.ty.numel() * 4];
+                            master.read(0, &mut bytes)?;
+                            let rounded = to_bytes(&from_bytes(&bytes, DType::F32), dtype);
+                            let buffer = backend.alloc(rounded.len())?;
+                            buffer.write(0, &rounded)?;
+                            buffer
+                        }
+                    });
+                }
+                params
+            }
+        };
+        let writing = Writing { sampling: Some(*sampling), ..Writing::default() };
+        self.model.write_on(Some((params, self.adapter.as_ref())), prompt, most, &writing, backend, heard)
+    }
+
+    /// The longest sequence that the model takes, if there is a limit.
+    pub(crate) fn max_sequence(&self) -> Option<usize> {
+        self.model.max_sequence()
+    }
+
+    /// Whether an adapter is trained.
+    pub(crate) fn adapts(&self) -> bool {
+        self.adapter.is_some()
     }
 
     /// Sizes of a step.

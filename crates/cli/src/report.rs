@@ -1,0 +1,24 @@
+//! `loom report RUN…`: runs compared on one page.
+
+use crate::Outcome;
+use crate::command::Usage;
+use crate::output::outln;
+use crate::run::usage;
+use std::path::{Path, PathBuf};
+
+/// Options of `loom report`.
+#[derive(clap::Args)]
+pub(crate) struct Report {
+    /// Folders that `loom train` wrote
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
+    /// The page to write
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
+    out: String,
+}
+
+pub(crate) fn report(args: &Report) -> Result<Outcome, Usage> {
+    models::train::compare(&args.runs, Path::new(&args.out)).map_err(usage)?;
+    outln!("{}: {} runs", args.out, args.runs.len());
+    Ok(Outcome::Clean)
+}

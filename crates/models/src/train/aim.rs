@@ -1,0 +1,252 @@
+//! What a model is trained for: the next token, or something else that its settings name.
+//!
+//! Every aim reads a batch of ids and labels of one shape, so that the step, accumulation and checkpoints are the same for
+//! all. What labels mean differs; `losses` has the formulas.
+//!
+//! | aim | rows of a batch | labels |
+//! | --- | --- | --- |
+//! | next, distill | sequences | the id that follows |
+//! | dpo, orpo | a chosen and a rejected answer, in turns | the id that follows in answers; -100 in prompts, [`PAD`] behind the end |
+//! | classify | sequences | the class at the last id |
+//! | mlm | sequences with ids masked | the id that was there, at masked places |
+//! | contrast | a text and its like, in turns | 1 at every id of the text |
+
+use crate::error::{Error, Result};
+use std::fmt;
+
+/// The label of places behind the end of a text.
+pub const PAD: i32 = -101;
+
+/// What a model is trained for.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Aim {
+    /// The next token.
+    #[default]
+    Next,
+    /// Answers that people preferred, against a reference (Rafailov et al. 2023).
+    Dpo {
+        /// How far the model may go from the reference.
+        beta: f64,
+        /// Which function of the margin.
+        form: DpoForm,
+        /// The share of pairs whose order may be wrong.
+        smoothing: f64,
+    },
+    /// Answers that people preferred, without a reference (Hong et al. 2024).
+    Orpo {
+        /// The weight of the odds.
+        beta: f64,
+    },
+    /// What a second model would say (Agarwal et al. 2024).
+    Distill {
+        /// 0: the teacher's divergence from the student; 1: the student's from the teacher; between: from their mixture.
+        beta: f64,
+        /// Logits are divided by it.
+        temperature: f64,
+        /// The share of the loss on the texts themselves.
+        hard: f64,
+    },
+    /// The class of a text, by a head of its own.
+    Classify {
+        /// How many there are.
+        classes: usize,
+    },
+    /// Ids that were masked, from both sides.
+    Masked {
+        /// The share of ids that are.
+        share: f64,
+    },
+    /// Like texts near each other, among those of a batch.
+    Contrast {
+        /// Cosines are multiplied by it.
+        scale: f64,
+    },
+}
+
+/// Functions of the margin between two answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DpoForm {
+    /// `-log σ(β·margin)`.
+    Sigmoid,
+    /// `max(0, 1 - β·margin)`.
+    Hinge,
+    /// `(margin - 1/2β)²`, of means over tokens.
+    Ipo,
+}
+
+impl Aim {
+    /// Reads `dpo,beta=0.1`.
+    pub fn parse(text: &str) -> Result<Aim> {
+        let mut words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        let name = words.next().unwrap_or("next");
+        let mut options = Vec::new();
+        for word in words {
+            let pair = word.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
+            options.push(pair.ok_or_else(|| Error::Input(format!("`objective` needs name=value, got `{word}`")))?);
+        }
+        let mut number = |wanted: &str, default: f64, most: f64| -> Result<f64> {
+            let Some(at) = options.iter().position(|(name, _)| *name == wanted) else { return Ok(default) };
+            let (_, value) = options.remove(at);
+            match value.parse::<f64>() {
+                Ok(x) if (0.0..=most).contains(&x) => Ok(x),
+                _ => Err(Error::Input(format!("`{name}`: `{wanted}` is a number from 0 to {most}, got `{value}`"))),
+            }
+        };
+        let above = |what: &str, x: f64| match x > 0.0 {
+            true => Ok(x),
+            false => Err(Error::Input(format!("`{name}`: `{what}` must be above 0"))),
+        };
+        let aim = match name {
+            "next" => Aim::Next,
+            "dpo" => {
+                let (beta, smoothing) = (above("beta", number("beta", 0.1, 1e3)?)?, number("smoothing", 0.0, 0.5)?);
+                let at = options.iter().position(|(name, _)| *name == "form");
+                let form = match at.map(|at| options.remove(at).1) {
+                    None | Some("sigmoid") => DpoForm::Sigmoid,
+                    Some("hinge") => DpoForm::Hinge,
+                    Some("ipo") => DpoForm::Ipo,
+                    Some(other) => {
+                        return Err(Error::Input(format!("`form` is sigmoid, hinge or ipo, got `{other}`")));
+                    }
+                };
+                Aim::Dpo { beta, form, smoothing }
+            }
+            "orpo" => Aim::Orpo { beta: number("beta", 0.1, 1e3)? },
+            "distill" => Aim::Distill {
+                beta: number("beta", 0.0, 1.0)?,
+                temperature: above("temperature", number("temperature", 1.0, 1e3)?)?,
+                hard: number("hard", 0.0, 1.0)?,
+            },
+            "classify" => {
+                let classes = number("classes", 0.0, 1e6)?;
+                if classes.fract() != 0.0 || classes == 1.0 {
+                    return Err(Error::Input("`classes` is how many there are: two at least".into()));
+                }
+                Aim::Classify { classes: classes as usize }
+            }
+            "mlm" => Aim::Masked { share: above("share", number("share", 0.15, 1.0)?)? },
+            "contrast" => Aim::Contrast { scale: above("scale", number("scale", 20.0, 1e4)?)? },
+            other => {
+                let close = lang::suggest::closest(other, NAMED.iter().copied());
+                let remedy = close.map_or_else(|| NAMED.join(", "), |close| format!("did you mean `{close}`?"));
+                return Err(Error::Input(format!("unknown objective `{other}`: {remedy}")));
+            }
+        };
+        match options.first() {
+            None => Ok(aim),
+            Some((option, _)) => Err(Error::Input(format!("`{name}` has no option `{option}`"))),
+        }
+    }
+
+    /// Its name alone: what rows are made of doesn't depend on the rest.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Aim::Next => "next",
+            Aim::Dpo { .. } => "dpo",
+            Aim::Orpo { .. } => "orpo",
+            Aim::Distill { .. } => "distill",
+            Aim::Classify { .. } => "classify",
+            Aim::Masked { .. } => "mlm",
+            Aim::Contrast { .. } => "contrast",
+        }
+    }
+
+    /// How many rows of a batch belong together.
+    pub fn rows_each(&self) -> usize {
+        match self {
+            Aim::Dpo { .. } | Aim::Orpo { .. } | Aim::Contrast { .. } => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether states are what is trained, not what a head makes of them.
+    pub(crate) fn reads_states(&self) -> bool {
+        matches!(self, Aim::Classify { .. } | Aim::Contrast { .. })
+    }
+
+    /// Whether a second model is asked.
+    pub(crate) fn asks_second(&self) -> bool {
+        matches!(self, Aim::Dpo { .. } | Aim::Distill { .. })
+    }
+
+    /// Whether labels are one of some classes, where they count.
+    pub(crate) fn classes(&self, vocabulary: Option<usize>) -> Option<usize> {
+        match self {
+            Aim::Classify { classes } => Some(*classes),
+            Aim::Contrast { .. } => Some(2),
+            _ => vocabulary,
+        }
+    }
+
+    /// How much a batch counts among others: labels, or rows that belong together.
+    pub(crate) fn weight(&self, labels: &[i32], seq: usize) -> f64 {
+        let counted = |labels: &[i32]| labels.iter().any(|label| *label >= 0);
+        match self.rows_each() {
+            1 => labels.iter().filter(|label| **label >= 0).count() as f64,
+            n => labels.chunks(n * seq.max(1)).filter(|rows| counted(rows)).count() as f64,
+        }
+    }
+}
+
+/// Names of aims.
+pub(crate) const NAMED: &[&str] = &["next", "dpo", "orpo", "distill", "classify", "mlm", "contrast"];
+
+impl fmt::Display for Aim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Aim::Next => write!(f, "next"),
+            Aim::Dpo { beta, form, smoothing } => {
+                let form = match form {
+                    DpoForm::Sigmoid => "sigmoid",
+                    DpoForm::Hinge => "hinge",
+                    DpoForm::Ipo => "ipo",
+                };
+                write!(f, "dpo,beta={beta},form={form},smoothing={smoothing}")
+            }
+            Aim::Orpo { beta } => write!(f, "orpo,beta={beta}"),
+            Aim::Distill { beta, temperature, hard } => {
+                write!(f, "distill,beta={beta},temperature={temperature},hard={hard}")
+            }
+            Aim::Classify { classes } => write!(f, "classify,classes={classes}"),
+            Aim::Masked { share } => write!(f, "mlm,share={share}"),
+            Aim::Contrast { scale } => write!(f, "contrast,scale={scale}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aims_are_read_as_they_are_written() {
+        for text in [
+            "next",
+            "dpo",
+            "dpo,beta=0.5,form=ipo",
+            "dpo,form=hinge,smoothing=0.1",
+            "orpo,beta=0.2",
+            "distill,beta=1,temperature=2,hard=0.5",
+            "classify,classes=3",
+            "classify",
+            "mlm,share=0.3",
+            "contrast,scale=5",
+        ] {
+            let aim = Aim::parse(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+            assert_eq!(Aim::parse(&aim.to_string()).expect("written"), aim, "{text}");
+        }
+        for (text, word) in [
+            ("dqo", "`dpo`"),
+            ("dpo,beta", "name=value"),
+            ("dpo,beta=0", "above 0"),
+            ("dpo,beta=x", "a number"),
+            ("dpo,form=round", "sigmoid"),
+            ("orpo,form=ipo", "no option `form`"),
+            ("classify,classes=1", "two at least"),
+            ("mlm,share=2", "from 0 to 1"),
+        ] {
+            let error = Aim::parse(text).expect_err(text).to_string();
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+}

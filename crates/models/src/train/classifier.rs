@@ -1,0 +1,79 @@
+//! A classifier as transformers reads it: the model without its head, `score.weight` in its place, names of classes in
+//! `config.json`; beside an adapter, as peft saves it.
+
+use crate::checkpoint::dtype_of;
+use crate::error::{Error, Result};
+use crate::evaluate::NamedTensor;
+use crate::export::write_tensors;
+use crate::files;
+use crate::model::Model;
+use crate::tensor_file::TensorFile;
+use ir::DType;
+use serde_json::{Map, Value as Json, json};
+use std::path::Path;
+
+/// Heads that score a vocabulary.
+const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
+
+/// Writes a model with its head as a directory.
+pub(crate) fn export(
+    model: &Model,
+    heads: &[NamedTensor],
+    classes: &[String],
+    end: Option<i32>,
+    dir: &Path,
+) -> Result<()> {
+    files::make_folder(dir)?;
+    let mut tensors = model.wide_tensors(false)?;
+    tensors.retain(|tensor| !HEADS.contains(&&*tensor.name));
+    tensors.extend_from_slice(heads);
+    write_tensors(&dir.join("model.safetensors"), &tensors)?;
+    let mut config = model.config.clone();
+    if let Some(fields) = config.as_object_mut() {
+        let names = fields.get("architectures").and_then(Json::as_array).cloned().unwrap_or_default();
+        let names = names.iter().filter_map(Json::as_str).map(|name| {
+            let stem = name.strip_suffix("ForCausalLM").or_else(|| name.strip_suffix("LMHeadModel")).unwrap_or(name);
+            Json::from(format!("{stem}ForSequenceClassification"))
+        });
+        let names: Vec<Json> = names.collect();
+        fields.insert("architectures".into(), names.into());
+        // The last id that is no padding is what is scored.
+        if let (true, Some(end)) = (fields.get("pad_token_id").is_none_or(Json::is_null), end) {
+            fields.insert("pad_token_id".into(), end.into());
+        }
+        describe(fields, classes);
+    }
+    files::write(&dir.join("config.json"), format!("{config:#}\n").as_bytes())
+}
+
+fn describe(fields: &mut Map<String, Json>, classes: &[String]) {
+    let by_id: Map<String, Json> = classes.iter().enumerate().map(|(i, name)| (i.to_string(), json!(name))).collect();
+    let by_name: Map<String, Json> = classes.iter().enumerate().map(|(i, name)| (name.clone(), json!(i))).collect();
+    fields.insert("id2label".into(), by_id.into());
+    fields.insert("label2id".into(), by_name.into());
+}
+
+/// Adds a head to an adapter that has been written.
+pub(crate) fn beside_adapter(heads: &[NamedTensor], classes: &[String], dir: &Path) -> Result<()> {
+    let (path, about) = (dir.join("adapter_model.safetensors"), dir.join("adapter_config.json"));
+    let file = TensorFile::open(&path)?;
+    let mut tensors = Vec::new();
+    for name in file.names() {
+        let Some(info) = file.info(&name) else { continue };
+        let (shape, dtype) = (info.shape.clone(), dtype_of(info.dtype).unwrap_or(DType::F32));
+        tensors.push(NamedTensor { name, shape, dtype, bytes: file.bytes(info)? });
+    }
+    let named = |head: &NamedTensor| NamedTensor { name: format!("base_model.model.{}", head.name), ..head.clone() };
+    tensors.extend(heads.iter().map(named));
+    write_tensors(&path, &tensors)?;
+    let text = files::read_text(&about, files::CONFIG)?;
+    let mut config: Json = serde_json::from_str(&text).map_err(|e| Error::file(&about, e))?;
+    if let Some(fields) = config.as_object_mut() {
+        fields.insert("task_type".into(), "SEQ_CLS".into());
+        fields.insert("modules_to_save".into(), json!(["score"]));
+    }
+    files::write(&about, format!("{config:#}\n").as_bytes())?;
+    let mut fields = Map::new();
+    describe(&mut fields, classes);
+    files::write(&dir.join("classes.json"), format!("{:#}\n", Json::Object(fields)).as_bytes())
+}

@@ -1,0 +1,429 @@
+//! Examples that are rows of their own: conversations whose prompts are not learned, preferences, classes, pairs of texts.
+//!
+//! They are encoded once, to a file, and read by their place: memory doesn't grow with the data.
+
+use super::aim::{Aim, PAD};
+use super::batches::Batch;
+use super::shuffle::Shuffle;
+use super::text::Texts;
+use super::tokens::{Reading, unbuffered};
+use crate::chat::ChatTemplate;
+use crate::error::{Error, Result};
+use crate::files::{self, NewFile};
+use crate::tokenizer::Tokenizer;
+use serde_json::{Map, Value as Json, json};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Of this many examples, the last is held out.
+const HELD_OUT: u64 = 20;
+const SHUFFLED: u64 = 1 << 42;
+
+/// Ids of a row, and a label for each.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Row {
+    ids: Vec<i32>,
+    labels: Vec<i32>,
+}
+
+/// The examples of a set.
+pub(crate) struct Examples {
+    folder: PathBuf,
+    data: File,
+    /// Where those that are trained on, and those that are held out, begin in the data.
+    index: [File; 2],
+    counts: [u64; 2],
+    aim: Aim,
+    seq: usize,
+    seed: u64,
+    fingerprint: u32,
+    /// Names of classes.
+    classes: Vec<String>,
+    /// Examples that had nothing to learn within a sequence.
+    pub(crate) left_out: u64,
+}
+
+/// What turns records into rows.
+struct Encoder<'a> {
+    aim: Aim,
+    seq: usize,
+    tokenizer: &'a Tokenizer,
+    template: &'a ChatTemplate,
+    classes: Vec<String>,
+}
+
+const INDEX: [&str; 2] = ["examples.idx", "held-out.idx"];
+
+impl Examples {
+    /// Encodes the records of some files, or finds them encoded.
+    pub(crate) fn prepare(
+        texts: &Texts,
+        (tokenizer, template): (&Tokenizer, &ChatTemplate),
+        (aim, seq, seed): (Aim, usize, u64),
+        folder: &Path,
+        reading: Reading<'_>,
+    ) -> Result<Examples> {
+        let key = json!({
+            "texts": texts.fingerprint()?, "tokenizer": tokenizer.fingerprint()?, "template": template.fingerprint(),
+            "aim": aim.kind(), "seq": seq,
+        });
+        if let Ok(found) = Examples::open(folder, &key, (aim, seq, seed)) {
+            return Ok(found);
+        }
+        files::make_folder(folder)?;
+        let mut encoder = Encoder { aim, seq, tokenizer, template, classes: Vec::new() };
+        let create = |name: &str| NewFile::create(&folder.join(name)).map(BufWriter::new);
+        let (mut data, mut index) = (create("examples.bin")?, [create(INDEX[0])?, create(INDEX[1])?]);
+        let (mut at, mut counts, mut left_out, mut seen) = (0u64, [0u64; 2], 0u64, 0u64);
+        let mut sum = crc32fast::Hasher::new();
+        let read = texts.records(|record, fault| {
+            let rows = encoder.rows(record).map_err(|e| fault(e.to_string()))?;
+            let Some(rows) = rows else {
+                left_out += 1;
+                return Ok(true);
+            };
+            seen += 1;
+            let held_out = usize::from(seen.is_multiple_of(HELD_OUT));
+            let mut bytes = Vec::new();
+            for row in &rows {
+                bytes.extend((row.ids.len() as i32).to_le_bytes());
+                bytes.extend(row.ids.iter().chain(&row.labels).flat_map(|x| x.to_le_bytes()));
+            }
+            sum.update(&bytes);
+            data.write_all(&bytes).map_err(|e| Error::file(data.get_ref().path(), e))?;
+            index[held_out].write_all(&at.to_le_bytes()).map_err(|e| Error::file(folder, e))?;
+            at += bytes.len() as u64;
+            counts[held_out] += 1;
+            Ok(!seen.is_multiple_of(256) || reading((at / 2).min(texts.bytes()), texts.bytes()))
+        })?;
+        if read.is_none() {
+            return Err(Error::Stopped);
+        }
+        if counts[0] == 0 {
+            let why = if left_out > 0 { ": none has an answer within `--seq` ids" } else { "" };
+            return Err(Error::Input(format!("the data has no examples to train on{why}")));
+        }
+        unbuffered(data)?.finish()?;
+        for file in index {
+            unbuffered(file)?.finish()?;
+        }
+        let about = json!({
+            "key": key, "train": counts[0], "held_out": counts[1], "bytes": at, "sum": sum.finalize(),
+            "classes": encoder.classes, "left_out": left_out,
+        });
+        files::write(&folder.join("examples.json"), format!("{about:#}\n").as_bytes())?;
+        Examples::open(folder, &key, (aim, seq, seed))
+    }
+
+    fn open(folder: &Path, key: &Json, (aim, seq, seed): (Aim, usize, u64)) -> Result<Examples> {
+        let about = folder.join("examples.json");
+        let damaged = || Error::file(&about, "damaged, or of other data: remove it, and it is made again");
+        let text = files::read_text(&about, files::TEXT)?;
+        let json: Json = serde_json::from_str(&text).map_err(|_| damaged())?;
+        if json.get("key") != Some(key) {
+            return Err(damaged());
+        }
+        let number = |name: &str| json.get(name).and_then(Json::as_u64).ok_or_else(damaged);
+        let counts = [number("train")?, number("held_out")?];
+        let path = folder.join("examples.bin");
+        let data = files::open(&path)?;
+        let index = [files::open(&folder.join(INDEX[0]))?, files::open(&folder.join(INDEX[1]))?];
+        let length = |file: &File| file.metadata().map(|m| m.len()).unwrap_or(0);
+        let whole = length(&data) == number("bytes")? && (0..2).all(|i| length(&index[i]) == 8 * counts[i]);
+        if !whole || u64::from(super::tokens::sum_of(&data, &path)?) != number("sum")? {
+            return Err(damaged());
+        }
+        let classes = json.get("classes").and_then(Json::as_array).cloned().unwrap_or_default();
+        let classes = classes.iter().filter_map(|c| c.as_str().map(String::from)).collect::<Vec<_>>();
+        let fingerprint = crc32fast::hash(format!("{key} {}", number("sum")?).as_bytes());
+        let left_out = number("left_out")?;
+        let folder = folder.to_path_buf();
+        Ok(Examples { folder, data, index, counts, aim, seq, seed, fingerprint, classes, left_out })
+    }
+
+    pub(crate) fn fingerprint(&self) -> u32 {
+        self.fingerprint
+    }
+
+    /// How many are trained on, and how many are held out.
+    pub(crate) fn counts(&self) -> [u64; 2] {
+        self.counts
+    }
+
+    /// Names of the classes that were found.
+    pub(crate) fn classes(&self) -> &[String] {
+        &self.classes
+    }
+
+    /// Appends the example of a position: a new order every pass.
+    pub(crate) fn add(&self, at: u64, batch: &mut Batch) -> Result<()> {
+        let count = self.counts[0];
+        let chosen = Shuffle::new(count, self.seed, SHUFFLED + at / count).at(at % count);
+        self.read(0, chosen, batch)
+    }
+
+    /// Batches of those that are held out, spread over them.
+    pub(crate) fn held_out(&self, rows: usize, most: usize) -> Result<Vec<Batch>> {
+        let each = self.aim.rows_each();
+        let wanted = self.counts[1].min((rows / each * most) as u64);
+        let mut batches = Vec::new();
+        let places: Vec<u64> = (0..wanted).map(|i| i * self.counts[1] / wanted).collect();
+        for places in places.chunks((rows / each).max(1)) {
+            let mut batch = Batch::default();
+            for place in places {
+                self.read(1, *place, &mut batch)?;
+            }
+            batch.ids.resize(rows * self.seq, 0);
+            batch.labels.resize(rows * self.seq, -100);
+            batches.push(batch);
+        }
+        Ok(batches)
+    }
+
+    fn read(&self, part: usize, place: u64, batch: &mut Batch) -> Result<()> {
+        let (index, data) = (self.folder.join(INDEX[part]), self.folder.join("examples.bin"));
+        let damaged = || Error::file(&data, "damaged: remove it, and it is made again");
+        let mut bytes = [0; 8];
+        files::read_at(&self.index[part], &index, 8 * place, &mut bytes)?;
+        let mut at = u64::from_le_bytes(bytes);
+        let pad = if matches!(self.aim, Aim::Dpo { .. } | Aim::Orpo { .. }) { PAD } else { -100 };
+        for _ in 0..self.aim.rows_each() {
+            let mut count = [0; 4];
+            files::read_at(&self.data, &data, at, &mut count)?;
+            let n = usize::try_from(i32::from_le_bytes(count)).ok().filter(|n| *n <= self.seq).ok_or_else(damaged)?;
+            let mut bytes = vec![0; 8 * n];
+            files::read_at(&self.data, &data, at + 4, &mut bytes)?;
+            at += 4 + 8 * n as u64;
+            let numbers: Vec<i32> =
+                bytes.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+            batch.ids.extend(numbers[..n].iter().copied().chain(std::iter::repeat_n(0, self.seq - n)));
+            batch.labels.extend(numbers[n..].iter().copied().chain(std::iter::repeat_n(pad, self.seq - n)));
+        }
+        Ok(())
+    }
+}
+
+impl Encoder<'_> {
+    /// The rows of a record; none where nothing of it is learned within a sequence.
+    fn rows(&mut self, record: &Json) -> Result<Option<Vec<Row>>> {
+        let rows = match self.aim {
+            Aim::Dpo { .. } | Aim::Orpo { .. } => self.preference(record)?,
+            Aim::Classify { classes } => vec![self.class(record, classes)?],
+            Aim::Contrast { .. } => {
+                let find = |names: &[&str]| names.iter().find_map(|name| record.get(*name)?.as_str());
+                let first = find(&["anchor", "query", "sentence1", "text"]);
+                let second = find(&["positive", "answer", "sentence2"]);
+                let (Some(first), Some(second)) = (first, second) else {
+                    return Err(Error::Input("needs `anchor` and `positive`, two texts that belong together".into()));
+                };
+                vec![self.whole(first)?, self.whole(second)?]
+            }
+            _ => vec![self.conversation(record)?],
+        };
+        let learns = |row: &Row| row.labels.iter().any(|label| *label >= 0);
+        Ok(rows.iter().all(learns).then_some(rows))
+    }
+
+    /// A text all of which counts.
+    fn whole(&self, text: &str) -> Result<Row> {
+        let mut ids = self.tokenizer.prompt(text)?;
+        ids.truncate(self.seq);
+        Ok(Row { labels: vec![1; ids.len()], ids })
+    }
+
+    fn class(&mut self, record: &Json, classes: usize) -> Result<Row> {
+        let Some(text) = record.get("text").and_then(Json::as_str) else {
+            return Err(Error::Input("no field `text` that is a string".into()));
+        };
+        let label = match record.get("label") {
+            Some(Json::Number(n)) => n.as_u64().map(|n| n as usize),
+            Some(Json::Bool(b)) => Some(usize::from(*b)),
+            Some(Json::String(name)) => {
+                Some(self.classes.iter().position(|known| known == name).unwrap_or_else(|| {
+                    self.classes.push(name.clone());
+                    self.classes.len() - 1
+                }))
+            }
+            _ => None,
+        };
+        let Some(label) = label else { return Err(Error::Input("no field `label`: a class by number or name".into())) };
+        if classes > 0 && label >= classes || label > 1_000_000 {
+            return Err(Error::Input(format!(
+                "class {label}, and there are {classes}: give `classes=` with their number"
+            )));
+        }
+        if matches!(record.get("label"), Some(Json::Number(_) | Json::Bool(_))) {
+            for known in self.classes.len()..=label {
+                self.classes.push(known.to_string());
+            }
+        }
+        let mut ids = self.tokenizer.prompt(text)?;
+        ids.truncate(self.seq);
+        let mut labels = vec![-100; ids.len()];
+        if let Some(last) = labels.last_mut() {
+            *last = label as i32;
+        }
+        Ok(Row { ids, labels })
+    }
+
+    /// Ids of which some are learned, as a row: each id's label is the one that follows.
+    fn row(&self, text: &[i32], learned: impl Fn(usize) -> bool) -> Row {
+        let text = &text[..text.len().min(self.seq + 1)];
+        let Some((_, ids)) = text.split_last() else { return Row::default() };
+        let labels = (1..text.len()).map(|i| if learned(i) { text[i] } else { -100 });
+        Row { ids: ids.to_vec(), labels: labels.collect() }
+    }
+
+    /// A prompt and an answer that ends.
+    fn answer(&self, prompt: &str, answer: &str) -> Result<Row> {
+        let mut ids = self.tokenizer.prompt(prompt)?;
+        let start = ids.len();
+        ids.extend(self.tokenizer.encode(answer)?);
+        ids.extend(self.tokenizer.end());
+        Ok(self.row(&ids, |i| i >= start))
+    }
+
+    fn conversation(&self, record: &Json) -> Result<Row> {
+        if let Some(messages) = record.get("messages").and_then(Json::as_array) {
+            return self.messages(messages);
+        }
+        let answer = record.get("completion").or_else(|| record.get("response"));
+        match (record.get("prompt"), answer) {
+            (Some(Json::String(prompt)), Some(Json::String(answer))) => self.answer(prompt, answer),
+            (Some(Json::Array(prompt)), Some(Json::Array(answer))) => self.reply(prompt, answer),
+            _ => Err(Error::Input("needs `messages`, or `prompt` and `completion`".into())),
+        }
+    }
+
+    fn rendered(&self, messages: &[Json], open: bool) -> Result<Vec<i32>> {
+        self.tokenizer.encode(&self.template.render(messages, open, &Map::new())?)
+    }
+
+    /// A conversation of which what the assistant says is learned.
+    fn messages(&self, messages: &[Json]) -> Result<Row> {
+        let whole = self.rendered(messages, false)?;
+        let mut parts = Vec::new();
+        for (i, message) in messages.iter().enumerate() {
+            if message.get("role").and_then(Json::as_str) == Some("assistant") {
+                let before = same(&self.rendered(&messages[..i], true)?, &whole);
+                let after = same(&self.rendered(&messages[..=i], false)?, &whole);
+                parts.push(before..after);
+            }
+        }
+        if parts.is_empty() {
+            return Err(Error::Input("`messages` without one of the assistant: there is nothing to learn".into()));
+        }
+        Ok(self.row(&whole, |i| parts.iter().any(|part| part.contains(&i))))
+    }
+
+    /// Messages, and those that follow them, which are learned.
+    fn reply(&self, prompt: &[Json], answer: &[Json]) -> Result<Row> {
+        let all: Vec<Json> = prompt.iter().chain(answer).cloned().collect();
+        let whole = self.rendered(&all, false)?;
+        let start = same(&self.rendered(prompt, true)?, &whole);
+        Ok(self.row(&whole, |i| i >= start))
+    }
+
+    fn preference(&self, record: &Json) -> Result<Vec<Row>> {
+        let field = |name: &str| record.get(name).filter(|value| !value.is_null());
+        match (field("prompt"), field("chosen"), field("rejected")) {
+            (prompt @ (None | Some(Json::String(_))), Some(Json::String(chosen)), Some(Json::String(rejected))) => {
+                let prompt = prompt.and_then(Json::as_str).unwrap_or("");
+                Ok(vec![self.answer(prompt, chosen)?, self.answer(prompt, rejected)?])
+            }
+            (Some(Json::Array(prompt)), Some(Json::Array(chosen)), Some(Json::Array(rejected))) => {
+                Ok(vec![self.reply(prompt, chosen)?, self.reply(prompt, rejected)?])
+            }
+            // Whole conversations: what they share is the prompt.
+            (_, Some(Json::Array(chosen)), Some(Json::Array(rejected))) => {
+                let shared = chosen.iter().zip(rejected).take_while(|(a, b)| a == b).count();
+                let (prompt, chosen) = chosen.split_at(shared);
+                Ok(vec![self.reply(prompt, chosen)?, self.reply(prompt, &rejected[shared..])?])
+            }
+            _ => Err(Error::Input("needs `chosen` and `rejected`, both texts or both messages, and a `prompt`".into())),
+        }
+    }
+}
+
+/// How many ids two beginnings share.
+fn same(a: &[i32], b: &[i32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEMPLATE: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+
+    fn encoder<'a>(aim: &str, tokenizer: &'a Tokenizer, template: &'a ChatTemplate) -> Encoder<'a> {
+        Encoder { aim: Aim::parse(aim).expect("valid"), seq: 60, tokenizer, template, classes: Vec::new() }
+    }
+
+    /// What a row learns, as text.
+    fn learned(tokenizer: &Tokenizer, row: &Row) -> String {
+        let ids: Vec<i32> = row.labels.iter().copied().filter(|label| *label >= 0).collect();
+        tokenizer.decode(&ids).expect("known")
+    }
+
+    #[test]
+    fn answers_alone_are_learned() {
+        let text = "the cat sat on the mat and the dog ran away from it <user> <assistant> </s> over and over again\n";
+        let tokenizer = Tokenizer::train([text].into_iter(), 270).expect("trains");
+        let template = ChatTemplate::of(TEMPLATE).expect("valid");
+        let mut chat = encoder("next", &tokenizer, &template);
+        let mut check = |record: Json, expected: &[&str]| {
+            let rows = chat.rows(&record).unwrap_or_else(|e| panic!("{e}")).expect("learned");
+            assert_eq!(rows.iter().map(|row| learned(&tokenizer, row)).collect::<Vec<_>>(), expected);
+            for row in &rows {
+                assert_eq!(row.ids.len(), row.labels.len());
+                for i in 1..row.ids.len() {
+                    assert!(row.labels[i - 1] == -100 || row.labels[i - 1] == row.ids[i]);
+                }
+            }
+        };
+        let say = |role: &str, text: &str| json!({ "role": role, "content": text });
+        check(
+            json!({ "messages": [say("user", "the cat"), say("assistant", "sat"), say("user", "on"), say("assistant", "it")] }),
+            &["sat</s>it</s>"],
+        );
+        let end = tokenizer.end().map_or(String::new(), |id| tokenizer.decode(&[id]).unwrap_or_default());
+        check(json!({ "prompt": "the cat", "completion": " sat" }), &[&format!(" sat{end}")]);
+        let mut pairs = encoder("dpo", &tokenizer, &template);
+        let record = json!({ "chosen": [say("user", "the cat"), say("assistant", "sat")],
+                             "rejected": [say("user", "the cat"), say("assistant", "ran away")] });
+        let rows = pairs.rows(&record).expect("fits").expect("learned");
+        assert_eq!([learned(&tokenizer, &rows[0]), learned(&tokenizer, &rows[1])], ["sat</s>", "ran away</s>"]);
+        let record = json!({ "prompt": "the cat", "chosen": " sat", "rejected": " ran" });
+        let rows = pairs.rows(&record).expect("fits").expect("learned");
+        assert_eq!(rows[0].ids[..2], rows[1].ids[..2]);
+        // What does not fit into a sequence is left out; what is no example says so.
+        assert_eq!(chat.rows(&json!({ "prompt": "cat ".repeat(80), "completion": "x" })).expect("fits"), None);
+        for (record, word) in [
+            (json!({ "text": "x" }), "messages"),
+            (json!({ "messages": [say("user", "x")] }), "nothing to learn"),
+            (json!({ "prompt": 3, "completion": "x" }), "completion"),
+        ] {
+            let error = chat.rows(&record).expect_err("wrong").to_string();
+            assert!(error.contains(word), "{error}");
+        }
+        assert!(pairs.rows(&json!({ "chosen": "x" })).is_err());
+    }
+
+    #[test]
+    fn classes_have_numbers_or_names() {
+        let tokenizer = Tokenizer::train(["a b c d e f"].into_iter(), 258).expect("trains");
+        let template = ChatTemplate::of(TEMPLATE).expect("valid");
+        let mut named = encoder("classify", &tokenizer, &template);
+        let mut class = |label: Json| {
+            let rows = named.rows(&json!({ "text": "a b", "label": label })).expect("fits").expect("learned");
+            *rows[0].labels.last().expect("ids")
+        };
+        assert_eq!([class("good".into()), class("bad".into()), class("good".into())], [0, 1, 0]);
+        assert_eq!(named.classes, ["good", "bad"]);
+        let mut counted = encoder("classify,classes=3", &tokenizer, &template);
+        assert!(counted.rows(&json!({ "text": "a", "label": 2 })).is_ok());
+        assert!(counted.rows(&json!({ "text": "a", "label": 3 })).is_err());
+    }
+}

@@ -1,0 +1,335 @@
+//! The loss of each aim as a graph, by the formulas of the papers as `trl` and `sentence-transformers` compute them.
+//!
+//! Places that don't count have no loss and no gradient; rows that are there only to fill a batch don't count either, so a
+//! batch that is not full has the loss of those rows that are.
+
+use super::aim::{Aim, DpoForm, PAD};
+use ir::composites::loss::{CrossEntropy, cross_entropy};
+use ir::composites::softmax::{log_softmax, logsumexp};
+use ir::ops::{Dot, ReduceKind};
+use ir::{Build, Builder, Compare, DType, Result, Type, Unary, Value};
+use lang::lower::mean_cross_entropy;
+
+const NONE: i64 = -100;
+
+/// What a loss is made of.
+pub(super) struct Parts {
+    /// Logits of the model, or its states.
+    pub(super) given: Value,
+    /// Logits of the second model.
+    pub(super) second: Option<Value>,
+    /// The matrix of a head of its own.
+    pub(super) head: Option<Value>,
+    pub(super) ids: Value,
+    pub(super) labels: Value,
+}
+
+/// The mean loss.
+pub(super) fn loss(b: &mut Builder, aim: &Aim, parts: &Parts) -> Result<Value> {
+    let given = wide(b, parts.given)?;
+    let second = match parts.second {
+        Some(second) => Some(wide(b, second)?),
+        None => None,
+    };
+    match *aim {
+        Aim::Next | Aim::Masked { .. } => mean_cross_entropy(b, given, parts.labels),
+        Aim::Dpo { beta, form, smoothing } => {
+            let reference = second.unwrap_or(given);
+            let mean = form == DpoForm::Ipo;
+            let own = answers(b, given, parts.labels, mean)?;
+            let theirs = answers(b, reference, parts.labels, mean)?;
+            let own = margin(b, own)?;
+            let theirs = margin(b, theirs)?;
+            let margin = b.sub(own, theirs)?;
+            let losses = preference(b, margin, beta, form, smoothing)?;
+            mean_over_pairs(b, losses, parts.labels)
+        }
+        Aim::Orpo { beta } => odds(b, given, parts, beta),
+        Aim::Distill { beta, temperature, hard } => {
+            let soft = divergence(b, given, second.unwrap_or(given), parts.labels, beta, temperature)?;
+            if hard == 0.0 {
+                return Ok(soft);
+            }
+            let own = mean_cross_entropy(b, given, parts.labels)?;
+            let (own, soft) = (b.scale(own, hard)?, b.scale(soft, 1.0 - hard)?);
+            b.add(own, soft)
+        }
+        Aim::Classify { .. } => {
+            let head = parts.head.unwrap_or(given);
+            let dtype = b.ty(given).dtype;
+            let head = b.cast(head, dtype)?;
+            let scores = b.one(Dot::last_axes(dtype, 3, 2).into(), &[given, head])?;
+            mean_cross_entropy(b, scores, parts.labels)
+        }
+        Aim::Contrast { scale } => contrast(b, given, parts.labels, scale),
+    }
+}
+
+/// In f32 or wider.
+fn wide(b: &mut Builder, x: Value) -> Result<Value> {
+    let dtype = b.ty(x).dtype.accumulator();
+    b.cast(x, dtype)
+}
+
+/// 1 where a label counts, in a float dtype.
+fn counted(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
+    let zero = b.full_like(labels, 0.0)?;
+    let counts = b.compare(Compare::Ge, labels, zero)?;
+    b.cast(counts, dtype)
+}
+
+/// The logarithm of each label's probability; 0 where none counts.
+fn log_probabilities(b: &mut Builder, logits: Value, labels: Value) -> Result<Value> {
+    let (zero, none) = (b.full_like(labels, 0.0)?, b.full_like(labels, NONE as f64)?);
+    let counts = b.compare(Compare::Ge, labels, zero)?;
+    let labels = b.select(counts, labels, none)?;
+    let options = CrossEntropy { ignore_index: Some(NONE), ..CrossEntropy::default() };
+    let composite = cross_entropy(&b.ty(logits), &b.ty(labels), options)?;
+    let losses = b.emit(composite.into(), &[logits, labels])?[0];
+    b.neg(losses)
+}
+
+/// The logarithm of each row's probability `[rows]`, or its mean over tokens.
+fn answers(b: &mut Builder, logits: Value, labels: Value, mean: bool) -> Result<Value> {
+    let each = log_probabilities(b, logits, labels)?;
+    let sum = b.sum(each, &[1])?;
+    if !mean {
+        return Ok(sum);
+    }
+    let dtype = b.ty(sum).dtype;
+    let counts = counted(b, labels, dtype)?;
+    let count = b.sum(counts, &[1])?;
+    let count = at_least_one(b, count)?;
+    b.div(sum, count)
+}
+
+fn at_least_one(b: &mut Builder, count: Value) -> Result<Value> {
+    let one = b.full_like(count, 1.0)?;
+    let some = b.compare(Compare::Ge, count, one)?;
+    b.select(some, count, one)
+}
+
+/// The first and the second of each pair of rows `[2n, ..]`, as `[n, ..]`.
+fn pairs(b: &mut Builder, x: Value) -> Result<(Value, Value)> {
+    let shape = b.ty(x).shape;
+    let mut split: Vec<usize> = vec![shape[0] / 2, 2];
+    split.extend_from_slice(&shape[1..]);
+    let halves = b.reshape(x, &split)?;
+    let mut to: Vec<usize> = vec![shape[0] / 2];
+    to.extend_from_slice(&shape[1..]);
+    let (first, second) = (b.slice_axis(halves, 1, 0, 1)?, b.slice_axis(halves, 1, 1, 2)?);
+    Ok((b.reshape(first, &to)?, b.reshape(second, &to)?))
+}
+
+/// How much the first of each pair is above the second.
+fn margin(b: &mut Builder, rows: Value) -> Result<Value> {
+    let (chosen, rejected) = pairs(b, rows)?;
+    b.sub(chosen, rejected)
+}
+
+/// `log σ(x)` without overflow: `min(x, 0) - log(1 + exp(-|x|))`.
+fn log_sigmoid(b: &mut Builder, x: Value) -> Result<Value> {
+    let zero = b.full_like(x, 0.0)?;
+    let below = b.compare(Compare::Lt, x, zero)?;
+    let low = b.select(below, x, zero)?;
+    let minus = b.neg(x)?;
+    let away = b.select(below, x, minus)?;
+    let small = b.unary(Unary::Exp, away)?;
+    let log = b.unary(Unary::Log1p, small)?;
+    b.sub(low, log)
+}
+
+fn preference(b: &mut Builder, margin: Value, beta: f64, form: DpoForm, smoothing: f64) -> Result<Value> {
+    match form {
+        DpoForm::Sigmoid => {
+            let scaled = b.scale(margin, beta)?;
+            let right = log_sigmoid(b, scaled)?;
+            let right = b.scale(right, smoothing - 1.0)?;
+            if smoothing == 0.0 {
+                return Ok(right);
+            }
+            let other = b.neg(scaled)?;
+            let wrong = log_sigmoid(b, other)?;
+            let wrong = b.scale(wrong, -smoothing)?;
+            b.add(right, wrong)
+        }
+        DpoForm::Hinge => {
+            let scaled = b.scale(margin, -beta)?;
+            let short = b.offset(scaled, 1.0)?;
+            let zero = b.full_like(short, 0.0)?;
+            let some = b.compare(Compare::Gt, short, zero)?;
+            b.select(some, short, zero)
+        }
+        DpoForm::Ipo => {
+            let off = b.offset(margin, -1.0 / (2.0 * beta))?;
+            b.mul(off, off)
+        }
+    }
+}
+
+/// 1 for pairs whose first row says anything `[n]`.
+fn real_pairs(b: &mut Builder, labels: Value, dtype: DType) -> Result<Value> {
+    let counts = counted(b, labels, dtype)?;
+    let any = b.reduce(ReduceKind::Max, counts, &[1])?;
+    Ok(pairs(b, any)?.0)
+}
+
+fn mean_over_pairs(b: &mut Builder, losses: Value, labels: Value) -> Result<Value> {
+    let dtype = b.ty(losses).dtype;
+    let real = real_pairs(b, labels, dtype)?;
+    let losses = b.mul(losses, real)?;
+    let (sum, count) = (b.sum_all(losses)?, b.sum_all(real)?);
+    let count = at_least_one(b, count)?;
+    b.div(sum, count)
+}
+
+/// ORPO: the loss of the chosen texts, prompts included, and the odds of chosen against rejected answers.
+fn odds(b: &mut Builder, logits: Value, parts: &Parts, beta: f64) -> Result<Value> {
+    let means = answers(b, logits, parts.labels, true)?;
+    // A row without an answer is certain of it, and certainty has no odds.
+    let counts = counted(b, parts.labels, DType::F32)?;
+    let any = b.reduce(ReduceKind::Max, counts, &[1])?;
+    let half = b.full_like(any, 0.5)?;
+    let any = b.compare(Compare::Gt, any, half)?;
+    let even = b.full_like(means, -1.0)?;
+    let means = b.select(any, means, even)?;
+    let (chosen, rejected) = pairs(b, means)?;
+    let log_odds = margin(b, means)?;
+    let against = |b: &mut Builder, x: Value| -> Result<Value> {
+        let p = b.unary(Unary::Exp, x)?;
+        let p = b.neg(p)?;
+        b.unary(Unary::Log1p, p)
+    };
+    let (chosen, rejected) = (against(b, chosen)?, against(b, rejected)?);
+    let other = b.sub(chosen, rejected)?;
+    let log_odds = b.sub(log_odds, other)?;
+    let ratio = log_sigmoid(b, log_odds)?;
+    let ratio = b.scale(ratio, -beta)?;
+    let ratio = mean_over_pairs(b, ratio, parts.labels)?;
+
+    // What follows each id: its label, or, inside the prompt, the next id.
+    let shape = b.ty(parts.ids).shape;
+    let (rows, seq) = (shape[0], shape[1]);
+    let zero = b.scalar(DType::I32, 0.0)?;
+    let rest = b.slice_axis(parts.ids, 1, 1, seq)?;
+    let next = b.pad(rest, zero, &[0, 0], &[0, 1], &[0, 0])?;
+    let (none, pad, nought) = (
+        b.full_like(parts.labels, NONE as f64)?,
+        b.full_like(parts.labels, f64::from(PAD))?,
+        b.full_like(parts.labels, 0.0)?,
+    );
+    let answer = b.compare(Compare::Ge, parts.labels, nought)?;
+    let padded = b.compare(Compare::Eq, parts.labels, pad)?;
+    let last = b.iota(DType::I32, &[rows, seq], 1)?;
+    let end = b.full_like(last, seq as f64 - 1.0)?;
+    let is_last = b.compare(Compare::Eq, last, end)?;
+    let prompt = b.select(padded, none, next)?;
+    let prompt = b.select(is_last, none, prompt)?;
+    let whole = b.select(answer, parts.labels, prompt)?;
+    let (whole, _) = pairs(b, whole)?;
+    let (logits, _) = pairs(b, logits)?;
+    // Rows that only fill the batch are prompts without an answer.
+    let real = real_pairs(b, parts.labels, DType::F32)?;
+    let half = b.full_like(real, 0.5)?;
+    let real = b.compare(Compare::Gt, real, half)?;
+    let real = b.broadcast(real, &[rows / 2, seq], &[0])?;
+    let none = b.full_like(whole, NONE as f64)?;
+    let whole = b.select(real, whole, none)?;
+    let likely = mean_cross_entropy(b, logits, whole)?;
+    b.add(likely, ratio)
+}
+
+/// The generalised Jensen–Shannon divergence of student and teacher, mean over labels that count.
+fn divergence(
+    b: &mut Builder,
+    student: Value,
+    teacher: Value,
+    labels: Value,
+    beta: f64,
+    temperature: f64,
+) -> Result<Value> {
+    let logs = |b: &mut Builder, x: Value| -> Result<Value> {
+        let x = if temperature == 1.0 { x } else { b.scale(x, 1.0 / temperature)? };
+        let composite = log_softmax(&b.ty(x))?;
+        Ok(b.emit(composite.into(), &[x])?[0])
+    };
+    let (student, teacher) = (logs(b, student)?, logs(b, teacher)?);
+    // Σ p·(log p - log q) over the vocabulary.
+    let from = |b: &mut Builder, p: Value, q: Value| -> Result<Value> {
+        let weight = b.unary(Unary::Exp, p)?;
+        let ratio = b.sub(p, q)?;
+        let each = b.mul(weight, ratio)?;
+        b.sum(each, &[2])
+    };
+    let each = if beta == 0.0 {
+        from(b, teacher, student)?
+    } else if beta == 1.0 {
+        from(b, student, teacher)?
+    } else {
+        let shape = b.ty(student).shape;
+        let mut both = Vec::new();
+        for (x, share) in [(student, 1.0 - beta), (teacher, beta)] {
+            let x = b.offset(x, share.ln())?;
+            let mut to = shape.to_vec();
+            to.push(1);
+            both.push(b.reshape(x, &to)?);
+        }
+        let stacked = b.concat(&both, 3)?;
+        let composite = logsumexp(&b.ty(stacked))?;
+        let mixture = b.emit(composite.into(), &[stacked])?[0];
+        let (theirs, own) = (from(b, teacher, mixture)?, from(b, student, mixture)?);
+        let (theirs, own) = (b.scale(theirs, beta)?, b.scale(own, 1.0 - beta)?);
+        b.add(theirs, own)?
+    };
+    let dtype = b.ty(each).dtype;
+    let counts = counted(b, labels, dtype)?;
+    let each = b.mul(each, counts)?;
+    let (sum, count) = (b.sum_all(each)?, b.sum_all(counts)?);
+    let count = at_least_one(b, count)?;
+    b.div(sum, count)
+}
+
+/// The mean of the states of a row's ids, of length 1: what `/v1/embeddings` gives.
+fn embeddings(b: &mut Builder, states: Value, labels: Value) -> Result<Value> {
+    let ty = b.ty(states);
+    let counts = counted(b, labels, ty.dtype)?;
+    let wide = b.broadcast(counts, &ty.shape, &[0, 1])?;
+    let states = b.mul(states, wide)?;
+    let (sum, count) = (b.sum(states, &[1])?, b.sum(counts, &[1])?);
+    let count = at_least_one(b, count)?;
+    let shape = b.ty(sum).shape;
+    let count = b.broadcast(count, &shape, &[0])?;
+    let mean = b.div(sum, count)?;
+    let square = b.mul(mean, mean)?;
+    let square = b.sum(square, &[1])?;
+    let square = b.offset(square, 1e-24)?;
+    let norm = b.unary(Unary::Sqrt, square)?;
+    let norm = b.broadcast(norm, &shape, &[0])?;
+    b.div(mean, norm)
+}
+
+/// Each text's like among the likes of all texts of the batch.
+fn contrast(b: &mut Builder, states: Value, labels: Value, scale: f64) -> Result<Value> {
+    let all = embeddings(b, states, labels)?;
+    let (texts, likes) = pairs(b, all)?;
+    let ty = b.ty(texts);
+    let n = ty.shape[0];
+    let scores = b.one(Dot::last_axes(ty.dtype, 2, 2).into(), &[texts, likes])?;
+    let scores = b.scale(scores, scale)?;
+    // Rows that only fill the batch are nobody's like.
+    let real = real_pairs(b, labels, ty.dtype)?;
+    let missing = b.offset(real, -1.0)?;
+    let missing = b.scale(missing, 1e9)?;
+    let missing = b.broadcast(missing, &[n, n], &[1])?;
+    let scores = b.add(scores, missing)?;
+    let own = b.iota(DType::I32, &[n], 0)?;
+    let (none, half) = (b.full_like(own, NONE as f64)?, b.full_like(real, 0.5)?);
+    let real = b.compare(Compare::Gt, real, half)?;
+    let own = b.select(real, own, none)?;
+    mean_cross_entropy(b, scores, own)
+}
+
+/// The type of a head's matrix for classes.
+pub(super) fn head_type(states: &Type, classes: usize) -> Type {
+    Type::new(DType::F32, &[classes, states.shape.last().copied().unwrap_or(1)])
+}
