@@ -172,6 +172,15 @@ MODELS = {
         tf.T5Config(**dict(T5, num_layers=1, num_heads=2), relative_attention_num_buckets=8, relative_attention_max_distance=10,
                     feed_forward_proj="gated-silu", num_decoder_layers=2),
     ]),
+    # The library has neither: `<model>.module` beside the data is what a user would write.
+    "granite": (tf.GraniteForCausalLM, [
+        tf.GraniteConfig(**GROUPED, embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.5, logits_scaling=2.0),
+        tf.GraniteConfig(**dict(GROUPED, num_key_value_heads=1), attention_bias=True, mlp_bias=True, tie_word_embeddings=True),
+    ]),
+    "olmo": (tf.OlmoForCausalLM, [
+        tf.OlmoConfig(**GROUPED, clip_qkv=0.6),
+        tf.OlmoConfig(**dict(GROUPED, num_key_value_heads=4, num_hidden_layers=3), attention_bias=True, tie_word_embeddings=True),
+    ]),
 }
 DECODERS = [name for name, (kind, _) in MODELS.items() if kind is not None and kind.__name__.endswith("CausalLM")]
 

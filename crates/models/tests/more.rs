@@ -4,6 +4,8 @@
 
 use cpu::Cpu;
 use ir::DType;
+use lang::library::WithLibrary;
+use lang::resolve::{MemoryLoader, Program};
 use models::{Model, NamedTensor, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
@@ -94,8 +96,25 @@ fn check_gradients(what: &str, found: &[NamedTensor], wanted: &Json) {
 }
 
 fn check(name: &str) {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/more").join(format!("{name}.json"));
-    let cases: Json = serde_json::from_slice(&std::fs::read(data).expect("golden")).expect("JSON");
+    check_by(name, || None);
+}
+
+/// A model that the library does not have, by a module of one's own; its export is read without that.
+fn check_own(name: &str) {
+    let path = data(name, "module");
+    let text = std::fs::read_to_string(path).expect("the module");
+    check_by(name, || {
+        let loader = MemoryLoader::new().with(name, "v1.0.0", &text);
+        Some(Program::load(name, &WithLibrary(loader)))
+    });
+}
+
+fn data(name: &str, ending: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/more").join(format!("{name}.{ending}"))
+}
+
+fn check_by(name: &str, module: impl Fn() -> Option<Program>) {
+    let cases: Json = serde_json::from_slice(&std::fs::read(data(name, "json")).expect("golden")).expect("JSON");
     let cpu = Cpu::new(2);
     for (i, case) in cases.as_array().expect("cases").iter().enumerate() {
         let what = format!("{name} {i}");
@@ -103,7 +122,11 @@ fn check(name: &str) {
         std::fs::write(folder.0.join("config.json"), case["config"].to_string()).expect("written");
         let tensors: Vec<NamedTensor> = case["shapes"].as_object().expect("shapes").iter().map(weight).collect();
         write_tensors(&folder.0.join("model.safetensors"), &tensors).expect("written");
-        let model = Model::load(&folder.0, DType::F32).unwrap_or_else(|e| panic!("{what}: {e}"));
+        if module().is_some() {
+            let refused = Model::load(&folder.0, DType::F32).err().expect("the library has no such model");
+            assert!(refused.to_string().contains("no model for architecture"), "{what}: {refused}");
+        }
+        let model = Model::load_by(&folder.0, DType::F32, module()).unwrap_or_else(|e| panic!("{what}: {e}"));
         let exported = Folder::new(&format!("{name}-{i}-export"));
         model.export(&exported.0).unwrap_or_else(|e| panic!("{what}: {e}"));
         let again = Model::load(&exported.0, DType::F32).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -180,6 +203,16 @@ fn any(what: &str, case: &Json, model: &Model, again: &Model, cpu: &Cpu) {
     check_gradients(what, &found.gradients, &case["gradients"]);
     let after = again.run(&given, &[], cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(after.outputs, model.run(&given, &[], cpu).expect("ran before").outputs, "{what}");
+}
+
+#[test]
+fn granite_by_a_module_of_ones_own() {
+    check_own("granite");
+}
+
+#[test]
+fn olmo_by_a_module_of_ones_own() {
+    check_own("olmo");
 }
 
 macro_rules! models {
