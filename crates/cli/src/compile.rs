@@ -10,7 +10,7 @@ use crate::run::{load_program, usage};
 use crate::{graph_json, schedule};
 use ir::{DType, Type};
 use lang::Diagnostic;
-use lang::ast::{ConfigValue, DeclKind, Param, SectionKind};
+use lang::ast::{ConfigValue, DeclKind, Param};
 use lang::consteval::Value;
 use lang::lower::{Lowered, Options, check_given, input_types, lower};
 use lang::resolve::{ItemRef, ModuleView, Program};
@@ -264,8 +264,7 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
 
 /// The parameters, each with the tensors of a checkpoint that it is made of and taken apart into.
 fn schema(target: &Target, lowered: &Lowered) -> Result<Vec<serde_json::Value>, Usage> {
-    let sections = target.program.decl(target.item).map_or(&[][..], |decl| &decl.sections);
-    let mapped = sections.iter().any(|section| matches!(section.kind, SectionKind::HfMapping(_)));
+    let mapped = ModuleView::new(&target.program, target.item).is_some_and(|view| !view.mappings.is_empty());
     let architecture = Architecture {
         program: target.program.clone(),
         item: target.item,
@@ -303,26 +302,22 @@ fn config(target: &Target) -> serde_json::Value {
     let text = |span: lang::Span| target.program.sources.slice(span).to_string();
     let mut fields = serde_json::Map::new();
     let (mut architecture, mut class) = (serde_json::Value::Null, serde_json::Value::Null);
-    let sections = target.program.decl(target.item).map_or(&[][..], |decl| &decl.sections);
-    for section in sections {
-        let SectionKind::HfConfig(entries) = &section.kind else { continue };
-        for entry in entries {
-            match &entry.value {
-                ConfigValue::Expr(expr) if entry.key.name == "architecture" => {
-                    architecture = text(expr.span).trim_matches('"').into();
-                }
-                ConfigValue::Expr(expr) if entry.key.name == "config_class" => {
-                    class = text(expr.span).trim_matches('"').into();
-                }
-                ConfigValue::Map(pairs) => {
-                    for pair in pairs {
-                        if let ConfigValue::Expr(expr) = &pair.value {
-                            fields.insert(pair.key.name.clone(), text(expr.span).into());
-                        }
+    for entry in view.iter().flat_map(|view| &view.config) {
+        match &entry.value {
+            ConfigValue::Expr(expr) if entry.key.name == "architecture" => {
+                architecture = text(expr.span).trim_matches('"').into();
+            }
+            ConfigValue::Expr(expr) if entry.key.name == "config_class" => {
+                class = text(expr.span).trim_matches('"').into();
+            }
+            ConfigValue::Map(pairs) => {
+                for pair in pairs {
+                    if let ConfigValue::Expr(expr) = &pair.value {
+                        fields.insert(pair.key.name.clone(), text(expr.span).into());
                     }
                 }
-                _ => {}
             }
+            _ => {}
         }
     }
     let header = view.iter().flat_map(|view| &view.header).filter_map(|param| match param {

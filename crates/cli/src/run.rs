@@ -44,8 +44,12 @@ pub(crate) struct Eval {
     #[command(flatten)]
     source: Source,
     /// Ids of a sequence: 1,5,7; again for each further one of the batch
-    #[arg(long, value_name = "IDS", value_parser = command::ids, required = true)]
+    #[arg(long, value_name = "IDS", value_parser = command::ids, required_unless_present = "inputs")]
     ids: Vec<Ids>,
+    /// A safetensors file with the model's inputs by name, for models that take more than ids; with `d_NAME` of an output's
+    /// shape, gradients of the sum of outputs times these are written too
+    #[arg(long, value_name = "FILE", value_parser = command::name, conflicts_with_all = ["ids", "labels", "probes"])]
+    inputs: Option<String>,
     /// Labels, as many as ids; -100 does not count
     #[arg(long, value_name = "IDS", value_parser = command::ids)]
     labels: Vec<Ids>,
@@ -287,6 +291,17 @@ fn rows(given: &[Ids]) -> Vec<Vec<i32>> {
 pub(crate) fn eval(args: &Eval) -> Result<Outcome, Usage> {
     let (ids, labels) = (rows(&args.ids), rows(&args.labels));
     let model = load(&args.source)?;
+    if let Some(file) = &args.inputs {
+        let names: Vec<String> = model.architecture.inputs().into_iter().map(|input| input.name).collect();
+        let given = models::read_tensors(Path::new(file)).map_err(usage)?;
+        let (inputs, cotangents): (Vec<_>, Vec<_>) =
+            given.into_iter().partition(|tensor| names.contains(&tensor.name) || !tensor.name.starts_with("d_"));
+        let backend = args.machine.open()?;
+        let found = model.run(&inputs, &cotangents, &*backend).map_err(usage)?;
+        let tensors: Vec<NamedTensor> = found.outputs.into_iter().chain(found.gradients).collect();
+        models::write_tensors(Path::new(&args.out), &tensors).map_err(usage)?;
+        return Ok(Outcome::Clean);
+    }
     let labels = (!labels.is_empty()).then_some(&labels[..]);
     let backend = args.machine.open()?;
     let found = model.evaluate(&ids, labels, &*backend).map_err(usage)?;

@@ -16,6 +16,7 @@ pub mod resolve;
 pub mod source;
 pub mod span;
 pub mod suggest;
+pub mod template;
 pub mod verify;
 
 pub use diagnostic::{Code, Diagnostic, Severity};

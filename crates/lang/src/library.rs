@@ -25,6 +25,7 @@ const FILES: &[(&str, &str)] = files![
     "primitives/mamba",
     "primitives/utility",
     "primitives/collective",
+    "primitives/conv",
     "modules/linear",
     "modules/norm",
     "modules/mlp",
@@ -32,6 +33,7 @@ const FILES: &[(&str, &str)] = files![
     "modules/attention/mha",
     "modules/attention/gqa",
     "modules/attention/mqa",
+    "modules/attention/multi_head",
     "modules/experts",
     "modules/moe/router",
     "modules/moe/expert",
@@ -41,6 +43,9 @@ const FILES: &[(&str, &str)] = files![
     "blocks/parallel",
     "blocks/moe",
     "blocks/mamba",
+    "blocks/decoder",
+    "blocks/layernorm_decoder",
+    "blocks/encoder",
     "models/llama",
     "models/qwen2",
     "models/mistral",
@@ -51,6 +56,24 @@ const FILES: &[(&str, &str)] = files![
     "models/gpt_neox",
     "models/mixtral",
     "models/mamba",
+    "models/gemma2",
+    "models/gemma3",
+    "models/olmo2",
+    "models/qwen3_moe",
+    "models/phi",
+    "models/stablelm",
+    "models/falcon",
+    "models/opt",
+    "models/deepseek_v2",
+    "models/deepseek_v3",
+    "models/llama4",
+    "models/mamba2",
+    "models/bert",
+    "models/roberta",
+    "models/vit",
+    "models/clip",
+    "models/whisper",
+    "models/t5",
 ];
 
 /// Other names of files.
@@ -100,6 +123,11 @@ impl<L: Loader> Loader for WithLibrary<L> {
 /// Paths of all files.
 pub fn files() -> impl Iterator<Item = &'static str> {
     FILES.iter().map(|(path, _)| *path)
+}
+
+/// The text of a file of the library.
+pub fn text(path: &str) -> Option<&'static str> {
+    FILES.iter().find(|(known, _)| *known == path).map(|(_, text)| *text)
 }
 
 /// Paths of the models, such as `std/models/llama`.

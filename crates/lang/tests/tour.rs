@@ -174,3 +174,8 @@ fn annotations_for_several_devices() {
 fn examples() {
     tour("examples.module", &[], 4);
 }
+
+#[test]
+fn beyond_the_specification() {
+    tour("more.module", &[], 8);
+}

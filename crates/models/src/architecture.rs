@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::fields;
 use crate::mapping::Sources;
 use ir::{DType, Type};
-use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, SectionKind, WeightMapping};
+use lang::ast::{ConfigEntry, ConfigValue, DeclKind, ExprKind, Param, TypeKind, WeightMapping};
 use lang::consteval::Value;
 use lang::diagnostic::{Style, render_all};
 use lang::library::{WithLibrary, models};
@@ -31,6 +31,15 @@ pub struct Architecture {
     pub absent: BTreeSet<String>,
 }
 
+/// Something that a model takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Input {
+    /// Its name; `in` where the model gives none.
+    pub name: String,
+    /// Whether it may be left out.
+    pub optional: bool,
+}
+
 impl Architecture {
     /// The model that a `config.json` asks for.
     pub(crate) fn of(config: &Config, path: &Path) -> Result<Architecture> {
@@ -41,11 +50,20 @@ impl Architecture {
         let wanted =
             config.architecture().ok_or_else(|| fault("the field `architectures` must name a model".into()))?;
         let mut known = Vec::new();
+        let quoted = format!("\"{wanted}\"");
         for file in models() {
+            // Files that do not name it need not be read as models.
+            if !lang::library::text(file).is_some_and(|text| text.contains(&quoted)) {
+                let named = lang::library::text(file).unwrap_or_default().lines();
+                let named = named.filter_map(|line| line.trim().strip_prefix("architecture: \""));
+                known.extend(named.map(|name| name.trim_end_matches('"').to_string()));
+                continue;
+            }
             let program = Program::load(file, &WithLibrary(MemoryLoader::new()));
             let items = 0..program.files[0].ast.items.len();
             for item in items.map(|item| ItemRef { file: 0, item }) {
                 let Some(entries) = hf_config(&program, item) else { continue };
+                let entries = &entries[..];
                 let Some(architecture) = text(entries, "architecture") else { continue };
                 if architecture != wanted {
                     known.push(architecture.to_string());
@@ -72,9 +90,12 @@ impl Architecture {
     pub(crate) fn of_module(program: Program, config: &Config, path: &Path) -> Result<Architecture> {
         let items = program.files.first().map_or(0, |file| file.ast.items.len());
         let models = (0..items).map(|item| ItemRef { file: 0, item });
-        let mut models = models.filter(|item| program.decl(*item).is_some_and(|decl| decl.kind == DeclKind::Model));
-        let described = models.find_map(|item| Some((item, hf_config(&program, item)?)));
-        let Some((item, entries)) = described else {
+        let described: Vec<_> = models.filter_map(|item| Some((item, hf_config(&program, item)?))).collect();
+        // Of several models the one with the checkpoint's name, or the first.
+        let own = |(_, entries): &&(ItemRef, Vec<ConfigEntry>)| {
+            text(entries, "architecture").is_some_and(|name| Some(name) == config.architecture())
+        };
+        let Some((item, entries)) = described.iter().find(own).or(described.first()).cloned() else {
             let file = program.sources.iter().next().map_or("", |(_, file)| file.name());
             return Err(Error::Input(format!(
                 "{file}: no model with `hf_config`, which says what fields of {} its parameters are",
@@ -82,7 +103,7 @@ impl Architecture {
             )));
         };
         let name = program.decl(item).map(|decl| decl.name.name.clone());
-        let given = given(entries, config);
+        let given = given(&entries, config);
         Architecture::of_program(program, name.as_deref(), given)
     }
 
@@ -145,11 +166,11 @@ impl Architecture {
     pub(crate) fn to_config(&self) -> Json {
         let mut json = serde_json::Map::new();
         let entries = hf_config(&self.program, self.item).unwrap_or_default();
-        let architecture = text(entries, "architecture");
+        let architecture = text(&entries, "architecture");
         let file = self.program.files.first().map_or("", |file| file.path.as_str());
         json.insert("architectures".into(), vec![architecture.unwrap_or(&self.name)].into());
         json.insert("model_type".into(), file.strip_prefix("std/models/").unwrap_or("tensorloom").into());
-        for (name, field) in mapped_fields(entries) {
+        for (name, field) in mapped_fields(&entries) {
             let Some(value) = self.given.get(&name).and_then(to_json) else { continue };
             // Sizes of 0 mean "by default".
             if value != 0 {
@@ -182,19 +203,62 @@ impl Architecture {
 
     /// The same with everything chosen: hooks, probes, stacked parameters.
     pub fn lower_with(&self, batch: usize, steps: usize, options: &Options) -> Result<Lowered> {
-        let ids = Type::new(DType::I32, &[batch, steps]);
-        let options = Options { absent: self.absent.clone(), ..options.clone() };
-        lower(&self.program, self.item, &self.given, &[ids], &options)
-            .map_err(|found| Error::Language(render_all(&self.program.sources, &[*found], Style::Plain)))
+        let inputs = self.inputs();
+        let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
+        let absent = self.absent.iter().cloned().chain(optional).collect();
+        let options = Options { absent, ..options.clone() };
+        let mut types = self.input_types(batch, steps, options.dtype)?.into_iter().zip(&inputs);
+        let types: Vec<Type> = types.by_ref().filter(|(_, input)| !input.optional).map(|(ty, _)| ty).collect();
+        self.lower_for(&types, &options)
+    }
+
+    /// The forward graph for inputs of these types, without those that `absent` of the options names.
+    pub(crate) fn lower_for(&self, inputs: &[Type], options: &Options) -> Result<Lowered> {
+        let absent = self.absent.iter().chain(&options.absent).cloned().collect();
+        let options = Options { absent, ..options.clone() };
+        lower(&self.program, self.item, &self.given, inputs, &options).map_err(|found| self.fault(*found))
+    }
+
+    fn fault(&self, found: lang::Diagnostic) -> Error {
+        Error::Language(render_all(&self.program.sources, &[found], Style::Plain))
+    }
+
+    /// What the model takes, in order.
+    pub fn inputs(&self) -> Vec<Input> {
+        let view = ModuleView::new(&self.program, self.item);
+        let slots = view.iter().flat_map(|view| &view.forward.inputs);
+        slots
+            .map(|slot| {
+                let optional = matches!(slot.ty.as_ref().map(|ty| &ty.kind), Some(TypeKind::Optional(_)));
+                let name = slot.name.as_ref().map_or("in", |name| name.name.as_str()).to_string();
+                Input { name, optional: optional || slot.optional }
+            })
+            .collect()
+    }
+
+    /// Types of all inputs where every size that nothing gives is `steps`, but for the batch.
+    pub(crate) fn input_types(&self, batch: usize, steps: usize, dtype: DType) -> Result<Vec<Type>> {
+        let free =
+            |name: &str, role: Option<&str>| Some(if role == Some("batch_dim") || name == "B" { batch } else { steps });
+        lang::lower::input_types(&self.program, self.item, &self.given, &free, &[batch, steps], dtype)
+            .map_err(|found| self.fault(*found))
     }
 
     /// What the model's graph says about the sequences that it takes.
     pub(crate) fn limits(&self, dtype: DType) -> Limits {
-        let ids = Type::new(DType::I32, &[1, 1]);
-        let options = Options { dtype, absent: self.absent.clone(), ..Options::default() };
-        let found = lang::lower::limits(&self.program, self.item, &self.given, &[ids], &options);
+        let inputs = self.inputs();
+        let whole = |why: String| Limits { whole: Some(why), ..Limits::default() };
+        let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no sizes".into()) };
+        let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
+        let absent = self.absent.iter().cloned().chain(optional).collect();
+        let options = Options { dtype, absent, ..Options::default() };
+        let types: Vec<Type> = types.into_iter().zip(&inputs).filter(|(_, i)| !i.optional).map(|(ty, _)| ty).collect();
+        if types.len() != 1 || types.iter().any(|ty| ty.rank() != 2 || ty.dtype != DType::I32) {
+            return whole("it takes more than ids".into());
+        }
+        let found = lang::lower::limits(&self.program, self.item, &self.given, &types, &options);
         // What can't be lowered step by step is run whole.
-        found.unwrap_or_else(|found| Limits { whole: Some(found.message.clone()), ..Limits::default() })
+        found.unwrap_or_else(|found| whole(found.message.clone()))
     }
 
     /// The tensors of a checkpoint that each parameter is made of, in order.
@@ -202,25 +266,18 @@ impl Architecture {
         crate::mapping::sources(self, params)
     }
 
-    /// The model's weight mapping.
-    pub(crate) fn mappings(&self) -> &[WeightMapping] {
-        self.section(|kind| match kind {
-            SectionKind::HfMapping(mappings) => Some(mappings),
-            _ => None,
-        })
+    /// The model's weight mapping, with what it inherits.
+    pub(crate) fn mappings(&self) -> Vec<WeightMapping> {
+        self.described(|view| view.mappings)
     }
 
     /// What the model says about the tensors that it is written as.
-    pub(crate) fn exports(&self) -> &[WeightMapping] {
-        self.section(|kind| match kind {
-            SectionKind::HfExport(mappings) => Some(mappings),
-            _ => None,
-        })
+    pub(crate) fn exports(&self) -> Vec<WeightMapping> {
+        self.described(|view| view.exports)
     }
 
-    fn section(&self, pick: fn(&SectionKind) -> Option<&Vec<WeightMapping>>) -> &[WeightMapping] {
-        let sections = self.program.decl(self.item).map_or(&[][..], |decl| &decl.sections);
-        sections.iter().find_map(|section| pick(&section.kind)).map_or(&[], |list| &list[..])
+    fn described<'a>(&'a self, pick: fn(ModuleView<'a>) -> Vec<&'a WeightMapping>) -> Vec<WeightMapping> {
+        ModuleView::new(&self.program, self.item).map_or(Vec::new(), |view| pick(view).into_iter().cloned().collect())
     }
 
     /// The longest sequence, where positions are learned; rotations go on for ever.
@@ -267,12 +324,10 @@ impl Architecture {
     }
 }
 
-fn hf_config(program: &Program, item: ItemRef) -> Option<&[ConfigEntry]> {
-    let sections = &program.decl(item)?.sections;
-    sections.iter().find_map(|section| match &section.kind {
-        SectionKind::HfConfig(entries) => Some(&entries[..]),
-        _ => None,
-    })
+/// What a model says of a configuration, with what it inherits; none where it says nothing.
+fn hf_config(program: &Program, item: ItemRef) -> Option<Vec<ConfigEntry>> {
+    program.decl(item).filter(|decl| decl.kind == DeclKind::Model)?;
+    Some(ModuleView::new(program, item)?.config).filter(|entries| !entries.is_empty())
 }
 
 fn text<'a>(entries: &'a [ConfigEntry], key: &str) -> Option<&'a str> {

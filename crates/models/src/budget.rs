@@ -67,7 +67,7 @@ pub(crate) fn value(
     value: &Value,
     default: Option<&Value>,
 ) -> std::result::Result<(), String> {
-    if parameter == "rope" {
+    if matches!(parameter, "rope" | "local_rope") {
         return rotation(name, value);
     }
     let shown = match value {

@@ -16,8 +16,10 @@ pub(crate) struct Config {
 impl Config {
     pub(crate) fn read(path: &Path) -> Result<Config> {
         let text = files::read_text(path, files::CONFIG)?;
-        let json: Json = serde_json::from_str(&text)
-            .map_err(|e| Error::Config { path: path.to_path_buf(), reason: format!("not valid JSON: {e}") })?;
+        // Python writes infinities as bare words, which JSON does not have.
+        let parsed = serde_json::from_str(&text).or_else(|e| serde_json::from_str(&tagged(&text)).map_err(|_| e));
+        let json: Json =
+            parsed.map_err(|e| Error::Config { path: path.to_path_buf(), reason: format!("not valid JSON: {e}") })?;
         if !json.is_object() {
             return Err(Error::Config { path: path.to_path_buf(), reason: "expected an object of fields".into() });
         }
@@ -92,6 +94,29 @@ impl Config {
     }
 }
 
+/// The key under which transformers writes floats that JSON does not have.
+const FLOAT: &str = "__float__";
+
+/// A text with Python's `Infinity` and `-Infinity` outside of strings as objects that name them.
+fn tagged(text: &str) -> String {
+    let mut found = String::new();
+    let (mut rest, mut inside) = (text, false);
+    while let Some(c) = rest.chars().next() {
+        let word = ["-Infinity", "Infinity"].into_iter().find(|word| !inside && rest.starts_with(word));
+        if let Some(word) = word {
+            found.push_str(&format!("{{\"{FLOAT}\": \"{word}\"}}"));
+            rest = &rest[word.len()..];
+            continue;
+        }
+        let escaped = inside && c == '\\';
+        let length = c.len_utf8() + if escaped { rest[1..].chars().next().map_or(0, char::len_utf8) } else { 0 };
+        inside ^= c == '"';
+        found.push_str(&rest[..length]);
+        rest = &rest[length..];
+    }
+    found
+}
+
 /// A number without a fraction is an int.
 fn whole(x: f64) -> Value {
     if x.fract() == 0.0 { Value::int(x as i64) } else { Value::Float(Some(x)) }
@@ -107,11 +132,29 @@ pub(crate) fn constant(json: &Json) -> Option<Value> {
         },
         Json::String(text) => Some(Value::Str(text.clone())),
         Json::Array(items) => items.iter().map(constant).collect::<Option<_>>().map(Value::List),
+        Json::Object(fields) if fields.len() == 1 && fields.contains_key(FLOAT) => {
+            let word = fields.get(FLOAT).and_then(Json::as_str)?;
+            word.parse().ok().map(|x| Value::Float(Some(x)))
+        }
         Json::Object(fields) => {
             let pair =
                 |(name, value): (&String, &Json)| Some(Value::List(vec![Value::Str(name.clone()), constant(value)?]));
             fields.iter().map(pair).collect::<Option<_>>().map(Value::List)
         }
         Json::Null => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{constant, tagged};
+
+    #[test]
+    fn infinities_of_python_are_read() {
+        let text = r#"{"a": [0.0, Infinity], "b": -Infinity, "c": "Infinity \" Infinity"}"#;
+        let json: serde_json::Value = serde_json::from_str(&tagged(text)).expect("JSON");
+        assert_eq!(constant(&json["a"]).expect("a list").to_string(), "[0, inf]");
+        assert_eq!(constant(&json["b"]).expect("a number").to_string(), "-inf");
+        assert_eq!(json["c"], "Infinity \" Infinity");
     }
 }

@@ -106,11 +106,17 @@ impl Model {
         if labels.is_none() {
             return Ok(Evaluation { logits: named(&session, 0, "logits")?, loss: None, gradients: Vec::new() });
         }
+        // The loss, all results, then gradients.
+        let gradients = self.named_gradients(&session, 1 + results, &wide)?;
+        Ok(Evaluation { logits: named(&session, 1, "logits")?, loss: Some(named(&session, 0, "loss")?), gradients })
+    }
+
+    /// Gradients of these parameters, which are outputs from `first` on, as tensors of the checkpoint.
+    pub(crate) fn named_gradients(&self, session: &Session, first: usize, wide: &[usize]) -> Result<Vec<NamedTensor>> {
         let mut gradients = Vec::new();
         for (output, &i) in wide.iter().enumerate() {
             let (param, pieces) = (&self.params[i], &self.pieces[i]);
-            // The loss, all results, then gradients.
-            let (ty, bytes) = session.read(1 + results + output)?;
+            let (ty, bytes) = session.read(first + output)?;
             let values = from_bytes(&bytes, ty.dtype);
             let weights = match pieces.iter().all(|piece| piece.function == Function::Identity) {
                 true => Vec::new(),
@@ -126,7 +132,7 @@ impl Model {
             }
         }
         gradients.sort_by(|a, b| a.name.cmp(&b.name));
-        Ok(Evaluation { logits: named(&session, 1, "logits")?, loss: Some(named(&session, 0, "loss")?), gradients })
+        Ok(gradients)
     }
 
     /// The mean loss of predicting each id of some sequences of one length from those before it, `batch` sequences at a time.
@@ -198,8 +204,27 @@ impl Model {
         Ok(found)
     }
 
+    /// Whether ids are all that the model needs.
+    pub(crate) fn takes_ids(&self) -> Result<()> {
+        let needed: Vec<String> =
+            self.architecture.inputs().into_iter().filter(|i| !i.optional).map(|i| format!("`{}`", i.name)).collect();
+        let ids = self.architecture.input_types(1, 1, self.dtype)?.first().is_some_and(|ty| ty.dtype == DType::I32);
+        if needed.len() == 1 && ids {
+            return Ok(());
+        }
+        Err(Error::Input(format!(
+            "{} takes {}, not ids alone: give a file of them, `loom eval DIR --inputs FILE`",
+            self.architecture.name,
+            needed.join(", ")
+        )))
+    }
+
     /// The common length of the sequences.
     pub(crate) fn check_ids(&self, ids: &[Vec<i32>]) -> Result<usize> {
+        // A model that decodes step by step takes ids and nothing else.
+        if self.limits.whole.is_some() {
+            self.takes_ids()?;
+        }
         let steps = ids.first().map_or(0, Vec::len);
         if steps == 0 {
             return Err(Error::Input("no ids given: a sequence needs at least one".into()));

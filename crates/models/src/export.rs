@@ -95,6 +95,20 @@ pub fn write_tensors(path: &Path, tensors: &[NamedTensor]) -> Result<()> {
     tensor_file::write(path, tensors, HashMap::from([("format".to_string(), "pt".to_string())]))
 }
 
+/// The tensors of a safetensors file.
+pub fn read_tensors(path: &Path) -> Result<Vec<NamedTensor>> {
+    let file = tensor_file::TensorFile::open(path)?;
+    let mut found = Vec::new();
+    for name in file.names() {
+        let Some(info) = file.info(&name) else { continue };
+        let Some(dtype) = dtype_of(info.dtype) else {
+            return Err(Error::file(path, format!("`{name}` is of a format that is not known: {:?}", info.dtype)));
+        };
+        found.push(NamedTensor { shape: info.shape.clone(), dtype, bytes: file.bytes(info)?, name });
+    }
+    Ok(found)
+}
+
 /// What stands beside a model's weights and is no part of them.
 const COMPANIONS: &[&str] = &[
     "tokenizer.json",

@@ -84,6 +84,9 @@ const IRRELEVANT: &[&str] = &[
     "begin_suppress_tokens",
     // How weights begin.
     "initializer_range",
+    "initializer_factor",
+    "init_std",
+    "logit_scale_init_value",
     "rescale_prenorm_residual",
     "time_step_floor",
     "time_step_init_scheme",
@@ -97,6 +100,23 @@ const IRRELEVANT: &[&str] = &[
     "attn_pdrop",
     "embd_pdrop",
     "resid_pdrop",
+    "dropout",
+    "dropout_rate",
+    "activation_dropout",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "layerdrop",
+    "encoder_layerdrop",
+    "decoder_layerdrop",
+    // What training hides of sounds, and how their times are found.
+    "apply_spec_augment",
+    "mask_time_prob",
+    "mask_time_length",
+    "mask_time_min_masks",
+    "mask_feature_prob",
+    "mask_feature_length",
+    "mask_feature_min_masks",
+    "median_filter_width",
     // Heads that score whole texts.
     "summary_activation",
     "summary_first_dropout",
@@ -115,13 +135,18 @@ const IRRELEVANT: &[&str] = &[
 /// Fields that change what is computed, with the values that mean what is computed anyway.
 fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
     Some(match (architecture, field) {
+        ("T5ForConditionalGeneration" | "WhisperForConditionalGeneration", "is_encoder_decoder") => vec![json!(true)],
         (_, "is_encoder_decoder" | "tie_encoder_decoder" | "add_cross_attention") => vec![json!(false)],
+        (_, "position_embedding_type") => vec![json!("absolute")],
+        ("WhisperForConditionalGeneration", "scale_embedding" | "use_weighted_layer_sum") => vec![json!(false)],
+        // V2 never sums the weights of the chosen experts to 1.
+        ("DeepseekV2ForCausalLM", "norm_topk_prob") => vec![json!(false)],
         (_, "pruned_heads") => vec![json!({}), json!([])],
         (_, "cross_attention_hidden_size") => vec![],
         (_, "use_bidirectional_attention") => vec![json!(false)],
         // The loss that balances experts is not added.
-        ("MixtralForCausalLM", "output_router_logits") => vec![json!(false)],
-        ("MixtralForCausalLM", "router_jitter_noise") => vec![json!(0.0), json!(0)],
+        (_, "output_router_logits") => vec![json!(false)],
+        (_, "router_jitter_noise") => vec![json!(0.0), json!(0)],
         // Older files name fields that their class no longer reads.
         (_, "attention_bias" | "mlp_bias" | "use_sliding_window" | "use_qk_norm" | "alibi" | "lm_head_bias") => {
             vec![json!(false)]
@@ -136,25 +161,65 @@ fn meant(architecture: &str, field: &str) -> Option<Vec<Json>> {
     })
 }
 
+/// Fields that say nothing to one class: they follow from others there, or are about parts that it does not have.
+fn says_nothing(architecture: &str, field: &str) -> bool {
+    let headless = |name: &str| name.starts_with("ViT") || name.ends_with("SequenceClassification");
+    match (architecture, field) {
+        ("Mamba2ForCausalLM", "chunk_size" | "time_step_rank") => true,
+        ("DeepseekV2ForCausalLM" | "DeepseekV3ForCausalLM", "qk_head_dim") => true,
+        // Layers that guess further tokens are not read.
+        ("DeepseekV3ForCausalLM", "num_nextn_predict_layers" | "num_mtp_layers") => true,
+        ("T5ForConditionalGeneration", "dense_act_fn" | "is_gated_act" | "tie_word_embeddings") => true,
+        ("WhisperForConditionalGeneration", "classifier_proj_size" | "num_hidden_layers") => true,
+        ("CLIPModel", "text_config.projection_dim" | "vision_config.projection_dim") => true,
+        ("BertModel" | "RobertaModel" | "CLIPModel", "tie_word_embeddings") => true,
+        (name, "tie_word_embeddings") if headless(name) => true,
+        // Pictures are made of it, not read.
+        (name, "encoder_stride") if name.starts_with("ViT") => true,
+        ("ViTForImageClassification", "pooler_output_size" | "pooler_act") => true,
+        _ => false,
+    }
+}
+
 /// What a field has to say that nobody reads, if anything.
 pub(crate) fn refuse(config: &Config, architecture: &str, entries: &[ConfigEntry]) -> Result<(), String> {
     let Some(fields) = config.json.as_object() else { return Ok(()) };
     let mut used = read_fields(entries);
-    if used.contains("rope_parameters") {
+    if used.contains("rope_parameters") || used.iter().any(|path| path.starts_with("rope_parameters.")) {
         // Older spellings of the same.
-        let older = ["rope_scaling", "rope_theta", "original_max_position_embeddings"];
+        let older = ["rope_parameters", "rope_scaling", "rope_theta", "original_max_position_embeddings"];
         used.extend(older.map(String::from));
     }
     twice(&config.json)?;
-    for (name, value) in fields {
-        if used.contains(name) || value.is_null() || IRRELEVANT.contains(&name.as_str()) {
+    unread(config, architecture, "", fields, &used)
+}
+
+/// The same for the fields of an object, whose names begin with `prefix`.
+fn unread(
+    config: &Config,
+    architecture: &str,
+    prefix: &str,
+    fields: &serde_json::Map<String, Json>,
+    used: &BTreeSet<String>,
+) -> Result<(), String> {
+    for (field, value) in fields {
+        let name = &format!("{prefix}{field}");
+        if used.contains(name) || value.is_null() || IRRELEVANT.contains(&field.as_str()) {
+            continue;
+        }
+        let inside = format!("{name}.");
+        if let (Json::Object(inner), true) = (value, used.iter().any(|path| path.starts_with(&inside))) {
+            unread(config, architecture, &inside, inner, used)?;
+            continue;
+        }
+        if says_nothing(architecture, name) {
             continue;
         }
         if name == "layer_types" {
             layer_types(config, value)?;
             continue;
         }
-        match meant(architecture, name) {
+        match meant(architecture, field) {
             Some(values) if values.iter().any(|meant| meant == value) => {}
             Some(values) => {
                 let known: Vec<String> = values.iter().map(Json::to_string).collect();
@@ -219,7 +284,7 @@ fn layer_types(config: &Config, value: &Json) -> Result<(), String> {
     }
 }
 
-/// The fields that a `param_mapping` reads.
+/// The fields that a `param_mapping` reads, by their dotted names.
 fn read_fields(entries: &[ConfigEntry]) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for entry in entries.iter().filter(|entry| entry.key.name == "param_mapping") {
@@ -241,8 +306,7 @@ fn collect(expr: &Expr, found: &mut BTreeSet<String>) {
             collect(b, found);
         }
         _ => {
-            let path = expr.peel().as_path().map(|path| path.to_string());
-            found.extend(path.and_then(|path| path.split('.').next().map(String::from)));
+            found.extend(expr.peel().as_path().map(|path| path.to_string()));
         }
     }
 }

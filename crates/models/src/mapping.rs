@@ -6,6 +6,7 @@ use lang::ast::{Expr, ExprKind, WeightMapping, WeightPart, WeightSpec};
 use lang::consteval::Value;
 use lang::diagnostic::{Style, render_all};
 use lang::lower::Parameter;
+use lang::template;
 
 /// A tensor of the checkpoint as part of a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +110,8 @@ impl Sources {
 /// The sources of every parameter, in order.
 /// A model without a mapping keeps the names of its text.
 pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Sources>> {
-    if architecture.mappings().is_empty() {
+    let mappings = architecture.mappings();
+    if mappings.is_empty() {
         let own = |p: &Parameter| Part {
             tensor: p.path.clone(),
             transposed: false,
@@ -119,7 +121,7 @@ pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Resu
         let whole = |p: &Parameter| Slice { parts: vec![own(p)], dim: 0, optional: false };
         return Ok(params.iter().map(|p| Sources::Whole(whole(p))).collect());
     }
-    let mapped = params.iter().map(|param| match source(architecture, architecture.mappings(), param)? {
+    let mapped = params.iter().map(|param| match source(architecture, &mappings, param)? {
         Some(found) => Ok(found),
         // What an annotation brings is not in the base model's checkpoint, and goes by its own name.
         None if param.adapter => {
@@ -134,7 +136,8 @@ pub(crate) fn sources(architecture: &Architecture, params: &[Parameter]) -> Resu
 
 /// What `hf_export` makes of each parameter; `None` where it says nothing, no parts where it leaves the parameter out.
 pub(crate) fn exports(architecture: &Architecture, params: &[Parameter]) -> Result<Vec<Option<Sources>>> {
-    params.iter().map(|param| source(architecture, architecture.exports(), param)).collect()
+    let exports = architecture.exports();
+    params.iter().map(|param| source(architecture, &exports, param)).collect()
 }
 
 fn source(architecture: &Architecture, mappings: &[WeightMapping], param: &Parameter) -> Result<Option<Sources>> {
@@ -202,13 +205,36 @@ fn bind(mapping: &WeightMapping, path: &str) -> Option<(Bindings, Option<String>
     rest.is_empty().then_some((bound, None))
 }
 
+/// A tensor's name with its expressions filled in: placeholders, and the model's parameters, such as `{2 * layer}` or `{prefix}`.
+fn named(architecture: &Architecture, text: &str, values: &Bindings) -> Result<String> {
+    let wrong = |words: &str| Error::Input(format!("{}: `{text}` in a weight mapping {words}", architecture.name));
+    let mut name = String::new();
+    for piece in template::pieces(text).map_err(|words| wrong(&format!("is no name: {words}")))? {
+        match piece {
+            template::Piece::Text(text) => name.push_str(text),
+            template::Piece::Value(word, expr) => match values.iter().find(|(known, _)| known == word) {
+                Some((_, value)) => name.push_str(&value.to_string()),
+                None => {
+                    let mut given = architecture.given.clone();
+                    given.extend(values.iter().map(|(name, value)| (name.clone(), Value::int(*value as i64))));
+                    let found = lang::lower::constant(&architecture.program, architecture.item, &given, &expr);
+                    match found.map_err(|found| wrong(&format!("has no value: {}", found.message)))? {
+                        Value::Str(text) | Value::Word(text) => name.push_str(&text),
+                        Value::Int(n) => name.push_str(&n.to_string()),
+                        other => return Err(wrong(&format!("would have {} in a name", other.kind()))),
+                    }
+                }
+            },
+        }
+    }
+    Ok(name)
+}
+
 fn slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, optional: bool) -> Result<Slice> {
-    let fill = |text: &str| {
-        values
-            .iter()
-            .fold(text.to_string(), |text, (name, value)| text.replace(&format!("{{{name}}}"), &value.to_string()))
+    let part = |text: &str| -> Result<Part> {
+        let tensor = named(architecture, text, values)?;
+        Ok(Part { tensor, transposed: false, function: Function::Identity, range: None })
     };
-    let part = |text: &str| Part { tensor: fill(text), transposed: false, function: Function::Identity, range: None };
     let size = |value: Option<Value>| value.and_then(|n| n.as_int()).and_then(|n| usize::try_from(n).ok());
     let unfit = |expr: &Expr, what: &str| {
         let text = architecture.program.sources.slice(expr.span);
@@ -219,9 +245,10 @@ fn slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, opti
         Some(expr) => size(Some(constant(architecture, expr)?)).ok_or_else(|| unfit(expr, "a dimension")),
     };
     match spec {
-        WeightSpec::Direct(text) => Ok(Slice { parts: vec![part(&text.value)], dim: 0, optional }),
+        WeightSpec::Direct(text) => Ok(Slice { parts: vec![part(&text.value)?], dim: 0, optional }),
         WeightSpec::Fuse { parts, dim, .. } => {
-            Ok(Slice { parts: parts.iter().map(|text| part(&text.value)).collect(), dim: along(dim)?, optional })
+            let parts = parts.iter().map(|text| part(&text.value)).collect::<Result<_>>()?;
+            Ok(Slice { parts, dim: along(dim)?, optional })
         }
         WeightSpec::Split { parts, dim, .. } => {
             let mut ranged = Vec::new();
@@ -235,12 +262,12 @@ fn slice(architecture: &Architecture, spec: &WeightSpec, values: &Bindings, opti
                 if start != before || end <= start {
                     return Err(unfit(range, &format!("the next range: it starts at {before} and is not empty")));
                 }
-                ranged.push(Part { range: Some((start, end)), ..part(&text.value) });
+                ranged.push(Part { range: Some((start, end)), ..part(&text.value)? });
             }
             Ok(Slice { parts: ranged, dim: along(dim)?, optional })
         }
         WeightSpec::Transform { source, function, .. } => {
-            let mut part = part(&source.value);
+            let mut part = part(&source.value)?;
             match function.name.as_str() {
                 "transpose" => part.transposed = true,
                 name => {

@@ -1,6 +1,6 @@
 //! Types as written: tensors, tuples, optionals, arrays of modules.
 
-use super::{Arg, Expr, Ident, Path};
+use super::{Arg, Expr, ExprKind, Ident, Path};
 use crate::span::Span;
 
 /// A type and where it stands.
@@ -10,6 +10,21 @@ pub struct TypeExpr {
     pub kind: TypeKind,
     /// Where it stands.
     pub span: Span,
+}
+
+impl TypeExpr {
+    /// Whether an argument is the index of an array's element, such as `{layer}`.
+    pub fn mentions_index(&self) -> bool {
+        fn mentions(expr: &Expr) -> bool {
+            matches!(expr.kind, ExprKind::Placeholder(_)) || expr.children().into_iter().any(mentions)
+        }
+        match &self.kind {
+            TypeKind::Named { args: Some(args), .. } => args.iter().any(|arg| mentions(&arg.value)),
+            TypeKind::Optional(inner) => inner.mentions_index(),
+            TypeKind::Array { length, element } => mentions(length) || element.mentions_index(),
+            _ => false,
+        }
+    }
 }
 
 /// The forms of types (§3).

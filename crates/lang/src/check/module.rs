@@ -403,7 +403,10 @@ impl GraphChecker<'_> {
                             .hint("make the array smaller"),
                     });
                 }
-                match self.param_type(element) {
+                self.scope.enter_array();
+                let found = self.param_type(element);
+                self.scope.leave_array();
+                match found {
                     Entry::Instance(instance) => Entry::Instances(instance, length),
                     other => other,
                 }

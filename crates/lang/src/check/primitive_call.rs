@@ -53,7 +53,7 @@ impl GraphChecker<'_> {
                 Argument::Absent => {}
                 // A number beside tensors, as in `x -> add(eps)`, is a tensor without dimensions.
                 Argument::Constant(Value::Int(_) | Value::Float(_))
-                    if matches!(primitive.rule, Rule::Broadcast | Rule::Divide) =>
+                    if matches!(primitive.rule, Rule::Broadcast | Rule::Divide | Rule::Compare) =>
                 {
                     let text = self.program.sources.slice(arg.value.span).to_string();
                     let shape = Shape::fixed(Vec::new());
@@ -165,18 +165,20 @@ impl GraphChecker<'_> {
                 self.integers.insert(operand.text.clone());
             }
             let Some(dtype) = &operand.ty.dtype else { continue };
-            let moves_only = matches!(
-                primitive.rule,
-                Rule::Split
-                    | Rule::Concat
-                    | Rule::View
-                    | Rule::Transpose
-                    | Rule::Permute
-                    | Rule::Fork
-                    | Rule::Broadcast
-                    | Rule::Divide
-                    | Rule::Reduce
-            ) || matches!(primitive.name, "copy" | "contiguous" | "dequantize" | "all_reduce");
+            let moves_only =
+                matches!(
+                    primitive.rule,
+                    Rule::Split
+                        | Rule::Concat
+                        | Rule::View
+                        | Rule::Transpose
+                        | Rule::Permute
+                        | Rule::Fork
+                        | Rule::Broadcast
+                        | Rule::Divide
+                        | Rule::Compare
+                        | Rule::Reduce
+                ) || matches!(primitive.name, "copy" | "contiguous" | "dequantize" | "all_reduce" | "cumsum");
             let name = slot.name.as_ref().map_or("", |name| &name.name);
             let words = match (wants_integer, is_integer(dtype)) {
                 (true, false) => format!("`{name}` holds indices and must be int32"),
@@ -214,7 +216,8 @@ impl GraphChecker<'_> {
                 continue;
             };
             // Without a dtype, tensors made of nothing have the model's.
-            let own = primitive.rule == Rule::Filled && name.name == "dtype" && primitive.name != "positions";
+            let counts = matches!(primitive.name, "positions" | "relative_buckets");
+            let own = primitive.rule == Rule::Filled && name.name == "dtype" && !counts;
             if attributes.contains_key(&name.name) || own {
                 continue;
             }

@@ -22,6 +22,8 @@ pub enum Rule {
     GroupedGemm,
     /// The operands' shapes broadcast.
     Broadcast,
+    /// The same; the result holds ones and zeros.
+    Compare,
     /// The same, in floats: whole numbers divide truly.
     Divide,
     /// One result per size along an axis.
@@ -66,6 +68,9 @@ struct Row(&'static str, &'static str, &'static str, &'static str, &'static [&'s
 const MATMUL_ATTRIBUTES: &str =
     "transpose: enum(NN, NT, TN, TT) = NN, accumulate: bool = false, alpha: float = 1.0, beta: float = 0.0";
 
+const ATTENTION_ATTRIBUTES: &str = "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, \
+     alibi_slopes: [H]? = None, softcap: float? = None, chunk_size: int? = None";
+
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     // §6.1 linear algebra
@@ -77,13 +82,13 @@ const TABLE: &[Row] = &[
         "accumulate: bool = false", &[], Rule::Signature),
     Row("weight_grad", "(d_out: [*, N], x: [*, K])", "d_weight: [N, K]", "accumulate: bool = false", &[], Rule::Signature),
     // §6.2 normalisation
-    Row("rmsnorm", "(x: [*, C], weight: [C])", "(y: [*, C], rstd: [*])", "eps: float = 1e-6", &["x", "rstd"], Rule::Signature),
+    Row("rmsnorm", "(x: [*, C], weight: [C]?)", "(y: [*, C], rstd: [*])", "eps: float = 1e-6", &["x", "rstd"], Rule::Signature),
     Row("rmsnorm_backward", "(d_y: [*, C], x: [*, C], weight: [C], rstd: [*]?)", "(d_x: [*, C], d_weight: [C])", "eps: float = 1e-6", &[], Rule::Signature),
     Row("fused_residual_rmsnorm", "(residual: [*, C], input: [*, C], weight: [C])",
         "(residual_out: [*, C], y: [*, C], rstd: [*])", "eps: float = 1e-6", &["residual_out", "rstd"], Rule::Signature),
     Row("fused_residual_rmsnorm_backward", "(d_y: [*, C], d_residual_next: [*, C], residual_out: [*, C], weight: [C], rstd: [*]?)",
         "(d_residual: [*, C], d_input: [*, C], d_weight: [C])", "eps: float = 1e-6", &[], Rule::Signature),
-    Row("layernorm", "(x: [*, C], weight: [C], bias: [C]?)", "(y: [*, C], mean: [*], rstd: [*])", "eps: float = 1e-5", &["x", "mean", "rstd"], Rule::Signature),
+    Row("layernorm", "(x: [*, C], weight: [C]?, bias: [C]?)", "(y: [*, C], mean: [*], rstd: [*])", "eps: float = 1e-5", &["x", "mean", "rstd"], Rule::Signature),
     Row("layernorm_backward", "(d_y: [*, C], x: [*, C], weight: [C], mean: [*], rstd: [*])", "(d_x: [*, C], d_weight: [C], d_bias: [C])",
         "eps: float = 1e-5", &[], Rule::Signature),
     Row("group_rmsnorm", "(x: [*, C], weight: [C])", "y: [*, C]", "groups: int = 1, eps: float = 1e-6", &["x"], Rule::Signature),
@@ -107,12 +112,11 @@ const TABLE: &[Row] = &[
     Row("softmax", "x: [*]", "out: [*]", "dim: int = -1", &["out"], Rule::Signature),
     Row("softmax_backward", "(d_out: [*], out: [*])", "d_x: [*]", "dim: int = -1", &[], Rule::Signature),
     // §6.4 attention
-    Row("flash_attention", "(q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D])", "(out: [B, Hq, T, D], lse: [B, Hq, T])",
-        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None, softcap: float? = None",
+    Row("flash_attention", "(q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, Dv], bias: [*, T, S]?, mask: [B, S, int32]?)",
+        "(out: [B, Hq, T, Dv], lse: [B, Hq, T])", ATTENTION_ATTRIBUTES,
         &["q", "k", "v", "out", "lse"], Rule::Signature),
-    Row("flash_attention_backward", "(d_out: [B, Hq, T, D], q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, D], out: [B, Hq, T, D], lse: [B, Hq, T])",
-        "(d_q: [B, Hq, T, D], d_k: [B, Hkv, S, D], d_v: [B, Hkv, S, D])",
-        "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, alibi_slopes: [H]? = None, softcap: float? = None", &[], Rule::Signature),
+    Row("flash_attention_backward", "(d_out: [B, Hq, T, Dv], q: [B, Hq, T, D], k: [B, Hkv, S, D], v: [B, Hkv, S, Dv], out: [B, Hq, T, Dv], lse: [B, Hq, T])",
+        "(d_q: [B, Hq, T, D], d_k: [B, Hkv, S, D], d_v: [B, Hkv, S, Dv])", ATTENTION_ATTRIBUTES, &[], Rule::Signature),
     Row("rope", "(q: [B, H, T, D], k: [B, Hkv, T, D], freqs: [S, D // 2, 2]?)", "(q_rot: [B, H, T, D], k_rot: [B, Hkv, T, D])",
         "d_head: int? = None, max_seq: int? = None, theta: float = 10000.0, interleaved: bool = false", &[], Rule::Signature),
     Row("rope_backward", "(d_q_rot: [B, H, T, D], d_k_rot: [B, Hkv, T, D], freqs: [S, D // 2, 2]?)", "(d_q: [B, H, T, D], d_k: [B, Hkv, T, D])",
@@ -142,28 +146,46 @@ const TABLE: &[Row] = &[
     Row("sqrt", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
     Row("exp", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
     Row("exp_neg", "x: [*]", "out: [*]", "", &["out"], Rule::Signature),
+    Row("log", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("softplus", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("abs", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("floor", "x: [*]", "out: [*]", "", &[], Rule::Signature),
+    Row("sin", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("cos", "x: [*]", "out: [*]", "", &["x"], Rule::Signature),
+    Row("clamp", "x: [*]", "out: [*]", "min: float? = None, max: float? = None", &["x"], Rule::Signature),
+    Row("equal", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Compare),
+    Row("less", "(a: [*], b: [*])", "out: [*]", "", &[], Rule::Compare),
     // §6.7 reductions
     Row("reduce_sum", "x: [*]", "out", "dims: [int]? = None, keepdim: bool = false, dim: int? = None", &[], Rule::Reduce),
     Row("reduce_mean", "x: [*]", "out", "dims: [int]? = None, keepdim: bool = false, dim: int? = None", &[], Rule::Reduce),
     Row("reduce_max", "x: [*]", "(values, indices)", "dim: int, keepdim: bool = false", &["indices"], Rule::Reduce),
+    Row("cumsum", "x: [*]", "out: [*]", "dim: int = -1", &[], Rule::Signature),
+    Row("take_rows", "(x: [B, T, C], indices: [B, int32])", "out: [B, C]", "", &["indices"], Rule::Signature),
+    // windows that slide
+    Row("conv1d", "(x: [B, C, T], weight: [N, G, K], bias: [N]?)", "out: [B, N, (T + 2 * padding - K) // stride + 1]",
+        "stride: int = 1, padding: int = 0, groups: int = 1", &["x", "weight"], Rule::Signature),
+    Row("conv2d", "(x: [B, C, H, W], weight: [N, G, KH, KW], bias: [N]?)",
+        "out: [B, N, (H + 2 * padding - KH) // stride + 1, (W + 2 * padding - KW) // stride + 1]",
+        "stride: int = 1, padding: int = 0, groups: int = 1", &["x", "weight"], Rule::Signature),
     // §6.8 embedding
-    Row("embedding", "(indices: [*, int32], weight: [V, D])", "out: [*, D]", "", &["indices"], Rule::Signature),
+    Row("embedding", "(indices: [*, int32], weight: [V, D])", "out: [*, D]", "padding: int? = None", &["indices"], Rule::Signature),
     Row("embedding_backward", "(d_out: [*, D], indices: [*, int32], weight: [V, D]?)", "d_weight: [V, D]", "", &[], Rule::Signature),
     Row("cross_entropy", "(logits: [*, V], labels: [*, int32])", "loss: scalar", "reduction: enum(mean, sum, none) = mean", &["logits", "labels"], Rule::Opaque),
     // §6.9 mixture of experts
-    Row("moe_router", "(x: [n, C], gate: [E, C])", "(weights: [n, top_k], indices: [n, top_k, int32], aux_loss: scalar)",
-        "top_k: int, normalize: bool = true, aux_loss_coef: float = 0.01, use_sigmoid: bool = false", &["x", "indices"], Rule::Signature),
+    Row("moe_router", "(x: [n, C], gate: [E, C], bias: [E]?)", "(weights: [n, top_k], indices: [n, top_k, int32], aux_loss: scalar)",
+        "top_k: int, normalize: bool = true, aux_loss_coef: float = 0.01, use_sigmoid: bool = false, scale: float = 1.0, \
+         groups: int = 1, top_groups: int = 1, group_score: enum(max, top2) = max", &["x", "indices"], Rule::Signature),
     Row("moe_router_backward", "(d_weights: [n, top_k], x: [n, C], gate: [E, C], indices: [n, top_k, int32])", "(d_x: [n, C], d_gate: [E, C])",
         "normalize: bool = true, use_sigmoid: bool = false", &[], Rule::Signature),
     Row("moe_compute_offsets", "indices: [n, k, int32]", "offsets: [num_experts + 1, int32]", "num_experts: int", &[], Rule::Signature),
-    Row("moe_permute", "(x: [n, C], indices: [n, k, int32], expert_offsets: [E, int32]?)", "(permuted: [n * k, C], scatter_indices: [n * k, int32])", "", &["scatter_indices"], Rule::Signature),
+    Row("moe_permute", "(x: [n, C], indices: [n, k, int32], expert_offsets: [E, int32]?, weights: [n, k]?)", "(permuted: [n * k, C], scatter_indices: [n * k, int32])", "", &["scatter_indices"], Rule::Signature),
     Row("moe_unpermute", "(expert_outputs: [n * k, C], weights: [n, k], scatter_indices: [n * k, int32])", "combined: [n, C]", "", &["expert_outputs", "weights", "scatter_indices"], Rule::Signature),
     Row("moe_experts", "(x: [n, C], experts, indices: [m, k, int32])", "out: [n, C]", "", &[], Rule::Opaque),
     // §6.10 state space
     Row("mamba_conv1d", "(x: [B, D, T], weight: [D, 1, K], bias: [D]?, conv_state: [B, D, K - 1]?)", "(y: [B, D, T], conv_state_out: [B, D, K - 1])",
         "kernel_size: int? = None, activation: enum(silu, none) = silu, silu: bool = true", &["x"], Rule::Signature),
     Row("mamba_selective_scan", "(u: [Bt, D, T], delta: [Bt, D, T], A: [D, N], B: [Bt, G, N, T], C: [Bt, G, N, T], D: [D], dt_bias: [D], ssm_state: [Bt, D, N]?)",
-        "(y: [Bt, D, T], ssm_state_out: [Bt, D, N])", "chunk_size: int = 256", &["u", "delta", "A", "B", "C"], Rule::Signature),
+        "(y: [Bt, D, T], ssm_state_out: [Bt, D, N])", "chunk_size: int = 256, dt_min: float = 0.0, dt_max: float? = None", &["u", "delta", "A", "B", "C"], Rule::Signature),
     Row("mamba_split_proj", "x: [Bt, T, P]", "(gate: [Bt, T, d_inner], conv_in: [Bt, d_conv, T], delta: [Bt, d_inner, T])", "d_inner: int, d_conv: int", &[], Rule::Signature),
     Row("mamba_split_conv", "x: [Bt, P, T]", "(u: [Bt, d_inner, T], B: [Bt, n_groups, d_state, T], C: [Bt, n_groups, d_state, T])",
         "d_inner: int, n_groups: int, d_state: int", &[], Rule::Signature),
@@ -173,6 +195,7 @@ const TABLE: &[Row] = &[
     Row("fill", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
     Row("full", "()", "out", "shape: [int], value: float, dtype: dtype = bf16", &[], Rule::Filled),
     Row("positions", "()", "out", "shape: [int], dtype: dtype = int32", &[], Rule::Filled),
+    Row("relative_buckets", "()", "out", "shape: [int], buckets: int, max_distance: int, bidirectional: bool = true, dtype: dtype = int32", &[], Rule::Filled),
     Row("copy", "x: [*]", "out: [*]", "", &[], Rule::Signature),
     Row("quantize", "x: [*]", "out: [*]", "dtype: dtype = fp8_e4m3", &[], Rule::Signature),
     Row("dequantize", "x: [*]", "out: [*]", "dtype: dtype = bf16", &[], Rule::Signature),

@@ -67,6 +67,7 @@ fn results(
         }
         _ => inputs.first().and_then(|input| input.ty.dtype.clone()),
     };
+    let dtype = if rule == Rule::Compare { Some("int32".to_string()) } else { dtype };
     let typed = |shape: Shape| TensorType { shape: Some(shape), dtype: dtype.clone() };
     let one =
         |shape: Result<Option<Shape>, ShapeError>| shape.map(|shape| vec![TensorType { shape, dtype: dtype.clone() }]);
@@ -97,7 +98,7 @@ fn results(
             one(result.map(Some))
         }
         (Rule::GroupedGemm, [x, w, _]) => one(grouped_gemm(sizes, word(attributes, "transpose"), x, w).map(Some)),
-        (Rule::Broadcast | Rule::Divide, all) => {
+        (Rule::Broadcast | Rule::Divide | Rule::Compare, all) => {
             let mut result = (*all[0]).clone();
             for shape in &all[1..] {
                 result = broadcast(sizes, &result, shape)?;

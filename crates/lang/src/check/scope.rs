@@ -2,7 +2,7 @@
 
 use super::types::{Shape, TensorType};
 use crate::ast::{DimExpr, Expr, ExprKind, IoTensor, LetItem, Param, TypeExpr, TypeKind};
-use crate::consteval::{EvalError, EvalErrorKind, Names, Truth, Value, eval};
+use crate::consteval::{EvalError, EvalErrorKind, INDEX, INTRINSICS, Names, Truth, Value, eval};
 use crate::diagnostic::{Code, Diagnostic};
 use crate::dims::{Dim, Symbol};
 use crate::resolve::ModuleView;
@@ -159,6 +159,17 @@ impl Scope {
         symbol
     }
 
+    /// What follows stands in an array's element, whose index may be any.
+    pub(super) fn enter_array(&mut self) {
+        let index = self.introduce(INDEX);
+        self.constants.insert(INDEX.to_string(), Value::Int(Dim::symbol(index)));
+    }
+
+    pub(super) fn leave_array(&mut self) {
+        self.constants.remove(INDEX);
+        self.symbols.remove(INDEX);
+    }
+
     /// The symbol behind a name, if it has one.
     pub(super) fn symbol(&self, name: &str) -> Option<&Symbol> {
         self.symbols.get(name)
@@ -209,7 +220,7 @@ impl Scope {
             EvalErrorKind::ZeroDivision => Diagnostic::new(code, error.span, "division by zero"),
             EvalErrorKind::NotAFunction(name) => {
                 Diagnostic::new(code, error.span, format!("`{name}` is not a function of constants"))
-                    .hint("constants may use sqrt, ceil_div, min, max and abs")
+                    .hint(format!("constants may use {}", INTRINSICS.join(", ")))
             }
         }
     }

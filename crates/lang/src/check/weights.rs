@@ -1,19 +1,26 @@
 //! Weight mappings name parameters that exist, once each, with placeholders that are bound (§8, E010).
 
 use crate::ast::{
-    ConfigEntry, ConfigValue, ExprKind, Param, ParamEntry, SectionKind, StrLit, TypeKind, WeightMapping, WeightPart,
-    WeightPath, WeightSpec,
+    ConfigEntry, ConfigValue, ExprKind, LetItem, Param, ParamEntry, SectionKind, StrLit, TypeKind, WeightMapping,
+    WeightPart, WeightPath, WeightSpec,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ModuleView, Program};
 use crate::span::Span;
 use crate::suggest::closest;
+use crate::template;
 use std::collections::BTreeMap;
 
 /// What `transform` knows.
 const FUNCTIONS: &[&str] = &["transpose", "negate", "exp", "negate_exp"];
 
 pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Diagnostic>) {
+    // Names of tensors may use parameters and what `let:` makes of them.
+    let lets = view.lets.iter().filter_map(|item| match item {
+        LetItem::Bind { name, .. } => Some(name.name.as_str()),
+        _ => None,
+    });
+    let constants: Vec<&str> = header(view).chain(lets).collect();
     for section in &view.decl.sections {
         if let SectionKind::HfConfig(entries) = &section.kind {
             check_config(view, entries, found);
@@ -30,7 +37,7 @@ pub(super) fn check(program: &Program, view: &ModuleView<'_>, found: &mut Vec<Di
                     );
                 }
                 check_path(program, view, &mapping.path, Code::E010, found);
-                check_spec(mapping, found);
+                check_spec(mapping, &constants, found);
                 if matches!(section.kind, SectionKind::HfExport(_)) {
                     check_export(mapping, found);
                 }
@@ -63,12 +70,6 @@ fn check_export(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
 
 /// The keys of `param_mapping:` are parameters of the model, and the other keys are known.
 fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<Diagnostic>) {
-    let header = || {
-        view.header.iter().filter_map(|param| match param {
-            Param::Named { name, .. } => Some(name.name.as_str()),
-            Param::Elided(_) => None,
-        })
-    };
     const KEYS: &[&str] = &["architecture", "config_class", "param_mapping"];
     for entry in entries.iter().filter(|entry| !KEYS.contains(&entry.key.name.as_str())) {
         let label = format!("known are {}", KEYS.join(", "));
@@ -87,16 +88,24 @@ fn check_config(view: &ModuleView<'_>, entries: &[ConfigEntry], found: &mut Vec<
         .flatten()
         .map(|entry| &entry.key)
     {
-        if header().any(|name| name == key.name) {
+        if header(view).any(|name| name == key.name) {
             continue;
         }
         let owner = &view.decl.name.name;
         let mut missing = invalid(key.span, format!("`{owner}` has no parameter `{}`", key.name), "not a parameter");
-        if let Some(close) = closest(&key.name, header()) {
+        if let Some(close) = closest(&key.name, header(view)) {
             missing = missing.hint(format!("did you mean `{close}`?"));
         }
         found.push(missing);
     }
+}
+
+/// Names of the parameters between the parentheses.
+fn header<'a>(view: &ModuleView<'a>) -> impl Iterator<Item = &'a str> + use<'a> {
+    view.header.clone().into_iter().filter_map(|param| match param {
+        Param::Named { name, .. } => Some(name.name.as_str()),
+        Param::Elided(_) => None,
+    })
 }
 
 fn invalid(span: Span, message: String, label: impl Into<String>) -> Diagnostic {
@@ -158,7 +167,7 @@ pub(super) fn check_path(
     }
 }
 
-fn check_spec(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
+fn check_spec(mapping: &WeightMapping, constants: &[&str], found: &mut Vec<Diagnostic>) {
     let texts: Vec<&StrLit> = match &mapping.spec {
         WeightSpec::Direct(text) => vec![text],
         WeightSpec::Fuse { parts, span, .. } => {
@@ -203,9 +212,22 @@ fn check_spec(mapping: &WeightMapping, found: &mut Vec<Diagnostic>) {
         })
         .collect();
     for text in texts {
-        let used: Vec<&str> =
-            text.value.split('{').skip(1).filter_map(|rest| rest.split_once('}')).map(|(name, _)| name).collect();
-        if let Some(free) = used.iter().find(|name| !bound.contains(name)) {
+        let pieces = match template::pieces(&text.value) {
+            Ok(pieces) => pieces,
+            Err(words) => {
+                let label = "between braces stands a constant expression, such as `{2 * layer}`";
+                found.push(invalid(text.span, format!("this is no name of a tensor: {words}"), label));
+                continue;
+            }
+        };
+        let used: Vec<&str> = pieces
+            .iter()
+            .flat_map(|piece| match piece {
+                template::Piece::Text(_) => Vec::new(),
+                template::Piece::Value(_, expr) => template::names(expr),
+            })
+            .collect();
+        if let Some(free) = used.iter().find(|name| !bound.contains(name) && !constants.contains(name)) {
             found.push(
                 invalid(text.span, format!("placeholder `{{{free}}}` is not bound"), "nothing gives it a value")
                     .also(mapping.path.span, "the parameter has no such placeholder"),

@@ -1,7 +1,7 @@
 //! Evaluation. Every failure names the part of the expression that caused it.
 
 use super::value::{Truth, Value};
-use crate::ast::{BinaryOp, CompareOp, Expr, ExprKind, UnaryOp};
+use crate::ast::{Arg, BinaryOp, CompareOp, Expr, ExprKind, IndexItem, UnaryOp};
 use crate::dims::Dim;
 use crate::span::Span;
 
@@ -12,6 +12,12 @@ pub trait Names {
 
     /// Whether a name stands for a tensor, which is never constant.
     fn is_tensor(&self, name: &str) -> bool;
+
+    /// Whether an optional tensor is there; `None` if that is not known.
+    fn given(&self, name: &str) -> Option<bool> {
+        let _ = name;
+        None
+    }
 
     /// What is assumed about a condition that parameters leave open.
     fn assumed(&self, condition: &str) -> Option<bool>;
@@ -52,7 +58,11 @@ type EvalResult = Result<Value, EvalError>;
 const MAX_TERMS: usize = 4096;
 
 /// The functions that constant expressions may call (§3.7.1).
-pub(crate) const INTRINSICS: &[&str] = &["sqrt", "ceil_div", "min", "max", "abs"];
+pub(crate) const INTRINSICS: &[&str] =
+    &["sqrt", "ceil_div", "min", "max", "abs", "log", "exp", "len", "contains", "given"];
+
+/// The name under which an array's elements find their index: what `{layer}` stands for among their arguments.
+pub(crate) const INDEX: &str = "{index}";
 
 /// Evaluates a constant expression.
 pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
@@ -123,12 +133,32 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
             let Some(name) = callee.as_name() else {
                 return fail(EvalErrorKind::NotAFunction("this".to_string()));
             };
+            if name == "given" {
+                return match &args[..] {
+                    [Arg { value, name: None, .. }] if value.as_name().is_some_and(|name| names.is_tensor(name)) => {
+                        let tensor = value.as_name().unwrap_or_default();
+                        let open = || decide(format!("given({tensor})"), names);
+                        Ok(Value::Bool(names.given(tensor).map_or_else(open, Truth::Known)))
+                    }
+                    _ => fail(EvalErrorKind::Type("`given` takes the name of an optional tensor".to_string())),
+                };
+            }
             if !INTRINSICS.contains(&name) {
                 return fail(EvalErrorKind::NotAFunction(name.to_string()));
             }
             let values = args.iter().map(|arg| eval(&arg.value, names)).collect::<Result<Vec<_>, _>>()?;
             intrinsic(name, values).map_err(|kind| EvalError { span: expr.span, kind })
         }
+        ExprKind::Index(base, items) if !is_shape(expr) && root(base).is_none_or(|name| !names.is_tensor(name)) => {
+            element(expr, base, items, names)
+        }
+        ExprKind::Placeholder(name) => match names.value(INDEX) {
+            Some(index) => Ok(index),
+            None => fail(EvalErrorKind::Type(format!(
+                "`{{{}}}` is the index of an array's element, and stands among the arguments of one",
+                name.name
+            ))),
+        },
         ExprKind::Attr(base, _) | ExprKind::Index(base, _) => match root(base) {
             Some(name) if names.is_tensor(name) => fail(EvalErrorKind::Runtime(name.to_string())),
             // Only tensors have a shape, whether this one is there or not.
@@ -136,9 +166,32 @@ pub fn eval(expr: &Expr, names: &dyn Names) -> EvalResult {
             Some(name) if names.value(name).is_none() => fail(EvalErrorKind::Undefined(name.to_string())),
             _ => fail(EvalErrorKind::Type("constants have no members".to_string())),
         },
-        ExprKind::Dict(_) | ExprKind::Placeholder(_) | ExprKind::Spread(_) | ExprKind::Ellipsis | ExprKind::Star => {
+        ExprKind::Dict(_) | ExprKind::Spread(_) | ExprKind::Ellipsis | ExprKind::Star => {
             fail(EvalErrorKind::Type("not a constant expression".to_string()))
         }
+    }
+}
+
+/// `list[i]`; negative numbers count from the end.
+fn element(expr: &Expr, base: &Expr, items: &[IndexItem], names: &dyn Names) -> EvalResult {
+    let fail = |span, words: String| Err(EvalError { span, kind: EvalErrorKind::Type(words) });
+    let list = eval(base, names)?;
+    let [IndexItem::At(place)] = items else {
+        return fail(expr.span, "a list has one index, such as `list[0]`".to_string());
+    };
+    let index = eval(place, names)?;
+    match (list, &index) {
+        (Value::Unknown, _) | (_, Value::Unknown) => Ok(Value::Unknown),
+        (Value::List(list), Value::Int(n)) => {
+            let Some(n) = n.as_constant() else { return Ok(Value::Unknown) };
+            let at = if n < 0 { n + list.len() as i64 } else { n };
+            match usize::try_from(at).ok().and_then(|at| list.get(at)) {
+                Some(found) => Ok(found.clone()),
+                None => fail(place.span, format!("the list has {} elements, none at {n}", list.len())),
+            }
+        }
+        (Value::List(_), other) => fail(place.span, format!("an index is an int, found {}", other.kind())),
+        (other, _) => fail(base.span, format!("only a list has elements, this is {}", other.kind())),
     }
 }
 
@@ -303,6 +356,17 @@ fn intrinsic(name: &str, values: Vec<Value>) -> Result<Value, EvalErrorKind> {
     match (name, &values[..]) {
         ("sqrt", [Value::Int(x)]) => Ok(Value::Float(x.as_constant().map(|n| (n as f64).sqrt()))),
         ("sqrt", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::sqrt))),
+        ("log", [Value::Int(x)]) => Ok(Value::Float(x.as_constant().map(|n| (n as f64).ln()))),
+        ("log", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::ln))),
+        ("exp", [Value::Int(x)]) => Ok(Value::Float(x.as_constant().map(|n| (n as f64).exp()))),
+        ("exp", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::exp))),
+        ("len", [Value::List(items)]) => Ok(Value::int(items.len() as i64)),
+        ("len", [Value::None]) => Ok(Value::int(0)),
+        ("contains", [Value::None, _]) => Ok(Value::bool(false)),
+        ("contains", [Value::List(items), Value::Int(x)]) if !items.is_empty() && x.as_constant().is_none() => {
+            Ok(Value::Unknown)
+        }
+        ("contains", [Value::List(items), x]) => Ok(Value::bool(items.contains(x))),
         ("abs", [Value::Float(x)]) => Ok(Value::Float(x.map(f64::abs))),
         ("abs", [Value::Int(x)]) => Ok(Value::Int(x.clone().max(-x.clone()))),
         ("ceil_div", [Value::Int(_), Value::Int(b)]) if b.is_zero() => Err(EvalErrorKind::ZeroDivision),
@@ -373,6 +437,8 @@ mod tests {
             ("n * m // m", "n"),
             ("ceil_div(n, 8)", "(n + 7) // 8"),
             ("ceil_div(17, 8)", "3"),
+            ("(2 * n - 1) // 2 + 1", "n"),
+            ("(4 * n + 6 * m - 1) // 2", "2·n + 3·m - 1"),
             ("min(n, n + 1)", "n"),
             ("max(n, m)", "max(n, m)"),
             ("1.0 / sqrt(16)", "0.25"),
@@ -395,6 +461,20 @@ mod tests {
             ("x.shape[0]", "Runtime(\"x\")"),
             ("k + 1", "Undefined(\"k\")"),
             ("reduce(n)", "NotAFunction(\"reduce\")"),
+            ("log(exp(2))", "2"),
+            ("[3, 5, 7][1] + [3, 5, 7][-1]", "12"),
+            ("[3, 5][n]", "?"),
+            ("[3, 5][2]", "Type(\"the list has 2 elements, none at 2\")"),
+            ("half[0]", "Type(\"only a list has elements, this is a float\")"),
+            ("len([3, 5]) + len(None)", "2"),
+            ("contains([3, 5], 5) and not contains(None, 5)", "true"),
+            ("contains([], n)", "false"),
+            ("given(x)", "given(x)"),
+            ("given(n)", "Type(\"`given` takes the name of an optional tensor\")"),
+            (
+                "{layer} + 1",
+                "Type(\"`{layer}` is the index of an array's element, and stands among the arguments of one\")",
+            ),
         ] {
             let shown = value(text);
             assert_eq!(shown, expected, "{text}");

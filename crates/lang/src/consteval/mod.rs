@@ -4,5 +4,5 @@ mod eval;
 mod value;
 
 pub use eval::{EvalError, EvalErrorKind, Names, eval};
-pub(crate) use eval::{INTRINSICS, truth};
+pub(crate) use eval::{INDEX, INTRINSICS, truth};
 pub use value::{Truth, Value};

@@ -27,8 +27,17 @@ impl Dim {
             (Some(a), Some(b)) if b != 0 => Dim::constant(floor_div(a, b)),
             _ => self
                 .divide_exactly(divisor)
+                .or_else(|| self.divide_but_constant(divisor))
                 .unwrap_or_else(|| Dim::atom(Atom::FloorDiv(Box::new(self.clone()), Box::new(divisor.clone())))),
         }
+    }
+
+    /// The quotient by a number that divides all but the constant: `(2·n - 1) // 2 = n - 1`.
+    fn divide_but_constant(&self, divisor: &Dim) -> Option<Dim> {
+        let by = divisor.as_constant().filter(|by| *by > 0)?;
+        let constant = self.terms.get(&Monomial::default()).copied().unwrap_or(0);
+        let whole = (self.clone() - Dim::constant(constant)).divide_exactly(divisor)?;
+        Some(whole + Dim::constant(floor_div(constant, by)))
     }
 
     /// `self % divisor`.

@@ -277,7 +277,12 @@ impl Lowerer<'_> {
             match self.argument(&arg.value, frame, true)? {
                 Argument::Operand(operand) => inputs.push(operand),
                 Argument::Absent => {}
-                Argument::Constant(value) if matches!(primitive.rule, table::Rule::Broadcast | table::Rule::Divide) => {
+                Argument::Constant(value)
+                    if matches!(
+                        primitive.rule,
+                        table::Rule::Broadcast | table::Rule::Divide | table::Rule::Compare
+                    ) =>
+                {
                     by_length |= frame.mentions_time(&arg.value);
                     let number = match value {
                         Const::Float(Some(x)) => x,

@@ -7,7 +7,7 @@ use super::rope_table::RopeTable;
 use super::{Lowerer, MAX_MODULES, Parameter, Result, Shard, fail, misfit, too_large, unsupported};
 use crate::ast::{Annotation, Arg, Param, ParamEntry, TypeExpr, TypeKind};
 use crate::check::Place;
-use crate::consteval::{Names, Value as Const};
+use crate::consteval::{INDEX, Names, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
@@ -273,7 +273,9 @@ impl Lowerer<'_> {
                         label,
                     );
                 }
-                if self.options.scan && traits.stacked.is_none() {
+                // Blocks that differ cannot be stacked.
+                let differ = element.mentions_index();
+                if self.options.scan && traits.stacked.is_none() && !differ {
                     let inside = Traits { stacked: Some(count), ..traits.clone() };
                     return match self.declare_type(element, frame, &format!("{path}[*]"), &inside)? {
                         Entry::Instance(instance) => Ok(Entry::Stack(count, instance)),
@@ -281,8 +283,12 @@ impl Lowerer<'_> {
                     };
                 }
                 let mut instances = Vec::new();
+                let mut inside = frame.clone();
                 for index in 0..count {
-                    match self.declare_type(element, frame, &format!("{path}[{index}]"), traits)? {
+                    if differ {
+                        inside.constants.insert(INDEX.to_string(), Const::int(index as i64));
+                    }
+                    match self.declare_type(element, &inside, &format!("{path}[{index}]"), traits)? {
                         Entry::Instance(instance) => instances.push(instance),
                         _ => return unsupported(ty.span, "an array of tensors"),
                     }

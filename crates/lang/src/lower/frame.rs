@@ -63,6 +63,10 @@ impl Names for Frame {
         self.entries.contains_key(name)
     }
 
+    fn given(&self, name: &str) -> Option<bool> {
+        self.entries.get(name).map(|entry| !matches!(entry, Entry::Absent))
+    }
+
     fn assumed(&self, _condition: &str) -> Option<bool> {
         None
     }

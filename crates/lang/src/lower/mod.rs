@@ -27,7 +27,7 @@ mod sizes;
 mod stack;
 mod time;
 
-use crate::ast::{Expr, LetItem, Param, SectionKind, WeightPath, WeightSpec};
+use crate::ast::{Expr, LetItem, Param, WeightPath, WeightSpec};
 use crate::consteval::Value as Const;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::{ItemRef, ModuleView, Program};
@@ -59,7 +59,7 @@ pub struct Options {
     pub asserts: bool,
     /// Lower for training: adapters leave out what their `dropout` says.
     pub training: bool,
-    /// Paths of optional parameters that are `None`.
+    /// Paths of optional parameters, and names of optional inputs, that are `None`.
     pub absent: BTreeSet<String>,
 }
 
@@ -447,8 +447,12 @@ impl Lowerer<'_> {
         frame.lets(view, false)?;
         let instance = self.declare(view, &frame, "", &declare::Traits::default())?;
         let values: Vec<Value> = inputs.iter().map(|ty| self.b.graph.input(ty.clone())).collect();
-        let names = view.forward.inputs.iter();
-        let mut names: Vec<String> = names.map(|t| frame::io_name(t, "in")).collect();
+        let all = view.forward.inputs.iter().map(|t| frame::io_name(t, "in"));
+        let (mut names, mut there): (Vec<String>, Vec<bool>) = (Vec::new(), Vec::new());
+        for name in all {
+            there.push(!self.options.absent.contains(&name));
+            names.extend(Some(name).filter(|_| there.last() == Some(&true)));
+        }
         let mut results: Vec<String> = view.forward.outputs.iter().map(|t| frame::io_name(t, "out")).collect();
         // A residual pattern takes and gives one tensor without saying so.
         if view.pattern.is_some() && view.forward.graph.is_none() && names.is_empty() {
@@ -462,7 +466,14 @@ impl Lowerer<'_> {
             self.tag_mixed(&[position], "the position");
         }
         self.ids = values.clone();
-        let given = values.into_iter().map(Some).collect();
+        // Optional inputs that are not given keep their places.
+        let mut values = values.into_iter();
+        let mut given: Vec<Option<Value>> =
+            there.into_iter().map(|there| if there { values.next() } else { None }).collect();
+        given.extend(values.map(Some));
+        while given.last() == Some(&None) {
+            given.pop();
+        }
         let mut outputs = self.run_instance(&instance, given, view.decl.name.span)?;
         self.conclude(&outputs);
         let caches: Vec<Type> = self.caches.iter().map(|(v, _)| self.b.graph.ty(*v).clone()).collect();
@@ -516,11 +527,7 @@ impl Lowerer<'_> {
 
 /// What `hf_mapping` ties to what.
 fn ties(view: &ModuleView<'_>) -> Vec<(WeightPath, WeightPath)> {
-    let mappings = view.decl.sections.iter().filter_map(|section| match &section.kind {
-        SectionKind::HfMapping(mappings) => Some(mappings),
-        _ => None,
-    });
-    let tied = mappings.flatten().filter_map(|mapping| match &mapping.spec {
+    let tied = view.mappings.iter().filter_map(|mapping| match &mapping.spec {
         WeightSpec::TiedTo { target, .. } => Some((mapping.path.clone(), target.clone())),
         _ => None,
     });

@@ -16,7 +16,7 @@ use std::rc::Rc;
 impl Lowerer<'_> {
     /// Each block takes the results of the one before; inputs beyond the results go to every block unchanged.
     pub(super) fn stack(&mut self, call: &Call, blocks: &[Rc<Instance>], operands: Vec<Operand>) -> Result<Vec<Value>> {
-        let mut values = tensors(&operands, call)?;
+        let mut values = optional(&operands, call)?;
         let mut results = values.len();
         let outer = self.layer;
         for block in blocks {
@@ -25,16 +25,16 @@ impl Lowerer<'_> {
             self.layer = outer;
             let outputs = outputs?;
             results = outputs.len().min(values.len());
-            values.splice(..results, outputs);
+            values.splice(..results, outputs.into_iter().map(Some));
         }
         values.truncate(results);
-        Ok(values)
+        Ok(values.into_iter().flatten().collect())
     }
 
     /// One block, computed again in backward where that was asked for.
-    fn block(&mut self, block: &Rc<Instance>, values: &[Value], call: &Call) -> Result<Vec<Value>> {
+    fn block(&mut self, block: &Rc<Instance>, values: &[Option<Value>], call: &Call) -> Result<Vec<Value>> {
         let Some(region) = self.checkpoint_blocks.take() else {
-            return self.run_instance(block, values.iter().copied().map(Some).collect(), call.span);
+            return self.run_instance(block, values.to_vec(), call.span);
         };
         let outputs = self.recomputed_block(block, values, region.clone(), call);
         self.checkpoint_blocks = Some(region);
@@ -44,15 +44,17 @@ impl Lowerer<'_> {
     fn recomputed_block(
         &mut self,
         block: &Rc<Instance>,
-        values: &[Value],
+        values: &[Option<Value>],
         region: Region,
         call: &Call,
     ) -> Result<Vec<Value>> {
         let mut frame = Frame::new(block.item.file, BTreeMap::new());
         frame.entries.insert("block".to_string(), Entry::Instance(block.clone()));
-        let operands: Vec<Operand> = values.iter().copied().map(Operand::Tensor).collect();
+        let operands: Vec<Operand> = values.iter().flatten().copied().map(Operand::Tensor).collect();
+        let there: Vec<bool> = values.iter().map(Option::is_some).collect();
         let results = self.recomputed(&frame, &operands, region, call.span, |l, frame, operands| {
-            let inputs = tensors(&operands, call)?.into_iter().map(Some).collect();
+            let mut inner = tensors(&operands, call)?.into_iter();
+            let inputs = there.iter().map(|there| if *there { inner.next() } else { None }).collect();
             let outputs = match frame.entries.get("block").cloned() {
                 Some(Entry::Instance(block)) => l.run_instance(&block, inputs, call.span)?,
                 _ => Vec::new(),
@@ -77,9 +79,11 @@ impl Lowerer<'_> {
             Some(view) if view.pattern.is_none() || view.forward.graph.is_some() => view.forward.outputs.len(),
             _ => 1,
         };
-        let values = tensors(&operands, call)?;
+        let all = optional(&operands, call)?;
+        let values: Vec<Value> = all.iter().flatten().copied().collect();
         let carries = outputs.min(values.len());
-        if self.options.decode.is_some() || outputs > carries || range.is_empty() {
+        let lacks = all.len() > values.len();
+        if self.options.decode.is_some() || outputs > carries || range.is_empty() || lacks {
             let mut blocks = Vec::new();
             for index in range {
                 let taken = self.taken(stacked, &mut |b, value| layer(b, value, index)).map_err(fault)?;
@@ -113,8 +117,7 @@ impl Lowerer<'_> {
         self.layer = own.last().copied().map(Layer::Traced);
         let results = self.with_observed(|l| {
             let block = Rc::new(block.map_err(fault)?);
-            let mut inputs = carried.clone();
-            inputs.extend(&consts);
+            let inputs: Vec<Option<Value>> = carried.iter().chain(&consts).copied().map(Some).collect();
             l.block(&block, &inputs, call)
         });
         let body = std::mem::replace(&mut self.b, outer.0);
@@ -165,6 +168,15 @@ fn layer(b: &mut ir::Builder, value: Value, index: usize) -> ir::Result<Value> {
 fn layer_of(path: &str) -> Option<usize> {
     let (_, rest) = path.rsplit_once('[')?;
     rest.split_once(']')?.0.parse().ok()
+}
+
+/// Tensors, and what optional inputs of a block are not given.
+fn optional(operands: &[Operand], call: &Call) -> Result<Vec<Option<Value>>> {
+    let value = |operand: &Operand| match operand {
+        Operand::Absent(_) => Ok(None),
+        operand => operand.tensor(call.span).map(Some),
+    };
+    operands.iter().map(value).collect()
 }
 
 fn tensors(operands: &[Operand], call: &Call) -> Result<Vec<Value>> {

@@ -62,6 +62,31 @@ pub fn parse(file: FileId, text: &str) -> Parsed {
     Parsed { file, comments: lexed.comments, diagnostics }
 }
 
+/// Parses one expression and nothing behind it; what is wrong with it otherwise. Its places are those in `text`.
+pub fn expression(text: &str) -> Result<ast::Expr, String> {
+    let file = FileId::default();
+    let lexed = lexer::lex(file, text);
+    let mut parser = Parser {
+        file,
+        text,
+        tokens: lexed.tokens,
+        at: 0,
+        depth: 0,
+        bad_lines: HashSet::new(),
+        line_starts: None,
+        diagnostics: lexed.diagnostics,
+    };
+    let parsed = parser.expr();
+    while matches!(parser.kind(), lexer::TokenKind::Newline | lexer::TokenKind::Dedent) {
+        parser.bump();
+    }
+    match (parsed, parser.diagnostics.first()) {
+        (_, Some(found)) => Err(found.message.clone()),
+        (Ok(found), None) if parser.is(lexer::TokenKind::Eof) => Ok(found),
+        _ => Err("expected one expression".to_string()),
+    }
+}
+
 /// Proof that a diagnostic was issued.
 #[derive(Debug)]
 struct Reported(());

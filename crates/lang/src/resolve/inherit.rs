@@ -2,8 +2,8 @@
 
 use super::{Entity, ItemRef, Program};
 use crate::ast::{
-    Annotation, ConstantEntry, Decl, DeclKind, Graph, IoTensor, LetItem, NameList, Param, ParamEntry, Pass,
-    PassItemKind, Pattern, SectionKind, TypeKind,
+    Annotation, ConfigEntry, ConfigValue, ConstantEntry, Decl, DeclKind, Graph, IoTensor, LetItem, NameList, Param,
+    ParamEntry, Pass, PassItemKind, Pattern, SectionKind, TypeKind, WeightMapping, WeightPart, WeightPath,
 };
 use crate::diagnostic::{Code, Diagnostic};
 use crate::suggest::closest;
@@ -29,6 +29,12 @@ pub struct ModuleView<'a> {
     pub backward: Option<PassView<'a>>,
     /// The residual pattern of a block.
     pub pattern: Option<&'a Pattern>,
+    /// What `hf_config:` says; a child's entries, and those of its `param_mapping:`, replace the parent's.
+    pub config: Vec<ConfigEntry>,
+    /// `hf_mapping:`, a child's paths first: the first that fits counts.
+    pub mappings: Vec<&'a WeightMapping>,
+    /// `hf_export:`, in the same order.
+    pub exports: Vec<&'a WeightMapping>,
     /// Annotations of the whole, with the files that they stand in; its own replace inherited ones of the same name.
     pub notes: Vec<(&'a Annotation, usize)>,
 }
@@ -91,6 +97,9 @@ impl<'a> ModuleView<'a> {
                 forward: PassView::default(),
                 backward: None,
                 pattern: None,
+                config: Vec::new(),
+                mappings: Vec::new(),
+                exports: Vec::new(),
                 notes: Vec::new(),
             },
         };
@@ -119,12 +128,42 @@ impl<'a> ModuleView<'a> {
                 SectionKind::Forward(pass) => view.forward.extend(pass),
                 SectionKind::Backward(pass) => view.backward.get_or_insert_default().extend(pass),
                 SectionKind::Pattern(pattern) => view.pattern = Some(pattern),
+                SectionKind::HfConfig(entries) => merge(&mut view.config, entries),
+                SectionKind::HfMapping(mappings) => put_first(&mut view.mappings, mappings),
+                SectionKind::HfExport(mappings) => put_first(&mut view.exports, mappings),
                 SectionKind::Elided => view.forward.elided = true,
                 _ => {}
             }
         }
         Some(view)
     }
+}
+
+/// Entries of a configuration over inherited ones.
+fn merge(old: &mut Vec<ConfigEntry>, new: &[ConfigEntry]) {
+    for entry in new {
+        let known = old.iter_mut().find(|old| old.key.name == entry.key.name);
+        match (known, &entry.value) {
+            (Some(ConfigEntry { value: ConfigValue::Map(old), .. }), ConfigValue::Map(new)) => merge(old, new),
+            (Some(old), _) => *old = entry.clone(),
+            (None, _) => old.push(entry.clone()),
+        }
+    }
+}
+
+/// A child's mappings, then those of its parent that it does not replace.
+fn put_first<'a>(old: &mut Vec<&'a WeightMapping>, new: &'a [WeightMapping]) {
+    let same = |a: &WeightPath, b: &WeightPath| {
+        a.parts.len() == b.parts.len()
+            && a.parts.iter().zip(&b.parts).all(|pair| match pair {
+                (WeightPart::Field(a), WeightPart::Field(b)) => a.name == b.name,
+                (WeightPart::Placeholder(_), WeightPart::Placeholder(_)) => true,
+                (WeightPart::Index(a), WeightPart::Index(b)) => a.kind == b.kind,
+                _ => false,
+            })
+    };
+    old.retain(|old| !new.iter().any(|new| same(&old.path, &new.path)));
+    *old = new.iter().chain(old.iter().copied()).collect();
 }
 
 impl<'a> PassView<'a> {
@@ -227,6 +266,7 @@ pub(super) fn check(program: &Program, item: ItemRef, decl: &Decl, found: &mut V
         (decl.kind, parent_decl.kind),
         (DeclKind::Module | DeclKind::AbstractModule, DeclKind::Module | DeclKind::AbstractModule)
             | (DeclKind::Block, DeclKind::Block | DeclKind::Module | DeclKind::AbstractModule)
+            | (DeclKind::Model, DeclKind::Model)
     );
     if !fits {
         let (child, parent) = (decl.kind.keyword(), parent_decl.kind.keyword());

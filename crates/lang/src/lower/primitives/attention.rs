@@ -7,7 +7,7 @@ use crate::lower::rope_table::RopeTable;
 use crate::lower::time::Kind;
 use ir::composites::attention::{Attention, attention};
 use ir::composites::rope::{Pairs, Rope, rope};
-use ir::{Build, DType, Literal, Scalar, Type, Value};
+use ir::{Binary, Build, Compare, DType, Literal, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
@@ -18,7 +18,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
 
 fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (q, mut k, mut v) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
-    for (name, size) in [("window_size", p.int("window_size").map(|n| n as f64)), ("softcap", p.float("softcap"))] {
+    let window = p.int("window_size").map(|n| n as f64);
+    let chunk = p.int("chunk_size").map(|n| n as f64);
+    for (name, size) in [("window_size", window), ("softcap", p.float("softcap")), ("chunk_size", chunk)] {
         if let Some(size) = size.filter(|size| *size < 0.0) {
             return Err(Fault::Given(format!("cannot take `{name}={size}`: 0 or None is none")));
         }
@@ -32,8 +34,11 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     };
     let mut further = Vec::new();
     let mut kind = None;
+    let added = added(l, p, q, k)?;
     if l.position.is_some() && !options.causal {
         kind = Some(l.mixed("attention that is not causal"));
+    } else if l.position.is_some() && added.is_some() {
+        kind = Some(l.mixed("attention with a bias or a mask"));
     } else if let (Some(position), Some(capacity)) = (l.position, l.options.decode) {
         kind = Some(l.all_rows(&[(q, 2), (k, 2), (v, 2)], "attention to what is not the past of its sequence"));
         let steps = l.b.ty(k).shape[2];
@@ -42,6 +47,24 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         options.q_offset = Some(scalar.clone());
         options.lengths = Some(scalar);
         further = vec![position, l.b.offset(position, steps as f64)?];
+    }
+    if let Some(chunk) = p.int("chunk_size").filter(|size| *size > 0) {
+        // A query sees its own chunk alone: chunks are segments.
+        let (queries, keys) = (l.b.ty(q).shape[2], l.b.ty(k).shape[2]);
+        let mut own = l.b.iota(DType::I32, &[queries], 0)?;
+        own = match options.q_offset.as_ref().and(l.position) {
+            Some(position) => {
+                let start = l.b.splat(position, &[queries])?;
+                l.b.add(own, start)?
+            }
+            None => l.b.offset(own, keys as f64 - queries as f64)?,
+        };
+        let theirs = l.b.iota(DType::I32, &[keys], 0)?;
+        for positions in [own, theirs] {
+            let size = l.b.full_like(positions, chunk as f64)?;
+            further.push(l.b.binary(Binary::Div, positions, size)?);
+        }
+        options.segments = Some((Type::new(DType::I32, &[queries]), Type::new(DType::I32, &[keys])));
     }
     if let Some(slopes) = p.named.get("alibi_slopes") {
         let slopes = slopes.tensor(p.span)?;
@@ -63,6 +86,10 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         options.slopes = Some(ty);
         further.push(slopes);
     }
+    if let Some(added) = added {
+        options.mask = Some(l.b.ty(added));
+        further.push(added);
+    }
     let composite = attention(&l.b.ty(q), &l.b.ty(k), &l.b.ty(v), &options)?;
     let args: Vec<Value> = [q, k, v].into_iter().chain(further).collect();
     let results = l.b.emit(composite.into(), &args)?.to_vec();
@@ -70,6 +97,40 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         results.iter().for_each(|result| l.tag(*result, kind.clone()));
     }
     Ok(results)
+}
+
+/// What is added to the scores, or hides keys: `bias` ([T, S], or with heads, or with batch and heads in front), and `mask`, which
+/// says by 0 which keys of each sequence are not there.
+fn added(l: &mut Lowerer<'_>, p: &Primitive, q: Value, k: Value) -> Lowering<Option<Value>> {
+    let (bias, mask) = (p.optional(3)?, p.optional(4)?);
+    let bias = match bias {
+        None => None,
+        Some(bias) => {
+            let ty = l.b.ty(bias);
+            if ty.rank() > 4 {
+                return Err(Fault::Given(format!("cannot add a bias of {} dimensions to its scores", ty.rank())));
+            }
+            let lead = vec![1; 3usize.saturating_sub(ty.rank())];
+            let acc = ty.dtype.accumulator();
+            let wide = l.b.cast(bias, acc)?;
+            Some(l.b.reshape(wide, &[&lead[..], &ty.shape[..]].concat())?)
+        }
+    };
+    let Some(mask) = mask else { return Ok(bias) };
+    let ty = l.b.ty(mask);
+    let [batch, keys] = ty.shape[..] else {
+        return Err(Fault::Given("needs a mask [B, S], one number for each key".into()));
+    };
+    let zero = l.b.full_like(mask, 0.0)?;
+    let seen = l.b.compare(Compare::Ne, mask, zero)?;
+    let Some(bias) = bias else { return Ok(Some(l.b.reshape(seen, &[batch, 1, 1, keys])?)) };
+    let (own, mut shape) = (l.b.ty(bias), l.b.ty(q).shape);
+    shape[3] = l.b.ty(k).shape[2];
+    shape[1] = own.shape[own.rank() - 3];
+    let bias = super::shape::stretch(l, bias, &shape)?;
+    let seen = l.b.broadcast(seen, &shape, &[0, 3])?;
+    let hidden = l.b.full_like(bias, f64::NEG_INFINITY)?;
+    Ok(Some(l.b.select(seen, bias, hidden)?))
 }
 
 /// Writes the new positions of `[B, H, T, D]` into a cache, which is given back.

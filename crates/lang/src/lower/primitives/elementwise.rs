@@ -4,7 +4,7 @@ use super::shape::{broadcast_shape, stretch};
 use super::{Fault, Lowerer, Lowering, Primitive, types};
 use ir::composites::activation::{self, Gelu};
 use ir::composites::{embedding, loss, softmax};
-use ir::{Binary, Build, DType, Unary, Value};
+use ir::{Binary, Build, Compare, DType, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let gelu = if p.flag("approximate") { Gelu::Tanh } else { Gelu::Erf };
@@ -15,6 +15,16 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "div" => Some(Binary::Div),
         _ => None,
     };
+    let compare = match p.name {
+        "equal" => Some(Compare::Eq),
+        "less" => Some(Compare::Lt),
+        _ => None,
+    };
+    if let Some(op) = compare {
+        let (a, b) = alike(l, p.tensor(0)?, p.tensor(1)?, false)?;
+        let found = l.b.compare(op, a, b)?;
+        return Ok(vec![l.b.cast(found, DType::I32)?]);
+    }
     if let Some(op) = binary {
         return Ok(vec![arithmetic(l, op, p.tensor(0)?, p.tensor(1)?)?]);
     }
@@ -30,7 +40,9 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "softmax" => return soft_max(l, p, x),
         "embedding" => {
             let (ids, table) = (x, p.tensor(1)?);
-            let c = embedding::embedding(&l.b.ty(table), &l.b.ty(ids), None)?;
+            let rows = l.b.ty(table).shape.first().copied().unwrap_or(0);
+            let padding = p.int("padding").and_then(|id| usize::try_from(id).ok()).filter(|id| *id < rows);
+            let c = embedding::embedding(&l.b.ty(table), &l.b.ty(ids), padding)?;
             bounds(l, p, ids, table)?;
             return Ok(l.b.emit(c.into(), &[table, ids])?.to_vec());
         }
@@ -47,6 +59,13 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "tanh" => return Ok(vec![l.b.unary(Unary::Tanh, x)?]),
         "sqrt" => return Ok(vec![l.b.unary(Unary::Sqrt, x)?]),
         "exp" => return Ok(vec![l.b.unary(Unary::Exp, x)?]),
+        "log" => return Ok(vec![l.b.unary(Unary::Log, x)?]),
+        "abs" => return Ok(vec![l.b.unary(Unary::Abs, x)?]),
+        "floor" => return Ok(vec![l.b.unary(Unary::Floor, x)?]),
+        "sin" => return Ok(vec![l.b.unary(Unary::Sin, x)?]),
+        "cos" => return Ok(vec![l.b.unary(Unary::Cos, x)?]),
+        "softplus" => return Ok(vec![softplus(&mut l.b, x)?]),
+        "clamp" => return clamp(l, p, x),
         "exp_neg" => {
             let e = l.b.unary(Unary::Exp, x)?;
             return Ok(vec![l.b.neg(e)?]);
@@ -80,16 +99,50 @@ fn bounds(l: &mut Lowerer<'_>, p: &Primitive, ids: Value, table: Value) -> Lower
 
 /// Elementwise on operands that broadcast; whole numbers take the dtype of floats beside them, and divide truly.
 fn arithmetic(l: &mut Lowerer<'_>, op: Binary, a: Value, b: Value) -> Lowering<Value> {
+    let (a, b) = alike(l, a, b, op == Binary::Div)?;
+    Ok(l.b.binary(op, a, b)?)
+}
+
+/// Two operands in one shape and one dtype.
+fn alike(l: &mut Lowerer<'_>, a: Value, b: Value, divides: bool) -> Lowering<(Value, Value)> {
     let t = types(l, &[a, b]);
     let shape = broadcast_shape(&t[0].shape, &t[1].shape)?;
     let dtype = match (t[0].dtype.is_float(), t[1].dtype.is_float()) {
         (false, true) => t[1].dtype,
-        (false, false) if op == Binary::Div => DType::F32,
+        (false, false) if divides => DType::F32,
         _ => t[0].dtype,
     };
     let (a, b) = (l.b.cast(a, dtype)?, l.b.cast(b, dtype)?);
-    let (a, b) = (stretch(l, a, &shape)?, stretch(l, b, &shape)?);
-    Ok(l.b.binary(op, a, b)?)
+    Ok((stretch(l, a, &shape)?, stretch(l, b, &shape)?))
+}
+
+/// Between two bounds, each of which may be left out.
+fn clamp(l: &mut Lowerer<'_>, p: &Primitive, x: Value) -> Lowering<Vec<Value>> {
+    let (low, high) = (p.float("min"), p.float("max"));
+    if let (Some(low), Some(high)) = (low, high)
+        && low > high
+    {
+        return Err(Fault::Given(format!("has bounds that cross: {low} and {high}")));
+    }
+    let mut y = x;
+    for (op, bound) in [(Binary::Max, low), (Binary::Min, high)] {
+        if let Some(bound) = bound.filter(|bound| bound.is_finite()) {
+            let bound = l.b.full_like(y, bound)?;
+            y = l.b.binary(op, y, bound)?;
+        }
+    }
+    Ok(vec![y])
+}
+
+/// `log(1 + eˣ)` without overflow: `max(x, 0) + log1p(exp(-|x|))`.
+pub(super) fn softplus(b: &mut ir::Builder, x: Value) -> ir::Result<Value> {
+    let zero = b.full_like(x, 0.0)?;
+    let top = b.binary(Binary::Max, x, zero)?;
+    let size = b.unary(Unary::Abs, x)?;
+    let down = b.neg(size)?;
+    let e = b.unary(Unary::Exp, down)?;
+    let rest = b.unary(Unary::Log1p, e)?;
+    b.add(top, rest)
 }
 
 fn soft_max(l: &mut Lowerer<'_>, p: &Primitive, x: Value) -> Lowering<Vec<Value>> {

@@ -26,7 +26,16 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             let k = l.b.ty(indices).shape[1];
             let k = l.b.full_like(order, k as f64)?;
             let token = l.b.binary(Binary::Div, order, k)?;
-            let permuted = l.b.take(x, token, 0, GatherMode::Clip)?;
+            let mut permuted = l.b.take(x, token, 0, GatherMode::Clip)?;
+            // Rows may count before the experts see them (Llama 4).
+            if let Some(weights) = p.optional(3)? {
+                let ty = l.b.ty(permuted);
+                let each = l.b.reshape(weights, &[ty.shape[0]])?;
+                let each = l.b.take(each, order, 0, GatherMode::Clip)?;
+                let each = l.b.cast(each, ty.dtype)?;
+                let each = l.b.broadcast(each, &ty.shape, &[0])?;
+                permuted = l.b.mul(permuted, each)?;
+            }
             if let Kind::Rows(..) = l.all_rows(&[(x, 0), (indices, 0)], "choices that are not those of a position") {
                 l.tag(order, Kind::Rows(0, Some(indices)));
                 l.tag(permuted, Kind::Rows(0, Some(indices)));
@@ -115,6 +124,59 @@ fn offsets(l: &mut Lowerer<'_>, indices: Value, experts: usize) -> Lowering<Valu
     Ok(l.b.reduce(ReduceKind::Sum, before, &[1])?)
 }
 
+/// The `k` best of each row with their scores. A bias counts for the choice alone, and so do groups: only experts of the
+/// best groups are chosen, where a group is as good as its best expert, or its two best together (DeepSeek).
+fn choose(l: &mut Lowerer<'_>, p: &Primitive, scores: Value, k: usize) -> Lowering<(Value, Value)> {
+    let ty = l.b.ty(scores);
+    let [tokens, experts] = ty.shape[..] else { return Err(Fault::Given("needs rows of scores".into())) };
+    let size = |name: &str| p.int(name).and_then(|n| usize::try_from(n).ok()).unwrap_or(1).max(1);
+    let (groups, best) = (size("groups"), size("top_groups"));
+    if experts % groups != 0 || best > groups || k > best * (experts / groups) {
+        let words = format!("cannot choose {k} of {experts} experts in {best} of {groups} groups");
+        return Err(Fault::Given(words));
+    }
+    let bias = p.optional(2)?;
+    if bias.is_none() && groups == best {
+        let chosen = l.b.emit(TopK { k, axis: 1 }.into(), &[scores])?;
+        return Ok((chosen[0], chosen[1]));
+    }
+    let mut wanted = scores;
+    if let Some(bias) = bias {
+        let bias = l.b.cast(bias, ty.dtype)?;
+        let bias = l.b.broadcast(bias, &ty.shape, &[1])?;
+        wanted = l.b.add(wanted, bias)?;
+    }
+    if best < groups {
+        let inside = experts / groups;
+        let apart = l.b.reshape(wanted, &[tokens, groups, inside])?;
+        let merit = match p.word("group_score") {
+            Some("top2") => {
+                let two = l.b.emit(TopK { k: inside.min(2), axis: 2 }.into(), &[apart])?[0];
+                l.b.sum(two, &[2])?
+            }
+            _ => l.b.reduce(ReduceKind::Max, apart, &[2])?,
+        };
+        // A group is in if fewer than `best` are better, or as good and before it: no two have one rank.
+        let rank = l.b.emit(TopK { k: groups, axis: 1 }.into(), &[merit])?[1];
+        let taken = l.b.slice_axis(rank, 1, 0, best)?;
+        let shape = [tokens, best, groups];
+        let taken = l.b.broadcast(taken, &shape, &[0, 1])?;
+        let group = l.b.iota(DType::I32, &shape, 2)?;
+        let hit = l.b.compare(Compare::Eq, taken, group)?;
+        let hit = l.b.cast(hit, DType::I32)?;
+        let hit = l.b.reduce(ReduceKind::Max, hit, &[1])?;
+        let hit = l.b.broadcast(hit, &[tokens, groups, inside], &[0, 1])?;
+        let hit = l.b.reshape(hit, &[tokens, experts])?;
+        let zero = l.b.full_like(hit, 0.0)?;
+        let open = l.b.compare(Compare::Ne, hit, zero)?;
+        let none = l.b.full_like(wanted, f64::NEG_INFINITY)?;
+        wanted = l.b.select(open, wanted, none)?;
+    }
+    let indices = l.b.emit(TopK { k, axis: 1 }.into(), &[wanted])?[1];
+    let weights = l.b.take_along_axis(scores, indices, 1, GatherMode::Clip)?;
+    Ok((weights, indices))
+}
+
 /// Probabilities in the dtype that sums are taken in, the `top_k` largest, normalised to 1 if asked, and the load-balancing loss.
 fn router(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (x, gate) = (p.tensor(0)?, p.tensor(1)?);
@@ -130,13 +192,20 @@ fn router(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         let c = softmax::softmax(&l.b.ty(logits))?;
         l.b.emit(c.into(), &[logits])?[0]
     };
-    let chosen = l.b.emit(TopK { k, axis: 1 }.into(), &[probs])?;
-    let (mut weights, indices) = (chosen[0], chosen[1]);
+    let (mut weights, indices) = choose(l, p, probs, k)?;
+    // Each row chooses for itself, however that is computed.
+    if l.kind(probs) == Some(Kind::rows(0)) {
+        l.tag(weights, Kind::rows(0));
+        l.tag(indices, Kind::rows(0));
+    }
     let shape = l.b.ty(weights).shape;
     if p.flag("normalize") {
         let sum = l.b.sum(weights, &[1])?;
         let sum = l.b.unreduce(sum, &shape, &[1])?;
         weights = l.b.div(weights, sum)?;
+    }
+    if let Some(scale) = p.float("scale").filter(|scale| *scale != 1.0) {
+        weights = l.b.scale(weights, scale)?;
     }
     // Σ share of choices · mean probability, times the number of experts (Switch Transformer).
     let tokens = shape[0] as f64;

@@ -1,6 +1,7 @@
 //! The primitives of §6 as ops and composites of the Graph, one file per family.
 
 mod attention;
+mod buckets;
 mod elementwise;
 mod experts;
 mod gradients;
@@ -8,6 +9,7 @@ mod linear;
 mod norm;
 mod shape;
 mod state_space;
+mod windows;
 
 pub use elementwise::mean_cross_entropy;
 pub(super) use experts::{sorted_experts, where_expert};
@@ -69,9 +71,10 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Result<Vec<Value>> {
         "rmsnorm" | "fused_residual_rmsnorm" | "layernorm" | "group_rmsnorm" | "qk_norm" => norm::lower(l, p),
         "flash_attention" | "rope" => attention::lower(l, p),
         "split" | "concat" | "view" | "reshape" | "transpose" | "permute" | "contiguous" | "fork" | "copy"
-        | "zeros" | "ones" | "fill" | "full" | "positions" | "reduce_sum" | "reduce_mean" | "reduce_max" => {
-            shape::lower(l, p)
-        }
+        | "zeros" | "ones" | "fill" | "full" | "positions" | "reduce_sum" | "reduce_mean" | "reduce_max" | "cumsum"
+        | "take_rows" => shape::lower(l, p),
+        "conv1d" | "conv2d" => windows::lower(l, p),
+        "relative_buckets" => buckets::lower(l, p),
         "moe_router" | "moe_compute_offsets" | "moe_permute" | "moe_unpermute" => experts::lower(l, p),
         "mamba_conv1d" | "mamba_selective_scan" | "mamba_split_proj" | "mamba_split_conv" => state_space::lower(l, p),
         name if name.ends_with("_backward") => gradients::lower(l, p),

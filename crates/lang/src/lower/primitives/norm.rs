@@ -8,7 +8,20 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
     let eps = p.float("eps").unwrap_or(1e-6);
     let args = p.tensors()?;
     let t = types(l, &args);
+    // A bias without a weight: the norm alone, then the bias.
+    if p.name == "layernorm"
+        && p.optional(1)?.is_none()
+        && let Some(bias) = p.optional(2)?
+    {
+        let plain = norm::layernorm(&t[0], None, None, eps)?;
+        let mut results = l.b.emit(plain.into(), &args[..1])?.to_vec();
+        let bias = l.b.broadcast_to(bias, &t[0].shape)?;
+        results[0] = l.b.add(results[0], bias)?;
+        return Ok(results);
+    }
     let composite = match (p.name, &t[..]) {
+        ("rmsnorm", [x]) => norm::rmsnorm_plain(x, eps)?,
+        ("layernorm", [x]) => norm::layernorm(x, None, None, eps)?,
         ("rmsnorm", [x, w]) => norm::rmsnorm(x, w, eps)?,
         ("fused_residual_rmsnorm", [residual, x, w]) => norm::fused_residual_rmsnorm(residual, x, w, eps)?,
         ("layernorm", [x, w]) => norm::layernorm(x, Some(w), None, eps)?,

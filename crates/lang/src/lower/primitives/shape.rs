@@ -4,6 +4,7 @@ use super::{Fault, Lowerer, Lowering, Primitive};
 use crate::lower::declare::dtype_named;
 use crate::lower::time::{Kind, TimeAxis};
 use ir::ops::ReduceKind;
+use ir::ops::gather::GatherMode;
 use ir::{Build, DType, Scalar, Type, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
@@ -68,6 +69,20 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             Ok(vec![ids])
         }
         "reduce_sum" | "reduce_mean" | "reduce_max" => reduce(l, p),
+        "cumsum" => {
+            let x = p.tensor(0)?;
+            let axis = p.axis(p.int("dim").unwrap_or(-1), l.b.ty(x).rank())?;
+            Ok(vec![l.b.cumulative(ReduceKind::Sum, x, axis, false)?])
+        }
+        "take_rows" => {
+            let (x, indices) = (p.tensor(0)?, p.tensor(1)?);
+            let [batch, _, width] = l.b.ty(x).shape[..] else {
+                return Err(Fault::Given("needs x [B, T, C]".into()));
+            };
+            let wide = l.b.broadcast(indices, &[batch, 1, width], &[0])?;
+            let row = l.b.take_along_axis(x, wide, 1, GatherMode::Clip)?;
+            Ok(vec![l.b.reshape(row, &[batch, width])?])
+        }
         _ => {
             let dtype = match p.word("dtype") {
                 Some(name) => dtype_named(name, p.span)?,

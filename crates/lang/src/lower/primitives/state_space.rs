@@ -1,10 +1,11 @@
 //! §6.10: the causal convolution and the selective scan of Mamba, with their state when one step is decoded.
 
+use super::elementwise::softplus;
 use super::{Fault, Lowerer, Lowering, Primitive};
 use crate::lower::time::Kind;
 use ir::composites::activation;
 use ir::ops::Scan;
-use ir::{Build, Builder, Type, Unary, Value};
+use ir::{Binary, Build, Builder, Type, Unary, Value};
 
 pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     match p.name {
@@ -124,7 +125,7 @@ fn conv(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     Ok(vec![y, next])
 }
 
-/// `h ← exp(Δ·A)·h + Δ·B·u`, `y = C·h + D·u`, with `Δ = softplus(delta + dt_bias)`.
+/// `h ← exp(Δ·A)·h + Δ·B·u`, `y = C·h + D·u`, with `Δ = softplus(delta + dt_bias)` between `dt_min` and `dt_max`.
 fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (u, delta, a, d, dt_bias) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?, p.tensor(5)?, p.tensor(6)?);
     let ty = l.b.ty(u);
@@ -137,7 +138,14 @@ fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let (uw, dw, a, d, dt_bias) = (wide(l, u)?, wide(l, delta)?, wide(l, a)?, wide(l, d)?, wide(l, dt_bias)?);
     let bias = l.b.broadcast(dt_bias, &ty.shape, &[1])?;
     let raw = l.b.add(dw, bias)?;
-    let step = softplus(&mut l.b, raw)?;
+    let mut step = softplus(&mut l.b, raw)?;
+    let bounds = [(Binary::Max, p.float("dt_min").filter(|low| *low > 0.0)), (Binary::Min, p.float("dt_max"))];
+    for (op, bound) in bounds {
+        if let Some(bound) = bound.filter(|bound| bound.is_finite()) {
+            let bound = l.b.full_like(step, bound)?;
+            step = l.b.binary(op, step, bound)?;
+        }
+    }
     // B and C are shared by the channels of a group.
     let mut by_step = |x: Value| -> Lowering<Value> {
         let x = l.b.cast(x, acc)?;
@@ -182,15 +190,4 @@ fn scan(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
     let y = l.b.cast(y, ty.dtype)?;
     remember(l, y, outs[0], kind);
     Ok(vec![y, outs[0]])
-}
-
-/// `log(1 + eˣ)` without overflow: `max(x, 0) + log1p(exp(-|x|))`.
-fn softplus(b: &mut Builder, x: Value) -> ir::Result<Value> {
-    let zero = b.full_like(x, 0.0)?;
-    let top = b.binary(ir::Binary::Max, x, zero)?;
-    let size = b.unary(Unary::Abs, x)?;
-    let down = b.neg(size)?;
-    let e = b.unary(Unary::Exp, down)?;
-    let rest = b.unary(Unary::Log1p, e)?;
-    b.add(top, rest)
 }

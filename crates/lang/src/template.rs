@@ -1,0 +1,69 @@
+//! Names of tensors with expressions in braces, such as `"layers.{2 * layer}.weight"`.
+
+use crate::ast::Expr;
+use crate::parser;
+
+/// A piece of a name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Piece<'a> {
+    /// Stands for itself.
+    Text(&'a str),
+    /// What stands between braces, as written and as read.
+    Value(&'a str, Box<Expr>),
+}
+
+/// The pieces of a name; why it has none, otherwise.
+pub fn pieces(text: &str) -> Result<Vec<Piece<'_>>, String> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((inside, behind)) = after.split_once('}') else {
+            return Err("a `{` without its `}`".to_string());
+        };
+        if !before.is_empty() {
+            found.push(Piece::Text(before));
+        }
+        found.push(Piece::Value(inside, Box::new(parser::expression(inside)?)));
+        rest = behind;
+    }
+    if !rest.is_empty() {
+        found.push(Piece::Text(rest));
+    }
+    Ok(found)
+}
+
+/// The names that an expression reads.
+pub fn names(expr: &Expr) -> Vec<&str> {
+    let mut found: Vec<&str> = expr.as_name().into_iter().collect();
+    let callee = match &expr.kind {
+        crate::ast::ExprKind::Call(callee, _) => Some(&**callee),
+        _ => None,
+    };
+    for child in expr.children() {
+        if callee.is_none_or(|callee| !std::ptr::eq(callee, child)) {
+            found.extend(names(child));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Piece, names, pieces};
+
+    #[test]
+    fn names_are_cut_into_texts_and_expressions() {
+        let found = pieces("a.{2 * i + k}.b{n}").expect("a name");
+        let shown: Vec<String> = found
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text) => (*text).to_string(),
+                Piece::Value(_, expr) => format!("<{}>", names(expr).join(",")),
+            })
+            .collect();
+        assert_eq!(shown, ["a.", "<i,k>", ".b", "<n>"]);
+        for bad in ["a{", "a{}", "a{i i}", "a{+}"] {
+            assert!(pieces(bad).is_err(), "{bad}");
+        }
+    }
+}

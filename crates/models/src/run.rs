@@ -1,0 +1,140 @@
+//! Models with any inputs and outputs: encoders, pictures, pairs of sequences.
+
+use crate::asserts;
+use crate::checkpoint::{from_bytes, to_bytes};
+use crate::error::{Error, Result};
+use crate::evaluate::NamedTensor;
+use crate::model::Model;
+use crate::session::Session;
+use compiler::Backend;
+use ir::{Build, Builder, DType, Graph, Type, Value};
+use lang::lower::Options;
+
+/// What a run gives.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// The model's outputs under their names.
+    pub outputs: Vec<NamedTensor>,
+    /// `grad.<HuggingFace name>` for every tensor of the checkpoint, where cotangents were given.
+    pub gradients: Vec<NamedTensor>,
+}
+
+impl Model {
+    /// Runs the model on tensors by the names of its inputs; optional ones may be left out. With cotangents (`d_<output>`, of an
+    /// output's shape) also the gradients of the sum of outputs times cotangents.
+    pub fn run(&self, given: &[NamedTensor], cotangents: &[NamedTensor], backend: &dyn Backend) -> Result<Run> {
+        let slots = self.architecture.inputs();
+        let names = || slots.iter().map(|slot| format!("`{}`", slot.name)).collect::<Vec<_>>().join(", ");
+        if let Some(unknown) = given.iter().find(|tensor| !slots.iter().any(|slot| slot.name == tensor.name)) {
+            return Err(Error::Input(format!("the model has no input `{}`: there are {}", unknown.name, names())));
+        }
+        let declared = self.architecture.input_types(1, 1, self.dtype)?;
+        let (mut types, mut values, mut absent) = (Vec::new(), Vec::new(), Vec::new());
+        for (slot, ty) in slots.iter().zip(declared) {
+            match given.iter().find(|tensor| tensor.name == slot.name) {
+                Some(tensor) => {
+                    if tensor.shape.len() != ty.rank() {
+                        let text = format!("`{}` has {:?}: it takes {} dimensions", slot.name, tensor.shape, ty.rank());
+                        return Err(Error::Input(text));
+                    }
+                    values.push(converted(tensor, ty.dtype)?);
+                    types.push(Type::new(ty.dtype, &tensor.shape));
+                }
+                None if slot.optional => absent.push(slot.name.clone()),
+                None => {
+                    return Err(Error::Input(format!("the input `{}` is missing: there are {}", slot.name, names())));
+                }
+            }
+        }
+        let absent = absent.into_iter().collect();
+        let options = Options { dtype: self.dtype, asserts: true, absent, ..Options::default() };
+        let mut lowered = self.architecture.lower_for(&types, &options)?;
+        lowered.graph = self.read_packed(&lowered.graph, 0)?;
+        let (n, results) = (self.param_inputs(), lowered.graph.output_types());
+        let all = (0..self.params.len()).filter(|&i| self.params[i].ty.dtype.is_float() && self.packed(i).is_none());
+        let wide: Vec<usize> = all.collect();
+        let floats: Vec<usize> = wide.iter().map(|&i| (0..i).map(|j| self.parts_of(j)).sum()).collect();
+        let seeds = seeds(&lowered.outputs, &results, cotangents)?;
+        let graph = match seeds.is_empty() {
+            true => lowered.graph.clone(),
+            false => transform::value_and_grad(&weighed(&lowered.graph, &seeds)?, &floats)?,
+        };
+        let params = self.upload(backend)?;
+        let mut session = Session::new(&graph, backend, &params)?;
+        let seeded = seeds.iter().map(|(output, tensor)| converted(tensor, results[*output].dtype));
+        for (i, bytes) in values.into_iter().map(Ok).chain(seeded).enumerate() {
+            session.bindings.inputs[n + i].write(0, &bytes?)?;
+        }
+        session.run()?;
+        // With cotangents their sum comes first.
+        let first = usize::from(!seeds.is_empty());
+        asserts::check(&session, &lowered.observed, first + lowered.outputs.len())?;
+        let mut outputs = Vec::new();
+        for (i, name) in lowered.outputs.iter().enumerate() {
+            let (ty, bytes) = session.read(first + i)?;
+            outputs.push(NamedTensor { name: name.clone(), shape: ty.shape.to_vec(), dtype: ty.dtype, bytes });
+        }
+        let gradients = match seeds.is_empty() {
+            true => Vec::new(),
+            false => self.named_gradients(&session, 1 + results.len(), &wide)?,
+        };
+        Ok(Run { outputs, gradients })
+    }
+}
+
+/// The bytes of a tensor in another dtype: floats are rounded, whole numbers must stay what they are.
+fn converted(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
+    if tensor.dtype == dtype {
+        return Ok(tensor.bytes.clone());
+    }
+    if tensor.dtype.is_float() && dtype.is_float() {
+        return Ok(to_bytes(&from_bytes(&tensor.bytes, tensor.dtype), dtype));
+    }
+    if tensor.dtype == DType::I64 && dtype == DType::I32 {
+        let wide = tensor.bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_le_bytes(*bytes));
+        let narrow = wide.map(|n| i32::try_from(n).map_err(|_| n)).collect::<std::result::Result<Vec<i32>, i64>>();
+        let narrow = narrow.map_err(|n| Error::Input(format!("`{}` holds {n}, which is too large", tensor.name)))?;
+        return Ok(narrow.into_iter().flat_map(i32::to_le_bytes).collect());
+    }
+    Err(Error::Input(format!("`{}` is {}: the model takes {dtype}", tensor.name, tensor.dtype)))
+}
+
+/// Which output each cotangent belongs to.
+fn seeds<'a>(outputs: &[String], types: &[Type], given: &'a [NamedTensor]) -> Result<Vec<(usize, &'a NamedTensor)>> {
+    let mut found = Vec::new();
+    for tensor in given {
+        let output = tensor.name.strip_prefix("d_").and_then(|name| outputs.iter().position(|known| known == name));
+        let Some(output) = output else {
+            let known: Vec<String> = outputs.iter().map(|name| format!("`d_{name}`")).collect();
+            let text = format!("`{}` is no cotangent of an output: there are {}", tensor.name, known.join(", "));
+            return Err(Error::Input(text));
+        };
+        if tensor.shape[..] != types[output].shape[..] {
+            let text = format!("`{}` is {:?}, its output {:?}", tensor.name, tensor.shape, types[output].shape);
+            return Err(Error::Input(text));
+        }
+        found.push((output, tensor));
+    }
+    Ok(found)
+}
+
+/// The sum of outputs times cotangents, which are inputs behind the others, and all outputs.
+fn weighed(forward: &Graph, seeds: &[(usize, &NamedTensor)]) -> ir::Result<Graph> {
+    let mut b = Builder::new();
+    let inputs: Vec<Value> = forward.input_types().into_iter().map(|t| b.graph.input(t)).collect();
+    let types = forward.output_types();
+    let given: Vec<Value> = seeds.iter().map(|(output, _)| b.graph.input(types[*output].clone())).collect();
+    let outs = b.inline(forward, &inputs)?;
+    let mut sum: Option<Value> = None;
+    for ((output, _), seed) in seeds.iter().zip(given) {
+        let product = b.mul(outs[*output], seed)?;
+        let wide = b.cast(product, types[*output].dtype.accumulator())?;
+        let total = b.sum_all(wide)?;
+        sum = b.add_opt(sum, Some(total))?;
+    }
+    let sum = match sum {
+        Some(sum) => sum,
+        None => b.scalar(DType::F32, 0.0)?,
+    };
+    Ok(b.finish(&[&[sum], &outs[..]].concat()))
+}

@@ -1,0 +1,242 @@
+//! Small random models of many architectures, each in several odd configurations, against what transformers computes: outputs,
+//! every gradient, greedy tokens with caches, and the export read back. `golden/hf_more.py` makes the data; weights are drawn
+//! from their names here and there.
+
+use cpu::Cpu;
+use ir::DType;
+use lang::library::WithLibrary;
+use lang::resolve::{MemoryLoader, Program};
+use models::{Model, NamedTensor, write_tensors};
+use serde_json::Value as Json;
+use std::path::{Path, PathBuf};
+
+/// Numbers in [-1, 1) that follow from a name: splitmix64 from its FNV-1a hash on, the upper 24 bits.
+fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
+    let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+    let seed = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
+    (1..=count as u64).map(move |i| {
+        let mut z = seed.wrapping_add(i.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        (z >> 40) as f32 / 8_388_608.0 - 1.0
+    })
+}
+
+fn sizes(json: &Json) -> Vec<usize> {
+    json.as_array().expect("a shape").iter().map(|n| n.as_u64().expect("a size") as usize).collect()
+}
+
+fn numbers(json: &Json) -> Vec<f64> {
+    json.as_array().expect("a list").iter().map(|x| x.as_f64().expect("a number")).collect()
+}
+
+fn tensor(name: &str, shape: Vec<usize>, values: impl Iterator<Item = f32>) -> NamedTensor {
+    let bytes = values.flat_map(f32::to_le_bytes).collect();
+    NamedTensor { name: name.to_string(), shape, dtype: DType::F32, bytes }
+}
+
+/// The tensor of a checkpoint with this name.
+fn weight((name, shape): (&String, &Json)) -> NamedTensor {
+    let shape = sizes(shape);
+    let lower = name.to_lowercase();
+    let norm = (lower.contains("norm") || lower.contains("ln_")) && name.ends_with("weight");
+    let offset = if norm || name.ends_with(".D") { 1.0 } else { 0.0 };
+    let vector = shape.len() == 1 || name == "logit_scale";
+    let (factor, offset) = if vector { (0.25, offset) } else { (0.5, 0.0) };
+    let values = uniform(name, shape.iter().product());
+    tensor(name, shape, values.map(|u| u * factor + offset))
+}
+
+/// A directory that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("tensorloom-more-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn close(what: &str, found: &[f32], wanted: &[f64]) {
+    assert_eq!(found.len(), wanted.len(), "{what}");
+    let size = wanted.iter().fold(1f64, |m, x| m.max(x.abs()));
+    let worst = found.iter().zip(wanted).fold(0f64, |m, (a, b)| m.max((f64::from(*a) - b).abs()));
+    assert!(worst <= 1e-4 * size, "{what}: off by {worst} of {size}");
+}
+
+/// The largest element, and products with two drawn tensors: an error in any element shows in one of them.
+fn check_gradients(what: &str, found: &[NamedTensor], wanted: &Json) {
+    let wanted = wanted.as_object().expect("gradients");
+    let names: Vec<&str> = found.iter().map(|g| g.name.trim_start_matches("grad.")).collect();
+    let mut known: Vec<&str> = wanted.keys().map(String::as_str).collect();
+    known.sort_unstable();
+    assert_eq!(names, known, "{what}");
+    for gradient in found {
+        let name = gradient.name.trim_start_matches("grad.");
+        let want = numbers(&wanted[name]);
+        let values = gradient.floats();
+        let largest = values.iter().fold(0f64, |m, x| m.max(f64::from(x.abs())));
+        let close = |a: f64, b: f64, bound: f64| assert!((a - b).abs() <= bound, "{what}: {name}: {a}, not {b}");
+        close(largest, want[0], 1e-3 * want[0] + 5e-6);
+        for (i, letter) in ["a", "b"].into_iter().enumerate() {
+            let drawn = uniform(&format!("{name} {letter}"), values.len());
+            let product: f64 = values.iter().zip(drawn).map(|(x, u)| f64::from(*x) * f64::from(u)).sum();
+            let bound = (1e-3 * want[0] + 5e-6) * (values.len() as f64).sqrt();
+            close(product, want[1 + i], bound);
+        }
+    }
+}
+
+fn check(name: &str) {
+    check_by(name, || None);
+}
+
+/// A model that the library does not have, by a module of one's own; its export is read without that.
+fn check_own(name: &str) {
+    let path = data(name, "module");
+    let text = std::fs::read_to_string(path).expect("the module");
+    check_by(name, || {
+        let loader = MemoryLoader::new().with(name, "v1.0.0", &text);
+        Some(Program::load(name, &WithLibrary(loader)))
+    });
+}
+
+fn data(name: &str, ending: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/more").join(format!("{name}.{ending}"))
+}
+
+fn check_by(name: &str, module: impl Fn() -> Option<Program>) {
+    let cases: Json = serde_json::from_slice(&std::fs::read(data(name, "json")).expect("golden")).expect("JSON");
+    let cpu = Cpu::new(2);
+    for (i, case) in cases.as_array().expect("cases").iter().enumerate() {
+        let what = format!("{name} {i}");
+        let folder = Folder::new(&format!("{name}-{i}"));
+        std::fs::write(folder.0.join("config.json"), case["config"].to_string()).expect("written");
+        let tensors: Vec<NamedTensor> = case["shapes"].as_object().expect("shapes").iter().map(weight).collect();
+        write_tensors(&folder.0.join("model.safetensors"), &tensors).expect("written");
+        if module().is_some() {
+            let refused = Model::load(&folder.0, DType::F32).err().expect("the library has no such model");
+            assert!(refused.to_string().contains("no model for architecture"), "{what}: {refused}");
+        }
+        let model = Model::load_by(&folder.0, DType::F32, module()).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let exported = Folder::new(&format!("{name}-{i}-export"));
+        model.export(&exported.0).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let again = Model::load(&exported.0, DType::F32).unwrap_or_else(|e| panic!("{what}: {e}"));
+        match case.get("tokens") {
+            Some(tokens) => decoder(&what, case, &model, &again, &ints(tokens), &cpu),
+            None => any(&what, case, &model, &again, &cpu),
+        }
+    }
+}
+
+fn ints(json: &Json) -> Vec<i32> {
+    numbers(json).into_iter().map(|x| x as i32).collect()
+}
+
+/// Ids in, logits out, step by step too.
+fn decoder(what: &str, case: &Json, model: &Model, again: &Model, tokens: &[i32], cpu: &Cpu) {
+    let ids = &case["inputs"]["input_ids"];
+    let steps = sizes(&ids["shape"])[1];
+    let rows: Vec<Vec<i32>> = ints(&ids["values"]).chunks(steps).map(<[i32]>::to_vec).collect();
+    let found = model.evaluate(&rows, Some(&rows), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let logits = numbers(&case["outputs"]["logits"]["values"]);
+    close(what, &found.logits.floats(), &logits);
+    let loss = f64::from(found.loss.expect("labels were given").floats()[0]);
+    assert!((loss - case["loss"].as_f64().expect("a loss")).abs() < 1e-5, "{what}: loss {loss}");
+    check_gradients(what, &found.gradients, &case["gradients"]);
+    assert_eq!(model.runs_whole(), None, "{what}");
+    let prompt = ints(&case["prompt"]);
+    let generated = model.generate(&prompt, tokens.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(generated.ids, tokens, "{what}");
+    // A prefix at once, then one by one: the logits of the whole sequence.
+    let width = logits.len() / rows.iter().map(Vec::len).sum::<usize>();
+    let mut decoding = model.decoding(steps, cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let mut at = 0;
+    for count in [3, 1, 2, 1] {
+        let row = decoding.push(&rows[0][at..at + count]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        at += count;
+        close(what, &row, &logits[(at - 1) * width..at * width]);
+    }
+    let logits_again = again.evaluate(&rows, None, cpu).unwrap_or_else(|e| panic!("{what}: {e}")).logits;
+    assert_eq!(logits_again.floats(), model.evaluate(&rows, None, cpu).expect("ran before").logits.floats(), "{what}");
+}
+
+/// Tensors in by name, tensors out by name.
+fn any(what: &str, case: &Json, model: &Model, again: &Model, cpu: &Cpu) {
+    let given: Vec<NamedTensor> = case["inputs"]
+        .as_object()
+        .expect("inputs")
+        .iter()
+        .map(|(name, value)| {
+            let shape = sizes(&value["shape"]);
+            let whole = name.contains("ids") || name.contains("mask");
+            let floats = tensor(name, shape.clone(), numbers(&value["values"]).into_iter().map(|x| x as f32));
+            let bytes = ints(&value["values"]).into_iter().flat_map(i32::to_le_bytes).collect();
+            if whole { NamedTensor { name: name.clone(), shape, dtype: DType::I32, bytes } } else { floats }
+        })
+        .collect();
+    let outputs = case["outputs"].as_object().expect("outputs");
+    let seeds: Vec<NamedTensor> = outputs
+        .iter()
+        .map(|(name, value)| {
+            let (name, shape) = (format!("d_{name}"), sizes(&value["shape"]));
+            let values = uniform(&name, shape.iter().product());
+            tensor(&name, shape, values)
+        })
+        .collect();
+    let found = model.run(&given, &seeds, cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let names: Vec<&str> = found.outputs.iter().map(|output| output.name.as_str()).collect();
+    for (name, value) in outputs {
+        let output = found.outputs.iter().find(|output| output.name == *name);
+        let output = output.unwrap_or_else(|| panic!("{what}: `{name}` is not among {names:?}"));
+        assert_eq!(output.shape, sizes(&value["shape"]), "{what}: {name}");
+        close(&format!("{what}: {name}"), &output.floats(), &numbers(&value["values"]));
+    }
+    check_gradients(what, &found.gradients, &case["gradients"]);
+    let after = again.run(&given, &[], cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(after.outputs, model.run(&given, &[], cpu).expect("ran before").outputs, "{what}");
+}
+
+#[test]
+fn granite_by_a_module_of_ones_own() {
+    check_own("granite");
+}
+
+#[test]
+fn olmo_by_a_module_of_ones_own() {
+    check_own("olmo");
+}
+
+macro_rules! models {
+    ($($name:ident),* $(,)?) => { $(#[test] fn $name() { check(stringify!($name)); })* };
+}
+
+models!(
+    gemma2,
+    gemma3,
+    olmo2,
+    qwen3_moe,
+    phi,
+    stablelm,
+    falcon,
+    opt,
+    deepseek_v2,
+    deepseek_v3,
+    llama4,
+    mamba2,
+    bert,
+    bert_heads,
+    roberta,
+    vit,
+    clip,
+    whisper,
+    t5,
+);
