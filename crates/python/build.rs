@@ -83,15 +83,16 @@ fn main() {
         writeln!(arms, "        {id} => {{ a.count({n})?; give(py, tensorloom::{path}({})) }}", reads.join(", "))
             .unwrap();
         let list: Vec<String> = args.iter().map(|(n, t)| format!("({n:?}, {t:?})")).collect();
-        writeln!(rows, "    ({module:?}, {name:?}, &[{}], {:?}),", list.join(", "), word("doc")).unwrap();
+        let (returns, doc) = (word("returns"), word("doc"));
+        writeln!(rows, "    ({module:?}, {name:?}, &[{}], {returns:?}, {doc:?}),", list.join(", ")).unwrap();
         id += 1;
     }
     let out = format!(
         "/// Calls a function by its number.\n#[expect(clippy::too_many_lines, reason = \"made by the build\")]\n\
          pub(crate) fn call(py: Python<'_>, id: usize, a: &Args<'_>) -> PyResult<Py<PyAny>> {{\n    match id {{\n{arms}        \
          _ => Err(pyo3::exceptions::PyIndexError::new_err(\"no function has this number\")),\n    }}\n}}\n\n\
-         /// Module, name, arguments with their types, and what it does.\npub(crate) static TABLE: \
-         &[(&str, &str, &[(&str, &str)], &str)] = &[\n{rows}];\n"
+         /// Module, name, arguments with their types, its result, and what it does.\npub(crate) static TABLE: \
+         &[(&str, &str, &[(&str, &str)], &str, &str)] = &[\n{rows}];\n"
     );
     let to = Path::new(&std::env::var("OUT_DIR").expect("cargo sets it")).join("calls.rs");
     std::fs::write(to, out).expect("calls.rs");

@@ -190,7 +190,8 @@ impl Program {
         pool.flush();
         let mut over = Over::new();
         for &(i, o) in donated {
-            if Arc::strong_count(&values[i].storage) == 1 && !over.iter().any(|&(_, taken)| taken == o) {
+            let free = values[i].storage.is_own() && Arc::strong_count(&values[i].storage) == 1;
+            if free && !over.iter().any(|&(_, taken)| taken == o) {
                 over.push((i, o));
             }
         }

@@ -245,7 +245,7 @@ impl Engine {
     }
 
     /// The device where new tensors are made now.
-    fn home(&self, at: &Loc) -> Result<usize> {
+    pub(crate) fn home(&self, at: &Loc) -> Result<usize> {
         let (device, n) = (context::default_device(), self.shared.devices.len());
         if device < n {
             return Ok(device);

@@ -315,7 +315,7 @@ impl Shared {
         let load = &slot.args[i].node;
         let Work::Load { loc, .. } = load.work else { return false };
         // Backward may come back to what a tracked node was given.
-        if node.tracked || Arc::strong_count(load) > 1 || !value.views.is_empty() {
+        if node.tracked || Arc::strong_count(load) > 1 || !value.views.is_empty() || !value.storage.is_own() {
             return false;
         }
         let holds = |s: &Option<Stored>| s.as_ref().is_some_and(|s| Arc::ptr_eq(&s.storage, &value.storage));

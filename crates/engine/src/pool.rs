@@ -182,6 +182,12 @@ impl Pool {
         Ok(Arc::new(Storage::new(id, buffer, self.clone())))
     }
 
+    /// Memory of someone else as that of a value; it isn't counted as the pool's.
+    pub(crate) fn adopt(self: &Arc<Pool>, buffer: Arc<dyn DeviceBuffer>) -> Arc<Storage> {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Storage::foreign(id, buffer, self.clone()))
+    }
+
     /// Memory from the device; if it has none left, after giving back what waits to be used again.
     fn take(&self, class: usize) -> Result<Arc<dyn DeviceBuffer>> {
         match self.backend.alloc(class) {

@@ -15,11 +15,23 @@ pub(crate) struct Storage {
     pool: Arc<Pool>,
     /// Counts committed stores that changed the buffer in place (§5.3).
     version: AtomicU64,
+    /// Memory of someone else: never written, never used again for other values.
+    foreign: bool,
 }
 
 impl Storage {
     pub(crate) fn new(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
-        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0) }
+        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), foreign: false }
+    }
+
+    /// Memory of someone else, on the device of a pool.
+    pub(crate) fn foreign(id: u64, buffer: Arc<dyn DeviceBuffer>, pool: Arc<Pool>) -> Storage {
+        Storage { id, buffer: Some(buffer), pool, version: AtomicU64::new(0), foreign: true }
+    }
+
+    /// Whether it may be written over once nobody else refers to it.
+    pub(crate) fn is_own(&self) -> bool {
+        !self.foreign
     }
 
     pub(crate) fn buffer(&self) -> &Arc<dyn DeviceBuffer> {
@@ -42,7 +54,7 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        if let Some(buffer) = self.buffer.take() {
+        if let Some(buffer) = self.buffer.take().filter(|_| !self.foreign) {
             self.pool.release(buffer);
         }
     }

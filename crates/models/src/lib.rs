@@ -25,6 +25,7 @@ mod export;
 mod fields;
 pub mod files;
 mod fresh;
+mod frozen;
 mod generate;
 pub mod gguf;
 mod ia3;
@@ -74,11 +75,23 @@ pub use slots::{SlotSizes, Slots};
 pub use together::Together;
 pub use tokenizer::{END, TextStream, Tokenizer};
 
-/// The README's snippets and the tutorial's are compiled and run with the documentation.
+/// The snippets of the README, the tutorial and the book are compiled and run with the documentation.
 #[cfg(doctest)]
 mod documents {
     #[doc = include_str!("../../../README.md")]
     struct Readme;
     #[doc = include_str!("../../../docs/tutorial.md")]
     struct Tutorial;
+    #[doc = include_str!("../../../book/src/from_pytorch.md")]
+    struct FromPyTorch;
+    #[doc = include_str!("../../../book/src/from_jax.md")]
+    struct FromJax;
+    #[doc = include_str!("../../../book/src/tensors.md")]
+    struct Tensors;
+    #[doc = include_str!("../../../book/src/functions.md")]
+    struct Functions;
+    #[doc = include_str!("../../../book/src/variable_shapes.md")]
+    struct VariableShapes;
+    #[doc = include_str!("../../../book/src/modules.md")]
+    struct Modules;
 }

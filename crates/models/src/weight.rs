@@ -4,7 +4,7 @@
 //! file to the parameter's dtype on their way, by all threads; what trains gets them as f32 that nobody has rounded.
 
 use crate::checkpoint::{from_bytes, to_bytes};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapping::Function;
 use crate::model::{Model, Piece};
 use crate::packed::PackedWeight;
@@ -54,6 +54,21 @@ impl Model {
     pub(crate) fn rounded(&self, param: usize) -> Result<Vec<f32>> {
         let (values, dtype) = (self.values(param)?, self.params[param].ty.dtype);
         Ok(if dtype == DType::F32 { values } else { from_bytes(&to_bytes(&values, dtype), dtype) })
+    }
+
+    /// Gives the parameter of a path other elements, rounded to its dtype.
+    pub fn set_parameter(&mut self, path: &str, values: &[f32]) -> Result<()> {
+        let Some(param) = self.params.iter().position(|p| p.path == path) else {
+            let paths = self.params.iter().map(|p| p.path.as_str());
+            let close = lang::suggest::closest(path, paths).map_or(String::new(), |c| format!(": did you mean `{c}`?"));
+            return Err(Error::Input(format!("the model has no parameter `{path}`{close}")));
+        };
+        let ty = &self.params[param].ty;
+        if ty.numel() != values.len() {
+            return Err(Error::Input(format!("parameter `{path}` is {ty}, {} elements were given", values.len())));
+        }
+        self.set_values(param, values);
+        Ok(())
     }
 
     /// Gives a parameter other elements.

@@ -108,10 +108,13 @@ fn _call(py: Python<'_>, id: usize, args: Bound<'_, PyTuple>) -> PyResult<Py<PyA
     call(py, id, &Args(args))
 }
 
-/// Module, name, arguments with their types and documentation of every function, by number.
+/// A row of the table: module, name, arguments with their types, result, documentation.
+type Row = (&'static str, &'static str, Vec<(&'static str, &'static str)>, &'static str, &'static str);
+
+/// Every function, by number.
 #[pyfunction]
-fn _table() -> Vec<(&'static str, &'static str, Vec<(&'static str, &'static str)>, &'static str)> {
-    TABLE.iter().map(|(m, n, a, d)| (*m, *n, a.to_vec(), *d)).collect()
+fn _table() -> Vec<Row> {
+    TABLE.iter().map(|(m, n, a, r, d)| (*m, *n, a.to_vec(), *r, *d)).collect()
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

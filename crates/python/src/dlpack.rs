@@ -1,11 +1,13 @@
-//! DLPack, both ways: a capsule over a tensor's elements, and a tensor from another library's.
+//! DLPack, both ways and without copies: a capsule over a tensor's elements, and a tensor of another library's.
 
-use crate::tensor::tensor_from;
-use pyo3::exceptions::{PyBufferError, PyTypeError};
+use crate::memory::{Elements, Foreign, dense};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::ffi::{CStr, c_void};
-use tensorloom::{DType, Literal, Tensor, Type};
+use std::sync::Arc;
+use tensorloom::{DType, Tensor};
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -58,6 +60,8 @@ const USED_OLD: &CStr = c"used_dltensor";
 const USED_NEW: &CStr = c"used_dltensor_versioned";
 /// The consumer must not write.
 const READ_ONLY: u64 = 1;
+/// The consumer has a copy of its own.
+const COPIED: u64 = 2;
 
 /// The types that DLPack and we have.
 const KINDS: [(DType, u8, u8); 15] = [
@@ -80,27 +84,24 @@ const KINDS: [(DType, u8, u8); 15] = [
 
 /// What an exported tensor keeps.
 struct Held {
-    literal: Literal,
+    elements: Elements,
     shape: Vec<i64>,
     strides: Vec<i64>,
 }
 
 impl Held {
-    fn new(literal: Literal) -> Box<Held> {
-        let shape: Vec<i64> = literal.ty().shape.iter().map(|d| *d as i64).collect();
-        let mut strides = vec![1; shape.len()];
-        for i in (1..shape.len()).rev() {
-            strides[i - 1] = strides[i] * shape[i].max(1);
-        }
-        Box::new(Held { literal, shape, strides })
+    fn new(elements: Elements) -> Box<Held> {
+        let shape = elements.ty().shape.iter().map(|d| *d as i64).collect();
+        let strides = dense(&elements.ty().shape);
+        Box::new(Held { elements, shape, strides })
     }
 
     fn describe(&mut self) -> PyResult<DlTensor> {
-        let d = self.literal.ty().dtype;
+        let d = self.elements.ty().dtype;
         let (_, code, bits) =
             KINDS.iter().find(|k| k.0 == d).ok_or_else(|| PyBufferError::new_err(format!("DLPack has no {d}")))?;
         Ok(DlTensor {
-            data: self.literal.bytes().as_ptr().cast_mut().cast(),
+            data: self.elements.at().cast(),
             device: Device { kind: 1, id: 0 },
             ndim: self.shape.len() as i32,
             dtype: Kind { code: *code, bits: *bits, lanes: 1 },
@@ -139,13 +140,13 @@ unsafe extern "C" fn forget(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// A capsule over elements, which it keeps.
-pub(crate) fn export(py: Python<'_>, literal: Literal, max_version: Option<(u32, u32)>) -> PyResult<Py<PyAny>> {
-    let mut held = Held::new(literal);
+/// A capsule over elements, which it keeps. Elements that are lent are read-only, which capsules before version 1.0 can't say.
+pub(crate) fn export(py: Python<'_>, elements: Elements, max_version: Option<(u32, u32)>) -> PyResult<Py<PyAny>> {
+    let flags = if matches!(elements, Elements::Copied(_)) { COPIED } else { READ_ONLY };
+    let mut held = Held::new(elements);
     let tensor = held.describe()?;
     let context = Box::into_raw(held).cast::<c_void>();
     let (at, name): (*mut c_void, &CStr) = if max_version.is_some_and(|v| v.0 >= 1) {
-        let flags = READ_ONLY;
         let m = Versioned { major: 1, minor: 0, context, deleter: Some(free_new), flags, tensor };
         (Box::into_raw(Box::new(m)).cast(), NEW)
     } else {
@@ -157,81 +158,128 @@ pub(crate) fn export(py: Python<'_>, literal: Literal, max_version: Option<(u32,
     unsafe { Bound::from_owned_ptr_or_err(py, capsule).map(Bound::unbind) }
 }
 
-/// A tensor from an object with `__dlpack__`.
-pub(crate) fn import(x: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+/// What was taken out of a capsule; the producer is told when nobody needs it any more. An object of Python's, because Python's
+/// lock is then held: where it isn't, the object waits until somebody holds it.
+#[pyclass(frozen)]
+struct Taken {
+    at: *mut c_void,
+    versioned: bool,
+}
+
+// SAFETY: the pointer is only followed to delete what it points to, once.
+unsafe impl Send for Taken {}
+// SAFETY: as above.
+unsafe impl Sync for Taken {}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        // SAFETY: taken from a capsule of this kind, which was renamed; deleted once.
+        unsafe {
+            if self.versioned {
+                let m = self.at.cast::<Versioned>();
+                if let Some(delete) = (*m).deleter {
+                    delete(m);
+                }
+            } else {
+                let m = self.at.cast::<Managed>();
+                if let Some(delete) = (*m).deleter {
+                    delete(m);
+                }
+            }
+        }
+    }
+}
+
+/// Asks for a capsule: a versioned one if the producer knows them.
+fn capsule<'py>(x: &Bound<'py, PyAny>, copy: Option<bool>) -> PyResult<Bound<'py, PyAny>> {
+    let py = x.py();
+    let words = PyDict::new(py);
+    words.set_item("max_version", (1, 0))?;
+    // A copy that is wanted is made here.
+    if copy == Some(false) {
+        words.set_item("copy", false)?;
+    }
+    match x.call_method("__dlpack__", (), Some(&words)) {
+        // Producers of before know no keywords.
+        Err(e) if e.is_instance_of::<PyTypeError>(py) => x.call_method0("__dlpack__"),
+        other => other,
+    }
+}
+
+/// A tensor from an object with `__dlpack__`: of the same memory, unless a copy is asked for or needed.
+pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
+    let py = x.py();
     let (kind, _): (i32, i32) = x.call_method0("__dlpack_device__")?.extract()?;
-    if kind != 1 {
+    // Pinned memory of CUDA and ROCm is the processor's too.
+    if ![1, 3, 11].contains(&kind) {
         return Err(PyBufferError::new_err("the array is on another device; move it to the processor first"));
     }
-    let capsule = x.call_method0("__dlpack__")?;
+    let capsule = capsule(x, copy)?;
     let at = capsule.as_ptr();
-    // SAFETY: the capsule's name says what it holds, by DLPack's protocol; it is read, renamed as taken, and deleted once.
-    unsafe {
+    // SAFETY: the capsule's name says what it holds, by DLPack's protocol; it is renamed as taken, and deleted once.
+    let taken = unsafe {
         if ffi::PyCapsule_IsValid(at, OLD.as_ptr()) == 1 {
-            let m = ffi::PyCapsule_GetPointer(at, OLD.as_ptr()).cast::<Managed>();
-            let t = copy(&(*m).tensor);
+            let m = ffi::PyCapsule_GetPointer(at, OLD.as_ptr());
             ffi::PyCapsule_SetName(at, USED_OLD.as_ptr());
-            if let Some(delete) = (*m).deleter {
-                delete(m);
-            }
-            return t;
-        }
-        if ffi::PyCapsule_IsValid(at, NEW.as_ptr()) == 1 {
-            let m = ffi::PyCapsule_GetPointer(at, NEW.as_ptr()).cast::<Versioned>();
-            let t = copy(&(*m).tensor);
+            Taken { at: m, versioned: false }
+        } else if ffi::PyCapsule_IsValid(at, NEW.as_ptr()) == 1 {
+            let m = ffi::PyCapsule_GetPointer(at, NEW.as_ptr());
             ffi::PyCapsule_SetName(at, USED_NEW.as_ptr());
-            if let Some(delete) = (*m).deleter {
-                delete(m);
-            }
-            return t;
+            Taken { at: m, versioned: true }
+        } else {
+            return Err(PyTypeError::new_err("__dlpack__ gave no capsule of a tensor, or one that was taken already"));
         }
-    }
-    Err(PyTypeError::new_err("__dlpack__ gave no capsule of a tensor"))
+    };
+    // SAFETY: what the capsule of this name holds; the layout of later major versions is not known.
+    let tensor = unsafe {
+        if taken.versioned {
+            let m = taken.at.cast::<Versioned>();
+            if (*m).major != 1 {
+                return Err(PyBufferError::new_err(format!(
+                    "DLPack {}.{} is not known here; 1.x is",
+                    (*m).major,
+                    (*m).minor
+                )));
+            }
+            &raw const (*m).tensor
+        } else {
+            &raw const (*taken.at.cast::<Managed>()).tensor
+        }
+    };
+    let owner: Arc<Py<Taken>> = Arc::new(Py::new(py, taken)?);
+    // SAFETY: it lives as long as its owner.
+    let foreign = unsafe { described(&*tensor, owner)? };
+    foreign.tensor(copy)
 }
 
-/// Copies elements in any strides.
-unsafe fn copy(t: &DlTensor) -> PyResult<Tensor> {
+/// What a description means.
+unsafe fn described(t: &DlTensor, owner: Arc<Py<Taken>>) -> PyResult<Foreign> {
     let known = KINDS.iter().find(|k| (k.1, k.2, 1) == (t.dtype.code, t.dtype.bits, t.dtype.lanes));
-    let Some((d, ..)) = known else {
+    let Some((dtype, ..)) = known else {
         return Err(PyTypeError::new_err(format!("DLPack's type {}:{} is none of ours", t.dtype.code, t.dtype.bits)));
     };
-    let n = t.ndim as usize;
-    // SAFETY: the protocol's promise, here and below.
+    let n = usize::try_from(t.ndim).map_err(|_| PyBufferError::new_err("a tensor of less than no axes"))?;
+    // SAFETY: the protocol's promise: there are `ndim` numbers.
     let list = |p: *mut i64| if n == 0 { &[][..] } else { unsafe { std::slice::from_raw_parts(p, n) } };
-    let shape: Vec<usize> = list(t.shape).iter().map(|d| usize::try_from(*d).unwrap_or(0)).collect();
-    let ty = Type::new(*d, &shape);
-    let mut dense = vec![1i64; n];
-    for i in (1..n).rev() {
-        dense[i - 1] = dense[i] * shape[i].max(1) as i64;
-    }
-    let strides: Vec<i64> = if t.strides.is_null() { dense.clone() } else { list(t.strides).to_vec() };
-    let size = d.size();
-    let mut bytes = Vec::with_capacity(ty.bytes());
-    let start = t.data.cast::<u8>().wrapping_add(t.byte_offset as usize);
-    let count = shape.iter().product::<usize>();
-    if strides == dense {
-        if count > 0 {
-            // SAFETY: as above.
-            bytes.extend_from_slice(unsafe { std::slice::from_raw_parts(start, count * size) });
-        }
-    } else {
-        for k in 0..count {
-            let at: i64 = (0..n).map(|i| (k as i64 / dense[i]) % shape[i] as i64 * strides[i]).sum();
-            // SAFETY: as above.
-            bytes.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(start.wrapping_offset(at as isize * size as isize), size)
-            });
-        }
-    }
-    let l = Literal::from_bytes(ty, &bytes).ok_or_else(|| PyTypeError::new_err("the elements don't fit the shape"))?;
-    Ok(tensorloom::engine().literal(&l))
+    let shape: Option<Vec<usize>> = list(t.shape).iter().map(|d| usize::try_from(*d).ok()).collect();
+    let shape = shape.ok_or_else(|| PyBufferError::new_err("a tensor with a size below 0"))?;
+    let strides = if t.strides.is_null() { dense(&shape) } else { list(t.strides).to_vec() };
+    let at = t.data.cast::<u8>().wrapping_add(t.byte_offset as usize);
+    Ok(Foreign { at, dtype: *dtype, shape, strides, owner })
 }
 
-/// A tensor from any object that speaks DLPack.
+/// A tensor from any object that speaks DLPack, of the same memory if that is possible; `copy` asks for a copy or forbids it.
+/// Nobody may change memory that is shared as long as the tensor, or what was computed from it, is in use.
 #[pyfunction]
-fn from_dlpack(py: Python<'_>, x: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-    let t = if x.hasattr("__dlpack__")? { import(x)? } else { tensor_from(x)? };
-    crate::calls::tensor(py, t)
+#[pyo3(signature = (x, /, *, device=None, copy=None))]
+fn from_dlpack(py: Python<'_>, x: &Bound<'_, PyAny>, device: Option<&str>, copy: Option<bool>) -> PyResult<Py<PyAny>> {
+    if let Some(d) = device.filter(|d| *d != "cpu") {
+        return Err(PyValueError::new_err(format!("device {d:?}; tensors are on \"cpu\"")));
+    }
+    if !x.hasattr("__dlpack__")? {
+        return Err(PyTypeError::new_err(format!("{} has no __dlpack__; asarray takes other objects", x.get_type())));
+    }
+    crate::calls::tensor(py, import(x, copy)?)
 }
 
 pub(crate) fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -8,7 +8,11 @@ mod args;
 mod calls;
 mod dlpack;
 mod dtype;
+mod memory;
+mod models;
+mod safetensors;
 mod tensor;
+mod train;
 mod transform;
 mod tree;
 
@@ -52,5 +56,15 @@ fn _tensorloom(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dtype::register(m)?;
     tensor::register(m)?;
     transform::register(m)?;
-    dlpack::register(m)
+    dlpack::register(m)?;
+    safetensors::register(m)?;
+    models::register(m)?;
+    vsla(m)
+}
+
+/// The C interface of the variable-shape tensors is a part of this library: `tensorloom.vsla` finds it here.
+fn vsla(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    // SAFETY: a text that lives forever, with its end.
+    let version = unsafe { std::ffi::CStr::from_ptr(vsla_capi::version::vsla_version()) };
+    m.add("_vsla_version", version.to_string_lossy())
 }

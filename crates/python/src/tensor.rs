@@ -2,10 +2,12 @@
 
 use crate::args::{number, operand};
 use crate::dtype::{PyDType, dtype, name};
+use crate::memory::{Elements, Foreign, Memory, dense};
 use crate::raised;
 use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyEllipsis, PyInt, PyList, PySlice, PyTuple};
+use std::sync::Arc;
 use tensorloom::{DType, Literal, Number, Operand, Pick, Tensor, Type, np};
 
 /// A tensor: an array whose computation is recorded, and done when it is read.
@@ -29,39 +31,57 @@ fn alone(n: Number) -> DType {
 
 /// A tensor from any object that is one in some way.
 pub(crate) fn tensor_from(x: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    tensor_of(x, None)
+}
+
+/// The same, with or without a copy. Unless one is forbidden, a copy is made of memory that may be written to: work is recorded
+/// and done later, when the memory may hold something else.
+fn tensor_of(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
     if let Ok(t) = x.cast::<PyTensor>() {
-        return Ok(t.get().0.clone());
+        let t = &t.get().0;
+        return Ok(if copy == Some(true) { t.copy() } else { t.clone() });
     }
-    if let Ok(b) = x.cast::<PyBool>() {
-        return Ok(tensorloom::engine().tensor(&[b.is_true()], &[]));
+    let plain = if let Ok(b) = x.cast::<PyBool>() {
+        Some(tensorloom::engine().tensor(&[b.is_true()], &[]))
+    } else if let Some(n) = number(x)? {
+        Some(tensorloom::engine().full(alone(n), &[], n))
+    } else {
+        None
+    };
+    let listed = x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
+    if copy == Some(false) && (plain.is_some() || listed) {
+        return Err(PyValueError::new_err("numbers and lists have no memory to be used without a copy"));
     }
-    if let Some(n) = number(x)? {
-        return Ok(tensorloom::engine().full(alone(n), &[], n));
+    if let Some(t) = plain {
+        return Ok(t);
     }
     if x.hasattr("__array_interface__")? {
-        return from_interface(x);
+        return from_array(x, copy);
     }
-    if x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>() {
+    if listed {
         return from_list(x, None);
     }
     if x.hasattr("__dlpack__")? {
-        return crate::dlpack::import(x);
+        return crate::dlpack::import(x, Some(copy.unwrap_or(true)));
+    }
+    // SAFETY: it is asked whether it has the protocol.
+    if unsafe { pyo3::ffi::PyObject_CheckBuffer(x.as_ptr()) } == 1 {
+        let view = x.py().import("builtins")?.call_method1("memoryview", (x,))?;
+        return from_array(&x.py().import("numpy")?.call_method1("asarray", (view,))?, copy);
     }
     if x.hasattr("__array__")? {
-        return from_interface(&x.call_method0("__array__")?);
+        return from_array(&x.call_method0("__array__")?, copy);
     }
     Err(PyTypeError::new_err(format!("{} can't become a tensor; give a number, a list or an array", x.get_type())))
 }
 
 /// From an array of NumPy's or one that shows its memory in the same way.
-fn from_interface(x: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+fn from_array(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
+    let numpy = x.py().import("numpy")?;
+    // Numbers of NumPy's show memory that is gone at once; an array of them stays.
+    let x = if x.is_instance(&numpy.getattr("ndarray")?)? { x.clone() } else { numpy.call_method1("asarray", (x,))? };
     let d = dtype(&x.getattr("dtype")?)?;
-    let mut keep = x.clone();
-    let mut face = x.getattr("__array_interface__")?;
-    if !face.get_item("strides")?.is_none() {
-        keep = x.py().import("numpy")?.call_method1("ascontiguousarray", (x,))?;
-        face = keep.getattr("__array_interface__")?;
-    }
+    let face = x.getattr("__array_interface__")?;
     let typestr: String = face.get_item("typestr")?.extract()?;
     if typestr.starts_with('>') {
         return Err(PyTypeError::new_err(
@@ -69,22 +89,20 @@ fn from_interface(x: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         ));
     }
     let shape: Vec<usize> = face.get_item("shape")?.extract()?;
-    // An array of no axes is one of an element here, whatever NumPy made contiguous.
-    let shape =
-        if x.getattr("ndim").is_ok_and(|n| n.extract::<usize>().is_ok_and(|n| n == 0)) { Vec::new() } else { shape };
-    let (at, _): (usize, bool) = face.get_item("data")?.extract()?;
-    let ty = Type::new(d, &shape);
-    let n = ty.bytes();
-    let bytes: &[u8] = if n == 0 {
-        &[]
-    } else {
-        // SAFETY: the array shows so many bytes there, and lives until the end of this function; Python's lock is held.
-        unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(at), n) }
+    let (at, read_only): (usize, bool) = face.get_item("data")?.extract()?;
+    let size = d.size() as i64;
+    let strides = match face.get_item("strides")?.extract::<Option<Vec<i64>>>()? {
+        None => dense(&shape),
+        Some(bytes) if bytes.iter().all(|b| b % size == 0) => bytes.iter().map(|b| b / size).collect(),
+        Some(_) if copy == Some(false) => {
+            return Err(PyValueError::new_err("the array can't be used without a copy: it is a part of records"));
+        }
+        Some(_) => return from_array(&numpy.call_method1("array", (x,))?, copy),
     };
-    let literal = Literal::from_bytes(ty, bytes)
-        .ok_or_else(|| PyValueError::new_err("the array's memory doesn't fit its shape"))?;
-    drop(keep);
-    Ok(tensorloom::engine().literal(&literal))
+    let owner: Arc<Py<PyAny>> = Arc::new(x.unbind());
+    let foreign = Foreign { at: std::ptr::with_exposed_provenance_mut(at), dtype: d, shape, strides, owner };
+    // What nobody can write to needs no copy.
+    foreign.tensor(copy.or((!read_only).then_some(true)))
 }
 
 enum Element {
@@ -166,22 +184,34 @@ fn elements(x: &Bound<'_, PyAny>, depth: usize, shape: &mut Vec<usize>, flat: &m
     Ok(true)
 }
 
-/// A tensor from an object, in a dtype if one is given.
+/// A tensor from an object, in a dtype if one is given. `copy=False` uses the memory of an array, or raises; then nobody may
+/// change it as long as the tensor, or what was computed from it, is in use. Otherwise arrays that may be written to are copied.
 #[pyfunction]
-#[pyo3(signature = (x, dtype=None))]
-fn asarray(py: Python<'_>, x: &Bound<'_, PyAny>, dtype: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyTensor>> {
+#[pyo3(signature = (x, dtype=None, *, copy=None))]
+fn asarray(
+    py: Python<'_>,
+    x: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    copy: Option<bool>,
+) -> PyResult<Py<PyTensor>> {
     let wanted = dtype.filter(|d| !d.is_none()).map(crate::dtype::dtype).transpose()?;
-    let t = match (x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>(), wanted) {
+    let listed = x.is_instance_of::<PyList>() || x.is_instance_of::<PyTuple>();
+    let t = match (listed && copy != Some(false), wanted) {
         (true, wanted) => from_list(x, wanted)?,
         // A number keeps its digits: 0.1 as float64 isn't a float32 first.
-        (_, Some(d)) => match number(x)? {
+        (_, Some(d)) if copy != Some(false) => match number(x)? {
             Some(n) => tensorloom::engine().full(d, &[], n),
-            None => tensor_from(x)?,
+            None => tensor_of(x, copy)?,
         },
-        _ => tensor_from(x)?,
+        _ => tensor_of(x, copy)?,
     };
-    let t = wanted.map_or(t.clone(), |d| if t.dtype() == d { t.clone() } else { t.cast(d) });
-    wrap(py, t)
+    match wanted.filter(|d| t.dtype() != *d) {
+        None => wrap(py, t),
+        Some(d) if copy == Some(false) => {
+            Err(PyValueError::new_err(format!("{} can't become {} without a copy", name(t.dtype()), name(d))))
+        }
+        Some(d) => wrap(py, t.cast(d)),
+    }
 }
 
 /// What a plain index takes; none if it is not a plain one.
@@ -257,6 +287,21 @@ fn matmul(a: Operand, b: Operand) -> Tensor {
     }
 }
 
+/// `//` as the array API's standard has it: where NumPy gives NaN or -1 for an infinity, this gives the quotient.
+fn floor_divide(a: Operand, b: Operand) -> Tensor {
+    let y = np::floor_divide(a.clone(), b.clone());
+    if !y.dtype().is_float() || y.check().is_err() {
+        return y;
+    }
+    let (a, b) = match (&a, &b) {
+        (Operand::Tensor(t), n) => (t.clone(), n.of(t)),
+        (n, Operand::Tensor(t)) => (n.of(t), t.clone()),
+        _ => return y,
+    };
+    let infinite = np::logical_or(&np::isinf(&a), &np::isinf(&b));
+    np::where_(&infinite, &np::divide(&a, &b), &y)
+}
+
 #[pymethods]
 impl PyTensor {
     fn __add__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -292,11 +337,11 @@ impl PyTensor {
     }
 
     fn __floordiv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.with(py, other, np::floor_divide, false)
+        self.with(py, other, floor_divide, false)
     }
 
     fn __rfloordiv__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        self.with(py, other, np::floor_divide, true)
+        self.with(py, other, floor_divide, true)
     }
 
     fn __mod__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
@@ -419,7 +464,7 @@ impl PyTensor {
         if self._traced() {
             return Ok(format!("Tensor({:?}, dtype={}, traced)", self.0.shape(), name(self.0.dtype())));
         }
-        let x = self.numpy(py)?;
+        let x = self.numpy(py, false)?;
         let text: String =
             py.import("numpy")?.call_method("array2string", (x,), Some(&repr_options(py)?))?.extract()?;
         let text = text.replace('\n', "\n       ");
@@ -480,32 +525,40 @@ impl PyTensor {
         }
     }
 
-    /// An array of NumPy's with the same elements.
-    fn numpy(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
-        let l = self.literal(py)?;
-        let d = numpy_dtype(py, self.0.dtype())?;
-        let x = py.import("numpy")?.call_method1("empty", (PyTuple::new(py, self.0.shape())?, d))?;
-        let (at, _): (usize, bool) = x.getattr("__array_interface__")?.get_item("data")?.extract()?;
-        if !l.bytes().is_empty() {
-            // SAFETY: a new array of this shape and type, dense, which nobody else has yet.
-            unsafe {
-                let to: *mut u8 = std::ptr::with_exposed_provenance_mut(at);
-                std::ptr::copy_nonoverlapping(l.bytes().as_ptr(), to, l.bytes().len());
-            }
-        }
-        Ok(x.unbind())
+    /// An array of NumPy's of the same memory, read-only; with `copy=True`, one of its own.
+    #[pyo3(signature = (copy=false))]
+    fn numpy(&self, py: Python<'_>, copy: bool) -> PyResult<Py<PyAny>> {
+        let numpy = py.import("numpy")?;
+        let d = self.0.dtype();
+        let memory = Py::new(py, Memory::new(Elements::of(py, &self.0)?, true)?)?;
+        let x = numpy.call_method1("asarray", (memory,))?;
+        let x = if is_numpys(d) { x } else { x.call_method1("view", (numpy_dtype(py, d)?,))? };
+        Ok(if copy { x.call_method0("copy")?.unbind() } else { x.unbind() })
     }
 
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__(&self, py: Python<'_>, dtype: Option<Bound<'_, PyAny>>, copy: Option<bool>) -> PyResult<Py<PyAny>> {
-        if copy == Some(false) {
-            return Err(PyValueError::new_err("reading a tensor makes a copy; leave copy=False away"));
+        let x = self.numpy(py, copy == Some(true))?;
+        let Some(d) = dtype.filter(|d| !d.is_none()) else { return Ok(x) };
+        let d = py.import("numpy")?.call_method1("dtype", (d,))?;
+        if x.getattr(py, "dtype")?.bind(py).eq(&d)? {
+            return Ok(x);
         }
-        let x = self.numpy(py)?;
-        match dtype.filter(|d| !d.is_none()) {
-            Some(d) => Ok(x.call_method1(py, "astype", (d,))?),
-            None => Ok(x),
+        match copy {
+            Some(false) => Err(PyValueError::new_err(format!("a tensor of {} as {d} is a copy", name(self.0.dtype())))),
+            _ => x.call_method1(py, "astype", (d,)),
         }
+    }
+
+    /// # Safety
+    /// Called by Python with a buffer to fill in.
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut pyo3::ffi::Py_buffer,
+        flags: std::ffi::c_int,
+    ) -> PyResult<()> {
+        // SAFETY: the caller's promise.
+        unsafe { crate::memory::fill(slf.py(), &slf.get().0, view, flags) }
     }
 
     /// Nested lists of numbers.
@@ -513,7 +566,7 @@ impl PyTensor {
         if self.0.rank() == 0 {
             return self.item(py);
         }
-        self.numpy(py)?.call_method0(py, "tolist")
+        self.numpy(py, false)?.call_method0(py, "tolist")
     }
 
     /// Computes it now.
@@ -532,11 +585,12 @@ impl PyTensor {
         dl_device: Option<(i32, i32)>,
         copy: Option<bool>,
     ) -> PyResult<Py<PyAny>> {
-        let _ = (stream, copy);
+        let _ = stream;
         if dl_device.is_some_and(|d| d != (1, 0)) {
             return Err(pyo3::exceptions::PyBufferError::new_err("the tensor is given to the processor alone"));
         }
-        crate::dlpack::export(py, self.literal(py)?, max_version)
+        let elements = if copy == Some(true) { Elements::copied(py, &self.0)? } else { Elements::of(py, &self.0)? };
+        crate::dlpack::export(py, elements, max_version)
     }
 
     fn __dlpack_device__(&self) -> (i32, i32) {
@@ -623,7 +677,11 @@ impl PyTensor {
     }
 
     fn __divmod__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
-        Ok((self.with(py, other, np::floor_divide, false)?, self.with(py, other, np::remainder, false)?))
+        Ok((self.with(py, other, floor_divide, false)?, self.with(py, other, np::remainder, false)?))
+    }
+
+    fn __rdivmod__(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<(Py<PyAny>, Py<PyAny>)> {
+        Ok((self.with(py, other, floor_divide, true)?, self.with(py, other, np::remainder, true)?))
     }
 
     fn __richcmp__(&self, py: Python<'_>, other: &Bound<'_, PyAny>, op: pyo3::basic::CompareOp) -> PyResult<Py<PyAny>> {
@@ -701,10 +759,15 @@ fn repr_options<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
     Ok(d)
 }
 
+/// Whether NumPy has the type itself.
+fn is_numpys(d: DType) -> bool {
+    !matches!(d, DType::BF16 | DType::F8E4M3 | DType::F8E5M2)
+}
+
 /// NumPy's type; those that NumPy lacks come from `ml_dtypes`.
 fn numpy_dtype<'py>(py: Python<'py>, d: DType) -> PyResult<Bound<'py, PyAny>> {
     let n = name(d);
-    if matches!(d, DType::BF16 | DType::F8E4M3 | DType::F8E5M2) {
+    if !is_numpys(d) {
         let m = py.import("ml_dtypes").map_err(|_| {
             PyTypeError::new_err(format!("NumPy has no {n}; install ml_dtypes, or convert with x.astype(\"float32\")"))
         })?;

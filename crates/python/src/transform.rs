@@ -159,7 +159,9 @@ impl Jitted {
             call.named.push((k, v));
         }
         call.named.sort_by(|a, b| a.0.cmp(&b.0));
-        settled(self.inner.call(call))?.write(py)
+        // Running needs no lock of Python's; tracing takes it back.
+        let out = py.detach(|| self.inner.call(call));
+        settled(out)?.write(py)
     }
 
     /// Lets it be a method.

@@ -62,15 +62,17 @@ pub mod profile {
     pub use engine::{Phase, Profile, Record, Sums, Unfused, module, phase};
 }
 pub use engine::{
-    Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, NewAxis, Number, Operand,
-    Pick, Result, ScatterReduce, Tensor, Term, Tree, along, autocast, default_device, enable_grad, is_grad_enabled,
-    no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, step, with_device,
+    Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, Lent, NewAxis, Number,
+    Operand, Pick, Result, ScatterReduce, Tensor, Term, Tree, along, autocast, default_device, enable_grad,
+    is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, step, with_device,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
 pub use ir::{DType, Element, Graph, Literal, Type};
 pub use leaks::{LeakCheck, LeakReport, check_leaks};
 pub use optimizer::GradScaler;
+#[doc(hidden)]
+pub use save::DTYPES as SAFETENSORS_DTYPES;
 pub use save::{load, save};
 pub use shard::{Mesh, Sharded, Sharding, Spec, pmap, shard_map};
 pub use tree::Static;

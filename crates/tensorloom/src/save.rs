@@ -5,8 +5,8 @@ use crate::{DType, Error, Literal, Result, Type, write};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 use std::path::Path;
 
-/// Dtypes that both sides have.
-const DTYPES: &[(DType, Dtype)] = &[
+/// Dtypes that safetensors files and tensors have.
+pub const DTYPES: &[(DType, Dtype)] = &[
     (DType::Bool, Dtype::BOOL),
     (DType::U8, Dtype::U8),
     (DType::I8, Dtype::I8),

@@ -5,6 +5,7 @@ use crate::context;
 use crate::engine::download;
 use crate::error::{Error, Result};
 use crate::plan::Roots;
+use crate::storage::Stored;
 use ir::{Element, Literal, Loc};
 use std::sync::atomic::Ordering;
 
@@ -48,6 +49,11 @@ impl Tensor {
     }
 
     pub(crate) fn fetch(&self, what: &'static str, at: &Loc) -> Result<Literal> {
+        Ok(download(&self.realised(what, at)?)?)
+    }
+
+    /// Computes what is needed; the value without views.
+    pub(crate) fn realised(&self, what: &'static str, at: &Loc) -> Result<Stored> {
         self.check_at(at)?;
         let lazy = match &self.0.kind {
             Kind::Lazy(l) => l,
@@ -64,6 +70,6 @@ impl Tensor {
         let dense = shared.dense(&stored).map_err(|e| shared.memory_error(what, at, e.into()))?;
         shared.drain_finalize_queue();
         self.0.seen.store(true, Ordering::Relaxed);
-        Ok(download(&dense)?)
+        Ok(dense)
     }
 }

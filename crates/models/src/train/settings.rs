@@ -372,7 +372,7 @@ impl Settings {
     }
 
     /// Parameters of the model as constants of the language.
-    pub(crate) fn given(&self) -> BTreeMap<String, Value> {
+    pub fn given(&self) -> BTreeMap<String, Value> {
         let value = |text: &str| match (text, text.parse::<i64>(), text.parse::<f64>()) {
             ("true" | "false", ..) => Value::bool(text == "true"),
             (_, Ok(n), _) => Value::int(n),

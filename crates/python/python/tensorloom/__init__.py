@@ -6,7 +6,8 @@
 Tensor([1.       , 0.5403023], dtype=float32)
 
 Names are those of JAX: `jit grad value_and_grad vmap jvp vjp linearize jacfwd jacrev hessian checkpoint`, `lax`, `numpy`, `nn`,
-`random`, `linalg`, `fft`, `special`, `tree`. `tensorloom.array_api` is the array API's namespace.
+`random`, `linalg`, `fft`, `special`, `tree`. `tensorloom.array_api` is the array API's namespace, `models` runs and trains models,
+`safetensors` reads and writes files, `vsla` (imported by itself) has tensors of variable shapes.
 """
 
 import functools as _functools
@@ -17,7 +18,7 @@ from ._tensorloom import (
     float8_e4m3fn, float8_e5m2, from_dlpack, int8, int16, int32, int64, linearize, make_graph, uint8, uint16, uint32, uint64,
     vjp,
 )
-from . import fft, lax, linalg, nn, numpy, random, special, tree  # noqa: E402
+from . import fft, lax, linalg, models, nn, numpy, random, safetensors, special, tree  # noqa: E402
 from . import array_api  # noqa: E402
 
 Array = Tensor

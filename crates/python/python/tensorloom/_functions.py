@@ -45,7 +45,6 @@ def _kept(x, axis, y):
     return y.reshape(shape)
 
 
-
 def _default(module, name, arg, kind):
     own = _OWN.get((module, name), {})
     if arg in own:
@@ -57,7 +56,7 @@ def _default(module, name, arg, kind):
 
 def fill(module, namespace):
     """Puts the functions of a module into a namespace."""
-    for id_, (where, name, args, doc) in enumerate(_core._table()):
+    for id_, (where, name, args, _, doc) in enumerate(_core._table()):
         if where != module:
             continue
         public = name[:-1] if name.endswith("_") else name

@@ -35,10 +35,7 @@ def _device(device):
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
     """An array from an object."""
     _device(device)
-    if copy is False and not isinstance(obj, Tensor):
-        raise ValueError("an array can't be made of this without a copy")
-    out = _core.asarray(obj, dtype)
-    return out.__copy__() if copy and isinstance(obj, Tensor) else out
+    return _core.asarray(obj, dtype, copy=copy)
 
 
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
@@ -66,7 +63,7 @@ def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
 def from_dlpack(x, /, *, device=None, copy=None):
     """An array from one of another library."""
     _device(device)
-    return _from_dlpack(x)
+    return _from_dlpack(x, copy=copy)
 
 
 def full(shape, fill_value, *, dtype=None, device=None):
@@ -306,22 +303,13 @@ def sign(x, /):
 def floor_divide(x1, x2, /):
     """The quotient rounded down; infinities and signed zeros as the quotient has them."""
     x1, x2 = _pair(x1, x2)
-    y = _n.floor_divide(x1, x2)
-    if y.dtype.kind != "f":
-        return y
-    q = divide(x1, x2)
-    # Of zeros and infinities the quotient is exact.
-    exact = _n.isinf(q) | (q == 0)
-    return _n.where(exact, q, y)
+    return x1 // x2
 
 
 def remainder(x1, x2, /):
     """What is left of a division, with the sign of the divisor."""
     x1, x2 = _pair(x1, x2)
-    y = _n.remainder(x1, x2)
-    if y.dtype.kind != "f":
-        return y
-    return _n.where(y == 0, _n.copysign(zeros_like(y), x2), y)
+    return x1 % x2
 
 
 def round(x, /):  # noqa: A001

@@ -119,17 +119,28 @@ pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) 
     (floor_divide(&x, &y), remainder(&x, &y))
 }
 
-/// `x / y` rounded down.
+/// `x / y` rounded down. Floats as NumPy has them: nothing divides an infinity, and by zero the quotient is that of `/`.
 #[track_caller]
 pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let _here = crate::write::here();
     two("floor_divide", x, y, false, |b, x, y| {
         let d = b.ty(x).dtype;
         if d.is_float() {
-            let r = modulo(b, x, y)?;
+            let r = b.binary(Binary::Rem, x, y)?;
             let whole = b.sub(x, r)?;
             let q = b.div(whole, y)?;
-            return b.unary(Unary::Round, q);
+            let down = apart(b, r, y)?;
+            let less = b.offset(q, -1.0)?;
+            let q = b.select(down, less, q)?;
+            let q = b.unary(Unary::Round, q)?;
+            // Zeros have the sign of the quotient, which is all there is where `y` is zero.
+            let (exact, zero) = (b.div(x, y)?, b.full_like(x, 0.0)?);
+            let (none, by_zero) = (b.compare(Compare::Eq, q, zero)?, b.compare(Compare::Eq, y, zero)?);
+            let minus = sign_bit(b, exact)?;
+            let below = b.neg(zero)?;
+            let signed = b.select(minus, below, zero)?;
+            let q = b.select(none, signed, q)?;
+            return b.select(by_zero, exact, q);
         }
         let q = b.div(x, y)?;
         if d.class() != ir::Class::Signed {
@@ -145,15 +156,31 @@ pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     })
 }
 
-/// The remainder with the divisor's sign.
-fn modulo(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
-    let r = b.binary(Binary::Rem, x, y)?;
+/// Whether a remainder is other than zero and has another sign than the divisor.
+fn apart(b: &mut dyn Build, r: Value, y: Value) -> ir::Result<Value> {
     let zero = b.full_like(r, 0.0)?;
     let (r_low, y_low) = (b.compare(Compare::Lt, r, zero)?, b.compare(Compare::Lt, y, zero)?);
     let (some, apart) = (b.compare(Compare::Ne, r, zero)?, b.binary(Binary::Xor, r_low, y_low)?);
-    let fix = b.binary(Binary::And, some, apart)?;
+    b.binary(Binary::And, some, apart)
+}
+
+/// The remainder with the divisor's sign; a zero has it too.
+fn modulo(b: &mut dyn Build, x: Value, y: Value) -> ir::Result<Value> {
+    let r = b.binary(Binary::Rem, x, y)?;
+    let fix = apart(b, r, y)?;
     let moved = b.add(r, y)?;
-    b.select(fix, moved, r)
+    let fixed = b.select(fix, moved, r)?;
+    if !b.ty(x).dtype.is_float() {
+        return Ok(fixed);
+    }
+    let zero = b.full_like(r, 0.0)?;
+    let (none, minus, below) = (b.compare(Compare::Eq, r, zero)?, sign_bit(b, y)?, sign_bit(b, r)?);
+    // Only where it is wrong: elsewhere zeros keep their derivative.
+    let differs = b.binary(Binary::Xor, minus, below)?;
+    let wrong = b.binary(Binary::And, none, differs)?;
+    let negative = b.neg(zero)?;
+    let signed = b.select(minus, negative, zero)?;
+    b.select(wrong, signed, fixed)
 }
 
 /// The remainder with the sign of `y`.

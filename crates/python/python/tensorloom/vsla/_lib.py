@@ -1,4 +1,8 @@
-"""The library: found, opened, its functions declared, its errors raised."""
+"""The library: found, opened, its functions declared, its errors raised.
+
+These files are two packages: `tensorloom.vsla`, whose library is that of `tensorloom`, and `tensorloom_vsla`, which needs nothing but
+the C library (bindings/python links here).
+"""
 
 import ctypes as c
 import os
@@ -103,7 +107,16 @@ def _names():
         return [given]
     versioned = f"{plain}.{COMPATIBLE[0]}.{COMPATIBLE[1]}" if suffix == ".so" else plain
     here = Path(__file__).parent
-    return [str(here / plain), versioned, plain]
+    return [*_inside(), str(here / plain), versioned, plain]
+
+
+def _inside():
+    """The library of the package `tensorloom`, if this is a part of it: the same functions are in there."""
+    if __package__ != "tensorloom.vsla":
+        return []
+    from .. import _tensorloom
+
+    return [_tensorloom.__file__]
 
 
 def _open():

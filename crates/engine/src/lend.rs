@@ -1,0 +1,77 @@
+//! Memory shared with others: a tensor's, lent to another library; and another library's, adopted as a tensor.
+//!
+//! Both ways follow from the first law of the README: a buffer never changes while somebody else refers to it. What is lent is
+//! referred to by who holds it; what is adopted is never written, and never used again for other values.
+
+use crate::context;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::node::{Node, Ref};
+use crate::storage::Stored;
+use crate::tensor::Tensor;
+use compiler::DeviceBuffer;
+use ir::{Literal, Loc, Type};
+use std::sync::Arc;
+
+/// The memory of a tensor's elements, dense in row-major order. As long as it lives, nothing changes them.
+#[derive(Clone)]
+pub struct Lent(Stored);
+
+impl Lent {
+    /// What lies there.
+    pub fn ty(&self) -> &Type {
+        &self.0.ty
+    }
+
+    /// Where it lies. It may be longer than the elements; it must not be written.
+    pub fn buffer(&self) -> &Arc<dyn DeviceBuffer> {
+        self.0.storage.buffer()
+    }
+}
+
+impl std::fmt::Debug for Lent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Lent({})", self.ty())
+    }
+}
+
+impl Tensor {
+    /// Computes what is needed, and lends the memory where the elements lie; no copy is made of a tensor without views.
+    #[track_caller]
+    pub fn lend(&self) -> Result<Lent> {
+        self.realised("lend", &Loc::caller()).map(Lent)
+    }
+}
+
+impl Engine {
+    /// A tensor of elements that lie in memory of someone else, on the device where tensors are made now. The memory is read
+    /// when what is recorded with the tensor runs, so nobody may change it while the tensor or what depends on it lives.
+    /// Inside a trace the elements are copied.
+    #[track_caller]
+    pub fn adopt(&self, ty: &Type, buffer: Arc<dyn DeviceBuffer>) -> Tensor {
+        let at = context::place(&Loc::caller());
+        let size = ty.bytes();
+        if buffer.bytes() < size {
+            let reason = format!("{ty} needs {size} bytes, the memory has {}", buffer.bytes());
+            return Tensor::failed(Error::call("adopt", reason, &at), Some(self));
+        }
+        if context::trace().is_some() {
+            let mut bytes = vec![0; size];
+            let read = buffer.read(0, &mut bytes).ok().and_then(|()| Literal::from_bytes(ty.clone(), &bytes));
+            return match read {
+                Some(literal) => self.literal_at(&literal, &at),
+                None => Tensor::failed(Error::call("adopt", "the memory could not be read", &at), Some(self)),
+            };
+        }
+        let device = match self.home(&at) {
+            Ok(device) => device,
+            Err(e) => return Tensor::failed(e, Some(self)),
+        };
+        let storage = self.shared.devices[device].pool.adopt(buffer);
+        let mut state = self.shared.state();
+        let ty = state.signatures.ty(ty);
+        let mut node = Node::data(state.node_key(), Stored::dense(storage, ty), at);
+        node.device = device as u8;
+        Tensor::fresh(self, &mut state, Ref { node: Arc::new(node), out: 0 })
+    }
+}
