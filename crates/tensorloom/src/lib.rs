@@ -63,7 +63,7 @@ pub mod profile {
 pub use engine::{
     Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, NewAxis, Number, Operand,
     Pick, Result, ScatterReduce, Tensor, Term, Tree, along, autocast, default_device, enable_grad, is_grad_enabled,
-    no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, step, with_device,
+    no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, set_narrow, step, with_device,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
