@@ -1,5 +1,8 @@
+import { llama } from "./llama.js";
+
 // Benchmark cases, for the page and for node: { name, run(), rate(seconds) }. `run` gives something to dispose of, computed.
-export function cases({ numpy: np, lax, nn, random, jit, grad, tree }) {
+export function cases(loom) {
+  const { numpy: np, lax, nn, random, jit, grad, tree } = loom;
   const L = 1000;
   const cumsum = (shape) => {
     const f = jit((c, xs) => lax.scan((c, x) => { const n = np.add(c, x); return [n, n]; }, c, xs));
@@ -29,6 +32,7 @@ export function cases({ numpy: np, lax, nn, random, jit, grad, tree }) {
   };
   const loss = (p, x, y) => np.mean(np.square(np.tanh(x.matmul(p.w1).add(p.b1)).matmul(p.w2).add(p.b2).sub(y)));
   const step = jit((p, x, y) => tree.map((a, b) => a.sub(b.mul(0.01)), p, grad(loss)(p, x, y)));
+  const tiny = llama(loom, { causal: true });
   return [
     { name: "20 scans: cumsum, scalar, L = 1000", run: many(cumsum([]), 20), rate: (t) => `${((20 * L) / t / 1e6).toFixed(0)} M/s` },
     { name: "20 scans: cumsum, n = 4, L = 1000", run: many(cumsum([4]), 20), rate: (t) => `${((20 * L) / t / 1e6).toFixed(0)} M/s` },
@@ -37,18 +41,25 @@ export function cases({ numpy: np, lax, nn, random, jit, grad, tree }) {
     { name: "softmax, 1024 × 1024", run: () => soft(m), rate: (t) => `${((1 << 20) / t / 1e6).toFixed(0)} M/s` },
     { name: "sum, 2²⁰", run: () => sum(v), rate: (t) => `${((4 << 20) / t / 1e9).toFixed(1)} GB/s` },
     { name: "training step, 784-256-10", run: () => step(net, x, y), rate: (t) => `${((64 * (4 * 784 * 256 + 6 * 2560)) / t / 1e9).toFixed(1)} GFLOP/s` },
+    { name: "training step, tiny Llama", run: () => tiny.step(tiny.params, tiny.x, tiny.y), rate: (t) => `${(512 / t / 1e3).toFixed(1)} k tokens/s` },
     { name: "1000 small jit calls", run: many(() => small(s), 1000), rate: (t) => `${((t / 1000) * 1e6).toFixed(2)} µs a call` },
   ];
 }
 
-/** The best of several rounds, in seconds a run. A page's clock is coarse, so a round is as many runs as take 20 ms. */
-export function best(run, dispose, rounds = 10) {
-  const round = (n) => {
+/** The best of several rounds, in seconds a run. A page's clock is coarse, so a round is as many runs as take 20 ms; `ready` waits for a GPU. */
+export async function best(run, dispose, rounds = 10, ready = async () => {}) {
+  const round = async (n) => {
     const begun = performance.now();
-    for (let i = 0; i < n; i++) dispose(run());
-    return (performance.now() - begun) / 1e3;
+    for (let i = 0; i < n - 1; i++) dispose(run());
+    const last = run();
+    await ready(last);
+    const took = (performance.now() - begun) / 1e3;
+    dispose(last);
+    return took;
   };
   let n = 1;
-  while (round(n) < 0.02) n *= 2;
-  return Math.min(...Array.from({ length: rounds }, () => round(n))) / n;
+  while ((await round(n)) < 0.02) n *= 2;
+  let least = Infinity;
+  for (let i = 0; i < rounds; i++) least = Math.min(least, await round(n));
+  return least / n;
 }

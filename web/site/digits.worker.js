@@ -6,7 +6,7 @@ const batch = 64;
 const chance = generator(3);
 const fonts = ["sans-serif", "serif", "monospace", "cursive", "system-ui"];
 const paper = new OffscreenCanvas(side * 2, side * 2).getContext("2d", { willReadFrequently: true });
-let params, state, optimizer, step, read, running = false, steps = 0;
+let params, state, optimizer, step, read, home, running = false, steps = 0;
 
 /** A digit in one of the browser's fonts, turned, shifted, sheared and thick or thin. */
 function picture(digit) {
@@ -57,7 +57,9 @@ function network(p, x) {
 }
 
 tasks({
-  make() {
+  make({ device = "wasm" }) {
+    if (params) tree.dispose([params, state]);
+    [home, steps] = [device, 0];
     const keys = random.split(random.key(5), 4);
     const weights = (i, shape, inputs) => random.normal(keys.slice(i), shape).mul((2 / inputs) ** 0.5);
     params = {
@@ -93,7 +95,7 @@ tasks({
       const [p, s, value, right] = step(params, state, x, y);
       tree.dispose([params, state, x, y]);
       [params, state] = [p, s];
-      const figures = { loss: value.item(), right: right.item() };
+      const figures = { loss: (await value.data())[0], right: (await right.data())[0] };
       tree.dispose([value, right]);
       steps++;
       say("step", { step: steps, ...figures, ms: performance.now() - begun });
@@ -103,7 +105,7 @@ tasks({
   pause: now(() => {
     running = false;
   }),
-  see: now(({ pixels }) => {
+  see: now(async ({ pixels }) => {
     // Brought to the middle and to the size of the lessons.
     const n = 280;
     let [x0, y0, x1, y1] = [n, n, 0, 0];
@@ -118,9 +120,9 @@ tasks({
       const y = Math.round(cy + (Math.floor(i / n) - n / 2) * scale);
       return x >= 0 && y >= 0 && x < n && y < n ? pixels[y * n + x] : 0;
     }, n);
-    const input = np.array(image, { shape: [1, 1, side, side] });
+    const input = np.array(image, { shape: [1, 1, side, side], device: home });
     const out = read(params, input);
-    say("seen", { probabilities: Array.from(out.dataSync()) });
+    say("seen", { probabilities: Array.from(await out.data()) });
     tree.dispose([input, out]);
   }),
 });

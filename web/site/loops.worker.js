@@ -65,9 +65,9 @@ async function fit(loss, params, rate, steps, every, report) {
   const values = [];
   for (let i = 0; i <= steps; i++) {
     const [p, s, value, path] = step(params, state);
-    values.push(value.item());
+    values.push((await value.data())[0]);
     if (i % every === 0 || i === steps) {
-      report({ values, path: path.js(), params, step: i, done: i === steps });
+      await report({ values, path: await path.jsAsync(), params, step: i, done: i === steps });
       await breathe();
     }
     tree.dispose([params, state, value, path]);
@@ -79,8 +79,8 @@ async function fit(loss, params, rate, steps, every, report) {
 
 const kalman = (steps) => {
   const ys = np.array(seen);
-  return fit((p) => filter(p, ys), { q: np.array(-2), r: np.array(-2) }, 0.15, steps, 5, ({ values, path, params, step, done }) =>
-    say("kalman", { seen, truth, filtered: path, values, process: Math.exp(params.q.item() / 2), sensor: Math.exp(params.r.item() / 2), step, done }),
+  return fit((p) => filter(p, ys), { q: np.array(-2), r: np.array(-2) }, 0.15, steps, 5, async ({ values, path, params, step, done }) =>
+    say("kalman", { seen, truth, filtered: path, values, process: Math.exp((await params.q.data())[0] / 2), sensor: Math.exp((await params.r.data())[0] / 2), step, done }),
   );
 };
 const ode = (steps) => {

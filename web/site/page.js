@@ -4,6 +4,7 @@ const pages = [
   ["stories.html", "Stories"],
   ["digits.html", "Digits"],
   ["loops.html", "Loops"],
+  ["chat.html", "Chat"],
   ["playground.html", "Playground"],
   ["bench.html", "Benchmark"],
 ];
@@ -25,9 +26,32 @@ export function work(url, handlers) {
     at.textContent = text;
     at.className = "error";
   };
-  worker.onmessage = ({ data }) => (data.kind === "error" ? fail(data.text) : handlers[data.kind]?.(data));
+  worker.onmessage = ({ data }) => {
+    if (data.kind === "error") return fail(data.text);
+    if (data.kind === "ready") offer(data);
+    handlers[data.kind]?.(data);
+  };
   worker.onerror = (e) => fail(e.message || "the worker could not be started");
-  return (kind, more = {}) => worker.postMessage({ kind, ...more });
+  return (kind, more = {}) => worker.postMessage({ kind, device: $("device")?.value, ...more });
+}
+
+/** Lets the reader choose where to compute, if the page has a place for it; says why there is no WebGPU. */
+function offer({ devices, gpu, software, why }) {
+  const select = $("device");
+  if (!select) return;
+  const names = { wasm: "WebAssembly", webgpu: `WebGPU (${gpu})` };
+  select.innerHTML = (devices ?? ["wasm"]).map((d) => `<option value="${d}"></option>`).join("");
+  [...select.options].forEach((o) => (o.textContent = names[o.value]));
+  // A GPU that is a program on the CPU is slower than the CPU.
+  const asked = new URLSearchParams(location.search).get("device");
+  select.value = (devices ?? []).includes(asked) ? asked : devices?.includes("webgpu") && !software ? "webgpu" : "wasm";
+  if (!devices?.includes("webgpu")) {
+    const note = document.createElement("p");
+    note.className = "soft";
+    note.id = "nogpu";
+    note.textContent = `No WebGPU here, so this computes on the CPU: ${why ?? "it was not looked for"}.`;
+    select.closest(".row").after(note);
+  }
 }
 
 /** Lines over numbers: `series` is a list of { x, y, colour, dots, fade }. */

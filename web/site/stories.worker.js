@@ -8,7 +8,7 @@ const codes = new Map(letters.map((c, i) => [c, i]));
 const data = Int32Array.from(text, (c) => codes.get(c));
 const batch = 16;
 const chance = generator(7);
-let params, state, optimizer, step, next, running = false, steps = 0;
+let params, state, optimizer, step, next, home, running = false, steps = 0;
 
 function sample() {
   const { context } = settings;
@@ -22,7 +22,7 @@ function sample() {
   return [np.array(x, { shape }), np.array(y, { shape })];
 }
 
-function tell() {
+async function tell() {
   const { context } = settings;
   let tokens = Array.from("once there was ", (c) => codes.get(c));
   let out = "once there was ";
@@ -30,9 +30,10 @@ function tell() {
     const window = tokens.slice(-context);
     const row = new Int32Array(context);
     row.set(window);
-    const x = np.array(row, { shape: [1, context] });
+    const x = np.array(row, { shape: [1, context], device: home });
     const scores = next(params, x);
-    const flat = scores.dataSync().subarray((window.length - 1) * letters.length, window.length * letters.length);
+    const all = await scores.data();
+    const flat = all.subarray((window.length - 1) * letters.length, window.length * letters.length);
     tree.dispose([x, scores]);
     const weights = Array.from(flat, (s) => Math.exp((s - Math.max(...flat)) / 0.7));
     let r = chance() * weights.reduce((a, b) => a + b);
@@ -45,7 +46,9 @@ function tell() {
 }
 
 tasks({
-  make() {
+  make({ device = "wasm" }) {
+    if (params) tree.dispose([params, state]);
+    [home, steps] = [device, 0];
     params = parameters(random.key(1), letters.length);
     optimizer = optim.chain([optim.clipByGlobalNorm(1), optim.adam(3e-3)]);
     state = optimizer.init(params);
@@ -66,11 +69,11 @@ tasks({
       const [p, s, value] = step(params, state, x, y);
       tree.dispose([params, state, x, y]);
       [params, state] = [p, s];
-      const loss = value.item();
+      const [loss] = await value.data();
       value.dispose();
       steps++;
       say("step", { step: steps, loss, ms: performance.now() - begun });
-      if (steps % 100 === 0) tell();
+      if (steps % 100 === 0) await tell();
       await breathe();
     }
   },

@@ -14,6 +14,7 @@ export function tasks(handlers) {
     const run = async () => {
       try {
         await started;
+        if (data.device !== undefined && !handlers[data.kind].now) loom.defaultDevice(data.device);
         await handlers[data.kind](data);
       } catch (e) {
         say("error", { text: e?.message ?? String(e) });
@@ -24,7 +25,7 @@ export function tasks(handlers) {
     else last = last.then(run);
   };
   started.then(
-    () => say("ready"),
+    () => say("ready", { devices: loom.devices(), gpu: loom.gpuName(), software: /swiftshader|llvmpipe|software|basic render/i.test(loom.gpuName() ?? ""), why: loom.whyNoGpu() }),
     (e) => say("error", { text: `the program could not be started: ${e.message}` }),
   );
 }

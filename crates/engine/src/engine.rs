@@ -7,6 +7,7 @@ use crate::intern::Ty;
 use crate::kernels::Kernels;
 use crate::lock::{ExecGuard, ExecLock};
 use crate::lru::Lru;
+use crate::narrow;
 use crate::node::{Node, Spare};
 use crate::operand::Number;
 use crate::plan::Roots;
@@ -194,6 +195,8 @@ impl Engine {
     }
 
     pub(crate) fn literal_at(&self, literal: &Literal, at: &Loc) -> Tensor {
+        let narrow = narrow::literal(literal);
+        let literal = narrow.as_ref().unwrap_or(literal);
         let at = &context::place(at);
         if context::trace().is_some() {
             let f = |b: &mut dyn Record, _: &[ir::Value]| Ok(Values::from_elem(b.constant(literal.clone())?, 1));

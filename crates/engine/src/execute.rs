@@ -80,8 +80,8 @@ impl Shared {
         }
     }
 
-    /// What a failure means: the engine stops (§6.7), unless memory was all that was missing and no value was written
-    /// over. Then nodes that ran keep their values, which don't change, and effects are still pending.
+    /// What a failure means: the engine stops (§6.7), unless memory was all that was missing, or a device refused operands before it
+    /// began (in a page, what can't be copied from the GPU without awaiting it), and no value was written over. Then nodes that ran keep their values, which don't change, and effects are still pending.
     fn failed(&self, e: Error, overwritten: bool) -> Error {
         let e = match e {
             Error::KernelExecution { op, at, cause } if memory(&cause) => self.memory_error(&op, &at, cause.into()),
@@ -90,7 +90,7 @@ impl Shared {
             }
             e => e,
         };
-        if e.is_memory() && !overwritten {
+        if (e.is_memory() || refused(&e)) && !overwritten {
             self.flush_pools();
             return e;
         }
@@ -279,8 +279,15 @@ impl Shared {
             }
             &moved
         };
+        // Nothing has begun where a device has no kernel for an op: that stops nobody.
+        let refuse = |cause| {
+            fail(match cause {
+                compiler::Error::Backend(why) => compiler::Error::Bindings(why),
+                cause => cause,
+            })
+        };
         if let Some(i) = over {
-            let kernel = kernels.program(pool, &What::Over(sig.op.clone(), i), args).map_err(fail)?;
+            let kernel = kernels.program(pool, &What::Over(sig.op.clone(), i), args).map_err(refuse)?;
             let over = &kernel.exe.program().donated;
             let outs = kernels::bind(pool, &sig.types, args, over, bindings).map_err(fail)?;
             *overwritten |= !over.is_empty();
@@ -293,7 +300,7 @@ impl Shared {
         let kernel = match sig.program.get() {
             Some(kernel) if usual => kernel,
             _ => {
-                found = kernels.program(pool, &What::Op(sig.op.clone()), args).map_err(fail)?;
+                found = kernels.program(pool, &What::Op(sig.op.clone()), args).map_err(refuse)?;
                 if usual { sig.program.get_or_init(|| found) } else { &found }
             }
         };
@@ -443,6 +450,12 @@ impl Shared {
         };
         drop(dropped);
     }
+}
+
+/// Whether a device would not begin: its operands are not what it can take.
+fn refused(e: &Error) -> bool {
+    let (Error::KernelExecution { cause, .. } | Error::CompiledExecution { cause, .. }) = e else { return false };
+    matches!(cause, compiler::Error::Bindings(_))
 }
 
 fn memory(cause: &compiler::Error) -> bool {

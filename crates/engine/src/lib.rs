@@ -23,6 +23,7 @@ mod lend;
 mod loc;
 mod lock;
 pub mod lru;
+mod narrow;
 mod node;
 mod operand;
 mod plan;
@@ -59,6 +60,7 @@ pub use inspect::{BaseView, Binding, EventView, Inspection, LocView, Logged, Pla
 pub use intern::composite;
 pub use lend::Lent;
 pub use loc::{LocEntry, LocId, LocRole, Tombstone};
+pub use narrow::set_narrow;
 pub use operand::{Number, Operand, OperandRef, Term};
 pub use pool::{PoolStats, SizeStats};
 pub use profile::{Phase, Profile, Record, Sums, Unfused, module, phase};

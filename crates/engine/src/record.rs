@@ -5,6 +5,7 @@ use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::intern::{self, Signature};
+use crate::narrow;
 use crate::node::{Args, Kept, Node, Ref, Saved, Slot, Work};
 use crate::operand::Number;
 use crate::state::State;
@@ -156,7 +157,7 @@ impl<'a> LazyBuild<'a> {
 
 impl Build for LazyBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
-        let op = self.state.ops.get(op);
+        let op = self.state.ops.get(narrow::op(op));
         self.push(&op, args)
     }
 

@@ -14,6 +14,7 @@ use crate::base::BaseId;
 use crate::context;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::narrow;
 use crate::record::{LazyBuild, Record, Tensors, record};
 use crate::tensor::{DETACHED, Handle, Invalid, Kind, Tensor, Traced};
 use crate::view;
@@ -108,7 +109,7 @@ struct TraceBuild<'a> {
 
 impl Build for TraceBuild<'_> {
     fn emit(&mut self, op: Op, args: &[Value]) -> ir::Result<Values> {
-        self.state.b.emit(op, args)
+        self.state.b.emit(narrow::op(op), args)
     }
 
     fn ty(&self, v: Value) -> Type {
@@ -120,7 +121,7 @@ impl Build for TraceBuild<'_> {
         let call = self.state.b.loc.clone();
         let outs = graph.inline_with(args, |node, operands| {
             self.state.b.loc = if node.loc == Loc::Unknown { call.clone() } else { node.loc.clone() };
-            self.state.b.emit(node.op.clone(), operands)
+            self.state.b.emit(narrow::op(node.op.clone()), operands)
         });
         self.state.b.loc = call;
         outs

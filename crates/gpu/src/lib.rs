@@ -3,6 +3,6 @@
 
 pub mod cuda;
 pub mod grid;
-#[cfg(any(feature = "cuda", feature = "wgpu"))]
+#[cfg(any(feature = "cuda", feature = "wgpu", target_arch = "wasm32"))]
 mod host;
 pub mod wgpu;

@@ -56,7 +56,7 @@ pub(crate) fn amount(bytes: u128) -> String {
 /// The product of sizes, if it is a number of elements that memory could have.
 pub(crate) fn product(sizes: &[usize]) -> Option<usize> {
     // Eight bytes an element, and sums of a few such numbers, must not overflow either.
-    sizes.iter().try_fold(1usize, |all, n| all.checked_mul(*n)).filter(|n| *n < 1 << 56)
+    sizes.iter().try_fold(1usize, |all, n| all.checked_mul(*n)).filter(|n| (*n as u64) < 1 << 56)
 }
 
 /// A value that a configuration or the command line gives for a model's parameter, by the name it has there. `default` is

@@ -65,7 +65,13 @@ fn wgpu(number: usize) -> compiler::Result<Arc<dyn Backend>> {
     Ok(Arc::new(gpu::wgpu::Wgpu::open(choice, Arc::new(cpu::Cpu::for_machine()))?))
 }
 
-#[cfg(any(not(feature = "wgpu"), target_arch = "wasm32"))]
+/// The GPU that the page has opened; ops that it lacks run on its CPU.
+#[cfg(target_arch = "wasm32")]
+fn wgpu(_: usize) -> compiler::Result<Arc<dyn Backend>> {
+    Ok(Arc::new(gpu::wgpu::Wgpu::open(Arc::new(cpu::Cpu::for_machine()))?))
+}
+
+#[cfg(not(any(feature = "wgpu", target_arch = "wasm32")))]
 fn wgpu(_: usize) -> compiler::Result<Arc<dyn Backend>> {
     Err(compiler::Error::Backend("this program was built without WebGPU; build it with `--features wgpu`".into()))
 }

@@ -64,7 +64,8 @@ pub mod profile {
 pub use engine::{
     Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, Lent, NewAxis, Number,
     Operand, Pick, Result, ScatterReduce, Tensor, Term, Tree, along, autocast, default_device, enable_grad,
-    is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, step, with_device,
+    is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, set_narrow, step,
+    with_device,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};

@@ -4,6 +4,7 @@ import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 import path from "node:path";
 import { cases } from "../../../web/site/cases.js";
+import { llama } from "../../../web/site/llama.js";
 
 const [folder = "target/web/package", peer] = process.argv.slice(2);
 const begun = performance.now();
@@ -16,6 +17,9 @@ console.log(`loaded in ${(loaded - begun).toFixed(0)} ms, first kernel after ${(
 const theirs = new Map();
 if (peer) {
   globalThis.navigator ??= {};
+  // What jax-js uses and older versions of node lack.
+  const iterator = Object.getPrototypeOf(Object.getPrototypeOf([][Symbol.iterator]()));
+  for (const name of ["map", "filter"]) iterator[name] ??= function (f) { return [...this][name](f); };
   const jax = await import(pathToFileURL(createRequire(path.resolve(peer, "x.js")).resolve("@jax-js/jax")));
   const api = jax.default ?? jax;
   await api.init("wasm");
@@ -42,6 +46,8 @@ if (peer) {
     return tree.map((a, b) => a.sub(b.mul(0.01)), p, g);
   });
   theirs.set("training step, 784-256-10", async () => tree.dispose(await api.blockUntilReady(step(tree.ref(net), x.ref, y.ref))));
+  const tiny = llama(api, { isCausal: true });
+  theirs.set("training step, tiny Llama", async () => tree.dispose(await api.blockUntilReady(tiny.step(tree.ref(tiny.params), tiny.x.ref, tiny.y.ref))));
   const s = np.ones([4]);
   const small = jit((x) => x.mul(2).add(1));
   theirs.set("1000 small jit calls", async () => {

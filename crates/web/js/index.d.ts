@@ -35,10 +35,15 @@ export class Tensor {
   readonly ndim: number;
   readonly size: number;
   readonly disposed: boolean;
+  /** Where it lives. */
+  readonly device: Device;
+  /** The same tensor on another device; itself if it lives there. */
+  to(device: Device): Promise<Tensor>;
   readonly ref: this;
   readonly T: Tensor;
   /** The elements in row-major order, when they are computed. */
   data(): Promise<TypedArray>;
+  /** The elements at once; not possible for what is on `webgpu`. */
   dataSync(): TypedArray;
   js(): any;
   jsAsync(): Promise<any>;
@@ -69,12 +74,18 @@ export interface TensorMethods {
   [method: string]: any;
 }
 
-/** Loads the program; await it before anything else. */
-export function init(source?: string | URL | BufferSource | WebAssembly.Module): Promise<string[]>;
+/** What computes: WebAssembly, or the GPU through WebGPU. */
+export type Device = "wasm" | "webgpu";
+type Source = string | URL | BufferSource | WebAssembly.Module;
+/**
+ * Loads the program; await it before anything else. Gives the devices that there are. `device`: where tensors are made; `"webgpu"` fails
+ * where there is none, `"auto"` doesn't.
+ */
+export function init(options?: Source | { source?: Source; device?: Device | "auto" }): Promise<Device[]>;
 
 type Fn = (...args: any[]) => any;
 type Disposable_<F> = F & { dispose(): void };
-export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number[] }): Disposable_<F>;
+export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number[]; device?: Device }): Disposable_<F>;
 export function grad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 export function valueAndGrad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 export function vjp(f: Fn, primals: Tree[], options?: { hasAux?: boolean }): [Tree, Disposable_<(cotangents: Tree) => Tree[]>, Tree?];
@@ -99,8 +110,8 @@ export const tree: {
 };
 
 export interface Numpy {
-  array(value: ArrayLike, options?: { dtype?: DType; shape?: number | number[] }): Tensor;
-  asarray(value: ArrayLike, options?: { dtype?: DType; shape?: number | number[] }): Tensor;
+  array(value: ArrayLike, options?: { dtype?: DType; shape?: number | number[]; device?: Device }): Tensor;
+  asarray(value: ArrayLike, options?: { dtype?: DType; shape?: number | number[]; device?: Device }): Tensor;
   pi: number;
   e: number;
   inf: number;
@@ -177,12 +188,22 @@ export const safetensors: {
   load(from: Blob | string | URL): Promise<Record<string, Tensor>>;
 };
 
-export function devices(): string[];
-export function defaultDevice(name?: string): string;
-export function devicePut<T>(x: T): Promise<T>;
+export function devices(): Device[];
+/** Where tensors are made; with a name, from now on. */
+export function defaultDevice(name?: Device): Device;
+/** Runs `f`; tensors that it makes live on a device. */
+export function withDevice<R>(name: Device, f: () => R): R;
+/** A tree on a device. */
+export function devicePut<T>(x: T, device?: Device): Promise<T>;
+/** Computes a tree, and waits until it is there. */
 export function blockUntilReady<T>(x: T): Promise<T>;
-export function getBackend(): { type: string; slotCount(): number };
-export function memoryBytes(): number;
+/** Why there is no WebGPU, if there is none. */
+export function whyNoGpu(): string | null;
+/** The name of the GPU, if there is one. */
+export function gpuName(): string | null;
+export function getBackend(): { type: Device; slotCount(): number };
+/** Bytes of the program's memory, or those in use on the GPU. */
+export function memoryBytes(device?: Device): number;
 export function setDebug(level: number): void;
 export const checkLeaks: {
   start(): void;

@@ -6,6 +6,8 @@
 //
 // Functions of the namespaces come from the program's own list (`functions`), which is made of docs/functions.json.
 
+import { gpuImports, openGpu } from "./gpu.js";
+
 let wasm; // exports of the program
 let memory;
 let table;
@@ -73,15 +75,76 @@ const loom = {
   loose(id) {
     functions.delete(id);
   },
+  arrived(id, n) {
+    const { done, failed } = reads.get(id);
+    reads.delete(id);
+    if (n < 0) return failed(new LoomError(told()));
+    const at = wasm.fetched();
+    done(memory.buffer.slice(at, at + n));
+  },
 };
+const reads = new Map(); // what is on its way, by number
+const gpu = gpuImports({ memory: () => memory, wasm: () => wasm, told: () => wasm.poll_reads() });
+Object.assign(loom, gpu.imports);
+
+/** What a read or a wait that has begun will give. */
+function later(id) {
+  const got = new Promise((done, failed) => reads.set(id, { done, failed }));
+  wasm.poll_reads();
+  return got;
+}
 const free = []; // places in the table that were given back
 
+let starting;
+let noGpu; // why there is no WebGPU
+
 /**
- * Loads the program. `source`: a URL, bytes, or a compiled module; by default `tensorloom.wasm` beside this file.
- * Must be awaited before anything else.
+ * Loads the program; must be awaited before anything else. Gives the names of the devices: `wasm`, and `webgpu` where there is one.
+ *
+ * Options: `source`, a URL, bytes, or a compiled module (by default `tensorloom.wasm` beside this file; it may also be given instead of
+ * options); `device`, where tensors are made: `"wasm"` (the default), `"webgpu"`, which fails with the reason where there is none, or
+ * `"auto"`. With `device: "wasm"` no GPU is looked for.
  */
-export async function init(source) {
-  if (wasm) return ["wasm"];
+export async function init(options = {}) {
+  const given = isOptions(options) ? options : { source: options };
+  const { source, device } = given;
+  if (device !== undefined && !["wasm", "webgpu", "auto"].includes(device)) throw new LoomError(`init: there is no device "${device}"; there are wasm, webgpu, auto`);
+  starting ??= start(source).catch((e) => {
+    starting = undefined;
+    throw e;
+  });
+  const wanted = device === "wasm" ? null : openDevice();
+  await starting;
+  const opened = await wanted;
+  if (device === "webgpu" && !gpu.opened()) throw noGpu;
+  if (opened) defaultDevice(device === "webgpu" || device === "auto" ? "webgpu" : defaultDevice());
+  else if (device === "wasm") defaultDevice("wasm");
+  return devices();
+}
+
+const isOptions = (x) => x !== null && typeof x === "object" && !(x instanceof URL) && !ArrayBuffer.isView(x) && !(x instanceof ArrayBuffer) && !(x instanceof WebAssembly.Module);
+
+let opening;
+/** Opens WebGPU, once. Gives whether there is one. */
+function openDevice() {
+  opening ??= (async () => {
+    try {
+      const opened = await openGpu((text) => new LoomError(text));
+      await starting;
+      if (wasm.live() > 0) throw new LoomError('webgpu has to be opened before tensors are made: call `await init({ device: "webgpu" })` first, or dispose of them');
+      gpu.attach(opened);
+      if (wasm.gpu_open() < 0) fail();
+      return true;
+    } catch (e) {
+      noGpu = e instanceof LoomError ? e : new LoomError(`WebGPU could not be opened: ${e.message}; "wasm" computes everywhere`);
+      opening = undefined;
+      return false;
+    }
+  })();
+  return opening;
+}
+
+async function start(source) {
   source ??= new URL("./tensorloom.wasm", import.meta.url);
   if (source instanceof URL || typeof source === "string") {
     const url = new URL(source, import.meta.url);
@@ -104,7 +167,6 @@ export async function init(source) {
   dtypeNames.push(...lastText().split(" "));
   wasm.functions();
   surface(JSON.parse(lastText()));
-  return ["wasm"];
 }
 
 function ready() {
@@ -119,9 +181,11 @@ function f64() {
 
 const lastText = () => decode(wasm.text(), wasm.text_bytes());
 
+/** The last text as a message: places in the program mean nothing here. */
+const told = () => lastText().replace(/ \(at [\w./-]+\.rs:\d+:\d+\)/g, "") || "a call failed";
+
 function fail() {
-  // Places in the program mean nothing here.
-  const error = thrown ?? new LoomError(lastText().replace(/ \(at [\w./-]+\.rs:\d+:\d+\)/g, "") || "a call failed");
+  const error = thrown ?? new LoomError(told());
   thrown = undefined;
   throw error;
 }
@@ -379,14 +443,44 @@ export class Tensor {
     return numpy.transpose(this);
   }
 
-  /** The elements, in row-major order, when they are computed. */
-  async data() {
-    return this.dataSync();
+  /** Where it lives: `wasm` or `webgpu`. */
+  get device() {
+    return deviceNames[run(() => wasm.device_of(this.handle()))];
+  }
+  /** The same tensor on another device; itself if it lives there. */
+  async to(device) {
+    const to = deviceNumber(device);
+    if (deviceNumber(this.device) === to) return this;
+    if (to !== 0) return special("to", this, to);
+    const { dtype, shape } = this;
+    const bytes = await later(run(() => wasm.begin_read(this.handle())));
+    return withDevice("wasm", () => fromBytes(new Uint8Array(bytes), dtype, shape));
   }
 
+  /** The elements, in row-major order, when they are computed. */
+  async data() {
+    if (this.device === "wasm") return this.dataSync();
+    const dtype = this.dtype;
+    if (!(dtype in views)) {
+      const wide = this.astype("float32");
+      const got = wide.data();
+      wide.dispose();
+      return got;
+    }
+    return new views[dtype](await later(run(() => wasm.begin_read(this.handle()))));
+  }
+
+  /** The elements at once. On `webgpu` that is not possible in a page: use `await data()`. */
   dataSync() {
     const dtype = this.dtype;
-    if (!(dtype in views)) return this.astype("float32").dataSync();
+    if (!(dtype in views)) {
+      const wide = this.astype("float32");
+      try {
+        return wide.dataSync();
+      } finally {
+        wide.dispose();
+      }
+    }
     const n = run(() => wasm.fetch(this.handle()));
     const at = wasm.fetched();
     const bytes = memory.buffer.slice(at, at + n);
@@ -395,7 +489,12 @@ export class Tensor {
 
   /** The elements as nested lists; a number for a tensor without axes. */
   js() {
-    const flat = this.dataSync();
+    return this.#nested(this.dataSync());
+  }
+  async jsAsync() {
+    return this.#nested(await this.data());
+  }
+  #nested(flat) {
     const bool = this.dtype === "bool";
     let at = 0;
     const build = (shape) => {
@@ -406,9 +505,6 @@ export class Tensor {
       return Array.from({ length: shape[0] }, () => build(shape.slice(1)));
     };
     return build(this.shape);
-  }
-  async jsAsync() {
-    return this.js();
   }
   item() {
     if (this.size !== 1) throw new LoomError(`item() of ${this.dtype}[${this.shape}], which is not one number`);
@@ -427,8 +523,7 @@ export class Tensor {
     return special("detach", this);
   }
   async blockUntilReady() {
-    special("force", [this]);
-    return this;
+    return blockUntilReady(this);
   }
 
   dispose() {
@@ -467,8 +562,9 @@ const typedNames = new Map([
 ]);
 
 /** A tensor of numbers, nested lists, a typed array (with `shape`), or another tensor. */
-function array(value, { dtype, shape } = {}) {
+function array(value, { dtype, shape, device } = {}) {
   ready();
+  if (device !== undefined) return withDevice(device, () => array(value, { dtype, shape }));
   if (value instanceof Tensor) {
     const same = !dtype || dtype === value.dtype ? numpy.copy(value) : value.astype(dtype);
     return shape ? numpy.reshape(same, shape) : same;
@@ -527,7 +623,7 @@ export function fromBytes(bytes, dtype, shape) {
   return new Tensor(run(() => wasm.make(code, shape.length)));
 }
 
-/** The raw elements of a tensor, little-endian. */
+/** The raw elements of a tensor on `wasm`, little-endian. */
 export function toBytes(t) {
   const n = run(() => wasm.fetch(t.handle()));
   const at = wasm.fetched();
@@ -705,10 +801,10 @@ const list = (x) => (Array.isArray(x) ? x : [x]);
 // ---------------------------------------------------------------- transforms
 
 /**
- * Compiles a function: traced once for each structure and types of its arguments. Options: `staticArgnums`.
- * The result has `dispose()`, which frees its programs.
+ * Compiles a function: traced once for each structure and types of its arguments. It runs where they are. Options: `staticArgnums`;
+ * `device`, where arguments are moved that live elsewhere. The result has `dispose()`, which frees its programs.
  */
-export function jit(f, { staticArgnums = [] } = {}) {
+export function jit(f, { staticArgnums = [], device } = {}) {
   const entries = new Map();
   const entryFor = (key, structure) => {
     const seen = {};
@@ -734,6 +830,8 @@ export function jit(f, { staticArgnums = [] } = {}) {
       }
     }
     const entry = entries.get(key) ?? entryFor(key, structure ?? args.map(() => "*"));
+    let moved = null;
+    if (device !== undefined && scopes.length === 0) [leaves, moved] = allOn(device, leaves);
     const n = leaves.length;
     let at = wasm.room(n) / 8;
     let words = f64();
@@ -745,6 +843,7 @@ export function jit(f, { staticArgnums = [] } = {}) {
       thrown ??= e;
       m = -1;
     }
+    moved?.forEach((t) => t.dispose());
     if (pending.length > 0) sweep();
     if (m < 0) fail();
     at = wasm.room(0) / 8;
@@ -946,12 +1045,29 @@ export const makeJaxpr =
     return lend(flat(f, structure, {}), (id) => special("makeGraph", id, leaves));
   };
 
-/** What becomes of a function: its graph, program, kernels and timings, as texts. */
+/** Tensors on a device, and those of them that are copies. */
+function allOn(device, leaves) {
+  const to = deviceNumber(device);
+  const moved = [];
+  const all = leaves.map((t) => {
+    if (deviceNumber(t.device) === to) return t;
+    if (to === 0) throw new LoomError(`${t.dtype}[${t.shape}] is on webgpu: move it with \`await x.to("wasm")\` before the call`);
+    moved.push(special("to", t, to));
+    return moved.at(-1);
+  });
+  return [all, moved];
+}
+
+/**
+ * What becomes of a function on the device of its arguments: its graph, program, kernels (in WGSL on `webgpu`) and timings, as texts.
+ * On `webgpu` there are no timings: the time of a run is what `await blockUntilReady` takes.
+ */
 export const explain =
   (f) =>
   (...args) => {
     const [leaves, structure] = parts(args);
-    const [graph, program, kernels, timings] = lend(flat(f, structure, {}), (id) => special("explain", id, leaves));
+    const onGpu = leaves.length > 0 ? leaves.some((t) => t.device === "webgpu") : defaultDevice() === "webgpu";
+    const [graph, program, kernels, timings] = lend(flat(f, structure, {}), (id) => special("explain", id, leaves, onGpu));
     return { graph, program, kernels, timings };
   };
 
@@ -1201,20 +1317,58 @@ lax.associativeScan = (f, elems, { reverse = false, axis = 0 } = {}) => {
 
 // ---------------------------------------------------------------- devices, debugging, leaks
 
+const deviceNames = ["wasm", "webgpu"];
+let homeDevice = 0;
+
+/** The number of a device by its name. */
+function deviceNumber(name) {
+  ready();
+  const n = deviceNames.indexOf(name);
+  if (n < 0 || (n === 1 && !gpu.opened())) {
+    const why = n === 1 ? `: ${noGpu?.message ?? 'call `await init({ device: "webgpu" })` first'}` : `; there is ${devices().join(", ")}`;
+    throw new LoomError(`there is no device "${name}" here${why}`);
+  }
+  return n;
+}
+
 /** What there is to compute on. */
-export const devices = () => ["wasm"];
+export const devices = () => (gpu.opened() ? ["wasm", "webgpu"] : ["wasm"]);
+/** Why there is no WebGPU, if there is none and it was looked for. */
+export const whyNoGpu = () => (gpu.opened() ? null : (noGpu?.message ?? null));
+/** The name of the GPU, if there is one. */
+export const gpuName = () => gpu.opened()?.name ?? null;
+/** Where tensors are made; with a name, from now on. */
 export const defaultDevice = (name) => {
-  if (name !== undefined && name !== "wasm") throw new LoomError(`there is no device "${name}" here; there is wasm`);
-  return "wasm";
+  if (name !== undefined) wasm.set_device((homeDevice = deviceNumber(name)));
+  return deviceNames[homeDevice];
 };
-export const devicePut = async (x) => x;
+/** Runs `f`; tensors that it makes live on a device. If `f` is async, that holds until it is done. */
+export function withDevice(name, f) {
+  const before = defaultDevice();
+  defaultDevice(name);
+  let result;
+  try {
+    result = f();
+  } finally {
+    if (!(result instanceof Promise)) defaultDevice(before);
+  }
+  return result instanceof Promise ? result.finally(() => defaultDevice(before)) : result;
+}
+/** A tree on a device (the default one): what lives there stays as it is. */
+export async function devicePut(x, device = defaultDevice()) {
+  const [leaves, structure] = parts(x);
+  return build(structure, await Promise.all(leaves.map((t) => t.to(device))));
+}
+/** Computes a tree, and waits until it is there. */
 export async function blockUntilReady(x) {
-  special("force", parts(x)[0]);
+  const [leaves] = parts(x);
+  special("force", leaves);
+  if (leaves.some((t) => t.device === "webgpu")) await later(wasm.gpu_sync());
   return x;
 }
-export const getBackend = () => ({ type: "wasm", slotCount: () => wasm.live() });
-/** Bytes that the program's memory has. */
-export const memoryBytes = () => memory.buffer.byteLength;
+export const getBackend = () => ({ type: defaultDevice(), slotCount: () => wasm.live() });
+/** Bytes that the program's memory has, or those in use on the GPU (`"webgpu"`). */
+export const memoryBytes = (device = "wasm") => (deviceNumber(device) === 0 ? memory.buffer.byteLength : wasm.gpu_bytes());
 
 /** 1: refused kernels; 2: kernels that are made. */
 export function setDebug(level) {

@@ -4,13 +4,27 @@ use crate::function::Leaves;
 use crate::value::fault;
 use compiler::clock::Instant;
 use compiler::loops::Kernel;
-use compiler::program::Step;
-use compiler::{Bindings, Options};
+use compiler::program::{Step, library_name};
+use compiler::{Backend, Bindings, Options, Runs};
 use std::sync::Arc;
 
-/// Graph, program, kernels and timings, each as a text.
-pub(crate) fn explain(f: impl Fn(Leaves) -> Leaves + Copy, args: Leaves) -> Result<Vec<String>, String> {
+/// Graph, program, kernels and timings, each as a text. Kernels of WebGPU are in WGSL; JavaScript has to measure those.
+pub(crate) fn explain(f: impl Fn(Leaves) -> Leaves + Copy, args: Leaves, on_gpu: bool) -> Result<Vec<String>, String> {
     let graph = tensorloom::make_graph(f, args.clone()).map_err(fault)?;
+    if on_gpu {
+        let host = tensorloom::devices::open("cpu").map_err(fault)?;
+        let backend = gpu::wgpu::Wgpu::open(host).map_err(fault)?;
+        let program = compiler::compile(&graph, &backend, &Options::default()).map_err(fault)?;
+        let text = program.to_string();
+        let mut shown = Vec::new();
+        program.steps.iter().for_each(|s| hosted(s, &backend, &mut shown));
+        // The kernel first, then the functions that it calls: WGSL doesn't mind.
+        shown.extend(backend.texts(program).map_err(fault)?.into_iter().map(|text| match text.find("@group(0)") {
+            Some(at) => format!("{}\n{}", &text[at..], &text[..at]),
+            None => text,
+        }));
+        return Ok(vec![graph.to_string(), text, shown.join("\n\n"), String::new()]);
+    }
     let backend = tensorloom::devices::open("cpu").map_err(fault)?;
     let program = compiler::compile(&graph, &*backend, &Options::default()).map_err(fault)?;
     let mut kernels = Vec::new();
@@ -48,6 +62,21 @@ pub(crate) fn explain(f: impl Fn(Leaves) -> Leaves + Copy, args: Leaves) -> Resu
     let mut lines = vec![format!("{whole:>10.1} µs  a run, mean of {runs}")];
     lines.extend(steps.iter().map(|(label, calls, time)| format!("{time:>10.1} µs  {calls:>5}×  {label}")));
     Ok(vec![graph.to_string(), text, shown.join("\n\n"), lines.join("\n")])
+}
+
+/// Lines about what a GPU leaves to the host.
+fn hosted(step: &Step, backend: &dyn Backend, out: &mut Vec<String>) {
+    match step {
+        Step::Library { op, args, .. } => {
+            let types: Vec<_> = args.iter().map(|(_, t)| t.clone()).collect();
+            if backend.runs(op, &types) == Runs::Host {
+                out.push(format!("// on the host, in WebAssembly: {}", library_name(op)));
+            }
+        }
+        Step::Loop(l) => l.body.iter().for_each(|s| hosted(s, backend, out)),
+        Step::Branch { branches, .. } => branches.iter().flatten().for_each(|s| hosted(s, backend, out)),
+        _ => {}
+    }
 }
 
 fn collect(step: &Step, out: &mut Vec<Arc<Kernel>>) {

@@ -26,8 +26,18 @@ pub(crate) fn words<R>(f: impl FnOnce(&mut Vec<f64>) -> R) -> R {
     WORDS.with_borrow_mut(f)
 }
 
-fn say(text: String) {
+pub(crate) fn say(text: String) {
     TEXT.with_borrow_mut(|t| *t = text);
+}
+
+/// The bytes as a text.
+pub(crate) fn taken_bytes() -> String {
+    BYTES.with_borrow(|b| String::from_utf8_lossy(b).into_owned())
+}
+
+/// Makes these the bytes.
+pub(crate) fn give_bytes(bytes: Vec<u8>) {
+    BYTES.with_borrow_mut(|b| *b = bytes);
 }
 
 /// Must be called first.

@@ -8,13 +8,15 @@
 //! gives the number of words of its result, or -1, and then [`text`] says why.
 //!
 //! Imports (`loom`): `instantiate`, `forget` (kernels, see `cpu/codegen/page.rs`), `now`, `panicked`, and `apply`, which calls
-//! a function of JavaScript with tensors.
+//! a function of JavaScript with tensors. The device of WebGPU is JavaScript's too (`gpu_..`, see `gpu/wgpu/runtime/page`); what it has read
+//! comes back by [`gpu::poll_reads`] and `arrived`.
 
 #![cfg(target_arch = "wasm32")]
 
 mod explain;
 pub mod exports;
 mod function;
+pub mod gpu;
 mod loops;
 mod objects;
 mod value;

@@ -179,6 +179,7 @@ pub(crate) fn special(a: &[Value], out: &mut Vec<f64>) -> Done {
             let picks: Vec<Pick> = take::<Vec<Pick>>(a, 2)?;
             give(take::<Tensor>(a, 1)?.i(&picks[..]), out);
         }
+        "to" => give(take::<Tensor>(a, 1)?.to(take::<usize>(a, 2)?), out),
         "detach" => give(take::<Tensor>(a, 1)?.detach(), out),
         "force" => {
             let x = leaves(a, 1)?;
@@ -189,7 +190,7 @@ pub(crate) fn special(a: &[Value], out: &mut Vec<f64>) -> Done {
             let g = tensorloom::make_graph(function(a, 1)?, leaves(a, 2)?).map_err(fault)?;
             give(g.to_string(), out);
         }
-        "explain" => give(explain::explain(function(a, 1)?, leaves(a, 2)?)?, out),
+        "explain" => give(explain::explain(function(a, 1)?, leaves(a, 2)?, take::<bool>(a, 3)?)?, out),
         "debug" => {
             tensorloom::set_debug(take::<usize>(a, 1)? as u8);
             out.push(0.0);

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const USAGE: &str = "usage: cargo xtask tidy
-       cargo xtask test [web]
-       cargo xtask web     (the package for JavaScript and the pages, into target/web)
+       cargo xtask test [web|models]
+       cargo xtask web     (the package for JavaScript, the program for models, and the pages, into target/web)
        cargo xtask bench {cpu|vsla|ops} [--peers] [--only CASE,..] [--reps N] [--rounds N] [--json FILE]
        cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
@@ -27,7 +27,8 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::tidy(&root()),
         ["test"] => test(),
         ["test", "web"] => web::test(&root()),
-        ["web"] => web::build(&root(), true).map(|_| ()),
+        ["test", "models"] => web::test_models(&root()),
+        ["web"] => web::build(&root(), true).and_then(|_| web::models(&root())).map(|_| ()),
         ["bench", suite @ ("cpu" | "vsla"), rest @ ..] => match bench::Options::parse(rest) {
             Ok(o) => bench::run(&root(), if *suite == "cpu" { &bench::CPU } else { &bench_vsla::SUITE }, &o),
             Err(e) => return wrong_use(&e),

@@ -26,7 +26,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cli", &["ir", "transform", "compiler", "cpu", "dist", "engine", "tensorloom", "lang", "models", "onnx", "serve"]),
     ("oracle", &["ir", "transform", "compiler"]),
     ("bench", &["ir", "transform", "compiler", "cpu", "engine", "tensorloom", "lang", "models", "vsla"]),
-    ("web", &["ir", "compiler", "tensorloom"]),
+    ("web", &["ir", "compiler", "gpu", "tensorloom"]),
+    ("web-models", &["ir", "compiler", "cpu", "models"]),
     ("xtask", &[]),
 ];
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 const TARGET: &str = "wasm32-unknown-unknown";
+/// With files, for models.
+const FILES: &str = "wasm32-wasip1";
 
 /// Builds everything into `target/web`: `package` (what npm gets) and `site` (static pages).
 pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
@@ -22,8 +24,9 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
     let package = out.join("package");
     folder(&package)?;
     copy(&built, &package.join("tensorloom.wasm"))?;
-    copy(&root.join("crates/web/js/index.js"), &package.join("index.js"))?;
-    copy(&root.join("crates/web/js/package.json"), &package.join("package.json"))?;
+    for name in ["index.js", "gpu.js", "package.json"] {
+        copy(&root.join("crates/web/js").join(name), &package.join(name))?;
+    }
     copy(&root.join("crates/web/README.md"), &package.join("README.md"))?;
     write(&package.join("index.d.ts"), &types(root)?)?;
     let site = out.join("site");
@@ -31,6 +34,29 @@ pub(crate) fn build(root: &Path, release: bool) -> Result<PathBuf, String> {
     copy_all(&package, &site.join("tensorloom"))?;
     println!("{} and {}", package.display(), site.display());
     Ok(out)
+}
+
+/// Builds the program for models into `target/web/site/models`: only pages that need it load it.
+pub(crate) fn models(root: &Path) -> Result<PathBuf, String> {
+    let there = sysroot()?.join("lib/rustlib").join(FILES).is_dir();
+    if !there && run("rustup", &["target", "add", FILES]).is_err() {
+        return Err(format!("there is no standard library for {FILES} here; `rustup target add {FILES}` gets it"));
+    }
+    run("cargo", &["build", "--target", FILES, "--profile", "web", "-p", "tensorloom-web-models"])?;
+    let to = target(root).join("web/site/models");
+    folder(&to)?;
+    copy(&target(root).join(FILES).join("web/web_models.wasm"), &to.join("models.wasm"))?;
+    for name in ["models.js", "files.js"] {
+        copy(&root.join("crates/web-models/js").join(name), &to.join(name))?;
+    }
+    println!("{}", to.display());
+    Ok(to)
+}
+
+/// Models under node, and the page that chats.
+pub(crate) fn test_models(root: &Path) -> Result<(), String> {
+    let to = models(root)?;
+    run("node", &["crates/web-models/tests/models.mjs", &to.to_string_lossy()])
 }
 
 /// The package's types: what is written by hand, and the functions of the list.
@@ -67,7 +93,12 @@ pub(crate) fn test(root: &Path) -> Result<(), String> {
     let env = [("TENSORLOOM_PACKAGE", out.join("package").to_string_lossy().into_owned())];
     let env: Vec<(&str, &str)> = env.iter().map(|(k, v)| (*k, v.as_str())).collect();
     run_with("node", &["--test", "crates/web/tests/"], &env)?;
-    run("node", &["crates/web/tests/pages/pages.mjs", &out.join("site").to_string_lossy()])
+    let site = out.join("site").to_string_lossy().into_owned();
+    run("node", &["crates/web/tests/pages/pages.mjs", &site])?;
+    tools.build(&["-p", "tensorloom-gpu", "--no-default-features", "--example", "page"])?;
+    let suite = tools.target.join(TARGET).join("debug/examples/page.wasm");
+    let sample = std::env::var("TENSORLOOM_GRAPHS").unwrap_or_else(|_| "40".into());
+    run("node", &["crates/web/tests/pages/webgpu.mjs", &site, &suite.to_string_lossy(), &sample, "9"])
 }
 
 /// What builds for pages.
@@ -84,8 +115,7 @@ impl Tools {
     fn new(root: &Path) -> Result<Tools, String> {
         let own = target(root);
         let debian = std::env::var("WEB_RUST").is_ok_and(|w| w == "debian");
-        let sysroot = Command::new("rustc").args(["--print", "sysroot"]).output().map_err(|e| format!("rustc: {e}"))?;
-        let sysroot = PathBuf::from(String::from_utf8_lossy(&sysroot.stdout).trim());
+        let sysroot = sysroot()?;
         let there = sysroot.join("lib/rustlib").join(TARGET).is_dir();
         if !debian && (there || run("rustup", &["target", "add", TARGET]).is_ok()) {
             return Ok(Tools { env: Vec::new(), args: &[], target: own });
@@ -147,6 +177,11 @@ fn run_in(folder: &Path, program: &str, args: &[&str]) -> Result<(), String> {
         Ok(s) => Err(format!("`{program} {}` ended with {s}", args.join(" "))),
         Err(e) => Err(format!("`{program}` can't be run: {e}")),
     }
+}
+
+fn sysroot() -> Result<PathBuf, String> {
+    let found = Command::new("rustc").args(["--print", "sysroot"]).output().map_err(|e| format!("rustc: {e}"))?;
+    Ok(PathBuf::from(String::from_utf8_lossy(&found.stdout).trim()))
 }
 
 fn target(root: &Path) -> PathBuf {

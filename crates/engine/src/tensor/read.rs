@@ -4,8 +4,10 @@ use super::{Kind, Tensor};
 use crate::context;
 use crate::engine::download;
 use crate::error::{Error, Result};
+use crate::intern::Ty;
 use crate::plan::Roots;
 use crate::storage::Stored;
+use compiler::Reading;
 use ir::{Element, Literal, Loc};
 use std::sync::atomic::Ordering;
 
@@ -32,13 +34,21 @@ impl Tensor {
     /// `to_vec` for async callers. On the CPU it is ready when it is first polled.
     #[track_caller]
     pub fn read<T: Element>(&self) -> impl Future<Output = Result<Vec<T>>> + use<T> {
+        let literal = self.read_literal();
+        async move { Ok(literal.await?.to_vec()) }
+    }
+
+    /// `to_literal` for async callers; nothing waits, so it works in a page, on any device.
+    #[track_caller]
+    pub fn read_literal(&self) -> impl Future<Output = Result<Literal>> + use<> {
         let (t, at) = (self.clone(), Loc::caller());
         let staging = context::trace().is_some();
         async move {
             if staging {
                 return Err(Error::AsyncInCompile { at });
             }
-            Ok(t.fetch("read", &at)?.to_vec())
+            let (ty, reading) = t.begin("read", &at)?;
+            literal(&ty, &reading.await?)
         }
     }
 
@@ -50,6 +60,13 @@ impl Tensor {
 
     pub(crate) fn fetch(&self, what: &'static str, at: &Loc) -> Result<Literal> {
         Ok(download(&self.realised(what, at)?)?)
+    }
+
+    /// Begins to copy the tensor to the host.
+    fn begin(&self, what: &'static str, at: &Loc) -> Result<(Ty, Reading)> {
+        let dense = self.realised(what, at)?;
+        let reading = dense.storage.buffer().read_later(0, dense.ty.bytes())?;
+        Ok((dense.ty, reading))
     }
 
     /// Computes what is needed; the value without views.
@@ -72,4 +89,9 @@ impl Tensor {
         self.0.seen.store(true, Ordering::Relaxed);
         Ok(dense)
     }
+}
+
+fn literal(ty: &Ty, bytes: &[u8]) -> Result<Literal> {
+    let made = Literal::from_bytes((**ty).clone(), bytes);
+    Ok(made.ok_or_else(|| compiler::Error::Internal("a buffer of another size than its type".into()))?)
 }

@@ -8,16 +8,19 @@
 //! # Runtime
 //!
 //! A device has one queue. A program is encoded into one command buffer and submitted once, but for what has to be read on the
-//! way: trip counts, branches, ops that run on the host. Nothing waits in a place where a browser would have to await: see
-//! `runtime/later.rs`.
+//! way: trip counts, branches, ops that run on the host. In a page the device is JavaScript's (`runtime/page`), and nothing waits.
 
 mod functions;
 mod print;
-#[cfg(feature = "wgpu")]
+#[cfg(any(feature = "wgpu", target_arch = "wasm32"))]
 mod runtime;
 mod target;
 
 pub use print::{Binding, Text, print};
-#[cfg(feature = "wgpu")]
-pub use runtime::{Choice, Trial, Usage, Wgpu, WgpuBuffer, adapters};
+#[cfg(target_arch = "wasm32")]
+pub use runtime::page;
+#[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
+pub use runtime::{Choice, Trial, adapters};
+#[cfg(any(feature = "wgpu", target_arch = "wasm32"))]
+pub use runtime::{Usage, Wgpu, WgpuBuffer};
 pub use target::target;

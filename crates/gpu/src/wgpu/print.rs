@@ -697,12 +697,28 @@ fn constant(s: Scalar) -> String {
                 match x {
                     // Not the negation of a constant: the sign of zero counts.
                     x if x == 0.0 && x.is_sign_negative() => "real(0x80000000u)".into(),
+                    // Its shortest decimals are beyond it, which browsers refuse.
+                    x if x.abs() == f32::MAX => format!("({:e}f)", x as f64),
                     x if x < 0.0 => format!("({x:?}f)"),
                     x => format!("{x:?}f"),
                 }
             } else {
                 format!("real(0x{:x}u)", x.to_bits())
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn constants_are_numbers_that_the_type_has() {
+        for x in [f32::MAX, f32::MIN, f32::MIN_POSITIVE, 0.1, -2.5, 1e38, 16_777_217.0, 3.402_823e38] {
+            let text = constant(Scalar::from_f64(DType::F32, x as f64));
+            let read: f64 = text.trim_matches(['(', ')', 'f']).parse().expect("a number");
+            assert!(read.abs() <= f32::MAX as f64 && read as f32 == x, "{text} for {x}");
         }
     }
 }

@@ -288,7 +288,7 @@ pub fn parse(bytes: &[u8], length: u64) -> Result<Header, Fault> {
             shape.push(
                 usize::try_from(n)
                     .ok()
-                    .filter(|n| *n < 1 << 40)
+                    .filter(|n| (*n as u64) < 1 << 40)
                     .ok_or(Fault::Bad(format!("`{name}` has a size of {n}")))?,
             );
         }

@@ -344,7 +344,7 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<()> {
         let Settings { batch, seq, grad_accum, .. } = *self;
         let ids = batch.checked_mul(seq).and_then(|n| n.checked_mul(grad_accum));
-        let square = budget::product(&[batch, seq, seq]).filter(|n| *n < 1 << 48);
+        let square = budget::product(&[batch, seq, seq]).filter(|n| (*n as u64) < 1 << 48);
         if ids.is_none_or(|ids| ids > i32::MAX as usize) || square.is_none() {
             return Err(Error::Input(format!(
                 "a step of {batch} sequences of {seq} ids, {grad_accum} times, is too large: give a smaller `--batch`, `--seq` or `--grad-accum`"

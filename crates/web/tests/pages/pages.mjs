@@ -23,7 +23,7 @@ const watch = `new Promise((done) => { let last = performance.now(), worst = 0; 
 const uses = {
   async index(page) {
     await page.until(`${text("status")}.includes("WebAssembly")`);
-    assert.equal(await page.evaluate(`document.querySelectorAll("a.card").length`), 5);
+    assert.equal(await page.evaluate(`document.querySelectorAll("a.card").length`), 6);
   },
   async stories(page) {
     await page.until(enabled("go"));
@@ -66,6 +66,11 @@ const uses = {
     assert.ok(error < 0.02, `the equation's error is ${error}`);
     return `${noise}; error ${error}`;
   },
+  async chat(page) {
+    // Without a model; `cargo xtask test models` talks to one.
+    await page.until(`${text("status")} === "no model yet"`);
+    assert.ok(await page.evaluate(`document.getElementById("send").disabled`));
+  },
   async playground(page) {
     await page.until(enabled("run"));
     const names = await page.evaluate(`[...document.getElementById("example").options].map((o) => o.value)`);
@@ -105,6 +110,9 @@ try {
       const wide = await page.evaluate("document.documentElement.scrollWidth");
       assert.ok(wide <= 390, `${name} is ${wide} wide on a phone`);
       writeFileSync(path.join(pictures, `${name}-phone.png`), await page.picture());
+      // No GPU here: a page that could use one says so.
+      const chooses = await page.evaluate(`document.getElementById("device") !== null`);
+      if (chooses) assert.match(await page.evaluate(text("nogpu")), /No WebGPU here.*"wasm" computes everywhere/);
       assert.deepEqual(page.errors, []);
       console.log(`${name}: ${said ?? "fine"}`);
     } catch (e) {

@@ -8,7 +8,6 @@ use super::load::{Loaded, Ready, ReadyTrip};
 use super::memory::{WgpuBuffer, own};
 use super::moves;
 use super::pool::{Block, Usage};
-use super::roots::Root;
 use super::rows::Rows;
 use super::timer::Timer;
 use super::tuned::{self, Trial, Tuned};
@@ -150,56 +149,6 @@ impl Backend for Wgpu {
 }
 
 impl Loaded {
-    /// The buffers of all memories, and those that go when the run has been submitted.
-    fn blocks(
-        &self,
-        bindings: &Bindings,
-        arena: Option<&Block>,
-        encoder: &mut Encoder<'_>,
-    ) -> Result<(Vec<Option<Block>>, Vec<WgpuBuffer>)> {
-        bindings.check(&self.program)?;
-        let device = &self.inner.device;
-        let input = |i: usize| own(device, &*bindings.inputs[i]);
-        let output = |o: usize| own(device, &*bindings.outputs[o]);
-        let mut copies = Vec::new();
-        let mut blocks = Vec::with_capacity(self.roots.all.len());
-        for root in &self.roots.all {
-            blocks.push(match *root {
-                Root::Arena => arena.cloned(),
-                Root::Constants => self.constants.as_ref().map(|c| c.block().clone()),
-                Root::Input(i) => {
-                    let from = input(i)?;
-                    // A buffer can't be read and written under two names at once.
-                    let written =
-                        (0..bindings.outputs.len()).any(|o| output(o).is_ok_and(|b| b.block().id == from.block().id));
-                    match written {
-                        false => Some(from.block().clone()),
-                        true => {
-                            let copy = WgpuBuffer::new(device, from.bytes())?;
-                            moves::copy(encoder, copy.block(), 0, from.block(), 0, from.bytes())?;
-                            let block = copy.block().clone();
-                            copies.push(copy);
-                            Some(block)
-                        }
-                    }
-                }
-                Root::Output(o, donor) => {
-                    let to = output(o)?;
-                    if let Some(i) = donor {
-                        let bytes = self.program.inputs[i].bytes();
-                        moves::copy(encoder, to.block(), 0, input(i)?.block(), 0, bytes)?;
-                    }
-                    Some(to.block().clone())
-                }
-            });
-        }
-        Ok((blocks, copies))
-    }
-
-    fn arena(&self) -> Result<Option<WgpuBuffer>> {
-        (self.arena_bytes > 0).then(|| WgpuBuffer::new(&self.inner.device, self.arena_bytes)).transpose()
-    }
-
     fn give(&self, bindings: &Bindings, arena: Option<&Block>, steps: &[Ready], timer: Option<Timer>) -> Result<Given> {
         let device = &self.inner.device;
         let mut encoder = Encoder::new(device);

@@ -2,15 +2,14 @@
 
 use super::adapter::{self, Choice, now};
 use super::groups::Groups;
-use super::later::Signal;
-#[cfg(not(target_arch = "wasm32"))]
-use super::later::Waiting;
+use super::later::{Signal, Waiting};
 use super::moves;
 use super::pipelines::{Pipeline, Pipelines};
 use super::pool::{Block, Pool, Usage, class};
 use compiler::{Error, Fence, Reading, Result};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
+pub(super) use wgpu::Buffer;
 use wgpu::{BufferDescriptor, BufferUsages, DeviceDescriptor, ErrorFilter, PollType, SubmissionIndex};
 
 /// Bytes of the parameters of one submission.
@@ -41,7 +40,6 @@ pub(super) struct Device {
     faults: Arc<Faults>,
     pub(super) submits: AtomicUsize,
     pub(super) dispatches: AtomicUsize,
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) waiting: Waiting,
 }
 
@@ -82,7 +80,6 @@ impl Device {
         Ok(Device::new(raw, queue, adapter.get_info(), limits, features))
     }
 
-    /// A device that was requested before, as a page has to.
     pub(super) fn new(
         raw: wgpu::Device,
         queue: wgpu::Queue,
@@ -114,7 +111,6 @@ impl Device {
             faults,
             submits: AtomicUsize::new(0),
             dispatches: AtomicUsize::new(0),
-            #[cfg(not(target_arch = "wasm32"))]
             waiting: Waiting::default(),
         })
     }
@@ -232,6 +228,11 @@ impl Device {
     /// Gives memory back; work that uses it may still be under way.
     pub(super) fn give(&self, block: Block) {
         self.memory.give(block);
+    }
+
+    /// Writes whole words, in order with what is submitted.
+    pub(super) fn write(&self, to: &Block, byte: usize, from: &[u8]) {
+        self.queue.write_buffer(&to.buffer, byte as u64, from);
     }
 
     /// Memory for the parameters of a submission.

@@ -1,7 +1,7 @@
 //! Work on its way to the queue: one command buffer with one compute pass, as far as that goes.
 
+use super::bound::Bound;
 use super::device::{Device, PARAMS, Params, RECORD};
-use super::groups::Bound;
 use super::pipelines::Pipeline;
 use super::pool::Block;
 use super::timer::Timer;

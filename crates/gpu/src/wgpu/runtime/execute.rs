@@ -3,8 +3,8 @@
 //! Steps are futures because some of them need what the device has computed: trip counts, choices, operands of ops on the host. Natively
 //! those are waited for, so that a run is done with its first poll.
 
+use super::bound::Bound;
 use super::encode::Encoder;
-use super::groups::Bound;
 use super::launch::Launch;
 use super::load::{Loaded, MAX_LEVELS, Ready, ReadyTrip};
 use super::pool::Block;
@@ -56,6 +56,7 @@ impl Run<'_> {
     /// Gives steps to the queue.
     pub(super) async fn steps(&mut self, steps: &[Ready], at: &mut Position) -> Result<()> {
         for step in steps {
+            #[cfg(not(target_arch = "wasm32"))]
             if let Some(timer) = &mut self.encoder.timer {
                 timer.step = (&raw const *step).addr();
             }

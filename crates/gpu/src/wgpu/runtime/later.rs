@@ -1,7 +1,7 @@
 //! What ends later: points in the queue that can be waited for, or awaited.
 //!
 //! Natively somebody must poll the device for its callbacks to run: whoever waits does, and a thread of its own for those who
-//! await. In a browser callbacks come by themselves, and nobody may wait.
+//! await. (In a page callbacks come by themselves, and nobody may wait: `page/later.rs`.)
 
 use super::device::Device;
 use compiler::{Error, Fence, Pending, Result};
@@ -94,7 +94,6 @@ impl Pending for Mark {
         }
         s.wakers.push(waker.clone());
         drop(s);
-        #[cfg(not(target_arch = "wasm32"))]
         match self.0.device.upgrade() {
             Some(device) => device.waiting.push(self.0.clone()),
             None => self.0.set(Err("the device was closed".into())),
@@ -103,11 +102,9 @@ impl Pending for Mark {
 }
 
 /// A thread that waits so that no one else has to; started when it is first needed.
-#[cfg(not(target_arch = "wasm32"))]
 #[derive(Default)]
 pub(super) struct Waiting(Mutex<Option<std::sync::mpsc::Sender<Arc<Signal>>>>);
 
-#[cfg(not(target_arch = "wasm32"))]
 impl Waiting {
     fn push(&self, signal: Arc<Signal>) {
         let mut sender = self.0.lock().unwrap_or_else(|e| e.into_inner());

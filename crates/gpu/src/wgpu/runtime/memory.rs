@@ -43,7 +43,16 @@ impl DeviceBuffer for WgpuBuffer {
             return Ok(());
         }
         // What lies behind the last byte of the buffer is nobody's.
-        write_bytes(&self.device, self.block(), offset, from, offset + from.len() == self.bytes)
+        let last = offset + from.len() == self.bytes;
+        #[cfg(target_arch = "wasm32")]
+        if self.device.line.is_busy() {
+            let (device, block, from) = (self.device.clone(), self.block().clone(), from.to_vec());
+            return self
+                .device
+                .line
+                .give(&self.device, async move { write_bytes(&device, &block, offset, &from, last) });
+        }
+        write_bytes(&self.device, self.block(), offset, from, last)
     }
 
     fn read(&self, offset: usize, to: &mut [u8]) -> Result<()> {
@@ -53,6 +62,9 @@ impl DeviceBuffer for WgpuBuffer {
 
     fn read_later(&self, offset: usize, bytes: usize) -> Result<Reading> {
         self.check(offset, bytes)?;
+        #[cfg(target_arch = "wasm32")]
+        return self.device.read_in_turn(self.block(), offset, bytes);
+        #[cfg(not(target_arch = "wasm32"))]
         self.device.read_later(self.block(), offset, bytes)
     }
 
@@ -83,18 +95,18 @@ pub(super) fn write_bytes(device: &Arc<Device>, block: &Block, offset: usize, fr
     if offset.is_multiple_of(4) && (from.len().is_multiple_of(4) || last) {
         let (words, rest) = from.split_at(from.len() / 4 * 4);
         if !words.is_empty() {
-            device.queue.write_buffer(&block.buffer, offset as u64, words);
+            device.write(block, offset, words);
         }
         if !rest.is_empty() {
             let mut word = [0; 4];
             word[..rest.len()].copy_from_slice(rest);
-            device.queue.write_buffer(&block.buffer, (offset + words.len()) as u64, &word);
+            device.write(block, offset + words.len(), &word);
         }
         return device.check();
     }
     // Parts of words are others' too: through memory of its own.
     let staged = WgpuBuffer::new(device, from.len())?;
-    staged.write(0, from)?;
+    write_bytes(device, staged.block(), 0, from, true)?;
     let mut encoder = Encoder::new(device);
     moves::copy(&mut encoder, block, offset, staged.block(), 0, from.len())?;
     encoder.submit().map(drop)

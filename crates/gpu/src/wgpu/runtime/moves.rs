@@ -1,7 +1,7 @@
 //! Copies and zeros of any bytes. A thread has a word of the destination; bytes that are not asked for stay.
 
+use super::bound::Bound;
 use super::encode::Encoder;
-use super::groups::Bound;
 use super::launch::blocks;
 use super::pool::Block;
 use crate::wgpu::{Binding, Text};

@@ -1,7 +1,7 @@
 //! Pipelines by their text: compiled once, kept while there is room.
 
+use super::bound::{Layout, layout};
 use super::device::Device;
-use super::groups::{Layout, layout};
 use crate::wgpu::Text;
 use compiler::{Error, Result};
 use rustc_hash::FxHashMap;
@@ -102,7 +102,6 @@ impl Pipelines {
         found.ok_or_else(|| Error::Internal("a pipeline that was just compiled".into()))
     }
 
-    #[cfg(not(target_arch = "wasm32"))]
     fn compile_all(&self, device: &Device, texts: &[&Text]) -> Result<Vec<Arc<Pipeline>>> {
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(texts.len().div_ceil(4));
         if workers <= 1 {
@@ -131,11 +130,6 @@ impl Pipelines {
             made.unwrap_or_else(|| Err(Error::Internal("a kernel that nobody compiled".into())))
         };
         slots.into_iter().map(taken).collect()
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    fn compile_all(&self, device: &Device, texts: &[&Text]) -> Result<Vec<Arc<Pipeline>>> {
-        texts.iter().map(|t| self.compile(device, t)).collect()
     }
 
     fn compile(&self, device: &Device, text: &Text) -> Result<Arc<Pipeline>> {

@@ -1,5 +1,6 @@
 //! Buffers by size class. What is given back may be taken at once: whoever takes it comes later in the queue.
 
+use super::device::Buffer;
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
@@ -20,13 +21,13 @@ pub(super) fn class(bytes: usize) -> usize {
 /// A buffer of the device, and a number that no other one ever has.
 #[derive(Clone)]
 pub(super) struct Block {
-    pub(super) buffer: wgpu::Buffer,
+    pub(super) buffer: Buffer,
     pub(super) id: u64,
     pub(super) size: usize,
 }
 
 impl Block {
-    pub(super) fn new(buffer: wgpu::Buffer, size: usize) -> Block {
+    pub(super) fn new(buffer: Buffer, size: usize) -> Block {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Block { buffer, id: NEXT.fetch_add(1, Relaxed), size }
     }

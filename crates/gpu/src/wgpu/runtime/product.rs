@@ -33,6 +33,7 @@ pub(super) struct Way {
 }
 
 /// Ways worth trying for a product, none of which needs more than 16 KiB of shared memory.
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) fn ways(s: &Matmul) -> Vec<Way> {
     let shapes = [
         ((128, 128), (8, 8), 16),

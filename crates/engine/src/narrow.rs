@@ -1,0 +1,73 @@
+//! 64-bit types as 32-bit ones, for devices that have no others: what JAX does unless `jax_enable_x64` is set.
+//!
+//! While it is on, whatever is recorded or made is narrow, so that nothing wide comes up; tensors that are wide already stay so.
+
+use ir::ops::{ArgReduce, Cast, Const, Conv, Dot, Iota, Quantize, RaggedDot};
+use ir::{DType, Literal, Op, Type};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static NARROW: AtomicBool = AtomicBool::new(false);
+
+/// Makes 64-bit types 32-bit ones in everything that is recorded from now on.
+pub fn set_narrow(on: bool) {
+    NARROW.store(on, Ordering::Relaxed);
+}
+
+fn type_of(d: DType) -> DType {
+    match d {
+        DType::F64 => DType::F32,
+        DType::I64 => DType::I32,
+        DType::U64 => DType::U32,
+        d => d,
+    }
+}
+
+/// An op as it is recorded.
+#[inline]
+pub(crate) fn op(op: Op) -> Op {
+    if NARROW.load(Ordering::Relaxed) { narrowed(op) } else { op }
+}
+
+/// A literal as it is taken, if it changes.
+pub(crate) fn literal(l: &Literal) -> Option<Literal> {
+    NARROW.load(Ordering::Relaxed).then(|| narrow_literal(l)).flatten()
+}
+
+fn narrow_literal(l: &Literal) -> Option<Literal> {
+    let wide = l.ty().dtype;
+    let d = type_of(wide);
+    (d != wide).then(|| Literal::from_fn(Type::new(d, &l.ty().shape), |i| l.get(i).cast(d)))
+}
+
+fn narrowed(op: Op) -> Op {
+    match op {
+        Op::Cast(Cast(d)) => Op::Cast(Cast(type_of(d))),
+        Op::Quantize(Quantize(d)) => Op::Quantize(Quantize(type_of(d))),
+        Op::Const(Const(l)) => Op::Const(Const(narrow_literal(&l).unwrap_or(l))),
+        Op::Iota(i) => Op::Iota(Iota { dtype: type_of(i.dtype), ..i }),
+        Op::ArgReduce(a) => Op::ArgReduce(ArgReduce { index: type_of(a.index), ..a }),
+        Op::Dot(d) => Op::Dot(Dot { acc: type_of(d.acc), out: type_of(d.out), ..d }),
+        Op::RaggedDot(d) => Op::RaggedDot(RaggedDot { acc: type_of(d.acc), out: type_of(d.out), ..d }),
+        Op::Conv(c) => Op::Conv(Conv { acc: type_of(c.acc), out: type_of(c.out), ..c }),
+        op => op,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatever_names_a_wide_type_names_a_narrow_one() {
+        let check = |given: Op, want: Op| assert_eq!(narrowed(given), want);
+        check(Cast(DType::F64).into(), Cast(DType::F32).into());
+        check(Cast(DType::BF16).into(), Cast(DType::BF16).into());
+        check(Dot::matmul(DType::F64).into(), Dot::matmul(DType::F32).into());
+        let iota = |dtype| Iota { dtype, shape: [3].into_iter().collect(), axis: 0 };
+        check(iota(DType::I64).into(), iota(DType::I32).into());
+        check(Const(Literal::new(&[2], &[1.5f64, -2.0])).into(), Const(Literal::new(&[2], &[1.5f32, -2.0])).into());
+        check(Const(Literal::new(&[1], &[7i64])).into(), Const(Literal::new(&[1], &[7i32])).into());
+        // Nothing changes until it is asked for.
+        assert_eq!(op(Cast(DType::F64).into()), Cast(DType::F64).into());
+    }
+}

@@ -1,0 +1,61 @@
+//! The buffers of a run: what the caller bound, constants, the arena.
+
+use super::encode::Encoder;
+use super::load::Loaded;
+use super::memory::{WgpuBuffer, own};
+use super::moves;
+use super::pool::Block;
+use super::roots::Root;
+use compiler::{Bindings, DeviceBuffer, Result};
+
+impl Loaded {
+    /// The buffers of all memories, and those that go when the run has been submitted.
+    pub(super) fn blocks(
+        &self,
+        bindings: &Bindings,
+        arena: Option<&Block>,
+        encoder: &mut Encoder<'_>,
+    ) -> Result<(Vec<Option<Block>>, Vec<WgpuBuffer>)> {
+        bindings.check(&self.program)?;
+        let device = &self.inner.device;
+        let input = |i: usize| own(device, &*bindings.inputs[i]);
+        let output = |o: usize| own(device, &*bindings.outputs[o]);
+        let mut copies = Vec::new();
+        let mut blocks = Vec::with_capacity(self.roots.all.len());
+        for root in &self.roots.all {
+            blocks.push(match *root {
+                Root::Arena => arena.cloned(),
+                Root::Constants => self.constants.as_ref().map(|c| c.block().clone()),
+                Root::Input(i) => {
+                    let from = input(i)?;
+                    // A buffer can't be read and written under two names at once.
+                    let written =
+                        (0..bindings.outputs.len()).any(|o| output(o).is_ok_and(|b| b.block().id == from.block().id));
+                    match written {
+                        false => Some(from.block().clone()),
+                        true => {
+                            let copy = WgpuBuffer::new(device, from.bytes())?;
+                            moves::copy(encoder, copy.block(), 0, from.block(), 0, from.bytes())?;
+                            let block = copy.block().clone();
+                            copies.push(copy);
+                            Some(block)
+                        }
+                    }
+                }
+                Root::Output(o, donor) => {
+                    let to = output(o)?;
+                    if let Some(i) = donor {
+                        let bytes = self.program.inputs[i].bytes();
+                        moves::copy(encoder, to.block(), 0, input(i)?.block(), 0, bytes)?;
+                    }
+                    Some(to.block().clone())
+                }
+            });
+        }
+        Ok((blocks, copies))
+    }
+
+    pub(super) fn arena(&self) -> Result<Option<WgpuBuffer>> {
+        (self.arena_bytes > 0).then(|| WgpuBuffer::new(&self.inner.device, self.arena_bytes)).transpose()
+    }
+}

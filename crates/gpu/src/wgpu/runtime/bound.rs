@@ -1,0 +1,28 @@
+//! What a kernel binds.
+
+use super::pool::Block;
+use crate::wgpu::Binding;
+
+/// Which bindings a kernel has: how many, and a bit for each that is written.
+pub(super) type Layout = (u8, u64);
+
+pub(super) fn layout(bindings: &[Binding]) -> Layout {
+    let mask = bindings.iter().enumerate().fold(0, |m, (i, b)| m | (b.writable as u64) << i);
+    (bindings.len() as u8, mask)
+}
+
+/// Memory that a kernel binds.
+#[derive(Clone, Copy)]
+pub(super) struct Bound<'a> {
+    pub(super) block: &'a Block,
+    pub(super) start: usize,
+    /// To the end of the block if there is none.
+    pub(super) bytes: Option<usize>,
+}
+
+impl<'a> Bound<'a> {
+    /// A block as a whole.
+    pub(super) fn whole(block: &'a Block) -> Bound<'a> {
+        Bound { block, start: 0, bytes: None }
+    }
+}
