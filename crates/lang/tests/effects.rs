@@ -337,7 +337,7 @@ fn hints_for_other_machines_are_warned_about() {
     for (place, annotation) in [
         (Place::Output, "@kernel(\"fast\")"),
         (Place::Output, "@shard(column)"),
-        (Place::Output, "@partition(0)"),
+        (Place::Step, "@partition(0)"),
         (Place::Output, "@comm(all_reduce, group=\"tp\")"),
         (Place::Parameter, "@memory(offload, priority=1)"),
         (Place::Output, "@profile(\"p\", nvtx=true)"),

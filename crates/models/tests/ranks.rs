@@ -297,3 +297,31 @@ fn meshes_that_do_not_fit_are_refused_with_a_remedy() {
         }
     }
 }
+
+/// Memory and traffic that a plan says are those of ranks that run, on ten meshes.
+#[test]
+fn plans_say_what_ranks_hold_and_send() {
+    use models::plan::{DEVICES, Job, cost};
+    let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
+    let pairs = [("d_model", 64), ("n_layers", 2), ("d_ff", 128)];
+    let meshes =
+        ["dp=2", "dp=4", "tp=2", "fsdp=2", "fsdp=4", "sp=2", "dp=2,tp=2", "fsdp=2,tp=2", "dp=2,fsdp=2", "dp=2,sp=2"];
+    for mesh in meshes {
+        let ran = on_mesh(mesh, &|| llama(&pairs), sizes, None, 0..1);
+        let job = Job { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
+        let planned = cost(&job, &Mesh::parse(mesh).unwrap(), &DEVICES[0], true);
+        let planned = planned.unwrap_or_else(|e| panic!("{mesh}: {e}"));
+        let off = |got: f64, want: f64| (got - want).abs() / want;
+        let memory = off(planned.memory() as f64, ran[0].bytes as f64);
+        let sent = off(planned.counts.sent(), ran[0].sent as f64);
+        println!(
+            "{mesh}: memory {} of {}, sent {} of {}",
+            planned.memory(),
+            ran[0].bytes,
+            planned.counts.sent(),
+            ran[0].sent
+        );
+        assert!(memory < 0.05, "{mesh}: {} bytes planned, {} held", planned.memory(), ran[0].bytes);
+        assert!(sent < 0.01, "{mesh}: {} bytes planned, {} sent", planned.counts.sent(), ran[0].sent);
+    }
+}
