@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 #[derive(clap::Args)]
 pub(crate) struct Chosen {
     /// A file of the language, or a model of its library
-    file: String,
+    pub(crate) file: String,
     /// The declaration; the first model unless given
     #[arg(long, value_name = "NAME")]
     model: Option<String>,
@@ -33,15 +33,15 @@ pub(crate) struct Chosen {
     set: Vec<String>,
     /// Sequences of the batch; 1 unless given
     #[arg(long, value_name = "N", value_parser = command::size)]
-    batch: Option<usize>,
+    pub(crate) batch: Option<usize>,
     /// Ids of a sequence; 16 unless given
     #[arg(long, value_name = "N", value_parser = command::size)]
-    seq: Option<usize>,
+    pub(crate) seq: Option<usize>,
     /// The dtype of computation: f32 or bf16
     #[arg(long, value_name = "DTYPE", default_value = "f32", value_parser = dtype)]
-    dtype: DType,
+    pub(crate) dtype: DType,
     #[command(flatten)]
-    machine: Machine,
+    pub(crate) machine: Machine,
 }
 
 /// What `loom compile` writes.
@@ -53,6 +53,8 @@ enum Emit {
     Config,
     Metadata,
     Program,
+    /// A trained model as a library for C
+    CLibrary,
 }
 
 /// Options of `loom compile`.
@@ -69,6 +71,8 @@ pub(crate) struct Compile {
     /// What one rank of a mesh runs, with the collectives that are put in: --mesh dp=2,tp=2
     #[arg(long, value_name = "AXES", default_value = "", hide_default_value = true)]
     mesh: String,
+    #[command(flatten)]
+    pub(crate) library: crate::c_library::Library,
 }
 
 /// Options of `loom explain`.
@@ -220,6 +224,9 @@ impl Target {
 }
 
 pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
+    if let Emit::CLibrary = args.emit {
+        return crate::c_library::write(&args.chosen, &args.library);
+    }
     let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
@@ -256,6 +263,8 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
             }
             outln!("{shown:#}");
         }
+        // Written above, from a trained model.
+        Emit::CLibrary => {}
         Emit::Config => outln!("{:#}", config(&target)),
         Emit::Metadata => outln!("{:#}", metadata(&target, &lowered)),
     }

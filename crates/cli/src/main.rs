@@ -5,6 +5,7 @@
 //! with the remedy), 101 a mistake in loom itself, 130 stopped by a signal.
 
 mod bench;
+mod c_library;
 mod chat;
 mod check;
 mod command;

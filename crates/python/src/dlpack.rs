@@ -214,7 +214,13 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
     if ![1, 3, 11].contains(&kind) {
         return Err(PyBufferError::new_err("the array is on another device; move it to the processor first"));
     }
-    let capsule = capsule(x, copy)?;
+    let capsule = match capsule(x, copy) {
+        // Older NumPy gives no capsules of bools, nor of what is read-only; it shows their memory all the same.
+        Err(e) if e.is_instance_of::<PyBufferError>(py) && x.hasattr("__array_interface__")? => {
+            return crate::tensor::shown(x, copy == Some(false))?.0.tensor(copy);
+        }
+        other => other?,
+    };
     let at = capsule.as_ptr();
     // SAFETY: the capsule's name says what it holds, by DLPack's protocol; it is renamed as taken, and deleted once.
     let taken = unsafe {

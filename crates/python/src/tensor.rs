@@ -75,8 +75,16 @@ fn tensor_of(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
     Err(PyTypeError::new_err(format!("{} can't become a tensor; give a number, a list or an array", x.get_type())))
 }
 
-/// From an array of NumPy's or one that shows its memory in the same way.
+/// From an array of NumPy's or one that shows its memory in the same way. Unless a copy is forbidden, one is made of what may be
+/// written to.
 fn from_array(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
+    let (foreign, read_only) = shown(x, copy == Some(false))?;
+    foreign.tensor(copy.or((!read_only).then_some(true)))
+}
+
+/// The memory that an array shows, and whether it is read-only. What can't be described by strides in elements is copied, unless
+/// that is forbidden.
+pub(crate) fn shown(x: &Bound<'_, PyAny>, forbidden: bool) -> PyResult<(Foreign, bool)> {
     let numpy = x.py().import("numpy")?;
     // Numbers of NumPy's show memory that is gone at once; an array of them stays.
     let x = if x.is_instance(&numpy.getattr("ndarray")?)? { x.clone() } else { numpy.call_method1("asarray", (x,))? };
@@ -94,15 +102,14 @@ fn from_array(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tensor> {
     let strides = match face.get_item("strides")?.extract::<Option<Vec<i64>>>()? {
         None => dense(&shape),
         Some(bytes) if bytes.iter().all(|b| b % size == 0) => bytes.iter().map(|b| b / size).collect(),
-        Some(_) if copy == Some(false) => {
+        Some(_) if forbidden => {
             return Err(PyValueError::new_err("the array can't be used without a copy: it is a part of records"));
         }
-        Some(_) => return from_array(&numpy.call_method1("array", (x,))?, copy),
+        Some(_) => return shown(&numpy.call_method1("array", (x,))?, false),
     };
     let owner: Arc<Py<PyAny>> = Arc::new(x.unbind());
-    let foreign = Foreign { at: std::ptr::with_exposed_provenance_mut(at), dtype: d, shape, strides, owner };
-    // What nobody can write to needs no copy.
-    foreign.tensor(copy.or((!read_only).then_some(true)))
+    let at = std::ptr::with_exposed_provenance_mut(at);
+    Ok((Foreign { at, dtype: d, shape, strides, owner }, read_only))
 }
 
 enum Element {

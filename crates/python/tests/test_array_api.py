@@ -283,6 +283,12 @@ class ArrayApi(unittest.TestCase):
         self.assertEqual(xp.asarray([True]).dtype, xp.bool)
         self.assertEqual(xp.iinfo(xp.int16).max, 32767)
         self.assertEqual(xp.finfo(xp.float32).bits, 32)
+        for k in (-(2**70), -9, -3, -2, 2, 3, 4, 9, 2**63, 2**70):
+            near = max(-9, min(9, k))
+            x = np.arange(12).reshape(3, 4)
+            self.same(xp.eye(3, 4, k=k), np.eye(3, 4, near, np.float32), "eye")
+            self.same(xp.tril(xp.asarray(x), k=k), np.tril(x, near), "tril")
+            self.same(xp.triu(xp.asarray(x), k=k), np.triu(x, near), "triu")
         big = 2**63 + 5
         self.assertEqual(int(xp.asarray(big, dtype=xp.uint64)), big)
 

@@ -1,4 +1,4 @@
-//! `install-c PREFIX`: the C library, its header, its pkg-config file and its CMake package, where a C compiler finds them.
+//! `install-c PREFIX`: the C libraries, their headers, pkg-config files and CMake packages, where a C compiler finds them.
 //!
 //! `DESTDIR` goes in front of every path that is written, and into none that is written down, as packagers expect.
 
@@ -16,14 +16,38 @@ fn compatible() -> &'static str {
     }
 }
 
-/// Builds the library and copies everything below the prefix.
+/// A library for C: its crate, its name, its headers.
+struct Library {
+    folder: &'static str,
+    package: &'static str,
+    name: &'static str,
+    headers: &'static [&'static str],
+}
+
+const LIBRARIES: [Library; 2] = [
+    Library {
+        folder: "vsla-capi",
+        package: "tensorloom-vsla-capi",
+        name: "tensorloom_vsla",
+        headers: &["tensorloom_vsla.h"],
+    },
+    Library {
+        folder: "capi",
+        package: "tensorloom-capi",
+        name: "tensorloom_c",
+        headers: &["tensorloom.h", "tensorloom.hpp"],
+    },
+];
+
+/// Builds the libraries and copies everything below the prefix.
 pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     let prefix = std::path::absolute(prefix).map_err(|e| format!("{prefix}: {e}"))?;
-    crate::run("cargo", &["build", "--release", "-p", "tensorloom-vsla-capi"])?;
+    let packages = LIBRARIES.iter().flat_map(|l| ["-p", l.package]);
+    crate::run("cargo", &["build", "--release"].into_iter().chain(packages).collect::<Vec<_>>())?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let built = target.join("release");
     let to = staged(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);
-    place(&root.join("crates/vsla-capi"), &built, &prefix, &to)
+    LIBRARIES.iter().try_for_each(|l| place(l, &root.join("crates").join(l.folder), &built, &prefix, &to))
 }
 
 /// Where files of a prefix are written.
@@ -34,54 +58,48 @@ fn staged(destdir: Option<PathBuf>, prefix: &Path) -> PathBuf {
     }
 }
 
-fn place(from: &Path, built: &Path, prefix: &Path, to: &Path) -> Result<(), String> {
-    let (lib, include) = (to.join("lib"), to.join("include"));
-    let cmake = lib.join("cmake/tensorloom_vsla");
+fn place(library: &Library, from: &Path, built: &Path, prefix: &Path, to: &Path) -> Result<(), String> {
+    let (lib, include, name) = (to.join("lib"), to.join("include"), library.name);
+    let cmake = lib.join("cmake").join(name);
     for folder in [&lib.join("pkgconfig"), &cmake, &include] {
         fs::create_dir_all(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
     }
-    let mut library = None;
+    let mut found = None;
     // The file has the whole version; linkers find it by the plain name, programs by the SONAME.
     let kinds = [
-        (
-            "libtensorloom_vsla.so",
-            format!("libtensorloom_vsla.so.{VERSION}"),
-            format!("libtensorloom_vsla.so.{}", compatible()),
-        ),
-        (
-            "libtensorloom_vsla.dylib",
-            format!("libtensorloom_vsla.{VERSION}.dylib"),
-            format!("libtensorloom_vsla.{}.dylib", compatible()),
-        ),
+        (format!("lib{name}.so"), format!("lib{name}.so.{VERSION}"), format!("lib{name}.so.{}", compatible())),
+        (format!("lib{name}.dylib"), format!("lib{name}.{VERSION}.dylib"), format!("lib{name}.{}.dylib", compatible())),
     ];
     for (plain, file, soname) in kinds {
-        if built.join(plain).exists() {
-            copy(&built.join(plain), &lib.join(&file))?;
+        if built.join(&plain).exists() {
+            copy(&built.join(&plain), &lib.join(&file))?;
             strip(&lib.join(&file), plain.ends_with(".dylib"));
             link(&file, &lib.join(&soname))?;
-            link(&soname, &lib.join(plain))?;
-            library = Some((plain.to_string(), soname));
+            link(&soname, &lib.join(&plain))?;
+            found = Some((plain, soname));
         }
     }
-    for plain in ["tensorloom_vsla.dll", "libtensorloom_vsla.a"] {
-        if built.join(plain).exists() {
-            copy(&built.join(plain), &lib.join(plain))?;
-            library.get_or_insert((plain.to_string(), plain.to_string()));
+    for plain in [format!("{name}.dll"), format!("lib{name}.a")] {
+        if built.join(&plain).exists() {
+            copy(&built.join(&plain), &lib.join(&plain))?;
+            found.get_or_insert((plain.clone(), plain));
         }
     }
-    let (library, soname) = library.ok_or_else(|| format!("no library in {}", built.display()))?;
-    copy(&from.join("include/tensorloom_vsla.h"), &include.join("tensorloom_vsla.h"))?;
+    let (file, soname) = found.ok_or_else(|| format!("no library in {}", built.display()))?;
+    for header in library.headers {
+        copy(&from.join("include").join(header), &include.join(header))?;
+    }
     let facts = [
         ("@prefix@", prefix.to_string_lossy().into_owned()),
         ("@version@", VERSION.to_string()),
         ("@compatible@", compatible().to_string()),
-        ("@library@", library),
+        ("@library@", file),
         ("@soname@", soname),
     ];
     for (template, to) in [
-        ("tensorloom_vsla.pc.in", lib.join("pkgconfig/tensorloom_vsla.pc")),
-        ("tensorloom_vslaConfig.cmake.in", cmake.join("tensorloom_vslaConfig.cmake")),
-        ("tensorloom_vslaConfigVersion.cmake.in", cmake.join("tensorloom_vslaConfigVersion.cmake")),
+        (format!("{name}.pc.in"), lib.join("pkgconfig").join(format!("{name}.pc"))),
+        (format!("{name}Config.cmake.in"), cmake.join(format!("{name}Config.cmake"))),
+        (format!("{name}ConfigVersion.cmake.in"), cmake.join(format!("{name}ConfigVersion.cmake"))),
     ] {
         let template = from.join(template);
         let text = fs::read_to_string(&template).map_err(|e| format!("{}: {e}", template.display()))?;
@@ -129,33 +147,39 @@ mod tests {
 
     #[test]
     fn a_staged_installation_has_its_files_and_speaks_of_its_prefix() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../vsla-capi");
-        let folder = std::env::temp_dir().join(format!("vsla-install-{}", std::process::id()));
-        let (built, stage) = (folder.join("built"), folder.join("stage"));
-        fs::create_dir_all(&built).unwrap();
-        fs::write(built.join("libtensorloom_vsla.so"), b"not really").unwrap();
-        fs::write(built.join("libtensorloom_vsla.a"), b"not really").unwrap();
-        let prefix = Path::new("/opt/loom");
-        let to = staged(Some(stage.clone()), prefix);
-        assert_eq!(to, stage.join("opt/loom"));
-        assert_eq!(staged(None, prefix), prefix);
-        place(&root, &built, prefix, &to).unwrap();
-        let soname = format!("libtensorloom_vsla.so.{}", compatible());
-        for name in ["libtensorloom_vsla.so", &soname, "libtensorloom_vsla.a"] {
-            assert!(to.join("lib").join(name).exists(), "{name}");
+        for library in &LIBRARIES {
+            let name = library.name;
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(library.folder);
+            let folder = std::env::temp_dir().join(format!("{name}-install-{}", std::process::id()));
+            let (built, stage) = (folder.join("built"), folder.join("stage"));
+            fs::create_dir_all(&built).unwrap();
+            fs::write(built.join(format!("lib{name}.so")), b"not really").unwrap();
+            fs::write(built.join(format!("lib{name}.a")), b"not really").unwrap();
+            let prefix = Path::new("/opt/loom");
+            let to = staged(Some(stage.clone()), prefix);
+            assert_eq!(to, stage.join("opt/loom"));
+            assert_eq!(staged(None, prefix), prefix);
+            place(library, &root, &built, prefix, &to).unwrap();
+            let soname = format!("lib{name}.so.{}", compatible());
+            for file in [format!("lib{name}.so"), soname.clone(), format!("lib{name}.a")] {
+                assert!(to.join("lib").join(&file).exists(), "{file}");
+            }
+            for header in library.headers {
+                assert!(to.join("include").join(header).exists(), "{header}");
+            }
+            let read = |p: String| fs::read_to_string(to.join(p)).unwrap();
+            let files = [
+                format!("lib/pkgconfig/{name}.pc"),
+                format!("lib/cmake/{name}/{name}Config.cmake"),
+                format!("lib/cmake/{name}/{name}ConfigVersion.cmake"),
+            ]
+            .map(read);
+            assert!(files[0].starts_with("prefix=/opt/loom\n"), "{}", files[0]);
+            assert!(files[1].contains(&format!("IMPORTED_SONAME \"{soname}\"")), "{}", files[1]);
+            for text in files {
+                assert!(!text.contains('@') && !text.contains("stage"), "{text}");
+            }
+            fs::remove_dir_all(folder).unwrap();
         }
-        let read = |p: &str| fs::read_to_string(to.join(p)).unwrap();
-        let files = [
-            "lib/pkgconfig/tensorloom_vsla.pc",
-            "lib/cmake/tensorloom_vsla/tensorloom_vslaConfig.cmake",
-            "lib/cmake/tensorloom_vsla/tensorloom_vslaConfigVersion.cmake",
-        ]
-        .map(read);
-        assert!(files[0].starts_with("prefix=/opt/loom\n"), "{}", files[0]);
-        assert!(files[1].contains(&format!("IMPORTED_SONAME \"{soname}\"")), "{}", files[1]);
-        for text in files {
-            assert!(!text.contains('@') && !text.contains("stage"), "{text}");
-        }
-        fs::remove_dir_all(folder).unwrap();
     }
 }

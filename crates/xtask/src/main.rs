@@ -1,8 +1,9 @@
-//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book}`.
 
 mod bench;
 mod bench_ops;
 mod bench_vsla;
+mod book;
 mod device;
 mod install;
 mod tidy;
@@ -18,7 +19,9 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask device FOLDER     (programs and scripts for a machine with a GPU)
        cargo xtask ulp [FUNCTION]     (all 2^32 inputs of every vector function, some minutes each)
        cargo xtask sanitize [address|thread|miri]
-       cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)";
+       cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)
+       cargo xtask wheel [--out FOLDER]     (the package for Python, tried in a fresh environment)
+       cargo xtask book     (its pictures, links and pages, into target/book)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -39,6 +42,11 @@ fn main() -> ExitCode {
         },
         ["device", folder] => device::device(&root(), folder),
         ["install-c", prefix] => install::install(&root(), prefix),
+        ["book"] => book::book(&root()),
+        ["wheel", rest @ ..] => {
+            let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
+            run(&python, &[&["crates/python/wheel.py"], rest].concat())
+        }
         ["ulp", name @ ..] if name.len() <= 1 => {
             let mut words = vec!["run", "--release", "-p", "tensorloom-cpu", "--example", "ulp_sweep", "--"];
             words.extend(name);

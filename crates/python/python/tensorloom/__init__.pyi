@@ -933,13 +933,13 @@ class Tensor:
         """The area under samples by trapezoids `dx` wide, along an axis."""
 
     def tril(self, k: int = 0) -> Tensor:
-        """The elements on and below the k-th diagonal of matrices, zeros above."""
+        """The part of matrices on and below a diagonal."""
 
     def tril_indices_from(self, k: int = 0) -> tuple[Tensor, Tensor]:
         """The indices on and below the k-th diagonal of a matrix."""
 
     def triu(self, k: int = 0) -> Tensor:
-        """The elements on and above the k-th diagonal of matrices, zeros below."""
+        """The part of matrices on and above a diagonal."""
 
     def triu_indices_from(self, k: int = 0) -> tuple[Tensor, Tensor]:
         """The indices on and above the k-th diagonal of a matrix."""

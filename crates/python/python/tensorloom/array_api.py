@@ -360,7 +360,7 @@ def concat(arrays, /, *, axis=0):
     return _n.concatenate(list(arrays), axis)
 
 
-def expand_dims(x, /, *, axis=0):
+def expand_dims(x, /, axis=0):
     """A new axis of size 1."""
     n = x.ndim + 1
     for a in (axis,) if isinstance(axis, int) else axis:

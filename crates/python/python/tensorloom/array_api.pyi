@@ -155,7 +155,7 @@ def equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 def exp(x: ArrayLike, /) -> Tensor:
     """`eˣ`."""
 
-def expand_dims(x: ArrayLike, /, *, axis: Axes = 0) -> Tensor:
+def expand_dims(x: ArrayLike, /, axis: Axes = 0) -> Tensor:
     """A new axis of size 1."""
 
 def expm1(x: ArrayLike, /) -> Tensor:

@@ -181,14 +181,33 @@ def meshgrid(*xs, indexing="xy"):
     return _table["meshgrid"](_promoted([asarray(x) for x in xs]), indexing) if xs else []
 
 
+def _diagonal(k, rows, columns):
+    """A diagonal of a matrix; those beyond it are alike, however far away."""
+    return _builtins.max(-rows, _builtins.min(columns, k))
+
+
 def eye(n, m=None, k=0, dtype="float32"):
     """Ones on a diagonal."""
-    return _table["eye"](n, n if m is None else m, k, dtype)
+    m = n if m is None else m
+    return _table["eye"](n, m, _diagonal(k, n, m), dtype)
 
 
 def tri(n, m=None, k=0, dtype="float32"):
     """Ones on and below a diagonal."""
-    return _table["tri"](n, n if m is None else m, k, dtype)
+    m = n if m is None else m
+    return _table["tri"](n, m, _diagonal(k, n, m), dtype)
+
+
+def tril(x, k=0):
+    """The part of matrices on and below a diagonal."""
+    x = asarray(x)
+    return _table["tril"](x, _diagonal(k, *x.shape[-2:]) if x.ndim > 1 else k)
+
+
+def triu(x, k=0):
+    """The part of matrices on and above a diagonal."""
+    x = asarray(x)
+    return _table["triu"](x, _diagonal(k, *x.shape[-2:]) if x.ndim > 1 else k)
 
 
 def full(shape, fill_value, dtype=None):

@@ -830,7 +830,7 @@ def tri(n: int, m: int | None = None, k: int = 0, dtype: DTypeLike | None = 'flo
     """Ones on and below a diagonal."""
 
 def tril(x: ArrayLike, k: int = 0) -> Tensor:
-    """The elements on and below the k-th diagonal of matrices, zeros above."""
+    """The part of matrices on and below a diagonal."""
 
 def tril_indices(n: int, k: int, m: int) -> tuple[Tensor, Tensor]:
     """The indices on and below the k-th diagonal of an `n`×`m` matrix."""
@@ -839,7 +839,7 @@ def tril_indices_from(x: ArrayLike, k: int = 0) -> tuple[Tensor, Tensor]:
     """The indices on and below the k-th diagonal of a matrix."""
 
 def triu(x: ArrayLike, k: int = 0) -> Tensor:
-    """The elements on and above the k-th diagonal of matrices, zeros below."""
+    """The part of matrices on and above a diagonal."""
 
 def triu_indices(n: int, k: int, m: int) -> tuple[Tensor, Tensor]:
     """The indices on and above the k-th diagonal of an `n`×`m` matrix."""
