@@ -13,6 +13,9 @@ ATTENTIONS = {  # batch, heads, key heads, sequence, width of a head
 }
 
 
+DECODES = {"decode_1b_b1": 1, "decode_1b_b32": 32}  # sequences; 512 of 1024 cached positions are filled
+
+
 class TorchCuda:
     def __init__(self, compiled):
         import torch
@@ -26,14 +29,28 @@ class TorchCuda:
         torch, wrap = self.torch, self.wrap
         F = torch.nn.functional
         wide = {"device": "cuda", "dtype": torch.float32}
+        if name == "eager_train_124m":
+            self.wrap = lambda f: f
+            return self.llama(*LLAMAS["train_124m"]), 1
         if name in LLAMAS:
             return self.llama(*LLAMAS[name]), 1
+        if name in DECODES:
+            return self.decode(DECODES[name], *LLAMAS["train_1b"][:6]), 16
         if name in ATTENTIONS:
             return self.attention(*ATTENTIONS[name]), 4
         if name == "chain1g":
             x = torch.randn(1 << 28, **wide)
             f = wrap(lambda x: F.gelu(1.5 * x + 0.5, approximate="tanh") * torch.sigmoid(x) + x)
             return self.waiting(lambda: f(x)), 4
+        if name == "sort2^20":
+            x = torch.randn(1 << 20, **wide)
+            return self.waiting(lambda: torch.sort(x)), 4
+        if name == "cumsum2^24":
+            x = torch.randn(1 << 24, **wide)
+            return self.waiting(lambda: torch.cumsum(x, 0)), 4
+        if name == "top50_of_32x50304":
+            x = torch.randn(32, 50304, **wide)
+            return self.waiting(lambda: torch.topk(x, 50)), 4
         if name == "softmax1g":
             x = torch.randn(1 << 18, 1024, **wide)
             f = wrap(lambda x: F.softmax(x, -1))
@@ -64,6 +81,53 @@ class TorchCuda:
                 torch.autograd.grad(out, (q, k, v), grad)
 
         return self.waiting(step)
+
+    def decode(self, batch, vocab, width, layers, heads, kv, hidden, room=1024, filled=512):
+        """A token for each sequence, with a static cache."""
+        torch = self.torch
+        F = torch.nn.functional
+        each = width // heads
+        options = {"device": "cuda", "dtype": torch.bfloat16}
+        w = lambda *shape: torch.randn(*shape, **options) * 0.02
+        embedding, norm = w(vocab, width), torch.ones(width, **options)
+        blocks = [
+            (torch.ones(width, **options), w((heads + 2 * kv) * each, width), w(width, width))
+            + (torch.ones(width, **options), w(2 * hidden, width), w(width, hidden))
+            for _ in range(layers)
+        ]
+        caches = [torch.zeros(2, batch, kv, room, each, **options) for _ in range(layers)]
+        ids = torch.zeros(batch, 1, dtype=torch.long, device="cuda")
+        at = torch.tensor([filled], device="cuda")
+        turns = 1 / 10000 ** (torch.arange(0, each, 2, device="cuda").float() / each)
+
+        def step(ids, at):
+            angles = at.float()[:, None] * turns
+            cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
+            mask = (torch.arange(room, device="cuda") <= at)[None, None, None, :]
+
+            def rotate(y):
+                left, right = y.chunk(2, -1)
+                return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
+
+            x = F.embedding(ids, embedding)
+            for (n1, qkv, o, n2, up, down), cache in zip(blocks, caches):
+                parts = F.linear(F.rms_norm(x, (width,), n1, 1e-6), qkv).split([heads * each, kv * each, kv * each], -1)
+                q, k, v = (p.view(batch, 1, -1, each).transpose(1, 2) for p in parts)
+                cache[0].index_copy_(2, at, rotate(k))
+                cache[1].index_copy_(2, at, v)
+                y = F.scaled_dot_product_attention(rotate(q), cache[0], cache[1], attn_mask=mask, enable_gqa=heads != kv)
+                x = x + F.linear(y.transpose(1, 2).reshape(batch, 1, width), o)
+                gate, more = F.linear(F.rms_norm(x, (width,), n2, 1e-6), up).chunk(2, -1)
+                x = x + F.linear(F.silu(gate) * more, down)
+            return F.linear(F.rms_norm(x, (width,), norm, 1e-6), embedding)
+
+        f = torch.compile(step, mode="reduce-overhead") if self.wrap is torch.compile else step
+
+        def run():
+            with torch.no_grad():
+                f(ids, at)
+
+        return self.waiting(run)
 
     def llama(self, vocab, width, layers, heads, kv, hidden, batch, seq):
         torch = self.torch

@@ -5,7 +5,7 @@ use crate::models;
 use compiler::{Backend, Result};
 use cpu::Cpu;
 use ir::composites::{activation, norm, softmax};
-use ir::ops::Scan;
+use ir::ops::{Cumulative, ReduceKind, Scan, Sort, TopK};
 use ir::{Build, Builder, DType, Graph, Type, Unary};
 use std::collections::BTreeMap;
 
@@ -44,12 +44,17 @@ pub(crate) const LARGE: &[&str] = &[
     "chain1g",
     "softmax1g",
     "layernorm1g",
+    "sort2^20",
+    "cumsum2^24",
+    "top50_of_32x50304",
     "attention_12x64",
     "attention_32x64",
     "attention_16x128",
     "train_124m",
     "train_1b",
     "train_qwen05b",
+    "decode_1b_b1",
+    "decode_1b_b32",
 ];
 
 /// The graph of a case, how many runs one timing takes, and how many classes its integer inputs have.
@@ -70,6 +75,9 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "chain1g" => (chain(1 << 28), 4, 1),
         "softmax1g" => (softmax_rows(1 << 18, 1024), 4, 1),
         "layernorm1g" => (layernorm_rows(1 << 18, 1024), 4, 1),
+        "sort2^20" => (sorted(1 << 20), 4, 1),
+        "cumsum2^24" => (running_sum(1 << 24), 4, 1),
+        "top50_of_32x50304" => (largest(32, 50304, 50), 4, 1),
         "attention_12x64" => (models::attention_step(32, (12, 12), 1024, 64), 4, 1),
         "attention_32x64" => (models::attention_step(8, (32, 8), 2048, 64), 4, 1),
         "attention_16x128" => (models::attention_step(4, (16, 16), 4096, 128), 4, 1),
@@ -145,6 +153,62 @@ fn decode(device: &dyn Backend, case: &str, reps: usize) -> Result<String> {
     ))
 }
 
+/// Positions of the caches, and those that are filled.
+const CACHED: (usize, i32) = (1024, 512);
+
+/// One token for each of so many sequences of a Llama of a billion parameters, in bf16 with its caches on the device, as
+/// `Model::decoding` compiles it. What the host does with the logits doesn't count.
+fn decode_large(device: &dyn Backend, case: &str, batch: usize, reps: usize) -> Result<String> {
+    let c = models::BILLION;
+    let sizes = [
+        ("vocab_size", c.vocab),
+        ("d_model", c.width),
+        ("n_layers", c.layers),
+        ("heads", c.heads),
+        ("kv_heads", c.kv_heads),
+        ("d_ff", c.hidden),
+        ("max_seq", CACHED.0),
+    ];
+    let mut given: BTreeMap<String, lang::consteval::Value> =
+        sizes.iter().map(|(name, n)| (name.to_string(), lang::consteval::Value::int(*n as i64))).collect();
+    given.insert("tied".into(), lang::consteval::Value::bool(true));
+    let broken = |e: ::models::Error| fail(&e.to_string());
+    let architecture = ::models::Architecture::of_library("llama", given).map_err(broken)?;
+    let options = lang::lower::Options {
+        dtype: DType::BF16,
+        decode: Some(CACHED.0),
+        written_backward: false,
+        ..lang::lower::Options::default()
+    };
+    let lowered = architecture.lower_with(batch, 1, &options).map_err(broken)?;
+    let (n, results) = (lowered.params.len(), lowered.outputs.len());
+    let donate = (0..lowered.caches.len()).map(|i| (n + 2 + i, results + i)).collect();
+    let mut ready = prepare(device, &lowered.graph, (0.02, c.vocab as i64), donate)?;
+    ready.bindings.inputs[n + 1].write(0, &CACHED.1.to_le_bytes())?;
+    ready.run()?;
+    let s = ready.median(reps, 16)?;
+    times(&mut ready)?;
+    let program = ready.exe.program();
+    let bytes: usize = program.inputs[..n].iter().map(Type::bytes).sum();
+    Ok(format!(
+        "{{\"case\": {case:?}, \"s\": {s:e}, \"compile_s\": {:.4}, \"tokens_per_s\": {:.0}, \"weights_gb_per_s\": {:.0}, \"steps\": {}}}",
+        ready.compile_s,
+        batch as f64 / s,
+        bytes as f64 / s / 1e9,
+        program.steps.len()
+    ))
+}
+
+/// Shows what each step of a program takes, if that is asked for.
+fn times(ready: &mut Ready) -> Result<()> {
+    if std::env::var_os("LOOM_TIMES").is_some() {
+        for t in ready.exe.run_timed(&mut ready.bindings)? {
+            eprintln!("{:9.1} µs {:5} × {}", t.time.as_secs_f64() * 1e6, t.calls, t.label);
+        }
+    }
+    Ok(())
+}
+
 /// Times a case and writes the answer.
 pub(crate) fn answer(
     device: &dyn Backend,
@@ -157,6 +221,9 @@ pub(crate) fn answer(
     }
     if case == "decode_small" {
         return decode(device, case, reps);
+    }
+    if let Some(batch) = case.strip_prefix("decode_1b_b").and_then(|n| n.parse::<usize>().ok()) {
+        return decode_large(device, case, batch.clamp(1, 1024), reps);
     }
     if !known.contains_key(case) {
         let (graph, inner, classes) = graph(case).ok_or_else(|| fail("there is no such case; --list names them"))?;
@@ -176,11 +243,7 @@ pub(crate) fn answer(
     }
     let k = known.get_mut(case).expect("just made");
     let s = k.ready.median(reps, k.inner)?;
-    if std::env::var_os("LOOM_TIMES").is_some() {
-        for t in k.ready.exe.run_timed(&mut k.ready.bindings)? {
-            eprintln!("{:9.1} µs {:5} × {}", t.time.as_secs_f64() * 1e6, t.calls, t.label);
-        }
-    }
+    times(&mut k.ready)?;
     Ok(format!(
         "{{\"case\": {case:?}, \"s\": {s:e}, \"compile_s\": {:.4}, \"first_s\": {:.4}, \"rss_mib\": {:.0}, \"arena_mib\": {}}}",
         k.ready.compile_s,
@@ -232,6 +295,27 @@ fn layernorm_rows(rows: usize, cols: usize) -> Graph {
         let v = Type::new(F, &[cols]);
         let l = norm::layernorm(&Type::new(F, &[rows, cols]), Some(&v), Some(&v), 1e-5)?;
         Ok(vec![b.emit(l.into(), &[x, w, bias])?[0]])
+    })
+}
+
+fn sorted(n: usize) -> Graph {
+    build(|b| {
+        let x = b.input(F, &[n]);
+        Ok(b.emit(Sort { axis: 0, num_keys: 1, descending: false }.into(), &[x])?.to_vec())
+    })
+}
+
+fn running_sum(n: usize) -> Graph {
+    build(|b| {
+        let x = b.input(F, &[n]);
+        Ok(b.emit(Cumulative { kind: ReduceKind::Sum, axis: 0, reverse: false }.into(), &[x])?.to_vec())
+    })
+}
+
+fn largest(rows: usize, cols: usize, k: usize) -> Graph {
+    build(|b| {
+        let x = b.input(F, &[rows, cols]);
+        Ok(b.emit(TopK { k, axis: 1 }.into(), &[x])?.to_vec())
     })
 }
 

@@ -1,8 +1,8 @@
-//! Tensors outside of compiled regions: what recording and forcing cost, and a training step of the tiny Llama.
+//! Tensors outside of compiled regions: what recording and forcing cost, and training steps of Llamas.
 
 use crate::measure::fail;
-use crate::models::{Config, TINY};
-use compiler::Result;
+use crate::models::{Config, GPT2_SIZE, TINY};
+use compiler::{Backend, Result};
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,7 +11,9 @@ use tensorloom::optimizer::{AdamW, Optimizer};
 use tensorloom::{DType, Engine, Tensor};
 
 /// Cases of this kind.
-pub(crate) const NAMES: &[&str] = &["record_op", "force_chain", "eager_train_tiny"];
+pub(crate) const NAMES: &[&str] = &["record_op", "force_chain", "eager_train_tiny", "eager_train_124m"];
+/// Those for devices with much memory alone.
+pub(crate) const LARGE: &[&str] = &["eager_train_124m"];
 
 fn median(mut times: Vec<f64>) -> f64 {
     times.sort_by(f64::total_cmp);
@@ -19,12 +21,13 @@ fn median(mut times: Vec<f64>) -> f64 {
 }
 
 /// Seconds of a case: for one recorded op, one forced op, one step.
-pub(crate) fn seconds(case: &str, threads: usize, reps: usize) -> Result<f64> {
-    let engine = Engine::new(Arc::new(cpu::Cpu::new(threads)));
+pub(crate) fn seconds(case: &str, device: Arc<dyn Backend>, reps: usize) -> Result<f64> {
+    let engine = Engine::new(device);
     let bad = |e: tensorloom::Error| fail(&e.to_string());
     match case {
         "record_op" => record(&engine, reps).map_err(bad),
         "force_chain" => chain(&engine, reps).map_err(bad),
+        "eager_train_124m" => train(&engine, &GPT2_SIZE, reps).map_err(bad),
         _ => train(&engine, &TINY, reps).map_err(bad),
     }
 }
@@ -123,6 +126,9 @@ impl Llama {
 
     fn loss(&self, c: &Config, ids: &Tensor, targets: &Tensor) -> Tensor {
         let (batch, seq, d) = (c.batch as isize, c.seq as isize, c.width as isize);
+        if c.narrow {
+            return self.in_bf16().loss(&Config { narrow: false, ..c.clone() }, ids, targets);
+        }
         let mut x = self.embed.embedding(ids);
         for b in &self.blocks {
             let parts = x.rmsnorm(&b.norm1, 1e-6).matmul(&b.qkv.t());
@@ -136,7 +142,27 @@ impl Llama {
             x = &x + (gate.silu() * up).matmul(&b.down.t());
         }
         let logits = x.rmsnorm(&self.norm, 1e-6).matmul(&self.embed.t());
-        cross_entropy(&logits, targets, CrossEntropy::default())
+        cross_entropy(&logits.cast(DType::F32), targets, CrossEntropy::default())
+    }
+
+    /// The same with everything rounded to bf16, through which gradients go.
+    fn in_bf16(&self) -> Llama {
+        let narrow = |t: &Tensor| t.cast(DType::BF16);
+        let block = |b: &Block| Block {
+            norm1: narrow(&b.norm1),
+            qkv: narrow(&b.qkv),
+            out: narrow(&b.out),
+            norm2: narrow(&b.norm2),
+            up: narrow(&b.up),
+            down: narrow(&b.down),
+        };
+        Llama {
+            embed: narrow(&self.embed),
+            norm: narrow(&self.norm),
+            blocks: self.blocks.iter().map(block).collect(),
+            cos: narrow(&self.cos),
+            sin: narrow(&self.sin),
+        }
     }
 }
 
@@ -159,6 +185,8 @@ fn train(engine: &Engine, c: &Config, reps: usize) -> tensorloom::Result<f64> {
     for i in 0..reps + 2 {
         let start = Instant::now();
         let loss = step()?;
+        // Devices run behind: a step ends when its loss is there.
+        loss.item::<f32>()?;
         if i > 1 {
             times.push(start.elapsed().as_secs_f64());
         }

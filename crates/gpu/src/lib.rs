@@ -1,8 +1,9 @@
 //! Kernels for GPUs: [`grid`], the GPU form of the compiler's loops, with its evaluator, and the text that drivers
-//! compile ([`cuda`], [`wgpu`]).
+//! compile ([`cuda`], [`wgpu`]). [`library`] makes kernels and products of library ops, for both.
 
 pub mod cuda;
 pub mod grid;
 #[cfg(any(feature = "cuda", feature = "wgpu", target_arch = "wasm32"))]
 mod host;
+pub mod library;
 pub mod wgpu;

@@ -8,12 +8,14 @@
 //! the same addresses are recorded as CUDA graphs.
 
 mod attention;
+pub mod few;
 mod print;
 #[cfg(feature = "cuda")]
 mod runtime;
 mod template;
 
 pub use attention::Attention;
+pub use few::Few;
 pub use print::{FLAGS, PRELUDE, function, print};
 #[cfg(feature = "cuda")]
 pub use runtime::{Cuda, CudaBuffer, Offline, Usage};

@@ -9,9 +9,9 @@ use super::load::{self, Loaded, Ready};
 use super::memory::CudaBuffer;
 use super::pool::Usage;
 use super::record::{Graph, Todo};
-use super::scatter::Rows;
 use super::strided::Text;
-use crate::grid;
+use crate::grid::{self, Limits};
+use crate::library::{self, Means};
 use compiler::loops::Kernel;
 use compiler::program::{Class, KernelArg, Step, Trip};
 use compiler::target::{Keep, KernelLimits, Partials, Products, Schedule};
@@ -135,6 +135,11 @@ pub(super) fn target() -> Target {
     }
 }
 
+/// What library ops may ask for.
+pub(super) fn means() -> Means {
+    Means { limits: Limits::CUDA, products: target().products.dtypes, temporary: 16 << 30 }
+}
+
 /// The text of each kernel of a program, with its loops and its grid.
 pub(super) fn shown(program: &Program) -> Vec<(String, String)> {
     let show = |s: Source<'_>| match s.lowered {
@@ -215,8 +220,8 @@ impl Backend for Cuda {
     }
 
     fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        let claimed = || load::claimed(self.inner.device.context.capability, op, args).is_some();
-        if Rows::of(op, args).is_some() || claimed() { Runs::Here } else { Runs::Host }
+        let own = load::own(self.inner.device.context.capability, op, args);
+        if own || library::takes(op, args, &means()) { Runs::Here } else { Runs::Host }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {

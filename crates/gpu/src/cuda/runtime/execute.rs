@@ -5,6 +5,7 @@ use super::event::Stopwatch;
 use super::kernels::Function;
 use super::load::{Argument, How, Launch, Loaded, MAX_LEVELS, Packed, Product, Ready, ReadyTrip};
 use super::strided::{self, THREADS};
+use crate::cuda::few;
 use compiler::program::{Place, Slot, Step, Trip};
 use compiler::{Error, Result, Timing};
 use cudarc::driver::sys as cu;
@@ -243,6 +244,13 @@ impl Run<'_> {
         match &p.how {
             How::Nothing => Ok(()),
             How::Zeros(bytes) => device::zero(context, self.stream, c, *bytes),
+            How::Few { function, few } => {
+                let (few_rows, large) = if few.swapped() { (b, a) } else { (a, b) };
+                let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c]);
+                values.extend(few.sizes(s).map(|n| n as u64));
+                let function = &self.loaded.functions[*function];
+                self.call(function, (few.blocks(s), few::THREADS, 0), &mut values, "product of few rows")
+            }
             How::Own { function } => {
                 let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[a, b, c]);
                 values.extend([s.batch, s.m, s.n, s.k].map(|n| n as u64));

@@ -1,6 +1,7 @@
 //! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
 
 use super::Inner;
+use super::backend::means;
 use super::blas::{Call, Plan};
 use super::classes::ALIGN;
 use super::gemm::{self, Mapped};
@@ -9,10 +10,11 @@ use super::memory::CudaBuffer;
 use super::record::Recordings;
 use super::scatter::Rows;
 use super::strided::{self, Text};
-use crate::cuda::{self, Arg, Attention, Routine};
+use crate::cuda::{self, Arg, Attention, Few, Routine};
 use crate::grid::places::aligned;
 use crate::grid::{self, Given, Limits, Space};
 use crate::host::Host;
+use crate::library;
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
@@ -95,6 +97,8 @@ pub(crate) enum How {
     Zeros(usize),
     /// By cuBLASLt; with copies of A, B and C as needed, by their offsets in the run's scratch.
     Library { plan: Box<Plan>, mapped: Mapped, copies: [Option<Packed>; 3] },
+    /// By a kernel of ours for few rows.
+    Few { function: usize, few: Few },
     /// By a kernel of ours.
     Own { function: usize },
 }
@@ -136,6 +140,8 @@ impl Loaded {
             )));
         }
         inner.device.context.enter()?;
+        let capability = inner.device.context.capability;
+        let program = library::expand(program, &means(), &|op, args| own(capability, op, args));
         let mut loader = Loader { inner, program: &program, texts: Vec::new(), scratch: 0 };
         let steps = loader.steps(&program.steps)?;
         let (texts, scratch) = (loader.texts, loader.scratch);
@@ -224,6 +230,11 @@ pub(crate) fn claimed(capability: (i32, i32), op: &Op, args: &[Type]) -> Option<
         return None;
     }
     Some(Attention::of(c, args)?.routine())
+}
+
+/// Whether the device has something of its own for an op, better than the kernels that it would become.
+pub(crate) fn own(capability: (i32, i32), op: &Op, args: &[Type]) -> bool {
+    Rows::of(op, args).is_some() || claimed(capability, op, args).is_some()
 }
 
 /// The grid of a kernel step and its text.
@@ -369,6 +380,11 @@ impl Loader<'_> {
             && (s.c[0] == (s.m * s.n) as isize || s.batch == 1);
         if s.k == 0 && dense {
             return Ok(How::Zeros(results * s.out.size()));
+        }
+        let align = [a, b].map(|p| aligned(self.program, p, ALIGN));
+        if let Some(few) = Few::of(s, align) {
+            let (entry, text) = few.text();
+            return Ok(How::Few { function: self.function(Text { entry, text }), few });
         }
         let own = |loader: &mut Self| How::Own { function: loader.function(strided::product(s.dtype, s.out)) };
         let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };

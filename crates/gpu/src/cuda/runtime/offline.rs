@@ -1,9 +1,11 @@
 //! Programs for a GPU that isn't here: compiled, never run.
 
-use super::backend::{shown, sources, target};
-use super::load::claimed;
+use super::backend::{means, shown, sources, target};
+use super::load::{claimed, own};
 use super::nvrtc::Compiler;
 use super::strided::{Text, product, strided_copy};
+use crate::cuda::Few;
+use crate::library;
 use compiler::program::{Matmul, Program, Step};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Result, Target};
 use ir::ops::Composite;
@@ -30,6 +32,7 @@ impl Offline {
 
     /// Compiles all kernels of a program, and says how many there are and how large their machine code is.
     pub fn compile(&self, program: &Program) -> Result<(usize, usize)> {
+        let program = &library::expand(program.clone(), &means(), &|op, args| own(self.capability, op, args));
         let mut texts: Vec<Text> = Vec::new();
         for s in sources(program) {
             let (_, text) = s.lowered?;
@@ -38,13 +41,14 @@ impl Offline {
             }
         }
         for shape in products(&program.steps) {
-            for t in [product(shape.dtype, shape.out), strided_copy(shape.dtype.size())] {
+            let few = Few::of(shape, [16, 16]).map(|f| f.text()).map(|(entry, text)| Text { entry, text });
+            for t in [product(shape.dtype, shape.out), strided_copy(shape.dtype.size())].into_iter().chain(few) {
                 if !texts.contains(&t) {
                     texts.push(t);
                 }
             }
         }
-        for (op, types) in library(&program.steps) {
+        for (op, types) in claimable(&program.steps) {
             for c in claimed(self.capability, op, &types).into_iter().flat_map(|r| r.calls) {
                 let t = Text { entry: c.entry, text: c.text };
                 if !texts.contains(&t) {
@@ -74,12 +78,12 @@ fn products(steps: &[Step]) -> Vec<&Matmul> {
     steps.iter().flat_map(of).collect()
 }
 
-fn library(steps: &[Step]) -> Vec<(&Op, Vec<Type>)> {
+fn claimable(steps: &[Step]) -> Vec<(&Op, Vec<Type>)> {
     fn of(s: &Step) -> Vec<(&Op, Vec<Type>)> {
         match s {
             Step::Library { op, args, .. } => vec![(op, args.iter().map(|(_, t)| t.clone()).collect())],
-            Step::Branch { branches, .. } => branches.iter().flat_map(|b| library(b)).collect(),
-            Step::Loop(l) => library(&l.body),
+            Step::Branch { branches, .. } => branches.iter().flat_map(|b| claimable(b)).collect(),
+            Step::Loop(l) => claimable(&l.body),
             _ => Vec::new(),
         }
     }

@@ -1,0 +1,179 @@
+//! Running sums, products and extrema: short lines and many lines one thread each, few long ones by blocks whose totals are run over
+//! first. A block's own running value is joined with what stands before it, so the error of a sum grows with the length of a block and
+//! with their number, not with that of the line.
+
+use super::parts::affine;
+use super::sort::Lines;
+use super::{Means, Mem, Parts, Writer};
+use compiler::loops::{Carried, Extent, Loop, LoopKind, Reg, Size, Stmt, Var};
+use ir::ops::{Cumulative, ReduceKind};
+use ir::{Binary, Compare, DType, Scalar, Type};
+
+/// Elements of a block.
+const BLOCK: usize = 32;
+/// Lines that keep a device busy, each with a thread of its own.
+const MANY: usize = 1 << 14;
+
+pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &Means) -> Option<()> {
+    let lines = Lines::of(&x.shape, op.axis);
+    if x.numel() == 0 {
+        return Some(());
+    }
+    let acc = accumulator(x.dtype, op.kind.combine(), means);
+    // Products of floats are not reassociated: a part's may overflow where the whole doesn't.
+    let whole = x.dtype.is_float() && op.kind == ReduceKind::Prod;
+    let run = Run { kind: op.kind, acc, reverse: op.reverse, whole };
+    run.over(parts, (Mem::Arg(0), x.dtype), (Mem::Out(0), x.dtype), lines);
+    Some(())
+}
+
+/// What sums and products are kept in: rounded once where the device can.
+pub(super) fn accumulator(d: DType, f: Binary, means: &Means) -> DType {
+    match d.is_float() && matches!(f, Binary::Add | Binary::Mul) {
+        true if means.limits.doubles => DType::F64,
+        true => DType::F32,
+        false => d,
+    }
+}
+
+struct Run {
+    kind: ReduceKind,
+    acc: DType,
+    reverse: bool,
+    whole: bool,
+}
+
+impl Run {
+    fn identity(&self) -> Scalar {
+        self.kind.identity(self.acc)
+    }
+
+    /// A serial loop of `n` that carries one value from `init`.
+    fn carry(&self, w: &mut Writer, n: usize, init: Reg, body: impl FnOnce(&mut Writer, Var, Reg) -> Reg) -> Reg {
+        carry(w, n, &[init], |w, v, phi| vec![body(w, v, phi[0])])[0]
+    }
+
+    /// The place of a step along a line, in elements from its start.
+    fn place(&self, w: &mut Writer, step: Reg, lines: Lines) -> Reg {
+        let s = lines.stride as i64;
+        match self.reverse {
+            false => w.sum(&[(step, s)], 0),
+            true => w.sum(&[(step, -s)], (lines.length as i64 - 1) * s),
+        }
+    }
+
+    fn over(&self, parts: &mut Parts, from: (Mem, DType), to: (Mem, DType), lines: Lines) {
+        let n = lines.length;
+        if self.whole || n <= 4 * BLOCK || lines.count >= MANY {
+            return self.serial(parts, from, to, lines);
+        }
+        let blocks = n.div_ceil(BLOCK);
+        let totals = parts.temp(self.acc, lines.count * blocks);
+        let before = parts.temp(self.acc, lines.count * blocks);
+        self.blocks(parts, from, (totals, self.acc), None, lines);
+        let inner = Lines { count: lines.count, length: blocks, stride: 1 };
+        Run { reverse: false, ..*self }.over(parts, (totals, self.acc), (before, self.acc), inner);
+        self.blocks(parts, from, to, Some(before), lines);
+    }
+
+    /// A thread for each line, block by block.
+    fn serial(&self, parts: &mut Parts, from: (Mem, DType), to: (Mem, DType), lines: Lines) {
+        let n = lines.length;
+        parts.rows(self.kind.name(), lines.count, |w, line| {
+            let (x, y) = (w.read(from.0, from.1), w.write(to.0, to.1));
+            let line = w.var_value(line);
+            let start = lines.start(w, line, n);
+            let none = w.constant(self.identity());
+            // Products of floats are one block.
+            let block = if self.whole { n } else { BLOCK };
+            self.carry(w, n.div_ceil(block), none, |w, b, before| {
+                let b = w.var_value(b);
+                let all = self.carry(w, block, none, |w, t, sum| {
+                    let step = w.index(affine(&[(b, block as i64)], 0).plus(t, 1));
+                    let there = w.compare_to(Compare::Lt, step, n as i64);
+                    let place = self.place(w, step, lines);
+                    let at = affine(&[(start, 1), (place, 1)], 0);
+                    let v = w.load_masked(x, at.clone(), there, self.kind.identity(from.1));
+                    let v = w.to(self.acc, v);
+                    let sum = w.binary(self.kind.combine(), sum, v);
+                    let out = w.binary(self.kind.combine(), before, sum);
+                    let out = w.to(to.1, out);
+                    w.store_masked(y, at, out, there);
+                    sum
+                });
+                w.binary(self.kind.combine(), before, all)
+            });
+        });
+    }
+
+    /// A thread for each block: its total, or with what stands before each block its running values.
+    fn blocks(&self, parts: &mut Parts, from: (Mem, DType), to: (Mem, DType), before: Option<Mem>, lines: Lines) {
+        let (n, blocks) = (lines.length, lines.length.div_ceil(BLOCK));
+        let name = format!("{} of blocks", self.kind.name());
+        parts.rows(&name, lines.count * blocks, |w, number| {
+            let (x, y) = (w.read(from.0, from.1), w.write(to.0, to.1));
+            let earlier = before.map(|m| w.read(m, self.acc));
+            let number = w.var_value(number);
+            let (line, b) = w.split(number, blocks);
+            let start = lines.start(w, line, n);
+            let none = w.constant(self.identity());
+            let left = earlier.map(|e| {
+                let later = w.compare_to(Compare::Gt, b, 0);
+                let at = affine(&[(number, 1)], -1);
+                w.load_masked(e, at, later, self.identity())
+            });
+            let all = self.carry(w, BLOCK, none, |w, t, sum| {
+                let step = w.index(affine(&[(b, BLOCK as i64)], 0).plus(t, 1));
+                let there = w.compare_to(Compare::Lt, step, n as i64);
+                let place = self.place(w, step, lines);
+                let at = affine(&[(start, 1), (place, 1)], 0);
+                let v = w.load_masked(x, at.clone(), there, self.kind.identity(from.1));
+                let v = w.to(self.acc, v);
+                let sum = w.binary(self.kind.combine(), sum, v);
+                if let Some(left) = left {
+                    let out = w.binary(self.kind.combine(), left, sum);
+                    let out = w.to(to.1, out);
+                    w.store_masked(y, at, out, there);
+                }
+                sum
+            });
+            if before.is_none() {
+                w.store(y, affine(&[(number, 1)], 0), all);
+            }
+        });
+    }
+}
+
+/// A serial loop that carries values, and what they are after it.
+pub(super) fn carry(
+    w: &mut Writer,
+    n: usize,
+    init: &[Reg],
+    body: impl FnOnce(&mut Writer, Var, &[Reg]) -> Vec<Reg>,
+) -> Vec<Reg> {
+    carry_bounded(w, Extent::Exact(Size::Const(n as i64)), init, body)
+}
+
+/// The same, as often as an extent says.
+pub(super) fn carry_bounded(
+    w: &mut Writer,
+    extent: Extent,
+    init: &[Reg],
+    body: impl FnOnce(&mut Writer, Var, &[Reg]) -> Vec<Reg>,
+) -> Vec<Reg> {
+    let var = w.var();
+    let phis: Vec<Reg> = init.iter().map(|r| w.dtype(*r)).collect::<Vec<_>>().into_iter().map(|d| w.reg(d)).collect();
+    w.begin();
+    let next = body(w, var, &phis);
+    let block = w.end();
+    let mut carried = Vec::new();
+    let mut outs = Vec::new();
+    for ((&init, &phi), next) in init.iter().zip(&phis).zip(next) {
+        let d = w.dtype(init);
+        let out = w.reg(d);
+        outs.push(out);
+        carried.push(Carried { init, phi, next, out, combine: None });
+    }
+    w.push(Stmt::Loop(Loop { var, extent, kind: LoopKind::Serial, carried, body: block }));
+    outs
+}

@@ -1,0 +1,158 @@
+//! Library ops as kernels and products: what CUDA and WebGPU run of them alike.
+//!
+//! [`expand`] replaces the library steps of a program that it [`takes`] by kernels of `loops` and matrix products over the same
+//! places, with temporary values behind the program's arena. From there on they are steps like any others: lowered to grids,
+//! checked by `grid::eval`, printed, timed, recorded. Nothing here depends on time: two runs give the same bits.
+
+mod conv;
+mod cumulative;
+mod parts;
+mod scatter;
+mod sort;
+mod window;
+
+pub(crate) use parts::{Mem, Parts, Writer};
+
+use crate::grid::Limits;
+use compiler::program::{Buffer, BufferId, Class, LoopStep, Place, Program, Step, Trip};
+use ir::{DType, Op, Type};
+use smallvec::SmallVec;
+
+/// Where temporary values begin: at multiples of this.
+const ALIGN: usize = 256;
+
+/// What a device can do, as far as library ops ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Means {
+    /// What its kernels may be.
+    pub limits: Limits,
+    /// Types of its matrix products.
+    pub products: &'static [DType],
+    /// Bytes that a temporary value may have.
+    pub temporary: usize,
+}
+
+/// Whether an op becomes kernels and products.
+pub fn takes(op: &Op, args: &[Type], means: &Means) -> bool {
+    parts(op, args, means).is_some()
+}
+
+/// What an op becomes; none if it is left to the host.
+fn parts(op: &Op, args: &[Type], means: &Means) -> Option<Parts> {
+    let lacks = |d: DType| match d {
+        DType::F64 => !means.limits.doubles,
+        DType::I64 | DType::U64 => !means.limits.wide_ints,
+        _ => false,
+    };
+    let outs = op.infer(args).ok()?;
+    // Places along a line, and winners of windows, are numbers of 32 bits; so are sums on the way to an index where there are no others.
+    let most = if means.limits.wide_ints { i32::MAX as usize } else { 1 << 29 };
+    let small = |t: &Type| t.numel() < most;
+    if args.iter().chain(&outs).any(|t| lacks(t.dtype) || !small(t)) {
+        return None;
+    }
+    let mut parts = Parts::default();
+    match op {
+        Op::Sort(s) => sort::sort(&mut parts, s, args, means)?,
+        Op::TopK(t) => sort::top_k(&mut parts, t, args, means)?,
+        Op::Cumulative(c) => cumulative::cumulative(&mut parts, c, &args[0], means)?,
+        Op::ReduceWindow(w) => window::reduce(&mut parts, w, &args[0], &outs[0], means)?,
+        Op::WindowGather(w) => window::gather(&mut parts, w, args, &outs[0])?,
+        Op::WindowScatter(w) => window::scatter(&mut parts, w, args)?,
+        Op::Conv(c) => conv::conv(&mut parts, c, args, &outs[0], means)?,
+        Op::Scatter(s) => scatter::scatter(&mut parts, s, args, means)?,
+        _ => return None,
+    }
+    let fits = parts.temps.iter().all(|t| t.bytes() <= means.temporary && small(t) && !lacks(t.dtype));
+    fits.then_some(parts)
+}
+
+/// The program with library ops that the device takes as kernels and products. `keep` says which ops the device has something
+/// better for.
+pub fn expand(mut program: Program, means: &Means, keep: &dyn Fn(&Op, &[Type]) -> bool) -> Program {
+    let mut expander =
+        Expander { means, keep, base: program.arena.next_multiple_of(ALIGN), most: 0, buffers: Vec::new() };
+    expander.buffers = std::mem::take(&mut program.buffers);
+    // Where each of the old steps begins now.
+    let mut starts = Vec::with_capacity(program.steps.len() + 1);
+    let mut steps = Vec::with_capacity(program.steps.len());
+    for s in std::mem::take(&mut program.steps) {
+        starts.push(steps.len());
+        expander.step(s, &mut steps);
+    }
+    starts.push(steps.len());
+    program.buffers = expander.buffers;
+    if expander.most > 0 {
+        program.arena = expander.base + expander.most;
+    }
+    for live in program.buffers.iter_mut().filter_map(|b| b.live.as_mut()) {
+        let end = starts.get(live.1 + 1).copied().unwrap_or(steps.len());
+        *live = (starts.get(live.0).copied().unwrap_or(0), end.saturating_sub(1));
+    }
+    program.steps = steps;
+    program
+}
+
+struct Expander<'a> {
+    means: &'a Means,
+    keep: &'a dyn Fn(&Op, &[Type]) -> bool,
+    /// Where temporary values begin in the arena: each op has all of that to itself, since steps follow each other.
+    base: usize,
+    most: usize,
+    buffers: Vec<Buffer>,
+}
+
+impl Expander<'_> {
+    fn steps(&mut self, steps: Vec<Step>) -> Vec<Step> {
+        let mut out = Vec::with_capacity(steps.len());
+        steps.into_iter().for_each(|s| self.step(s, &mut out));
+        out
+    }
+
+    fn step(&mut self, step: Step, out: &mut Vec<Step>) {
+        match step {
+            Step::Library { op, args, outs } => {
+                let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
+                let parts = if (self.keep)(&op, &types) { None } else { parts(&op, &types, self.means) };
+                match parts {
+                    Some(parts) => self.place(parts, &args, &outs, out),
+                    None => out.push(Step::Library { op, args, outs }),
+                }
+            }
+            Step::Loop(l) => {
+                let LoopStep { level, trip, reverse, body, after } = *l;
+                let trip = match trip {
+                    Trip::While { test, flag } => Trip::While { test: self.steps(test), flag },
+                    other => other,
+                };
+                out.push(Step::Loop(Box::new(LoopStep { level, trip, reverse, body: self.steps(body), after })));
+            }
+            Step::Branch { index, branches } => {
+                let branches = branches.into_iter().map(|b| self.steps(b)).collect();
+                out.push(Step::Branch { index, branches });
+            }
+            other => out.push(other),
+        }
+    }
+
+    /// Gives the parts of an op their memory.
+    fn place(&mut self, parts: Parts, args: &[(Place, Type)], outs: &[(Place, Type)], out: &mut Vec<Step>) {
+        let mut at = self.base;
+        let mut temps = Vec::with_capacity(parts.temps.len());
+        for ty in &parts.temps {
+            let offset = at;
+            at = (at + ty.bytes()).next_multiple_of(ALIGN);
+            temps.push(BufferId(self.buffers.len() as u32));
+            self.buffers.push(Buffer { ty: ty.clone(), class: Class::Activation, offset, live: None });
+        }
+        self.most = self.most.max(at - self.base);
+        let place = |m: Mem| match m {
+            Mem::Arg(i) => args[i].0.clone(),
+            Mem::Out(i) => outs[i].0.clone(),
+            Mem::Temp(i) => {
+                Place { slot: compiler::program::Slot::Fixed(temps[i]), offset: 0, strides: SmallVec::new() }
+            }
+        };
+        parts.steps(&place, out);
+    }
+}

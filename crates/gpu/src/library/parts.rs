@@ -1,0 +1,229 @@
+//! What a library op becomes, and how its kernels are written.
+
+use compiler::loops::{Atom, Buf, Builder, Index, Kernel, LoopKind, Mode, Reg, Size, Stmt, Var};
+use compiler::program::{Factor, KernelArg, Matmul, Place, Step};
+use ir::{Binary, Compare, DType, Scalar, Type};
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+/// A value of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mem {
+    /// The n-th operand.
+    Arg(usize),
+    /// The n-th result.
+    Out(usize),
+    /// The n-th temporary value.
+    Temp(usize),
+}
+
+#[derive(Clone, Copy)]
+enum Given {
+    Mem(Mem),
+    /// Bytes of scratch.
+    Scratch(usize),
+}
+
+enum Part {
+    Kernel(Kernel, Vec<Given>),
+    /// A product, its operands and its result: values and bytes from their beginning.
+    Product(Box<Matmul>, [(Mem, i64); 3]),
+    /// A copy of so many bytes.
+    Copy(Mem, Mem, usize),
+}
+
+/// Kernels and products, one after another, and the temporary values between them.
+#[derive(Default)]
+pub(crate) struct Parts {
+    pub(super) temps: Vec<Type>,
+    all: Vec<Part>,
+}
+
+impl Parts {
+    /// A new temporary value.
+    pub(super) fn temp(&mut self, dtype: DType, elements: usize) -> Mem {
+        self.temps.push(Type::new(dtype, &[elements]));
+        Mem::Temp(self.temps.len() - 1)
+    }
+
+    pub(super) fn product(&mut self, shape: Matmul, places: [(Mem, i64); 3]) {
+        self.all.push(Part::Product(Box::new(shape), places));
+    }
+
+    pub(super) fn copy(&mut self, from: Mem, to: Mem, bytes: usize) {
+        self.all.push(Part::Copy(from, to, bytes));
+    }
+
+    /// A kernel that runs `body` for each of `n` independent rows.
+    pub(super) fn rows(&mut self, name: &str, n: usize, body: impl FnOnce(&mut Writer, Var)) {
+        let mut w = Writer { b: Builder::new(name), given: Vec::new() };
+        let row = w.b.var();
+        w.b.begin();
+        body(&mut w, row);
+        let block = w.b.end();
+        w.b.push(Stmt::Loop(compiler::loops::Loop {
+            var: row,
+            extent: compiler::loops::Extent::Exact(Size::Const(n as i64)),
+            kind: LoopKind::Parallel,
+            carried: Vec::new(),
+            body: block,
+        }));
+        self.all.push(Part::Kernel(w.b.finish(), w.given));
+    }
+
+    /// The steps of a program, with `place` for where values are.
+    pub(super) fn steps(self, place: &dyn Fn(Mem) -> Place, out: &mut Vec<Step>) {
+        let at = |(m, bytes): (Mem, i64)| {
+            let mut p = place(m);
+            p.offset += bytes;
+            p
+        };
+        for part in self.all {
+            out.push(match part {
+                Part::Kernel(kernel, given) => {
+                    let args = given.into_iter().map(|g| match g {
+                        Given::Mem(m) => KernelArg::Place(place(m)),
+                        Given::Scratch(n) => KernelArg::Scratch(n),
+                    });
+                    let args = args.collect();
+                    Step::Kernel { kernel: Arc::new(kernel), args, parallel: None }
+                }
+                Part::Product(shape, [a, b, c]) => Step::Matmul {
+                    shape,
+                    a: Factor::Memory(at(a)),
+                    b: Factor::Memory(at(b)),
+                    c: Some(at(c)),
+                    epilogue: None,
+                },
+                Part::Copy(from, to, bytes) => Step::Copy { from: place(from), to: place(to), bytes },
+            });
+        }
+    }
+}
+
+/// Writes one kernel: a builder that knows what its buffers are.
+pub(crate) struct Writer {
+    b: Builder,
+    given: Vec<Given>,
+}
+
+impl Deref for Writer {
+    type Target = Builder;
+    fn deref(&self) -> &Builder {
+        &self.b
+    }
+}
+
+impl DerefMut for Writer {
+    fn deref_mut(&mut self) -> &mut Builder {
+        &mut self.b
+    }
+}
+
+impl Writer {
+    fn memory(&mut self, dtype: DType, mode: Mode, m: Given) -> Buf {
+        self.given.push(m);
+        self.b.buffer(dtype, mode)
+    }
+
+    pub(super) fn read(&mut self, m: Mem, dtype: DType) -> Buf {
+        self.memory(dtype, Mode::Read, Given::Mem(m))
+    }
+
+    pub(super) fn write(&mut self, m: Mem, dtype: DType) -> Buf {
+        self.memory(dtype, Mode::Write, Given::Mem(m))
+    }
+
+    pub(super) fn change(&mut self, m: Mem, dtype: DType) -> Buf {
+        self.memory(dtype, Mode::ReadWrite, Given::Mem(m))
+    }
+
+    pub(super) fn scratch(&mut self, dtype: DType, elements: usize) -> Buf {
+        self.memory(dtype, Mode::Scratch(elements), Given::Scratch(elements * dtype.size()))
+    }
+
+    pub(super) fn int(&mut self, d: DType, x: i64) -> Reg {
+        self.b.constant(Scalar::from_i64(d, x))
+    }
+
+    /// A loop variable as an i64.
+    pub(super) fn var_value(&mut self, v: Var) -> Reg {
+        self.b.index(v)
+    }
+
+    /// `Σ stride · register + offset`.
+    pub(super) fn sum(&mut self, terms: &[(Reg, i64)], offset: i64) -> Reg {
+        self.b.index(affine(terms, offset))
+    }
+
+    /// An i64 divided by a positive number, and what is left.
+    pub(super) fn split(&mut self, x: Reg, by: usize) -> (Reg, Reg) {
+        if by == 1 {
+            let zero = self.int(DType::I64, 0);
+            return (x, zero);
+        }
+        let n = self.int(DType::I64, by as i64);
+        (self.b.binary(Binary::Div, x, n), self.b.binary(Binary::Rem, x, n))
+    }
+
+    /// Where along each axis of a row-major shape an element is.
+    pub(super) fn coordinates(&mut self, flat: Var, shape: &[usize]) -> Vec<Reg> {
+        let mut left = self.var_value(flat);
+        let mut found = Vec::with_capacity(shape.len());
+        for (a, &n) in shape.iter().enumerate().rev() {
+            // What is left at the first axis is its coordinate.
+            if a == 0 {
+                found.push(left);
+            } else {
+                let (rest, own) = self.split(left, n.max(1));
+                found.push(own);
+                left = rest;
+            }
+        }
+        found.reverse();
+        found
+    }
+
+    pub(super) fn both(&mut self, a: Reg, b: Reg) -> Reg {
+        self.b.binary(Binary::And, a, b)
+    }
+
+    pub(super) fn either(&mut self, a: Reg, b: Reg) -> Reg {
+        self.b.binary(Binary::Or, a, b)
+    }
+
+    pub(super) fn not(&mut self, a: Reg) -> Reg {
+        self.b.unary(ir::Unary::Not, a)
+    }
+
+    /// `x < n`, `x >= n` and so on against a number.
+    pub(super) fn compare_to(&mut self, op: Compare, x: Reg, n: i64) -> Reg {
+        let d = self.b.dtype(x);
+        let n = self.int(d, n);
+        self.b.compare(op, x, n)
+    }
+
+    /// The number nearest to x from 0 to n - 1, as an index.
+    pub(super) fn clamped(&mut self, x: Reg, n: usize) -> Reg {
+        let d = self.b.dtype(x);
+        let (zero, last) = (self.int(d, 0), self.int(d, n.max(1) as i64 - 1));
+        let x = self.b.binary(Binary::Max, x, zero);
+        let x = self.b.binary(Binary::Min, x, last);
+        if d == DType::I64 { x } else { self.b.cast(DType::I64, x) }
+    }
+
+    /// Whether a value is no number.
+    pub(super) fn nan(&mut self, x: Reg) -> Option<Reg> {
+        self.b.dtype(x).is_float().then(|| self.b.compare(Compare::Ne, x, x))
+    }
+
+    /// A value in another type, if it has another one.
+    pub(super) fn to(&mut self, d: DType, x: Reg) -> Reg {
+        if self.b.dtype(x) == d { x } else { self.b.cast(d, x) }
+    }
+}
+
+pub(super) fn affine(terms: &[(Reg, i64)], offset: i64) -> Index {
+    let terms = terms.iter().map(|&(r, s)| (Atom::Reg(r), Size::Const(s))).collect();
+    Index { offset, offset_args: Vec::new(), terms }
+}

@@ -1,0 +1,426 @@
+//! `sort` and `top_k`: lines are put in order by a network of comparisons.
+//!
+//! What is sorted are the keys and each element's place, which breaks ties: so no two elements are equal, every network gives the one
+//! stable order, and other operands are fetched by place at the end. All comparisons of the network put the smaller element
+//! first (each merge begins with one against the mirrored half), so elements beyond the line's end count as larger than all others without
+//! being anywhere. Chunks are sorted, and finished after each merge, in memory that the threads of a block share.
+
+use super::parts::affine;
+use super::{Means, Mem, Parts, Writer};
+use compiler::loops::{Buf, Extent, LoopKind, Reg, Size};
+use ir::ops::{Sort, TopK};
+use ir::{Binary, Class, Compare, DType, Scalar, Type};
+
+/// Elements of a chunk at most.
+const CHUNK: usize = 4096;
+
+/// Lines along an axis.
+#[derive(Clone, Copy)]
+pub(super) struct Lines {
+    pub(super) count: usize,
+    pub(super) length: usize,
+    /// Elements from one of a line to the next.
+    pub(super) stride: usize,
+}
+
+impl Lines {
+    pub(super) fn of(shape: &[usize], axis: usize) -> Lines {
+        let stride = shape[axis + 1..].iter().product();
+        Lines { count: shape[..axis].iter().product::<usize>() * stride, length: shape[axis], stride }
+    }
+
+    /// The first element of a line whose number is an i64.
+    pub(super) fn start(&self, w: &mut Writer, line: Reg, length: usize) -> Reg {
+        let (outer, inner) = w.split(line, self.stride);
+        match self.stride {
+            1 => w.sum(&[(line, length as i64)], 0),
+            s => w.sum(&[(outer, (length * s) as i64), (inner, 1)], 0),
+        }
+    }
+}
+
+pub(super) fn sort(parts: &mut Parts, op: &Sort, args: &[Type], means: &Means) -> Option<()> {
+    let lines = Lines::of(&args[0].shape, op.axis);
+    if lines.count * lines.length == 0 {
+        return Some(());
+    }
+    let keys: Vec<(Mem, DType)> = (0..op.num_keys).map(|i| (Mem::Arg(i), args[i].dtype)).collect();
+    let order = order(parts, &keys, lines, op.descending, means)?;
+    for (i, t) in args.iter().enumerate() {
+        fetch(parts, (Mem::Arg(i), Mem::Out(i)), t.dtype, order, lines, lines.length);
+    }
+    Some(())
+}
+
+pub(super) fn top_k(parts: &mut Parts, op: &TopK, args: &[Type], means: &Means) -> Option<()> {
+    let lines = Lines::of(&args[0].shape, op.axis);
+    if lines.count * op.k == 0 {
+        return Some(());
+    }
+    let order = order(parts, &[(Mem::Arg(0), args[0].dtype)], lines, true, means)?;
+    fetch(parts, (Mem::Arg(0), Mem::Out(0)), args[0].dtype, order, lines, op.k);
+    parts.rows("places", lines.count, |w, line| {
+        let (from, to) = (w.read(order, DType::I32), w.write(Mem::Out(1), DType::I32));
+        let line = w.var_value(line);
+        let start = lines.start(w, line, op.k);
+        w.each(LoopKind::Vector, Size::Const(op.k as i64), |b, t| {
+            let v = b.load(from, affine(&[(line, lines.length as i64)], 0).plus(t, 1));
+            b.store(to, affine(&[(start, 1)], 0).plus(t, lines.stride as i64), v);
+        });
+    });
+    Some(())
+}
+
+/// The first `take` elements of each line, in order.
+fn fetch(parts: &mut Parts, (from, to): (Mem, Mem), dtype: DType, order: Mem, lines: Lines, take: usize) {
+    parts.rows("fetch in order", lines.count, |w, line| {
+        let (order, x, y) = (w.read(order, DType::I32), w.read(from, dtype), w.write(to, dtype));
+        let line = w.var_value(line);
+        let (first, start) = (lines.start(w, line, lines.length), lines.start(w, line, take));
+        let t = w.var();
+        w.begin();
+        let p = w.load(order, affine(&[(line, lines.length as i64)], 0).plus(t, 1));
+        let p = w.clamped(p, lines.length);
+        let v = w.load(x, affine(&[(first, 1), (p, lines.stride as i64)], 0));
+        w.store(y, affine(&[(start, 1)], 0).plus(t, lines.stride as i64), v);
+        close(w, t, LoopKind::Vector, take);
+    });
+}
+
+/// Ends the block of a loop without carried values.
+pub(super) fn close(w: &mut Writer, var: compiler::loops::Var, kind: LoopKind, n: usize) {
+    let body = w.end();
+    let extent = Extent::Exact(Size::Const(n as i64));
+    w.push(compiler::loops::Stmt::Loop(compiler::loops::Loop { var, extent, kind, carried: Vec::new(), body }));
+}
+
+/// What keys of a type are compared as: whole words, which any thread may store.
+fn compared(d: DType) -> DType {
+    match d.class() {
+        _ if d.size() == 8 => d,
+        Class::Float => DType::F32,
+        Class::Signed => DType::I32,
+        Class::Bool | Class::Unsigned => DType::U32,
+    }
+}
+
+/// The places of each line's elements in order, line by line.
+pub(super) fn order(
+    parts: &mut Parts,
+    keys: &[(Mem, DType)],
+    lines: Lines,
+    descending: bool,
+    means: &Means,
+) -> Option<Mem> {
+    let types: Vec<DType> = keys.iter().map(|(_, d)| compared(*d)).collect();
+    let each: usize = types.iter().map(|d| d.size()).sum::<usize>() + 4;
+    let chunk = match means.limits.shared * 3 / 4 / each {
+        0 => 1,
+        n => (1usize << n.ilog2()).min(CHUNK),
+    };
+    let n = lines.length;
+    let by = By { types: &types, descending };
+    let elements = lines.count.checked_mul(n)?;
+    let order = parts.temp(DType::I32, elements);
+    if n <= chunk {
+        sort_chunks(parts, keys, &by, lines, n.next_power_of_two(), (order, &[]));
+        return Some(order);
+    }
+    // A chunk's worth of one is a network in memory alone: too many launches to be worth it.
+    if chunk < 64 {
+        return None;
+    }
+    let kept: Vec<Mem> = types.iter().map(|d| parts.temp(*d, elements)).collect();
+    sort_chunks(parts, keys, &by, lines, chunk, (order, &kept));
+    let mut merged = 2 * chunk;
+    while merged / 2 < n {
+        let mut apart = merged / 2;
+        while apart >= chunk {
+            compare_apart(parts, &by, lines, (merged, apart), order, &kept);
+            apart /= 2;
+        }
+        finish_chunks(parts, &by, lines, chunk, order, &kept);
+        merged *= 2;
+    }
+    Some(order)
+}
+
+/// What comes first.
+struct By<'a> {
+    types: &'a [DType],
+    descending: bool,
+}
+
+/// An element on its way: its keys and its place.
+struct Element {
+    keys: Vec<Reg>,
+    place: Reg,
+}
+
+impl By<'_> {
+    fn buffers(&self, w: &mut Writer, elements: usize) -> (Vec<Buf>, Buf) {
+        let keys = self.types.iter().map(|d| w.scratch(*d, elements)).collect();
+        (keys, w.scratch(DType::I32, elements))
+    }
+
+    /// Whether `b` comes before `a`.
+    fn swapped(&self, w: &mut Writer, a: &Element, b: &Element) -> Reg {
+        let mut swap = w.compare(Compare::Lt, b.place, a.place);
+        for (&x, &y) in a.keys.iter().zip(&b.keys).rev() {
+            let (first, second) = if self.descending { (x, y) } else { (y, x) };
+            let mut before = w.compare(Compare::Lt, first, second);
+            let mut after = w.compare(Compare::Lt, second, first);
+            if let (Some(f), Some(s)) = (w.nan(first), w.nan(second)) {
+                let (not_f, not_s) = (w.not(f), w.not(s));
+                let less = w.both(not_f, s);
+                before = w.either(before, less);
+                let more = w.both(f, not_s);
+                after = w.either(after, more);
+            }
+            let not_after = w.not(after);
+            let equal = w.both(not_after, swap);
+            swap = w.either(before, equal);
+        }
+        swap
+    }
+
+    /// Compares two elements of memory, where `there` says that the second one exists, and exchanges them if they are out of order.
+    fn exchange(&self, w: &mut Writer, (keys, places): (&[Buf], Buf), [i, j]: [Reg; 2], there: Reg) {
+        let element = |w: &mut Writer, at: Reg| {
+            let none = |d: DType| Scalar::from_i64(d, 0);
+            let keys = keys.iter().zip(self.types).map(|(k, d)| w.load_masked(*k, at, there, none(*d)));
+            let keys = keys.collect();
+            Element { keys, place: w.load_masked(places, at, there, none(DType::I32)) }
+        };
+        let (a, b) = (element(w, i), element(w, j));
+        let swap = self.swapped(w, &a, &b);
+        let swap = w.both(swap, there);
+        for (n, k) in keys.iter().enumerate() {
+            w.store_masked(*k, i, b.keys[n], swap);
+            w.store_masked(*k, j, a.keys[n], swap);
+        }
+        w.store_masked(places, i, b.place, swap);
+        w.store_masked(places, j, a.place, swap);
+    }
+
+    /// Comparisons inside a chunk of which the first `limit` (i32) elements exist: from merges of `merged` elements that are `apart`
+    /// at first, for so many rounds.
+    fn network(
+        &self,
+        w: &mut Writer,
+        memory: (&[Buf], Buf),
+        chunk: usize,
+        limit: Reg,
+        (merged, apart, rounds): (usize, usize, u32),
+    ) {
+        if rounds == 0 {
+            return;
+        }
+        let i32_ = DType::I32;
+        let init = [w.int(i32_, merged as i64), w.int(i32_, apart as i64)];
+        let round = w.var();
+        let phis = [w.reg(i32_), w.reg(i32_)];
+        let [merged, apart] = phis;
+        w.begin();
+        let (one, two) = (w.int(i32_, 1), w.int(i32_, 2));
+        let below = w.binary(Binary::Sub, apart, one);
+        let twice = w.binary(Binary::Add, apart, apart);
+        let mirrored = w.compare(Compare::Eq, twice, merged);
+        let pair = w.var();
+        w.begin();
+        let t = w.var_value(pair);
+        let t = w.cast(i32_, t);
+        // Pairs are (2t - r, 2t - r + apart), or mirrored (2t - r, 2t - 3r + 2 apart - 1), where r is t modulo `apart`.
+        let r = w.binary(Binary::And, t, below);
+        let t2 = w.binary(Binary::Add, t, t);
+        let i = w.binary(Binary::Sub, t2, r);
+        let plain = w.binary(Binary::Add, i, apart);
+        let r2 = w.binary(Binary::Add, r, r);
+        let start = w.binary(Binary::Sub, i, r2);
+        let end = w.binary(Binary::Sub, twice, one);
+        let mirror = w.binary(Binary::Add, start, end);
+        let j = w.select(mirrored, mirror, plain);
+        let there = w.compare(Compare::Lt, j, limit);
+        let (i, j) = (w.clamped(i, chunk), w.clamped(j, chunk));
+        self.exchange(w, memory, [i, j], there);
+        close(w, pair, LoopKind::Vector, chunk / 2);
+        let more = w.compare(Compare::Gt, apart, one);
+        let half = w.binary(Binary::Div, apart, two);
+        let doubled = w.binary(Binary::Add, merged, merged);
+        let next = [w.select(more, merged, doubled), w.select(more, half, merged)];
+        let body = w.end();
+        let carried = (0..2).map(|k| compiler::loops::Carried {
+            init: init[k],
+            phi: phis[k],
+            next: next[k],
+            out: w.reg(i32_),
+            combine: None,
+        });
+        let carried = carried.collect();
+        let extent = Extent::Exact(Size::Const(rounds as i64));
+        w.push(compiler::loops::Stmt::Loop(compiler::loops::Loop {
+            var: round,
+            extent,
+            kind: LoopKind::Serial,
+            carried,
+            body,
+        }));
+    }
+}
+
+/// A chunk of a line, in a kernel over all chunks of all lines.
+struct Chunk {
+    line: Reg,
+    /// Where in the line it begins.
+    at: Reg,
+    /// How many of its elements exist, as an i32.
+    limit: Reg,
+}
+
+impl Chunk {
+    fn of(w: &mut Writer, number: compiler::loops::Var, lines: Lines, chunk: usize) -> Chunk {
+        let number = w.var_value(number);
+        let (line, part) = w.split(number, lines.length.div_ceil(chunk));
+        let at = w.sum(&[(part, chunk as i64)], 0);
+        let left = w.sum(&[(part, -(chunk as i64))], lines.length as i64);
+        let limit = w.cast(DType::I32, left);
+        Chunk { line, at, limit }
+    }
+
+    /// A loop over the elements that exist.
+    fn each(
+        &self,
+        w: &mut Writer,
+        lines: Lines,
+        chunk: usize,
+        body: impl FnOnce(&mut Writer, compiler::loops::Var, Option<Reg>),
+    ) {
+        let t = w.var();
+        w.begin();
+        let whole = lines.length % chunk == 0;
+        let there = (!whole).then(|| {
+            let place = w.index(affine(&[(self.at, 1)], 0).plus(t, 1));
+            w.compare_to(Compare::Lt, place, lines.length as i64)
+        });
+        body(w, t, there);
+        close(w, t, LoopKind::Vector, chunk);
+    }
+}
+
+fn load(w: &mut Writer, buf: Buf, index: compiler::loops::Index, there: Option<Reg>, d: DType) -> Reg {
+    match there {
+        Some(mask) => w.load_masked(buf, index, mask, Scalar::from_i64(d, 0)),
+        None => w.load(buf, index),
+    }
+}
+
+fn store(w: &mut Writer, buf: Buf, index: compiler::loops::Index, value: Reg, there: Option<Reg>) {
+    match there {
+        Some(mask) => w.store_masked(buf, index, value, mask),
+        None => w.store(buf, index, value),
+    }
+}
+
+/// Sorts each chunk of each line. Keys are kept where there is memory for them.
+fn sort_chunks(
+    parts: &mut Parts,
+    keys: &[(Mem, DType)],
+    by: &By<'_>,
+    lines: Lines,
+    chunk: usize,
+    (order, kept): (Mem, &[Mem]),
+) {
+    let rounds = chunk.ilog2();
+    parts.rows("sort chunks", lines.count * lines.length.div_ceil(chunk), |w, number| {
+        let sources: Vec<Buf> = keys.iter().map(|(m, d)| w.read(*m, *d)).collect();
+        let to = w.write(order, DType::I32);
+        let kept: Vec<Buf> = kept.iter().zip(by.types).map(|(m, d)| w.write(*m, *d)).collect();
+        let (scratch, places) = by.buffers(w, chunk);
+        let own = Chunk::of(w, number, lines, chunk);
+        let start = lines.start(w, own.line, lines.length);
+        own.each(w, lines, chunk, |w, t, there| {
+            for (k, source) in sources.iter().enumerate() {
+                let s = lines.stride as i64;
+                let index = affine(&[(start, 1), (own.at, s)], 0).plus(t, s);
+                let v = load(w, *source, index, there, keys[k].1);
+                let v = w.to(by.types[k], v);
+                w.store(scratch[k], t, v);
+            }
+            let place = w.index(affine(&[(own.at, 1)], 0).plus(t, 1));
+            let place = w.cast(DType::I32, place);
+            w.store(places, t, place);
+        });
+        by.network(w, (&scratch, places), chunk, own.limit, (2, 1, rounds * (rounds + 1) / 2));
+        own.each(w, lines, chunk, |w, t, there| {
+            let index = || affine(&[(own.line, lines.length as i64), (own.at, 1)], 0).plus(t, 1);
+            for (k, to) in kept.iter().enumerate() {
+                let v = w.load(scratch[k], t);
+                store(w, *to, index(), v, there);
+            }
+            let v = w.load(places, t);
+            store(w, to, index(), v, there);
+        });
+    });
+}
+
+/// Compares elements that are a chunk apart or more.
+fn compare_apart(
+    parts: &mut Parts,
+    by: &By<'_>,
+    lines: Lines,
+    (merged, apart): (usize, usize),
+    order: Mem,
+    kept: &[Mem],
+) {
+    let pairs = lines.length.next_power_of_two() / 2;
+    parts.rows("compare far elements", lines.count, |w, line| {
+        let places = w.change(order, DType::I32);
+        let keys: Vec<Buf> = kept.iter().zip(by.types).map(|(m, d)| w.change(*m, *d)).collect();
+        let line = w.var_value(line);
+        let start = w.sum(&[(line, lines.length as i64)], 0);
+        let below = w.int(DType::I64, apart as i64 - 1);
+        let pair = w.var();
+        w.begin();
+        let t = w.var_value(pair);
+        let r = w.binary(Binary::And, t, below);
+        let i = w.sum(&[(t, 2), (r, -1)], 0);
+        let j = match merged == 2 * apart {
+            true => w.sum(&[(t, 2), (r, -3)], merged as i64 - 1),
+            false => w.sum(&[(i, 1)], apart as i64),
+        };
+        let there = w.compare_to(Compare::Lt, j, lines.length as i64);
+        let (i, j) = (w.clamped(i, lines.length), w.clamped(j, lines.length));
+        let (i, j) = (w.sum(&[(start, 1), (i, 1)], 0), w.sum(&[(start, 1), (j, 1)], 0));
+        by.exchange(w, (&keys, places), [i, j], there);
+        close(w, pair, LoopKind::Vector, pairs);
+    });
+}
+
+/// Compares elements that are less than a chunk apart, down to neighbours.
+fn finish_chunks(parts: &mut Parts, by: &By<'_>, lines: Lines, chunk: usize, order: Mem, kept: &[Mem]) {
+    parts.rows("merge chunks", lines.count * lines.length.div_ceil(chunk), |w, number| {
+        let places = w.change(order, DType::I32);
+        let keys: Vec<Buf> = kept.iter().zip(by.types).map(|(m, d)| w.change(*m, *d)).collect();
+        let (scratch, own_places) = by.buffers(w, chunk);
+        let own = Chunk::of(w, number, lines, chunk);
+        let index = |t| affine(&[(own.line, lines.length as i64), (own.at, 1)], 0).plus(t, 1);
+        own.each(w, lines, chunk, |w, t, there| {
+            for (k, d) in by.types.iter().enumerate() {
+                let v = load(w, keys[k], index(t), there, *d);
+                w.store(scratch[k], t, v);
+            }
+            let v = load(w, places, index(t), there, DType::I32);
+            w.store(own_places, t, v);
+        });
+        // No merge here begins with a mirrored half: `merged` is never twice `apart`.
+        by.network(w, (&scratch, own_places), chunk, own.limit, (4 * chunk, chunk / 2, chunk.ilog2()));
+        own.each(w, lines, chunk, |w, t, there| {
+            for (k, to) in keys.iter().enumerate() {
+                let v = w.load(scratch[k], t);
+                store(w, *to, index(t), v, there);
+            }
+            let v = w.load(own_places, t);
+            store(w, places, index(t), v, there);
+        });
+    });
+}
