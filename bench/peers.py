@@ -82,6 +82,18 @@ class Torch:
             return self.no_grad(lambda: f(x)), 1
         if name == "train_cnn_32x3x32x32":
             return self.cnn(), 1
+        if name == "train_mobile_32x3x32x32":
+            return self.mobile(), 1
+        if name == "train_unet_8x3x64x64":
+            return self.unet(), 1
+        if name == "train_small_bf16":
+            step = self.llama(*LLAMAS["train_small"])
+
+            def narrow():
+                with torch.autocast("cpu", dtype=torch.bfloat16):
+                    step()
+
+            return narrow, 1
         if name in LLAMAS:
             return self.llama(*LLAMAS[name]), 1
         if name == "decode_small" and wrap is not torch.compile:
@@ -167,6 +179,55 @@ class Torch:
             opt.zero_grad(set_to_none=True)
 
         return step
+
+    def sgd(self, net, x, y):
+        torch = self.torch
+        f, opt = self.wrap(net), torch.optim.SGD(net.parameters(), lr=1e-2)
+
+        def step():
+            torch.nn.functional.cross_entropy(f(x), y).backward()
+            opt.step()
+            opt.zero_grad(set_to_none=True)
+
+        return step
+
+    def mobile(self):
+        torch, nn = self.torch, self.torch.nn
+
+        def conv(i, o, k, stride=1, groups=1):
+            return [nn.Conv2d(i, o, k, stride, k // 2, groups=groups, bias=False), nn.BatchNorm2d(o), nn.ReLU()]
+
+        layers, features = conv(3, 32, 3), 32
+        for out, stride in [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1)]:
+            layers += conv(features, features, 3, stride, features) + conv(features, out, 1)
+            features = out
+        net = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(features, 10, bias=False))
+        return self.sgd(net, torch.randn(32, 3, 32, 32), torch.randint(0, 10, (32,)))
+
+    def unet(self):
+        torch, nn = self.torch, self.torch.nn
+
+        def block(i, o):
+            return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.ReLU())
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.a, self.b, self.c = block(3, 16), block(16, 32), block(32, 64)
+                self.d, self.e = block(64, 32), block(32, 16)
+                self.up1 = nn.ConvTranspose2d(64, 32, 2, 2, bias=False)
+                self.up2 = nn.ConvTranspose2d(32, 16, 2, 2, bias=False)
+                self.pool, self.head = nn.MaxPool2d(2), nn.Conv2d(16, 2, 1, bias=False)
+
+            def forward(self, x):
+                first = self.a(x)
+                second = self.b(self.pool(first))
+                x = self.up1(self.c(self.pool(second)))
+                x = self.d(torch.cat([second, x], 1))
+                x = self.e(torch.cat([first, self.up2(x)], 1))
+                return self.head(x)
+
+        return self.sgd(Net(), torch.randn(8, 3, 64, 64), torch.randint(0, 2, (8, 64, 64)))
 
     def llama(self, vocab, width, layers, heads, hidden, batch, seq):
         torch, nn, F = self.torch, self.torch.nn, self.torch.nn.functional

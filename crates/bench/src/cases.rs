@@ -1,7 +1,7 @@
 //! The cases, by the names that the peers use.
 
 use crate::measure::{Ready, fail, peak_mib, prepare};
-use crate::models;
+use crate::{models, vision};
 use compiler::{Backend, Result};
 use cpu::Cpu;
 use ir::composites::{activation, norm, softmax};
@@ -29,8 +29,11 @@ pub(crate) const NAMES: &[&str] = &[
     "grad_scan_tanh64_L1000",
     "encoder_fwd_4x128",
     "train_cnn_32x3x32x32",
+    "train_mobile_32x3x32x32",
+    "train_unet_8x3x64x64",
     "train_tiny",
     "train_small",
+    "train_small_bf16",
     "decode_small",
     "compile_layers2",
     "compile_layers6",
@@ -70,6 +73,12 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "grad_scan_tanh64_L1000" => (grad_tanh_scan(64, 1000), 50, 1),
         "encoder_fwd_4x128" => (models::encoder(4, 128, 384, 12, 1536, 6), 1, 1),
         "train_cnn_32x3x32x32" => (models::cnn_step(), 1, 10),
+        "train_mobile_32x3x32x32" => (vision::mobile_step(), 1, 10),
+        "train_unet_8x3x64x64" => (vision::unet_step(), 1, 2),
+        "train_small_bf16" => {
+            let narrow = models::Config { narrow: true, ..models::SMALL };
+            (models::train_step(&narrow), 1, narrow.vocab as i64)
+        }
         "train_tiny" => (models::train_step(&models::TINY), 1, models::TINY.vocab as i64),
         "train_small" => (models::train_step(&models::SMALL), 1, models::SMALL.vocab as i64),
         "chain1g" => (chain(1 << 28), 4, 1),

@@ -11,6 +11,7 @@ mod models;
 #[allow(dead_code, unreachable_pub, reason = "shared with examples and a test")]
 mod ragged;
 mod variable;
+mod vision;
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

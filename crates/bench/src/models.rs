@@ -160,7 +160,7 @@ fn forward(c: &Config) -> Result<Graph> {
     Ok(b.finish(&[l]))
 }
 
-fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Result<Value> {
+pub(crate) fn mean_loss(b: &mut Builder, logits: Value, targets: Value) -> Result<Value> {
     let ce = loss::cross_entropy(&b.ty(logits), &b.ty(targets), loss::CrossEntropy::default())?;
     let rows = b.emit(ce.into(), &[logits, targets])?[0];
     let n = b.ty(rows).numel();

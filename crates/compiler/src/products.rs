@@ -15,7 +15,8 @@ use std::sync::Arc;
 pub(crate) fn recompute(graph: &Graph, target: &Target) -> ir::Result<Graph> {
     let base = |node: &Node, i: usize| operand(graph, node, i).base;
     let kept = fuse::kept(graph, &graph.live(), &|node, i| Some(base(node, i)), target);
-    crate::passes::recompute::recompute(graph, &kept, &fuse::is_anchor, &base, &target.keep)
+    let anchor = |node: &Node| fuse::is_anchor(node, target);
+    crate::passes::recompute::recompute(graph, &kept, &anchor, &base, &target.keep)
 }
 
 /// Which units read each value that a product computes, in execution order.

@@ -118,6 +118,14 @@ pub struct Epilogues {
 }
 
 impl Target {
+    /// Operands that a concatenation may have: what a kernel reads, or more where many parts are copied by themselves.
+    pub(crate) fn parts(&self) -> usize {
+        match self.schedule {
+            Schedule::Workers { .. } => self.kernel.reads.max(64),
+            Schedule::Grid => self.kernel.reads,
+        }
+    }
+
     /// Refuses a graph with types that the device doesn't have.
     pub(crate) fn check(&self, graph: &Graph) -> Result<()> {
         let lacks = |t: &Type| (!self.dtypes.contains(&t.dtype)).then_some(t.dtype);

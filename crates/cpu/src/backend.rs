@@ -33,7 +33,7 @@ static TARGET: compiler::Target = compiler::Target {
     partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
     schedule: Schedule::Workers { parallel_work: 40_000, chunks: 64, chunk_elements: 256, scan_lanes: 512 },
     products: Products {
-        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
+        dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
         // Some products and sums, a conversion.
         prologues: Some(Prologues { elements: 4096, cost: 12 }),
         epilogues: Some(Epilogues { whole_row: 1024 }),
@@ -55,6 +55,11 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
             "kernel.cuts",
             t.kernel.cuts,
             "pieces of an iteration space: beyond, masks take the place of cuts",
+        ),
+        Threshold::new(
+            "kernel.parts",
+            t.kernel.cuts / 2,
+            "parts of a concatenation: beyond, they are copied by themselves",
         ),
         Threshold::new(
             "kernel.row_scratch",

@@ -176,7 +176,7 @@ impl Frame<'_> {
                 Ok(())
             }
             Ready::Library { routine, args, outs } => {
-                let args: SmallVec<[*const u8; 32]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
+                let args: SmallVec<[*const u8; 64]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
                 let outs: SmallVec<[*mut u8; 32]> = outs.iter().map(|p| self.address(p, at)).collect();
                 let scratch = self.arena.memory.wrapping_add(self.loaded.gemm_at);
                 // SAFETY: the compiler gave dense buffers of these types that don't overlap, and the scratch was sized for it.

@@ -256,6 +256,11 @@ fn load_step(cpu: &Cpu, program: &Program, step: &Step, needs: &mut Needs) -> Re
             if args.len() > MAX_ARGS {
                 return Err(Error::Internal(format!("a kernel of {} buffers", args.len())));
             }
+            if let Some((routine, [from, to])) = library::rearrangement(kernel, cpu.isa())
+                && let (KernelArg::Place(from), KernelArg::Place(to)) = (&args[from], &args[to])
+            {
+                return Ok(Ready::Library { routine, args: vec![from.clone()], outs: vec![to.clone()] });
+            }
             let scratch = args
                 .iter()
                 .map(|a| match a {

@@ -168,3 +168,44 @@ fn epilogues_over_rows_see_whole_rows_however_the_product_is_split() {
     }
     assert!(fused > 200, "only {fused} products finished whole rows");
 }
+
+#[test]
+fn products_of_integers_are_exact() {
+    let mut r = Random(31);
+    for (m, k, n) in [(1, 1, 1), (5, 7, 9), (33, 130, 65), (1, 3000, 70), (40, 4100, 1), (128, 64, 96), (3, 5, 0)] {
+        for (dtype, acc, out) in [
+            (DType::I8, DType::I32, DType::I32),
+            (DType::I8, DType::I8, DType::I8),
+            (DType::I8, DType::I32, DType::I64),
+            (DType::I8, DType::I32, DType::I8),
+            (DType::I32, DType::I32, DType::I32),
+            (DType::I32, DType::I32, DType::I8),
+        ] {
+            for turned in [false, true] {
+                let mut b = Builder::new();
+                let x = b.input(dtype, &[m, k]);
+                let right = if turned { [n, k] } else { [k, n] };
+                let y = b.input(dtype, &right);
+                let dot = if turned { ir::ops::Dot::last_axes(dtype, 2, 2) } else { ir::ops::Dot::matmul(dtype) };
+                let z = b.one(ir::ops::Dot { acc, out, ..dot }.into(), &[x, y]).unwrap();
+                let twice = b.add(z, z).unwrap();
+                let g = b.finish(&[z, twice]);
+                // The whole range of a byte; sums of the wider ones wrap.
+                let scale = if dtype == DType::I8 { 1 } else { 1 << 20 };
+                let inputs: Vec<Literal> = g
+                    .input_types()
+                    .iter()
+                    .map(|t| {
+                        let number = |_| ir::Scalar::from_i64(t.dtype, (r.below(256) as i64 - 128) * scale);
+                        Literal::from_fn(t.clone(), number)
+                    })
+                    .collect();
+                let want = interp::run(&g, &inputs).unwrap();
+                for threads in [1, 2, 3, 16] {
+                    let what = format!("{dtype} {m}x{k}x{n} in {acc} as {out}, {threads} threads");
+                    harness::same(&what, &run(&Cpu::new(threads), &g, &inputs, true), &want);
+                }
+            }
+        }
+    }
+}

@@ -7,7 +7,7 @@
 
 use super::generate::{Fail, Source, uniform};
 use super::lower::{Group, Role, Root, lower};
-use crate::target::Target;
+use crate::target::{Schedule, Target};
 use ir::ops::Indexing;
 use ir::{Graph, Meaning, Node, Op, Shape, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -81,8 +81,9 @@ enum Kind {
     Anchor,
 }
 
-fn kind(node: &Node) -> Kind {
+fn kind(node: &Node, target: &Target) -> Kind {
     match node.op.meaning() {
+        _ if joins_many(node, target) => Kind::Anchor,
         Meaning::Map(_) | Meaning::View(_) | Meaning::Index(_) => Kind::Scalar,
         Meaning::Leaf => match &node.op {
             Op::Const(c) if uniform(&c.0).is_none() => Kind::Memory,
@@ -91,6 +92,12 @@ fn kind(node: &Node) -> Kind {
         Meaning::Reduce(..) => Kind::Reduce,
         Meaning::Contract(_) | Meaning::Inline(_) | Meaning::Library => Kind::Anchor,
     }
+}
+
+/// Whether a concatenation has more parts than loops should be cut for: they are copied, one after the other.
+fn joins_many(node: &Node, target: &Target) -> bool {
+    let few = matches!(target.schedule, Schedule::Workers { .. });
+    few && matches!(node.op, Op::Concat(_)) && node.args.len() > target.kernel.cuts / 2
 }
 
 /// Whether a value is arithmetic on others, element by element, or a view.
@@ -104,8 +111,8 @@ fn is_apart(node: &Node) -> bool {
 }
 
 /// Whether a node is a step of its own.
-pub(crate) fn is_anchor(node: &Node) -> bool {
-    kind(node) == Kind::Anchor
+pub(crate) fn is_anchor(node: &Node, target: &Target) -> bool {
+    kind(node, target) == Kind::Anchor
 }
 
 struct Grouping<'a> {
@@ -151,7 +158,7 @@ pub(crate) fn units(
         users: Vec::new(),
         latest: Vec::new(),
         reads: BTreeMap::new(),
-        number: numbers(graph),
+        number: numbers(graph, target),
         computes: Vec::new(),
         apart: Vec::new(),
     };
@@ -159,7 +166,7 @@ pub(crate) fn units(
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
-        match kind(node) {
+        match kind(node, target) {
             Kind::Memory => {}
             Kind::Anchor => {
                 let reads = g.anchor_reads(node, operand_base);
@@ -199,7 +206,7 @@ pub(crate) fn kept(
         if !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
-        match kind(node) {
+        match kind(node, target) {
             Kind::Anchor => {
                 node.outs.iter().for_each(|v| needed[v.0 as usize] = true);
                 for v in (0..node.args.len()).filter_map(|i| operand_base(node, i)) {
@@ -223,7 +230,7 @@ pub(crate) fn kept(
     let mut leaves: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     let mut reads: Vec<SmallVec<[Value; 4]>> = vec![SmallVec::new(); n];
     for node in graph.nodes() {
-        if kind(node) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
+        if kind(node, target) != Kind::Scalar || !node.outs.iter().any(|v| live[v.0 as usize]) {
             continue;
         }
         let v = node.outs[0].0 as usize;
@@ -625,10 +632,10 @@ impl Grouping<'_> {
 }
 
 /// A number for each value, equal where a scalar expression's op and operands are.
-fn numbers(graph: &Graph) -> Vec<u32> {
+fn numbers(graph: &Graph, target: &Target) -> Vec<u32> {
     let mut number: Vec<u32> = (0..graph.num_values() as u32).collect();
     let mut first: FxHashMap<(&Op, SmallVec<[u32; 4]>), Value> = FxHashMap::default();
-    for node in graph.nodes().iter().filter(|n| matches!(kind(n), Kind::Scalar | Kind::Reduce)) {
+    for node in graph.nodes().iter().filter(|n| matches!(kind(n, target), Kind::Scalar | Kind::Reduce)) {
         let args = node.args.iter().map(|a| number[a.0 as usize]).collect();
         let Some(&out) = node.outs.first() else { continue };
         let known = *first.entry((&node.op, args)).or_insert(out);

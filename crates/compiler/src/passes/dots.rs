@@ -16,14 +16,22 @@ pub fn dots(graph: &Graph, target: &Products) -> Result<Graph> {
         match &node.op {
             Op::Dot(dot) => {
                 let dtype = b.ty(operands[0]).dtype;
+                let sums = sums(dtype);
+                // Integers wrap, so that narrower sums are parts of wider ones.
+                if native(dtype) && dtype == DType::I8 && dot.acc == dtype {
+                    let wide = Dot { acc: sums, out: sums, ..dot.clone() };
+                    let v = ordered(&mut b, &wide, operands[0], operands[1])?;
+                    let v = b.cast(v, dot.acc)?;
+                    return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
+                }
                 // What the matrix kernels don't sum natively is converted first, or written as products and sums.
-                if dot.acc != dtype.accumulator() || !native(dtype) {
+                if dot.acc != sums || !native(dtype) {
                     let (l, r) = (b.cast(operands[0], dot.acc)?, b.cast(operands[1], dot.acc)?);
                     let wide = Dot { out: dot.acc, ..dot.clone() };
                     let v = if native(dot.acc) { ordered(&mut b, &wide, l, r)? } else { as_sum(&mut b, &wide, l, r)? };
                     return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
                 }
-                if dot.out != dtype && dot.out != dtype.accumulator() {
+                if dot.out != sums && (dot.out != dtype || dtype == DType::I8) {
                     let wide = Dot { out: dot.acc, ..dot.clone() };
                     let v = ordered(&mut b, &wide, operands[0], operands[1])?;
                     return Ok(Values::from_slice(&[b.cast(v, dot.out)?]));
@@ -34,6 +42,11 @@ pub fn dots(graph: &Graph, target: &Products) -> Result<Graph> {
         }
     })?;
     Ok(b.finish(&outs))
+}
+
+/// The type in which matrix kernels sum products of a type.
+fn sums(dtype: DType) -> DType {
+    if dtype == DType::I8 { DType::I32 } else { dtype.accumulator() }
 }
 
 fn in_order(batch: &Shape, free: Shape, contract: &Shape) -> Shape {

@@ -75,7 +75,7 @@ impl Pass {
     pub fn run(self, graph: &Graph, claims: Claims<'_>, target: &Target) -> Result<Graph> {
         match self {
             Pass::Inline => inline::inline(graph, claims, false),
-            Pass::Simplify => simplify::simplify(graph, target.kernel.reads),
+            Pass::Simplify => simplify::simplify(graph, target.parts()),
             Pass::Cse => cse::cse(graph),
             Pass::OpenRemat => inline::inline(graph, claims, true),
             Pass::Packed => packed::packed(graph, claims),

@@ -194,8 +194,9 @@ fn outputs(c: &Case, b: &mut Builder) -> Result<Vec<Value>> {
         "conv" | "conv_transpose" | "conv1d" => vec![conv(c, b)?],
         "matmul" => {
             let (x, y) = (b.input(d, &[s[0], s[1]]), b.input(d, &[s[1], s[2]]));
-            let out = if d == DType::I8 { I } else { d };
-            vec![b.one(Dot { out, ..Dot::matmul(d) }.into(), &[x, y])?]
+            let plain = Dot::matmul(d);
+            let dot = if d == DType::I8 { Dot { acc: I, out: I, ..plain } } else { plain };
+            vec![b.one(dot.into(), &[x, y])?]
         }
         "batch_matmul" => {
             let (x, y) = (b.input(d, &[s[0], s[1], s[2]]), b.input(d, &[s[0], s[2], s[3]]));

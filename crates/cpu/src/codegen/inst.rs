@@ -152,6 +152,14 @@ pub(crate) enum Inst {
         index: V,
         scale: u8,
     },
+    /// AVX-512's lanes of `dst` and `b`, which follow it, by number.
+    Pick {
+        enc: &'static Enc,
+        w: W,
+        dst: V,
+        index: V,
+        b: Rm,
+    },
     /// A copy within one register file.
     Mov {
         dst: V,
@@ -301,6 +309,11 @@ impl Inst {
                 f(*base, Role::LateUse);
                 f(*index, Role::LateUse);
                 f(*mask, Role::LateUse);
+                f(*dst, Role::UseDef);
+            }
+            Inst::Pick { dst, index, b, .. } => {
+                f(*index, Role::LateUse);
+                rm(b, &mut |v, _| f(v, Role::LateUse));
                 f(*dst, Role::UseDef);
             }
             Inst::Mov { dst, src } => {

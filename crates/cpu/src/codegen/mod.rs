@@ -54,7 +54,11 @@ use thiserror::Error;
 const LANES: usize = 16;
 const COPIES: usize = 4;
 
+/// Elements from one lane to the next up to which lanes are picked from whole vectors.
+const NEAR: i64 = 8;
+
 pub(crate) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("codegen.near", NEAR as usize, "elements between lanes: beyond, they are gathered"),
     Threshold::new("codegen.lanes", LANES, "elements of a vector loop: below a whole vector, lanes are masked off"),
     Threshold::new(
         "codegen.copies",

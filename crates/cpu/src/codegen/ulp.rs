@@ -57,6 +57,7 @@ pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
     (Unary::Atanh, 4.0),
     (Unary::Erf, 2.0),
     (Unary::Erfc, 6.0),
+    (Unary::ErfInv, 8.0),
 ];
 
 /// `y[i] = op(x[i])` over a run-time length.

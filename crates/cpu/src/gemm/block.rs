@@ -71,7 +71,7 @@ impl<T: HasKernels> Run<'_, T> {
     /// A block of C over all of k.
     unsafe fn block(&self, region: &Region<T>, packed_a: *const T, rows: Range<usize>, cols: Range<usize>) {
         let plan = self.plan;
-        let (k, mr, batch) = (plan.problem.k, self.kernels.mr, region.batch);
+        let (k, mr, batch) = (plan.depth, self.kernels.mr, region.batch);
         // SAFETY: the caller's promises.
         let c = unsafe { self.destination(region, &rows, &cols) };
         let mut k0 = 0;
@@ -166,7 +166,7 @@ impl<T: HasKernels> Run<'_, T> {
                     at: self.part(region.part).add(plan.scratch.tile).cast(),
                     row: cols.len().next_multiple_of(self.kernels.lanes) as isize,
                     accumulate: false,
-                    reused: plan.problem.k <= plan.kc,
+                    reused: plan.depth <= plan.kc,
                 },
             }
         }

@@ -15,7 +15,7 @@ use super::kernel::HasKernels;
 use super::pack::widen;
 use super::problem::{Operand, Problem, Source, Target};
 use super::run::Run;
-use super::vector::{Float, Isa, Load, Plain32, Plain64, Vector};
+use super::vector::{Float, Isa, Load, Plain32, Plain64, PlainI32, Vector};
 use crate::pool::{Pool, share};
 use crate::thresholds::Threshold;
 use std::ops::Range;
@@ -28,6 +28,8 @@ const STREAMS: usize = 8;
 const SUMS: usize = 4;
 /// Products that are added up before their sum goes on to a sum in f64, where there are more than one such block.
 pub(super) const ALONG: usize = 2048;
+/// Elements of a vector of i8 that are taken at a time.
+const BYTES: usize = 2048;
 /// The same where each result is one chain of additions.
 pub(super) const CHAIN: usize = 64;
 
@@ -36,6 +38,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemv.streams", STREAMS, "depth: from here several rows of the matrix are read side by side"),
     Threshold::new("gemv.sums", SUMS * 16, "depth: from here a dot product has several vectors of sums"),
     Threshold::new("gemv.along", 2 * ALONG, "depth of dot products: beyond, blocks are added up in f64"),
+    Threshold::new("gemv.bytes", BYTES, "depth of a product of i8: beyond, the vector is taken in parts"),
     Threshold::new("gemv.chain", 2 * CHAIN, "depth of combinations of rows: beyond, blocks are added up in f64"),
 ];
 
@@ -335,10 +338,15 @@ macro_rules! products {
 }
 products!(portable_f32, Plain32);
 products!(portable_f64, Plain64);
+products!(portable_i32, PlainI32);
 #[cfg(target_arch = "x86_64")]
 products!(avx2_f32, std::arch::x86_64::__m256, "avx2,fma,f16c");
 #[cfg(target_arch = "x86_64")]
 products!(avx2_f64, std::arch::x86_64::__m256d, "avx2,fma");
+#[cfg(target_arch = "x86_64")]
+products!(avx2_i32, std::arch::x86_64::__m256i, "avx2");
+#[cfg(target_arch = "x86_64")]
+products!(avx512_i32, std::arch::x86_64::__m512i, "avx512f,avx512vl,avx512dq,avx512bw");
 #[cfg(target_arch = "x86_64")]
 products!(avx512_f32, std::arch::x86_64::__m512, "avx512f,avx512vl,avx512dq,avx512bw");
 #[cfg(target_arch = "x86_64")]
@@ -380,6 +388,127 @@ impl HasGemv for f64 {
                 Isa::Avx2 => avx2_f64::<f64>(p),
                 _ => portable_f64::<f64>(p),
             }
+        }
+    }
+}
+
+impl HasGemv for i32 {
+    unsafe fn gemv(isa: Isa, dtype: DType, p: &Product<i32>) {
+        // SAFETY: the caller's promise is the same.
+        unsafe {
+            match (isa, dtype) {
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512, DType::I8) if std::is_x86_feature_detected!("avx512vnni") => bytes::product(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512, DType::I8) => avx512_i32::<i8>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx512, _) => avx512_i32::<i32>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx2, DType::I8) => avx2_i32::<i8>(p),
+                #[cfg(target_arch = "x86_64")]
+                (Isa::Avx2, _) => avx2_i32::<i32>(p),
+                (_, DType::I8) => portable_i32::<i8>(p),
+                _ => portable_i32::<i32>(p),
+            }
+        }
+    }
+}
+
+/// Products of i8 by the instruction that sums four of them. It takes unsigned ones on one side: those of the matrix are moved up
+/// by 128, and 128 times the sum of the vector is subtracted.
+#[cfg(target_arch = "x86_64")]
+mod bytes {
+    use super::{BYTES as PART, Product};
+    use std::arch::x86_64::*;
+
+    /// # Safety
+    /// As for [`super::HasGemv::gemv`], for a matrix of i8.
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
+    pub(super) unsafe fn product(p: &Product<i32>) {
+        let mut x = [0i8; PART];
+        // SAFETY: the caller vouches for vector, matrix and results.
+        unsafe {
+            (0..p.n).for_each(|j| *p.y.add(j) = 0);
+            for first in (0..p.k).step_by(PART) {
+                let k = PART.min(p.k - first);
+                x.fill(0);
+                (0..k).for_each(|d| x[d] = *p.x.add(first + d) as i8);
+                let raised = x[..k].iter().map(|&x| x as i32).sum::<i32>().wrapping_mul(128);
+                let matrix = p.matrix.cast::<i8>().offset(first as isize * p.along_k);
+                if p.along_y == 1 {
+                    across(p, matrix, &x, k, raised);
+                } else {
+                    along(p, matrix, &x, k, raised);
+                }
+            }
+        }
+    }
+
+    /// Results side by side: four rows of the matrix become groups.
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
+    unsafe fn across(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
+        let up = _mm512_set1_epi8(-128);
+        for first in (0..p.n).step_by(64) {
+            let count = (p.n - first).min(64);
+            let mask = u64::MAX >> (64 - count);
+            let mut sums = [_mm512_setzero_si512(); 4];
+            for d in (0..k).step_by(4) {
+                let row = |i: usize| {
+                    // SAFETY: rows below `k` and columns below `n` are there; others are not read.
+                    let row = match d + i < k {
+                        true => unsafe {
+                            _mm512_maskz_loadu_epi8(mask, matrix.offset((d + i) as isize * p.along_k).add(first))
+                        },
+                        false => _mm512_setzero_si512(),
+                    };
+                    _mm512_xor_si512(row, up)
+                };
+                let (r0, r1, r2, r3) = (row(0), row(1), row(2), row(3));
+                let (a, b) = (_mm512_unpacklo_epi8(r0, r1), _mm512_unpackhi_epi8(r0, r1));
+                let (c, e) = (_mm512_unpacklo_epi8(r2, r3), _mm512_unpackhi_epi8(r2, r3));
+                let four = _mm512_set1_epi32(i32::from_le_bytes([x[d], x[d + 1], x[d + 2], x[d + 3]].map(|x| x as u8)));
+                let groups = [
+                    _mm512_unpacklo_epi16(a, c),
+                    _mm512_unpackhi_epi16(a, c),
+                    _mm512_unpacklo_epi16(b, e),
+                    _mm512_unpackhi_epi16(b, e),
+                ];
+                for (sum, group) in sums.iter_mut().zip(groups) {
+                    *sum = _mm512_dpbusd_epi32(*sum, group, four);
+                }
+            }
+            let mut lanes = [[0i32; 16]; 4];
+            for (lanes, sum) in lanes.iter_mut().zip(sums) {
+                // SAFETY: an array has room for a vector.
+                unsafe { _mm512_storeu_si512(lanes.as_mut_ptr().cast(), sum) };
+            }
+            for j in 0..count {
+                // Groups were made in each quarter of the vectors for itself.
+                let sum = lanes[j / 4 % 4][j / 16 * 4 + j % 4].wrapping_sub(raised);
+                // SAFETY: the result is this product's.
+                unsafe { *p.y.add(first + j) = (*p.y.add(first + j)).wrapping_add(sum) };
+            }
+        }
+    }
+
+    /// Rows of the matrix along the vector.
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni")]
+    unsafe fn along(p: &Product<i32>, matrix: *const i8, x: &[i8; PART], k: usize, raised: i32) {
+        let up = _mm512_set1_epi8(-128);
+        for j in 0..p.n {
+            let row = matrix.wrapping_offset(j as isize * p.along_y);
+            let mut sum = _mm512_setzero_si512();
+            for d in (0..k).step_by(64) {
+                let mask = u64::MAX >> (64 - (k - d).min(64));
+                // SAFETY: elements from `k` on are not read, and zero in `x`.
+                unsafe {
+                    let bytes = _mm512_xor_si512(_mm512_maskz_loadu_epi8(mask, row.add(d)), up);
+                    sum = _mm512_dpbusd_epi32(sum, bytes, _mm512_loadu_si512(x.as_ptr().add(d).cast()));
+                }
+            }
+            let sum = _mm512_reduce_add_epi32(sum).wrapping_sub(raised);
+            // SAFETY: the result is this product's.
+            unsafe { *p.y.add(j) = (*p.y.add(j)).wrapping_add(sum) };
         }
     }
 }

@@ -4,11 +4,15 @@
 //!
 //! The law that makes results independent of tiling: an element of C is `acc = 0`, then
 //! `acc = a·b + acc` (one rounding where the instruction set fuses) for each k of the block in
-//! order, then `alpha·acc` or `alpha·acc + c`. No tile size, mask or packing changes that.
+//! order, then `alpha·acc` or `alpha·acc + c`. No tile size, mask or packing changes that. Where the machine multiplies
+//! small elements several at a time (two bf16, four i8), a packed element is such a group, and so is a k of the block.
+
+use ir::DType;
 
 use super::gemv::HasGemv;
-use super::pack::pack_panel;
-use super::vector::{Float, Isa, PLAIN_ROWS, Plain32, Plain64, Vector};
+use super::groups::Groups;
+use super::pack::{pack_panel, widen};
+use super::vector::{Float, Isa, PLAIN_ROWS, Plain32, Plain64, PlainI32, Vector};
 
 /// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
 pub(crate) struct Tile<T> {
@@ -63,6 +67,9 @@ pub(crate) type Micro<T> = unsafe fn(&Tile<T>);
 /// [`pack_panel`] for an instruction set, with its safety conditions.
 pub(crate) type Pack<T> = unsafe fn(*mut T, usize, *const T, (isize, isize), usize, usize);
 
+/// [`widen`] for an instruction set, with its safety conditions.
+pub(crate) type Widen<T> = unsafe fn(DType, *const u8, isize, *mut T, usize);
+
 /// Rows of the tallest kernel of any instruction set.
 pub(crate) const MAX_MR: usize = 14;
 /// Vectors of the widest kernel of any instruction set.
@@ -77,6 +84,10 @@ pub(crate) struct Kernels<T: 'static> {
     pub(crate) lanes: usize,
     /// Packs a panel, see [`pack_panel`].
     pub(crate) pack: Pack<T>,
+    /// Copies a line of another dtype, see [`widen`].
+    pub(crate) widen: Widen<T>,
+    /// Elements that a packed element is a group of, and how they are packed; `None` if each is one of `T`.
+    pub(crate) groups: Option<&'static Groups>,
     /// By rows − 1, then vectors − 1: elements of a column of A are adjacent (packed A, or Aᵀ).
     adjacent: [[Micro<T>; MAX_NV]; MAX_MR],
     /// The same for any strides of A.
@@ -90,11 +101,17 @@ impl<T> Kernels<T> {
         let table = if a_adjacent { &self.adjacent } else { &self.strided };
         table[rows - 1][(cols - 1) / self.lanes]
     }
+
+    /// Elements of k in a packed element.
+    pub(crate) fn per(&self) -> usize {
+        self.groups.map_or(1, |g| g.per)
+    }
 }
 
 /// Element types with kernels.
 pub(crate) trait HasKernels: HasGemv {
-    fn kernels(isa: Isa) -> &'static Kernels<Self>;
+    /// The kernels for operands of a dtype.
+    fn kernels(isa: Isa, operands: DType) -> &'static Kernels<Self>;
 }
 
 #[inline(always)]
@@ -139,6 +156,7 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bo
     unsafe {
         let zero = V::splat(V::Elem::from_f64(0.0));
         let mut acc = [[zero; N]; R];
+        let mut bias = [zero; N];
         let (mut a, mut b, mut ahead) = (t.a, t.b, t.ahead);
         for _ in 0..t.k {
             let mut bv = [zero; N];
@@ -150,13 +168,21 @@ unsafe fn products<V: Vector, const R: usize, const N: usize, const ADJACENT: bo
                 let offset = if ADJACENT { i as isize } else { i as isize * t.a_row };
                 let av = V::splat(*a.offset(offset));
                 for j in 0..N {
-                    acc[i][j] = av.mul_add(bv[j], acc[i][j]);
+                    acc[i][j] = av.dot_add(bv[j], acc[i][j]);
                 }
+            }
+            if let Some(shift) = V::BIAS {
+                let shift = V::splat(shift);
+                (0..N).for_each(|j| bias[j] = shift.dot_add(bv[j], bias[j]));
             }
             (0..N).for_each(|j| V::prefetch_l2(ahead.wrapping_add(j * V::LANES)));
             ahead = ahead.wrapping_offset(t.ahead_k);
             a = a.wrapping_offset(t.a_k);
             b = b.wrapping_offset(t.b_k);
+        }
+        if V::BIAS.is_some() {
+            let minus = V::splat(V::Elem::from_f64(-1.0));
+            acc.iter_mut().for_each(|row| (0..N).for_each(|j| row[j] = bias[j].mul_add(minus, row[j])));
         }
         acc
     }
@@ -177,7 +203,7 @@ macro_rules! table {
 }
 
 macro_rules! kernels {
-    ($name:ident, $t:ty, $v:ty, $mr:expr $(, $feature:literal)?) => {
+    ($name:ident, $t:ty, $v:ty, $mr:expr, $groups:expr $(, $feature:literal)?) => {
         mod $name {
             use super::*;
 
@@ -199,8 +225,16 @@ macro_rules! kernels {
                 }
             }
 
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn widened(dtype: DType, src: *const u8, stride: isize, dst: *mut $t, n: usize) {
+                // SAFETY: the caller's promise is the same.
+                unsafe { widen(dtype, src, stride, dst, n) }
+            }
+
             pub(crate) static KERNELS: Kernels<$t> = Kernels {
                 pack,
+                widen: widened,
+                groups: $groups,
                 mr: $mr,
                 nr: 2 * <$v as Vector>::LANES,
                 lanes: <$v as Vector>::LANES,
@@ -211,41 +245,67 @@ macro_rules! kernels {
     };
 }
 
-kernels!(portable_f32, f32, Plain32, PLAIN_ROWS);
-kernels!(portable_f64, f64, Plain64, PLAIN_ROWS);
+kernels!(portable_f32, f32, Plain32, PLAIN_ROWS, None);
+kernels!(portable_f64, f64, Plain64, PLAIN_ROWS, None);
+kernels!(portable_i32, i32, PlainI32, PLAIN_ROWS, None);
 #[cfg(target_arch = "x86_64")]
 mod x86 {
+    use super::super::groups::{BF16_PAIRS, I8_QUADS};
+    use super::super::vector_x86::{Pairs, Quads};
     use super::*;
     use std::arch::x86_64::*;
-    kernels!(avx2_f32, f32, __m256, 6, "avx2,fma");
-    kernels!(avx2_f64, f64, __m256d, 6, "avx2,fma");
-    kernels!(avx512_f32, f32, __m512, 12, "avx512f,avx512vl,avx512dq,avx512bw");
-    kernels!(avx512_f64, f64, __m512d, 12, "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(avx2_f32, f32, __m256, 6, None, "avx2,fma,f16c");
+    kernels!(avx2_f64, f64, __m256d, 6, None, "avx2,fma");
+    kernels!(avx2_i32, i32, __m256i, 6, None, "avx2");
+    kernels!(avx512_f32, f32, __m512, 12, None, "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(avx512_f64, f64, __m512d, 12, None, "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(avx512_i32, i32, __m512i, 12, None, "avx512f,avx512vl,avx512dq,avx512bw");
+    kernels!(avx512_bf16, f32, Pairs, 12, Some(&BF16_PAIRS), "avx512f,avx512vl,avx512dq,avx512bw,avx512bf16");
+    kernels!(avx512_i8, i32, Quads, 12, Some(&I8_QUADS), "avx512f,avx512vl,avx512dq,avx512bw,avx512vnni");
 
     pub(crate) static F32: [&Kernels<f32>; 2] = [&avx2_f32::KERNELS, &avx512_f32::KERNELS];
     pub(crate) static F64: [&Kernels<f64>; 2] = [&avx2_f64::KERNELS, &avx512_f64::KERNELS];
+    pub(crate) static I32: [&Kernels<i32>; 2] = [&avx2_i32::KERNELS, &avx512_i32::KERNELS];
+    pub(crate) static BF16: &Kernels<f32> = &avx512_bf16::KERNELS;
+    pub(crate) static I8: &Kernels<i32> = &avx512_i8::KERNELS;
 }
 
 impl HasKernels for f32 {
-    fn kernels(isa: Isa) -> &'static Kernels<f32> {
-        match isa {
+    fn kernels(isa: Isa, operands: DType) -> &'static Kernels<f32> {
+        match (isa, operands) {
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => x86::F32[0],
+            (Isa::Avx512, DType::BF16) if std::is_x86_feature_detected!("avx512bf16") => x86::BF16,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => x86::F32[1],
+            (Isa::Avx2, _) => x86::F32[0],
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, _) => x86::F32[1],
             _ => &portable_f32::KERNELS,
         }
     }
 }
 
 impl HasKernels for f64 {
-    fn kernels(isa: Isa) -> &'static Kernels<f64> {
+    fn kernels(isa: Isa, _: DType) -> &'static Kernels<f64> {
         match isa {
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => x86::F64[0],
             #[cfg(target_arch = "x86_64")]
             Isa::Avx512 => x86::F64[1],
             _ => &portable_f64::KERNELS,
+        }
+    }
+}
+
+impl HasKernels for i32 {
+    fn kernels(isa: Isa, operands: DType) -> &'static Kernels<i32> {
+        match (isa, operands) {
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, DType::I8) if std::is_x86_feature_detected!("avx512vnni") => x86::I8,
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx2, _) => x86::I32[0],
+            #[cfg(target_arch = "x86_64")]
+            (Isa::Avx512, _) => x86::I32[1],
+            _ => &portable_i32::KERNELS,
         }
     }
 }

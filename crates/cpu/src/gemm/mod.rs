@@ -26,6 +26,7 @@
 mod block;
 mod finish;
 mod gemv;
+mod groups;
 pub(crate) mod kernel;
 mod pack;
 mod panels;

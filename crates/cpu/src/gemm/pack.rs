@@ -7,6 +7,7 @@
 use half::{bf16, f16};
 use ir::DType;
 
+use super::kernel::Widen;
 use super::problem::{Layout, Operand, Problem};
 use super::vector::{Float, Vector};
 
@@ -65,6 +66,7 @@ impl Feed {
         (row0, rows): (usize, usize),
         (col0, cols): (usize, usize),
         temp: *mut u8,
+        widen: Widen<T>,
     ) -> View<T> {
         debug_assert!(self.in_place::<T>() || rows * cols <= TEMP);
         // SAFETY: the caller vouches for the operand and for `temp`; `raw` is the part of `temp`
@@ -107,9 +109,41 @@ impl Feed {
     }
 }
 
-/// Copies `n` elements, `stride` apart, to adjacent ones of the accumulator's dtype.
+impl Feed {
+    /// The block in the operand's own dtype: in place, or generated into `temp`.
+    ///
+    /// # Safety
+    /// As for [`Feed::block`]; the block's bytes are no more than [`TEMP_BYTES`].
+    pub(super) unsafe fn own(
+        &self,
+        problem: &Problem,
+        batch: usize,
+        (row0, rows): (usize, usize),
+        (col0, cols): (usize, usize),
+        temp: *mut u8,
+    ) -> View<u8> {
+        debug_assert!(matches!(self.operand, Operand::Memory(_)) || rows * cols * self.dtype.size() <= TEMP_BYTES);
+        // SAFETY: the caller vouches for the operand and for `temp`.
+        unsafe {
+            match self.operand {
+                Operand::Generated { f, ctx } => {
+                    f(ctx, batch, row0, col0, rows, cols, temp, cols);
+                    View { at: temp, row: cols as isize, col: 1 }
+                }
+                Operand::Memory(at) | Operand::Packed(at) => {
+                    let Layout { row, col, .. } = self.layout;
+                    let offset = problem.batch_offset(&self.layout, batch) + row0 as isize * row + col0 as isize * col;
+                    View { at: at.offset(offset * self.dtype.size() as isize), row, col }
+                }
+            }
+        }
+    }
+}
+
+/// Copies `n` elements, `stride` apart, to adjacent ones of the accumulator's dtype. Inlined where there are vectors.
+#[inline(always)]
 pub(super) unsafe fn widen<T: Float>(dtype: DType, src: *const u8, stride: isize, dst: *mut T, n: usize) {
-    // SAFETY: the caller vouches for both ends; 16-bit floats are only ever widened to f32.
+    // SAFETY: the caller vouches for both ends; 16-bit floats are only ever widened to f32, i8 to i32.
     unsafe {
         match dtype {
             DType::BF16 => {
@@ -118,6 +152,14 @@ pub(super) unsafe fn widen<T: Float>(dtype: DType, src: *const u8, stride: isize
                     (0..n).for_each(|i| *dst.add(i) = f32::from_bits((*src.add(i) as u32) << 16));
                 } else {
                     (0..n).for_each(|i| *dst.add(i) = bf16::from_bits(*src.offset(i as isize * stride)).to_f32());
+                }
+            }
+            DType::I8 => {
+                let (src, dst) = (src.cast::<i8>(), dst.cast::<i32>());
+                if stride == 1 {
+                    (0..n).for_each(|i| *dst.add(i) = *src.add(i) as i32);
+                } else {
+                    (0..n).for_each(|i| *dst.add(i) = *src.offset(i as isize * stride) as i32);
                 }
             }
             DType::F16 => {

@@ -38,7 +38,7 @@ impl<T: HasKernels> Run<'_, T> {
 
     /// Units of work in packing `cols` columns of B: a k-block of a group of columns each.
     pub(super) fn pack_units(&self, cols: usize) -> usize {
-        self.plan.problem.k.div_ceil(self.plan.kc.max(1)) * cols.div_ceil(GROUP)
+        self.plan.depth.div_ceil(self.plan.kc.max(1)) * cols.div_ceil(GROUP)
     }
 
     /// Packs one unit of the columns `[col0, col0+cols)` of B, all of which `packed` holds.
@@ -53,16 +53,30 @@ impl<T: HasKernels> Run<'_, T> {
         let (problem, nr, kc) = (&self.plan.problem, self.kernels.nr, self.plan.kc);
         let groups = cols.div_ceil(GROUP);
         let (k0, first) = (unit / groups * kc, unit % groups * GROUP);
-        let depth = kc.min(problem.k - k0);
+        let depth = kc.min(self.plan.depth - k0);
         let width = GROUP.min(cols - first);
         // Memory is packed in one go; what goes through `temp` in pieces that fit.
-        let step = if self.b.in_place::<T>() { depth } else { (TEMP / GROUP).min(depth) };
+        let memory = matches!(self.b.operand, Operand::Memory(_));
+        let whole = self.b.in_place::<T>() || (memory && self.kernels.groups.is_some());
+        let step = if whole { depth } else { (TEMP / GROUP).min(depth) };
         // SAFETY: the caller vouches for the packed bytes, in which units are disjoint.
         unsafe {
             let block = packed.add(k0 * cols.next_multiple_of(nr) + first * depth);
             for d in (0..depth).step_by(step) {
                 let deep = step.min(depth - d);
-                let view = self.b.block::<T>(problem, batch, (k0 + d, deep), (col0 + first, width), temp);
+                if let Some(groups) = self.kernels.groups {
+                    let from = (k0 + d) * groups.per;
+                    let rows = (deep * groups.per).min(problem.k - from);
+                    let view = self.b.own(problem, batch, (from, rows), (col0 + first, width), temp);
+                    for j in (0..width).step_by(nr) {
+                        let dst = block.add(j * depth + d * nr).cast();
+                        let src = view.at.offset(j as isize * view.col * self.b.dtype.size() as isize);
+                        (groups.right)(dst, nr, src, (view.col, view.row), nr.min(width - j), rows);
+                    }
+                    continue;
+                }
+                let widen = self.kernels.widen;
+                let view = self.b.block::<T>(problem, batch, (k0 + d, deep), (col0 + first, width), temp, widen);
                 for j in (0..width).step_by(nr) {
                     let dst = block.add(j * depth + d * nr);
                     let src = view.at.offset(j as isize * view.col);
@@ -76,14 +90,22 @@ impl<T: HasKernels> Run<'_, T> {
     pub(super) unsafe fn pack_a(&self, batch: usize, (row0, rows): (usize, usize), packed: *mut T, temp: *mut u8) {
         let (problem, mr, kc) = (&self.plan.problem, self.kernels.mr, self.plan.kc);
         let padded = rows.next_multiple_of(mr);
-        for k0 in (0..problem.k).step_by(kc.max(1)) {
-            let depth = kc.min(problem.k - k0);
+        for k0 in (0..self.plan.depth).step_by(kc.max(1)) {
+            let depth = kc.min(self.plan.depth - k0);
             for i in (0..rows).step_by(mr) {
                 let valid = mr.min(rows - i);
                 // SAFETY: the caller vouches for A and for the packed bytes.
                 unsafe {
                     let dst = packed.add(k0 * padded + i * depth);
-                    let view = self.a.block::<T>(problem, batch, (row0 + i, valid), (k0, depth), temp);
+                    if let Some(groups) = self.kernels.groups {
+                        let from = k0 * groups.per;
+                        let cols = (depth * groups.per).min(problem.k - from);
+                        let view = self.a.own(problem, batch, (row0 + i, valid), (from, cols), temp);
+                        (groups.left)(dst.cast(), mr, view.at, (view.row, view.col), valid, cols);
+                        continue;
+                    }
+                    let widen = self.kernels.widen;
+                    let view = self.a.block::<T>(problem, batch, (row0 + i, valid), (k0, depth), temp, widen);
                     (self.kernels.pack)(dst, mr, view.at, (view.row, view.col), valid, depth);
                 }
             }

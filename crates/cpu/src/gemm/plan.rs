@@ -109,6 +109,8 @@ pub struct Plan {
     pub(super) pack_b: bool,
     /// Results pass through a tile in scratch.
     pub(super) tiled: bool,
+    /// k in packed elements: several of the operands' may be one.
+    pub(super) depth: usize,
     pub(super) kc: usize,
     pub(super) mc: usize,
     pub(super) nc: usize,
@@ -128,8 +130,9 @@ impl Plan {
         check(problem)?;
         let (problem, swapped) = normalise(*problem);
         match problem.accumulator() {
-            DType::F64 => Ok(plan(problem, swapped, threads.max(1), isa, f64::kernels(isa))),
-            _ => Ok(plan(problem, swapped, threads.max(1), isa, f32::kernels(isa))),
+            DType::F64 => Ok(plan(problem, swapped, threads.max(1), isa, f64::kernels(isa, problem.dtype))),
+            DType::I32 => Ok(plan(problem, swapped, threads.max(1), isa, i32::kernels(isa, problem.dtype))),
+            _ => Ok(plan(problem, swapped, threads.max(1), isa, f32::kernels(isa, problem.dtype))),
         }
     }
 
@@ -151,25 +154,26 @@ impl Plan {
     /// Bytes of a B packed for [`Source::Packed`], aligned to 64.
     pub fn packed_b_bytes(&self) -> usize {
         let columns = self.problem.n.next_multiple_of(self.nr());
-        self.problem.k * columns * self.problem.accumulator().size()
+        self.depth * columns * self.problem.accumulator().size()
     }
 
     /// Columns of a packed B panel.
     pub(super) fn nr(&self) -> usize {
         match self.problem.accumulator() {
-            DType::F64 => f64::kernels(self.isa).nr,
-            _ => f32::kernels(self.isa).nr,
+            DType::F64 => f64::kernels(self.isa, self.problem.dtype).nr,
+            DType::I32 => i32::kernels(self.isa, self.problem.dtype).nr,
+            _ => f32::kernels(self.isa, self.problem.dtype).nr,
         }
     }
 }
 
 fn check(problem: &Problem) -> Result<(), PlanError> {
     use DType::*;
-    if !matches!(problem.dtype, F32 | F64 | BF16 | F16) {
+    if !matches!(problem.dtype, F32 | F64 | BF16 | F16 | I8 | I32) {
         return Err(PlanError::Dtype(problem.dtype));
     }
     if let Target::Memory { dtype, .. } = problem.c
-        && dtype != problem.dtype
+        && (dtype != problem.dtype || dtype == I8)
         && dtype != problem.accumulator()
     {
         return Err(PlanError::Result { operands: problem.dtype, result: dtype });
@@ -212,7 +216,8 @@ fn normalise(mut p: Problem) -> (Problem, bool) {
 }
 
 fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa, kernels: &Kernels<T>) -> Plan {
-    let Problem { m, n, k, .. } = problem;
+    let Problem { m, n, .. } = problem;
+    let k = problem.k.div_ceil(kernels.per());
     let (mr, nr) = (kernels.mr, kernels.nr);
     let size = size_of::<T>();
     let direct = |source: Source| match source {
@@ -259,6 +264,7 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         pack_a,
         pack_b,
         tiled,
+        depth: k,
         kc,
         mc,
         nc,
@@ -290,7 +296,7 @@ fn gemv(problem: &Problem) -> bool {
 }
 
 fn split(plan: &Plan, threads: usize, mr: usize, nr: usize, whole_rows: bool) -> Split {
-    let Problem { m, n, k, .. } = plan.problem;
+    let (Problem { m, n, .. }, k) = (plan.problem, plan.depth);
     let (batches, work) = (plan.problem.batches(), m.saturating_mul(n).saturating_mul(k));
     if threads == 1 || work.saturating_mul(batches) < 2 * PARALLEL_WORK {
         return Split::Serial;
@@ -358,6 +364,7 @@ fn scratch<T>(plan: &Plan, mr: usize) -> Scratch {
         let (b, tile) = (take(k), take(m.max(n)));
         return Scratch { part: end, b, tile, ..Scratch::default() };
     }
+    let k = plan.depth;
     let packed_b = if plan.pack_b { plan.nc * k } else { 0 };
     let shared = matches!(plan.split, Split::Grid { .. });
     let rows = plan.mc.min(m.next_multiple_of(mr));

@@ -60,7 +60,7 @@ pub enum Source {
 pub enum Target {
     /// `C = alpha·A·B`, or `C += alpha·A·B`.
     Memory {
-        /// The operands' dtype, or f32 where they are bf16 or f16.
+        /// The operands' dtype, or the accumulator's; i8 are never stored.
         dtype: DType,
         /// Strides of C.
         layout: Layout,
@@ -83,7 +83,7 @@ pub struct Problem {
     pub k: usize,
     /// Extents of the batch axes.
     pub batch: [usize; BATCH_AXES],
-    /// Of A and B: f32, f64, bf16 or f16.
+    /// Of A and B: f32, f64, bf16, f16, i32 or i8.
     pub dtype: DType,
     /// The left operand, `m × k`.
     pub a: Source,
@@ -111,9 +111,13 @@ impl Problem {
         }
     }
 
-    /// The dtype in which products are summed: f64 for f64, else f32.
+    /// The dtype in which products are summed: f64 for f64, i32 (modulo 2³²) for integers, else f32.
     pub fn accumulator(&self) -> DType {
-        if self.dtype == DType::F64 { DType::F64 } else { DType::F32 }
+        match self.dtype {
+            DType::F64 => DType::F64,
+            DType::I8 | DType::I32 => DType::I32,
+            _ => DType::F32,
+        }
     }
 
     /// The number of matrices.
@@ -191,7 +195,7 @@ pub enum Output {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// The operands' dtype is not one that is multiplied here.
-    #[error("matmul takes f32, f64, bf16 or f16 operands, not {0}")]
+    #[error("matmul takes f32, f64, bf16, f16, i32 or i8 operands, not {0}")]
     Dtype(DType),
     /// The result's dtype is neither the operands' nor their accumulator's.
     #[error("matmul of {operands} operands can't store {result}")]

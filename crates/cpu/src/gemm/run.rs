@@ -29,6 +29,7 @@ impl Plan {
         unsafe {
             match self.problem.accumulator() {
                 DType::F64 => self.run_as::<f64>(pool, a, b, out, scratch),
+                DType::I32 => self.run_as::<i32>(pool, a, b, out, scratch),
                 _ => self.run_as::<f32>(pool, a, b, out, scratch),
             }
         }
@@ -48,6 +49,7 @@ impl Plan {
         unsafe {
             match self.problem.accumulator() {
                 DType::F64 => self.prepack_b_as::<f64>(pool, b, layout, dst),
+                DType::I32 => self.prepack_b_as::<i32>(pool, b, layout, dst),
                 _ => self.prepack_b_as::<f32>(pool, b, layout, dst),
             }
         }
@@ -58,7 +60,7 @@ impl Plan {
         let unused = Operand::Memory(std::ptr::null());
         let run = Run::<T> {
             plan: self,
-            kernels: T::kernels(self.isa),
+            kernels: T::kernels(self.isa, self.problem.dtype),
             alpha: T::default(),
             a: Feed { operand: unused, ..b },
             b,
@@ -95,7 +97,7 @@ impl Plan {
         );
         let run = Run::<T> {
             plan: self,
-            kernels: T::kernels(self.isa),
+            kernels: T::kernels(self.isa, self.problem.dtype),
             alpha: T::from_f64(self.problem.alpha),
             a: feed(a, self.problem.a),
             b: feed(b, self.problem.b),

@@ -43,7 +43,9 @@ impl Memory {
     }
     fn random(dtype: DType, len: usize, rng: &mut Rng) -> Memory {
         let mut memory = Memory::new(dtype, len);
-        (0..len).for_each(|i| memory.set(i, rng.value()));
+        // Integers of the whole range of i8.
+        let scale = if dtype.is_float() { 1.0 } else { 32.0 };
+        (0..len).for_each(|i| memory.set(i, (rng.value() * scale).clamp(-128.0, 127.0)));
         memory
     }
     fn at(&self) -> *const u8 {
@@ -59,6 +61,8 @@ impl Memory {
                 DType::F32 => *self.at().cast::<f32>().add(i) as f64,
                 DType::F64 => *self.at().cast::<f64>().add(i),
                 DType::BF16 => (*self.at().cast::<bf16>().add(i)).to_f64(),
+                DType::I32 => *self.at().cast::<i32>().add(i) as f64,
+                DType::I8 => *self.at().cast::<i8>().add(i) as f64,
                 _ => (*self.at().cast::<f16>().add(i)).to_f64(),
             }
         }
@@ -76,6 +80,8 @@ unsafe fn write(dtype: DType, at: *mut u8, i: usize, x: f64) {
             DType::F32 => *at.cast::<f32>().add(i) = x as f32,
             DType::F64 => *at.cast::<f64>().add(i) = x,
             DType::BF16 => *at.cast::<bf16>().add(i) = bf16::from_f64(x),
+            DType::I32 => *at.cast::<i32>().add(i) = x as i32,
+            DType::I8 => *at.cast::<i8>().add(i) = x as i8,
             _ => *at.cast::<f16>().add(i) = f16::from_f64(x),
         }
     }
@@ -214,6 +220,7 @@ unsafe extern "C" fn epilogue(
             unsafe {
                 let x = match ctx.problem.accumulator() {
                     DType::F64 => *acc.cast::<f64>().add(i * stride + j),
+                    DType::I32 => *acc.cast::<i32>().add(i * stride + j) as f64,
                     _ => *acc.cast::<f32>().add(i * stride + j) as f64,
                 };
                 write(ctx.memory.dtype, ctx.memory.at().cast_mut(), at, x);
@@ -302,6 +309,7 @@ fn check(case: &Case, pools: &[Pool]) {
     let tolerance = match out {
         DType::BF16 => 1.0 / 128.0,
         DType::F16 => 1.0 / 1024.0,
+        DType::I32 => 0.0,
         _ => 1e-6,
     };
     let mut untouched = results[0].clone();
@@ -336,8 +344,8 @@ fn random_problems() {
     let mut sizes: Vec<usize> = (0..40).collect();
     sizes.extend([48, 64, 65, 97, 130]);
     for _ in 0..1500 {
-        let dtype = rng.pick(&[F32, F32, F32, F64, BF16, F16]);
-        let accumulator = if dtype == F64 { F64 } else { F32 };
+        let dtype = rng.pick(&[F32, F32, F32, F64, BF16, BF16, F16, I8, I8, I32]);
+        let accumulator = Problem::new(1, 1, 1, dtype).accumulator();
         let c = match rng.below(5) {
             0 => To::Epilogue { whole_rows: false },
             1 => To::Epilogue { whole_rows: true },
@@ -349,14 +357,14 @@ fn random_problems() {
                 shape: [rng.pick(&sizes), rng.pick(&sizes), rng.pick(&sizes)],
                 batch: if rng.below(4) == 0 { [rng.below(3), rng.below(3) + 1, rng.below(4) + 1] } else { [1; 3] },
                 dtype,
-                out: rng.pick(&[dtype, accumulator]),
+                out: if dtype == I8 { accumulator } else { rng.pick(&[dtype, accumulator]) },
                 a: rng.pick(&[From::Memory, From::Memory, From::Memory, From::Generated]),
                 b,
                 c,
                 layouts: [rng.below(3), rng.below(3), rng.below(3)],
                 broadcast: [rng.below(3) == 0, b == From::Packed || rng.below(3) == 0],
                 accumulate: c == To::Memory && rng.below(3) == 0,
-                alpha: rng.pick(&[1.0, 1.0, -0.5]),
+                alpha: rng.pick(&[1.0, 1.0, if dtype.is_float() { -0.5 } else { -3.0 }]),
                 isa: rng.pick(Isa::available()),
             },
             &pools,
@@ -376,17 +384,26 @@ fn problems_of_several_blocks() {
         let c = To::Epilogue { whole_rows: true };
         check(&Case { b: From::Packed, broadcast: [false, true], c, ..Case::f32(m, k, n) }, &pools);
         check(&Case { dtype: DType::BF16, accumulate: true, ..Case::f32(m, k, n) }, &pools);
+        for (dtype, out) in [(DType::BF16, DType::BF16), (DType::F16, DType::F32), (DType::I8, DType::I32)] {
+            for (a, b) in
+                [(From::Memory, From::Memory), (From::Generated, From::Generated), (From::Memory, From::Packed)]
+            {
+                let broadcast = [false, b == From::Packed];
+                check(&Case { dtype, out, a, b, broadcast, ..Case::f32(m, 2 * k + 3, n) }, &pools);
+            }
+        }
     }
 }
 
 #[test]
 fn vectors() {
     let pools = pools();
-    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16] {
+    for dtype in [DType::F32, DType::F64, DType::BF16, DType::F16, DType::I8, DType::I32] {
         for isa in Isa::available() {
+            let out = if dtype == DType::I8 { DType::I32 } else { dtype };
             for (m, k, n) in [(1, 300, 5000), (1, 5000, 70), (5000, 300, 1), (70, 2100, 1), (1, 7, 1), (1, 1, 1)] {
                 for layouts in [[0, 0, 0], [1, 1, 0], [2, 1, 2], [1, 2, 0]] {
-                    check(&Case { dtype, out: dtype, layouts, isa: *isa, ..Case::f32(m, k, n) }, &pools);
+                    check(&Case { dtype, out, layouts, isa: *isa, ..Case::f32(m, k, n) }, &pools);
                 }
             }
         }
@@ -432,7 +449,10 @@ fn what_cannot_be_planned() {
     let error = |problem: Problem| Plan::new(&problem, 1).unwrap_err().to_string();
     let f32 = Problem::new(2, 2, 2, DType::F32);
     let target = Target::Memory { dtype: DType::F16, layout: Layout::row_major(2), accumulate: false };
-    assert_eq!(error(Problem::new(2, 2, 2, DType::I32)), "matmul takes f32, f64, bf16 or f16 operands, not i32");
+    assert_eq!(
+        error(Problem::new(2, 2, 2, DType::I64)),
+        "matmul takes f32, f64, bf16, f16, i32 or i8 operands, not i64"
+    );
     assert_eq!(error(Problem { c: target, ..f32 }), "matmul of f32 operands can't store f16");
     assert_eq!(error(Problem { a: Source::Packed, ..f32 }), "only the right operand of a matmul can be packed ahead");
 }

@@ -43,13 +43,12 @@ impl Isa {
     }
 }
 
-/// An element that products are summed in: f32 or f64.
+/// An element that products are summed in: f32, f64 or i32, which wraps.
 pub(crate) trait Float: Copy + Default + Send + Sync + PartialEq + 'static {
     const DTYPE: DType;
     const ONE: Self;
     fn from_f64(x: f64) -> Self;
     fn to_f64(self) -> f64;
-    #[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "for lanes in arrays"))]
     fn mul_add(self, b: Self, c: Self) -> Self;
     fn add(self, b: Self) -> Self;
     fn mul(self, b: Self) -> Self;
@@ -91,6 +90,32 @@ macro_rules! float {
 float!(f32, DType::F32);
 float!(f64, DType::F64);
 
+impl Float for i32 {
+    const DTYPE: DType = DType::I32;
+    const ONE: Self = 1;
+    #[inline(always)]
+    fn from_f64(x: f64) -> Self {
+        // Sums of blocks are exact, and wrap like those of elements.
+        x as i64 as i32
+    }
+    #[inline(always)]
+    fn to_f64(self) -> f64 {
+        self as f64
+    }
+    #[inline(always)]
+    fn mul_add(self, b: Self, c: Self) -> Self {
+        self.wrapping_mul(b).wrapping_add(c)
+    }
+    #[inline(always)]
+    fn add(self, b: Self) -> Self {
+        self.wrapping_add(b)
+    }
+    #[inline(always)]
+    fn mul(self, b: Self) -> Self {
+        self.wrapping_mul(b)
+    }
+}
+
 /// A vector of `LANES` elements.
 pub(crate) trait Vector: Copy {
     type Elem: Float;
@@ -104,6 +129,14 @@ pub(crate) trait Vector: Copy {
     unsafe fn store_first(self, p: *mut Self::Elem, n: usize);
     /// `self·b + c`
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
+    /// The same where lanes of `self` and `b` are packed elements: groups of products are summed.
+    #[inline(always)]
+    unsafe fn dot_add(self, b: Self, c: Self) -> Self {
+        // SAFETY: the caller's promise is the same.
+        unsafe { self.mul_add(b, c) }
+    }
+    /// What was added to every packed element of the left operand, if anything: its product with B is subtracted.
+    const BIAS: Option<Self::Elem> = None;
     unsafe fn mul(self, b: Self) -> Self;
     unsafe fn add(self, b: Self) -> Self;
 
@@ -155,9 +188,8 @@ pub(crate) trait Load<S: Copy + Default>: Vector {
     }
 }
 
-/// Lanes in an array, for every target but pages, which have vectors.
+/// Lanes in an array; pages have vectors of floats.
 #[derive(Clone, Copy)]
-#[cfg_attr(target_arch = "wasm32", expect(dead_code, reason = "pages have vectors"))]
 pub(crate) struct Lanes<T, const N: usize>(pub(crate) [T; N]);
 
 impl<T: Float, const N: usize> Vector for Lanes<T, N> {
@@ -220,6 +252,11 @@ load_lanes!(f32, f32, x => x);
 load_lanes!(f64, f64, x => x);
 load_lanes!(bf16, f32, x => f32::from_bits((x.to_bits() as u32) << 16));
 load_lanes!(f16, f32, x => x.to_f32());
+load_lanes!(i32, i32, x => x);
+load_lanes!(i8, i32, x => x as i32);
+
+/// Integers of plain Rust.
+pub(crate) type PlainI32 = Lanes<i32, 8>;
 
 /// What plain Rust computes with: small arrays, or the one vector that every page has.
 #[cfg(not(target_arch = "wasm32"))]

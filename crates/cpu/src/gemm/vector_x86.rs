@@ -161,6 +161,146 @@ vector!(
     transpose_4_f64
 );
 
+vector!(
+    __m512i,
+    i32,
+    16,
+    _mm512_set1_epi32,
+    _mm512_loadu_epi32,
+    _mm512_storeu_epi32,
+    mul_add_512,
+    _mm512_mullo_epi32,
+    _mm512_add_epi32,
+    |n| ((1u32 << n) - 1) as __mmask16,
+    |p, mask| _mm512_maskz_loadu_epi32(mask, p),
+    |p, mask, v| _mm512_mask_storeu_epi32(p, mask, v),
+    transpose_4
+);
+vector!(
+    __m256i,
+    i32,
+    8,
+    _mm256_set1_epi32,
+    load_256,
+    store_256,
+    mul_add_256,
+    _mm256_mullo_epi32,
+    _mm256_add_epi32,
+    |n| _mm256_loadu_si256(MASKS_32.as_ptr().add(8 - n).cast()),
+    |p, mask| _mm256_maskload_epi32(p, mask),
+    |p, mask, v| _mm256_maskstore_epi32(p, mask, v),
+    transpose_4
+);
+
+#[inline(always)]
+unsafe fn mul_add_512(a: __m512i, b: __m512i, c: __m512i) -> __m512i {
+    // SAFETY: target features only.
+    unsafe { _mm512_add_epi32(_mm512_mullo_epi32(a, b), c) }
+}
+#[inline(always)]
+unsafe fn mul_add_256(a: __m256i, b: __m256i, c: __m256i) -> __m256i {
+    // SAFETY: target features only.
+    unsafe { _mm256_add_epi32(_mm256_mullo_epi32(a, b), c) }
+}
+#[inline(always)]
+unsafe fn load_256(p: *const i32) -> __m256i {
+    // SAFETY: the caller vouches for 8 elements at `p`.
+    unsafe { _mm256_loadu_si256(p.cast()) }
+}
+#[inline(always)]
+unsafe fn store_256(p: *mut i32, x: __m256i) {
+    // SAFETY: the caller vouches for 8 elements at `p`.
+    unsafe { _mm256_storeu_si256(p.cast(), x) }
+}
+
+impl Load<i8> for __m512i {
+    #[inline(always)]
+    unsafe fn load_from(p: *const i8) -> Self {
+        // SAFETY: the caller vouches for 16 elements at `p` and for the target features.
+        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast())) }
+    }
+}
+impl Load<i8> for __m256i {
+    #[inline(always)]
+    unsafe fn load_from(p: *const i8) -> Self {
+        // SAFETY: the caller vouches for 8 elements at `p` and for the target features.
+        unsafe { _mm256_cvtepi8_epi32(_mm_loadl_epi64(p.cast())) }
+    }
+}
+
+/// A vector of another type, but for how packed elements are multiplied.
+macro_rules! grouped {
+    ($name:ident, $inner:ty, $t:ty, $bias:expr, |$a:ident, $b:ident, $c:ident| $dot:expr) => {
+        #[derive(Clone, Copy)]
+        pub(crate) struct $name($inner);
+
+        impl Vector for $name {
+            type Elem = $t;
+            const LANES: usize = <$inner as Vector>::LANES;
+            const BIAS: Option<$t> = $bias;
+
+            #[inline(always)]
+            unsafe fn splat(x: $t) -> Self {
+                // SAFETY: the caller's promise is the same, here and below.
+                unsafe { $name(<$inner as Vector>::splat(x)) }
+            }
+            #[inline(always)]
+            unsafe fn load(p: *const $t) -> Self {
+                // SAFETY: as above.
+                unsafe { $name(<$inner as Vector>::load(p)) }
+            }
+            #[inline(always)]
+            unsafe fn store(self, p: *mut $t) {
+                // SAFETY: as above.
+                unsafe { self.0.store(p) }
+            }
+            #[inline(always)]
+            unsafe fn load_first(p: *const $t, n: usize) -> Self {
+                // SAFETY: as above.
+                unsafe { $name(<$inner as Vector>::load_first(p, n)) }
+            }
+            #[inline(always)]
+            unsafe fn store_first(self, p: *mut $t, n: usize) {
+                // SAFETY: as above.
+                unsafe { self.0.store_first(p, n) }
+            }
+            #[inline(always)]
+            unsafe fn mul_add(self, b: Self, c: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $name(Vector::mul_add(self.0, b.0, c.0)) }
+            }
+            #[inline(always)]
+            unsafe fn dot_add(self, b: Self, c: Self) -> Self {
+                let ($a, $b, $c) = (self.0, b.0, c.0);
+                // SAFETY: target features only.
+                $name(unsafe { $dot })
+            }
+            #[inline(always)]
+            unsafe fn mul(self, b: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $name(Vector::mul(self.0, b.0)) }
+            }
+            #[inline(always)]
+            unsafe fn add(self, b: Self) -> Self {
+                // SAFETY: as above.
+                unsafe { $name(Vector::add(self.0, b.0)) }
+            }
+            #[inline(always)]
+            unsafe fn prefetch(p: *const $t) {
+                // SAFETY: as above.
+                unsafe { <$inner as Vector>::prefetch(p) }
+            }
+            #[inline(always)]
+            unsafe fn prefetch_l2(p: *const $t) {
+                // SAFETY: as above.
+                unsafe { <$inner as Vector>::prefetch_l2(p) }
+            }
+        }
+    };
+}
+grouped!(Pairs, __m512, f32, None, |a, b, c| _mm512_dpbf16_ps(c, std::mem::transmute(a), std::mem::transmute(b)));
+grouped!(Quads, __m512i, i32, Some(0x8080_8080_u32 as i32), |a, b, c| _mm512_dpbusd_epi32(c, a, b));
+
 impl Load<bf16> for __m512 {
     #[inline(always)]
     unsafe fn load_from(p: *const bf16) -> Self {

@@ -55,6 +55,8 @@ const RUN: usize = 512;
 
 /// Elements of a line up to which a block of lines is turned first.
 const SHORT: usize = 32;
+/// Lines side by side whose sums are kept at a time.
+const STRIP: usize = 64;
 /// Bundles of lines that are work enough without cutting lines.
 const FEW: usize = 32;
 
@@ -63,6 +65,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("along.piece", PIECE, "elements of a line whose extremum is found: beyond, it is cut into pieces"),
     Threshold::new("along.run", RUN, "elements whose extremum is found before its place is looked for"),
     Threshold::new("along.short", SHORT, "elements of adjacent lines whose extrema are found side by side"),
+    Threshold::new("along.strip", STRIP, "lines beside each other that are added to: beyond, they are several strips"),
     Threshold::new("along.few", FEW, "bundles of lines: from here lines are not cut"),
 ];
 
@@ -98,14 +101,15 @@ impl<T: Element> Extremum<T> {
                 let count = LANES.min(rows - first);
                 // SAFETY: inside the operand; the rows are this range's own.
                 unsafe {
-                    let mut turned = [*x.at(first * n); SHORT * LANES];
-                    for j in 0..count {
-                        let row = x.at((first + j) * n);
+                    let mut turned = [const { std::mem::MaybeUninit::<T>::uninit() }; SHORT * LANES];
+                    for j in 0..LANES {
+                        // Lanes without a line repeat the first.
+                        let row = x.at((first + if j < count { j } else { 0 }) * n);
                         for k in 0..n {
-                            turned[k * LANES + j] = *row.add(k);
+                            turned[k * LANES + j].write(*row.add(k));
                         }
                     }
-                    let best = extrema_across(self.isa, turned.as_ptr(), n, LANES, self.max);
+                    let best = extrema_across(self.isa, turned.as_ptr().cast::<T>(), n, LANES, self.max);
                     for (j, &b) in best[..count].iter().enumerate() {
                         match self.long {
                             true => *y.at(0).cast::<i64>().add(first + j) = b as i64,
@@ -305,19 +309,44 @@ fn extremum_of<T: Element>(run: &[T], pick: impl Fn(T, T) -> T) -> T {
     parts.remainder().iter().fold(lanes, |a, &e| pick(a, e))
 }
 
+/// Calls a function with how indices of this type are read.
+macro_rules! by_index {
+    ($dtype:expr, $index:expr, $at:expr, $read:ident => $body:expr) => {{
+        let (index, at): (Index, Raw<u8>) = ($index, $at);
+        match $dtype {
+            DType::I32 => {
+                // SAFETY: the caller vouches for index `k`, here and below.
+                let $read = |k: usize| unsafe { *at.at(0).cast::<i32>().add(k) as i64 };
+                $body
+            }
+            DType::I64 => {
+                // SAFETY: as above.
+                let $read = |k: usize| unsafe { *at.at(0).cast::<i64>().add(k) };
+                $body
+            }
+            _ => {
+                // SAFETY: as above.
+                let $read = |k: usize| unsafe { index(at.at(0), k) };
+                $body
+            }
+        }
+    }};
+}
+
 struct Take<T> {
     from: Lines,
     to: Lines,
     index: Index,
+    dtype: DType,
     element: PhantomData<fn() -> T>,
 }
 
 pub(super) fn take(op: &TakeAlong, args: &[Type]) -> Option<Box<dyn Routine>> {
     let (from, to) = (Lines::new(&args[0], op.axis), Lines::new(&args[1], op.axis));
-    let index = index(args[1].dtype);
+    let (index, dtype) = (index(args[1].dtype), args[1].dtype);
     macro_rules! of {
         ($t:ty) => {
-            Some(Box::new(Take::<$t> { from, to, index, element: PhantomData }))
+            Some(Box::new(Take::<$t> { from, to, index, dtype, element: PhantomData }))
         };
     }
     match args[0].dtype.size() {
@@ -328,25 +357,37 @@ pub(super) fn take(op: &TakeAlong, args: &[Type]) -> Option<Box<dyn Routine>> {
     }
 }
 
+impl<T: Copy + Default + 'static> Take<T> {
+    /// # Safety
+    /// Operand and result are those of the op; the rows are this call's.
+    #[inline(always)]
+    unsafe fn rows(&self, range: Range<usize>, x: Raw<T>, y: Raw<T>, index: impl Fn(usize) -> i64) {
+        let (from, to) = (self.from, self.to);
+        for row in range {
+            let slab = row / to.n * from.n * from.inner;
+            for j in 0..to.inner {
+                let at = row * to.inner + j;
+                let k = index(at);
+                // SAFETY: indices are checked against the axis.
+                unsafe {
+                    *y.at(at) = match (k as u64) < from.n as u64 {
+                        true => *x.at(slab + k as usize * from.inner + j),
+                        false => T::default(),
+                    };
+                }
+            }
+        }
+    }
+}
+
 impl<T: Copy + Default + 'static> Routine for Take<T> {
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
-        let (from, to) = (self.from, self.to);
+        let to = self.to;
         let (x, i) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut()));
         let y = Raw(outs[0].cast::<T>());
         in_ranges(pool, to.outer * to.n, to.numel(), &|range: Range<usize>, _| {
-            for row in range {
-                for j in 0..to.inner {
-                    let at = row * to.inner + j;
-                    // SAFETY: indices are checked against the axis; the rows are this range's own.
-                    unsafe {
-                        let k = (self.index)(i.at(0), at);
-                        *y.at(at) = match usize::try_from(k) {
-                            Ok(k) if k < from.n => *x.at((row / to.n * from.n + k) * from.inner + j),
-                            _ => T::default(),
-                        };
-                    }
-                }
-            }
+            // SAFETY: by the caller's promise; the rows are this range's own.
+            by_index!(self.dtype, self.index, i, read => unsafe { self.rows(range, x, y, read) });
         });
         Ok(())
     }
@@ -356,21 +397,27 @@ struct Put<T: Element> {
     from: Lines,
     to: Lines,
     index: Index,
+    dtype: DType,
     threads: usize,
     element: PhantomData<fn() -> T>,
 }
 
 pub(super) fn put(op: &PutAlong, args: &[Type], outs: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let (from, to) = (Lines::new(&args[0], op.axis), Lines::new(&outs[0], op.axis));
-    let (index, threads) = (index(args[1].dtype), machine.threads);
+    let (index, dtype, threads) = (index(args[1].dtype), args[1].dtype, machine.threads);
     by_dtype!(args[0].dtype, T => {
-        Box::new(Put::<T> { from, to, index, threads, element: PhantomData }) as Box<dyn Routine>
+        Box::new(Put::<T> { from, to, index, dtype, threads, element: PhantomData }) as Box<dyn Routine>
     })
 }
 
 impl<T: Element> Put<T> {
+    /// Lines side by side of which sums are kept at a time.
+    fn strip(&self) -> usize {
+        self.to.inner.min(STRIP)
+    }
+
     fn slab(&self) -> usize {
-        (self.to.n * self.to.inner * 8).next_multiple_of(64)
+        (self.to.n * self.strip() * 8).next_multiple_of(64)
     }
 }
 
@@ -380,31 +427,38 @@ impl<T: Element> Routine for Put<T> {
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let (from, to) = (self.from, self.to);
+        let (from, to, inner) = (self.from, self.to, self.to.inner);
         let (x, i) = (Raw(args[0].cast_mut().cast::<T>()), Raw(args[1].cast_mut()));
         let (y, scratch) = (Raw(outs[0].cast::<T>()), Raw(scratch));
-        in_ranges(pool, to.outer, from.numel() + to.numel(), &|range: Range<usize>, worker| {
-            let n = to.n * to.inner;
-            // SAFETY: each worker has its own slab, and a sum takes at most 8 bytes.
-            let sums = unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
-            for outer in range {
+        let strips = inner.div_ceil(STRIP);
+        in_ranges(pool, to.outer * strips, from.numel() + to.numel(), &|range: Range<usize>, worker| {
+            for unit in range {
+                let (outer, first) = (unit / strips, unit % strips * STRIP);
+                let width = STRIP.min(inner - first);
+                let n = to.n * width;
+                // SAFETY: each worker has its own slab, and a sum takes at most 8 bytes.
+                let sums =
+                    unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
                 sums.fill(T::zero());
-                for k in 0..from.n {
-                    for j in 0..from.inner {
-                        let at = (outer * from.n + k) * from.inner + j;
-                        // SAFETY: inside the operands.
-                        let (place, value) = unsafe { ((self.index)(i.at(0), at), *x.at(at)) };
-                        if let Ok(p) = usize::try_from(place)
-                            && p < to.n
-                        {
-                            let s = &mut sums[p * to.inner + j];
-                            *s = T::sum(*s, value.widen());
+                by_index!(self.dtype, self.index, i, read => {
+                    for k in 0..from.n {
+                        for j in 0..width {
+                            let at = (outer * from.n + k) * inner + first + j;
+                            let place = read(at) as u64;
+                            if place < to.n as u64 {
+                                // SAFETY: inside the operands.
+                                let value = unsafe { *x.at(at) };
+                                let s = &mut sums[place as usize * width + j];
+                                *s = T::sum(*s, value.widen());
+                            }
                         }
                     }
-                }
-                for (j, &s) in sums.iter().enumerate() {
-                    // SAFETY: this range's own part of the result.
-                    unsafe { *y.at(outer * n + j) = T::rounded(s) };
+                });
+                for (p, row) in sums.chunks_exact(width).enumerate() {
+                    for (j, &s) in row.iter().enumerate() {
+                        // SAFETY: this unit's own part of the result.
+                        unsafe { *y.at((outer * to.n + p) * inner + first + j) = T::rounded(s) };
+                    }
                 }
             }
         });

@@ -8,7 +8,10 @@
 
 mod along;
 mod attention;
+#[cfg(all(feature = "fft", target_arch = "x86_64"))]
+mod bundles;
 mod collective;
+mod concat;
 mod conv;
 #[cfg(feature = "fft")]
 mod convolve;
@@ -18,11 +21,14 @@ mod fourier;
 mod linalg;
 mod packed;
 mod ragged;
+mod rearrange;
 mod running;
 mod scatter;
 mod simd;
 mod sort;
 mod window;
+
+pub(crate) use rearrange::prepare as rearrangement;
 
 #[cfg(feature = "fft")]
 pub use convolve::{convolution_lengths, convolution_points};
@@ -80,6 +86,7 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         }
         Op::Composite(c) if claims(c, args) => attention::prepare(c, args, machine),
         Op::Collective(c) => collective::prepare(c, args, outs, cpu)?,
+        Op::Concat(c) => concat::prepare(c, args, outs),
         Op::Conv(c) => conv::prepare(c, args, outs, machine),
         Op::ReduceWindow(r) => window::reduce(r, args, outs, machine),
         Op::WindowGather(w) => window::gather(w, args, outs, machine),
@@ -92,7 +99,9 @@ pub(crate) fn prepare(op: &Op, args: &[Type], outs: &[Type], cpu: &Cpu) -> Resul
         Op::TopK(t) => sort::top_k(t, args, machine),
         Op::Scatter(s) => scatter::prepare(s, args, machine),
         Op::RaggedDot(r) => ragged::prepare(r, args, outs, machine),
-        #[cfg(feature = "fft")]
+        #[cfg(all(feature = "fft", target_arch = "x86_64"))]
+        Op::Fft(f) => bundles::prepare(f, args, outs, machine).or_else(|| fourier::prepare(f, args, outs, machine)),
+        #[cfg(all(feature = "fft", not(target_arch = "x86_64")))]
         Op::Fft(f) => fourier::prepare(f, args, outs, machine),
         Op::Cholesky(_) | Op::TriangularSolve(_) | Op::Lu(_) | Op::Qr(_) | Op::Eigh(_) | Op::Svd(_) => {
             linalg::prepare(op, args, outs, machine)
@@ -164,12 +173,15 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     let mut all = own.to_vec();
     all.extend(along::THRESHOLDS);
     all.extend(attention::thresholds());
+    #[cfg(all(feature = "fft", target_arch = "x86_64"))]
+    all.extend(bundles::THRESHOLDS);
     all.extend(conv::thresholds());
     #[cfg(feature = "fft")]
     all.extend(convolve::thresholds());
     all.extend(linalg::thresholds());
     all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);
+    all.extend(rearrange::THRESHOLDS);
     all.extend(running::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
     all.extend(sort::THRESHOLDS);

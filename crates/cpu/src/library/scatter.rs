@@ -1,11 +1,13 @@
 //! Scatter: slices combined into an operand, one after the other in the order of the updates.
 //!
 //! Threads share either the elements of each slice or the places in the operand, and each goes over all indices: so every
-//! element sees its updates in order, whatever the number of threads. Integers may be combined in any order: with many updates
+//! element sees its updates in order, whatever the number of threads. Slices that are single elements of each line (a scatter
+//! along the last axis) are taken line by line. Integers may be combined in any order: with many updates
 //! to few places each worker has a table of its own.
 
 use super::element::{Element, Index, by_dtype, index};
 use super::{Machine, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::{Pool, share};
 use crate::thresholds::Threshold;
 use compiler::Result;
@@ -88,6 +90,7 @@ combines!(
 struct Scattering<T, C> {
     geometry: Geometry,
     threads: usize,
+    isa: Isa,
     /// What combining leaves as it is.
     identity: T,
     types: PhantomData<fn() -> (T, C)>,
@@ -95,7 +98,7 @@ struct Scattering<T, C> {
 
 pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<Box<dyn Routine>> {
     let geometry = geometry(op, &args[0], &args[1], &args[2])?;
-    let threads = machine.threads;
+    let (threads, isa) = (machine.threads, machine.isa);
     let kind = match op.kind {
         ScatterKind::Set | ScatterKind::Add => ReduceKind::Sum,
         ScatterKind::Mul => ReduceKind::Prod,
@@ -108,6 +111,7 @@ pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<B
             Box::new(Scattering::<$t, $c> {
                 geometry,
                 threads,
+                isa,
                 identity: <$t>::from_scalar(identity),
                 types: PhantomData,
             }) as Box<dyn Routine>
@@ -239,6 +243,16 @@ impl Geometry {
         };
         let room = c.room as u64;
         let mut line = |number: usize, operand: usize, updates: usize| {
+            if !self.clip && (last.operand, last.updates, c.stride) == (0, 1, 1) {
+                // Single elements one after the other: histograms.
+                for j in along.clone() {
+                    let place = index(number * last.size + j) as u64;
+                    if place <= room {
+                        f(operand + place as usize, updates + j);
+                    }
+                }
+                return;
+            }
             for j in along.clone() {
                 let i = index(number * last.size + j);
                 let place = if self.clip { i.clamp(0, c.room) } else { i };
@@ -296,6 +310,112 @@ impl Geometry {
     }
 }
 
+/// Operand, indices, updates and result of a run.
+#[derive(Clone, Copy)]
+struct Data<T> {
+    indices: Raw<u8>,
+    updates: Raw<T>,
+    y: Raw<T>,
+}
+
+/// What a part does.
+#[derive(Clone)]
+enum Part {
+    /// These indices of the first batch axis, which have elements to themselves.
+    Batch(Range<usize>),
+    /// These elements of every run.
+    Run(Range<usize>),
+    /// Slices are single elements of lines: these lines.
+    Lines(Range<usize>),
+    /// Runs that begin among these elements of the result.
+    Owned(Range<usize>),
+}
+
+/// Combines `n` adjacent updates.
+type Apply<T> = unsafe fn(*mut T, *const T, usize);
+
+/// # Safety
+/// Both are good for `n` elements that nobody else has.
+#[inline(always)]
+unsafe fn apply<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usize) {
+    for i in 0..n {
+        // SAFETY: the caller's promise.
+        unsafe { *y.add(i) = C::apply(*y.add(i), *updates.add(i)) };
+    }
+}
+
+/// [`apply`] with the vectors of the machine.
+fn applied<T: Element, C: Combine<T>>(isa: Isa) -> Apply<T> {
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        unsafe fn wide<T: Element, C: Combine<T>>(y: *mut T, updates: *const T, n: usize) {
+            // SAFETY: the caller's promise.
+            unsafe { apply::<T, C>(y, updates, n) }
+        }
+        if isa != Isa::Portable {
+            return wide::<T, C>;
+        }
+    }
+    let _ = isa;
+    apply::<T, C>
+}
+
+impl<T: Element, C: Combine<T>> Scattering<T, C> {
+    /// # Safety
+    /// As for [`Routine::run`]; no other part has these elements.
+    unsafe fn part(&self, data: Data<T>, part: Part) {
+        let g = &self.geometry;
+        let Data { indices, updates, y } = data;
+        let (i, all, long) = (indices.at(0), 0..g.first(), applied::<T, C>(self.isa));
+        // SAFETY: by the caller's promise; places are inside result and updates.
+        unsafe {
+            match part {
+                Part::Batch(range) if g.run == 1 => {
+                    g.runs(i, range, |to, from| apply::<T, C>(y.at(to), updates.at(from), 1));
+                }
+                Part::Batch(range) => g.runs(i, range, |to, from| long(y.at(to), updates.at(from), g.run)),
+                Part::Run(range) => {
+                    let (start, n) = (range.start, range.len());
+                    g.runs(i, all, |to, from| long(y.at(to + start), updates.at(from + start), n));
+                }
+                Part::Lines(range) => {
+                    let (line, last) = (g.window[0], g.batch[0]);
+                    for row in range {
+                        let (y, updates) = (y.at(row * line.operand), updates.at(row * line.updates));
+                        let put = |to: usize, from: usize| apply::<T, C>(y.add(to), updates.add(from), 1);
+                        let (c, all) = (g.components[0], 0..g.slices);
+                        match g.dtype {
+                            DType::I32 => {
+                                let index = |k: usize| *i.cast::<i32>().add(k) as i64;
+                                g.lines(c, &[], last, all, index, put);
+                            }
+                            _ => g.lines(c, &[], last, all, |k| (g.index)(i, k), put),
+                        }
+                    }
+                }
+                Part::Owned(own) => match g.run {
+                    1 => g.runs(i, all, |to, from| {
+                        if own.contains(&to) {
+                            apply::<T, C>(y.at(to), updates.at(from), 1);
+                        }
+                    }),
+                    4 => g.runs(i, all, |to, from| {
+                        if own.contains(&to) {
+                            apply::<T, C>(y.at(to), updates.at(from), 4);
+                        }
+                    }),
+                    n => g.runs(i, all, |to, from| {
+                        if own.contains(&to) {
+                            long(y.at(to), updates.at(from), n);
+                        }
+                    }),
+                },
+            }
+        }
+    }
+}
+
 impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
     fn scratch_bytes(&self) -> usize {
         let table = self.geometry.operand * size_of::<T>();
@@ -315,27 +435,29 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
                 unsafe { std::ptr::copy_nonoverlapping(x.at(range.start), y.at(range.start), range.len()) };
             });
         }
-        let apply = |to: usize, from: usize, n: usize| {
-            for i in 0..n {
-                // SAFETY: inside result and updates; no other thread has these elements.
-                unsafe { *y.at(to + i) = C::apply(*y.at(to + i), *updates.at(from + i)) };
-            }
-        };
+        let data = Data { indices, updates, y };
         let work = g.slices * g.rows * g.run;
         // Each index of the first batch axis has a part of the operand to itself.
         if g.batch.len() > 1 && g.batch[0].operand > 0 && g.aligned {
             in_ranges(pool, g.first(), work, &|range: Range<usize>, _| {
                 // SAFETY: the indices are the operand's.
-                unsafe { g.runs(indices.at(0), range, |to, from| apply(to, from, g.run)) };
+                unsafe { self.part(data, Part::Batch(range)) };
             });
             return Ok(());
         }
         if g.run >= LONG_RUN {
             let units = g.run.div_ceil(16);
             in_ranges(pool, units, work, &|range: Range<usize>, _| {
-                let (start, end) = (range.start * 16, (range.end * 16).min(g.run));
                 // SAFETY: the indices are the operand's.
-                unsafe { g.runs(indices.at(0), 0..g.first(), |to, from| apply(to + start, from + start, end - start)) };
+                unsafe { self.part(data, Part::Run(range.start * 16..(range.end * 16).min(g.run))) };
+            });
+            return Ok(());
+        }
+        // Elements of one line meet updates of that line alone, in the order of the slices.
+        if g.aligned && g.run == 1 && g.window.len() == 1 && g.batch.len() == 1 && g.components.len() == 1 {
+            in_ranges(pool, g.rows, work, &|range: Range<usize>, _| {
+                // SAFETY: the indices are the operand's; lines are one part's.
+                unsafe { self.part(data, Part::Lines(range)) };
             });
             return Ok(());
         }
@@ -351,22 +473,8 @@ impl<T: Element, C: Combine<T>> Routine for Scattering<T, C> {
         }
         let parts = if g.aligned { pool.threads().min(work / (4 * super::PARALLEL_WORK)).max(1) } else { 1 };
         pool.run(parts, &|part, _| {
-            let own = share(g.operand, parts, part);
             // SAFETY: as above; runs that begin at one place are one part's, and never overlap others.
-            unsafe {
-                match g.run {
-                    1 => g.runs(indices.at(0), 0..g.first(), |to, from| {
-                        if own.contains(&to) {
-                            apply(to, from, 1);
-                        }
-                    }),
-                    run => g.runs(indices.at(0), 0..g.first(), |to, from| {
-                        if own.contains(&to) {
-                            apply(to, from, run);
-                        }
-                    }),
-                }
-            }
+            unsafe { self.part(data, Part::Owned(share(g.operand, parts, part))) };
         });
         Ok(())
     }

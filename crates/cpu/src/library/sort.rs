@@ -5,11 +5,12 @@
 use super::along::Lines;
 use super::element::{Element, by_dtype};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
+use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use ir::Type;
 use ir::ops::{Sort, TopK};
+use ir::{DType, Type};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -29,6 +30,8 @@ type Entry = (u64, u32);
 
 /// Elements of a line from which its keys are sorted byte by byte.
 const LONG: usize = 2048;
+/// Bytes of a line from which they are counted.
+const MANY_BYTES: usize = 512;
 /// Elements of a line up to which it is sorted by insertion.
 const FEW: usize = 20;
 
@@ -39,6 +42,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         SHARE,
         "elements of a line for each of the largest that is wanted: from here in one pass",
     ),
+    Threshold::new("sort.bytes", MANY_BYTES, "bytes of a line: from here they are counted"),
     Threshold::new("sort.few", FEW, "elements of a line: up to here it is sorted by insertion"),
 ];
 
@@ -85,8 +89,35 @@ fn by_insertion(entries: &mut [Entry]) {
     }
 }
 
+/// Sorts a line of bytes, of which equal ones are the same, by counting them.
+///
+/// # Safety
+/// Operand and result are good for the line; its elements are integers of one byte.
+unsafe fn count_bytes(l: &Lines, base: usize, key: Key, descending: bool, from: *const u8, to: *mut u8) {
+    let mut counts = [0u32; 256];
+    // SAFETY: the caller's promise.
+    (0..l.n).for_each(|k| counts[unsafe { *from.add(base + k * l.inner) } as usize] += 1);
+    let all: [u8; 256] = std::array::from_fn(|i| i as u8);
+    let mut order = all;
+    // SAFETY: a byte is an element, and there are 256.
+    order.sort_unstable_by_key(|&b| unsafe { key(all.as_ptr(), b as usize) });
+    if descending {
+        order.reverse();
+    }
+    let mut at = 0;
+    for b in order {
+        for _ in 0..counts[b as usize] {
+            // SAFETY: there are as many as the line has.
+            unsafe { *to.add(base + at * l.inner) = b };
+            at += 1;
+        }
+    }
+}
+
 struct Sorting {
     lines: Lines,
+    /// Whether elements are integers of one byte, and nothing goes along with them.
+    bytes: bool,
     keys: SmallVec<[Key; 2]>,
     /// Element size of each operand.
     sizes: SmallVec<[usize; 4]>,
@@ -101,7 +132,8 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
         return None;
     }
     let sizes = args.iter().map(|t| t.dtype.size()).collect();
-    Some(Box::new(Sorting { lines, keys, sizes, descending: op.descending, threads: machine.threads }))
+    let bytes = args.len() == 1 && matches!(args[0].dtype, DType::U8 | DType::I8);
+    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending: op.descending, threads: machine.threads }))
 }
 
 /// Bytes of the entries of a line.
@@ -163,6 +195,10 @@ impl Routine for Sorting {
                 let base = line / l.inner * l.inner * l.n + line % l.inner;
                 // SAFETY: each worker has its own scratch; lines are inside the operands and the range's own.
                 unsafe {
+                    if self.bytes && l.n >= MANY_BYTES {
+                        count_bytes(&l, base, self.keys[0], self.descending, args[0], outs[0]);
+                        continue;
+                    }
                     let at = scratch.at(2 * worker * entries(l.n));
                     let order = fill(at, &l, line, self.keys[0], args[0], self.descending);
                     if self.keys.len() == 1 {
@@ -203,10 +239,14 @@ impl Routine for Sorting {
 /// lines, how many are wanted, room for entries.
 type Select = unsafe fn(*const u8, usize, &Lines, usize, *mut Entry) -> usize;
 
+/// Elements of adjacent ones that are compared with the bound at a time.
+const CHUNK: usize = 32;
+
 /// Candidates are gathered, and cut back to the best whenever there are twice as many: few elements pass the bound.
 ///
 /// # Safety
 /// `p` is good for the operand; `room` for entries of a line of `n ≥ 4 k` elements.
+#[inline(always)]
 unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
     if k == 0 {
         return 0;
@@ -214,21 +254,33 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
     let most = 2 * k + 16;
     let (mut count, mut bound) = (0, None);
     let x = p.cast::<T>().wrapping_add(base);
-    for i in 0..l.n {
+    let mut i = 0;
+    while i < l.n {
         // SAFETY: inside the line; never more than `most` entries, which the room holds.
         unsafe {
+            // Whole chunks without any that passes are gone over.
+            if l.inner == 1
+                && i % CHUNK == 0
+                && i + CHUNK <= l.n
+                && let Some((_, best)) = bound
+                && !(&*x.add(i).cast::<[T; CHUNK]>()).iter().fold(false, |any, e| any | e.beats(best, true))
+            {
+                i += CHUNK;
+                continue;
+            }
             // Equal keys come in the order of their places, so a later one never replaces what is there.
             let key = !(*x.add(i * l.inner)).key();
-            if bound.is_none_or(|b| key < b) {
+            if bound.is_none_or(|(b, _)| key < b) {
                 room.add(count).write((key, i as u32));
                 count += 1;
                 if count == most {
                     let all = std::slice::from_raw_parts_mut(room, count);
                     all.select_nth_unstable(k - 1);
-                    (count, bound) = (k, Some(all[k - 1].0));
+                    (count, bound) = (k, Some((all[k - 1].0, *x.add(all[k - 1].1 as usize * l.inner))));
                 }
             }
         }
+        i += 1;
     }
     // SAFETY: as above.
     let all = unsafe { std::slice::from_raw_parts_mut(room, count) };
@@ -236,6 +288,27 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
         all.select_nth_unstable(k - 1);
     }
     k.min(count)
+}
+
+/// [`select`] with the vectors of the machine.
+fn selection<T: Element>(isa: Isa) -> Select {
+    unsafe fn plain<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { select::<T>(p, base, l, k, room) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx2")]
+        unsafe fn wide<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, room: *mut Entry) -> usize {
+            // SAFETY: the caller's promise.
+            unsafe { select::<T>(p, base, l, k, room) }
+        }
+        if isa != Isa::Portable {
+            return wide::<T>;
+        }
+    }
+    let _ = isa;
+    plain::<T>
 }
 
 /// A line of this many times as many elements as are wanted is gone through once.
@@ -256,7 +329,7 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dy
         return None;
     }
     let (key, size) = (key(&args[0])?, args[0].dtype.size());
-    let select = by_dtype!(args[0].dtype, T => select::<T> as Select)?;
+    let select = by_dtype!(args[0].dtype, T => selection::<T>(machine.isa))?;
     Some(Box::new(Largest { lines, k: op.k, key, select, size, threads: machine.threads }))
 }
 

@@ -56,6 +56,37 @@ fn lanes(q: usize, _: Round) -> Vec<Case> {
     all
 }
 
+/// So many parts of several sizes, along each axis, some of them computed.
+fn joined(q: usize, _: Round) -> Vec<Case> {
+    let of = |axis: usize, d: DType| {
+        let mut b = Builder::new();
+        let shape = |i: usize| (0..3).map(|a| if a == axis { i % 4 } else { 5 + a }).collect::<Vec<_>>();
+        let mut parts: Vec<Value> = (0..q).map(|i| b.input(d, &shape(i))).collect();
+        parts[1] = b.add(parts[1], parts[1]).unwrap();
+        let whole = b.concat(&parts, axis).unwrap();
+        let doubled = b.add(whole, whole).unwrap();
+        Case::new(q, b.finish(&[whole, doubled]))
+    };
+    let axes = [0, 1, 2].into_iter();
+    axes.flat_map(|a| [DType::F32, DType::U8, DType::BF16].map(|d| of(a, d))).collect()
+}
+
+/// Short rows reduced, and elements so far apart, of 4 and 8 bytes.
+fn apart(q: usize, _: Round) -> Vec<Case> {
+    let mut all = vec![];
+    for d in [DType::F32, DType::F64] {
+        all.extend(cases(q, reductions(&[1000, q], &[1], d)));
+        all.extend(cases(q, reductions(&[1003, q], &[0], d)));
+    }
+    let mut b = Builder::new();
+    let x = b.input(DType::F32, &[q * 300 + 1]);
+    let y = b.slice(x, &[0], &[q * 300 + 1], &[q]).unwrap();
+    let z = b.flip(y, &[0]).unwrap();
+    let sum = b.add(y, z).unwrap();
+    all.push(Case::new(q, b.finish(&[sum])));
+    all
+}
+
 /// Products of the first input with each of the others.
 fn many(q: usize, inputs: usize) -> Case {
     let mut b = Builder::new();
@@ -153,6 +184,8 @@ fn scan(q: usize, _: Round) -> Vec<Case> {
 }
 
 pub(super) const MAKERS: &[(&str, Maker)] = &[
+    ("kernel.parts", joined),
+    ("codegen.near", apart),
     ("codegen.lanes", lanes),
     ("codegen.copies", lanes),
     ("kernel.buffers", |q, round| vec![many(q, round.divide(q + 1, 2))]),

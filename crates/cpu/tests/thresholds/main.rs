@@ -161,7 +161,14 @@ const OTHERS: &[(&str, &str)] = &[
     ("UNSEEN", "no size"),
     ("SMALL", "2^28 elements: how an address is written, and more memory than a test should take"),
     ("MAGIC", "no size"),
+    ("NARROW", "follows `linalg.least`; `conv.narrow` is listed"),
+    ("BOTH", "twice `BLOCK`"),
+    ("PUT_OFF", "how many sweeps of rotations wait, whatever the sizes are"),
+    ("TILE", "the shape of a tile; `rearrange.tile` says from which size on there are tiles"),
+    ("LINES", "the shape of a block that is packed, whatever the sizes are"),
     ("PLAIN_ROWS", "the shape of a tile, whatever the sizes are"),
+    ("PLAIN_ALL", "`conv.results` in vectors"),
+    ("PLAIN_HALF", "`conv.lanes` in vectors"),
     ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),
 ];
 

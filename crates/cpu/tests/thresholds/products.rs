@@ -188,6 +188,10 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
             q,
         )
     }),
+    ("gemv.bytes", |q, _| {
+        let of = |p: Product| [p.of(DType::I8), p.turned().of(DType::I8)];
+        each(&[of(product(1, q, 70)), of(product(70, q, 1)), of(product(1, q, 333))].concat(), q)
+    }),
     ("gemv.chain", |q, _| each(&[product(1, q, 50), product(1, q, 50).of(DType::BF16), product(1, q, 2100)], q)),
     ("load.packed_ahead", constant),
     ("products.prologue", prologue),

@@ -205,6 +205,69 @@ fn windows(q: usize, _: Round) -> Vec<Case> {
     all
 }
 
+/// A matrix put together again from its singular and eigenvectors, whose signs are free.
+fn rebuilt(quantity: usize, m: usize, n: usize) -> Case {
+    let mut b = Builder::new();
+    let x = b.input(DType::F64, &[2, m, n]);
+    let parts = b.emit(Svd { vectors: true }.into(), &[x]).unwrap();
+    let product = |b: &mut Builder, x, y| b.one(Dot::batched_matmul(DType::F64, 1).into(), &[x, y]).unwrap();
+    let scale = |b: &mut Builder, v, s| {
+        let shape = b.ty(v).shape;
+        let s = b.broadcast(s, &shape, &[0, 2]).unwrap();
+        b.mul(v, s).unwrap()
+    };
+    let left = scale(&mut b, parts[0], parts[1]);
+    let again = product(&mut b, left, parts[2]);
+    let t = b.permute(x, &[0, 2, 1]).unwrap();
+    let square = product(&mut b, t, x);
+    let eigen = b.emit(Eigh.into(), &[square]).unwrap();
+    let v = scale(&mut b, eigen[1], eigen[0]);
+    let t = b.permute(eigen[1], &[0, 2, 1]).unwrap();
+    let symmetric = product(&mut b, v, t);
+    Case { tolerance: 1e-9, ..Case::new(quantity, b.finish(&[again, symmetric, parts[1], eigen[0]])) }
+}
+
+/// Elements read at given places of so many lines, and added back.
+fn read_along(q: usize, _: Round) -> Vec<Case> {
+    let of = |x: &[usize], i: &[usize], axis: usize| {
+        let mut b = Builder::new();
+        let (x, i) = (b.input(DType::F32, x), b.input(DType::I32, i));
+        let y = b.take_along_axis(x, i, axis, GatherMode::Clip).unwrap();
+        transform::vjp(&b.finish(&[y]), &[0]).unwrap()
+    };
+    [of(&[30, q], &[50, q], 0), of(&[3, 20, q], &[3, 30, q], 1), of(&[q, 40], &[q, 9], 1)]
+        .map(|g| Case::new(q, g))
+        .into()
+}
+
+/// Transforms of all kinds along an axis.
+fn transforms(quantity: usize, shape: &[usize], axis: usize) -> Vec<Case> {
+    let fft = |kind| Fft { kind, axes: [axis][..].into() };
+    let mut half = shape.to_vec();
+    half[axis] = shape[axis] / 2 + 1;
+    let (t, h) = (f32s(shape), f32s(&half));
+    let graphs = [
+        one(fft(FftKind::Forward), &[t.clone(), t.clone()]),
+        one(fft(FftKind::Inverse), &[t.clone(), t.clone()]),
+        one(fft(FftKind::Real), &[t]),
+        one(fft(FftKind::InverseReal { length: shape[axis] }), &[h.clone(), h]),
+    ];
+    graphs.map(|g| Case::new(quantity, g)).into()
+}
+
+/// Axes exchanged, in elements of every size.
+fn exchanged(quantity: usize, shape: &[usize], dtypes: &[DType]) -> Vec<Case> {
+    let of = |&d: &DType| {
+        let mut b = Builder::new();
+        let x = b.input(d, shape);
+        let last = shape.len() - 1;
+        let y = b.move_axis(x, last - 1, last).unwrap();
+        let flipped = b.flip(x, &[last]).unwrap();
+        Case { tolerance: 0.0, ..Case::new(quantity, b.finish(&[y, flipped])) }
+    };
+    dtypes.iter().map(of).collect()
+}
+
 pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("library.parallel", parallel),
     ("along.lanes", |q, _| {
@@ -216,6 +279,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
             .map(|s| Case::new(q, one(extremum(s.len().min(2) - 1), &[f32s(&s)])))
             .into()
     }),
+    ("along.strip", read_along),
     ("along.run", |q, _| [vec![q], vec![5, q]].map(|s| Case::new(q, one(extremum(s.len() - 1), &[f32s(&s)]))).into()),
     ("along.few", |q, _| vec![Case::new(q, one(extremum(1), &[f32s(&[q, 33_000])]))]),
     ("along.short", |q, _| [vec![40, q], vec![16, q]].map(|s| Case::new(q, one(extremum(1), &[f32s(&s)]))).into()),
@@ -244,7 +308,12 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("convolve.least", points),
     ("convolve.many", |q, _| vec![convolved(q, q, 8192)]),
     ("convolve.points", |q, _| [1, 4].map(|rows| convolved(q, rows, q)).into()),
-    ("linalg.least", |q, _| vec![factored(q, q, 40)]),
+    ("fourier.lines", |q, _| {
+        [transforms(q, &[q, 24], 1), transforms(q, &[2, 30, q], 1)].into_iter().flatten().collect()
+    }),
+    ("fourier.long", |q, _| transforms(q, &[8, q], 1)),
+    ("linalg.least", |q, _| vec![factored(q, q, 40), rebuilt(q, q, q)]),
+    ("linalg.strip", |q, _| vec![rebuilt(q, q, q), rebuilt(q, q + 9, q), rebuilt(q, q, q + 2)]),
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
     ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
     ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
@@ -255,9 +324,27 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("ragged.rows", |q, _| vec![grouped(RaggedMode::Rows, q, [q + 2, 20, 30])]),
     ("ragged.depth", |q, _| vec![grouped(RaggedMode::Contract, q, [q + 2, 20, 30])]),
     ("ragged.strip", |q, _| vec![grouped(RaggedMode::Contract, q, [50, q, 30])]),
+    ("rearrange.short", |q, _| {
+        let dtypes = [DType::U8, DType::BF16, DType::F32, DType::F64];
+        [&[3, q, 70][..], &[70, q]].into_iter().flat_map(|s| exchanged(q, s, &dtypes)).collect()
+    }),
+    ("rearrange.tile", |q, round| {
+        let n = |bytes: usize| round.divide(q, bytes);
+        let sizes = [(DType::U8, 1), (DType::F16, 2), (DType::I32, 4), (DType::F64, 8)];
+        let shapes = |b: usize| [[2, n(b), 90], [2, 90, n(b)], [2, n(b), n(b)]];
+        let of = |(d, b): (DType, usize)| shapes(b).into_iter().flat_map(move |s| exchanged(n(b) * b, &s, &[d]));
+        sizes.into_iter().flat_map(of).collect()
+    }),
     ("scatter.run", scattered),
     ("scatter.small", counted),
     ("sort.long", |q, _| sorts(q, &[2, q])),
+    ("sort.bytes", |q, _| {
+        let of = |d: DType, descending: bool| {
+            let ty = Type::new(d, &[3, q]);
+            Case::new(q, one(Sort { axis: 1, num_keys: 1, descending }, &[ty]))
+        };
+        [(DType::U8, false), (DType::I8, false), (DType::I8, true)].map(|(d, down)| of(d, down)).into()
+    }),
     ("sort.few", |q, _| sorts(q, &[5, q])),
     ("sort.share", |q, _| {
         let types = [f32s(&[4, 3 * q]), Type::new(DType::I8, &[4, 3 * q]), Type::new(DType::I64, &[4, 3 * q])];

@@ -207,6 +207,20 @@ impl Emitter<'_> {
                 }
                 self.write_back(dst, d, slot);
             }
+            Inst::Pick { enc: e, w, dst, index, b } => {
+                let (d, slot) = match self.loc(dst) {
+                    Loc::Slot(off) => {
+                        self.plain(&enc::MOVUPS, self.full, s1, 0, PRm::M(Self::slot(off)));
+                        (s1, Some(off))
+                    }
+                    _ => self.dst(dst, s1),
+                };
+                let index = self.vreg(index, s0);
+                // A spilled `b` is read where it is.
+                let (rm, _) = self.rm(e, b, s0);
+                self.asm.vec(e, w, d, index, rm, None, Evex::default());
+                self.write_back(dst, d, slot);
+            }
             Inst::Mov { dst, src } => match self.classes[dst.0 as usize] {
                 Class::Gpr => {
                     let r = self.gpr(src, RAX);

@@ -133,6 +133,11 @@ impl Lower<'_> {
                         };
                         return self.round_to(d, v);
                     }
+                    Binary::Zeta if held(d) == Held::F32 => {
+                        let b = self.rm_reg(b, false);
+                        let v = math::zeta(self, a, b);
+                        return self.round_to(d, v);
+                    }
                     _ => {
                         let b = self.rm_reg(b, d.size() == 8);
                         return self.call(&Op::Binary(op, Reg(0), Reg(0)), d, d, &[a, b]);

@@ -4,9 +4,11 @@
 //! is left (narrow types off the straight path, scatters) goes lane by lane through the frame, in lane order. Memory
 //! under a false mask is never touched.
 
+use super::super::NEAR;
 use super::super::asm::{Alu, Cc};
 use super::super::enc;
 use super::super::inst::{Inst, Mem, Src, V};
+use super::super::pool::Const;
 use super::Lower;
 use super::lanewise::Step;
 use super::values::lane_const;
@@ -106,6 +108,12 @@ impl Lower<'_> {
                     self.load_by_lane(d, p, Step::Const(esize as i64), on)
                 }
             }
+            Access::Stride(s) if esize >= 4 && on.is_none() && self.picks(s) => {
+                let first = (u * self.lanes) as i64 * s * esize as i64;
+                let p = self.pointer(mem);
+                let p = self.offset_pointer(p, first);
+                self.picked_load(d, p, s)
+            }
             Access::Stride(s) if esize >= 4 && s.unsigned_abs() < 1 << 24 => {
                 let p = self.pointer(mem.plus(0));
                 let index = self.iota32(s as i32);
@@ -167,6 +175,51 @@ impl Lower<'_> {
                 }
             }
         }
+    }
+
+    /// Whether lanes so many elements apart are picked from whole vectors, which beats gathering them.
+    fn picks(&self, stride: i64) -> bool {
+        self.wide_target() && self.l >= 4 && (stride == -1 || (2..=NEAR.min(self.l as i64)).contains(&stride))
+    }
+
+    /// Lanes a few elements apart, from the vectors that hold them all; nothing beyond the last lane is read.
+    fn picked_load(&mut self, d: DType, p: V, stride: i64) -> V {
+        let (w, lanes, esize) = (self.w(d), self.l as i64, d.size() as i64);
+        let (load, pick) = match esize {
+            8 => (&enc::MOVUPD, &enc::PERMT2PD),
+            _ => (&enc::MOVUPS, &enc::PERMT2PS),
+        };
+        let vectors = if stride < 0 { 2 } else { stride };
+        // The last vector ends with the last lane; backwards both are the one vector that ends at the first lane.
+        let start = |k: i64| match () {
+            _ if stride < 0 => 1 - lanes,
+            _ if k + 1 == vectors => (lanes - 1) * (stride - 1),
+            _ => lanes * k,
+        };
+        let at = |k: i64| super::Rm::M(Mem::base(p, (start(k) * esize) as i32));
+        let dst = self.vec();
+        self.emit(Inst::Vec { enc: load, w, dst, a: V::NONE, b: at(0), imm: None, mask: V::NONE });
+        for k in 1..vectors {
+            let lane = |i: i64| {
+                let element = i * stride;
+                match k {
+                    _ if stride < 0 => lanes - 1 - i,
+                    _ if element >= lanes * k && (element < lanes * (k + 1) || k + 1 == vectors) => {
+                        lanes + element - start(k)
+                    }
+                    1 if element < lanes => element,
+                    _ => i,
+                }
+            };
+            let mut bytes = [0u8; 64];
+            for i in 0..lanes {
+                let (at, n) = ((i * esize) as usize, esize as usize);
+                bytes[at..at + n].copy_from_slice(&lane(i).to_le_bytes()[..n]);
+            }
+            let index = self.const_reg(Const::Whole(bytes));
+            self.emit(Inst::Pick { enc: pick, w, dst, index, b: at(k) });
+        }
+        dst
     }
 
     pub(super) fn store(&mut self, buf: Buf, index: &Index, value: Reg, mask: Option<Reg>) {

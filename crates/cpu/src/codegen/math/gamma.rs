@@ -7,7 +7,7 @@ use super::super::lower::Lower;
 use super::double::Double;
 use super::float::Float;
 use compiler::loops::{Op, Reg};
-use ir::{Compare, Unary};
+use ir::{Binary, Compare, Unary};
 
 /// How far numbers are shifted up before the asymptotic series.
 const SHIFT: usize = 7;
@@ -22,6 +22,20 @@ pub(super) fn lgamma(lo: &mut Lower<'_>, x: V) -> V {
 pub(super) fn digamma(lo: &mut Lower<'_>, x: V) -> V {
     let y = halves(lo, x, digamma_right);
     outside(lo, Unary::Digamma, x, y)
+}
+
+/// Hurwitz's zeta function; of s = 2, the derivative of digamma, by vectors. At most 2 ulp.
+pub(crate) fn zeta(lo: &mut Lower<'_>, s: V, x: V) -> V {
+    let y = halves(lo, x, trigamma_right);
+    let mut f = Float::new(lo, false);
+    let (zero, top, two) = (f.k(0.0), f.k(f64::INFINITY), f.k(2.0));
+    let right = f.compare(Compare::Gt, x, zero);
+    let finite = f.compare(Compare::Lt, x, top);
+    let square = f.compare(Compare::Eq, s, two);
+    let inside = f.and_mask(right, finite);
+    let inside = f.and_mask(inside, square);
+    let odd = f.not_mask(inside);
+    f.mend(odd, y, &Op::Binary(Binary::Zeta, Reg(0), Reg(0)), &[s, x])
 }
 
 fn halves(lo: &mut Lower<'_>, x: V, f: fn(&mut Lower<'_>, V) -> V) -> V {
@@ -115,4 +129,30 @@ fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let half = f.k(0.5);
     let t = f.nmad(r, half, t);
     f.sub(t, shift)
+}
+
+/// 1/y + 1/2y² + Σ B₂ₖ / y²ᵏ⁺¹; what a shift took away is Σ 1/(x + i)², kept as one fraction.
+fn trigamma_right(lo: &mut Lower<'_>, x: V) -> V {
+    let mut f = Float::new(lo, true);
+    let (y, small) = shifted(&mut f, x);
+    let (mut num, mut den) = (f.kr(1.0), f.mul(x, x));
+    for i in 1..SHIFT {
+        let c = f.k(i as f64);
+        let next = f.add(x, c);
+        let next = f.mul(next, next);
+        num = f.mad(num, next, den);
+        den = f.mul(den, next);
+    }
+    let shift = f.div(num, den);
+    let zero = f.kr(0.0);
+    let shift = f.select(small, shift, zero);
+    let one = f.kr(1.0);
+    let r = f.div(one, y);
+    let z = f.mul(r, r);
+    let series = f.poly(z, &[7.0 / 6.0, -691.0 / 2730.0, 5.0 / 66.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0, 1.0 / 6.0]);
+    let rz = f.mul(r, z);
+    let t = f.mad(series, rz, r);
+    let half = f.k(0.5);
+    let t = f.mad(z, half, t);
+    f.add(t, shift)
 }

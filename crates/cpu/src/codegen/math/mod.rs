@@ -16,6 +16,7 @@ mod pow;
 mod remainder;
 mod trig;
 
+pub(crate) use gamma::zeta;
 pub(crate) use pow::pow;
 pub(crate) use remainder::rem;
 
@@ -88,6 +89,7 @@ pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
     match op {
         Unary::Erf => Some(erf::erf_wide(lo, x)),
         Unary::Erfc => Some(erf::erfc_wide(lo, x)),
+        Unary::ErfInv => Some(erf::erf_inv_wide(lo, x)),
         _ => double::unary(lo, op, x).or_else(|| either(lo, true, op, x)),
     }
 }

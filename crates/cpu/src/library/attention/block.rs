@@ -44,7 +44,7 @@ pub(super) struct Queries {
 
 impl Blocks {
     pub(super) fn new(problem: Problem, panels: usize, keys: usize, isa: Isa) -> Blocks {
-        let kernels = f32::kernels(isa);
+        let kernels = f32::kernels(isa, ir::DType::F32);
         let needed = problem.rows().div_ceil(kernels.nr).max(1);
         let width = (panels.min(needed) * kernels.nr).min(MAX_WIDTH);
         Blocks { problem, loops: loops(isa), kernels, width, keys }

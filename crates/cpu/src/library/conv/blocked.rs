@@ -44,7 +44,7 @@ pub(super) struct Blocked {
 
 impl Blocked {
     pub(super) fn new(g: Geometry, machine: Machine) -> Blocked {
-        let kernels = f32::kernels(machine.isa);
+        let kernels = f32::kernels(machine.isa, ir::DType::F32);
         let depth = g.features * g.window;
         let most = (PANEL_BYTES / (4 * depth)).min(g.positions).div_ceil(kernels.nr).max(1);
         // Parts of one size, as far as panels allow.

@@ -2,11 +2,13 @@
 //! products, so the elements are multiplied where they lie.
 //!
 //! A plane of the input is written once with its padding, every row divided into as many parts as windows have steps, so
-//! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others.
+//! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others. Short rows have
+//! half as many results at a time.
 
 use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
 use crate::gemm::Isa;
+use crate::gemm::vector::{Plain32, Vector};
 use crate::pool::Pool;
 use compiler::Result;
 use ir::DType;
@@ -18,6 +20,10 @@ pub(super) const RESULTS: usize = 32;
 pub(super) const LANES: usize = 16;
 /// Widest window of the forward loops, and the widest kernel whose gradient is taken.
 pub(super) const NARROW: usize = 8;
+
+/// The same in plain vectors.
+const PLAIN_ALL: usize = RESULTS / <Plain32 as Vector>::LANES;
+const PLAIN_HALF: usize = PLAIN_ALL / 2;
 
 /// One axis: the input's size, the step between neighbouring elements of a row that are read together, and how many are.
 #[derive(Clone, Copy)]
@@ -90,108 +96,147 @@ impl Depthwise {
         self.rows.padded() * self.cols.step * self.cols.part()
     }
 
+    /// Where the window's elements of a row begin in a padded line, in parts.
+    fn places(&self) -> [usize; NARROW] {
+        let (step, part) = (self.cols.step, self.cols.part());
+        std::array::from_fn(|j| j * self.cols.hop % step * part + j * self.cols.hop / step)
+    }
+
     /// Writes a plane of the input with its padding, rows in parts.
+    #[inline(always)]
     unsafe fn pad(&self, x: *const f32, to: *mut f32) {
         let (rows, cols) = (self.rows, self.cols);
         let (step, part) = (cols.step, cols.part());
+        let first = cols.low.max(0) as usize;
+        let end = (cols.base as i64 + cols.low).clamp(0, cols.padded() as i64) as usize;
         for r in 0..rows.padded() {
             let line = to.wrapping_add(r * step * part);
             let at = r as i64 - rows.low;
             // SAFETY: the caller vouches for the plane and for room; what is copied is inside both.
             unsafe {
-                std::ptr::write_bytes(line, 0, step * part);
-                if !(0..rows.base as i64).contains(&at) {
+                if !(0..rows.base as i64).contains(&at) || first >= end {
+                    std::ptr::write_bytes(line, 0, step * part);
                     continue;
                 }
-                let from = x.add(at as usize * cols.base);
-                let first = cols.low.max(0) as usize;
-                let end = (cols.base as i64 + cols.low).clamp(0, cols.padded() as i64) as usize;
-                if step == 1 && first < end {
-                    let source = from.wrapping_offset(first as isize - cols.low as isize);
-                    std::ptr::copy_nonoverlapping(source, line.add(first), end - first);
-                    continue;
-                }
-                for c in first..end {
-                    let source = from.wrapping_offset(c as isize - cols.low as isize);
-                    *line.add(c % step * part + c / step) = *source;
-                }
-            }
-        }
-    }
-
-    /// The results of one plane under one window.
-    #[inline(always)]
-    unsafe fn forward(&self, plane: *const f32, kernel: *const f32, y: *mut f32) {
-        let (rows, cols) = (self.rows, self.cols);
-        let (step, part) = (cols.step, cols.part());
-        for o in 0..rows.along {
-            for c in (0..cols.along).step_by(RESULTS) {
-                let mut acc = [0f32; RESULTS];
-                for i in 0..rows.across {
-                    let line = plane.wrapping_add((o * rows.step + i * rows.hop) * step * part);
-                    for j in 0..cols.across {
-                        let at = j * cols.hop;
-                        // SAFETY: parts have room for a whole chunk.
-                        unsafe {
-                            let w = *kernel.add(i * cols.across + j);
-                            let from = &*line.add(at % step * part + at / step + c).cast::<[f32; RESULTS]>();
-                            for (a, v) in acc.iter_mut().zip(from) {
-                                *a = w.mul_add(*v, *a);
-                            }
-                        }
+                let from = x.add(at as usize * cols.base).wrapping_offset(-cols.low as isize);
+                for phase in 0..step {
+                    // Elements `phase`, `phase + step`, .. of the padded line, of which some in the middle are the input's.
+                    let own = line.add(phase * part);
+                    let begin = first.saturating_sub(phase).div_ceil(step);
+                    let stop = end.saturating_sub(phase).div_ceil(step).max(begin);
+                    std::ptr::write_bytes(own, 0, begin);
+                    let source = from.wrapping_add(begin * step + phase);
+                    match step {
+                        1 => std::ptr::copy_nonoverlapping(source, own.add(begin), stop - begin),
+                        2 => (0..stop - begin).for_each(|k| *own.add(begin + k) = *source.wrapping_add(2 * k)),
+                        _ => (0..stop - begin).for_each(|k| *own.add(begin + k) = *source.wrapping_add(step * k)),
                     }
+                    std::ptr::write_bytes(own.add(stop), 0, part - stop);
                 }
-                let n = RESULTS.min(cols.along - c);
-                // SAFETY: inside the result's row.
-                unsafe { std::ptr::copy_nonoverlapping(acc.as_ptr(), y.add(o * cols.along + c), n) };
             }
         }
     }
 
-    /// Adds a plane's part of the kernel's gradient.
+    /// The results of one plane under one window, `N` vectors at a time.
     #[inline(always)]
-    unsafe fn gradient(&self, plane: *const f32, ct: *const f32, sums: &mut [[f64; NARROW]; NARROW]) {
-        let (rows, cols) = (self.rows, self.cols);
-        let (step, part) = (cols.step, cols.part());
-        for (i, sums) in sums.iter_mut().enumerate().take(rows.across) {
-            let mut acc = [[0f32; LANES]; NARROW];
+    unsafe fn forward<V: Vector<Elem = f32>, const N: usize>(
+        &self,
+        plane: *const f32,
+        kernel: *const f32,
+        y: *mut f32,
+    ) {
+        let (rows, cols, places) = (self.rows, self.cols, self.places());
+        let line = cols.step * cols.part();
+        // SAFETY: parts have room for a whole chunk; results are inside their row.
+        unsafe {
             for o in 0..rows.along {
-                let line = plane.wrapping_add((o * rows.step + i * rows.hop) * step * part);
-                let row = ct.wrapping_add(o * cols.along);
-                let whole = cols.along / LANES * LANES;
-                for c in (0..whole).step_by(LANES) {
-                    for (j, acc) in acc.iter_mut().enumerate().take(cols.across) {
-                        let at = j * cols.hop;
-                        // SAFETY: inside the cotangent's row and the padded one.
-                        unsafe {
-                            let w = &*row.add(c).cast::<[f32; LANES]>();
-                            let v = &*line.add(at % step * part + at / step + c).cast::<[f32; LANES]>();
-                            for l in 0..LANES {
-                                acc[l] = w[l].mul_add(v[l], acc[l]);
+                for c in (0..cols.along).step_by(N * V::LANES) {
+                    let mut acc = [V::splat(0.0); N];
+                    for i in 0..rows.across {
+                        let from = plane.add((o * rows.step + i * rows.hop) * line + c);
+                        for j in 0..cols.across {
+                            let w = V::splat(*kernel.add(i * cols.across + j));
+                            let from = from.add(places[j % NARROW]);
+                            for (n, acc) in acc.iter_mut().enumerate() {
+                                *acc = w.mul_add(V::load(from.add(n * V::LANES)), *acc);
                             }
                         }
                     }
-                }
-                for c in whole..cols.along {
-                    for (j, sum) in sums.iter_mut().enumerate().take(cols.across) {
-                        let at = j * cols.hop;
-                        // SAFETY: as above.
-                        *sum += unsafe { *row.add(c) * *line.add(at % step * part + at / step + c) } as f64;
-                    }
-                }
-                // Chains of sums stay short.
-                if o % 64 == 63 || o + 1 == rows.along {
-                    for (sum, acc) in sums.iter_mut().zip(&mut acc).take(cols.across) {
-                        *sum += acc.iter().map(|&a| a as f64).sum::<f64>();
-                        *acc = [0.0; LANES];
+                    let to = y.add(o * cols.along + c);
+                    for (n, acc) in acc.iter().enumerate() {
+                        match (cols.along - c).saturating_sub(n * V::LANES) {
+                            0 => {}
+                            left if left < V::LANES => acc.store_first(to.add(n * V::LANES), left),
+                            _ => acc.store(to.add(n * V::LANES)),
+                        }
                     }
                 }
             }
         }
     }
 
+    /// Adds a plane's part of the kernel's gradient, for windows `J` wide.
     #[inline(always)]
-    unsafe fn unit(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
+    unsafe fn gradient<V: Vector<Elem = f32>, const J: usize>(
+        &self,
+        plane: *const f32,
+        ct: *const f32,
+        sums: &mut [[f64; NARROW]; NARROW],
+    ) {
+        let (rows, cols, places) = (self.rows, self.cols, self.places());
+        let line = cols.step * cols.part();
+        for (i, sums) in sums.iter_mut().enumerate().take(rows.across) {
+            // SAFETY: inside the cotangent's rows and the padded ones; lanes beyond a row are zero on both sides, whatever the
+            // line has there.
+            unsafe {
+                // Two chains for each sum.
+                let mut acc = [[V::splat(0.0); 2]; J];
+                for o in 0..rows.along {
+                    let from = plane.add((o * rows.step + i * rows.hop) * line);
+                    let row = ct.add(o * cols.along);
+                    let mut c = 0;
+                    while c + 2 * V::LANES <= cols.along {
+                        let (w, x) = (V::load(row.add(c)), V::load(row.add(c + V::LANES)));
+                        for j in 0..J {
+                            let at = from.add(places[j] + c);
+                            acc[j][0] = w.mul_add(V::load(at), acc[j][0]);
+                            acc[j][1] = x.mul_add(V::load(at.add(V::LANES)), acc[j][1]);
+                        }
+                        c += 2 * V::LANES;
+                    }
+                    while c < cols.along {
+                        let n = (cols.along - c).min(V::LANES);
+                        let w = V::load_first(row.add(c), n);
+                        for j in 0..J {
+                            let v = V::load_first(from.add(places[j] + c), n);
+                            acc[j][0] = w.mul_add(v, acc[j][0]);
+                        }
+                        c += n;
+                    }
+                    // Chains of sums stay short.
+                    if o % 64 == 63 || o + 1 == rows.along {
+                        for j in 0..J {
+                            let mut lanes = [0f32; LANES];
+                            acc[j][0].add(acc[j][1]).store(lanes.as_mut_ptr());
+                            sums[j] += lanes[..V::LANES].iter().map(|&a| a as f64).sum::<f64>();
+                            acc[j] = [V::splat(0.0); 2];
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// One unit of work: `ALL` vectors are as many results as are computed at a time, `HALF` those of short rows.
+    #[inline(always)]
+    unsafe fn unit<V: Vector<Elem = f32>, const ALL: usize, const HALF: usize>(
+        &self,
+        unit: usize,
+        x: *const f32,
+        kernel: *const f32,
+        y: *mut f32,
+        room: *mut f32,
+    ) {
         let g = &self.g;
         let (image, group) = (unit / g.groups, unit % g.groups);
         // SAFETY: the caller vouches for all operands and for room for a padded plane.
@@ -201,7 +246,17 @@ impl Depthwise {
                 let mut sums = [[0f64; NARROW]; NARROW];
                 for f in 0..g.features {
                     self.pad(from.add(f * g.plane), room);
-                    self.gradient(room, kernel.add((group * g.features + f) * g.window), &mut sums);
+                    let ct = kernel.add((group * g.features + f) * g.window);
+                    match self.cols.across {
+                        1 => self.gradient::<V, 1>(room, ct, &mut sums),
+                        2 => self.gradient::<V, 2>(room, ct, &mut sums),
+                        3 => self.gradient::<V, 3>(room, ct, &mut sums),
+                        4 => self.gradient::<V, 4>(room, ct, &mut sums),
+                        5 => self.gradient::<V, 5>(room, ct, &mut sums),
+                        6 => self.gradient::<V, 6>(room, ct, &mut sums),
+                        7 => self.gradient::<V, 7>(room, ct, &mut sums),
+                        _ => self.gradient::<V, NARROW>(room, ct, &mut sums),
+                    }
                 }
                 for i in 0..self.rows.across {
                     for j in 0..self.cols.across {
@@ -214,7 +269,11 @@ impl Depthwise {
             for o in 0..g.outs {
                 let feature = group * g.outs + o;
                 let to = y.add((image * g.groups * g.outs + feature) * g.positions);
-                self.forward(room, kernel.add(feature * g.window), to);
+                let kernel = kernel.add(feature * g.window);
+                match self.cols.along {
+                    0..=LANES => self.forward::<V, HALF>(room, kernel, to),
+                    _ => self.forward::<V, ALL>(room, kernel, to),
+                }
             }
         }
     }
@@ -223,14 +282,14 @@ impl Depthwise {
     #[target_feature(enable = "avx2,fma")]
     unsafe fn unit_avx2(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { self.unit(unit, x, kernel, y, room) }
+        unsafe { self.unit::<std::arch::x86_64::__m256, 4, 2>(unit, x, kernel, y, room) }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,fma")]
     unsafe fn unit_avx512(&self, unit: usize, x: *const f32, kernel: *const f32, y: *mut f32, room: *mut f32) {
         // SAFETY: the caller's promise.
-        unsafe { self.unit(unit, x, kernel, y, room) }
+        unsafe { self.unit::<std::arch::x86_64::__m512, 2, 1>(unit, x, kernel, y, room) }
     }
 }
 
@@ -255,7 +314,7 @@ impl Routine for Depthwise {
                         Isa::Avx512 => self.unit_avx512(unit, x.at(0), kernel.at(0), y.at(0), room),
                         #[cfg(target_arch = "x86_64")]
                         Isa::Avx2 => self.unit_avx2(unit, x.at(0), kernel.at(0), y.at(0), room),
-                        _ => self.unit(unit, x.at(0), kernel.at(0), y.at(0), room),
+                        _ => self.unit::<Plain32, PLAIN_ALL, PLAIN_HALF>(unit, x.at(0), kernel.at(0), y.at(0), room),
                     }
                 }
             }

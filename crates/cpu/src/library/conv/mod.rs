@@ -43,7 +43,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "width of a window of features that are alone: up to here loops of its own",
         ),
         Threshold::new("conv.results", depthwise::RESULTS, "results of a row of such features: beyond, several chunks"),
-        Threshold::new("conv.lanes", depthwise::LANES, "width of a cotangent of such features: from here by vectors"),
+        Threshold::new(
+            "conv.lanes",
+            depthwise::LANES,
+            "width of such features: up to here half as many results at a time, of cotangents from here whole vectors",
+        ),
         Threshold::new("conv.piece", PIECE_BYTES / 4, "elements of an image's windows in other dtypes: beyond, pieces"),
     ]
 }

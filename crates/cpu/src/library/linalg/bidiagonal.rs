@@ -1,13 +1,14 @@
 //! Singular values of larger matrices: reflections to two diagonals, then implicit QR (Golub and Reinsch).
 
-use super::{axpy, dot};
+use super::sweeps::{self, Sweeps};
+use super::{Workers, axpy, dot};
 
 /// Iterations for one singular value after which it is taken as it is.
 const ITERATIONS: usize = 60;
 
 /// f64 of room that [`svd`] needs.
 pub(super) fn room(m: usize, n: usize) -> usize {
-    4 * n + m
+    5 * n + m + 2 * sweeps::room(n)
 }
 
 /// Turns `x` into the vector of a reflection that leaves only its first element, in place: that element, and the factor of
@@ -33,18 +34,30 @@ fn reflect(v: &[f64], factor: f64, x: &mut [f64]) {
 /// Two vectors turned in their plane.
 #[inline(always)]
 fn turn(all: &mut [f64], len: usize, i: usize, j: usize, c: f64, s: f64) {
-    let (low, high) = all.split_at_mut(i.max(j) * len);
-    let (first, second) = (&mut low[i.min(j) * len..][..len], &mut high[..len]);
-    let (x, y) = if i < j { (first, second) } else { (second, first) };
-    for (x, y) in x.iter_mut().zip(y) {
+    debug_assert!(i < j);
+    let (low, high) = all.split_at_mut(j * len);
+    for (x, y) in low[i * len..(i + 1) * len].iter_mut().zip(high) {
         (*x, *y) = (*x * c + *y * s, *y * c - *x * s);
     }
 }
 
 /// Singular values of a tall matrix of moderate elements, given as `n` columns of `m` each. The columns become the left vectors
 /// and the rows of `v` the right ones, where they are wanted; values are in no order.
+#[expect(clippy::too_many_arguments, reason = "a matrix, its size, and three results")]
 #[inline(always)]
-pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], room: &mut [f64], vectors: bool) {
+pub(super) fn svd(
+    a: &mut [f64],
+    m: usize,
+    n: usize,
+    v: &mut [f64],
+    d: &mut [f64],
+    room: &mut [f64],
+    vectors: bool,
+    workers: Workers<'_>,
+) {
+    let (first, room) = room.split_at_mut(sweeps::room(n));
+    let (second, room) = room.split_at_mut(sweeps::room(n));
+    let (negative, room) = room.split_at_mut(n);
     let (e, rest) = room.split_at_mut(n);
     let (left, rest) = rest.split_at_mut(n);
     let (right, rest) = rest.split_at_mut(n);
@@ -54,7 +67,17 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64
         right_vectors(a, m, n, v, right, u);
         left_vectors(a, m, n, left);
     }
-    iterate(a, m, n, v, d, e, vectors);
+    negative.fill(0.0);
+    {
+        let left = Sweeps::new(&mut a[..n * m], m, workers.isa, workers.pool, first);
+        let right = Sweeps::new(v, n, workers.isa, workers.pool, second);
+        iterate(left, m, n, right, d, e, negative, vectors);
+    }
+    if vectors {
+        for (row, _) in v.chunks_exact_mut(n).zip(&*negative).filter(|(_, x)| **x != 0.0) {
+            row.iter_mut().for_each(|x| *x = -*x);
+        }
+    }
 }
 
 /// To a diagonal `d` and, above it, `e[1..]`; the reflections stay in the matrix, their factors in `left` and `right`.
@@ -135,9 +158,19 @@ fn left_vectors(a: &mut [f64], m: usize, n: usize, left: &[f64]) {
     }
 }
 
-/// Makes the diagonals one, from the end on.
+/// Makes the diagonals one, from the end on; says which of the right vectors change their sign.
+#[expect(clippy::too_many_arguments, reason = "two diagonals and both sides")]
 #[inline(always)]
-fn iterate(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], e: &mut [f64], vectors: bool) {
+fn iterate(
+    mut left: Sweeps<'_>,
+    m: usize,
+    n: usize,
+    mut right: Sweeps<'_>,
+    d: &mut [f64],
+    e: &mut [f64],
+    negative: &mut [f64],
+    vectors: bool,
+) {
     let norm = (0..n).fold(0f64, |x, i| x.max(d[i].abs() + e[i].abs()));
     let nothing = f64::EPSILON * norm;
     for k in (0..n).rev() {
@@ -166,7 +199,7 @@ fn iterate(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], e: &
                     d[i] = h;
                     (c, s) = (g / h, -f / h);
                     if vectors {
-                        turn(a, m, l - 1, i, c, s);
+                        turn(left.rows(), m, l - 1, i, c, s);
                     }
                 }
             }
@@ -174,9 +207,8 @@ fn iterate(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], e: &
             if l == k {
                 if z < 0.0 {
                     d[k] = -z;
-                    if vectors {
-                        v[k * n..(k + 1) * n].iter_mut().for_each(|x| *x = -*x);
-                    }
+                    // No rotation meets this vector any more.
+                    negative[k] = 1.0;
                 }
                 break;
             }
@@ -185,6 +217,10 @@ fn iterate(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], e: &
             let r = f.hypot(1.0).copysign(f);
             let mut f = ((x - z) * (x + z) + h * (y / (f + r) - h)) / x;
             let (mut c, mut s, mut x) = (1.0, 1.0, x);
+            if vectors {
+                left.begin(l, false);
+                right.begin(l, false);
+            }
             for j in l..k {
                 let i = j + 1;
                 let (mut g, mut y) = (e[i], d[i]);
@@ -198,7 +234,7 @@ fn iterate(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], e: &
                 h = y * s;
                 y *= c;
                 if vectors {
-                    turn(v, n, j, i, c, s);
+                    right.rotate(c, s);
                 }
                 let z = f.hypot(h);
                 d[j] = z;
@@ -208,7 +244,7 @@ fn iterate(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], e: &
                 f = c * g + s * y;
                 x = c * y - s * g;
                 if vectors {
-                    turn(a, m, j, i, c, s);
+                    left.rotate(c, s);
                 }
             }
             e[l] = 0.0;
@@ -216,4 +252,6 @@ fn iterate(a: &mut [f64], m: usize, n: usize, v: &mut [f64], d: &mut [f64], e: &
             d[k] = x;
         }
     }
+    left.rows();
+    right.rows();
 }

@@ -11,7 +11,7 @@ use ir::ops::TriangularSolve;
 use std::ops::Range;
 
 /// Columns of a block.
-const BLOCK: usize = 32;
+pub(super) const BLOCK: usize = 32;
 /// Matrices smaller than this are not worth cutting.
 pub(super) const LEAST: usize = 96;
 /// Right-hand sides that are too few for products.
@@ -32,19 +32,19 @@ pub(super) struct Running<'a> {
     scratch: *mut u8,
 }
 
-fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n).step_by(BLOCK).map(move |k| k..(k + BLOCK).min(n))
 }
 
 /// `C -= A·B` of f64 matrices inside of others.
-fn minus(m: usize, k: usize, n: usize, a: Layout, b: Layout, c: Layout) -> Problem {
+pub(super) fn minus(m: usize, k: usize, n: usize, a: Layout, b: Layout, c: Layout) -> Problem {
     let c = Target::Memory { dtype: DType::F64, layout: c, accumulate: true };
     let (a, b) = (Source::Memory(a), Source::Memory(b));
     Problem { a, b, c, alpha: -1.0, ..Problem::new(m, k, n, DType::F64) }
 }
 
 impl Products {
-    fn of(problems: impl Iterator<Item = Problem>, threads: usize, isa: Isa) -> Option<Products> {
+    pub(super) fn of(problems: impl Iterator<Item = Problem>, threads: usize, isa: Isa) -> Option<Products> {
         let plans: Vec<Plan> = problems.map(|p| Plan::with_isa(&p, threads, isa).ok()).collect::<Option<_>>()?;
         let scratch = plans.iter().map(Plan::scratch_bytes).max()?.next_multiple_of(64);
         Some(Products { plans, scratch })
@@ -139,9 +139,14 @@ fn order(op: TriangularSolve, n: usize) -> impl Iterator<Item = (Range<usize>, R
 }
 
 impl Running<'_> {
+    /// The products, in the order in which they were planned.
+    pub(super) fn plans(&self) -> &[Plan] {
+        &self.products.plans
+    }
+
     /// # Safety
     /// The addresses are those of elements (0, 0) of matrices as planned, of which the result overlaps no operand.
-    unsafe fn product(&self, plan: &Plan, a: *const f64, b: *const f64, c: *mut f64) {
+    pub(super) unsafe fn product(&self, plan: &Plan, a: *const f64, b: *const f64, c: *mut f64) {
         let (a, b) = (Operand::Memory(a.cast()), Operand::Memory(b.cast()));
         // SAFETY: by the caller's promise, and that of `on` about the scratch.
         unsafe { plan.run(self.pool, a, b, Output::Memory(c.cast()), self.scratch) };
@@ -256,7 +261,7 @@ impl Running<'_> {
     /// `onto` is the first element of X as planned.
     #[expect(clippy::too_many_arguments, reason = "a product of three matrices with their sizes")]
     #[inline(always)]
-    unsafe fn reflect(
+    pub(super) unsafe fn reflect(
         &self,
         plans: Option<&[Plan]>,
         v: &[f64],
@@ -278,7 +283,7 @@ impl Running<'_> {
 
 /// The reflections of a block: their vectors side by side in `v`, and the factors by which they act at once in `t`.
 #[inline(always)]
-fn reflections(a: &[f64], m: usize, n: usize, b: &Range<usize>, tau: &[f64], v: &mut [f64], t: &mut [f64]) {
+pub(super) fn reflections(a: &[f64], m: usize, n: usize, b: &Range<usize>, tau: &[f64], v: &mut [f64], t: &mut [f64]) {
     let w = b.len();
     for i in b.start..m {
         let row = &mut v[(i - b.start) * w..(i - b.start + 1) * w];

@@ -2,9 +2,14 @@
 //!
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
+use super::blocked::BLOCK;
 use super::{axpy, dot};
 use ir::ops::TriangularSolve;
 use std::ops::Range;
+
+/// Columns of an LU factorisation that are eliminated one by one before the others of their block are, and rows of a Cholesky
+/// factor that are computed together.
+const NARROW: usize = 8;
 
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
 #[inline(always)]
@@ -17,25 +22,64 @@ pub(super) fn cholesky(a: &mut [f64], n: usize) {
 /// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
 #[inline(always)]
 pub(super) fn cholesky_panel(a: &mut [f64], n: usize, columns: Range<usize>) -> bool {
-    let from = columns.start;
-    for i in from..n {
-        let (before, row) = a.split_at_mut(i * n);
-        for j in from..columns.end.min(i + 1) {
-            let other = if j < i { &before[j * n + from..j * n + j] } else { &row[from..j] };
-            let rest = row[j] - dot(&row[from..j], other);
-            if j < i {
-                row[j] = rest / before[j * n + j];
-            } else if rest > 0.0 {
-                row[j] = rest.sqrt();
-            } else {
-                return false;
-            }
+    let below = columns.end;
+    for i in columns.clone() {
+        if !cholesky_row(a, n, &columns, i) {
+            return false;
         }
-        if columns.contains(&i) {
-            row[i + 1..n].fill(0.0);
+        a[i * n + i + 1..(i + 1) * n].fill(0.0);
+    }
+    // Rows below the block by eights, as far as they go.
+    let eights = if columns.len() <= BLOCK { (n - below) / NARROW * NARROW } else { 0 };
+    for first in (below..below + eights).step_by(NARROW) {
+        eight_rows(a, n, columns.clone(), first);
+    }
+    (below + eights..n).all(|i| cholesky_row(a, n, &columns, i))
+}
+
+/// One row of some columns of the lower factor. Says whether there is such.
+#[inline(always)]
+fn cholesky_row(a: &mut [f64], n: usize, columns: &Range<usize>, i: usize) -> bool {
+    let from = columns.start;
+    let (before, row) = a.split_at_mut(i * n);
+    for j in from..columns.end.min(i + 1) {
+        let other = if j < i { &before[j * n + from..j * n + j] } else { &row[from..j] };
+        let rest = row[j] - dot(&row[from..j], other);
+        if j < i {
+            row[j] = rest / before[j * n + j];
+        } else if rest > 0.0 {
+            row[j] = rest.sqrt();
+        } else {
+            return false;
         }
     }
     true
+}
+
+/// Eight rows of the lower factor below a block that is done: one in each lane.
+#[inline(always)]
+fn eight_rows(a: &mut [f64], n: usize, columns: Range<usize>, first: usize) {
+    let (from, w) = (columns.start, columns.len());
+    let mut t = [[0.0; NARROW]; BLOCK];
+    for r in 0..NARROW {
+        let row = &a[(first + r) * n + from..][..w];
+        row.iter().zip(&mut t).for_each(|(x, t)| t[r] = *x);
+    }
+    for j in 0..w {
+        let d = a[(from + j) * n + from + j];
+        let x = t[j].map(|x| x / d);
+        t[j] = x;
+        for (k, t) in t.iter_mut().enumerate().take(w).skip(j + 1) {
+            let l = a[(from + k) * n + from + j];
+            for r in 0..NARROW {
+                t[r] -= l * x[r];
+            }
+        }
+    }
+    for r in 0..NARROW {
+        let row = &mut a[(first + r) * n + from..][..w];
+        row.iter_mut().zip(&t).for_each(|(x, t)| *x = t[r]);
+    }
 }
 
 /// `op(A)·X = B` in place of `B`, rows of which are combined: those of a block of the unknowns, by the block of A on the
@@ -127,27 +171,69 @@ pub(super) fn lu_panel(
     permutation: &mut [f64],
     pivot: &mut impl FnMut(usize, usize),
 ) {
-    for k in columns.clone() {
-        let mut best = k;
-        for i in k + 1..m {
-            if a[i * n + k].abs() > a[best * n + k].abs() {
-                best = i;
+    // Few rows are done with in one go.
+    let each = if m > BLOCK { NARROW } else { columns.len().max(1) };
+    for first in columns.clone().step_by(each) {
+        let narrow = first..(first + each).min(columns.end);
+        for k in narrow.clone() {
+            let mut best = k;
+            for i in k + 1..m {
+                if a[i * n + k].abs() > a[best * n + k].abs() {
+                    best = i;
+                }
+            }
+            pivot(k, best);
+            permutation.swap(k, best);
+            if best != k {
+                let (low, high) = a.split_at_mut(best * n);
+                low[k * n..(k + 1) * n].swap_with_slice(&mut high[..n]);
+            }
+            let (above, below) = a.split_at_mut((k + 1) * n);
+            let top = &above[k * n + k..k * n + narrow.end];
+            if top[0] == 0.0 {
+                continue;
+            }
+            for row in below.chunks_exact_mut(n) {
+                let f = row[k] / top[0];
+                row[k] = f;
+                axpy(-f, &top[1..], &mut row[k + 1..narrow.end]);
             }
         }
-        pivot(k, best);
-        permutation.swap(k, best);
-        if best != k {
-            (0..n).for_each(|j| a.swap(k * n + j, best * n + j));
+        // What the narrow columns leave of the others of the block: their own rows one after the other, then those below.
+        let rest = narrow.end..columns.end;
+        for i in narrow.clone() {
+            let (above, row) = a.split_at_mut(i * n);
+            for k in narrow.start..i {
+                let f = row[k];
+                axpy(-f, &above[k * n + rest.start..k * n + rest.end], &mut row[rest.clone()]);
+            }
         }
-        let (above, below) = a.split_at_mut((k + 1) * n);
-        let top = &above[k * n + k..k * n + columns.end];
-        if top[0] == 0.0 {
+        let (above, below) = a.split_at_mut(narrow.end.min(m) * n);
+        if narrow.len() != NARROW {
+            for row in below.chunks_exact_mut(n) {
+                for k in narrow.clone() {
+                    axpy(-row[k], &above[k * n + rest.start..k * n + rest.end], &mut row[rest.clone()]);
+                }
+            }
             continue;
         }
         for row in below.chunks_exact_mut(n) {
-            let f = row[k] / top[0];
-            row[k] = f;
-            axpy(-f, &top[1..], &mut row[k + 1..columns.end]);
+            let f: [f64; NARROW] = std::array::from_fn(|t| row[narrow.start + t]);
+            let mut at = rest.start;
+            while at + NARROW <= rest.end {
+                let mut sums: [f64; NARROW] = std::array::from_fn(|j| row[at + j]);
+                for (t, f) in f.iter().enumerate() {
+                    let from = (narrow.start + t) * n + at;
+                    for (sum, u) in sums.iter_mut().zip(&above[from..from + NARROW]) {
+                        *sum -= f * u;
+                    }
+                }
+                row[at..at + NARROW].copy_from_slice(&sums);
+                at += NARROW;
+            }
+            for j in at..rest.end {
+                row[j] -= f.iter().enumerate().map(|(t, f)| f * above[(narrow.start + t) * n + j]).sum::<f64>();
+            }
         }
     }
 }

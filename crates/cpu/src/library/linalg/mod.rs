@@ -8,6 +8,8 @@ mod bidiagonal;
 mod blocked;
 mod factor;
 mod spectral;
+mod sweeps;
+mod tridiagonal;
 
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
@@ -26,6 +28,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             "linalg.singular",
             spectral::SINGULAR,
             "columns: from here singular values come from two diagonals",
+        ),
+        Threshold::new(
+            "linalg.strip",
+            sweeps::STRIP,
+            "columns of vectors: beyond, rotations go through several strips",
         ),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
@@ -60,6 +67,14 @@ struct Factorisation {
     products: Option<Products>,
 }
 
+/// Who works on one matrix.
+#[derive(Clone, Copy)]
+struct Workers<'a> {
+    isa: Isa,
+    /// `None` where matrices are shared out.
+    pool: Option<&'a Pool>,
+}
+
 /// A matrix of the batch, where it comes from and goes to, and how its products run if it is large.
 #[derive(Clone, Copy)]
 struct Matrix<'a> {
@@ -67,6 +82,7 @@ struct Matrix<'a> {
     outs: &'a [*mut u8],
     index: usize,
     running: Option<Running<'a>>,
+    pool: Option<&'a Pool>,
 }
 
 /// The routine of a factorisation.
@@ -98,7 +114,8 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
         }
         Kind::Lu => Products::lu(m, n, threads, isa),
         Kind::Qr { columns } => Products::qr(m, n, columns, threads, isa),
-        Kind::Eigh | Kind::Svd { .. } => None,
+        Kind::Eigh => Products::tridiagonal(n, threads, isa),
+        Kind::Svd { .. } => None,
     };
     let each = match kind {
         Kind::Cholesky => n * n,
@@ -108,8 +125,14 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
             let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most };
             m * n + m * columns + own
         }
-        Kind::Eigh => n * n + 2 * n,
-        Kind::Svd { .. } => 2 * m * n + most * most.min(m.min(n)) + m.min(n) * m.min(n) + 2 * most,
+        Kind::Eigh => {
+            let own = if products.is_some() { tridiagonal::work(n) } else { 0 };
+            n * n + n + spectral::eigh_room(n) + own
+        }
+        Kind::Svd { .. } => {
+            let short = m.min(n);
+            2 * m * n + most * short + short * short + 2 * most + bidiagonal::room(most, short)
+        }
     };
     Some(Box::new(Factorisation {
         kind,
@@ -187,7 +210,8 @@ impl Factorisation {
 
     #[inline(always)]
     unsafe fn one_inline(&self, matrix: Matrix<'_>, work: &mut [f64]) {
-        let Matrix { args, outs, index, running } = matrix;
+        let Matrix { args, outs, index, running, pool } = matrix;
+        let workers = Workers { isa: self.isa, pool };
         let (m, n) = self.args[0];
         let (a, rest) = work.split_at_mut(m * n);
         // SAFETY: the caller vouches for operands and results, of which this matrix is nobody else's.
@@ -235,19 +259,27 @@ impl Factorisation {
                     self.write(outs[1], index, rows * cols, |i| if i / cols <= i % cols { a[i] } else { 0.0 });
                 }
                 Kind::Eigh => {
-                    let (d, e) = rest.split_at_mut(n);
-                    spectral::eigh(a, n, d, &mut e[..n]);
+                    let (d, room) = rest.split_at_mut(n);
+                    spectral::eigh(a, n, d, room, workers, running);
                     self.write(outs[0], index, n, |i| d[i]);
                     self.write(outs[1], index, n * n, |i| a[i]);
                 }
-                Kind::Svd { vectors } => self.svd(outs, index, a, rest, vectors),
+                Kind::Svd { vectors } => self.svd(outs, index, a, rest, vectors, workers),
             }
         }
     }
 
     /// Of the matrix, or of its transpose where that is the tall one. Columns are worked on as rows.
     #[inline(always)]
-    unsafe fn svd(&self, outs: &[*mut u8], index: usize, a: &[f64], rest: &mut [f64], vectors: bool) {
+    unsafe fn svd(
+        &self,
+        outs: &[*mut u8],
+        index: usize,
+        a: &[f64],
+        rest: &mut [f64],
+        vectors: bool,
+        workers: Workers<'_>,
+    ) {
         let (m, n) = self.args[0];
         let (tall, short) = (m.max(n), m.min(n));
         let (columns, rest) = rest.split_at_mut(m * n);
@@ -258,7 +290,7 @@ impl Factorisation {
         }
         let (v, rest) = rest.split_at_mut(short * short);
         let (s, room) = rest.split_at_mut(short);
-        spectral::svd(columns, tall, short, v, s, room, vectors);
+        spectral::svd(columns, tall, short, v, s, room, vectors, workers);
         // SAFETY: as in `one`.
         unsafe {
             if !vectors {
@@ -286,7 +318,24 @@ impl Routine for Factorisation {
             unsafe {
                 let running = products.on(pool, scratch.at(self.each * self.threads).cast());
                 let work = std::slice::from_raw_parts_mut(scratch.at(0), self.each);
-                (0..self.batch).for_each(|index| self.one(Matrix { args, outs, index, running: Some(running) }, work));
+                let pool = Some(pool);
+                for index in 0..self.batch {
+                    self.one(Matrix { args, outs, index, running: Some(running), pool }, work);
+                }
+            }
+            return Ok(());
+        }
+        // Few large matrices: all threads work on each.
+        if matches!(self.kind, Kind::Eigh | Kind::Svd { .. })
+            && self.batch < pool.threads()
+            && self.args[0].0.min(self.args[0].1) >= blocked::LEAST
+        {
+            // SAFETY: the first worker's scratch.
+            unsafe {
+                let work = std::slice::from_raw_parts_mut(scratch.at(0), self.each);
+                for index in 0..self.batch {
+                    self.one(Matrix { args, outs, index, running: None, pool: Some(pool) }, work);
+                }
             }
             return Ok(());
         }
@@ -296,7 +345,7 @@ impl Routine for Factorisation {
             unsafe {
                 let work = std::slice::from_raw_parts_mut(scratch.at(worker * self.each), self.each);
                 let (args, outs) = (args.get(), outs.get());
-                range.for_each(|index| self.one(Matrix { args, outs, index, running: None }, work));
+                range.for_each(|index| self.one(Matrix { args, outs, index, running: None, pool: None }, work));
             }
         });
         Ok(())

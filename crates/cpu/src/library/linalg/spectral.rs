@@ -1,7 +1,9 @@
 //! Eigenvalues by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), singular values of small matrices by one-sided
 //! Jacobi, of others by two diagonals.
 
-use super::{axpy, bidiagonal, dot};
+use super::blocked::Running;
+use super::sweeps::{self, Sweeps};
+use super::{Workers, axpy, bidiagonal, dot};
 
 /// Columns from which singular values come from two diagonals.
 pub(super) const SINGULAR: usize = 12;
@@ -9,9 +11,23 @@ pub(super) const SINGULAR: usize = 12;
 /// Iterations for one eigenvalue, and sweeps of rotations, after which a result is taken as it is.
 const ITERATIONS: usize = 60;
 
+/// f64 of room beside the matrix and its eigenvalues.
+pub(super) fn eigh_room(n: usize) -> usize {
+    n + sweeps::room(n)
+}
+
 /// Eigenvalues to `d`, ascending, and eigenvectors as columns in place of `v`, whose lower triangle is read.
 #[inline(always)]
-pub(super) fn eigh(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
+pub(super) fn eigh(
+    v: &mut [f64],
+    n: usize,
+    d: &mut [f64],
+    room: &mut [f64],
+    workers: Workers<'_>,
+    running: Option<Running<'_>>,
+) {
+    let (e, room) = room.split_at_mut(n);
+    let (rotations, room) = room.split_at_mut(sweeps::room(n));
     if n == 0 {
         return;
     }
@@ -23,8 +39,12 @@ pub(super) fn eigh(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
         return d.fill(f64::NAN);
     }
     let scale = normalise(v);
-    tridiagonal(v, n, d, e);
-    implicit_ql(v, n, d, e);
+    match running {
+        Some(large) => large.tridiagonal(v, n, d, e, room),
+        None => tridiagonal(v, n, d, e),
+    }
+    implicit_ql(Sweeps::new(v, n, workers.isa, workers.pool, rotations), n, d, e);
+    ascend(v, n, d);
     d.iter_mut().for_each(|x| *x *= scale);
     transpose(v, n);
 }
@@ -124,7 +144,7 @@ fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
 
 /// Diagonalises a tridiagonal matrix; the rows of `v` become the eigenvectors.
 #[inline(always)]
-fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
+fn implicit_ql(mut v: Sweeps<'_>, n: usize, d: &mut [f64], e: &mut [f64]) {
     e.copy_within(1.., 0);
     e[n - 1] = 0.0;
     let (mut f, mut largest) = (0.0, 0f64);
@@ -144,6 +164,7 @@ fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
                 let mut p = d[m];
                 let (mut c, mut c2, mut c3, mut s, mut s2) = (1.0, 1.0, 1.0, 0.0, 0.0);
                 let second = e[l + 1];
+                v.begin(m, true);
                 for i in (l..m).rev() {
                     (c3, c2, s2) = (c2, c, s);
                     let (g, h) = (c * e[i], c * p);
@@ -152,12 +173,7 @@ fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
                     (s, c) = (e[i] / r, p / r);
                     p = c * d[i] - s * g;
                     d[i + 1] = h + s * (c * g + s * d[i]);
-                    let (low, high) = v.split_at_mut((i + 1) * n);
-                    for (x, y) in low[i * n..].iter_mut().zip(&mut high[..n]) {
-                        let h = *y;
-                        *y = s * *x + c * h;
-                        *x = c * *x - s * h;
-                    }
+                    v.rotate(c, s);
                 }
                 p = -s * s2 * c3 * second * e[l] / first;
                 e[l] = s * p;
@@ -170,6 +186,12 @@ fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
         d[l] += f;
         e[l] = 0.0;
     }
+    v.rows();
+}
+
+/// Puts eigenvalues in ascending order, with the rows of `v`.
+#[inline(always)]
+fn ascend(v: &mut [f64], n: usize, d: &mut [f64]) {
     for i in 0..n {
         let least = (i..n).fold(i, |k, j| if d[j] < d[k] { j } else { k });
         if least != i {
@@ -182,7 +204,17 @@ fn implicit_ql(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
 /// Singular values of a tall matrix, given as `n` columns of `m` elements each, one after the other. The columns become
 /// the left vectors, the rows of `v` the right ones; values descend.
 #[inline(always)]
-pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64], room: &mut [f64], vectors: bool) {
+#[expect(clippy::too_many_arguments, reason = "a matrix, its size, and three results")]
+pub(super) fn svd(
+    a: &mut [f64],
+    m: usize,
+    n: usize,
+    v: &mut [f64],
+    s: &mut [f64],
+    room: &mut [f64],
+    vectors: bool,
+    workers: Workers<'_>,
+) {
     v.fill(0.0);
     (0..n).for_each(|i| v[i * n + i] = 1.0);
     if a.iter().any(|x| !x.is_finite()) {
@@ -192,7 +224,7 @@ pub(super) fn svd(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64
     }
     let scale = normalise(a);
     if n >= SINGULAR && room.len() >= bidiagonal::room(m, n) {
-        bidiagonal::svd(a, m, n, v, s, room, vectors);
+        bidiagonal::svd(a, m, n, v, s, room, vectors, workers);
         descend(a, m, n, v, s);
         return s.iter_mut().for_each(|x| *x *= scale);
     }

@@ -149,6 +149,14 @@ impl Frame {
     fn along(&self, mut f: impl FnMut(usize, usize)) {
         let a = &self.last;
         for k in 0..a.window {
+            if a.base_dilation != 1 && a.stride == 1 {
+                // Element `i` of the base meets window `i·d + offset`.
+                let (d, offset) = (a.base_dilation, a.low - k as i64 * a.window_dilation);
+                let up = |x: i64| (x.max(0) + d - 1) / d;
+                let (begin, end) = (up(-offset), up(a.count as i64 - offset).min(a.base as i64));
+                (begin..end).for_each(|i| f((i * d + offset) as usize, i as usize));
+                continue;
+            }
             if a.base_dilation != 1 {
                 (0..a.count).for_each(|o| {
                     if let Some(i) = a.source(o, k) {

@@ -24,8 +24,12 @@ impl Sliding {
         let plain = |a: &super::Axis| a.base_dilation == 1 && a.window_dilation == 1 && a.window > 0 && a.count > 0;
         let cols = frame.last;
         let (rows, before) = match frame.axes.split_last() {
-            Some((rows, before)) => (*rows, before),
-            None => (super::Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, step: cols.base, ..cols }, &[][..]),
+            Some((rows, before)) if !rows.plain() => (*rows, before),
+            // Every row is a plane of its own.
+            _ => {
+                let one = super::Axis { base: 1, window: 1, count: 1, stride: 1, low: 0, step: cols.base, ..cols };
+                (one, &frame.axes[..])
+            }
         };
         if !before.iter().all(super::Axis::plain) || !plain(&cols) || !plain(&rows) {
             return None;

@@ -1,0 +1,202 @@
+//! Plane rotations of neighbouring rows, put off and applied together.
+//!
+//! Iterations on a few diagonals need no vectors, so the rotations of several sweeps are kept. Then strips of columns, narrow
+//! enough to stay in a cache, go through all of them; the row that two rotations share stays in registers. Strips are
+//! independent of each other and shared out over threads.
+
+use crate::gemm::Isa;
+use crate::gemm::vector::{Plain64, Vector};
+use crate::library::{Raw, in_ranges};
+use crate::pool::Pool;
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Sweeps that are put off, at most.
+const PUT_OFF: usize = 32;
+/// Columns that go through together.
+pub(super) const STRIP: usize = 32;
+
+/// One sweep: its first row, whether rows descend, and its rotations.
+#[derive(Clone)]
+struct Sweep {
+    first: usize,
+    down: bool,
+    rotations: Range<usize>,
+}
+
+/// f64 of room for rotations of matrices with so many rows.
+pub(super) fn room(rows: usize) -> usize {
+    2 * 8 * rows
+}
+
+/// Rotations of the rows of a matrix that wait.
+pub(super) struct Sweeps<'a> {
+    rows: Raw<f64>,
+    count: usize,
+    len: usize,
+    isa: Isa,
+    pool: Option<&'a Pool>,
+    waiting: SmallVec<[Sweep; PUT_OFF]>,
+    rotations: &'a mut [f64],
+    used: usize,
+}
+
+impl<'a> Sweeps<'a> {
+    /// Of `rows`, `len` elements each. `rotations` has [`room`].
+    pub(super) fn new(
+        rows: &'a mut [f64],
+        len: usize,
+        isa: Isa,
+        pool: Option<&'a Pool>,
+        rotations: &'a mut [f64],
+    ) -> Sweeps<'a> {
+        let count = rows.len() / len.max(1);
+        debug_assert!(rotations.len() >= room(count));
+        Sweeps { rows: Raw(rows.as_mut_ptr()), count, len, isa, pool, waiting: SmallVec::new(), rotations, used: 0 }
+    }
+
+    /// Begins a sweep at a row.
+    #[inline(always)]
+    pub(super) fn begin(&mut self, first: usize, down: bool) {
+        if self.waiting.len() == PUT_OFF || self.used + 2 * self.count > self.rotations.len() {
+            self.apply();
+        }
+        self.waiting.push(Sweep { first, down, rotations: self.used..self.used });
+    }
+
+    /// Rotates the row where the sweep is, `x`, with the next one, `y`: they become `c·x + s·y` and `c·y - s·x`, and the sweep
+    /// is at the second.
+    #[inline(always)]
+    pub(super) fn rotate(&mut self, c: f64, s: f64) {
+        self.rotations[self.used] = c;
+        self.rotations[self.used + 1] = s;
+        self.used += 2;
+        if let Some(sweep) = self.waiting.last_mut() {
+            sweep.rotations.end = self.used;
+        }
+    }
+
+    /// The rows, after everything that waits.
+    pub(super) fn rows(&mut self) -> &mut [f64] {
+        self.apply();
+        // SAFETY: the rows are borrowed as long as this lives.
+        unsafe { std::slice::from_raw_parts_mut(self.rows.at(0), self.count * self.len) }
+    }
+
+    fn apply(&mut self) {
+        let (rows, len, isa) = (self.rows, self.len, self.isa);
+        let (sweeps, rotations) = (&self.waiting[..], &self.rotations[..self.used]);
+        let through = |strips: Range<usize>| {
+            for strip in strips {
+                let columns = strip * STRIP..((strip + 1) * STRIP).min(len);
+                // SAFETY: columns are inside of the rows, and nobody else has them; the machine has the instruction set.
+                unsafe { strip_through(isa, rows.at(0), len, columns, sweeps, rotations) };
+            }
+        };
+        let strips = len.div_ceil(STRIP);
+        match self.pool {
+            Some(pool) => in_ranges(pool, strips, self.used * len, &|range: Range<usize>, _| through(range)),
+            None => through(0..strips),
+        }
+        self.waiting.clear();
+        self.used = 0;
+    }
+}
+
+/// # Safety
+/// The columns are inside of rows of `len` elements, which sweeps stay inside of; the machine has the instruction set.
+unsafe fn strip_through(
+    isa: Isa,
+    rows: *mut f64,
+    len: usize,
+    columns: Range<usize>,
+    sweeps: &[Sweep],
+    rotations: &[f64],
+) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{__m256d, __m512d};
+        #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+        unsafe fn avx512(rows: *mut f64, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[f64]) {
+            // SAFETY: the caller's promise.
+            unsafe { all_columns::<__m512d, 4>(rows, len, columns, sweeps, rotations) }
+        }
+        #[target_feature(enable = "avx2,fma")]
+        unsafe fn avx2(rows: *mut f64, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[f64]) {
+            // SAFETY: the caller's promise.
+            unsafe { all_columns::<__m256d, 4>(rows, len, columns, sweeps, rotations) }
+        }
+        // SAFETY: the caller's promise.
+        match isa {
+            Isa::Avx512 => return unsafe { avx512(rows, len, columns, sweeps, rotations) },
+            Isa::Avx2 => return unsafe { avx2(rows, len, columns, sweeps, rotations) },
+            Isa::Portable => {}
+        }
+    }
+    let _ = isa;
+    // SAFETY: the caller's promise.
+    unsafe { all_columns::<Plain64, 2>(rows, len, columns, sweeps, rotations) }
+}
+
+/// Columns by `N` vectors, then one, then what is left of it.
+#[inline(always)]
+unsafe fn all_columns<V: Vector<Elem = f64>, const N: usize>(
+    rows: *mut f64,
+    len: usize,
+    columns: Range<usize>,
+    sweeps: &[Sweep],
+    rotations: &[f64],
+) {
+    let mut at = columns.start;
+    // SAFETY: the caller's promise.
+    unsafe {
+        while at + N * V::LANES <= columns.end {
+            some_columns::<V, N>(rows.add(at), len, V::LANES, sweeps, rotations);
+            at += N * V::LANES;
+        }
+        while at < columns.end {
+            let width = V::LANES.min(columns.end - at);
+            some_columns::<V, 1>(rows.add(at), len, width, sweeps, rotations);
+            at += width;
+        }
+    }
+}
+
+/// Columns of `N` vectors, of which the last has `width` lanes.
+#[inline(always)]
+unsafe fn some_columns<V: Vector<Elem = f64>, const N: usize>(
+    rows: *mut f64,
+    len: usize,
+    width: usize,
+    sweeps: &[Sweep],
+    rotations: &[f64],
+) {
+    // SAFETY: the caller vouches for the columns of the rows that sweeps go through.
+    unsafe {
+        let load = |p: *const f64| match width == V::LANES {
+            true => V::load(p),
+            false => V::load_first(p, width),
+        };
+        let store = |v: V, p: *mut f64| match width == V::LANES {
+            true => v.store(p),
+            false => v.store_first(p, width),
+        };
+        for sweep in sweeps {
+            let step = if sweep.down { (len as isize).wrapping_neg() } else { len as isize };
+            let mut at = rows.add(sweep.first * len);
+            let mut x = [V::splat(0.0); N];
+            (0..N).for_each(|i| x[i] = load(at.add(i * V::LANES)));
+            for turn in rotations[sweep.rotations.clone()].chunks_exact(2) {
+                let (c, s, minus) = (V::splat(turn[0]), V::splat(turn[1]), V::splat(-turn[1]));
+                let next = at.offset(step);
+                for i in 0..N {
+                    let y = load(next.add(i * V::LANES));
+                    store(s.mul_add(y, c.mul(x[i])), at.add(i * V::LANES));
+                    x[i] = c.mul_add(y, minus.mul(x[i]));
+                }
+                at = next;
+            }
+            (0..N).for_each(|i| store(x[i], at.add(i * V::LANES)));
+        }
+    }
+}

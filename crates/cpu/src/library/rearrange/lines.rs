@@ -1,0 +1,129 @@
+//! Lines where one axis is short, or where the operand is read in steps.
+
+use super::Axis;
+use super::tiles::Transpose;
+use crate::gemm::Isa;
+use std::ops::Range;
+
+/// Elements of a short axis, at most.
+pub(super) const SHORT: usize = 8;
+/// Elements of the other axis that are a unit of work.
+pub(super) const CHUNK: usize = 4096;
+
+/// A function compiled for an instruction set.
+macro_rules! by_isa {
+    ($(#[$doc:meta])* $name:ident, $inner:ident, ($($arg:ident: $ty:ty),*)) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// Operand and result are good for the axes, and the machine has the instruction set.
+        pub(super) unsafe fn $name<T: Transpose>(x: *const T, y: *mut T, $($arg: $ty,)* isa: Isa) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+                unsafe fn avx512<T: Transpose>(x: *const T, y: *mut T, $($arg: $ty),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { $inner(x, y, $($arg),*) }
+                }
+                #[target_feature(enable = "avx2")]
+                unsafe fn avx2<T: Transpose>(x: *const T, y: *mut T, $($arg: $ty),*) {
+                    // SAFETY: the caller's promise.
+                    unsafe { $inner(x, y, $($arg),*) }
+                }
+                // SAFETY: the caller's promise.
+                match isa {
+                    Isa::Avx512 => return unsafe { avx512(x, y, $($arg),*) },
+                    Isa::Avx2 => return unsafe { avx2(x, y, $($arg),*) },
+                    _ => {}
+                }
+            }
+            let _ = isa;
+            // SAFETY: the caller's promise.
+            unsafe { $inner(x, y, $($arg),*) }
+        }
+    };
+}
+
+by_isa!(
+    /// Lines of the operand along `long` become every so many elements of the result.
+    deal, deal_inline, (short: Axis, long: Axis, part: Range<usize>)
+);
+by_isa!(
+    /// Every so many elements of the operand become lines of the result along `long`.
+    collect, collect_inline, (short: Axis, long: Axis, part: Range<usize>)
+);
+by_isa!(
+    /// Elements of the operand that are some steps apart, along the result.
+    along, along_inline, (axis: Axis, part: Range<usize>)
+);
+
+#[inline(always)]
+unsafe fn deal_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long: Axis, part: Range<usize>) {
+    #[inline(always)]
+    unsafe fn of<T: Copy, const N: usize>(x: *const T, y: *mut T, step: isize, part: Range<usize>) {
+        let lines: [*const T; N] = std::array::from_fn(|j| x.wrapping_offset(j as isize * step));
+        for i in part {
+            // SAFETY: the caller vouches for the lines and for the result.
+            unsafe { (0..N).for_each(|j| *y.add(i * N + j) = *lines[j].add(i)) };
+        }
+    }
+    let step = short.from;
+    debug_assert!(long.from == 1 && long.to == short.size as isize);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match short.size {
+            2 => of::<T, 2>(x, y, step, part),
+            3 => of::<T, 3>(x, y, step, part),
+            4 => of::<T, 4>(x, y, step, part),
+            5 => of::<T, 5>(x, y, step, part),
+            6 => of::<T, 6>(x, y, step, part),
+            7 => of::<T, 7>(x, y, step, part),
+            _ => of::<T, 8>(x, y, step, part),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long: Axis, part: Range<usize>) {
+    #[inline(always)]
+    unsafe fn of<T: Copy, const N: usize>(x: *const T, y: *mut T, step: isize, part: Range<usize>) {
+        let lines: [*mut T; N] = std::array::from_fn(|j| y.wrapping_offset(j as isize * step));
+        for i in part {
+            // SAFETY: the caller vouches for the operand and for the lines.
+            unsafe { (0..N).for_each(|j| *lines[j].add(i) = *x.add(i * N + j)) };
+        }
+    }
+    let step = short.to;
+    debug_assert!(long.to == 1 && long.from == short.size as isize);
+    // SAFETY: the caller's promise.
+    unsafe {
+        match short.size {
+            2 => of::<T, 2>(x, y, step, part),
+            3 => of::<T, 3>(x, y, step, part),
+            4 => of::<T, 4>(x, y, step, part),
+            5 => of::<T, 5>(x, y, step, part),
+            6 => of::<T, 6>(x, y, step, part),
+            7 => of::<T, 7>(x, y, step, part),
+            _ => of::<T, 8>(x, y, step, part),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn along_inline<T: Transpose>(x: *const T, y: *mut T, axis: Axis, part: Range<usize>) {
+    #[inline(always)]
+    unsafe fn by<T: Copy>(x: *const T, y: *mut T, step: isize, part: Range<usize>) {
+        // SAFETY: the caller vouches for both.
+        part.for_each(|i| unsafe { *y.add(i) = *x.offset(i as isize * step) });
+    }
+    // SAFETY: the caller's promise. A step that is known when this is compiled makes vectors of it.
+    unsafe {
+        match axis.from {
+            -1 => by(x, y, -1, part),
+            2 => by(x, y, 2, part),
+            3 => by(x, y, 3, part),
+            4 => by(x, y, 4, part),
+            step => by(x, y, step, part),
+        }
+    }
+}

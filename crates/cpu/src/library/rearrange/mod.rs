@@ -1,0 +1,251 @@
+//! Kernels that only move elements: transposes, flips, strided slices, interleaved channels.
+//!
+//! A loop over one axis of the result reads its operand in steps there, whichever axis that is. Here such a kernel is known by
+//! its loops ([`read`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
+//! short or no axis of the operand is dense ([`lines`]).
+
+mod lines;
+pub(super) mod tiles;
+
+use super::{Raw, Routine, in_ranges};
+use crate::gemm::Isa;
+use crate::pool::Pool;
+use crate::thresholds::Threshold;
+use compiler::Result;
+use compiler::loops::{Atom, Extent, Index, Kernel, Mode, Op, Size, Stmt};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+pub(super) const THRESHOLDS: &[Threshold] = &[
+    Threshold::new("rearrange.short", lines::SHORT, "elements of an axis: up to here lines are dealt out one by one"),
+    Threshold::new("rearrange.tile", tiles::LINE, "bytes of both axes: from here tiles are transposed"),
+];
+
+/// An axis: how many elements, and how far they are apart in operand and result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Axis {
+    pub(super) size: usize,
+    pub(super) from: isize,
+    pub(super) to: isize,
+}
+
+/// Elements that move.
+#[derive(Clone, Debug)]
+struct Moves {
+    /// First elements.
+    from: isize,
+    to: isize,
+    axes: SmallVec<[Axis; 6]>,
+    /// Bytes of an element.
+    bytes: usize,
+}
+
+/// How they move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// By tiles of the operand's dense axis (the second) and the result's (the first).
+    Tiles(usize, usize),
+    /// Lines along a dense axis, dealt out to a short one or collected from it: the short axis, then the other.
+    Deal(usize, usize),
+    Collect(usize, usize),
+    /// Along the result's dense axis.
+    Along(usize),
+}
+
+struct Rearrangement {
+    moves: Moves,
+    way: Way,
+    isa: Isa,
+}
+
+/// The routine of a kernel that only moves elements, where it beats the kernel: buffers are the operand and the result.
+pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<(Box<dyn Routine>, [usize; 2])> {
+    if isa == Isa::Portable {
+        return None;
+    }
+    let (moves, buffers) = read(kernel)?;
+    let way = choose(&moves)?;
+    Some((Box::new(Rearrangement { moves, way, isa }), buffers))
+}
+
+/// The moves of a kernel that does nothing else.
+fn read(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
+    let mut vars = SmallVec::<[(u32, usize); 6]>::new();
+    let mut body = &kernel.body;
+    while let [Stmt::Loop(l)] = &body[..] {
+        let Extent::Exact(Size::Const(n)) = l.extent else { return None };
+        if !l.carried.is_empty() || n < 1 {
+            return None;
+        }
+        vars.push((l.var.0, n as usize));
+        body = &l.body;
+    }
+    let [
+        Stmt::Let { dst, op: Op::Load { buf: from, index, mask: None } },
+        Stmt::Store { buf: to, index: place, value, mask: None },
+    ] = &body[..]
+    else {
+        return None;
+    };
+    let (a, b) = (&kernel.buffers[from.0 as usize], &kernel.buffers[to.0 as usize]);
+    if dst != value || a.mode != Mode::Read || b.mode != Mode::Write || a.dtype != b.dtype || from == to {
+        return None;
+    }
+    let axes = vars
+        .iter()
+        .filter(|v| v.1 > 1)
+        .map(|&(v, size)| Some(Axis { size, from: stride(index, v)?, to: stride(place, v)? }));
+    let mut moves = Moves {
+        from: index.offset as isize,
+        to: place.offset as isize,
+        axes: axes.collect::<Option<_>>()?,
+        bytes: a.dtype.size(),
+    };
+    if !affine(index) || !affine(place) || moves.axes.iter().any(|x| x.to <= 0) {
+        return None;
+    }
+    moves.join();
+    Some((moves, [from.0 as usize, to.0 as usize]))
+}
+
+/// Whether an index is a constant and constant multiples of loop variables.
+fn affine(index: &Index) -> bool {
+    index.offset_args.is_empty() && index.terms.iter().all(|t| matches!(t, (Atom::Var(_), Size::Const(_))))
+}
+
+fn stride(index: &Index, var: u32) -> Option<isize> {
+    let mut total = 0;
+    for (atom, size) in &index.terms {
+        match (atom, size) {
+            (Atom::Var(v), Size::Const(n)) if v.0 == var => total += *n as isize,
+            (Atom::Var(_), Size::Const(_)) => {}
+            _ => return None,
+        }
+    }
+    Some(total)
+}
+
+impl Moves {
+    /// Puts the axes in the result's order and joins those that are one.
+    fn join(&mut self) {
+        self.axes.sort_by_key(|a| std::cmp::Reverse(a.to));
+        let mut joined = SmallVec::<[Axis; 6]>::new();
+        for a in &self.axes {
+            match joined.last_mut() {
+                Some(outer) if outer.to == a.to * a.size as isize && outer.from == a.from * a.size as isize => {
+                    *outer = Axis { size: outer.size * a.size, ..*a };
+                }
+                _ => joined.push(*a),
+            }
+        }
+        self.axes = joined;
+    }
+
+    fn elements(&self) -> usize {
+        self.axes.iter().map(|a| a.size).product()
+    }
+
+    /// Where an index over some of the axes begins, the last one fastest.
+    fn place(&self, outer: &[usize], mut index: usize) -> (isize, isize) {
+        let (mut from, mut to) = (self.from, self.to);
+        for &a in outer.iter().rev() {
+            let axis = self.axes[a];
+            let at = (index % axis.size) as isize;
+            index /= axis.size;
+            from += at * axis.from;
+            to += at * axis.to;
+        }
+        (from, to)
+    }
+}
+
+/// How elements move best; `None` where lines are lines on both sides, which kernels copy as well.
+fn choose(m: &Moves) -> Option<Way> {
+    let last = m.axes.len().checked_sub(1)?;
+    let inner = m.axes[last];
+    if inner.to != 1 || inner.from == 1 || inner.from == 0 || m.bytes > 8 {
+        return None;
+    }
+    let dense = (0..last).find(|&a| m.axes[a].from == 1);
+    let Some(dense) = dense else {
+        // A flip, or every second element.
+        return Some(Way::Along(last));
+    };
+    let other = m.axes[dense];
+    let (short, long) = (|n: usize| (2..=lines::SHORT).contains(&n), |n: usize| n > 2 * lines::SHORT);
+    if short(inner.size) && other.to == inner.size as isize && long(other.size) {
+        return Some(Way::Deal(last, dense));
+    }
+    if short(other.size) && inner.from == other.size as isize && long(inner.size) {
+        return Some(Way::Collect(dense, last));
+    }
+    if inner.size * m.bytes >= tiles::LINE && other.size * m.bytes >= tiles::LINE {
+        return Some(Way::Tiles(last, dense));
+    }
+    None
+}
+
+impl Routine for Rearrangement {
+    unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], _: *mut u8) -> Result<()> {
+        // SAFETY: the caller's promise, and the machine has the instruction set.
+        unsafe {
+            match self.moves.bytes {
+                1 => self.run_as::<u8>(pool, args[0], outs[0]),
+                2 => self.run_as::<u16>(pool, args[0], outs[0]),
+                4 => self.run_as::<u32>(pool, args[0], outs[0]),
+                _ => self.run_as::<u64>(pool, args[0], outs[0]),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Units of work in one axis: so many elements each.
+fn units(size: usize, each: usize) -> usize {
+    size.div_ceil(each).max(1)
+}
+
+impl Rearrangement {
+    /// # Safety
+    /// Operand and result are those of the kernel.
+    unsafe fn run_as<T: tiles::Transpose>(&self, pool: &Pool, from: *const u8, to: *mut u8) {
+        let m = &self.moves;
+        let (x, y) = (Raw(from.cast_mut().cast::<T>()), Raw(to.cast::<T>()));
+        let outer =
+            |inner: &[usize]| -> SmallVec<[usize; 6]> { (0..m.axes.len()).filter(|a| !inner.contains(a)).collect() };
+        // Bytes are counted by eights: they move that much quicker.
+        let work = m.elements() * m.bytes.div_ceil(2) / 2;
+        let (cut, each, around) = match self.way {
+            Way::Tiles(_, s) => (s, tiles::LINE / m.bytes, outer(&[s])),
+            Way::Deal(_, n) | Way::Collect(_, n) => (n, lines::CHUNK, outer(&[n])),
+            Way::Along(d) => (d, lines::CHUNK, outer(&[d])),
+        };
+        // Neither of the two axes of a tile is around it.
+        let around: SmallVec<[usize; 6]> = match self.way {
+            Way::Tiles(d, _) | Way::Deal(d, _) | Way::Collect(d, _) => around.into_iter().filter(|&a| a != d).collect(),
+            Way::Along(_) => around,
+        };
+        let count = units(m.axes[cut].size, each);
+        let rows: usize = around.iter().map(|&a| m.axes[a].size).product();
+        in_ranges(pool, rows * count, work, &|range: Range<usize>, _| {
+            let mut at = range.start;
+            while at < range.end {
+                let (row, first) = (at / count, at % count);
+                let n = (range.end - at).min(count - first);
+                let part = first * each..((first + n) * each).min(m.axes[cut].size);
+                let (from, to) = m.place(&around, row);
+                // SAFETY: by the caller's promise; elements of the result are one range's.
+                unsafe {
+                    let (x, y) = (x.at(0).cast_const().offset(from), y.at(0).offset(to));
+                    match self.way {
+                        Way::Tiles(d, s) => tiles::transpose(x, y, m.axes[d], m.axes[s], part, self.isa),
+                        Way::Deal(d, s) => lines::deal(x, y, m.axes[d], m.axes[s], part, self.isa),
+                        Way::Collect(s, d) => lines::collect(x, y, m.axes[s], m.axes[d], part, self.isa),
+                        Way::Along(d) => lines::along(x, y, m.axes[d], part, self.isa),
+                    }
+                }
+                at += n;
+            }
+        });
+    }
+}

@@ -1,0 +1,214 @@
+//! Tiles that are transposed in registers.
+//!
+//! A block is a cache line of the operand by a cache line of the result; blocks follow each other along the result. At the
+//! end of an axis the last tile begins earlier and writes some elements once more.
+
+use super::Axis;
+use crate::gemm::Isa;
+use std::ops::Range;
+
+/// Bytes of a block in both directions.
+pub(super) const LINE: usize = 64;
+
+/// Elements that are moved, by their size.
+pub(in crate::library) trait Transpose: Copy + Send + Sync + 'static {
+    /// Elements of a tile in both directions.
+    const TILE: usize;
+
+    /// Transposes one tile: rows of the operand are `from` elements apart, those of the result `to`.
+    ///
+    /// # Safety
+    /// Both are good for a tile, and the machine has AVX2.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn tile(x: *const Self, from: isize, y: *mut Self, to: isize);
+}
+
+/// Transposes the part of the operand's dense axis `s`; the result's is `d`.
+///
+/// # Safety
+/// Operand and result are good for the axes, and the machine has the instruction set.
+pub(in crate::library) unsafe fn transpose<T: Transpose>(
+    x: *const T,
+    y: *mut T,
+    d: Axis,
+    s: Axis,
+    part: Range<usize>,
+    isa: Isa,
+) {
+    debug_assert!(d.to == 1 && s.from == 1);
+    #[cfg(target_arch = "x86_64")]
+    if isa != Isa::Portable && part.len() >= T::TILE {
+        // SAFETY: the caller's promise.
+        return unsafe { avx2(x, y, d, s, part) };
+    }
+    let _ = isa;
+    for i in part {
+        for j in 0..d.size as isize {
+            // SAFETY: the caller vouches for both.
+            unsafe { *y.offset(i as isize * s.to + j) = *x.offset(i as isize + j * d.from) };
+        }
+    }
+}
+
+/// Where tiles of a range begin: the last one at its end.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn tiles(range: Range<usize>, tile: usize, mut f: impl FnMut(usize)) {
+    let mut at = range.start;
+    while at + tile <= range.end {
+        f(at);
+        at += tile;
+    }
+    if at < range.end {
+        f(range.end - tile);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+unsafe fn avx2<T: Transpose>(x: *const T, y: *mut T, d: Axis, s: Axis, part: Range<usize>) {
+    let line = LINE / size_of::<T>();
+    let mut s0 = part.start;
+    while s0 < part.end {
+        // What would be left over for less than a tile goes along.
+        let s1 = if part.end - s0 < line + T::TILE { part.end } else { s0 + line };
+        let mut d0 = 0;
+        while d0 < d.size {
+            let d1 = if d.size - d0 < line + T::TILE { d.size } else { d0 + line };
+            tiles(s0..s1, T::TILE, |i| {
+                tiles(d0..d1, T::TILE, |j| {
+                    // SAFETY: both tiles are inside operand and result by the caller's promise.
+                    unsafe {
+                        let x = x.offset(i as isize + j as isize * d.from);
+                        let y = y.offset(i as isize * s.to + j as isize);
+                        T::tile(x, d.from, y, s.to);
+                    }
+                });
+            });
+            d0 = d1;
+        }
+        s0 = s1;
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use super::Transpose;
+    use std::arch::x86_64::*;
+
+    /// Interleaves the first and the second half of some registers, so often that rows become columns.
+    macro_rules! halves {
+        ($rows:expr, $n:literal, $lo:ident, $hi:ident) => {{
+            let rows = $rows;
+            let mut next = rows;
+            for i in 0..$n / 2 {
+                next[2 * i] = $lo(rows[i], rows[i + $n / 2]);
+                next[2 * i + 1] = $hi(rows[i], rows[i + $n / 2]);
+            }
+            next
+        }};
+    }
+
+    impl Transpose for u8 {
+        const TILE: usize = 16;
+
+        #[inline(always)]
+        unsafe fn tile(x: *const u8, from: isize, y: *mut u8, to: isize) {
+            // SAFETY: the caller vouches for 16 rows of 16 on both sides.
+            unsafe {
+                let rows: [__m128i; 16] = std::array::from_fn(|i| _mm_loadu_si128(x.offset(i as isize * from).cast()));
+                let rows = halves!(rows, 16, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
+                let rows = halves!(rows, 16, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
+                let rows = halves!(rows, 16, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
+                let rows = halves!(rows, 16, _mm_unpacklo_epi8, _mm_unpackhi_epi8);
+                (0..16).for_each(|i| _mm_storeu_si128(y.offset(i as isize * to).cast(), rows[i]));
+            }
+        }
+    }
+
+    impl Transpose for u16 {
+        const TILE: usize = 8;
+
+        #[inline(always)]
+        unsafe fn tile(x: *const u16, from: isize, y: *mut u16, to: isize) {
+            // SAFETY: the caller vouches for 8 rows of 8 on both sides.
+            unsafe {
+                let rows: [__m128i; 8] = std::array::from_fn(|i| _mm_loadu_si128(x.offset(i as isize * from).cast()));
+                let rows = halves!(rows, 8, _mm_unpacklo_epi16, _mm_unpackhi_epi16);
+                let rows = halves!(rows, 8, _mm_unpacklo_epi16, _mm_unpackhi_epi16);
+                let rows = halves!(rows, 8, _mm_unpacklo_epi16, _mm_unpackhi_epi16);
+                (0..8).for_each(|i| _mm_storeu_si128(y.offset(i as isize * to).cast(), rows[i]));
+            }
+        }
+    }
+
+    impl Transpose for u32 {
+        const TILE: usize = 8;
+
+        #[inline(always)]
+        unsafe fn tile(x: *const u32, from: isize, y: *mut u32, to: isize) {
+            // SAFETY: the caller vouches for 8 rows of 8 on both sides.
+            unsafe {
+                // Rows i and i + 4 share a register, half by half, so that shuffles inside of halves are enough.
+                let row = |i: usize, half: usize| _mm_loadu_si128(x.offset(i as isize * from).add(4 * half).cast());
+                let pair = |i: usize, half: usize| {
+                    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(i, half)), row(i + 4, half))
+                };
+                for half in 0..2 {
+                    let [a, b, c, d] = [pair(0, half), pair(1, half), pair(2, half), pair(3, half)];
+                    let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
+                    let (ab2, cd2) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
+                    let columns = [
+                        _mm256_unpacklo_epi64(ab, cd),
+                        _mm256_unpackhi_epi64(ab, cd),
+                        _mm256_unpacklo_epi64(ab2, cd2),
+                        _mm256_unpackhi_epi64(ab2, cd2),
+                    ];
+                    for (i, column) in columns.into_iter().enumerate() {
+                        _mm256_storeu_si256(y.offset((4 * half + i) as isize * to).cast(), column);
+                    }
+                }
+            }
+        }
+    }
+
+    impl Transpose for u64 {
+        const TILE: usize = 4;
+
+        #[inline(always)]
+        unsafe fn tile(x: *const u64, from: isize, y: *mut u64, to: isize) {
+            // SAFETY: the caller vouches for 4 rows of 4 on both sides.
+            unsafe {
+                let row = |i: usize, half: usize| _mm_loadu_si128(x.offset(i as isize * from).add(2 * half).cast());
+                let pair = |i: usize, half: usize| {
+                    _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(row(i, half)), row(i + 2, half))
+                };
+                for half in 0..2 {
+                    let (a, b) = (pair(0, half), pair(1, half));
+                    let columns = [_mm256_unpacklo_epi64(a, b), _mm256_unpackhi_epi64(a, b)];
+                    for (i, column) in columns.into_iter().enumerate() {
+                        _mm256_storeu_si256(y.offset((2 * half + i) as isize * to).cast(), column);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod plain {
+    use super::Transpose;
+
+    impl Transpose for u8 {
+        const TILE: usize = 16;
+    }
+    impl Transpose for u16 {
+        const TILE: usize = 8;
+    }
+    impl Transpose for u32 {
+        const TILE: usize = 8;
+    }
+    impl Transpose for u64 {
+        const TILE: usize = 4;
+    }
+}
