@@ -87,7 +87,8 @@ fn check_gradients(what: &str, found: &[NamedTensor], wanted: &Json) {
         let close = |a: f64, b: f64, bound: f64| assert!((a - b).abs() <= bound, "{what}: {name}: {a}, not {b}");
         close(largest, want[0], 1e-3 * want[0] + 5e-6);
         for (i, letter) in ["a", "b"].into_iter().enumerate() {
-            let drawn = uniform(&format!("{name} {letter}"), values.len());
+            let key = format!("{name} {letter}");
+            let drawn = uniform(&key, values.len());
             let product: f64 = values.iter().zip(drawn).map(|(x, u)| f64::from(*x) * f64::from(u)).sum();
             let bound = (1e-3 * want[0] + 5e-6) * (values.len() as f64).sqrt();
             close(product, want[1 + i], bound);

@@ -57,7 +57,13 @@ struct Ran {
     bytes: usize,
 }
 
-fn steps(mut trainer: Trainer, sizes: StepSizes, comm: Option<Arc<Comm>>, first: usize, last: usize) -> Ran {
+fn steps(
+    mut trainer: Trainer,
+    sizes: StepSizes,
+    (backend, comm): (&Cpu, Option<Arc<Comm>>),
+    range: std::ops::Range<usize>,
+) -> Ran {
+    let (first, last) = (range.start, range.end);
     let mut losses = Vec::new();
     let before = comm.as_ref().map_or(0, |c| c.traffic().bytes());
     for step in first..last {
@@ -66,13 +72,14 @@ fn steps(mut trainer: Trainer, sizes: StepSizes, comm: Option<Arc<Comm>>, first:
         losses.push((found.loss, found.norm));
     }
     let sent = comm.as_ref().map_or(0, |c| c.traffic().bytes()) - before;
-    let valid = trainer.validate(&[batch(sizes.rows, sizes.seq, 99)]).unwrap();
+    let valid = trainer.validate(&[batch(sizes.rows, sizes.seq, 99)], backend).unwrap();
     let bytes = trainer.planned_bytes();
     Ran { losses, valid, state: trainer.state().unwrap(), sent: sent / (last - first).max(1), bytes }
 }
 
 fn alone(model: Model, sizes: StepSizes, count: usize) -> Ran {
-    steps(Trainer::new(model, None, sizes, ADAM, &Cpu::new(1)).unwrap(), sizes, None, 0, count)
+    let cpu = Cpu::new(1);
+    steps(Trainer::new(model, None, sizes, ADAM, &cpu).unwrap(), sizes, (&cpu, None), 0..count)
 }
 
 fn on_mesh(
@@ -103,7 +110,7 @@ fn in_chunks(
         if let Some(state) = from {
             trainer.restore(state).map_err(|e| dist::Error::Call(e.to_string()))?;
         }
-        Ok(steps(trainer, sizes, Some(comm), range.start, range.end))
+        Ok(steps(trainer, sizes, (&backend, Some(comm)), range.clone()))
     });
     ran.unwrap_or_else(|e| panic!("{mesh}: {e}"))
 }

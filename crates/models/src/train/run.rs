@@ -462,7 +462,8 @@ impl<'a> Run<'a> {
             unit: source.unit(),
             planned: trainer.planned_bytes(),
         };
-        let live = settings.live.filter(|_| rank == 0).map(|port| Live::start(port.filter(|port| *port > 0))).transpose()?;
+        let live =
+            settings.live.filter(|_| rank == 0).map(|port| Live::start(port.filter(|port| *port > 0))).transpose()?;
         if let Some(live) = &live {
             watch.note(&format!("the report, while the run goes on: http://{}/", live.address()));
         }
