@@ -133,7 +133,7 @@ pub(crate) fn unet_step() -> Graph {
         let (mut net, p) = Net::new(&shapes);
         let images = net.b.input(F, &[8, 3, 64, 64]);
         let labels = net.b.input(DType::I32, &[8, 64, 64]);
-        let mut block = |net: &mut Net, x: Value, i: usize| {
+        let block = |net: &mut Net, x: Value, i: usize| {
             let y = net.conv(x, p[2 * i], 1, 1)?;
             net.bias_relu(y, p[2 * i + 1])
         };

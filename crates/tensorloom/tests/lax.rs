@@ -170,7 +170,7 @@ fn prefixes() {
     let bad: [fn((Vec<Tensor>, Vec<Tensor>)) -> Vec<Tensor>; 4] = [
         |(a, _)| a[..1].to_vec(),
         |(a, b)| vec![a[0].sum(), b[1].clone()],
-        |(a, b)| vec![a[0].to_dtype(DType::F64), b[1].clone()],
+        |(a, b)| vec![a[0].cast(DType::F64), b[1].clone()],
         |(a, b)| vec![a[0].clone(), b[1].clone(), a[1].clone()],
     ];
     for f in bad {
