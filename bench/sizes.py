@@ -122,9 +122,9 @@ def generate(args, folder, kind):
     for _ in range(args.turns):
         found = run([args.loom, "generate", str(folder / kind), "--ids", ",".join(map(str, IDS)), "--max-new", str(NEW),
                      "--dtype", kind, "--threads", str(args.threads)])
-        times = re.search(r"first token after ([\d.]+) s \(([\d.]+) s in the prompt\), then ([\d.]+)", found["text"])
+        times = re.search(r"first token after ([\d.]+) s(?: \(([\d.]+) s in the prompt\))?, then ([\d.]+)", found["text"])
         ids = [int(i) for i in found["text"].splitlines()[0].split(",")]
-        found.update(first=float(times[1]), prompt=float(times[2]), speed=float(times[3]), ids=ids)
+        found.update(first=float(times[1]), prompt=float(times[2] or "nan"), speed=float(times[3]), ids=ids)
         ours.append(found)
         found = run([sys.executable, "-c", GENERATE, str(folder / kind), str(PROMPT), str(NEW), str(args.threads)])
         found.update(json.loads(re.search(r"RESULT (.*)", found["text"])[1]))
