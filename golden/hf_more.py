@@ -30,6 +30,7 @@ NEW = 8
 GATED = dict(vocab_size=40, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, intermediate_size=20,
              max_position_embeddings=64, **NO_ENDS)
 GROUPED = dict(GATED, num_key_value_heads=2)
+PLAIN = {key: value for key, value in GATED.items() if key != "intermediate_size"}
 LAYERS = ["sliding_attention", "full_attention"]
 YARN = dict(rope_type="yarn", rope_theta=10000.0, factor=4.0, original_max_position_embeddings=16)
 
@@ -94,15 +95,15 @@ MODELS = {
             rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5)),
     ]),
     "falcon": (tf.FalconForCausalLM, [
-        tf.FalconConfig(**GATED),
-        tf.FalconConfig(**GATED, new_decoder_architecture=True, num_kv_heads=2, bias=True, ffn_hidden_size=24),
-        tf.FalconConfig(**GATED, multi_query=False, parallel_attn=False, tie_word_embeddings=False),
-        tf.FalconConfig(**GATED, new_decoder_architecture=True, num_kv_heads=1, num_ln_in_parallel_attn=1, ffn_hidden_size=20),
+        tf.FalconConfig(**PLAIN),
+        tf.FalconConfig(**PLAIN, new_decoder_architecture=True, num_kv_heads=2, bias=True, ffn_hidden_size=24),
+        tf.FalconConfig(**PLAIN, multi_query=False, parallel_attn=False, tie_word_embeddings=False),
+        tf.FalconConfig(**PLAIN, new_decoder_architecture=True, num_kv_heads=1, num_ln_in_parallel_attn=1, ffn_hidden_size=20),
     ]),
     "opt": (tf.OPTForCausalLM, [
-        tf.OPTConfig(**GATED, ffn_dim=20),
-        tf.OPTConfig(**GATED, ffn_dim=24, do_layer_norm_before=False, word_embed_proj_dim=8),
-        tf.OPTConfig(**GATED, ffn_dim=20, enable_bias=False, layer_norm_elementwise_affine=False, activation_function="gelu",
+        tf.OPTConfig(**PLAIN, ffn_dim=20),
+        tf.OPTConfig(**PLAIN, ffn_dim=24, do_layer_norm_before=False, word_embed_proj_dim=8),
+        tf.OPTConfig(**PLAIN, ffn_dim=20, enable_bias=False, layer_norm_elementwise_affine=False, activation_function="gelu",
                      tie_word_embeddings=False),
     ]),
     "deepseek_v2": (tf.DeepseekV2ForCausalLM, [

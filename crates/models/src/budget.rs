@@ -100,7 +100,9 @@ pub(crate) fn value(
     let Some(n) = value.as_int() else { return Ok(()) };
     let layers = matches!(parameter, "n_layers" | "experts");
     // Where the text's own value is 0, that means "as usual".
-    let positive = default.and_then(Value::as_int).is_some_and(|n| n > 0);
+    // 0 is an id like others, and layers that are unlike the others may be none.
+    let counts = matches!(parameter, "padding" | "end" | "first_dense" | "full_layers");
+    let positive = !counts && default.and_then(Value::as_int).is_some_and(|n| n > 0);
     match n {
         ..0 => Err(format!("`{name}` is {n}: it can't be negative")),
         0 if positive => Err(format!("`{name}` is 0: it must be positive")),

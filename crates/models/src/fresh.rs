@@ -9,6 +9,7 @@ use crate::model::{Model, Piece};
 use crate::random::Random;
 use crate::weight::Weight;
 use ir::DType;
+use lang::consteval::Value;
 use lang::lower::{Init, Parameter};
 use safetensors::Dtype;
 
@@ -43,7 +44,7 @@ pub(crate) fn draw(architecture: &Architecture, param: &Parameter, layers: usize
         Init::Usual => {}
     }
     let last = param.path.rsplit('.').next().unwrap_or(&param.path);
-    let owner = param.path.rsplit('.').nth(1).unwrap_or("");
+    let norm = param.ty.rank() == 1 && (last == "weight" || last.ends_with("norm_weight"));
     match (last, param.ty.rank()) {
         // State-space models: states decay at rates 1, 2, .., and steps begin between 0.001 and 0.1.
         ("A_log", 2) => (0..n).map(|i| ((i % param.ty.shape[1] + 1) as f32).ln()).collect(),
@@ -52,9 +53,10 @@ pub(crate) fn draw(architecture: &Architecture, param: &Parameter, layers: usize
             let step = |random: &mut Random| (1e-3f64.ln() + random.unit() * (0.1f64 / 1e-3).ln()).exp();
             (0..n).map(|_| step(random).exp_m1().ln() as f32).collect()
         }
+        ("A_log", 1) => (0..n).map(|i| ((i + 1) as f32).ln()).collect(),
         // Gemma's norms multiply by one more than their weight.
-        ("weight", 1) if owner.contains("norm") && architecture.name == "Gemma" => vec![0.0; n],
-        ("weight", 1) => vec![1.0; n],
+        (_, 1) if norm && architecture.given.get("unit_offset") == Some(&Value::bool(true)) => vec![0.0; n],
+        _ if norm || last.ends_with("_factors") => vec![1.0; n],
         (_, 0 | 1) => vec![0.0; n],
         _ => {
             // The deviation that PyTorch's linear layers begin with: the 0.02 of larger models at a width of 768.
@@ -120,7 +122,7 @@ fn sizes(architecture: &Architecture, param: &Parameter, shape: &[usize], slice:
         let module = part.tensor.rsplit('.').nth(1).unwrap_or("");
         match module.chars().next() {
             Some('q') => architecture.size("heads"),
-            Some('k' | 'v') => architecture.size("kv_heads").or_else(|| architecture.size("heads")),
+            Some('k' | 'v') => architecture.size("kv_heads").filter(|n| *n > 0).or_else(|| architecture.size("heads")),
             _ => None,
         }
     };

@@ -274,10 +274,12 @@ impl Lowerer<'_> {
                     );
                 }
                 // Blocks that differ cannot be stacked.
-                let differ = element.mentions_index();
+                let differ = element.mentions_index() && !self.alike(element, frame, count)?;
                 if self.options.scan && traits.stacked.is_none() && !differ {
-                    let inside = Traits { stacked: Some(count), ..traits.clone() };
-                    return match self.declare_type(element, frame, &format!("{path}[*]"), &inside)? {
+                    let stacked = Traits { stacked: Some(count), ..traits.clone() };
+                    let mut inside = frame.clone();
+                    inside.constants.insert(INDEX.to_string(), Const::int(0));
+                    return match self.declare_type(element, &inside, &format!("{path}[*]"), &stacked)? {
                         Entry::Instance(instance) => Ok(Entry::Stack(count, instance)),
                         _ => unsupported(ty.span, "an array of tensors"),
                     };
@@ -285,9 +287,7 @@ impl Lowerer<'_> {
                 let mut instances = Vec::new();
                 let mut inside = frame.clone();
                 for index in 0..count {
-                    if differ {
-                        inside.constants.insert(INDEX.to_string(), Const::int(index as i64));
-                    }
+                    inside.constants.insert(INDEX.to_string(), Const::int(index as i64));
                     match self.declare_type(element, &inside, &format!("{path}[{index}]"), traits)? {
                         Entry::Instance(instance) => instances.push(instance),
                         _ => return unsupported(ty.span, "an array of tensors"),
@@ -310,6 +310,23 @@ impl Lowerer<'_> {
             }
             TypeKind::Tuple(_) | TypeKind::Each { .. } => unsupported(ty.span, "a parameter of this type"),
         }
+    }
+
+    /// Whether all elements of an array get the same arguments, though their index is among them.
+    fn alike(&self, element: &TypeExpr, frame: &Frame, count: usize) -> Result<bool> {
+        let TypeKind::Named { path: name, args: Some(args) } = &element.kind else { return Ok(false) };
+        let Some(Entity::Item(item)) = self.program.lookup(frame.file, name) else { return Ok(false) };
+        let Some(view) = ModuleView::new(self.program, item) else { return Ok(false) };
+        let mut inside = frame.clone();
+        let mut first = None;
+        for index in 0..count {
+            inside.constants.insert(INDEX.to_string(), Const::int(index as i64));
+            let given = self.given(&view, args, &inside, element.span)?;
+            if *first.get_or_insert_with(|| given.clone()) != given {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The constants that arguments give to a module's parameters.
