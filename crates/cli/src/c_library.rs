@@ -76,6 +76,8 @@ pub(crate) fn write(chosen: &Chosen, options: &Library) -> Result<Outcome, Usage
     put("tensorloom.h", capi::HEADER.as_bytes())?;
     put(&format!("{name}.h"), header(&name, batch, seq, vocabulary).as_bytes())?;
     put(&format!("{name}.c"), source(&name, &tokens).as_bytes())?;
+    // Only these names are seen outside; the linker leaves out what nobody can reach.
+    put(&format!("{name}.map"), format!("{{ global: loom_*; {name}_*; local: *; }};\n").as_bytes())?;
     put("CMakeLists.txt", cmake(&name).as_bytes())?;
     let parts = format!("{name}.loom, {name}.h, {name}.c, tensorloom.h, CMakeLists.txt");
     outln!("{}: {parts} ({} parameters, ids [{batch}, {seq}])", out.display(), model.parameter_count());
@@ -119,6 +121,7 @@ fn link(out: &Path, name: &str, runtime: &Path) -> Result<PathBuf, String> {
     let mut command = Command::new(&cc);
     command.current_dir(out).args(["-shared", "-fPIC", "-O2", "-s", "-Wl,--gc-sections"]);
     command.args(capi::FUNCTIONS.map(|f| format!("-Wl,-u,{f}")));
+    command.arg(format!("-Wl,--version-script={name}.map"));
     command.arg(format!("-Wl,-soname,lib{name}.so")).arg(format!("{name}.c")).arg(runtime);
     command.args(["-lm", "-lpthread", "-ldl", "-o"]).arg(format!("lib{name}.so"));
     let done = command.output().map_err(|e| format!("the C compiler `{cc}` can't be run: {e}"))?;
@@ -237,7 +240,7 @@ find_package(tensorloom_c 0.1 REQUIRED)
 add_library({name} SHARED {name}.c)
 set_source_files_properties({name}.c PROPERTIES COMPILE_OPTIONS \"-Wa,-I${{CMAKE_CURRENT_SOURCE_DIR}}\" OBJECT_DEPENDS ${{CMAKE_CURRENT_SOURCE_DIR}}/{name}.loom)
 target_include_directories({name} PUBLIC ${{CMAKE_CURRENT_SOURCE_DIR}})
-target_link_options({name} PRIVATE -Wl,--gc-sections {})
+target_link_options({name} PRIVATE -Wl,--gc-sections -Wl,--version-script=${{CMAKE_CURRENT_SOURCE_DIR}}/{name}.map {})
 target_link_libraries({name} PRIVATE tensorloom_c::static)
 ",
         kept.join(" ")

@@ -43,9 +43,9 @@ const LIBRARIES: [Library; 2] = [
 pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     let prefix = std::path::absolute(prefix).map_err(|e| format!("{prefix}: {e}"))?;
     let packages = LIBRARIES.iter().flat_map(|l| ["-p", l.package]);
-    crate::run("cargo", &["build", "--release"].into_iter().chain(packages).collect::<Vec<_>>())?;
+    crate::run("cargo", &["build", "--profile", "ship"].into_iter().chain(packages).collect::<Vec<_>>())?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let built = target.join("release");
+    let built = target.join("ship");
     let to = staged(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);
     LIBRARIES.iter().try_for_each(|l| place(l, &root.join("crates").join(l.folder), &built, &prefix, &to))
 }

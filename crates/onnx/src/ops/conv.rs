@@ -279,8 +279,10 @@ pub(super) fn average_pool(cx: &mut Cx) -> Result<Outs> {
     let x = cx.x(0)?;
     let (size, slide, extra) = pool_slide(cx, x)?;
     let (window, windows) = slide.over_batch();
-    if slide.kernel.iter().any(|&k| k > 1 << 20) || size.iter().any(|&d| d > 1 << 24) {
-        return Err(Error::here("a window that is too large"));
+    // How many elements each window covers is counted here, window by window.
+    let padded = |a: usize| (size[a] as i64).saturating_add(slide.low[a]).saturating_add(slide.high[a]);
+    if slide.kernel.iter().any(|&k| k > 1 << 20) || (0..size.len()).any(|a| padded(a) > 1 << 24) {
+        return Err(Error::here("a window, or an axis with its padding, that is too large"));
     }
     let mut y = cx.reduce_window(ReduceKind::Sum, x, &window, windows)?;
     let ty = cx.ty(y);

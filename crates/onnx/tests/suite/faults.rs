@@ -232,3 +232,22 @@ fn a_long_loop_is_a_scan() {
     assert_eq!(out[0].to_vec::<f32>(), [501.0]);
     assert_eq!(out[1].to_vec::<f32>()[..2], [2.25, 4.0]);
 }
+
+/// Padding that nobody has room for is refused at once, not counted window by window.
+#[test]
+fn windows_over_endless_padding_are_refused() {
+    let ints = |name: &str, list: &[i64]| AttributeProto {
+        name: Some(name.into()),
+        ints: list.to_vec(),
+        r#type: Some(7),
+        ..AttributeProto::default()
+    };
+    for pads in [[1, 1 << 31, 1, 1], [1 << 39, 0, 0, 0], [0, 0, 1 << 25, 0]] {
+        let mut pool = node("AveragePool", &["x"], &["y"]);
+        pool.attribute = vec![ints("kernel_shape", &[3, 3]), ints("pads", &pads)];
+        let start = std::time::Instant::now();
+        let text = said(&model(vec![info("x", Elem::Float, &[1, 3, 2, 2])], vec![pool]), &Options::default());
+        assert!(text.contains("too large"), "{text}");
+        assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    }
+}
