@@ -64,6 +64,19 @@ for (const name of ["llama", "qwen2", "qwen3", "gemma", "mistral", "phi3", "gpt2
   });
 }
 
+await check("a model of one's own, and a GGUF file", async () => {
+  const { files, ends } = filesOf("llama");
+  const { prompt, tokens } = JSON.parse(readFileSync(path.join(data, "llama", "expected.json"), "utf8"));
+  files["llama/own.module"] = new Uint8Array(readFileSync(fileURLToPath(new URL("../../lang/std/models/llama.module", import.meta.url))));
+  const model = await openModel(files, { source: program, module: "/llama/own.module" });
+  let got = "";
+  for await (const piece of model.complete(prompt.map((id) => `t${id}`).join(" "), { maxTokens: 6, temperature: 0, topP: 1 })) got += piece;
+  assert.deepEqual(got.trim().split(" "), tokens.slice(0, 6).map((id) => `t${id}`));
+  assert.ok(!tokens.slice(0, 6).some((id) => ends.includes(id)));
+  const gguf = await openModel({ "kinds.gguf": new Uint8Array(readFileSync(path.join(data, "gguf/kinds.gguf"))) }, { source: program });
+  assert.equal(gguf.about.vocabulary, 64);
+});
+
 await check("errors", async () => {
   assert.throws(() => findModel(["a/b.txt"]), /no model is among these files/);
   const { files } = filesOf("llama");

@@ -103,3 +103,18 @@ fn new_tensors_are_made_on_the_device_at_hand() {
     let err = engine::with_device(7, || e.zeros(F, &[2])).check().unwrap_err().to_string();
     assert!(err.contains("device is 7") && err.contains("devices()"), "{err}");
 }
+
+#[test]
+fn an_op_that_a_device_has_no_kernel_for_stops_nobody() {
+    let devices: Vec<Arc<dyn compiler::Backend>> =
+        vec![Arc::new(cpu::Cpu::new(1)), Arc::new(oracle::fake::Fake::new(1))];
+    let e = Engine::with(devices, &EngineOptions::default());
+    let wide = e.tensor(&[1.0f64, 2.0], &[2]).to(1);
+    let sum = &wide + &wide;
+    for _ in 0..2 {
+        let err = sum.to_vec::<f64>().unwrap_err().to_string();
+        assert!(err.contains("f64") && err.contains("doesn't have"), "{err}");
+    }
+    let narrow = vec1(&e, &[1.0, 2.0]).to(1);
+    is(&(&narrow + &narrow), &[2.0, 4.0]);
+}
