@@ -9,6 +9,7 @@ mod isolate;
 mod lock;
 mod log;
 mod objective;
+mod profile;
 mod recipe;
 mod report;
 mod run;

@@ -69,6 +69,8 @@ pub struct Settings {
     pub sample_every: usize,
     /// Steps between lines of the log.
     pub log_every: usize,
+    /// Write where the time of one step goes: `profile.txt` and `profile.json`, a trace for Perfetto, beside the report.
+    pub profile: bool,
     /// What samples begin with.
     pub prompt: String,
     /// Seed of everything random.
@@ -115,6 +117,7 @@ impl Default for Settings {
             eval_batches: 8,
             sample_every: 250,
             log_every: 10,
+            profile: false,
             prompt: "Once upon a time".into(),
             seed: 1,
             threads: 0,
