@@ -100,34 +100,46 @@ class TorchCuda:
         at = torch.tensor([filled], device="cuda")
         turns = 1 / 10000 ** (torch.arange(0, each, 2, device="cuda").float() / each)
 
-        def step(ids, at):
-            angles = at.float()[:, None] * turns
-            cos, sin = angles.cos().bfloat16(), angles.sin().bfloat16()
-            mask = (torch.arange(room, device="cuda") <= at)[None, None, None, :]
-
+        def block(x, cos, sin, mask, at, cache, n1, qkv, o, n2, up, down):
             def rotate(y):
                 left, right = y.chunk(2, -1)
                 return torch.cat([left * cos - right * sin, left * sin + right * cos], -1)
 
-            x = F.embedding(ids, embedding)
-            for (n1, qkv, o, n2, up, down), cache in zip(blocks, caches):
-                parts = F.linear(F.rms_norm(x, (width,), n1, 1e-6), qkv).split([heads * each, kv * each, kv * each], -1)
-                q, k, v = (p.view(batch, 1, -1, each).transpose(1, 2) for p in parts)
-                cache[0].index_copy_(2, at, rotate(k))
-                cache[1].index_copy_(2, at, v)
-                y = F.scaled_dot_product_attention(rotate(q), cache[0], cache[1], attn_mask=mask, enable_gqa=heads != kv)
-                x = x + F.linear(y.transpose(1, 2).reshape(batch, 1, width), o)
-                gate, more = F.linear(F.rms_norm(x, (width,), n2, 1e-6), up).chunk(2, -1)
-                x = x + F.linear(F.silu(gate) * more, down)
-            return F.linear(F.rms_norm(x, (width,), norm, 1e-6), embedding)
+            parts = F.linear(F.rms_norm(x, (width,), n1, 1e-6), qkv).split([heads * each, kv * each, kv * each], -1)
+            q, k, v = (p.view(batch, 1, -1, each).transpose(1, 2) for p in parts)
+            cache[0].index_copy_(2, at, rotate(k))
+            cache[1].index_copy_(2, at, v)
+            y = F.scaled_dot_product_attention(rotate(q), cache[0], cache[1], attn_mask=mask, enable_gqa=heads != kv)
+            x = x + F.linear(y.transpose(1, 2).reshape(batch, 1, width), o)
+            gate, more = F.linear(F.rms_norm(x, (width,), n2, 1e-6), up).chunk(2, -1)
+            return x + F.linear(F.silu(gate) * more, down)
 
-        f = torch.compile(step, mode="reduce-overhead") if self.wrap is torch.compile else step
+        def before():
+            angles = at.float()[:, None] * turns
+            mask = (torch.arange(room, device="cuda") <= at)[None, None, None, :]
+            return F.embedding(ids, embedding), angles.cos().bfloat16(), angles.sin().bfloat16(), mask
 
-        def run():
-            with torch.no_grad():
-                f(ids, at)
+        after = self.wrap(lambda x: F.linear(F.rms_norm(x, (width,), norm, 1e-6), embedding))
+        block, before = self.wrap(block), self.wrap(before)
 
-        return self.waiting(run)
+        def step():
+            x, cos, sin, mask = before()
+            for weights, cache in zip(blocks, caches):
+                x = block(x, cos, sin, mask, at, cache, *weights)
+            return after(x)
+
+        # A graph recorded by hand: `reduce-overhead` refuses caches that are written in place.
+        with torch.no_grad():
+            side = torch.cuda.Stream()
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(3):
+                    step()
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                step()
+        return self.waiting(graph.replay)
 
     def llama(self, vocab, width, layers, heads, kv, hidden, batch, seq):
         torch = self.torch

@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub(crate) struct Train {
     config: Option<String>,
     resume: bool,
+    profile: bool,
     /// Settings that were given, in the order of their names.
     given: Vec<(&'static str, String)>,
 }
@@ -49,7 +50,10 @@ impl clap::Args for Train {
         });
         let config = Arg::new("config").long("config").value_name("FILE").help("settings from a file: steps = 500");
         let resume = Arg::new("resume").long("resume").action(ArgAction::SetTrue);
-        command.arg(config).arg(resume.help("go on from the newest checkpoint in --out")).args(named)
+        let profile = Arg::new("profile").long("profile").action(ArgAction::SetTrue).help_heading("Files and reports");
+        let profile = profile.help("write where the time of a step goes: a table, and a trace that Perfetto opens");
+        let resume = resume.help("go on from the newest checkpoint in --out");
+        command.arg(config).arg(resume).arg(profile).args(named)
     }
 
     fn augment_args_for_update(command: clap::Command) -> clap::Command {
@@ -66,6 +70,7 @@ impl clap::FromArgMatches for Train {
         Ok(Train {
             config: found.get_one::<String>("config").cloned(),
             resume: found.get_flag("resume"),
+            profile: found.get_flag("profile"),
             given: NAMES.iter().filter_map(|(name, ..)| value(name)).collect(),
         })
     }
@@ -97,6 +102,7 @@ pub(crate) fn train(args: &Train) -> Result<Outcome, Usage> {
         settings.set(name, value).map_err(usage)?;
         given.push((*name).to_string());
     }
+    settings.profile = args.profile;
     if args.resume && settings.out.as_os_str().is_empty() {
         return Err(Usage("`--resume` needs the folder of the run: loom train --resume --out DIR".into()));
     }

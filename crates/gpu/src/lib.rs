@@ -1,5 +1,5 @@
 //! Kernels for GPUs: [`grid`], the GPU form of the compiler's loops, with its evaluator, and the text that drivers
-//! compile ([`cuda`], [`wgpu`]). [`library`] makes kernels and products of library ops, for both.
+//! compile ([`cuda`], [`wgpu`]). [`library`] makes kernels and products of library ops.
 
 pub mod cuda;
 pub mod grid;

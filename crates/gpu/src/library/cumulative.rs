@@ -19,7 +19,7 @@ pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &M
     if x.numel() == 0 {
         return Some(());
     }
-    let acc = accumulator(x.dtype, op.kind.combine(), means);
+    let acc = accumulator(x.dtype, op.kind.combine(), means)?;
     // Products of floats are not reassociated: a part's may overflow where the whole doesn't.
     let whole = x.dtype.is_float() && op.kind == ReduceKind::Prod;
     let run = Run { kind: op.kind, acc, reverse: op.reverse, whole };
@@ -27,12 +27,14 @@ pub(super) fn cumulative(parts: &mut Parts, op: &Cumulative, x: &Type, means: &M
     Some(())
 }
 
-/// What sums and products are kept in: rounded once where the device can.
-pub(super) fn accumulator(d: DType, f: Binary, means: &Means) -> DType {
-    match d.is_float() && matches!(f, Binary::Add | Binary::Mul) {
-        true if means.limits.doubles => DType::F64,
-        true => DType::F32,
-        false => d,
+/// What sums and products are kept in: rounded once where the device can. None for products that only f64 keeps from overflowing on the
+/// way to a small one.
+pub(super) fn accumulator(d: DType, f: Binary, means: &Means) -> Option<DType> {
+    match (f, means.limits.doubles) {
+        (Binary::Add | Binary::Mul, true) if d.is_float() => Some(DType::F64),
+        (Binary::Mul, false) if d.is_float() => None,
+        (Binary::Add, false) if d.is_float() => Some(DType::F32),
+        _ => Some(d),
     }
 }
 

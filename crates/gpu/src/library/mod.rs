@@ -1,4 +1,4 @@
-//! Library ops as kernels and products: what CUDA and WebGPU run of them alike.
+//! Library ops as kernels and products, for any device.
 //!
 //! [`expand`] replaces the library steps of a program that it [`takes`] by kernels of `loops` and matrix products over the same
 //! places, with temporary values behind the program's arena. From there on they are steps like any others: lowered to grids,

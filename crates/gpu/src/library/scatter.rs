@@ -272,7 +272,7 @@ impl Sizes<'_> {
                     match f {
                         // The last one stays.
                         None => {
-                            let many = w.cast(DType::I64, many);
+                            let many = w.clamped(many, entries + 1);
                             let last = w.sum(&[(place, 1), (many, 1)], -1);
                             let last = w.clamped(last, entries);
                             let e = entry(w, last);

@@ -123,7 +123,7 @@ pub(super) fn empty(shapes: &[&[usize]]) -> Option<()> {
 pub(super) fn reduce(parts: &mut Parts, op: &ReduceWindow, x: &Type, out: &Type, means: &Means) -> Option<()> {
     empty(&[&x.shape, &out.shape, &op.window])?;
     let f = op.kind.combine();
-    let acc = accumulator(x.dtype, f, means);
+    let acc = accumulator(x.dtype, f, means)?;
     parts.rows("reduce windows", out.numel(), |w, flat| {
         let (from, to) = (w.read(Mem::Arg(0), x.dtype), w.write(Mem::Out(0), x.dtype));
         let o = w.coordinates(flat, &out.shape);

@@ -23,6 +23,7 @@ mod norms;
 pub(crate) mod objective;
 mod parquet;
 pub(crate) mod pipeline;
+mod profile;
 mod recipe;
 mod report;
 mod run;

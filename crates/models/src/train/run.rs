@@ -4,6 +4,7 @@ use super::classifier;
 use super::events::Events;
 use super::live::Live;
 use super::log::{Entry, Log};
+use super::profile::Profile;
 use super::report::{self, Facts};
 use super::saved::{self, Saved};
 use super::settings::{NAMES, Settings};
@@ -542,6 +543,7 @@ impl<'a> Run<'a> {
             let result = if ran == 4 || self.timings.is_empty() && index + 1 == settings.steps {
                 let (result, timings) = self.trainer.timed_step(&batch, rate, index)?;
                 self.timings = timings;
+                self.profile(watch);
                 result
             } else {
                 self.trainer.step(&batch, rate, index)?
@@ -659,6 +661,21 @@ impl<'a> Run<'a> {
             Err(fault) => {
                 watch.note(&format!("warning: checkpoint not written, the one of step {saved_at} is kept: {fault}"));
                 Some(fault)
+            }
+        }
+    }
+
+    /// Where the time of a step goes, if that is asked for.
+    fn profile(&self, watch: &mut dyn Observer) {
+        if !self.settings.profile {
+            return;
+        }
+        let profile = Profile::new(self.trainer.program(), &self.timings, self.backend);
+        for (name, text) in [("profile.txt", profile.table()), ("profile.json", profile.trace())] {
+            let path = self.settings.out.join(name);
+            match files::write(&path, text.as_bytes()) {
+                Ok(()) => watch.note(&format!("{} says where the time of a step goes", path.display())),
+                Err(fault) => watch.note(&format!("warning: {fault}")),
             }
         }
     }

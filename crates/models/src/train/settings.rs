@@ -81,6 +81,8 @@ pub struct Settings {
     pub live: Option<Option<u16>>,
     /// Writes TensorBoard's event files.
     pub tensorboard: bool,
+    /// Write where the time of one step goes: `profile.txt` and `profile.json`, a trace for Perfetto, beside the report.
+    pub profile: bool,
     /// What samples begin with.
     pub prompt: String,
     /// Seed of everything random.
@@ -131,6 +133,7 @@ impl Default for Settings {
             log_every: 10,
             live: None,
             tensorboard: false,
+            profile: false,
             prompt: "Once upon a time".into(),
             seed: 1,
             threads: 0,

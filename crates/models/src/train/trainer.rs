@@ -510,6 +510,11 @@ impl Trainer {
         self.finish_step()
     }
 
+    /// What a step runs.
+    pub fn program(&self) -> &compiler::Program {
+        self.step.program()
+    }
+
     /// One step whose kernels are timed one by one.
     pub fn timed_step(&mut self, batch: &Batch, rate: f64, step: usize) -> Result<(StepResult, Vec<Timing>)> {
         self.stages(batch, rate, step)?;

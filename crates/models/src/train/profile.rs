@@ -1,0 +1,157 @@
+//! Where the time of a step goes: a table for people, and a trace that Perfetto and browsers open.
+
+use compiler::program::{Factor, Matmul, Program, Step};
+use compiler::{Backend, Timing};
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::{Duration, Instant};
+
+/// Bytes that are copied to learn how fast the device's memory is, at most.
+const COPIED: usize = 256 << 20;
+
+/// One step of a program, as it ran once.
+struct Part {
+    step: usize,
+    label: String,
+    time: Duration,
+    /// Bytes of all values that it reads or writes, and operations of its products; none inside of loops, where a step runs often.
+    bytes: Option<usize>,
+    operations: f64,
+}
+
+/// A step of training, part by part.
+pub(crate) struct Profile {
+    device: String,
+    parts: Vec<Part>,
+    /// Bytes a second of a copy, read and written.
+    copy: Option<f64>,
+}
+
+impl Profile {
+    pub(crate) fn new(program: &Program, timings: &[Timing], backend: &dyn Backend) -> Profile {
+        let mut parts = Vec::new();
+        for t in timings {
+            for (number, time) in &t.steps {
+                let step = program.steps.get(*number);
+                let whole = step.filter(|s| !matches!(s, Step::Loop(_) | Step::Branch { .. }));
+                parts.push(Part {
+                    step: *number,
+                    label: t.label.clone(),
+                    time: *time,
+                    bytes: whole.map(|s| touched(program, s)),
+                    operations: whole.map_or(0.0, operations),
+                });
+            }
+        }
+        parts.sort_by(|a, b| a.step.cmp(&b.step).then_with(|| a.label.cmp(&b.label)));
+        Profile { device: backend.name(), parts, copy: copy_speed(backend) }
+    }
+
+    fn total(&self) -> Duration {
+        self.parts.iter().map(|p| p.time).sum()
+    }
+
+    /// Equal parts together, the longest first.
+    pub(crate) fn table(&self) -> String {
+        #[derive(Default)]
+        struct Sum {
+            calls: usize,
+            time: f64,
+            bytes: Option<f64>,
+            operations: f64,
+        }
+        let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+        for p in &self.parts {
+            let s = sums.entry(&p.label).or_insert_with(|| Sum { bytes: Some(0.0), ..Sum::default() });
+            s.calls += 1;
+            s.time += p.time.as_secs_f64();
+            s.bytes = s.bytes.zip(p.bytes).map(|(all, own)| all + own as f64);
+            s.operations += p.operations;
+        }
+        let mut rows: Vec<(&str, Sum)> = sums.into_iter().collect();
+        rows.sort_by(|a, b| b.1.time.total_cmp(&a.1.time));
+        let total = self.total().as_secs_f64().max(1e-12);
+        let mut text = format!("{}\none step: {:.3} ms in {} parts", self.device, total * 1e3, self.parts.len());
+        if let Some(copy) = self.copy {
+            let _ = write!(text, "; a copy moves {:.1} GB/s", copy / 1e9);
+        }
+        let _ = writeln!(
+            text,
+            "\n\n{:>10} {:>6} {:>6} {:>10} {:>7} {:>8}  part",
+            "ms", "%", "calls", "GB/s", "of copy", "TFLOP/s"
+        );
+        for (label, s) in rows {
+            let speed = s.bytes.filter(|b| *b > 0.0 && s.time > 0.0).map(|b| b / s.time);
+            let shown = |x: Option<f64>, digits: usize| x.map_or("-".to_string(), |x| format!("{x:.digits$}"));
+            let share = speed.zip(self.copy).map(|(s, c)| s / c);
+            let flops = (s.operations > 0.0 && s.time > 0.0).then(|| s.operations / s.time / 1e12);
+            let _ = writeln!(
+                text,
+                "{:>10.4} {:>6.1} {:>6} {:>10} {:>7} {:>8}  {label}",
+                s.time * 1e3,
+                100.0 * s.time / total,
+                s.calls,
+                shown(speed.map(|s| s / 1e9), 1),
+                shown(share, 2),
+                shown(flops, 2)
+            );
+        }
+        text
+    }
+
+    /// The parts one after another, in the order of the program.
+    pub(crate) fn trace(&self) -> String {
+        let mut at = 0.0;
+        let mut events = vec![serde_json::json!({
+            "ph": "M", "pid": 0, "tid": 0, "name": "thread_name", "args": {"name": self.device}
+        })];
+        for p in &self.parts {
+            let took = p.time.as_secs_f64() * 1e6;
+            events.push(serde_json::json!({
+                "ph": "X", "pid": 0, "tid": 0, "name": p.label, "ts": at, "dur": took,
+                "args": {"step": p.step, "bytes": p.bytes, "operations": p.operations}
+            }));
+            at += took;
+        }
+        serde_json::json!({"traceEvents": events, "displayTimeUnit": "ms"}).to_string()
+    }
+}
+
+/// Bytes of the values that a step reads or writes: each once, whole.
+fn touched(program: &Program, step: &Step) -> usize {
+    if let Step::Matmul { shape, a: Factor::Memory(_), b: Factor::Memory(_), epilogue: None, .. } = step {
+        let Matmul { batch, m, n, k, dtype, out, .. } = **shape;
+        let repeated = |stride: isize| if stride == 0 { 1 } else { batch };
+        let operands = repeated(shape.a[0]) * m * k + repeated(shape.b[0]) * k * n;
+        return operands * dtype.size() + batch * m * n * out.size();
+    }
+    if let Step::Copy { bytes, .. } = step {
+        return 2 * bytes;
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    step.places(&mut |place, written| {
+        seen.extend(place.buffers().map(|b| (b, written)));
+    });
+    seen.iter().map(|(b, _)| program.buffers.get(b.0 as usize).map_or(0, |b| b.ty.bytes())).sum()
+}
+
+fn operations(step: &Step) -> f64 {
+    match step {
+        Step::Matmul { shape: s, .. } => 2.0 * s.batch as f64 * s.m as f64 * s.n as f64 * s.k as f64,
+        _ => 0.0,
+    }
+}
+
+/// How fast the device copies its own memory; none where that can't be said.
+fn copy_speed(backend: &dyn Backend) -> Option<f64> {
+    let (from, to) = (backend.alloc(COPIED).ok()?, backend.alloc(COPIED).ok()?);
+    let once = || backend.copy(&*from, &*to, COPIED).and_then(|()| backend.synchronize()).ok();
+    once()?;
+    let mut best = f64::INFINITY;
+    for _ in 0..3 {
+        let start = Instant::now();
+        once()?;
+        best = best.min(start.elapsed().as_secs_f64());
+    }
+    (best > 0.0).then(|| 2.0 * COPIED as f64 / best)
+}
