@@ -236,7 +236,7 @@ macro_rules! grouped {
 
         impl Vector for $name {
             type Elem = $t;
-            const LANES: usize = <$inner as Vector>::LANES;
+            const LANES: usize = <$inner as Vector>::LANES; // the inner one's `$lanes`
             const BIAS: Option<$t> = $bias;
 
             #[inline(always)]

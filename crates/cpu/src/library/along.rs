@@ -440,6 +440,25 @@ impl<T: Element> Routine for Put<T> {
                 let sums =
                     unsafe { std::slice::from_raw_parts_mut(scratch.at(worker * self.slab()).cast::<T::Sum>(), n) };
                 sums.fill(T::zero());
+                if inner == 1 {
+                    let line = outer * from.n;
+                    by_index!(self.dtype, self.index, i, read => {
+                        for at in line..line + from.n {
+                            let place = read(at) as u64;
+                            if place < to.n as u64 {
+                                // SAFETY: inside the operands.
+                                let value = unsafe { *x.at(at) };
+                                let s = &mut sums[place as usize];
+                                *s = T::sum(*s, value.widen());
+                            }
+                        }
+                    });
+                    for (p, &s) in sums.iter().enumerate() {
+                        // SAFETY: this unit's own part of the result.
+                        unsafe { *y.at(outer * to.n + p) = T::rounded(s) };
+                    }
+                    continue;
+                }
                 by_index!(self.dtype, self.index, i, read => {
                     for k in 0..from.n {
                         for j in 0..width {

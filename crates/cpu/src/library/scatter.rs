@@ -243,16 +243,6 @@ impl Geometry {
         };
         let room = c.room as u64;
         let mut line = |number: usize, operand: usize, updates: usize| {
-            if !self.clip && (last.operand, last.updates, c.stride) == (0, 1, 1) {
-                // Single elements one after the other: histograms.
-                for j in along.clone() {
-                    let place = index(number * last.size + j) as u64;
-                    if place <= room {
-                        f(operand + place as usize, updates + j);
-                    }
-                }
-                return;
-            }
             for j in along.clone() {
                 let i = index(number * last.size + j);
                 let place = if self.clip { i.clamp(0, c.room) } else { i };

@@ -189,8 +189,9 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         )
     }),
     ("gemv.bytes", |q, _| {
-        let of = |p: Product| [p.of(DType::I8), p.turned().of(DType::I8)];
-        each(&[of(product(1, q, 70)), of(product(70, q, 1)), of(product(1, q, 333))].concat(), q)
+        let sides = [product(1, q, 70), product(70, q, 1), product(1, q, 333)];
+        let both = sides.into_iter().flat_map(|p| [p.of(DType::I8), p.turned().of(DType::I8)]);
+        both.map(|p| Case::new(q, p.graph(After::Nothing))).collect()
     }),
     ("gemv.chain", |q, _| each(&[product(1, q, 50), product(1, q, 50).of(DType::BF16), product(1, q, 2100)], q)),
     ("load.packed_ahead", constant),

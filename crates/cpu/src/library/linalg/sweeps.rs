@@ -1,7 +1,8 @@
 //! Plane rotations of neighbouring rows, put off and applied together.
 //!
 //! Iterations on a few diagonals need no vectors, so the rotations of several sweeps are kept. Then strips of columns, narrow
-//! enough to stay in a cache, go through all of them; the row that two rotations share stays in registers. Strips are
+//! enough to stay in a cache, go through all of them; the row that two rotations share stays in registers. A strip is copied, so that
+//! its rows lie beside each other: as they stand, rows whose lengths are powers of two fall on few sets of a cache. Strips are
 //! independent of each other and shared out over threads.
 
 use crate::gemm::Isa;
@@ -9,6 +10,7 @@ use crate::gemm::vector::{Plain64, Vector};
 use crate::library::{Raw, in_ranges};
 use crate::pool::Pool;
 use smallvec::SmallVec;
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Sweeps that are put off, at most.
@@ -138,6 +140,9 @@ unsafe fn strip_through(
     unsafe { all_columns::<Plain64, 2>(rows, len, columns, sweeps, rotations) }
 }
 
+/// Elements of a strip that is copied; larger ones are rotated where they are.
+const COPIED: usize = STRIP * 1024;
+
 /// Columns by `N` vectors, then one, then what is left of it.
 #[inline(always)]
 unsafe fn all_columns<V: Vector<Elem = f64>, const N: usize>(
@@ -148,11 +153,28 @@ unsafe fn all_columns<V: Vector<Elem = f64>, const N: usize>(
     rotations: &[f64],
 ) {
     let mut at = columns.start;
-    // SAFETY: the caller's promise.
+    let met = met(sweeps);
+    let width = N * V::LANES;
+    let mut room = [const { MaybeUninit::<f64>::uninit() }; COPIED];
+    // SAFETY: the caller's promise; the room holds the rows that sweeps meet, from its first element on.
     unsafe {
-        while at + N * V::LANES <= columns.end {
-            some_columns::<V, N>(rows.add(at), len, V::LANES, sweeps, rotations);
-            at += N * V::LANES;
+        while at + width <= columns.end {
+            if met.len() * width > COPIED {
+                some_columns::<V, N>(rows.add(at), len, V::LANES, sweeps, rotations);
+                at += width;
+                continue;
+            }
+            let own = room.as_mut_ptr().cast::<f64>();
+            for (k, r) in met.clone().enumerate() {
+                let from = rows.add(r * len + at);
+                (0..N).for_each(|i| V::load(from.add(i * V::LANES)).store(own.add(k * width + i * V::LANES)));
+            }
+            some_columns::<V, N>(own.wrapping_sub(met.start * width), width, V::LANES, sweeps, rotations);
+            for (k, r) in met.clone().enumerate() {
+                let to = rows.add(r * len + at);
+                (0..N).for_each(|i| V::load(own.add(k * width + i * V::LANES)).store(to.add(i * V::LANES)));
+            }
+            at += width;
         }
         while at < columns.end {
             let width = V::LANES.min(columns.end - at);
@@ -160,6 +182,17 @@ unsafe fn all_columns<V: Vector<Elem = f64>, const N: usize>(
             at += width;
         }
     }
+}
+
+/// The rows that sweeps go through.
+fn met(sweeps: &[Sweep]) -> Range<usize> {
+    let (mut low, mut high) = (usize::MAX, 0);
+    for s in sweeps {
+        let turns = s.rotations.len() / 2;
+        let (first, last) = if s.down { (s.first - turns, s.first) } else { (s.first, s.first + turns) };
+        (low, high) = (low.min(first), high.max(last + 1));
+    }
+    low.min(high)..high
 }
 
 /// Columns of `N` vectors, of which the last has `width` lanes.
@@ -183,7 +216,7 @@ unsafe fn some_columns<V: Vector<Elem = f64>, const N: usize>(
         };
         for sweep in sweeps {
             let step = if sweep.down { (len as isize).wrapping_neg() } else { len as isize };
-            let mut at = rows.add(sweep.first * len);
+            let mut at = rows.wrapping_add(sweep.first * len);
             let mut x = [V::splat(0.0); N];
             (0..N).for_each(|i| x[i] = load(at.add(i * V::LANES)));
             for turn in rotations[sweep.rotations.clone()].chunks_exact(2) {

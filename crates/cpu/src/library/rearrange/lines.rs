@@ -70,6 +70,8 @@ unsafe fn deal_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long: A
     let step = short.from;
     debug_assert!(long.from == 1 && long.to == short.size as isize);
     // SAFETY: the caller's promise.
+    let part = unsafe { shuffled(x.cast(), y.cast(), size_of::<T>(), short, part, true) };
+    // SAFETY: the caller's promise.
     unsafe {
         match short.size {
             2 => of::<T, 2>(x, y, step, part),
@@ -95,6 +97,8 @@ unsafe fn collect_inline<T: Transpose>(x: *const T, y: *mut T, short: Axis, long
     }
     let step = short.to;
     debug_assert!(long.to == 1 && long.from == short.size as isize);
+    // SAFETY: the caller's promise.
+    let part = unsafe { shuffled(x.cast(), y.cast(), size_of::<T>(), short, part, false) };
     // SAFETY: the caller's promise.
     unsafe {
         match short.size {
@@ -126,4 +130,80 @@ unsafe fn along_inline<T: Transpose>(x: *const T, y: *mut T, axis: Axis, part: R
             step => by(x, y, step, part),
         }
     }
+}
+
+/// Deals or collects elements of one or two bytes by shuffles of their bytes, as far as whole vectors go; what is left.
+///
+/// # Safety
+/// As for [`deal`] and [`collect`]; the machine has AVX2, unless this is not x86-64.
+#[inline(always)]
+unsafe fn shuffled(x: *const u8, y: *mut u8, size: usize, short: Axis, part: Range<usize>, deal: bool) -> Range<usize> {
+    #[cfg(target_arch = "x86_64")]
+    if size <= 2 {
+        // SAFETY: the caller's promise.
+        return unsafe {
+            match short.size {
+                3 => by_bytes::<3>(x, y, size, short, part, deal),
+                5 => by_bytes::<5>(x, y, size, short, part, deal),
+                6 => by_bytes::<6>(x, y, size, short, part, deal),
+                7 => by_bytes::<7>(x, y, size, short, part, deal),
+                _ => part,
+            }
+        };
+    }
+    let _ = (x, y, size, short, deal);
+    part
+}
+
+/// Byte `q` of interleaved elements is byte `at` of line `line`: where the line's vector has it.
+#[cfg(target_arch = "x86_64")]
+fn origin(q: usize, size: usize, lines: usize) -> (usize, usize) {
+    let element = q / size;
+    (element % lines, element / lines * size + q % size)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn by_bytes<const N: usize>(
+    x: *const u8,
+    y: *mut u8,
+    size: usize,
+    short: Axis,
+    part: Range<usize>,
+    deal: bool,
+) -> Range<usize> {
+    use std::arch::x86_64::*;
+    // What each vector of the result takes from each vector of the operand; 128 takes nothing.
+    let mut picks = [[[128u8; 16]; N]; N];
+    for q in 0..16 * N {
+        let (line, at) = origin(q, size, N);
+        match deal {
+            true => picks[q / 16][line][q % 16] = at as u8,
+            false => picks[line][q / 16][at] = (q % 16) as u8,
+        }
+    }
+    let each = 16 / size;
+    let mut i = part.start;
+    // SAFETY: the caller vouches for lines and interleaved elements of the part; the shuffles are AVX2's.
+    unsafe {
+        while i + each <= part.end {
+            let line = |j: usize, step: isize| (j as isize * step + i as isize) * size as isize;
+            let mut from = [_mm_setzero_si128(); N];
+            for (j, from) in from.iter_mut().enumerate() {
+                let at = if deal { line(j, short.from) } else { (i * N * size + 16 * j) as isize };
+                *from = _mm_loadu_si128(x.offset(at).cast());
+            }
+            for (r, picks) in picks.iter().enumerate() {
+                let mut all = _mm_setzero_si128();
+                for (from, pick) in from.iter().zip(picks) {
+                    let own = _mm_shuffle_epi8(*from, _mm_loadu_si128(pick.as_ptr().cast()));
+                    all = _mm_or_si128(all, own);
+                }
+                let at = if deal { (i * N * size + 16 * r) as isize } else { line(r, short.to) };
+                _mm_storeu_si128(y.offset(at).cast(), all);
+            }
+            i += each;
+        }
+    }
+    i..part.end
 }
