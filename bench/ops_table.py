@@ -72,6 +72,7 @@ def rows(files):
         for line in open(name):
             r = json.loads(line)
             own = found.setdefault(r["case"], {"least": {}, "compile_s": r.get("compile_s"), "errors": {}})
+            own["compile_s"] = own["compile_s"] or r.get("compile_s")
             own["errors"].update(r.get("errors", {}))
             for n, t in r["least"].items():
                 own["least"].setdefault(n, []).extend(t)
