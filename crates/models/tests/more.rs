@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
 /// Numbers in [-1, 1) that follow from a name: splitmix64 from its FNV-1a hash on, the upper 24 bits.
-fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> {
+fn uniform(name: &str, count: usize) -> impl Iterator<Item = f32> + use<> {
     let hash = |h: u64, byte: u8| (h ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
     let seed = name.bytes().fold(0xCBF2_9CE4_8422_2325, hash);
     (1..=count as u64).map(move |i| {
