@@ -119,13 +119,14 @@ pub fn divmod(x: impl Into<Operand>, y: impl Into<Operand>) -> (Tensor, Tensor) 
     (floor_divide(&x, &y), remainder(&x, &y))
 }
 
-/// `x / y` rounded down. Floats as NumPy has them: nothing divides an infinity, and by zero the quotient is that of `/`.
+/// `x / y` rounded down.
 #[track_caller]
 pub fn floor_divide(x: impl Into<Operand>, y: impl Into<Operand>) -> Tensor {
     let _here = crate::write::here();
     two("floor_divide", x, y, false, |b, x, y| {
         let d = b.ty(x).dtype;
         if d.is_float() {
+            // As NumPy has it: nothing divides an infinity, and by zero the quotient is that of `/`.
             let r = b.binary(Binary::Rem, x, y)?;
             let whole = b.sub(x, r)?;
             let q = b.div(whole, y)?;
