@@ -18,6 +18,8 @@ if os.environ.get("MALLOC_MMAP_MAX_") != "0":
 REPS = int(sys.argv[2]) if len(sys.argv) > 2 else 5
 THREADS = int(sys.argv[3]) if len(sys.argv) > 3 else 2
 os.environ.setdefault("OMP_NUM_THREADS", str(THREADS))
+# Where there is a GPU too, JAX would take it.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ.setdefault("XLA_FLAGS", f"--xla_cpu_multi_thread_eigen=true intra_op_parallelism_threads={THREADS}")
 import numpy as np
 
