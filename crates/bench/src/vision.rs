@@ -165,7 +165,7 @@ mod tests {
         for g in [mobile_step(), unet_step()] {
             let (inputs, outputs) = (g.input_types(), g.output_types());
             assert_eq!(outputs.len() + 1, inputs.len());
-            assert_eq!(outputs[0], Type::new(F, &[]));
+            assert_eq!(outputs[0], ir::Type::new(F, &[]));
             assert_eq!(outputs[1..], inputs[..inputs.len() - 2]);
         }
     }
