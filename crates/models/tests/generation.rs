@@ -176,7 +176,12 @@ fn a_module_of_ones_own_reads_a_checkpoint() {
         assert!(Model::load(&dir, DType::F32).is_err());
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../lang/std/models/{file}.module"));
         let source = std::fs::read_to_string(source).expect("read");
-        let own = source.replace(&format!("d_model: {width}"), "d_model: my_width");
+        // Llama has the field from the decoder that it extends: its own word goes before.
+        let fields = "    param_mapping:\n";
+        let own = match source.contains("extends") {
+            true => source.replace(fields, &format!("{fields}      d_model: my_width\n")),
+            false => source.replace(&format!("d_model: {width}"), "d_model: my_width"),
+        };
         assert_ne!(own, source);
         let module = root.join(format!("mine_{name}.module"));
         std::fs::write(&module, own).expect("written");

@@ -36,6 +36,8 @@ const FIRST: &[(&str, &str)] = &[
     ("profile", "name"),
     ("trace", "level"),
     ("gradient", "mode"),
+    ("shard", "strategy"),
+    ("partition", "stage"),
 ];
 
 /// The word that an expression is.

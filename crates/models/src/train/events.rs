@@ -1,7 +1,7 @@
 //! TensorBoard's event files: records of protocol buffers, each with checksums.
 
 use super::log::Entry;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::files;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ impl Events {
         let mut event = Vec::new();
         double(&mut event, 1, now);
         bytes(&mut event, 3, b"brain.Event:2");
-        files::append(&path, &record(&event)).map_err(|e| Error::file(&path, e))?;
+        files::write(&path, &record(&event))?;
         Ok(Events { path })
     }
 

@@ -330,7 +330,7 @@ impl<'a> Run<'a> {
         let named = Path::new(&settings.model);
         let based_on = (named.is_dir() || crate::gguf::is_gguf(named)).then(|| named.to_path_buf());
         let options = settings.adapter()?;
-        let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), watch)?;
+        let tokenizer = tokenizer(&settings, based_on.as_deref(), &texts, start.is_some(), rank == 0, watch)?;
         let template = match &based_on {
             Some(dir) if dir.is_dir() => ChatTemplate::of_dir(dir)?,
             _ => ChatTemplate::plain(),
@@ -791,12 +791,13 @@ fn texts(settings: &Settings, folder: &Path, watch: &mut dyn Observer) -> Result
     Ok(vec![(Texts::open(&path)?, 1.0)])
 }
 
-/// The tokenizer: named, the model's own, that of the run's first start, or trained on the texts.
+/// The tokenizer: named, the model's own, that of the run's first start, or trained on the texts. One of several ranks writes it.
 fn tokenizer(
     settings: &Settings,
     based_on: Option<&Path>,
     texts: &[(Texts, f64)],
     resumed: bool,
+    writes: bool,
     watch: &mut dyn Observer,
 ) -> Result<Tokenizer> {
     let own = settings.out.join("tokenizer.json");
@@ -833,7 +834,9 @@ fn tokenizer(
             found
         }
     };
-    tokenizer.write(&settings.out)?;
+    if writes {
+        tokenizer.write(&settings.out)?;
+    }
     Ok(tokenizer)
 }
 
