@@ -157,6 +157,9 @@ class Trained(unittest.TestCase):
             self.assertEqual(whole["complete"], True)
 
     def test_ctrl_c_saves_and_stops_while_others_run(self):
+        # Whoever runs the tests in the background has told Python to ignore it.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        self.addCleanup(signal.signal, signal.SIGINT, before)
         with tempfile.TemporaryDirectory() as folder:
             out, ticks, stop = Path(folder) / "run", [], threading.Event()
 
