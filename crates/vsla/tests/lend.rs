@@ -142,23 +142,3 @@ fn s15_products_accumulate_in_f64() {
     let y = q.attention(&q, &v, 1, &[tokens]).unwrap().to_vec::<f32>();
     assert!(y.iter().all(|y| (y - 1.0).abs() < 1e-6), "{:?}", &y[..4]);
 }
-
-/// Other shapes of an op that is known cost no new code.
-#[test]
-fn s18_ops_one_by_one_share_their_code() {
-    let backend = Backend::shared();
-    let add = |n: usize, m: usize| {
-        let (a, b) = (Tensor::vector(&vec![1f64; n]), Tensor::vector(&vec![2f64; m]));
-        let sum = a.add(&b).unwrap().to_vec::<f64>();
-        let wanted: Vec<f64> =
-            (0..n.max(m)).map(|i| f64::from(u8::from(i < n)) + 2.0 * f64::from(u8::from(i < m))).collect();
-        assert_eq!(sum, wanted);
-    };
-    (100..110).for_each(|n| add(n, n));
-    let before = backend.kernels();
-    (110..400).for_each(|n| add(n, n));
-    assert!(backend.kernels() <= before + 2, "{before} kernels became {}", backend.kernels());
-    assert!(vsla::ops::kept() > 0);
-    vsla::ops::clear();
-    add(7, 9);
-}
