@@ -1,7 +1,7 @@
 //! What a set of graphs covered: ops with dtypes, and which op feeds which.
 
 use ir::attr::Attr;
-use ir::{DType, Graph, Op};
+use ir::{DType, Graph, Node, Op};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -24,11 +24,31 @@ pub fn op_name(op: &Op) -> String {
     }
 }
 
+/// Calls `f` with a graph and all its sub-graphs.
+pub fn each_graph(graph: &Graph, f: &mut dyn FnMut(&Graph)) {
+    fn within(attr: &Attr, f: &mut dyn FnMut(&Graph)) {
+        match attr {
+            Attr::Graph(g) => each_graph(g, f),
+            Attr::List(items) => items.iter().for_each(|a| within(a, f)),
+            _ => {}
+        }
+    }
+    f(graph);
+    for node in graph.nodes() {
+        node.op.rules().attrs().iter().for_each(|(_, attr)| within(attr, f));
+    }
+}
+
+/// Calls `f` with the nodes of a graph and of all its sub-graphs.
+pub fn each_node(graph: &Graph, f: &mut dyn FnMut(&Node)) {
+    each_graph(graph, &mut |g| g.nodes().iter().for_each(&mut *f));
+}
+
 impl Coverage {
     /// Counts a graph.
     pub fn add(&mut self, graph: &Graph) {
         self.graphs += 1;
-        self.nodes(graph);
+        each_graph(graph, &mut |graph| self.nodes(graph));
     }
 
     fn nodes(&mut self, graph: &Graph) {
@@ -42,17 +62,6 @@ impl Coverage {
                     *self.pairs.entry((op_name(&producer.op), name.clone())).or_default() += 1;
                 }
             }
-            for (_, attr) in node.op.rules().attrs() {
-                self.attr(&attr);
-            }
-        }
-    }
-
-    fn attr(&mut self, attr: &Attr) {
-        match attr {
-            Attr::Graph(g) => self.nodes(g),
-            Attr::List(items) => items.iter().for_each(|a| self.attr(a)),
-            _ => {}
         }
     }
 

@@ -4,27 +4,20 @@ use ir::attr::Attr;
 use ir::ops::*;
 use ir::types::Shape;
 use ir::{Binary, Build, Builder, Compare, DType, Error, Graph, Literal, Op, Problem, Type, Unary, interp};
-use oracle::coverage::op_name;
+use oracle::coverage::{each_graph, op_name};
 use oracle::{Fill, Rng, rng::run_seed, rows};
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Every op that the rows hold, with operand types that fit it; sub-graphs included.
 fn calls() -> Vec<(Op, Vec<Type>)> {
-    fn collect(graph: &Graph, into: &mut Vec<(Op, Vec<Type>)>) {
-        for node in graph.nodes() {
-            let types = node.args.iter().map(|&a| graph.ty(a).clone()).collect();
-            into.push((node.op.clone(), types));
-            for (_, attr) in node.op.rules().attrs() {
-                if let Attr::Graph(g) = attr {
-                    collect(&g, into);
-                }
-            }
-        }
-    }
     let mut calls = Vec::new();
     for row in rows::all() {
-        collect(&row.graph, &mut calls);
+        each_graph(&row.graph, &mut |graph| {
+            for node in graph.nodes() {
+                calls.push((node.op.clone(), node.args.iter().map(|&a| graph.ty(a).clone()).collect()));
+            }
+        });
     }
     calls
 }

@@ -1,6 +1,7 @@
 //! Several runs on one page: their curves over each other, and what differs in their settings.
 
 use super::log::Entry;
+use super::page::page;
 use crate::error::{Error, Result};
 use crate::files;
 use serde_json::{Value as Json, json};
@@ -16,8 +17,7 @@ pub fn compare(runs: &[PathBuf], out: &Path) -> Result<()> {
     for folder in runs {
         all.push(Run::read(folder)?);
     }
-    let page = include_str!("compare.html").replacen("@DATA@", &data(&all).to_string().replace('<', "\\u003c"), 1);
-    files::write(out, page.as_bytes())
+    files::write(out, page(include_str!("compare.html"), &data(&all)).as_bytes())
 }
 
 struct Run {

@@ -21,6 +21,7 @@ mod losses;
 mod mix;
 mod norms;
 pub(crate) mod objective;
+mod page;
 mod parquet;
 pub(crate) mod pipeline;
 mod profile;

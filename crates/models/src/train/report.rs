@@ -1,6 +1,7 @@
 //! The page about a run: one file without links to anything, drawn in the browser from the numbers inside it.
 
 use super::log::Entry;
+use super::page::page;
 use super::run::thousands;
 use super::settings::{NAMES, Settings};
 use compiler::Timing;
@@ -26,9 +27,7 @@ const POINTS: usize = 1500;
 
 /// The page.
 pub(crate) fn html(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], seconds: f64) -> String {
-    // In a script, only a tag's end could be misread.
-    let data = data(facts, settings, log, timings, seconds).to_string().replace('<', "\\u003c");
-    include_str!("report.html").replacen("@DATA@", &data, 1)
+    page(include_str!("report.html"), &data(facts, settings, log, timings, seconds))
 }
 
 /// The same as it is served while the run goes on: the page, and the numbers that it asks for again.
@@ -43,8 +42,7 @@ pub(crate) fn live(
     let mut data = data(facts, settings, log, timings, seconds);
     data["live"] = true.into();
     data["over"] = over.into();
-    let text = data.to_string();
-    (include_str!("report.html").replacen("@DATA@", &text.replace('<', "\\u003c"), 1), text)
+    (page(include_str!("report.html"), &data), data.to_string())
 }
 
 fn data(facts: &Facts, settings: &Settings, log: &[Entry], timings: &[Timing], seconds: f64) -> Json {
