@@ -74,19 +74,33 @@ pub struct Partials {
 pub enum Schedule {
     /// A few workers with caches and vector units: outer rows are shared out in chunks, the rest of the loops stay with
     /// the worker.
-    Workers {
-        /// Work (elements times cost) below which a kernel stays on one worker.
-        parallel_work: u64,
-        /// Outer rows are shared out until there are so many chunks.
-        chunks: i64,
-        /// Elements that a chunk should keep.
-        chunk_elements: i64,
-        /// Lanes of a scan up to which its carries stay in registers through all of time.
-        scan_lanes: i64,
-    },
+    Workers(Workers),
     /// Thousands of threads: every independent row is parallel, and a vector loop is the threads of a block. How many threads
     /// those are is the grid's business.
     Grid,
+}
+
+/// How a few workers share loops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workers {
+    /// Work (elements times cost) below which a kernel stays on one worker.
+    pub parallel_work: u64,
+    /// Outer rows are shared out until there are so many chunks.
+    pub chunks: i64,
+    /// Elements that a chunk should keep.
+    pub chunk_elements: i64,
+    /// Outer rows below which the vector axis is cut into blocks, and those are shared out.
+    pub few_rows: i64,
+    /// Elements of such a block, at least and at most.
+    pub block: (i64, i64),
+    /// Elements of such a block where each of them runs through a reduction.
+    pub block_of_sums: i64,
+    /// Operands of a concatenation that are copied by themselves, beyond what one kernel reads.
+    pub parts: usize,
+    /// Lanes of a scan up to which its carries stay in registers through all of time.
+    pub scan_lanes: i64,
+    /// Lanes of a block of a wider scan.
+    pub scan_block: i64,
 }
 
 /// What matrix products do beside multiplying.
@@ -121,7 +135,7 @@ impl Target {
     /// Operands that a concatenation may have: what a kernel reads, or more where many parts are copied by themselves.
     pub(crate) fn parts(&self) -> usize {
         match self.schedule {
-            Schedule::Workers { .. } => self.kernel.reads.max(64),
+            Schedule::Workers(w) => self.kernel.reads.max(w.parts),
             Schedule::Grid => self.kernel.reads,
         }
     }

@@ -6,7 +6,7 @@
 
 use compiler::loops::Kernel;
 use compiler::program::{LoopStep, Program, Step};
-use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Target};
+use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Target, Workers};
 use compiler::{Backend, DeviceBuffer, Error, Executable, Options, Pass, Result};
 use ir::ops::Composite;
 use ir::{DType, Graph, Literal, Scalar, Type};
@@ -28,7 +28,17 @@ static TARGET: Target = Target {
     },
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
     partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
-    schedule: Schedule::Workers { parallel_work: 40_000, chunks: 64, chunk_elements: 256, scan_lanes: 512 },
+    schedule: Schedule::Workers(Workers {
+        parallel_work: 40_000,
+        chunks: 64,
+        chunk_elements: 256,
+        few_rows: 8,
+        block: (512, 8192),
+        block_of_sums: 64,
+        parts: 64,
+        scan_lanes: 512,
+        scan_block: 1024,
+    }),
     products: Products {
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
         prologues: Some(Prologues { elements: 4096, cost: 12 }),

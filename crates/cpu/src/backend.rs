@@ -8,7 +8,7 @@ use crate::load::Loaded;
 use crate::memory::HostBuffer;
 use crate::pool::{Denormals, Pool};
 use crate::thresholds::Threshold;
-use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule};
+use compiler::target::{Epilogues, Keep, KernelLimits, Partials, Products, Prologues, Schedule, Workers};
 use compiler::{Backend, Communicator, DeviceBuffer, Executable, Program, Result};
 use ir::ops::Composite;
 use ir::{DType, Type};
@@ -31,7 +31,17 @@ static TARGET: compiler::Target = compiler::Target {
     // About two transcendental functions are cheap.
     keep: Keep { costly: 12, cheap: 48, distant: 6 },
     partials: Partials { least: 1 << 18, few: 32, blocks: 128, block: (1 << 13, 1 << 16) },
-    schedule: Schedule::Workers { parallel_work: 40_000, chunks: 64, chunk_elements: 256, scan_lanes: 512 },
+    schedule: Schedule::Workers(Workers {
+        parallel_work: 40_000,
+        chunks: 64,
+        chunk_elements: 256,
+        few_rows: 8,
+        block: (512, 8192),
+        block_of_sums: 64,
+        parts: 64,
+        scan_lanes: 512,
+        scan_block: 1024,
+    }),
     products: Products {
         dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16, DType::I32, DType::I8],
         // Some products and sums, a conversion.
@@ -75,13 +85,28 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
         Threshold::new("partials.few", t.partials.few, "results of a long reduction: below, it goes through blocks"),
         Threshold::new("partials.block", t.partials.block.1, "block of a long reduction in elements, at most"),
     ];
-    if let Schedule::Workers { parallel_work, chunks, scan_lanes, .. } = t.schedule {
+    if let Schedule::Workers(w) = t.schedule {
         all.extend([
-            Threshold::new("schedule.parallel", parallel_work as usize, "work of a kernel: from here threads share it"),
-            Threshold::new("schedule.chunks", chunks as usize, "outer rows that are shared out"),
+            Threshold::new(
+                "schedule.parallel",
+                w.parallel_work as usize,
+                "work of a kernel: from here threads share it",
+            ),
+            Threshold::new("schedule.chunks", w.chunks as usize, "outer rows that are shared out"),
+            Threshold::new(
+                "schedule.few_rows",
+                w.few_rows as usize,
+                "outer rows: below, blocks of a row are shared out",
+            ),
+            Threshold::new("schedule.block", 2 * w.block.0 as usize, "elements of a row: from here it has blocks"),
+            Threshold::new(
+                "schedule.block_of_sums",
+                2 * w.block_of_sums as usize,
+                "columns that are summed: from here they have blocks",
+            ),
             Threshold::new(
                 "schedule.scan_lanes",
-                scan_lanes as usize,
+                w.scan_lanes as usize,
                 "lanes of a scan: beyond, carries are in memory",
             ),
         ]);

@@ -34,6 +34,6 @@ mod thresholds;
 
 pub use backend::Cpu;
 #[cfg(feature = "fft")]
-pub use library::{convolution_lengths, convolution_points};
+pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
 pub use memory::HostBuffer;
 pub use thresholds::{Threshold, thresholds};

@@ -96,7 +96,7 @@ fn kind(node: &Node, target: &Target) -> Kind {
 
 /// Whether a concatenation has more parts than loops should be cut for: they are copied, one after the other.
 fn joins_many(node: &Node, target: &Target) -> bool {
-    let few = matches!(target.schedule, Schedule::Workers { .. });
+    let few = matches!(target.schedule, Schedule::Workers(_));
     few && matches!(node.op, Op::Concat(_)) && node.args.len() > target.kernel.cuts / 2
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn lower(
         }
         // Where a piece is a launch, it must be worth one.
         let pays = match target.schedule {
-            Schedule::Workers { .. } => true,
+            Schedule::Workers(_) => true,
             Schedule::Grid => space.numel() >= target.partials.least as i64,
         };
         let cuttable = pays && done.len() + todo.len() < target.kernel.cuts && refinements < 64;
@@ -104,7 +104,7 @@ pub(crate) fn lower(
     }
     Ok(match target.schedule {
         Schedule::Grid => joined(done, target.kernel.buffers),
-        Schedule::Workers { .. } => done,
+        Schedule::Workers(_) => done,
     })
 }
 
@@ -271,21 +271,24 @@ fn choose_loops(
         // Every row is its own, and so is every element of a vector that carries nothing: how many of them make a block is
         // the grid's business.
         Schedule::Grid => std::mem::swap(&mut parallel, &mut serial),
-        Schedule::Workers { parallel_work, .. } if work < parallel_work => {}
-        Schedule::Workers { chunks, chunk_elements, .. } => {
+        Schedule::Workers(w) if work < w.parallel_work => {}
+        Schedule::Workers(w) => {
             let row_count: i64 = rows.iter().map(|&v| extent_of[v]).product();
             // Too few rows: the vector axis runs in blocks, and those in parallel.
-            if let Some(v) = vector.filter(|&v| row_count < 8 && !is_red(v)) {
+            if let Some(v) = vector.filter(|&v| row_count < w.few_rows && !is_red(v)) {
                 let n = extent_of[v];
-                let target = if cols.is_empty() { (n / 32).clamp(512, 8192) } else { 64 };
+                let (least, most) = w.block;
+                // Half the chunks that rows would make: a block also waits for its first lanes.
+                let shared = (2 * n / w.chunks).clamp(least, most);
+                let target = if cols.is_empty() { shared } else { w.block_of_sums };
                 block = if n >= 2 * target { divisor_near(n, target) } else { None };
                 if block.is_none() && n >= 2 * target && space.extents[v] == n && cuttable {
                     // What is left has a divisor near the target, and what is cut off is too short to be cut again.
-                    let step = if target > 4096 { 1024 } else { target.min(512) };
+                    let step = if target > most / 2 { 2 * least } else { target.min(least) };
                     return Err(Refine::Cut { var: v, at: n - n % step }.into());
                 }
             }
-            parallel_rows(&rows, &extent_of, total, (chunks, chunk_elements), &mut parallel, &mut serial);
+            parallel_rows(&rows, &extent_of, total, (w.chunks, w.chunk_elements), &mut parallel, &mut serial);
         }
     }
     Ok(LoopShape { parallel, serial, vector, block, cols, merged, extents: extent_of, work })

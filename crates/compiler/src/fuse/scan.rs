@@ -92,14 +92,14 @@ pub(crate) fn lower_scan(scan: &Scan, target: &Target) -> Result<(Lowered, Vec<S
     }
     let vector = alive.first().copied();
     // Each thread of a grid keeps its lane's carries in registers.
-    let most = match target.schedule {
-        Schedule::Workers { scan_lanes, .. } => scan_lanes,
-        Schedule::Grid => i64::MAX,
+    let (most, wide) = match target.schedule {
+        Schedule::Workers(w) => (w.scan_lanes, w.scan_block),
+        Schedule::Grid => (i64::MAX, i64::MAX),
     };
     let blocked = vector.is_some_and(|v| joint[v] > most);
     let block = match vector.filter(|_| blocked) {
         Some(v) => {
-            Some(divisor_near(joint[v], 1024).or_else(|| divisor_near(joint[v], joint[v] / 2)).ok_or(Fail::Mismatch)?)
+            Some(divisor_near(joint[v], wide).or_else(|| divisor_near(joint[v], joint[v] / 2)).ok_or(Fail::Mismatch)?)
         }
         None => None,
     };

@@ -57,6 +57,38 @@ pub fn convolution_lengths() -> Vec<usize> {
     all
 }
 
+/// Nanoseconds of the parts of a convolution, by which whoever writes one chooses between sums and transforms.
+pub struct ConvolutionCosts {
+    /// A call of sums.
+    pub call: f64,
+    /// A call of a transform.
+    pub transform_call: f64,
+    /// A line that is shifted, multiplied and added, whatever its length.
+    pub term: f64,
+    /// An element of such a line.
+    pub shifted: f64,
+    /// A product and sum of a blocked convolution.
+    pub blocked: f64,
+    /// An element of its Toeplitz matrix.
+    pub toeplitz: f64,
+    /// An element of its result that is added at a slant.
+    pub skewed: f64,
+    /// One of the `L·log₂ L` of a transform with its inverse.
+    pub transform: f64,
+}
+
+/// As `cargo xtask bench vsla` finds them.
+pub const CONVOLUTION_COSTS: ConvolutionCosts = ConvolutionCosts {
+    call: 100.0,
+    transform_call: 200.0,
+    term: 20.0,
+    shifted: 0.07,
+    blocked: 0.042,
+    toeplitz: 0.15,
+    skewed: 1.0,
+    transform: 0.55,
+};
+
 /// Points of the transform for a result of this length.
 ///
 /// The next power of two is up to twice too long. An even length of small factors lies closer, but each factor that

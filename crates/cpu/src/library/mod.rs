@@ -31,7 +31,7 @@ mod window;
 pub(crate) use rearrange::prepare as rearrangement;
 
 #[cfg(feature = "fft")]
-pub use convolve::{convolution_lengths, convolution_points};
+pub use convolve::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
 
 use crate::backend::Cpu;
 use crate::gemm::Isa;

@@ -207,6 +207,23 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("partials.block", repeated),
     ("schedule.parallel", work),
     ("schedule.chunks", rows),
+    ("schedule.few_rows", |q, _| {
+        let mut all = cases(q, reductions(&[q, 9001], &[0], DType::F32));
+        all.push(Case::new(q, map(&[q, 9000], |b, x| vec![b.unary(Unary::Exp, x).unwrap()])));
+        all.push(Case::new(q, softmax(&[q, 9, 700], 1)));
+        all
+    }),
+    ("schedule.block", |q, _| {
+        // Costly enough that so few elements are shared out.
+        let waves = |b: &mut Builder, x| (0..8).fold(x, |x, _| b.unary(Unary::Tanh, x).unwrap());
+        vec![Case::new(q, map(&[q], |b, x| vec![waves(b, x)])), Case::new(q, map(&[3, q], |b, x| vec![waves(b, x)]))]
+    }),
+    ("schedule.block_of_sums", |q, _| {
+        let mut all = cases(q, reductions(&[900, q], &[0], DType::F32));
+        all.extend(cases(q, reductions(&[2, 700, q], &[1], DType::F64)));
+        all.push(Case::new(q, softmax(&[900, q], 0)));
+        all
+    }),
     ("schedule.scan_lanes", scan),
     ("sums.vector_block", |q, _| {
         let mut all = cases(q, reductions(&[40, q], &[1], DType::F32));

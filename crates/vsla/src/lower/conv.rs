@@ -7,7 +7,7 @@ use super::{Lowering, cut, promote};
 use crate::error::Result;
 use crate::infer::Signature;
 use crate::shape::common;
-use cpu::convolution_points;
+use cpu::{CONVOLUTION_COSTS as COSTS, convolution_points};
 use ir::composites::convolve::fft_convolve;
 use ir::ops::{Composite, Derivative, Dot};
 use ir::{Build, Builder, DType, Graph, Type, Value};
@@ -26,43 +26,27 @@ pub enum Path {
 const BLOCK: usize = 64;
 /// Up to so many overlapping blocks are added as shifted lines.
 const FEW_BLOCKS: usize = 6;
-/// Nanoseconds of the parts of both paths, as `cargo xtask bench vsla` finds them.
-mod cost {
-    /// A shifted product: once, and for each element.
-    pub(super) const TERM: f64 = 20.0;
-    pub(super) const SHIFTED: f64 = 0.07;
-    /// A product and sum of the blocked path, and an element of its Toeplitz matrix.
-    pub(super) const BLOCKED: f64 = 0.042;
-    pub(super) const TOEPLITZ: f64 = 0.15;
-    /// An element that `skewed` adds.
-    pub(super) const SKEWED: f64 = 1.0;
-    /// A call of the direct and of the FFT path.
-    pub(super) const CALL: f64 = 100.0;
-    pub(super) const FFT_CALL: f64 = 200.0;
-    /// One of the `L·log₂ L` of a transform with its inverse.
-    pub(super) const FFT: f64 = 0.55;
-}
 
-/// The cheaper path for lengths `m` and `n`, by a model of both costs fitted to measurements.
+/// The cheaper path for lengths `m` and `n`, by the backend's model of both costs.
 pub fn conv_path(m: usize, n: usize) -> Path {
     let (short, long) = (m.min(n), m.max(n));
     if short <= 1 {
         return Path::Direct;
     }
     let points = convolution_points(m + n - 1) as f64;
-    let transform = points * points.log2() * cost::FFT + cost::FFT_CALL;
+    let transform = points * points.log2() * COSTS.transform + COSTS.transform_call;
     if direct_cost(short, long) <= transform { Path::Direct } else { Path::Fft }
 }
 
 fn direct_cost(short: usize, long: usize) -> f64 {
     if unrolls(short, long) {
-        return cost::CALL + short as f64 * (cost::TERM + long as f64 * cost::SHIFTED);
+        return COSTS.call + short as f64 * (COSTS.term + long as f64 * COSTS.shifted);
     }
     let rows = piece(long);
     let (pieces, width) = (long.div_ceil(rows) as f64, short + rows - 1);
     let (matrix, blocks) = ((rows * width) as f64, width.div_ceil(rows));
     let skewed = if blocks > FEW_BLOCKS { pieces * (pieces + blocks as f64) * rows as f64 } else { 0.0 };
-    cost::CALL + matrix * (pieces * cost::BLOCKED + cost::TOEPLITZ) + skewed * cost::SKEWED
+    COSTS.call + matrix * (pieces * COSTS.blocked + COSTS.toeplitz) + skewed * COSTS.skewed
 }
 
 /// Whether the shorter operand is written out as shifted products, one for each element.
