@@ -2,6 +2,7 @@
 
     python golden/gguf.py               # writes crates/models/tests/data/gguf
     python golden/gguf.py --check FILE  # lets transformers read a file; prints logits of ids 1..9
+    python golden/gguf.py --check FILE --config DIR  # with a directory's configuration; prints how far its logits are
 """
 
 import json
@@ -16,7 +17,7 @@ sys.path = [p for p in sys.path if pathlib.Path(p or ".").resolve() != pathlib.P
 import gguf
 from gguf import GGMLQuantizationType as T
 from safetensors.numpy import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 OUT = pathlib.Path(__file__).parent.parent / "crates/models/tests/data/gguf"
 HALVES = {T.Q8_0: [0], T.Q4_0: [0], T.Q4_1: [0, 2], T.Q5_0: [0], T.Q5_1: [0, 2], T.Q2_K: [80, 82], T.Q3_K: [108], T.Q4_K: [0, 2],
@@ -82,14 +83,22 @@ def write(path):
     w.close()
 
 
-def logits(path, ids):
+def logits(path, ids, config=None):
     path = pathlib.Path(path)
-    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32)
+    given = {"config": AutoConfig.from_pretrained(config)} if config else {}
+    model = AutoModelForCausalLM.from_pretrained(path.parent, gguf_file=path.name, dtype=torch.float32, **given)
     with torch.no_grad():
         return model(torch.tensor(ids)).logits.numpy()
 
 
 def main():
+    if sys.argv[1:2] == ["--check"] and sys.argv[3:4] == ["--config"]:
+        ids = [list(range(1, 10))]
+        y = logits(sys.argv[2], ids, sys.argv[4])
+        with torch.no_grad():
+            wanted = AutoModelForCausalLM.from_pretrained(sys.argv[4], dtype=torch.float32)(torch.tensor(ids)).logits.numpy()
+        print(f"at most {np.abs(y - wanted).max():.3g} of {np.abs(wanted).max():.3g}")
+        return
     if sys.argv[1:2] == ["--check"]:
         y = logits(sys.argv[2], [list(range(1, 10))])
         print(" ".join(f"{x:.6f}" for x in y[0, -1, :12]))

@@ -175,7 +175,7 @@ pub(crate) struct Export {
 pub(crate) struct Quantize {
     /// A HuggingFace directory, or a GGUF file
     dir: String,
-    /// How matrices are stored: q8, q4, nf4, fp8, or a format of docs/ir.md; none writes them as they are
+    /// How matrices are stored: q8, q4, nf4, fp8, or a format of docs/ir.md; without it they stay as they are
     #[arg(long, value_name = "FORMAT", value_parser = scheme)]
     format: Option<Scheme>,
     /// The directory to write, or a file that ends in .gguf

@@ -241,3 +241,64 @@ models!(
     whisper,
     t5,
 );
+
+/// Settings that GGUF's families can say, put into configurations of above; and those that they can't.
+#[test]
+fn gguf_says_a_model_or_refuses_it() {
+    let none = serde_json::json!({});
+    let gemma2 = serde_json::json!({ "query_pre_attn_scalar": 6 });
+    let gemma3 = serde_json::json!({ "query_pre_attn_scalar": 4 });
+    let normal = serde_json::json!({ "norm_topk_prob": true });
+    let silu = serde_json::json!({ "hidden_act": "silu" });
+    let cases: [(&str, usize, &Json, &str); 19] = [
+        ("gemma2", 0, &gemma2, ""),
+        ("gemma2", 0, &none, "`query_scalar` = 10"),
+        ("gemma2", 1, &gemma2, "can't"),
+        ("gemma3", 1, &gemma3, ""),
+        ("gemma3", 0, &none, "can't say"),
+        ("gemma3", 2, &none, "can't"),
+        ("olmo2", 0, &none, ""),
+        ("olmo2", 1, &none, "can't"),
+        ("olmo2", 2, &none, "`yarn` are not written"),
+        ("phi", 0, &none, ""),
+        ("phi", 1, &none, "no GGUF name"),
+        ("phi", 2, &none, "`activation` = \"gelu\""),
+        ("stablelm", 0, &none, ""),
+        ("stablelm", 1, &none, ""),
+        ("stablelm", 2, &silu, ""),
+        ("falcon", 0, &none, ""),
+        ("falcon", 2, &none, "no GGUF name"),
+        ("falcon", 3, &none, ""),
+        ("qwen3_moe", 0, &normal, ""),
+    ];
+    let cpu = Cpu::new(2);
+    for (name, i, changes, refused) in cases {
+        let all: Json = serde_json::from_slice(&std::fs::read(data(name, "json")).expect("golden")).expect("JSON");
+        let mut config = all[i]["config"].clone();
+        for (field, value) in changes.as_object().expect("changes") {
+            config[field] = value.clone();
+        }
+        let what = format!("{name} {i} {changes}");
+        let folder = Folder::new(&format!("{name}-{i}-{}-gguf", refused.is_empty()));
+        std::fs::write(folder.0.join("config.json"), config.to_string()).expect("written");
+        let tensors: Vec<NamedTensor> = all[i]["shapes"].as_object().expect("shapes").iter().map(weight).collect();
+        write_tensors(&folder.0.join("model.safetensors"), &tensors).expect("written");
+        let model = Model::load(&folder.0, DType::F32).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let path = folder.0.join("model.gguf");
+        match model.save_gguf(&path, None) {
+            Err(e) => {
+                assert!(!refused.is_empty() && e.to_string().contains(refused), "{what}: {e}");
+                assert!(!path.exists(), "{what}");
+            }
+            Ok(()) => {
+                assert!(refused.is_empty(), "{what} was written");
+                let again = Model::load(&path, DType::F32).unwrap_or_else(|e| panic!("{what} as GGUF: {e}"));
+                let ids = [vec![1, 5, 7, 2, 30, 33, 12, 9, 3, 3, 8]];
+                let run = |m: &Model| m.evaluate(&ids, None, &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+                // Norms that count from one are rounded once.
+                let wanted: Vec<f64> = run(&model).logits.floats().into_iter().map(f64::from).collect();
+                close(&format!("{what} as GGUF"), &run(&again).logits.floats(), &wanted);
+            }
+        }
+    }
+}

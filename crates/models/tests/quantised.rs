@@ -48,7 +48,20 @@ fn logits(model: &Model) -> Vec<f32> {
 /// Every family that GGUF has names for: what is written is read back bit by bit.
 #[test]
 fn gguf_keeps_every_number() {
-    for name in ["llama", "mistral", "qwen2", "qwen3", "gemma", "phi3", "gpt2"] {
+    let names = [
+        "llama",
+        "llama3",
+        "mistral",
+        "mixtral",
+        "qwen2",
+        "qwen3",
+        "gemma",
+        "phi3",
+        "gpt2",
+        "gpt_neox",
+        "gpt_neox_linear",
+    ];
+    for name in names {
         let model = load(&data(name));
         let path = temporary(name).with_extension("gguf");
         match model.save_gguf(&path, None) {

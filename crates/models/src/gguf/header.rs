@@ -86,6 +86,16 @@ pub struct TensorEntry {
     pub bytes: u64,
 }
 
+impl TensorEntry {
+    /// One of several tensors that lie in this one, if it has so many.
+    pub(super) fn part(&self, index: usize) -> Option<TensorEntry> {
+        let (count, shape) = self.shape.split_first()?;
+        let bytes = self.kind.bytes(shape).filter(|_| index < *count)?;
+        let (name, shape) = (self.name.clone(), shape.to_vec());
+        Some(TensorEntry { name, shape, kind: self.kind, offset: self.offset + bytes * index as u64, bytes })
+    }
+}
+
 /// The head of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {

@@ -1,11 +1,13 @@
 //! GGUF files in and out: llama.cpp's one-file models.
 //!
-//! `header` reads and checks a file's head, `write` writes one, `names` and `sizes` translate tensors and hyper-parameters
-//! to and from HuggingFace's, `words` does so with tokenizers, and this file puts models together.
+//! `header` reads and checks a file's head, `write` writes one, `family` says what families call tensors and settings,
+//! `sizes` translates hyper-parameters to and from HuggingFace's (`turns` the scaling of rotations), `words` tokenizers, and
+//! this file puts models together.
 
+mod family;
 mod header;
-mod names;
 mod sizes;
+mod turns;
 mod words;
 mod write;
 
@@ -23,9 +25,11 @@ use crate::model::{Model, Piece};
 use crate::packed::PackedWeight;
 use crate::tokenizer::Tokenizer;
 use crate::weight::Weight;
+use family::{Family, Place};
 use ir::composites::quantized::Packing;
 use ir::{DType, Type};
-use std::collections::BTreeSet;
+use serde_json::Value as Json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -109,6 +113,15 @@ impl Gguf {
         }
     }
 
+    /// The family and settings of the model that it holds.
+    fn config(&self) -> Result<(&'static Family, Config)> {
+        let family = Family::of(&self.header).map_err(|e| self.fault(e))?;
+        let turns = self.header.tensors.iter().find(|t| t.name == TURNS).map(|t| self.read(t)).transpose()?;
+        let turns = turns.map(Read::values);
+        let json = sizes::to_config(&self.header, family, turns.as_deref()).map_err(|e| self.fault(e))?;
+        Ok((family, Config { json }))
+    }
+
     /// The tokenizer that the file brings.
     pub(crate) fn tokenizer(&self) -> Result<Tokenizer> {
         let json = words::to_json(&self.header).map_err(|e| self.fault(e))?;
@@ -131,39 +144,31 @@ impl Read {
     }
 }
 
-/// The order of rows in which llama.cpp keeps queries and keys: halves of a head's rotation side by side. Row `i` of
-/// HuggingFace's tensor is this row of the file's.
-fn interleaved(rows: usize, heads: usize) -> impl Fn(usize) -> usize + Clone {
-    let size = (rows / heads.max(1)).max(1);
-    move |i| {
-        let (head, at) = (i / size, i % size);
-        let half = size / 2;
-        if half == 0 || size % 2 != 0 { i } else { head * size + 2 * (at % half) + at / half }
-    }
-}
+/// The tensor with what Llama 3's scaling of rotations divides by.
+const TURNS: &str = "rope_freqs.weight";
+/// Steps of the programs by which a written file is compared with its model.
+const STEPS: usize = 8;
 
 impl Model {
     /// Reads a GGUF file; matrices stay in the bits that they are stored in.
     pub fn load_gguf(path: &Path, dtype: DType) -> Result<Model> {
         let file = Gguf::open(path)?;
-        let family = names::Family::of(&file.header).map_err(|e| file.fault(e))?;
-        let json = sizes::to_config(&file.header, &family).map_err(|e| file.fault(e))?;
-        let config = Config { json };
+        let (family, config) = file.config()?;
         let architecture = Architecture::of(&config, path)?;
         let params = architecture.lower(1, 1, dtype, None)?.params;
         let elements = file.header.tensors.iter().map(|t| t.shape.iter().product::<usize>()).sum();
         budget::parameters(&params, elements, path)?;
         let sources = sources(&architecture, &params)?;
-        let mut used = BTreeSet::new();
+        let mut used = BTreeSet::from([TURNS.to_string()]);
         let (mut weights, mut pieces) = (Vec::new(), Vec::new());
         for (param, sources) in params.iter().zip(&sources) {
             let own = cut(&architecture, param, sources)?;
             let mut found = Vec::new();
             for piece in &own {
-                let name = family.to_gguf(&piece.tensor).ok_or_else(|| {
+                let Place { name, index } = family.place(&piece.tensor).ok_or_else(|| {
                     file.fault(format!("no GGUF name is known for the tensor `{}` of `{}`", piece.tensor, param.path))
                 })?;
-                let tensor =
+                let whole =
                     file.header.tensors.iter().find(|t| t.name == name).ok_or_else(|| Error::MissingTensor {
                         path: path.to_path_buf(),
                         tensor: name.clone(),
@@ -175,16 +180,20 @@ impl Model {
                 if piece.transposed {
                     wanted.reverse();
                 }
-                if tensor.shape != wanted {
+                let tensor = match index {
+                    Some(index) => whole.part(index),
+                    None => Some(whole.clone()),
+                };
+                let Some(tensor) = tensor.filter(|t| t.shape == wanted) else {
                     return Err(Error::Tensor {
                         path: path.to_path_buf(),
                         tensor: name,
                         expected: format!("{wanted:?} (parameter `{}`)", param.path),
-                        found: format!("{:?}", tensor.shape),
+                        found: format!("{:?}", whole.shape),
                     });
-                }
+                };
                 used.insert(name);
-                found.push(family.restored(&file, tensor, piece)?);
+                found.push(family.restored(&file, &tensor, piece, &config.json)?);
             }
             let straight = own.iter().all(|p| p.dim == 0 && p.index.is_none() && p.function == Function::Identity);
             let alike: Option<Vec<PackedWeight>> = found
@@ -222,57 +231,91 @@ impl Model {
     /// Writes a GGUF file. Packed matrices go out in their bits where GGUF has the format; others in the model's dtype.
     pub fn save_gguf(&self, path: &Path, tokenizer: Option<&Tokenizer>) -> Result<()> {
         let wrong = |why: String| Error::file(path, why);
-        let family = names::Family::named(&self.config).map_err(wrong)?;
-        let mut pairs = sizes::to_pairs(&self.config, &family).map_err(wrong)?;
+        let family = Family::named(&self.config).map_err(wrong)?;
+        let (mut pairs, factors) = sizes::to_pairs(&self.config, family).map_err(wrong)?;
         if let Some(tokenizer) = tokenizer {
             pairs.extend(words::to_pairs(&tokenizer.to_json()?, tokenizer.end()).map_err(wrong)?);
         }
         let mut tensors = Vec::new();
+        // Parts of tensors, until all of them are there.
+        let mut parts: BTreeMap<String, BTreeMap<usize, (Vec<usize>, Kind, Vec<u8>)>> = BTreeMap::new();
+        if let Some(factors) = factors {
+            tensors.push((TURNS.into(), vec![factors.len()], Kind::Plain(DType::F32), to_bytes(&factors, DType::F32)));
+        }
         for (i, (param, own)) in self.params.iter().zip(&self.pieces).enumerate() {
             let packed = self.packed(i).map(|packed| packed.as_ref().clone().together());
             let values = if packed.is_none() { self.rounded(i)? } else { Vec::new() };
             for piece in own {
-                let name = family.to_gguf(&piece.tensor).ok_or_else(|| {
+                let Place { name, index } = family.place(&piece.tensor).ok_or_else(|| {
                     wrong(format!("no GGUF name is known for the tensor `{}` of `{}`", piece.tensor, param.path))
                 })?;
                 let shape = turned(piece);
                 let rows = shape[0];
-                let order: Box<dyn Fn(usize) -> usize> = match family.heads(&self.config, &piece.tensor) {
-                    Some(heads) => {
-                        // The reverse of reading.
-                        let of = interleaved(rows, heads);
-                        let mut back = vec![0; rows];
-                        (0..rows).for_each(|i| back[of(i)] = i);
-                        Box::new(move |i| back[i])
-                    }
-                    None => Box::new(|i| i),
-                };
+                // The reverse of reading.
+                let mut order: Vec<usize> = (0..rows).collect();
+                if let Some(of) = family.order(&self.config, &piece.tensor, rows) {
+                    (0..rows).for_each(|i| order[of[i]] = i);
+                }
                 let Some(packed) = &packed else {
                     let straight = Piece { transposed: false, shape: shape.clone(), ..piece.clone() };
                     let mut part = straight.take(&param.ty.shape, &values);
                     let width = part.len() / rows.max(1);
-                    part = (0..rows).flat_map(|i| part[order(i) * width..(order(i) + 1) * width].to_vec()).collect();
+                    part = order.iter().flat_map(|i| part[i * width..(i + 1) * width].to_vec()).collect();
                     if family.norms_from_one(&piece.tensor) {
                         part.iter_mut().for_each(|x| *x += 1.0);
                     }
                     // Vectors are f32 in every file.
                     let dtype = if shape.len() == 1 { DType::F32 } else { self.dtype };
-                    tensors.push((name, shape, Kind::Plain(dtype), to_bytes(&part, dtype)));
+                    let (kind, bytes) = (Kind::Plain(dtype), to_bytes(&part, dtype));
+                    match index {
+                        Some(index) => drop(parts.entry(name).or_default().insert(index, (shape, kind, bytes))),
+                        None => tensors.push((name, shape, kind, bytes)),
+                    }
                     continue;
                 };
                 let format = packed.packing.format;
-                if format.block_bytes().is_none() || piece.dim != 0 || piece.function != Function::Identity {
+                let straight = piece.dim == 0 && piece.index.is_none() && piece.function == Function::Identity;
+                if format.block_bytes().is_none() || index.is_some() || !straight {
                     return Err(wrong(format!(
                         "`{}` is stored as {format}, which GGUF doesn't have: quantise to q8 or q4 for GGUF",
                         param.path
                     )));
                 }
-                let part = packed.take_rows((0..rows).map(|i| piece.start + order(i)).collect::<Vec<_>>().into_iter());
+                let part = packed.take_rows(order.into_iter().map(|i| piece.start + i));
                 let bytes = part.parts.into_iter().next().unwrap_or_default();
                 tensors.push((name, shape, Kind::Packed(format), bytes));
             }
         }
-        write::write(path, &pairs, &tensors)
+        for (name, part) in parts {
+            let Some((shape, kind, _)) = part.values().next() else { continue };
+            let (shape, kind) = ([&[part.len()][..], shape].concat(), *kind);
+            tensors.push((name, shape, kind, part.into_values().flat_map(|(_, _, bytes)| bytes).collect()));
+        }
+        write::write(path, &pairs, &tensors)?;
+        self.same_as(path).inspect_err(|_| drop(std::fs::remove_file(path)))
+    }
+
+    /// Checks that a file's settings say what this model does. GGUF's families leave much unsaid, and a reader would compute
+    /// something else.
+    fn same_as(&self, path: &Path) -> Result<()> {
+        let file = Gguf::open(path)?;
+        let (family, config) = file.config()?;
+        let again = Architecture::of(&config, path)?;
+        let text = |a: &Architecture| a.lower(1, STEPS, self.dtype, None).map(|l| l.graph.to_string());
+        if text(&self.architecture)? == text(&again)? {
+            return Ok(());
+        }
+        let mine = &self.architecture.given;
+        let names: BTreeSet<&String> = mine.keys().chain(again.given.keys()).collect();
+        let other: Vec<String> = names
+            .into_iter()
+            .filter(|name| mine.get(*name) != again.given.get(*name))
+            .map(|name| match mine.get(name) {
+                Some(value) => format!("`{name}` = {value}"),
+                None => format!("`{name}` unsaid"),
+            })
+            .collect();
+        Err(file.fault(format!("GGUF's `{}` can't say all settings of this model: {}", family.name, other.join(", "))))
     }
 }
 
@@ -285,18 +328,20 @@ fn turned(piece: &Piece) -> Vec<usize> {
     shape
 }
 
-impl names::Family {
+impl Family {
     /// A tensor with its rows and numbers as HuggingFace has them.
-    fn restored(&self, file: &Gguf, tensor: &TensorEntry, piece: &Piece) -> Result<Read> {
+    fn restored(&self, file: &Gguf, tensor: &TensorEntry, piece: &Piece, config: &Json) -> Result<Read> {
         let mut read = file.read(tensor)?;
-        if let Some(heads) = self.heads_of(&file.header, &piece.tensor) {
-            let rows = tensor.shape[0];
-            let of = interleaved(rows, heads);
+        let rows = tensor.shape.first().copied().unwrap_or(1);
+        if let Some(of) = self.order(config, &piece.tensor, rows) {
+            if of.iter().any(|i| *i >= rows) {
+                return Err(file.fault(format!("`{}` has {rows} rows, which its heads don't divide", tensor.name)));
+            }
             read = match read {
-                Read::Packed(packed) => Read::Packed(packed.take_rows((0..rows).map(of))),
+                Read::Packed(packed) => Read::Packed(packed.take_rows(of.into_iter())),
                 Read::Wide(values) => {
                     let width = values.len() / rows.max(1);
-                    Read::Wide((0..rows).flat_map(|i| values[of(i) * width..(of(i) + 1) * width].to_vec()).collect())
+                    Read::Wide(of.iter().flat_map(|i| values[i * width..(i + 1) * width].to_vec()).collect())
                 }
             };
         }

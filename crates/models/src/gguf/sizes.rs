@@ -1,137 +1,197 @@
 //! Hyper-parameters: GGUF's pairs and `config.json`.
 
+use super::family::{Family, Rotation, Setting, falcon_groups};
 use super::header::{Header, Value};
-use super::names::Family;
+use super::turns;
 use super::write::Pair;
 use serde_json::{Map, Value as Json, json};
 
-/// The configuration that a file's pairs describe.
-pub(super) fn to_config(header: &Header, family: &Family) -> Result<Json, String> {
-    let (short, class, kind) = family.words();
-    let key = |name: &str| format!("{short}.{name}");
+/// Layers of Gemma 2 and 3 at which queries are scaled by the width over heads instead of by the size of a head.
+const LARGEST_GEMMA: [(&str, i64); 2] = [("gemma2", 46), ("gemma3", 62)];
+/// The angle of Gemma 3's layers with a window, which its files don't say.
+const LOCAL_THETA: f64 = 10000.0;
+/// One layer of so many has no window.
+const PERIODS: [(&str, i64); 2] = [("gemma2", 2), ("gemma3", 6)];
+
+/// A value by the family's name in a short list.
+fn listed(list: &[(&str, i64)], family: &Family) -> Option<i64> {
+    list.iter().find(|(name, _)| *name == family.name).map(|(_, n)| *n)
+}
+
+/// A number as people wrote it: files keep 0.000001 in 32 bits, which is another number in 64.
+fn plain(x: f64) -> f64 {
+    let narrow = x as f32;
+    if f64::from(narrow) == x { narrow.to_string().parse().unwrap_or(x) } else { x }
+}
+
+/// The configuration that a file's pairs describe. `turned` is what its tensor of rotations holds.
+pub(super) fn to_config(header: &Header, family: &Family, turned: Option<&[f32]>) -> Result<Json, String> {
+    let key = |name: &str| format!("{}.{name}", family.name);
     let need = |name: &str| {
         let n = header.int(&key(name)).filter(|n| *n > 0);
         n.ok_or_else(|| format!("it doesn't say `{}`, or not as a positive number", key(name)))
     };
+    let has = |name: &str| header.tensors.iter().any(|t| t.name == name);
     let mut config = Map::new();
+    config.insert("architectures".into(), json!([family.class]));
+    config.insert("model_type".into(), json!(family.kind));
+    for setting in family.settings.concat() {
+        let (field, value) = match setting {
+            Setting::Size(name, field) => (field, json!(need(name)?)),
+            Setting::Number(name, field) => match header.pairs.get(&key(name)) {
+                Some(Value::Int(n)) => {
+                    (field, json!(i64::try_from(*n).map_err(|_| format!("`{}` is too large", key(name)))?))
+                }
+                Some(Value::Float(x)) => (field, json!(plain(*x))),
+                // Llama.cpp has no default for it either.
+                _ if field == "rms_norm_eps" => return Err(format!("it doesn't say `{}`", key(name))),
+                _ => continue,
+            },
+            Setting::Flag(name, field) => {
+                (field, json!(matches!(header.pairs.get(&key(name)), Some(Value::Bool(true)))))
+            }
+            Setting::Seen(field, tensor) => (field, json!(has(tensor))),
+            Setting::Word(field, word) => (field, json!(word)),
+            Setting::Is(field, value) => (field, json!(value)),
+        };
+        config.insert(field.to_string(), value);
+    }
     let mut set = |name: &str, value: Json| {
         config.insert(name.to_string(), value);
     };
-    set("architectures", json!([class]));
-    set("model_type", json!(kind));
     let tokens = header.list("tokenizer.ggml.tokens").map(|list| list.len() as i64);
     let table = header.tensors.iter().find(|t| t.name == "token_embd.weight").and_then(|t| t.shape.first());
     let vocabulary = table.map(|n| *n as i64).or(header.int(&key("vocab_size"))).or(tokens);
     set("vocab_size", json!(vocabulary.ok_or("it has no `token_embd.weight`")?));
-    let tied = !header.tensors.iter().any(|t| t.name == "output.weight");
-    set("tie_word_embeddings", json!(tied));
-    let (heads, width) = (need("attention.head_count")?, need("embedding_length")?);
+    set("tie_word_embeddings", json!(!has("output.weight")));
+    let (heads, width, layers) = (need("attention.head_count")?, need("embedding_length")?, need("block_count")?);
     if let Some(end) = header.int("tokenizer.ggml.eos_token_id") {
         set("eos_token_id", json!(end));
     }
     if let Some(start) = header.int("tokenizer.ggml.bos_token_id") {
         set("bos_token_id", json!(start));
     }
-    if *family == Family::Gpt2 {
-        set("n_embd", json!(width));
-        set("n_layer", json!(need("block_count")?));
-        set("n_head", json!(heads));
-        set("n_inner", json!(need("feed_forward_length")?));
-        set("n_positions", json!(need("context_length")?));
-        let eps = header.float(&key("attention.layer_norm_epsilon")).unwrap_or(1e-5);
-        set("layer_norm_epsilon", json!(eps));
-        set("activation_function", json!("gelu_new"));
+    let head = header.int(&key("attention.key_length")).unwrap_or(width / heads);
+    if let Some(period) = listed(&PERIODS, family) {
+        let kind = |layer: i64| if (layer + 1) % period == 0 { "full_attention" } else { "sliding_attention" };
+        set("layer_types", json!((0..layers.min(1 << 16)).map(kind).collect::<Vec<_>>()));
+        let largest = listed(&LARGEST_GEMMA, family) == Some(layers);
+        set("query_pre_attn_scalar", json!(if largest { width / heads } else { head }));
+    } else if header.int(&key("attention.sliding_window")).is_some_and(|n| n > 0) && family.name != "phi3" {
+        return Err(format!("a sliding window (`{}`) is not read from GGUF", key("attention.sliding_window")));
+    }
+    if family.name == "falcon" {
+        let groups = header.int(&key("attention.head_count_kv")).unwrap_or(1);
+        let two = has("blk.0.attn_norm_2.weight");
+        set("new_decoder_architecture", json!(two || groups != 1));
+        set("num_kv_heads", json!(groups));
+        set("num_ln_in_parallel_attn", json!(if two { 2 } else { 1 }));
+        set("multi_query", json!(true));
+    }
+    if family.rotation == Rotation::None {
         return Ok(Json::Object(config));
     }
-    set("hidden_size", json!(width));
-    set("num_hidden_layers", json!(need("block_count")?));
-    set("num_attention_heads", json!(heads));
-    set("num_key_value_heads", json!(header.int(&key("attention.head_count_kv")).unwrap_or(heads)));
-    set("intermediate_size", json!(need("feed_forward_length")?));
-    set("max_position_embeddings", json!(need("context_length")?));
-    let eps = header.float(&key("attention.layer_norm_rms_epsilon"));
-    set(
-        "rms_norm_eps",
-        json!(eps.ok_or_else(|| format!("it doesn't say `{}`", key("attention.layer_norm_rms_epsilon")))?),
-    );
-    let head = header.int(&key("attention.key_length")).unwrap_or(width / heads);
-    if !matches!(family, Family::Phi3) {
-        set("head_dim", json!(head));
+    let theta = plain(header.float(&key("rope.freq_base")).unwrap_or(10000.0));
+    let mut rope = json!({ "rope_type": "default", "rope_theta": theta });
+    match (header.int(&key("rope.dimension_count")).unwrap_or(head), family.rotation) {
+        (n, Rotation::Part) => rope["partial_rotary_factor"] = json!(n as f64 / head as f64),
+        (n, _) if n != head => {
+            return Err(format!(
+                "rotations of {n} of {head} dimensions (`{}`) are not read",
+                key("rope.dimension_count")
+            ));
+        }
+        _ => {}
     }
-    if let Some(turned) = header.int(&key("rope.dimension_count")).filter(|n| *n != head) {
-        return Err(format!(
-            "rotations of {turned} of {head} dimensions (`{}`) are not read",
-            key("rope.dimension_count")
-        ));
-    }
-    match *family {
-        Family::Gemma => set("hidden_activation", json!("gelu_pytorch_tanh")),
-        _ => set("hidden_act", json!("silu")),
-    }
-    let bias = |name: &str| header.tensors.iter().any(|t| t.name == name);
-    if matches!(family, Family::Llama | Family::Qwen3 | Family::Gemma) {
-        set("attention_bias", json!(bias("blk.0.attn_q.bias")));
-    }
-    let mut rope =
-        json!({ "rope_type": "default", "rope_theta": header.float(&key("rope.freq_base")).unwrap_or(10000.0) });
     match header.text(&key("rope.scaling.type")) {
         None | Some("none") => {}
         Some("linear") => {
             let factor = header.float(&key("rope.scaling.factor"));
             rope["rope_type"] = json!("linear");
-            rope["factor"] = json!(factor.ok_or("linear scaling of rotations without a factor")?);
+            rope["factor"] = json!(plain(factor.ok_or("linear scaling of rotations without a factor")?));
         }
         Some(other) => return Err(format!("rotations scaled by `{other}` are not read from GGUF")),
     }
-    if let Some(window) = header.int(&key("attention.sliding_window")).filter(|n| *n > 0) {
-        match *family {
-            Family::Phi3 => set("sliding_window", json!(window)),
-            _ => return Err(format!("a sliding window (`{}`) is not read from GGUF", key("attention.sliding_window"))),
-        }
+    if let Some(turned) = turned {
+        let first = header.int(&key("rope.scaling.original_context_length"));
+        turns::to_rope(turned, usize::try_from(head).unwrap_or(0), first, &mut rope)?;
     }
-    set("rope_parameters", rope);
+    let rope = match family.rotation {
+        Rotation::Two => json!({
+            "full_attention": rope,
+            "sliding_attention": { "rope_type": "default", "rope_theta": LOCAL_THETA },
+        }),
+        _ => rope,
+    };
+    config.insert("rope_parameters".into(), rope);
     Ok(Json::Object(config))
 }
 
-/// The pairs that describe a configuration.
-pub(super) fn to_pairs(config: &Json, family: &Family) -> Result<Vec<(String, Pair)>, String> {
-    let (short, _, _) = family.words();
+/// The pairs that describe a configuration, and what the tensor of rotations holds, if there has to be one.
+pub(super) fn to_pairs(config: &Json, family: &Family) -> Result<(Vec<(String, Pair)>, Option<Vec<f32>>), String> {
+    let short = family.name;
     let mut pairs = vec![("general.architecture".to_string(), Pair::Text(short.into()))];
-    let number = |field: &str| config.get(field).and_then(Json::as_u64).and_then(|n| u32::try_from(n).ok());
+    let get = |field: &str| match field {
+        // Transformers says it in two ways.
+        "num_experts" => config.get(field).or(config.get("num_local_experts")),
+        _ => config.get(field),
+    };
+    let number = |field: &str| get(field).and_then(Json::as_u64).and_then(|n| u32::try_from(n).ok());
     let need = |field: &str| number(field).ok_or_else(|| format!("the configuration has no `{field}`"));
     let mut put = |name: &str, pair: Pair| pairs.push((format!("{short}.{name}"), pair));
     let float = |field: &str| config.get(field).and_then(Json::as_f64);
-    if *family == Family::Gpt2 {
-        let width = need("n_embd")?;
-        put("context_length", Pair::U32(need("n_positions")?));
-        put("embedding_length", Pair::U32(width));
-        put("block_count", Pair::U32(need("n_layer")?));
-        put("feed_forward_length", Pair::U32(number("n_inner").unwrap_or(4 * width)));
-        put("attention.head_count", Pair::U32(need("n_head")?));
-        put("attention.layer_norm_epsilon", Pair::F32(float("layer_norm_epsilon").unwrap_or(1e-5) as f32));
-        let kind = config.get("activation_function").and_then(Json::as_str).unwrap_or("gelu_new");
-        if !matches!(kind, "gelu_new" | "gelu_pytorch_tanh") {
-            return Err(format!("GGUF's gpt2 has the activation gelu_new, not `{kind}`"));
+    for setting in family.settings.concat() {
+        match setting {
+            Setting::Size(name, field) => put(name, Pair::U32(need(field)?)),
+            Setting::Number("attention.key_length", _) => {}
+            Setting::Number(name, field) => match (number(field), float(field)) {
+                // Fields of floats may be written without a point.
+                (Some(n), _) if !name.contains("epsilon") && !name.contains("softcapping") => put(name, Pair::U32(n)),
+                (_, Some(x)) => put(name, Pair::F32(x as f32)),
+                _ => {}
+            },
+            Setting::Flag(name, field) => put(name, Pair::Flag(get(field).and_then(Json::as_bool).unwrap_or(false))),
+            Setting::Seen(..) | Setting::Word(..) | Setting::Is(..) => {}
         }
-        return Ok(pairs);
     }
-    let (width, heads) = (need("hidden_size")?, need("num_attention_heads")?);
-    put("context_length", Pair::U32(need("max_position_embeddings")?));
-    put("embedding_length", Pair::U32(width));
-    put("block_count", Pair::U32(need("num_hidden_layers")?));
-    put("feed_forward_length", Pair::U32(need("intermediate_size")?));
-    put("attention.head_count", Pair::U32(heads));
-    put("attention.head_count_kv", Pair::U32(number("num_key_value_heads").unwrap_or(heads)));
-    put("attention.layer_norm_rms_epsilon", Pair::F32(float("rms_norm_eps").unwrap_or(1e-6) as f32));
+    let (width, heads) = match short {
+        "gpt2" => (need("n_embd")?, need("n_head")?),
+        _ => (need("hidden_size")?, need("num_attention_heads")?),
+    };
+    match short {
+        "gpt2" if number("n_inner").is_none() => put("feed_forward_length", Pair::U32(4 * width)),
+        "falcon" => {
+            let groups = falcon_groups(config).ok_or("the configuration has no `new_decoder_architecture`")?;
+            put("attention.head_count_kv", Pair::U32(u32::try_from(groups).map_err(|e| e.to_string())?));
+            if number("ffn_hidden_size").is_none() {
+                put("feed_forward_length", Pair::U32(4 * width));
+            }
+        }
+        "gptneox" | "gpt2" => {}
+        _ if number("num_key_value_heads").is_none() => put("attention.head_count_kv", Pair::U32(heads)),
+        _ => {}
+    }
+    if family.rotation == Rotation::None {
+        return Ok((pairs, None));
+    }
     let head = number("head_dim").unwrap_or(width / heads.max(1));
     put("attention.key_length", Pair::U32(head));
     put("attention.value_length", Pair::U32(head));
-    put("rope.dimension_count", Pair::U32(head));
     put("vocab_size", Pair::U32(need("vocab_size")?));
     let rope = ["rope_parameters", "rope_scaling"].iter().find_map(|name| config.get(*name).filter(|r| r.is_object()));
+    let rope = rope.map(|r| r.get("full_attention").unwrap_or(r));
     let inside = |name: &str| rope.and_then(|rope| rope.get(name));
-    let theta = inside("rope_theta").and_then(Json::as_f64).or(float("rope_theta")).unwrap_or(10000.0);
+    let theta = inside("rope_theta").and_then(Json::as_f64).or(float("rope_theta")).or(float("rotary_emb_base"));
+    let theta = theta.unwrap_or(10000.0);
     put("rope.freq_base", Pair::F32(theta as f32));
+    let share = inside("partial_rotary_factor").and_then(Json::as_f64);
+    let share = share.or(float("partial_rotary_factor")).or(float("rotary_pct"));
+    let turned = match (family.rotation, share) {
+        (Rotation::Part, Some(share)) => (f64::from(head) * share) as u32,
+        _ => head,
+    };
+    put("rope.dimension_count", Pair::U32(turned));
+    let mut factors = None;
     match inside("rope_type").or_else(|| inside("type")).and_then(Json::as_str) {
         None | Some("default") => {}
         Some("linear") => {
@@ -139,15 +199,19 @@ pub(super) fn to_pairs(config: &Json, family: &Family) -> Result<Vec<(String, Pa
             let factor = inside("factor").and_then(Json::as_f64).ok_or("linear scaling without a factor")?;
             put("rope.scaling.factor", Pair::F32(factor as f32));
         }
+        Some("llama3") if short == "llama" => {
+            let scaling = turns::Scaling::of(&inside).ok_or("`llama3` scaling of rotations without its factors")?;
+            factors = Some(scaling.factors(theta, head as usize));
+            if let Some(first) = inside("original_max_position_embeddings").and_then(Json::as_u64) {
+                put(
+                    "rope.scaling.original_context_length",
+                    Pair::U32(u32::try_from(first).map_err(|e| e.to_string())?),
+                );
+            }
+        }
         Some(other) => return Err(format!("rotations scaled by `{other}` are not written as GGUF")),
     }
-    if config.get("use_sliding_window").and_then(Json::as_bool) == Some(true) {
-        return Err("sliding windows are not written as GGUF".into());
-    }
-    if let (Family::Phi3, Some(window)) = (family, number("sliding_window")) {
-        put("attention.sliding_window", Pair::U32(window));
-    }
-    Ok(pairs)
+    Ok((pairs, factors))
 }
 
 /// A list of texts.

@@ -19,12 +19,15 @@ fn cutting(pre: &str) -> Result<Json, String> {
             r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{count}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
         ))
     };
+    // Texts are cut as GPT-2 does it; some cut digits off one by one before.
+    let gpt2 = json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true });
     Ok(match pre {
-        "gpt-2" | "default" => {
-            json!({ "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true })
+        "gpt-2" | "default" | "phi-2" | "mpt" | "olmo" | "jais" => gpt2,
+        "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" => {
+            json!({ "type": "Sequence", "pretokenizers": [{ "type": "Digits", "individual_digits": true }, gpt2] })
         }
-        "llama-bpe" | "llama3" | "llama-v3" => digits("{1,3}"),
-        "qwen2" => digits(""),
+        "llama-bpe" | "llama3" | "llama-v3" | "dbrx" | "smaug-bpe" => digits("{1,3}"),
+        "qwen2" | "stablelm2" => digits(""),
         other => return Err(format!("texts cut as `{other}` (`tokenizer.ggml.pre`) are not known; use ids")),
     })
 }

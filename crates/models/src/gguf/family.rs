@@ -1,0 +1,508 @@
+//! Families of models that GGUF and HuggingFace both have: what each calls tensors and settings.
+
+use super::header::Header;
+use serde_json::Value as Json;
+
+/// A family, as data: a new one is a row of [`FAMILIES`].
+#[derive(Debug)]
+pub(crate) struct Family {
+    /// What GGUF calls it.
+    pub(super) name: &'static str,
+    /// HuggingFace's class.
+    pub(super) class: &'static str,
+    /// HuggingFace's `model_type`.
+    pub(super) kind: &'static str,
+    /// What stands before the number of a layer in HuggingFace's names.
+    layers: &'static str,
+    /// Modules of a layer: `blk.N.` and HuggingFace's. `{}` is the number of one of several that GGUF keeps in one tensor.
+    layer: &'static [&'static [(&'static str, &'static str)]],
+    /// Modules beside the layers.
+    top: &'static [(&'static str, &'static str)],
+    /// Hyper-parameters.
+    pub(super) settings: &'static [&'static [Setting]],
+    /// Which dimensions of a head are turned.
+    pub(super) rotation: Rotation,
+    /// The order of rows.
+    rows: Rows,
+    /// Whether norms' weights count from one in GGUF and from zero in HuggingFace's files.
+    norms_from_one: bool,
+}
+
+/// A hyper-parameter: its key in GGUF behind the family's name, and its field in `config.json`.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Setting {
+    /// A size, which must be there.
+    Size(&'static str, &'static str),
+    /// A number, which may be missing.
+    Number(&'static str, &'static str),
+    /// A flag.
+    Flag(&'static str, &'static str),
+    /// A field that is true if there is such a tensor.
+    Seen(&'static str, &'static str),
+    /// A field that always has this text in the family.
+    Word(&'static str, &'static str),
+    /// A field that always has this value in the family.
+    Is(&'static str, bool),
+}
+
+/// Which dimensions of a head are turned by positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rotation {
+    /// None.
+    None,
+    /// All.
+    Whole,
+    /// The first ones.
+    Part,
+    /// All; layers without a window by an angle of their own.
+    Two,
+}
+
+/// The order in which a family's file has the rows of queries, keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    /// HuggingFace's.
+    Same,
+    /// Halves of a head's rotation side by side, in queries and keys.
+    Interleaved,
+    /// All queries, all keys, all values, where HuggingFace's have them head by head.
+    Sorted,
+}
+
+use Setting::*;
+
+const LAYER: &[(&str, &str)] = &[
+    ("attn_norm", "input_layernorm"),
+    ("ffn_norm", "post_attention_layernorm"),
+    ("attn_q", "self_attn.q_proj"),
+    ("attn_k", "self_attn.k_proj"),
+    ("attn_v", "self_attn.v_proj"),
+    ("attn_output", "self_attn.o_proj"),
+    ("attn_q_norm", "self_attn.q_norm"),
+    ("attn_k_norm", "self_attn.k_norm"),
+    ("attn_qkv", "self_attn.qkv_proj"),
+    ("ffn_gate", "mlp.gate_proj"),
+    ("ffn_up", "mlp.up_proj"),
+    ("ffn_down", "mlp.down_proj"),
+];
+/// Phi-3 keeps gate and up together, under the name of up.
+const PHI3: &[(&str, &str)] = &[("ffn_up", "mlp.gate_up_proj")];
+/// Norms before and behind each part of a layer.
+const AROUND: &[(&str, &str)] = &[
+    ("post_attention_norm", "post_attention_layernorm"),
+    ("ffn_norm", "pre_feedforward_layernorm"),
+    ("post_ffw_norm", "post_feedforward_layernorm"),
+];
+const MIXTRAL: &[(&str, &str)] = &[
+    ("ffn_gate_inp", "block_sparse_moe.gate"),
+    ("ffn_gate_exps", "block_sparse_moe.experts.{}.w1"),
+    ("ffn_down_exps", "block_sparse_moe.experts.{}.w2"),
+    ("ffn_up_exps", "block_sparse_moe.experts.{}.w3"),
+];
+const QWEN_MOE: &[(&str, &str)] = &[
+    ("ffn_gate_inp", "mlp.gate"),
+    ("ffn_gate_exps", "mlp.experts.{}.gate_proj"),
+    ("ffn_down_exps", "mlp.experts.{}.down_proj"),
+    ("ffn_up_exps", "mlp.experts.{}.up_proj"),
+];
+const PHI2: &[(&str, &str)] = &[("attn_output", "self_attn.dense"), ("ffn_up", "mlp.fc1"), ("ffn_down", "mlp.fc2")];
+const STABLELM: &[(&str, &str)] =
+    &[("attn_q_norm", "self_attn.q_layernorm.norms.{}"), ("attn_k_norm", "self_attn.k_layernorm.norms.{}")];
+const GPT2_LAYER: &[(&str, &str)] = &[
+    ("attn_norm", "ln_1"),
+    ("ffn_norm", "ln_2"),
+    ("attn_qkv", "attn.c_attn"),
+    ("attn_output", "attn.c_proj"),
+    ("ffn_up", "mlp.c_fc"),
+    ("ffn_down", "mlp.c_proj"),
+];
+const NEOX_LAYER: &[(&str, &str)] = &[
+    ("attn_norm", "input_layernorm"),
+    ("ffn_norm", "post_attention_layernorm"),
+    ("attn_qkv", "attention.query_key_value"),
+    ("attn_output", "attention.dense"),
+    ("ffn_up", "mlp.dense_h_to_4h"),
+    ("ffn_down", "mlp.dense_4h_to_h"),
+];
+const FALCON_LAYER: &[(&str, &str)] = &[
+    ("attn_norm", "input_layernorm"),
+    ("attn_norm", "ln_mlp"),
+    ("attn_norm_2", "ln_attn"),
+    ("attn_qkv", "self_attention.query_key_value"),
+    ("attn_output", "self_attention.dense"),
+    ("ffn_up", "mlp.dense_h_to_4h"),
+    ("ffn_down", "mlp.dense_4h_to_h"),
+];
+
+const TOP: &[(&str, &str)] =
+    &[("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
+const PHI2_TOP: &[(&str, &str)] =
+    &[("token_embd", "model.embed_tokens"), ("output_norm", "model.final_layernorm"), ("output", "lm_head")];
+const GPT2_TOP: &[(&str, &str)] = &[
+    ("token_embd", "transformer.wte"),
+    ("position_embd", "transformer.wpe"),
+    ("output_norm", "transformer.ln_f"),
+    ("output", "lm_head"),
+];
+const NEOX_TOP: &[(&str, &str)] =
+    &[("token_embd", "gpt_neox.embed_in"), ("output_norm", "gpt_neox.final_layer_norm"), ("output", "embed_out")];
+const FALCON_TOP: &[(&str, &str)] =
+    &[("token_embd", "transformer.word_embeddings"), ("output_norm", "transformer.ln_f"), ("output", "lm_head")];
+
+const SIZES: &[Setting] = &[
+    Size("context_length", "max_position_embeddings"),
+    Size("embedding_length", "hidden_size"),
+    Size("block_count", "num_hidden_layers"),
+    Size("feed_forward_length", "intermediate_size"),
+    Size("attention.head_count", "num_attention_heads"),
+];
+const GROUPS: &[Setting] = &[Number("attention.head_count_kv", "num_key_value_heads")];
+const RMS: &[Setting] = &[Number("attention.layer_norm_rms_epsilon", "rms_norm_eps")];
+const LAYER_NORM: &[Setting] = &[Number("attention.layer_norm_epsilon", "layer_norm_eps")];
+const HEAD: &[Setting] = &[Number("attention.key_length", "head_dim")];
+const SILU: &[Setting] = &[Word("hidden_act", "silu")];
+const GELU: &[Setting] = &[Word("hidden_activation", "gelu_pytorch_tanh")];
+const BIASES: &[Setting] = &[Seen("attention_bias", "blk.0.attn_q.bias")];
+const WINDOW: &[Setting] = &[Number("attention.sliding_window", "sliding_window")];
+
+const PLAIN: Family = Family {
+    name: "llama",
+    class: "LlamaForCausalLM",
+    kind: "llama",
+    layers: "model.layers.",
+    layer: &[LAYER],
+    top: TOP,
+    settings: &[SIZES, GROUPS, RMS, HEAD, SILU, BIASES, &[Seen("mlp_bias", "blk.0.ffn_gate.bias")]],
+    rotation: Rotation::Whole,
+    rows: Rows::Interleaved,
+    norms_from_one: false,
+};
+
+/// Everything that is read and written.
+const FAMILIES: &[Family] = &[
+    PLAIN,
+    Family {
+        class: "MixtralForCausalLM",
+        kind: "mixtral",
+        layer: &[MIXTRAL, LAYER],
+        settings: &[
+            SIZES,
+            GROUPS,
+            RMS,
+            HEAD,
+            SILU,
+            &[Size("expert_count", "num_local_experts"), Size("expert_used_count", "num_experts_per_tok")],
+        ],
+        ..PLAIN
+    },
+    Family {
+        name: "qwen2",
+        class: "Qwen2ForCausalLM",
+        kind: "qwen2",
+        settings: &[SIZES, GROUPS, RMS, HEAD, SILU],
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "qwen3",
+        class: "Qwen3ForCausalLM",
+        kind: "qwen3",
+        settings: &[SIZES, GROUPS, RMS, HEAD, SILU, BIASES],
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "qwen3moe",
+        class: "Qwen3MoeForCausalLM",
+        kind: "qwen3_moe",
+        layer: &[QWEN_MOE, LAYER],
+        settings: &[
+            SIZES,
+            GROUPS,
+            RMS,
+            HEAD,
+            SILU,
+            BIASES,
+            &[
+                Size("expert_count", "num_experts"),
+                Size("expert_used_count", "num_experts_per_tok"),
+                Size("expert_feed_forward_length", "moe_intermediate_size"),
+                Is("norm_topk_prob", true),
+            ],
+        ],
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "gemma",
+        class: "GemmaForCausalLM",
+        kind: "gemma",
+        settings: &[SIZES, GROUPS, RMS, HEAD, GELU, BIASES],
+        rows: Rows::Same,
+        norms_from_one: true,
+        ..PLAIN
+    },
+    Family {
+        name: "gemma2",
+        class: "Gemma2ForCausalLM",
+        kind: "gemma2",
+        layer: &[AROUND, LAYER],
+        settings: &[
+            SIZES,
+            GROUPS,
+            RMS,
+            HEAD,
+            GELU,
+            WINDOW,
+            &[
+                Number("attn_logit_softcapping", "attn_logit_softcapping"),
+                Number("final_logit_softcapping", "final_logit_softcapping"),
+            ],
+        ],
+        rows: Rows::Same,
+        norms_from_one: true,
+        ..PLAIN
+    },
+    Family {
+        name: "gemma3",
+        class: "Gemma3ForCausalLM",
+        kind: "gemma3_text",
+        layer: &[AROUND, LAYER],
+        settings: &[
+            SIZES,
+            GROUPS,
+            RMS,
+            HEAD,
+            GELU,
+            WINDOW,
+            &[Number("final_logit_softcapping", "final_logit_softcapping")],
+        ],
+        rotation: Rotation::Two,
+        rows: Rows::Same,
+        norms_from_one: true,
+        ..PLAIN
+    },
+    Family {
+        name: "olmo2",
+        class: "Olmo2ForCausalLM",
+        kind: "olmo2",
+        layer: &[AROUND, LAYER],
+        settings: &[SIZES, GROUPS, RMS, SILU],
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "phi2",
+        class: "PhiForCausalLM",
+        kind: "phi",
+        layer: &[PHI2, LAYER],
+        top: PHI2_TOP,
+        settings: &[SIZES, GROUPS, LAYER_NORM, &[Word("hidden_act", "gelu_new")]],
+        rotation: Rotation::Part,
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "phi3",
+        class: "Phi3ForCausalLM",
+        kind: "phi3",
+        layer: &[PHI3, LAYER],
+        settings: &[SIZES, GROUPS, RMS, SILU, WINDOW],
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "stablelm",
+        class: "StableLmForCausalLM",
+        kind: "stablelm",
+        layer: &[STABLELM, LAYER],
+        settings: &[
+            SIZES,
+            GROUPS,
+            LAYER_NORM,
+            SILU,
+            &[
+                Flag("use_parallel_residual", "use_parallel_residual"),
+                Seen("use_qkv_bias", "blk.0.attn_q.bias"),
+                Seen("qk_layernorm", "blk.0.attn_q_norm.weight"),
+            ],
+        ],
+        rotation: Rotation::Part,
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "gpt2",
+        class: "GPT2LMHeadModel",
+        kind: "gpt2",
+        layers: "transformer.h.",
+        layer: &[GPT2_LAYER],
+        top: GPT2_TOP,
+        settings: &[&[
+            Size("context_length", "n_positions"),
+            Size("embedding_length", "n_embd"),
+            Size("block_count", "n_layer"),
+            Number("feed_forward_length", "n_inner"),
+            Size("attention.head_count", "n_head"),
+            Number("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+            Word("activation_function", "gelu_new"),
+        ]],
+        rotation: Rotation::None,
+        rows: Rows::Same,
+        ..PLAIN
+    },
+    Family {
+        name: "gptneox",
+        class: "GPTNeoXForCausalLM",
+        kind: "gpt_neox",
+        layers: "gpt_neox.layers.",
+        layer: &[NEOX_LAYER],
+        top: NEOX_TOP,
+        settings: &[
+            SIZES,
+            LAYER_NORM,
+            &[Flag("use_parallel_residual", "use_parallel_residual"), Word("hidden_act", "gelu")],
+        ],
+        rotation: Rotation::Part,
+        rows: Rows::Sorted,
+        ..PLAIN
+    },
+    Family {
+        name: "falcon",
+        class: "FalconForCausalLM",
+        kind: "falcon",
+        layers: "transformer.h.",
+        layer: &[FALCON_LAYER],
+        top: FALCON_TOP,
+        settings: &[&[
+            Size("context_length", "max_position_embeddings"),
+            Size("embedding_length", "hidden_size"),
+            Size("block_count", "num_hidden_layers"),
+            Number("feed_forward_length", "ffn_hidden_size"),
+            Size("attention.head_count", "num_attention_heads"),
+            Number("attention.layer_norm_epsilon", "layer_norm_epsilon"),
+            Word("activation", "gelu"),
+            Is("alibi", false),
+            Is("bias", false),
+            Is("parallel_attn", true),
+        ]],
+        rows: Rows::Sorted,
+        ..PLAIN
+    },
+];
+
+/// Where a tensor of HuggingFace's is in a file.
+pub(super) struct Place {
+    pub(super) name: String,
+    /// Which of several it is that the file keeps in one tensor.
+    pub(super) index: Option<usize>,
+}
+
+impl Family {
+    fn known() -> String {
+        let mut names: Vec<&str> = FAMILIES.iter().map(|f| f.name).collect();
+        names.dedup();
+        names.join(", ")
+    }
+
+    /// The family that a file names.
+    pub(super) fn of(header: &Header) -> Result<&'static Family, String> {
+        let name = header.text("general.architecture").ok_or("it doesn't say `general.architecture`")?;
+        let experts = header.int(&format!("{name}.expert_count")).is_some_and(|n| n > 0);
+        let mut named = FAMILIES.iter().filter(|f| f.name == name).peekable();
+        if named.peek().is_none() {
+            return Err(format!("architecture `{name}` is not read: {} are", Family::known()));
+        }
+        let found = named.find(|f| f.has_experts() == experts);
+        found.ok_or_else(|| format!("a `{name}` with `{name}.expert_count` is not read, or one without"))
+    }
+
+    /// The family of a configuration.
+    pub(super) fn named(config: &Json) -> Result<&'static Family, String> {
+        let class = config.get("architectures").and_then(|a| a.get(0)).and_then(Json::as_str).unwrap_or("");
+        // Mistral is Llama with windows, which GGUF's llama doesn't have.
+        let plain = class == "MistralForCausalLM" && config.get("sliding_window").is_none_or(Json::is_null);
+        let class = if plain { "LlamaForCausalLM" } else { class };
+        let found = FAMILIES.iter().find(|f| f.class == class);
+        found.ok_or_else(|| format!("`{class}` can't be written as GGUF: {} can", Family::known()))
+    }
+
+    fn has_experts(&self) -> bool {
+        self.settings.concat().iter().any(|s| matches!(s, Size("expert_count", _)))
+    }
+
+    /// Where a tensor is in a file.
+    pub(super) fn place(&self, tensor: &str) -> Option<Place> {
+        let (module, end) = tensor.rsplit_once('.')?;
+        if let Some(rest) = module.strip_prefix(self.layers) {
+            let (number, inner) = rest.split_once('.')?;
+            number.parse::<u32>().ok()?;
+            let (short, index) = self.layer.concat().into_iter().find_map(|(short, long)| {
+                let index = match long.split_once("{}") {
+                    Some((before, after)) => {
+                        Some(inner.strip_prefix(before)?.strip_suffix(after)?.parse::<usize>().ok()?)
+                    }
+                    None if long == inner => None,
+                    None => return None,
+                };
+                Some((short, index))
+            })?;
+            return Some(Place { name: format!("blk.{number}.{short}.{end}"), index });
+        }
+        let (short, _) = self.top.iter().find(|(_, long)| *long == module)?;
+        Some(Place { name: format!("{short}.{end}"), index: None })
+    }
+
+    /// The row of a file's tensor that row `i` of HuggingFace's is, where they differ.
+    pub(super) fn order(&self, config: &Json, tensor: &str, rows: usize) -> Option<Vec<usize>> {
+        let module = tensor.rsplit('.').nth(1)?;
+        let count = |field: &str| config.get(field).and_then(Json::as_u64).and_then(|n| usize::try_from(n).ok());
+        let heads = count("num_attention_heads")?.max(1);
+        match self.rows {
+            Rows::Interleaved if matches!(module, "q_proj" | "k_proj") => {
+                let groups = count("num_key_value_heads").unwrap_or(heads).max(1);
+                let size = rows / if module == "q_proj" { heads } else { groups };
+                let half = size / 2;
+                let turned = half > 0 && size % 2 == 0;
+                let at = |i: usize| i / size * size + 2 * (i % size % half) + i % size / half;
+                Some((0..rows).map(|i| if turned { at(i) } else { i }).collect())
+            }
+            Rows::Sorted if module == "query_key_value" => {
+                let groups = falcon_groups(config).unwrap_or(heads).max(1);
+                // Queries of a group, its key and its value.
+                let (each, size) = (heads / groups, rows / (heads + 2 * groups).max(1));
+                let at = |i: usize| {
+                    let (group, inside) = (i / (each + 2) / size.max(1), i / size.max(1) % (each + 2));
+                    let head = match inside {
+                        q if q < each => group * each + q,
+                        k if k == each => heads + group,
+                        _ => heads + groups + group,
+                    };
+                    head * size + i % size.max(1)
+                };
+                Some((0..rows).map(at).collect())
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether a norm's weight counts from one in GGUF and from zero in HuggingFace's files.
+    pub(super) fn norms_from_one(&self, tensor: &str) -> bool {
+        self.norms_from_one && tensor.ends_with("norm.weight")
+    }
+}
+
+/// Heads of keys and values in Falcon, which says them in three ways. None for others.
+pub(super) fn falcon_groups(config: &Json) -> Option<usize> {
+    let flag = |field: &str| config.get(field).and_then(Json::as_bool);
+    let count = |field: &str| config.get(field).and_then(Json::as_u64).and_then(|n| usize::try_from(n).ok());
+    let grouped = flag("new_decoder_architecture")?;
+    let heads = count("num_attention_heads");
+    if grouped {
+        count("num_kv_heads").or(heads)
+    } else if flag("multi_query").unwrap_or(true) {
+        Some(1)
+    } else {
+        heads
+    }
+}
