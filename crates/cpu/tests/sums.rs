@@ -109,6 +109,82 @@ fn sums_over_any_axes_have_a_bounded_error() {
     }
 }
 
+/// Products of factors around 1 against f64, over every kind of axes, with their gradients.
+#[test]
+fn products_over_any_axes_have_a_bounded_error() {
+    let cases: [(&[usize], &[usize]); 8] = [
+        (&[300_001], &[0]),
+        (&[3, 100_001], &[1]),
+        (&[300_001, 3], &[0]),
+        (&[9_000, 70], &[0]),
+        (&[70, 9_000], &[1]),
+        (&[5, 6_000, 3], &[1]),
+        (&[30, 20, 40, 25], &[0, 2]),
+        (&[10, 20, 40, 25], &[0, 1, 2, 3]),
+    ];
+    let mut r = Random(4);
+    for (shape, axes) in cases {
+        let count: usize = axes.iter().map(|&a| shape[a]).product();
+        // Every factor rounds once, to either side.
+        let rounding = (count as f64).sqrt();
+        for (dtype, bound) in
+            [(DType::F32, 2.4e-7 * rounding), (DType::F64, 4.5e-16 * rounding), (DType::F16, 1e-3 + 2.4e-7 * rounding)]
+        {
+            // The product of many narrow factors is none that they can hold.
+            if dtype == DType::F16 && count > 5_000 {
+                continue;
+            }
+            let ty = Type::new(dtype, shape);
+            let width = if dtype == DType::F16 { 0.25 } else { 1.0 };
+            let x = Literal::from_fn(ty.clone(), |_| {
+                Scalar::from_f64(dtype, 1.0 + width * r.unit() / (count as f64).sqrt())
+            });
+            let mut b = Builder::new();
+            let v = b.input(dtype, shape);
+            let product = b.reduce(ReduceKind::Prod, v, axes).unwrap();
+            let g = b.finish(&[product]);
+            let what = format!("product of {ty} over {axes:?}");
+            let got = results(&what, &g, std::slice::from_ref(&x));
+            let kept: Vec<usize> = (0..shape.len()).filter(|a| !axes.contains(a)).collect();
+            let mut want = vec![1f64; got[0].ty().numel()];
+            let strides = ty.strides();
+            for i in 0..ty.numel() {
+                let to = kept.iter().fold(0, |at, &a| at * shape[a] + i / strides[a] % shape[a]);
+                want[to] *= x.get(i).to_f64();
+            }
+            want.iter().enumerate().for_each(|(i, &w)| close(&what, got[0].get(i).to_f64(), w, w, bound));
+        }
+    }
+}
+
+#[test]
+fn long_products_keep_zeros_signs_infinities_and_nans() {
+    for shape in [[1usize, 500_000], [3, 9_000], [9_000, 3]] {
+        let axis = (shape[1] > shape[0]) as usize;
+        for (a, b, want) in [
+            (f32::INFINITY, -1.0, f32::NEG_INFINITY),
+            (f32::INFINITY, 0.0, f32::NAN),
+            (f32::NAN, 0.0, f32::NAN),
+            (f32::MAX, f32::MAX, f32::INFINITY),
+            (-0.0, 3.0, -0.0),
+            (-0.0, -3.0, 0.0),
+            (-2.0, 4.0, -8.0),
+        ] {
+            let n = shape[0] * shape[1];
+            let mut data = vec![1f32; n];
+            let line = |i: usize| if axis == 1 { i / shape[1] } else { i % shape[1] };
+            let other = (0..n).find(|&i| i != n / 3 && line(i) == line(n / 3)).unwrap();
+            (data[n / 3], data[other]) = (a, b);
+            let mut g = Builder::new();
+            let x = g.input(DType::F32, &shape);
+            let y = g.reduce(ReduceKind::Prod, x, &[axis]).unwrap();
+            let got = results("special", &g.finish(&[y]), &[Literal::new(&shape, &data)]);
+            let got = got[0].get(line(n / 3)).to_f64() as f32;
+            assert!(got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan(), "{a} {b}: {got}");
+        }
+    }
+}
+
 #[test]
 fn long_sums_keep_infinities_and_nans() {
     for shape in [[1usize, 500_000], [3, 9_000], [9_000, 3]] {

@@ -247,12 +247,9 @@ fn choose_loops(
         if extent_of[v] < 8 { w - 8 } else { w }
     };
     let has_full = stores.iter().any(|s| s.1 == Role::Full);
-    // Products overflow and vanish in another order than written, so lanes must not multiply apart.
-    let ordered = reductions.iter().any(|r| r.kind == ReduceKind::Prod && r.acc.is_float());
     let vector = alive
         .iter()
         .copied()
-        .filter(|&v| !(ordered && space.reduced >> v & 1 == 1))
         .filter(|&v| reductions.is_empty() || space.reduced >> v & 1 == 1 || !has_full || reductions.len() < 2)
         .max_by_key(|&v| (weight(v), v));
     let total = alive.iter().fold(1i64, |n, &v| n.saturating_mul(extent_of[v]));

@@ -1,7 +1,6 @@
 //! Cuts long reductions with few results into blocks, whose results are then reduced: all threads share the work.
 //!
-//! Where to cut follows from the shape and the kind of device alone, so results have the same bits on any number of threads. Float products are
-//! left as they are: in another order they overflow and vanish elsewhere.
+//! Where to cut follows from the shape and the kind of device alone, so results have the same bits on any number of threads.
 
 use crate::target::Partials;
 use ir::ops::ReduceKind;
@@ -29,10 +28,9 @@ fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize], target: &Par
     let total = ty.numel();
     let reduced = |a: usize| axes.contains(&a);
     let kept: usize = (0..ty.rank()).filter(|&a| !reduced(a)).map(|a| ty.shape[a]).product();
-    let ordered = kind == ReduceKind::Prod && ty.dtype.is_float();
     let Some(last) = ty.rank().checked_sub(1) else { return Ok(None) };
     let shares = if reduced(last) { kept } else { kept / ty.shape[last].max(1) * (ty.shape[last] / 64).max(1) };
-    if total < target.least || shares >= target.few || ordered {
+    if total < target.least || shares >= target.few {
         return Ok(None);
     }
     // The longest run of neighbouring reduced axes becomes one axis, and that is cut.
@@ -54,7 +52,8 @@ fn cut(b: &mut Builder, kind: ReduceKind, x: Value, axes: &[usize], target: &Par
     if blocks < 2 {
         return Ok(None);
     }
-    let wide = if kind == ReduceKind::Sum { ty.dtype.accumulator() } else { ty.dtype };
+    let rounds = matches!(kind, ReduceKind::Sum | ReduceKind::Prod);
+    let wide = if rounds { ty.dtype.accumulator() } else { ty.dtype };
     let shape = |middle: &[usize]| -> Shape {
         ty.shape[..run.start].iter().chain(middle).chain(&ty.shape[run.end..]).copied().collect()
     };

@@ -58,6 +58,7 @@ pub const FUNCTIONS_F64: &[(Unary, f64)] = &[
     (Unary::Erf, 2.0),
     (Unary::Erfc, 6.0),
     (Unary::ErfInv, 8.0),
+    (Unary::Lgamma, 4.0),
 ];
 
 /// `y[i] = op(x[i])` over a run-time length.

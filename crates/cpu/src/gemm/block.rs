@@ -11,6 +11,7 @@ use super::kernel::{HasKernels, Tile};
 use super::panels::Panels;
 use super::problem::{Output, Target};
 use super::run::Run;
+use super::tiles::SIDE;
 
 /// What one part computes of one matrix.
 pub(super) struct Region<T> {
@@ -26,7 +27,7 @@ pub(super) struct Region<T> {
 /// Rows are split over parts in multiples of this: finer than a tile, so that parts are even, but
 /// not so fine that tiles get flat.
 pub(super) fn row_unit(mr: usize) -> usize {
-    mr.div_ceil(3)
+    if mr.is_multiple_of(SIDE) { SIDE } else { mr.div_ceil(3) }
 }
 
 /// Where the tiles of a strip go.
@@ -50,6 +51,10 @@ impl<T: HasKernels> Run<'_, T> {
         let plan = self.plan;
         let rows = region.rows.len();
         let strips = rows.div_ceil(plan.mc);
+        if let Some(tiles) = &self.kernels.tiles {
+            // SAFETY: kernels are those of this machine.
+            unsafe { (tiles.begin)() };
+        }
         let height = rows.div_ceil(strips).next_multiple_of(self.kernels.mr).min(plan.mc);
         for i in region.rows.clone().step_by(height) {
             let strip = i..region.rows.end.min(i + height);
@@ -65,6 +70,10 @@ impl<T: HasKernels> Run<'_, T> {
                     self.block(region, packed, strip.clone(), j..region.cols.end.min(j + plan.nb));
                 }
             }
+        }
+        if let Some(tiles) = &self.kernels.tiles {
+            // SAFETY: as above.
+            unsafe { (tiles.end)() };
         }
     }
 
@@ -142,6 +151,7 @@ impl<T: HasKernels> Run<'_, T> {
                 Panels::Direct { .. } => (tile.b.wrapping_add(nr), tile.b_k),
             };
             tile.c = c.wrapping_add(j);
+            tile.rows = height;
             tile.cols = nr.min(cols.len() - j);
             let kernel = self.kernels.get(height, tile.cols, tile.a_row == 1);
             // SAFETY: the caller vouches for A, B and C; prefetching past the end of B is harmless.

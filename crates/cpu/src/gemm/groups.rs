@@ -24,12 +24,11 @@ pub(super) static BF16_PAIRS: Groups = Groups { per: 2, left: x86::bf16_pairs, r
 pub(super) static I8_QUADS: Groups = Groups { per: 4, left: x86::raised_quads, right: x86::i8_quads };
 
 /// The lines of a panel that are written together, where k runs along memory.
-#[cfg(target_arch = "x86_64")]
 const LINES: usize = 4;
 
-#[cfg(target_arch = "x86_64")]
+/// Groups of a panel, one beside the other for each step of k.
 #[inline(always)]
-unsafe fn join<S: Copy + Default, const PER: usize>(
+pub(super) unsafe fn join<S: Copy + Default, const PER: usize>(
     dst: *mut u32,
     width: usize,
     src: *const S,

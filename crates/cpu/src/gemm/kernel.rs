@@ -12,6 +12,7 @@ use ir::DType;
 use super::gemv::HasGemv;
 use super::groups::Groups;
 use super::pack::{pack_panel, widen};
+use super::tiles::{self, BOTH, SIDE, TileUse};
 use super::vector::{Float, Isa, PLAIN_ROWS, Plain32, Plain64, PlainI32, Vector};
 
 /// One call of a micro-kernel. `b` points at a row of at least `cols` elements for each k.
@@ -31,6 +32,8 @@ pub(crate) struct Tile<T> {
     pub(crate) ahead_k: isize,
     pub(crate) c: *mut T,
     pub(crate) c_row: isize,
+    /// Only kernels on tiles ask for it: others are made for a number of rows.
+    pub(crate) rows: usize,
     pub(crate) cols: usize,
     pub(crate) alpha: T,
     /// Add to C rather than overwrite it.
@@ -51,6 +54,7 @@ impl<T: Float> Tile<T> {
         ahead_k: 0,
         c: std::ptr::null_mut(),
         c_row: 0,
+        rows: 0,
         cols: 0,
         alpha: T::ONE,
         add: false,
@@ -88,6 +92,8 @@ pub(crate) struct Kernels<T: 'static> {
     pub(crate) widen: Widen<T>,
     /// Elements that a packed element is a group of, and how they are packed; `None` if each is one of `T`.
     pub(crate) groups: Option<&'static Groups>,
+    /// One kernel on tiles of the machine, instead of the tables.
+    pub(crate) tiles: Option<TileUse<T>>,
     /// By rows − 1, then vectors − 1: elements of a column of A are adjacent (packed A, or Aᵀ).
     adjacent: [[Micro<T>; MAX_NV]; MAX_MR],
     /// The same for any strides of A.
@@ -98,8 +104,34 @@ impl<T> Kernels<T> {
     /// The kernel for a tile of `rows × cols`.
     #[inline]
     pub(crate) fn get(&self, rows: usize, cols: usize, a_adjacent: bool) -> Micro<T> {
+        if let Some(tiles) = &self.tiles {
+            return tiles.micro;
+        }
         let table = if a_adjacent { &self.adjacent } else { &self.strided };
         table[rows - 1][(cols - 1) / self.lanes]
+    }
+
+    /// Packed elements of k of which there is a whole number.
+    pub(crate) fn step(&self) -> usize {
+        if self.tiles.is_some() { SIDE } else { 1 }
+    }
+
+    /// A kernel on tiles of groups.
+    pub(super) const fn of_tiles(tiles: TileUse<T>, groups: &'static Groups) -> Kernels<T> {
+        unsafe fn no_pack<T>(_: *mut T, _: usize, _: *const T, _: (isize, isize), _: usize, _: usize) {}
+        unsafe fn no_widen<T>(_: DType, _: *const u8, _: isize, _: *mut T, _: usize) {}
+        let table = [[tiles.micro; MAX_NV]; MAX_MR];
+        Kernels {
+            mr: BOTH,
+            nr: BOTH,
+            lanes: SIDE,
+            pack: no_pack::<T>,
+            widen: no_widen::<T>,
+            groups: Some(groups),
+            tiles: Some(tiles),
+            adjacent: table,
+            strided: table,
+        }
     }
 
     /// Elements of k in a packed element.
@@ -235,6 +267,7 @@ macro_rules! kernels {
                 pack,
                 widen: widened,
                 groups: $groups,
+                tiles: None,
                 mr: $mr,
                 nr: 2 * <$v as Vector>::LANES,
                 lanes: <$v as Vector>::LANES,
@@ -272,6 +305,12 @@ mod x86 {
 
 impl HasKernels for f32 {
     fn kernels(isa: Isa, operands: DType) -> &'static Kernels<f32> {
+        if isa == Isa::Avx512
+            && operands == DType::BF16
+            && let Some(kernels) = tiles::of_bf16()
+        {
+            return kernels;
+        }
         match (isa, operands) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, DType::BF16) if std::is_x86_feature_detected!("avx512bf16") => x86::BF16,
@@ -298,6 +337,12 @@ impl HasKernels for f64 {
 
 impl HasKernels for i32 {
     fn kernels(isa: Isa, operands: DType) -> &'static Kernels<i32> {
+        if isa == Isa::Avx512
+            && operands == DType::I8
+            && let Some(kernels) = tiles::of_i8()
+        {
+            return kernels;
+        }
         match (isa, operands) {
             #[cfg(target_arch = "x86_64")]
             (Isa::Avx512, DType::I8) if std::is_x86_feature_detected!("avx512vnni") => x86::I8,

@@ -33,6 +33,7 @@ mod panels;
 mod plan;
 mod problem;
 mod run;
+mod tiles;
 pub(crate) mod vector;
 #[cfg(target_arch = "wasm32")]
 mod vector_wasm;
@@ -49,4 +50,6 @@ pub(crate) fn thresholds() -> Vec<crate::thresholds::Threshold> {
 
 pub use plan::Plan;
 pub use problem::{BATCH_AXES, EpilogueFn, GenerateFn, Layout, Operand, Output, PlanError, Problem, Source, Target};
+#[doc(hidden)]
+pub use tiles::emulate as emulate_tiles;
 pub use vector::Isa;

@@ -15,6 +15,8 @@ use crate::thresholds::Threshold;
 /// Longest k-block, in bytes: long enough that reading and writing tiles of C between k-blocks does
 /// not count, short enough that an A panel stays in L1.
 const KC_BYTES: usize = 2048;
+/// The same on tiles of the machine, in groups of two bf16 or four i8.
+const TILES_K: usize = 256;
 /// Rows of A packed at a time: its k-block stays in L2, and B is read once for so many rows.
 const MC: usize = 120;
 /// Columns of a tile: with `MC` rows it stays in L2 over the k-blocks and until its epilogue.
@@ -44,6 +46,7 @@ const WHOLE_ROWS_BYTES: usize = 1 << 19;
 pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemm.parallel", PARALLEL_WORK, "multiply-adds for each thread: with those of two, work is split"),
     Threshold::new("gemm.k_block", KC_BYTES / 4, "depth in f32: beyond, k is cut into blocks"),
+    Threshold::new("gemm.tiles_k", 2 * TILES_K, "depth in bf16: beyond, k is cut into blocks on machines with tiles"),
     Threshold::new("gemm.strip", MC, "rows: beyond, A is packed in strips"),
     Threshold::new("gemm.columns", NB, "columns: beyond, a strip is computed in several blocks"),
     Threshold::new("gemm.direct_b", DIRECT_B_BYTES / 4, "elements of B: beyond, it is packed"),
@@ -217,7 +220,7 @@ fn normalise(mut p: Problem) -> (Problem, bool) {
 
 fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa, kernels: &Kernels<T>) -> Plan {
     let Problem { m, n, .. } = problem;
-    let k = problem.k.div_ceil(kernels.per());
+    let k = problem.k.div_ceil(kernels.per()).next_multiple_of(kernels.step());
     let (mr, nr) = (kernels.mr, kernels.nr);
     let size = size_of::<T>();
     let direct = |source: Source| match source {
@@ -241,8 +244,10 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         Target::Epilogue { whole_rows } => (true, whole_rows),
     };
 
-    let k_blocks = k.div_ceil(KC_BYTES / size).max(1);
-    let kc = k.div_ceil(k_blocks).next_multiple_of(4);
+    // Panels of tiles are wider.
+    let longest = if kernels.tiles.is_some() { TILES_K } else { KC_BYTES / size };
+    let k_blocks = k.div_ceil(longest).max(1);
+    let kc = k.div_ceil(k_blocks).next_multiple_of(kernels.step().max(4));
     let whole_b = whole_rows || !pack_b || problem.b == Source::Packed;
     let n_padded = n.next_multiple_of(nr);
     let nc =

@@ -42,6 +42,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
         SHARE,
         "elements of a line for each of the largest that is wanted: from here in one pass",
     ),
+    Threshold::new("sort.bounded", BOUNDED, "elements of a line: from here the best of its lanes bound the largest"),
     Threshold::new("sort.bytes", MANY_BYTES, "bytes of a line: from here they are counted"),
     Threshold::new("sort.few", FEW, "elements of a line: up to here it is sorted by insertion"),
 ];
@@ -242,6 +243,30 @@ type Select = unsafe fn(*const u8, usize, &Lines, usize, *mut Entry) -> usize;
 /// Elements of adjacent ones that are compared with the bound at a time.
 const CHUNK: usize = 32;
 
+/// Lanes of a line, each with its best element: the last of the best lanes is no better than the last of the best elements.
+const PER_LANE: usize = 64;
+/// Elements of a line from which that is worth a pass.
+const BOUNDED: usize = 4 * PER_LANE;
+
+/// The last of the `k` best of all lanes, with its key.
+///
+/// # Safety
+/// `x` is good for `n ≥ PER_LANE` elements; there are more lanes than `k`.
+#[inline(always)]
+unsafe fn best_of_lanes<T: Element>(x: *const T, n: usize, k: usize) -> (u64, T) {
+    // SAFETY: the caller vouches for the elements.
+    let chunk = |i: usize| unsafe { &*x.add(i).cast::<[T; PER_LANE]>() };
+    let mut best = *chunk(0);
+    for i in (PER_LANE..=n - PER_LANE).step_by(PER_LANE) {
+        for (best, &e) in best.iter_mut().zip(chunk(i)) {
+            *best = if e.beats(*best, true) { e } else { *best };
+        }
+    }
+    let mut entries: [Entry; PER_LANE] = std::array::from_fn(|i| (!best[i].key(), i as u32));
+    let (_, last, _) = entries.select_nth_unstable(k - 1);
+    (last.0, best[last.1 as usize])
+}
+
 /// Candidates are gathered, and cut back to the best whenever there are twice as many: few elements pass the bound.
 ///
 /// # Safety
@@ -254,6 +279,12 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
     let most = 2 * k + 16;
     let (mut count, mut bound) = (0, None);
     let x = p.cast::<T>().wrapping_add(base);
+    // A first bound, which its equals pass.
+    let mut equals = l.inner == 1 && l.n >= BOUNDED && k <= PER_LANE / 2;
+    if equals {
+        // SAFETY: elements of a line are adjacent.
+        bound = Some(unsafe { best_of_lanes(x, l.n, k) });
+    }
     let mut i = 0;
     while i < l.n {
         // SAFETY: inside the line; never more than `most` entries, which the room holds.
@@ -263,20 +294,23 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
                 && i % CHUNK == 0
                 && i + CHUNK <= l.n
                 && let Some((_, best)) = bound
-                && !(&*x.add(i).cast::<[T; CHUNK]>()).iter().fold(false, |any, e| any | e.beats(best, true))
+                && !(&*x.add(i).cast::<[T; CHUNK]>())
+                    .iter()
+                    .fold(false, |any, e| any | e.beats(best, true) | (equals & !best.beats(*e, true)))
             {
                 i += CHUNK;
                 continue;
             }
             // Equal keys come in the order of their places, so a later one never replaces what is there.
             let key = !(*x.add(i * l.inner)).key();
-            if bound.is_none_or(|(b, _)| key < b) {
+            if bound.is_none_or(|(b, _)| key < b || equals && key == b) {
                 room.add(count).write((key, i as u32));
                 count += 1;
                 if count == most {
                     let all = std::slice::from_raw_parts_mut(room, count);
                     all.select_nth_unstable(k - 1);
                     (count, bound) = (k, Some((all[k - 1].0, *x.add(all[k - 1].1 as usize * l.inner))));
+                    equals = false;
                 }
             }
         }

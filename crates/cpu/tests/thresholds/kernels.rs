@@ -13,6 +13,16 @@ fn reductions(shape: &[usize], axes: &[usize], dtype: DType) -> Vec<Graph> {
         let y = b.reduce(kind, x, axes).unwrap();
         graphs.push(b.finish(&[y]));
     }
+    // Factors near 1: the product of many stays where rounding can be judged. Of more, `sums.rs` says how it grows.
+    let length: usize = axes.iter().map(|&a| shape[a]).product();
+    if length <= 1 << 14 || dtype == DType::F64 {
+        let mut b = Builder::new();
+        let x = b.input(dtype, shape);
+        let small = b.scale(x, 1.0 / (length as f64).sqrt().max(1.0)).unwrap();
+        let factors = b.offset(small, 1.0).unwrap();
+        let y = b.reduce(ReduceKind::Prod, factors, axes).unwrap();
+        graphs.push(b.finish(&[y]));
+    }
     let mut b = Builder::new();
     let x = b.input(dtype, shape);
     let sum = b.sum(x, axes).unwrap();

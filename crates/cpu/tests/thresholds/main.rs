@@ -171,6 +171,12 @@ const OTHERS: &[(&str, &str)] = &[
     ("PLAIN_ROWS", "the shape of a tile, whatever the sizes are"),
     ("PLAIN_ALL", "`conv.results` in vectors"),
     ("PLAIN_HALF", "`conv.lanes` in vectors"),
+    ("LEAF", "where `linalg.least` divides no further, whatever the sizes are"),
+    ("TURNED", "the shape of a block that is copied"),
+    ("NUMBERED", "2^24 rows: more memory than a test should take"),
+    ("PER_LANE", "the shape of a bound; `sort.bounded` says from which size on there is one"),
+    ("SIDE_BY_SIDE", "lanes of a vector, whatever the sizes are"),
+    ("SIDE", "the shape of a tile of the machine, whatever the sizes are"),
     ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),
 ];
 

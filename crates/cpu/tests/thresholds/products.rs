@@ -161,6 +161,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
             q,
         )
     }),
+    ("gemm.tiles_k", |q, _| each(&[product(9, q, 20).of(DType::BF16), product(40, q, 50).turned().of(DType::BF16)], q)),
     ("gemm.strip", |q, _| each(&[product(q, 600, 100), product(q, 30, 40).turned()], q)),
     ("gemm.columns", |q, _| each(&[product(17, 40, q), product(40, 40, q).turned(), product(17, 520, q)], q)),
     ("gemm.direct_b", |q, round| {

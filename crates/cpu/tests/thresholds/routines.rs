@@ -314,6 +314,22 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("fourier.long", |q, _| transforms(q, &[8, q], 1)),
     ("linalg.least", |q, _| vec![factored(q, q, 40), rebuilt(q, q, q)]),
     ("linalg.strip", |q, _| vec![rebuilt(q, q, q), rebuilt(q, q + 9, q), rebuilt(q, q, q + 2)]),
+    ("linalg.tall", |q, round| {
+        let of = |d: DType| {
+            let mut b = Builder::new();
+            let rows = round.divide(q, 40);
+            let x = b.input(d, &[rows, 40]);
+            let parts = b.emit(Qr { full: false }.into(), &[x]).unwrap();
+            let back = b.matmul(parts[0], parts[1]).unwrap();
+            Case { tolerance: 3e-5, ..Case::new(rows * 40, b.finish(&[parts[0], parts[1], back])) }
+        };
+        vec![of(DType::F32), of(DType::F64)]
+    }),
+    ("linalg.few", |q, _| {
+        let g = one(Qr { full: false }, &[f32s(&[q, 240, 40])]);
+        let values = one(Svd { vectors: false }, &[Type::new(DType::F64, &[q, 97, 96])]);
+        vec![Case { tolerance: 3e-5, ..Case::new(q, g) }, Case { tolerance: 1e-10, ..Case::new(q, values) }]
+    }),
     ("linalg.others", |q, _| vec![factored(q, 100, q)]),
     ("packed.few", |q, _| vec![packed(q, [q, 40, 64]), packed_alone(q, 40)]),
     ("packed.run", |q, _| vec![packed(q, [3, 20, q]), packed_alone(q, q)]),
@@ -344,6 +360,11 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
             Case::new(q, one(Sort { axis: 1, num_keys: 1, descending }, &[ty]))
         };
         [(DType::U8, false), (DType::I8, false), (DType::I8, true)].map(|(d, down)| of(d, down)).into()
+    }),
+    ("sort.bounded", |q, _| {
+        let types = [f32s(&[4, q]), Type::new(DType::I8, &[4, q]), Type::new(DType::F16, &[4, q]), f32s(&[3, q + 70])];
+        let all = types.into_iter().flat_map(|t| [1, 2, 5, 32].map(|k| one(TopK { k, axis: 1 }, &[t.clone()])));
+        all.map(|g| Case { tolerance: 0.0, ..Case::new(q, g) }).collect()
     }),
     ("sort.few", |q, _| sorts(q, &[5, q])),
     ("sort.share", |q, _| {

@@ -28,7 +28,7 @@ fn cumulative_name(kind: ReduceKind) -> &'static str {
 }
 
 impl Cumulative {
-    /// The tangent of running products by the recurrence of `reduce`'s product, every step of it kept: it needs no
+    /// The tangent of running products by the recurrence (p, dp) ← (p·x, dp·x + p·dx), every step of it kept: it needs no
     /// division and so takes zeros.
     fn product_tangent(&self, cx: &mut dyn Cx, x: Value, d: Value) -> Result<Value> {
         let (xs, ds) = (cx.move_axis(x, self.axis, 0)?, cx.move_axis(d, self.axis, 0)?);
@@ -36,8 +36,10 @@ impl Cumulative {
         let step = ty.unbatched();
         let mut b = Builder::new();
         let v: Vec<Value> = (0..4).map(|_| b.input(step.dtype, &step.shape)).collect();
-        let outs = b.inline(&reduce::product_step(&step)?, &v)?;
-        let body = b.finish(&[outs[0], outs[1], outs[1]]);
+        let p = b.mul(v[0], v[2])?;
+        let (l, r) = (b.mul(v[1], v[2])?, b.mul(v[0], v[3])?);
+        let dp = b.add(l, r)?;
+        let body = b.finish(&[p, dp, dp]);
         let scan = Scan { reverse: self.reverse, ..Scan::over(0, 2, ty.shape[0], body) };
         let (one, zero) = (cx.full(&step, Scalar::one(ty.dtype))?, cx.zeros(&step)?);
         let outs = cx.emit(scan.into(), &[one, zero, xs, ds])?;

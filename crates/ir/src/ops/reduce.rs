@@ -157,32 +157,39 @@ fn extremum_tangent(cx: &mut dyn Cx, x: Value, d: Value, y: Value, axes: &[usize
     cx.div(total, count)
 }
 
-/// Σᵢ dxᵢ Πⱼ≠ᵢ xⱼ by the recurrence (p, dp) ← (p·x, dp·x + p·dx), which needs no division and so takes zeros.
+/// Σᵢ dxᵢ Πⱼ≠ᵢ xⱼ, the other factors as the product of those before and of those behind: no division, so it takes zeros, and no
+/// chain from one element to the next, so its transpose is a product element by element.
 pub(crate) fn product_tangent(cx: &mut dyn Cx, x: Value, d: Value, axes: &[usize]) -> Result<Value> {
     let ty = cx.ty(x);
-    let kept: Vec<usize> = (0..ty.rank()).filter(|a| !axes.contains(a)).collect();
-    let perm: Vec<usize> = axes.iter().chain(&kept).copied().collect();
-    let length: usize = axes.iter().map(|&a| ty.shape[a]).product();
-    let shape: Shape = std::iter::once(length).chain(kept.iter().map(|&a| ty.shape[a])).collect();
-    let front = |cx: &mut dyn Cx, v: Value| -> Result<Value> {
-        let p = cx.permute(v, &perm)?;
-        cx.reshape(p, &shape)
+    // Several axes become one, behind those that are kept.
+    let (xs, ds, axis) = if let [axis] = *axes {
+        (x, d, axis)
+    } else {
+        let kept: Vec<usize> = (0..ty.rank()).filter(|a| !axes.contains(a)).collect();
+        let perm: Vec<usize> = kept.iter().chain(axes).copied().collect();
+        let length: usize = axes.iter().map(|&a| ty.shape[a]).product();
+        let shape: Shape = kept.iter().map(|&a| ty.shape[a]).chain([length]).collect();
+        let joined = |cx: &mut dyn Cx, v: Value| -> Result<Value> {
+            let p = cx.permute(v, &perm)?;
+            cx.reshape(p, &shape)
+        };
+        (joined(cx, x)?, joined(cx, d)?, kept.len())
     };
-    let (xs, ds) = (front(cx, x)?, front(cx, d)?);
-    let step = Type::new(ty.dtype, &shape[1..]);
-    let (one, zero) = (cx.full(&step, Scalar::one(ty.dtype))?, cx.zeros(&step)?);
-    let scan = Scan::over(0, 2, length, product_step(&step)?);
-    let outs = cx.emit(scan.into(), &[one, zero, xs, ds])?;
-    Ok(outs[1])
-}
-
-/// Body of the product's tangent: `(p, dp, x, dx) -> (p·x, dp·x + p·dx)`.
-pub(crate) fn product_step(ty: &Type) -> Result<Graph> {
-    let mut b = crate::build::Builder::new();
-    let v: Vec<Value> = (0..4).map(|_| b.input(ty.dtype, &ty.shape)).collect();
-    use crate::build::Build;
-    let p = b.mul(v[0], v[2])?;
-    let (l, r) = (b.mul(v[1], v[2])?, b.mul(v[0], v[3])?);
-    let dp = b.add(l, r)?;
-    Ok(b.finish(&[p, dp]))
+    let shape = cx.ty(xs).shape;
+    let n = shape[axis];
+    if n < 2 {
+        return cx.sum(ds, &[axis]);
+    }
+    let mut edge = shape.clone();
+    edge[axis] = 1;
+    let one = cx.full(&Type::new(ty.dtype, &edge), Scalar::one(ty.dtype))?;
+    let before = cx.cumulative(ReduceKind::Prod, xs, axis, false)?;
+    let before = cx.slice_axis(before, axis, 0, n - 1)?;
+    let before = cx.concat(&[one, before], axis)?;
+    let behind = cx.cumulative(ReduceKind::Prod, xs, axis, true)?;
+    let behind = cx.slice_axis(behind, axis, 1, n)?;
+    let behind = cx.concat(&[behind, one], axis)?;
+    let others = cx.mul(before, behind)?;
+    let each = cx.mul(ds, others)?;
+    cx.sum(each, &[axis])
 }

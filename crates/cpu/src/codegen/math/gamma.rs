@@ -1,5 +1,5 @@
-//! lgamma and digamma of f32 lanes through f64, half a register at a time: in f64 an absolute error is small beside any f32
-//! number that the functions give near their zeros. Numbers left of zero go to the lane helper.
+//! lgamma and digamma. f32 lanes go through f64, half a register at a time: in f64 an absolute error is small beside any f32
+//! number that the functions give near their zeros. lgamma of f64 has a form with factors for its zeros. Numbers left of zero go to the lane helper.
 
 use super::super::enc;
 use super::super::inst::V;
@@ -12,16 +12,64 @@ use ir::{Binary, Compare, Unary};
 /// How far numbers are shifted up before the asymptotic series.
 const SHIFT: usize = 7;
 
+/// How far f64 are shifted for digamma.
+const FAR: usize = 10;
+/// Where Stirling's series begins for f64.
+const STIRLING: usize = 8;
+
+/// lgamma(2 + u) / (u·(1 + u)) for u from -1 to 1, the highest power first.
+const NEAR: [f64; 27] = [
+    1.4756784497956257e-09,
+    -3.045083104616406e-09,
+    -3.6707781973177215e-09,
+    7.546982106044216e-09,
+    1.4354602538186547e-08,
+    -2.9689377236178223e-08,
+    8.980752931319328e-09,
+    -1.9155798912805917e-08,
+    1.0090082501416391e-07,
+    -2.1160209415295267e-07,
+    3.9829198619176525e-07,
+    -8.417878185566207e-07,
+    1.8101965374585382e-06,
+    -3.851628024568635e-06,
+    8.221641184688458e-06,
+    -1.7660549436859962e-05,
+    3.816898383928973e-05,
+    -8.30953205143401e-05,
+    0.00018255262896164608,
+    -0.0004057073767183402,
+    0.0009153769228592748,
+    -0.0021081308352055112,
+    0.00499864116468036,
+    -0.012384192193336403,
+    0.03296500062115597,
+    -0.10031730167435421,
+    0.42278433509846713,
+];
+
 /// At most 2 ulp.
 pub(super) fn lgamma(lo: &mut Lower<'_>, x: V) -> V {
     let y = halves(lo, x, lgamma_right);
-    outside(lo, Unary::Lgamma, x, y)
+    outside(lo, false, Unary::Lgamma, x, y)
 }
 
 /// At most 2 ulp.
 pub(super) fn digamma(lo: &mut Lower<'_>, x: V) -> V {
     let y = halves(lo, x, digamma_right);
-    outside(lo, Unary::Digamma, x, y)
+    outside(lo, false, Unary::Digamma, x, y)
+}
+
+/// At most 3 ulp.
+pub(super) fn lgamma_wide(lo: &mut Lower<'_>, x: V) -> V {
+    let y = lgamma_exact(lo, x);
+    outside(lo, true, Unary::Lgamma, x, y)
+}
+
+/// At most 6 ulp of the larger of the result and 1.
+pub(super) fn digamma_wide(lo: &mut Lower<'_>, x: V) -> V {
+    let y = digamma_from(lo, x, FAR);
+    outside(lo, true, Unary::Digamma, x, y)
 }
 
 /// Hurwitz's zeta function; of s = 2, the derivative of digamma, by vectors. At most 2 ulp.
@@ -58,8 +106,8 @@ fn half(lo: &mut Lower<'_>, x: V, f: fn(&mut Lower<'_>, V) -> V) -> V {
     lo.v2(&enc::CVTPD2PS, w, y)
 }
 
-fn outside(lo: &mut Lower<'_>, op: Unary, x: V, y: V) -> V {
-    let mut f = Float::new(lo, false);
+fn outside(lo: &mut Lower<'_>, wide: bool, op: Unary, x: V, y: V) -> V {
+    let mut f = Float::new(lo, wide);
     let (zero, top) = (f.k(0.0), f.k(f64::INFINITY));
     let right = f.compare(Compare::Gt, x, zero);
     let finite = f.compare(Compare::Lt, x, top);
@@ -68,9 +116,9 @@ fn outside(lo: &mut Lower<'_>, op: Unary, x: V, y: V) -> V {
     f.mend(odd, y, &Op::Unary(op, Reg(0)), &[x])
 }
 
-/// x + SHIFT where x is small, x elsewhere; and which is which.
-fn shifted(f: &mut Float<'_, '_>, x: V) -> (V, V) {
-    let limit = f.k(SHIFT as f64);
+/// x + `by` where x is small, x elsewhere; and which is which.
+fn shifted(f: &mut Float<'_, '_>, x: V, by: usize) -> (V, V) {
+    let limit = f.k(by as f64);
     let small = f.compare(Compare::Lt, x, limit);
     let up = f.add(x, limit);
     (f.select(small, up, x), small)
@@ -79,7 +127,7 @@ fn shifted(f: &mut Float<'_, '_>, x: V) -> (V, V) {
 /// Stirling's series; what a shift added is the logarithm of a product.
 fn lgamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
-    let (y, small) = shifted(&mut f, x);
+    let (y, small) = shifted(&mut f, x, SHIFT);
     let mut product = x;
     for i in 1..SHIFT {
         let c = f.k(i as f64);
@@ -105,12 +153,58 @@ fn lgamma_right(lo: &mut Lower<'_>, x: V) -> V {
     f.sub(t, less)
 }
 
-/// log y - 1/2y - Σ B₂ₖ / 2k y²ᵏ; what a shift added is Σ 1/(x + i), kept as one fraction.
-fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
+/// Below 8, `Γ(x) = Γ(y)·p` with y from 1 to 3 and `p` a product, or 1/x left of 1: the logarithms add up without cancelling. From there on Stirling's
+/// series.
+fn lgamma_exact(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
-    let (y, small) = shifted(&mut f, x);
+    let (one, two) = (f.kr(1.0), f.kr(2.0));
+    let low = f.compare(Compare::Lt, x, one);
+    let far = f.k(STIRLING as f64);
+    let high = f.not_less(x, far);
+    // y down to below 3, and what it was multiplied by on its way.
+    let (mut y, mut product) = (x, one);
+    for i in 1..=STIRLING - 2 {
+        let i = f.k(i as f64);
+        let less = f.sub(x, i);
+        let there = f.not_less(less, two);
+        let more = f.mul(product, less);
+        product = f.select(there, more, product);
+        y = f.select(there, less, y);
+    }
+    // y - 1 and y - 2, exact; x + 1 instead of x below 1.
+    let (below, under) = (f.sub(y, one), f.sub(y, two));
+    let v = f.select(low, x, below);
+    let u = f.select(low, below, under);
+    let near = f.poly(u, &NEAR);
+    let uv = f.mul(u, v);
+    // One logarithm serves all.
+    let of = f.select(low, x, product);
+    let of = f.select(high, x, of);
+    let log = Double(f.lo).log(of);
+    let negative = f.neg(log);
+    let add = f.select(low, negative, log);
+    let inside = f.mad(uv, near, add);
+    let r = f.div(one, x);
+    let z = f.mul(r, r);
+    let series = f.poly(
+        z,
+        &[1.0 / 156.0, -691.0 / 360_360.0, 1.0 / 1188.0, -1.0 / 1680.0, 1.0 / 1260.0, -1.0 / 360.0, 1.0 / 12.0],
+    );
+    let half = f.k(0.5);
+    let t = f.sub(x, half);
+    let t = f.mas(t, log, x);
+    let rest = f.k(0.918_938_533_204_672_8);
+    let t = f.add(t, rest);
+    let t = f.mad(series, r, t);
+    f.select(high, t, inside)
+}
+
+/// log y - 1/2y - Σ B₂ₖ / 2k y²ᵏ; what a shift added is Σ 1/(x + i), kept as one fraction.
+fn digamma_from(lo: &mut Lower<'_>, x: V, shift: usize) -> V {
+    let mut f = Float::new(lo, true);
+    let (y, small) = shifted(&mut f, x, shift);
     let (mut num, mut den) = (f.kr(1.0), x);
-    for i in 1..SHIFT {
+    for i in 1..shift {
         let c = f.k(i as f64);
         let next = f.add(x, c);
         num = f.mad(num, next, den);
@@ -131,10 +225,14 @@ fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
     f.sub(t, shift)
 }
 
+fn digamma_right(lo: &mut Lower<'_>, x: V) -> V {
+    digamma_from(lo, x, SHIFT)
+}
+
 /// 1/y + 1/2y² + Σ B₂ₖ / y²ᵏ⁺¹; what a shift took away is Σ 1/(x + i)², kept as one fraction.
 fn trigamma_right(lo: &mut Lower<'_>, x: V) -> V {
     let mut f = Float::new(lo, true);
-    let (y, small) = shifted(&mut f, x);
+    let (y, small) = shifted(&mut f, x, SHIFT);
     let (mut num, mut den) = (f.kr(1.0), f.mul(x, x));
     for i in 1..SHIFT {
         let c = f.k(i as f64);

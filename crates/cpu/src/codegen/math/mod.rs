@@ -90,6 +90,8 @@ pub(crate) fn unary_f64(lo: &mut Lower<'_>, op: Unary, x: V) -> Option<V> {
         Unary::Erf => Some(erf::erf_wide(lo, x)),
         Unary::Erfc => Some(erf::erfc_wide(lo, x)),
         Unary::ErfInv => Some(erf::erf_inv_wide(lo, x)),
+        Unary::Lgamma => Some(gamma::lgamma_wide(lo, x)),
+        Unary::Digamma => Some(gamma::digamma_wide(lo, x)),
         _ => double::unary(lo, op, x).or_else(|| either(lo, true, op, x)),
     }
 }

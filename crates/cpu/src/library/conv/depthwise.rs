@@ -2,8 +2,8 @@
 //! products, so the elements are multiplied where they lie.
 //!
 //! A plane of the input is written once with its padding, every row divided into as many parts as windows have steps, so
-//! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others. Short rows have
-//! half as many results at a time.
+//! that neighbouring results read neighbouring elements. Zeros of the padding are multiplied like any others; they are the same of
+//! every plane, and written once. Short rows have half as many results at a time.
 
 use super::super::{Machine, Raw, Routine, in_ranges};
 use super::Geometry;
@@ -102,36 +102,30 @@ impl Depthwise {
         std::array::from_fn(|j| j * self.cols.hop % step * part + j * self.cols.hop / step)
     }
 
-    /// Writes a plane of the input with its padding, rows in parts.
+    /// Writes a plane of the input between its padding, which is there, rows in parts.
     #[inline(always)]
     unsafe fn pad(&self, x: *const f32, to: *mut f32) {
         let (rows, cols) = (self.rows, self.cols);
         let (step, part) = (cols.step, cols.part());
         let first = cols.low.max(0) as usize;
         let end = (cols.base as i64 + cols.low).clamp(0, cols.padded() as i64) as usize;
-        for r in 0..rows.padded() {
+        let inside = |r: &usize| (0..rows.base as i64).contains(&(*r as i64 - rows.low));
+        for r in (0..rows.padded()).filter(inside).filter(|_| first < end) {
             let line = to.wrapping_add(r * step * part);
-            let at = r as i64 - rows.low;
             // SAFETY: the caller vouches for the plane and for room; what is copied is inside both.
             unsafe {
-                if !(0..rows.base as i64).contains(&at) || first >= end {
-                    std::ptr::write_bytes(line, 0, step * part);
-                    continue;
-                }
-                let from = x.add(at as usize * cols.base).wrapping_offset(-cols.low as isize);
+                let from = x.add((r as i64 - rows.low) as usize * cols.base).wrapping_offset(-cols.low as isize);
                 for phase in 0..step {
                     // Elements `phase`, `phase + step`, .. of the padded line, of which some in the middle are the input's.
-                    let own = line.add(phase * part);
                     let begin = first.saturating_sub(phase).div_ceil(step);
                     let stop = end.saturating_sub(phase).div_ceil(step).max(begin);
-                    std::ptr::write_bytes(own, 0, begin);
+                    let own = line.add(phase * part + begin);
                     let source = from.wrapping_add(begin * step + phase);
                     match step {
-                        1 => std::ptr::copy_nonoverlapping(source, own.add(begin), stop - begin),
-                        2 => (0..stop - begin).for_each(|k| *own.add(begin + k) = *source.wrapping_add(2 * k)),
-                        _ => (0..stop - begin).for_each(|k| *own.add(begin + k) = *source.wrapping_add(step * k)),
+                        1 => std::ptr::copy_nonoverlapping(source, own, stop - begin),
+                        2 => (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(2 * k)),
+                        _ => (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(step * k)),
                     }
-                    std::ptr::write_bytes(own.add(stop), 0, part - stop);
                 }
             }
         }
@@ -306,6 +300,8 @@ impl Routine for Depthwise {
         let work = units * g.window * g.positions * if self.gradient { g.features } else { g.outs };
         in_ranges(pool, units, work, &|range: Range<usize>, worker| {
             let room = scratch.at(worker * (self.plane() * 4).next_multiple_of(64)).cast::<f32>();
+            // SAFETY: room is this worker's. What stands around a plane stays as it is from one to the next.
+            unsafe { std::ptr::write_bytes(room, 0, self.plane()) };
             for unit in range {
                 // SAFETY: operands are those the routine was prepared for; room is this worker's, results this unit's.
                 unsafe {

@@ -148,6 +148,23 @@ impl Phased {
             for line in range {
                 let (plane, row) = (line / rows, line % rows);
                 let place = (plane * self.part[0] + row / d0) * self.part[1];
+                let there = |r: usize| self.phases[row % d0 * d1 + r].routine.is_some();
+                if d1 == 2 && there(0) && there(1) {
+                    let phase = |r: usize| from.at((row % d0 * d1 + r) * self.result()).cast::<T>().wrapping_add(place);
+                    let n = cols.div_ceil(2);
+                    // SAFETY: inside the phases' results; the line is this range's own.
+                    unsafe {
+                        let to = std::slice::from_raw_parts_mut(y.at(line * cols), cols);
+                        let even = std::slice::from_raw_parts(phase(0).cast_const(), n);
+                        let odd = std::slice::from_raw_parts(phase(1).cast_const(), cols / 2);
+                        let (pairs, last) = to.as_chunks_mut::<2>();
+                        for ((to, &a), &b) in pairs.iter_mut().zip(even).zip(odd) {
+                            *to = [a, b];
+                        }
+                        last.iter_mut().for_each(|x| *x = even[n - 1]);
+                    }
+                    continue;
+                }
                 for r in 0..d1 {
                     let i = row % d0 * d1 + r;
                     let phase = from.at(i * self.result()).cast::<T>().wrapping_add(place);

@@ -1,39 +1,46 @@
-//! Singular values of larger matrices: reflections to two diagonals, then implicit QR (Golub and Reinsch).
+//! Singular values of larger matrices: reflections to two diagonals, then implicit QR (Golub and Reinsch). Large matrices are reduced, and their
+//! reflections put together, by blocks of columns.
 
+use super::blocked::{BLOCK, Running, blocks};
 use super::sweeps::{self, Sweeps};
-use super::{Workers, axpy, dot};
+use super::{Real, Workers, axpy, dot, factor, squares};
+use crate::gemm::Layout;
+use std::ops::Range;
 
 /// Iterations for one singular value after which it is taken as it is.
 const ITERATIONS: usize = 60;
 
-/// f64 of room that [`svd`] needs.
-pub(super) fn room(m: usize, n: usize) -> usize {
-    5 * n + m + 2 * sweeps::room(n)
+/// Elements of room that [`svd`] needs.
+pub(super) fn room(m: usize, n: usize, large: bool) -> usize {
+    let own = if large { n * m + 2 * BLOCK * (m + n) + 2 * BLOCK * m + BLOCK * (n + BLOCK) } else { 0 };
+    5 * n + m + 2 * sweeps::room(n) + own
 }
 
 /// Turns `x` into the vector of a reflection that leaves only its first element, in place: that element, and the factor of
-/// the reflection `1 - factor·x·xᵀ`.
+/// the reflection `1 - factor·x·xᵀ`. The vector is one of length near 1, so that squares of small elements keep their digits.
 #[inline(always)]
-fn reflection(x: &mut [f64]) -> (f64, f64) {
-    let norm = dot(x, x).sqrt();
-    if norm == 0.0 {
-        return (0.0, 0.0);
+fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
+    let norm = squares(x).sqrt();
+    if norm < 1e-140 {
+        x.fill(T::ZERO);
+        return (T::ZERO, T::ZERO);
     }
-    let first = -norm.copysign(x[0]);
-    let factor = 1.0 / (norm * (norm + x[0].abs()));
-    x[0] -= first;
-    (first, factor)
+    let scale = 1.0 / norm;
+    x.iter_mut().for_each(|x| *x = T::of(x.wide() * scale));
+    let own = x[0].wide();
+    x[0] = T::of(own + 1f64.copysign(own));
+    (T::of(-norm.copysign(own)), T::of(1.0 / (1.0 + own.abs())))
 }
 
 /// Applies a reflection to a vector.
 #[inline(always)]
-fn reflect(v: &[f64], factor: f64, x: &mut [f64]) {
+fn reflect<T: Real>(v: &[T], factor: T, x: &mut [T]) {
     axpy(-factor * dot(v, x), v, x);
 }
 
 /// Two vectors turned in their plane.
 #[inline(always)]
-fn turn(all: &mut [f64], len: usize, i: usize, j: usize, c: f64, s: f64) {
+fn turn<T: Real>(all: &mut [T], len: usize, i: usize, j: usize, c: T, s: T) {
     debug_assert!(i < j);
     let (low, high) = all.split_at_mut(j * len);
     for (x, y) in low[i * len..(i + 1) * len].iter_mut().zip(high) {
@@ -45,15 +52,16 @@ fn turn(all: &mut [f64], len: usize, i: usize, j: usize, c: f64, s: f64) {
 /// and the rows of `v` the right ones, where they are wanted; values are in no order.
 #[expect(clippy::too_many_arguments, reason = "a matrix, its size, and three results")]
 #[inline(always)]
-pub(super) fn svd(
-    a: &mut [f64],
+pub(super) fn svd<T: Real>(
+    a: &mut [T],
     m: usize,
     n: usize,
-    v: &mut [f64],
-    d: &mut [f64],
-    room: &mut [f64],
+    v: &mut [T],
+    d: &mut [T],
+    room: &mut [T],
     vectors: bool,
     workers: Workers<'_>,
+    running: Option<Running<'_>>,
 ) {
     let (first, room) = room.split_at_mut(sweeps::room(n));
     let (second, room) = room.split_at_mut(sweeps::room(n));
@@ -61,20 +69,33 @@ pub(super) fn svd(
     let (e, rest) = room.split_at_mut(n);
     let (left, rest) = rest.split_at_mut(n);
     let (right, rest) = rest.split_at_mut(n);
-    let (u, t) = rest.split_at_mut(n);
-    reduce(a, m, n, d, e, left, right, u, &mut t[..m]);
-    if vectors {
-        right_vectors(a, m, n, v, right, u);
-        left_vectors(a, m, n, left);
+    let (u, rest) = rest.split_at_mut(n);
+    let (t, rest) = rest.split_at_mut(m);
+    if let Some(large) = running {
+        large.bidiagonal(a, m, n, d, e, left, right, rest);
+        if vectors {
+            let (z, rest) = rest.split_at_mut(n * m);
+            let across = |k: usize, i: usize| if i > k { a[i * m + k] } else { T::ZERO };
+            large.formed(v, n, n, &right[..n - 1], 1, across, rest);
+            let down = |k: usize, i: usize| if i >= k { a[k * m + i] } else { T::ZERO };
+            large.formed(z, n, m, left, 0, down, rest);
+            a.copy_from_slice(z);
+        }
+    } else {
+        reduce(a, m, n, d, e, left, right, u, t);
+        if vectors {
+            right_vectors(a, m, n, v, right, u);
+            left_vectors(a, m, n, left);
+        }
     }
-    negative.fill(0.0);
+    negative.fill(T::ZERO);
     {
         let left = Sweeps::new(&mut a[..n * m], m, workers.isa, workers.pool, first);
         let right = Sweeps::new(v, n, workers.isa, workers.pool, second);
         iterate(left, m, n, right, d, e, negative, vectors);
     }
     if vectors {
-        for (row, _) in v.chunks_exact_mut(n).zip(&*negative).filter(|(_, x)| **x != 0.0) {
+        for (row, _) in v.chunks_exact_mut(n).zip(&*negative).filter(|(_, x)| **x != T::ZERO) {
             row.iter_mut().for_each(|x| *x = -*x);
         }
     }
@@ -83,30 +104,30 @@ pub(super) fn svd(
 /// To a diagonal `d` and, above it, `e[1..]`; the reflections stay in the matrix, their factors in `left` and `right`.
 #[expect(clippy::too_many_arguments, reason = "what stays is in several places")]
 #[inline(always)]
-fn reduce(
-    a: &mut [f64],
+fn reduce<T: Real>(
+    a: &mut [T],
     m: usize,
     n: usize,
-    d: &mut [f64],
-    e: &mut [f64],
-    left: &mut [f64],
-    right: &mut [f64],
-    u: &mut [f64],
-    t: &mut [f64],
+    d: &mut [T],
+    e: &mut [T],
+    left: &mut [T],
+    right: &mut [T],
+    u: &mut [T],
+    t: &mut [T],
 ) {
     // What the row's reflection leaves to do to the columns is done when the next column's reflection comes by.
-    let mut pending = 0.0;
-    e[0] = 0.0;
+    let mut pending = T::ZERO;
+    e[0] = T::ZERO;
     for k in 0..n {
         let (before, columns) = a.split_at_mut((k + 1) * m);
         let own = &mut before[k * m + k..];
-        if pending != 0.0 {
+        if pending != T::ZERO {
             axpy(-pending * u[0], &t[k..m], own);
         }
         (d[k], left[k]) = reflection(own);
         for (j, column) in columns.chunks_exact_mut(m).enumerate() {
             let column = &mut column[k..];
-            if pending != 0.0 {
+            if pending != T::ZERO {
                 axpy(-pending * u[j + 1], &t[k..m], column);
             }
             reflect(own, left[k], column);
@@ -121,7 +142,7 @@ fn reduce(
         (e[k + 1], right[k]) = reflection(&mut u[..count]);
         pending = right[k];
         let t = &mut t[k + 1..m];
-        t.fill(0.0);
+        t.fill(T::ZERO);
         for (j, column) in columns.chunks_exact_mut(m).enumerate() {
             axpy(u[j], &column[k + 1..], t);
             column[k] = u[j];
@@ -130,9 +151,9 @@ fn reduce(
 }
 
 #[inline(always)]
-fn right_vectors(a: &[f64], m: usize, n: usize, v: &mut [f64], right: &[f64], u: &mut [f64]) {
-    v.fill(0.0);
-    (0..n).for_each(|i| v[i * n + i] = 1.0);
+fn right_vectors<T: Real>(a: &[T], m: usize, n: usize, v: &mut [T], right: &[T], u: &mut [T]) {
+    v.fill(T::ZERO);
+    (0..n).for_each(|i| v[i * n + i] = T::ONE);
     for k in (0..n.saturating_sub(1)).rev() {
         let u = &mut u[..n - k - 1];
         u.iter_mut().enumerate().for_each(|(j, x)| *x = a[(k + 1 + j) * m + k]);
@@ -143,36 +164,219 @@ fn right_vectors(a: &[f64], m: usize, n: usize, v: &mut [f64], right: &[f64], u:
 }
 
 #[inline(always)]
-fn left_vectors(a: &mut [f64], m: usize, n: usize, left: &[f64]) {
+fn left_vectors<T: Real>(a: &mut [T], m: usize, n: usize, left: &[T]) {
     for k in (0..n).rev() {
         let (before, columns) = a.split_at_mut((k + 1) * m);
         let own = &mut before[k * m..];
         for column in columns.chunks_exact_mut(m) {
-            column[k] = 0.0;
+            column[k] = T::ZERO;
             reflect(&own[k..], left[k], &mut column[k..]);
         }
         let factor = -left[k] * own[k];
         own[k..].iter_mut().for_each(|x| *x *= factor);
-        own[k] += 1.0;
-        own[..k].fill(0.0);
+        own[k] += T::ONE;
+        own[..k].fill(T::ZERO);
+    }
+}
+
+/// Products of a vector with several lines at a time.
+const LINES: usize = 4;
+
+/// `y[j] = lines[j]·v` for lines that are `step` apart.
+#[inline(always)]
+fn dots<T: Real>(lines: &[T], step: usize, v: &[T], y: &mut [T]) {
+    const L: usize = 16;
+    let len = v.len();
+    let (fours, rest) = y.split_at_mut(y.len() / LINES * LINES);
+    for (k, y) in fours.chunks_exact_mut(LINES).enumerate() {
+        let four: [&[T]; LINES] = std::array::from_fn(|r| &lines[(k * LINES + r) * step..][..len]);
+        let mut sums = [[T::ZERO; L]; LINES];
+        let whole = len / L * L;
+        for c in (0..whole).step_by(L) {
+            let x: &[T; L] = v[c..c + L].try_into().expect("so many lanes");
+            for r in 0..LINES {
+                let line: &[T; L] = four[r][c..c + L].try_into().expect("so many lanes");
+                for l in 0..L {
+                    sums[r][l] += x[l] * line[l];
+                }
+            }
+        }
+        for r in 0..LINES {
+            let tail: T = v[whole..].iter().zip(&four[r][whole..]).map(|(a, b)| *a * *b).sum();
+            y[r] = sums[r].iter().copied().sum::<T>() + tail;
+        }
+    }
+    let done = fours.len();
+    rest.iter_mut().enumerate().for_each(|(k, y)| *y = dot(&lines[(done + k) * step..][..len], v));
+}
+
+/// `x += Σ u[j]·lines[j]` for lines that are `step` apart.
+#[inline(always)]
+fn combined<T: Real>(lines: &[T], step: usize, u: &[T], x: &mut [T]) {
+    let len = x.len();
+    let whole = u.len() / LINES * LINES;
+    for k in (0..whole).step_by(LINES) {
+        let f: [T; LINES] = std::array::from_fn(|r| u[k + r]);
+        let four: [&[T]; LINES] = std::array::from_fn(|r| &lines[(k + r) * step..][..len]);
+        for (i, x) in x.iter_mut().enumerate() {
+            *x += (f[0] * four[0][i] + f[1] * four[1][i]) + (f[2] * four[2][i] + f[3] * four[3][i]);
+        }
+    }
+    (whole..u.len()).for_each(|k| axpy(u[k], &lines[k * step..][..len], x));
+}
+
+impl Running<'_> {
+    /// As [`reduce`], by blocks of columns: inside a block reflections are found from a column and a row that are brought up to date alone, by what
+    /// they left to do: `A -= V·Yᵀ + X·Uᵀ`; behind it, one product does that to the rest.
+    #[expect(clippy::too_many_arguments, reason = "what stays is in several places")]
+    #[inline(always)]
+    fn bidiagonal<T: Real>(
+        &self,
+        a: &mut [T],
+        m: usize,
+        n: usize,
+        d: &mut [T],
+        e: &mut [T],
+        left: &mut [T],
+        right: &mut [T],
+        room: &mut [T],
+    ) {
+        // Y and U over the columns, V and X over the rows.
+        let (p, rest) = room.split_at_mut(2 * BLOCK * n);
+        let (s, _) = rest.split_at_mut(2 * BLOCK * m);
+        let mut along = [T::ZERO; 2 * BLOCK];
+        e[0] = T::ZERO;
+        for b in blocks(n) {
+            let w = b.len();
+            p[..2 * w * n].fill(T::ZERO);
+            s[..2 * w * m].fill(T::ZERO);
+            for k in b.clone() {
+                let t = k - b.start;
+                let (before, others) = a.split_at_mut((k + 1) * m);
+                let own = &mut before[k * m + k..];
+                for c in (0..t).chain(w..w + t) {
+                    axpy(-p[c * n + k], &s[c * m + k..(c + 1) * m], own);
+                }
+                (d[k], left[k]) = reflection(own);
+                s[t * m + k..(t + 1) * m].copy_from_slice(own);
+                let count = n - k - 1;
+                if count == 0 {
+                    break;
+                }
+                // y = factor·(Aᵀ·v), of the matrix as it would be by now.
+                for c in (0..t).chain(w..w + t) {
+                    along[c] = dot(&s[c * m + k..(c + 1) * m], own);
+                }
+                let (done, rest) = p.split_at_mut(t * n);
+                let (y, later) = rest.split_at_mut(n);
+                let y = &mut y[k + 1..];
+                dots(&others[k..], m, own, y);
+                for c in 0..t {
+                    axpy(-along[c], &done[c * n + k + 1..(c + 1) * n], y);
+                    let u = &later[(w + c - t - 1) * n + k + 1..(w + c - t) * n];
+                    axpy(-along[w + c], u, y);
+                }
+                y.iter_mut().for_each(|y| *y *= left[k]);
+                // The row, brought up to date.
+                let (yv, ux) = p.split_at_mut(w * n);
+                let (ux_done, u) = ux.split_at_mut(t * n);
+                let u = &mut u[k + 1..n];
+                u.iter_mut().zip(others.chunks_exact(m)).for_each(|(u, column)| *u = column[k]);
+                for c in 0..=t {
+                    axpy(-s[c * m + k], &yv[c * n + k + 1..(c + 1) * n], u);
+                }
+                for c in 0..t {
+                    axpy(-s[(w + c) * m + k], &ux_done[c * n + k + 1..(c + 1) * n], u);
+                }
+                (e[k + 1], right[k]) = reflection(u);
+                others.chunks_exact_mut(m).zip(&*u).for_each(|(column, u)| column[k] = *u);
+                // x = factor·(A·u), of the matrix as it would be by now.
+                for c in 0..=t {
+                    along[c] = dot(&yv[c * n + k + 1..(c + 1) * n], u);
+                }
+                for c in 0..t {
+                    along[w + c] = dot(&ux_done[c * n + k + 1..(c + 1) * n], u);
+                }
+                let (vx, x) = s.split_at_mut((w + t) * m);
+                let x = &mut x[k + 1..m];
+                combined(&others[k + 1..], m, u, x);
+                for c in (0..=t).chain(w..w + t) {
+                    axpy(-along[c], &vx[c * m + k + 1..(c + 1) * m], x);
+                }
+                x.iter_mut().for_each(|x| *x *= right[k]);
+            }
+            if b.end < n {
+                let (to, by) = (a.as_mut_ptr().wrapping_add(b.end * m + b.end), s.as_ptr().wrapping_add(b.end));
+                let columns = (p.as_ptr().wrapping_add(b.end), Layout::row_major(n).transposed());
+                // SAFETY: what is left of the matrix, and the block's vectors beside it.
+                unsafe {
+                    let sizes = [n - b.end, 2 * w, m - b.end];
+                    self.product_any(sizes, columns, (by, Layout::row_major(m)), (to, m), true);
+                }
+            }
+        }
+    }
+
+    /// Rows of what reflections `1 - factor·v·vᵀ`, one after the other, make of unit vectors: `count` rows of `len`. Vector `k` has elements `v(k, i)` from
+    /// `k + from` on.
+    #[expect(clippy::too_many_arguments, reason = "vectors, where they are, and room")]
+    #[inline(always)]
+    fn formed<T: Real>(
+        &self,
+        z: &mut [T],
+        count: usize,
+        len: usize,
+        factors: &[T],
+        from: usize,
+        v: impl Fn(usize, usize) -> T,
+        room: &mut [T],
+    ) {
+        let (own, rest) = room.split_at_mut(BLOCK * len);
+        let (by, rest) = rest.split_at_mut(BLOCK * len);
+        let (sums, t) = rest.split_at_mut(BLOCK * count);
+        z.fill(T::ZERO);
+        (0..count).for_each(|i| z[i * len + i] = T::ONE);
+        for b in blocks(factors.len()).collect::<smallvec::SmallVec<[Range<usize>; 64]>>().into_iter().rev() {
+            let (w, start) = (b.len(), b.start + from);
+            let size = len - start;
+            for (k, row) in b.clone().zip(own.chunks_exact_mut(size)) {
+                row.iter_mut().enumerate().for_each(|(i, x)| *x = v(k, start + i));
+            }
+            let own = &own[..w * size];
+            factor::joint_factors_of_rows(own, size, &factors[b.clone()], t);
+            // Z -= (Z·V)·(Tᵀ·Vᵀ)
+            for (j, to) in by.chunks_exact_mut(size).enumerate().take(w) {
+                to.fill(T::ZERO);
+                (0..=j).for_each(|i| axpy(t[i * w + j], &own[i * size..(i + 1) * size], to));
+            }
+            let rows = count - start.min(count);
+            let onto = z.as_mut_ptr().wrapping_add(start * len + start);
+            let (each, w_rows) = (Layout::row_major(size), Layout::row_major(w));
+            // SAFETY: rows and columns of Z that the reflections touch, and their vectors.
+            unsafe {
+                let z = (onto.cast_const(), Layout::row_major(len));
+                self.product_any([rows, size, w], z, (own.as_ptr(), each.transposed()), (sums.as_mut_ptr(), w), false);
+                self.product_any([rows, w, size], (sums.as_ptr(), w_rows), (by.as_ptr(), each), (onto, len), true);
+            }
+        }
     }
 }
 
 /// Makes the diagonals one, from the end on; says which of the right vectors change their sign.
 #[expect(clippy::too_many_arguments, reason = "two diagonals and both sides")]
 #[inline(always)]
-fn iterate(
-    mut left: Sweeps<'_>,
+fn iterate<T: Real>(
+    mut left: Sweeps<'_, T>,
     m: usize,
     n: usize,
-    mut right: Sweeps<'_>,
-    d: &mut [f64],
-    e: &mut [f64],
-    negative: &mut [f64],
+    mut right: Sweeps<'_, T>,
+    d: &mut [T],
+    e: &mut [T],
+    negative: &mut [T],
     vectors: bool,
 ) {
-    let norm = (0..n).fold(0f64, |x, i| x.max(d[i].abs() + e[i].abs()));
-    let nothing = f64::EPSILON * norm;
+    let norm = (0..n).fold(T::ZERO, |x, i| x.greater(d[i].abs() + e[i].abs()));
+    let nothing = T::EPSILON * norm;
     for k in (0..n).rev() {
         for _ in 0..ITERATIONS {
             // The block that ends here: it begins where an element above the diagonal is nothing.
@@ -187,7 +391,7 @@ fn iterate(
             }
             if split {
                 // Nothing on the diagonal: what stands beside it is turned away.
-                let (mut c, mut s) = (0.0, 1.0);
+                let (mut c, mut s) = (T::ZERO, T::ONE);
                 for i in l..=k {
                     let f = s * e[i];
                     e[i] *= c;
@@ -205,18 +409,18 @@ fn iterate(
             }
             let z = d[k];
             if l == k {
-                if z < 0.0 {
+                if z < T::ZERO {
                     d[k] = -z;
                     // No rotation meets this vector any more.
-                    negative[k] = 1.0;
+                    negative[k] = T::ONE;
                 }
                 break;
             }
             let (x, y, g, h) = (d[l], d[k - 1], e[k - 1], e[k]);
-            let f = ((y - z) * (y + z) + (g - h) * (g + h)) / (2.0 * h * y);
-            let r = f.hypot(1.0).copysign(f);
+            let f = ((y - z) * (y + z) + (g - h) * (g + h)) / (T::of(2.0) * h * y);
+            let r = f.hypot(T::ONE).copysign(f);
             let mut f = ((x - z) * (x + z) + h * (y / (f + r) - h)) / x;
-            let (mut c, mut s, mut x) = (1.0, 1.0, x);
+            let (mut c, mut s, mut x) = (T::ONE, T::ONE, x);
             if vectors {
                 left.begin(l, false);
                 right.begin(l, false);
@@ -228,7 +432,7 @@ fn iterate(
                 g *= c;
                 let z = f.hypot(h);
                 e[j] = z;
-                (c, s) = if z == 0.0 { (1.0, 0.0) } else { (f / z, h / z) };
+                (c, s) = if z == T::ZERO { (T::ONE, T::ZERO) } else { (f / z, h / z) };
                 f = x * c + g * s;
                 g = g * c - x * s;
                 h = y * s;
@@ -238,7 +442,7 @@ fn iterate(
                 }
                 let z = f.hypot(h);
                 d[j] = z;
-                if z != 0.0 {
+                if z != T::ZERO {
                     (c, s) = (f / z, h / z);
                 }
                 f = c * g + s * y;
@@ -247,7 +451,7 @@ fn iterate(
                     left.rotate(c, s);
                 }
             }
-            e[l] = 0.0;
+            e[l] = T::ZERO;
             e[k] = f;
             d[k] = x;
         }

@@ -3,7 +3,7 @@
 //! The products are planned when the factorisation is; each step has its own. They run on all threads, and their bits
 //! don't depend on how many those are.
 
-use super::factor;
+use super::{Real, factor};
 use crate::gemm::{Isa, Layout, Operand, Output, Plan, Problem, Source, Target};
 use crate::pool::Pool;
 use ir::DType;
@@ -14,12 +14,15 @@ use std::ops::Range;
 pub(super) const BLOCK: usize = 32;
 /// Matrices smaller than this are not worth cutting.
 pub(super) const LEAST: usize = 96;
+/// Elements from which matrices with fewer columns are worth it.
+pub(super) const TALL: usize = LEAST * LEAST;
 /// Right-hand sides that are too few for products.
 pub(super) const OTHERS: usize = 8;
 
 /// The products of one factorisation, step by step.
 pub(super) struct Products {
     plans: Vec<Plan>,
+    isa: Isa,
     /// Bytes of scratch for any of them.
     scratch: usize,
 }
@@ -36,18 +39,30 @@ pub(super) fn blocks(n: usize) -> impl Iterator<Item = Range<usize>> {
     (0..n).step_by(BLOCK).map(move |k| k..(k + BLOCK).min(n))
 }
 
-/// `C -= A·B` of f64 matrices inside of others.
-pub(super) fn minus(m: usize, k: usize, n: usize, a: Layout, b: Layout, c: Layout) -> Problem {
-    let c = Target::Memory { dtype: DType::F64, layout: c, accumulate: true };
+/// `C -= A·B` of matrices inside of others.
+pub(super) fn minus(dtype: DType, m: usize, k: usize, n: usize, a: Layout, b: Layout, c: Layout) -> Problem {
+    let c = Target::Memory { dtype, layout: c, accumulate: true };
     let (a, b) = (Source::Memory(a), Source::Memory(b));
-    Problem { a, b, c, alpha: -1.0, ..Problem::new(m, k, n, DType::F64) }
+    Problem { a, b, c, alpha: -1.0, ..Problem::new(m, k, n, dtype) }
 }
 
 impl Products {
     pub(super) fn of(problems: impl Iterator<Item = Problem>, threads: usize, isa: Isa) -> Option<Products> {
         let plans: Vec<Plan> = problems.map(|p| Plan::with_isa(&p, threads, isa).ok()).collect::<Option<_>>()?;
         let scratch = plans.iter().map(Plan::scratch_bytes).max()?.next_multiple_of(64);
-        Some(Products { plans, scratch })
+        Some(Products { plans, isa, scratch })
+    }
+
+    /// None that are planned, but scratch for any of matrices of up to `n` rows and columns.
+    pub(super) fn any(dtype: DType, n: usize, threads: usize, isa: Isa) -> Products {
+        Products { plans: Vec::new(), isa, scratch: 0 }.with_any(n, n * dtype.size(), threads)
+    }
+
+    /// With scratch for any product of matrices of up to `n` rows and columns, of `line` bytes a row.
+    pub(super) fn with_any(self, n: usize, line: usize, threads: usize) -> Products {
+        // The right operand, packed, and some rows of the left one for each thread.
+        let bytes = (line + 512) * (n + 64 + 256 * threads);
+        Products { scratch: self.scratch.max(bytes.next_multiple_of(64)), ..self }
     }
 
     /// Bytes of scratch that all threads share.
@@ -62,9 +77,9 @@ impl Products {
     }
 
     /// Those of a Cholesky factor, if the matrix is large.
-    pub(super) fn cholesky(n: usize, threads: usize, isa: Isa) -> Option<Products> {
+    pub(super) fn cholesky(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         let rows = Layout::row_major(n);
-        let step = |b: Range<usize>| minus(n - b.start, b.start, b.len(), rows, rows.transposed(), rows);
+        let step = |b: Range<usize>| minus(dtype, n - b.start, b.start, b.len(), rows, rows.transposed(), rows);
         if n < LEAST {
             return None;
         }
@@ -72,7 +87,14 @@ impl Products {
     }
 
     /// Those of a solution, if matrix and right-hand side are large.
-    pub(super) fn solve(op: TriangularSolve, n: usize, others: usize, threads: usize, isa: Isa) -> Option<Products> {
+    pub(super) fn solve(
+        dtype: DType,
+        op: TriangularSolve,
+        n: usize,
+        others: usize,
+        threads: usize,
+        isa: Isa,
+    ) -> Option<Products> {
         if n < LEAST || others < OTHERS {
             return None;
         }
@@ -82,35 +104,32 @@ impl Products {
         }
         let b = Layout::row_major(if op.left { others } else { n });
         let step = |known: Range<usize>, w: usize| match op.left {
-            true => minus(w, known.len(), others, a, b, b),
-            false => minus(others, known.len(), w, b, a, b),
+            true => minus(dtype, w, known.len(), others, a, b, b),
+            false => minus(dtype, others, known.len(), w, b, a, b),
         };
         let all = order(op, n).filter(|(_, known)| !known.is_empty());
         Products::of(all.map(|(block, known)| step(known, block.len())), threads, isa)
     }
 
     /// Those of an LU factorisation, if the matrix is large.
-    pub(super) fn lu(m: usize, n: usize, threads: usize, isa: Isa) -> Option<Products> {
+    pub(super) fn lu(dtype: DType, m: usize, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         let rows = Layout::row_major(n);
         let steps = blocks(m.min(n)).filter(|b| b.end < m && b.end < n);
         if m.min(n) < LEAST {
             return None;
         }
-        Products::of(steps.map(|b| minus(m - b.end, b.len(), n - b.end, rows, rows, rows)), threads, isa)
+        Products::of(steps.map(|b| minus(dtype, m - b.end, b.len(), n - b.end, rows, rows, rows)), threads, isa)
     }
 
-    /// Those of a QR factorisation, if the matrix is large: two for each block of reflections that meets columns.
-    pub(super) fn qr(m: usize, n: usize, columns: usize, threads: usize, isa: Isa) -> Option<Products> {
-        if m.min(n) < LEAST {
-            return None;
-        }
+    /// Those of a QR factorisation: two for each block of reflections that meets columns.
+    pub(super) fn qr(dtype: DType, m: usize, n: usize, columns: usize, threads: usize, isa: Isa) -> Option<Products> {
         let apply = |b: &Range<usize>, width: usize, count: usize| {
             let (height, w) = (m - b.start, b.len());
             let (v, x, sums) = (Layout::row_major(w), Layout::row_major(width), Layout::row_major(count));
-            let onto = Target::Memory { dtype: DType::F64, layout: sums, accumulate: false };
+            let onto = Target::Memory { dtype, layout: sums, accumulate: false };
             let (a, b) = (Source::Memory(v.transposed()), Source::Memory(x));
-            let project = Problem { a, b, c: onto, ..Problem::new(w, height, count, DType::F64) };
-            [project, minus(height, w, count, v, sums, x)]
+            let project = Problem { a, b, c: onto, ..Problem::new(w, height, count, dtype) };
+            [project, minus(dtype, height, w, count, v, sums, x)]
         };
         let steps = || blocks(m.min(n));
         let on_a = steps().filter(|b| b.end < n).flat_map(|b| apply(&b, n, n - b.end));
@@ -120,9 +139,9 @@ impl Products {
     }
 }
 
-/// f64 of work beside the matrices of a QR factorisation: a block of reflections, what they project to, and their factors.
+/// Elements of work beside the matrices of a QR factorisation: a block of reflections, what they project to, and their factors.
 pub(super) fn qr_work(m: usize, n: usize, columns: usize) -> usize {
-    m * BLOCK + BLOCK * n.max(columns) + BLOCK * BLOCK + m.max(n)
+    m * BLOCK + BLOCK * n.max(columns) + (m.min(n) + BLOCK) * BLOCK + m.max(n)
 }
 
 /// Blocks in the order in which they can be solved, each with the unknowns that are known by then.
@@ -146,15 +165,58 @@ impl Running<'_> {
 
     /// # Safety
     /// The addresses are those of elements (0, 0) of matrices as planned, of which the result overlaps no operand.
-    pub(super) unsafe fn product(&self, plan: &Plan, a: *const f64, b: *const f64, c: *mut f64) {
+    pub(super) unsafe fn product<T: Real>(&self, plan: &Plan, a: *const T, b: *const T, c: *mut T) {
         let (a, b) = (Operand::Memory(a.cast()), Operand::Memory(b.cast()));
         // SAFETY: by the caller's promise, and that of `on` about the scratch.
         unsafe { plan.run(self.pool, a, b, Output::Memory(c.cast()), self.scratch) };
     }
 
+    /// A product `[m, k]·[k, n]` whose size was not known when the factorisation was planned, of matrices with rows of such lengths.
+    ///
+    /// # Safety
+    /// As for [`Running::product_any`].
+    pub(super) unsafe fn product_of<T: Real>(
+        &self,
+        sizes: [usize; 3],
+        (a, a_row): (*const T, usize),
+        (b, b_row): (*const T, usize),
+        c: (*mut T, usize),
+    ) {
+        let (a, b) = ((a, Layout::row_major(a_row)), (b, Layout::row_major(b_row)));
+        // SAFETY: the caller's promise.
+        unsafe { self.product_any(sizes, a, b, c, false) }
+    }
+
+    /// The same of matrices as they lie, written to rows of such a length or taken off what is there.
+    ///
+    /// # Safety
+    /// As for [`Running::product`], with [`Products::with_any`] for the size.
+    pub(super) unsafe fn product_any<T: Real>(
+        &self,
+        [m, k, n]: [usize; 3],
+        (a, left): (*const T, Layout),
+        (b, right): (*const T, Layout),
+        (c, c_row): (*mut T, usize),
+        minus: bool,
+    ) {
+        let onto = Target::Memory { dtype: T::DTYPE, layout: Layout::row_major(c_row), accumulate: minus };
+        let (left, right, alpha) = (Source::Memory(left), Source::Memory(right), if minus { -1.0 } else { 1.0 });
+        let problem = Problem { a: left, b: right, c: onto, alpha, ..Problem::new(m, k, n, T::DTYPE) };
+        // One thread has scratch enough in any case.
+        for threads in [self.pool.threads(), 1] {
+            if let Ok(plan) = Plan::with_isa(&problem, threads, self.products.isa)
+                && plan.scratch_bytes() <= self.products.scratch
+            {
+                // SAFETY: by the caller's promise.
+                return unsafe { self.product(&plan, a, b, c) };
+            }
+        }
+        unreachable!("scratch for any product was asked for");
+    }
+
     /// The lower factor in place of the lower triangle, zeros above.
     #[inline(always)]
-    pub(super) fn cholesky(&self, a: &mut [f64], n: usize) {
+    pub(super) fn cholesky<T: Real>(&self, a: &mut [T], n: usize) {
         let mut plans = self.products.plans.iter();
         for b in blocks(n) {
             if b.start > 0 {
@@ -165,14 +227,14 @@ impl Running<'_> {
                 unsafe { self.product(plan, left, left, left.wrapping_add(b.start)) };
             }
             if !factor::cholesky_panel(a, n, b) {
-                return (0..n * n).for_each(|k| a[k] = if k / n >= k % n { f64::NAN } else { 0.0 });
+                return (0..n * n).for_each(|k| a[k] = if k / n >= k % n { T::NAN } else { T::ZERO });
             }
         }
     }
 
     /// `op(A)·X = B` or `X·op(A) = B` in place of `B`.
     #[inline(always)]
-    pub(super) fn solve(&self, op: TriangularSolve, a: &[f64], n: usize, b: &mut [f64], cols: usize) {
+    pub(super) fn solve<T: Real>(&self, op: TriangularSolve, a: &[T], n: usize, b: &mut [T], cols: usize) {
         let mut plans = self.products.plans.iter();
         let element = |row: usize, col: usize| if op.transpose { col * n + row } else { row * n + col };
         for (block, known) in order(op, n) {
@@ -202,15 +264,15 @@ impl Running<'_> {
 
     /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
     #[inline(always)]
-    pub(super) fn lu(
+    pub(super) fn lu<T: Real>(
         &self,
-        a: &mut [f64],
+        a: &mut [T],
         m: usize,
         n: usize,
-        permutation: &mut [f64],
+        permutation: &mut [T],
         mut pivot: impl FnMut(usize, usize),
     ) {
-        (0..m).for_each(|i| permutation[i] = i as f64);
+        (0..m).for_each(|i| permutation[i] = T::of(i as f64));
         let mut plans = self.products.plans.iter();
         for b in blocks(m.min(n)) {
             factor::lu_panel(a, m, n, b.clone(), permutation, &mut pivot);
@@ -230,25 +292,27 @@ impl Running<'_> {
 
     /// `R` in the upper triangle of `a` and the first columns of `Q`.
     #[inline(always)]
-    pub(super) fn qr(&self, a: &mut [f64], m: usize, n: usize, q: &mut [f64], columns: usize, work: &mut [f64]) {
+    pub(super) fn qr<T: Real>(&self, a: &mut [T], m: usize, n: usize, q: &mut [T], columns: usize, work: &mut [T]) {
         let (tau, rest) = work.split_at_mut(m.max(n));
         let (v, rest) = rest.split_at_mut(m * BLOCK);
-        let (t, sums) = rest.split_at_mut(BLOCK * BLOCK);
+        let (factors, sums) = rest.split_at_mut((m.min(n) + BLOCK) * BLOCK);
         let steps = m.min(n);
         let mut plans = self.products.plans.chunks_exact(2);
-        for b in blocks(steps) {
-            factor::qr_panel(a, m, n, b.clone(), tau, sums);
+        for (b, t) in blocks(steps).zip(factors.chunks_exact_mut(BLOCK * BLOCK)) {
+            factor::qr_panel(a, m, n, b.clone(), tau, v);
+            factor::joint_factors_of_columns(v, m - b.start, &tau[b.clone()], t);
             if b.end < n {
-                reflections(a, m, n, &b, tau, v, t);
+                beside(a, m, n, &b, v);
                 let onto = a.as_mut_ptr().wrapping_add(b.start * n + b.end);
                 // SAFETY: columns behind the block, `v` and `sums` are as planned.
                 unsafe { self.reflect(plans.next(), v, t, true, b.len(), onto, n - b.end, sums) };
             }
         }
-        q.fill(0.0);
-        (0..columns.min(m)).for_each(|i| q[i * columns + i] = 1.0);
-        for b in blocks(steps).collect::<smallvec::SmallVec<[_; 64]>>().into_iter().rev() {
-            reflections(a, m, n, &b, tau, v, t);
+        q.fill(T::ZERO);
+        (0..columns.min(m)).for_each(|i| q[i * columns + i] = T::ONE);
+        let all = blocks(steps).zip(factors.chunks_exact(BLOCK * BLOCK));
+        for (b, t) in all.collect::<smallvec::SmallVec<[_; 64]>>().into_iter().rev() {
+            beside(a, m, n, &b, v);
             let onto = q.as_mut_ptr().wrapping_add(b.start * columns + b.start);
             // SAFETY: as above, with the rows and columns of Q that the reflections touch.
             unsafe { self.reflect(plans.next(), v, t, false, b.len(), onto, columns - b.start, sums) };
@@ -261,16 +325,16 @@ impl Running<'_> {
     /// `onto` is the first element of X as planned.
     #[expect(clippy::too_many_arguments, reason = "a product of three matrices with their sizes")]
     #[inline(always)]
-    pub(super) unsafe fn reflect(
+    pub(super) unsafe fn reflect<T: Real>(
         &self,
         plans: Option<&[Plan]>,
-        v: &[f64],
-        t: &[f64],
+        v: &[T],
+        t: &[T],
         transpose: bool,
         w: usize,
-        onto: *mut f64,
+        onto: *mut T,
         count: usize,
-        sums: &mut [f64],
+        sums: &mut [T],
     ) {
         let plans = plans.expect("two for each block of reflections");
         // SAFETY: `v` and `sums` are as planned, `onto` by the caller's promise.
@@ -281,16 +345,23 @@ impl Running<'_> {
     }
 }
 
-/// The reflections of a block: their vectors side by side in `v`, and the factors by which they act at once in `t`.
+/// The vectors of a block of reflections, side by side in `v`.
 #[inline(always)]
-pub(super) fn reflections(a: &[f64], m: usize, n: usize, b: &Range<usize>, tau: &[f64], v: &mut [f64], t: &mut [f64]) {
+fn beside<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, v: &mut [T]) {
     let w = b.len();
-    for i in b.start..m {
-        let row = &mut v[(i - b.start) * w..(i - b.start + 1) * w];
-        for (j, x) in row.iter_mut().enumerate() {
-            let k = b.start + j;
-            *x = if i > k { a[i * n + k] } else { (i == k) as u8 as f64 };
+    for (i, row) in (b.start..m).zip(v.chunks_exact_mut(w)) {
+        row.copy_from_slice(&a[i * n + b.start..i * n + b.end]);
+        if i < b.end {
+            row[i - b.start] = T::ONE;
+            row[i - b.start + 1..].fill(T::ZERO);
         }
     }
+}
+
+/// The reflections of a block: their vectors side by side in `v`, and the factors by which they act at once in `t`.
+#[inline(always)]
+pub(super) fn reflections<T: Real>(a: &[T], m: usize, n: usize, b: &Range<usize>, tau: &[T], v: &mut [T], t: &mut [T]) {
+    beside(a, m, n, b, v);
+    let w = b.len();
     factor::joint_factors(&v[..(m - b.start) * w], w, &tau[b.clone()], t);
 }

@@ -3,7 +3,7 @@
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::blocked::BLOCK;
-use super::{axpy, dot};
+use super::{Real, axpy, dot, squares};
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
@@ -13,21 +13,21 @@ const NARROW: usize = 8;
 
 /// The lower factor in place of the lower triangle, zeros above; NaN below where the matrix is not positive definite.
 #[inline(always)]
-pub(super) fn cholesky(a: &mut [f64], n: usize) {
+pub(super) fn cholesky<T: Real>(a: &mut [T], n: usize) {
     if !cholesky_panel(a, n, 0..n) {
-        (0..n * n).for_each(|k| a[k] = if k / n >= k % n { f64::NAN } else { 0.0 });
+        (0..n * n).for_each(|k| a[k] = if k / n >= k % n { T::NAN } else { T::ZERO });
     }
 }
 
 /// Some columns of the lower factor, from which what is left of them was subtracted. Says whether there are such.
 #[inline(always)]
-pub(super) fn cholesky_panel(a: &mut [f64], n: usize, columns: Range<usize>) -> bool {
+pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usize>) -> bool {
     let below = columns.end;
     for i in columns.clone() {
         if !cholesky_row(a, n, &columns, i) {
             return false;
         }
-        a[i * n + i + 1..(i + 1) * n].fill(0.0);
+        a[i * n + i + 1..(i + 1) * n].fill(T::ZERO);
     }
     // Rows below the block by eights, as far as they go.
     let eights = if columns.len() <= BLOCK { (n - below) / NARROW * NARROW } else { 0 };
@@ -39,7 +39,7 @@ pub(super) fn cholesky_panel(a: &mut [f64], n: usize, columns: Range<usize>) -> 
 
 /// One row of some columns of the lower factor. Says whether there is such.
 #[inline(always)]
-fn cholesky_row(a: &mut [f64], n: usize, columns: &Range<usize>, i: usize) -> bool {
+fn cholesky_row<T: Real>(a: &mut [T], n: usize, columns: &Range<usize>, i: usize) -> bool {
     let from = columns.start;
     let (before, row) = a.split_at_mut(i * n);
     for j in from..columns.end.min(i + 1) {
@@ -47,7 +47,7 @@ fn cholesky_row(a: &mut [f64], n: usize, columns: &Range<usize>, i: usize) -> bo
         let rest = row[j] - dot(&row[from..j], other);
         if j < i {
             row[j] = rest / before[j * n + j];
-        } else if rest > 0.0 {
+        } else if rest > T::ZERO {
             row[j] = rest.sqrt();
         } else {
             return false;
@@ -58,9 +58,9 @@ fn cholesky_row(a: &mut [f64], n: usize, columns: &Range<usize>, i: usize) -> bo
 
 /// Eight rows of the lower factor below a block that is done: one in each lane.
 #[inline(always)]
-fn eight_rows(a: &mut [f64], n: usize, columns: Range<usize>, first: usize) {
+fn eight_rows<T: Real>(a: &mut [T], n: usize, columns: Range<usize>, first: usize) {
     let (from, w) = (columns.start, columns.len());
-    let mut t = [[0.0; NARROW]; BLOCK];
+    let mut t = [[T::ZERO; NARROW]; BLOCK];
     for r in 0..NARROW {
         let row = &a[(first + r) * n + from..][..w];
         row.iter().zip(&mut t).for_each(|(x, t)| t[r] = *x);
@@ -85,7 +85,14 @@ fn eight_rows(a: &mut [f64], n: usize, columns: Range<usize>, first: usize) {
 /// `op(A)·X = B` in place of `B`, rows of which are combined: those of a block of the unknowns, by the block of A on the
 /// diagonal. A has rows of `n`.
 #[inline(always)]
-pub(super) fn solve_left(op: TriangularSolve, a: &[f64], n: usize, block: Range<usize>, b: &mut [f64], cols: usize) {
+pub(super) fn solve_left<T: Real>(
+    op: TriangularSolve,
+    a: &[T],
+    n: usize,
+    block: Range<usize>,
+    b: &mut [T],
+    cols: usize,
+) {
     if cols == 0 {
         return;
     }
@@ -110,7 +117,7 @@ pub(super) fn solve_left(op: TriangularSolve, a: &[f64], n: usize, block: Range<
 
 /// Adds `f` times row `from` to row `to`, another one.
 #[inline(always)]
-fn add_row(x: &mut [f64], cols: usize, to: usize, f: f64, from: usize) {
+fn add_row<T: Real>(x: &mut [T], cols: usize, to: usize, f: T, from: usize) {
     let (low, high) = x.split_at_mut(to.max(from) * cols);
     if to > from {
         axpy(f, &low[from * cols..(from + 1) * cols], &mut high[..cols]);
@@ -122,7 +129,7 @@ fn add_row(x: &mut [f64], cols: usize, to: usize, f: f64, from: usize) {
 /// `X·op(A) = B` in place of `B`, each row for itself: a block of the unknowns, by the block of A on the diagonal. A and B
 /// have rows of `n`.
 #[inline(always)]
-pub(super) fn solve_right(op: TriangularSolve, a: &[f64], n: usize, block: Range<usize>, b: &mut [f64]) {
+pub(super) fn solve_right<T: Real>(op: TriangularSolve, a: &[T], n: usize, block: Range<usize>, b: &mut [T]) {
     let TriangularSolve { lower, transpose, unit, .. } = op;
     // x[j] = (b[j] - Σ x[k]·op(A)[k, j]) / op(A)[j, j]
     let ascending = lower == transpose;
@@ -152,8 +159,8 @@ pub(super) fn solve_right(op: TriangularSolve, a: &[f64], n: usize, block: Range
 
 /// `L` and `U` in place, with the rows exchanged; tells the pivot of each step.
 #[inline(always)]
-pub(super) fn lu(a: &mut [f64], m: usize, n: usize, permutation: &mut [f64], mut pivot: impl FnMut(usize, usize)) {
-    (0..m).for_each(|i| permutation[i] = i as f64);
+pub(super) fn lu<T: Real>(a: &mut [T], m: usize, n: usize, permutation: &mut [T], mut pivot: impl FnMut(usize, usize)) {
+    (0..m).for_each(|i| permutation[i] = T::of(i as f64));
     let steps = m.min(n);
     lu_panel(a, m, n, 0..steps, permutation, &mut pivot);
     if steps < n {
@@ -163,12 +170,12 @@ pub(super) fn lu(a: &mut [f64], m: usize, n: usize, permutation: &mut [f64], mut
 
 /// Some columns of an LU factorisation; whole rows are exchanged.
 #[inline(always)]
-pub(super) fn lu_panel(
-    a: &mut [f64],
+pub(super) fn lu_panel<T: Real>(
+    a: &mut [T],
     m: usize,
     n: usize,
     columns: Range<usize>,
-    permutation: &mut [f64],
+    permutation: &mut [T],
     pivot: &mut impl FnMut(usize, usize),
 ) {
     // Few rows are done with in one go.
@@ -190,7 +197,7 @@ pub(super) fn lu_panel(
             }
             let (above, below) = a.split_at_mut((k + 1) * n);
             let top = &above[k * n + k..k * n + narrow.end];
-            if top[0] == 0.0 {
+            if top[0] == T::ZERO {
                 continue;
             }
             for row in below.chunks_exact_mut(n) {
@@ -218,21 +225,21 @@ pub(super) fn lu_panel(
             continue;
         }
         for row in below.chunks_exact_mut(n) {
-            let f: [f64; NARROW] = std::array::from_fn(|t| row[narrow.start + t]);
+            let f: [T; NARROW] = std::array::from_fn(|t| row[narrow.start + t]);
             let mut at = rest.start;
             while at + NARROW <= rest.end {
-                let mut sums: [f64; NARROW] = std::array::from_fn(|j| row[at + j]);
+                let mut sums: [T; NARROW] = std::array::from_fn(|j| row[at + j]);
                 for (t, f) in f.iter().enumerate() {
                     let from = (narrow.start + t) * n + at;
                     for (sum, u) in sums.iter_mut().zip(&above[from..from + NARROW]) {
-                        *sum -= f * u;
+                        *sum -= *f * *u;
                     }
                 }
                 row[at..at + NARROW].copy_from_slice(&sums);
                 at += NARROW;
             }
             for j in at..rest.end {
-                row[j] -= f.iter().enumerate().map(|(t, f)| f * above[(narrow.start + t) * n + j]).sum::<f64>();
+                row[j] -= f.iter().enumerate().map(|(t, f)| *f * above[(narrow.start + t) * n + j]).sum::<T>();
             }
         }
     }
@@ -240,7 +247,7 @@ pub(super) fn lu_panel(
 
 /// The rows of `U` beside a block of columns.
 #[inline(always)]
-pub(super) fn lu_right(a: &mut [f64], n: usize, block: Range<usize>) {
+pub(super) fn lu_right<T: Real>(a: &mut [T], n: usize, block: Range<usize>) {
     for i in block.clone() {
         let (above, row) = a.split_at_mut(i * n);
         for k in block.start..i {
@@ -252,75 +259,107 @@ pub(super) fn lu_right(a: &mut [f64], n: usize, block: Range<usize>) {
 
 /// `R` in the upper triangle of `a` and the first columns of `Q`, by Householder reflections with LAPACK's signs.
 #[inline(always)]
-pub(super) fn qr(a: &mut [f64], m: usize, n: usize, q: &mut [f64], columns: usize, work: &mut [f64]) {
+pub(super) fn qr<T: Real>(a: &mut [T], m: usize, n: usize, q: &mut [T], columns: usize, work: &mut [T]) {
     let most = m.max(n);
     let (tau, rest) = work.split_at_mut(most);
-    let (sums, v) = rest.split_at_mut(most);
+    let (sums, rest) = rest.split_at_mut(most);
+    let (v, room) = rest.split_at_mut(most);
     let steps = m.min(n);
-    qr_panel(a, m, n, 0..steps, tau, sums);
+    qr_panel(a, m, n, 0..steps, tau, room);
     if steps < n {
         for k in 0..steps {
-            v[k] = 1.0;
+            v[k] = T::ONE;
             (k + 1..m).for_each(|i| v[i] = a[i * n + k]);
             reflect(a, n, k..m, steps..n, tau[k], v, sums);
         }
     }
     // Q = H₀·H₁ ⋯ applied to the identity, the last reflection first.
-    q.fill(0.0);
-    (0..columns.min(m)).for_each(|i| q[i * columns + i] = 1.0);
-    for k in (0..steps).rev().filter(|&k| tau[k] != 0.0 || tau[k].is_nan()) {
-        v[k] = 1.0;
+    q.fill(T::ZERO);
+    (0..columns.min(m)).for_each(|i| q[i * columns + i] = T::ONE);
+    for k in (0..steps).rev().filter(|&k| tau[k] != T::ZERO) {
+        v[k] = T::ONE;
         (k + 1..m).for_each(|i| v[i] = a[i * n + k]);
         reflect(q, columns, k..m, k..columns, tau[k], v, sums);
     }
 }
 
-/// The reflections of some columns, with what they do to these columns; their vectors are left below the diagonal.
+/// The reflection that leaves only the first element of `x`, which becomes 1 and then the vector; that element, and tau. Squares neither
+/// overflow nor vanish.
 #[inline(always)]
-pub(super) fn qr_panel(a: &mut [f64], m: usize, n: usize, columns: Range<usize>, tau: &mut [f64], sums: &mut [f64]) {
-    for k in columns.clone() {
-        tau[k] = 0.0;
-        // Divided by a power of two, squares neither overflow nor vanish.
-        let scale = ir::special::unit_scale((k..m).fold(0f64, |most, i| most.max(a[i * n + k].abs())));
-        let below: f64 = (k + 1..m).map(|i| (a[i * n + k] / scale).powi(2)).sum();
-        if below == 0.0 {
-            // What is too small beside the diagonal to count.
-            (k + 1..m).for_each(|i| a[i * n + k] = 0.0);
+fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
+    let (mut alpha, mut below) = (x[0].wide(), squares(&x[1..]));
+    let mut scale = 1.0;
+    if !(1e-280..1e280).contains(&(alpha * alpha + below)) {
+        scale = ir::special::unit_scale(x.iter().fold(0f64, |most, x| most.max(x.abs().wide())));
+        alpha /= scale;
+        below = x[1..].iter().map(|x| (x.wide() / scale).powi(2)).sum();
+    }
+    if below == 0.0 {
+        // What is too small beside the first to count.
+        x[1..].fill(T::ZERO);
+        return (x[0], T::ZERO);
+    }
+    let beta = -(alpha * alpha + below).sqrt().copysign(alpha);
+    let (by, first) = (1.0 / (alpha - beta), T::of(beta * scale));
+    if scale == 1.0 {
+        x[1..].iter_mut().for_each(|x| *x = T::of(x.wide() * by));
+    } else {
+        x[1..].iter_mut().for_each(|x| *x = T::of(x.wide() / scale * by));
+    }
+    (first, T::of((beta - alpha) / beta))
+}
+
+/// The reflections of some columns, which are given one after the other from the first one's diagonal element on, with what they do to
+/// these columns; their vectors are left below the diagonal.
+#[inline(always)]
+pub(super) fn qr_columns<T: Real>(columns: &mut [T], height: usize, tau: &mut [T]) {
+    for k in 0..tau.len().min(height) {
+        let (before, others) = columns.split_at_mut((k + 1) * height);
+        let own = &mut before[k * height + k..];
+        let (first, factor) = reflection(own);
+        (own[0], tau[k]) = (first, factor);
+        if factor == T::ZERO {
             continue;
         }
-        let alpha = a[k * n + k] / scale;
-        let beta = -(alpha * alpha + below).sqrt().copysign(alpha);
-        tau[k] = (beta - alpha) / beta;
-        (k + 1..m).for_each(|i| a[i * n + k] = a[i * n + k] / scale / (alpha - beta));
-        a[k * n + k] = beta * scale;
-        // X -= tau·v·(vᵀ·X), where v is 1 and then the column.
-        let (next, end) = (k + 1, columns.end);
-        let sums = &mut sums[..end - next];
-        sums.copy_from_slice(&a[k * n + next..k * n + end]);
-        for i in next..m {
-            axpy(a[i * n + k], &a[i * n + next..i * n + end], sums);
+        let v = &own[1..];
+        for column in others.chunks_exact_mut(height) {
+            let (first, below) = column[k..].split_first_mut().expect("a row for each reflection");
+            let along = factor * (*first + dot(v, below));
+            *first -= along;
+            axpy(-along, v, below);
         }
-        axpy(-tau[k], sums, &mut a[k * n + next..k * n + end]);
-        for i in next..m {
-            let f = -tau[k] * a[i * n + k];
-            axpy(f, sums, &mut a[i * n + next..i * n + end]);
-        }
+    }
+}
+
+/// The reflections of some columns of a matrix, through `room` for them.
+#[inline(always)]
+pub(super) fn qr_panel<T: Real>(a: &mut [T], m: usize, n: usize, columns: Range<usize>, tau: &mut [T], room: &mut [T]) {
+    let (start, height, w) = (columns.start, m - columns.start, columns.len());
+    let room = &mut room[..height * w];
+    for i in 0..height {
+        let row = &a[(start + i) * n + start..][..w];
+        row.iter().enumerate().for_each(|(j, x)| room[j * height + i] = *x);
+    }
+    qr_columns(room, height, &mut tau[columns]);
+    for i in 0..height {
+        let row = &mut a[(start + i) * n + start..][..w];
+        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * height + i]);
     }
 }
 
 /// `X -= tau·v·(vᵀ·X)` on some rows and columns.
 #[inline(always)]
-fn reflect(
-    x: &mut [f64],
+fn reflect<T: Real>(
+    x: &mut [T],
     width: usize,
     rows: Range<usize>,
     columns: Range<usize>,
-    tau: f64,
-    v: &[f64],
-    sums: &mut [f64],
+    tau: T,
+    v: &[T],
+    sums: &mut [T],
 ) {
     let sums = &mut sums[..columns.len()];
-    sums.fill(0.0);
+    sums.fill(T::ZERO);
     for i in rows.clone() {
         axpy(v[i], &x[i * width + columns.start..i * width + columns.end], sums);
     }
@@ -331,19 +370,54 @@ fn reflect(
 
 /// The upper triangle `T` with which reflections act at once: `H₀·H₁ ⋯ = 1 - V·T·Vᵀ`. `v` has `w` columns.
 #[inline(always)]
-pub(super) fn joint_factors(v: &[f64], w: usize, tau: &[f64], t: &mut [f64]) {
-    t[..w * w].fill(0.0);
+pub(super) fn joint_factors<T: Real>(v: &[T], w: usize, tau: &[T], t: &mut [T]) {
+    t[..w * w].fill(T::ZERO);
     // Products of the vectors, in the upper triangle.
     for row in v.chunks_exact(w) {
-        for (i, &x) in row.iter().enumerate().filter(|(_, x)| **x != 0.0) {
+        for (i, &x) in row.iter().enumerate().filter(|(_, x)| **x != T::ZERO) {
             axpy(x, &row[i + 1..], &mut t[i * w + i + 1..(i + 1) * w]);
         }
     }
+    joined(w, tau, t);
+}
+
+/// The same of vectors that stand one after the other as [`qr_columns`] leaves them.
+#[inline(always)]
+pub(super) fn joint_factors_of_columns<T: Real>(columns: &[T], height: usize, tau: &[T], t: &mut [T]) {
+    let w = tau.len();
+    t[..w * w].fill(T::ZERO);
+    for i in 0..w {
+        for j in i + 1..w {
+            // Vector j begins with a 1 at its diagonal, where vector i has an element of its own.
+            let (x, y) = (&columns[i * height + j..(i + 1) * height], &columns[j * height + j..(j + 1) * height]);
+            if let ([first, x @ ..], [_, y @ ..]) = (x, y) {
+                t[i * w + j] = *first + dot(x, y);
+            }
+        }
+    }
+    joined(w, tau, t);
+}
+
+/// The same of vectors that are rows of `len` elements.
+#[inline(always)]
+pub(super) fn joint_factors_of_rows<T: Real>(rows: &[T], len: usize, tau: &[T], t: &mut [T]) {
+    let w = tau.len();
+    t[..w * w].fill(T::ZERO);
+    for i in 0..w {
+        for j in i + 1..w {
+            t[i * w + j] = dot(&rows[i * len..(i + 1) * len], &rows[j * len..(j + 1) * len]);
+        }
+    }
+    joined(w, tau, t);
+}
+
+/// From the products of vectors in the upper triangle of `t`.
+#[inline(always)]
+fn joined<T: Real>(w: usize, tau: &[T], t: &mut [T]) {
     for j in 0..w {
         // T[..j, j] = -tau·T[..j, ..j]·(V[.., ..j]ᵀ·v)
         for i in 0..j {
-            let sum: f64 =
-                (i..j).map(|k| if k == i { tau[i] * t[k * w + j] } else { t[i * w + k] * t[k * w + j] }).sum();
+            let sum: T = (i..j).map(|k| if k == i { tau[i] * t[k * w + j] } else { t[i * w + k] * t[k * w + j] }).sum();
             t[i * w + j] = -tau[j] * sum;
         }
     }
@@ -352,7 +426,7 @@ pub(super) fn joint_factors(v: &[f64], w: usize, tau: &[f64], t: &mut [f64]) {
 
 /// `X = op(T)·X` for an upper triangle, in place; X has rows of `cols`.
 #[inline(always)]
-pub(super) fn triangle_times(t: &[f64], w: usize, transpose: bool, x: &mut [f64], cols: usize) {
+pub(super) fn triangle_times<T: Real>(t: &[T], w: usize, transpose: bool, x: &mut [T], cols: usize) {
     for step in 0..w {
         // Row i of the result needs rows from i on of T·X, rows up to i of Tᵀ·X.
         let i = if transpose { w - 1 - step } else { step };

@@ -1,4 +1,4 @@
-//! Factorisations of matrices, each matrix of a batch for itself, in f64.
+//! Factorisations of matrices, each matrix of a batch for itself: small ones in f64, large ones of f32 in f32.
 //!
 //! The algorithms are the classical ones, written so that inner loops run along rows; large matrices are cut into blocks,
 //! and almost all of the work is products of those. (`faer` takes more than two minutes to build, and everybody would
@@ -6,7 +6,10 @@
 
 mod bidiagonal;
 mod blocked;
+mod divide;
 mod factor;
+mod real;
+mod secular;
 mod spectral;
 mod sweeps;
 mod tridiagonal;
@@ -19,6 +22,8 @@ use blocked::{Products, Running};
 use compiler::Result;
 use ir::ops::{Eigh, Qr, Svd, TriangularSolve};
 use ir::{DType, Op, Type};
+use real::Real;
+use std::marker::PhantomData;
 use std::ops::Range;
 
 pub(super) fn thresholds() -> Vec<Threshold> {
@@ -34,9 +39,20 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             sweeps::STRIP,
             "columns of vectors: beyond, rotations go through several strips",
         ),
+        Threshold::new("linalg.tall", blocked::TALL, "elements of a tall matrix: from here its QR is cut into blocks"),
+        Threshold::new(
+            "linalg.few",
+            FEW,
+            "matrices: more that are tall, or have singular values, are not cut into blocks",
+        ),
         Threshold::new("linalg.others", blocked::OTHERS, "right-hand sides: from here a solution is cut into blocks"),
     ]
 }
+
+/// Tall matrices that are cut into blocks one after the other; of more, each is for one thread.
+const FEW: usize = 4;
+/// Rows up to which f32 can number them.
+const NUMBERED: usize = 1 << 24;
 
 /// A factorisation of one matrix.
 #[derive(Clone, Copy)]
@@ -52,19 +68,20 @@ enum Kind {
 /// Rows and columns.
 type Size = (usize, usize);
 
-struct Factorisation {
+struct Factorisation<T> {
     kind: Kind,
     dtype: DType,
     /// Sizes of the operands' and results' matrices.
     args: Vec<Size>,
     outs: Vec<Size>,
     batch: usize,
-    /// f64 of scratch for each worker.
+    /// Elements of scratch for each worker.
     each: usize,
     threads: usize,
     isa: Isa,
     /// What a large matrix is cut into.
     products: Option<Products>,
+    elements: PhantomData<fn() -> T>,
 }
 
 /// Who works on one matrix.
@@ -104,76 +121,99 @@ pub(super) fn prepare(op: &Op, args: &[Type], outs: &[Type], machine: Machine) -
         (own[0], own.get(1).copied().unwrap_or(1))
     };
     let (args, outs): (Vec<Size>, Vec<Size>) = (args.iter().map(size).collect(), outs.iter().map(size).collect());
+    // Where products are most of the work they are of the matrix's own type.
+    let large = m.min(n) >= blocked::LEAST;
+    let tall = matches!(kind, Kind::Qr { .. }) && batch <= FEW && m.min(n) >= blocked::BLOCK && m * n >= blocked::TALL;
+    let own = a.dtype == DType::F32 && (large || tall) && m <= NUMBERED;
+    let sizes = Sizes { kind, batch, args, outs, large, tall };
+    Some(if own {
+        Box::new(factorisation::<f32>(a.dtype, sizes, machine))
+    } else {
+        Box::new(factorisation::<f64>(a.dtype, sizes, machine))
+    })
+}
+
+/// What a factorisation is of.
+struct Sizes {
+    kind: Kind,
+    batch: usize,
+    args: Vec<Size>,
+    outs: Vec<Size>,
+    large: bool,
+    tall: bool,
+}
+
+fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: Machine) -> Factorisation<T> {
+    let Sizes { kind, batch, args, outs, large, tall } = sizes;
+    let ((m, n), own) = (args[0], T::DTYPE);
     let most = m.max(n);
     let (threads, isa) = (machine.threads, machine.isa);
     let products = match kind {
-        Kind::Cholesky => Products::cholesky(n, threads, isa),
+        Kind::Cholesky => Products::cholesky(own, n, threads, isa),
         Kind::Solve(op) => {
             let (rows, cols) = args[1];
-            Products::solve(op, n, if op.left { cols } else { rows }, threads, isa)
+            Products::solve(own, op, n, if op.left { cols } else { rows }, threads, isa)
         }
-        Kind::Lu => Products::lu(m, n, threads, isa),
-        Kind::Qr { columns } => Products::qr(m, n, columns, threads, isa),
-        Kind::Eigh => Products::tridiagonal(n, threads, isa),
-        Kind::Svd { .. } => None,
+        Kind::Lu => Products::lu(own, m, n, threads, isa),
+        Kind::Qr { columns } if large || tall => Products::qr(own, m, n, columns, threads, isa),
+        Kind::Eigh => Products::tridiagonal(own, n, threads, isa),
+        Kind::Svd { .. } if large && batch <= FEW => Some(Products::any(own, most, threads, isa)),
+        Kind::Qr { .. } | Kind::Svd { .. } => None,
     };
     let each = match kind {
         Kind::Cholesky => n * n,
         Kind::Solve(_) => n * n + args[1].0 * args[1].1,
         Kind::Lu => m * n + m,
         Kind::Qr { columns } => {
-            let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most };
+            let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most + m * m.min(n) };
             m * n + m * columns + own
         }
-        Kind::Eigh => {
-            let own = if products.is_some() { tridiagonal::work(n) } else { 0 };
-            n * n + n + spectral::eigh_room(n) + own
-        }
+        Kind::Eigh => n * n + n + spectral::eigh_room(n, products.is_some()),
         Kind::Svd { .. } => {
             let short = m.min(n);
-            2 * m * n + most * short + short * short + 2 * most + bidiagonal::room(most, short)
+            2 * m * n + most * short + short * short + 2 * most + bidiagonal::room(most, short, products.is_some())
         }
     };
-    Some(Box::new(Factorisation {
+    Factorisation {
         kind,
-        dtype: a.dtype,
+        dtype,
         args,
         outs,
         batch,
-        each: each.next_multiple_of(8),
+        each: each.next_multiple_of(16),
         threads,
         isa,
         products,
-    }))
+        elements: PhantomData,
+    }
 }
 
-impl Factorisation {
+impl<T: Real> Factorisation<T> {
     /// Reads matrix `index` of an operand.
     #[inline(always)]
-    unsafe fn read(&self, p: *const u8, index: usize, to: &mut [f64]) {
+    unsafe fn read(&self, p: *const u8, index: usize, to: &mut [T]) {
         let n = to.len();
-        for (i, x) in to.iter_mut().enumerate() {
-            // SAFETY: the caller vouches for the operand.
-            *x = unsafe {
-                match self.dtype {
-                    DType::F64 => *p.cast::<f64>().add(index * n + i),
-                    _ => *p.cast::<f32>().add(index * n + i) as f64,
-                }
-            };
+        // SAFETY: the caller vouches for the operand.
+        unsafe {
+            if self.dtype == T::DTYPE {
+                return std::ptr::copy_nonoverlapping(p.cast::<T>().add(index * n), to.as_mut_ptr(), n);
+            }
+            let from = p.cast::<f32>().add(index * n);
+            to.iter_mut().enumerate().for_each(|(i, x)| *x = T::of(*from.add(i) as f64));
         }
     }
 
     /// Writes matrix `index` of a result.
     #[inline(always)]
-    unsafe fn write(&self, p: *mut u8, index: usize, n: usize, mut x: impl FnMut(usize) -> f64) {
-        for i in 0..n {
-            // SAFETY: the caller vouches for the result.
-            unsafe {
-                match self.dtype {
-                    DType::F64 => *p.cast::<f64>().add(index * n + i) = x(i),
-                    _ => *p.cast::<f32>().add(index * n + i) = x(i) as f32,
-                }
+    unsafe fn write(&self, p: *mut u8, index: usize, n: usize, mut x: impl FnMut(usize) -> T) {
+        // SAFETY: the caller vouches for the result.
+        unsafe {
+            if self.dtype == T::DTYPE {
+                let to = p.cast::<T>().add(index * n);
+                return (0..n).for_each(|i| *to.add(i) = x(i));
             }
+            let to = p.cast::<f32>().add(index * n);
+            (0..n).for_each(|i| *to.add(i) = x(i).wide() as f32);
         }
     }
 
@@ -181,7 +221,7 @@ impl Factorisation {
     ///
     /// # Safety
     /// Operands and results are those of the op, and nobody else writes the matrix's.
-    unsafe fn one(&self, matrix: Matrix<'_>, work: &mut [f64]) {
+    unsafe fn one(&self, matrix: Matrix<'_>, work: &mut [T]) {
         // SAFETY: by the caller's promise; the machine has the instructions of its set.
         unsafe {
             match self.isa {
@@ -196,20 +236,20 @@ impl Factorisation {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,fma")]
-    unsafe fn one_avx512(&self, matrix: Matrix<'_>, work: &mut [f64]) {
+    unsafe fn one_avx512(&self, matrix: Matrix<'_>, work: &mut [T]) {
         // SAFETY: by the caller's promise.
         unsafe { self.one_inline(matrix, work) }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,fma")]
-    unsafe fn one_avx2(&self, matrix: Matrix<'_>, work: &mut [f64]) {
+    unsafe fn one_avx2(&self, matrix: Matrix<'_>, work: &mut [T]) {
         // SAFETY: by the caller's promise.
         unsafe { self.one_inline(matrix, work) }
     }
 
     #[inline(always)]
-    unsafe fn one_inline(&self, matrix: Matrix<'_>, work: &mut [f64]) {
+    unsafe fn one_inline(&self, matrix: Matrix<'_>, work: &mut [T]) {
         let Matrix { args, outs, index, running, pool } = matrix;
         let workers = Workers { isa: self.isa, pool };
         let (m, n) = self.args[0];
@@ -246,7 +286,7 @@ impl Factorisation {
                     }
                     self.write(outs[0], index, m * n, |i| a[i]);
                     let to = outs[2].cast::<i32>().add(index * m);
-                    permutation.iter().enumerate().for_each(|(i, &p)| *to.add(i) = p as i32);
+                    permutation.iter().enumerate().for_each(|(i, &p)| *to.add(i) = p.wide() as i32);
                 }
                 Kind::Qr { columns } => {
                     let (q, rest) = rest.split_at_mut(m * columns);
@@ -256,7 +296,7 @@ impl Factorisation {
                     }
                     self.write(outs[0], index, m * columns, |i| q[i]);
                     let (rows, cols) = self.outs[1];
-                    self.write(outs[1], index, rows * cols, |i| if i / cols <= i % cols { a[i] } else { 0.0 });
+                    self.write(outs[1], index, rows * cols, |i| if i / cols <= i % cols { a[i] } else { T::ZERO });
                 }
                 Kind::Eigh => {
                     let (d, room) = rest.split_at_mut(n);
@@ -264,21 +304,23 @@ impl Factorisation {
                     self.write(outs[0], index, n, |i| d[i]);
                     self.write(outs[1], index, n * n, |i| a[i]);
                 }
-                Kind::Svd { vectors } => self.svd(outs, index, a, rest, vectors, workers),
+                Kind::Svd { vectors } => self.svd(outs, index, a, rest, vectors, workers, running),
             }
         }
     }
 
     /// Of the matrix, or of its transpose where that is the tall one. Columns are worked on as rows.
     #[inline(always)]
+    #[expect(clippy::too_many_arguments, reason = "a matrix, where it goes, and how")]
     unsafe fn svd(
         &self,
         outs: &[*mut u8],
         index: usize,
-        a: &[f64],
-        rest: &mut [f64],
+        a: &[T],
+        rest: &mut [T],
         vectors: bool,
         workers: Workers<'_>,
+        running: Option<Running<'_>>,
     ) {
         let (m, n) = self.args[0];
         let (tall, short) = (m.max(n), m.min(n));
@@ -290,7 +332,7 @@ impl Factorisation {
         }
         let (v, rest) = rest.split_at_mut(short * short);
         let (s, room) = rest.split_at_mut(short);
-        spectral::svd(columns, tall, short, v, s, room, vectors, workers);
+        spectral::svd(columns, tall, short, v, s, room, vectors, workers, running);
         // SAFETY: as in `one`.
         unsafe {
             if !vectors {
@@ -306,13 +348,13 @@ impl Factorisation {
     }
 }
 
-impl Routine for Factorisation {
+impl<T: Real> Routine for Factorisation<T> {
     fn scratch_bytes(&self) -> usize {
-        self.each * 8 * self.threads + self.products.as_ref().map_or(0, Products::scratch_bytes)
+        self.each * size_of::<T>() * self.threads + self.products.as_ref().map_or(0, Products::scratch_bytes)
     }
 
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()> {
-        let scratch = Raw(scratch.cast::<f64>());
+        let scratch = Raw(scratch.cast::<T>());
         if let Some(products) = &self.products {
             // SAFETY: the scratch behind that of the workers is the products'; matrices come one after the other.
             unsafe {
@@ -354,22 +396,44 @@ impl Routine for Factorisation {
 
 /// `y += f·x`.
 #[inline(always)]
-fn axpy(f: f64, x: &[f64], y: &mut [f64]) {
+fn axpy<T: Real>(f: T, x: &[T], y: &mut [T]) {
     for (y, x) in y.iter_mut().zip(x) {
-        *y += f * x;
+        *y += f * *x;
     }
 }
 
-/// The sum of products, in eight chains.
+/// The sum of products, in sixteen chains.
 #[inline(always)]
-fn dot(x: &[f64], y: &[f64]) -> f64 {
-    let mut sums = [0.0; 8];
-    let (xs, ys) = (x.chunks_exact(8), y.chunks_exact(8));
-    let rest: f64 = xs.remainder().iter().zip(ys.remainder()).map(|(a, b)| a * b).sum();
+fn dot<T: Real>(x: &[T], y: &[T]) -> T {
+    const L: usize = 16;
+    let mut sums = [T::ZERO; L];
+    let (xs, ys) = (x.chunks_exact(L), y.chunks_exact(L));
+    let rest: T = xs.remainder().iter().zip(ys.remainder()).map(|(a, b)| *a * *b).sum();
     for (x, y) in xs.zip(ys) {
-        for i in 0..8 {
+        for i in 0..L {
             sums[i] += x[i] * y[i];
         }
     }
-    ((sums[0] + sums[4]) + (sums[2] + sums[6])) + ((sums[1] + sums[5]) + (sums[3] + sums[7])) + rest
+    let mut width = L / 2;
+    while width > 0 {
+        (0..width).for_each(|i| sums[i] = sums[i] + sums[i + width]);
+        width /= 2;
+    }
+    sums[0] + rest
+}
+
+/// The sum of squares, in f64.
+#[inline(always)]
+fn squares<T: Real>(x: &[T]) -> f64 {
+    const L: usize = 16;
+    let mut sums = [0.0; L];
+    let xs = x.chunks_exact(L);
+    let rest: f64 = xs.remainder().iter().map(|x| x.wide() * x.wide()).sum();
+    for x in xs {
+        for i in 0..L {
+            let x = x[i].wide();
+            sums[i] += x * x;
+        }
+    }
+    sums.iter().sum::<f64>() + rest
 }

@@ -1,33 +1,34 @@
-//! Eigenvalues by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), singular values of small matrices by one-sided
+//! Eigenvalues of small matrices by tridiagonalisation and implicit QL (EISPACK's tred2 and tql2), of others in blocks and by dividing; singular values of small matrices by one-sided
 //! Jacobi, of others by two diagonals.
 
 use super::blocked::Running;
 use super::sweeps::{self, Sweeps};
-use super::{Workers, axpy, bidiagonal, dot};
+use super::{Real, Workers, axpy, bidiagonal, divide, dot, tridiagonal};
 
 /// Columns from which singular values come from two diagonals.
 pub(super) const SINGULAR: usize = 12;
 
+/// Rows that become columns together.
+const TURNED: usize = 16;
+
 /// Iterations for one eigenvalue, and sweeps of rotations, after which a result is taken as it is.
 const ITERATIONS: usize = 60;
 
-/// f64 of room beside the matrix and its eigenvalues.
-pub(super) fn eigh_room(n: usize) -> usize {
-    n + sweeps::room(n)
+/// Elements of room beside the matrix and its eigenvalues.
+pub(super) fn eigh_room(n: usize, large: bool) -> usize {
+    if large { n * n + 4 * n + 16 + tridiagonal::work(n) + divide::room(n) } else { n + sweeps::room(n) }
 }
 
 /// Eigenvalues to `d`, ascending, and eigenvectors as columns in place of `v`, whose lower triangle is read.
 #[inline(always)]
-pub(super) fn eigh(
-    v: &mut [f64],
+pub(super) fn eigh<T: Real>(
+    v: &mut [T],
     n: usize,
-    d: &mut [f64],
-    room: &mut [f64],
+    d: &mut [T],
+    room: &mut [T],
     workers: Workers<'_>,
     running: Option<Running<'_>>,
 ) {
-    let (e, room) = room.split_at_mut(n);
-    let (rotations, room) = room.split_at_mut(sweeps::room(n));
     if n == 0 {
         return;
     }
@@ -35,31 +36,62 @@ pub(super) fn eigh(
         (0..i).for_each(|j| v[j * n + i] = v[i * n + j]);
     }
     if v.iter().any(|x| !x.is_finite()) {
-        v.fill(f64::NAN);
-        return d.fill(f64::NAN);
+        v.fill(T::NAN);
+        return d.fill(T::NAN);
     }
     let scale = normalise(v);
-    match running {
-        Some(large) => large.tridiagonal(v, n, d, e, room),
-        None => tridiagonal(v, n, d, e),
+    if let Some(large) = running {
+        large_eigh(v, n, d, room, workers, large);
+    } else {
+        let (e, rotations) = room.split_at_mut(n);
+        tridiagonal(v, n, d, e);
+        implicit_ql(Sweeps::new(v, n, workers.isa, workers.pool, &mut rotations[..sweeps::room(n)]), n, d, e);
+        ascend(v, n, d);
+        transpose(v, n);
     }
-    implicit_ql(Sweeps::new(v, n, workers.isa, workers.pool, rotations), n, d, e);
-    ascend(v, n, d);
     d.iter_mut().for_each(|x| *x *= scale);
-    transpose(v, n);
+}
+
+/// The same of a large matrix, all of it there.
+#[inline(always)]
+fn large_eigh<T: Real>(
+    v: &mut [T],
+    n: usize,
+    values: &mut [T],
+    room: &mut [T],
+    workers: Workers<'_>,
+    large: Running<'_>,
+) {
+    let (z, room) = room.split_at_mut(n * n);
+    let (d, room) = divide::split_as::<f64, T>(room, n);
+    let (e, room) = divide::split_as::<f64, T>(room, n);
+    let (work, room) = room.split_at_mut(tridiagonal::work(n));
+    large.tridiagonal(v, n, d, e, work);
+    let order = divide::eigen(n, d, e, z, room, workers, large);
+    large.turned_back(v, n, z, work);
+    for (to, &row) in values.iter_mut().zip(order) {
+        *to = T::of(d[row as usize]);
+    }
+    // Rows become columns, some at a time.
+    for (columns, rows) in (0..n).step_by(TURNED).zip(order.chunks(TURNED)) {
+        for i in 0..n {
+            let to = &mut v[i * n + columns..][..rows.len()];
+            to.iter_mut().zip(rows).for_each(|(to, &row)| *to = z[row as usize * n + i]);
+        }
+    }
 }
 
 /// Divides by a power of two so that the largest element is near 1, where products neither overflow nor vanish; gives that
 /// power.
 #[inline(always)]
-fn normalise(a: &mut [f64]) -> f64 {
-    let scale = ir::special::unit_scale(a.iter().fold(0f64, |m, x| m.max(x.abs())));
+fn normalise<T: Real>(a: &mut [T]) -> T {
+    let scale = T::of(ir::special::unit_scale(a.iter().fold(0f64, |m, x| m.max(x.abs().wide()))));
     a.iter_mut().for_each(|x| *x /= scale);
     scale
 }
 
 #[inline(always)]
-fn transpose(v: &mut [f64], n: usize) {
+fn transpose<T: Real>(v: &mut [T], n: usize) {
     for i in 0..n {
         (0..i).for_each(|j| v.swap(i * n + j, j * n + i));
     }
@@ -68,17 +100,17 @@ fn transpose(v: &mut [f64], n: usize) {
 /// Householder reduction: diagonal to `d`, subdiagonal to `e[1..]`, the transformation in place, transposed: rows are
 /// worked on instead of columns.
 #[inline(always)]
-fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
+fn tridiagonal<T: Real>(v: &mut [T], n: usize, d: &mut [T], e: &mut [T]) {
     d.copy_from_slice(&v[(n - 1) * n..]);
     for i in (1..n).rev() {
-        let scale: f64 = d[..i].iter().map(|x| x.abs()).sum();
-        let mut h = 0.0;
-        if scale == 0.0 {
+        let scale: T = d[..i].iter().map(|x| x.abs()).sum();
+        let mut h = T::ZERO;
+        if scale == T::ZERO {
             e[i] = d[i - 1];
             for j in 0..i {
                 d[j] = v[j * n + i - 1];
-                v[j * n + i] = 0.0;
-                v[i * n + j] = 0.0;
+                v[j * n + i] = T::ZERO;
+                v[i * n + j] = T::ZERO;
             }
         } else {
             for x in &mut d[..i] {
@@ -90,7 +122,7 @@ fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
             e[i] = scale * g;
             h -= f * g;
             d[i - 1] = f - g;
-            e[..i].fill(0.0);
+            e[..i].fill(T::ZERO);
             for j in 0..i {
                 let f = d[j];
                 v[i * n + j] = f;
@@ -99,7 +131,7 @@ fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
                 axpy(f, row, &mut e[j + 1..i]);
                 e[j] = g;
             }
-            let mut f = 0.0;
+            let mut f = T::ZERO;
             for j in 0..i {
                 e[j] /= h;
                 f += e[j] * d[j];
@@ -111,58 +143,58 @@ fn tridiagonal(v: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64]) {
             for j in 0..i {
                 let (f, g) = (d[j], e[j]);
                 for ((x, e), d) in v[j * n + j..j * n + i].iter_mut().zip(&e[j..i]).zip(&d[j..i]) {
-                    *x -= f * e + g * d;
+                    *x -= f * *e + g * *d;
                 }
                 d[j] = v[j * n + i - 1];
-                v[j * n + i] = 0.0;
+                v[j * n + i] = T::ZERO;
             }
         }
         d[i] = h;
     }
     for i in 0..n - 1 {
         v[i * n + n - 1] = v[i * n + i];
-        v[i * n + i] = 1.0;
+        v[i * n + i] = T::ONE;
         let h = d[i + 1];
         let (rows, next) = v.split_at_mut((i + 1) * n);
         let next = &mut next[..=i];
-        if h != 0.0 {
+        if h != T::ZERO {
             (0..=i).for_each(|k| d[k] = next[k] / h);
             for row in rows.chunks_exact_mut(n) {
                 let g = dot(next, &row[..=i]);
                 axpy(-g, &d[..=i], &mut row[..=i]);
             }
         }
-        next.fill(0.0);
+        next.fill(T::ZERO);
     }
     for j in 0..n {
         d[j] = v[j * n + n - 1];
-        v[j * n + n - 1] = 0.0;
+        v[j * n + n - 1] = T::ZERO;
     }
-    v[n * n - 1] = 1.0;
-    e[0] = 0.0;
+    v[n * n - 1] = T::ONE;
+    e[0] = T::ZERO;
 }
 
 /// Diagonalises a tridiagonal matrix; the rows of `v` become the eigenvectors.
 #[inline(always)]
-fn implicit_ql(mut v: Sweeps<'_>, n: usize, d: &mut [f64], e: &mut [f64]) {
+pub(super) fn implicit_ql<T: Real>(mut v: Sweeps<'_, T>, n: usize, d: &mut [T], e: &mut [T]) {
     e.copy_within(1.., 0);
-    e[n - 1] = 0.0;
-    let (mut f, mut largest) = (0.0, 0f64);
+    e[n - 1] = T::ZERO;
+    let (mut f, mut largest) = (T::ZERO, T::ZERO);
     for l in 0..n {
-        largest = largest.max(d[l].abs() + e[l].abs());
-        let m = (l..n).find(|&m| e[m].abs() <= f64::EPSILON * largest).unwrap_or(n - 1);
+        largest = largest.greater(d[l].abs() + e[l].abs());
+        let m = (l..n).find(|&m| e[m].abs() <= T::EPSILON * largest).unwrap_or(n - 1);
         if m > l {
             for _ in 0..ITERATIONS {
                 let g = d[l];
-                let p = (d[l + 1] - g) / (2.0 * e[l]);
-                let r = p.hypot(1.0).copysign(p);
+                let p = (d[l + 1] - g) / (T::of(2.0) * e[l]);
+                let r = p.hypot(T::ONE).copysign(p);
                 d[l] = e[l] / (p + r);
                 d[l + 1] = e[l] * (p + r);
                 let (first, h) = (d[l + 1], g - d[l]);
                 d[l + 2..].iter_mut().for_each(|x| *x -= h);
                 f += h;
                 let mut p = d[m];
-                let (mut c, mut c2, mut c3, mut s, mut s2) = (1.0, 1.0, 1.0, 0.0, 0.0);
+                let (mut c, mut c2, mut c3, mut s, mut s2) = (T::ONE, T::ONE, T::ONE, T::ZERO, T::ZERO);
                 let second = e[l + 1];
                 v.begin(m, true);
                 for i in (l..m).rev() {
@@ -178,20 +210,20 @@ fn implicit_ql(mut v: Sweeps<'_>, n: usize, d: &mut [f64], e: &mut [f64]) {
                 p = -s * s2 * c3 * second * e[l] / first;
                 e[l] = s * p;
                 d[l] = c * p;
-                if e[l].abs() <= f64::EPSILON * largest {
+                if e[l].abs() <= T::EPSILON * largest {
                     break;
                 }
             }
         }
         d[l] += f;
-        e[l] = 0.0;
+        e[l] = T::ZERO;
     }
     v.rows();
 }
 
 /// Puts eigenvalues in ascending order, with the rows of `v`.
 #[inline(always)]
-fn ascend(v: &mut [f64], n: usize, d: &mut [f64]) {
+fn ascend<T: Real>(v: &mut [T], n: usize, d: &mut [T]) {
     for i in 0..n {
         let least = (i..n).fold(i, |k, j| if d[j] < d[k] { j } else { k });
         if least != i {
@@ -205,26 +237,27 @@ fn ascend(v: &mut [f64], n: usize, d: &mut [f64]) {
 /// the left vectors, the rows of `v` the right ones; values descend.
 #[inline(always)]
 #[expect(clippy::too_many_arguments, reason = "a matrix, its size, and three results")]
-pub(super) fn svd(
-    a: &mut [f64],
+pub(super) fn svd<T: Real>(
+    a: &mut [T],
     m: usize,
     n: usize,
-    v: &mut [f64],
-    s: &mut [f64],
-    room: &mut [f64],
+    v: &mut [T],
+    s: &mut [T],
+    room: &mut [T],
     vectors: bool,
     workers: Workers<'_>,
+    running: Option<Running<'_>>,
 ) {
-    v.fill(0.0);
-    (0..n).for_each(|i| v[i * n + i] = 1.0);
+    v.fill(T::ZERO);
+    (0..n).for_each(|i| v[i * n + i] = T::ONE);
     if a.iter().any(|x| !x.is_finite()) {
-        a.fill(f64::NAN);
-        v.fill(f64::NAN);
-        return s.fill(f64::NAN);
+        a.fill(T::NAN);
+        v.fill(T::NAN);
+        return s.fill(T::NAN);
     }
     let scale = normalise(a);
-    if n >= SINGULAR && room.len() >= bidiagonal::room(m, n) {
-        bidiagonal::svd(a, m, n, v, s, room, vectors, workers);
+    if n >= SINGULAR && room.len() >= bidiagonal::room(m, n, running.is_some()) {
+        bidiagonal::svd(a, m, n, v, s, room, vectors, workers, running);
         descend(a, m, n, v, s);
         return s.iter_mut().for_each(|x| *x *= scale);
     }
@@ -237,13 +270,13 @@ pub(super) fn svd(
                 let (low, high) = a.split_at_mut(j * m);
                 let (x, y) = (&mut low[i * m..(i + 1) * m], &mut high[..m]);
                 let (p, q, r) = (s[i], s[j], dot(x, y));
-                if r.abs() <= 1e-15 * (p * q).abs().sqrt() || r.abs() < 1e-300 {
+                if r.abs() <= T::of(4.0) * T::EPSILON * (p * q).abs().sqrt() || r.abs().wide() < 1e-300 {
                     continue;
                 }
                 rotated = true;
-                let theta = (q - p) / (2.0 * r);
-                let t = 1f64.copysign(theta) / (theta.abs() + theta.hypot(1.0));
-                let c = 1.0 / t.hypot(1.0);
+                let theta = (q - p) / (T::of(2.0) * r);
+                let t = T::ONE.copysign(theta) / (theta.abs() + theta.hypot(T::ONE));
+                let c = T::ONE / t.hypot(T::ONE);
                 (s[i], s[j]) = (p - t * r, q + t * r);
                 rotate(x, y, c, t * c);
                 let (low, high) = v.split_at_mut(j * n);
@@ -258,11 +291,11 @@ pub(super) fn svd(
         s[j] = dot(&a[j * m..(j + 1) * m], &a[j * m..(j + 1) * m]).sqrt();
     }
     descend(a, m, n, v, s);
-    let largest = s.first().copied().unwrap_or(0.0);
+    let largest = s.first().copied().unwrap_or(T::ZERO);
     for (k, &length) in s.iter().enumerate() {
         let (before, rest) = a.split_at_mut(k * m);
         let column = &mut rest[..m];
-        if length > 1e-15 * largest {
+        if length > T::of(4.0) * T::EPSILON * largest {
             column.iter_mut().for_each(|x| *x /= length);
         } else {
             complement(before, column);
@@ -273,7 +306,7 @@ pub(super) fn svd(
 
 /// Puts values in descending order, with their vectors.
 #[inline(always)]
-fn descend(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64]) {
+fn descend<T: Real>(a: &mut [T], m: usize, n: usize, v: &mut [T], s: &mut [T]) {
     for i in 0..n {
         let most = (i..n).fold(i, |k, j| if s[j] > s[k] { j } else { k });
         if most != i {
@@ -285,7 +318,7 @@ fn descend(a: &mut [f64], m: usize, n: usize, v: &mut [f64], s: &mut [f64]) {
 }
 
 #[inline(always)]
-fn rotate(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
+fn rotate<T: Real>(x: &mut [T], y: &mut [T], c: T, s: T) {
     for (x, y) in x.iter_mut().zip(y) {
         (*x, *y) = (c * *x - s * *y, s * *x + c * *y);
     }
@@ -293,13 +326,13 @@ fn rotate(x: &mut [f64], y: &mut [f64], c: f64, s: f64) {
 
 /// A unit vector that is orthogonal to the ones before.
 #[inline(always)]
-fn complement(before: &[f64], to: &mut [f64]) {
+fn complement<T: Real>(before: &[T], to: &mut [T]) {
     let m = to.len();
     // The axis that is farthest from their span.
-    let left = |i: usize| 1.0 - before.chunks_exact(m).map(|u| u[i] * u[i]).sum::<f64>();
+    let left = |i: usize| T::ONE - before.chunks_exact(m).map(|u| u[i] * u[i]).sum::<T>();
     let axis = (0..m).fold(0, |k, i| if left(i) > left(k) { i } else { k });
-    to.fill(0.0);
-    to[axis] = 1.0;
+    to.fill(T::ZERO);
+    to[axis] = T::ONE;
     for _ in 0..2 {
         for u in before.chunks_exact(m) {
             let along = dot(u, to);

@@ -5,8 +5,9 @@
 //! its rows lie beside each other: as they stand, rows whose lengths are powers of two fall on few sets of a cache. Strips are
 //! independent of each other and shared out over threads.
 
+use super::Real;
 use crate::gemm::Isa;
-use crate::gemm::vector::{Plain64, Vector};
+use crate::gemm::vector::Vector;
 use crate::library::{Raw, in_ranges};
 use crate::pool::Pool;
 use smallvec::SmallVec;
@@ -26,32 +27,32 @@ struct Sweep {
     rotations: Range<usize>,
 }
 
-/// f64 of room for rotations of matrices with so many rows.
-pub(super) fn room(rows: usize) -> usize {
+/// Elements of room for rotations of matrices with so many rows.
+pub(super) const fn room(rows: usize) -> usize {
     2 * 8 * rows
 }
 
 /// Rotations of the rows of a matrix that wait.
-pub(super) struct Sweeps<'a> {
-    rows: Raw<f64>,
+pub(super) struct Sweeps<'a, T> {
+    rows: Raw<T>,
     count: usize,
     len: usize,
     isa: Isa,
     pool: Option<&'a Pool>,
     waiting: SmallVec<[Sweep; PUT_OFF]>,
-    rotations: &'a mut [f64],
+    rotations: &'a mut [T],
     used: usize,
 }
 
-impl<'a> Sweeps<'a> {
+impl<'a, T: Real> Sweeps<'a, T> {
     /// Of `rows`, `len` elements each. `rotations` has [`room`].
     pub(super) fn new(
-        rows: &'a mut [f64],
+        rows: &'a mut [T],
         len: usize,
         isa: Isa,
         pool: Option<&'a Pool>,
-        rotations: &'a mut [f64],
-    ) -> Sweeps<'a> {
+        rotations: &'a mut [T],
+    ) -> Sweeps<'a, T> {
         let count = rows.len() / len.max(1);
         debug_assert!(rotations.len() >= room(count));
         Sweeps { rows: Raw(rows.as_mut_ptr()), count, len, isa, pool, waiting: SmallVec::new(), rotations, used: 0 }
@@ -69,7 +70,7 @@ impl<'a> Sweeps<'a> {
     /// Rotates the row where the sweep is, `x`, with the next one, `y`: they become `c·x + s·y` and `c·y - s·x`, and the sweep
     /// is at the second.
     #[inline(always)]
-    pub(super) fn rotate(&mut self, c: f64, s: f64) {
+    pub(super) fn rotate(&mut self, c: T, s: T) {
         self.rotations[self.used] = c;
         self.rotations[self.used + 1] = s;
         self.used += 2;
@@ -79,7 +80,7 @@ impl<'a> Sweeps<'a> {
     }
 
     /// The rows, after everything that waits.
-    pub(super) fn rows(&mut self) -> &mut [f64] {
+    pub(super) fn rows(&mut self) -> &mut [T] {
         self.apply();
         // SAFETY: the rows are borrowed as long as this lives.
         unsafe { std::slice::from_raw_parts_mut(self.rows.at(0), self.count * self.len) }
@@ -107,26 +108,30 @@ impl<'a> Sweeps<'a> {
 
 /// # Safety
 /// The columns are inside of rows of `len` elements, which sweeps stay inside of; the machine has the instruction set.
-unsafe fn strip_through(
+unsafe fn strip_through<T: Real>(
     isa: Isa,
-    rows: *mut f64,
+    rows: *mut T,
     len: usize,
     columns: Range<usize>,
     sweeps: &[Sweep],
-    rotations: &[f64],
+    rotations: &[T],
 ) {
     #[cfg(target_arch = "x86_64")]
     {
-        use std::arch::x86_64::{__m256d, __m512d};
         #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
-        unsafe fn avx512(rows: *mut f64, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[f64]) {
+        unsafe fn avx512<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[T]) {
             // SAFETY: the caller's promise.
-            unsafe { all_columns::<__m512d, 4>(rows, len, columns, sweeps, rotations) }
+            unsafe {
+                match T::Avx512::LANES {
+                    8 => all_columns::<T::Avx512, 4>(rows, len, columns, sweeps, rotations),
+                    _ => all_columns::<T::Avx512, 2>(rows, len, columns, sweeps, rotations),
+                }
+            }
         }
         #[target_feature(enable = "avx2,fma")]
-        unsafe fn avx2(rows: *mut f64, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[f64]) {
+        unsafe fn avx2<T: Real>(rows: *mut T, len: usize, columns: Range<usize>, sweeps: &[Sweep], rotations: &[T]) {
             // SAFETY: the caller's promise.
-            unsafe { all_columns::<__m256d, 4>(rows, len, columns, sweeps, rotations) }
+            unsafe { all_columns::<T::Avx2, 4>(rows, len, columns, sweeps, rotations) }
         }
         // SAFETY: the caller's promise.
         match isa {
@@ -137,7 +142,7 @@ unsafe fn strip_through(
     }
     let _ = isa;
     // SAFETY: the caller's promise.
-    unsafe { all_columns::<Plain64, 2>(rows, len, columns, sweeps, rotations) }
+    unsafe { all_columns::<T::Plain, 2>(rows, len, columns, sweeps, rotations) }
 }
 
 /// Elements of a strip that is copied; larger ones are rotated where they are.
@@ -145,17 +150,17 @@ const COPIED: usize = STRIP * 1024;
 
 /// Columns by `N` vectors, then one, then what is left of it.
 #[inline(always)]
-unsafe fn all_columns<V: Vector<Elem = f64>, const N: usize>(
-    rows: *mut f64,
+unsafe fn all_columns<V: Vector<Elem: Real>, const N: usize>(
+    rows: *mut V::Elem,
     len: usize,
     columns: Range<usize>,
     sweeps: &[Sweep],
-    rotations: &[f64],
+    rotations: &[V::Elem],
 ) {
     let mut at = columns.start;
     let met = met(sweeps);
     let width = N * V::LANES;
-    let mut room = [const { MaybeUninit::<f64>::uninit() }; COPIED];
+    let mut room = [const { MaybeUninit::<V::Elem>::uninit() }; COPIED];
     // SAFETY: the caller's promise; the room holds the rows that sweeps meet, from its first element on.
     unsafe {
         while at + width <= columns.end {
@@ -164,7 +169,7 @@ unsafe fn all_columns<V: Vector<Elem = f64>, const N: usize>(
                 at += width;
                 continue;
             }
-            let own = room.as_mut_ptr().cast::<f64>();
+            let own = room.as_mut_ptr().cast::<V::Elem>();
             for (k, r) in met.clone().enumerate() {
                 let from = rows.add(r * len + at);
                 (0..N).for_each(|i| V::load(from.add(i * V::LANES)).store(own.add(k * width + i * V::LANES)));
@@ -197,27 +202,27 @@ fn met(sweeps: &[Sweep]) -> Range<usize> {
 
 /// Columns of `N` vectors, of which the last has `width` lanes.
 #[inline(always)]
-unsafe fn some_columns<V: Vector<Elem = f64>, const N: usize>(
-    rows: *mut f64,
+unsafe fn some_columns<V: Vector<Elem: Real>, const N: usize>(
+    rows: *mut V::Elem,
     len: usize,
     width: usize,
     sweeps: &[Sweep],
-    rotations: &[f64],
+    rotations: &[V::Elem],
 ) {
     // SAFETY: the caller vouches for the columns of the rows that sweeps go through.
     unsafe {
-        let load = |p: *const f64| match width == V::LANES {
+        let load = |p: *const V::Elem| match width == V::LANES {
             true => V::load(p),
             false => V::load_first(p, width),
         };
-        let store = |v: V, p: *mut f64| match width == V::LANES {
+        let store = |v: V, p: *mut V::Elem| match width == V::LANES {
             true => v.store(p),
             false => v.store_first(p, width),
         };
         for sweep in sweeps {
             let step = if sweep.down { (len as isize).wrapping_neg() } else { len as isize };
             let mut at = rows.wrapping_add(sweep.first * len);
-            let mut x = [V::splat(0.0); N];
+            let mut x = [V::splat(V::Elem::ZERO); N];
             (0..N).for_each(|i| x[i] = load(at.add(i * V::LANES)));
             for turn in rotations[sweep.rotations.clone()].chunks_exact(2) {
                 let (c, s, minus) = (V::splat(turn[0]), V::splat(turn[1]), V::splat(-turn[1]));

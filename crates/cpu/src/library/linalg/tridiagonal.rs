@@ -5,8 +5,8 @@
 //! is then products of the matrix with vectors, which read one triangle of it, and half products of matrices.
 
 use super::blocked::{BLOCK, LEAST, Products, Running, blocks, minus, reflections};
-use super::{axpy, dot};
-use crate::gemm::{Isa, Layout, Source, Target};
+use super::{Real, axpy, dot, squares};
+use crate::gemm::{Isa, Layout, Problem, Source, Target};
 use ir::DType;
 use std::ops::Range;
 
@@ -18,123 +18,127 @@ fn reflected(n: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
     blocks(n.saturating_sub(2)).collect::<smallvec::SmallVec<[_; 64]>>().into_iter()
 }
 
-/// f64 of work beside the matrix and its diagonals.
+/// Elements of work beside the matrix and its diagonals.
 pub(super) fn work(n: usize) -> usize {
-    n * n + 2 * n * BOTH + 4 * n + 2 * n * BLOCK + BLOCK * BLOCK + BOTH
+    2 * n * BOTH + 4 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH
 }
 
 impl Products {
     /// Those of a reduction to three diagonals, if the matrix is large: one for each block, then two for each block of
     /// reflections.
-    pub(super) fn tridiagonal(n: usize, threads: usize, isa: Isa) -> Option<Products> {
+    pub(super) fn tridiagonal(dtype: DType, n: usize, threads: usize, isa: Isa) -> Option<Products> {
         if n < LEAST {
             return None;
         }
         let (rows, both) = (Layout::row_major(n), Layout::row_major(BOTH));
-        let update = |b: Range<usize>| minus(n - b.end, BOTH, n - b.end, both, both.transposed(), rows);
+        let update = |b: Range<usize>| minus(dtype, n - b.end, BOTH, n - b.end, both, both.transposed(), rows);
         let apply = |b: Range<usize>| {
             let (size, w) = (n - 1 - b.start, b.len());
-            let (v, sums) = (Layout::row_major(w), Layout::row_major(size));
-            let onto = Target::Memory { dtype: DType::F64, layout: sums, accumulate: false };
-            let (a, b) = (Source::Memory(v.transposed()), Source::Memory(rows));
-            let project =
-                crate::gemm::Problem { a, b, c: onto, ..crate::gemm::Problem::new(w, size, size, DType::F64) };
-            [project, minus(size, w, size, v, sums, rows)]
+            let (v, sums) = (Layout::row_major(w), Layout::row_major(w));
+            let onto = Target::Memory { dtype, layout: sums, accumulate: false };
+            let (a, b) = (Source::Memory(rows), Source::Memory(v));
+            let project = Problem { a, b, c: onto, ..Problem::new(n, size, w, dtype) };
+            [project, minus(dtype, n, w, size, sums, v.transposed(), rows)]
         };
-        Products::of(reflected(n).map(update).chain(reflected(n).rev().flat_map(apply)), threads, isa)
+        let all = Products::of(reflected(n).map(update).chain(reflected(n).rev().flat_map(apply)), threads, isa)?;
+        // Those of `divide`, whose sizes are known when they run.
+        Some(all.with_any(n, n * dtype.size(), threads))
     }
 }
 
-/// `y = A·v` for the rows and columns from `k` on, from the lower triangle.
+/// `y = A·v` for the rows and columns from `k` on: what is left of the diagonal counts for both triangles, whole blocks on it are there
+/// as they are.
 #[inline(always)]
-fn symmetric_times(a: &[f64], n: usize, k: usize, v: &[f64], y: &mut [f64]) {
+fn symmetric_times<T: Real>(a: &[T], n: usize, k: usize, v: &[T], y: &mut [T]) {
     const ROWS: usize = 4;
-    const LINES: usize = 8;
+    const LINES: usize = 16;
     let size = n - k;
-    y[..size].fill(0.0);
-    let row = |i: usize| &a[(k + i) * n + k..(k + i) * n + k + i + 1];
-    let whole = size / ROWS * ROWS;
-    for i in (0..whole).step_by(ROWS) {
-        let rows: [&[f64]; ROWS] = std::array::from_fn(|r| row(i + r));
-        let f: [f64; ROWS] = std::array::from_fn(|r| v[i + r]);
-        let mut sums = [[0.0; LINES]; ROWS];
-        let wide = i / LINES * LINES;
-        for c in (0..wide).step_by(LINES) {
-            let mut to: [f64; LINES] = std::array::from_fn(|l| y[c + l]);
-            let x: [f64; LINES] = std::array::from_fn(|l| v[c + l]);
-            for r in 0..ROWS {
-                let line: &[f64; LINES] = rows[r][c..c + LINES].try_into().expect("so many lanes");
-                for l in 0..LINES {
-                    to[l] += f[r] * line[l];
-                    sums[r][l] += x[l] * line[l];
+    y[..size].fill(T::ZERO);
+    let whole = size / LINES * LINES;
+    for block in (0..whole).step_by(LINES) {
+        for i in (block..block + LINES).step_by(ROWS) {
+            let rows: [&[T]; ROWS] = std::array::from_fn(|r| &a[(k + i + r) * n + k..][..block + LINES]);
+            let f: [T; ROWS] = std::array::from_fn(|r| v[i + r]);
+            let mut sums = [[T::ZERO; LINES]; ROWS];
+            for c in (0..block).step_by(LINES) {
+                let mut to: [T; LINES] = std::array::from_fn(|l| y[c + l]);
+                let x: [T; LINES] = std::array::from_fn(|l| v[c + l]);
+                for r in 0..ROWS {
+                    let line: &[T; LINES] = rows[r][c..c + LINES].try_into().expect("so many lanes");
+                    for l in 0..LINES {
+                        to[l] += f[r] * line[l];
+                        sums[r][l] += x[l] * line[l];
+                    }
                 }
+                y[c..c + LINES].copy_from_slice(&to);
             }
-            y[c..c + LINES].copy_from_slice(&to);
-        }
-        for r in 0..ROWS {
-            let mut sum: f64 = sums[r].iter().sum();
-            for c in wide..i + r {
-                y[c] += f[r] * rows[r][c];
-                sum += v[c] * rows[r][c];
+            let x: [T; LINES] = std::array::from_fn(|l| v[block + l]);
+            for r in 0..ROWS {
+                for l in 0..LINES {
+                    sums[r][l] += x[l] * rows[r][block + l];
+                }
+                y[i + r] += sums[r].iter().copied().sum::<T>();
             }
-            y[i + r] += sum + f[r] * rows[r][i + r];
         }
     }
     for i in whole..size {
-        let line = row(i);
+        let line = &a[(k + i) * n + k..][..i + 1];
         axpy(v[i], &line[..i], &mut y[..i]);
         y[i] += dot(&line[..i], &v[..i]) + v[i] * line[i];
     }
 }
 
 impl Running<'_> {
-    /// Diagonal to `d`, subdiagonal to `e[1..]`; the matrix, both of whose triangles are there, becomes the transposed
-    /// transformation.
+    /// Diagonal to `d`, subdiagonal to `e[1..]`; of the matrix, both of whose triangles are there, the vectors of reflections are left, and their
+    /// factors in `work`, for [`Running::turned_back`].
     #[inline(always)]
-    pub(super) fn tridiagonal(&self, a: &mut [f64], n: usize, d: &mut [f64], e: &mut [f64], work: &mut [f64]) {
-        let (q, rest) = work.split_at_mut(n * n);
+    pub(super) fn tridiagonal<T: Real>(&self, a: &mut [T], n: usize, d: &mut [f64], e: &mut [f64], work: &mut [T]) {
+        let (tau, rest) = work.split_at_mut(n);
         let (p, rest) = rest.split_at_mut(n * BOTH);
         let (s, rest) = rest.split_at_mut(n * BOTH);
-        let (tau, rest) = rest.split_at_mut(n);
         let (x, rest) = rest.split_at_mut(n);
         let (y, rest) = rest.split_at_mut(n);
-        let (along, rest) = rest.split_at_mut(BOTH);
+        let (along, _) = rest.split_at_mut(BOTH);
         let mut plans = self.plans().iter();
         e[0] = 0.0;
         for b in reflected(n) {
-            p[b.start * BOTH..].fill(0.0);
-            s[b.start * BOTH..].fill(0.0);
+            p[b.start * BOTH..].fill(T::ZERO);
+            s[b.start * BOTH..].fill(T::ZERO);
             for k in b.clone() {
                 let t = k - b.start;
+                // Vectors that there are so far, as whole vectors of the machine.
+                let there = (2 * t).next_multiple_of(8);
                 // The row, brought up to date.
                 let size = n - k;
-                let own: [f64; BOTH] = std::array::from_fn(|c| s[k * BOTH + c]);
+                let own: [T; BOTH] = std::array::from_fn(|c| s[k * BOTH + c]);
                 for i in 0..size {
-                    let line = &p[(k + i) * BOTH..(k + i + 1) * BOTH];
-                    x[i] = a[k * n + k + i] - dot(line, &own);
+                    let line = &p[(k + i) * BOTH..(k + i) * BOTH + there];
+                    x[i] = a[k * n + k + i] - dot(line, &own[..there]);
                 }
-                d[k] = x[0];
+                d[k] = x[0].wide();
                 let v = &mut x[1..size];
-                (e[k + 1], tau[k]) = reflection(v);
+                let (first, factor) = reflection(v);
+                (e[k + 1], tau[k]) = (first.wide(), factor);
                 // The vector stays below the diagonal.
                 for (i, &v) in v.iter().enumerate().skip(1) {
                     a[(k + 1 + i) * n + k] = v;
                 }
                 let w = &mut y[..size - 1];
                 symmetric_times(a, n, k + 1, v, w);
-                along.fill(0.0);
+                let along = &mut along[..there];
+                along.fill(T::ZERO);
                 for (i, &f) in v.iter().enumerate() {
-                    axpy(f, &s[(k + 1 + i) * BOTH..(k + 2 + i) * BOTH], along);
+                    axpy(f, &s[(k + 1 + i) * BOTH..(k + 1 + i) * BOTH + there], along);
                 }
                 for (i, w) in w.iter_mut().enumerate() {
-                    *w = tau[k] * (*w - dot(&p[(k + 1 + i) * BOTH..(k + 2 + i) * BOTH], along));
+                    *w = tau[k] * (*w - dot(&p[(k + 1 + i) * BOTH..(k + 1 + i) * BOTH + there], along));
                 }
-                let half = -0.5 * tau[k] * dot(w, v);
+                let half = T::of(-0.5) * tau[k] * dot(w, v);
                 axpy(half, v, w);
                 for (i, (&v, &w)) in v.iter().zip(&*w).enumerate() {
-                    let at = (k + 1 + i) * BOTH + t;
-                    (p[at], p[at + BLOCK]) = (v, w);
-                    (s[at], s[at + BLOCK]) = (w, v);
+                    let at = (k + 1 + i) * BOTH + 2 * t;
+                    (p[at], p[at + 1]) = (v, w);
+                    (s[at], s[at + 1]) = (w, v);
                 }
             }
             let plan = plans.next().expect("one for each block");
@@ -145,39 +149,55 @@ impl Running<'_> {
             }
         }
         for k in n - 2..n {
-            d[k] = a[k * n + k];
+            d[k] = a[k * n + k].wide();
         }
-        e[n - 1] = a[(n - 1) * n + n - 2];
-        q.fill(0.0);
-        (0..n).for_each(|i| q[i * n + i] = 1.0);
+        e[n - 1] = a[(n - 1) * n + n - 2].wide();
+    }
+
+    /// Rows `z` times the transposed transformation whose reflections [`Running::tridiagonal`] left in `a` and `work`.
+    #[inline(always)]
+    pub(super) fn turned_back<T: Real>(&self, a: &[T], n: usize, z: &mut [T], work: &mut [T]) {
+        let (tau, rest) = work.split_at_mut(n);
         let (v, rest) = rest.split_at_mut(n * BLOCK);
-        let (factors, sums) = rest.split_at_mut(BLOCK * BLOCK);
-        let mut plans = plans.as_slice().chunks_exact(2);
+        let (by, rest) = rest.split_at_mut(n * BLOCK);
+        let (sums, factors) = rest.split_at_mut(n * BLOCK);
+        let mut plans = self.plans()[reflected(n).count()..].chunks_exact(2);
         for b in reflected(n).rev() {
+            let w = b.len();
             reflections(&a[n..], n - 1, n, &b, tau, v, factors);
-            let onto = q.as_mut_ptr().wrapping_add((b.start + 1) * (n + 1));
-            // SAFETY: rows and columns that the reflections touch, `v` and `sums` are as planned.
-            unsafe { self.reflect(plans.next(), v, factors, false, b.len(), onto, n - 1 - b.start, sums) };
-        }
-        for i in 0..n {
-            (0..n).for_each(|j| a[j * n + i] = q[i * n + j]);
+            // Z -= (Z·V)·(V·T)ᵀ
+            for (v, by) in v.chunks_exact(w).zip(by.chunks_exact_mut(w)).take(n - 1 - b.start) {
+                by.fill(T::ZERO);
+                for (k, &f) in v.iter().enumerate() {
+                    axpy(f, &factors[k * w + k..(k + 1) * w], &mut by[k..]);
+                }
+            }
+            let plans = plans.next().expect("two for each block of reflections");
+            let onto = z.as_mut_ptr().wrapping_add(b.start + 1);
+            // SAFETY: columns that the reflections touch, `v`, `by` and `sums` are as planned.
+            unsafe {
+                self.product(&plans[0], onto, v.as_ptr(), sums.as_mut_ptr());
+                self.product(&plans[1], sums.as_ptr(), by.as_ptr(), onto);
+            }
         }
     }
 }
 
-/// Turns `x` into the vector of a reflection `1 - tau·x·xᵀ` that leaves only its first element, 1 in front: that element, and tau.
+/// Turns `x` into the vector of a reflection `1 - tau·x·xᵀ` that leaves only its first element, 1 in front: that element, and tau. Elements that
+/// are nothing beside those of the matrix, which are near 1, are none: squares keep their digits.
 #[inline(always)]
-fn reflection(x: &mut [f64]) -> (f64, f64) {
-    let below = dot(&x[1..], &x[1..]);
-    let alpha = x[0];
-    if below == 0.0 {
-        x.fill(0.0);
-        x[0] = 1.0;
-        return (alpha, 0.0);
+fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
+    let below = squares(&x[1..]);
+    let alpha = x[0].wide();
+    if below < 1e-250 {
+        x.fill(T::ZERO);
+        let first = T::of(alpha);
+        x[0] = T::ONE;
+        return (first, T::ZERO);
     }
     let beta = -(alpha * alpha + below).sqrt().copysign(alpha);
     let scale = 1.0 / (alpha - beta);
-    x.iter_mut().for_each(|x| *x *= scale);
-    x[0] = 1.0;
-    (beta, (beta - alpha) / beta)
+    x.iter_mut().for_each(|x| *x = T::of(x.wide() * scale));
+    x[0] = T::ONE;
+    (T::of(beta), T::of((beta - alpha) / beta))
 }

@@ -1,10 +1,11 @@
 //! Kernels that only move elements: transposes, flips, strided slices, interleaved channels.
 //!
 //! A loop over one axis of the result reads its operand in steps there, whichever axis that is. Here such a kernel is known by
-//! its loops ([`read`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
+//! its loops ([`read::moves`]), and runs by tiles that are transposed in registers ([`tiles`]), or line by line where one axis is
 //! short or no axis of the operand is dense ([`lines`]).
 
 mod lines;
+mod read;
 pub(super) mod tiles;
 
 use super::{Raw, Routine, in_ranges};
@@ -12,7 +13,7 @@ use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
 use compiler::Result;
-use compiler::loops::{Atom, Extent, Index, Kernel, Mode, Op, Size, Stmt};
+use compiler::loops::Kernel;
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -63,66 +64,9 @@ pub(crate) fn prepare(kernel: &Kernel, isa: Isa) -> Option<(Box<dyn Routine>, [u
     if isa == Isa::Portable {
         return None;
     }
-    let (moves, buffers) = read(kernel)?;
+    let (moves, buffers) = read::moves(kernel)?;
     let way = choose(&moves)?;
     Some((Box::new(Rearrangement { moves, way, isa }), buffers))
-}
-
-/// The moves of a kernel that does nothing else.
-fn read(kernel: &Kernel) -> Option<(Moves, [usize; 2])> {
-    let mut vars = SmallVec::<[(u32, usize); 6]>::new();
-    let mut body = &kernel.body;
-    while let [Stmt::Loop(l)] = &body[..] {
-        let Extent::Exact(Size::Const(n)) = l.extent else { return None };
-        if !l.carried.is_empty() || n < 1 {
-            return None;
-        }
-        vars.push((l.var.0, n as usize));
-        body = &l.body;
-    }
-    let [
-        Stmt::Let { dst, op: Op::Load { buf: from, index, mask: None } },
-        Stmt::Store { buf: to, index: place, value, mask: None },
-    ] = &body[..]
-    else {
-        return None;
-    };
-    let (a, b) = (&kernel.buffers[from.0 as usize], &kernel.buffers[to.0 as usize]);
-    if dst != value || a.mode != Mode::Read || b.mode != Mode::Write || a.dtype != b.dtype || from == to {
-        return None;
-    }
-    let axes = vars
-        .iter()
-        .filter(|v| v.1 > 1)
-        .map(|&(v, size)| Some(Axis { size, from: stride(index, v)?, to: stride(place, v)? }));
-    let mut moves = Moves {
-        from: index.offset as isize,
-        to: place.offset as isize,
-        axes: axes.collect::<Option<_>>()?,
-        bytes: a.dtype.size(),
-    };
-    if !affine(index) || !affine(place) || moves.axes.iter().any(|x| x.to <= 0) {
-        return None;
-    }
-    moves.join();
-    Some((moves, [from.0 as usize, to.0 as usize]))
-}
-
-/// Whether an index is a constant and constant multiples of loop variables.
-fn affine(index: &Index) -> bool {
-    index.offset_args.is_empty() && index.terms.iter().all(|t| matches!(t, (Atom::Var(_), Size::Const(_))))
-}
-
-fn stride(index: &Index, var: u32) -> Option<isize> {
-    let mut total = 0;
-    for (atom, size) in &index.terms {
-        match (atom, size) {
-            (Atom::Var(v), Size::Const(n)) if v.0 == var => total += *n as isize,
-            (Atom::Var(_), Size::Const(_)) => {}
-            _ => return None,
-        }
-    }
-    Some(total)
 }
 
 impl Moves {

@@ -1,0 +1,89 @@
+//! The elements that matrices are factored in: f64, or f32 where the matrix is large enough that its products count.
+
+use crate::gemm::vector::{Float, Plain32, Plain64, Vector};
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+
+pub(super) trait Real:
+    Float
+    + PartialOrd
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + AddAssign
+    + SubAssign
+    + MulAssign
+    + DivAssign
+    + Sum
+{
+    const ZERO: Self;
+    const NAN: Self;
+    const EPSILON: Self;
+    /// The vectors of each instruction set.
+    #[cfg(target_arch = "x86_64")]
+    type Avx512: Vector<Elem = Self>;
+    #[cfg(target_arch = "x86_64")]
+    type Avx2: Vector<Elem = Self>;
+    type Plain: Vector<Elem = Self>;
+
+    fn of(x: f64) -> Self;
+    fn wide(self) -> f64;
+    fn sqrt(self) -> Self;
+    fn abs(self) -> Self;
+    fn copysign(self, sign: Self) -> Self;
+    fn hypot(self, other: Self) -> Self;
+    fn is_finite(self) -> bool;
+    fn greater(self, other: Self) -> Self;
+}
+
+macro_rules! real {
+    ($t:ident, $avx512:ident, $avx2:ident, $plain:ty) => {
+        impl Real for $t {
+            const ZERO: $t = 0.0;
+            const NAN: $t = $t::NAN;
+            const EPSILON: $t = $t::EPSILON;
+            #[cfg(target_arch = "x86_64")]
+            type Avx512 = std::arch::x86_64::$avx512;
+            #[cfg(target_arch = "x86_64")]
+            type Avx2 = std::arch::x86_64::$avx2;
+            type Plain = $plain;
+
+            #[inline(always)]
+            fn of(x: f64) -> $t {
+                x as $t
+            }
+            #[inline(always)]
+            fn wide(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn sqrt(self) -> $t {
+                $t::sqrt(self)
+            }
+            #[inline(always)]
+            fn abs(self) -> $t {
+                $t::abs(self)
+            }
+            #[inline(always)]
+            fn copysign(self, sign: $t) -> $t {
+                $t::copysign(self, sign)
+            }
+            #[inline(always)]
+            fn hypot(self, other: $t) -> $t {
+                $t::hypot(self, other)
+            }
+            #[inline(always)]
+            fn is_finite(self) -> bool {
+                $t::is_finite(self)
+            }
+            #[inline(always)]
+            fn greater(self, other: $t) -> $t {
+                self.max(other)
+            }
+        }
+    };
+}
+real!(f32, __m512, __m256, Plain32);
+real!(f64, __m512d, __m256d, Plain64);

@@ -1,0 +1,273 @@
+//! Large factorisations give back their matrix, in f32 and f64, whatever its spectrum; the same bits on any number of threads.
+
+mod harness;
+
+use cpu::Cpu;
+use harness::{Random, run, same};
+use ir::ops::*;
+use ir::{Build, Builder, DType, Literal, Op, Scalar, Type};
+
+/// Results on 1, 2, 3 and 16 threads, which are the same bits, as f64.
+fn results(op: impl Into<Op>, inputs: &[Literal]) -> Vec<Vec<f64>> {
+    let mut b = Builder::new();
+    let args: Vec<_> = inputs.iter().map(|x| b.graph.input(x.ty().clone())).collect();
+    let op = op.into();
+    let what = format!("{} of {:?}", op.name(), inputs[0].ty());
+    let outs = b.emit(op, &args).unwrap();
+    let g = b.finish(&outs);
+    let one = run(&Cpu::new(1), &g, inputs, true);
+    for threads in [2, 3, 16] {
+        same(&format!("{what}, {threads} threads"), &run(&Cpu::new(threads), &g, inputs, true), &one);
+    }
+    one.iter().map(|l| l.scalars().map(Scalar::to_f64).collect()).collect()
+}
+
+fn literal(dtype: DType, m: usize, n: usize, f: impl Fn(usize, usize) -> f64) -> (Literal, Vec<f64>) {
+    let l = Literal::from_fn(Type::new(dtype, &[m, n]), |i| Scalar::from_f64(dtype, f(i / n, i % n)));
+    let rounded = l.scalars().map(Scalar::to_f64).collect();
+    (l, rounded)
+}
+
+/// `a·b` of an `[m, k]` and a `[k, n]` matrix.
+fn times(a: &[f64], b: &[f64], m: usize, k: usize, n: usize) -> Vec<f64> {
+    let mut c = vec![0.0; m * n];
+    for i in 0..m {
+        for l in 0..k {
+            let f = a[i * k + l];
+            (0..n).for_each(|j| c[i * n + j] += f * b[l * n + j]);
+        }
+    }
+    c
+}
+
+fn turned(a: &[f64], m: usize, n: usize) -> Vec<f64> {
+    (0..m * n).map(|i| a[i % m * n + i / m]).collect()
+}
+
+/// How far `got` is from `want`, relative to its largest element.
+fn off(got: &[f64], want: &[f64]) -> f64 {
+    let size = want.iter().fold(f64::MIN_POSITIVE, |m: f64, x| m.max(x.abs()));
+    assert!(got.iter().all(|x| x.is_finite()), "not a number");
+    got.iter().zip(want).fold(0f64, |m, (a, b)| m.max((a - b).abs())) / size
+}
+
+/// How far the columns of an `[m, k]` matrix are from orthogonal ones of length 1.
+fn skew(q: &[f64], m: usize, k: usize) -> f64 {
+    let product = times(&turned(q, m, k), q, k, m, k);
+    let unit: Vec<f64> = (0..k * k).map(|i| (i / k == i % k) as u8 as f64).collect();
+    off(&product, &unit)
+}
+
+/// What rounding leaves of matrices of this order: LAPACK's tests allow thirty times as much.
+fn bound(dtype: DType, n: usize) -> f64 {
+    n as f64 * if dtype == DType::F32 { f32::EPSILON as f64 } else { f64::EPSILON }
+}
+
+fn below(what: &str, x: f64, most: f64) {
+    assert!(x <= most, "{what}: {x:e} is above {most:e}");
+}
+
+const DTYPES: [DType; 2] = [DType::F32, DType::F64];
+
+#[test]
+fn triangular_factors_give_back_their_matrix() {
+    let mut r = Random(31);
+    for dtype in DTYPES {
+        for n in [96usize, 131, 200] {
+            let what = format!("{dtype} {n}");
+            let x: Vec<f64> = (0..n * n).map(|_| r.unit()).collect();
+            let product = times(&x, &turned(&x, n, n), n, n, n);
+            let (a, exact) = literal(dtype, n, n, |i, j| product[i * n + j] + if i == j { 1.0 } else { 0.0 });
+            let l = results(Cholesky, &[a])[0].clone();
+            below(&format!("cholesky {what}"), off(&times(&l, &turned(&l, n, n), n, n, n), &exact), bound(dtype, n));
+            for (m, n) in [(n, n), (n + 40, n), (n, n + 70)] {
+                let data: Vec<f64> = (0..m * n).map(|_| r.unit()).collect();
+                let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
+                let out = results(Lu, &[a]);
+                let k = m.min(n);
+                let lower: Vec<f64> = (0..m * k)
+                    .map(|at| match (at / k, at % k) {
+                        (i, j) if i == j => 1.0,
+                        (i, j) if i > j => out[0][i * n + j],
+                        _ => 0.0,
+                    })
+                    .collect();
+                let upper: Vec<f64> = (0..k * n).map(|at| if at / n <= at % n { out[0][at] } else { 0.0 }).collect();
+                let rows: Vec<f64> = (0..m * n).map(|at| exact[out[2][at / n] as usize * n + at % n]).collect();
+                // Elements grow as rows are taken off each other.
+                below(&format!("lu {what}"), off(&times(&lower, &upper, m, k, n), &rows), 10.0 * bound(dtype, n));
+            }
+            let others = 23;
+            for bits in 0..16 {
+                let [left, lower, transpose, unit] = [1, 2, 4, 8].map(|b| bits & b != 0);
+                let x: Vec<f64> = (0..n * n).map(|_| r.unit()).collect();
+                let (a, a64) = literal(dtype, n, n, |i, j| match i == j {
+                    true => 2.0 + 0.5 * x[i * n + j],
+                    false => x[i * n + j] * 3.0 / n as f64,
+                });
+                let (rows, cols) = if left { (n, others) } else { (others, n) };
+                let y: Vec<f64> = (0..rows * cols).map(|_| r.unit()).collect();
+                let (b, b64) = literal(dtype, rows, cols, |i, j| y[i * cols + j]);
+                let got = results(TriangularSolve { left, lower, transpose, unit }, &[a, b])[0].clone();
+                let own: Vec<f64> = (0..n * n)
+                    .map(|at| match (at / n, at % n) {
+                        (i, j) if i == j => {
+                            if unit {
+                                1.0
+                            } else {
+                                a64[at]
+                            }
+                        }
+                        (i, j) if (i > j) == lower => a64[at],
+                        _ => 0.0,
+                    })
+                    .collect();
+                let own = if transpose { turned(&own, n, n) } else { own };
+                let back = if left { times(&own, &got, n, n, others) } else { times(&got, &own, others, n, n) };
+                below(&format!("solve {what} {bits}"), off(&back, &b64), 10.0 * bound(dtype, n));
+            }
+        }
+    }
+}
+
+#[test]
+fn reflections_give_back_their_matrix() {
+    let mut r = Random(32);
+    for dtype in DTYPES {
+        // Square, tall, wide; on both sides of where they are cut into blocks.
+        for (m, n) in
+            [(96, 96), (130, 130), (200, 100), (100, 200), (700, 40), (1024, 64), (300, 31), (40, 700), (250, 33)]
+        {
+            let data: Vec<f64> = (0..m * n).map(|_| r.unit()).collect();
+            let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
+            for full in [false, true] {
+                let out = results(Qr { full }, &[a.clone()]);
+                let k = if full { m } else { m.min(n) };
+                let what = format!("qr {dtype} {m}x{n} {full}");
+                below(&what, off(&times(&out[0], &out[1], m, k, n), &exact), bound(dtype, m.max(n)));
+                below(&what, skew(&out[0], m, k), bound(dtype, m.max(n)));
+            }
+        }
+        // Columns that depend on each other, and columns of nothing.
+        let (a, exact) =
+            literal(dtype, 150, 110, |i, j| if j % 7 == 3 { 0.0 } else { ((i * (j / 2 + 1)) % 11) as f64 });
+        let out = results(Qr { full: false }, &[a]);
+        below("dependent columns", off(&times(&out[0], &out[1], 150, 110, 110), &exact), bound(dtype, 150));
+        below("dependent columns", skew(&out[0], 150, 110), bound(dtype, 150));
+    }
+}
+
+/// Symmetric matrices that divide and conquer meets: nothing to do, everything equal, pairs, clusters, far apart, glued.
+fn spectra(n: usize, r: &mut Random) -> Vec<(&'static str, Vec<f64>)> {
+    let random: Vec<f64> = (0..n * n).map(|_| r.unit()).collect();
+    let symmetric = |f: &dyn Fn(usize, usize) -> f64| -> Vec<f64> {
+        (0..n * n).map(|at| f((at / n).max(at % n), (at / n).min(at % n))).collect()
+    };
+    // Q·diag(λ)·Qᵀ for reflections Q.
+    let v: Vec<f64> = (0..n).map(|_| r.unit()).collect();
+    let length: f64 = v.iter().map(|x| x * x).sum();
+    let with = |value: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        let h = |i: usize, j: usize| (i == j) as u8 as f64 - 2.0 * v[i] * v[j] / length;
+        symmetric(&|i, j| (0..n).map(|k| h(i, k) * value(k) * h(j, k)).sum())
+    };
+    vec![
+        ("random", symmetric(&|i, j| random[i * n + j])),
+        ("zero", vec![0.0; n * n]),
+        ("unit", symmetric(&|i, j| (i == j) as u8 as f64)),
+        ("ones", vec![1.0; n * n]),
+        ("diagonal", symmetric(&|i, j| if i == j { (i * 37 % n) as f64 - 20.0 } else { 0.0 })),
+        (
+            "three diagonals",
+            symmetric(&|i, j| {
+                if i == j {
+                    2.0
+                } else if i == j + 1 {
+                    -1.0
+                } else {
+                    0.0
+                }
+            }),
+        ),
+        (
+            "wilkinson",
+            symmetric(&|i, j| match i - j {
+                0 => (i as f64 - n as f64 / 2.0).abs(),
+                1 => 1.0,
+                _ => 0.0,
+            }),
+        ),
+        (
+            "glued",
+            symmetric(&|i, j| match i - j {
+                0 => (i % 21) as f64,
+                1 => {
+                    if i % 21 == 0 {
+                        1e-9
+                    } else {
+                        1.0
+                    }
+                }
+                _ => 0.0,
+            }),
+        ),
+        ("two values", with(&|k| if k % 2 == 0 { 1.0 } else { -3.0 })),
+        ("clusters", with(&|k| (k % 5) as f64 + 1e-12 * k as f64)),
+        ("decaying", with(&|k| 0.8f64.powi(k as i32))),
+        ("one large", with(&|k| if k == 3 { 1e6 } else { 1.0 / (k + 1) as f64 })),
+    ]
+}
+
+#[test]
+fn eigenvectors_give_back_their_matrix() {
+    let mut r = Random(33);
+    for dtype in DTYPES {
+        for n in [96usize, 129, 161] {
+            for (name, data) in spectra(n, &mut r) {
+                let scales = if n == 96 { &[1.0, 1e-30, 1e30][..] } else { &[1.0] };
+                for &scale in scales {
+                    let (a, exact) = literal(dtype, n, n, |i, j| data[i * n + j] * scale);
+                    let out = results(Eigh, &[a]);
+                    let what = format!("eigh {dtype} {n} {name} {scale:e}");
+                    assert!(out[0].windows(2).all(|w| w[0] <= w[1]), "{what}: not in order");
+                    let scaled: Vec<f64> = (0..n * n).map(|at| out[1][at] * out[0][at % n]).collect();
+                    let back = times(&scaled, &turned(&out[1], n, n), n, n, n);
+                    let most = out[0].iter().fold(0f64, |m, x| m.max(x.abs()));
+                    let size = exact.iter().fold(0f64, |m, x| m.max(x.abs()));
+                    // Errors are small beside the largest eigenvalue.
+                    let room = (most / size.max(f64::MIN_POSITIVE)).max(1.0);
+                    below(&what, off(&back, &exact), room * bound(dtype, n));
+                    below(&what, skew(&out[1], n, n), bound(dtype, n));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn singular_vectors_give_back_their_matrix() {
+    let mut r = Random(34);
+    for dtype in DTYPES {
+        let mut cases: Vec<(String, usize, usize, Vec<f64>)> = Vec::new();
+        for (m, n) in [(96usize, 96usize), (150, 100), (100, 150)] {
+            cases.push((format!("{m}x{n}"), m, n, (0..m * n).map(|_| r.unit()).collect()));
+        }
+        for (name, data) in spectra(98, &mut r) {
+            cases.push((name.to_string(), 98, 98, data));
+        }
+        for (name, m, n, data) in cases {
+            let (a, exact) = literal(dtype, m, n, |i, j| data[i * n + j]);
+            let out = results(Svd { vectors: true }, &[a.clone()]);
+            let what = format!("svd {dtype} {name}");
+            let k = m.min(n);
+            assert!(out[1].windows(2).all(|w| w[0] >= w[1]), "{what}: not in order");
+            let scaled: Vec<f64> = (0..m * k).map(|at| out[0][at] * out[1][at % k]).collect();
+            let size = exact.iter().fold(0f64, |m, x| m.max(x.abs()));
+            let room = (out[1][0] / size.max(f64::MIN_POSITIVE)).max(1.0);
+            below(&what, off(&times(&scaled, &out[2], m, k, n), &exact), 2.0 * room * bound(dtype, k));
+            below(&what, skew(&out[0], m, k), 2.0 * bound(dtype, k));
+            below(&what, skew(&turned(&out[2], k, n), n, k), 2.0 * bound(dtype, k));
+            let values = results(Svd { vectors: false }, &[a]);
+            below(&what, off(&values[0], &out[1]), 2.0 * bound(dtype, k));
+        }
+    }
+}
