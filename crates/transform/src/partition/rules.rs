@@ -1,6 +1,7 @@
 //! How cuts go through each op.
 
 use super::layout::{Cut, Layout, Placed, is_free, local, used, whole};
+use super::marks;
 use super::{Made, Partitioner};
 use ir::ops::{
     Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,
@@ -45,6 +46,7 @@ impl Partitioner<'_> {
             Op::Call(c) => self.body(&c.body, args, |g| Call::new(g).into()),
             Op::Remat(r) => self.body(&r.body, args, |g| Remat::with(g, r.policy.clone()).into()),
             Op::Composite(c) => self.composite(c, args),
+            Op::Name(n) if marks::is_mark(&n.name) => self.marked(&n.name, &args[0]).map(|x| vec![x]),
             _ => match op.meaning() {
                 Meaning::Map(_) | Meaning::Index(Indexing::Threefry) => self.keeping(op, args, types, |_| true),
                 _ => self.on_whole(op, args, types),
@@ -235,7 +237,12 @@ impl Partitioner<'_> {
         let over: Vec<usize> = r.axes.iter().flat_map(|&d| want[d].axes.clone()).collect();
         if let (Some(kind), false) = (kind, over.is_empty()) {
             self.talked = true;
-            value = self.b.collective(kind, value, &Cut::by(over).mesh_axes(self.mesh))?;
+            let axes = Cut::by(over).mesh_axes(self.mesh);
+            let part = value;
+            value = self.b.collective(kind.clone(), part, &axes)?;
+            if kind == CollectiveKind::Sum {
+                self.summed.insert(value, (part, axes));
+            }
         }
         let layout = (0..want.len()).filter(|d| !r.axes.contains(d)).map(|d| want[d].clone()).collect();
         Ok(vec![Placed { value, ty: ty.clone(), layout }])
@@ -286,7 +293,9 @@ impl Partitioner<'_> {
         let over: Vec<usize> = dot.lhs_contract.iter().flat_map(|&i| a.layout[i].axes.clone()).collect();
         if !over.is_empty() {
             self.talked = true;
-            value = self.b.psum(value, &Cut::by(over).mesh_axes(self.mesh))?;
+            let (part, axes) = (value, Cut::by(over).mesh_axes(self.mesh));
+            value = self.b.psum(part, &axes)?;
+            self.summed.insert(value, (part, axes));
         }
         let batch = dot.lhs_batch.iter().map(|&i| a.layout[i].clone());
         let layout = batch
