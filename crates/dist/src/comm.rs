@@ -35,7 +35,10 @@ impl Traffic {
 struct Call {
     op: Collective,
     ty: Type,
+    /// Who takes part, in the order in which values are combined.
     group: Vec<usize>,
+    /// The same ranks whatever their order: what they say to each other stays in order.
+    ranks: Vec<usize>,
     me: usize,
     tag: Tag,
     out: usize,
@@ -70,11 +73,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Inner {
-    fn number(&self, group: &[usize], rounds: u32) -> u32 {
-        let mut sorted = group.to_vec();
-        sorted.sort_unstable();
+    fn number(&self, ranks: &[usize], rounds: u32) -> u32 {
         let mut numbers = locked(&self.numbers);
-        let next = numbers.entry(sorted).or_default();
+        let next = numbers.entry(ranks.to_vec()).or_default();
         let number = *next;
         *next = next.wrapping_add(rounds);
         number
@@ -105,12 +106,12 @@ impl Inner {
         }
         let rank = self.transport.rank();
         let (group, me) = (self.mesh.group(rank, &op.axes), self.mesh.index(rank, &op.axes));
-        let number = if op.talks() { self.number(&group, 2) } else { 0 };
+        let mut ranks = group.clone();
+        ranks.sort_unstable();
+        let number = if op.talks() { self.number(&ranks, 2) } else { 0 };
         let what = fingerprint(&format!("{} {ty} {:?}", op.name(), op.axes));
-        let mut sorted = group.clone();
-        sorted.sort_unstable();
-        let tag = Tag { group: fingerprint(&format!("{sorted:?}")), number, what };
-        Ok(Call { op: op.clone(), ty: ty.clone(), group, me, tag, out })
+        let tag = Tag { group: fingerprint(&format!("{ranks:?}")), number, what };
+        Ok(Call { op: op.clone(), ty: ty.clone(), group, ranks, me, tag, out })
     }
 
     fn run(&self, call: &Call, from: &[u8], to: &mut [u8]) -> Result<()> {
@@ -189,7 +190,7 @@ impl Comm {
             return Err(Error::Call(format!("{} of {ty}: {} bytes out", op.name(), to.len())));
         }
         let mut under_way = locked(&self.inner.under_way);
-        while under_way.get(&call.group).is_some_and(|n| *n > 0) {
+        while under_way.get(&call.ranks).is_some_and(|n| *n > 0) {
             under_way = self.inner.ended.wait(under_way).unwrap_or_else(PoisonError::into_inner);
         }
         drop(under_way);
@@ -203,7 +204,7 @@ impl Comm {
             return Ok(None);
         }
         let call = self.inner.call(op, ty, from.len())?;
-        *locked(&self.inner.under_way).entry(call.group.clone()).or_default() += 1;
+        *locked(&self.inner.under_way).entry(call.ranks.clone()).or_default() += 1;
         let (tell, told) = channel();
         let mut worker = locked(&self.worker);
         let (jobs, _) = worker.get_or_insert_with(|| {
@@ -257,7 +258,7 @@ fn work(inner: &Inner, jobs: &Receiver<Job>) {
     for (call, from, tell) in jobs {
         let mut to = vec![0; call.out];
         let result = inner.run(&call, &from, &mut to).map(|()| to);
-        if let Some(n) = locked(&inner.under_way).get_mut(&call.group) {
+        if let Some(n) = locked(&inner.under_way).get_mut(&call.ranks) {
             *n -= 1;
         }
         inner.ended.notify_all();

@@ -147,6 +147,26 @@ fn what_the_same_ranks_say_stays_in_order() {
     assert_eq!(found.unwrap(), [[6.0, 7.0, 33.0]; 3]);
 }
 
+/// The same ranks along axes in another order are the same ranks.
+#[test]
+fn axes_in_another_order_wait_for_each_other() {
+    use ir::ops::{Collective, CollectiveKind as Kind};
+    let mesh = Mesh::new(&[("a", 2), ("b", 2)]).unwrap();
+    let turned: Vec<ir::MeshAxis> = mesh.axes().iter().rev().cloned().collect();
+    let (long, short) = (ir::Type::new(DType::F32, &[1 << 18]), ir::Type::new(DType::F32, &[1]));
+    for _ in 0..20 {
+        let found = local::spawn(&mesh, |comm| {
+            let (first, second) = (Collective::new(Kind::Sum, mesh.axes()), Collective::new(Kind::Sum, &turned));
+            let started = comm.start(&first, &long, &vec![0; long.bytes()])?.expect("threads can");
+            let mut sum = [0; 4];
+            comm.run(&second, &short, &1f32.to_le_bytes(), &mut sum)?;
+            started.finish(&mut vec![0; long.bytes()])?;
+            Ok(f32::from_le_bytes(sum))
+        });
+        assert_eq!(found.unwrap(), [4.0; 4]);
+    }
+}
+
 /// A rank that is gone while a sum is under way is named when its result is asked for.
 #[test]
 fn who_is_gone_meanwhile_is_named() {

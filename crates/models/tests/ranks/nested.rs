@@ -133,6 +133,22 @@ fn narrow_numbers_on_meshes() {
     }
 }
 
+/// Between the products of an expert nothing is sent: what ranks say does not grow with the experts' width.
+#[test]
+fn experts_are_told_tokens_alone() {
+    use models::plan::{DEVICES, Job, cost};
+    for mesh in ["ep=2", "ep=4"] {
+        let sent = [48, 480].map(|wide| {
+            let architecture = model("mixtral", &[("experts", 4), ("top_k", 2), ("d_ff", wide)]).architecture;
+            let sizes = StepSizes { rows: 4, seq: 16, accumulate: 1 };
+            let job = Job { architecture, dtype: DType::F32, sizes, chunks: 1 };
+            cost(&job, &Mesh::parse(mesh).unwrap(), &DEVICES[0], true).unwrap().counts.sent()
+        });
+        println!("{mesh}: {sent:?} bytes a rank and step");
+        assert_eq!(sent[0], sent[1], "{mesh}");
+    }
+}
+
 /// A model that says itself where ranks talk.
 const TALKS: &str = r#"
 from std.modules.linear import Linear

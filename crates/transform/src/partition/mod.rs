@@ -7,6 +7,7 @@ mod layout;
 mod marks;
 mod rules;
 mod segments;
+mod twins;
 
 pub use layout::{Cut, Layout};
 pub use segments::segments;
@@ -116,7 +117,9 @@ struct Partitioner<'m> {
     /// Values that can be made cut at no cost.
     made: BTreeMap<Value, Made>,
     /// Sums over ranks, with what each rank adds: who needs a part of one gets its part alone.
-    summed: BTreeMap<Value, (Value, Vec<MeshAxis>)>,
+    sums: BTreeMap<Value, (Value, Vec<MeshAxis>)>,
+    /// Values of which a rank's own rows are at hand.
+    rows: BTreeMap<Value, twins::Rows>,
 }
 
 /// How a value was made that can be made again in parts.
@@ -135,7 +138,8 @@ impl<'m> Partitioner<'m> {
             stored: BTreeMap::new(),
             gathered: BTreeMap::new(),
             made: BTreeMap::new(),
-            summed: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            rows: BTreeMap::new(),
         }
     }
 
@@ -263,7 +267,7 @@ impl<'m> Partitioner<'m> {
     fn cut(&mut self, x: &Placed, dim: usize, cut: &Cut) -> Result<Placed> {
         let axes = cut.mesh_axes(self.mesh);
         self.talked = true;
-        let own = self.summed.get(&x.value).filter(|(_, over)| *over == axes).cloned();
+        let own = self.sums.get(&x.value).filter(|(_, over)| *over == axes).cloned();
         let value = if let (Some((part, _)), true) = (own, cut.segments.is_empty()) {
             self.b.collective(CollectiveKind::SumScatter { dim }, part, &axes)?
         } else if cut.segments.is_empty() {
