@@ -81,7 +81,10 @@ impl Partitioner<'_> {
                     want = x.layout.clone();
                 }
             }
+            // What could be made in parts anew would count as the same on all ranks.
+            let made = self.made.remove_entry(&x.value);
             x = self.place(&x, &want)?;
+            self.made.extend(made);
         }
         // Who waits has the result at once.
         if words.last() == Some(&"wait") {
