@@ -6,7 +6,7 @@ use crate::compile::dtype;
 use crate::output::outln;
 use crate::run::usage;
 use ir::{DType, Mesh};
-use models::plan::{Cost, Device, Found, Job, Search, architecture, cost, search};
+use models::plan::{Cost, Device, Found, Here, Job, Search, Way, architecture, cost, search};
 use models::train::{StepSizes, thousands};
 
 /// Options of `loom plan`.
@@ -27,7 +27,8 @@ pub(crate) struct Plan {
     /// The dtype of computation; masters and moments are f32
     #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = dtype)]
     dtype: DType,
-    /// How many devices of which kind: 256xH200 (H200, H100, A100, B200)
+    /// How many devices of which kind: 256xH200 (H200, H100, A100, B200), or 4xhere for ranks of this machine with a
+    /// thread each, whose speed is measured
     #[arg(long, value_name = "NxKIND", default_value = "8xH200")]
     devices: String,
     /// A mesh such as dp=32,tp=8, or auto for the best
@@ -45,28 +46,21 @@ pub(crate) struct Plan {
 }
 
 pub(crate) fn plan(args: &Plan) -> Result<Outcome, Usage> {
-    let (devices, device) = Device::parse(&args.devices).map_err(usage)?;
     let architecture = architecture(&args.model, &args.set.join(",")).map_err(usage)?;
     let sizes = StepSizes { rows: args.batch, seq: args.seq, accumulate: 1 };
     let job = Job { architecture, dtype: args.dtype, sizes, chunks: args.chunks };
+    if let Some(count) = args.devices.strip_suffix("xhere") {
+        let count = count.parse().ok().filter(|n| (1..=64).contains(n));
+        let Some(count) = count else {
+            return Err(Usage(format!("`--devices {}`: write a number of ranks up to 64, as 4xhere", args.devices)));
+        };
+        return here(args, job, count);
+    }
+    let (devices, device) = Device::parse(&args.devices).map_err(usage)?;
     let found = match args.mesh.as_str() {
         "auto" => search(&job, args.batch, devices, device, args.show).map_err(usage)?,
-        text => {
-            let mesh = Mesh::parse(text).map_err(|e| Usage(e.to_string()))?;
-            if mesh.ranks() != devices {
-                return Err(Usage(format!(
-                    "`--mesh {mesh}` has {} ranks for {devices} devices: give both the same number",
-                    mesh.ranks()
-                )));
-            }
-            if !args.batch.is_multiple_of(args.grad_accum) {
-                return Err(Usage(format!(
-                    "`--batch {}` can't be divided into {} micro-batches",
-                    args.batch, args.grad_accum
-                )));
-            }
-            let mut job = job;
-            (job.sizes.rows, job.sizes.accumulate) = (args.batch / args.grad_accum, args.grad_accum);
+        _ => {
+            let (mesh, job) = given(args, job, devices)?;
             let cost = cost(&job, &mesh, device, true).map_err(usage)?;
             Search { best: vec![Found { mesh, job, cost }], ..Search::default() }
         }
@@ -100,6 +94,47 @@ pub(crate) fn plan(args: &Plan) -> Result<Outcome, Usage> {
         let refused: Vec<String> = found.refused.iter().map(|(why, n)| format!("{n} × {why}")).collect();
         outln!("left out: {}", refused.join("; "));
     }
+    Ok(Outcome::Clean)
+}
+
+/// A mesh that was asked for, and the job on it.
+fn given(args: &Plan, mut job: Job, devices: usize) -> Result<(Mesh, Job), Usage> {
+    let mesh = Mesh::parse(&args.mesh).map_err(|e| Usage(e.to_string()))?;
+    if mesh.ranks() != devices {
+        return Err(Usage(format!(
+            "`--mesh {mesh}` has {} ranks for {devices} devices: give both the same number",
+            mesh.ranks()
+        )));
+    }
+    if !args.batch.is_multiple_of(args.grad_accum) {
+        return Err(Usage(format!("`--batch {}` can't be divided into {} micro-batches", args.batch, args.grad_accum)));
+    }
+    (job.sizes.rows, job.sizes.accumulate) = (args.batch / args.grad_accum, args.grad_accum);
+    Ok((mesh, job))
+}
+
+/// Ranks of this machine: one runs its part alone, and how ranks talk is measured.
+fn here(args: &Plan, job: Job, ranks: usize) -> Result<Outcome, Usage> {
+    if args.mesh == "auto" {
+        return Err(Usage("ranks of this machine are measured on a mesh: give one, as `--mesh dp=2`".into()));
+    }
+    let (mesh, job) = given(args, job, ranks)?;
+    let cost = Here::new(Way::Tcp).cost(&job, &mesh).map_err(usage)?;
+    outln!("| mesh | step ms | computing | talking | waiting | memory MB | sent MB |");
+    outln!("| --- | ---: | ---: | ---: | ---: | ---: | ---: |");
+    outln!(
+        "| {mesh} | {:.2} | {:.2} | {:.2} | {:.2} | {:.2} | {:.3} |",
+        1e3 * cost.seconds(),
+        1e3 * cost.compute,
+        1e3 * cost.talk,
+        1e3 * cost.waits,
+        cost.memory() as f64 / 1e6,
+        cost.counts.sent() / 1e6,
+    );
+    outln!();
+    outln!(
+        "one rank's programs ran alone, with one thread; collectives and messages over TCP were measured on this machine"
+    );
     Ok(Outcome::Clean)
 }
 

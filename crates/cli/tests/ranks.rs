@@ -183,7 +183,22 @@ fn a_plan_names_meshes_and_why() {
         .find(|l| l.starts_with("| pp=8"))
         .and_then(|l| l.split('|').nth(5)?.trim().strip_suffix('%')?.parse::<f64>().ok());
     assert!(waiting.is_some_and(|w| (35.0..60.0).contains(&w)), "{}", said(&output));
-    for (more, wrong) in [("--devices 8xTPU", "256xH200"), ("--devices 8xH200 --mesh dp=4", "same number")] {
+    // Ranks of this machine, measured.
+    let small =
+        "plan --model llama --set d_model=32,n_layers=2,heads=4,kv_heads=2,d_ff=48,vocab_size=64 --seq 16 --dtype f32";
+    let output = loom(&words(&format!("{small} --batch 4 --devices 2xhere --mesh dp=2")));
+    succeeded(&output);
+    let row: Vec<f64> = said(&output)
+        .lines()
+        .find(|l| l.starts_with("| dp=2"))
+        .map(|l| l.split('|').filter_map(|cell| cell.trim().parse().ok()).collect())
+        .unwrap_or_default();
+    assert!(row.len() == 6 && row[0] > 0.0 && (row[1] + row[2] + row[3] - row[0]).abs() < 0.02, "{}", said(&output));
+    for (more, wrong) in [
+        ("--devices 8xTPU", "256xH200"),
+        ("--devices 8xH200 --mesh dp=4", "same number"),
+        ("--devices 2xhere", "--mesh dp=2"),
+    ] {
         let output = loom(&words(&format!("{sizes} {more}")));
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains(wrong), "{}", String::from_utf8_lossy(&output.stderr));

@@ -2,6 +2,7 @@
 
 use crate::codegen::Entry;
 use crate::gemm::{Operand, Output};
+use crate::library::Started;
 use crate::load::{Arena, Code, Loaded, MAX_ARGS, MAX_LEVELS, Product, Ready, ReadyTrip, Side};
 use crate::pool::share;
 use compiler::clock::Instant;
@@ -11,6 +12,7 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Where the loops around a step are.
@@ -89,11 +91,69 @@ impl<T> Shared<T> {
 }
 
 /// Runs steps of a loaded program over an arena whose bases are filled in.
-pub(crate) fn run(loaded: &Loaded, arena: &Arena<'_>, steps: &[Ready], timer: Option<&Timer>) -> Result<()> {
-    Frame { loaded, arena, timer }.steps(steps, &mut Position::default())
+pub(crate) fn run(loaded: &Loaded, arena: &Arena<'_>, steps: Range<usize>, timer: Option<&Timer>) -> Result<()> {
+    let frame = Frame { loaded, arena, timer };
+    match loaded.needed[steps.clone()].iter().any(Option::is_some) {
+        true => frame.overlapping(steps),
+        false => frame.steps(&loaded.steps[steps], &mut Position::default()),
+    }
+}
+
+/// A collective under way, and where its result goes.
+struct Open<'a> {
+    started: Started,
+    to: *mut u8,
+    needed: usize,
+    step: &'a Ready,
 }
 
 impl Frame<'_> {
+    /// Steps of the program itself: collectives are started where they stand and waited for where their result is needed.
+    fn overlapping(&self, steps: Range<usize>) -> Result<()> {
+        let mut open: Vec<Open<'_>> = Vec::new();
+        let at = &mut Position::default();
+        for k in steps.clone() {
+            self.finish(&mut open, k)?;
+            let step = &self.loaded.steps[k];
+            if let (Ready::Library { routine, args, outs }, Some(needed)) = (step, self.loaded.needed[k]) {
+                let began = Instant::now();
+                let args: SmallVec<[*const u8; 1]> = args.iter().map(|p| self.address(p, at).cast_const()).collect();
+                // SAFETY: the compiler gave dense buffers of these types.
+                if let Some(started) = unsafe { routine.start(&args)? } {
+                    open.push(Open { started, to: self.address(&outs[0], at), needed: needed.min(steps.end), step });
+                    self.spent(step, 1, began);
+                    continue;
+                }
+            }
+            self.steps(std::slice::from_ref(step), at)?;
+        }
+        self.finish(&mut open, steps.end)
+    }
+
+    /// Waits for what a step needs.
+    fn finish(&self, open: &mut Vec<Open<'_>>, step: usize) -> Result<()> {
+        while let Some(due) = open.iter().position(|o| o.needed <= step) {
+            let Open { started, to, step, .. } = open.remove(due);
+            let began = Instant::now();
+            // SAFETY: the planner keeps the result's place for it from the step that starts it on.
+            let to: &mut [u8] = match started.bytes {
+                0 => &mut [],
+                n => unsafe { std::slice::from_raw_parts_mut(to, n) },
+            };
+            started.talking.finish(to)?;
+            self.spent(step, 0, began);
+        }
+        Ok(())
+    }
+
+    fn spent(&self, step: &Ready, calls: usize, since: Instant) {
+        let Some(timer) = self.timer else { return };
+        let mut spent = timer.spent.borrow_mut();
+        let own = spent.entry(&raw const *step).or_default();
+        own.0 += calls;
+        own.1 += since.elapsed();
+    }
+
     fn steps(&self, steps: &[Ready], at: &mut Position) -> Result<()> {
         let Some(timer) = self.timer else {
             return steps.iter().try_for_each(|s| self.step(s, at));

@@ -29,6 +29,7 @@ mod general;
 mod library;
 mod load;
 mod memory;
+mod overlap;
 pub mod pool;
 mod thresholds;
 
@@ -36,4 +37,5 @@ pub use backend::Cpu;
 #[cfg(feature = "fft")]
 pub use library::{CONVOLUTION_COSTS, ConvolutionCosts, convolution_lengths, convolution_points};
 pub use memory::HostBuffer;
+pub use overlap::needed;
 pub use thresholds::{Threshold, thresholds};

@@ -85,6 +85,8 @@ pub(crate) struct Loaded {
     pub(crate) program: Program,
     pub(crate) pool: Arc<Pool>,
     pub(crate) steps: Vec<Ready>,
+    /// The step before which the result of each collective must be there; none for what is not worth starting ahead.
+    pub(crate) needed: Vec<Option<usize>>,
     constants: Vec<Option<HostBuffer>>,
     /// Bytes of the whole arena: activations, then scratch of products and routines, then scratch of kernels per worker,
     /// then the addresses of the buffers.
@@ -110,6 +112,7 @@ impl Loaded {
         }
         let mut needs = Needs { general, ..Needs::default() };
         let steps = load_steps(cpu, &program, &program.steps, &mut needs)?;
+        let needed = crate::overlap::needed(&program);
         let mut constants = Vec::with_capacity(program.buffers.len());
         for b in &program.buffers {
             constants.push(match &b.class {
@@ -130,6 +133,7 @@ impl Loaded {
             program,
             pool: cpu.pool.clone(),
             steps,
+            needed,
             constants,
             arena_bytes,
             gemm_at,
@@ -179,9 +183,9 @@ impl Executable for Loaded {
                 self.arena_bytes
             )));
         }
-        let Some(steps) = self.steps.get(steps.clone()) else {
+        if self.steps.get(steps.clone()).is_none() {
             return Err(Error::Bindings(format!("steps {steps:?} of a program that has {}", self.steps.len())));
-        };
+        }
         // SAFETY: size and alignment were checked, and the arena is borrowed for this call alone.
         unsafe { self.run_at(bindings, memory, steps, None) }
     }
@@ -197,7 +201,7 @@ impl Loaded {
     fn run_leased(&self, bindings: &mut Bindings, timer: Option<&execute::Timer>) -> Result<()> {
         let arena = self.arenas.lease(self.arena_bytes)?;
         // SAFETY: the arena has the size asked for or more, and is this run's until it is given back.
-        let result = unsafe { self.run_at(bindings, arena.as_ptr(), &self.steps, timer) };
+        let result = unsafe { self.run_at(bindings, arena.as_ptr(), 0..self.steps.len(), timer) };
         self.arenas.give_back(arena);
         result
     }
@@ -210,7 +214,7 @@ impl Loaded {
         &self,
         bindings: &mut Bindings,
         memory: *mut u8,
-        steps: &[Ready],
+        steps: Range<usize>,
         timer: Option<&execute::Timer>,
     ) -> Result<()> {
         bindings.check(&self.program)?;

@@ -33,6 +33,6 @@ mod reduce;
 pub mod tcp;
 mod transport;
 
-pub use comm::{Comm, Traffic};
+pub use comm::{Comm, Started, Traffic};
 pub use error::{Error, Result};
 pub use transport::{Tag, Transport};

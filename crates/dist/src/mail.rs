@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::transport::Tag;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,8 @@ pub(crate) fn patience() -> Duration {
 
 #[derive(Default)]
 struct State {
-    queues: Vec<VecDeque<(Tag, Vec<u8>)>>,
+    /// By sender and group.
+    queues: BTreeMap<(usize, u32), VecDeque<(Tag, Vec<u8>)>>,
     /// The first rank that is known to be gone.
     gone: Option<(usize, String)>,
     /// Who has said goodbye.
@@ -30,7 +31,7 @@ pub(crate) struct Mailbox {
 
 impl Mailbox {
     pub(crate) fn new(world: usize) -> Mailbox {
-        let state = State { queues: vec![VecDeque::new(); world], gone: None, finished: vec![false; world] };
+        let state = State { queues: BTreeMap::new(), gone: None, finished: vec![false; world] };
         Mailbox { state: Mutex::new(state), changed: Condvar::new(), patience: patience() }
     }
 
@@ -39,7 +40,7 @@ impl Mailbox {
     }
 
     pub(crate) fn put(&self, from: usize, tag: Tag, bytes: Vec<u8>) {
-        self.lock().queues[from].push_back((tag, bytes));
+        self.lock().queues.entry((from, tag.group)).or_default().push_back((tag, bytes));
         self.changed.notify_all();
     }
 
@@ -58,12 +59,12 @@ impl Mailbox {
         self.lock().finished[rank]
     }
 
-    /// The next message of a rank, which must be of this exchange.
+    /// The next message of a rank in a group, which must be of this exchange.
     pub(crate) fn take(&self, from: usize, tag: Tag, to: &mut [u8]) -> Result<()> {
         let started = Instant::now();
         let mut state = self.lock();
         loop {
-            if let Some((found, bytes)) = state.queues[from].pop_front() {
+            if let Some((found, bytes)) = state.queues.get_mut(&(from, tag.group)).and_then(VecDeque::pop_front) {
                 drop(state);
                 if found != tag || bytes.len() != to.len() {
                     return Err(Error::Differs {

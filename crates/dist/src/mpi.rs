@@ -128,7 +128,7 @@ impl Transport for Mpi {
             bytes.chunks(PIECE).for_each(|piece| inner.post(*to, piece, DATA));
         }
         for (from, to) in receives {
-            let mut header = [0; 8];
+            let mut header = [0; 12];
             inner.receive(*from, &mut header, HEADER)?;
             let found = Tag::from_bytes(header);
             if found != tag {
@@ -142,6 +142,11 @@ impl Transport for Mpi {
             inner.receive(*from, to, DATA)?;
         }
         Ok(())
+    }
+
+    /// A receive waits inside of MPI, which is called by one thread at a time.
+    fn at_once(&self) -> bool {
+        false
     }
 
     fn abort(&self, rank: usize, reason: &str) {

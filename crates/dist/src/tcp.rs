@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// What a process must be to take part: this version of the code and of what goes over the wire.
-pub const VERSION: &str = concat!("tensorloom ", env!("CARGO_PKG_VERSION"), " wire 1");
+pub const VERSION: &str = concat!("tensorloom ", env!("CARGO_PKG_VERSION"), " wire 2");
 
 /// The longest message that is believed.
 const LONGEST: u64 = 1 << 40;
@@ -400,7 +400,7 @@ impl Transport for Tcp {
     fn exchange(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()> {
         self.mail.check()?;
         for (to, bytes) in sends {
-            let mut message = Vec::with_capacity(17 + bytes.len());
+            let mut message = Vec::with_capacity(21 + bytes.len());
             message.push(DATA);
             message.extend(tag.to_bytes());
             message.extend((bytes.len() as u64).to_le_bytes());

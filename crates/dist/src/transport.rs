@@ -5,6 +5,8 @@ use crate::error::Result;
 /// What an exchange belongs to: ranks that are not in the same one are found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
+    /// Of the ranks that take part. What one set of ranks says does not wait for what another does.
+    pub group: u32,
     /// How many exchanges came before, between the ranks that take part.
     pub number: u32,
     /// Of the collective and its operand.
@@ -13,18 +15,22 @@ pub struct Tag {
 
 impl Tag {
     /// As bytes on a wire.
-    pub fn to_bytes(self) -> [u8; 8] {
-        (u64::from(self.number) << 32 | u64::from(self.what)).to_le_bytes()
+    pub fn to_bytes(self) -> [u8; 12] {
+        let mut all = [0; 12];
+        for (place, part) in all.chunks_exact_mut(4).zip([self.group, self.number, self.what]) {
+            place.copy_from_slice(&part.to_le_bytes());
+        }
+        all
     }
 
     /// From bytes on a wire.
-    pub fn from_bytes(bytes: [u8; 8]) -> Tag {
-        let all = u64::from_le_bytes(bytes);
-        Tag { number: (all >> 32) as u32, what: all as u32 }
+    pub fn from_bytes(bytes: [u8; 12]) -> Tag {
+        let part = |i: usize| u32::from_le_bytes([bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]]);
+        Tag { group: part(0), number: part(4), what: part(8) }
     }
 }
 
-/// One rank's way to all others. Messages from one rank to another stay in order.
+/// One rank's way to all others. Messages from one rank to another stay in order within a group.
 pub trait Transport: Send + Sync {
     /// For people: `tcp`.
     fn name(&self) -> &'static str;
@@ -38,6 +44,11 @@ pub trait Transport: Send + Sync {
     /// Sends to some ranks and receives from some, all at once: no order of sends and receives can make ranks wait for each
     /// other in a circle.
     fn exchange(&self, tag: Tag, sends: &[(usize, &[u8])], receives: &mut [(usize, &mut [u8])]) -> Result<()>;
+
+    /// Whether exchanges of different groups may run at once, from several threads.
+    fn at_once(&self) -> bool {
+        true
+    }
 
     /// Tells all others that a rank is gone, and why; they fail with that.
     fn abort(&self, rank: usize, reason: &str);

@@ -93,11 +93,28 @@ fn child() {
     println!("digest {} {:x}", comm.rank(), digest(&comm).unwrap());
 }
 
+/// What ranks over TCP get.
+fn over_tcp(mesh: &Mesh) -> Vec<u64> {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    std::thread::scope(|scope| {
+        let one = |rank| {
+            scope.spawn(move || {
+                let place = Place { rank, world: mesh.ranks(), address: free.to_string(), token: 7 };
+                let transport = dist::tcp::Tcp::join(&place, &mesh.to_string()).unwrap();
+                digest(&Arc::new(Comm::new(Arc::new(transport), mesh.clone()).unwrap())).unwrap()
+            })
+        };
+        let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
 #[test]
-fn mpi_gives_the_bits_of_threads() {
+fn mpi_gives_the_bits_of_threads_and_of_tcp() {
     for n in [2, 3, 4] {
         let mesh = Mesh::new(&[("x", n)]).unwrap();
         let want = local::spawn(&mesh, |comm| digest(&comm)).unwrap();
+        assert_eq!(want, over_tcp(&mesh), "TCP gives other bits than threads");
         let output = Command::new("mpirun")
             .args(["--allow-run-as-root", "--oversubscribe", "-n", &n.to_string()])
             .arg(std::env::current_exe().unwrap())

@@ -124,8 +124,17 @@ fn outcome_with(place: Place, annotation: &str, head: &str, lists: bool) -> Outc
             let warned: Vec<Code> = found.iter().map(|d| d.code).collect();
             let fusions: Vec<_> = l.fusions.iter().map(|f| (f.first, f.last, f.required)).collect();
             Outcome::Accepted(format!(
-                "{}\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}\n{fusions:?}\n{:?}\n{:?}\n{warned:?}",
-                l.graph, l.params, l.tied, l.observed, l.tapped, l.points, l.trace, l.profiled, l.profiled_memory
+                "{}\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}\n{:?}\n{fusions:?}\n{:?}\n{:?}\n{:?}\n{warned:?}",
+                l.graph,
+                l.params,
+                l.tied,
+                l.observed,
+                l.tapped,
+                l.points,
+                l.trace,
+                l.profiled,
+                l.profiled_memory,
+                l.summing
             ))
         }
     }
@@ -200,6 +209,8 @@ fn says_what_holds(row: &AnnotationRow, place: Place, key: &str, value: &str) ->
             | ("profile", "memory" | "cuda_events" | "nvtx", "false")
             | ("trace", "level", "ops")
             | ("checkpoint", "granularity", "full")
+            | ("comm", "group", "default")
+            | ("comm", "async", "true")
             | ("lifetime", "scope", _)
             // Seen where hooks are registered: `a_hook_must_fit_its_point`, `points_run_by_their_priority`.
             | ("hook", "mode" | "priority", _)
@@ -322,6 +333,13 @@ fn what_is_said_twice_or_contradicts_itself_is_refused() {
         (Place::Parameter, "@precision(compute=bf16)"),
         (Place::Parameter, "@dtype(int8)"),
         (Place::Declaration, "@profile(\"a\") @profile(\"b\")"),
+        (Place::Output, "@comm(all_reduce, bucket_size=100)"),
+        (Place::Output, "@comm(all_gather, group=\"pp\")"),
+        (Place::Output, "@comm(all_reduce, group=\"nobody\")"),
+        (Place::Output, "@comm(reduce)"),
+        (Place::Backward, "@comm(all_gather, bucket_size=100)"),
+        (Place::Backward, "@comm(all_reduce, group=\"tp\", bucket_size=100)"),
+        (Place::Backward, "@comm(all_reduce, bucket_size=0)"),
     ];
     for (place, annotation) in pairs {
         match outcome(place, annotation, "") {
@@ -336,9 +354,12 @@ fn what_is_said_twice_or_contradicts_itself_is_refused() {
 fn hints_for_other_machines_are_warned_about() {
     for (place, annotation) in [
         (Place::Output, "@kernel(\"fast\")"),
-        (Place::Output, "@shard(column)"),
+        (Place::Output, "@shard(column, tp_size=2)"),
+        (Place::Backward, "@shard(column)"),
+        (Place::Parameter, "@shard(sequence)"),
         (Place::Step, "@partition(0)"),
-        (Place::Output, "@comm(all_reduce, group=\"tp\")"),
+        (Place::Output, "@comm(send, group=\"tp\")"),
+        (Place::Backward, "@comm(all_reduce, group=\"dp\")"),
         (Place::Parameter, "@memory(offload, priority=1)"),
         (Place::Output, "@profile(\"p\", nvtx=true)"),
     ] {

@@ -106,6 +106,129 @@ fn random_graphs_compute_the_same_in_parts() {
     assert!(2 * cut as u64 > n && talked as u64 > n / 4, "{cut} cuts, {talked} collectives");
 }
 
+/// Marks that say how a value is to lie, as annotations of models write them.
+const MARKS: [&str; 13] = [
+    "shard batch",
+    "shard sequence",
+    "shard column",
+    "shard head",
+    "shard expert",
+    "shard row",
+    "shard replicated",
+    "comm all_reduce tp",
+    "comm all_gather sp wait",
+    "comm reduce_scatter tp",
+    "comm reduce_scatter dp",
+    "comm all_to_all tp",
+    "comm broadcast default",
+];
+
+/// The graph with marks on some of its values.
+fn with_marks(graph: &Graph, rng: &mut Rng) -> Graph {
+    let mut b = Builder::new();
+    let mut map: Vec<Option<Value>> = vec![None; graph.num_values()];
+    for &v in graph.inputs() {
+        map[v.0 as usize] = Some(b.graph.input(graph.ty(v).clone()));
+    }
+    for node in graph.nodes() {
+        let args: Vec<Value> = node.args.iter().map(|a| map[a.0 as usize].unwrap()).collect();
+        let outs = b.graph.push(node.op.clone(), &args, node.loc.clone()).unwrap();
+        for (v, out) in node.outs.iter().zip(outs) {
+            let mut out = out;
+            while rng.chance(0.4) {
+                out = b.one(ir::ops::Name::new(*rng.pick(&MARKS)).into(), &[out]).unwrap();
+            }
+            map[v.0 as usize] = Some(out);
+        }
+    }
+    let outs: Vec<Value> = graph.outputs().iter().map(|v| map[v.0 as usize].unwrap()).collect();
+    b.finish(&outs)
+}
+
+/// Marks change who has what, and no number, in values and gradients.
+#[test]
+fn marks_change_no_number() {
+    let meshes: [&[(&str, usize)]; 4] =
+        [&[("tp", 2)], &[("dp", 2), ("tp", 2)], &[("tp", 2), ("sp", 2)], &[("dp", 2), ("ep", 2), ("tp", 2)]];
+    let seed = run_seed();
+    let mut kinds = std::collections::BTreeSet::new();
+    for k in 0..count(120) {
+        let s = sample(seed.wrapping_add(k), &Options::SMOOTH);
+        let mut rng = Rng::new(s.seed ^ 7);
+        let mesh = Mesh::new(meshes[rng.below(meshes.len())]).unwrap();
+        let graph = with_marks(&s.graph, &mut rng);
+        let ins = cuts(&graph.input_types(), &mesh, &mut rng);
+        let outs = vec![Some(Spec::replicated()); graph.outputs().len()];
+        let fail =
+            |e: String| -> ! { panic!("TENSORLOOM_SEED={} over {mesh} fails first: {e}\n{ins:?}\n{graph}", s.seed) };
+        let (parts, names) = divided(&graph, &mesh, &ins, &outs).unwrap_or_else(|e| fail(e.to_string()));
+        kinds.extend(names);
+        let narrow = |i: u32| {
+            let dtype = s.graph.ty(Value(i)).dtype;
+            dtype.is_float() && dtype != DType::F64
+        };
+        if (0..s.graph.num_values() as u32).any(narrow) {
+            continue;
+        }
+        let want = ir::interp::run(&s.graph, &s.inputs).unwrap_or_else(|e| fail(e.to_string()));
+        let got = ir::interp::run(&parts, &s.inputs).unwrap_or_else(|e| fail(e.to_string()));
+        compare_all(&got, &want, 16.0).unwrap_or_else(|e| fail(format!("{e:?}")));
+        let wrt: Vec<usize> = (0..s.inputs.len()).filter(|&i| s.inputs[i].ty().dtype == DType::F64).collect();
+        let Ok(back) = transform::vjp(&s.graph, &wrt) else { continue };
+        let own = transform::vjp(&parts, &wrt).unwrap_or_else(|e| fail(e.to_string()));
+        let mut inputs = s.inputs.clone();
+        for ty in &back.input_types()[inputs.len()..] {
+            inputs.push(Fill::Between(-1.0, 1.0).of(ty, &mut rng));
+        }
+        let want = ir::interp::run(&back, &inputs).unwrap_or_else(|e| fail(e.to_string()));
+        let got = ir::interp::run(&own, &inputs).unwrap_or_else(|e| fail(e.to_string()));
+        compare_all(&got, &want, 1e4).unwrap_or_else(|e| fail(format!("gradients: {e:?}")));
+    }
+    // Sums that come in parts are rare among such graphs: see below.
+    for kind in ["psum", "all_gather", "all_to_all"] {
+        assert!(kinds.contains(kind), "{kind} never happens: {kinds:?}");
+    }
+}
+
+/// What a mark asks for is what ranks say: a sum of which each needs a part comes in parts, a cut that moves goes at once.
+#[test]
+fn marks_choose_the_collective() {
+    let mesh = Mesh::new(&[("tp", 2)]).unwrap();
+    let said = |mark: &str| {
+        let mut b = Builder::new();
+        let x = b.input(DType::F64, &[2, 4, 8]);
+        let w = b.input(DType::F64, &[6, 8]);
+        let d = ir::ops::Dot {
+            lhs_contract: [2].into_iter().collect(),
+            rhs_contract: [1].into_iter().collect(),
+            ..ir::ops::Dot::matmul(DType::F64)
+        };
+        let y = b.one(d.into(), &[x, w]).unwrap();
+        let mut y = y;
+        for mark in mark.split(';') {
+            y = b.one(ir::ops::Name::new(mark).into(), &[y]).unwrap();
+        }
+        let z = b.unary(ir::Unary::Sin, y).unwrap();
+        let cut = |at: usize, rank: usize| {
+            let mut layout = vec![Cut::default(); rank];
+            layout[at] = Cut::by(vec![0]);
+            Placement { layout, stored: None }
+        };
+        divided(&b.finish(&[z]), &mesh, &[cut(2, 3), cut(1, 2)], &[None]).unwrap().1
+    };
+    assert_eq!(said("comm all_reduce tp"), ["psum"]);
+    assert_eq!(said("comm all_reduce tp wait"), ["psum"]);
+    assert_eq!(said("comm reduce_scatter tp"), ["psum_scatter"]);
+    assert_eq!(said("shard sequence"), ["psum_scatter"]);
+    assert_eq!(said("shard sequence;shard column"), ["psum_scatter", "all_to_all"]);
+    assert_eq!(said("shard sequence;comm all_to_all default"), ["psum_scatter", "all_to_all"]);
+    assert_eq!(said("shard sequence;comm all_gather tp"), ["psum_scatter", "all_gather"]);
+    assert_eq!(said("shard column"), ["psum_scatter"]);
+    // A mesh without the group, and a name that is no mark.
+    assert_eq!(said("comm all_gather dp"), ["psum"]);
+    assert_eq!(said("stage 1"), ["psum"]);
+}
+
 /// A gated layer: one weight for gate and up, one down, over rows of a batch.
 fn layer(width: usize, inner: usize) -> Graph {
     let mut b = Builder::new();

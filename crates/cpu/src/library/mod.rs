@@ -37,7 +37,7 @@ use crate::backend::Cpu;
 use crate::gemm::Isa;
 use crate::pool::Pool;
 use crate::thresholds::Threshold;
-use compiler::{Error, Result};
+use compiler::{Error, Result, Talking};
 use ir::ops::Composite;
 use ir::{Literal, Op, Type};
 
@@ -54,6 +54,21 @@ pub(crate) trait Routine: Send + Sync {
     /// Every pointer is good for the bytes of its type, `scratch` for [`Routine::scratch_bytes`], and neither results
     /// nor scratch overlap anything else.
     unsafe fn run(&self, pool: &Pool, args: &[*const u8], outs: &[*mut u8], scratch: *mut u8) -> Result<()>;
+
+    /// Starts it on a copy of its operands, if it can end while others run; its one result comes later.
+    ///
+    /// # Safety
+    /// Every pointer is good for the bytes of its type.
+    unsafe fn start(&self, args: &[*const u8]) -> Result<Option<Started>> {
+        let _ = args;
+        Ok(None)
+    }
+}
+
+/// A routine that was started, and the bytes of its result.
+pub(crate) struct Started {
+    pub(crate) talking: Box<dyn Talking>,
+    pub(crate) bytes: usize,
 }
 
 /// What a routine is prepared for.

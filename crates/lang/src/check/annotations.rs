@@ -427,8 +427,9 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
         }
         // Sizes are the mesh's, and so is how ranks talk.
         "shard"
-            if place == Place::Parameter
-                && matches!(word("strategy"), Some("column" | "row" | "replicated" | "expert" | "head")) =>
+            if matches!(place, Place::Output | Place::Item | Place::Step)
+                || place == Place::Parameter
+                    && matches!(word("strategy"), Some("column" | "row" | "replicated" | "expert" | "head")) =>
         {
             for key in ["tp_size", "ep_size", "pp_size", "async_comm", "reduce_scatter"] {
                 if let Some(value) = get(key) {
@@ -459,6 +460,36 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                         .hint("leave it out, and give micro-batches: loom train --mesh pp=2 --grad-accum 8"),
                     );
                 }
+            }
+        }
+        "comm" if place == Place::Backward => {
+            if let Some(op) = get("op").filter(|_| word("op") != Some("all_reduce")) {
+                let gradients = wrong(op.span, "gradients are summed", "expected `all_reduce`");
+                return found.push(gradients.hint("write `@comm(all_reduce, group=\"dp\", bucket_size=25_000_000)`"));
+            }
+            if let Some(group) = get("group").filter(|_| !matches!(word("group"), Some("dp" | "default"))) {
+                let other = wrong(group.span, "gradients are summed over ranks that share a batch", "expected `dp`");
+                return found.push(other.hint("write `group=\"dp\"`; sums over others follow from `@shard`"));
+            }
+            if get("bucket_size").is_none() && flag("async") != Some(false) {
+                found.push(
+                    unused(annotation.span, "gradients are summed anyway", "neither `bucket_size` nor `async=false`")
+                        .hint("remove it, or say how much goes together: `bucket_size=25_000_000`"),
+                );
+            }
+        }
+        "comm" if matches!(place, Place::Output | Place::Item | Place::Step) => {
+            stray(&["bucket_size"], "gradients alone go in buckets: write it in a backward graph", found);
+            if word("group") == Some("pp") {
+                let at = get("group").map_or(annotation.span, |value| value.span);
+                let stages = wrong(at, "stages of a pipeline share no tensor", "not a group that talks here");
+                return found.push(stages.hint("leave it out: stages tell each other what `@partition` says"));
+            }
+            if matches!(word("op"), Some("send" | "recv")) {
+                found.push(
+                    unused(annotation.span, "stages send by themselves", "what goes where follows from `@partition`")
+                        .hint("remove it, and mark the stages: `-> x @partition(0)`"),
+                );
             }
         }
         "shard" | "comm" => found.push(

@@ -6,10 +6,10 @@ use super::frame::{Entry, Frame};
 use super::graph::Operand;
 use super::hooks::{Layer, Observation, Shown, capture};
 use super::notes::{Notes, find, text};
-use super::{Fusion, Lowerer, Result, fail, misfit, unsupported};
+use super::{Fusion, Lowerer, Result, Summing, fail, misfit, unsupported};
 use crate::ast::{Annotation, Expr, Flow, Ident, StepKind};
 use crate::check::{Place, check_annotations};
-use crate::consteval::{Names, Value as Const};
+use crate::consteval::{Names, Truth, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
@@ -107,6 +107,7 @@ impl Lowerer<'_> {
             value = self.gradient(note, value, frame)?;
         }
         value = self.staged(notes, value, frame)?;
+        value = self.divided(notes, value, frame)?;
         value = self.apart(notes, value)?;
         self.kept(name, notes, value, frame)
     }
@@ -119,6 +120,38 @@ impl Lowerer<'_> {
         self.b
             .one(Name::new(format!("stage {stage}")).into(), &[value])
             .map_err(|e| misfit(&e, note.span, "@partition"))
+    }
+
+    /// `@shard` and `@comm` of a result: marks for those who divide the graph over a mesh. On gradients of a written backward
+    /// graph, `@comm` says how they are summed.
+    pub(super) fn divided(&mut self, notes: &[&Annotation], value: Value, frame: &Frame) -> Result<Value> {
+        let mut value = value;
+        let flag = |note: &Annotation, key: &str| {
+            let given = note.argument(key).and_then(|expr| frame.constant(expr).ok());
+            !matches!(given, Some(Const::Bool(Truth::Known(false))))
+        };
+        for note in notes {
+            let mark = match note.name.name.as_str() {
+                "shard" if !self.in_backward => note.word("strategy").map(|strategy| format!("shard {strategy}")),
+                "comm" if self.in_backward => {
+                    let size = note.argument("bucket_size").map(|expr| frame.size(expr)).transpose()?;
+                    let Summing { bucket, waits } = self.summing;
+                    let bucket = [bucket, size].into_iter().flatten().min();
+                    self.summing = Summing { bucket, waits: waits || !flag(note, "async") };
+                    None
+                }
+                "comm" => note.word("op").filter(|op| op != "send" && op != "recv").map(|op| {
+                    let group = note.word("group").unwrap_or_else(|| "default".to_string());
+                    format!("comm {op} {group}{}", if flag(note, "async") { "" } else { " wait" })
+                }),
+                _ => None,
+            };
+            if let Some(mark) = mark {
+                let marked = self.b.one(Name::new(mark).into(), &[value]);
+                value = marked.map_err(|e| misfit(&e, note.span, &note.name.name))?;
+            }
+        }
+        Ok(value)
     }
 
     /// `@nofuse` and `@barrier`: the value is stored.

@@ -376,6 +376,7 @@ impl Lowerer<'_> {
             if let Some(note) = find(&notes, "gradient") {
                 *value = self.gradient(note, *value, frame)?;
             }
+            *value = self.divided(&notes, *value, frame)?;
             *value = self.apart(&notes, *value)?;
         }
         Ok(results)

@@ -210,6 +210,17 @@ pub struct Lowered {
     pub profiled_memory: BTreeSet<String>,
     /// Annotations that have no effect on the machine at hand, each with its place and why.
     pub ignored: Vec<String>,
+    /// How ranks sum gradients, as `@comm` in backward graphs says.
+    pub summing: Summing,
+}
+
+/// How ranks sum gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summing {
+    /// Bytes that go together: the smallest `bucket_size`.
+    pub bucket: Option<usize>,
+    /// Whether ranks wait for each sum (`async=false`) instead of computing meanwhile.
+    pub waits: bool,
 }
 
 pub(crate) use declare::takes_word;
@@ -385,6 +396,7 @@ struct Lowerer<'a> {
     profiled: Vec<String>,
     profiled_memory: BTreeSet<String>,
     ignored: Vec<String>,
+    summing: Summing,
     /// Adapters to declare, and adapters met before they were declared.
     adapters: Option<Vec<adapter::Declared>>,
     adapters_found: Vec<adapter::Declared>,
@@ -431,6 +443,7 @@ impl<'a> Lowerer<'a> {
             profiled: Vec::new(),
             profiled_memory: BTreeSet::new(),
             ignored: Vec::new(),
+            summing: Summing::default(),
             adapters: None,
             adapters_found: Vec::new(),
             taps: Vec::new(),
@@ -502,6 +515,7 @@ impl Lowerer<'_> {
             profiled: std::mem::take(&mut self.profiled),
             profiled_memory: std::mem::take(&mut self.profiled_memory),
             ignored: std::mem::take(&mut self.ignored),
+            summing: self.summing,
         })
     }
 

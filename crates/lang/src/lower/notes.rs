@@ -38,6 +38,7 @@ const FIRST: &[(&str, &str)] = &[
     ("gradient", "mode"),
     ("shard", "strategy"),
     ("partition", "stage"),
+    ("comm", "op"),
 ];
 
 /// The word that an expression is.

@@ -7,14 +7,16 @@
 //! | memory | parameters, moments and gradients of a rank; of activations, what the loss keeps for its backward pass, or what the compiler plans |
 //! | time | products by the device's speed, collectives by the links' (`devices.rs`), one after the other; pipelines are simulated action by action |
 //!
-//! `search.rs` tries meshes.
+//! `search.rs` tries meshes. `here.rs` runs one rank's programs on this machine instead of counting them.
 
 mod count;
 mod devices;
+mod here;
 mod search;
 
 pub use count::{Counts, count, kept};
 pub use devices::{DEVICES, Device, Link};
+pub use here::{Here, Way};
 pub use search::{Found, Search, search};
 
 use crate::architecture::Architecture;
@@ -23,10 +25,10 @@ use crate::disk::load_program;
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::placing::About;
-use crate::train::division::{Division, gathered_again, groups};
+use crate::train::division::{Division, arranged, groups};
 use crate::train::objective::{How, objective};
 use crate::train::pipeline::{self, Divided};
-use crate::train::step;
+use crate::train::step::{self, Objective};
 use crate::train::{AdamW, Settings, StepSizes};
 use crate::weight::Weight;
 use compiler::Options;
@@ -141,21 +143,33 @@ fn blank(architecture: &Architecture, dtype: DType, scan: bool) -> Result<Model>
 
 const ADAM: AdamW = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 1.0 };
 
+/// A model of which nothing is known but its sizes, and what is trained of it.
+struct Prepared {
+    model: Model,
+    target: Objective,
+    about: Vec<About>,
+    comm: Arc<Comm>,
+}
+
+fn prepare(job: &Job, mesh: &Mesh, scan: bool) -> Result<Prepared> {
+    let model = blank(&job.architecture, job.dtype, scan)?;
+    let how = How { groups: groups(mesh), scan, ..How::default() };
+    let target = objective(&model, None, &how, job.sizes.rows, job.sizes.seq)?;
+    let (own, rest): (Vec<_>, Vec<_>) = model.params.iter().partition(|param| param.trainable);
+    let about: Vec<About> = own.into_iter().chain(rest).map(About::of).collect();
+    let comm = Comm::new(Arc::new(Absent(mesh.ranks())), mesh.clone()).map_err(|e| Error::Input(e.to_string()))?;
+    Ok(Prepared { model, target, about, comm: Arc::new(comm) })
+}
+
 /// What a step takes on a mesh. With `exact`, activations are what the compiler plans.
 pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost> {
     // Layers one by one where it matters which rank has which, or what the compiler makes of them; else as a loop, which is
     // quicker to look at.
     let scan = !exact && pipeline::axis(mesh).is_none();
-    let model = blank(&job.architecture, job.dtype, scan)?;
-    let StepSizes { rows, seq, accumulate } = job.sizes;
-    let how = How { groups: groups(mesh), scan, ..How::default() };
-    let mut target = objective(&model, None, &how, rows, seq)?;
+    let Prepared { model, mut target, about, comm } = prepare(job, mesh, scan)?;
+    let accumulate = job.sizes.accumulate;
     let whole = count(&transform::value_and_grad(&target.loss, &(0..target.trained.len()).collect::<Vec<_>>())?);
     let n = target.trained.len();
-    let (own, rest): (Vec<_>, Vec<_>) = model.params.iter().partition(|param| param.trainable);
-    let about: Vec<About> = own.into_iter().chain(rest).map(About::of).collect();
-    let comm =
-        Arc::new(Comm::new(Arc::new(Absent(mesh.ranks())), mesh.clone()).map_err(|e| Error::Input(e.to_string()))?);
     let mut cost = Cost {
         parameters: model.parameter_count(),
         flops: whole.flops * accumulate as f64,
@@ -247,7 +261,7 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         _ => Division::of(&mut target, &about, comm)?.sums,
     };
     let graph = step::graph(&target, &ADAM, accumulate, &sums)?;
-    let graph = gathered_again(&graph, graph.outputs()[0])?;
+    let graph = arranged(&graph, target.summing.waits)?;
     let types: Vec<Type> = target.loss.input_types()[..about.len()].to_vec();
     cost.state = state(&types);
     cost.counts = count(&graph);

@@ -11,12 +11,13 @@
 //!
 //! The loss graph is divided by [`transform::partition`]; every rank then runs one program, and its steps are the same on all.
 
+use super::buckets::{BUCKET, early, summed};
 use super::step::Objective;
 use crate::error::{Error, Result};
 use crate::placing::{self, About, by_shard, each_run, places};
 use dist::Comm;
 use ir::ops::{Collective, CollectiveKind};
-use ir::{AxisSet, Build, DType, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
+use ir::{AxisSet, Build, Graph, Mesh, MeshAxis, Node, Op, Spec, Type, Value, Values};
 use std::sync::Arc;
 use transform::{Cut, Placement};
 
@@ -31,6 +32,8 @@ pub(crate) struct Sums {
     pub(crate) groups: Vec<Vec<MeshAxis>>,
     /// All of these that there are, on any rank: ranks sum in one order.
     pub(crate) all: Vec<Vec<MeshAxis>>,
+    /// Bytes of gradients that are summed at once; none says the usual.
+    pub(crate) bucket: Option<usize>,
 }
 
 /// How a run's tensors lie on the ranks of a mesh.
@@ -197,10 +200,7 @@ impl Division {
 
     /// Whether some rank says so.
     pub(crate) fn any(&self, own: bool) -> Result<bool> {
-        let op = Collective::new(CollectiveKind::Max, self.comm.mesh().axes());
-        let mut out = [0; 4];
-        self.comm.run(&op, &Type::scalar(DType::I32), &i32::from(own).to_le_bytes(), &mut out).map_err(failed)?;
-        Ok(out != [0; 4])
+        self.comm.any(own).map_err(failed)
     }
 }
 
@@ -261,6 +261,12 @@ fn end_of(body: &Graph) -> Value {
         }
     }
     v
+}
+
+/// A step as ranks run it: what is stored in parts is gathered again, and talk begins as early as it can, unless ranks wait.
+pub(crate) fn arranged(graph: &Graph, waits: bool) -> ir::Result<Graph> {
+    let graph = gathered_again(graph, graph.outputs()[0])?;
+    if waits { Ok(graph) } else { early(&graph) }
 }
 
 /// The same step with parameters gathered a second time where backward needs them, instead of being kept: a rank then holds
@@ -333,15 +339,13 @@ impl Sums {
             squares: pick(&self.squares),
             groups: pick(&self.groups),
             all: self.all.clone(),
+            bucket: self.bucket,
         }
     }
 
-    /// A gradient summed over the ranks that have a part of the sum.
-    pub(crate) fn gradient(&self, b: &mut ir::Builder, i: usize, g: Value) -> ir::Result<Value> {
-        match self.gradients.get(i) {
-            Some(axes) if !axes.is_empty() => b.psum(g, axes),
-            _ => Ok(g),
-        }
+    /// Gradients summed over the ranks that have parts of the sums.
+    pub(crate) fn gradients(&self, b: &mut ir::Builder, gradients: &mut [Value]) -> ir::Result<()> {
+        summed(b, gradients, &self.gradients, self.bucket.unwrap_or(BUCKET))
     }
 
     /// A sum of squares over the ranks that have parts of the tensor.

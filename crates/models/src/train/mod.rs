@@ -7,6 +7,7 @@ mod aim;
 mod apart;
 mod batches;
 mod both_sides;
+mod buckets;
 mod classifier;
 mod compare;
 mod compressed;

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::last_row::before_head;
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
-use lang::lower::Options;
+use lang::lower::{Options, Summing};
 use transform::{FewBits, few_bits};
 
 /// What is special about an objective.
@@ -27,6 +27,8 @@ pub struct How<'a> {
     pub groups: usize,
     /// Chunks of layers at each rank of a pipeline; 0 and 1 are one.
     pub chunks: usize,
+    /// Bytes of gradients that ranks sum at once; none says the usual, 0 one after another.
+    pub bucket: Option<usize>,
     /// Layers as a loop over stacked parameters, for who wants a small graph.
     pub scan: bool,
     /// What the model is trained for.
@@ -71,7 +73,7 @@ pub(crate) fn objective(
         return Err(Error::Input(format!("`{}` takes rows in pairs: give an even `--batch`", how.aim)));
     }
     let second = how.second(model, adapter.is_some())?;
-    let mut asserted = Vec::new();
+    let (mut asserted, mut summing) = (Vec::new(), Summing::default());
     let mut graphs = |training: bool| -> Result<(Graph, bool)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
         // States stand before a product that must not be hidden in a module with a backward of its own.
@@ -129,6 +131,9 @@ pub(crate) fn objective(
         }
         let asked = Asked { aim: how.aim, end: how.end, base, second };
         asserted.extend(asserts::of(&lowered.observed));
+        if training {
+            summing = lowered.summing;
+        }
         let shown = lowered.outputs.len()..lowered.outputs.len() + lowered.observed.len();
         let Some(adapter) = adapter else {
             let trained: Vec<bool> = model.params.iter().map(|param| param.trainable).collect();
@@ -168,7 +173,7 @@ pub(crate) fn objective(
         heads.push(("score.weight".to_string(), loss.input_types()[trained.len()].clone()));
         trained.push(Trained::new(true));
     }
-    Ok(Objective { loss, plain, keyed, trained, heads, asserts: asserted })
+    Ok(Objective { loss, plain, keyed, trained, heads, summing, asserts: asserted })
 }
 
 /// What is asked of a forward graph.

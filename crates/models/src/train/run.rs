@@ -142,7 +142,19 @@ pub fn run_on(
     }
     let mut start = None;
     if resume {
-        let (found, faults) = saved::newest(&checkpoints);
+        if let Some(comm) = &comm {
+            let names: Vec<_> =
+                saved::list(&checkpoints).iter().filter_map(|p| Some(p.file_name()?.to_owned())).collect();
+            comm.agree(&format!("{names:?}")).map_err(|e| {
+                Error::Input(format!("{e}; all ranks must see the same checkpoints in {}", checkpoints.display()))
+            })?;
+        }
+        let share = comm.as_ref().map_or((0, 1), |comm| (comm.rank(), comm.mesh().ranks()));
+        let any = |bad: bool| match &comm {
+            Some(comm) => comm.any(bad).map_err(|e| Error::Input(e.to_string())),
+            None => Ok(bad),
+        };
+        let (found, faults) = saved::newest_shared(&checkpoints, share, &any)?;
         let Some(found) = found else {
             return Err(match faults.is_empty() {
                 true => no_run(&settings.out),
@@ -153,9 +165,9 @@ pub fn run_on(
             watch.note(&format!("warning: {}", fault.error()));
         }
         if !faults.is_empty() {
-            watch.note(&format!("going on from the last good checkpoint, step {}", found.0.step));
+            watch.note(&format!("going on from the last good checkpoint, step {}", found.saved.step));
         }
-        settings = adopt(&settings, &found.0, given)?;
+        settings = adopt(&settings, &found.saved, given)?;
         settings.check()?;
         start = Some(found);
     } else if leads && !saved::list(&checkpoints).is_empty() {
@@ -311,7 +323,7 @@ struct Run<'a> {
 impl<'a> Run<'a> {
     fn prepare(
         settings: Settings,
-        start: Option<(Saved, Vec<crate::NamedTensor>)>,
+        start: Option<saved::Checkpoint>,
         backend: &'a dyn Backend,
         watch: &mut dyn Observer,
         comm: Option<Arc<Comm>>,
@@ -408,10 +420,11 @@ impl<'a> Run<'a> {
         let mut at = Saved { settings: settings.to_map(), data: source.fingerprint(), base, ..Saved::default() };
         let resumed = start.is_some();
         if let Some(comm) = &comm {
-            let step = start.as_ref().map(|(saved, _)| saved.step);
+            let step = start.as_ref().map(|start| start.saved.step);
             comm.agree(&format!("{:?} {:?} {step:?}", at.data, at.base)).map_err(|e| Error::Input(e.to_string()))?;
         }
-        if let Some((saved, state)) = start {
+        if let Some(checkpoint) = start {
+            let saved = &checkpoint.saved;
             if saved.base != at.base {
                 return Err(Error::Input(format!(
                     "the model in {} is not the one that the run began with: put it back, or start anew with another `--out`",
@@ -424,8 +437,8 @@ impl<'a> Run<'a> {
                         .into(),
                 ));
             }
-            trainer.restore(&state)?;
-            at = Saved { settings: settings.to_map(), ..saved };
+            trainer.resume(&checkpoint)?;
+            at = Saved { settings: settings.to_map(), ..checkpoint.saved };
             watch.note(&format!("resumed at step {} of {}", at.step, settings.steps));
         }
         let [train, valid] = source.counts();

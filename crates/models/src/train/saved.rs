@@ -187,6 +187,11 @@ fn beside(main: &Path) -> Vec<PathBuf> {
 
 /// A file whose every byte has been looked at, with its state and its checksum.
 fn checked(path: &Path) -> std::result::Result<(Json, TensorFile, String), Fault> {
+    looked_at(path, true)
+}
+
+/// A file with its state and its checksum; `all` looks at every byte of its tensors too.
+fn looked_at(path: &Path, all: bool) -> std::result::Result<(Json, TensorFile, String), Fault> {
     let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
     if let Err(e) = files::open(path) {
         return Err(Fault::Unreadable(e));
@@ -195,7 +200,7 @@ fn checked(path: &Path) -> std::result::Result<(Json, TensorFile, String), Fault
     let field = |name: &str| file.text(name).ok_or_else(|| damaged("it has no state"));
     let (state, wanted) = (field("state")?, field("checksum")?.to_string());
     let mut sum = Checksum::new(state);
-    for (name, info) in sorted(&file) {
+    for (name, info) in sorted(&file).into_iter().filter(|_| all) {
         sum.tensor(&name, info.dtype, &info.shape);
         file.scan(info, |bytes| sum.bytes(bytes)).map_err(Fault::Unreadable)?;
     }
@@ -204,7 +209,7 @@ fn checked(path: &Path) -> std::result::Result<(Json, TensorFile, String), Fault
         let text = "written by another version of loom, which this one can't go on from";
         return Err(Fault::Unreadable(Error::file(path, text)));
     }
-    if sum.text() != wanted {
+    if all && sum.text() != wanted {
         return Err(damaged("its checksum is wrong"));
     }
     Ok((json, file, wanted))
@@ -218,12 +223,17 @@ struct Opened {
 
 /// A checkpoint whose every byte has been looked at, in all of its files.
 fn open(path: &Path) -> std::result::Result<(Saved, Vec<Opened>), Fault> {
+    open_share(path, (0, 1))
+}
+
+/// The same by one of several who share the work: of so many it looks at its share of the files, and at the heads of all.
+fn open_share(path: &Path, (own, of): (usize, usize)) -> std::result::Result<(Saved, Vec<Opened>), Fault> {
     let damaged = |what: &str| Fault::Damaged(Error::file(path, format!("damaged: {what}")));
-    let (json, file, _) = checked(path)?;
+    let (json, file, _) = looked_at(path, own == 0)?;
     let mut all = vec![Opened { file, parts: json.get("parts").cloned() }];
     for (rank, wanted) in json.get("ranks").and_then(Json::as_object).into_iter().flatten() {
         let rank: usize = rank.parse().map_err(|_| damaged("its state can't be read"))?;
-        let (state, file, sum) = checked(&rank_file(path, rank))?;
+        let (state, file, sum) = looked_at(&rank_file(path, rank), all.len() % of == own)?;
         if wanted.as_str() != Some(&sum) {
             return Err(damaged(&format!("the file of rank {rank} is another checkpoint's")));
         }
@@ -291,6 +301,95 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
     Ok((saved, tensors.into_values().map(|(tensor, _)| tensor).collect()))
 }
 
+/// A checkpoint from which a rank reads what it needs.
+pub struct Checkpoint {
+    path: PathBuf,
+    /// Where the run stood.
+    pub saved: Saved,
+    files: Vec<Opened>,
+}
+
+impl Checkpoint {
+    /// One that is whole.
+    pub fn open(path: &Path) -> std::result::Result<Checkpoint, Fault> {
+        Checkpoint::open_share(path, (0, 1))
+    }
+
+    fn open_share(path: &Path, share: (usize, usize)) -> std::result::Result<Checkpoint, Fault> {
+        let (saved, files) = open_share(path, share)?;
+        Ok(Checkpoint { path: path.to_path_buf(), saved, files })
+    }
+
+    /// The part of a tensor of this shape that has these indices of each axis; of the files only that is read.
+    pub(crate) fn part(&self, name: &str, shape: &[usize], places: &[Vec<usize>]) -> Result<Vec<u8>> {
+        let damaged = |what: String| Error::file(&self.path, format!("damaged: {what}"));
+        let own: Vec<usize> = places.iter().map(Vec::len).collect();
+        let (mut bytes, mut filled) = (vec![0; 4 * own.iter().product::<usize>()], 0);
+        let mut seen = false;
+        for Opened { file, parts } in &self.files {
+            let Some(info) = file.info(name) else { continue };
+            if info.dtype != Dtype::F32 {
+                return Err(damaged(format!("`{name}` is {}", info.dtype)));
+            }
+            let (whole, there) = match parts {
+                None => (info.shape.clone(), info.shape.iter().map(|n| (0..*n).collect()).collect()),
+                Some(parts) => parts
+                    .get(name)
+                    .and_then(|part| placed(part, &info.shape))
+                    .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?,
+            };
+            if whole != shape {
+                break;
+            }
+            seen = true;
+            let mut fault = None;
+            common(&there, places, |from, to, n| {
+                if fault.is_none() {
+                    fault = file.read(info, 4 * from, &mut bytes[4 * to..4 * (to + n)]).err();
+                    filled += n;
+                }
+            });
+            if let Some(fault) = fault {
+                return Err(fault);
+            }
+        }
+        match (seen, 4 * filled == bytes.len()) {
+            (true, true) => Ok(bytes),
+            (true, false) => Err(damaged(format!("a part of `{name}` is missing"))),
+            _ => Err(Error::Input(format!("the checkpoint has no `{name}` of shape {shape:?}: it is another model's"))),
+        }
+    }
+}
+
+/// Calls `f` with (place in one part, place in another, length) for every run of elements that both have.
+fn common(from: &[Vec<usize>], to: &[Vec<usize>], mut f: impl FnMut(usize, usize, usize)) {
+    // Along each axis: (place in one, place in the other) of indices that both have.
+    let both: Vec<Vec<(usize, usize)>> = (from.iter().zip(to))
+        .map(|(from, to)| {
+            let at: HashMap<usize, usize> = from.iter().enumerate().map(|(at, i)| (*i, at)).collect();
+            to.iter().enumerate().filter_map(|(own, i)| Some((*at.get(i)?, own))).collect()
+        })
+        .collect();
+    let Some((last, outer)) = both.split_last() else { return f(0, 0, 1) };
+    let mut runs: Vec<(usize, usize, usize)> = Vec::new();
+    for &(a, b) in last {
+        match runs.last_mut() {
+            Some((x, y, n)) if (*x + *n, *y + *n) == (a, b) => *n += 1,
+            _ => runs.push((a, b, 1)),
+        }
+    }
+    let sizes: Vec<usize> = outer.iter().map(Vec::len).collect();
+    ir::types::for_each_index(&sizes, |index| {
+        let (mut a, mut b) = (0, 0);
+        for (d, &i) in index.iter().enumerate() {
+            a = a * from[d].len() + outer[d][i].0;
+            b = b * to[d].len() + outer[d][i].1;
+        }
+        let (wide, own) = (from[outer.len()].len(), to[outer.len()].len());
+        runs.iter().for_each(|&(x, y, n)| f(a * wide + x, b * own + y, n));
+    });
+}
+
 /// The shape of a whole and the places of a part of it, if they fit the part's shape.
 fn placed(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
     let number = |n: &Json| n.as_u64().map(|n| n as usize);
@@ -310,19 +409,35 @@ fn placed(part: &Json, own: &[usize]) -> Option<(Vec<usize>, Vec<Vec<usize>>)> {
     (places.len() == shape.len() && places.iter().map(Vec::len).eq(own.iter().copied())).then_some((shape, places))
 }
 
-/// A usable checkpoint with its tensors, if there is one, and what was wrong with newer ones.
-pub type Newest = (Option<(Saved, Vec<NamedTensor>)>, Vec<Fault>);
+/// A usable checkpoint, if there is one, and what was wrong with newer ones.
+pub type Newest = (Option<Checkpoint>, Vec<Fault>);
 
 /// The newest good checkpoint of a folder, and what was wrong with newer ones.
 pub fn newest(folder: &Path) -> Newest {
+    match newest_shared(folder, (0, 1), &|bad| Ok(bad)) {
+        Ok(found) => found,
+        Err(_) => (None, Vec::new()),
+    }
+}
+
+/// The same for ranks who share the work of looking at every byte; `any` tells each whether one of them found a fault.
+pub(crate) fn newest_shared(
+    folder: &Path,
+    share: (usize, usize),
+    any: &dyn Fn(bool) -> Result<bool>,
+) -> Result<Newest> {
     let mut faults = Vec::new();
     for path in list(folder).iter().rev() {
-        match read(path) {
-            Ok(found) => return (Some(found), faults),
-            Err(fault) => faults.push(fault),
+        let found = Checkpoint::open_share(path, share);
+        match (any(found.is_err())?, found) {
+            (false, Ok(found)) => return Ok((Some(found), faults)),
+            (_, Err(fault)) => faults.push(fault),
+            (true, Ok(_)) => {
+                faults.push(Fault::Damaged(Error::file(path, "damaged: another rank found a part that is not whole")));
+            }
         }
     }
-    (None, faults)
+    Ok((None, faults))
 }
 
 /// Checkpoints in order of their steps.
@@ -438,6 +553,12 @@ mod tests {
 
     fn put(folder: &Path, step: usize, keep: usize) -> Result<PathBuf> {
         write(folder, &saved(step), &[tensor(step)], keep)
+    }
+
+    /// The newest with all that it holds.
+    fn newest(folder: &Path) -> (Option<(Saved, Vec<NamedTensor>)>, Vec<Fault>) {
+        let (found, faults) = super::newest(folder);
+        (found.map(|found| read(&found.path).expect("looked at")), faults)
     }
 
     fn good_steps(folder: &Path) -> Vec<usize> {
@@ -615,6 +736,26 @@ mod tests {
         assert_eq!((found.step, tensors.len()), (20, 3));
         let bytes: Vec<u8> = whole.iter().flat_map(|x| x.to_le_bytes()).collect();
         assert!(tensors.iter().all(|t| t.bytes == bytes && t.shape == [rows, columns]));
+        // Each part of each tensor by itself, however it was written; a share of the bytes is looked at, the heads of all are.
+        for share in [(0, 1), (0, 2), (1, 2), (2, 3)] {
+            let opened = Checkpoint::open_share(&path, share).expect("whole");
+            for places in [
+                [all(rows), all(columns)],
+                [vec![1, 2], all(columns)],
+                [vec![3], vec![0, 2, 3]],
+                [vec![], all(columns)],
+                [all(rows), vec![5]],
+            ] {
+                for name in ["rows", "columns", "same"] {
+                    let want = part(name, places.clone()).tensor.bytes;
+                    assert_eq!(opened.part(name, &[rows, columns], &places).expect("there"), want, "{name} {places:?}");
+                }
+            }
+            for (name, shape) in [("rows", [6, 4]), ("others", [4, 6])] {
+                let e = opened.part(name, &shape, &[vec![0], vec![0]]).expect_err("not there").to_string();
+                assert!(e.contains("another model's"), "{e}");
+            }
+        }
         let other = rank_file(&path, 1);
         let good = std::fs::read(&other).expect("there");
         let mut turned = good.clone();
@@ -628,6 +769,11 @@ mod tests {
             }
             let (found, faults) = newest(&folder);
             assert_eq!((found.map(|(s, _)| s.step), faults.len()), (Some(10), 1));
+            // Ranks share the work; what one finds, all are told.
+            let alone = [0, 1].map(|own| Checkpoint::open_share(&path, (own, 2)).is_err());
+            assert!(alone[0] || alone[1]);
+            let (found, faults) = newest_shared(&folder, (0, 2), &|_| Ok(true)).expect("agreed");
+            assert!(found.is_none() && faults.len() == 2);
         }
         std::fs::write(&other, &good).expect("written");
         put(30);

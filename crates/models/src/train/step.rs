@@ -37,6 +37,8 @@ pub(crate) struct Objective {
     pub(crate) trained: Vec<Trained>,
     /// Matrices that are trained beside the model, the last of the trained.
     pub(crate) heads: Vec<(String, Type)>,
+    /// How ranks sum gradients, as the model says.
+    pub(crate) summing: lang::lower::Summing,
     /// Tensors and messages of what is asserted; `loss` then says behind the loss how often each is broken.
     pub(crate) asserts: Vec<(String, String)>,
 }
@@ -132,9 +134,7 @@ fn update(
 ) -> Result<(Value, Vec<Value>, Option<Value>)> {
     let State { trained, first, second, scalars: [rate, correct1, correct2] } = *state;
     let n = trained.len();
-    for (i, g) in gradients.iter_mut().enumerate() {
-        *g = sums.gradient(b, i, *g)?;
-    }
+    sums.gradients(b, gradients)?;
     // Squares are summed over ranks once for all tensors that are divided alike.
     let (mut total, mut each) = (b.scalar(DType::F32, 0.0)?, Vec::new());
     let mut shares: Vec<(Vec<ir::MeshAxis>, Value)> = sums.all.iter().map(|axes| (axes.clone(), total)).collect();

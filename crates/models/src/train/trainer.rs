@@ -2,7 +2,7 @@
 
 use super::aim::{Aim, PAD};
 use super::batches::Batch;
-use super::division::{Division, Sums, failed, gathered_again, groups};
+use super::division::{Division, Sums, arranged, failed, groups};
 use super::objective::{How, objective};
 use super::pipeline::{self, Pipeline};
 use super::saved::{self, Part, Saved};
@@ -147,7 +147,7 @@ impl Trainer {
         let mut stages = None;
         // The trained tensors that this rank has, of all.
         let mut held: Vec<usize> = (0..target.trained.len()).collect();
-        let division = match comm {
+        let mut division = match comm {
             None => None,
             Some(comm) if pipeline::axis(comm.mesh()).is_some() => {
                 if adapter.is_some() {
@@ -163,6 +163,9 @@ impl Trainer {
             }
             Some(comm) => Some(Division::of(&mut target, &about(), comm)?),
         };
+        if let Some(division) = &mut division {
+            division.sums.bucket = how.bucket.or(target.summing.bucket);
+        }
         let n = held.len();
         let none = Sums::default();
         let sums = division.as_ref().map_or(&none, |d| &d.sums);
@@ -173,7 +176,7 @@ impl Trainer {
             }
             (None, Some(_)) => {
                 let graph = step::graph(&target, &adam, sizes.accumulate, sums)?;
-                gathered_again(&graph, graph.outputs()[0])?
+                arranged(&graph, target.summing.waits)?
             }
             (None, None) => step::graph(&target, &adam, sizes.accumulate, sums)?,
         };
@@ -697,6 +700,22 @@ impl Trainer {
         let sums = told.iter().enumerate().filter(|(_, said)| **said != NOTHING);
         let sums = sums.map(|(r, said)| (r, String::from_utf8_lossy(said).to_string())).collect();
         saved::write_main(folder, at, &parts, &sums, keep)
+    }
+
+    /// Puts the state of a checkpoint back, of which this rank reads its part alone.
+    pub(crate) fn resume(&mut self, from: &saved::Checkpoint) -> Result<()> {
+        for (k, kind) in ["param", "first", "second"].iter().enumerate() {
+            for (i, (name, ty)) in self.names.iter().enumerate() {
+                let Some(input) = self.input_of(k, i) else { continue };
+                let own = match &self.division {
+                    None => ty.shape.iter().map(|n| (0..*n).collect()).collect(),
+                    Some(d) => places(&d.params[i], ty, d.comm.mesh(), d.comm.rank()),
+                };
+                let bytes = from.part(&format!("{kind}.{name}"), &ty.shape, &own)?;
+                self.bindings.inputs[input].write(0, &bytes)?;
+            }
+        }
+        Ok(())
     }
 
     /// Puts a state back; it must name every tensor with its shape.

@@ -4,8 +4,10 @@
 //! whole operands, so the result is right for any graph and any cuts, and only its traffic differs.
 
 mod layout;
+mod marks;
 mod rules;
 mod segments;
+mod twins;
 
 pub use layout::{Cut, Layout};
 pub use segments::segments;
@@ -114,6 +116,10 @@ struct Partitioner<'m> {
     gathered: BTreeMap<Value, Value>,
     /// Values that can be made cut at no cost.
     made: BTreeMap<Value, Made>,
+    /// Sums over ranks, with what each rank adds: who needs a part of one gets its part alone.
+    sums: BTreeMap<Value, (Value, Vec<MeshAxis>)>,
+    /// Values of which a rank's own rows are at hand.
+    rows: BTreeMap<Value, twins::Rows>,
 }
 
 /// How a value was made that can be made again in parts.
@@ -132,6 +138,8 @@ impl<'m> Partitioner<'m> {
             stored: BTreeMap::new(),
             gathered: BTreeMap::new(),
             made: BTreeMap::new(),
+            sums: BTreeMap::new(),
+            rows: BTreeMap::new(),
         }
     }
 
@@ -198,7 +206,11 @@ impl<'m> Partitioner<'m> {
         let mut x = x.clone();
         for d in 0..want.len() {
             if x.layout[d] != want[d] && !x.layout[d].is_whole() {
-                x = self.gather(&x, d)?;
+                let moved = (0..want.len()).find(|&e| self.moves(&x, d, e, &want));
+                x = match moved {
+                    Some(e) => self.move_cut(&x, d, e)?,
+                    None => self.gather(&x, d)?,
+                };
             }
         }
         for d in 0..want.len() {
@@ -207,6 +219,23 @@ impl<'m> Partitioner<'m> {
             }
         }
         Ok(x)
+    }
+
+    /// Whether the cut of one axis is wanted along another, and nothing else of both: parts then change hands at once.
+    fn moves(&self, x: &Placed, from: usize, to: usize, want: &[Cut]) -> bool {
+        let cut = &x.layout[from];
+        let plain = cut.segments.is_empty() && x.layout[to].is_whole() && want[from].is_whole();
+        from != to && plain && want[to] == *cut
+    }
+
+    /// Cut along another axis instead.
+    fn move_cut(&mut self, x: &Placed, from: usize, to: usize) -> Result<Placed> {
+        let axes = x.layout[from].mesh_axes(self.mesh);
+        self.talked = true;
+        let value = self.b.collective(CollectiveKind::AllToAll { split: to, join: from }, x.value, &axes)?;
+        let mut layout = x.layout.clone();
+        layout.swap(from, to);
+        Ok(Placed { value, ty: x.ty.clone(), layout })
     }
 
     /// Whole along an axis.
@@ -238,7 +267,10 @@ impl<'m> Partitioner<'m> {
     fn cut(&mut self, x: &Placed, dim: usize, cut: &Cut) -> Result<Placed> {
         let axes = cut.mesh_axes(self.mesh);
         self.talked = true;
-        let value = if cut.segments.is_empty() {
+        let own = self.sums.get(&x.value).filter(|(_, over)| *over == axes).cloned();
+        let value = if let (Some((part, _)), true) = (own, cut.segments.is_empty()) {
+            self.b.collective(CollectiveKind::SumScatter { dim }, part, &axes)?
+        } else if cut.segments.is_empty() {
             self.b.collective(CollectiveKind::Part { dim }, x.value, &axes)?
         } else {
             let (mut start, mut pieces) = (0, Vec::new());

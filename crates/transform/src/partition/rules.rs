@@ -1,6 +1,8 @@
 //! How cuts go through each op.
 
 use super::layout::{Cut, Layout, Placed, is_free, local, used, whole};
+use super::marks;
+use super::twins::Rows;
 use super::{Made, Partitioner};
 use ir::ops::{
     Broadcast, Call, CollectiveKind, Composite, Dot, Gather, Indexing, Pad, Permute, RaggedDot, RaggedMode, Reduce,
@@ -11,6 +13,13 @@ use std::sync::Arc;
 
 impl Partitioner<'_> {
     pub(super) fn node(&mut self, op: &Op, args: Vec<Placed>, types: &[Type]) -> Result<Vec<Placed>> {
+        let outs = self.rule(op, args.clone(), types)?;
+        self.follow(op, &args, &outs, types)?;
+        Ok(outs)
+    }
+
+    /// How cuts go through an op.
+    pub(super) fn rule(&mut self, op: &Op, args: Vec<Placed>, types: &[Type]) -> Result<Vec<Placed>> {
         match op {
             Op::Iota(iota) => {
                 let outs = self.on_whole(op, args, types)?;
@@ -45,6 +54,7 @@ impl Partitioner<'_> {
             Op::Call(c) => self.body(&c.body, args, |g| Call::new(g).into()),
             Op::Remat(r) => self.body(&r.body, args, |g| Remat::with(g, r.policy.clone()).into()),
             Op::Composite(c) => self.composite(c, args),
+            Op::Name(n) if marks::is_mark(&n.name) => self.marked(&n.name, &args[0]).map(|x| vec![x]),
             _ => match op.meaning() {
                 Meaning::Map(_) | Meaning::Index(Indexing::Threefry) => self.keeping(op, args, types, |_| true),
                 _ => self.on_whole(op, args, types),
@@ -235,7 +245,11 @@ impl Partitioner<'_> {
         let over: Vec<usize> = r.axes.iter().flat_map(|&d| want[d].axes.clone()).collect();
         if let (Some(kind), false) = (kind, over.is_empty()) {
             self.talked = true;
-            value = self.b.collective(kind, value, &Cut::by(over).mesh_axes(self.mesh))?;
+            let axes = Cut::by(over).mesh_axes(self.mesh);
+            value = match kind {
+                CollectiveKind::Sum => self.summed(value, &axes)?,
+                kind => self.b.collective(kind, value, &axes)?,
+            };
         }
         let layout = (0..want.len()).filter(|d| !r.axes.contains(d)).map(|d| want[d].clone()).collect();
         Ok(vec![Placed { value, ty: ty.clone(), layout }])
@@ -285,8 +299,7 @@ impl Partitioner<'_> {
         let mut value = self.b.one(dot.clone().into(), &[a.value, b.value])?;
         let over: Vec<usize> = dot.lhs_contract.iter().flat_map(|&i| a.layout[i].axes.clone()).collect();
         if !over.is_empty() {
-            self.talked = true;
-            value = self.b.psum(value, &Cut::by(over).mesh_axes(self.mesh))?;
+            value = self.summed(value, &Cut::by(over).mesh_axes(self.mesh))?;
         }
         let batch = dot.lhs_batch.iter().map(|&i| a.layout[i].clone());
         let layout = batch
@@ -334,7 +347,16 @@ impl Partitioner<'_> {
             wants[1][n + 2] = across.clone();
             layout[n + 1] = across;
         }
-        let (a, b) = (self.place(&args[0], &wants[0])?, self.place(&args[1], &wants[1])?);
+        let (mut a, b) = (self.place(&args[0], &wants[0])?, self.place(&args[1], &wants[1])?);
+        // Between products of the same groups a rank needs its own rows alone.
+        let rows = self.rows.get(&args[0].value).filter(|rows| {
+            by_groups
+                && (rows.offsets, &rows.axes, rows.at) == (args[2].value, &groups.axes, n)
+                && args[0].layout == wants[0]
+        });
+        if let Some(rows) = rows {
+            a.value = rows.own;
+        }
         let mut offsets = self.place(&args[2], &wants[2])?.value;
         if by_groups {
             // A rank's groups begin and end where they do among all.
@@ -347,10 +369,13 @@ impl Partitioner<'_> {
             let last = self.b.slice_axis(ends, n, own - 1, own)?;
             offsets = self.b.concat(&[starts, last], n)?;
         }
-        let mut value = self.b.one(dot.clone().into(), &[a.value, b.value, offsets])?;
+        let own = self.b.one(dot.clone().into(), &[a.value, b.value, offsets])?;
+        let mut value = own;
         if !over.is_empty() {
-            self.talked = true;
-            value = self.b.psum(value, &Cut::by(over).mesh_axes(self.mesh))?;
+            value = self.summed(own, &Cut::by(over.clone()).mesh_axes(self.mesh))?;
+            if by_groups && over == groups.axes {
+                self.rows.insert(value, Rows { own, offsets: args[2].value, axes: over, at: n });
+            }
         }
         Ok(vec![Placed { value, ty: ty.clone(), layout }])
     }
@@ -410,7 +435,7 @@ impl Partitioner<'_> {
         }
         let outs = p.graph(body, inputs)?;
         let values: Vec<Value> = outs.iter().map(|x| x.value).collect();
-        Ok((p.b.finish(&values), outs, p.talked))
+        Ok((p.b.finish(&values).without_dead_nodes(), outs, p.talked))
     }
 
     fn body(&mut self, body: &Graph, args: Vec<Placed>, wrap: impl FnOnce(Graph) -> Op) -> Result<Vec<Placed>> {
@@ -475,7 +500,7 @@ impl Partitioner<'_> {
         }
         let values: Vec<Value> = outs.iter().map(|x| x.value).collect();
         self.talked |= p.talked;
-        let scan = Scan { body: Arc::new(p.b.finish(&values)), ..s.clone() };
+        let scan = Scan { body: Arc::new(p.b.finish(&values).without_dead_nodes()), ..s.clone() };
         let results = self.b.emit(scan.into(), &operands)?;
         let place = |(i, value): (usize, Value)| {
             let inner = &outs[i].layout;

@@ -1,6 +1,9 @@
 //! Training on several ranks, each a thread of this process: losses against one process, equal bits on repetition, traffic
 //! against theory, memory, states that go from mesh to mesh.
 
+mod nested;
+mod times;
+
 use cpu::Cpu;
 use dist::{Comm, local};
 use ir::{DType, Mesh};
@@ -54,6 +57,7 @@ struct Ran {
     valid: f32,
     state: Vec<NamedTensor>,
     sent: usize,
+    calls: usize,
     bytes: usize,
 }
 
@@ -65,16 +69,18 @@ fn steps(
 ) -> Ran {
     let (first, last) = (range.start, range.end);
     let mut losses = Vec::new();
-    let before = comm.as_ref().map_or(0, |c| c.traffic().bytes());
+    let traffic = || comm.as_ref().map_or((0, 0), |c| (c.traffic().bytes(), c.traffic().calls()));
+    let before = traffic();
     for step in first..last {
         let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
         let found = trainer.step(&batch, 1e-2, step).unwrap_or_else(|e| panic!("{e}"));
         losses.push((found.loss, found.norm));
     }
-    let sent = comm.as_ref().map_or(0, |c| c.traffic().bytes()) - before;
+    let (count, after) = ((last - first).max(1), traffic());
+    let (sent, calls) = ((after.0 - before.0) / count, (after.1 - before.1) / count);
     let valid = trainer.validate(&[batch(sizes.rows, sizes.seq, 99)], backend).unwrap();
     let bytes = trainer.planned_bytes();
-    Ran { losses, valid, state: trainer.state().unwrap(), sent: sent / (last - first).max(1), bytes }
+    Ran { losses, valid, state: trainer.state().unwrap(), sent, calls, bytes }
 }
 
 fn alone(model: Model, sizes: StepSizes, count: usize) -> Ran {
@@ -90,6 +96,58 @@ fn on_mesh(
     range: std::ops::Range<usize>,
 ) -> Vec<Ran> {
     in_chunks(mesh, 1, model, sizes, from, range)
+}
+
+/// The same with something special.
+fn run_how(
+    mesh: &str,
+    how: &How<'_>,
+    overlaps: bool,
+    model: &(dyn Fn() -> Model + Sync),
+    sizes: StepSizes,
+    count: usize,
+) -> Vec<Ran> {
+    let mesh = Mesh::parse(mesh).unwrap();
+    let transports = std::sync::Mutex::new(local::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
+    std::thread::scope(|scope| {
+        let one = |rank: usize| {
+            let (mesh, transports) = (&mesh, &transports);
+            scope.spawn(move || {
+                let own = transports.lock().unwrap()[rank].take().unwrap();
+                let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
+                let backend = Cpu::new(1).with_communicator(comm.clone());
+                let made = Trainer::on(model(), None, sizes, ADAM, how, &backend, Some(comm.clone()));
+                steps(made.unwrap_or_else(|e| panic!("{mesh}: {e}")), sizes, (&backend, Some(comm)), 0..count)
+            })
+        };
+        let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    })
+}
+
+/// Gradients go in few messages; neither that nor whether ranks compute meanwhile changes a bit.
+#[test]
+fn gradients_go_together_and_bits_stay() {
+    let sizes = StepSizes { rows: 4, seq: 8, accumulate: 1 };
+    let model = || llama(&[("n_layers", 4)]);
+    let tensors = model().params.len();
+    for mesh in ["dp=2", "dp=2,tp=2", "fsdp=2", "dp=2,pp=2"] {
+        let run = |bucket: Option<usize>, overlaps: bool| {
+            run_how(mesh, &How { bucket, ..How::default() }, overlaps, &model, sizes, 2)
+        };
+        let (usual, single, waiting) = (run(None, true), run(Some(0), true), run(None, false));
+        println!("{mesh}: {} calls a step, one by one {}", usual[0].calls, single[0].calls);
+        assert_eq!(usual, waiting, "{mesh}: computing meanwhile changes something");
+        for (a, b) in usual.iter().zip(&single) {
+            assert!(a.losses == b.losses && a.state == b.state && a.valid == b.valid, "{mesh}: buckets change bits");
+        }
+        match mesh {
+            // Losses and how many count, and all gradients at once.
+            "dp=2" => assert_eq!((usual[0].calls, single[0].calls), (2 + tensors.div_ceil(32), 2 + tensors)),
+            "fsdp=2" => assert!(usual[0].calls <= single[0].calls),
+            _ => assert!(usual[0].calls + tensors / 4 < single[0].calls, "{mesh}"),
+        }
+    }
 }
 
 /// The same where each rank of a pipeline has several chunks of layers.

@@ -1,0 +1,35 @@
+//! Which collectives may go on while the rank computes, and until when.
+//!
+//! A collective is started on a copy of its operand, so only its result matters: the planner keeps its place from the step that
+//! starts it, and nobody looks at it before the first step that touches it.
+
+use compiler::program::{BufferId, Class, Program, Step};
+use ir::Op;
+
+/// For each step of the program: the step before which its result must be there, if it is a collective that others may run
+/// beside.
+pub fn needed(program: &Program) -> Vec<Option<usize>> {
+    let steps = &program.steps;
+    let talks = |step: &Step| match step {
+        Step::Library { op, outs, .. } => match &**op {
+            Op::Collective(c) if c.talks() && c.ranks() > 1 => outs[0].0.buffers().next(),
+            _ => None,
+        },
+        _ => None,
+    };
+    let touches = |step: &Step, buffer: BufferId| {
+        let mut found = false;
+        step.places(&mut |p, _| found |= p.buffers().any(|b| b == buffer));
+        found
+    };
+    let of = |(k, step): (usize, &Step)| {
+        let result = talks(step)?;
+        let first = steps[k + 1..].iter().position(|s| touches(s, result)).map(|n| k + 1 + n);
+        match first {
+            Some(first) => Some(first).filter(|first| *first > k + 1),
+            // The place of what nobody reads may be another's at once.
+            None => matches!(program.buffers[result.0 as usize].class, Class::Output(_)).then_some(steps.len()),
+        }
+    };
+    steps.iter().enumerate().map(of).collect()
+}

@@ -1,0 +1,398 @@
+//! What a step takes on this machine, before ranks are started: one rank's programs run alone with the others' part of each
+//! collective left out, and a table of how long ranks take to talk here, which is measured as it is needed.
+//!
+//! Steps that go on beside a collective are found as the CPU finds them, and pipelines are simulated action by action, so a mesh of
+//! many ranks is foretold by one. A rank computes more slowly while others do: by how much is measured too.
+
+use super::{ADAM, Cost, DEVICES, Job, Prepared, cost, prepare};
+use crate::error::{Error, Result};
+use crate::random::Random;
+use crate::train::StepSizes;
+use crate::train::division::{Division, arranged};
+use crate::train::pipeline::{self, Divided};
+use crate::train::step;
+use compiler::program::{Program, Step, Trip};
+use compiler::{Backend, Bindings, Communicator, Options};
+use cpu::Cpu;
+use dist::launch::Place;
+use dist::pipeline::{Costs, Schedule, Timeline};
+use dist::{Comm, local, tcp::Tcp};
+use ir::ops::{Collective, CollectiveKind as Kind};
+use ir::{DType, Graph, Mesh, MeshAxis, Op, Type};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How ranks of this machine talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Way {
+    /// As threads of one process.
+    Threads,
+    /// As processes, over TCP.
+    Tcp,
+}
+
+/// What was measured of this machine; each rank has one thread.
+pub struct Here {
+    way: Way,
+    /// How much longer computing takes where so many ranks do it at once.
+    crowds: BTreeMap<usize, f64>,
+    /// Seconds of a collective, or of a message, by kind, ranks of the world, ranks that take part and bytes of the operand.
+    talk: BTreeMap<(&'static str, usize, usize), Vec<(f64, f64)>>,
+}
+
+/// Operands for which talk is measured, in bytes.
+const SIZES: [usize; 5] = [256, 16 << 10, 256 << 10, 2 << 20, 8 << 20];
+
+/// How long a measurement takes at least.
+const LONG: Duration = Duration::from_millis(60);
+
+fn failed(e: impl ToString) -> Error {
+    Error::Input(e.to_string())
+}
+
+/// The others' parts of collectives are not there: results have some bytes of the operand.
+struct Alone(Mesh);
+
+impl Communicator for Alone {
+    fn mesh(&self) -> &Mesh {
+        &self.0
+    }
+
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn run(&self, op: &Collective, _: &Type, from: &[u8], to: &mut [u8]) -> compiler::Result<()> {
+        if op.kind == Kind::Index || from.is_empty() {
+            to.fill(0);
+            return Ok(());
+        }
+        to.chunks_mut(from.len()).for_each(|piece| piece.copy_from_slice(&from[..piece.len()]));
+        Ok(())
+    }
+}
+
+/// Runs `f` on ranks of this machine.
+fn spawn<T: Send>(way: Way, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist::Result<T> + Sync) -> Result<Vec<T>> {
+    if way == Way::Threads {
+        return local::spawn(mesh, f).map_err(failed);
+    }
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(failed)?;
+    let joined: Vec<dist::Result<T>> = std::thread::scope(|scope| {
+        let one = |rank: usize| {
+            let (f, mesh) = (&f, mesh.clone());
+            let place = Place { rank, world: mesh.ranks(), address: free.to_string(), token: 1 };
+            scope.spawn(move || f(Arc::new(Comm::new(Arc::new(Tcp::join(&place, &mesh.to_string())?), mesh)?)))
+        };
+        let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
+        let ended = |t: std::thread::ScopedJoinHandle<'_, dist::Result<T>>| {
+            t.join().unwrap_or_else(|_| Err(dist::Error::Call("a rank panicked".into())))
+        };
+        all.into_iter().map(ended).collect()
+    });
+    joined.into_iter().collect::<dist::Result<Vec<T>>>().map_err(failed)
+}
+
+/// A program loaded for one rank alone, with inputs that are like those of training.
+struct Dry {
+    run: Arc<dyn compiler::Executable>,
+    bindings: Bindings,
+}
+
+impl Dry {
+    fn new(graph: &Graph, donate: Vec<(usize, usize)>, mesh: &Mesh, vocabulary: usize) -> Result<Dry> {
+        let backend = Cpu::new(1).with_communicator(Arc::new(Alone(mesh.clone())));
+        let program = compiler::compile(graph, &backend, &Options { donate, ..Options::default() })?;
+        let run = backend.load(program)?;
+        let mut bindings = Bindings::for_program(run.program(), &backend)?;
+        let mut random = Random::new(1, 1);
+        for (ty, buffer) in run.program().inputs.iter().zip(&bindings.inputs) {
+            let bytes: Vec<u8> = match ty.dtype {
+                // A rate and factors; else what second moments may be, too.
+                DType::F32 if ty.rank() == 0 => 1e-3f32.to_le_bytes().to_vec(),
+                DType::F32 => {
+                    (0..ty.numel()).flat_map(|_| (0.02 * random.normal().abs() as f32).to_le_bytes()).collect()
+                }
+                DType::I32 => (0..ty.numel()).flat_map(|_| (random.below(vocabulary) as i32).to_le_bytes()).collect(),
+                _ => vec![0; ty.bytes()],
+            };
+            buffer.write(0, &bytes)?;
+        }
+        for &(input, output) in &run.program().donated {
+            bindings.outputs[output] = bindings.inputs[input].clone();
+        }
+        Ok(Dry { run, bindings })
+    }
+
+    /// Seconds of each step of the program, without collectives: those of a run that took as long as most.
+    fn seconds(&mut self) -> Result<Vec<f64>> {
+        let count = self.run.program().steps.len();
+        let (mut runs, begun): (Vec<(f64, Vec<f64>)>, _) = (Vec::new(), Instant::now());
+        // The first run touches memory that was never used.
+        self.run.run(&mut self.bindings)?;
+        while runs.len() < 5 || (runs.len() < 25 && begun.elapsed() < 8 * LONG) {
+            let mut own = vec![0.0; count];
+            for timing in self.run.run_timed(&mut self.bindings)? {
+                if TALK.contains(&timing.label.as_str()) {
+                    continue;
+                }
+                timing.steps.iter().for_each(|(step, time)| own[*step] += time.as_secs_f64());
+            }
+            runs.push((own.iter().sum(), own));
+        }
+        runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(runs.swap_remove(runs.len() / 2).1)
+    }
+}
+
+/// Labels of collectives in which ranks talk.
+const TALK: [&str; 7] = ["psum", "pmax", "pmin", "all_gather", "psum_scatter", "all_to_all", "ppermute"];
+
+/// Seconds of a step of training, and of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Spent {
+    total: f64,
+    compute: f64,
+    talk: f64,
+}
+
+impl Here {
+    /// A machine of which nothing is measured yet.
+    pub fn new(way: Way) -> Here {
+        Here { way, crowds: BTreeMap::new(), talk: BTreeMap::new() }
+    }
+
+    /// What a step takes on a mesh of this machine: memory and traffic as counted, time as foretold from measurements.
+    pub fn cost(&mut self, job: &Job, mesh: &Mesh) -> Result<Cost> {
+        let mut cost = cost(job, mesh, &DEVICES[0], true)?;
+        let Prepared { model, mut target, about, comm } = prepare(job, mesh, false)?;
+        let (vocabulary, world) = (model.vocabulary().unwrap_or(1), mesh.ranks());
+        let StepSizes { accumulate, .. } = job.sizes;
+        let n = target.trained.len();
+        let crowd = self.crowd(world)?;
+        if pipeline::axis(mesh).is_none() {
+            let sums = match world {
+                1 => Default::default(),
+                _ => Division::of(&mut target, &about, comm)?.sums,
+            };
+            let graph = arranged(&step::graph(&target, &ADAM, accumulate, &sums)?, target.summing.waits)?;
+            let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
+            let mut dry = Dry::new(&graph, donate, mesh, vocabulary)?;
+            let seconds = dry.seconds()?;
+            let spent = self.simulate(dry.run.program(), &seconds, crowd, mesh)?;
+            (cost.compute, cost.talk, cost.waits) = (spent.compute, spent.total - spent.compute, 0.0);
+            return Ok(cost);
+        }
+        let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
+        let divided = Divided::of(&target, &about, &paths, comm, job.chunks.max(1))?;
+        let ranks = divided.ends()[0].size;
+        let schedule = Schedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(failed)?;
+        let (mut forward, mut backward, mut between) = (Vec::new(), Vec::new(), 0);
+        let chunks = divided.chunk_graphs()?;
+        for (i, (there, back)) in chunks.iter().enumerate() {
+            let last = i + 1 == chunks.len();
+            forward.push(match last {
+                true => 0.0,
+                false => {
+                    between = there.output_types().iter().map(Type::bytes).sum();
+                    let mut dry = Dry::new(there, Vec::new(), mesh, vocabulary)?;
+                    let seconds = dry.seconds()?;
+                    self.simulate(dry.run.program(), &seconds, crowd, mesh)?.total
+                }
+            });
+            let mut dry = Dry::new(back, Vec::new(), mesh, vocabulary)?;
+            let seconds = dry.seconds()?;
+            backward.push(self.simulate(dry.run.program(), &seconds, crowd, mesh)?.total);
+        }
+        let message = self.seconds("message", world, 2, between as f64)?;
+        let line = Timeline::of(&schedule, &Costs { forward, backward, message }).map_err(failed)?;
+        let mut update = Spent::default();
+        for at in 0..ranks {
+            let held = divided.held(at);
+            let types = divided.param_types(&target, &held);
+            let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
+            let sums = divided.division.sums.of(&held);
+            let graph = step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?;
+            let donate = (0..3 * held.len()).map(|i| (i, 2 + i)).collect();
+            let mut dry = Dry::new(&graph, donate, mesh, vocabulary)?;
+            let seconds = dry.seconds()?;
+            let own = self.simulate(dry.run.program(), &seconds, crowd, mesh)?;
+            update = if own.total > update.total { own } else { update };
+        }
+        let busiest = line.busy.iter().fold(0.0, |a: f64, b| a.max(*b));
+        // Ranks that wait leave their cores to others.
+        let all = line.busy.iter().sum::<f64>() / ranks as f64;
+        let total = if crowd > 1.5 { all.max(line.total / crowd) } else { line.total };
+        cost.compute = busiest.min(total) + update.compute;
+        cost.talk = update.total - update.compute;
+        cost.waits = (total - busiest).max(0.0);
+        Ok(cost)
+    }
+
+    /// A program's steps one after another, collectives beside them where they may be.
+    fn simulate(&mut self, program: &Program, seconds: &[f64], crowd: f64, mesh: &Mesh) -> Result<Spent> {
+        let needed = cpu::needed(program);
+        let mut spent = Spent::default();
+        let (mut now, mut free) = (0.0f64, 0.0f64);
+        let mut open: Vec<(usize, f64)> = Vec::new();
+        for (k, step) in program.steps.iter().enumerate() {
+            open.iter().filter(|(at, _)| *at <= k).for_each(|(_, end)| now = now.max(*end));
+            open.retain(|(at, _)| *at > k);
+            let own = seconds[k] * crowd;
+            now += own;
+            spent.compute += own;
+            let talk = self.talk_of(step, mesh)?;
+            spent.talk += talk;
+            match needed[k] {
+                Some(at) => {
+                    free = free.max(now) + talk;
+                    open.push((at, free));
+                }
+                None => now += talk,
+            }
+        }
+        open.iter().for_each(|(_, end)| now = now.max(*end));
+        spent.total = now;
+        Ok(spent)
+    }
+
+    /// Seconds in which a step talks.
+    fn talk_of(&mut self, step: &Step, mesh: &Mesh) -> Result<f64> {
+        Ok(match step {
+            Step::Library { op, args, .. } => match &**op {
+                Op::Collective(c) if c.talks() && c.ranks() > 1 => {
+                    let bytes = args.first().map_or(0, |(_, ty)| ty.bytes());
+                    self.seconds(ir::Rules::name(c), mesh.ranks(), c.ranks(), bytes as f64)?
+                }
+                _ => 0.0,
+            },
+            Step::Loop(l) => {
+                let mut one = 0.0;
+                for step in &l.body {
+                    one += self.talk_of(step, mesh)?;
+                }
+                match l.trip {
+                    Trip::Exact(n) => one * n as f64,
+                    Trip::Bounded { bound, .. } => one * bound as f64,
+                    Trip::While { .. } => one,
+                }
+            }
+            _ => 0.0,
+        })
+    }
+
+    /// How much longer computing takes where so many ranks do it at once.
+    fn crowd(&mut self, ranks: usize) -> Result<f64> {
+        if let Some(known) = self.crowds.get(&ranks) {
+            return Ok(*known);
+        }
+        let alone = busy(1)?;
+        let found = (busy(ranks)? / alone).max(1.0);
+        let found = if ranks == 1 { 1.0 } else { found };
+        self.crowds.insert(ranks, found);
+        Ok(found)
+    }
+
+    /// Seconds of a collective of a kind, among groups of a world, for an operand of so many bytes.
+    fn seconds(&mut self, kind: &'static str, world: usize, group: usize, bytes: f64) -> Result<f64> {
+        let key = (kind, world, group);
+        if !self.talk.contains_key(&key) {
+            let mut found = Vec::new();
+            for size in SIZES {
+                found.push((size as f64, measured(self.way, kind, world, group, size)?));
+            }
+            self.talk.insert(key, found);
+        }
+        let table = &self.talk[&key];
+        // A straight line between two that were measured, or on from the last two.
+        let at = table.iter().position(|(size, _)| *size >= bytes).unwrap_or(table.len() - 1).max(1);
+        let ((x0, y0), (x1, y1)) = (table[at - 1], table[at]);
+        Ok((y0 + (y1 - y0) * (bytes - x0) / (x1 - x0)).max(0.0))
+    }
+}
+
+/// Seconds of a collective, all groups of a world at once.
+fn measured(way: Way, kind: &'static str, world: usize, group: usize, bytes: usize) -> Result<f64> {
+    let axes = [MeshAxis::new("apart", world / group), MeshAxis::new("group", group)];
+    let sizes: Vec<(&str, usize)> = axes.iter().map(|a| (a.name.as_str(), a.size)).collect();
+    let mesh = Mesh::new(&sizes).map_err(failed)?;
+    let ty = Type::new(DType::F32, &[group, bytes.div_ceil(4 * group)]);
+    let op = match kind {
+        "pmax" => Kind::Max,
+        "pmin" => Kind::Min,
+        "all_gather" => Kind::Gather { dim: 0, same: true, turn: 0 },
+        "psum_scatter" => Kind::SumScatter { dim: 0 },
+        "all_to_all" => Kind::AllToAll { split: 0, join: 0 },
+        "ppermute" => Kind::Permute { pairs: (0..group).map(|i| (i, (i + 1) % group)).collect() },
+        _ => Kind::Sum,
+    };
+    let op = Collective::new(op, &axes[1..]);
+    let out = ir::Rules::infer(&op, std::slice::from_ref(&ty)).map_err(failed)?[0].bytes();
+    let times = spawn(way, &mesh, |comm| {
+        let (from, mut to) = (vec![0; ty.bytes()], vec![0; out]);
+        let next = comm.rank() ^ 1;
+        let mut once = || match kind {
+            "message" if next < world => {
+                comm.exchange("pp", &[(next, &from[..])], &mut [(next, &mut to[..from.len()])])
+            }
+            "message" => Ok(()),
+            _ => comm.run(&op, &ty, &from, &mut to),
+        };
+        once()?;
+        // All ranks must do as many.
+        let timed = |count: usize, once: &mut dyn FnMut() -> dist::Result<()>| -> dist::Result<f64> {
+            comm.any(false)?;
+            let begun = Instant::now();
+            for _ in 0..count {
+                once()?;
+            }
+            Ok(begun.elapsed().as_secs_f64())
+        };
+        let mut count = 1;
+        while !comm.any(timed(count, &mut once)? > LONG.as_secs_f64() / 6.0)? {
+            count *= 2;
+        }
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            all.push(timed(count, &mut once)? / count as f64);
+        }
+        all.sort_by(f64::total_cmp);
+        Ok(all[all.len() / 2])
+    })?;
+    Ok(times.iter().fold(0.0, |a: f64, b| a.max(*b)))
+}
+
+/// Seconds of a piece of work, a product and what follows it, on so many threads at once.
+fn busy(threads: usize) -> Result<f64> {
+    use ir::{Build, Builder, Unary};
+    let mut b = Builder::new();
+    let (x, w) = (b.input(DType::F32, &[128, 256]), b.input(DType::F32, &[256, 512]));
+    let y = b.one(ir::ops::Dot::matmul(DType::F32).into(), &[x, w]).map_err(failed)?;
+    let y = b.unary(Unary::Tanh, y).map_err(failed)?;
+    let z = b.mul(y, y).map_err(failed)?;
+    let graph = b.finish(&[z, y]);
+    let barrier = std::sync::Barrier::new(threads);
+    let one = || -> Result<f64> {
+        let backend = Cpu::new(1);
+        let run = backend.load(compiler::compile(&graph, &backend, &Options::default())?)?;
+        let mut bindings = Bindings::for_program(run.program(), &backend)?;
+        run.run(&mut bindings)?;
+        barrier.wait();
+        let (begun, mut count) = (Instant::now(), 0);
+        while begun.elapsed() < 2 * LONG {
+            run.run(&mut bindings)?;
+            count += 1;
+        }
+        Ok(begun.elapsed().as_secs_f64() / f64::from(count))
+    };
+    let all: Vec<Result<f64>> = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+        let ended = |t: std::thread::ScopedJoinHandle<'_, Result<f64>>| {
+            t.join().unwrap_or_else(|_| Err(failed("a measurement panicked")))
+        };
+        all.into_iter().map(ended).collect()
+    });
+    let all = all.into_iter().collect::<Result<Vec<f64>>>()?;
+    Ok(all.iter().sum::<f64>() / all.len() as f64)
+}

@@ -1,0 +1,174 @@
+//! What a step takes, foretold and measured. Timings need a machine of one's own: `TENSORLOOM_TIMES=1` compares them.
+
+use super::*;
+use models::plan::{Here, Job, Way};
+use std::time::Instant;
+
+/// Seconds of a step on a mesh of threads: the median, of the slowest rank.
+fn measured(mesh: &str, model: &(dyn Fn() -> Model + Sync), sizes: StepSizes, overlaps: bool, count: usize) -> f64 {
+    let mesh = Mesh::parse(mesh).unwrap();
+    let transports = std::sync::Mutex::new(local::transports(mesh.ranks()).into_iter().map(Some).collect::<Vec<_>>());
+    let times: Vec<f64> = std::thread::scope(|scope| {
+        let one = |rank: usize| {
+            let (mesh, transports) = (&mesh, &transports);
+            scope.spawn(move || {
+                let own = transports.lock().unwrap()[rank].take().unwrap();
+                let comm = Arc::new(Comm::new(Arc::new(own), mesh.clone()).unwrap().overlapping(overlaps));
+                let backend = Cpu::new(1).with_communicator(comm.clone());
+                let how = How::default();
+                let mut trainer = Trainer::on(model(), None, sizes, ADAM, &how, &backend, Some(comm)).unwrap();
+                let mut all = Vec::new();
+                for step in 0..count {
+                    let batch = batch(sizes.rows * sizes.accumulate, sizes.seq, step as u64);
+                    let begun = Instant::now();
+                    trainer.step(&batch, 1e-3, step).unwrap();
+                    all.push(begun.elapsed().as_secs_f64());
+                }
+                all.remove(0);
+                all.sort_by(f64::total_cmp);
+                all[all.len() / 2]
+            })
+        };
+        let all: Vec<_> = (0..mesh.ranks()).map(one).collect();
+        all.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    times.iter().fold(0.0, |a: f64, b| a.max(*b))
+}
+
+#[test]
+fn plans_foretell_the_time_of_a_step() {
+    let long = std::env::var("TENSORLOOM_TIMES").is_ok();
+    let wide = [("vocab_size", 512), ("d_model", 128), ("n_layers", 4), ("d_ff", 384), ("max_seq", 64)];
+    let small = [("vocab_size", 48), ("d_model", 32), ("n_layers", 4), ("d_ff", 48), ("max_seq", 64)];
+    let pairs = if long { wide } else { small };
+    let meshes = [
+        ("dp=2", 1),
+        ("tp=2", 1),
+        ("fsdp=2", 1),
+        ("sp=2", 1),
+        ("pp=2", 4),
+        ("dp=4", 1),
+        ("fsdp=4", 1),
+        ("dp=2,tp=2", 1),
+        ("dp=2,pp=2", 4),
+        ("fsdp=2,tp=2", 2),
+    ];
+    let mut here = Here::new(Way::Threads);
+    let mut worst: f64 = 0.0;
+    println!("| mesh | foretold ms | measured ms | ratio | computing | talking | waiting |");
+    for (mesh, accumulate) in if long { &meshes[..] } else { &meshes[..1] } {
+        let sizes = StepSizes { rows: 8, seq: if long { 64 } else { 16 }, accumulate: *accumulate };
+        let job = Job { architecture: llama(&pairs).architecture, dtype: DType::F32, sizes, chunks: 1 };
+        let parsed = Mesh::parse(mesh).unwrap();
+        // In turns, so that what else the machine does touches both.
+        let (mut ratios, mut shown) = (Vec::new(), None);
+        for _ in 0..if long { 3 } else { 1 } {
+            let cost = here.cost(&job, &parsed).unwrap_or_else(|e| panic!("{mesh}: {e}"));
+            let real = measured(mesh, &|| llama(&pairs), sizes, true, if long { 13 } else { 3 });
+            assert!(cost.seconds() > 0.0 && real > 0.0);
+            ratios.push(cost.seconds() / real);
+            shown = Some((cost, real));
+        }
+        ratios.sort_by(f64::total_cmp);
+        let ratio = ratios[ratios.len() / 2];
+        let (cost, real) = shown.unwrap();
+        println!(
+            "| {mesh} | {:.2} | {:.2} | {ratio:.2} | {:.2} | {:.2} | {:.2} |",
+            1e3 * cost.seconds(),
+            1e3 * real,
+            1e3 * cost.compute,
+            1e3 * cost.talk,
+            1e3 * cost.waits
+        );
+        worst = worst.max((ratio - 1.0).abs());
+    }
+    assert!(!long || worst < 0.25, "off by {worst:.2}");
+}
+
+/// A network that is slow: what a rank sends takes its time, and no core.
+struct Slow {
+    inner: local::Local,
+    speed: f64,
+}
+
+impl dist::Transport for Slow {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+    fn rank(&self) -> usize {
+        self.inner.rank()
+    }
+    fn world(&self) -> usize {
+        self.inner.world()
+    }
+    fn exchange(
+        &self,
+        tag: dist::Tag,
+        sends: &[(usize, &[u8])],
+        receives: &mut [(usize, &mut [u8])],
+    ) -> dist::Result<()> {
+        let bytes: usize = sends.iter().map(|(_, b)| b.len()).sum();
+        std::thread::sleep(std::time::Duration::from_secs_f64(50e-6 + bytes as f64 / self.speed));
+        self.inner.exchange(tag, sends, receives)
+    }
+    fn abort(&self, rank: usize, reason: &str) {
+        self.inner.abort(rank, reason)
+    }
+    fn finish(&self) {
+        self.inner.finish()
+    }
+}
+
+/// Steps over a slow network: gradients one by one, in buckets, and in buckets while ranks compute, in turns.
+#[test]
+fn buckets_and_overlap_save_time_on_a_slow_network() {
+    if std::env::var("TENSORLOOM_TIMES").is_err() {
+        return;
+    }
+    let pairs = [("vocab_size", 512), ("d_model", 128), ("n_layers", 4), ("d_ff", 384), ("max_seq", 64)];
+    let sizes = StepSizes { rows: 4, seq: 64, accumulate: 1 };
+    let mesh = Mesh::parse("dp=2").unwrap();
+    let run = |bucket: usize, overlaps: bool| -> f64 {
+        let times: Vec<f64> = std::thread::scope(|scope| {
+            let all: Vec<_> = local::transports(2)
+                .into_iter()
+                .map(|inner| {
+                    let slow = Slow { inner, speed: 200e6 };
+                    let comm = Comm::new(Arc::new(slow), mesh.clone()).unwrap().overlapping(overlaps);
+                    scope.spawn(move || {
+                        let comm = Arc::new(comm);
+                        let backend = Cpu::new(1).with_communicator(comm.clone());
+                        let how = How { bucket: Some(bucket), ..How::default() };
+                        let model = llama(&pairs);
+                        let mut trainer = Trainer::on(model, None, sizes, ADAM, &how, &backend, Some(comm)).unwrap();
+                        let mut best = f64::MAX;
+                        for step in 0..8 {
+                            let batch = batch(sizes.rows, sizes.seq, step as u64);
+                            let begun = Instant::now();
+                            trainer.step(&batch, 1e-3, step).unwrap();
+                            best = best.min(begun.elapsed().as_secs_f64());
+                        }
+                        best
+                    })
+                })
+                .collect();
+            all.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        times.iter().fold(0.0, |a: f64, b| a.max(*b))
+    };
+    let ways = [
+        ("one by one", 0, false),
+        ("one by one, meanwhile", 0, true),
+        ("buckets", 1 << 20, false),
+        ("buckets, meanwhile", 1 << 20, true),
+    ];
+    let mut best = [f64::MAX; 4];
+    for _ in 0..4 {
+        for (best, (_, bucket, overlaps)) in best.iter_mut().zip(&ways) {
+            *best = best.min(run(*bucket, *overlaps));
+        }
+    }
+    for (best, (name, ..)) in best.iter().zip(&ways) {
+        println!("{name}: {:.2} ms a step", 1e3 * best);
+    }
+}

@@ -1,0 +1,95 @@
+//! Marks that say how a value is to lie on the mesh from there on: `@shard` and `@comm` of results (§7.6.1, §7.6.3). A mark is a
+//! named value, `shard sequence` or `comm all_gather tp wait`; it changes how ranks talk, and no number.
+//!
+//! | mark | along which axis of the mesh | axis of the tensor |
+//! | --- | --- | --- |
+//! | `shard batch` | all that share batches | first |
+//! | `shard sequence` | `sp`, or `tp` without one | second |
+//! | `shard column`, `shard head` | `tp` | last; heads of four axes: second |
+//! | `shard expert` | `ep`, or `tp` without one | first |
+//! | `shard row` | whole along `tp` | |
+//! | `shard replicated` | whole along `tp`, `sp` and `ep` | |
+//! | `comm all_reduce`, `all_gather`, `broadcast` | whole along the group | |
+//! | `comm reduce_scatter` | the group | second, or the first that it divides |
+//! | `comm all_to_all` | the group | from the second to the last, or back |
+//!
+//! The group `default` is `tp`. What the mesh doesn't have, or sizes don't allow, leaves the value as it lies.
+
+use super::Partitioner;
+use super::layout::{Cut, Placed};
+use ir::ops::Name;
+use ir::{Build, Result};
+
+/// Whether a name is a mark.
+pub(super) fn is_mark(name: &str) -> bool {
+    name.starts_with("shard ") || name.starts_with("comm ")
+}
+
+impl Partitioner<'_> {
+    /// The value as a mark says.
+    pub(super) fn marked(&mut self, mark: &str, x: &Placed) -> Result<Placed> {
+        let words: Vec<&str> = mark.split(' ').collect();
+        let rank = x.ty.rank();
+        let axes = |names: &[&str]| -> Vec<usize> {
+            let all = self.mesh.axes().iter();
+            let named = |name: &&str| all.clone().position(|a| a.name == **name && a.size > 1);
+            names.iter().filter_map(named).collect()
+        };
+        let one_of = |names: &[&str]| axes(names).into_iter().take(1).collect::<Vec<usize>>();
+        let last = rank.saturating_sub(1);
+        let mut want = x.layout.clone();
+        // Where a cut is to be, and by which axes; none takes the axes away.
+        let (place, by) = match words[..] {
+            ["shard", "batch", ..] => (Some(0), axes(&["dp", "fsdp", "ep"])),
+            ["shard", "sequence", ..] => (Some(1), one_of(&["sp", "tp"])),
+            ["shard", "column", ..] => (Some(last), axes(&["tp"])),
+            ["shard", "head", ..] => (Some(if rank == 4 { 1 } else { last }), axes(&["tp"])),
+            ["shard", "expert", ..] => (Some(0), one_of(&["ep", "tp"])),
+            ["shard", "row", ..] => (None, axes(&["tp"])),
+            ["shard", ..] => (None, axes(&["tp", "sp", "ep"])),
+            ["comm", op, group, ..] => {
+                let by = axes(&[if group == "default" { "tp" } else { group }]);
+                let parts: usize = by.iter().map(|&a| self.mesh.axes()[a].size).product();
+                let free = |d: &usize| {
+                    let cut = &x.layout[*d];
+                    let own = if by.iter().all(|a| cut.axes.contains(a)) { 1 } else { parts };
+                    cut.segments.is_empty() && x.ty.shape[*d].is_multiple_of(cut.parts(self.mesh) * own)
+                };
+                let now = (0..rank).find(|&d| by.iter().any(|a| x.layout[d].axes.contains(a)));
+                match (op, now) {
+                    ("reduce_scatter", _) => ([1, 0].into_iter().chain(2..rank).filter(|d| *d < rank).find(free), by),
+                    ("all_to_all", Some(1)) => (Some(last), by),
+                    ("all_to_all", Some(_)) => (Some(1), by),
+                    ("all_to_all", None) => return Ok(x.clone()),
+                    _ => (None, by),
+                }
+            }
+            _ => return Ok(x.clone()),
+        };
+        let mut x = x.clone();
+        if !by.is_empty() && place.is_none_or(|d| d < rank) {
+            for cut in &mut want {
+                if cut.axes.iter().any(|a| by.contains(a)) {
+                    *cut = Cut::by(cut.axes.iter().copied().filter(|a| !by.contains(a)).collect());
+                }
+            }
+            if let Some(d) = place {
+                let own = Cut::by(want[d].axes.iter().chain(&by).copied().collect());
+                if want[d].segments.is_empty() && own.fits(self.mesh, x.ty.shape[d]) {
+                    want[d] = own;
+                } else {
+                    want = x.layout.clone();
+                }
+            }
+            // What could be made in parts anew would count as the same on all ranks.
+            let made = self.made.remove_entry(&x.value);
+            x = self.place(&x, &want)?;
+            self.made.extend(made);
+        }
+        // Who waits has the result at once.
+        if words.last() == Some(&"wait") {
+            x.value = self.b.one(Name::apart().into(), &[x.value])?;
+        }
+        Ok(x)
+    }
+}
