@@ -39,7 +39,20 @@ def step(params, x, y):
     return [p - g * 0.1 for p, g in zip(params, grads)], value
 
 
+def cpu():
+    """Seconds that the threads of this process have run."""
+    total = 0
+    for task in os.listdir("/proc/self/task"):
+        try:
+            with open(f"/proc/self/task/{task}/schedstat") as f:
+                total += int(f.read().split()[0])
+        except OSError:  # it has ended
+            pass
+    return total / 1e9
+
+
 def seconds(case):
+    """Seconds of a step, by the clock and of CPU."""
     batch, width, hidden, out = SIZES[case]
     shapes = [(width, hidden), (hidden,), (hidden, hidden), (hidden,), (hidden, out), (out,)]
     params = [wave(s, 0.05) for s in shapes]
@@ -47,28 +60,29 @@ def seconds(case):
 
     def run(n):
         nonlocal params
-        start = time.perf_counter()
+        start, spent = time.perf_counter(), cpu()
         for _ in range(n):
             params, last = step(params, x, y)
         last.item()
-        return (time.perf_counter() - start) / n
+        return (time.perf_counter() - start) / n, (cpu() - spent) / n
 
-    once = run(20)
+    once, _ = run(20)
     return run(min(20000, max(20, int(0.3 / once))))
 
 
 def overhead(rounds):
-    """Seconds of a call of a compiled function of small arguments."""
+    """Seconds of a call of a compiled function of small arguments: the best and the middle of many short batches, and of CPU."""
     f = tl.jit(lambda x, y: x + y)
     x, y = tnp.ones(16), tnp.ones(16)
-    f(x, y)
-    times = []
-    for _ in range(rounds * 20):
+    f(x, y).tolist()
+    times, calls, spent = [], 100, time.thread_time()
+    batches = rounds * 1000
+    for _ in range(batches):
         start = time.perf_counter()
-        for _ in range(2000):
+        for _ in range(calls):
             f(x, y)
-        times.append((time.perf_counter() - start) / 2000)
-    return min(times), statistics.median(times)
+        times.append((time.perf_counter() - start) / calls)
+    return min(times), statistics.median(times), (time.thread_time() - spent) / calls / batches
 
 
 def main():
@@ -78,18 +92,22 @@ def main():
     options = parser.parse_args()
     rust = subprocess.Popen([options.rust], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     load = os.getloadavg()[0]
-    best, middle = overhead(options.rounds)
-    print(f"call of a compiled function: {best * 1e6:.2f} µs at best, {middle * 1e6:.2f} µs in the middle\n")
-    print("| loop | Python, µs a step | Rust, µs a step | Python / Rust |\n| --- | --- | --- | --- |")
+    best, middle, spent = (1e6 * s for s in overhead(options.rounds))
+    print(f"call of a compiled function: {best:.2f} µs at best, {middle:.2f} µs in the middle, {spent:.2f} µs of CPU\n")
+    print("| loop | Python, µs a step | Rust, µs a step | Python / Rust | the same of CPU |\n| --- | --- | --- | --- | --- |")
     for case in SIZES:
-        ratios, ours, theirs = [], [], []
+        ours, theirs = [], []
         for _ in range(options.rounds):
             ours.append(seconds(case))
             rust.stdin.write(case + "\n")
             rust.stdin.flush()
-            theirs.append(json.loads(rust.stdout.readline())["s"])
-            ratios.append(ours[-1] / theirs[-1])
-        print(f"| {case} | {statistics.median(ours) * 1e6:.1f} | {statistics.median(theirs) * 1e6:.1f} | {statistics.median(ratios):.3f} |")
+            answer = json.loads(rust.stdout.readline())
+            theirs.append((answer["s"], answer["cpu"]))
+        middle = [statistics.median(s for s, _ in side) * 1e6 for side in (ours, theirs)]
+        by = [statistics.median(a[i] / b[i] for a, b in zip(ours, theirs)) for i in (0, 1)]
+        print(f"| {case} | {middle[0]:.1f} | {middle[1]:.1f} | {by[0]:.3f} | {by[1]:.3f} |")
+    rust.stdin.close()
+    rust.wait()
     print(f"\nload of the machine when it began: {load:.1f} on {os.cpu_count()} cores")
 
 

@@ -99,6 +99,9 @@ MODELS = {
         tf.FalconConfig(**PLAIN, new_decoder_architecture=True, num_kv_heads=2, bias=True, ffn_hidden_size=24),
         tf.FalconConfig(**PLAIN, multi_query=False, parallel_attn=False, tie_word_embeddings=False),
         tf.FalconConfig(**PLAIN, new_decoder_architecture=True, num_kv_heads=1, num_ln_in_parallel_attn=1, ffn_hidden_size=20),
+        tf.FalconConfig(**PLAIN, alibi=True),
+        tf.FalconConfig(**dict(PLAIN, hidden_size=24, num_attention_heads=6), alibi=True, multi_query=False, parallel_attn=False, bias=True),
+        tf.FalconConfig(**dict(PLAIN, hidden_size=18, num_attention_heads=3), alibi=True, new_decoder_architecture=True, num_kv_heads=3),
     ]),
     "opt": (tf.OPTForCausalLM, [
         tf.OPTConfig(**PLAIN, ffn_dim=20),
@@ -207,7 +210,9 @@ def fill(model):
         stored = load_file(pathlib.Path(folder) / "model.safetensors")
         drawn = {name: torch.from_numpy(np.array(weights(name, tuple(t.shape), scale), dtype=np.float32)) for name, t in stored.items()}
         save_file(drawn, pathlib.Path(folder) / "model.safetensors", metadata={"format": "pt"})
-        model = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager").eval()
+        # With ALiBi the eager attention of transformers adds it twice.
+        attention = "sdpa" if getattr(model.config, "alibi", False) else "eager"
+        model = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation=attention, experts_implementation="eager").eval()
     return model, drawn
 
 
@@ -279,6 +284,22 @@ def greedy(model, prompt):
     return tokens[len(prompt):], gap
 
 
+ANSWERS = ["t5", "whisper"]
+
+
+def answer(model, given, start):
+    """The greedy answer to the first of what is read."""
+    read = {key: t[:1] for key, t in given.items() if key in ("input_ids", "input_features")}
+    tokens, gap = [start], float("inf")
+    for _ in range(NEW):
+        with torch.no_grad():
+            last = model(**read, decoder_input_ids=torch.tensor([tokens]), use_cache=False).logits[0, -1]
+        best = last.topk(2).values
+        gap = min(gap, float(best[0] - best[1]))
+        tokens.append(int(last.argmax()))
+    return tokens[1:], gap
+
+
 def compute(name, kind, config, draw):
     torch.manual_seed(0)
     config.architectures = [kind.__name__]
@@ -293,6 +314,9 @@ def compute(name, kind, config, draw):
         out.loss.backward()
         case["outputs"], case["loss"] = dict(logits=out.logits.detach()), float(out.loss.detach())
     else:
+        if name in ANSWERS:
+            case["start"] = config.decoder_start_token_id
+            case["answer"], case["gap"] = answer(model, given, case["start"])
         out = model(**given)
         case["outputs"] = {key: out[key].detach() for key in OUTPUTS if key in out and out[key] is not None}
         sums = [(out[key] * seed(key, out[key])).sum() for key in case["outputs"]]
@@ -324,7 +348,7 @@ def write(name):
             config=case["config"], shapes={key: list(t.shape) for key, t in case["stored"].items()}, inputs=shown,
             outputs={key: dict(shape=list(t.shape), values=rounded(t)) for key, t in case["outputs"].items()},
             gradients={key: [float(f"{x:.7g}") for x in all] for key, all in products.items()},
-            **{key: case[key] for key in ("prompt", "tokens", "loss") if key in case}))
+            **{key: case[key] for key in ("prompt", "tokens", "loss", "start", "answer") if key in case}))
         if case.get("gap", 1.0) < 1e-3:
             print(f"{name} {i}: tokens hang on {case['gap']:.1e}")
     HERE.mkdir(parents=True, exist_ok=True)

@@ -92,8 +92,8 @@ pub(crate) fn write(chosen: &Chosen, options: &Library) -> Result<Outcome, Usage
         },
         None if options.runtime.is_some() => return Err(Usage("`--runtime`: there is no such file".into())),
         None => errln!(
-            "note: the library itself was not linked, since libtensorloom_c.a is not beside loom: build it by `cargo build \
-             --release -p tensorloom-capi` and give it with `--runtime FILE`, or use CMakeLists.txt"
+            "note: the library itself was not linked, since libtensorloom_c.a is not beside loom: `cargo xtask install-c \
+             PREFIX` makes it; give it with `--runtime FILE`, or use CMakeLists.txt"
         ),
     }
     Ok(Outcome::Clean)

@@ -3,8 +3,8 @@
 #[cfg(feature = "serve")]
 use crate::serve;
 use crate::{
-    bench, chat, check, compile, doctor, graph, import, launch, perplexity, plan, profiling, report, run, shell, train,
-    verify,
+    bench, chat, check, classify, compile, doctor, graph, import, launch, perplexity, plan, profiling, report, run,
+    shell, train, verify,
 };
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -50,6 +50,8 @@ pub(crate) enum Command {
     Serve(serve::Serve),
     /// Logits, loss and gradients of a trained model
     Eval(run::Eval),
+    /// Which class a text belongs to, by a model that was trained for that
+    Classify(classify::Classify),
     /// Read an ONNX model and write it as a graph with its parameters
     Import(import::Import),
     /// Read a HuggingFace directory and write it back, or as an ONNX model

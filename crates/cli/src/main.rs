@@ -8,6 +8,7 @@ mod bench;
 mod c_library;
 mod chat;
 mod check;
+mod classify;
 mod command;
 mod compile;
 mod crash;
@@ -96,6 +97,7 @@ fn dispatch(asked: Asked) -> Result<Outcome, Usage> {
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::serve(args),
         Command::Eval(args) => run::eval(args),
+        Command::Classify(args) => classify::classify(args),
         Command::Import(args) => import::import(args),
         Command::Export(args) => run::export(args),
         Command::Quantize(args) => run::quantize(args),

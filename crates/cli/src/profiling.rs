@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Options of `loom profile`.
 #[derive(clap::Args)]
 pub(crate) struct Profile {
-    /// Where the trace goes; https://ui.perfetto.dev opens it
+    /// Where the trace goes; ui.perfetto.dev opens it
     #[arg(long, value_name = "FILE", default_value = "trace.json")]
     trace: String,
     /// Lines of the table

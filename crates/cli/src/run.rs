@@ -74,6 +74,9 @@ pub(crate) struct Generate {
     /// Ids to continue: 1,5,7
     #[arg(long, value_name = "IDS", value_parser = command::ids)]
     ids: Vec<Ids>,
+    /// A safetensors file with what a model reads that answers it (Whisper: `input_features`); T5 takes `--prompt` too
+    #[arg(long, value_name = "FILE", value_parser = command::name, conflicts_with_all = ["prompt", "ids", "prompts"])]
+    inputs: Option<String>,
     /// A file of prompts to continue together: a text on each line, or JSON lines with `prompt` or `messages`
     #[arg(long, value_name = "FILE", value_parser = command::name)]
     prompts: Option<String>,
@@ -353,6 +356,9 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         return Err(Usage("`--out` is for `--prompts FILE`".into()));
     }
     let sampling = args.choosing.sampling(args.prompt.is_some())?;
+    if args.inputs.is_some() {
+        return answer(args, load(&args.source)?);
+    }
     let (prompt, tokenizer) = match (&ids[..], args.prompt.as_deref()) {
         ([ids], None) => (ids.clone(), None),
         ([], Some(text)) => {
@@ -369,6 +375,9 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         _ => return Err(Usage("one prompt at a time: `--prompt` or `--ids`, once".into())),
     };
     let model = load(&args.source)?;
+    if model.answers() {
+        return answer(args, model);
+    }
     let room = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(prompt.len());
     let most = match (args.max_new, &tokenizer) {
         (Some(most), _) => most,
@@ -453,6 +462,64 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
     } else {
         errln!("first token after {first:.3} s ({prompt:.3} s in the prompt)");
     }
+    Ok(Outcome::Clean)
+}
+
+/// What a model writes that reads one thing and writes another; tokens are drawn only where that is asked for.
+fn answer(args: &Generate, model: Model) -> Result<Outcome, Usage> {
+    if args.beams.is_some() || args.draft.is_some() || !args.mesh.is_empty() {
+        return Err(Usage("a model that answers goes without `--beams`, `--draft` and `--mesh`".into()));
+    }
+    let tokenizer = Tokenizer::of_dir(args.source.dir());
+    let read = match (&args.inputs, &args.prompt, &rows(&args.ids)[..]) {
+        (Some(file), None, []) => models::read_tensors(Path::new(file)).map_err(usage)?,
+        (None, prompt, ids) => {
+            let ids = match (prompt, ids) {
+                (Some(text), _) => tokenizer.as_ref().map_err(|e| Usage(e.to_string()))?.whole(text).map_err(usage)?,
+                (None, [ids]) => ids.clone(),
+                _ => return Err(Usage("one thing to answer at a time: `--prompt`, `--ids` or `--inputs`".into())),
+            };
+            let bytes = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+            vec![NamedTensor { name: "input_ids".into(), shape: vec![1, ids.len()], dtype: DType::I32, bytes }]
+        }
+        _ => return Err(Usage("one thing to answer at a time: `--prompt`, `--ids` or `--inputs`".into())),
+    };
+    let start = models::start_id(args.source.dir()).map_err(usage)?;
+    // Without texts ids are written, and there is no telling which of them end one.
+    let tokenizer = if args.ids.is_empty() { tokenizer.ok() } else { None };
+    let ends = match &tokenizer {
+        Some(tokenizer) => models::end_ids(args.source.dir(), Some(tokenizer)).map_err(usage)?,
+        None => Vec::new(),
+    };
+    let longest = model.max_sequence().unwrap_or(usize::MAX).saturating_sub(1).max(1);
+    let most = args.max_new.unwrap_or(if tokenizer.is_some() { 256 } else { 32 }.min(longest));
+    let writing = Writing {
+        sampling: Some(args.choosing.sampling(false)?),
+        constraint: constraint(args, tokenizer.as_ref())?,
+        ends: &ends,
+        ..Writing::default()
+    };
+    let backend = args.machine.open()?;
+    let mut stream = tokenizer.as_ref().filter(|_| !args.json).map(Tokenizer::stream);
+    let mut heard = |id: i32| {
+        if ends.contains(&id) {
+            return false;
+        }
+        if let Some(stream) = &mut stream {
+            out!("{}", stream.push(id).unwrap_or_default());
+            let _ = std::io::stdout().flush();
+        }
+        true
+    };
+    let found = model.answer(&read, &[start], most, &writing, &*backend, &mut heard).map_err(usage)?;
+    let text: Vec<String> = found.ids.iter().map(i32::to_string).collect();
+    match (args.json, &tokenizer) {
+        (true, _) => outln!("[{}]", text.join(", ")),
+        (false, None) => outln!("{}", text.join(",")),
+        (false, Some(_)) => outln!(),
+    }
+    let rest = found.ids.len().saturating_sub(1) as f64 / found.rest.as_secs_f64().max(1e-9);
+    errln!("first token after {:.3} s, then {rest:.1} tokens/s", found.first.as_secs_f64());
     Ok(Outcome::Clean)
 }
 

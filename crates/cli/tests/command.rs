@@ -286,6 +286,12 @@ fn help_is_short_and_shells_are_served() {
     let commands: Vec<&str> = commands.collect();
     assert!(commands.len() > 20 && commands.iter().all(|line| line.starts_with("  ") && !line.starts_with("   ")));
     assert!(help.lines().count() - commands.len() < 20, "{help}");
+    // The book has every command.
+    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../book/src/command_line.md");
+    let page = std::fs::read_to_string(book).expect("the page");
+    let missing = commands.iter().filter_map(|line| line.split_whitespace().next());
+    let missing: Vec<&str> = missing.filter(|name| !page.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "{missing:?} are not in the book");
     assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
     assert_eq!(good(&["help", "train"]), good(&["train", "--help"]));
     // Settings stand in groups, each once.

@@ -220,9 +220,18 @@ impl Adapter {
 
     /// Reads PEFT's two files for a model.
     pub fn read(dir: &Path, model: &Model) -> Result<Adapter> {
+        Ok(Adapter::read_all(dir, model, false)?.0)
+    }
+
+    /// An adapter with a head for classes beside it.
+    pub(crate) fn read_with_head(dir: &Path, model: &Model) -> Result<(Adapter, Vec<f32>)> {
+        Adapter::read_all(dir, model, true)
+    }
+
+    fn read_all(dir: &Path, model: &Model, headed: bool) -> Result<(Adapter, Vec<f32>)> {
         let path = dir.join("adapter_config.json");
         let config = read_config(dir)?;
-        let options = read_options(&config).map_err(|reason| Error::Config { path, reason })?;
+        let options = read_options(&config, headed).map_err(|reason| Error::Config { path, reason })?;
         let base = config.get("base_model_name_or_path").and_then(Json::as_str).unwrap_or("");
         let mut adapter = Adapter::empty(model, base, &options)?;
         let path = dir.join("adapter_model.safetensors");
@@ -241,12 +250,17 @@ impl Adapter {
             }
             adapter.values.push(stored.floats(name)?);
         }
-        if let Some(tensor) = file.names().find(|name| !tensors.iter().any(|(known, _)| known == name)) {
+        let head = if headed { file.found(HEAD)?.floats(HEAD)? } else { Vec::new() };
+        let known = |name: &str| tensors.iter().any(|(known, _)| known == name) || headed && name == HEAD;
+        if let Some(tensor) = file.names().find(|name| !known(name)) {
             return Err(Error::UnusedTensor { path: path.clone(), tensor: tensor.to_string() });
         }
-        Ok(adapter)
+        Ok((adapter, head))
     }
 }
+
+/// The head for classes beside an adapter, as peft names it.
+const HEAD: &str = "base_model.model.score.weight";
 
 fn read_config(dir: &Path) -> Result<Json> {
     let path = dir.join("adapter_config.json");
@@ -263,8 +277,12 @@ pub(crate) fn names(config: &Json, field: &str) -> std::result::Result<Vec<Strin
 }
 
 /// What PEFT's configuration says, or why it can't be followed.
-fn read_options(config: &Json) -> std::result::Result<AdapterOptions, String> {
-    if config.get("modules_to_save").is_some_and(|modules| !modules.is_null()) {
+fn read_options(config: &Json, headed: bool) -> std::result::Result<AdapterOptions, String> {
+    let whole = config.get("modules_to_save").filter(|modules| !modules.is_null());
+    if whole.is_some_and(|modules| *modules == serde_json::json!(["score"])) && !headed {
+        return Err("the adapter tells classes apart: `loom classify` uses it".into());
+    }
+    if whole.is_some_and(|modules| !headed || *modules != serde_json::json!(["score"])) {
         return Err("adapters that hold whole modules (`modules_to_save`) are not supported yet".into());
     }
     match config.get("peft_type").and_then(Json::as_str) {

@@ -118,9 +118,10 @@ impl Decoding<'_> {
 
     /// How many of so many ids are run at once.
     fn part(&self, count: usize) -> usize {
-        let at_once = self.runs_whole() || self.model.architecture.rotates_by_length();
-        let parts = if at_once { 1 } else { count.div_ceil(PART).max(1) };
-        count.div_ceil(parts).max(1)
+        if count <= PART || self.runs_whole() || self.model.architecture.rotates_by_length() {
+            return count.max(1);
+        }
+        count.div_ceil(count.div_ceil(PART))
     }
 
     /// Puts the program for so many ids first.

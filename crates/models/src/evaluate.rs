@@ -264,7 +264,7 @@ impl Model {
     }
 
     /// Ids must be rows of every table that they are looked up in.
-    fn check_known<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
+    pub(crate) fn check_known<'a>(&self, mut ids: impl Iterator<Item = &'a i32>) -> Result<()> {
         let Some(size) = self.vocabulary().filter(|size| *size > 0) else { return Ok(()) };
         match ids.find(|id| !within(**id, size)) {
             Some(id) => {

@@ -43,7 +43,7 @@ pub struct Writing<'a> {
 }
 
 /// Chooses token after token, whoever computed the logits.
-struct Choosing {
+pub(crate) struct Choosing {
     sampling: Sampling,
     random: Random,
     history: History,
@@ -52,14 +52,14 @@ struct Choosing {
 }
 
 impl Choosing {
-    fn new(writing: &Writing<'_>, prompt: &[i32]) -> Choosing {
+    pub(crate) fn new(writing: &Writing<'_>, prompt: &[i32]) -> Choosing {
         let sampling = writing.sampling.unwrap_or(Sampling::GREEDY);
         let constraint = writing.constraint.clone();
         let (random, history) = (sampling.random(), History::of(prompt));
         Choosing { sampling, random, history, constraint, ends: writing.ends.to_vec() }
     }
 
-    fn next(&mut self, mut logits: Vec<f32>) -> i32 {
+    pub(crate) fn next(&mut self, mut logits: Vec<f32>) -> i32 {
         self.sampling.penalise(&mut logits, &self.history);
         if let Some(constraint) = &self.constraint {
             constraint.mask(&mut logits, &self.ends);
@@ -72,7 +72,7 @@ impl Choosing {
         id
     }
 
-    fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.constraint.as_ref().is_some_and(Constraint::is_over)
     }
 }

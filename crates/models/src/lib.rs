@@ -5,6 +5,7 @@
 //! through `transform`, `compiler` and a backend; export writes the parameters back under their HuggingFace names.
 
 mod adapter;
+mod answering;
 mod architecture;
 mod asserts;
 mod beams;
@@ -12,6 +13,7 @@ mod beside;
 mod budget;
 mod chat;
 mod checkpoint;
+mod classify;
 mod config;
 mod constrain;
 mod decoding;
@@ -49,16 +51,18 @@ pub mod train;
 mod weight;
 
 pub use adapter::{Adapter, AdapterOptions};
+pub use answering::Answering;
 pub use architecture::{Architecture, Input};
 pub use beams::{Beams, Found};
 pub use budget::{MOST_THREADS, memory};
 pub use chat::ChatTemplate;
 pub use checkpoint::Checkpoint;
+pub use classify::Classifier;
 pub use constrain::{Constrainer, Constraint};
 pub use decoding::Decoding;
 pub use disk::{load_program, write_lock};
 pub use divided::divide;
-pub use ends::end_ids;
+pub use ends::{end_ids, start_id};
 pub use error::{Error, Result};
 pub use evaluate::{Evaluation, NamedTensor, Probed};
 pub use export::{copy_companions, read_tensors, write_tensors};

@@ -64,6 +64,16 @@ impl Model {
     /// The same by a model of one's own: its `hf_config` says which fields of `config.json` are its parameters, its `hf_mapping`
     /// which tensors. What is exported carries it along.
     pub fn load_by(dir: &Path, dtype: DType, module: Option<Program>) -> Result<Model> {
+        Model::load_as(dir, dtype, module, None)
+    }
+
+    /// A model whose head is none of words: read as the first of these architectures that the library has, with zeros where
+    /// the head would be.
+    pub(crate) fn load_headless(dir: &Path, dtype: DType, names: &[String]) -> Result<Model> {
+        Model::load_as(dir, dtype, None, Some(names))
+    }
+
+    fn load_as(dir: &Path, dtype: DType, module: Option<Program>, headless: Option<&[String]>) -> Result<Model> {
         let path = dir.join("config.json");
         let mut config = Config::read(&path)?;
         // Ours says that weights are packed, which the weights themselves say too.
@@ -71,6 +81,14 @@ impl Model {
             config.json.pointer("/quantization_config/quant_method").and_then(Json::as_str) == Some("tensorloom");
         if let (true, Some(fields)) = (ours, config.json.as_object_mut()) {
             fields.remove("quantization_config");
+        }
+        for name in headless.unwrap_or_default() {
+            if let Some(fields) = config.json.as_object_mut() {
+                fields.insert("architectures".into(), vec![name.clone()].into());
+            }
+            if Architecture::of(&config, &path).is_ok() {
+                break;
+            }
         }
         let mut architecture = match module {
             None => Architecture::of(&config, &path)?,
@@ -118,12 +136,20 @@ impl Model {
                 pieces.push(cut(&architecture, param, sources)?);
                 continue;
             }
+            let mut parts = sources.slices().iter().flat_map(|slice| &slice.parts);
+            if headless.is_some()
+                && parts.all(|p| HEADS.contains(&&p.tensor[..]) && checkpoint.get(&p.tensor).is_none())
+            {
+                weights[i] = Weight::Held(param.ty.dtype, vec![0; param.ty.bytes()]);
+                pieces.push(cut(&architecture, param, sources)?);
+                continue;
+            }
             for (i, slice) in sources.slices().iter().enumerate() {
                 find_slice(&checkpoint, param, stacked.then_some(i), slice, &mut found)?;
             }
             pieces.push(found);
         }
-        reject_unused(&checkpoint, &pieces)?;
+        reject_unused(&checkpoint, &pieces, headless.is_some())?;
         let limits = architecture.limits(dtype);
         let checkpoint = Some(Arc::new(checkpoint));
         let model = Model { architecture, params, dtype, weights, checkpoint, limits, pieces, config: config.json };
@@ -231,15 +257,18 @@ fn leave_out(architecture: &mut Architecture, checkpoint: &Checkpoint, dtype: DT
     Ok(())
 }
 
+/// Heads that score a vocabulary.
+pub(crate) const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
+
 /// Tensors that no parameter is made of would be lost silently; buffers and tied heads are no loss.
-fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>]) -> Result<()> {
+fn reject_unused(checkpoint: &Checkpoint, pieces: &[Vec<Piece>], headless: bool) -> Result<()> {
     const BUFFERS: &[&str] = &["inv_freq", ".attn.bias", ".masked_bias", ".attention.bias"];
-    const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
     let used: BTreeSet<&str> = pieces.iter().flatten().map(|piece| &*piece.tensor).collect();
     let harmless = |name: &str| {
         name.starts_with(crate::export::PACKED)
             || BUFFERS.iter().any(|end| name.ends_with(end))
             || HEADS.contains(&name)
+            || headless && name == "score.weight"
     };
     let mut names = checkpoint.names();
     match names.find(|name| !used.contains(name) && !harmless(name)) {

@@ -83,7 +83,7 @@ impl Model {
 }
 
 /// The bytes of a tensor in another dtype: floats are rounded, whole numbers must stay what they are.
-fn converted(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
+pub(crate) fn converted(tensor: &NamedTensor, dtype: DType) -> Result<Vec<u8>> {
     if tensor.dtype == dtype {
         return Ok(tensor.bytes.clone());
     }

@@ -167,6 +167,13 @@ impl Tokenizer {
         Ok(ids)
     }
 
+    /// Ids of a text that a model reads as a whole: with the tokens that the tokenizer puts around it.
+    pub fn whole(&self, text: &str) -> Result<Vec<i32>> {
+        let fault = |e: tokenizers::Error| Error::Input(format!("the text could not be encoded: {e}"));
+        let found = self.inner.encode_fast(text, true).map_err(fault)?;
+        Ok(found.get_ids().iter().map(|id| *id as i32).collect())
+    }
+
     /// A token as it is written in the vocabulary.
     pub fn token(&self, id: i32) -> Option<String> {
         u32::try_from(id).ok().and_then(|id| self.inner.id_to_token(id))

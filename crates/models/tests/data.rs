@@ -2,8 +2,9 @@
 //! the middle of a pass; memory that doesn't grow with the data.
 
 use cpu::Cpu;
-use models::Tokenizer;
+use ir::DType;
 use models::train::{Batch, Batches, Observer, Progress, Settings, Silent, Texts, Tokens, run, write_stories};
+use models::{Classifier, Tokenizer};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -175,9 +176,32 @@ fn examples_of_every_objective_are_trained_on() {
             assert_eq!(tensors.tensor("score.weight").expect("a head").shape(), [3, 16]);
             let config = std::fs::read_to_string(out.join("config.json")).expect("a configuration");
             assert!(config.contains("LlamaForSequenceClassification") && config.contains("\"bird\""), "{config}");
+            told_apart(&out);
+            // The same with an adapter beside the model that training for the next token made.
+            let (base, beside) = (folder.join("next"), folder.join("beside"));
+            let base = base.to_str().expect("a path");
+            let mut wanted = Settings { out: beside.clone(), ..Settings::default() };
+            let lora = ("lora", "rank=2,alpha=4,targets=q,v");
+            let pairs =
+                [("model", base), ("data", &data), ("objective", objective), lora, ("steps", "5"), ("seq", "16")];
+            for (name, value) in pairs.into_iter().chain([("batch", "4"), ("eval-batches", "2")]) {
+                wanted.set(name, value).unwrap_or_else(|e| panic!("{e}"));
+            }
+            run(&wanted, false, &[], &Cpu::new(2), &mut Silent).unwrap_or_else(|e| panic!("{objective}: {e}"));
+            told_apart(&beside);
         }
     }
     let _ = std::fs::remove_dir_all(&folder);
+}
+
+/// A run for classes is a classifier that knows their names.
+fn told_apart(dir: &Path) {
+    let mut classifier = Classifier::load(dir, None, DType::F32).unwrap_or_else(|e| panic!("{e}"));
+    let tokenizer = Tokenizer::of_dir(dir).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(classifier.classes().len(), 3);
+    let ids = classifier.ids(&tokenizer, "the bird ran 7").unwrap_or_else(|e| panic!("{e}"));
+    let found = classifier.classify(&ids, &Cpu::new(1)).unwrap_or_else(|e| panic!("{e}"));
+    assert!((found.iter().sum::<f64>() - 1.0).abs() < 1e-9 && found.iter().all(|p| *p > 0.0), "{found:?}");
 }
 
 fn high_water() -> u64 {

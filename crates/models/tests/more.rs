@@ -6,7 +6,7 @@ use cpu::Cpu;
 use ir::DType;
 use lang::library::WithLibrary;
 use lang::resolve::{MemoryLoader, Program};
-use models::{Model, NamedTensor, write_tensors};
+use models::{Classifier, Model, NamedTensor, write_tensors};
 use serde_json::Value as Json;
 use std::path::{Path, PathBuf};
 
@@ -202,8 +202,80 @@ fn any(what: &str, case: &Json, model: &Model, again: &Model, cpu: &Cpu) {
         close(&format!("{what}: {name}"), &output.floats(), &numbers(&value["values"]));
     }
     check_gradients(what, &found.gradients, &case["gradients"]);
+    if let Some(wanted) = case.get("answer") {
+        answer(what, model, &given, case["start"].as_i64().expect("an id") as i32, &ints(wanted), cpu);
+    }
     let after = again.run(&given, &[], cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
     assert_eq!(after.outputs, model.run(&given, &[], cpu).expect("ran before").outputs, "{what}");
+}
+
+/// What is written behind a first id, token by token, to the first of what is read.
+fn answer(what: &str, model: &Model, given: &[NamedTensor], start: i32, wanted: &[i32], cpu: &Cpu) {
+    assert!(model.answers(), "{what}");
+    let read: Vec<NamedTensor> = given
+        .iter()
+        .filter(|tensor| !tensor.name.starts_with("decoder") && !tensor.name.contains("mask"))
+        .map(|tensor| {
+            let mut one = tensor.clone();
+            one.bytes.truncate(tensor.bytes.len() / tensor.shape[0]);
+            one.shape[0] = 1;
+            one
+        })
+        .collect();
+    let writing = models::Writing::default();
+    let found = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| true);
+    assert_eq!(found.unwrap_or_else(|e| panic!("{what}: {e}")).ids, wanted, "{what}");
+    // The same logits as the whole, through several ids at once and one by one; and it stops where it is told to.
+    let mut answering = model.answering(&read, wanted.len(), cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let written: Vec<i32> = [start].into_iter().chain(wanted[..5].iter().copied()).collect();
+    let bytes = written.iter().flat_map(|id| id.to_le_bytes()).collect();
+    let ids = NamedTensor { name: "decoder_input_ids".into(), shape: vec![1, written.len()], dtype: DType::I32, bytes };
+    let all: Vec<NamedTensor> = read.iter().cloned().chain([ids]).collect();
+    let whole = model.run(&all, &[], cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+    let logits: Vec<f64> = whole.outputs[0].floats().into_iter().map(f64::from).collect();
+    let width = logits.len() / written.len();
+    for part in [0..3, 3..4, 4..6] {
+        let row = answering.push(&written[part.clone()]).unwrap_or_else(|e| panic!("{what}: {e}"));
+        close(what, &row, &logits[(part.end - 1) * width..part.end * width]);
+    }
+    assert_eq!(answering.ids(), written, "{what}");
+    assert!(answering.push(&vec![1; wanted.len()]).is_err(), "{what}: longer than it was to be");
+    assert!(answering.push(&[1_000_000]).is_err() && answering.push(&[]).is_err(), "{what}");
+    let stopped = model.answer(&read, &[start], wanted.len(), &writing, cpu, &mut |_| false);
+    assert_eq!(stopped.expect("ran before").ids, wanted[..1], "{what}");
+    let refused =
+        |given: &[NamedTensor]| model.answering(given, 4, cpu).err().map(|e| e.to_string()).unwrap_or_default();
+    assert!(refused(&[]).contains("is missing"), "{what}");
+    assert!(refused(&given[..1]).contains("one thing at a time"), "{what}");
+    assert!(refused(&all).contains("doesn't read `decoder_input_ids`"), "{what}");
+}
+
+/// Decoders whose last state is scored, and an encoder with its own head; lengths that are padded.
+#[test]
+fn classifiers_give_what_transformers_gives() {
+    let cases: Json = serde_json::from_slice(&std::fs::read(data("classes", "json")).expect("golden")).expect("JSON");
+    let cpu = Cpu::new(2);
+    for case in cases.as_array().expect("cases") {
+        let what = case["config"]["architectures"][0].as_str().expect("a name");
+        let folder = Folder::new(what);
+        std::fs::write(folder.0.join("config.json"), case["config"].to_string()).expect("written");
+        let tensors: Vec<NamedTensor> = case["shapes"].as_object().expect("shapes").iter().map(weight).collect();
+        write_tensors(&folder.0.join("model.safetensors"), &tensors).expect("written");
+        let found = Classifier::load(&folder.0, None, DType::F32);
+        let mut classifier = found.unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(classifier.classes(), ["cat", "dog", "bird"], "{what}");
+        for row in case["rows"].as_array().expect("rows") {
+            let found = classifier.classify(&ints(&row["ids"]), &cpu).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let found: Vec<f32> = found.into_iter().map(|x| x as f32).collect();
+            close(what, &found, &numbers(&row["probabilities"]));
+        }
+        assert!(classifier.classify(&[], &cpu).is_err() && classifier.classify(&[40], &cpu).is_err(), "{what}");
+        // Without its head it is nothing.
+        let headless: Vec<NamedTensor> = tensors.into_iter().filter(|t| !t.name.starts_with("score")).collect();
+        write_tensors(&folder.0.join("model.safetensors"), &headless).expect("written");
+        let refused = Classifier::load(&folder.0, None, DType::F32).err();
+        assert_eq!(refused.is_some(), !what.starts_with("Bert"), "{what}");
+    }
 }
 
 #[test]

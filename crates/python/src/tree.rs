@@ -1,7 +1,9 @@
 //! Trees of Python: tuples, lists and dicts of tensors, and whatever else stands in them, which is static.
 
 use crate::tensor::{PyTensor, tensor_from};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::hash::Hasher;
 use std::sync::Arc;
@@ -20,19 +22,29 @@ pub(crate) enum Node {
     Static(Object),
 }
 
-/// An object with its hash.
+/// An object with what tells it apart from others: equal objects of one type have the same (`_static.py`).
 #[derive(Clone)]
 pub(crate) struct Object {
     at: Arc<Py<PyAny>>,
-    hash: u64,
+    number: u64,
 }
 
 impl Object {
-    fn new(x: &Bound<'_, PyAny>) -> Object {
-        // What has no hash is told apart by its identity.
-        let hash = x.hash().map_or(x.as_ptr() as u64, |h| h as u64);
-        Object { at: Arc::new(x.clone().unbind()), hash }
+    fn new(x: &Bound<'_, PyAny>) -> PyResult<Object> {
+        Ok(Object { at: Arc::new(x.clone().unbind()), number: number(x)? })
     }
+}
+
+fn number(x: &Bound<'_, PyAny>) -> PyResult<u64> {
+    static NUMBER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    // Most are keys of dicts, whose hashes Python keeps; they have 64 bits that nobody chooses.
+    if x.is_exact_instance_of::<PyString>() {
+        return Ok(x.hash()? as u64);
+    }
+    if x.is_none() {
+        return Ok(0);
+    }
+    NUMBER.import(x.py(), "tensorloom._static", "number")?.call1((x,))?.extract()
 }
 
 impl Node {
@@ -42,12 +54,19 @@ impl Node {
             return Ok(Node::Leaf(t.get().0.clone()));
         }
         if fixed {
-            return Ok(Node::Static(Object::new(x)));
+            if let Err(e) = x.hash() {
+                let text = format!("a static argument has to have a hash, and {} has none", x.get_type().name()?);
+                let error = PyValueError::new_err(text);
+                error.set_cause(x.py(), Some(e));
+                return Err(error);
+            }
+            return Object::new(x).map(Node::Static);
         }
         if let Ok(t) = x.cast::<PyTuple>() {
             let items = t.iter().map(|e| Node::read(&e, false)).collect::<PyResult<_>>()?;
             let named = !t.is_exact_instance_of::<PyTuple>() && t.hasattr("_fields")?;
-            return Ok(Node::Tuple(items, named.then(|| Object::new(t.get_type().as_any()))));
+            let ty = named.then(|| Object::new(t.get_type().as_any())).transpose()?;
+            return Ok(Node::Tuple(items, ty));
         }
         if let Ok(l) = x.cast::<PyList>() {
             return Ok(Node::List(l.iter().map(|e| Node::read(&e, false)).collect::<PyResult<_>>()?));
@@ -55,16 +74,19 @@ impl Node {
         if let Ok(d) = x.cast::<PyDict>() {
             let mut items = Vec::with_capacity(d.len());
             for (k, v) in d.iter() {
-                items.push((k.str()?.to_string(), Object::new(&k), Node::read(&v, false)?));
+                let name = k.str()?;
+                name.to_str()?;
+                items.push((name, k, v));
             }
-            items.sort_by(|a, b| a.0.cmp(&b.0));
-            return Ok(Node::Dict(items.into_iter().map(|(_, k, v)| (k, v)).collect()));
+            items.sort_by(|(a, ..), (b, ..)| a.to_str().ok().cmp(&b.to_str().ok()));
+            let items = items.into_iter().map(|(_, k, v)| Ok((Object::new(&k)?, Node::read(&v, false)?)));
+            return items.collect::<PyResult<_>>().map(Node::Dict);
         }
         let number = x.is_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>();
         if number || (!x.is_instance_of::<PyString>() && x.hasattr("__array_interface__")?) {
             return tensor_from(x).map(Node::Leaf);
         }
-        Ok(Node::Static(Object::new(x)))
+        Object::new(x).map(Node::Static)
     }
 
     /// The same as an object of Python's. Tensors that carry errors raise them.
@@ -138,7 +160,7 @@ impl Tree for Node {
             Node::Leaf(_) => (0, &[]),
             Node::Tuple(items, None) => (1, items),
             Node::Tuple(items, Some(ty)) => {
-                into.write_u64(ty.hash);
+                into.write_u64(ty.number);
                 (2, items)
             }
             Node::List(items) => (3, items),
@@ -146,14 +168,14 @@ impl Tree for Node {
                 into.write_u8(4);
                 into.write_usize(items.len());
                 for (k, n) in items {
-                    into.write_u64(k.hash);
+                    into.write_u64(k.number);
                     n.structure(into);
                 }
                 return;
             }
             Node::Static(x) => {
                 into.write_u8(5);
-                into.write_u64(x.hash);
+                into.write_u64(x.number);
                 return;
             }
         };

@@ -101,6 +101,65 @@ class Transforms(unittest.TestCase):
 
         self.close(Model().run(self.y), 2 * self.y.numpy(), "method")
 
+    def test_static_arguments_are_told_apart_by_more_than_a_hash(self):
+        f = tl.jit(lambda x, n: x * (n if isinstance(n, (int, float)) else n[0]), static_argnums=1)
+        # hash(-1) == hash(-2), and True, 1 and 1.0 are equal.
+        for n in [-1, -2, 2**61 - 1, 0, (-1,), (-2,), -2.5]:
+            self.close(f(self.y, n), (n if not isinstance(n, tuple) else n[0]) * self.y.numpy(), f"{n}")
+        kinds = []
+        g = tl.jit(lambda x, n: kinds.append(repr(n)) or x, static_argnums=1)
+        for n in [True, 1, 1.0, 0.0, -0.0, float("nan"), float("nan"), 1, True, None, "1", b"1"]:
+            g(self.y, n)
+        self.assertEqual(kinds, ["True", "1", "1.0", "0.0", "-0.0", "nan", "None", "'1'", "b'1'"])
+
+        class Same:  # every two have the same hash
+            def __init__(self, n):
+                self.n = n
+
+            def __hash__(self):
+                return 7
+
+            def __eq__(self, other):
+                return self.n == other.n
+
+            def times(self, x):
+                return x * self.n
+
+        h = tl.jit(lambda s, x: x * s.n)
+        for n in [3, 4, 3, 5]:
+            self.close(h(Same(n), self.y), n * self.y.numpy(), "equal hashes")
+        # An address comes back when its object is gone.
+        for n in range(20):
+            self.close(h(type("Fleeting", (), {"n": n})(), self.y), n * self.y.numpy(), "addresses")
+        kept, calls = Same(3), []
+        k = tl.jit(lambda f, x: calls.append(1) or f(x))
+        for _ in range(3):
+            self.close(k(kept.times, self.y), 3 * self.y.numpy(), "a bound method")
+        self.assertEqual(len(calls), 1)
+        keys = tl.jit(lambda d: sum(k * v for k, v in d.items()))
+        self.close(keys({-1: self.y}), -self.y.numpy(), "keys")
+        self.close(keys({-2: self.y}), -2 * self.y.numpy(), "keys")
+
+    def test_static_arguments_by_place_and_by_name(self):
+        def power(x, n=2, *, by="times"):
+            assert isinstance(n, int) and isinstance(by, str)
+            return x * n if by == "times" else x**n
+
+        for made in [
+            tl.jit(power, static_argnums=1, static_argnames="by"),
+            tl.jit(power, static_argnums=-1, static_argnames=("by",)),
+            tl.jit(power, static_argnames=["n", "by"]),
+        ]:
+            self.close(made(self.y, 3), 3 * self.y.numpy(), "by place")
+            self.close(made(self.y, n=3), 3 * self.y.numpy(), "by name")
+            self.close(made(self.y, n=3, by="power"), self.y.numpy() ** 3, "by name")
+        for wrong in [{"static_argnums": 2}, {"static_argnums": -3}, {"static_argnames": "m"}]:
+            with self.assertRaises(ValueError):
+                tl.jit(power, **wrong)
+        with self.assertRaises(ValueError) as e:
+            tl.jit(power, static_argnums=1)(self.y, [3])
+        self.assertIn("list", str(e.exception))
+
     def test_exceptions_pass_through(self):
         class Own(Exception):
             pass

@@ -1,6 +1,6 @@
 //! A training loop of compiled steps, timed: the Rust side of `bench/python_loop.py`.
 //!
-//! Reads names of cases from standard input and answers each with the seconds of a step, as JSON.
+//! Reads names of cases from standard input and answers each with the seconds of a step, by the clock and of CPU, as JSON.
 
 use std::io::BufRead;
 use std::time::Instant;
@@ -31,7 +31,14 @@ fn loss((params, x, y): (Params, Tensor, Tensor)) -> Tensor {
     np::mean(&(&d * &d), ())
 }
 
-fn seconds(case: &str) -> Option<f64> {
+/// Seconds that the threads of this process have run; 0 where the system doesn't tell.
+fn cpu() -> f64 {
+    let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let texts = tasks.filter_map(|t| std::fs::read_to_string(t.path().join("schedstat")).ok());
+    texts.filter_map(|t| t.split(' ').next()?.parse::<u64>().ok()).sum::<u64>() as f64 / 1e9
+}
+
+fn seconds(case: &str) -> Option<[f64; 2]> {
     let [batch, width, hidden, out] = sizes(case)?;
     let shapes = [vec![width, hidden], vec![hidden], vec![hidden, hidden], vec![hidden], vec![hidden, out], vec![out]];
     let mut params: Params = shapes.iter().map(|s| wave(s, 0.05)).collect();
@@ -42,15 +49,16 @@ fn seconds(case: &str) -> Option<f64> {
         (next, value)
     });
     let mut last = engine().zeros(DType::F32, &[]);
-    let mut run = |n: usize| -> Option<f64> {
-        let start = Instant::now();
+    let mut run = |n: usize| -> Option<[f64; 2]> {
+        let (start, spent) = (Instant::now(), cpu());
         for _ in 0..n {
             (params, last) = step.call((std::mem::take(&mut params), x.clone(), y.clone()));
         }
         last.item::<f32>().ok()?;
-        Some(start.elapsed().as_secs_f64() / n as f64)
+        let per = |s: f64| s / n as f64;
+        Some([per(start.elapsed().as_secs_f64()), per(cpu() - spent)])
     };
-    let once = run(20)?;
+    let [once, _] = run(20)?;
     let n = ((0.3 / once) as usize).clamp(20, 20_000);
     run(n)
 }
@@ -58,7 +66,7 @@ fn seconds(case: &str) -> Option<f64> {
 fn main() {
     for case in std::io::stdin().lock().lines().map_while(Result::ok) {
         match seconds(case.trim()) {
-            Some(s) => println!("{{\"s\": {s}}}"),
+            Some([s, cpu]) => println!("{{\"s\": {s}, \"cpu\": {cpu}}}"),
             None => println!("{{\"error\": \"no case {case}\"}}"),
         }
     }

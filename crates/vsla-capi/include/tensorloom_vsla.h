@@ -119,7 +119,7 @@ typedef enum vsla_opkind_t {
   VSLA_OP_EXP,
   // log(x).
   VSLA_OP_LOG,
-  // By `value`; or, with a second operand of shape [1], by that.
+  // By `value`; or, with a second operand of shape `[1]`, by that.
   VSLA_OP_MUL_SCALAR,
   // x stacked `size` times.
   VSLA_OP_REPEAT,

@@ -93,7 +93,7 @@ pub enum OpKind {
     VslaOpExp,
     /// log(x).
     VslaOpLog,
-    /// By `value`; or, with a second operand of shape [1], by that.
+    /// By `value`; or, with a second operand of shape `[1]`, by that.
     VslaOpMulScalar,
     /// x stacked `size` times.
     VslaOpRepeat,

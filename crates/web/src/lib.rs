@@ -2,14 +2,14 @@
 //!
 //! # Interface
 //!
-//! Words are f64 in one buffer of this program ([`room`]). Values are a tag and what follows: 0 nothing, 1 a number, 2 a
+//! Words are f64 in one buffer of this program (`room`). Values are a tag and what follows: 0 nothing, 1 a number, 2 a
 //! bool, 3 a handle, 4 a list (how many, then values), 5 a text (how many, then UTF-16 units), 6 pairs (how many, then a text
-//! and a value each). Handles are tensors and other objects of this program that JavaScript owns until [`release`]. A call
-//! gives the number of words of its result, or -1, and then [`text`] says why.
+//! and a value each). Handles are tensors and other objects of this program that JavaScript owns until `release`. A call
+//! gives the number of words of its result, or -1, and then `text` says why.
 //!
 //! Imports (`loom`): `instantiate`, `forget` (kernels, see `cpu/codegen/page.rs`), `now`, `panicked`, and `apply`, which calls
 //! a function of JavaScript with tensors. The device of WebGPU is JavaScript's too (`gpu_..`, see `gpu/wgpu/runtime/page`); what it has read
-//! comes back by [`gpu::poll_reads`] and `arrived`.
+//! comes back by `gpu::poll_reads` and `arrived`.
 
 #![cfg(target_arch = "wasm32")]
 

@@ -14,9 +14,15 @@ pub(crate) fn book(root: &Path) -> Result<(), String> {
     let src = root.join("book/src");
     let pictures = src.join("pictures");
     fs::create_dir_all(&pictures).map_err(|e| format!("{}: {e}", pictures.display()))?;
-    crate::run("cargo", &["build", "-q", "-p", "tensorloom-cli"])?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
-    let loom = target.join("debug/loom");
+    // `LOOM` may name one that is built already.
+    let loom = match std::env::var_os("LOOM") {
+        Some(loom) => PathBuf::from(loom),
+        None => {
+            crate::run("cargo", &["build", "-q", "-p", "tensorloom-cli"])?;
+            target.join("debug/loom")
+        }
+    };
     let layer = src.join("layer.ir");
     let form = |words: &[&str]| -> Result<String, String> {
         let mut command = Command::new(&loom);

@@ -42,8 +42,11 @@ const LIBRARIES: [Library; 2] = [
 /// Builds the libraries and copies everything below the prefix.
 pub(crate) fn install(root: &Path, prefix: &str) -> Result<(), String> {
     let prefix = std::path::absolute(prefix).map_err(|e| format!("{prefix}: {e}"))?;
-    let packages = LIBRARIES.iter().flat_map(|l| ["-p", l.package]);
-    crate::run("cargo", &["build", "--profile", "ship"].into_iter().chain(packages).collect::<Vec<_>>())?;
+    for library in &LIBRARIES {
+        // As they are declared they are Rust libraries too, which cargo doesn't optimise as a whole.
+        let kinds = ["--lib", "--crate-type", "cdylib,staticlib"];
+        crate::run("cargo", &[&["rustc", "--profile", "ship", "-p", library.package], &kinds[..]].concat())?;
+    }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     let built = target.join("ship");
     let to = staged(std::env::var_os("DESTDIR").map(PathBuf::from), &prefix);

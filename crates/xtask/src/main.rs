@@ -1,5 +1,6 @@
-//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book}`.
+//! Chores of this repository: `cargo xtask {tidy|test|web|bench|device|ulp|sanitize|install-c|wheel|book|api}`.
 
+mod api;
 mod bench;
 mod bench_ops;
 mod bench_vsla;
@@ -21,7 +22,8 @@ const USAGE: &str = "usage: cargo xtask tidy
        cargo xtask sanitize [address|thread|miri]
        cargo xtask install-c PREFIX     (the C library, header, pkg-config, CMake; below $DESTDIR)
        cargo xtask wheel [--out FOLDER]     (the package for Python, tried in a fresh environment)
-       cargo xtask book     (its pictures, links and pages, into target/book)";
+       cargo xtask book     (its pictures, links and pages, into target/book)
+       cargo xtask api [--write]     (what is public, against docs/api)";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +45,8 @@ fn main() -> ExitCode {
         ["device", folder] => device::device(&root(), folder),
         ["install-c", prefix] => install::install(&root(), prefix),
         ["book"] => book::book(&root()),
+        ["api"] => api::api(&root(), false),
+        ["api", "--write"] => api::api(&root(), true),
         ["wheel", rest @ ..] => {
             let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".into());
             run(&python, &[&["crates/python/wheel.py"], rest].concat())

@@ -267,13 +267,36 @@ macro_rules! by_dtype {
 /// Calls something generic over an element type and a fold with those of a dtype and a kind.
 macro_rules! by_fold {
     ($dtype:expr, $kind:expr, $t:ident, $f:ident => $call:expr) => {
-        by_dtype!($dtype, $t => match $kind {
-            ir::ops::ReduceKind::Sum => { type $f = $crate::library::element::Sum; $call }
-            ir::ops::ReduceKind::Prod => { type $f = $crate::library::element::Product; $call }
-            ir::ops::ReduceKind::Max | ir::ops::ReduceKind::Any => { type $f = $crate::library::element::Max; $call }
-            ir::ops::ReduceKind::Min | ir::ops::ReduceKind::All => { type $f = $crate::library::element::Min; $call }
-        })
+        match $kind {
+            ir::ops::ReduceKind::Sum => by_dtype!($crate::library::element::unsigned($dtype), $t => {
+                type $f = $crate::library::element::Sum;
+                $call
+            }),
+            ir::ops::ReduceKind::Prod => by_dtype!($crate::library::element::unsigned($dtype), $t => {
+                type $f = $crate::library::element::Product;
+                $call
+            }),
+            ir::ops::ReduceKind::Max | ir::ops::ReduceKind::Any => by_dtype!($dtype, $t => {
+                type $f = $crate::library::element::Max;
+                $call
+            }),
+            ir::ops::ReduceKind::Min | ir::ops::ReduceKind::All => by_dtype!($dtype, $t => {
+                type $f = $crate::library::element::Min;
+                $call
+            }),
+        }
     };
+}
+
+/// The type whose sums and products have the same bits: no code is made twice for it.
+pub(super) fn unsigned(dtype: DType) -> DType {
+    match dtype {
+        DType::I8 => DType::U8,
+        DType::I16 => DType::U16,
+        DType::I32 => DType::U32,
+        DType::I64 => DType::U64,
+        other => other,
+    }
 }
 pub(super) use {by_dtype, by_fold};
 

@@ -5,7 +5,7 @@
 //! along the last axis) are taken line by line. Integers may be combined in any order: with many updates
 //! to few places each worker has a table of its own.
 
-use super::element::{Element, Index, by_dtype, index};
+use super::element::{Element, Index, by_dtype, index, unsigned};
 use super::{Machine, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::{Pool, share};
@@ -117,13 +117,20 @@ pub(super) fn prepare(op: &Scatter, args: &[Type], machine: Machine) -> Option<B
             }) as Box<dyn Routine>
         };
     }
-    by_dtype!(args[0].dtype, T => match op.kind {
-        ScatterKind::Set => of!(T, Set),
-        ScatterKind::Add => of!(T, Add),
-        ScatterKind::Mul => of!(T, Mul),
-        ScatterKind::Min => of!(T, Min),
-        ScatterKind::Max => of!(T, Max),
-    })
+    // Code for every pair of type and kind would be much: only those are made that differ.
+    match op.kind {
+        ScatterKind::Set => match args[0].dtype.size() {
+            1 => Some(of!(u8, Set)),
+            2 => Some(of!(u16, Set)),
+            4 => Some(of!(u32, Set)),
+            8 => Some(of!(u64, Set)),
+            _ => None,
+        },
+        ScatterKind::Add => by_dtype!(unsigned(args[0].dtype), T => of!(T, Add)),
+        ScatterKind::Mul => by_dtype!(unsigned(args[0].dtype), T => of!(T, Mul)),
+        ScatterKind::Min => by_dtype!(args[0].dtype, T => of!(T, Min)),
+        ScatterKind::Max => by_dtype!(args[0].dtype, T => of!(T, Max)),
+    }
 }
 
 fn geometry(op: &Scatter, operand: &Type, indices: &Type, updates: &Type) -> Option<Geometry> {
@@ -202,7 +209,7 @@ impl Geometry {
     /// # Safety
     /// `indices` is good for all index vectors.
     #[inline(always)]
-    unsafe fn runs(&self, indices: *const u8, part: Range<usize>, f: impl FnMut(usize, usize)) {
+    unsafe fn runs(&self, indices: *const u8, part: Range<usize>, mut f: impl FnMut(usize, usize)) {
         if self.slices == 0 {
             return;
         }
@@ -211,15 +218,16 @@ impl Geometry {
             // SAFETY: the caller's promise.
             unsafe {
                 match self.dtype {
-                    DType::I32 => self.lines(*c, outer, *last, part, |i| *indices.cast::<i32>().add(i) as i64, f),
-                    DType::I64 => self.lines(*c, outer, *last, part, |i| *indices.cast::<i64>().add(i), f),
-                    _ => self.lines(*c, outer, *last, part, |i| (self.index)(indices, i), f),
+                    DType::I32 => {
+                        return self.lines(*c, outer, *last, part, |i| *indices.cast::<i32>().add(i) as i64, f);
+                    }
+                    DType::I64 => return self.lines(*c, outer, *last, part, |i| *indices.cast::<i64>().add(i), f),
+                    _ => {}
                 }
             }
-            return;
         }
         // SAFETY: the caller's promise.
-        unsafe { self.slices(indices, part, f) }
+        unsafe { self.slices(indices, part, &mut f) }
     }
 
     /// Runs along the last batch axis, for all indices of the others.
@@ -235,25 +243,13 @@ impl Geometry {
     ) {
         // A part is one of the first batch axis.
         let (along, inner) = match outer {
-            [] => (part, 0..0),
+            [] => (part, 0..1),
             [_, rest @ ..] => {
                 let each: usize = rest.iter().map(|w| w.size).product();
                 (0..last.size, part.start * each..part.end * each)
             }
         };
         let room = c.room as u64;
-        let mut line = |number: usize, operand: usize, updates: usize| {
-            for j in along.clone() {
-                let i = index(number * last.size + j);
-                let place = if self.clip { i.clamp(0, c.room) } else { i };
-                if place as u64 <= room {
-                    f(operand + j * last.operand + place as usize * c.stride, updates + j * last.updates);
-                }
-            }
-        };
-        if outer.is_empty() {
-            return line(0, 0, 0);
-        }
         for number in inner {
             let (mut operand, mut updates, mut rest) = (0, 0, number);
             for w in outer.iter().rev() {
@@ -262,15 +258,21 @@ impl Geometry {
                 operand += at * w.operand;
                 updates += at * w.updates;
             }
-            line(number, operand, updates);
+            for j in along.clone() {
+                let i = index(number * last.size + j);
+                let place = if self.clip { i.clamp(0, c.room) } else { i };
+                if place as u64 <= room {
+                    f(operand + j * last.operand + place as usize * c.stride, updates + j * last.updates);
+                }
+            }
         }
     }
 
-    /// Any geometry, slice by slice.
+    /// Any geometry, slice by slice; one piece of code for all types.
     ///
     /// # Safety
     /// `indices` is good for all index vectors.
-    unsafe fn slices(&self, indices: *const u8, part: Range<usize>, mut f: impl FnMut(usize, usize)) {
+    unsafe fn slices(&self, indices: *const u8, part: Range<usize>, f: &mut dyn FnMut(usize, usize)) {
         let (mut at, mut along, mut from) = ([0; 16], 0, 0);
         let each = self.slices / self.batch.first().map_or(1, |w| w.size).max(1);
         for slice in 0..self.slices {
@@ -360,15 +362,10 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
         let (i, all, long) = (indices.at(0), 0..g.first(), applied::<T, C>(self.isa));
         // SAFETY: by the caller's promise; places are inside result and updates.
         unsafe {
-            match part {
-                Part::Batch(range) if g.run == 1 => {
-                    g.runs(i, range, |to, from| apply::<T, C>(y.at(to), updates.at(from), 1));
-                }
-                Part::Batch(range) => g.runs(i, range, |to, from| long(y.at(to), updates.at(from), g.run)),
-                Part::Run(range) => {
-                    let (start, n) = (range.start, range.len());
-                    g.runs(i, all, |to, from| long(y.at(to + start), updates.at(from + start), n));
-                }
+            let (part, own, within) = match part {
+                Part::Batch(range) => (range, 0..g.operand, 0..g.run),
+                Part::Run(within) => (all, 0..g.operand, within),
+                Part::Owned(own) => (all, own, 0..g.run),
                 Part::Lines(range) => {
                     let (line, last) = (g.window[0], g.batch[0]);
                     for row in range {
@@ -383,24 +380,27 @@ impl<T: Element, C: Combine<T>> Scattering<T, C> {
                             _ => g.lines(c, &[], last, all, |k| (g.index)(i, k), put),
                         }
                     }
+                    return;
                 }
-                Part::Owned(own) => match g.run {
-                    1 => g.runs(i, all, |to, from| {
-                        if own.contains(&to) {
-                            apply::<T, C>(y.at(to), updates.at(from), 1);
-                        }
-                    }),
-                    4 => g.runs(i, all, |to, from| {
-                        if own.contains(&to) {
-                            apply::<T, C>(y.at(to), updates.at(from), 4);
-                        }
-                    }),
-                    n => g.runs(i, all, |to, from| {
-                        if own.contains(&to) {
-                            long(y.at(to), updates.at(from), n);
-                        }
-                    }),
-                },
+            };
+            let (start, n) = (within.start, within.len());
+            // Few elements are combined where they are met.
+            match n {
+                1 => g.runs(i, part, |to, from| {
+                    if own.contains(&to) {
+                        apply::<T, C>(y.at(to + start), updates.at(from + start), 1);
+                    }
+                }),
+                4 => g.runs(i, part, |to, from| {
+                    if own.contains(&to) {
+                        apply::<T, C>(y.at(to + start), updates.at(from + start), 4);
+                    }
+                }),
+                n => g.runs(i, part, |to, from| {
+                    if own.contains(&to) {
+                        long(y.at(to + start), updates.at(from + start), n);
+                    }
+                }),
             }
         }
     }

@@ -69,7 +69,7 @@ const MATMUL_ATTRIBUTES: &str =
     "transpose: enum(NN, NT, TN, TT) = NN, accumulate: bool = false, alpha: float = 1.0, beta: float = 0.0";
 
 const ATTENTION_ATTRIBUTES: &str = "causal: bool = true, softmax_scale: float? = None, window_size: int? = None, \
-     alibi_slopes: [H]? = None, softcap: float? = None, chunk_size: int? = None";
+     alibi_slopes: [H]? = None, alibi: bool = false, softcap: float? = None, chunk_size: int? = None";
 
 #[rustfmt::skip]
 const TABLE: &[Row] = &[

@@ -6,14 +6,11 @@ use crate::error::{Error, Result};
 use crate::evaluate::NamedTensor;
 use crate::export::write_tensors;
 use crate::files;
-use crate::model::Model;
+use crate::model::{HEADS, Model};
 use crate::tensor_file::TensorFile;
 use ir::DType;
 use serde_json::{Map, Value as Json, json};
 use std::path::Path;
-
-/// Heads that score a vocabulary.
-const HEADS: &[&str] = &["lm_head.weight", "embed_out.weight"];
 
 /// Writes a model with its head as a directory.
 pub(crate) fn export(

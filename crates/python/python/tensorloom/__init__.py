@@ -11,6 +11,7 @@ Names are those of JAX: `jit grad value_and_grad vmap jvp vjp linearize jacfwd j
 """
 
 import functools as _functools
+import inspect as _inspect
 
 from . import _tensorloom as _core
 from ._tensorloom import (
@@ -27,13 +28,40 @@ Array = Tensor
 def jit(f=None, *, static_argnums=(), static_argnames=()):
     """Compiles a function: traced once for each signature, run as one program.
 
-    Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable.
+    Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable. An argument that has both
+    a place and a name is static either way, however it is given.
     """
     if f is None:
         return _functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
     numbers = [static_argnums] if isinstance(static_argnums, int) else list(static_argnums)
     names = [static_argnames] if isinstance(static_argnames, str) else list(static_argnames)
-    return _named(_core.Jitted(f, numbers, names), f)
+    return _named(_core.Jitted(f, *_statics(f, numbers, names)), f)
+
+
+def _statics(f, numbers, names):
+    """Places and names of static arguments, those that the function's signature adds included."""
+    if not numbers and not names or not callable(f):
+        return numbers, names
+    try:
+        known = list(_inspect.signature(f).parameters.values())
+    except (TypeError, ValueError):  # some functions of C have none
+        if any(n < 0 for n in numbers):
+            raise ValueError(f"static_argnums has {numbers}, and {f} doesn't say how many arguments it has") from None
+        return numbers, names
+    kinds = _inspect.Parameter
+    places = [p for p in known if p.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)]
+    more = {p.kind for p in known}
+    for n in numbers:
+        if n < -len(places) or n >= len(places) and kinds.VAR_POSITIONAL not in more:
+            raise ValueError(f"static_argnums has {n}, and the function has {len(places)} arguments in order")
+    by_name = [p.name for p in known if p.kind in (kinds.POSITIONAL_OR_KEYWORD, kinds.KEYWORD_ONLY)]
+    for name in names:
+        if name not in by_name and kinds.VAR_KEYWORD not in more:
+            raise ValueError(f"static_argnames has {name!r}, and the function has {', '.join(by_name) or 'no arguments by name'}")
+    numbers = {n + len(places) if n < 0 else n for n in numbers}
+    numbers |= {i for i, p in enumerate(places) if p.name in names}
+    named = {p.name for i, p in enumerate(places) if i in numbers and p.kind is kinds.POSITIONAL_OR_KEYWORD}
+    return sorted(numbers), sorted(named.union(names))
 
 
 def _named(made, f):

@@ -1039,7 +1039,8 @@ def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[
 def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = ()) -> Callable[..., Any]:
     """Compiles a function: traced once for each signature, run as one program.
 
-    Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable."""
+    Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable. An argument that has both
+    a place and a name is static either way, however it is given."""
 
 def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
     """The value of a function and its derivative along the tangents."""

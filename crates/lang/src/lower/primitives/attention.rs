@@ -86,6 +86,14 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         options.slopes = Some(ty);
         further.push(slopes);
     }
+    let added = match added {
+        Some(_) if p.flag("alibi") => return Err(Fault::Given("takes either `alibi` or a bias and a mask".into())),
+        None if p.flag("alibi") => {
+            let (queries, keys) = (l.b.ty(q), l.b.ty(k).shape[2]);
+            Some(l.b.constant(alibi(queries.shape[1], keys, p.float("softmax_scale"), queries.shape[3]))?)
+        }
+        added => added,
+    };
     if let Some(added) = added {
         options.mask = Some(l.b.ty(added));
         further.push(added);
@@ -97,6 +105,23 @@ fn attend(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> {
         results.iter().for_each(|result| l.tag(*result, kind.clone()));
     }
     Ok(results)
+}
+
+/// What ALiBi adds to the scores of each head and key, `[1, heads, 1, keys]`: for all queries the same, since what a row of scores has in
+/// common doesn't matter. Slopes, positions and their products are rounded to bf16, as Falcon was trained.
+fn alibi(heads: usize, keys: usize, scale: Option<f64>, width: usize) -> Literal {
+    let round = |x: f64| Scalar::from_f64(DType::BF16, x).to_f64();
+    let whole = 1 << heads.max(1).ilog2();
+    let slope = |of: usize, power: usize| (-8.0 * power as f64 / of as f64).exp2();
+    // Beside a power of two, every second slope of the next one.
+    let slopes =
+        (0..heads).map(|h| if h < whole { slope(whole, h + 1) } else { slope(2 * whole, 2 * (h - whole) + 1) });
+    let slopes: Vec<f64> = slopes.map(round).collect();
+    let scale = scale.unwrap_or(1.0 / (width as f64).sqrt());
+    Literal::from_fn(Type::new(DType::F32, &[1, heads, 1, keys]), |i| {
+        let cost = round(slopes[i / keys] * round((i % keys) as f64));
+        Scalar::from_f64(DType::F32, cost * scale)
+    })
 }
 
 /// What is added to the scores, or hides keys: `bias` ([T, S], or with heads, or with batch and heads in front), and `mask`, which

@@ -1,0 +1,46 @@
+"""Numbers for objects that are part of a program.
+
+Equal objects of one type have one number, and no number is given twice: a hash alone would mix up -1 and -2, and an address
+comes back when its object is gone.
+"""
+
+import itertools
+import types
+import weakref
+
+_next = itertools.count(1).__next__
+# By type, then by object: what is gone is forgotten.
+_weak = weakref.WeakKeyDictionary()
+# What can't be referred to weakly: numbers, tuples. Forgetting costs another trace, no more.
+_kept = {}
+_MOST = 10_000
+
+
+def number(x):
+    """The number of an object; a new one each time if it has no hash."""
+    kind = type(x)
+    if kind is float:
+        key = (kind, x.hex())  # tells zeros apart, and NaN equals itself
+    elif kind is types.MethodType:
+        # Made anew at each look: its function and its object last.
+        key = (kind, number(x.__self__), number(x.__func__))
+    else:
+        try:
+            hash(x)
+        except TypeError:
+            return _next()
+        if kind.__weakrefoffset__:
+            table = _weak.get(kind)
+            if table is None:
+                table = _weak[kind] = weakref.WeakKeyDictionary()
+            found = table.get(x)
+            if found is None:
+                found = table[x] = _next()
+            return found
+        key = (kind, x)
+    found = _kept.get(key)
+    if found is None:
+        if len(_kept) >= _MOST:
+            _kept.clear()
+        found = _kept[key] = _next()
+    return found

@@ -1,0 +1,123 @@
+//! `api`: what is public of the crates that others build on, one line an item, as rustdoc shows it.
+//!
+//! The lists are kept in `docs/api`. A line that goes away or changes may break somebody: the check names it, and who means it writes the
+//! list again with `--write`, so that a review sees it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const CRATES: [&str; 2] = ["tensorloom", "vsla"];
+
+/// Compares the lists with the documentation that cargo makes, or writes them.
+pub(crate) fn api(root: &Path, write: bool) -> Result<(), String> {
+    crate::run("cargo", &["doc", "--workspace", "--no-deps", "--features", "tensorloom-cli/wgpu"])?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let folder = root.join("docs/api");
+    let mut wrong = Vec::new();
+    for name in CRATES {
+        let mut found = BTreeSet::new();
+        items(&target.join("doc").join(name), name, &mut found)?;
+        let file = folder.join(format!("{name}.txt"));
+        if write {
+            fs::create_dir_all(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+            let text: String = found.iter().map(|l| format!("{l}\n")).collect();
+            fs::write(&file, text).map_err(|e| format!("{}: {e}", file.display()))?;
+            println!("{}: {} items", file.display(), found.len());
+            continue;
+        }
+        let text = fs::read_to_string(&file).map_err(|e| format!("{}: {e}", file.display()))?;
+        let known: BTreeSet<String> = text.lines().map(str::to_string).collect();
+        wrong.extend(known.difference(&found).map(|l| format!("- {l}")));
+        wrong.extend(found.difference(&known).map(|l| format!("+ {l}")));
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    let many = wrong.len();
+    wrong.truncate(40);
+    Err(format!(
+        "{}\n{many} lines differ from docs/api. What goes away (-) breaks who uses it: say so in CHANGELOG.md; then \
+         `cargo xtask api --write`.",
+        wrong.join("\n")
+    ))
+}
+
+/// The items of a folder of pages and of those below it.
+fn items(folder: &Path, path: &str, into: &mut BTreeSet<String>) -> Result<(), String> {
+    let entries = fs::read_dir(folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.path().is_dir() {
+            items(&entry.path(), &format!("{path}::{name}"), into)?;
+        } else if let Some((kind, item)) = name.strip_suffix(".html").and_then(|n| n.split_once('.')) {
+            let page = fs::read_to_string(entry.path()).map_err(|e| format!("{name}: {e}"))?;
+            lines(&page, &format!("{kind} {path}::{item}"), into);
+        }
+    }
+    Ok(())
+}
+
+/// What a page declares: the item, its methods, the traits that it has.
+fn lines(page: &str, name: &str, into: &mut BTreeSet<String>) {
+    // An item that was moved has a page that leads to the other.
+    let Some(declared) = between(page, "<pre class=\"rust item-decl\"><code>", "</code></pre>") else { return };
+    into.insert(format!("{name}: {}", plain(declared)));
+    // Who implements a trait stands on the pages of those types; what the compiler or a blanket implementation adds follows by itself.
+    let ends = ["synthetic-implementations", "blanket-implementations", "implementors", "foreign-impls"];
+    let end = ends.iter().filter_map(|id| page.find(&format!("<h2 id=\"{id}\""))).min().unwrap_or(page.len());
+    let traits = page.find("<h2 id=\"trait-implementations\"").unwrap_or(end).min(end);
+    for (part, heading) in [(&page[..traits], "h4"), (&page[traits..end], "h3")] {
+        let (open, close) = (format!("<{heading} class=\"code-header\">"), format!("</{heading}>"));
+        for piece in part.split(&open).skip(1) {
+            if let Some(text) = piece.split(&close).next() {
+                into.insert(format!("{name}: {}", plain(text)));
+            }
+        }
+    }
+}
+
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+    let from = text.find(open)? + open.len();
+    let to = text[from..].find(close)? + from;
+    Some(&text[from..to])
+}
+
+/// Text without tags, entities and line breaks.
+fn plain(html: &str) -> String {
+    let mut text = String::new();
+    let mut rest = html;
+    while let Some(at) = rest.find('<') {
+        text.push_str(&rest[..at]);
+        // What folds long declarations away is for people who look at pages.
+        rest =
+            rest[at..].strip_prefix("<summary").map_or(&rest[at..], |s| s.split_once("</summary>").map_or("", |x| x.1));
+        rest = match rest.strip_prefix('<') {
+            Some(tag) => tag.split_once('>').map_or("", |x| x.1),
+            None => rest,
+        };
+    }
+    text.push_str(rest);
+    for (entity, c) in [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&#39;", "'"), ("&nbsp;", " "), ("&amp;", "&")]
+    {
+        text = text.replace(entity, c);
+    }
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_become_lines() {
+        let page = "<pre class=\"rust item-decl\"><code>pub struct A&lt;T&gt;(<span>/* private */</span>);</code></pre>\
+                    <h2 id=\"implementations\"></h2><h4 class=\"code-header\">pub fn <a href=\"x\">get</a>(&amp;self)\n -&gt; T</h4>\
+                    <h2 id=\"trait-implementations\"></h2><h3 class=\"code-header\">impl Clone for A</h3>\
+                    <h4 class=\"code-header\">fn clone</h4><h2 id=\"blanket-implementations\"></h2><h3 class=\"code-header\">no</h3>";
+        let mut found = BTreeSet::new();
+        lines(page, "struct a::A", &mut found);
+        let expected = ["impl Clone for A", "pub fn get(&self) -> T", "pub struct A<T>(/* private */);"];
+        assert_eq!(found.into_iter().collect::<Vec<_>>(), expected.map(|l| format!("struct a::A: {l}")));
+    }
+}
