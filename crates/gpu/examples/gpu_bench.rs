@@ -4,7 +4,7 @@
 //! gpu_bench [--device cuda|wgpu] [--only NAME,NAME] [--seconds S] [--steps true] [--tune SIZES,SIZES]
 //! ```
 //!
-//! `--tune 1x512x768x3072` (batch, m, k, n; `t` behind a size of m or n turns that operand) measures the ways to compute products on WebGPU and
+//! `--tune 1x512x768x3072` (batch, m, k, n; `t` behind a size of m or n turns that operand, `f16:` before them is f16) measures the ways to compute products on WebGPU and
 //! keeps the best ones.
 //!
 //! A case runs until it has taken so many seconds; its time is the median of rounds, each of many runs that are submitted
@@ -289,7 +289,11 @@ fn noise(d: DType, bytes: usize) -> Vec<u8> {
 #[cfg(feature = "wgpu")]
 fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
     let device = gpu::wgpu::Wgpu::open(gpu::wgpu::Choice::default(), host).expect("an adapter");
-    for name in sizes {
+    for full in sizes {
+        let (d, name) = match full.strip_prefix("f16:") {
+            Some(rest) => (DType::F16, rest),
+            None => (DType::F32, &full[..]),
+        };
         let turned: Vec<bool> = name.split('x').map(|n| n.ends_with('t')).collect();
         let n: Vec<usize> = name.split('x').filter_map(|n| n.trim_end_matches('t').parse().ok()).collect();
         let [batch, m, k, n] = n[..] else { panic!("{name}: batch, m, k, n") };
@@ -297,9 +301,8 @@ fn tuned(sizes: &[String], host: Arc<dyn Backend>) {
             let (r, c) = (rows as isize, columns as isize);
             if turned { [r * c, 1, r] } else { [r * c, c, 1] }
         };
-        let d = DType::F32;
         let (a, b, c) = (strides(m, k, turned[1]), strides(k, n, turned[3]), strides(m, n, false));
-        let shape = compiler::program::Matmul { dtype: d, acc: d, out: d, batch, m, n, k, a, b, c };
+        let shape = compiler::program::Matmul { dtype: d, acc: DType::F32, out: d, batch, m, n, k, a, b, c };
         match device.tune(&shape) {
             Ok(mut trials) => {
                 let wrong = trials.iter().filter(|t| t.time.is_none()).count();

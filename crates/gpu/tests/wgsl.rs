@@ -144,3 +144,21 @@ fn the_whole_prelude_is_valid() {
     let prelude = include_str!("../src/wgpu/prelude.wgsl");
     validate(prelude, valid::Capabilities::empty()).unwrap();
 }
+
+#[test]
+fn templates_are_valid() {
+    let (mut names, mut units) = (BTreeSet::new(), 0);
+    for t in gpu::wgpu::templates() {
+        use valid::Capabilities as Has;
+        let own = Has::SHADER_FLOAT16 | Has::SHADER_FLOAT16_IN_FLOAT32 | Has::COOPERATIVE_MATRIX;
+        let capabilities = if t.units { own } else { valid::Capabilities::empty() };
+        if let Err(e) = validate(&t.text.source, capabilities) {
+            panic!("{}: {e}\n{}", t.name, t.text.source);
+        }
+        assert!(t.text.shared <= 32 << 10, "{}: {} bytes", t.name, t.text.shared);
+        units += t.units as usize;
+        names.insert(t.name);
+    }
+    println!("{} templates, {units} for matrix units", names.len());
+    assert!(names.len() > 200 && units > 50);
+}

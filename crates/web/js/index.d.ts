@@ -85,9 +85,13 @@ export function init(options?: Source | { source?: Source; device?: Device | "au
 
 type Fn = (...args: any[]) => any;
 type Disposable_<F> = F & { dispose(): void };
-export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number[]; device?: Device }): Disposable_<F>;
+export function jit<F extends Fn>(f: F, options?: { staticArgnums?: number[]; device?: Device; donateArgnums?: number | number[] }): Disposable_<F>;
 export function grad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
 export function valueAndGrad(f: Fn, options?: { argnums?: number | number[]; hasAux?: boolean }): Fn;
+/** A function with a reverse rule of its own: `forward` gives `[results, kept]`, `backward` gets `(kept, cotangents)` and gives one for each argument. */
+export function customVjp<F extends Fn>(f: F): F & { defvjp(forward: Fn, backward: (kept: any, cotangents: any) => (Tree | null)[]): F };
+/** A function with a forward rule of its own: it gets `(primals, tangents)` and gives `[results, their tangents]`. */
+export function customJvp<F extends Fn>(f: F): F & { defjvp(rule: (primals: any[], tangents: any[]) => [Tree, Tree]): F };
 export function vjp(f: Fn, primals: Tree[], options?: { hasAux?: boolean }): [Tree, Disposable_<(cotangents: Tree) => Tree[]>, Tree?];
 export function jvp(f: Fn, primals: Tree[], tangents: Tree[]): [Tree, Tree];
 export function linearize(f: Fn, ...primals: Tree[]): [Tree, Disposable_<Fn>];

@@ -75,6 +75,7 @@ const loom = {
   loose(id) {
     functions.delete(id);
   },
+  results: () => resultCount,
   arrived(id, n) {
     const { done, failed } = reads.get(id);
     reads.delete(id);
@@ -83,6 +84,7 @@ const loom = {
     done(memory.buffer.slice(at, at + n));
   },
 };
+let resultCount = 0; // of the last function that also gave what its backward rule needs
 const reads = new Map(); // what is on its way, by number
 const gpu = gpuImports({ memory: () => memory, wasm: () => wasm, told: () => wasm.poll_reads() });
 Object.assign(loom, gpu.imports);
@@ -408,6 +410,13 @@ export class Tensor {
       throw new LoomError(`${what} was used after it was disposed of`);
     }
     return this.#handle;
+  }
+
+  /** Forgets the handle without giving it back: the program has taken it. */
+  given() {
+    registry.unregister(this);
+    leakWatch?.delete(this);
+    this.#handle = -1;
   }
 
   #describe() {
@@ -797,20 +806,33 @@ function flat(f, structure, seen, spread = true) {
 }
 
 const list = (x) => (Array.isArray(x) ? x : [x]);
+const none = [];
 
 // ---------------------------------------------------------------- transforms
 
 /**
  * Compiles a function: traced once for each structure and types of its arguments. It runs where they are. Options: `staticArgnums`;
- * `device`, where arguments are moved that live elsewhere. The result has `dispose()`, which frees its programs.
+ * `device`, where arguments are moved that live elsewhere; `donateArgnums`, arguments that are given away: results take their memory, and
+ * they are gone after the call, whether it succeeds or not. The result has `dispose()`, which frees its programs.
  */
-export function jit(f, { staticArgnums = [], device } = {}) {
+export function jit(f, { staticArgnums = [], device, donateArgnums = [] } = {}) {
   const entries = new Map();
+  const away = list(donateArgnums);
   const entryFor = (key, structure) => {
     const seen = {};
     const id = nextFunction++;
     functions.set(id, flat(f, structure, seen));
-    const entry = { held: new Held(wasm.jit_new(id)), seen, simple: false };
+    // Which leaves are those of arguments that are given away.
+    const donated = [];
+    let leaf = 0;
+    structure.forEach((s, i) => {
+      const n = count(s);
+      if (away.includes(i)) for (let k = 0; k < n; k++) donated.push(leaf + k);
+      leaf += n;
+    });
+    const at = wasm.room(donated.length) / 8;
+    donated.forEach((place, k) => (f64()[at + k] = place));
+    const entry = { held: new Held(wasm.jit_new(id, donated.length)), seen, simple: false, donated };
     entries.set(key, entry);
     return entry;
   };
@@ -833,12 +855,20 @@ export function jit(f, { staticArgnums = [], device } = {}) {
     let moved = null;
     if (device !== undefined && scopes.length === 0) [leaves, moved] = allOn(device, leaves);
     const n = leaves.length;
-    let at = wasm.room(n) / 8;
+    // Inside of a function of a transform there is no memory to give.
+    const given = entry.donated.length > 0 && scopes.length === 0 ? entry.donated : none;
+    let at = wasm.room(n + given.length) / 8;
     let words = f64();
     for (let i = 0; i < n; i++) words[at + i] = leaves[i].handle();
     let m;
     try {
-      m = wasm.jit_call(entry.held.handle(), n);
+      if (given.length === 0) m = wasm.jit_call(entry.held.handle(), n);
+      else {
+        const own = [...new Set(given.map((place) => leaves[place]))];
+        own.forEach((t, i) => (words[at + n + i] = t.handle()));
+        own.forEach((t) => t.given());
+        m = wasm.jit_call_giving(entry.held.handle(), n, own.length);
+      }
     } catch (e) {
       thrown ??= e;
       m = -1;
@@ -930,6 +960,88 @@ export function vjp(f, primals, { hasAux = false } = {}) {
   back.dispose = () => handle.dispose();
   const y = build(seen.structure, ys);
   return hasAux ? [y, back, aux] : [y, back];
+}
+
+/**
+ * A function with a reverse rule of its own. `f.defvjp(forward, backward)`: `forward` takes the arguments and gives `[results, kept]`, `backward`
+ * takes `(kept, cotangents of the results)` and gives a list with a cotangent for each argument, `null` for zeros. Trees are fine everywhere.
+ */
+export function customVjp(f) {
+  let rules = null;
+  const custom = (...args) => {
+    if (!rules) throw new LoomError("customVjp: there is no rule yet; give one with `.defvjp(forward, backward)`");
+    const [forward, backward] = rules;
+    const [leaves, structure] = parts(args);
+    const seen = {};
+    const ahead = (tensors) => {
+      const both = forward(...build(structure, tensors.slice()));
+      if (!Array.isArray(both) || both.length !== 2) throw new LoomError("customVjp: forward must give [results, what backward needs]");
+      const outs = [];
+      seen.structure = flatten(both[0], outs);
+      seen.count = outs.length;
+      seen.kept = flatten(both[1], outs);
+      resultCount = seen.count;
+      return outs;
+    };
+    const back = (tensors) => {
+      const own = tensors.slice();
+      const kept = build(seen.kept, own);
+      const cotangents = backward(kept, build(seen.structure, own));
+      return cotangentLeaves("customVjp", cotangents, args, leaves, structure);
+    };
+    const outs = lend(ahead, (a) => lend(back, (b) => special("customVjp", a, b, leaves)));
+    return build(seen.structure, outs);
+  };
+  custom.defvjp = (forward, backward) => {
+    rules = [forward, backward];
+    return custom;
+  };
+  custom.fun = f;
+  return custom;
+}
+
+/** The leaves of a rule's results: as many for each argument as that has, zeros where it gives `null`. */
+function cotangentLeaves(name, given, args, leaves, structure) {
+  if (!Array.isArray(given) || given.length !== args.length) throw new LoomError(`${name}: the rule must give a list with one for each of the ${args.length} arguments`);
+  const outs = [];
+  let at = 0;
+  given.forEach((g, i) => {
+    const n = count(structure[i]);
+    const before = outs.length;
+    if (g === null || g === undefined) for (let k = 0; k < n; k++) outs.push(zerosLike(leaves[at + k]));
+    else flatten(g, outs);
+    if (outs.length - before !== n) throw new LoomError(`${name}: argument ${i} has ${n} tensors, the rule gives ${outs.length - before} for it`);
+    at += n;
+  });
+  return outs;
+}
+
+const zerosLike = (t) => numpy.zeros(t.shape, { dtype: t.dtype });
+
+/** A function with a forward rule of its own. `f.defjvp(rule)`: `rule(primals, tangents)` gives `[results, their tangents]`. */
+export function customJvp(f) {
+  let rule = null;
+  const custom = (...args) => {
+    if (!rule) throw new LoomError("customJvp: there is no rule yet; give one with `.defjvp(rule)`");
+    const [leaves, structure] = parts(args);
+    const seen = {};
+    const along = (tensors) => {
+      const own = tensors.slice();
+      const primals = build(structure, own);
+      const both = rule(primals, build(structure, own));
+      if (!Array.isArray(both) || both.length !== 2) throw new LoomError("customJvp: the rule must give [results, their tangents]");
+      const outs = [];
+      flatten(both[1], outs);
+      return outs;
+    };
+    const outs = lend(flat(f, structure, seen), (a) => lend(along, (b) => special("customJvp", a, b, leaves)));
+    return build(seen.structure, outs);
+  };
+  custom.defjvp = (given) => {
+    rule = given;
+    return custom;
+  };
+  return custom;
 }
 
 /** A result whose last item is an object of the program's. */

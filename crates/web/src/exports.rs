@@ -1,6 +1,7 @@
 //! What JavaScript calls.
 
 use crate::function::{JsFunction, Leaves, threw};
+use crate::loops::Places;
 use crate::objects::{Object, drop_handle, find, hold, tensor, tensors};
 use crate::value::{Value, numpy_name, read};
 use crate::{loops, table};
@@ -241,19 +242,35 @@ pub extern "C" fn special(n: u32) -> i32 {
     finish(result, out)
 }
 
-/// A compiled function of a function of JavaScript; its handle.
+/// A compiled function of a function of JavaScript; its handle. Its results may take the memory of the arguments whose places are the
+/// first words.
 #[unsafe(no_mangle)]
-pub extern "C" fn jit_new(function: u32) -> u32 {
-    hold(Object::Jit(Rc::new(jit(JsFunction(function)))))
+pub extern "C" fn jit_new(function: u32, donated: u32) -> u32 {
+    let places: Vec<usize> = words(|w| w[..donated as usize].iter().map(|p| *p as usize).collect());
+    let own = jit(JsFunction(function));
+    let own = if places.is_empty() { own } else { own.donate(Places(places)) };
+    hold(Object::Jit(Rc::new(own)))
+}
+
+/// As [`jit_call`]; the handles of the last words are given up with it, so that nobody else holds those tensors.
+#[unsafe(no_mangle)]
+pub extern "C" fn jit_call_giving(handle: u32, n: u32, given: u32) -> i32 {
+    jit_call_of(handle, n, given)
 }
 
 /// Calls a compiled function with the tensors whose handles are the first words; gives the number of results, whose
 /// handles are then the first words, or -1.
 #[unsafe(no_mangle)]
 pub extern "C" fn jit_call(handle: u32, n: u32) -> i32 {
+    jit_call_of(handle, n, 0)
+}
+
+fn jit_call_of(handle: u32, n: u32, given: u32) -> i32 {
     let called = || -> Result<Vec<Tensor>, String> {
         let Object::Jit(f) = find(handle)? else { return Err("expected a compiled function".into()) };
         let args: Vec<Tensor> = words(|w| w[..n as usize].iter().map(|h| tensor(*h as u32)).collect::<Result<_, _>>())?;
+        let gone: Vec<u32> = words(|w| w[n as usize..(n + given) as usize].iter().map(|h| *h as u32).collect());
+        gone.into_iter().for_each(drop_handle);
         let outs = f.call(Leaves(args));
         if threw() {
             return Err(String::new());

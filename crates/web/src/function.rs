@@ -13,6 +13,13 @@ unsafe extern "C" {
     safe fn apply(function: u32, tensors: u32) -> i32;
     /// This program needs a function no more.
     safe fn loose(function: u32);
+    /// How many of the results of the last function are results, rather than what its backward rule needs.
+    safe fn results() -> u32;
+}
+
+/// How many tensors that the last function gave are its results.
+pub(crate) fn kept() -> usize {
+    results() as usize
 }
 
 thread_local! {

@@ -1,7 +1,7 @@
 //! Transforms, loops, branches and optimisers: what takes functions of JavaScript or trees.
 
 use crate::explain;
-use crate::function::{Leaves, call};
+use crate::function::{Leaves, call, kept};
 use crate::objects::{Object, find, hold};
 use crate::value::{Value, fault, give, take};
 use std::rc::Rc;
@@ -12,7 +12,7 @@ use tensorloom::{DType, Pick, RematPolicy, Select, Tensor};
 type Done = Result<(), String>;
 
 /// Some of the leaves, by their places.
-struct Places(Vec<usize>);
+pub(crate) struct Places(pub(crate) Vec<usize>);
 
 impl Select<Leaves> for Places {
     type Out = Leaves;
@@ -124,6 +124,28 @@ pub(crate) fn special(a: &[Value], out: &mut Vec<f64>) -> Done {
         "checkpoint" => {
             let f = tensorloom::checkpoint(function(a, 1)?).policy(RematPolicy::default());
             give_leaves(f.call(leaves(a, 2)?), out);
+        }
+        "customVjp" => {
+            let (forward, backward) = (take::<usize>(a, 1)? as u32, take::<usize>(a, 2)? as u32);
+            // Results first, then what backward needs.
+            let forward = move |x: Leaves| {
+                let mut all = call(forward, &x.0, 1);
+                let rest = all.split_off(kept().min(all.len()));
+                (Leaves(all), Leaves(rest))
+            };
+            let backward = move |(rest, cotangents): (Leaves, Leaves)| {
+                let all: Vec<Tensor> = rest.0.into_iter().chain(cotangents.0).collect();
+                Leaves(call(backward, &all, 1))
+            };
+            give_leaves(tensorloom::custom_vjp(forward, backward).call(leaves(a, 3)?), out);
+        }
+        "customJvp" => {
+            let (f, rule) = (function(a, 1)?, take::<usize>(a, 2)? as u32);
+            let rule = move |(x, dx): (Leaves, Leaves)| {
+                let all: Vec<Tensor> = x.0.into_iter().chain(dx.0).collect();
+                Leaves(call(rule, &all, 1))
+            };
+            give_leaves(tensorloom::custom_jvp(f, rule).call(leaves(a, 3)?), out);
         }
         "scan" => scan(a, out)?,
         "while" => {

@@ -200,3 +200,71 @@ test("indices may be plain numbers", () => {
   assert.deepEqual(lax.dynamicSlice(x, [1], [2]).js(), [20, 30]);
   assert.ok(Math.abs(nn.crossEntropy(np.zeros([2, 4]), [1, 3]).item() - Math.log(4)) < 1e-6);
 });
+
+test("customVjp: a rule of one's own, alone and inside of other transforms", () => {
+  const { customVjp, vmap } = loom;
+  const round = customVjp((x) => np.round(x)).defvjp((x) => [np.round(x), []], (_, ct) => [ct]);
+  const x = np.array([0.3, 1.7, -2.2]);
+  assert.deepEqual(round(x).js(), [0, 2, -2]);
+  const g = grad((x) => np.sum(round(x).mul(x)));
+  const want = [0 + 0.3, 2 + 1.7, -2 - 2.2];
+  for (const f of [g, jit(g)]) f(x).js().forEach((v, i) => assert.ok(Math.abs(v - want[i]) < 1e-6, `${v} ${want[i]}`));
+  assert.deepEqual(vmap(grad((x) => round(x).mul(3)))(x).js(), [3, 3, 3]);
+  // Trees, what backward keeps, arguments without a cotangent, a loop around it.
+  const clip = customVjp(({ w }, most) => w).defvjp(({ w }, most) => [{ y: w }, { most, w }], ({ most }, { y }) => [{ w: np.clip(y, -1, 1).mul(most) }, null]);
+  const h = ({ w }) => np.sum(clip({ w }, np.array(2)).y.mul(np.array([5, 0.5])));
+  assert.deepEqual(grad(h)({ w: np.array([1, 2]) }).w.js(), [2, 1]);
+  assert.deepEqual(grad((m) => np.sum(clip({ w: np.array([1, 2]) }, m).y))(np.array(7)).js(), 0);
+  const looped = grad((x) => np.sum(lax.scan((c, _) => [round(c).mul(2), null], x, null, { length: 3 })[0]));
+  assert.deepEqual(looped(x).js(), [8, 8, 8]);
+  // Errors say what is missing.
+  assert.throws(() => customVjp((x) => x)(x), /defvjp/);
+  assert.throws(() => customVjp((x) => x).defvjp((x) => x, (_, ct) => [ct])(x), /forward must give/);
+  assert.throws(() => grad((x) => np.sum(customVjp((x) => x).defvjp((x) => [x, x], () => [])(x)))(x), /one for each of the 1 arguments/);
+  const mine = new RangeError("mine");
+  const bad = customVjp((x) => x).defvjp((x) => [x, []], () => {
+    throw mine;
+  });
+  assert.throws(() => grad((x) => np.sum(bad(x)))(x), (e) => e === mine);
+});
+
+test("customJvp: a forward rule, and reverse mode by its transpose", () => {
+  const { customJvp } = loom;
+  const softplus = customJvp((x) => np.log(np.exp(x).add(1))).defjvp(([x], [dx]) => [softplus(x), nn.sigmoid(x).mul(dx)]);
+  assert.equal(grad(softplus)(np.array(100)).item(), 1);
+  const [y, dy] = loom.jvp(softplus, [np.array(0)], [np.array(2)]);
+  assert.ok(Math.abs(y.item() - Math.log(2)) < 1e-6 && dy.item() === 1);
+  assert.throws(() => customJvp((x) => x)(np.ones([1])), /defjvp/);
+});
+
+test("donated arguments are updated in place, and gone", () => {
+  const step = jit(({ w, m }, x) => ({ w: w.sub(m.mul(0.1)), m: m.mul(0.5).add(x) }), { donateArgnums: [0] });
+  const x = np.ones([1 << 16]);
+  let state = { w: np.zeros([1 << 16]), m: np.zeros([1 << 16]) };
+  const first = state;
+  let [w, m] = [0, 0];
+  let bytes;
+  for (let i = 0; i < 60; i++) {
+    state = step(state, x);
+    [w, m] = [w - 0.1 * m, 0.5 * m + 1];
+    if (i === 20) bytes = loom.memoryBytes();
+  }
+  assert.ok(Math.abs(state.w.slice(77).item() - w) < 1e-4 && Math.abs(state.m.slice(3).item() - m) < 1e-4);
+  assert.equal(loom.memoryBytes(), bytes, "memory that grows");
+  assert.throws(() => first.w.add(1), /was used after it was disposed of/);
+  assert.equal(np.sum(x).item(), 1 << 16, "what was not given away stays");
+  // Given twice, or inside of another function: nothing is lost.
+  const twice = jit((a, b) => a.mul(2).add(b), { donateArgnums: 0 });
+  const t = np.ones([4]);
+  assert.deepEqual(twice(t, t).js(), [3, 3, 3, 3]);
+  const inner = jit((a) => twice(a, a).add(a));
+  const u = np.ones([2]);
+  assert.deepEqual(inner(u).js(), [4, 4]);
+  assert.deepEqual(inner(u).js(), [4, 4]);
+  const slots = loom.getBackend().slotCount();
+  let v = np.ones([16]);
+  const again = jit((v) => v.add(1), { donateArgnums: [0] });
+  for (let i = 0; i < 100; i++) v = again(v);
+  assert.equal(loom.getBackend().slotCount(), slots + 1);
+  v.dispose();
+});

@@ -20,7 +20,7 @@ pub use print::{Binding, Text, print};
 #[cfg(target_arch = "wasm32")]
 pub use runtime::page;
 #[cfg(all(feature = "wgpu", not(target_arch = "wasm32")))]
-pub use runtime::{Choice, Trial, adapters};
+pub use runtime::{Choice, Template, Trial, adapters, templates};
 #[cfg(any(feature = "wgpu", target_arch = "wasm32"))]
 pub use runtime::{Usage, Wgpu, WgpuBuffer};
 pub use target::target;

@@ -1,8 +1,11 @@
 //! Which adapters there are, and what they can do.
 
+use super::units::Squares;
 use compiler::{Error, Result};
 use std::task::{Context, Poll, Waker};
-use wgpu::{Adapter, Backends, DeviceType, Features, Instance, InstanceDescriptor, InstanceFlags, Limits};
+use wgpu::{
+    Adapter, Backends, CooperativeScalarType, DeviceType, Features, Instance, InstanceDescriptor, InstanceFlags, Limits,
+};
 
 /// Which adapter to open, and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,6 +83,33 @@ pub(super) fn wants(adapter: &Adapter, strict: bool) -> (Features, Limits) {
     if strict {
         return (Features::empty(), Limits::defaults());
     }
-    let wanted = Features::TIMESTAMP_QUERY | Features::PIPELINE_CACHE;
+    let mut wanted = Features::TIMESTAMP_QUERY | Features::PIPELINE_CACHE;
+    if squares(adapter, adapter.features()).is_some() {
+        wanted |= ON_UNITS;
+    }
     (adapter.features() & wanted, adapter.limits())
+}
+
+/// What products on matrix units need.
+const ON_UNITS: Features = Features::SHADER_F16.union(Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+
+/// What matrix units multiply of f16 with sums in f32, on an adapter with these features whose subgroups are all of one size.
+pub(super) fn squares(adapter: &Adapter, features: Features) -> Option<Squares> {
+    let info = adapter.get_info();
+    let lanes = info.subgroup_min_size as usize;
+    let limits = adapter.limits();
+    // A workgroup has up to eight subgroups.
+    let fits = 8 * lanes <= limits.max_compute_invocations_per_workgroup as usize
+        && limits.max_compute_workgroup_storage_size >= 32 << 10;
+    if !features.contains(ON_UNITS) || info.subgroup_max_size as usize != lanes || lanes < 8 || !fits {
+        return None;
+    }
+    let all = adapter.cooperative_matrix_properties();
+    let has = |side: u32| {
+        all.iter().any(|p| {
+            [p.m_size, p.n_size, p.k_size] == [side; 3]
+                && (p.ab_type, p.cr_type) == (CooperativeScalarType::F16, CooperativeScalarType::F32)
+        })
+    };
+    [16, 8].into_iter().find(|side| has(*side)).map(|side| Squares { side: side as usize, lanes })
 }

@@ -1,6 +1,7 @@
 //! `Wgpu`: the backend.
 
 use super::adapter::{Choice, now};
+use super::attention::Attention;
 use super::device::Device;
 use super::encode::Encoder;
 use super::execute::{Position, Run};
@@ -12,6 +13,7 @@ use super::rows::Rows;
 use super::timer::Timer;
 use super::tuned::{self, Trial, Tuned};
 use crate::grid::Limits;
+use crate::library::{self, Means};
 use crate::wgpu::target;
 use compiler::program::{Matmul, Program, Step, Trip};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Runs, Target, Timing};
@@ -36,6 +38,14 @@ pub(super) struct Inner {
     pub(super) host: Arc<dyn Backend>,
     /// How products are computed best, as far as that was measured.
     pub(super) tuned: Tuned,
+}
+
+impl Inner {
+    /// What library ops may ask for.
+    pub(super) fn means(&self) -> Means {
+        let binding = self.device.binding();
+        Means { limits: self.limits, products: target(8, binding).products.dtypes, temporary: binding }
+    }
 }
 
 impl Wgpu {
@@ -108,8 +118,8 @@ impl Backend for Wgpu {
         &self.target
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
-        false
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+        Attention::composite(composite, args, &self.inner.limits).is_some()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
@@ -121,7 +131,8 @@ impl Backend for Wgpu {
     }
 
     fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        if Rows::of(op, args).is_some() { Runs::Here } else { Runs::Host }
+        let own = Rows::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
+        if own || library::takes(op, args, &self.inner.means()) { Runs::Here } else { Runs::Host }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {

@@ -6,6 +6,7 @@ use super::later::{Signal, Waiting};
 use super::moves;
 use super::pipelines::{Pipeline, Pipelines};
 use super::pool::{Block, Pool, Usage, class};
+use super::units::Squares;
 use compiler::{Error, Fence, Reading, Result};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -31,6 +32,7 @@ pub(super) struct Device {
     pub(super) info: wgpu::AdapterInfo,
     pub(super) limits: wgpu::Limits,
     pub(super) features: wgpu::Features,
+    squares: Option<Squares>,
     pub(super) groups: Groups,
     pub(super) pipelines: Pipelines,
     memory: Pool,
@@ -69,6 +71,9 @@ impl Device {
             label: Some("tensorloom"),
             required_features: features,
             required_limits: limits.clone(),
+            // SAFETY: cooperative matrices are the one experiment that is asked for. What they compute is checked like all else, and they
+            // touch no memory but shared arrays of the kernel's own.
+            experimental_features: unsafe { wgpu::ExperimentalFeatures::enabled() },
             ..DeviceDescriptor::default()
         };
         let opened = now(adapter.request_device(&asked));
@@ -77,7 +82,8 @@ impl Device {
             Some(Err(e)) => return Err(Error::Backend(format!("{} can't be opened: {e}", adapter::name(&adapter)))),
             None => return Err(Error::Backend("this device can only be opened by awaiting it".into())),
         };
-        Ok(Device::new(raw, queue, adapter.get_info(), limits, features))
+        let squares = adapter::squares(&adapter, features);
+        Ok(Device::new(raw, queue, adapter.get_info(), limits, features, squares))
     }
 
     pub(super) fn new(
@@ -86,6 +92,7 @@ impl Device {
         info: wgpu::AdapterInfo,
         limits: wgpu::Limits,
         features: wgpu::Features,
+        squares: Option<Squares>,
     ) -> Arc<Device> {
         let faults = Arc::new(Faults::default());
         let (errors, losses) = (faults.clone(), faults.clone());
@@ -103,6 +110,7 @@ impl Device {
             info,
             limits,
             features,
+            squares,
             groups,
             pipelines,
             memory: Pool::default(),
@@ -113,6 +121,11 @@ impl Device {
             dispatches: AtomicUsize::new(0),
             waiting: Waiting::default(),
         })
+    }
+
+    /// What its matrix units multiply, if it has them.
+    pub(super) fn squares(&self) -> Option<Squares> {
+        self.squares
     }
 
     /// The error of a device that is gone.

@@ -1,6 +1,7 @@
 //! A dispatch that is ready but for where its memory is.
 
-use super::roots::{ARENA, Iteration, Roots};
+use super::roots::{ARENA, CONSTANTS, Iteration, Roots};
+use super::split::split;
 use crate::wgpu::Text;
 use compiler::program::{Place, Slot};
 use compiler::{Error, Result};
@@ -24,7 +25,7 @@ pub(super) struct Variant {
     pub(super) pipeline: usize,
     /// What is bound.
     pub(super) bound: SmallVec<[Window; 8]>,
-    /// For each argument, where it is bound.
+    /// For each argument the number of the binding that it, or its first part, is in.
     pub(super) homes: SmallVec<[usize; 8]>,
 }
 
@@ -103,6 +104,8 @@ pub(super) struct Reach {
     pub(super) count: usize,
     /// Whether the arena, scratch included, fits into one binding.
     pub(super) whole: bool,
+    /// Whether the constants do.
+    pub(super) constants: bool,
 }
 
 impl Launch {
@@ -128,22 +131,34 @@ impl Launch {
         for bits in 0..1usize << levels.len() {
             let at = Parity { levels: &levels, bits };
             let extents: Vec<(usize, usize, usize)> = args.iter().map(|a| a.extent(roots, &at)).collect();
-            let windows = windows(&extents, reach)?;
-            let (mut bound, mut homes) = (SmallVec::<[Window; 8]>::new(), SmallVec::new());
+            let windows = windows(&extents, reach);
+            let (mut bound, mut homes) = (Vec::<Window>::new(), Vec::new());
             for w in windows {
                 homes.push(bound.iter().position(|b| *b == w).unwrap_or_else(|| {
                     bound.push(w);
                     bound.len() - 1
                 }));
             }
-            if bound.len() > reach.count {
+            let text = text(&homes);
+            // What is larger than a binding may be is bound in parts.
+            let parts: Vec<usize> =
+                bound.iter().map(|w| w.bytes.map_or(1, |n| n.div_ceil(reach.binding)).max(1)).collect();
+            let count = parts.iter().sum::<usize>();
+            if count > reach.count {
                 return Err(Error::Backend(format!(
-                    "a kernel needs {} parts of memory at once, this adapter's kernels have {} at most; smaller shapes need fewer",
-                    bound.len(),
-                    reach.count
+                    "a kernel needs {count} parts of memory at once ({}), this adapter's kernels have {} at most, of {} MiB each; \
+                     smaller shapes or a smaller batch need fewer",
+                    sizes(&extents),
+                    reach.count,
+                    reach.binding >> 20
                 )));
             }
-            let pipeline = pipeline(alike(text(&homes), &bound));
+            let first = |h: usize| parts[..h].iter().sum::<usize>();
+            let homes = homes.into_iter().map(first).collect();
+            let text = split(text, &parts, reach.binding / 4);
+            let bound: SmallVec<[Window; 8]> =
+                bound.iter().zip(&parts).flat_map(|(w, n)| (0..*n).map(|k| w.part(k, *n, reach.binding))).collect();
+            let pipeline = pipeline(alike(text, &bound));
             variants.push(Variant { pipeline, bound, homes });
         }
         Ok(Launch { levels, variants, args, params, grid })
@@ -169,44 +184,59 @@ fn alike(mut text: Text, bound: &[Window]) -> Text {
     text
 }
 
-/// For each argument the window that it is in: its memory, or a part of an arena that is larger than a binding may be.
-fn windows(extents: &[(usize, usize, usize)], reach: Reach) -> Result<Vec<Window>> {
-    let whole = |root: usize| Window { root, start: 0, bytes: None };
-    let large = |bytes: usize| Error::OutOfMemory {
-        bytes,
-        hint: "; that is more than a kernel can reach on this adapter: smaller shapes or a smaller batch need less",
+/// The sizes of what a kernel takes, for people.
+fn sizes(extents: &[(usize, usize, usize)]) -> String {
+    let all: Vec<String> = extents.iter().map(|e| format!("{:.1}", (e.2 - e.1) as f64 / (1 << 20) as f64)).collect();
+    format!("of values of {} MiB", all.join(", "))
+}
+
+impl Window {
+    /// A part of a memory that is bound in so many, each but the last of as many bytes as a binding may have.
+    fn part(&self, k: usize, parts: usize, binding: usize) -> Window {
+        let Some(bytes) = self.bytes.filter(|_| parts > 1) else { return *self };
+        Window { start: self.start + k * binding, bytes: Some((bytes - k * binding).min(binding)), ..*self }
+    }
+}
+
+/// For each argument the window that it is in: its memory, or a part of an arena or of constants that are larger than a binding may be. A
+/// window that is too large itself is a value that is.
+fn windows(extents: &[(usize, usize, usize)], reach: Reach) -> Vec<Window> {
+    let whole = |e: &(usize, usize, usize)| {
+        let bytes = e.2 - e.1;
+        Window { root: e.0, start: 0, bytes: (bytes > reach.binding).then(|| bytes.next_multiple_of(4)) }
     };
-    if let Some(e) = extents.iter().find(|e| e.2 - e.1 > reach.binding) {
-        return Err(large(e.2 - e.1));
-    }
-    if reach.whole {
-        return Ok(extents.iter().map(|e| whole(e.0)).collect());
-    }
-    // Parts of the arena from the front: as many as fit into one binding; what overlaps stays together.
-    let mut parts: Vec<(usize, usize)> = extents.iter().filter(|e| e.0 == ARENA).map(|e| (e.1, e.2)).collect();
+    let cut = |root: usize| (root == ARENA && !reach.whole) || (root == CONSTANTS && !reach.constants);
+    let joined = [ARENA, CONSTANTS].map(|root| match cut(root) {
+        true => joined(extents, root, reach.binding),
+        false => Vec::new(),
+    });
+    let window = |e: &(usize, usize, usize)| match *e {
+        (root, start, _) if cut(root) => {
+            let part = joined[root].iter().find(|p| p.0 <= start && start < p.1.max(p.0 + 1));
+            let (start, end) = part.copied().unwrap_or((start / 256 * 256, start + 4));
+            Window { root, start, bytes: Some((end - start).next_multiple_of(4).max(4)) }
+        }
+        (ARENA | CONSTANTS, ..) => Window { root: e.0, start: 0, bytes: None },
+        _ => whole(e),
+    };
+    extents.iter().map(window).collect()
+}
+
+/// Parts of a memory from the front: as many as fit into one binding; what overlaps stays together.
+fn joined(extents: &[(usize, usize, usize)], root: usize, binding: usize) -> Vec<(usize, usize)> {
+    let mut parts: Vec<(usize, usize)> = extents.iter().filter(|e| e.0 == root).map(|e| (e.1, e.2)).collect();
     parts.sort_unstable();
     let mut joined: Vec<(usize, usize)> = Vec::new();
     for (start, end) in parts {
         let start = start / 256 * 256;
         match joined.last_mut() {
-            Some(last) if start < last.1.next_multiple_of(256) || end.max(last.1) - last.0 <= reach.binding => {
+            Some(last) if start < last.1.next_multiple_of(256) || end.max(last.1) - last.0 <= binding => {
                 last.1 = last.1.max(end);
             }
             _ => joined.push((start, end)),
         }
     }
-    if let Some((start, end)) = joined.iter().find(|(start, end)| end - start > reach.binding) {
-        return Err(large(end - start));
-    }
-    let window = |&(root, start, _): &(usize, usize, usize)| match root {
-        ARENA => {
-            let part = joined.iter().find(|p| p.0 <= start && start < p.1.max(p.0 + 1));
-            let (start, end) = part.copied().unwrap_or((start / 256 * 256, start + 4));
-            Window { root, start, bytes: Some((end - start).next_multiple_of(4).max(4)) }
-        }
-        _ => whole(root),
-    };
-    Ok(extents.iter().map(window).collect())
+    joined
 }
 
 /// Blocks for so much work, in one dimension.
@@ -220,9 +250,9 @@ mod tests {
 
     #[test]
     fn an_arena_that_is_too_large_is_bound_in_parts() {
-        let reach = Reach { binding: 1000, count: 8, whole: false };
+        let reach = Reach { binding: 1000, count: 8, whole: false, constants: true };
         let check = |extents: &[(usize, usize, usize)], want: &[(usize, usize)]| {
-            let got = windows(extents, reach).unwrap();
+            let got = windows(extents, reach);
             let got: Vec<(usize, usize)> = got.iter().map(|w| (w.start, w.bytes.unwrap_or(0))).collect();
             assert_eq!(got, want, "{extents:?}");
         };
@@ -232,6 +262,12 @@ mod tests {
         check(&[(0, 2048, 2448), (3, 0, 900), (0, 0, 600)], &[(2048, 400), (0, 0), (0, 600)]);
         // What is written over an operand is bound with it.
         check(&[(0, 256, 856), (0, 256, 856)], &[(256, 600), (256, 600)]);
-        assert!(windows(&[(0, 0, 700), (0, 512, 1300)], reach).is_err(), "they overlap and don't fit");
+        // They overlap and don't fit; a value that is too large.
+        check(&[(0, 0, 700), (0, 512, 1300)], &[(0, 1300), (0, 1300)]);
+        check(&[(3, 0, 2400), (4, 0, 8)], &[(0, 2400), (0, 0)]);
+        let parts: Vec<Window> =
+            (0..3).map(|k| Window { root: 3, start: 0, bytes: Some(2400) }.part(k, 3, 1024)).collect();
+        let parts: Vec<(usize, usize)> = parts.iter().map(|w| (w.start, w.bytes.unwrap_or(0))).collect();
+        assert_eq!(parts, [(0, 1024), (1024, 1024), (2048, 352)]);
     }
 }

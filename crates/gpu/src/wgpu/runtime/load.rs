@@ -1,5 +1,6 @@
 //! Program → something that runs on the device: kernels compiled, products planned, constants in memory.
 
+use super::attention::Attention;
 use super::backend::Inner;
 use super::launch::{Argument, Launch, Reach};
 use super::memory::WgpuBuffer;
@@ -12,6 +13,7 @@ use super::rows::Rows;
 use crate::grid::places::aligned;
 use crate::grid::{self, Given, Space};
 use crate::host::Host;
+use crate::library;
 use crate::wgpu::{Text, print};
 use compiler::loops::Kernel;
 use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
@@ -67,6 +69,7 @@ impl Loaded {
                 program.levels
             )));
         }
+        let program = library::expand(program, &inner.means(), &|op, args| Rows::of(op, args).is_some());
         let mut constant_at = vec![0; program.buffers.len()];
         let mut data = Vec::new();
         for (i, b) in program.buffers.iter().enumerate() {
@@ -85,6 +88,7 @@ impl Loaded {
             texts: Texts::default(),
             scratch_at,
             scratch: 0,
+            constants: data.len(),
             whole,
         };
         let mut loader = fresh(true);
@@ -137,6 +141,8 @@ struct Loader<'a> {
     scratch_at: usize,
     /// Bytes of scratch that the neediest step wants: steps follow each other.
     scratch: usize,
+    /// Bytes of all constants.
+    constants: usize,
     /// Whether kernels bind the arena as a whole.
     whole: bool,
 }
@@ -159,6 +165,9 @@ impl Loader<'_> {
             }
             Step::Library { op, args, outs } => {
                 let types: Vec<Type> = args.iter().map(|(_, t)| t.clone()).collect();
+                if let Some(attention) = Attention::of(op, &types, &self.inner.limits) {
+                    return Ok(Ready::Launches(self.attention(&attention, args, outs)?));
+                }
                 match Rows::of(op, &types) {
                     Some(rows) => Ready::Launches(self.rows(&rows, args, &outs[0].0)?),
                     None => Ready::Host(Box::new(Host::new(&self.inner.host, op, args, outs)?)),
@@ -205,7 +214,8 @@ impl Loader<'_> {
     ) -> Result<Launch> {
         let device = &self.inner.device;
         let count = device.limits.max_storage_buffers_per_shader_stage as usize;
-        let reach = Reach { binding: device.binding(), count, whole: self.whole };
+        let constants = self.constants <= device.binding();
+        let reach = Reach { binding: device.binding(), count, whole: self.whole, constants };
         let texts = &mut self.texts;
         Launch::new(self.roots, reach, args, params, grid, text, &mut |t| texts.number(t))
     }
@@ -278,10 +288,21 @@ impl Loader<'_> {
         parts.into_iter().map(|p| self.launch(p.args, p.params, p.grid, &p.text)).collect()
     }
 
+    fn attention(&mut self, a: &Attention, args: &[(Place, Type)], outs: &[(Place, Type)]) -> Result<Vec<Launch>> {
+        self.scratch = self.scratch.max(a.scratch().next_multiple_of(ALIGN));
+        let places = |all: &[(Place, Type)]| all.iter().map(|(p, _)| p.clone()).collect::<Vec<Place>>();
+        let (args, outs) = (places(args), places(outs));
+        // One of them that is not is enough to store parts of words.
+        let align = if outs.iter().all(|p| aligned(self.program, p, ALIGN).is_multiple_of(4)) { 4 } else { 1 };
+        let parts = a.parts(&args, &outs, align, self.scratch_at, &self.inner.limits);
+        parts.into_iter().map(|p| self.launch(p.args, p.params, p.grid, &p.text)).collect()
+    }
+
     fn product(&mut self, shape: &Matmul, places: [&Place; 3]) -> Result<Vec<Launch>> {
-        let align = aligned(self.program, places[2], ALIGN);
+        let align = places.map(|p| aligned(self.program, p, ALIGN));
         let way = self.inner.tuned.way(shape);
-        let (parts, scratch) = product::plan(shape, places, align, self.scratch_at, way)?;
+        let squares = self.inner.device.squares();
+        let (parts, scratch) = product::plan(shape, places, align, self.scratch_at, way, squares)?;
         self.scratch = self.scratch.max(scratch.next_multiple_of(ALIGN));
         let launches = parts.into_iter().map(|p| {
             let kind = p.kind;

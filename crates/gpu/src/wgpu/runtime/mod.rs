@@ -2,6 +2,7 @@
 
 #[cfg(not(target_arch = "wasm32"))]
 mod adapter;
+mod attention;
 #[cfg(not(target_arch = "wasm32"))]
 mod backend;
 mod bind;
@@ -28,11 +29,15 @@ mod pool;
 mod product;
 mod roots;
 mod rows;
+mod split;
+#[cfg(not(target_arch = "wasm32"))]
+mod templates;
 mod tiles;
 #[cfg(not(target_arch = "wasm32"))]
 mod timer;
 #[cfg(not(target_arch = "wasm32"))]
 mod tuned;
+mod units;
 
 // What a page has in their place.
 #[cfg(target_arch = "wasm32")]
@@ -43,5 +48,7 @@ pub use adapter::{Choice, adapters};
 pub use backend::Wgpu;
 pub use memory::WgpuBuffer;
 pub use pool::Usage;
+#[cfg(not(target_arch = "wasm32"))]
+pub use templates::{Template, templates};
 #[cfg(not(target_arch = "wasm32"))]
 pub use tuned::Trial;

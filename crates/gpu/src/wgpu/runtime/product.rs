@@ -4,6 +4,7 @@
 use super::gemv::Gemv;
 use super::launch::{Argument, blocks};
 use super::tiles::{PARAMS, Store, Tiles, bindings, storer};
+use super::units::{Squares, Units};
 use crate::wgpu::Text;
 use crate::wgpu::functions::needed;
 use compiler::program::{Matmul, Place};
@@ -30,11 +31,33 @@ pub(super) struct Way {
     pub(super) ahead: bool,
     /// Parts along k.
     pub(super) splits: usize,
+    /// Whether matrix units multiply; then `each` is what a subgroup has.
+    pub(super) units: bool,
 }
 
-/// Ways worth trying for a product, none of which needs more than 16 KiB of shared memory.
 #[cfg(not(target_arch = "wasm32"))]
-pub(super) fn ways(s: &Matmul) -> Vec<Way> {
+impl Way {
+    /// Whether it is one of those on matrix units.
+    pub(super) fn is_on_units(&self) -> bool {
+        self.units && ON_UNITS.contains(&(self.tile, self.each, self.depth))
+    }
+}
+
+/// Tiles, what a subgroup has of them, and the depth of strips, on matrix units.
+const ON_UNITS: &[((usize, usize), (usize, usize), usize)] = &[
+    ((128, 128), (64, 32), 32),
+    ((128, 128), (32, 64), 32),
+    ((128, 128), (64, 64), 32),
+    ((128, 64), (32, 32), 32),
+    ((64, 128), (32, 32), 32),
+    ((64, 64), (32, 32), 32),
+    ((64, 64), (32, 16), 64),
+    ((32, 32), (16, 16), 64),
+];
+
+/// Ways worth trying for a product, none of which needs more than 16 KiB of shared memory; matrix units may take 32 KiB.
+#[cfg(not(target_arch = "wasm32"))]
+pub(super) fn ways(s: &Matmul, squares: Option<Squares>) -> Vec<Way> {
     let shapes = [
         ((128, 128), (8, 8), 16),
         ((128, 128), (8, 8), 8),
@@ -46,8 +69,10 @@ pub(super) fn ways(s: &Matmul) -> Vec<Way> {
         ((32, 64), (4, 4), 32),
         ((32, 32), (4, 4), 32),
     ];
+    let shapes = shapes.iter().map(|x| (*x, false));
+    let on_units = ON_UNITS.iter().filter(|_| squares.is_some() && s.dtype == DType::F16).map(|x| (*x, true));
     let mut all = Vec::new();
-    for (tile, each, depth) in shapes {
+    for ((tile, each, depth), units) in shapes.chain(on_units) {
         for ahead in [true, false] {
             for splits in [1, 2, 4, 8, 16] {
                 let count = s.m.div_ceil(tile.0) * s.n.div_ceil(tile.1) * s.batch * splits;
@@ -55,7 +80,7 @@ pub(super) fn ways(s: &Matmul) -> Vec<Way> {
                 // What is padded costs as much as what isn't.
                 let padded = s.m.next_multiple_of(tile.0) * s.n.next_multiple_of(tile.1);
                 if sensible && (tile.0 <= 32 || padded < 2 * s.m * s.n) {
-                    all.push(Way { tile, each, depth, ahead, splits });
+                    all.push(Way { tile, each, depth, ahead, splits, units });
                 }
             }
         }
@@ -67,6 +92,7 @@ pub(super) fn ways(s: &Matmul) -> Vec<Way> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     Tiles(Tiles),
+    Units(Units),
     Gemv(Gemv),
     /// Adds parts up: into results of this type.
     Sum(DType),
@@ -76,6 +102,7 @@ impl Kind {
     pub(super) fn text(&self, homes: &[usize]) -> Text {
         match self {
             Kind::Tiles(t) => t.text(homes),
+            Kind::Units(u) => u.text(homes),
             Kind::Gemv(g) => g.text(homes),
             Kind::Sum(out) => sum(*out, homes),
         }
@@ -96,17 +123,20 @@ struct Product {
     a: Place,
     b: Place,
     c: Place,
-    /// Bytes that the place of C is always a multiple of.
-    aligned: usize,
+    /// Bytes that the places of A, B and C are always a multiple of.
+    aligned: [usize; 3],
+    /// What matrix units there are.
+    squares: Option<Squares>,
 }
 
 /// The dispatches of a product, and the bytes of scratch that they need from `scratch_at` on.
 pub(super) fn plan(
     shape: &Matmul,
     places: [&Place; 3],
-    aligned: usize,
+    aligned: [usize; 3],
     scratch_at: usize,
     way: Option<Way>,
+    squares: Option<Squares>,
 ) -> Result<(Vec<Part>, usize)> {
     let known = |d: DType| matches!(d, DType::F32 | DType::F16 | DType::BF16);
     if !known(shape.dtype) || !known(shape.out) {
@@ -116,7 +146,7 @@ pub(super) fn plan(
         return Ok((Vec::new(), 0));
     }
     let [a, b, c] = places.map(Clone::clone);
-    let mut p = Product { shape: shape.clone(), a, b, c, aligned };
+    let mut p = Product { shape: shape.clone(), a, b, c, aligned, squares };
     if p.shape.n <= 4 && p.shape.m > p.shape.n {
         p = p.transposed();
     }
@@ -129,7 +159,8 @@ impl Product {
         let s = &self.shape;
         let turned = |[batch, row, column]: [isize; 3]| [batch, column, row];
         let shape = Matmul { m: s.n, n: s.m, a: turned(s.b), b: turned(s.a), c: turned(s.c), ..s.clone() };
-        Product { shape, a: self.b, b: self.a, ..self }
+        let [a, b, c] = self.aligned;
+        Product { shape, a: self.b, b: self.a, aligned: [b, a, c], ..self }
     }
 
     fn parts(&self, scratch_at: usize, way: Option<Way>) -> (Vec<Part>, usize) {
@@ -138,8 +169,11 @@ impl Product {
         let (a_along_k, b_along_k) = (along_k(s.a[2], s.a[1]), along_k(s.b[1], s.b[2]));
         let few = s.m <= 4;
         let gemv = Gemv { dtype: s.dtype, out: s.out, rows: s.m, along_k: b_along_k && s.k >= 32 };
-        let way = way.filter(|_| !few).unwrap_or_else(|| self.usual(few.then(|| gemv.columns())));
-        let Way { tile, each, depth, ahead, splits } = way;
+        let units = self.squares.filter(|_| !few && self.in_twos(a_along_k, b_along_k));
+        let known = way.filter(|w| !few && (!w.units || units.is_some()));
+        let way = known.unwrap_or_else(|| self.usual(few.then(|| gemv.columns()), units.is_some()));
+        let Way { tile, each, depth, ahead, splits, units: on_units } = way;
+        let units = units.filter(|_| on_units);
         let step = s.k.div_ceil(splits).next_multiple_of(depth).max(depth);
         let splits = s.k.div_ceil(step).max(1);
         // Parts go to memory of their own, dense and in f32.
@@ -152,9 +186,12 @@ impl Product {
             _ => Argument::scratch(scratch_at, splits * s.batch * s.m * s.n * 4),
         };
         let whole = s.k > 0 && s.m.is_multiple_of(tile.0) && s.n.is_multiple_of(tile.1) && s.k.is_multiple_of(depth);
-        let kind = match few {
-            true => Kind::Gemv(Gemv { out, ..gemv }),
-            false => {
+        let kind = match (few, units) {
+            (true, _) => Kind::Gemv(Gemv { out, ..gemv }),
+            (_, Some(squares)) => {
+                Kind::Units(Units { squares, out, tile, each, depth, ahead, a_along_k, b_along_k, whole, store })
+            }
+            _ => {
                 Kind::Tiles(Tiles { dtype: s.dtype, out, tile, each, ahead, depth, a_along_k, b_along_k, whole, store })
             }
         };
@@ -181,23 +218,55 @@ impl Product {
         (all, splits * results * 4)
     }
 
+    /// Whether matrix units can load both operands: two neighbours at a time, none of them across an end.
+    fn in_twos(&self, a_along_k: bool, b_along_k: bool) -> bool {
+        let s = &self.shape;
+        let even = |n: isize| n % 2 == 0;
+        let dense = |line: isize, other: isize, batch: isize, length: usize, lines: usize| {
+            line == 1 && length.is_multiple_of(2) && (even(other) || lines == 1) && (even(batch) || s.batch == 1)
+        };
+        let a = match a_along_k {
+            true => dense(s.a[2], s.a[1], s.a[0], s.k, s.m),
+            false => dense(s.a[1], s.a[2], s.a[0], s.m, s.k),
+        };
+        let b = match b_along_k {
+            true => dense(s.b[1], s.b[2], s.b[0], s.k, s.n),
+            false => dense(s.b[2], s.b[1], s.b[0], s.n, s.k),
+        };
+        let aligned = self.aligned[0].is_multiple_of(4) && self.aligned[1].is_multiple_of(4);
+        s.dtype == DType::F16 && a && b && aligned
+    }
+
     /// How a product is computed that nobody has measured; `columns` of a workgroup where it has few rows.
-    fn usual(&self, columns: Option<usize>) -> Way {
+    fn usual(&self, columns: Option<usize>, units: bool) -> Way {
         let s = &self.shape;
         let large = s.m.div_ceil(128) * s.n.div_ceil(128) * s.batch;
         let side = |n: usize| if n <= 32 { 32 } else { 64 };
-        let (tile, each) = match (side(s.m), side(s.n)) {
-            _ if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY => ((128, 128), (8, 8)),
-            (64, 64) => ((64, 64), (8, 4)),
-            tile => (tile, (4, 4)),
+        let (tile, each, depth) = match units && s.m >= 16 && s.n >= 16 {
+            true if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY => ON_UNITS[0],
+            true if s.m > 32 && s.n > 32 => ON_UNITS[5],
+            true => ON_UNITS[7],
+            false => self.by_threads(large, (side(s.m), side(s.n))),
         };
+        let units = units && s.m >= 16 && s.n >= 16;
         let count = match columns {
             Some(c) => s.n.div_ceil(c) * s.batch,
             None => s.m.div_ceil(tile.0) * s.n.div_ceil(tile.1) * s.batch,
         };
         let most = (s.k / PART).max(1);
         let splits = if count * 2 > BUSY { 1 } else { (2 * BUSY).div_ceil(count).min(most) };
-        Way { tile, each, depth: 16, ahead: true, splits }
+        Way { tile, each, depth, ahead: true, splits, units }
+    }
+
+    /// Tiles without matrix units.
+    fn by_threads(&self, large: usize, sides: (usize, usize)) -> ((usize, usize), (usize, usize), usize) {
+        let s = &self.shape;
+        let (tile, each) = match sides {
+            _ if s.m >= 96 && s.n >= 96 && large * 2 >= BUSY => ((128, 128), (8, 8)),
+            (64, 64) => ((64, 64), (8, 4)),
+            tile => (tile, (4, 4)),
+        };
+        (tile, each, 16)
     }
 
     /// How tiles store their results.
@@ -209,7 +278,7 @@ impl Product {
         let even = |n: isize| n % 2 == 0;
         let pairs =
             s.c[2] == 1 && s.n.is_multiple_of(2) && (even(s.c[1]) || s.m == 1) && (even(s.c[0]) || s.batch == 1);
-        if pairs && self.aligned.is_multiple_of(4) { Store::Pairs } else { Store::Parts }
+        if pairs && self.aligned[2].is_multiple_of(4) { Store::Pairs } else { Store::Parts }
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) struct Roots {
 
 /// Where the arena is among them.
 pub(super) const ARENA: usize = 0;
+/// And where the constants are.
+pub(super) const CONSTANTS: usize = 1;
 
 /// Which iterations loops are in, for places that change with them.
 pub(super) trait Iteration {
@@ -41,7 +43,7 @@ impl Roots {
             let bytes = b.ty.bytes();
             let root = match &b.class {
                 Class::Activation => return (ARENA, b.offset, bytes),
-                Class::Constant(_) => return (1, constant_at[k], bytes),
+                Class::Constant(_) => return (CONSTANTS, constant_at[k], bytes),
                 Class::Input(i) => taker(*i).map_or(Root::Input(*i), |o| Root::Output(o, Some(*i))),
                 Class::Output(o) => Root::Output(*o, donor(*o)),
             };

@@ -77,20 +77,21 @@ impl Tuned {
 }
 
 fn line(key: &str, w: &Way) -> String {
-    let ahead = w.ahead as u8;
-    format!("{key} = {} {} {} {} {} {ahead} {}\n", w.tile.0, w.tile.1, w.each.0, w.each.1, w.depth, w.splits)
+    let (ahead, units) = (w.ahead as u8, w.units as u8);
+    format!("{key} = {} {} {} {} {} {ahead} {} {units}\n", w.tile.0, w.tile.1, w.each.0, w.each.1, w.depth, w.splits)
 }
 
 /// A line of the file; what makes no sense is as good as not there.
 fn parse(line: &str) -> Option<(Key, Way)> {
     let (key, rest) = line.split_once(" = ")?;
     let n: Vec<usize> = rest.split_whitespace().map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
-    let [t0, t1, e0, e1, depth, ahead, splits] = n[..] else { return None };
+    let [t0, t1, e0, e1, depth, ahead, splits, units] = n[..] else { return None };
+    let way = Way { tile: (t0, t1), each: (e0, e1), depth, ahead: ahead == 1, splits, units: units == 1 };
     let tiles = [t0, t1].iter().all(|t| matches!(t, 32 | 64 | 128)) && [e0, e1].iter().all(|e| matches!(e, 4 | 8));
-    let threads = (t0 / e0) * (t1 / e1);
-    let fits = 4 * depth * (t0 + t1) <= 16 << 10 && matches!(depth, 8 | 16 | 32) && (1..=1024).contains(&splits);
-    (tiles && fits && threads <= 256 && ahead <= 1)
-        .then(|| (key.to_string(), Way { tile: (t0, t1), each: (e0, e1), depth, ahead: ahead == 1, splits }))
+    let fits = 4 * depth * (t0 + t1) <= 16 << 10 && matches!(depth, 8 | 16 | 32);
+    let by_threads = units == 0 && tiles && fits && (t0 / e0) * (t1 / e1) <= 256;
+    let known = (by_threads || way.is_on_units()) && ahead <= 1 && units <= 1 && (1..=1024).contains(&splits);
+    known.then(|| (key.to_string(), way))
 }
 
 /// A program that is one product, over dense memory of the operands' extents.
@@ -175,20 +176,21 @@ pub(super) fn tune(device: &Wgpu, shape: &Matmul) -> Result<Vec<Trial>> {
     let largest = want.iter().fold(0.0f64, |m, x| m.max(x.abs()));
     let mut trials = vec![Trial { way: "usual".into(), time: Some(usual) }];
     let mut best: (Option<Way>, Duration) = (None, usual);
-    for way in ways(shape) {
+    for way in ways(shape, inner.device.squares()) {
         let (got, time) = run(Some(way))?;
         let tolerance = if out.dtype == ir::DType::F32 { 1e-5 } else { 1e-2 };
         let right = got.len() == want.len() && got.iter().zip(&want).all(|(g, w)| (g - w).abs() <= tolerance * largest);
         let mut name = String::new();
         let _ = write!(
             name,
-            "{}x{} {}x{} {}{} /{}",
+            "{}x{} {}x{} {}{}{} /{}",
             way.tile.0,
             way.tile.1,
             way.each.0,
             way.each.1,
             way.depth,
             if way.ahead { " ahead" } else { "" },
+            if way.units { " units" } else { "" },
             way.splits
         );
         trials.push(Trial { way: name, time: right.then_some(time) });
@@ -209,11 +211,22 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written_and_nonsense_is_not() {
-        let way = Way { tile: (64, 128), each: (8, 8), depth: 16, ahead: true, splits: 4 };
-        let text = line("f32 f32 1 512 768 768 10", &way);
-        assert_eq!(parse(text.trim_end()), Some(("f32 f32 1 512 768 768 10".into(), way)));
-        for bad in ["", "f32", "x = 1 2 3", "x = 64 64 8 8 16 1 0", "x = 128 128 4 4 16 1 1", "x = 128 128 8 8 64 1 1"]
-        {
+        let way = Way { tile: (64, 128), each: (8, 8), depth: 16, ahead: true, splits: 4, units: false };
+        let on_units = Way { tile: (128, 128), each: (64, 32), depth: 32, units: true, ..way };
+        for way in [way, on_units] {
+            let text = line("f32 f32 1 512 768 768 10", &way);
+            assert_eq!(parse(text.trim_end()), Some(("f32 f32 1 512 768 768 10".into(), way)));
+        }
+        for bad in [
+            "",
+            "f32",
+            "x = 1 2 3",
+            "x = 64 64 8 8 16 1 1",
+            "x = 64 64 8 8 16 1 0 0",
+            "x = 128 128 4 4 16 1 1 0",
+            "x = 128 128 8 8 64 1 1 0",
+            "x = 128 128 8 8 16 1 1 1",
+        ] {
             assert_eq!(parse(bad), None, "{bad}");
         }
     }

@@ -1,5 +1,6 @@
 //! `Wgpu` in a page.
 
+use super::super::attention::Attention;
 use super::super::execute::{Position, Run};
 use super::super::load::Loaded;
 use super::super::memory::{WgpuBuffer, own};
@@ -12,6 +13,7 @@ use super::encode::Encoder;
 use super::host;
 use super::later::Signal;
 use crate::grid::Limits;
+use crate::library::{self, Means};
 use crate::wgpu::target;
 use compiler::program::{Matmul, Program};
 use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Result, Runs, Target};
@@ -34,6 +36,14 @@ pub(in super::super) struct Inner {
     /// Runs what the device lacks.
     pub(in super::super) host: Arc<dyn Backend>,
     pub(in super::super) tuned: Untuned,
+}
+
+impl Inner {
+    /// What library ops may ask for.
+    pub(in super::super) fn means(&self) -> Means {
+        let binding = self.device.binding();
+        Means { limits: self.limits, products: target(8, binding).products.dtypes, temporary: binding }
+    }
 }
 
 /// Clocks of pages are too coarse to measure products with.
@@ -94,8 +104,8 @@ impl Backend for Wgpu {
         &self.target
     }
 
-    fn claims(&self, _: &Composite, _: &[Type]) -> bool {
-        false
+    fn claims(&self, composite: &Composite, args: &[Type]) -> bool {
+        Attention::composite(composite, args, &self.inner.limits).is_some()
     }
 
     fn alloc(&self, bytes: usize) -> Result<Arc<dyn DeviceBuffer>> {
@@ -107,7 +117,8 @@ impl Backend for Wgpu {
     }
 
     fn runs(&self, op: &Op, args: &[Type]) -> Runs {
-        if Rows::of(op, args).is_some() { Runs::Here } else { Runs::Host }
+        let own = Rows::of(op, args).is_some() || Attention::of(op, args, &self.inner.limits).is_some();
+        if own || library::takes(op, args, &self.inner.means()) { Runs::Here } else { Runs::Host }
     }
 
     fn copy(&self, from: &dyn DeviceBuffer, to: &dyn DeviceBuffer, bytes: usize) -> Result<()> {

@@ -2,6 +2,7 @@
 
 use super::super::moves;
 use super::super::pool::{Block, Pool, Usage, class};
+use super::super::units::Squares;
 use super::groups::Groups;
 use super::host;
 use super::later::Signal;
@@ -124,6 +125,11 @@ impl Device {
         });
         *CURRENT.lock().unwrap_or_else(|e| e.into_inner()) = Arc::downgrade(&device);
         Ok(device)
+    }
+
+    /// Pages have no matrix units.
+    pub(in super::super) fn squares(&self) -> Option<Squares> {
+        None
     }
 
     fn faults(&self) -> MutexGuard<'_, Faults> {

@@ -1,0 +1,208 @@
+//! Attention and its backward by blocks of queries and keys: scores are never in memory, nothing is added by atomics, and two runs give
+//! the same bits.
+//!
+//! Forward is one dispatch. Backward is three: what each row's scores lose, with the positions of each batch; then dQ by blocks of
+//! queries; then dK and dV by blocks of keys. Both of these compute the scores again.
+
+mod text;
+
+use super::launch::{Argument, blocks};
+use super::rows::Part;
+use crate::grid::Limits;
+use compiler::program::Place;
+use ir::ops::Composite;
+use ir::{DType, Op, Type};
+use text::Kind;
+pub(super) use text::Shape;
+
+/// Fewer queries for each key head than this leave most of a block empty.
+const LEAST_ROWS: usize = 16;
+/// No limit on how far a query sees.
+const FAR: i64 = 1 << 30;
+/// Blocks that keep a device busy; with fewer, smaller blocks are better.
+const BUSY: usize = 256;
+/// Rows of a workgroup that sums up what scores lose.
+const LOSSES: usize = 32;
+
+/// One attention.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Attention {
+    backward: bool,
+    dtype: DType,
+    batch: usize,
+    heads: usize,
+    group: usize,
+    tq: usize,
+    tk: usize,
+    d: usize,
+    dv: usize,
+    scale: f32,
+    cap: Option<f32>,
+    causal: bool,
+    window: Option<i64>,
+    /// Its place among the operands, and how many batches share an entry.
+    offset: Option<(usize, usize)>,
+    lengths: Option<(usize, usize)>,
+    /// Operands before the results that backward takes.
+    operands: usize,
+}
+
+impl Attention {
+    /// What an op is, if this does it on a device with such limits.
+    pub(super) fn of(op: &Op, args: &[Type], limits: &Limits) -> Option<Attention> {
+        match op {
+            Op::Composite(c) => Attention::composite(c, args, limits),
+            _ => None,
+        }
+    }
+
+    /// What a composite is, if this does it on a device with such limits.
+    pub(super) fn composite(c: &Composite, args: &[Type], limits: &Limits) -> Option<Attention> {
+        let backward = match c.name.as_str() {
+            "attention" => false,
+            "attention_backward" => true,
+            _ => return None,
+        };
+        if c.flag("segments") || c.flag("slopes") || c.param("mask").is_some() {
+            return None;
+        }
+        let [q, k, v, ..] = args else { return None };
+        let n = q.rank().checked_sub(3)?;
+        let mut at = 3;
+        let mut shared = |flag: bool| -> Option<Option<(usize, usize)>> {
+            if !flag {
+                return Some(None);
+            }
+            let every = q.shape[args.get(at)?.rank()..n].iter().product();
+            at += 1;
+            Some(Some((at - 1, every)))
+        };
+        let offset = shared(c.flag("q_offset"))?;
+        let lengths = shared(c.flag("lengths"))?;
+        let a = Attention {
+            backward,
+            dtype: q.dtype,
+            batch: q.shape[..n].iter().product(),
+            heads: q.shape[n],
+            group: q.shape[n].checked_div(k.shape[n])?,
+            tq: q.shape[n + 1],
+            tk: k.shape[n + 1],
+            d: q.shape[n + 2],
+            dv: v.shape[n + 2],
+            scale: c.float("scale")? as f32,
+            cap: c.float("softcap").map(|x| x as f32),
+            causal: c.flag("causal"),
+            window: c.int("window"),
+            offset,
+            lengths,
+            operands: at,
+        };
+        let types = matches!(q.dtype, DType::F32 | DType::F16 | DType::BF16);
+        let some = a.batch > 0 && a.heads > 0 && a.tk > 0 && a.group * a.tq >= LEAST_ROWS;
+        // Sums of a block are in registers. Indices have 32 bits; positions are far from the end of that range.
+        let wide = a.d > 0 && a.dv > 0 && a.d <= 128 && a.dv <= 128;
+        let heads = a.batch.checked_mul(a.heads)?;
+        let most = heads.checked_mul(a.tq.max(a.tk))?.checked_mul(a.d.max(a.dv))?;
+        let small = most < 1 << 30 && a.tq.max(a.tk) < 1 << 22;
+        let fits = limits.shared >= 16 << 10 && limits.threads >= 64;
+        (types && some && wide && small && fits).then_some(a)
+    }
+
+    /// Bytes of scratch: two numbers a row, two a batch.
+    pub(super) fn scratch(&self) -> usize {
+        match self.backward {
+            true => 8 * (self.rows() + self.batch),
+            false => 0,
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.batch * self.heads * self.tq
+    }
+
+    /// The dispatches, whose results lie at multiples of `aligned` bytes.
+    pub(super) fn parts(
+        &self,
+        args: &[Place],
+        outs: &[Place],
+        aligned: usize,
+        scratch_at: usize,
+        limits: &Limits,
+    ) -> Vec<Part> {
+        let size = self.dtype.size();
+        let own = |i: usize| Argument::place(&args[i], size);
+        let number = |i: usize| Argument::place(&args[i], 4);
+        // What isn't there is never read.
+        let optional = |x: Option<(usize, usize)>| x.map_or_else(|| own(0), |(arg, _)| number(arg));
+        let heads = self.batch * self.heads;
+        let every = |x: Option<(usize, usize)>| x.map_or(0, |(_, every)| every.max(1) as u32);
+        let sizes = vec![
+            heads as u32,
+            self.heads as u32,
+            self.group as u32,
+            self.tq as u32,
+            self.tk as u32,
+            self.d as u32,
+            self.dv as u32,
+            self.window.map_or(FAR, |w| (w - 1).min(FAR)) as u32,
+            if self.causal { 1 } else { self.window.map_or(FAR, |w| w.min(FAR)) as u32 },
+            every(self.offset),
+            every(self.lengths),
+            self.scale.to_bits(),
+            self.cap.unwrap_or(1.0).to_bits(),
+            self.batch as u32,
+        ];
+        let whole = |width: usize| size == 4 || (width.is_multiple_of(2) && aligned.is_multiple_of(4));
+        let pairs = whole(self.d) && whole(self.dv);
+        let part = |kind: Kind, args: Vec<Argument>, rows: usize, heads: usize| {
+            let large = limits.shared >= 28 << 10 && limits.threads >= 128 && rows.div_ceil(64) * heads >= BUSY;
+            let shape = Shape {
+                kind,
+                dtype: self.dtype,
+                side: if large { 64 } else { 32 },
+                d: self.d.next_multiple_of(32),
+                dv: self.dv.next_multiple_of(32),
+                capped: self.cap.is_some(),
+                pairs,
+            };
+            let grid = match kind {
+                Kind::Losses => [blocks(rows, LOSSES), 1, 1],
+                _ => [blocks(rows.div_ceil(shape.side) * heads, 1), 1, 1],
+            };
+            Part { text: Box::new(move |homes| shape.text(homes)), args, params: sizes.clone(), grid }
+        };
+        if !self.backward {
+            let mut all = vec![own(0), own(1), own(2), optional(self.offset), optional(self.lengths)];
+            all.extend([Argument::place(&outs[0], size), Argument::place(&outs[1], 4)]);
+            return vec![part(Kind::Forward, all, self.tq, heads)];
+        }
+        let [out, lse, dout, dlse] = [0, 1, 2, 3].map(|i| self.operands + i);
+        let scratch = Argument::scratch(scratch_at, self.scratch());
+        let all = vec![own(out), own(dout), number(lse), number(dlse), optional(self.offset), optional(self.lengths)];
+        let losses = part(Kind::Losses, [all, vec![scratch.clone()]].concat(), self.rows().max(self.batch), 1);
+        let first = [own(0), own(1), own(2), own(dout), scratch];
+        let with = |more: &[usize]| {
+            first.iter().cloned().chain(more.iter().map(|i| Argument::place(&outs[*i], size))).collect::<Vec<_>>()
+        };
+        let dq = part(Kind::Queries, with(&[0]), self.tq, heads);
+        let dkv = part(Kind::Keys, with(&[1, 2]), self.tk, heads / self.group);
+        vec![losses, dq, dkv]
+    }
+}
+
+/// One shape of each kind, for tests of their texts.
+#[cfg(not(target_arch = "wasm32"))]
+pub(super) fn shapes() -> Vec<Shape> {
+    let mut all = Vec::new();
+    for kind in [Kind::Forward, Kind::Losses, Kind::Queries, Kind::Keys] {
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            for (side, d, dv) in [(32, 32, 128), (64, 64, 64), (64, 128, 128)] {
+                for capped in [true, false] {
+                    let pairs = capped || dtype == DType::F32;
+                    all.push(Shape { kind, dtype, side, d, dv, capped, pairs });
+                }
+            }
+        }
+    }
+    all
+}

@@ -1,0 +1,99 @@
+//! All texts that are not printed from grids, for whoever wants to see or check them without an adapter.
+
+use super::attention;
+use super::gemv::Gemv;
+use super::moves;
+use super::product::{Kind, ways};
+use super::split::split;
+use super::tiles::{Store, Tiles};
+use super::units::{Squares, Units};
+use crate::wgpu::Text;
+use compiler::program::Matmul;
+use ir::DType;
+
+/// A text, and whether it needs f16 and cooperative matrices.
+pub struct Template {
+    /// What it is.
+    pub name: String,
+    /// The text.
+    pub text: Text,
+    /// Whether it is for matrix units.
+    pub units: bool,
+}
+
+/// Products, attention, copies and zeros in every form that they have, with their memory apart and in one binding, whole and in parts.
+pub fn templates() -> Vec<Template> {
+    let mut all = Vec::new();
+    let mut add = |name: String, arguments: usize, text: &dyn Fn(&[usize]) -> Text, units: bool| {
+        let apart: Vec<usize> = (0..arguments).collect();
+        let mut last = vec![0; arguments];
+        last[arguments - 1] = 1;
+        // One of them for each text in turn.
+        let homes = [apart, vec![0; arguments], last].into_iter().nth(all.len() % 3).unwrap_or_default();
+        let whole = text(&homes);
+        let parts: Vec<usize> = (0..whole.bindings.len()).map(|i| 1 + (i + all.len()) % 3).collect();
+        let text = if all.len() % 2 == 0 { whole } else { split(whole, &parts, 1 << 25) };
+        all.push(Template { name: format!("{name} {homes:?}"), text, units });
+    };
+    let squares = [Squares { side: 16, lanes: 32 }, Squares { side: 8, lanes: 32 }];
+    let n = 4096;
+    let dense = [(n * n) as isize, n as isize, 1];
+    let (dtype, acc, out) = (DType::F16, DType::F32, DType::F16);
+    let large = Matmul { dtype, acc, out, batch: 1, m: n, n, k: n, a: dense, b: dense, c: dense };
+    for dtype in [DType::F32, DType::F16, DType::BF16] {
+        let stores = if dtype == DType::F32 { vec![Store::Single] } else { vec![Store::Pairs, Store::Parts] };
+        for rows in 1..=4 {
+            for along_k in [true, false] {
+                let kind = Kind::Gemv(Gemv { dtype, out: dtype, rows, along_k });
+                add(format!("{kind:?}"), 3, &|h| kind.text(h), false);
+            }
+        }
+        add(format!("sum {dtype}"), 2, &|h| Kind::Sum(dtype).text(h), false);
+        for way in ways(&large, Some(squares[0])).into_iter().filter(|w| w.splits == 1) {
+            for (i, store) in stores.iter().enumerate() {
+                for whole in [true, false] {
+                    let (a_along_k, b_along_k) = (i == 0, whole);
+                    let (tile, each, depth, ahead, store) = (way.tile, way.each, way.depth, way.ahead, *store);
+                    if !way.units {
+                        let kind = Kind::Tiles(Tiles {
+                            dtype,
+                            out: dtype,
+                            tile,
+                            each,
+                            ahead,
+                            depth,
+                            a_along_k,
+                            b_along_k,
+                            whole,
+                            store,
+                        });
+                        add(format!("{kind:?}"), 3, &|h| kind.text(h), false);
+                        continue;
+                    }
+                    for squares in squares {
+                        let out = dtype;
+                        let kind = Kind::Units(Units {
+                            squares,
+                            out,
+                            tile,
+                            each,
+                            depth,
+                            ahead,
+                            a_along_k,
+                            b_along_k,
+                            whole,
+                            store,
+                        });
+                        add(format!("{kind:?}"), 3, &|h| kind.text(h), true);
+                    }
+                }
+            }
+        }
+    }
+    for shape in attention::shapes() {
+        add(format!("{shape:?}"), shape.arguments().0, &|h| shape.text(h), false);
+    }
+    add("copy".into(), 2, &moves::copy_text, false);
+    add("zero".into(), 1, &moves::zero_text, false);
+    all
+}
