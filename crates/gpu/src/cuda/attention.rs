@@ -120,7 +120,8 @@ impl Attention {
         let (groups, registers, resident) = match (wide.max(wide_v), kind) {
             (1, Kind::Forward | Kind::Queries) => (1, false, 4),
             (1, Kind::Keys) => (1, false, 3),
-            (2, Kind::Forward | Kind::Queries) => (1, false, 2),
+            (2, Kind::Forward) => (2, false, 2),
+            (2, Kind::Queries) => (1, false, 2),
             _ => (2, false, 1),
         };
         Layout { wide, wide_v, groups, registers, resident }
@@ -201,9 +202,10 @@ impl Attention {
         let all = heads * rows;
         let (element, capped) = (self.element(), self.cap.is_some());
         let tail = format!("{}_{rows}_{lanes}{}", self.dtype, if capped { "_capped" } else { "" });
+        let resident = if rows <= 4 { 3 } else { 2 };
         let text = |entry: &str, params: &str, call: &str| {
             format!(
-                r#"{HOPPER}{ATTENTION}{ATTENTION_FEW}extern "C" __global__ void __launch_bounds__(128) {entry}({params}, i64 heads, i64 per,
+                r#"{HOPPER}{ATTENTION}{ATTENTION_FEW}extern "C" __global__ void __launch_bounds__(128, {resident}) {entry}({params}, i64 heads, i64 per,
     i64 group, i64 tq, i64 tk, i64 d, i64 dv, i64 back, i64 ahead, i64 offset_every, i64 length_every, i64 scale, i64 cap, i64 splits,
     i64 rows) {{
     wait_turn();

@@ -7,11 +7,11 @@ use ir::{DType, Op, Type};
 
 const TEXT: &str = include_str!("templates/radix.cu");
 /// Elements of a tile.
-const TILE: usize = 2048;
+const TILE: usize = 4096;
 /// Shorter lines are sorted in shared memory by one launch.
 const LEAST: usize = 4097;
 /// Elements of all lines.
-const MOST: usize = 1 << 29;
+const MOST: usize = 1 << 28;
 
 /// One sort.
 #[derive(Clone, Debug, PartialEq)]

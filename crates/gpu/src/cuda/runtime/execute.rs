@@ -38,10 +38,10 @@ pub(crate) struct Run<'a> {
     pub(crate) follows: Cell<bool>,
 }
 
-/// How often each step ran and for how long, by its address.
+/// How often each step ran and for how long, by its address; each launch of a step that has several by its own.
 pub(crate) struct Timer {
     watch: Stopwatch,
-    spent: RefCell<FxHashMap<*const Ready, (usize, Duration)>>,
+    spent: RefCell<FxHashMap<*const (), (usize, Duration)>>,
 }
 
 impl Timer {
@@ -73,20 +73,40 @@ impl Timer {
             (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
                 branches.iter().zip(own).for_each(|(s, r)| all(s, r));
             }
-            _ => {
-                let Some(&(calls, time)) = self.spent.borrow().get(&(&raw const *ready)) else { return };
-                let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
-                let label = format!("{}{host}", step.label());
-                match found.iter_mut().find(|timing| timing.label == label) {
-                    Some(timing) => {
-                        timing.calls += calls;
-                        timing.time += time;
-                        timing.steps.push((number, time));
-                    }
-                    None => found.push(Timing { label, calls, time, steps: vec![(number, time)] }),
+            (_, Ready::Kernels(launches)) => {
+                for l in launches {
+                    self.add(number, (&raw const *l).cast(), format!("{}: {}", step.label(), l.name), found);
                 }
             }
+            _ => {
+                let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
+                self.add(number, (&raw const *ready).cast(), format!("{}{host}", step.label()), found);
+            }
         }
+    }
+
+    fn add(&self, number: usize, of: *const (), label: String, found: &mut Vec<Timing>) {
+        let Some(&(calls, time)) = self.spent.borrow().get(&of) else { return };
+        match found.iter_mut().find(|timing| timing.label == label) {
+            Some(timing) => {
+                timing.calls += calls;
+                timing.time += time;
+                timing.steps.push((number, time));
+            }
+            None => found.push(Timing { label, calls, time, steps: vec![(number, time)] }),
+        }
+    }
+
+    /// Notes how long some work took.
+    fn time(&self, of: *const (), stream: cu::CUstream, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.watch.start(stream)?;
+        work()?;
+        let took = self.watch.stop(stream)?;
+        let mut spent = self.spent.borrow_mut();
+        let (calls, time) = spent.entry(of).or_default();
+        *calls += 1;
+        *time += took;
+        Ok(())
     }
 }
 
@@ -97,17 +117,15 @@ impl Run<'_> {
             return steps.iter().try_for_each(|s| self.step(s, at));
         };
         for step in steps {
-            if matches!(step, Ready::Loop { .. } | Ready::Branch { .. }) {
-                self.step(step, at)?;
-                continue;
+            match step {
+                Ready::Loop { .. } | Ready::Branch { .. } => self.step(step, at)?,
+                Ready::Kernels(launches) => {
+                    for l in launches {
+                        timer.time((&raw const *l).cast(), self.stream, || self.launch(l, at))?;
+                    }
+                }
+                _ => timer.time((&raw const *step).cast(), self.stream, || self.step(step, at))?,
             }
-            timer.watch.start(self.stream)?;
-            self.step(step, at)?;
-            let took = timer.watch.stop(self.stream)?;
-            let mut spent = timer.spent.borrow_mut();
-            let (calls, time) = spent.entry(&raw const *step).or_default();
-            *calls += 1;
-            *time += took;
         }
         Ok(())
     }

@@ -268,8 +268,7 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
         )));
     }
     let given = Given::of(program, kernel, args, ALIGN);
-    let stays =
-        grid::stays(kernel, &given.aliases).filter(|s| s.over.iter().all(|o| whole(program, args, *o).is_some()));
+    let stays = grid::stays(kernel, &given).filter(|s| s.over.iter().all(|o| whole(program, args, *o).is_some()));
     let over = stays.iter().flat_map(|s| &s.over).filter_map(|o| whole(program, args, *o)).collect();
     let kernel = stays.as_ref().map_or(kernel, |s| &s.kernel);
     let grid = grid::lower(kernel, &Limits::CUDA, &given).map_err(|e| Error::Backend(e.to_string()))?;

@@ -3,11 +3,12 @@
 #define TENSORLOOM_ATTENTION_FEW
 
 // A block: R queries (of all heads that share a key head) against every `splits`-th chunk of its keys. L threads share a key, 8
-// elements each. Gives for each query the sum of values by weights, the largest score and the sum of weights.
+// elements each, and go through their keys alone, four at a time; what they found is joined at the end. Gives for each query the sum
+// of values by weights, the largest score and the sum of weights.
 template <class E, int R, int L, bool CAP>
 D void attention_part(const u16* q, const u16* k, const u16* v, f32* parts, const Attention& z, i32 splits) {
     const i32 KEYS = 128 / L, EACH = 4, CHUNK = KEYS * EACH;
-    __shared__ f32 weights[R][CHUNK], factors[R], sums[4][R][L * 8];
+    __shared__ f32 sums[4][R][L * 8], tops[4][R], totals[4][R];
     const i32 head = (i32)blockIdx.x / splits, split = (i32)blockIdx.x % splits, batch = head / (z.per / z.group);
     const i32 first = first_position(z, batch), length = valid_keys(z, batch);
     i32 from = first - z.back, to = first + z.tq - 1 + z.ahead;
@@ -21,112 +22,111 @@ D void attention_part(const u16* q, const u16* k, const u16* v, f32* parts, cons
 
     const i32 warp = (i32)threadIdx.x / 32, lane = (i32)threadIdx.x % 32, column = (i32)threadIdx.x % L * 8, own = (i32)threadIdx.x / L;
     const bool keys = column < z.d, values = column < z.dv;
-    Vec<u32, 4> queries[R];
+    Vec<u32, 4> kw[EACH], vw[EACH], queries[R];
+    auto fetch = [&](Vec<u32, 4> (&to)[EACH], const u16* from, i32 c, i32 width, bool mine) {
+#pragma unroll
+        for (i32 e = 0; e < EACH; e++) {
+            const i32 key = c * CHUNK + e * KEYS + own;
+            to[e] = mine && key < length ? stream16(from + (i64)key * width + column) : Vec<u32, 4>{};
+        }
+    };
+    fetch(kw, k, from + split, z.d, keys && from + split < to);
+    fetch(vw, v, from + split, z.dv, values && from + split < to);
 #pragma unroll
     for (i32 r = 0; r < R; r++) queries[r] = keys ? *(const Vec<u32, 4>*)(q + r * z.d + column) : Vec<u32, 4>{};
-    f32 o[R][8];
+    const f32 u = unit<CAP>(z), lowest = -real(0x7f800000u);
+    f32 o[R][8], most[R], sum[R];
 #pragma unroll
-    for (i32 r = 0; r < R; r++)
+    for (i32 r = 0; r < R; r++) {
+        most[r] = lowest, sum[r] = 0.0f;
 #pragma unroll
         for (i32 i = 0; i < 8; i++) o[r][i] = 0.0f;
-    const f32 u = unit<CAP>(z), lowest = -real(0x7f800000u);
-    // Of the queries that this warp weighs.
-    const i32 MINE = (R + 3) / 4;
-    f32 most[MINE], sum[MINE];
-#pragma unroll
-    for (i32 m = 0; m < MINE; m++) most[m] = lowest, sum[m] = 0.0f;
-
+    }
     for (i32 c = from + split; c < to; c += splits) {
-        Vec<u32, 4> kw[EACH], vw[EACH];
-#pragma unroll
-        for (i32 e = 0; e < EACH; e++) {
-            const i32 key = c * CHUNK + e * KEYS + own;
-            kw[e] = keys && key < length ? stream16(k + (i64)key * z.d + column) : Vec<u32, 4>{};
-        }
-#pragma unroll
-        for (i32 e = 0; e < EACH; e++) {
-            const i32 key = c * CHUNK + e * KEYS + own;
-            vw[e] = values && key < length ? stream16(v + (i64)key * z.dv + column) : Vec<u32, 4>{};
-        }
-#pragma unroll
-        for (i32 r = 0; r < R; r++)
-#pragma unroll
-            for (i32 e = 0; e < EACH; e++) {
-                f32 s = 0.0f;
-#pragma unroll
-                for (i32 i = 0; i < 4; i++) {
-                    s = fmaf(E::low(queries[r].at[i]), E::low(kw[e].at[i]), s);
-                    s = fmaf(E::high(queries[r].at[i]), E::high(kw[e].at[i]), s);
-                }
-#pragma unroll
-                for (i32 x = 1; x < L; x *= 2) s += __shfl_xor_sync(0xffffffffu, s, x);
-                const i32 key = c * CHUNK + e * KEYS + own, p = first + r % z.tq;
-                const bool seen = key >= p - z.back && key < p + z.ahead && key < length;
-                if (column == 0) weights[r][e * KEYS + own] = seen ? capped<CAP>(s, z) : lowest;
-            }
-        __syncthreads();
-#pragma unroll
-        for (i32 m = 0; m < MINE; m++) {
-            const i32 r = m * 4 + warp;
-            // Warps without a query go along.
-            const i32 count = r < R ? CHUNK : 0;
-            f32 top = most[m];
-            for (i32 i = lane; i < count; i += 32) top = fmaxf(top, weights[r][i]);
-#pragma unroll
-            for (i32 x = 16; x > 0; x /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
-            // A query that has seen nothing yet.
-            const f32 below = top == lowest ? 0.0f : top * u, factor = power_of_2(fmaf(most[m], u, -below));
-            f32 added = 0.0f;
-            for (i32 i = lane; i < count; i += 32) {
-                const f32 w = power_of_2(fmaf(weights[r][i], u, -below));
-                weights[r][i] = w;
-                added += w;
-            }
-#pragma unroll
-            for (i32 x = 16; x > 0; x /= 2) added += __shfl_xor_sync(0xffffffffu, added, x);
-            sum[m] = fmaf(sum[m], factor, added);
-            most[m] = top;
-            if (lane == 0 && r < R) factors[r] = factor;
-        }
-        __syncthreads();
-#pragma unroll
-        for (i32 r = 0; r < R; r++) {
-            const f32 factor = factors[r];
-#pragma unroll
-            for (i32 i = 0; i < 8; i++) o[r][i] *= factor;
-        }
+        f32 s[R][EACH];
 #pragma unroll
         for (i32 e = 0; e < EACH; e++)
 #pragma unroll
             for (i32 r = 0; r < R; r++) {
-                const f32 w = weights[r][e * KEYS + own];
+                f32 x = 0.0f;
 #pragma unroll
                 for (i32 i = 0; i < 4; i++) {
-                    o[r][2 * i] = fmaf(w, E::low(vw[e].at[i]), o[r][2 * i]);
-                    o[r][2 * i + 1] = fmaf(w, E::high(vw[e].at[i]), o[r][2 * i + 1]);
+                    x = fmaf(E::low(queries[r].at[i]), E::low(kw[e].at[i]), x);
+                    x = fmaf(E::high(queries[r].at[i]), E::high(kw[e].at[i]), x);
                 }
+                s[r][e] = x;
             }
-        __syncthreads();
-    }
+        // The next keys come while these become weights, the next values while they are added up.
+        fetch(kw, k, c + splits, z.d, keys && c + splits < to);
 #pragma unroll
-    for (i32 r = 0; r < R; r++)
+        for (i32 r = 0; r < R; r++) {
+            const i32 p = first + r % z.tq;
+            f32 top = most[r];
+#pragma unroll
+            for (i32 e = 0; e < EACH; e++) {
+#pragma unroll
+                for (i32 x = 1; x < L; x *= 2) s[r][e] += __shfl_xor_sync(0xffffffffu, s[r][e], x);
+                const i32 key = c * CHUNK + e * KEYS + own;
+                const bool seen = key >= p - z.back && key < p + z.ahead && key < length;
+                s[r][e] = seen ? capped<CAP>(s[r][e], z) : lowest;
+                top = fmaxf(top, s[r][e]);
+            }
+            // A query that has seen nothing yet.
+            const f32 below = top == lowest ? 0.0f : top * u, factor = power_of_2(fmaf(most[r], u, -below));
+            most[r] = top;
+            sum[r] *= factor;
+#pragma unroll
+            for (i32 i = 0; i < 8; i++) o[r][i] *= factor;
+#pragma unroll
+            for (i32 e = 0; e < EACH; e++) {
+                s[r][e] = power_of_2(fmaf(s[r][e], u, -below));
+                sum[r] += s[r][e];
+            }
+        }
+#pragma unroll
+        for (i32 e = 0; e < EACH; e++)
+#pragma unroll
+            for (i32 r = 0; r < R; r++)
+#pragma unroll
+                for (i32 i = 0; i < 4; i++) {
+                    o[r][2 * i] = fmaf(s[r][e], E::low(vw[e].at[i]), o[r][2 * i]);
+                    o[r][2 * i + 1] = fmaf(s[r][e], E::high(vw[e].at[i]), o[r][2 * i + 1]);
+                }
+        fetch(vw, v, c + splits, z.dv, values && c + splits < to);
+    }
+    // Those of a warp, then the warps.
+#pragma unroll
+    for (i32 r = 0; r < R; r++) {
+        f32 top = most[r];
+#pragma unroll
+        for (i32 x = L; x < 32; x *= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, x));
+        const f32 factor = top == lowest ? 0.0f : power_of_2(fmaf(most[r], u, -top * u));
+        f32 all = sum[r] * factor;
+#pragma unroll
+        for (i32 x = L; x < 32; x *= 2) all += __shfl_xor_sync(0xffffffffu, all, x);
 #pragma unroll
         for (i32 i = 0; i < 8; i++) {
-            f32 s = o[r][i];
+            f32 x = o[r][i] * factor;
 #pragma unroll
-            for (i32 x = L; x < 32; x *= 2) s += __shfl_xor_sync(0xffffffffu, s, x);
-            if (lane < L) sums[warp][r][column + i] = s;
+            for (i32 d = L; d < 32; d *= 2) x += __shfl_xor_sync(0xffffffffu, x, d);
+            if (lane < L) sums[warp][r][column + i] = x;
         }
-#pragma unroll
-    for (i32 m = 0; m < MINE; m++)
-        if (lane == 0 && m * 4 + warp < R) {
-            parts[(m * 4 + warp) * (z.dv + 2) + z.dv] = most[m];
-            parts[(m * 4 + warp) * (z.dv + 2) + z.dv + 1] = sum[m];
-        }
+        if (lane == 0) tops[warp][r] = top, totals[warp][r] = all;
+    }
     __syncthreads();
-    for (i32 x = threadIdx.x; x < R * z.dv; x += 128) {
-        const i32 r = x / z.dv, i = x % z.dv;
-        parts[r * (z.dv + 2) + i] = (sums[0][r][i] + sums[1][r][i]) + (sums[2][r][i] + sums[3][r][i]);
+    for (i32 x = threadIdx.x; x < R * (z.dv + 1); x += 128) {
+        const i32 r = x / (z.dv + 1), i = x % (z.dv + 1);
+        f32 top = tops[0][r];
+#pragma unroll
+        for (i32 w = 1; w < 4; w++) top = fmaxf(top, tops[w][r]);
+        f32 total = 0.0f;
+#pragma unroll
+        for (i32 w = 0; w < 4; w++) {
+            const f32 factor = tops[w][r] == lowest ? 0.0f : power_of_2(fmaf(tops[w][r], u, -top * u));
+            total = fmaf(i < z.dv ? sums[w][r][i] : totals[w][r], factor, total);
+        }
+        parts[r * (z.dv + 2) + (i < z.dv ? i : z.dv + 1)] = total;
+        if (i == z.dv) parts[r * (z.dv + 2) + z.dv] = top;
     }
 }
 

@@ -4,7 +4,7 @@
 #define TENSORLOOM_RADIX
 
 #define RADIX_THREADS 256
-#define RADIX_EACH 8
+#define RADIX_EACH 16
 #define RADIX_TILE (RADIX_THREADS * RADIX_EACH)
 
 #ifdef __CUDA_ARCH__
@@ -72,26 +72,34 @@ template <class S> D void radix_count(const S& s, u32* counts, i32 n, i32 tiles,
 D void radix_before(u32* counts, u32* totals, i32 digits, i32 tiles) {
     const i32 lane = threadIdx.x % 32, digit = (i32)blockIdx.x * 8 + (i32)threadIdx.x / 32;
     if (digit >= digits) return;
-    u32 before = 0;
-    for (i32 base = 0; base < tiles; base += 32) {
-        const i64 at = (i64)digit * tiles + base + lane;
-        const u32 own = base + lane < tiles ? counts[at] : 0;
-        u32 sum = own;
+    // Each lane takes neighbours, so that all its loads are under way at once.
+    const i32 each = (tiles + 31) / 32, first = lane * each, last = first + each < tiles ? first + each : tiles;
+    u32* row = counts + (i64)digit * tiles;
+    u32 own = 0;
+#pragma unroll 8
+    for (i32 i = first; i < last; i++) own += row[i];
+    u32 sum = own;
 #pragma unroll
-        for (i32 d = 1; d < 32; d *= 2) {
-            const u32 other = __shfl_up_sync(0xffffffffu, sum, d);
-            if (lane >= d) sum += other;
-        }
-        if (base + lane < tiles) counts[at] = before + sum - own;
-        before += __shfl_sync(0xffffffffu, sum, 31);
+    for (i32 d = 1; d < 32; d *= 2) {
+        const u32 other = __shfl_up_sync(0xffffffffu, sum, d);
+        if (lane >= d) sum += other;
     }
-    if (lane == 0) totals[digit] = before;
+    if (lane == 31) totals[digit] = sum;
+    u32 before = sum - own;
+#pragma unroll 8
+    for (i32 i = first; i < last; i++) {
+        const u32 here = row[i];
+        row[i] = before;
+        before += here;
+    }
 }
 
-// A block: where the elements of a tile go. Warps take neighbours, 32 at a time, so that order is kept.
+// A block: where the elements of a tile go. Warps take neighbours, 32 at a time, so that order is kept; then the tile is put in order in
+// shared memory, so that those of a digit are written side by side.
 template <class S, bool LAST>
 D void radix_move(const S& s, const u32* before, const u32* totals, u32* keys, i32* places, i32 n, i32 tiles, i32 shift) {
-    __shared__ u32 counters[8][256], starts[256], sums[8];
+    __shared__ u32 counters[8][256], starts[256], sums[8], held[RADIX_TILE];
+    __shared__ i32 placed[RADIX_TILE];
     const i32 t = threadIdx.x, warp = t / 32, lane = t % 32, line = (i32)blockIdx.x / tiles, tile = (i32)blockIdx.x % tiles;
 #pragma unroll
     for (i32 w = 0; w < 8; w++) counters[w][t] = 0;
@@ -128,21 +136,47 @@ D void radix_move(const S& s, const u32* before, const u32* totals, u32* keys, i
         __syncwarp();
     }
     __syncthreads();
-    u32 sofar = 0;
+    // Before this digit in the tile: in warps before, and as smaller digits.
+    u32 here[8], all = 0;
 #pragma unroll
     for (i32 w = 0; w < 8; w++) {
-        const u32 here = counters[w][t];
+        here[w] = counters[w][t];
+        all += here[w];
+    }
+    u32 upto = all;
+#pragma unroll
+    for (i32 d = 1; d < 32; d *= 2) {
+        const u32 other = __shfl_up_sync(0xffffffffu, upto, d);
+        if (lane >= d) upto += other;
+    }
+    if (lane == 31) sums[warp] = upto;
+    __syncthreads();
+    u32 sofar = upto - all;
+    for (i32 w = 0; w < warp; w++) sofar += sums[w];
+    // From its place in the tile an element of this digit goes so much further.
+    starts[t] -= sofar;
+#pragma unroll
+    for (i32 w = 0; w < 8; w++) {
         counters[w][t] = sofar;
-        sofar += here;
+        sofar += here[w];
     }
     __syncthreads();
 #pragma unroll
     for (i32 e = 0; e < RADIX_EACH; e++) {
         if (tile * RADIX_TILE + warp * 32 * RADIX_EACH + e * 32 + lane >= n) continue;
-        const u32 digit = key[e] >> shift & 255u;
-        const i64 to = (i64)line * n + starts[digit] + counters[warp][digit] + rank[e];
-        if (!LAST) keys[to] = key[e];
-        places[to] = place[e];
+        const u32 at = counters[warp][key[e] >> shift & 255u] + rank[e];
+        held[at] = key[e];
+        placed[at] = place[e];
+    }
+    __syncthreads();
+#pragma unroll
+    for (i32 e = 0; e < RADIX_EACH; e++) {
+        const i32 at = e * RADIX_THREADS + t;
+        if (tile * RADIX_TILE + at >= n) continue;
+        const u32 own_key = held[at];
+        const i64 to = (i64)line * n + (starts[own_key >> shift & 255u] + (u32)at);
+        if (!LAST) keys[to] = own_key;
+        places[to] = placed[at];
     }
 }
 

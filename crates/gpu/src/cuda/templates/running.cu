@@ -93,12 +93,9 @@ D void running_sums(const typename E::T* x, const typename E::A* before, typenam
         tile_of[at + at / RUNNING_EACH] = i < n ? x[line * n + (reverse ? n - 1 - i : i)] : typename E::T(0);
     }
     __syncthreads();
-    A own[RUNNING_EACH], sum = 0;
+    A sum = 0;
 #pragma unroll
-    for (i32 e = 0; e < RUNNING_EACH; e++) {
-        sum += E::wide(tile_of[t * (RUNNING_EACH + 1) + e]);
-        own[e] = sum;
-    }
+    for (i32 e = 0; e < RUNNING_EACH; e++) sum += E::wide(tile_of[t * (RUNNING_EACH + 1) + e]);
     A upto;
     const A here = lanes_before(sum, upto);
     if (t % 32 == 31) sums[t / 32] = upto;
@@ -107,7 +104,10 @@ D void running_sums(const typename E::T* x, const typename E::A* before, typenam
     for (i32 w = 0; w < t / 32; w++) sofar += sums[w];
     sofar += here;
 #pragma unroll
-    for (i32 e = 0; e < RUNNING_EACH; e++) tile_of[t * (RUNNING_EACH + 1) + e] = E::narrow(sofar + own[e]);
+    for (i32 e = 0; e < RUNNING_EACH; e++) {
+        sofar += E::wide(tile_of[t * (RUNNING_EACH + 1) + e]);
+        tile_of[t * (RUNNING_EACH + 1) + e] = E::narrow(sofar);
+    }
     __syncthreads();
 #pragma unroll
     for (i32 e = 0; e < RUNNING_EACH; e++) {
