@@ -4,7 +4,7 @@ use ir::composites::attention::{Attention, attention, attention_backward};
 use ir::composites::rope::{Pairs, Rope, rope};
 use ir::composites::{activation, embedding, loss, norm};
 use ir::ops::window::Windows;
-use ir::ops::{Dot, ReduceKind};
+use ir::ops::{Dot, ReduceKind, Remat, RematPolicy};
 use ir::{Build, Builder, DType, Graph, Literal, Result, Type, Unary, Value};
 
 const F: DType = DType::F32;
@@ -106,6 +106,13 @@ fn rms(b: &mut Builder, x: Value, w: Value) -> Result<Value> {
     Ok(b.emit(c.into(), &[x, w])?[0])
 }
 
+/// SwiGLU and the product behind it.
+fn gated(b: &mut Builder, up: Value, w: Value) -> Result<Value> {
+    let s = activation::swiglu_fused(&b.ty(up))?;
+    let s = b.emit(s.into(), &[up])?[0];
+    linear(b, s, w)
+}
+
 /// Loss of the language model: parameters, token ids and targets to a mean.
 fn forward(c: &Config) -> Result<Graph> {
     let mut b = Builder::new();
@@ -149,9 +156,17 @@ fn forward(c: &Config) -> Result<Graph> {
         x = b.add(x, o)?;
         let n = rms(&mut b, x, layer[3])?;
         let up = linear(&mut b, n, layer[4])?;
-        let s = activation::swiglu_fused(&b.ty(up))?;
-        let s = b.emit(s.into(), &[up])?[0];
-        let down = linear(&mut b, s, layer[5])?;
+        let down = match c.narrow {
+            // What the gate gives is computed again in backward, as `torch.compile` does.
+            true => {
+                let mut inner = Builder::new();
+                let (x, w) = (inner.graph.input(b.ty(up)), inner.graph.input(b.ty(layer[5])));
+                let down = gated(&mut inner, x, w)?;
+                let body = inner.finish(&[down]);
+                b.emit(Remat::with(body, RematPolicy::Nothing).into(), &[up, layer[5]])?[0]
+            }
+            false => gated(&mut b, up, layer[5])?,
+        };
         x = b.add(x, down)?;
     }
     let n = rms(&mut b, x, p[1])?;
@@ -173,7 +188,9 @@ pub(crate) fn train_step(c: &Config) -> Graph {
     let build = || -> Result<Graph> {
         let mut f = forward(c)?;
         if c.narrow {
-            f = transform::precision(&f, &transform::Policy::new(DType::BF16))?;
+            // Residuals are narrow, as the peers' are.
+            let policy = transform::Policy { rounded: vec!["embedding".into()], ..transform::Policy::new(DType::BF16) };
+            f = transform::precision(&f, &policy)?;
         }
         let shapes = params(c);
         let n = shapes.len();

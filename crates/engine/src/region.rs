@@ -18,7 +18,8 @@ use crate::tree::Tree;
 use crate::{context, debug};
 use compiler::program::Step;
 use compiler::{Executable, Options};
-use ir::{DType, Graph, Loc, Type, Value};
+use ir::{DType, Graph, Literal, Loc, Type, Value};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
@@ -337,10 +338,15 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
         state.schedule = Some(Schedule { instance, graph: hash, position: 0 });
         let mut b = LazyBuild::new(&mut state, at.clone());
         let mut args = Args::new();
+        // An optimiser has the same numbers for each parameter: each is written to the device once.
+        let mut numbers: FxHashMap<&Literal, Value> = FxHashMap::default();
         for (input, _) in inputs.iter().zip(&used).filter(|(_, u)| **u) {
             let v = match input {
                 Input::Capture(t) => b.load(&t.0),
-                Input::Number(l) => ir::Build::constant(&mut b, l.clone()).map_err(Error::from),
+                Input::Number(l) => match numbers.get(l) {
+                    Some(v) => Ok(*v),
+                    None => ir::Build::constant(&mut b, l.clone()).map_err(Error::from),
+                },
                 Input::Arg => Err(Error::call("a compiled call", "an argument was lost", at)),
             };
             let v = match v {
@@ -350,6 +356,9 @@ impl<A: Tree, R: Tree, F: Fn(A) -> R> Compiled<A, R, F> {
                     return Err(e);
                 }
             };
+            if let Input::Number(l) = input {
+                numbers.insert(l, v);
+            }
             args.push(b.get(v).clone());
         }
         // Where backward goes on: what the region was given, also where only its type mattered.

@@ -191,5 +191,6 @@ fn work_is_spread_over_the_whole_device() {
     check(map(&[1000]), &["4 blocks of 1 teams of 256 lanes, 1 at once"]);
     check(softmax(DType::F32, &[4096, 1024]), &["512 blocks of 8 teams of 32 lanes, 4 at once, subgroup waits"]);
     check(softmax(DType::F32, &[1 << 16, 64]), &["4096 blocks of 16 teams of 16 lanes, 4 at once, subgroup waits"]);
+    check(softmax(DType::F32, &[1, 2048]), &["1 blocks of 1 teams of 256 lanes, 4 at once, block waits"]);
     check(softmax(DType::F32, &[64, 50_000]), &["64 blocks of 1 teams of 1024 lanes, 4 at once, block waits"]);
 }

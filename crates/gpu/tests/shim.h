@@ -58,6 +58,32 @@ static unsigned long long slots[4096];
 static void pass() { swapcontext(&fibers[current], &home); }
 static inline void __syncthreads() { pass(); }
 static inline void __syncwarp() { pass(); }
+template <class T> static T __shfl_sync(unsigned, T v, int lane) {
+    memcpy(&slots[current], &v, sizeof v);
+    pass();
+    T r;
+    memcpy(&r, &slots[current / 32 * 32 + lane], sizeof r);
+    pass();
+    return r;
+}
+template <class T> static T __shfl_up_sync(unsigned, T v, int d) {
+    memcpy(&slots[current], &v, sizeof v);
+    pass();
+    T r = v;
+    if ((int)(current % 32) >= d) memcpy(&r, &slots[current - d], sizeof r);
+    pass();
+    return r;
+}
+// The radix template's words.
+static unsigned lanes_alike(unsigned x) {
+    slots[current] = x;
+    pass();
+    unsigned mask = 0;
+    for (unsigned i = 0; i < 32; i++) mask |= (unsigned)(slots[current / 32 * 32 + i] == x) << i;
+    pass();
+    return mask;
+}
+static inline void count_one(unsigned *p) { ++*p; }
 template <class T> static T __shfl_xor_sync(unsigned, T v, int x) {
     memcpy(&slots[current], &v, sizeof v);
     pass();

@@ -48,6 +48,7 @@ grid double(b0: in f32, b1: out f32) 128 threads, 1 teams, work 100/128 {
     let text = cuda::function("twice", &g);
     for line in [
         "extern \"C\" __global__ void __launch_bounds__(128) twice(const f32* __restrict__ b0, f32* __restrict__ b1) {",
+        "    wait_turn();",
         "    const i32 r13 = mul<i32, u32>(r11, r12);",
         "    for (i32 r22 = r19; r22 < r20; r22 += r21) {",
         "        const f32 r23 = b0[r22];",

@@ -4,7 +4,7 @@
 //! linear in them, [`transpose`] turns the linear part round. [`vjp`] and [`grad`] are the three in a row. Since each
 //! gives an ordinary Graph, they compose in any order. [`remat`] trades memory of backward for computing again,
 //! [`precision`] rewrites an f32 graph for mixed precision before it is differentiated, [`few_bits`] lets products compute in emulated
-//! 8 and 4 bits, and [`prune`] takes out what nobody needs inside loops, branches and calls.
+//! 8 and 4 bits, [`prune`] takes out what nobody needs inside loops, branches and calls, and [`parts`] puts gradients of parts together.
 //!
 //! ```
 //! use ir::{Build, Builder, DType, Literal, interp};
@@ -26,6 +26,7 @@ mod cx;
 mod few_bits;
 mod jvp;
 mod partition;
+pub mod parts;
 mod precision;
 mod prune;
 mod remat;

@@ -4,7 +4,8 @@
 //! It works as PyTorch's autocast does. Contractions take narrow operands, sum in f32 and give a narrow result. Ops that
 //! move, select, add or multiply elements follow their operands: narrow if all of them are, numbers written in the graph
 //! aside. Everything else (reductions, norms, softmax, exp, log, divisions, comparisons) computes in f32. Inputs,
-//! outputs and the values that sub-graphs take and give keep their types.
+//! outputs and the values that sub-graphs take and give keep their types, but for rematerialised ones, which compute as if they
+//! stood outside.
 
 use ir::composites;
 use ir::ops::{Call, Composite, Cond, Precision, Remat, Scan, While};
@@ -20,6 +21,9 @@ pub struct Policy {
     pub narrow: Vec<String>,
     /// Composites that compute in it if their operands do.
     pub follow: Vec<String>,
+    /// Composites whose results are rounded to it, however they are computed: what follows them may then be narrow. With
+    /// `embedding` the residuals of a language model are.
+    pub rounded: Vec<String>,
 }
 
 impl Policy {
@@ -30,6 +34,7 @@ impl Policy {
             compute,
             narrow: list(&["attention"]),
             follow: list(&["relu", "relu2", "gelu", "silu", "swiglu", "geglu", "dropout", "rope"]),
+            rounded: Vec::new(),
         }
     }
 }
@@ -48,9 +53,19 @@ pub fn precision(graph: &Graph, policy: &Policy) -> Result<Graph> {
     if !matches!(policy.compute, DType::F16 | DType::BF16) {
         return Err(Error::Invalid(format!("mixed precision computes in bf16 or f16, not in {}", policy.compute)));
     }
+    let mut r = rewritten(graph, policy, &graph.input_types())?;
+    let mut outputs = Vec::new();
+    for &v in graph.outputs() {
+        outputs.push(r.as_dtype(v, graph.ty(v).dtype)?);
+    }
+    Ok(r.b.finish(&outputs).without_dead_nodes())
+}
+
+/// All nodes of a graph, whose inputs have these types now.
+fn rewritten<'a>(graph: &Graph, policy: &'a Policy, inputs: &[Type]) -> Result<Rewriter<'a>> {
     let mut r = Rewriter { b: Builder::new(), policy, slots: vec![None; graph.num_values()] };
-    for &v in graph.inputs() {
-        let own = r.b.graph.input(graph.ty(v).clone());
+    for (&v, t) in graph.inputs().iter().zip(inputs) {
+        let own = r.b.graph.input(t.clone());
         r.set(v, own, false);
     }
     let live = graph.live();
@@ -61,11 +76,7 @@ pub fn precision(graph: &Graph, policy: &Policy) -> Result<Graph> {
         }
     }
     r.b.loc = Loc::Unknown;
-    let mut outputs = Vec::new();
-    for &v in graph.outputs() {
-        outputs.push(r.as_dtype(v, graph.ty(v).dtype)?);
-    }
-    Ok(r.b.finish(&outputs).without_dead_nodes())
+    Ok(r)
 }
 
 /// A value of the old graph in the new one: as it was computed, and converted once if ever.
@@ -112,6 +123,18 @@ impl Rewriter<'_> {
     }
 
     fn node(&mut self, graph: &Graph, node: &Node) -> Result<()> {
+        if let Op::Remat(remat) = &node.op {
+            let args: Vec<Value> = node.args.iter().map(|&v| self.slot(v).own).collect();
+            let types: Vec<Type> = args.iter().map(|&v| self.b.ty(v)).collect();
+            let inner = rewritten(&remat.body, self.policy, &types)?;
+            let outputs: Vec<Value> = remat.body.outputs().iter().map(|&v| inner.slot(v).own).collect();
+            let body = inner.b.finish(&outputs).without_dead_nodes();
+            let outs = self.b.emit(Remat::with(body, remat.policy.clone()).into(), &args)?;
+            for (&old, new) in node.outs.iter().zip(outs) {
+                self.set(old, new, false);
+            }
+            return Ok(());
+        }
         let types: Vec<Type> = node.args.iter().map(|&v| graph.ty(v).clone()).collect();
         let wide: Vec<Value> =
             (0..types.len()).filter(|&i| types[i].dtype == DType::F32).map(|i| node.args[i]).collect();
@@ -142,7 +165,10 @@ impl Rewriter<'_> {
             args.push(self.as_dtype(v, dtype)?);
         }
         let outs = self.b.emit(op, &args)?;
+        let rounded = matches!(&node.op, Op::Composite(c) if self.policy.rounded.contains(&c.name));
         for (&old, new) in node.outs.iter().zip(outs) {
+            let wide = self.b.ty(new).dtype == DType::F32;
+            let new = if rounded && wide { self.b.cast(new, self.policy.compute)? } else { new };
             self.set(old, new, weak);
         }
         Ok(())
@@ -157,7 +183,6 @@ impl Rewriter<'_> {
             // The predicate stays: how long a loop runs must not depend on the precision of its body's products.
             Op::While(w) => While { body: go(&w.body)?, ..w.clone() }.into(),
             Op::Call(c) => Call { body: go(&c.body)? }.into(),
-            Op::Remat(r) => Remat { body: go(&r.body)?, policy: r.policy.clone() }.into(),
             other => other.clone(),
         })
     }

@@ -5,8 +5,8 @@ mod checks;
 use checks::{check_text, graph, run};
 use ir::composites::activation::silu;
 use ir::composites::attention::{Attention, attention};
-use ir::composites::{FAMILIES, norm::rmsnorm};
-use ir::ops::{Cond, ReduceKind, Remat, Scan};
+use ir::composites::{FAMILIES, embedding::embedding, norm::rmsnorm};
+use ir::ops::{Cond, ReduceKind, Remat, RematPolicy, Scan};
 use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type, Unary, Value, verify};
 use transform::{Policy, precision};
 
@@ -155,6 +155,58 @@ fn composites_are_narrow_only_where_the_policy_says() {
     };
     assert!(c.body.input_types().iter().all(|t| t.dtype == BF16));
     near(&run(&g, &[x.clone(), w.clone()]), &run(&f, &[x, w]), 2e-2);
+}
+
+#[test]
+fn rematerialised_bodies_compute_as_if_they_stood_outside() {
+    let (x, w) = (values(&[4, 8], 1), values(&[8, 8], 2));
+    let make = |inside: bool| {
+        graph(&[&x, &w], |b, v| {
+            let y = b.matmul(v[0], v[1])?;
+            let z = match inside {
+                false => {
+                    let y = b.mul(y, y)?;
+                    b.matmul(y, v[1])?
+                }
+                true => {
+                    let mut inner = Builder::new();
+                    let (p, q) = (inner.graph.input(b.ty(y)), inner.graph.input(b.ty(v[1])));
+                    let square = inner.mul(p, p)?;
+                    let product = inner.matmul(square, q)?;
+                    let body = inner.finish(&[product]);
+                    b.emit(Remat::with(body, RematPolicy::Nothing).into(), &[y, v[1]])?[0]
+                }
+            };
+            Ok(vec![b.add(y, z)?])
+        })
+    };
+    let g = narrow(&make(true));
+    let Some(Op::Remat(r)) = g.nodes().iter().map(|n| &n.op).find(|o| matches!(o, Op::Remat(_))) else {
+        panic!("the body stays one");
+    };
+    let outs: Vec<DType> = r.body.outputs().iter().map(|&v| r.body.ty(v).dtype).collect();
+    assert_eq!((r.body.input_types()[0].dtype, &outs[..]), (BF16, &[BF16][..]), "{g}");
+    let inputs = [x.clone(), w.clone()];
+    assert_eq!(run(&g, &inputs), run(&narrow(&make(false)), &inputs));
+}
+
+#[test]
+fn results_may_be_rounded_so_that_what_follows_is_narrow() {
+    let (table, ids) = (values(&[6, 4], 1), checks::ints(&[3], &[1, 5, 0]));
+    let f = graph(&[&table, &ids], |b, v| {
+        let e = embedding(&b.ty(v[0]), &b.ty(v[1]), None)?;
+        let x = b.emit(e.into(), v)?[0];
+        Ok(vec![b.add(x, x)?])
+    });
+    let adds = |g: &Graph| {
+        let add = g.nodes().iter().find(|n| n.op.name() == "add").expect("a sum");
+        g.ty(add.outs[0]).dtype
+    };
+    assert_eq!(adds(&narrow(&f)), F32);
+    let policy = Policy { rounded: vec!["embedding".into()], ..Policy::new(BF16) };
+    let g = precision(&f, &policy).unwrap();
+    assert_eq!(adds(&g), BF16);
+    near(&run(&g, &[table.clone(), ids.clone()]), &run(&f, &[table, ids]), 2e-2);
 }
 
 #[test]

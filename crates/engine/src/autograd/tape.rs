@@ -170,8 +170,11 @@ impl Shared {
         if let Some(g) = self.vjps.lock().unwrap_or_else(|e| e.into_inner()).get(hash, is) {
             return Ok(g);
         }
-        let vjp = if by_rules { transform::vjp_by_rules } else { transform::vjp };
-        let back = Arc::new(vjp(graph, &(0..wrt).collect::<Vec<_>>())?);
+        let wanted: Vec<usize> = (0..wrt).collect();
+        let back = Arc::new(match by_rules {
+            true => transform::parts::joined(&transform::vjp_by_rules(&transform::parts::shared(graph)?, &wanted)?)?,
+            false => transform::vjp(graph, &wanted)?,
+        });
         self.vjps.lock().unwrap_or_else(|e| e.into_inner()).insert(hash, (graph.clone(), wrt, by_rules), back.clone());
         Ok(back)
     }

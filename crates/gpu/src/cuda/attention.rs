@@ -1,9 +1,12 @@
 //! Attention and its backward on Hopper's matrix units (`templates/attention.cu`).
 //!
+//! Few queries, as in decoding, are weighed without them (`templates/attention_few.cu`): keys are shared out to blocks, whose parts are
+//! then joined.
+//!
 //! What it does: f16 and bf16, heads of up to 256 elements (128 in backward) that are multiples of 8, any number of queries and
 //! keys, grouped heads, causal order, windows, offsets, lengths, a softcap. Masks, segments and slopes are inlined by the compiler.
 
-use super::template::{ATTENTION, Arg, Call, HOPPER, Routine};
+use super::template::{ATTENTION, ATTENTION_FEW, Arg, Call, HOPPER, Routine};
 use ir::ops::Composite;
 use ir::{DType, Type};
 
@@ -13,6 +16,10 @@ const SIDE: usize = 64;
 const TILE: usize = 8192;
 /// Fewer queries for each key head than this leave most of a tile empty.
 const LEAST_ROWS: usize = 16;
+/// So many queries for each key head, or fewer, are held in registers.
+const FEW_ROWS: usize = 8;
+/// Blocks that keep the device busy with few queries.
+const BUSY: usize = 1024;
 /// No limit on how far a query sees.
 const FAR: i64 = 1 << 30;
 
@@ -96,9 +103,15 @@ impl Attention {
         let fits = |d: usize| d > 0 && d <= widest && d.is_multiple_of(8);
         // Offsets inside of a head have 32 bits; positions are far from the end of that range.
         let small = a.batch * a.heads < 1 << 24 && a.tq.max(a.tk) < 1 << 22;
-        let some = a.batch > 0 && a.heads > 0 && a.tq > 0 && a.tk > 0 && a.group * a.tq >= LEAST_ROWS;
+        let rows = a.group * a.tq;
+        let some = a.batch > 0 && a.heads > 0 && rows > 0 && a.tk > 0 && (rows >= LEAST_ROWS || a.few());
         let types = matches!(q.dtype, DType::BF16 | DType::F16);
         (types && fits(a.d) && fits(a.dv) && small && some && a.scale > 0.0).then_some(a)
+    }
+
+    /// Whether there are so few queries that keys are shared out.
+    fn few(&self) -> bool {
+        !self.backward && self.group * self.tq <= FEW_ROWS
     }
 
     /// What was quickest of all layouts on an H200.
@@ -107,7 +120,8 @@ impl Attention {
         let (groups, registers, resident) = match (wide.max(wide_v), kind) {
             (1, Kind::Forward | Kind::Queries) => (1, false, 4),
             (1, Kind::Keys) => (1, false, 3),
-            (2, Kind::Forward | Kind::Queries) => (1, false, 2),
+            (2, Kind::Forward) => (2, false, 2),
+            (2, Kind::Queries) => (1, false, 2),
             _ => (2, false, 1),
         };
         Layout { wide, wide_v, groups, registers, resident }
@@ -148,6 +162,9 @@ impl Attention {
                 sizes: sizes.clone(),
             }
         };
+        if self.few() {
+            return self.few_routine(first, sizes);
+        }
         if !self.backward {
             let calls = vec![call(Kind::Forward, self.tq, heads, &[Arg::Result(0), Arg::Result(1)])];
             return Routine { calls, scratch: 0 };
@@ -160,7 +177,7 @@ impl Attention {
         let text = format!(
             "{HOPPER}{ATTENTION}extern \"C\" __global__ void __launch_bounds__(256) {entry}(const u16* out, const u16* dout, \
              const f32* lse, const f32* dlse, f32* rows, i64 count, i64 width) {{\n    \
-             attention_rows<{element}>(out, dout, lse, dlse, rows, count, (i32)width);\n}}\n"
+             wait_turn();\n    attention_rows<{element}>(out, dout, lse, dlse, rows, count, (i32)width);\n}}\n"
         );
         let rows_call = Call {
             entry,
@@ -174,6 +191,65 @@ impl Attention {
         let dq = call(Kind::Queries, self.tq, heads, &[dout, lse, losses, Arg::Result(0)]);
         let dkv = call(Kind::Keys, self.tk, heads / self.group, &[dout, lse, losses, Arg::Result(1), Arg::Result(2)]);
         Routine { calls: vec![rows_call, dq, dkv], scratch: rows * 4 }
+    }
+
+    /// Two launches: parts of the keys, then what they are together.
+    fn few_routine(&self, operands: Vec<Arg>, sizes: Vec<i64>) -> Routine {
+        let (rows, heads) = (self.group * self.tq, self.batch * self.heads / self.group);
+        let lanes = (self.d.max(self.dv) / 8).next_power_of_two();
+        let chunk = 4 * 128 / lanes;
+        let splits = BUSY.div_ceil(heads).min(self.tk.div_ceil(chunk)).max(1);
+        let all = heads * rows;
+        let (element, capped) = (self.element(), self.cap.is_some());
+        let tail = format!("{}_{rows}_{lanes}{}", self.dtype, if capped { "_capped" } else { "" });
+        let resident = if rows <= 4 { 3 } else { 2 };
+        let text = |entry: &str, params: &str, call: &str| {
+            format!(
+                r#"{HOPPER}{ATTENTION}{ATTENTION_FEW}extern "C" __global__ void __launch_bounds__(128, {resident}) {entry}({params}, i64 heads, i64 per,
+    i64 group, i64 tq, i64 tk, i64 d, i64 dv, i64 back, i64 ahead, i64 offset_every, i64 length_every, i64 scale, i64 cap, i64 splits,
+    i64 rows) {{
+    wait_turn();
+    const Attention z = {{(i32)heads, (i32)per, (i32)group, (i32)tq, (i32)tk, (i32)d, (i32)dv, (i32)back, (i32)ahead,
+        (i32)offset_every, (i32)length_every, real((u32)scale), real((u32)cap), offsets, lengths}};
+    {call};
+}}
+"#
+            )
+        };
+        let sizes: Vec<i64> = sizes.into_iter().chain([splits as i64, all as i64]).collect();
+        let part = format!("attention_part_{tail}");
+        let join = format!("attention_join_{tail}");
+        let shared = "const i32* offsets, const i32* lengths";
+        let first = Call {
+            text: text(
+                &part,
+                &format!("const u16* q, const u16* k, const u16* v, {shared}, f32* parts"),
+                &format!("attention_part<{element}, {rows}, {lanes}, {capped}>(q, k, v, parts, z, (i32)splits)"),
+            ),
+            entry: part,
+            blocks: heads * splits,
+            threads: 128,
+            shared: 0,
+            args: operands.iter().copied().chain([Arg::Scratch(0)]).collect(),
+            sizes: sizes.clone(),
+        };
+        let second = Call {
+            text: text(
+                &join,
+                &format!("const f32* parts, u16* out, f32* lse, {shared}"),
+                &format!("attention_join<{element}, {rows}, {capped}>(parts, out, lse, z, (i32)splits, (i32)rows)"),
+            ),
+            entry: join,
+            blocks: all.div_ceil(4),
+            threads: 128,
+            shared: 0,
+            args: [Arg::Scratch(0), Arg::Result(0), Arg::Result(1)]
+                .into_iter()
+                .chain(operands[3..].iter().copied())
+                .collect(),
+            sizes,
+        };
+        Routine { calls: vec![first, second], scratch: heads * splits * rows * (self.dv + 2) * 4 }
     }
 
     fn element(&self) -> &'static str {
@@ -197,6 +273,7 @@ impl Attention {
     i64 back, i64 ahead, i64 offset_every, i64 length_every, i64 scale, i64 cap) {{
     const Attention z = {{(i32)heads, (i32)per, (i32)group, (i32)tq, (i32)tk, (i32)d, (i32)dv, (i32)back, (i32)ahead,
         (i32)offset_every, (i32)length_every, real((u32)scale), real((u32)cap), offsets, lengths}};
+    wait_turn();
     attention_{name}<{element}, {wide}, {wide_v}, {groups}, {registers}, {capped}>(q, k, v, {args}, z);
 }}
 "#

@@ -1,7 +1,9 @@
 //! Products with few rows, as when one token is decoded: the other matrix is read once, as fast as memory gives it.
 //!
-//! Each column of the result is a row of the large matrix times the few short ones. Some warps share it: each lane multiplies 16 bytes
-//! at a time, several loads on their way, sums are joined by a fixed tree.
+//! Each column of the result is a row of the large matrix times the few short ones. A set of columns belongs to some warps, which share
+//! the sum: each lane multiplies 16 bytes at a time, the next ones are on their way, sums are joined by a fixed tree. What nobody writes
+//! while the program runs is fetched before the kernel's turn comes; and at its end it asks for the matrix of the next product, so
+//! that memory has something to do while the small kernels between them wait for each other.
 
 use compiler::program::Matmul;
 use ir::DType;
@@ -10,10 +12,12 @@ use ir::DType;
 pub const THREADS: u32 = 128;
 /// Rows that the other side may have.
 const FEW: usize = 4;
-/// Warps that keep the device busy.
-const BUSY: usize = 1 << 13;
-/// Loads on their way.
-const AHEAD: usize = 4;
+/// Loads on their way for each column, beside those that are being multiplied.
+const AHEAD: usize = 2;
+/// Blocks that keep the device busy.
+const BUSY: usize = 256;
+/// Bytes of the next matrix that are asked for at most: the cache has other guests.
+const NEXT: usize = 24 << 20;
 
 /// How a product with few rows is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +25,9 @@ pub struct Few {
     /// The short rows are B's columns.
     swapped: bool,
     rows: usize,
-    /// Warps of a column.
+    /// Columns of a set.
+    columns: usize,
+    /// Warps of a set.
     warps: usize,
     dtype: DType,
     out: DType,
@@ -39,38 +45,56 @@ impl Few {
         // Strides of A along rows and the sum, of B along the sum and columns.
         let dense = s.a[2] == 1 && s.b[1] == 1;
         let even = [s.a[0], s.a[1], s.b[0], s.b[2]].into_iter().all(whole);
-        let worth = columns >= 64 && s.k >= 32 * each && s.k % each == 0;
+        let worth = columns >= 64 && s.k >= 32 * each && s.k % each == 0 && s.k.max(columns) < 1 << 28;
         let takes = matches!(s.dtype, DType::F32 | DType::BF16 | DType::F16)
             && (s.out == s.dtype || s.out == DType::F32)
             && aligned.iter().all(|a| a % 16 == 0);
         if rows == 0 || rows > FEW || !(dense && even && worth && takes) {
             return None;
         }
-        let all = s.batch * columns;
+        let most = THREADS as usize / 32;
         let mut warps = 1;
-        while warps < THREADS as usize / 32 && all * warps < BUSY && s.k >= 2 * warps * 32 * each {
+        while warps < most && s.k >= 2 * warps * 32 * each {
             warps *= 2;
         }
-        Some(Few { swapped, rows, warps, dtype: s.dtype, out: s.out })
+        let mut set = if rows > 2 || s.k > 512 * each { 2 } else { 4 };
+        while set > 1 && s.batch * columns < BUSY * set * most / warps {
+            set /= 2;
+        }
+        Some(Few { swapped, rows, columns: set, warps, dtype: s.dtype, out: s.out })
+    }
+
+    fn sides(&self, s: &Matmul) -> (usize, [isize; 2], [isize; 2], [isize; 3]) {
+        match self.swapped {
+            false => (s.n, [s.a[0], s.a[1]], [s.b[0], s.b[2]], s.c),
+            true => (s.m, [s.b[0], s.b[2]], [s.a[0], s.a[1]], [s.c[0], s.c[2], s.c[1]]),
+        }
     }
 
     /// Blocks of a launch.
     pub fn blocks(&self, s: &Matmul) -> u32 {
-        let columns = s.batch * if self.swapped { s.m } else { s.n };
-        columns.div_ceil(THREADS as usize / 32 / self.warps) as u32
+        let sets = s.batch * self.sides(s).0.div_ceil(self.columns);
+        sets.div_ceil(THREADS as usize / 32 / self.warps) as u32
     }
 
-    /// What follows the addresses of the short rows, the large matrix and the result: columns, those of one batch, the sum's length,
-    /// then strides: of short rows by batch and row, of the matrix by batch and column, of results by batch, row and column.
-    pub fn sizes(&self, s: &Matmul) -> [i64; 10] {
-        let (columns, few, large, out) = match self.swapped {
-            false => (s.n, [s.a[0], s.a[1]], [s.b[0], s.b[2]], [s.c[0], s.c[1], s.c[2]]),
-            true => (s.m, [s.b[0], s.b[2]], [s.a[0], s.a[1]], [s.c[0], s.c[2], s.c[1]]),
-        };
+    /// What follows the addresses of the short rows, the large matrix, the result and the next matrix: batches, columns, the sum's
+    /// length, then strides: of short rows by batch and row, of the matrix by batch and column, of results by batch, row and
+    /// column; whether nobody writes the matrix; bytes of the next one that are asked for.
+    pub fn sizes(&self, s: &Matmul, steady: bool, next: usize) -> [i64; 12] {
+        let (columns, few, large, out) = self.sides(s);
         let [f0, f1] = few.map(|x| x as i64);
         let [l0, l1] = large.map(|x| x as i64);
         let [o0, o1, o2] = out.map(|x| x as i64);
-        [(s.batch * columns) as i64, columns as i64, s.k as i64, f0, f1, l0, l1, o0, o1, o2]
+        let (batch, columns, k) = (s.batch as i64, columns as i64, s.k as i64);
+        [batch, columns, k, f0, f1, l0, l1, o0, o1, o2, steady as i64, next as i64]
+    }
+
+    /// Bytes of the large matrix that a product before this one may ask for, from its start on.
+    pub fn wanted(&self, s: &Matmul) -> usize {
+        let (columns, _, large, _) = self.sides(s);
+        let bytes = columns * s.k * self.dtype.size();
+        // With gaps between its rows it isn't worth while.
+        if large[1] == s.k as isize { bytes.min(NEXT) / 16 * 16 } else { 0 }
     }
 
     /// Whether the short rows are B's.
@@ -80,61 +104,85 @@ impl Few {
 
     /// Its name and its text, to stand behind the prelude.
     pub fn text(&self) -> (String, String) {
-        let Few { rows, warps, dtype, out, .. } = *self;
-        let entry = format!("few_{rows}_{warps}_{dtype}_{out}");
+        let Few { rows, columns, warps, dtype, out, .. } = *self;
+        let entry = format!("few_{rows}_{columns}_{warps}_{dtype}_{out}");
         let each = 16 / dtype.size();
         let kept = |d: DType| if d == DType::F32 { "f32" } else { "u16" };
         let (kept, given) = (kept(dtype), kept(out));
         let converted = |call: &str, d: DType| if d == DType::F32 { "x".to_string() } else { format!("{call}(x)") };
         let load = converted(&format!("{dtype}_f32"), dtype);
         let store = converted(&format!("f32_{out}"), out);
-        let columns = THREADS as usize / 32 / warps;
+        let groups = THREADS as usize / 32 / warps;
         let step = 32 * each * warps;
         let text = format!(
-            r#"struct __align__(16) {entry}_word {{ {kept} x[{each}]; }};
+            r#"union {entry}_word {{ Vec<u32, 4> all; {kept} x[{each}]; }};
 D f32 {entry}_load({kept} x) {{ return {load}; }}
 D {given} {entry}_store(f32 x) {{ return {store}; }}
-extern "C" __global__ void __launch_bounds__({THREADS}) {entry}(const {kept}* __restrict__ few, const {kept}* __restrict__ large,
-    {given}* __restrict__ out, i64 all, i64 columns, i64 k, i64 f0, i64 f1, i64 l0, i64 l1,
-    i64 o0, i64 o1, i64 o2) {{
-  __shared__ f32 shared[{rows} * {THREADS} / 32];
+extern "C" __global__ void __launch_bounds__({THREADS}) {entry}(const {kept}* few, const {kept}* large, {given}* out, const u8* next,
+    i64 batches, i64 columns, i64 k, i64 f0, i64 f1, i64 l0, i64 l1, i64 o0, i64 o1, i64 o2, i64 steady, i64 wanted) {{
+  __shared__ f32 shared[{THREADS} / 32][{rows} * {columns}];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % {warps};
-  const i64 at = (i64)blockIdx.x * {columns} + warp / {warps};
-  const bool there = at < all;
-  const i64 batch = there ? at / columns : 0, column = there ? at % columns : 0;
-  const {kept}* row = large + batch * l0 + column * l1;
+  const i64 sets = (columns + {columns} - 1) / {columns}, set = (i64)blockIdx.x * {groups} + warp / {warps};
+  const i64 batch = set / sets, first = set % sets * {columns};
+  const i32 left = batch < batches ? (i32)(columns - first) : 0, count = (i32)k;
+  const {kept}* row = large + batch * l0 + first * l1;
   const {kept}* short_rows = few + batch * f0;
-  f32 sum[{rows}];
+  const i32 start = (part * 32 + lane) * {each};
+  {entry}_word now[{columns}][{AHEAD}], then[{columns}][{AHEAD}];
+  auto fetch = [&]({entry}_word (&to)[{columns}][{AHEAD}], i32 i) {{
 #pragma unroll
-  for (int f = 0; f < {rows}; f++) sum[f] = 0;
-  for (i64 i = (part * 32 + lane) * {each}; i < k; i += {AHEAD} * {step}) {{
-    {entry}_word words[{AHEAD}];
+    for (int c = 0; c < {columns}; c++)
+#pragma unroll
+      for (int a = 0; a < {AHEAD}; a++)
+        to[c][a].all = c < left && i + a * {step} < count ? stream16(row + c * l1 + i + a * {step}) : Vec<u32, 4>{{}};
+  }};
+  if (steady) fetch(now, start);
+  wait_turn();
+  if (!steady) fetch(now, start);
+  f32 sum[{rows}][{columns}];
+#pragma unroll
+  for (int f = 0; f < {rows}; f++)
+#pragma unroll
+    for (int c = 0; c < {columns}; c++) sum[f][c] = 0;
+  for (i32 i = start; i < count; i += {AHEAD} * {step}) {{
+    fetch(then, i + {AHEAD} * {step});
 #pragma unroll
     for (int a = 0; a < {AHEAD}; a++)
-      if (i + a * {step} < k) words[a] = *(const {entry}_word*)(row + i + a * {step});
-#pragma unroll
-    for (int a = 0; a < {AHEAD}; a++)
-      if (i + a * {step} < k) {{
+      if (i + a * {step} < count) {{
 #pragma unroll
         for (int f = 0; f < {rows}; f++) {{
-          const {entry}_word other = *(const {entry}_word*)(short_rows + f * f1 + i + a * {step});
+          {entry}_word other;
+          other.all = *(const Vec<u32, 4>*)(short_rows + f * f1 + i + a * {step});
 #pragma unroll
-          for (int e = 0; e < {each}; e++) sum[f] = fmaf({entry}_load(words[a].x[e]), {entry}_load(other.x[e]), sum[f]);
+          for (int c = 0; c < {columns}; c++)
+#pragma unroll
+            for (int e = 0; e < {each}; e++)
+              sum[f][c] = fmaf({entry}_load(now[c][a].x[e]), {entry}_load(other.x[e]), sum[f][c]);
         }}
       }}
+#pragma unroll
+    for (int c = 0; c < {columns}; c++)
+#pragma unroll
+      for (int a = 0; a < {AHEAD}; a++) now[c][a] = then[c][a];
   }}
 #pragma unroll
-  for (int f = 0; f < {rows}; f++) {{
+  for (int f = 0; f < {rows}; f++)
 #pragma unroll
-    for (int d = 16; d > 0; d /= 2) sum[f] += __shfl_xor_sync(0xffffffffu, sum[f], d);
-    if (lane == 0) shared[f * {THREADS} / 32 + warp] = sum[f];
-  }}
+    for (int c = 0; c < {columns}; c++) {{
+#pragma unroll
+      for (int d = 16; d > 0; d /= 2) sum[f][c] += __shfl_xor_sync(0xffffffffu, sum[f][c], d);
+      if (lane == 0) shared[warp][f * {columns} + c] = sum[f][c];
+    }}
   __syncthreads();
-  if (part == 0 && lane < {rows} && there) {{
+  if (part == 0 && lane < {rows} * {columns} && lane % {columns} < left) {{
     f32 total = 0;
 #pragma unroll
-    for (int p = 0; p < {warps}; p++) total += shared[lane * {THREADS} / 32 + warp + p];
-    out[batch * o0 + lane * o1 + column * o2] = {entry}_store(total);
+    for (int p = 0; p < {warps}; p++) total += shared[warp + p][lane];
+    out[batch * o0 + lane / {columns} * o1 + (first + lane % {columns}) * o2] = {entry}_store(total);
+  }}
+  if (wanted > 0 && threadIdx.x == 0) {{
+    const i64 each = (wanted / gridDim.x + 128) / 128 * 128, from = blockIdx.x * each;
+    if (from < wanted) to_cache(next + from, (u32)(wanted - from < each ? wanted - from : each));
   }}
 }}
 "#

@@ -10,6 +10,8 @@
 mod attention;
 pub mod few;
 mod print;
+mod radix;
+mod running;
 #[cfg(feature = "cuda")]
 mod runtime;
 mod template;
@@ -17,6 +19,8 @@ mod template;
 pub use attention::Attention;
 pub use few::Few;
 pub use print::{FLAGS, PRELUDE, function, print};
+pub use radix::Radix;
+pub use running::Running;
 #[cfg(feature = "cuda")]
 pub use runtime::{Cuda, CudaBuffer, Offline, Usage};
 pub use template::{Arg, Call, Routine};

@@ -22,6 +22,38 @@ typedef double f64;
 
 template <class T, int N> struct alignas(sizeof(T) * N) Vec { T at[N]; };
 
+// Kernels may come while the one before them still runs. Each waits for what came before it ahead of touching memory (but for what
+// nobody writes), then lets the next one come: so whoever has waited knows that all before it is done.
+D void wait_turn() {
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+#endif
+}
+
+// 16 bytes that are read once.
+D Vec<u32, 4> stream16(const void* p) {
+#ifdef __CUDA_ARCH__
+    Vec<u32, 4> r;
+    asm volatile("ld.global.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r.at[0]), "=r"(r.at[1]), "=r"(r.at[2]), "=r"(r.at[3])
+                 : "l"(p));
+    return r;
+#else
+    return *(const Vec<u32, 4>*)p;
+#endif
+}
+// Asks for bytes, a multiple of 16, that will be read soon.
+D void to_cache(const void* p, u32 bytes) {
+#ifdef __CUDA_ARCH__
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+#endif
+#endif
+}
+
 // Formats.
 
 D u32 bits(f32 x) { return __float_as_uint(x); }

@@ -87,6 +87,7 @@ impl Printer<'_> {
             args.join(", ")
         );
         self.out.push_str(&shared);
+        self.out.push_str("    wait_turn();\n");
         self.block(&k.body, 1);
         self.out.push_str("}\n");
     }

@@ -43,3 +43,5 @@ pub enum Arg {
 pub(crate) const HOPPER: &str = include_str!("templates/hopper.cu");
 /// Attention by blocks.
 pub(crate) const ATTENTION: &str = include_str!("templates/attention.cu");
+/// Attention of few queries.
+pub(crate) const ATTENTION_FEW: &str = include_str!("templates/attention_few.cu");

@@ -40,6 +40,8 @@ pub fn lower(kernel: &loops::Kernel, limits: &Limits, given: &Given) -> Result<K
             grid = other;
         }
     }
+    let own = kernel.buffers.len() as u32;
+    super::sink::sink(&mut grid, &|b| b.0 >= own || facts.is_scratch(b) || facts.written(b));
     debug_assert_eq!(super::verify(&grid), Ok(()), "{grid}");
     let wide = wide_index(&grid.body).then_some(DType::I64);
     let dtypes = grid.regs.iter().copied().chain(grid.memory.iter().map(|m| m.dtype)).chain(wide);

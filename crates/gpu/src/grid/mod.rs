@@ -37,6 +37,8 @@ mod range;
 mod reduce;
 mod rows;
 mod shape;
+mod sink;
+mod stays;
 mod sync;
 mod turns;
 mod verify;
@@ -45,6 +47,7 @@ pub use eval::{EvalError, Launch, View, eval};
 pub use given::Given;
 pub use limits::Limits;
 pub use lower::{LowerError, lower};
+pub use stays::{Stays, stays};
 pub use verify::{GridError, verify};
 
 pub use compiler::loops::{Buf, Reg, Size};

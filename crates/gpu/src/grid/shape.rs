@@ -30,6 +30,9 @@ impl Shape<'_> {
     }
 }
 
+/// Elements that a lane holds of a row where rows are few.
+const FEW_ROWS: i64 = 8;
+
 /// Chooses. `waits` says whether the threads of a team wait for each other.
 pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Shape<'a> {
     let (chain, before, row) = chain(facts, limits);
@@ -45,7 +48,10 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
     shape.width = vectors.iter().map(|l| width(facts, limits, l)).min().unwrap_or(1);
     // Wide accesses are for those who have enough to do, unless whole words need them.
     let least = vectors.iter().map(|l| words(facts, limits, l)).max().unwrap_or(1);
-    while shape.width > least && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4 {
+    // Lanes of a row that is held have so many elements each, at once or one by one.
+    let stays = waits && limits.subgroup.is_some() && held_by_block(&shape, longest, limits);
+    while !stays && shape.width > least && rows.saturating_mul(longest) / (shape.width as i64) < limits.busy as i64 / 4
+    {
         shape.width /= 2;
     }
     let steps = super::pieces(longest, shape.width as i64).max(1);
@@ -69,10 +75,9 @@ pub(super) fn choose<'a>(facts: &Facts<'a>, limits: &Limits, waits: bool) -> Sha
     } else if steps <= group as i64 || (many && steps <= held(&shape, group)) {
         upto(group)
     } else if held_by_block(&shape, longest, limits) {
-        // As few lanes as can hold it.
-        (super::pieces(longest, super::rows::HELD) as u32)
-            .next_power_of_two()
-            .clamp((2 * group).min(limits.threads), limits.threads)
+        // As few lanes as can hold it; or more where the device has lanes to spare: each of the few rows is done sooner.
+        let each = if rows.saturating_mul(longest) < limits.busy as i64 { FEW_ROWS } else { super::rows::HELD };
+        (super::pieces(longest, each) as u32).next_power_of_two().clamp((2 * group).min(limits.threads), limits.threads)
     } else {
         // Where there are rows enough, several blocks share a multiprocessor: while one waits, another one loads.
         let most = if many { (limits.threads / 2).max(group) } else { limits.threads };

@@ -12,13 +12,14 @@ use std::task::{Context, Poll, Waker};
 type Promise = fn(&dyn Backend) -> Result<(), String>;
 
 /// All of them, by name.
-pub(super) const ALL: [(&str, Promise); 12] = [
+pub(super) const ALL: [(&str, Promise); 13] = [
     ("submissions keep their order", order),
     ("memory handed on at once holds its new value", handed_on),
     ("a buffer dropped early lives as long as its work", dropped_early),
     ("fences end, and reads can be awaited", fences),
     ("one buffer may be several inputs", shared_input),
     ("a donated input is replaced", donated),
+    ("a donated cache gets one more row", cached),
     ("several threads run one program", threads),
     ("two runs give the same bits", same_bits),
     ("nothing is a fine size", nothing),
@@ -204,6 +205,41 @@ fn donated(backend: &dyn Backend) -> Result<(), String> {
     submit(&*exe, &state, &out)?;
     all(&floats(&*out, n)?, 6.0, "a step elsewhere")?;
     all(&floats(&*state, n)?, 5.0, "its input")
+}
+
+/// A cache of rows, of which each step writes one: the others stay, in place and elsewhere.
+fn cached(backend: &dyn Backend) -> Result<(), String> {
+    let (rows, width) = (50, 24);
+    let mut b = Builder::new();
+    let (cache, x, at) = (b.input(F, &[rows, width]), b.input(F, &[1, width]), b.input(DType::I32, &[]));
+    let twice = b.add(x, x).map_err(|e| e.to_string())?;
+    let zero = b.scalar(DType::I32, 0.0).map_err(|e| e.to_string())?;
+    let next = b.dynamic_update_slice(cache, twice, &[at, zero]).map_err(|e| e.to_string())?;
+    let options = Options { donate: vec![(0, 0)], ..Options::default() };
+    let exe = text(load(backend, &b.finish(&[next]), &options))?;
+    if exe.program().donated != [(0, 0)] {
+        return Err("a cache can't be written in place".into());
+    }
+    let (state, row, position) = (alloc(backend, rows * width)?, alloc(backend, width)?, alloc(backend, 1)?);
+    let mut want: Vec<f32> = (0..rows * width).map(|i| i as f32).collect();
+    text(state.write(0, &bytes(&want)))?;
+    let step = |at: i32, to: &Arc<dyn DeviceBuffer>, want: &mut [f32]| -> Result<(), String> {
+        let value = at as f32 + 0.5;
+        text(row.write(0, &bytes(&vec![value; width])))?;
+        text(position.write(0, &at.to_le_bytes()))?;
+        let inputs = vec![state.clone(), row.clone(), position.clone()];
+        text(exe.run(&mut Bindings { inputs, outputs: vec![to.clone()] }))?;
+        // A row beyond the end is the last one.
+        let at = (at as usize).min(rows - 1);
+        want[at * width..][..width].fill(2.0 * value);
+        if floats(&**to, rows * width)? == want { Ok(()) } else { Err(format!("row {at} is not all that changed")) }
+    };
+    for at in [3, 40, 3, 60] {
+        step(at, &state, &mut want)?;
+    }
+    let before = want.clone();
+    step(7, &alloc(backend, rows * width)?, &mut want)?;
+    if floats(&*state, rows * width)? == before { Ok(()) } else { Err("a cache that was only read has changed".into()) }
 }
 
 fn sample(n: usize, seed: u64) -> Vec<Literal> {

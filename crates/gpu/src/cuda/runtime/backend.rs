@@ -10,7 +10,7 @@ use super::memory::CudaBuffer;
 use super::pool::Usage;
 use super::record::{Graph, Todo};
 use super::strided::Text;
-use crate::grid::{self, Limits};
+use crate::grid::Limits;
 use crate::library::{self, Means};
 use compiler::loops::Kernel;
 use compiler::program::{Class, KernelArg, Step, Trip};
@@ -19,6 +19,7 @@ use compiler::{Backend, Bindings, DeviceBuffer, Error, Executable, Fence, Progra
 use ir::ops::Composite;
 use ir::{DType, Op, Type};
 use smallvec::SmallVec;
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -125,7 +126,8 @@ pub(super) fn target() -> Target {
             row_scratch: 32 << 10,
         },
         keep: Keep { costly: 48, cheap: 64, distant: 6 },
-        partials: Partials { least: 1 << 16, few: 1 << 10, blocks: 1 << 11, block: (1 << 12, 1 << 17) },
+        // A block is done with fewer before a second launch has begun.
+        partials: Partials { least: 1 << 18, few: 1 << 10, blocks: 1 << 11, block: (1 << 12, 1 << 17) },
         schedule: Schedule::Grid,
         products: Products {
             dtypes: &[DType::F32, DType::F64, DType::F16, DType::BF16],
@@ -143,7 +145,7 @@ pub(super) fn means() -> Means {
 /// The text of each kernel of a program, with its loops and its grid.
 pub(super) fn shown(program: &Program) -> Vec<(String, String)> {
     let show = |s: Source<'_>| match s.lowered {
-        Ok((grid, text)) => (s.kernel.name.clone(), format!("{}\n\n{grid}\n\n{}", s.kernel, text.text)),
+        Ok(g) => (s.kernel.name.clone(), format!("{}\n\n{}\n\n{}", s.kernel, g.grid, g.text.text)),
         Err(e) => (s.kernel.name.clone(), format!("{}\n\n{e}", s.kernel)),
     };
     sources(program).into_iter().map(show).collect()
@@ -152,7 +154,7 @@ pub(super) fn shown(program: &Program) -> Vec<(String, String)> {
 /// A kernel of a program, and what it becomes.
 pub(super) struct Source<'a> {
     pub(super) kernel: &'a Kernel,
-    pub(super) lowered: Result<(grid::Kernel, Text)>,
+    pub(super) lowered: Result<load::Grid>,
 }
 
 /// The kernels of a program.
@@ -269,7 +271,8 @@ impl Loaded {
     fn give(&self, bases: &[u64], arena: u64, steps: &[Ready], timer: Option<&Timer>) -> Result<()> {
         let scratch = arena + self.scratch_at as u64;
         let stream = self.inner.device.stream.0;
-        Run { loaded: self, bases, scratch, stream, timer }.steps(steps, &mut Position::default())
+        Run { loaded: self, bases, scratch, stream, timer, follows: Cell::new(false) }
+            .steps(steps, &mut Position::default())
     }
 
     /// Replays a run over these addresses, recorded now if it wasn't.
@@ -291,7 +294,8 @@ impl Loaded {
             Todo::Record => {
                 let stream = device.recorder.lock().unwrap_or_else(|e| e.into_inner());
                 let scratch = arena + self.scratch_at as u64;
-                let run = Run { loaded: self, bases, scratch, stream: stream.0, timer: None };
+                let run =
+                    Run { loaded: self, bases, scratch, stream: stream.0, timer: None, follows: Cell::new(false) };
                 let made =
                     Graph::record(&device.context, stream.0, || run.steps(&self.steps, &mut Position::default()));
                 drop(stream);

@@ -11,7 +11,7 @@ use compiler::{Error, Result, Timing};
 use cudarc::driver::sys as cu;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::time::Duration;
 
@@ -33,12 +33,15 @@ pub(crate) struct Run<'a> {
     pub(crate) scratch: u64,
     pub(crate) stream: cu::CUstream,
     pub(crate) timer: Option<&'a Timer>,
+    /// Whether what was given to the stream last is a kernel of ours: the next one may come while that one still runs, since each
+    /// waits for those before it (`wait_turn` in the prelude).
+    pub(crate) follows: Cell<bool>,
 }
 
-/// How often each step ran and for how long, by its address.
+/// How often each step ran and for how long, by its address; each launch of a step that has several by its own.
 pub(crate) struct Timer {
     watch: Stopwatch,
-    spent: RefCell<FxHashMap<*const Ready, (usize, Duration)>>,
+    spent: RefCell<FxHashMap<*const (), (usize, Duration)>>,
 }
 
 impl Timer {
@@ -70,20 +73,40 @@ impl Timer {
             (Step::Branch { branches, .. }, Ready::Branch { branches: own, .. }) => {
                 branches.iter().zip(own).for_each(|(s, r)| all(s, r));
             }
-            _ => {
-                let Some(&(calls, time)) = self.spent.borrow().get(&(&raw const *ready)) else { return };
-                let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
-                let label = format!("{}{host}", step.label());
-                match found.iter_mut().find(|timing| timing.label == label) {
-                    Some(timing) => {
-                        timing.calls += calls;
-                        timing.time += time;
-                        timing.steps.push((number, time));
-                    }
-                    None => found.push(Timing { label, calls, time, steps: vec![(number, time)] }),
+            (_, Ready::Kernels(launches)) => {
+                for l in launches {
+                    self.add(number, (&raw const *l).cast(), format!("{}: {}", step.label(), l.name), found);
                 }
             }
+            _ => {
+                let host = if matches!(ready, Ready::Host(_)) { " (host)" } else { "" };
+                self.add(number, (&raw const *ready).cast(), format!("{}{host}", step.label()), found);
+            }
         }
+    }
+
+    fn add(&self, number: usize, of: *const (), label: String, found: &mut Vec<Timing>) {
+        let Some(&(calls, time)) = self.spent.borrow().get(&of) else { return };
+        match found.iter_mut().find(|timing| timing.label == label) {
+            Some(timing) => {
+                timing.calls += calls;
+                timing.time += time;
+                timing.steps.push((number, time));
+            }
+            None => found.push(Timing { label, calls, time, steps: vec![(number, time)] }),
+        }
+    }
+
+    /// Notes how long some work took.
+    fn time(&self, of: *const (), stream: cu::CUstream, work: impl FnOnce() -> Result<()>) -> Result<()> {
+        self.watch.start(stream)?;
+        work()?;
+        let took = self.watch.stop(stream)?;
+        let mut spent = self.spent.borrow_mut();
+        let (calls, time) = spent.entry(of).or_default();
+        *calls += 1;
+        *time += took;
+        Ok(())
     }
 }
 
@@ -94,17 +117,15 @@ impl Run<'_> {
             return steps.iter().try_for_each(|s| self.step(s, at));
         };
         for step in steps {
-            if matches!(step, Ready::Loop { .. } | Ready::Branch { .. }) {
-                self.step(step, at)?;
-                continue;
+            match step {
+                Ready::Loop { .. } | Ready::Branch { .. } => self.step(step, at)?,
+                Ready::Kernels(launches) => {
+                    for l in launches {
+                        timer.time((&raw const *l).cast(), self.stream, || self.launch(l, at))?;
+                    }
+                }
+                _ => timer.time((&raw const *step).cast(), self.stream, || self.step(step, at))?,
             }
-            timer.watch.start(self.stream)?;
-            self.step(step, at)?;
-            let took = timer.watch.stop(self.stream)?;
-            let mut spent = timer.spent.borrow_mut();
-            let (calls, time) = spent.entry(&raw const *step).or_default();
-            *calls += 1;
-            *time += took;
         }
         Ok(())
     }
@@ -126,6 +147,7 @@ impl Run<'_> {
 
     /// Waits for what was given to the stream and reads a few bytes.
     fn read_back<const N: usize>(&self, p: &Place, at: &Position) -> Result<[u8; N]> {
+        self.follows.set(false);
         let mut bytes = [0; N];
         self.loaded.inner.device.read(self.address(p, at), &mut bytes)?;
         Ok(bytes)
@@ -133,6 +155,9 @@ impl Run<'_> {
 
     fn step(&self, step: &Ready, at: &mut Position) -> Result<()> {
         let context = &self.loaded.inner.device.context;
+        if matches!(step, Ready::Host(_) | Ready::Copy { .. } | Ready::Zero { .. }) {
+            self.follows.set(false);
+        }
         match step {
             Ready::Kernel(launch) => self.launch(launch, at),
             Ready::Kernels(launches) => launches.iter().try_for_each(|l| self.launch(l, at)),
@@ -180,6 +205,9 @@ impl Run<'_> {
                     count += 1;
                 }
                 at.done[*level] = count;
+                if !after.is_empty() {
+                    self.follows.set(false);
+                }
                 for (from, to, bytes) in after {
                     device::copy(context, self.stream, self.address(from, at), self.address(to, at), *bytes)?;
                 }
@@ -189,6 +217,13 @@ impl Run<'_> {
     }
 
     fn launch(&self, l: &Launch, at: &Position) -> Result<()> {
+        for (from, to, bytes) in &l.over {
+            let (from, to) = (self.address(from, at), self.address(to, at));
+            if from != to {
+                self.follows.set(false);
+                device::copy(&self.loaded.inner.device.context, self.stream, from, to, *bytes)?;
+            }
+        }
         let mut values: SmallVec<[u64; 48]> = SmallVec::new();
         for a in &l.args {
             values.push(match a {
@@ -213,28 +248,25 @@ impl Run<'_> {
         }
         let mut pointers: SmallVec<[*mut c_void; 48]> =
             values.iter_mut().map(|v| (&raw mut *v).cast::<c_void>()).collect();
+        let context = &self.loaded.inner.device.context;
+        let mut early = early();
+        let overlaps = self.follows.replace(true) && self.timer.is_none() && context.capability >= (9, 0);
+        let config = cu::CUlaunchConfig {
+            gridDimX: blocks,
+            gridDimY: 1,
+            gridDimZ: 1,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            hStream: self.stream,
+            attrs: &raw mut early,
+            numAttrs: overlaps as u32,
+        };
         // SAFETY: the kernel was compiled for these arguments, and the addresses are of live memory of the right sizes: the
         // compiler's promise, kept by the checks of bindings.
-        let code = unsafe {
-            cu::cuLaunchKernel(
-                f.raw.0,
-                blocks,
-                1,
-                1,
-                threads,
-                1,
-                1,
-                shared,
-                self.stream,
-                pointers.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        };
-        self.loaded
-            .inner
-            .device
-            .context
-            .check(code, || format!("cuLaunchKernel of {name} ({}), {blocks} blocks of {threads} threads", f.entry))
+        let code = unsafe { cu::cuLaunchKernelEx(&config, f.raw.0, pointers.as_mut_ptr(), std::ptr::null_mut()) };
+        context.check(code, || format!("cuLaunchKernel of {name} ({}), {blocks} blocks of {threads} threads", f.entry))
     }
 
     fn product(&self, p: &Product, at: &Position) -> Result<()> {
@@ -243,11 +275,15 @@ impl Run<'_> {
         let s = &p.shape;
         match &p.how {
             How::Nothing => Ok(()),
-            How::Zeros(bytes) => device::zero(context, self.stream, c, *bytes),
-            How::Few { function, few } => {
+            How::Zeros(bytes) => {
+                self.follows.set(false);
+                device::zero(context, self.stream, c, *bytes)
+            }
+            How::Few { function, few, steady, next } => {
                 let (few_rows, large) = if few.swapped() { (b, a) } else { (a, b) };
-                let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c]);
-                values.extend(few.sizes(s).map(|n| n as u64));
+                let (after, wanted) = next.as_ref().map_or((large, 0), |(p, bytes)| (self.address(p, at), *bytes));
+                let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c, after]);
+                values.extend(few.sizes(s, *steady, wanted).map(|n| n as u64));
                 let function = &self.loaded.functions[*function];
                 self.call(function, (few.blocks(s), few::THREADS, 0), &mut values, "product of few rows")
             }
@@ -275,6 +311,7 @@ impl Run<'_> {
                 let Some(blas) = &self.loaded.inner.blas else {
                     return Err(Error::Internal("a product for a library that isn't there".into()));
                 };
+                self.follows.set(false);
                 // SAFETY: the plan was made for these strides and alignments.
                 unsafe { blas.run(plan, first, second, out, self.stream)? };
                 match &copies[2] {
@@ -294,5 +331,14 @@ impl Run<'_> {
         values.extend([to_strides, from_strides].into_iter().flatten().map(|n| n as u64));
         let blocks = strided::blocks(p.sizes.iter().product());
         self.call(&self.loaded.functions[p.function], (blocks, THREADS, 0), &mut values, "strided copy")
+    }
+}
+
+/// Lets a kernel come while the one before it still runs.
+fn early() -> cu::CUlaunchAttribute {
+    cu::CUlaunchAttribute {
+        id: cu::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+        pad: [0; 4],
+        value: cu::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
     }
 }

@@ -8,10 +8,13 @@ use compiler::{Error, Result};
 use cudarc::driver::sys as cu;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::ffi::{CString, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// Kernels of one source at most: a source is compiled by one thread.
 const PER_SOURCE: usize = 24;
+/// Threads that compile at once.
+const COMPILING: usize = 16;
 /// Kernels kept, beside those in use.
 const KEPT: usize = 4096;
 
@@ -130,13 +133,9 @@ impl Kernels {
                 None => missing.push(t),
             }
         }
-        for part in missing.chunks(PER_SOURCE) {
-            let mut source = self.prelude.to_string();
-            for t in part {
-                source.push('\n');
-                source.push_str(&t.text);
-            }
-            let cubin = self.compiler.compile(&source)?;
+        let parts = shares(&missing, std::thread::available_parallelism().map_or(1, |n| n.get()));
+        for (part, compiled) in parts.iter().zip(self.compile(&parts)) {
+            let (source, cubin) = compiled?;
             s.compiled += part.len();
             let module = Module::load(&self.context, &cubin)?;
             for t in part {
@@ -148,6 +147,37 @@ impl Kernels {
         }
         let found = texts.iter().map(|t| s.known.get(&t.text).cloned());
         found.collect::<Option<Vec<_>>>().ok_or_else(|| Error::Internal("a kernel that was just compiled".into()))
+    }
+
+    /// The sources of these kernels and what they are on the device, compiled side by side.
+    fn compile(&self, parts: &[Vec<&Text>]) -> Vec<Result<(String, Vec<u8>)>> {
+        let one = |part: &Vec<&Text>| {
+            let mut source = self.prelude.to_string();
+            for t in part {
+                source.push('\n');
+                source.push_str(&t.text);
+            }
+            let cubin = self.compiler.compile(&source)?;
+            Ok((source, cubin))
+        };
+        if let [part] = parts {
+            return vec![one(part)];
+        }
+        let next = AtomicUsize::new(0);
+        let done: Vec<Mutex<Option<Result<(String, Vec<u8>)>>>> = parts.iter().map(|_| Mutex::new(None)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..parts.len().min(COMPILING) {
+                scope.spawn(|| {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(part) = parts.get(at) else { break };
+                        *done[at].lock().unwrap_or_else(|e| e.into_inner()) = Some(one(part));
+                    }
+                });
+            }
+        });
+        let lost = || Err(Error::Internal("a kernel that nobody compiled".into()));
+        done.into_iter().map(|d| d.into_inner().unwrap_or_else(|e| e.into_inner()).unwrap_or_else(lost)).collect()
     }
 
     fn on_disk(&self, s: &mut State, t: &Text) -> Option<Arc<Function>> {
@@ -170,5 +200,54 @@ impl Kernels {
         }
         s.known.retain(|_, f| Arc::strong_count(f) > 1);
         s.modules.retain(|_, m| m.strong_count() > 0);
+    }
+}
+
+/// Kernels as sources: one for each thread that can compile, about equally long, and none of too many kernels.
+fn shares<'a>(texts: &[&'a Text], threads: usize) -> Vec<Vec<&'a Text>> {
+    let count = threads.clamp(1, COMPILING).max(texts.len().div_ceil(PER_SOURCE)).min(texts.len());
+    let mut parts: Vec<(usize, Vec<&Text>)> = vec![(0, Vec::new()); count];
+    let mut order: Vec<&Text> = texts.to_vec();
+    order.sort_by_key(|t| std::cmp::Reverse(t.text.len()));
+    for t in order {
+        // The longest ones first, each to who has the least.
+        let room = parts.iter_mut().filter(|(_, p)| p.len() < PER_SOURCE);
+        if let Some((length, part)) = room.min_by_key(|(length, _)| *length) {
+            *length += t.text.len();
+            part.push(t);
+        }
+    }
+    parts.into_iter().map(|(_, part)| part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kernel_is_in_one_source() {
+        for (n, threads) in [(0, 4), (1, 4), (3, 16), (44, 16), (44, 1), (200, 2), (500, 64)] {
+            let all: Vec<Text> =
+                (0..n).map(|i| Text { entry: format!("k{i}"), text: "x".repeat(i * 37 % 101 + 1) }).collect();
+            let parts = shares(&all.iter().collect::<Vec<_>>(), threads);
+            let mut names: Vec<&str> = parts.iter().flatten().map(|t| t.entry.as_str()).collect();
+            names.sort_unstable();
+            names.dedup();
+            assert_eq!(names.len(), n, "{n} kernels, {threads} threads");
+            assert!(parts.iter().all(|p| !p.is_empty() && p.len() <= PER_SOURCE));
+            assert!(parts.len() >= n.min(threads.min(COMPILING)));
+        }
+    }
+
+    #[test]
+    fn long_kernels_are_compiled_apart() {
+        let all: Vec<Text> = [900, 800, 10, 10, 10]
+            .iter()
+            .enumerate()
+            .map(|(i, n)| Text { entry: format!("k{i}"), text: "x".repeat(*n) })
+            .collect();
+        let parts = shares(&all.iter().collect::<Vec<_>>(), 3);
+        let lengths: Vec<usize> = parts.iter().map(|p| p.iter().map(|t| t.text.len()).sum()).collect();
+        assert_eq!(lengths, [900, 800, 30]);
     }
 }

@@ -10,13 +10,13 @@ use super::memory::CudaBuffer;
 use super::record::Recordings;
 use super::scatter::Rows;
 use super::strided::{self, Text};
-use crate::cuda::{self, Arg, Attention, Few, Routine};
+use crate::cuda::{self, Arg, Attention, Few, Radix, Routine, Running};
 use crate::grid::places::aligned;
-use crate::grid::{self, Given, Limits, Space};
+use crate::grid::{self, Buf, Given, Limits, Space};
 use crate::host::Host;
 use crate::library;
 use compiler::loops::Kernel;
-use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Step, Trip};
+use compiler::program::{Class, Factor, KernelArg, LoopStep, Matmul, Place, Program, Slot, Step, Trip};
 use compiler::{DeviceBuffer, Error, Result};
 use ir::{Op, Type};
 use std::sync::{Arc, Mutex};
@@ -70,6 +70,8 @@ pub(crate) struct Launch {
     pub(crate) shared: u32,
     pub(crate) args: Vec<Argument>,
     pub(crate) sizes: Vec<i64>,
+    /// Results that must hold what operands hold, with their bytes: they are the same memory, or become equal first.
+    pub(crate) over: Vec<(Place, Place, usize)>,
     pub(crate) name: String,
 }
 
@@ -98,7 +100,14 @@ pub(crate) enum How {
     /// By cuBLASLt; with copies of A, B and C as needed, by their offsets in the run's scratch.
     Library { plan: Box<Plan>, mapped: Mapped, copies: [Option<Packed>; 3] },
     /// By a kernel of ours for few rows.
-    Few { function: usize, few: Few },
+    Few {
+        function: usize,
+        few: Few,
+        /// Nobody writes the large matrix while the program runs.
+        steady: bool,
+        /// The next product's large matrix, and how many bytes of it to ask for.
+        next: Option<(Place, usize)>,
+    },
     /// By a kernel of ours.
     Own { function: usize },
 }
@@ -224,7 +233,10 @@ fn launches(steps: &[Ready]) -> Option<usize> {
 
 /// The launches of an op that has templates on devices of a compute capability.
 pub(crate) fn claimed(capability: (i32, i32), op: &Op, args: &[Type]) -> Option<Routine> {
-    let Op::Composite(c) = op else { return None };
+    let Op::Composite(c) = op else {
+        let sorted = Radix::of(op, args).map(|r| r.routine());
+        return sorted.or_else(|| Running::of(op, args).map(|r| r.routine()));
+    };
     // Hopper's matrix instructions are no other's.
     if capability != (9, 0) {
         return None;
@@ -237,8 +249,16 @@ pub(crate) fn own(capability: (i32, i32), op: &Op, args: &[Type]) -> bool {
     Rows::of(op, args).is_some() || claimed(capability, op, args).is_some()
 }
 
+/// What a kernel step becomes.
+pub(crate) struct Grid {
+    pub(crate) grid: grid::Kernel,
+    pub(crate) text: Text,
+    /// Operands, and results that must hold what they hold, with their bytes.
+    pub(crate) over: Vec<(Place, Place, usize)>,
+}
+
 /// The grid of a kernel step and its text.
-pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<(grid::Kernel, Text)> {
+pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) -> Result<Grid> {
     if args.len() != kernel.buffers.len() {
         return Err(Error::Internal(format!(
             "kernel {} has {} buffers, the step gives {}",
@@ -248,9 +268,46 @@ pub(crate) fn lowered(program: &Program, kernel: &Kernel, args: &[KernelArg]) ->
         )));
     }
     let given = Given::of(program, kernel, args, ALIGN);
+    let stays = grid::stays(kernel, &given).filter(|s| s.over.iter().all(|o| whole(program, args, *o).is_some()));
+    let over = stays.iter().flat_map(|s| &s.over).filter_map(|o| whole(program, args, *o)).collect();
+    let kernel = stays.as_ref().map_or(kernel, |s| &s.kernel);
     let grid = grid::lower(kernel, &Limits::CUDA, &given).map_err(|e| Error::Backend(e.to_string()))?;
     let text = super::text(&grid);
-    Ok((grid, text))
+    Ok(Grid { grid, text, over })
+}
+
+/// An operand and a result that are whole buffers of equal types, with their bytes.
+fn whole(program: &Program, args: &[KernelArg], (from, to): (Buf, Buf)) -> Option<(Place, Place, usize)> {
+    let of = |b: Buf| match args.get(b.0 as usize)? {
+        KernelArg::Place(p) => match p.slot {
+            Slot::Fixed(id) if *p == Place::of(id) => Some((p.clone(), &program.buffers[id.0 as usize].ty)),
+            _ => None,
+        },
+        KernelArg::Scratch(_) => None,
+    };
+    let ((from, ty), (to, other)) = (of(from)?, of(to)?);
+    (ty == other).then(|| (from, to, ty.bytes()))
+}
+
+/// Whether nothing writes a place while its program runs.
+fn steady(program: &Program, p: &Place) -> bool {
+    p.buffers().all(|b| match &program.buffers[b.0 as usize].class {
+        Class::Constant(_) => true,
+        Class::Input(i) => !program.donated.iter().any(|(from, _)| from == i),
+        _ => false,
+    })
+}
+
+/// Products of few rows ask for the next one's matrix, if that is there already.
+fn look_ahead(steps: &mut [Ready]) {
+    let mut next: Option<(Place, usize)> = None;
+    for step in steps.iter_mut().rev() {
+        let Ready::Product(p) = step else { continue };
+        let How::Few { few, steady, next: after, .. } = &mut p.how else { continue };
+        *after = next.take();
+        let large = if few.swapped() { &p.a } else { &p.b };
+        next = Some((large.clone(), few.wanted(&p.shape))).filter(|(_, bytes)| *steady && *bytes > 0);
+    }
 }
 
 struct Loader<'a> {
@@ -263,7 +320,9 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn steps(&mut self, steps: &[Step]) -> Result<Vec<Ready>> {
-        steps.iter().map(|s| self.step(s)).collect()
+        let mut all = steps.iter().map(|s| self.step(s)).collect::<Result<Vec<Ready>>>()?;
+        look_ahead(&mut all);
+        Ok(all)
     }
 
     fn step(&mut self, step: &Step) -> Result<Ready> {
@@ -324,6 +383,7 @@ impl Loader<'_> {
             shared: c.shared,
             args: c.args.iter().map(argument).collect(),
             sizes: c.sizes,
+            over: Vec::new(),
             name: c.entry.clone(),
             function: self.function(Text { entry: c.entry, text: c.text }),
         };
@@ -341,7 +401,7 @@ impl Loader<'_> {
     }
 
     fn kernel(&mut self, kernel: &Kernel, args: &[KernelArg]) -> Result<Launch> {
-        let (grid, text) = lowered(self.program, kernel, args)?;
+        let Grid { grid, text, over } = lowered(self.program, kernel, args)?;
         let blocks = grid.blocks(&[]);
         let mut spills = grid.spill_bytes(blocks).into_iter();
         let mut scratch = 0;
@@ -362,7 +422,8 @@ impl Loader<'_> {
         self.scratch = self.scratch.max(scratch);
         let function = self.function(text);
         let name = kernel.name.clone();
-        Ok(Launch { function, blocks, threads: grid.threads, shared: 0, args: arguments, sizes: Vec::new(), name })
+        let (threads, sizes) = (grid.threads, Vec::new());
+        Ok(Launch { function, blocks, threads, shared: 0, args: arguments, sizes, over, name })
     }
 
     fn product(&mut self, s: &Matmul, a: &Place, b: &Place, c: &Place) -> Result<Product> {
@@ -384,7 +445,9 @@ impl Loader<'_> {
         let align = [a, b].map(|p| aligned(self.program, p, ALIGN));
         if let Some(few) = Few::of(s, align) {
             let (entry, text) = few.text();
-            return Ok(How::Few { function: self.function(Text { entry, text }), few });
+            let function = self.function(Text { entry, text });
+            let steady = steady(self.program, if few.swapped() { a } else { b });
+            return Ok(How::Few { function, few, steady, next: None });
         }
         let own = |loader: &mut Self| How::Own { function: loader.function(strided::product(s.dtype, s.out)) };
         let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };

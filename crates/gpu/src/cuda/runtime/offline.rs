@@ -35,7 +35,7 @@ impl Offline {
         let program = &library::expand(program.clone(), &means(), &|op, args| own(self.capability, op, args));
         let mut texts: Vec<Text> = Vec::new();
         for s in sources(program) {
-            let (_, text) = s.lowered?;
+            let text = s.lowered?.text;
             if !texts.contains(&text) {
                 texts.push(text);
             }

@@ -84,6 +84,7 @@ impl Rows {
             shared: 0,
             args,
             sizes: sizes.map(|n| n as i64).to_vec(),
+            over: Vec::new(),
             name: name.into(),
         };
         let ids = || vec![place(&args[1]), scratch(0), scratch(lists)];
@@ -116,6 +117,7 @@ impl Rows {
         let text = format!(
             r#"extern "C" __global__ void __launch_bounds__({PLACING}) {entry}(const {id}* ids, unsigned int* ends,
     unsigned int* lists, long long rows, long long count) {{
+  wait_turn();
   for (long long i = (long long)blockIdx.x * {PLACING} + threadIdx.x; i < count; i += (long long)gridDim.x * {PLACING}) {{
     long long v = ids[i];
     {outside}
@@ -145,6 +147,7 @@ static __device__ __forceinline__ void {entry}_mark(unsigned int* word, unsigned
 extern "C" __global__ void __launch_bounds__({ADDING}) {entry}(const {kept}* table, const {kept}* updates, {kept}* out,
     const unsigned int* ends, const unsigned int* lists, long long rows, long long width) {{
   __shared__ unsigned int list[{SHORT}], map[{words}];
+  wait_turn();
   const unsigned int t = threadIdx.x;
   for (long long v = blockIdx.x; v < rows; v += gridDim.x) {{
     const unsigned int first = v == 0 ? 0 : ends[v - 1], n = ends[v] - first;
@@ -209,6 +212,7 @@ fn clearing() -> Text {
     let entry = String::from("rows_clear");
     let text = format!(
         r#"extern "C" __global__ void __launch_bounds__({PLACING}) {entry}(unsigned int* ends, long long rows, long long) {{
+  wait_turn();
   for (long long i = (long long)blockIdx.x * {PLACING} + threadIdx.x; i < rows; i += (long long)gridDim.x * {PLACING}) ends[i] = 0;
 }}
 "#
@@ -222,6 +226,7 @@ fn summing() -> Text {
     let text = format!(
         r#"extern "C" __global__ void __launch_bounds__({SUMMING}) {entry}(unsigned int* ends, long long rows, long long) {{
   __shared__ unsigned int sums[{SUMMING} / 32];
+  wait_turn();
   const unsigned int t = threadIdx.x, lane = t % 32;
   unsigned int before = 0;
   for (long long base = 0; base < rows; base += 4 * {SUMMING}) {{

@@ -28,6 +28,7 @@ pub(crate) fn strided_copy(size: usize) -> Text {
     long long n0, long long n1, long long n2,
     long long t0, long long t1, long long t2,
     long long f0, long long f1, long long f2) {{
+  wait_turn();
   long long total = n0 * n1 * n2;
   long long step = (long long)gridDim.x * {THREADS};
   for (long long x = (long long)blockIdx.x * {THREADS} + threadIdx.x; x < total; x += step) {{
@@ -58,6 +59,7 @@ extern "C" __global__ void {entry}(const {ti}* a, const {ti}* b, {to}* c,
     long long a0, long long a1, long long a2,
     long long b0, long long b1, long long b2,
     long long c0, long long c1, long long c2) {{
+  wait_turn();
   long long total = batch * m * n;
   long long step = (long long)gridDim.x * {THREADS};
   for (long long x = (long long)blockIdx.x * {THREADS} + threadIdx.x; x < total; x += step) {{

@@ -1,0 +1,159 @@
+//! `sort` and `top_k` of long lines by the bits of their keys (`templates/radix.cu`): four passes over 32 bits, two over 16. Lines lie
+//! side by side. Others, short lines, wider keys and several of them are left to the networks of `library`.
+
+use super::template::{Arg, Call, Routine};
+use ir::ops::{Sort, TopK};
+use ir::{DType, Op, Type};
+
+const TEXT: &str = include_str!("templates/radix.cu");
+/// Elements of a tile.
+const TILE: usize = 4096;
+/// Shorter lines are sorted in shared memory by one launch.
+const LEAST: usize = 4097;
+/// Elements of all lines.
+const MOST: usize = 1 << 28;
+
+/// One sort.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Radix {
+    lines: usize,
+    n: usize,
+    key: DType,
+    descending: bool,
+    /// Bytes of an element of each operand.
+    operands: Vec<usize>,
+    /// How many elements of each line are wanted, with their places; all of them without.
+    top: Option<usize>,
+}
+
+impl Radix {
+    /// What an op is, if this does it.
+    pub fn of(op: &Op, args: &[Type]) -> Option<Radix> {
+        let (axis, descending, top) = match op {
+            Op::Sort(Sort { axis, num_keys: 1, descending }) => (*axis, *descending, None),
+            Op::TopK(TopK { k, axis }) => (*axis, true, Some(*k)),
+            _ => return None,
+        };
+        let first = args.first()?;
+        let inner: usize = first.shape[axis + 1..].iter().product();
+        let (n, all) = (first.shape[axis], first.numel());
+        let takes = matches!(first.dtype, DType::F32 | DType::BF16 | DType::F16 | DType::I32 | DType::U32);
+        if inner != 1 || !takes || n < LEAST || all == 0 || all > MOST || top == Some(0) {
+            return None;
+        }
+        let operands = args.iter().map(|t| t.dtype.size()).collect();
+        Some(Radix { lines: all / n, n, key: first.dtype, descending, operands, top })
+    }
+
+    /// The launches.
+    pub fn routine(&self) -> Routine {
+        let Radix { lines, n, key, .. } = *self;
+        let all = lines * n;
+        let tiles = n.div_ceil(TILE);
+        let bits = 8 * key.size();
+        let at = |elements: usize| (4 * elements).next_multiple_of(256);
+        // Keys and places, each twice, then counts.
+        let (keys, places) = ([0, at(all)], [2 * at(all), 3 * at(all)]);
+        let counts = 4 * at(all);
+        let totals = counts + at(lines * 256 * tiles);
+        let element = match key {
+            DType::F32 => "AsF32",
+            DType::I32 => "AsI32",
+            DType::U32 => "AsU32",
+            DType::BF16 => "AsBf16",
+            _ => "AsF16",
+        };
+        let flipped = match (self.descending, bits) {
+            (false, _) => 0,
+            (true, 16) => 0xffff,
+            (true, _) => 0xffff_ffffi64,
+        };
+        let mut calls = Vec::new();
+        let mut push = |entry: String, params: &str, body: &str, blocks: usize, args: Vec<Arg>, sizes: Vec<i64>| {
+            let text = format!(
+                "{TEXT}extern \"C\" __global__ void __launch_bounds__(256) {entry}({params}) {{\n    wait_turn();\n    {body}\n}}\n"
+            );
+            calls.push(Call { entry, text, blocks, threads: 256, shared: 0, args, sizes });
+        };
+        let (wide_n, wide_tiles) = (n as i64, tiles as i64);
+        for pass in 0..bits / 8 {
+            let (first, last) = (pass == 0, pass + 1 == bits / 8);
+            let shift = 8 * pass as i64;
+            let (from, to) = ((pass + 1) % 2, pass % 2);
+            let (name, source, made, given) = match first {
+                true => (
+                    element.to_string(),
+                    format!("Fresh<{element}>"),
+                    format!("const Fresh<{element}> s = {{(const {element}::T*)a, (u32)flipped}};"),
+                    [Arg::Operand(0), Arg::Operand(0)],
+                ),
+                false => (
+                    "sorted".to_string(),
+                    "Sorted".to_string(),
+                    "const Sorted s = {(const u32*)a, (const i32*)b};".to_string(),
+                    [Arg::Scratch(keys[from]), Arg::Scratch(places[from])],
+                ),
+            };
+            let [a, b] = given;
+            push(
+                format!("radix_count_{name}"),
+                "const void* a, const void* b, u32* counts, i64 n, i64 tiles, i64 shift, i64 flipped",
+                &format!("{made} radix_count<{source}>(s, counts, (i32)n, (i32)tiles, (i32)shift);"),
+                lines * tiles,
+                vec![a, b, Arg::Scratch(counts)],
+                vec![wide_n, wide_tiles, shift, flipped],
+            );
+            push(
+                "radix_before".into(),
+                "u32* counts, u32* totals, i64 digits, i64 tiles",
+                "radix_before(counts, totals, (i32)digits, (i32)tiles);",
+                lines * 32,
+                vec![Arg::Scratch(counts), Arg::Scratch(totals)],
+                vec![lines as i64 * 256, wide_tiles],
+            );
+            push(
+                format!("radix_move_{name}{}", if last { "_last" } else { "" }),
+                "const void* a, const void* b, const u32* before, const u32* totals, u32* keys, i32* places, i64 n, i64 tiles, i64 shift, i64 flipped",
+                &format!(
+                    "{made} radix_move<{source}, {last}>(s, before, totals, keys, places, (i32)n, (i32)tiles, (i32)shift);"
+                ),
+                lines * tiles,
+                vec![
+                    a,
+                    b,
+                    Arg::Scratch(counts),
+                    Arg::Scratch(totals),
+                    Arg::Scratch(keys[to]),
+                    Arg::Scratch(places[to]),
+                ],
+                vec![wide_n, wide_tiles, shift, flipped],
+            );
+        }
+        let order = Arg::Scratch(places[(bits / 8 - 1) % 2]);
+        let take = self.top.unwrap_or(n);
+        let blocks = (lines * take).div_ceil(256).min(1 << 16);
+        let sizes = vec![lines as i64, wide_n, take as i64];
+        for (i, size) in self.operands.iter().enumerate() {
+            let t = ["u8", "u16", "u32", "u64"][size.trailing_zeros().min(3) as usize];
+            push(
+                format!("radix_fetch_{t}"),
+                &format!("const {t}* x, const i32* places, {t}* out, i64 lines, i64 n, i64 take"),
+                &format!("radix_fetch<{t}>(x, places, out, lines, (i32)n, (i32)take);"),
+                blocks,
+                vec![Arg::Operand(i), order, Arg::Result(i)],
+                sizes.clone(),
+            );
+        }
+        if self.top.is_some() {
+            push(
+                "radix_places".into(),
+                "const i32* places, i32* out, i64 lines, i64 n, i64 take",
+                "radix_places(places, out, lines, (i32)n, (i32)take);",
+                blocks,
+                vec![order, Arg::Result(1)],
+                sizes,
+            );
+        }
+        Routine { calls, scratch: totals + at(lines * 256) }
+    }
+}

@@ -1,0 +1,186 @@
+//! Gradients of parts, put together at once.
+//!
+//! Who takes parts of a value (`narrow`, `index`, `split`) gives back a padded gradient for each, and those are added up: each pad and
+//! each sum is as large as the whole. Op by op that is most of what memory has to move. Here equal parts are one before they are
+//! differentiated, and sums of padded parts that don't overlap become one concatenation.
+
+use ir::ops::{Concat, Pad};
+use ir::{Binary, Graph, Literal, Op, Result, Type, Value, Values};
+use std::collections::{BTreeMap, HashMap};
+
+/// The graph with equal ops as one: every use of a view records it anew.
+pub fn shared(graph: &Graph) -> Result<Graph> {
+    let mut new = Graph::new();
+    let inputs: Vec<Value> = graph.input_types().into_iter().map(|t| new.input(t)).collect();
+    let mut known: HashMap<(Op, Values), Values> = HashMap::new();
+    let outs = graph.inline_with(&inputs, |node, args| {
+        let key = (node.op.clone(), Values::from_slice(args));
+        if let Some(outs) = known.get(&key) {
+            return Ok(outs.clone());
+        }
+        let outs = new.push(node.op.clone(), args, node.loc.clone())?;
+        known.insert(key, outs.clone());
+        Ok(outs)
+    })?;
+    new.set_outputs(outs);
+    Ok(new)
+}
+
+/// A value that is zero but for a part of one axis.
+#[derive(Clone, Copy)]
+struct Part {
+    inner: Value,
+    axis: usize,
+    from: usize,
+    size: usize,
+}
+
+/// The graph with sums of parts as concatenations.
+pub fn joined(graph: &Graph) -> Result<Graph> {
+    let sums = Sums::new(graph);
+    if sums.roots.is_empty() {
+        return Ok(graph.clone());
+    }
+    let mut new = Graph::new();
+    let mut map: Vec<Option<Value>> = vec![None; graph.num_values()];
+    for &v in graph.inputs() {
+        map[v.0 as usize] = Some(new.input(graph.ty(v).clone()));
+    }
+    for (i, node) in graph.nodes().iter().enumerate() {
+        let of = |v: &Value| map[v.0 as usize].ok_or_else(|| ir::Error::Invalid("a value before its op".into()));
+        let outs = match sums.roots.get(&i) {
+            None => {
+                let args = node.args.iter().map(of).collect::<Result<Values>>()?;
+                new.push(node.op.clone(), &args, node.loc.clone())?
+            }
+            Some(root) => {
+                let pieces = root.parts.iter().map(|p| of(&p.inner)).collect::<Result<Vec<Value>>>()?;
+                let mut sum = new.push(Concat { axis: root.axis }.into(), &pieces, node.loc.clone())?[0];
+                if let Some(pad) = &root.pad {
+                    let zero = Literal::zeros(Type::scalar(graph.ty(node.outs[0]).dtype));
+                    let zero = new.push(ir::ops::Const(zero).into(), &[], node.loc.clone())?[0];
+                    sum = new.push(pad.clone().into(), &[sum, zero], node.loc.clone())?[0];
+                }
+                for other in &root.others {
+                    sum = new.push(Binary::Add.into(), &[sum, of(other)?], node.loc.clone())?[0];
+                }
+                Values::from_slice(&[sum])
+            }
+        };
+        for (v, out) in node.outs.iter().zip(outs) {
+            map[v.0 as usize] = Some(out);
+        }
+    }
+    let outs: Option<Vec<Value>> = graph.outputs().iter().map(|v| map[v.0 as usize]).collect();
+    new.set_outputs(outs.ok_or_else(|| ir::Error::Invalid("an output that nothing computes".into()))?);
+    Ok(new.without_dead_nodes())
+}
+
+/// A sum that is a concatenation, and what else is added.
+struct Root {
+    axis: usize,
+    parts: Vec<Part>,
+    /// What is missing around them.
+    pad: Option<Pad>,
+    others: Vec<Value>,
+}
+
+struct Sums<'a> {
+    graph: &'a Graph,
+    maker: Vec<Option<usize>>,
+    uses: Vec<usize>,
+    /// By the node that is the last addition.
+    roots: BTreeMap<usize, Root>,
+}
+
+impl<'a> Sums<'a> {
+    fn new(graph: &'a Graph) -> Sums<'a> {
+        let mut maker = vec![None; graph.num_values()];
+        let mut uses = vec![0; graph.num_values()];
+        for (i, node) in graph.nodes().iter().enumerate() {
+            node.outs.iter().for_each(|v| maker[v.0 as usize] = Some(i));
+            node.args.iter().for_each(|v| uses[v.0 as usize] += 1);
+        }
+        graph.outputs().iter().for_each(|v| uses[v.0 as usize] += 1);
+        let mut sums = Sums { graph, maker, uses, roots: BTreeMap::new() };
+        // Sums inside of sums are parts of the outer one.
+        let mut inner = vec![false; graph.nodes().len()];
+        for (i, node) in graph.nodes().iter().enumerate().rev() {
+            if inner[i] || !is_sum(&node.op) {
+                continue;
+            }
+            let mut leaves = Vec::new();
+            sums.leaves(i, &mut inner, &mut leaves);
+            if let Some(root) = sums.root(&leaves) {
+                sums.roots.insert(i, root);
+            }
+        }
+        sums
+    }
+
+    /// What an addition adds up, through additions that nobody else reads.
+    fn leaves(&self, sum: usize, inner: &mut [bool], found: &mut Vec<Value>) {
+        for &v in &self.graph.nodes()[sum].args {
+            match self.maker[v.0 as usize] {
+                Some(i) if self.uses[v.0 as usize] == 1 && is_sum(&self.graph.nodes()[i].op) => {
+                    inner[i] = true;
+                    self.leaves(i, inner, found);
+                }
+                _ => found.push(v),
+            }
+        }
+    }
+
+    fn root(&self, leaves: &[Value]) -> Option<Root> {
+        let parts: Vec<(usize, Part)> =
+            leaves.iter().enumerate().filter_map(|(i, v)| self.part(*v).map(|p| (i, p))).collect();
+        let axis = parts.first()?.1.axis;
+        let mut row: Vec<(usize, Part)> = Vec::new();
+        let mut sorted: Vec<&(usize, Part)> = parts.iter().filter(|(_, p)| p.axis == axis).collect();
+        sorted.sort_by_key(|(_, p)| p.from);
+        for &&(i, p) in &sorted {
+            // One after the other, without gaps.
+            if row.last().is_none_or(|(_, last)| last.from + last.size == p.from) {
+                row.push((i, p));
+            }
+        }
+        let (first, last) = (row.first()?.1, row.last()?.1);
+        if row.len() < 2 {
+            return None;
+        }
+        let ty = self.graph.ty(leaves[0]);
+        let (low, high) = (first.from, ty.shape[axis] - last.from - last.size);
+        let pad = (low + high > 0).then(|| {
+            let mut pad = Pad {
+                low: ty.shape.iter().map(|_| 0).collect(),
+                high: ty.shape.iter().map(|_| 0).collect(),
+                interior: ty.shape.iter().map(|_| 0).collect(),
+            };
+            (pad.low[axis], pad.high[axis]) = (low as i64, high as i64);
+            pad
+        });
+        let taken = |i: usize| row.iter().any(|(k, _)| *k == i);
+        let others = leaves.iter().enumerate().filter(|(i, _)| !taken(*i)).map(|(_, v)| *v).collect();
+        Some(Root { axis, parts: row.iter().map(|(_, p)| *p).collect(), pad, others })
+    }
+
+    /// A value that only the sum reads: zeros around something, along one axis.
+    fn part(&self, v: Value) -> Option<Part> {
+        let node = &self.graph.nodes()[self.maker[v.0 as usize]?];
+        let Op::Pad(pad) = &node.op else { return None };
+        let zero = &self.graph.nodes()[self.maker[node.args[1].0 as usize]?];
+        let is_zero = matches!(&zero.op, Op::Const(c) if c.0.bytes().iter().all(|b| *b == 0));
+        if !is_zero || self.uses[v.0 as usize] != 1 || pad.interior.iter().any(|n| *n != 0) {
+            return None;
+        }
+        let changed: Vec<usize> = (0..pad.low.len()).filter(|&a| pad.low[a] != 0 || pad.high[a] != 0).collect();
+        let [axis] = changed[..] else { return None };
+        let from = usize::try_from(pad.low[axis]).ok()?;
+        usize::try_from(pad.high[axis]).ok()?;
+        Some(Part { inner: node.args[0], axis, from, size: self.graph.ty(node.args[0]).shape[axis] })
+    }
+}
+
+fn is_sum(op: &Op) -> bool {
+    *op == Op::from(Binary::Add)
+}
