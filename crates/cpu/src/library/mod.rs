@@ -19,6 +19,7 @@ mod element;
 #[cfg(feature = "fft")]
 mod fourier;
 mod linalg;
+mod network;
 mod packed;
 mod ragged;
 mod rearrange;
@@ -197,6 +198,7 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
     all.extend(packed::THRESHOLDS);
     all.extend(ragged::THRESHOLDS);
     all.extend(rearrange::THRESHOLDS);
+    all.extend(network::THRESHOLDS);
     all.extend(running::THRESHOLDS);
     all.extend(scatter::THRESHOLDS);
     all.extend(sort::THRESHOLDS);

@@ -1,9 +1,10 @@
 //! Sorting and the largest elements: each line's keys become integers that order alike, packed with their places, so that
-//! an unstable sort in place keeps the order of equals. Long lines are sorted byte by byte of their keys, short ones by
-//! insertion; the largest of a line are those beyond a bound that rises as they are found.
+//! an unstable sort in place keeps the order of equals. Long lines are sorted byte by byte of their keys, short ones side by
+//! side ([`network`]) or by insertion; the largest of a line are those beyond a bound that rises as they are found.
 
 use super::along::Lines;
 use super::element::{Element, by_dtype};
+use super::network::{self, NETWORK, Network, SIDE_BY_SIDE};
 use super::{Machine, Pointers, Raw, Routine, in_ranges};
 use crate::gemm::Isa;
 use crate::pool::Pool;
@@ -123,6 +124,8 @@ struct Sorting {
     /// Element size of each operand.
     sizes: SmallVec<[usize; 4]>,
     descending: bool,
+    /// For short lines by one key.
+    network: Option<Network>,
     threads: usize,
 }
 
@@ -134,7 +137,9 @@ pub(super) fn sort(op: &Sort, args: &[Type], machine: Machine) -> Option<Box<dyn
     }
     let sizes = args.iter().map(|t| t.dtype.size()).collect();
     let bytes = args.len() == 1 && matches!(args[0].dtype, DType::U8 | DType::I8);
-    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending: op.descending, threads: machine.threads }))
+    let network = if keys.len() == 1 { network::network(lines.n, args[0].dtype, machine.isa) } else { None };
+    let (descending, threads) = (op.descending, machine.threads);
+    Some(Box::new(Sorting { lines, bytes, keys, sizes, descending, network, threads }))
 }
 
 /// Bytes of the entries of a line.
@@ -181,6 +186,34 @@ unsafe fn copy(size: usize, from: *const u8, i: usize, to: *mut u8, j: usize) {
     }
 }
 
+impl Sorting {
+    /// Short lines.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`]; nobody else has these lines.
+    unsafe fn side_by_side(&self, network: &Network, lines: Range<usize>, args: &[*const u8], outs: &[*mut u8]) {
+        let l = &self.lines;
+        let mut room = [[0; SIDE_BY_SIDE]; NETWORK];
+        for line in lines.clone().step_by(SIDE_BY_SIDE) {
+            let count = SIDE_BY_SIDE.min(lines.end - line);
+            // SAFETY: the caller's promise; places are inside their line.
+            unsafe {
+                network.sort(args[0], l, line, count, self.descending, &mut room);
+                for (i, &size) in self.sizes.iter().enumerate() {
+                    for lane in 0..count {
+                        let line = line + lane;
+                        let base = line / l.inner * l.inner * l.n + line % l.inner;
+                        for (k, entry) in room.iter().enumerate().take(l.n) {
+                            let from = entry[lane] as u32 as usize;
+                            copy(size, args[i], base + from * l.inner, outs[i], base + k * l.inner);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl Routine for Sorting {
     fn scratch_bytes(&self) -> usize {
         2 * entries(self.lines.n) * self.threads
@@ -192,6 +225,10 @@ impl Routine for Sorting {
         let work = l.outer * l.inner * l.n * 16;
         in_ranges(pool, l.outer * l.inner, work, &|range: Range<usize>, worker| {
             let (args, outs) = (args.get(), outs.get());
+            if let Some(network) = &self.network {
+                // SAFETY: lines are inside the operands and the range's own.
+                return unsafe { self.side_by_side(network, range, args, outs) };
+            }
             for line in range {
                 let base = line / l.inner * l.inner * l.n + line % l.inner;
                 // SAFETY: each worker has its own scratch; lines are inside the operands and the range's own.
@@ -353,6 +390,8 @@ struct Largest {
     k: usize,
     key: Key,
     select: Select,
+    /// For short lines.
+    network: Option<Network>,
     size: usize,
     threads: usize,
 }
@@ -364,7 +403,35 @@ pub(super) fn top_k(op: &TopK, args: &[Type], machine: Machine) -> Option<Box<dy
     }
     let (key, size) = (key(&args[0])?, args[0].dtype.size());
     let select = by_dtype!(args[0].dtype, T => selection::<T>(machine.isa))?;
-    Some(Box::new(Largest { lines, k: op.k, key, select, size, threads: machine.threads }))
+    let network = network::network(lines.n, args[0].dtype, machine.isa);
+    Some(Box::new(Largest { lines, k: op.k, key, select, network, size, threads: machine.threads }))
+}
+
+impl Largest {
+    /// Those of short lines.
+    ///
+    /// # Safety
+    /// As for [`Routine::run`]; nobody else has these lines.
+    unsafe fn side_by_side(&self, network: &Network, lines: Range<usize>, x: *const u8, outs: &[*mut u8]) {
+        let (l, k) = (&self.lines, self.k);
+        let mut room = [[0; SIDE_BY_SIDE]; NETWORK];
+        for line in lines.clone().step_by(SIDE_BY_SIDE) {
+            let count = SIDE_BY_SIDE.min(lines.end - line);
+            // SAFETY: the caller's promise; places are inside their line.
+            unsafe {
+                network.sort(x, l, line, count, true, &mut room);
+                for lane in 0..count {
+                    let (outer, within) = ((line + lane) / l.inner, (line + lane) % l.inner);
+                    for (i, entry) in room.iter().enumerate().take(k) {
+                        let place = entry[lane] as u32 as usize;
+                        let to = (outer * k + i) * l.inner + within;
+                        copy(self.size, x, (outer * l.n + place) * l.inner + within, outs[0], to);
+                        *outs[1].cast::<i32>().add(to) = place as i32;
+                    }
+                }
+            }
+        }
+    }
 }
 
 impl Routine for Largest {
@@ -377,6 +444,10 @@ impl Routine for Largest {
         let (args, outs, scratch) = (Pointers(args), Pointers(outs), Raw(scratch));
         in_ranges(pool, l.outer * l.inner, l.outer * l.inner * l.n * 4, &|range: Range<usize>, worker| {
             let (args, outs) = (args.get(), outs.get());
+            if let Some(network) = &self.network {
+                // SAFETY: lines are inside the operand and the range's own.
+                return unsafe { self.side_by_side(network, range, args[0], outs) };
+            }
             for line in range {
                 let (outer, within) = (line / l.inner, line % l.inner);
                 // SAFETY: each worker has its own scratch; lines are inside the operand and the range's own.

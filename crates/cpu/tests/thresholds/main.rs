@@ -175,6 +175,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("TURNED", "the shape of a block that is copied"),
     ("NUMBERED", "2^24 rows: more memory than a test should take"),
     ("PER_LANE", "the shape of a bound; `sort.bounded` says from which size on there is one"),
+    ("AT_ONCE", "lines of a matrix gone through at a time, whatever the sizes are"),
     ("SIDE_BY_SIDE", "lanes of a vector, whatever the sizes are"),
     ("SIDE", "the shape of a tile of the machine, whatever the sizes are"),
     ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),

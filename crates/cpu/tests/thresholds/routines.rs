@@ -299,6 +299,15 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         convolution(n * 48, &[1, 16, n + 2], &[5, 16, 3], DType::F32)
     }),
     ("conv.narrow", |q, _| alone(q, 20, q)),
+    ("conv.gradients", |q, _| {
+        let of = |stride: usize| {
+            let windows = Windows::strided(&[stride, stride], &[1, 1]);
+            let (x, k) = (f32s(&[3, 6, 11, 19]), f32s(&[2 * q, 3, 3, 3]));
+            let g = one(Conv { groups: 2, ..Conv::new(DType::F32, windows) }, &[x, k]);
+            Case::new(q, transform::vjp(&g, &[0, 1]).unwrap())
+        };
+        vec![of(1), of(2)]
+    }),
     ("conv.results", |q, _| alone(q, q, 3)),
     ("conv.lanes", |q, _| alone(q, q, 3)),
     ("conv.piece", |q, round| {
@@ -365,6 +374,16 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
         let types = [f32s(&[4, q]), Type::new(DType::I8, &[4, q]), Type::new(DType::F16, &[4, q]), f32s(&[3, q + 70])];
         let all = types.into_iter().flat_map(|t| [1, 2, 5, 32].map(|k| one(TopK { k, axis: 1 }, &[t.clone()])));
         all.map(|g| Case { tolerance: 0.0, ..Case::new(q, g) }).collect()
+    }),
+    ("sort.network", |q, _| {
+        let mut all = sorts(q, &[21, q]);
+        for (d, shape, axis) in [(DType::F16, [q, 19], 0), (DType::U8, [9, q], 1), (DType::F32, [q, 3], 0)] {
+            let op = Sort { axis, num_keys: 1, descending: d == DType::U8 };
+            all.push(Case { tolerance: 0.0, ..Case::new(q, one(op, &[Type::new(d, &shape)])) });
+            let op = TopK { k: 5, axis };
+            all.push(Case { tolerance: 0.0, ..Case::new(q, one(op, &[Type::new(d, &shape)])) });
+        }
+        all
     }),
     ("sort.few", |q, _| sorts(q, &[5, q])),
     ("sort.share", |q, _| {

@@ -1,4 +1,4 @@
-//! Convolutions of f32 where every output feature sees one input feature, and their kernel's gradient: too little work for
+//! Convolutions of f32 where every output feature sees one input feature, and the kernel's gradient of groups of few: too little work for
 //! products, so the elements are multiplied where they lie.
 //!
 //! A plane of the input is written once with its padding, every row divided into as many parts as windows have steps, so
@@ -20,6 +20,9 @@ pub(super) const RESULTS: usize = 32;
 pub(super) const LANES: usize = 16;
 /// Widest window of the forward loops, and the widest kernel whose gradient is taken.
 pub(super) const NARROW: usize = 8;
+
+/// Output features of a group whose kernel's gradient is taken.
+pub(super) const GRADIENTS: usize = 16;
 
 /// The same in plain vectors.
 const PLAIN_ALL: usize = RESULTS / <Plain32 as Vector>::LANES;
@@ -70,7 +73,7 @@ pub(super) fn prepare(g: &Geometry, machine: Machine) -> Option<Depthwise> {
     }
     let small = |f: &dyn Fn(usize) -> usize| (0..g.rank).all(|a| f(a) <= NARROW);
     let forward = g.features == 1 && g.outs <= 4 && small(&|a| g.axes[a].window);
-    let gradient = g.outs == 1 && g.images == 1 && small(&|a| g.axes[a].count) && g.window >= 64;
+    let gradient = g.outs <= GRADIENTS && small(&|a| g.axes[a].count) && g.window >= 64;
     if !forward && !gradient {
         return None;
     }
@@ -115,6 +118,21 @@ impl Depthwise {
             // SAFETY: the caller vouches for the plane and for room; what is copied is inside both.
             unsafe {
                 let from = x.add((r as i64 - rows.low) as usize * cols.base).wrapping_offset(-cols.low as isize);
+                if step == 2 {
+                    // Both parts at once, so that what is read is adjacent.
+                    let (n, source) = (end - first, from.wrapping_add(first));
+                    let even = line.add(first % 2 * part + first / 2);
+                    let odd = line.add((first + 1) % 2 * part + first.div_ceil(2));
+                    let pairs = std::slice::from_raw_parts(source.cast::<[f32; 2]>(), n / 2);
+                    for (k, &[a, b]) in pairs.iter().enumerate() {
+                        *even.add(k) = a;
+                        *odd.add(k) = b;
+                    }
+                    if n % 2 == 1 {
+                        *even.add(n / 2) = *source.add(n - 1);
+                    }
+                    continue;
+                }
                 for phase in 0..step {
                     // Elements `phase`, `phase + step`, .. of the padded line, of which some in the middle are the input's.
                     let begin = first.saturating_sub(phase).div_ceil(step);
@@ -123,7 +141,6 @@ impl Depthwise {
                     let source = from.wrapping_add(begin * step + phase);
                     match step {
                         1 => std::ptr::copy_nonoverlapping(source, own, stop - begin),
-                        2 => (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(2 * k)),
                         _ => (0..stop - begin).for_each(|k| *own.add(k) = *source.wrapping_add(step * k)),
                     }
                 }
@@ -237,24 +254,29 @@ impl Depthwise {
         unsafe {
             let from = x.add(image * g.image + group * g.group);
             if self.gradient {
-                let mut sums = [[0f64; NARROW]; NARROW];
+                let mut all = [[[0f64; NARROW]; NARROW]; GRADIENTS];
                 for f in 0..g.features {
                     self.pad(from.add(f * g.plane), room);
-                    let ct = kernel.add((group * g.features + f) * g.window);
-                    match self.cols.across {
-                        1 => self.gradient::<V, 1>(room, ct, &mut sums),
-                        2 => self.gradient::<V, 2>(room, ct, &mut sums),
-                        3 => self.gradient::<V, 3>(room, ct, &mut sums),
-                        4 => self.gradient::<V, 4>(room, ct, &mut sums),
-                        5 => self.gradient::<V, 5>(room, ct, &mut sums),
-                        6 => self.gradient::<V, 6>(room, ct, &mut sums),
-                        7 => self.gradient::<V, 7>(room, ct, &mut sums),
-                        _ => self.gradient::<V, NARROW>(room, ct, &mut sums),
+                    for (o, sums) in all.iter_mut().enumerate().take(g.outs) {
+                        let ct = kernel.add(((group * g.outs + o) * g.features + f) * g.window);
+                        match self.cols.across {
+                            1 => self.gradient::<V, 1>(room, ct, sums),
+                            2 => self.gradient::<V, 2>(room, ct, sums),
+                            3 => self.gradient::<V, 3>(room, ct, sums),
+                            4 => self.gradient::<V, 4>(room, ct, sums),
+                            5 => self.gradient::<V, 5>(room, ct, sums),
+                            6 => self.gradient::<V, 6>(room, ct, sums),
+                            7 => self.gradient::<V, 7>(room, ct, sums),
+                            _ => self.gradient::<V, NARROW>(room, ct, sums),
+                        }
                     }
                 }
-                for i in 0..self.rows.across {
-                    for j in 0..self.cols.across {
-                        *y.add(group * g.positions + i * self.cols.across + j) = sums[i][j] as f32;
+                let to = y.add(unit * g.outs * g.positions);
+                for (o, sums) in all.iter().enumerate().take(g.outs) {
+                    for i in 0..self.rows.across {
+                        for j in 0..self.cols.across {
+                            *to.add(o * g.positions + i * self.cols.across + j) = sums[i][j] as f32;
+                        }
                     }
                 }
                 return;
@@ -296,8 +318,8 @@ impl Routine for Depthwise {
         let g = &self.g;
         let (x, kernel) = (Raw(args[0].cast_mut().cast::<f32>()), Raw(args[1].cast_mut().cast::<f32>()));
         let (y, scratch) = (Raw(outs[0].cast::<f32>()), Raw(scratch));
-        let units = if self.gradient { g.groups } else { g.images * g.groups };
-        let work = units * g.window * g.positions * if self.gradient { g.features } else { g.outs };
+        let units = g.images * g.groups;
+        let work = units * g.window * g.positions * g.outs * if self.gradient { g.features } else { 1 };
         in_ranges(pool, units, work, &|range: Range<usize>, worker| {
             let room = scratch.at(worker * (self.plane() * 4).next_multiple_of(64)).cast::<f32>();
             // SAFETY: room is this worker's. What stands around a plane stays as it is from one to the next.

@@ -42,6 +42,11 @@ pub(super) fn thresholds() -> Vec<Threshold> {
             depthwise::NARROW,
             "width of a window of features that are alone: up to here loops of its own",
         ),
+        Threshold::new(
+            "conv.gradients",
+            depthwise::GRADIENTS,
+            "output features of a group: beyond, its kernel's gradient is a product",
+        ),
         Threshold::new("conv.results", depthwise::RESULTS, "results of a row of such features: beyond, several chunks"),
         Threshold::new(
             "conv.lanes",

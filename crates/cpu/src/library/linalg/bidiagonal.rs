@@ -3,7 +3,7 @@
 
 use super::blocked::{BLOCK, Running, blocks};
 use super::sweeps::{self, Sweeps};
-use super::{Real, Workers, axpy, dot, factor, squares};
+use super::{Real, Workers, axpy, dot, factor, lines, squares};
 use crate::gemm::Layout;
 use std::ops::Range;
 
@@ -179,52 +179,6 @@ fn left_vectors<T: Real>(a: &mut [T], m: usize, n: usize, left: &[T]) {
     }
 }
 
-/// Products of a vector with several lines at a time.
-const LINES: usize = 4;
-
-/// `y[j] = lines[j]·v` for lines that are `step` apart.
-#[inline(always)]
-fn dots<T: Real>(lines: &[T], step: usize, v: &[T], y: &mut [T]) {
-    const L: usize = 16;
-    let len = v.len();
-    let (fours, rest) = y.split_at_mut(y.len() / LINES * LINES);
-    for (k, y) in fours.chunks_exact_mut(LINES).enumerate() {
-        let four: [&[T]; LINES] = std::array::from_fn(|r| &lines[(k * LINES + r) * step..][..len]);
-        let mut sums = [[T::ZERO; L]; LINES];
-        let whole = len / L * L;
-        for c in (0..whole).step_by(L) {
-            let x: &[T; L] = v[c..c + L].try_into().expect("so many lanes");
-            for r in 0..LINES {
-                let line: &[T; L] = four[r][c..c + L].try_into().expect("so many lanes");
-                for l in 0..L {
-                    sums[r][l] += x[l] * line[l];
-                }
-            }
-        }
-        for r in 0..LINES {
-            let tail: T = v[whole..].iter().zip(&four[r][whole..]).map(|(a, b)| *a * *b).sum();
-            y[r] = sums[r].iter().copied().sum::<T>() + tail;
-        }
-    }
-    let done = fours.len();
-    rest.iter_mut().enumerate().for_each(|(k, y)| *y = dot(&lines[(done + k) * step..][..len], v));
-}
-
-/// `x += Σ u[j]·lines[j]` for lines that are `step` apart.
-#[inline(always)]
-fn combined<T: Real>(lines: &[T], step: usize, u: &[T], x: &mut [T]) {
-    let len = x.len();
-    let whole = u.len() / LINES * LINES;
-    for k in (0..whole).step_by(LINES) {
-        let f: [T; LINES] = std::array::from_fn(|r| u[k + r]);
-        let four: [&[T]; LINES] = std::array::from_fn(|r| &lines[(k + r) * step..][..len]);
-        for (i, x) in x.iter_mut().enumerate() {
-            *x += (f[0] * four[0][i] + f[1] * four[1][i]) + (f[2] * four[2][i] + f[3] * four[3][i]);
-        }
-    }
-    (whole..u.len()).for_each(|k| axpy(u[k], &lines[k * step..][..len], x));
-}
-
 impl Running<'_> {
     /// As [`reduce`], by blocks of columns: inside a block reflections are found from a column and a row that are brought up to date alone, by what
     /// they left to do: `A -= V·Yᵀ + X·Uᵀ`; behind it, one product does that to the rest.
@@ -270,7 +224,7 @@ impl Running<'_> {
                 let (done, rest) = p.split_at_mut(t * n);
                 let (y, later) = rest.split_at_mut(n);
                 let y = &mut y[k + 1..];
-                dots(&others[k..], m, own, y);
+                lines::dots(self.isa(), &others[k..], m, own, y);
                 for c in 0..t {
                     axpy(-along[c], &done[c * n + k + 1..(c + 1) * n], y);
                     let u = &later[(w + c - t - 1) * n + k + 1..(w + c - t) * n];
@@ -299,7 +253,7 @@ impl Running<'_> {
                 }
                 let (vx, x) = s.split_at_mut((w + t) * m);
                 let x = &mut x[k + 1..m];
-                combined(&others[k + 1..], m, u, x);
+                lines::combined(self.isa(), &others[k + 1..], m, u, x);
                 for c in (0..=t).chain(w..w + t) {
                     axpy(-along[c], &vx[c * m + k + 1..(c + 1) * m], x);
                 }
@@ -343,7 +297,7 @@ impl Running<'_> {
                 row.iter_mut().enumerate().for_each(|(i, x)| *x = v(k, start + i));
             }
             let own = &own[..w * size];
-            factor::joint_factors_of_rows(own, size, &factors[b.clone()], t);
+            factor::joint_factors_of_rows(self.isa(), own, size, &factors[b.clone()], t);
             // Z -= (Z·V)·(Tᵀ·Vᵀ)
             for (j, to) in by.chunks_exact_mut(size).enumerate().take(w) {
                 to.fill(T::ZERO);
@@ -399,7 +353,7 @@ fn iterate<T: Real>(
                         break;
                     }
                     let g = d[i];
-                    let h = f.hypot(g);
+                    let h = f.length(g);
                     d[i] = h;
                     (c, s) = (g / h, -f / h);
                     if vectors {
@@ -430,7 +384,7 @@ fn iterate<T: Real>(
                 let (mut g, mut y) = (e[i], d[i]);
                 let mut h = s * g;
                 g *= c;
-                let z = f.hypot(h);
+                let z = f.length(h);
                 e[j] = z;
                 (c, s) = if z == T::ZERO { (T::ONE, T::ZERO) } else { (f / z, h / z) };
                 f = x * c + g * s;
@@ -440,7 +394,7 @@ fn iterate<T: Real>(
                 if vectors {
                     right.rotate(c, s);
                 }
-                let z = f.hypot(h);
+                let z = f.length(h);
                 d[j] = z;
                 if z != T::ZERO {
                     (c, s) = (f / z, h / z);

@@ -158,6 +158,11 @@ fn order(op: TriangularSolve, n: usize) -> impl Iterator<Item = (Range<usize>, R
 }
 
 impl Running<'_> {
+    /// Whose vectors there are.
+    pub(super) fn isa(&self) -> Isa {
+        self.products.isa
+    }
+
     /// The products, in the order in which they were planned.
     pub(super) fn plans(&self) -> &[Plan] {
         &self.products.plans
@@ -271,11 +276,12 @@ impl Running<'_> {
         n: usize,
         permutation: &mut [T],
         mut pivot: impl FnMut(usize, usize),
+        room: &mut [T],
     ) {
         (0..m).for_each(|i| permutation[i] = T::of(i as f64));
         let mut plans = self.products.plans.iter();
         for b in blocks(m.min(n)) {
-            factor::lu_panel(a, m, n, b.clone(), permutation, &mut pivot);
+            factor::lu_columns(a, m, n, b.clone(), permutation, &mut pivot, room);
             if b.end == n {
                 continue;
             }
@@ -299,8 +305,8 @@ impl Running<'_> {
         let steps = m.min(n);
         let mut plans = self.products.plans.chunks_exact(2);
         for (b, t) in blocks(steps).zip(factors.chunks_exact_mut(BLOCK * BLOCK)) {
-            factor::qr_panel(a, m, n, b.clone(), tau, v);
-            factor::joint_factors_of_columns(v, m - b.start, &tau[b.clone()], t);
+            factor::qr_panel(self.products.isa, a, m, n, b.clone(), tau, v);
+            factor::joint_factors_of_columns(self.products.isa, v, m - b.start, &tau[b.clone()], t);
             if b.end < n {
                 beside(a, m, n, &b, v);
                 let onto = a.as_mut_ptr().wrapping_add(b.start * n + b.end);

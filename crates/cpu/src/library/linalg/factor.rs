@@ -3,7 +3,8 @@
 //! Everything here is inlined into functions that have the vector instructions of the machine (see `super::one`).
 
 use super::blocked::BLOCK;
-use super::{Real, axpy, dot, squares};
+use super::{Real, axpy, dot, lines, squares};
+use crate::gemm::Isa;
 use ir::ops::TriangularSolve;
 use std::ops::Range;
 
@@ -29,12 +30,16 @@ pub(super) fn cholesky_panel<T: Real>(a: &mut [T], n: usize, columns: Range<usiz
         }
         a[i * n + i + 1..(i + 1) * n].fill(T::ZERO);
     }
-    // Rows below the block by eights, as far as they go.
-    let eights = if columns.len() <= BLOCK { (n - below) / NARROW * NARROW } else { 0 };
-    for first in (below..below + eights).step_by(NARROW) {
-        eight_rows(a, n, columns.clone(), first);
+    // Rows below the block side by side, as far as they go.
+    let each = if size_of::<T>() == 4 { 2 * NARROW } else { NARROW };
+    let together = if columns.len() <= BLOCK { (n - below) / each * each } else { 0 };
+    for first in (below..below + together).step_by(each) {
+        match each {
+            NARROW => rows_together::<T, NARROW>(a, n, columns.clone(), first),
+            _ => rows_together::<T, { 2 * NARROW }>(a, n, columns.clone(), first),
+        }
     }
-    (below + eights..n).all(|i| cholesky_row(a, n, &columns, i))
+    (below + together..n).all(|i| cholesky_row(a, n, &columns, i))
 }
 
 /// One row of some columns of the lower factor. Says whether there is such.
@@ -56,12 +61,12 @@ fn cholesky_row<T: Real>(a: &mut [T], n: usize, columns: &Range<usize>, i: usize
     true
 }
 
-/// Eight rows of the lower factor below a block that is done: one in each lane.
+/// Some rows of the lower factor below a block that is done: one in each lane.
 #[inline(always)]
-fn eight_rows<T: Real>(a: &mut [T], n: usize, columns: Range<usize>, first: usize) {
+fn rows_together<T: Real, const R: usize>(a: &mut [T], n: usize, columns: Range<usize>, first: usize) {
     let (from, w) = (columns.start, columns.len());
-    let mut t = [[T::ZERO; NARROW]; BLOCK];
-    for r in 0..NARROW {
+    let mut t = [[T::ZERO; R]; BLOCK];
+    for r in 0..R {
         let row = &a[(first + r) * n + from..][..w];
         row.iter().zip(&mut t).for_each(|(x, t)| t[r] = *x);
     }
@@ -71,12 +76,12 @@ fn eight_rows<T: Real>(a: &mut [T], n: usize, columns: Range<usize>, first: usiz
         t[j] = x;
         for (k, t) in t.iter_mut().enumerate().take(w).skip(j + 1) {
             let l = a[(from + k) * n + from + j];
-            for r in 0..NARROW {
+            for r in 0..R {
                 t[r] -= l * x[r];
             }
         }
     }
-    for r in 0..NARROW {
+    for r in 0..R {
         let row = &mut a[(first + r) * n + from..][..w];
         row.iter_mut().zip(&t).for_each(|(x, t)| *x = t[r]);
     }
@@ -245,6 +250,63 @@ pub(super) fn lu_panel<T: Real>(
     }
 }
 
+/// [`lu_panel`] of a large matrix: the columns lie beside each other in `room` meanwhile.
+#[inline(always)]
+pub(super) fn lu_columns<T: Real>(
+    a: &mut [T],
+    m: usize,
+    n: usize,
+    columns: Range<usize>,
+    permutation: &mut [T],
+    pivot: &mut impl FnMut(usize, usize),
+    room: &mut [T],
+) {
+    let (start, height, w) = (columns.start, m - columns.start, columns.len());
+    let room = &mut room[..height * w];
+    for i in 0..height {
+        let row = &a[(start + i) * n + start..][..w];
+        row.iter().enumerate().for_each(|(j, x)| room[j * height + i] = *x);
+    }
+    for k in 0..w.min(height) {
+        let best = k + first_largest(&room[k * height + k..(k + 1) * height]);
+        pivot(start + k, start + best);
+        permutation.swap(start + k, start + best);
+        if best != k {
+            let (low, high) = a.split_at_mut((start + best) * n);
+            low[(start + k) * n..(start + k + 1) * n].swap_with_slice(&mut high[..n]);
+            (0..w).for_each(|j| room.swap(j * height + k, j * height + best));
+        }
+        let (before, others) = room.split_at_mut((k + 1) * height);
+        let (top, own) = before[k * height + k..].split_first_mut().expect("a row for each step");
+        if *top == T::ZERO {
+            continue;
+        }
+        own.iter_mut().for_each(|x| *x /= *top);
+        for column in others.chunks_exact_mut(height) {
+            let f = column[k];
+            axpy(-f, own, &mut column[k + 1..]);
+        }
+    }
+    for i in 0..height {
+        let row = &mut a[(start + i) * n + start..][..w];
+        row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * height + i]);
+    }
+}
+
+/// The place of the first element whose magnitude no other exceeds; the first one's if that is not a number.
+#[inline(always)]
+fn first_largest<T: Real>(x: &[T]) -> usize {
+    const L: usize = 16;
+    let mut most = [x[0].abs(); L];
+    for x in x.chunks(L) {
+        for (most, x) in most.iter_mut().zip(x) {
+            *most = if x.abs() > *most { x.abs() } else { *most };
+        }
+    }
+    let most = most.into_iter().fold(x[0].abs(), |a, b| if b > a { b } else { a });
+    x.iter().position(|x| x.abs() == most).unwrap_or(0)
+}
+
 /// The rows of `U` beside a block of columns.
 #[inline(always)]
 pub(super) fn lu_right<T: Real>(a: &mut [T], n: usize, block: Range<usize>) {
@@ -259,13 +321,13 @@ pub(super) fn lu_right<T: Real>(a: &mut [T], n: usize, block: Range<usize>) {
 
 /// `R` in the upper triangle of `a` and the first columns of `Q`, by Householder reflections with LAPACK's signs.
 #[inline(always)]
-pub(super) fn qr<T: Real>(a: &mut [T], m: usize, n: usize, q: &mut [T], columns: usize, work: &mut [T]) {
+pub(super) fn qr<T: Real>(isa: Isa, a: &mut [T], m: usize, n: usize, q: &mut [T], columns: usize, work: &mut [T]) {
     let most = m.max(n);
     let (tau, rest) = work.split_at_mut(most);
     let (sums, rest) = rest.split_at_mut(most);
     let (v, room) = rest.split_at_mut(most);
     let steps = m.min(n);
-    qr_panel(a, m, n, 0..steps, tau, room);
+    qr_panel(isa, a, m, n, 0..steps, tau, room);
     if steps < n {
         for k in 0..steps {
             v[k] = T::ONE;
@@ -286,7 +348,7 @@ pub(super) fn qr<T: Real>(a: &mut [T], m: usize, n: usize, q: &mut [T], columns:
 /// The reflection that leaves only the first element of `x`, which becomes 1 and then the vector; that element, and tau. Squares neither
 /// overflow nor vanish.
 #[inline(always)]
-fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
+pub(super) fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let (mut alpha, mut below) = (x[0].wide(), squares(&x[1..]));
     let mut scale = 1.0;
     if !(1e-280..1e280).contains(&(alpha * alpha + below)) {
@@ -309,38 +371,24 @@ fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     (first, T::of((beta - alpha) / beta))
 }
 
-/// The reflections of some columns, which are given one after the other from the first one's diagonal element on, with what they do to
-/// these columns; their vectors are left below the diagonal.
-#[inline(always)]
-pub(super) fn qr_columns<T: Real>(columns: &mut [T], height: usize, tau: &mut [T]) {
-    for k in 0..tau.len().min(height) {
-        let (before, others) = columns.split_at_mut((k + 1) * height);
-        let own = &mut before[k * height + k..];
-        let (first, factor) = reflection(own);
-        (own[0], tau[k]) = (first, factor);
-        if factor == T::ZERO {
-            continue;
-        }
-        let v = &own[1..];
-        for column in others.chunks_exact_mut(height) {
-            let (first, below) = column[k..].split_first_mut().expect("a row for each reflection");
-            let along = factor * (*first + dot(v, below));
-            *first -= along;
-            axpy(-along, v, below);
-        }
-    }
-}
-
 /// The reflections of some columns of a matrix, through `room` for them.
 #[inline(always)]
-pub(super) fn qr_panel<T: Real>(a: &mut [T], m: usize, n: usize, columns: Range<usize>, tau: &mut [T], room: &mut [T]) {
+pub(super) fn qr_panel<T: Real>(
+    isa: Isa,
+    a: &mut [T],
+    m: usize,
+    n: usize,
+    columns: Range<usize>,
+    tau: &mut [T],
+    room: &mut [T],
+) {
     let (start, height, w) = (columns.start, m - columns.start, columns.len());
     let room = &mut room[..height * w];
     for i in 0..height {
         let row = &a[(start + i) * n + start..][..w];
         row.iter().enumerate().for_each(|(j, x)| room[j * height + i] = *x);
     }
-    qr_columns(room, height, &mut tau[columns]);
+    lines::qr_columns(isa, room, height, &mut tau[columns]);
     for i in 0..height {
         let row = &mut a[(start + i) * n + start..][..w];
         row.iter_mut().enumerate().for_each(|(j, x)| *x = room[j * height + i]);
@@ -381,18 +429,22 @@ pub(super) fn joint_factors<T: Real>(v: &[T], w: usize, tau: &[T], t: &mut [T]) 
     joined(w, tau, t);
 }
 
-/// The same of vectors that stand one after the other as [`qr_columns`] leaves them.
+/// The same of vectors that stand one after the other as [`qr_panel`] leaves them.
 #[inline(always)]
-pub(super) fn joint_factors_of_columns<T: Real>(columns: &[T], height: usize, tau: &[T], t: &mut [T]) {
+pub(super) fn joint_factors_of_columns<T: Real>(isa: Isa, columns: &[T], height: usize, tau: &[T], t: &mut [T]) {
     let w = tau.len();
     t[..w * w].fill(T::ZERO);
     for i in 0..w {
+        // What all of them have below the block, then what is in it: vector j begins with a 1 at its diagonal.
+        let below = w.min(height);
+        let (own, others) = (&columns[i * height..(i + 1) * height], &columns[(i + 1) * height..w * height]);
+        if i + 1 < w {
+            lines::dots(isa, &others[below..], height, &own[below..], &mut t[i * w + i + 1..(i + 1) * w]);
+        }
         for j in i + 1..w {
-            // Vector j begins with a 1 at its diagonal, where vector i has an element of its own.
-            let (x, y) = (&columns[i * height + j..(i + 1) * height], &columns[j * height + j..(j + 1) * height]);
-            if let ([first, x @ ..], [_, y @ ..]) = (x, y) {
-                t[i * w + j] = *first + dot(x, y);
-            }
+            let other = &columns[j * height..(j + 1) * height];
+            let inside: T = (j + 1..below).map(|r| own[r] * other[r]).sum();
+            t[i * w + j] += own[j] + inside;
         }
     }
     joined(w, tau, t);
@@ -400,13 +452,12 @@ pub(super) fn joint_factors_of_columns<T: Real>(columns: &[T], height: usize, ta
 
 /// The same of vectors that are rows of `len` elements.
 #[inline(always)]
-pub(super) fn joint_factors_of_rows<T: Real>(rows: &[T], len: usize, tau: &[T], t: &mut [T]) {
+pub(super) fn joint_factors_of_rows<T: Real>(isa: Isa, rows: &[T], len: usize, tau: &[T], t: &mut [T]) {
     let w = tau.len();
     t[..w * w].fill(T::ZERO);
     for i in 0..w {
-        for j in i + 1..w {
-            t[i * w + j] = dot(&rows[i * len..(i + 1) * len], &rows[j * len..(j + 1) * len]);
-        }
+        let (own, others) = (&rows[i * len..(i + 1) * len], &rows[(i + 1) * len..]);
+        lines::dots(isa, others, len, own, &mut t[i * w + i + 1..(i + 1) * w]);
     }
     joined(w, tau, t);
 }

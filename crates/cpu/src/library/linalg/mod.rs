@@ -8,6 +8,7 @@ mod bidiagonal;
 mod blocked;
 mod divide;
 mod factor;
+mod lines;
 mod real;
 mod secular;
 mod spectral;
@@ -163,7 +164,7 @@ fn factorisation<T: Real>(dtype: DType, sizes: Sizes, machine: Machine) -> Facto
     let each = match kind {
         Kind::Cholesky => n * n,
         Kind::Solve(_) => n * n + args[1].0 * args[1].1,
-        Kind::Lu => m * n + m,
+        Kind::Lu => m * n + m + if products.is_some() { m * blocked::BLOCK } else { 0 },
         Kind::Qr { columns } => {
             let own = if products.is_some() { blocked::qr_work(m, n, columns) } else { 3 * most + m * m.min(n) };
             m * n + m * columns + own
@@ -277,11 +278,11 @@ impl<T: Real> Factorisation<T> {
                     self.write(outs[0], index, rows * cols, |i| b[i]);
                 }
                 Kind::Lu => {
-                    let permutation = &mut rest[..m];
+                    let (permutation, room) = rest.split_at_mut(m);
                     let pivots = outs[1].cast::<i32>().add(index * m.min(n));
                     let pivot = |k: usize, p: usize| *pivots.add(k) = p as i32;
                     match running {
-                        Some(large) => large.lu(a, m, n, permutation, pivot),
+                        Some(large) => large.lu(a, m, n, permutation, pivot, room),
                         None => factor::lu(a, m, n, permutation, pivot),
                     }
                     self.write(outs[0], index, m * n, |i| a[i]);
@@ -292,7 +293,7 @@ impl<T: Real> Factorisation<T> {
                     let (q, rest) = rest.split_at_mut(m * columns);
                     match running {
                         Some(large) => large.qr(a, m, n, q, columns, rest),
-                        None => factor::qr(a, m, n, q, columns, rest),
+                        None => factor::qr(self.isa, a, m, n, q, columns, rest),
                     }
                     self.write(outs[0], index, m * columns, |i| q[i]);
                     let (rows, cols) = self.outs[1];

@@ -34,6 +34,8 @@ pub(super) trait Real:
     fn abs(self) -> Self;
     fn copysign(self, sign: Self) -> Self;
     fn hypot(self, other: Self) -> Self;
+    /// Of the vector of both: as [`Real::hypot`], but quick.
+    fn length(self, other: Self) -> Self;
     fn is_finite(self) -> bool;
     fn greater(self, other: Self) -> Self;
 }
@@ -73,6 +75,12 @@ macro_rules! real {
             #[inline(always)]
             fn hypot(self, other: $t) -> $t {
                 $t::hypot(self, other)
+            }
+            #[inline(always)]
+            fn length(self, other: $t) -> $t {
+                // Squares of f32 are in range; of f64, those of most are.
+                let square = self as f64 * self as f64 + other as f64 * other as f64;
+                if (1e-290..1e290).contains(&square) { square.sqrt() as $t } else { $t::hypot(self, other) }
             }
             #[inline(always)]
             fn is_finite(self) -> bool {

@@ -200,7 +200,7 @@ pub(super) fn implicit_ql<T: Real>(mut v: Sweeps<'_, T>, n: usize, d: &mut [T], 
                 for i in (l..m).rev() {
                     (c3, c2, s2) = (c2, c, s);
                     let (g, h) = (c * e[i], c * p);
-                    let r = p.hypot(e[i]);
+                    let r = p.length(e[i]);
                     e[i + 1] = s * r;
                     (s, c) = (e[i] / r, p / r);
                     p = c * d[i] - s * g;

@@ -5,7 +5,7 @@
 //! is then products of the matrix with vectors, which read one triangle of it, and half products of matrices.
 
 use super::blocked::{BLOCK, LEAST, Products, Running, blocks, minus, reflections};
-use super::{Real, axpy, dot, squares};
+use super::{Real, axpy, dot, lines, squares};
 use crate::gemm::{Isa, Layout, Problem, Source, Target};
 use ir::DType;
 use std::ops::Range;
@@ -20,7 +20,7 @@ fn reflected(n: usize) -> impl DoubleEndedIterator<Item = Range<usize>> {
 
 /// Elements of work beside the matrix and its diagonals.
 pub(super) fn work(n: usize) -> usize {
-    2 * n * BOTH + 4 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH
+    2 * n * BOTH + 5 * n + 3 * n * BLOCK + BLOCK * BLOCK + BOTH
 }
 
 impl Products {
@@ -46,48 +46,6 @@ impl Products {
     }
 }
 
-/// `y = A·v` for the rows and columns from `k` on: what is left of the diagonal counts for both triangles, whole blocks on it are there
-/// as they are.
-#[inline(always)]
-fn symmetric_times<T: Real>(a: &[T], n: usize, k: usize, v: &[T], y: &mut [T]) {
-    const ROWS: usize = 4;
-    const LINES: usize = 16;
-    let size = n - k;
-    y[..size].fill(T::ZERO);
-    let whole = size / LINES * LINES;
-    for block in (0..whole).step_by(LINES) {
-        for i in (block..block + LINES).step_by(ROWS) {
-            let rows: [&[T]; ROWS] = std::array::from_fn(|r| &a[(k + i + r) * n + k..][..block + LINES]);
-            let f: [T; ROWS] = std::array::from_fn(|r| v[i + r]);
-            let mut sums = [[T::ZERO; LINES]; ROWS];
-            for c in (0..block).step_by(LINES) {
-                let mut to: [T; LINES] = std::array::from_fn(|l| y[c + l]);
-                let x: [T; LINES] = std::array::from_fn(|l| v[c + l]);
-                for r in 0..ROWS {
-                    let line: &[T; LINES] = rows[r][c..c + LINES].try_into().expect("so many lanes");
-                    for l in 0..LINES {
-                        to[l] += f[r] * line[l];
-                        sums[r][l] += x[l] * line[l];
-                    }
-                }
-                y[c..c + LINES].copy_from_slice(&to);
-            }
-            let x: [T; LINES] = std::array::from_fn(|l| v[block + l]);
-            for r in 0..ROWS {
-                for l in 0..LINES {
-                    sums[r][l] += x[l] * rows[r][block + l];
-                }
-                y[i + r] += sums[r].iter().copied().sum::<T>();
-            }
-        }
-    }
-    for i in whole..size {
-        let line = &a[(k + i) * n + k..][..i + 1];
-        axpy(v[i], &line[..i], &mut y[..i]);
-        y[i] += dot(&line[..i], &v[..i]) + v[i] * line[i];
-    }
-}
-
 impl Running<'_> {
     /// Diagonal to `d`, subdiagonal to `e[1..]`; of the matrix, both of whose triangles are there, the vectors of reflections are left, and their
     /// factors in `work`, for [`Running::turned_back`].
@@ -98,6 +56,7 @@ impl Running<'_> {
         let (s, rest) = rest.split_at_mut(n * BOTH);
         let (x, rest) = rest.split_at_mut(n);
         let (y, rest) = rest.split_at_mut(n);
+        let (less, rest) = rest.split_at_mut(n);
         let (along, _) = rest.split_at_mut(BOTH);
         let mut plans = self.plans().iter();
         e[0] = 0.0;
@@ -111,10 +70,9 @@ impl Running<'_> {
                 // The row, brought up to date.
                 let size = n - k;
                 let own: [T; BOTH] = std::array::from_fn(|c| s[k * BOTH + c]);
-                for i in 0..size {
-                    let line = &p[(k + i) * BOTH..(k + i) * BOTH + there];
-                    x[i] = a[k * n + k + i] - dot(line, &own[..there]);
-                }
+                x[..size].copy_from_slice(&a[k * n + k..(k + 1) * n]);
+                lines::dots(self.isa(), &p[k * BOTH..], BOTH, &own[..there], &mut y[..size]);
+                x.iter_mut().zip(&y[..size]).for_each(|(x, y)| *x -= *y);
                 d[k] = x[0].wide();
                 let v = &mut x[1..size];
                 let (first, factor) = reflection(v);
@@ -124,15 +82,13 @@ impl Running<'_> {
                     a[(k + 1 + i) * n + k] = v;
                 }
                 let w = &mut y[..size - 1];
-                symmetric_times(a, n, k + 1, v, w);
+                lines::symmetric_times(self.isa(), a, n, k + 1, v, w);
                 let along = &mut along[..there];
                 along.fill(T::ZERO);
-                for (i, &f) in v.iter().enumerate() {
-                    axpy(f, &s[(k + 1 + i) * BOTH..(k + 1 + i) * BOTH + there], along);
-                }
-                for (i, w) in w.iter_mut().enumerate() {
-                    *w = tau[k] * (*w - dot(&p[(k + 1 + i) * BOTH..(k + 1 + i) * BOTH + there], along));
-                }
+                lines::combined(self.isa(), &s[(k + 1) * BOTH..], BOTH, v, along);
+                let less = &mut less[..size - 1];
+                lines::dots(self.isa(), &p[(k + 1) * BOTH..], BOTH, along, less);
+                w.iter_mut().zip(&*less).for_each(|(w, less)| *w = tau[k] * (*w - *less));
                 let half = T::of(-0.5) * tau[k] * dot(w, v);
                 axpy(half, v, w);
                 for (i, (&v, &w)) in v.iter().zip(&*w).enumerate() {

@@ -1,0 +1,234 @@
+//! Lines of a matrix with vectors, where that is most of the work: each function compiled for every instruction set.
+
+use super::{Real, factor};
+use crate::gemm::Isa;
+use crate::gemm::vector::Vector;
+
+/// Lines that are gone through together.
+const AT_ONCE: usize = 4;
+
+/// `f(k, lanes)` for whole vectors of `len` elements from each place `k`, and for what is left of one.
+#[inline(always)]
+fn each<V: Vector>(len: usize, mut f: impl FnMut(usize, usize)) {
+    let whole = len / V::LANES * V::LANES;
+    for k in (0..whole).step_by(V::LANES) {
+        f(k, V::LANES);
+    }
+    if whole < len {
+        f(whole, len - whole);
+    }
+}
+
+#[inline(always)]
+unsafe fn load<V: Vector>(p: *const V::Elem, n: usize) -> V {
+    // SAFETY: the caller vouches for `n` elements.
+    unsafe { if n == V::LANES { V::load(p) } else { V::load_first(p, n) } }
+}
+
+#[inline(always)]
+unsafe fn store<V: Vector>(v: V, p: *mut V::Elem, n: usize) {
+    // SAFETY: the caller vouches for `n` elements.
+    unsafe { if n == V::LANES { v.store(p) } else { v.store_first(p, n) } }
+}
+
+/// `y[j] = lines[j]·v`.
+#[inline(always)]
+unsafe fn dots_of<V: Vector<Elem: Real>>(lines: &[V::Elem], step: usize, v: &[V::Elem], y: &mut [V::Elem]) {
+    let len = v.len();
+    let at = |j: usize| lines[j * step..j * step + len].as_ptr();
+    let fours = y.len() / AT_ONCE * AT_ONCE;
+    // SAFETY: places are inside of lines and vector; the caller vouches for the instruction set.
+    unsafe {
+        for j in (0..fours).step_by(AT_ONCE) {
+            let four = [at(j), at(j + 1), at(j + 2), at(j + 3)];
+            let mut sums = [V::splat(V::Elem::ZERO); AT_ONCE];
+            each::<V>(len, |k, n| {
+                let x = load::<V>(v.as_ptr().add(k), n);
+                for r in 0..AT_ONCE {
+                    sums[r] = x.mul_add(load::<V>(four[r].add(k), n), sums[r]);
+                }
+            });
+            for r in 0..AT_ONCE {
+                y[j + r] = sums[r].sum();
+            }
+        }
+        for j in fours..y.len() {
+            y[j] = dot_of::<V>(at(j), v.as_ptr(), len);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn dot_of<V: Vector<Elem: Real>>(x: *const V::Elem, y: *const V::Elem, len: usize) -> V::Elem {
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        // Four chains, while there are so many.
+        let mut sums = [V::splat(V::Elem::ZERO); AT_ONCE];
+        let wide = AT_ONCE * V::LANES;
+        let whole = len / wide * wide;
+        for k in (0..whole).step_by(wide) {
+            for r in 0..AT_ONCE {
+                let k = k + r * V::LANES;
+                sums[r] = V::load(x.add(k)).mul_add(V::load(y.add(k)), sums[r]);
+            }
+        }
+        each::<V>(len - whole, |k, n| {
+            let k = whole + k;
+            sums[0] = load::<V>(x.add(k), n).mul_add(load::<V>(y.add(k), n), sums[0]);
+        });
+        sums[0].add(sums[1]).add(sums[2].add(sums[3])).sum()
+    }
+}
+
+/// `y += f·x`.
+#[inline(always)]
+unsafe fn axpy_of<V: Vector<Elem: Real>>(f: V::Elem, x: *const V::Elem, y: *mut V::Elem, len: usize) {
+    // SAFETY: the caller vouches for both.
+    unsafe {
+        let f = V::splat(f);
+        each::<V>(len, |k, n| store(f.mul_add(load::<V>(x.add(k), n), load::<V>(y.add(k), n)), y.add(k), n));
+    }
+}
+
+/// `x += Σ u[j]·lines[j]`.
+#[inline(always)]
+unsafe fn combined_of<V: Vector<Elem: Real>>(lines: &[V::Elem], step: usize, u: &[V::Elem], x: &mut [V::Elem]) {
+    let len = x.len();
+    let at = |j: usize| lines[j * step..j * step + len].as_ptr();
+    let fours = u.len() / AT_ONCE * AT_ONCE;
+    let x = x.as_mut_ptr();
+    // SAFETY: places are inside of lines and vector; the caller vouches for the instruction set.
+    unsafe {
+        for j in (0..fours).step_by(AT_ONCE) {
+            let four = [at(j), at(j + 1), at(j + 2), at(j + 3)];
+            let f = [V::splat(u[j]), V::splat(u[j + 1]), V::splat(u[j + 2]), V::splat(u[j + 3])];
+            each::<V>(len, |k, n| {
+                let low = f[1].mul_add(load::<V>(four[1].add(k), n), f[0].mul(load::<V>(four[0].add(k), n)));
+                let high = f[3].mul_add(load::<V>(four[3].add(k), n), f[2].mul(load::<V>(four[2].add(k), n)));
+                store(load::<V>(x.add(k), n).add(low.add(high)), x.add(k), n);
+            });
+        }
+        for j in fours..u.len() {
+            axpy_of::<V>(u[j], at(j), x, len);
+        }
+    }
+}
+
+/// `y = A·v` for rows and columns from `k` on of a symmetric matrix: what is left of the diagonal counts for both triangles, whole blocks on it
+/// are there as they are.
+#[inline(always)]
+unsafe fn symmetric_of<V: Vector<Elem: Real>>(a: &[V::Elem], n: usize, k: usize, v: &[V::Elem], y: &mut [V::Elem]) {
+    let size = n - k;
+    let (v, y) = (&v[..size], &mut y[..size]);
+    y.fill(V::Elem::ZERO);
+    let row = |i: usize| a[(k + i) * n + k..(k + i + 1) * n].as_ptr();
+    let wide = V::LANES.max(AT_ONCE);
+    let whole = size / wide * wide;
+    let to = y.as_mut_ptr();
+    // SAFETY: places are inside of the matrix and of both vectors; the caller vouches for the instruction set.
+    unsafe {
+        for block in (0..whole).step_by(wide) {
+            for i in (block..block + wide).step_by(AT_ONCE) {
+                let rows = [row(i), row(i + 1), row(i + 2), row(i + 3)];
+                let f = [V::splat(v[i]), V::splat(v[i + 1]), V::splat(v[i + 2]), V::splat(v[i + 3])];
+                let mut sums = [V::splat(V::Elem::ZERO); AT_ONCE];
+                for c in (0..block).step_by(V::LANES) {
+                    let x = V::load(v.as_ptr().add(c));
+                    let mut both = V::load(to.add(c));
+                    for r in 0..AT_ONCE {
+                        let line = V::load(rows[r].add(c));
+                        both = f[r].mul_add(line, both);
+                        sums[r] = x.mul_add(line, sums[r]);
+                    }
+                    both.store(to.add(c));
+                }
+                for c in (block..block + wide).step_by(V::LANES) {
+                    let x = V::load(v.as_ptr().add(c));
+                    for r in 0..AT_ONCE {
+                        sums[r] = x.mul_add(V::load(rows[r].add(c)), sums[r]);
+                    }
+                }
+                for r in 0..AT_ONCE {
+                    *to.add(i + r) += sums[r].sum();
+                }
+            }
+        }
+        for i in whole..size {
+            let line = row(i);
+            axpy_of::<V>(v[i], line, to, i);
+            *to.add(i) += dot_of::<V>(line, v.as_ptr(), i) + v[i] * *line.add(i);
+        }
+    }
+}
+
+/// The reflections of some columns, which are given one after the other from the first one's diagonal element on, with what they do to
+/// these columns; their vectors are left below the diagonal.
+#[inline(always)]
+unsafe fn qr_of<V: Vector<Elem: Real>>(columns: &mut [V::Elem], height: usize, tau: &mut [V::Elem]) {
+    for k in 0..tau.len().min(height) {
+        let (before, others) = columns.split_at_mut((k + 1) * height);
+        let own = &mut before[k * height + k..];
+        let (first, factor) = factor::reflection(own);
+        (own[0], tau[k]) = (first, factor);
+        if factor == V::Elem::ZERO {
+            continue;
+        }
+        let (v, len) = (own[1..].as_ptr(), own.len() - 1);
+        for column in others.chunks_exact_mut(height) {
+            let (first, below) = column[k..].split_first_mut().expect("a row for each reflection");
+            // SAFETY: as many elements as the vector has; the caller vouches for the instruction set.
+            unsafe {
+                let along = factor * (*first + dot_of::<V>(v, below.as_ptr(), len));
+                *first -= along;
+                axpy_of::<V>(-along, v, below.as_mut_ptr(), len);
+            }
+        }
+    }
+}
+
+/// A function with the vectors of the machine.
+macro_rules! on_machine {
+    ($(#[$doc:meta])* $name:ident, $inner:ident, ($($arg:ident: $ty:ty),*)) => {
+        $(#[$doc])*
+        pub(super) fn $name<T: Real>(isa: Isa, $($arg: $ty),*) {
+            #[cfg(target_arch = "x86_64")]
+            {
+                #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,fma")]
+                unsafe fn avx512<T: Real>($($arg: $ty),*) {
+                    // SAFETY: the function has the instructions.
+                    unsafe { $inner::<T::Avx512>($($arg),*) }
+                }
+                #[target_feature(enable = "avx2,fma")]
+                unsafe fn avx2<T: Real>($($arg: $ty),*) {
+                    // SAFETY: the function has the instructions.
+                    unsafe { $inner::<T::Avx2>($($arg),*) }
+                }
+                // SAFETY: an instruction set is one that the machine has.
+                match isa {
+                    Isa::Avx512 => return unsafe { avx512::<T>($($arg),*) },
+                    Isa::Avx2 => return unsafe { avx2::<T>($($arg),*) },
+                    Isa::Portable => {}
+                }
+            }
+            let _ = isa;
+            // SAFETY: any machine has these.
+            unsafe { $inner::<T::Plain>($($arg),*) }
+        }
+    };
+}
+on_machine!(
+    /// `y[j] = lines[j]·v` for lines that are `step` apart.
+    dots, dots_of, (lines: &[T], step: usize, v: &[T], y: &mut [T])
+);
+on_machine!(
+    /// `x += Σ u[j]·lines[j]` for lines that are `step` apart.
+    combined, combined_of, (lines: &[T], step: usize, u: &[T], x: &mut [T])
+);
+on_machine!(
+    /// `y = A·v` for rows and columns from `k` on of a symmetric matrix of order `n`.
+    symmetric_times, symmetric_of, (a: &[T], n: usize, k: usize, v: &[T], y: &mut [T])
+);
+on_machine!(
+    /// Reflections of columns of `height` that lie one after the other; see [`factor::qr_panel`].
+    qr_columns, qr_of, (columns: &mut [T], height: usize, tau: &mut [T])
+);

@@ -1,0 +1,153 @@
+//! Short lines sorted side by side: one in each lane, by a network of exchanges that doesn't depend on the elements (Batcher's).
+//!
+//! A lane holds the key of an element above its place in the line, so that no two are equal, equal keys keep their order, and whatever goes
+//! along with the elements can follow.
+
+use super::along::Lines;
+use super::element::{Element, by_dtype};
+use crate::gemm::Isa;
+use crate::thresholds::Threshold;
+use ir::DType;
+
+/// Elements of a line, at most.
+pub(super) const NETWORK: usize = 32;
+pub(super) const THRESHOLDS: &[Threshold] =
+    &[Threshold::new("sort.network", NETWORK, "elements of a line: up to here lines are sorted side by side")];
+
+/// Lines that are sorted together.
+pub(super) const SIDE_BY_SIDE: usize = 8;
+
+/// Keys and places, element by element, of lines side by side.
+pub(super) type Room = [[u64; SIDE_BY_SIDE]; NETWORK];
+
+/// Reads the keys of some lines from the first on and sorts them, descending if the keys' bits are flipped: operand, lines, which of them, what flips, exchanges.
+type SortLines = unsafe fn(*const u8, &Lines, [usize; 2], u64, &[(u8, u8)], &mut Room);
+
+pub(super) struct Network {
+    exchanges: Vec<(u8, u8)>,
+    sort: SortLines,
+}
+
+/// The network for lines of `n` elements of a dtype, if they are short and keys leave room for places.
+pub(super) fn network(n: usize, dtype: DType, isa: Isa) -> Option<Network> {
+    if !(2..=NETWORK).contains(&n) || dtype.size() > 4 {
+        return None;
+    }
+    let sort = by_dtype!(dtype, T => sorted::<T>(isa))?;
+    Some(Network { exchanges: exchanges(n), sort })
+}
+
+/// Batcher's odd-even merging, for any number of elements.
+fn exchanges(n: usize) -> Vec<(u8, u8)> {
+    let mut all = Vec::new();
+    let mut run = 1;
+    while run < n {
+        let mut apart = run;
+        while apart > 0 {
+            for first in (apart % run..n.saturating_sub(apart)).step_by(2 * apart) {
+                for i in first..(first + apart).min(n - apart) {
+                    if i / (2 * run) == (i + apart) / (2 * run) {
+                        all.push((i as u8, (i + apart) as u8));
+                    }
+                }
+            }
+            apart /= 2;
+        }
+        run *= 2;
+    }
+    all
+}
+
+impl Network {
+    /// The places of the elements of `count ≤ SIDE_BY_SIDE` lines from `line` on in their order: those of element `k` of the order are
+    /// the low halves of `room[k]`.
+    ///
+    /// # Safety
+    /// `p` is good for the lines, and the machine has the instruction set.
+    pub(super) unsafe fn sort(
+        &self,
+        p: *const u8,
+        lines: &Lines,
+        line: usize,
+        count: usize,
+        descending: bool,
+        room: &mut Room,
+    ) {
+        let flip = if descending { u32::MAX as u64 } else { 0 };
+        // SAFETY: by the caller's promise.
+        unsafe { (self.sort)(p, lines, [line, count], flip, &self.exchanges, room) }
+    }
+}
+
+#[inline(always)]
+unsafe fn inline<T: Element>(
+    p: *const u8,
+    l: &Lines,
+    [line, count]: [usize; 2],
+    flip: u64,
+    exchanges: &[(u8, u8)],
+    room: &mut Room,
+) {
+    let p = p.cast::<T>();
+    for lane in 0..SIDE_BY_SIDE {
+        // Lanes without a line repeat the last one.
+        let line = line + lane.min(count - 1);
+        let base = line / l.inner * l.inner * l.n + line % l.inner;
+        for (k, room) in room.iter_mut().enumerate().take(l.n) {
+            // SAFETY: the caller vouches for the line.
+            let key = unsafe { *p.add(base + k * l.inner) }.key();
+            room[lane] = (key ^ flip) << 32 | k as u64;
+        }
+    }
+    for &(i, j) in exchanges {
+        let (a, b) = (room[i as usize % NETWORK], room[j as usize % NETWORK]);
+        let (mut low, mut high) = (a, b);
+        for lane in 0..SIDE_BY_SIDE {
+            low[lane] = a[lane].min(b[lane]);
+            high[lane] = a[lane].max(b[lane]);
+        }
+        (room[i as usize % NETWORK], room[j as usize % NETWORK]) = (low, high);
+    }
+}
+
+/// [`inline`] with the vectors of the machine.
+fn sorted<T: Element>(isa: Isa) -> SortLines {
+    unsafe fn plain<T: Element>(p: *const u8, l: &Lines, at: [usize; 2], flip: u64, by: &[(u8, u8)], room: &mut Room) {
+        // SAFETY: the caller's promise.
+        unsafe { inline::<T>(p, l, at, flip, by, room) }
+    }
+    #[cfg(target_arch = "x86_64")]
+    {
+        #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw")]
+        unsafe fn avx512<T: Element>(
+            p: *const u8,
+            l: &Lines,
+            at: [usize; 2],
+            flip: u64,
+            by: &[(u8, u8)],
+            room: &mut Room,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { inline::<T>(p, l, at, flip, by, room) }
+        }
+        #[target_feature(enable = "avx2")]
+        unsafe fn avx2<T: Element>(
+            p: *const u8,
+            l: &Lines,
+            at: [usize; 2],
+            flip: u64,
+            by: &[(u8, u8)],
+            room: &mut Room,
+        ) {
+            // SAFETY: the caller's promise.
+            unsafe { inline::<T>(p, l, at, flip, by, room) }
+        }
+        match isa {
+            Isa::Avx512 => return avx512::<T>,
+            Isa::Avx2 => return avx2::<T>,
+            Isa::Portable => {}
+        }
+    }
+    let _ = isa;
+    plain::<T>
+}
