@@ -133,7 +133,7 @@ fn here(args: &Plan, job: Job, ranks: usize) -> Result<Outcome, Usage> {
     );
     outln!();
     outln!(
-        "one rank's programs ran alone, with one thread; collectives and messages over TCP were measured on this machine"
+        "one rank's programs ran without the others, on as many threads as there are ranks; talk over TCP was measured"
     );
     Ok(Outcome::Clean)
 }

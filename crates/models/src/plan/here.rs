@@ -109,11 +109,7 @@ impl Dry {
         let mut random = Random::new(1, 1);
         for (ty, buffer) in run.program().inputs.iter().zip(&bindings.inputs) {
             let bytes: Vec<u8> = match ty.dtype {
-                // A rate and factors; else what second moments may be, too.
-                DType::F32 if ty.rank() == 0 => 1e-3f32.to_le_bytes().to_vec(),
-                DType::F32 => {
-                    (0..ty.numel()).flat_map(|_| (0.02 * random.normal().abs() as f32).to_le_bytes()).collect()
-                }
+                DType::F32 => (0..ty.numel()).flat_map(|_| (0.02 * random.normal() as f32).to_le_bytes()).collect(),
                 DType::I32 => (0..ty.numel()).flat_map(|_| (random.below(vocabulary) as i32).to_le_bytes()).collect(),
                 _ => vec![0; ty.bytes()],
             };
@@ -125,13 +121,11 @@ impl Dry {
         Ok(Dry { run, bindings })
     }
 
-    /// Seconds of each step of the program, without collectives: those of a run that took as long as most.
+    /// Seconds of each step of the program, without collectives: the least of some runs.
     fn seconds(&mut self) -> Result<Vec<f64>> {
         let count = self.run.program().steps.len();
-        let (mut runs, begun): (Vec<(f64, Vec<f64>)>, _) = (Vec::new(), Instant::now());
-        // The first run touches memory that was never used.
-        self.run.run(&mut self.bindings)?;
-        while runs.len() < 5 || (runs.len() < 25 && begun.elapsed() < 8 * LONG) {
+        let (mut best, begun, mut runs) = (vec![f64::MAX; count], Instant::now(), 0);
+        while runs < 3 || (runs < 30 && begun.elapsed() < 4 * LONG) {
             let mut own = vec![0.0; count];
             for timing in self.run.run_timed(&mut self.bindings)? {
                 if TALK.contains(&timing.label.as_str()) {
@@ -139,10 +133,10 @@ impl Dry {
                 }
                 timing.steps.iter().for_each(|(step, time)| own[*step] += time.as_secs_f64());
             }
-            runs.push((own.iter().sum(), own));
+            best.iter_mut().zip(own).for_each(|(best, own)| *best = best.min(own));
+            runs += 1;
         }
-        runs.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Ok(runs.swap_remove(runs.len() / 2).1)
+        Ok(best)
     }
 }
 
@@ -341,24 +335,29 @@ fn measured(way: Way, kind: &'static str, world: usize, group: usize, bytes: usi
         };
         once()?;
         // All ranks must do as many.
-        let timed = |count: usize, once: &mut dyn FnMut() -> dist::Result<()>| -> dist::Result<f64> {
+        let (mut count, mut least) = (1, f64::MAX);
+        loop {
             comm.any(false)?;
             let begun = Instant::now();
             for _ in 0..count {
                 once()?;
             }
-            Ok(begun.elapsed().as_secs_f64())
-        };
-        let mut count = 1;
-        while !comm.any(timed(count, &mut once)? > LONG.as_secs_f64() / 6.0)? {
+            let spent = begun.elapsed();
+            least = least.min(spent.as_secs_f64() / count as f64);
+            if comm.any(spent > LONG / 4)? {
+                break;
+            }
             count *= 2;
         }
-        let mut all = Vec::new();
-        for _ in 0..5 {
-            all.push(timed(count, &mut once)? / count as f64);
+        for _ in 0..2 {
+            comm.any(false)?;
+            let begun = Instant::now();
+            for _ in 0..count {
+                once()?;
+            }
+            least = least.min(begun.elapsed().as_secs_f64() / count as f64);
         }
-        all.sort_by(f64::total_cmp);
-        Ok(all[all.len() / 2])
+        Ok(least)
     })?;
     Ok(times.iter().fold(0.0, |a: f64, b| a.max(*b)))
 }

@@ -361,6 +361,8 @@ impl Partitioner<'_> {
         if by_groups {
             // A rank's groups begin and end where they do among all.
             let (count, axes) = (args[1].ty.shape[n], groups.mesh_axes(self.mesh));
+            // Offsets that fall are made to rise, and a rank sees some of them.
+            offsets = self.b.cumulative(ReduceKind::Max, offsets, n, false)?;
             let starts = self.b.slice_axis(offsets, n, 0, count)?;
             let ends = self.b.slice_axis(offsets, n, 1, count + 1)?;
             let starts = self.b.collective(CollectiveKind::Part { dim: n }, starts, &axes)?;
