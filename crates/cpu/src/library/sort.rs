@@ -242,6 +242,16 @@ type Select = unsafe fn(*const u8, usize, &Lines, usize, *mut Entry) -> usize;
 /// Elements of adjacent ones that are compared with the bound at a time.
 const CHUNK: usize = 32;
 
+/// Whether one of a chunk passes the bound: all are compared, which is quicker than to stop at the first. Not so in pages, for which LLVM
+/// can't compile that for numbers of 16 bits.
+#[inline(always)]
+fn any_beats<T: Element>(chunk: &[T; CHUNK], best: T) -> bool {
+    match cfg!(target_arch = "wasm32") {
+        true => chunk.iter().any(|e| e.beats(best, true)),
+        false => chunk.iter().fold(false, |any, e| any | e.beats(best, true)),
+    }
+}
+
 /// Candidates are gathered, and cut back to the best whenever there are twice as many: few elements pass the bound.
 ///
 /// # Safety
@@ -263,7 +273,7 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
                 && i % CHUNK == 0
                 && i + CHUNK <= l.n
                 && let Some((_, best)) = bound
-                && !(&*x.add(i).cast::<[T; CHUNK]>()).iter().fold(false, |any, e| any | e.beats(best, true))
+                && !any_beats(&*x.add(i).cast::<[T; CHUNK]>(), best)
             {
                 i += CHUNK;
                 continue;
