@@ -122,6 +122,7 @@ fn steps_leave_nothing_behind() {
     let mut b = bind(&w, &*exe, &inputs).unwrap();
     let steps = number("TENSORLOOM_STEPS").unwrap_or(100);
     let mut first = None;
+    let before = w.work().0;
     for k in 0..steps {
         exe.run(&mut b).unwrap();
         results(&*exe, &b).unwrap();
@@ -130,6 +131,9 @@ fn steps_leave_nothing_behind() {
             assert_eq!(*first.get_or_insert(now), now, "step {k}");
         }
     }
+    // One for the program, one for what is read.
+    let submits = w.work().0 - before;
+    assert!(submits <= 2 * steps as usize, "{submits} submissions in {steps} steps");
 }
 
 #[test]

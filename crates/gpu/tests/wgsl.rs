@@ -162,3 +162,18 @@ fn templates_are_valid() {
     println!("{} templates, {units} for matrix units", names.len());
     assert!(names.len() > 200 && units > 50);
 }
+
+/// Factors that a driver would compute with itself, and lose NaN, are none that it knows.
+#[test]
+fn products_that_lose_nan_are_hidden() {
+    for text in ["mul(%0, %1) : f32[4]", "mul(%1, %0) : f32[4]", "fma(%0, %2, %0) : f32[4]", "fma(%1, %0, %2) : f32[4]"]
+    {
+        let source = format!(
+            "graph (%0: f32[4]) {{\n  %1 = const() {{value=f32[4] [0.0, 0.0, 0.0, 0.0]}} : f32[4]\n  %2 = const() {{value=f32[4] [-1.0, -1.0, -1.0, -1.0]}} : f32[4]\n  %3 = {text}\n  return %3\n}}"
+        );
+        let graph = ir::text::parse(&source).unwrap_or_else(|e| panic!("{source}: {e}"));
+        let mut seen = Seen::default();
+        check(&graph, &Limits::WEBGPU, &mut seen).unwrap();
+        assert!(seen.texts.iter().any(|t| t.contains("hidden(")), "{text}: {:?}", seen.texts);
+    }
+}

@@ -119,6 +119,7 @@ impl<'a> Generator<'a> {
         for (i, s) in index.iter().zip(ty.strides()) {
             at = at.add(&i.scale(s as i64));
         }
+        let at = self.atoms.rejoined(at);
         let vars = self.atoms.vars(&at);
         let level = self.level_of(&at);
         let mask = mask.map(|m| (m, Scalar::zero(ty.dtype)));

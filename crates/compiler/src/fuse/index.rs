@@ -196,6 +196,20 @@ impl Atoms {
         Ok((whole.add(&Lin::atom(q)), Lin::atom(r)))
     }
 
+    /// The form with quotients and remainders put together again where both are there: `k·n·(x / n) + k·(x mod n)` is `k·x`. Dense memory
+    /// that is read under another shape is then read along loops.
+    pub(crate) fn rejoined(&self, lin: Lin) -> Lin {
+        let pair = lin.terms.iter().find_map(|&(q, k)| {
+            let AtomKind::Div(part, by) = &self.get(q).kind else { return None };
+            let r = *self.known.get(&AtomKind::Mod(part.clone(), *by))?;
+            let factor = lin.coefficient(r);
+            (factor != 0 && k == factor * by).then(|| (q, r, part.scale(factor)))
+        });
+        let Some((q, r, whole)) = pair else { return lin };
+        let rest = Lin { c: lin.c, terms: lin.terms.iter().copied().filter(|t| t.0 != q && t.0 != r).collect() };
+        self.rejoined(rest.add(&whole))
+    }
+
     /// If the form is `±v + c` for one loop variable, that variable with its sign.
     pub(crate) fn single_var(&self, lin: &Lin) -> Option<(usize, i64)> {
         match lin.terms.as_slice() {
@@ -274,6 +288,12 @@ mod tests {
         // [24] seen as [8, 3] from one variable of extent 24 asks for a split.
         let v = Lin::atom(atoms.var(2, 24));
         assert_eq!(reshape(&mut atoms, &[v], &[24], &[8, 3]), Err(Refine::Split { var: 2, inner: 3 }));
+        // (a, b) of [8, 3] seen as [4, 6]: b doesn't split, but in dense memory that is one line.
+        let (a, b) = (Lin::atom(atoms.var(3, 8)), Lin::atom(atoms.var(4, 3)));
+        let turned = reshape(&mut atoms, &[a.clone(), b.clone()], &[8, 3], &[4, 6]).unwrap();
+        let at = turned[0].scale(6).add(&turned[1]);
+        assert_eq!(atoms.rejoined(at.scale(5).plus(7)), a.scale(15).add(&b.scale(5)).plus(7));
+        assert_eq!(atoms.rejoined(turned[0].scale(6)), turned[0].scale(6));
         // (a, b) of [4, 6] seen as [8, 3]: b splits by 3.
         assert_eq!(reshape(&mut atoms, &flat, &[24], &[8, 3]), Err(Refine::Split { var: 1, inner: 3 }));
     }

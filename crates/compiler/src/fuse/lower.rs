@@ -163,6 +163,7 @@ fn roots(graph: &Graph, group: &Group, g: &mut Generator<'_>) -> Result<(Vec<Red
             for (i, s) in index.iter().zip(ty.strides()) {
                 at = at.add(&i.scale(s as i64));
             }
+            let at = g.atoms.rejoined(at);
             stores.push((root.value, root.role, e, at));
         }
     }

@@ -304,6 +304,17 @@ unsafe fn best_of_lanes<T: Element>(x: *const T, n: usize, k: usize) -> (u64, T)
     (last.0, best[last.1 as usize])
 }
 
+/// Whether one of a chunk passes the bound, or equals it where that counts: all are compared, which is quicker than to stop at the first.
+/// Not so in pages, for which LLVM can't compile that for numbers of 16 bits.
+#[inline(always)]
+fn any_beats<T: Element>(chunk: &[T; CHUNK], best: T, equals: bool) -> bool {
+    let passes = |e: &T| e.beats(best, true) | (equals & !best.beats(*e, true));
+    match cfg!(target_arch = "wasm32") {
+        true => chunk.iter().any(passes),
+        false => chunk.iter().fold(false, |any, e| any | passes(e)),
+    }
+}
+
 /// Candidates are gathered, and cut back to the best whenever there are twice as many: few elements pass the bound.
 ///
 /// # Safety
@@ -331,9 +342,7 @@ unsafe fn select<T: Element>(p: *const u8, base: usize, l: &Lines, k: usize, roo
                 && i % CHUNK == 0
                 && i + CHUNK <= l.n
                 && let Some((_, best)) = bound
-                && !(&*x.add(i).cast::<[T; CHUNK]>())
-                    .iter()
-                    .fold(false, |any, e| any | e.beats(best, true) | (equals & !best.beats(*e, true)))
+                && !any_beats(&*x.add(i).cast::<[T; CHUNK]>(), best, equals)
             {
                 i += CHUNK;
                 continue;

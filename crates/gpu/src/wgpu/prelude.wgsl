@@ -213,6 +213,9 @@ fn minus(a: f32, b: f32) -> f32 { return a + bitcast<f32>(bitcast<u32>(b) ^ 0x80
 // A quotient; `one` is 1, which no compiler knows, so that none takes x / x for 1.
 fn over(a: f32, b: f32, one: u32) -> f32 { return a / bitcast<f32>(bitcast<u32>(b) ^ (one - 1u)); }
 
+// A number that no compiler knows: `one` is 1.
+fn hidden(a: f32, one: u32) -> f32 { return bitcast<f32>(bitcast<u32>(a) ^ (one - 1u)); }
+
 // A compiler may take the last line for its own maximum, which forgets NaN.
 fn max_of(a: f32, b: f32) -> f32 {
     if (nan_of(a)) { return a; }

@@ -66,6 +66,7 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
         out: String::new(),
         consts: vec![None; k.regs.len()],
         numbers: vec![false; k.regs.len()],
+        known: vec![None; k.regs.len()],
         params: Vec::new(),
     };
     p.params = parameters(k);
@@ -119,6 +120,8 @@ struct Printer<'a> {
     consts: Vec<Option<i64>>,
     /// Registers that are constants other than NaN.
     numbers: Vec<bool>,
+    /// Registers that are float constants by which a product may be taken for 0, or a sum of products for another.
+    known: Vec<Option<f64>>,
     params: Vec<usize>,
 }
 
@@ -286,6 +289,7 @@ impl Printer<'_> {
                 }
                 if let Op::Const(c) = op {
                     self.numbers[dst.0 as usize] = d.is_float() && !c.to_f64().is_nan();
+                    self.known[dst.0 as usize] = d.is_float().then(|| c.to_f64());
                 }
                 let value = self.op(d, op);
                 self.line(depth, &format!("let r{}: {} = {value};", dst.0, ty(d)));
@@ -514,7 +518,15 @@ impl Printer<'_> {
             Fma(a, b, c) => {
                 let d = self.d(*a);
                 match d.class() {
-                    Class::Float => rounded(d, format!("fma(r{}, r{}, r{})", a.0, b.0, c.0)),
+                    Class::Float => {
+                        // `x · -1 + x`, or `x · 0 + y`, is NaN where x is.
+                        let same = a == c || b == c;
+                        let factor = |r: Reg| match self.known[r.0 as usize] {
+                            Some(n) if same || n == 0.0 => format!("hidden(r{}, own_blocks.y)", r.0),
+                            _ => format!("r{}", r.0),
+                        };
+                        rounded(d, format!("fma({}, {}, r{})", factor(*a), factor(*b), c.0))
+                    }
                     _ => wrapped(d, format!("r{} * r{} + r{}", a.0, b.0, c.0)),
                 }
             }
@@ -586,6 +598,9 @@ impl Printer<'_> {
                 match op {
                     Add => format!("{x} + {y}"),
                     Sub => format!("minus({x}, {y})"),
+                    // NaN times 0 is NaN.
+                    Mul if self.known[b.0 as usize] == Some(0.0) => format!("{x} * hidden({y}, own_blocks.y)"),
+                    Mul if self.known[a.0 as usize] == Some(0.0) => format!("hidden({x}, own_blocks.y) * {y}"),
                     Mul => format!("{x} * {y}"),
                     Div => format!("over({x}, {y}, own_blocks.y)"),
                     Max => format!("max_of({x}, {y})"),

@@ -14,6 +14,7 @@ use ir::composites::quantized::format::{FP4, NF4};
 use std::ops::Range;
 
 /// What a kernel sees of a product.
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 read them"))]
 pub(super) struct View {
     pub(super) data: *const u8,
     pub(super) scales: *const u8,

@@ -4,6 +4,7 @@ use ir::DType;
 
 /// How the scales of a chunk of elements are found: a chunk has several groups, or lies in one.
 #[derive(Clone, Copy, Debug)]
+#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 read them"))]
 pub(super) struct Scales {
     pub(super) dtype: DType,
     /// Groups of a chunk; 0 where a chunk is a part of one.
@@ -27,6 +28,7 @@ impl Scales {
     }
 
     /// The number of the chunk's first group.
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     pub(super) fn first(&self, chunk: usize) -> usize {
         if self.groups > 0 { chunk * self.groups } else { chunk / self.chunks }
@@ -69,6 +71,7 @@ pub(super) mod x86 {
 ///
 /// # Safety
 /// There are more than `at` of them.
+#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 pub(super) unsafe fn one(dtype: DType, from: *const u8, at: usize) -> f32 {
     // SAFETY: the caller's promise.

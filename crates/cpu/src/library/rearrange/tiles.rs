@@ -13,6 +13,7 @@ pub(super) const LINE: usize = 64;
 /// Elements that are moved, by their size.
 pub(in crate::library) trait Transpose: Copy + Send + Sync + 'static {
     /// Elements of a tile in both directions.
+    #[cfg(target_arch = "x86_64")]
     const TILE: usize;
 
     /// Transposes one tile: rows of the operand are `from` elements apart, those of the result `to`.
@@ -199,16 +200,8 @@ mod x86 {
 mod plain {
     use super::Transpose;
 
-    impl Transpose for u8 {
-        const TILE: usize = 16;
-    }
-    impl Transpose for u16 {
-        const TILE: usize = 8;
-    }
-    impl Transpose for u32 {
-        const TILE: usize = 8;
-    }
-    impl Transpose for u64 {
-        const TILE: usize = 4;
-    }
+    impl Transpose for u8 {}
+    impl Transpose for u16 {}
+    impl Transpose for u32 {}
+    impl Transpose for u64 {}
 }

@@ -265,6 +265,9 @@ mod tests {
         // They overlap and don't fit; a value that is too large.
         check(&[(0, 0, 700), (0, 512, 1300)], &[(0, 1300), (0, 1300)]);
         check(&[(3, 0, 2400), (4, 0, 8)], &[(0, 2400), (0, 0)]);
+        // Constants that are too many together, and an arena that isn't.
+        let got = windows(&[(CONSTANTS, 2048, 2448), (ARENA, 0, 10)], Reach { whole: true, constants: false, ..reach });
+        assert_eq!((got[0].start, got[0].bytes, got[1].bytes), (2048, Some(400), None));
         let parts: Vec<Window> =
             (0..3).map(|k| Window { root: 3, start: 0, bytes: Some(2400) }.part(k, 3, 1024)).collect();
         let parts: Vec<(usize, usize)> = parts.iter().map(|w| (w.start, w.bytes.unwrap_or(0))).collect();

@@ -160,6 +160,7 @@ impl Attention {
                 kind,
                 dtype: self.dtype,
                 side: if large { 64 } else { 32 },
+                depth: if !large && limits.shared >= 24 << 10 { 64 } else { 16 },
                 d: self.d.next_multiple_of(32),
                 dv: self.dv.next_multiple_of(32),
                 capped: self.cap.is_some(),
@@ -196,10 +197,10 @@ pub(super) fn shapes() -> Vec<Shape> {
     let mut all = Vec::new();
     for kind in [Kind::Forward, Kind::Losses, Kind::Queries, Kind::Keys] {
         for dtype in [DType::F32, DType::F16, DType::BF16] {
-            for (side, d, dv) in [(32, 32, 128), (64, 64, 64), (64, 128, 128)] {
+            for (side, depth, d, dv) in [(32, 16, 32, 128), (32, 64, 128, 64), (64, 16, 64, 64), (64, 16, 128, 128)] {
                 for capped in [true, false] {
                     let pairs = capped || dtype == DType::F32;
-                    all.push(Shape { kind, dtype, side, d, dv, capped, pairs });
+                    all.push(Shape { kind, dtype, side, depth, d, dv, capped, pairs });
                 }
             }
         }

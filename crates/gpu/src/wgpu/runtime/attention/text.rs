@@ -14,8 +14,6 @@ use ir::DType;
 
 /// Threads side by side.
 const ACROSS: usize = 8;
-/// How much of a width, or of what passes, is in shared memory at a time.
-const DEPTH: usize = 16;
 /// Stands for minus infinity: some compilers don't keep that.
 const LOWEST: &str = "real(0xff7fffffu)";
 
@@ -69,6 +67,9 @@ pub(in super::super) struct Shape {
     pub(super) dtype: DType,
     /// Rows that stay, and columns that pass at a time.
     pub(super) side: usize,
+    /// How much of a width is in shared memory at a time; of what passes, half as many rows. Few turns of many loads keep a device busy
+    /// that has few blocks to run.
+    pub(super) depth: usize,
     /// Width of queries and keys, up to a multiple of 32.
     pub(super) d: usize,
     /// Width of values, likewise.
@@ -222,9 +223,14 @@ fn length_of(batch: u32) -> i32 {
         .replace("LENGTH", if self.kind == Kind::Forward { "4u" } else { "5u" })
     }
 
+    /// Rows that pass at a time.
+    fn passing(&self) -> usize {
+        (self.depth / 2).clamp(16, self.side)
+    }
+
     /// Vectors of strips: of both sides of the scores, or of what they are collected from.
     fn strip(&self) -> usize {
-        (DEPTH * 2 * self.side / 4).max(DEPTH * self.d.max(self.dv) / 4)
+        (self.depth * 2 * self.side / 4).max(self.passing() * self.d.max(self.dv) / 4)
     }
 
     /// Bytes of shared memory.
@@ -284,11 +290,11 @@ fn length_of(batch: u32) -> i32 {
     /// `name` += left · rightᵀ.
     fn product(&self, name: &str, left: Rows, right: Rows) -> String {
         let (threads, width) = (self.threads(), left.width);
-        let vectors = self.side / 4;
-        let mut t = format!("    for (var w0 = 0u; w0 < {width}; w0 += {DEPTH}u) {{\n        workgroupBarrier();\n");
+        let (vectors, depth) = (self.side / 4, self.depth);
+        let mut t = format!("    for (var w0 = 0u; w0 < {width}; w0 += {depth}u) {{\n        workgroupBarrier();\n");
         t += &format!(
-            "        for (var id = t; id < {}u; id += {threads}u) {{\n            let w = w0 + id % {DEPTH}u; let x = id / {DEPTH}u;\n",
-            DEPTH * vectors * 2
+            "        for (var id = t; id < {}u; id += {threads}u) {{\n            let w = w0 + id % {depth}u; let x = id / {depth}u;\n",
+            depth * vectors * 2
         );
         t += "            var f = vec4<f32>(0.0f);\n";
         t += &format!("            if (w < {width}) {{\n                if (x < {vectors}u) {{\n");
@@ -301,11 +307,11 @@ fn length_of(batch: u32) -> i32 {
             t += &format!("                    {}\n", right.fetch(&format!("f.{part}"), &row, "w"));
         }
         t += &format!(
-            "                }}\n            }}\n            strip[id % {DEPTH}u * {}u + x] = f;\n        }}\n        workgroupBarrier();\n",
+            "                }}\n            }}\n            strip[id % {depth}u * {}u + x] = f;\n        }}\n        workgroupBarrier();\n",
             2 * vectors
         );
         t += &format!(
-            "        for (var l = 0u; l < {DEPTH}u; l += 1u) {{\n            let a = strip[l * {}u + ty];\n",
+            "        for (var l = 0u; l < {depth}u; l += 1u) {{\n            let a = strip[l * {}u + ty];\n",
             2 * vectors
         );
         for j in 0..self.columns() {
@@ -341,11 +347,11 @@ fn length_of(batch: u32) -> i32 {
     /// `name` += what was kept · right.
     fn collect(&self, name: &str, right: Rows) -> String {
         let (s, threads) = (self.side, self.threads());
-        let vectors = self.padded(right.width) / 4;
-        let mut t = format!("    for (var c0 = 0u; c0 < {s}u; c0 += {DEPTH}u) {{\n        workgroupBarrier();\n");
+        let (vectors, depth) = (self.padded(right.width) / 4, self.passing());
+        let mut t = format!("    for (var c0 = 0u; c0 < {s}u; c0 += {depth}u) {{\n        workgroupBarrier();\n");
         t += &format!(
             "        for (var id = t; id < {}u; id += {threads}u) {{\n            let w = id % {vectors}u * 4u; let x = c0 + id / {vectors}u;\n",
-            DEPTH * vectors
+            depth * vectors
         );
         t += "            var f = vec4<f32>(0.0f);\n";
         for (h, part) in ["x", "y", "z", "w"].iter().enumerate() {
@@ -354,7 +360,7 @@ fn length_of(batch: u32) -> i32 {
         }
         t += "            strip[id] = f;\n        }\n        workgroupBarrier();\n";
         t += &format!(
-            "        for (var l = 0u; l < {DEPTH}u; l += 1u) {{\n            let a = made[(c0 + l) * {}u + ty];\n",
+            "        for (var l = 0u; l < {depth}u; l += 1u) {{\n            let a = made[(c0 + l) * {}u + ty];\n",
             s / 4
         );
         for j in 0..vectors / ACROSS {
