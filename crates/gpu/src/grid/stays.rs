@@ -141,13 +141,13 @@ mod tests {
             (b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Read), b.buffer(DType::F32, Mode::Write));
         let copy = b.buffer(DType::F32, Mode::Write);
         b.each(LoopKind::Vector, Size::Const(64), |b, i| {
-            let at = b.op(DType::I64, Op::Index(i.into()));
-            let k = b.op(DType::I64, Op::Const(Scalar::from_i64(DType::I64, 7)));
-            let test = b.op(DType::Bool, Op::Compare(Compare::Eq, at, k));
-            let new = b.load(x, 0);
+            let at = b.let_(DType::I64, Op::Index(i.into()));
+            let k = b.let_(DType::I64, Op::Const(Scalar::from_i64(DType::I64, 7)));
+            let test = b.let_(DType::Bool, Op::Compare(Compare::Eq, at, k));
+            let new = b.load(x, 0i64);
             let from = Index { offset: shift, ..Index::from(i) };
             let old = b.load(a, from);
-            let value = b.op(DType::F32, Op::Select(test, new, old));
+            let value = b.let_(DType::F32, Op::Select(test, new, old));
             b.store(out, i, value);
             if read_again {
                 b.store(copy, i, old);
