@@ -2,8 +2,8 @@
 //!
 //! Each column of the result is a row of the large matrix times the few short ones. A set of columns belongs to some warps, which share
 //! the sum: each lane multiplies 16 bytes at a time, the next ones are on their way, sums are joined by a fixed tree. What nobody writes
-//! while the program runs is fetched before the kernel's turn comes; and at its end it asks for the matrix of the next product, so
-//! that memory has something to do while the small kernels between them wait for each other.
+//! while the program runs is fetched before the kernel's turn comes. (Asking the cache for the next product's matrix at the end made
+//! decoding slower, the more the more was asked for.)
 
 use compiler::program::Matmul;
 use ir::DType;
@@ -16,8 +16,6 @@ const FEW: usize = 4;
 const AHEAD: usize = 2;
 /// Blocks that keep the device busy.
 const BUSY: usize = 256;
-/// Bytes of the next matrix that are asked for at most: the cache has other guests.
-const NEXT: usize = 24 << 20;
 
 /// How a product with few rows is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,24 +75,16 @@ impl Few {
         sets.div_ceil(THREADS as usize / 32 / self.warps) as u32
     }
 
-    /// What follows the addresses of the short rows, the large matrix, the result and the next matrix: batches, columns, the sum's
-    /// length, then strides: of short rows by batch and row, of the matrix by batch and column, of results by batch, row and
-    /// column; whether nobody writes the matrix; bytes of the next one that are asked for.
-    pub fn sizes(&self, s: &Matmul, steady: bool, next: usize) -> [i64; 12] {
+    /// What follows the addresses of the short rows, the large matrix and the result: batches, columns, the sum's length, then
+    /// strides: of short rows by batch and row, of the matrix by batch and column, of results by batch, row and column; whether
+    /// nobody writes the matrix.
+    pub fn sizes(&self, s: &Matmul, steady: bool) -> [i64; 11] {
         let (columns, few, large, out) = self.sides(s);
         let [f0, f1] = few.map(|x| x as i64);
         let [l0, l1] = large.map(|x| x as i64);
         let [o0, o1, o2] = out.map(|x| x as i64);
         let (batch, columns, k) = (s.batch as i64, columns as i64, s.k as i64);
-        [batch, columns, k, f0, f1, l0, l1, o0, o1, o2, steady as i64, next as i64]
-    }
-
-    /// Bytes of the large matrix that a product before this one may ask for, from its start on.
-    pub fn wanted(&self, s: &Matmul) -> usize {
-        let (columns, _, large, _) = self.sides(s);
-        let bytes = columns * s.k * self.dtype.size();
-        // With gaps between its rows it isn't worth while.
-        if large[1] == s.k as isize { bytes.min(NEXT) / 16 * 16 } else { 0 }
+        [batch, columns, k, f0, f1, l0, l1, o0, o1, o2, steady as i64]
     }
 
     /// Whether the short rows are B's.
@@ -118,8 +108,8 @@ impl Few {
             r#"union {entry}_word {{ Vec<u32, 4> all; {kept} x[{each}]; }};
 D f32 {entry}_load({kept} x) {{ return {load}; }}
 D {given} {entry}_store(f32 x) {{ return {store}; }}
-extern "C" __global__ void __launch_bounds__({THREADS}) {entry}(const {kept}* few, const {kept}* large, {given}* out, const u8* next,
-    i64 batches, i64 columns, i64 k, i64 f0, i64 f1, i64 l0, i64 l1, i64 o0, i64 o1, i64 o2, i64 steady, i64 wanted) {{
+extern "C" __global__ void __launch_bounds__({THREADS}) {entry}(const {kept}* few, const {kept}* large, {given}* out,
+    i64 batches, i64 columns, i64 k, i64 f0, i64 f1, i64 l0, i64 l1, i64 o0, i64 o1, i64 o2, i64 steady) {{
   __shared__ f32 shared[{THREADS} / 32][{rows} * {columns}];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, part = warp % {warps};
   const i64 sets = (columns + {columns} - 1) / {columns}, set = (i64)blockIdx.x * {groups} + warp / {warps};
@@ -179,10 +169,6 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {entry}(const {kept}* fe
 #pragma unroll
     for (int p = 0; p < {warps}; p++) total += shared[warp + p][lane];
     out[batch * o0 + lane / {columns} * o1 + (first + lane % {columns}) * o2] = {entry}_store(total);
-  }}
-  if (wanted > 0 && threadIdx.x == 0) {{
-    const i64 each = (wanted / gridDim.x + 128) / 128 * 128, from = blockIdx.x * each;
-    if (from < wanted) to_cache(next + from, (u32)(wanted - from < each ? wanted - from : each));
   }}
 }}
 "#

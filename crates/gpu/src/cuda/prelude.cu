@@ -45,14 +45,6 @@ D Vec<u32, 4> stream16(const void* p) {
     return *(const Vec<u32, 4>*)p;
 #endif
 }
-// Asks for bytes, a multiple of 16, that will be read soon.
-D void to_cache(const void* p, u32 bytes) {
-#ifdef __CUDA_ARCH__
-#if __CUDA_ARCH__ >= 900
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
-#endif
-#endif
-}
 
 // Formats.
 

@@ -144,7 +144,7 @@ mod tests {
             let at = b.let_(DType::I64, Op::Index(i.into()));
             let k = b.let_(DType::I64, Op::Const(Scalar::from_i64(DType::I64, 7)));
             let test = b.let_(DType::Bool, Op::Compare(Compare::Eq, at, k));
-            let new = b.load(x, 0);
+            let new = b.load(x, 0i64);
             let from = Index { offset: shift, ..Index::from(i) };
             let old = b.load(a, from);
             let value = b.let_(DType::F32, Op::Select(test, new, old));

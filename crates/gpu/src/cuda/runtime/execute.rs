@@ -279,11 +279,10 @@ impl Run<'_> {
                 self.follows.set(false);
                 device::zero(context, self.stream, c, *bytes)
             }
-            How::Few { function, few, steady, next } => {
+            How::Few { function, few, steady } => {
                 let (few_rows, large) = if few.swapped() { (b, a) } else { (a, b) };
-                let (after, wanted) = next.as_ref().map_or((large, 0), |(p, bytes)| (self.address(p, at), *bytes));
-                let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c, after]);
-                values.extend(few.sizes(s, *steady, wanted).map(|n| n as u64));
+                let mut values: SmallVec<[u64; 16]> = SmallVec::from_slice(&[few_rows, large, c]);
+                values.extend(few.sizes(s, *steady).map(|n| n as u64));
                 let function = &self.loaded.functions[*function];
                 self.call(function, (few.blocks(s), few::THREADS, 0), &mut values, "product of few rows")
             }

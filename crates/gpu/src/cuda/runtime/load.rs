@@ -105,8 +105,6 @@ pub(crate) enum How {
         few: Few,
         /// Nobody writes the large matrix while the program runs.
         steady: bool,
-        /// The next product's large matrix, and how many bytes of it to ask for.
-        next: Option<(Place, usize)>,
     },
     /// By a kernel of ours.
     Own { function: usize },
@@ -298,18 +296,6 @@ fn steady(program: &Program, p: &Place) -> bool {
     })
 }
 
-/// Products of few rows ask for the next one's matrix, if that is there already.
-fn look_ahead(steps: &mut [Ready]) {
-    let mut next: Option<(Place, usize)> = None;
-    for step in steps.iter_mut().rev() {
-        let Ready::Product(p) = step else { continue };
-        let How::Few { few, steady, next: after, .. } = &mut p.how else { continue };
-        *after = next.take();
-        let large = if few.swapped() { &p.a } else { &p.b };
-        next = Some((large.clone(), few.wanted(&p.shape))).filter(|(_, bytes)| *steady && *bytes > 0);
-    }
-}
-
 struct Loader<'a> {
     inner: &'a Arc<Inner>,
     program: &'a Program,
@@ -320,9 +306,7 @@ struct Loader<'a> {
 
 impl Loader<'_> {
     fn steps(&mut self, steps: &[Step]) -> Result<Vec<Ready>> {
-        let mut all = steps.iter().map(|s| self.step(s)).collect::<Result<Vec<Ready>>>()?;
-        look_ahead(&mut all);
-        Ok(all)
+        steps.iter().map(|s| self.step(s)).collect()
     }
 
     fn step(&mut self, step: &Step) -> Result<Ready> {
@@ -447,7 +431,7 @@ impl Loader<'_> {
             let (entry, text) = few.text();
             let function = self.function(Text { entry, text });
             let steady = steady(self.program, if few.swapped() { a } else { b });
-            return Ok(How::Few { function, few, steady, next: None });
+            return Ok(How::Few { function, few, steady });
         }
         let own = |loader: &mut Self| How::Own { function: loader.function(strided::product(s.dtype, s.out)) };
         let Some(blas) = self.inner.blas.as_ref().filter(|_| s.k > 0) else { return Ok(own(self)) };
