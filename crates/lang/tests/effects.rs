@@ -320,7 +320,9 @@ fn what_is_said_twice_or_contradicts_itself_is_refused() {
         (Place::Output, "@hook(P, mode=observe, mode=modify)"),
         (Place::Parameter, "@frozen @trainable"),
         (Place::Parameter, "@precision(compute=bf16)"),
-        (Place::Parameter, "@dtype(int8)"),
+        (Place::Parameter, "@dtype(int32)"),
+        (Place::Parameter, "@scaling(per_tensor)"),
+        (Place::Output, "@precision(bf16) @scaling(per_tensor)"),
         (Place::Declaration, "@profile(\"a\") @profile(\"b\")"),
     ];
     for (place, annotation) in pairs {

@@ -256,14 +256,17 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
     let mut tensors: BTreeMap<String, (NamedTensor, usize)> = BTreeMap::new();
     for Opened { file, parts } in &files {
         for (name, info) in sorted(file) {
-            if info.dtype != Dtype::F32 {
-                return Err(damaged(format!("`{name}` is {}", info.dtype)));
-            }
+            let dtype = match info.dtype {
+                Dtype::F32 => DType::F32,
+                // Codes of moments, which one process has whole.
+                Dtype::U8 if parts.is_none() => DType::U8,
+                other => return Err(damaged(format!("`{name}` is {other}"))),
+            };
             let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
             let Some(parts) = parts else {
                 let shape = info.shape.clone();
                 let count = shape.iter().product();
-                tensors.insert(name.clone(), (NamedTensor { name, shape, dtype: DType::F32, bytes }, count));
+                tensors.insert(name.clone(), (NamedTensor { name, shape, dtype, bytes }, count));
                 continue;
             };
             let (shape, places) = parts
