@@ -104,6 +104,7 @@ mod tests {
             let error = read(body).expect_err(says).to_string();
             assert!(error.contains(says), "{error}");
         }
+        read("  forward_activation_dtype: bf16\n").expect("good");
         assert!(recipe(&format!("{}:Yours", path.display())).expect_err("unknown").to_string().contains("Mine"));
         let _ = std::fs::remove_file(&path);
         assert!(recipe("fp7").expect_err("unknown").to_string().contains("fp8_hybrid"));
