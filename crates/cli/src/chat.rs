@@ -32,7 +32,7 @@ pub(crate) struct Chat {
 
 pub(crate) fn chat(args: &Chat) -> Result<Outcome, Usage> {
     let sampling = args.choosing.sampling(true)?;
-    let model = load(&args.source)?;
+    let model = load(&args.source)?.stored().map_err(usage)?;
     let dir = args.source.dir();
     let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
     let template = ChatTemplate::of_dir(dir).map_err(usage)?;

@@ -44,6 +44,20 @@ pub(crate) struct Chosen {
     pub(crate) machine: Machine,
 }
 
+/// What is computed in which precision.
+#[derive(clap::Args)]
+pub(crate) struct Precise {
+    /// A policy (fp32, bf16, fp16, fp8_hybrid, fp8_pure, fp4) or a .module file with a recipe, in the place of the model's own
+    #[arg(long, value_name = "RECIPE", default_value = "", hide_default_value = true)]
+    pub(crate) recipe: String,
+}
+
+impl Precise {
+    pub(crate) fn recipe(&self) -> Result<Option<lang::lower::Recipe>, Usage> {
+        models::recipe(&self.recipe).map_err(usage)
+    }
+}
+
 /// What `loom compile` writes.
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum Emit {
@@ -72,6 +86,8 @@ pub(crate) struct Compile {
     #[arg(long, value_name = "AXES", default_value = "", hide_default_value = true)]
     mesh: String,
     #[command(flatten)]
+    precise: Precise,
+    #[command(flatten)]
     pub(crate) library: crate::c_library::Library,
 }
 
@@ -83,6 +99,8 @@ pub(crate) struct Explain {
     /// Run it, and say how long what `@profile` marks takes
     #[arg(long)]
     time: bool,
+    #[command(flatten)]
+    precise: Precise,
 }
 
 /// Options of `loom verify-backward`.
@@ -210,9 +228,9 @@ impl Target {
         self.program.decl(self.item).map_or("", |decl| &decl.name.name)
     }
 
-    fn lower(&self, dtype: DType, written_backward: bool) -> Option<Lowered> {
+    fn lower(&self, dtype: DType, recipe: Option<lang::lower::Recipe>) -> Option<Lowered> {
         // What is asserted is part of what runs; what is known to be false is found here.
-        let options = Options { dtype, written_backward, asserts: true, ..Options::default() };
+        let options = Options { dtype, recipe, asserts: true, ..Options::default() };
         match lower(&self.program, self.item, &self.given, &self.inputs, &options) {
             Ok(lowered) => Some(lowered),
             Err(found) => {
@@ -230,7 +248,7 @@ pub(crate) fn compile(args: &Compile) -> Result<Outcome, Usage> {
     let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let Some(mut lowered) = target.lower(args.chosen.dtype, true) else {
+    let Some(mut lowered) = target.lower(args.chosen.dtype, args.precise.recipe()?) else {
         return Ok(Outcome::Mistakes);
     };
     let mesh = ir::Mesh::parse(&args.mesh).map_err(|e| Usage(e.to_string()))?;
@@ -280,6 +298,7 @@ fn schema(target: &Target, lowered: &Lowered) -> Result<Vec<serde_json::Value>, 
         name: target.name().to_string(),
         given: target.given.clone(),
         absent: std::collections::BTreeSet::new(),
+        recipe: None,
     };
     let sources = match mapped {
         true => architecture.sources(&lowered.params).map_err(usage)?.into_iter().map(Some).collect(),
@@ -363,7 +382,7 @@ pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
     let Some(target) = target(&args.chosen)? else {
         return Ok(Outcome::Mistakes);
     };
-    let Some(lowered) = target.lower(args.chosen.dtype, true) else {
+    let Some(lowered) = target.lower(args.chosen.dtype, args.precise.recipe()?) else {
         return Ok(Outcome::Mistakes);
     };
     let elements: usize = lowered.params.iter().map(|p| p.ty.numel()).sum();
@@ -394,6 +413,9 @@ pub(crate) fn explain(args: &Explain) -> Result<Outcome, Usage> {
     }
     for line in &lowered.ignored {
         outln!("  no effect    {line}");
+    }
+    for line in &lowered.emulated {
+        outln!("  emulated     {line}");
     }
     if !lowered.fusions.is_empty() || !lowered.profiled.is_empty() {
         let (program, notes) = compiler::explain(&lowered.graph, &*cpu, &compiler::Options::default())

@@ -28,6 +28,8 @@ pub(crate) struct Perplexity {
     #[arg(long, value_name = "N", default_value = "32768", value_parser = command::size)]
     most: usize,
     #[command(flatten)]
+    precise: crate::compile::Precise,
+    #[command(flatten)]
     machine: Machine,
 }
 
@@ -92,6 +94,9 @@ pub(crate) fn perplexity(args: &Perplexity) -> Result<Outcome, Usage> {
         let mut model = Model::load(dir, dtype).map_err(usage)?;
         if let Held::Packed(scheme) = &format {
             model.quantize(scheme).map_err(usage)?;
+        }
+        if let Some(recipe) = args.precise.recipe()? {
+            model = model.following(recipe);
         }
         let loss = model.mean_loss(&rows, 8, &*backend).map_err(usage)?;
         let base = *first.get_or_insert(loss);

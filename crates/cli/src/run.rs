@@ -2,7 +2,7 @@
 
 use crate::Outcome;
 use crate::command::{self, Ids, Usage};
-use crate::compile::dtype;
+use crate::compile::{Precise, dtype};
 use crate::device::Machine;
 use crate::output::{errln, out, outln};
 use crate::ranks;
@@ -30,6 +30,8 @@ pub(crate) struct Source {
     /// A .module file with the model, where the library doesn't have it; its `hf_config` reads config.json
     #[arg(long, value_name = "FILE", value_parser = command::name)]
     module: Option<String>,
+    #[command(flatten)]
+    precise: Precise,
 }
 
 impl Source {
@@ -250,10 +252,15 @@ pub(crate) fn load(source: &Source) -> Result<Model, Usage> {
     check_source(dir)?;
     let (dir, dtype) = (Path::new(dir), source.dtype);
     let module = source.module.as_deref();
-    if dir.join("adapter_config.json").is_file() {
-        return adapted(dir, None, dtype, module);
-    }
-    Model::load_by(dir, dtype, module.map(load_program).transpose()?).map_err(usage)
+    let recipe = source.precise.recipe()?;
+    let model = match dir.join("adapter_config.json").is_file() {
+        true => adapted(dir, None, dtype, module)?,
+        false => Model::load_by(dir, dtype, module.map(load_program).transpose()?).map_err(usage)?,
+    };
+    Ok(match recipe {
+        Some(recipe) => model.following(recipe),
+        None => model,
+    })
 }
 
 /// Models are directories or GGUF files.
@@ -374,7 +381,7 @@ pub(crate) fn generate(args: &Generate) -> Result<Outcome, Usage> {
         ([], None) => return Err(Usage("`--prompt TEXT` or `--ids 1,5,7` is missing".into())),
         _ => return Err(Usage("one prompt at a time: `--prompt` or `--ids`, once".into())),
     };
-    let model = load(&args.source)?;
+    let model = load(&args.source)?.stored().map_err(usage)?;
     if model.answers() {
         return answer(args, model);
     }
@@ -610,7 +617,7 @@ fn generate_all(args: &Generate) -> Result<Outcome, Usage> {
     if prompts.is_empty() {
         return Err(Usage(format!("{file}: no prompts in it")));
     }
-    let model = load(&args.source)?;
+    let model = load(&args.source)?.stored().map_err(usage)?;
     let most = args.max_new.unwrap_or(256);
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(0);
     let rows = args.slots.min(prompts.len()).max(2);

@@ -374,3 +374,47 @@ fn imports_are_searched_and_unreadable_files_are_named() {
     assert!(text(&output.stderr).contains("write `module Name"), "{}", text(&output.stderr));
     let _ = std::fs::remove_dir_all(&root);
 }
+
+/// `--recipe` of the commands that run a model, from a policy or a file; what is emulated is said, and wrong words have a remedy.
+#[test]
+fn recipes_are_followed_by_every_command_that_runs_a_model() {
+    let file = written(
+        "few",
+        "recipe Late:\n  forward_activation_dtype: fp8_e4m3\n  backward_gradient_dtype: fp8_e5m2\n  scaling_strategy: delayed\n  amax_history_len: 4\n\n\
+         recipe Fours:\n  forward_activation_dtype: fp4_e2m1\n  weight_storage_dtype: int8\n",
+    );
+    let file = file.display().to_string();
+    let (second, missing) = (format!("{file}:Fours"), format!("{file}:Lat"));
+    let llama = ["explain", "std/models/llama", "--set", "n_layers=1", "--recipe"];
+    let explained = |recipe: &str| good(&[&llama[..], &[recipe]].concat());
+    assert!(!explained("bf16").contains("emulated"));
+    for (recipe, says) in [
+        ("fp8_hybrid", "gradients to fp8_e5m2"),
+        (file.as_str(), "delayed scaling over 4 steps"),
+        (second.as_str(), "stored in int8 (a scale for each row)"),
+    ] {
+        let shown = explained(recipe);
+        assert!(shown.lines().any(|line| line.trim_start().starts_with("emulated ") && line.contains(says)), "{shown}");
+    }
+    for (recipe, says) in
+        [("fp8_hybird", "`fp8_hybrid`"), (missing.as_str(), "Late, Fours"), ("none.module", "none.module")]
+    {
+        let output = loom(&[&llama[..], &[recipe]].concat());
+        assert_eq!(output.status.code(), Some(2), "{recipe}");
+        assert!(text(&output.stderr).contains(says), "{}", text(&output.stderr));
+    }
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tests/data/llama");
+    let data = data.display().to_string();
+    let dir = temporary("few-logits");
+    std::fs::create_dir_all(&dir).expect("a folder");
+    let logits = |recipe: &[&str]| {
+        let out = dir.join("out.safetensors").display().to_string();
+        good(&[&["eval", &data, "--ids", "1,5,7,2,40", "--out", &out][..], recipe].concat());
+        std::fs::read(&out).expect("written")
+    };
+    let plain = logits(&[]);
+    assert_ne!(plain, logits(&["--recipe", "fp8_hybrid"]));
+    assert_eq!(plain, logits(&["--recipe", "fp32"]));
+    // Weights in few bits are packed where a model only writes.
+    good(&["generate", &data, "--ids", "1,5,7", "--max-new", "4", "--greedy", "--json", "--recipe", &second]);
+}

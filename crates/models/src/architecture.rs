@@ -29,6 +29,8 @@ pub struct Architecture {
     pub given: BTreeMap<String, Value>,
     /// Paths of optional weights that are not there.
     pub absent: BTreeSet<String>,
+    /// A recipe in the place of the model's own.
+    pub recipe: Option<lang::lower::Recipe>,
 }
 
 /// Something that a model takes.
@@ -78,7 +80,7 @@ impl Architecture {
                     budget::value(key, field, value, defaults.get(key)).map_err(fault)?;
                 }
                 let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-                return Ok(Architecture { program, item, name, given, absent: BTreeSet::new() });
+                return Ok(Architecture { program, item, name, given, absent: BTreeSet::new(), recipe: None });
             }
         }
         known.sort();
@@ -150,7 +152,7 @@ impl Architecture {
             all.insert(key, value);
         }
         let name = program.decl(item).map_or(String::new(), |decl| decl.name.name.clone());
-        Ok(Architecture { program, item, name, given: all, absent: BTreeSet::new() })
+        Ok(Architecture { program, item, name, given: all, absent: BTreeSet::new(), recipe: None })
     }
 
     /// Names of the parameters of a program's first model.
@@ -215,7 +217,8 @@ impl Architecture {
     /// The forward graph for inputs of these types, without those that `absent` of the options names.
     pub(crate) fn lower_for(&self, inputs: &[Type], options: &Options) -> Result<Lowered> {
         let absent = self.absent.iter().chain(&options.absent).cloned().collect();
-        let options = Options { absent, ..options.clone() };
+        let recipe = options.recipe.or(self.recipe);
+        let options = Options { absent, recipe, ..options.clone() };
         lower(&self.program, self.item, &self.given, inputs, &options).map_err(|found| self.fault(*found))
     }
 
@@ -251,7 +254,7 @@ impl Architecture {
         let Ok(types) = self.input_types(1, 1, dtype) else { return whole("its inputs have no sizes".into()) };
         let optional = inputs.iter().filter(|input| input.optional).map(|input| input.name.clone());
         let absent = self.absent.iter().cloned().chain(optional).collect();
-        let options = Options { dtype, absent, ..Options::default() };
+        let options = Options { dtype, absent, recipe: self.recipe, ..Options::default() };
         let types: Vec<Type> = types.into_iter().zip(&inputs).filter(|(_, i)| !i.optional).map(|(ty, _)| ty).collect();
         if types.len() != 1 || types.iter().any(|ty| ty.rank() != 2 || ty.dtype != DType::I32) {
             return whole("it takes more than ids".into());

@@ -207,6 +207,16 @@ impl Model {
         }
     }
 
+    /// The model computing as a recipe says, in the place of its own.
+    pub fn following(mut self, recipe: lang::lower::Recipe) -> Model {
+        self.architecture.recipe = Some(recipe);
+        self.limits = self.architecture.limits(self.dtype);
+        if let Ok(lowered) = self.architecture.lower(1, 1, self.dtype, None) {
+            self.params.iter_mut().zip(lowered.params).for_each(|(own, param)| own.few = param.few);
+        }
+        self
+    }
+
     /// How many tokens the model knows: the rows of the smallest table that ids are looked up in, whatever it is called.
     pub fn vocabulary(&self) -> Option<usize> {
         self.limits.vocabulary.or_else(|| self.architecture.size("vocab_size"))

@@ -5,6 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::model::Model;
+use crate::stored::is_rounded;
 use crate::weight::Weight;
 use ir::composites::quantized::rows::{Rows, encode};
 use ir::composites::quantized::{Format, Packing, dequantize};
@@ -14,6 +15,7 @@ use ir::{Build, Builder, DType, Graph, Literal, Op, Scalar, Type, Value, Values}
 use lang::lower::{Lowered, Options};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use transform::Rounding;
 
 /// A parameter in few bits.
 #[derive(Clone, Debug, PartialEq)]
@@ -231,7 +233,11 @@ impl Model {
             }
             let parts: Vec<Value> = packed.types.iter().map(|ty| b.graph.input(ty.clone())).collect();
             args.push(parts[0]);
-            reader.of.insert(parts[0], Stored { packing: packed.packing, parts, dtype: ty.dtype });
+            // What its text stores in few bits is rounded already.
+            let few = i.checked_sub(first).and_then(|param| self.params[param].few);
+            let few = few.filter(|how| is_rounded(how, packed));
+            let dtype = if few.is_some() { DType::F32 } else { ty.dtype };
+            reader.of.insert(parts[0], Stored { packing: packed.packing, parts, dtype, few });
         }
         let outs = reader.inline(&mut b, graph, &args)?;
         Ok(b.finish(&outs))
@@ -245,6 +251,8 @@ struct Stored {
     parts: Vec<Value>,
     /// The dtype that the graph thinks it has.
     dtype: DType,
+    /// The rounding of the graph that it has behind it.
+    few: Option<Rounding>,
 }
 
 impl Stored {
@@ -301,7 +309,12 @@ impl Reader {
         if !operands.iter().any(|operand| self.of.contains_key(operand)) {
             return b.emit(op.clone(), operands);
         }
+        let stored = operands.first().and_then(|operand| self.of.get(operand));
         match op {
+            Op::Composite(c) if stored.is_some_and(|s| s.few.is_some() && transform::rounding_of(c) == s.few) => {
+                Ok(operands.iter().copied().collect())
+            }
+            Op::Name(_) if stored.is_some_and(|s| s.few.is_some()) => Ok(operands.iter().copied().collect()),
             Op::Dot(dot) => {
                 let mut wide = Vec::new();
                 for operand in operands {

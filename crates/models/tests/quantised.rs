@@ -5,11 +5,11 @@
 use cpu::Cpu;
 use ir::DType;
 use ir::composites::quantized::Format;
+use lang::lower::Recipe;
 use models::train::{AdamW, Batch, How, StepSizes, Trainer};
 use models::{Adapter, Model, Scheme, Tokenizer};
 use safetensors::SafeTensors;
 use std::path::{Path, PathBuf};
-use transform::{FewBits, Rounding, Scaling};
 
 const IDS: [[i32; 8]; 2] = [[1, 5, 7, 2, 40, 33, 12, 9], [3, 60, 21, 8, 8, 17, 50, 11]];
 
@@ -257,7 +257,7 @@ fn steps_in_few_bits_learn() {
     let ids: Vec<i32> = IDS.iter().flat_map(|row| row[..7].to_vec()).collect();
     let labels: Vec<i32> = IDS.iter().flat_map(|row| row[1..].to_vec()).collect();
     let batch = Batch { ids, labels };
-    let losses = |how: Option<FewBits>, dtype: DType| -> Vec<f32> {
+    let losses = |how: Option<Recipe>, dtype: DType| -> Vec<f32> {
         let model = Model::load(&data("llama"), dtype).expect("loads");
         let mut trainer =
             Trainer::with(model, None, sizes, adam, &How { recipe: how.as_ref(), ..How::default() }, &Cpu::new(2))
@@ -265,9 +265,7 @@ fn steps_in_few_bits_learn() {
         (0..30).map(|step| trainer.step(&batch, 3e-3, step).expect("runs").loss).collect()
     };
     let wide = losses(None, DType::F32);
-    let fp8 = |dtype| Rounding::Fp8 { dtype, scaling: Scaling::Tensor, margin: 0.0 };
-    let hybrid = FewBits { forward: fp8(DType::F8E4M3), output: None, backward: Some(fp8(DType::F8E5M2)) };
-    let fp4 = FewBits { forward: Rounding::Fp4, output: None, backward: None };
+    let [hybrid, fp4] = ["fp8_hybrid", "fp4"].map(|name| Recipe::of_policy(name).expect("known"));
     for (name, how, dtype, bound) in [
         ("fp8_hybrid", hybrid, DType::F32, 0.1),
         ("fp8_hybrid", hybrid, DType::BF16, 0.1),

@@ -36,7 +36,10 @@ mod transpose;
 mod vmap;
 
 pub use cx::Tx;
-pub use few_bits::{FewBits, Rounding, Scaling, few_bits};
+pub use few_bits::{
+    AS_WRITTEN, Delay, Few, FewBits, Rounding, Scaling, Stateful, few_bits, rounded, rounded_gradient, rounded_product,
+    rounding_of, with_state,
+};
 pub use jvp::jvp;
 pub use partition::{Cut, Layout, Partitioned, Placement, partition, segments};
 pub use precision::{Policy, precision};

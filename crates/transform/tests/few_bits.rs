@@ -2,7 +2,7 @@
 
 use ir::ops::Dot;
 use ir::{Build, Builder, DType, Graph, Literal, Scalar, Type, interp};
-use transform::{FewBits, Rounding, Scaling, few_bits};
+use transform::{Delay, Few, FewBits, Rounding, Scaling, few_bits, with_state};
 
 fn linear() -> Graph {
     let mut b = Builder::new();
@@ -46,8 +46,7 @@ fn close(a: &[f32], b: &[f32]) {
 #[test]
 fn operands_and_cotangents_are_rounded_and_the_last_product_is_not() {
     let graph = linear();
-    let tensor = |dtype| Rounding::Fp8 { dtype, scaling: Scaling::Tensor, margin: 0.0 };
-    let how = FewBits { forward: tensor(DType::F8E4M3), output: None, backward: Some(tensor(DType::F8E5M2)) };
+    let how = FewBits::new(Rounding::new(Few::E4M3)).backward(Rounding::new(Few::E5M2));
     let few = few_bits(&graph, &how).unwrap();
     ir::verify::verify(&few).unwrap();
     let x: Vec<Literal> = few.input_types().iter().enumerate().map(|(i, t)| values(t, 7 + i as u64)).collect();
@@ -83,16 +82,250 @@ fn every_scaling_rounds_within_its_step() {
     let inputs: Vec<Literal> = graph.input_types().iter().enumerate().map(|(i, t)| values(t, 3 + i as u64)).collect();
     let want = interp::run(&graph, &inputs).unwrap()[0].to_vec::<f32>();
     let error = |how: Rounding| {
-        let few = few_bits(&graph, &FewBits { forward: how, output: None, backward: None }).unwrap();
+        let few = few_bits(&graph, &FewBits::new(how)).unwrap();
         let found = interp::run(&few, &inputs).unwrap()[0].to_vec::<f32>();
         let square = |x: &[f32]| x.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>();
         let far: Vec<f32> = found.iter().zip(&want).map(|(a, b)| a - b).collect();
         (square(&far) / square(&want)).sqrt()
     };
     for scaling in [Scaling::Tensor, Scaling::Rows, Scaling::Blocks(32, 32), Scaling::Blocks(8, 16)] {
-        let e = error(Rounding::Fp8 { dtype: DType::F8E4M3, scaling, margin: 0.1 });
+        let e = error(Rounding { scaling, margin: 0.1, ..Rounding::new(Few::E4M3) });
         assert!(e > 1e-4 && e < 0.06, "{scaling:?}: {e}");
     }
-    let e = error(Rounding::Fp4);
+    let e = error(Rounding::new(Few::E2M1));
     assert!(e > 0.02 && e < 0.3, "{e}");
+}
+
+/// A rounding by itself, run on some numbers.
+fn alone(x: &Literal, how: &Rounding) -> Vec<f32> {
+    let mut b = Builder::new();
+    let v = b.graph.input(x.ty().clone());
+    let axis = x.ty().rank() - 1;
+    let y = transform::rounded(&mut b, v, axis, how).unwrap();
+    let graph = b.finish(&[y]);
+    ir::verify::verify(&graph).unwrap();
+    interp::run(&graph, std::slice::from_ref(x)).unwrap()[0].to_vec::<f32>()
+}
+
+/// In one dimension, blocks of 4-bit floats are the storage formats NVFP4 and MXFP4, bit for bit.
+#[test]
+fn blocks_of_four_bits_are_the_formats() {
+    use ir::composites::quantized::{Format, Packing, fake_quantize};
+    let ty = Type::new(DType::F32, &[6, 96]);
+    for seed in 0..20 {
+        let mut x = values(&ty, 1000 + seed);
+        let wide: Vec<f32> =
+            x.to_vec::<f32>().iter().enumerate().map(|(i, v)| v * 10f32.powi(i as i32 % 7 - 3)).collect();
+        x = Literal::from_fn(ty.clone(), |i| {
+            Scalar::from_f64(DType::F32, if i < 40 { 0.0 } else { f64::from(wide[i]) })
+        });
+        for (format, group) in [(Format::Nvfp4, 16), (Format::Mxfp4, 32)] {
+            let mut b = Builder::new();
+            let v = b.graph.input(ty.clone());
+            let mut args = vec![v];
+            let mut types = vec![ty.clone()];
+            if format == Format::Nvfp4 {
+                let most = x.to_vec::<f32>().iter().fold(0f32, |m, v| m.max(v.abs()));
+                args.push(b.scalar(DType::F32, f64::from(most * (1.0 / 2688.0) as f32)).unwrap());
+                types.push(Type::scalar(DType::F32));
+            }
+            let packing = Packing::new(format, None).unwrap();
+            let y = b.one(fake_quantize(&packing, &types, DType::F32, false).unwrap().into(), &args).unwrap();
+            let want = interp::run(&b.finish(&[y]), std::slice::from_ref(&x)).unwrap()[0].to_vec::<f32>();
+            let found = alone(&x, &Rounding::new(Few::E2M1).scaled(Scaling::Blocks(1, group)));
+            found.iter().zip(&want).for_each(|(a, b)| assert_eq!(a, b, "{format}"));
+        }
+    }
+}
+
+/// Square blocks share one scale: each is what it is alone, whatever stands beside it.
+#[test]
+fn square_blocks_are_alike_alone() {
+    for (few, rows, columns) in
+        [(Few::E2M1, 32, 32), (Few::E4M3, 16, 8), (Few::Int8, 4, 4), (Few::Int4, 3, 5), (Few::E5M2, 32, 1)]
+    {
+        let how = Rounding::new(few).scaled(Scaling::Blocks(rows, columns));
+        let ty = Type::new(DType::F32, &[2 * rows, 3 * columns]);
+        let x = values(&ty, 5);
+        let found = alone(&x, &how);
+        let (all, width) = (x.to_vec::<f32>(), 3 * columns);
+        for (down, across) in [(0, 0), (1, 2), (0, 1)] {
+            let at = |i: usize| (down * rows + i / columns) * width + across * columns + i % columns;
+            let block = Literal::from_fn(Type::new(DType::F32, &[rows, columns]), |i| {
+                Scalar::from_f64(DType::F32, f64::from(all[at(i)]))
+            });
+            let alone = alone(&block, &how);
+            (0..rows * columns).for_each(|i| assert_eq!(alone[i], found[at(i)], "{few:?} {down} {across}"));
+        }
+    }
+}
+
+/// What every format gives is a number of its own, the nearest one, at its scale.
+#[test]
+fn numbers_are_the_nearest_of_their_format() {
+    let grid = |few: Few| -> Vec<f32> {
+        let of = |dtype: DType| -> Vec<f32> {
+            (0..128u64).map(|c| Scalar::from_bits(dtype, c).to_f64() as f32).filter(|x| x.is_finite()).collect()
+        };
+        match few {
+            Few::E4M3 => of(DType::F8E4M3),
+            Few::E5M2 => of(DType::F8E5M2),
+            Few::E2M1 => vec![0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0],
+            Few::Int8 => (0..128).map(|i| i as f32).collect(),
+            Few::Int4 => (0..8).map(|i| i as f32).collect(),
+        }
+    };
+    for few in Few::ALL {
+        let all = grid(few);
+        let most = *all.last().unwrap();
+        // The largest is the format's, so that scales are one.
+        let ty = Type::new(DType::F32, &[1, 4000]);
+        let x = Literal::from_fn(ty, |i| {
+            let x = if i == 0 { 1.0 } else { (i as f64 * 0.618_034).fract() * 2.0 - 1.0 };
+            Scalar::from_f64(DType::F32, f64::from(most) * x * if i % 3 == 0 { 1.0 } else { 0.01 })
+        });
+        let found = alone(&x, &Rounding { scaling: Scaling::Tensor, ..Rounding::new(few) });
+        for (x, y) in x.to_vec::<f32>().iter().zip(found) {
+            let near = all.iter().map(|g| (g - x.abs()).abs()).fold(f32::INFINITY, f32::min);
+            let scale = most * ((1.0 / f64::from(most)) as f32);
+            assert!((y.abs() - x.abs()).abs() <= near * 1.000_01 + 1e-6 * scale, "{few:?}: {x} {y} {near}");
+            assert!(x * y >= 0.0, "{few:?}: {x} {y}");
+        }
+    }
+}
+
+/// By chance up or down, the same with the same key, and right in the mean.
+#[test]
+fn chance_is_fair_and_follows_its_key() {
+    for few in [Few::E4M3, Few::E5M2, Few::E2M1, Few::Int4] {
+        let how = Rounding { stochastic: true, scaling: Scaling::Tensor, ..Rounding::new(few) };
+        let mut b = Builder::new();
+        let ty = Type::new(DType::F32, &[1, 20_001]);
+        let v = b.graph.input(ty.clone());
+        let y = transform::rounded(&mut b, v, 1, &how).unwrap();
+        let made = with_state(&b.finish(&[y]), None).unwrap();
+        assert!(made.keyed && made.states.is_empty());
+        let far = few.most() * 0.3;
+        let x = Literal::from_fn(ty, |i| Scalar::from_f64(DType::F32, if i == 0 { few.most() } else { far }));
+        let run = |key: u64| {
+            let key = Literal::from_fn(Type::new(DType::U32, &[2]), |i| {
+                Scalar::from_f64(DType::U32, (key + i as u64) as f64)
+            });
+            interp::run(&made.graph, &[x.clone(), key]).unwrap()[0].to_vec::<f32>()
+        };
+        let (first, again, other) = (run(7), run(7), run(8));
+        assert!(first == again && first != other);
+        let mean = first[1..].iter().map(|v| f64::from(*v)).sum::<f64>() / 20_000.0;
+        let mut kinds = first[1..].to_vec();
+        kinds.sort_by(f32::total_cmp);
+        kinds.dedup();
+        assert!(kinds.len() == 2 && kinds[0] < far as f32 && kinds[1] > far as f32, "{few:?}: {kinds:?}");
+        let step = f64::from(kinds[1] - kinds[0]);
+        // Five standard errors of a fair draw.
+        assert!((mean - far).abs() < 5.0 * step * 0.5 / 20_000f64.sqrt(), "{few:?}: {mean} {far}");
+    }
+}
+
+/// Histories by hand: scales of earlier steps, what is beyond them cut, through calls, rematerialised bodies and scans.
+#[test]
+fn delayed_scales_are_those_of_earlier_steps() {
+    let delay = |history, interval| Rounding { delay: Some(Delay { history, interval }), ..Rounding::new(Few::E4M3) };
+    let most = |x: &[f32]| x.iter().fold(0f32, |m, v| m.max(v.abs()));
+    for (history, interval) in [(1, 1), (3, 1), (2, 2), (16, 5)] {
+        let how = delay(history, interval);
+        let mut b = Builder::new();
+        let ty = Type::new(DType::F32, &[4, 8]);
+        let v = b.graph.input(ty.clone());
+        let y = transform::rounded(&mut b, v, 1, &how).unwrap();
+        let back = Rounding { format: Few::E5M2, ..how };
+        let y = transform::rounded_gradient(&mut b, y, &back).unwrap();
+        let made = with_state(&b.finish(&[y]), None).unwrap();
+        assert_eq!(made.states, vec![Type::new(DType::F32, &[2 + history]); 2]);
+        let step = transform::vjp(&made.graph, &[0, 1, 2]).unwrap();
+        let zero = |n: usize| Literal::from_fn(Type::new(DType::F32, &[n]), |_| Scalar::from_f64(DType::F32, 0.0));
+        let mut states = [zero(2 + history), zero(2 + history)];
+        // By hand: (scale, steps since, the largest of each step).
+        let mut hand: [(f32, usize, Vec<f32>); 2] = Default::default();
+        for t in 0..12u64 {
+            let size = [1.0f64, 3.0, 0.2, 5.0, 0.1][t as usize % 5];
+            let grown = |seed: u64| {
+                let x = values(&ty, seed).to_vec::<f32>();
+                Literal::from_fn(ty.clone(), |i| Scalar::from_f64(DType::F32, f64::from(x[i]) * size))
+            };
+            let (x, ct) = (grown(40 + t), grown(90 + t));
+            let found = interp::run(&step, &[x.clone(), states[0].clone(), states[1].clone(), ct.clone()]).unwrap();
+            let outs: Vec<Vec<f32>> = found.iter().map(|f| f.to_vec::<f32>()).collect();
+            let [y, dx, s0, s1] = &outs[..] else { panic!("{} results", outs.len()) };
+            for (k, (given, result, dtype, new)) in
+                [(&x, y, DType::F8E4M3, s0), (&ct, dx, DType::F8E5M2, s1)].into_iter().enumerate()
+            {
+                let given = given.to_vec::<f32>();
+                let limit = if k == 0 { 448.0f64 } else { 57344.0 };
+                let (scale, since, seen) = &mut hand[k];
+                let used = if *scale == 0.0 { most(&given) * (1.0 / limit) as f32 } else { *scale };
+                close(result, &fp8(&given, dtype, used));
+                seen.push(most(&given));
+                *since += 1;
+                if *since >= interval || *scale == 0.0 {
+                    *scale = most(&seen[seen.len().saturating_sub(history)..]) * (1.0 / limit) as f32;
+                    *since = 0;
+                }
+                assert_eq!(new[0], *scale, "step {t}, {history} {interval}");
+                assert_eq!(new[1], *since as f32);
+                assert_eq!(new.last(), seen.last());
+            }
+            states = [found[2].clone(), found[3].clone()];
+        }
+    }
+}
+
+#[test]
+fn histories_reach_into_bodies() {
+    use ir::ops::{Call, Remat, Scan};
+    let how = Rounding { delay: Some(Delay { history: 2, interval: 1 }), ..Rounding::new(Few::E4M3) };
+    let body = |ty: &Type| {
+        let mut b = Builder::new();
+        let v = b.graph.input(ty.clone());
+        let y = transform::rounded(&mut b, v, 0, &how).unwrap();
+        let y = b.scale(y, 2.0).unwrap();
+        b.finish(&[y])
+    };
+    let ty = Type::new(DType::F32, &[8]);
+    let mut b = Builder::new();
+    let x = b.graph.input(ty.clone());
+    let y = b.one(Call::new(body(&ty)).into(), &[x]).unwrap();
+    let y = b.one(Remat::new(body(&ty)).into(), &[y]).unwrap();
+    let y = b.emit(Scan::over(0, 1, 3, body(&ty)).into(), &[y]).unwrap()[0];
+    let graph = b.finish(&[y]);
+    let made = with_state(&graph, None).unwrap();
+    ir::verify::verify(&made.graph).unwrap();
+    assert_eq!(made.states, [Type::new(DType::F32, &[4]), Type::new(DType::F32, &[4]), Type::new(DType::F32, &[3, 4])]);
+    let step = transform::vjp(&made.graph, &[0, 1, 2, 3]).unwrap();
+    let x = values(&ty, 11);
+    let zeros = made.states.iter().map(|t| Literal::from_fn(t.clone(), |_| Scalar::from_f64(DType::F32, 0.0)));
+    let inputs: Vec<Literal> = [x.clone()].into_iter().chain(zeros).chain([values(&ty, 12)]).collect();
+    let found = interp::run(&step, &inputs).unwrap();
+    // Each layer saw the last one's result, which is twice as large.
+    let first = x.to_vec::<f32>().iter().fold(0f32, |m, v| m.max(v.abs()));
+    let mut seen = vec![found[2].to_vec::<f32>()[3], found[3].to_vec::<f32>()[3]];
+    seen.extend(found[4].to_vec::<f32>().chunks_exact(4).map(|s| s[3]));
+    for (i, seen) in seen.iter().enumerate() {
+        let want = first * 2f32.powi(i as i32);
+        assert!((seen - want).abs() < 1e-5 * want, "{i}: {seen} {want}");
+    }
+}
+
+/// Done twice, it is done once; what keeps its own precision keeps it.
+#[test]
+fn products_are_rounded_once() {
+    let how = FewBits::new(Rounding::new(Few::E4M3));
+    let once = few_bits(&linear(), &how).unwrap();
+    assert_eq!(few_bits(&once, &how).unwrap().to_string(), once.to_string());
+    let mut b = Builder::new();
+    let (x, w, v) = (b.input(DType::F32, &[3, 32]), b.input(DType::F32, &[4, 32]), b.input(DType::F32, &[2, 4]));
+    let h = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[x, w]).unwrap();
+    let h = b.one(ir::ops::Name::new(transform::AS_WRITTEN).into(), &[h]).unwrap();
+    let y = b.one(Dot::last_axes(DType::F32, 2, 2).into(), &[h, v]).unwrap();
+    let graph = b.finish(&[y]);
+    assert_eq!(few_bits(&graph, &how).unwrap().to_string(), graph.to_string());
 }

@@ -3,6 +3,7 @@
 //! What the table lets through has an effect, or a finding says that this machine can't give it one (L102).
 
 use crate::ast::DTYPE_NAMES;
+use crate::lower::{POLICIES, STRATEGIES};
 
 /// Where an annotation stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,9 +131,6 @@ impl Row {
 use Kind::{Condition, Dtype, Finite, Flag, Int, Label, Names, Number, Pair, Share, Text, Word};
 use Place::{Backward, Declaration, Input, Item, Output, Parameter, Result, Step};
 
-/// The policies of `@precision`.
-const POLICIES: &[&str] = &["fp32", "bf16", "fp16", "fp8_hybrid", "fp8_pure", "fp4"];
-
 /// The fusions of §7.5.1.
 pub(super) const FUSION_PATTERNS: &[&str] =
     &["residual_norm", "norm_linear", "gated_mlp", "attention_softmax", "bias_activation", "linear_bias_act"];
@@ -161,7 +159,7 @@ const TABLE: &[Row] = &[
     Row { name: "precision", places: &[Output, Step, Backward, Parameter], first: "policy", repeats: false, args: &[
         ("policy", Word(POLICIES)), ("compute", Dtype), ("accumulate", Dtype), ("output", Dtype), ("storage", Dtype)] },
     Row { name: "scaling", places: &[Output, Item, Step, Backward, Parameter, Input], first: "!strategy", repeats: false, args: &[
-        ("strategy", Word(&["per_tensor", "per_channel", "per_token", "per_block", "delayed", "dynamic"])), ("history_len", Int(1)), ("update_interval", Int(1)),
+        ("strategy", Word(STRATEGIES)), ("history_len", Int(1)), ("update_interval", Int(1)),
         ("block_size", Pair), ("margin", Number(0.0, false))] },
     Row { name: "fuse", places: &[Output], first: "pattern", repeats: false, args: FUSE },
     Row { name: "fuse_required", places: &[Output], first: "pattern", repeats: false, args: FUSE },
@@ -201,15 +199,20 @@ pub(super) fn find(name: &str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.name == name)
 }
 
-/// The settings of a recipe; the last two need formats that come later.
-pub(super) const RECIPE: &[&str] = &[
-    "forward_activation_dtype",
-    "backward_gradient_dtype",
-    "accumulation_dtype",
-    "output_dtype",
-    "weight_storage_dtype",
-    "scaling_strategy",
-    "amax_history_len",
+/// The settings of a recipe; from `update_interval` on they go beyond the specification's example.
+pub(super) const RECIPE: &[(&str, Kind)] = &[
+    ("forward_activation_dtype", Dtype),
+    ("backward_gradient_dtype", Dtype),
+    ("accumulation_dtype", Dtype),
+    ("output_dtype", Dtype),
+    ("weight_storage_dtype", Dtype),
+    ("scaling_strategy", Word(STRATEGIES)),
+    ("amax_history_len", Int(1)),
+    ("update_interval", Int(1)),
+    ("block_size", Pair),
+    ("margin", Number(0.0, false)),
+    ("stochastic_rounding", Flag),
+    ("optimizer_bits", Int(8)),
 ];
 
 /// Whether a word is a dtype.

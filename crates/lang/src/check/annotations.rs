@@ -387,7 +387,6 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
                 ));
             }
         }
-        "dtype" | "precision" => formats(annotation, args, found),
         "gradient" => {
             if args.is_empty() {
                 let nothing = wrong(annotation.span, "`@gradient` says nothing", "neither mode, scale nor clip");
@@ -500,12 +499,15 @@ fn together(annotation: &Annotation, args: &[Arg], place: Place, names: &dyn Nam
             )
             .hint("remove it; `loom compile --mesh tp=2 --emit graph` shows the collectives that are put in"),
         ),
-        "scaling" => found.push(later(
-            annotation.span,
-            "scaling is not supported yet",
-            "quantised formats come later",
-            "remove the annotation, or keep the tensor in bf16 or fp32",
-        )),
+        "scaling" => {
+            let strategy = word("strategy");
+            if strategy != Some("delayed") {
+                stray(&["history_len", "update_interval"], "only `delayed` has a history", found);
+            }
+            if strategy != Some("per_block") {
+                stray(&["block_size"], "only `per_block` has blocks", found);
+            }
+        }
         _ => {}
     }
     if name == "precision" {
@@ -627,44 +629,28 @@ fn missing(pattern: &str, performed: &std::collections::BTreeSet<String>) -> Opt
     needs.iter().find(|(_, any)| !any.iter().any(|op| performed.contains(*op))).map(|(what, _)| *what)
 }
 
-/// Eight bits and fewer come later.
-fn formats(annotation: &Annotation, args: &[Arg], found: &mut Vec<Diagnostic>) {
-    for arg in args {
-        if let Some(name) = text(&arg.value).filter(|name| is_small_format(name) || *name == "int4") {
-            found.push(
-                Diagnostic::new(Code::L001, annotation.span, format!("`{name}` is not supported yet"))
-                    .label("quantised formats come later")
-                    .hint("use bf16, fp16 or fp32"),
-            );
-        }
-    }
-}
-
-/// Whether a word is a format of eight bits or fewer, or a policy that uses one.
-pub(super) fn is_small_format(name: &str) -> bool {
-    name.starts_with("fp8") || name.starts_with("fp4")
-}
-
-/// The settings of a recipe are known, and dtypes are dtypes.
+/// The settings of a recipe are known, each of its kind, and go together.
 pub(super) fn check_recipe(recipe: &Recipe, found: &mut Vec<Diagnostic>) {
+    let before = found.len();
     let mut seen: Vec<(&str, Span)> = Vec::new();
     for (key, value) in &recipe.entries {
-        if !RECIPE.contains(&key.name.as_str()) {
+        let Some((known, kind)) = RECIPE.iter().find(|(name, _)| *name == key.name) else {
+            let names: Vec<&str> = RECIPE.iter().map(|(name, _)| *name).collect();
             let unknown =
-                wrong(key.span, format!("a recipe has no `{}`", key.name), format!("known are {}", RECIPE.join(", ")));
-            found.push(match closest(&key.name, RECIPE.iter().copied()) {
+                wrong(key.span, format!("a recipe has no `{}`", key.name), format!("known are {}", names.join(", ")));
+            found.push(match closest(&key.name, names.iter().copied()) {
                 Some(close) => unknown.hint(format!("did you mean `{close}`?")),
                 None => unknown,
             });
             continue;
-        }
+        };
         if let Some((_, first)) = seen.iter().find(|(other, _)| *other == key.name) {
             found.push(
                 wrong(key.span, format!("`{}` is given twice", key.name), "second one").also(*first, "first one"),
             );
         }
         seen.push((&key.name, key.span));
-        if key.name.ends_with("_dtype") && !text(value).is_some_and(table::is_dtype) {
+        if *kind == Kind::Dtype && !text(value).is_some_and(table::is_dtype) {
             let known = crate::ast::DTYPE_NAMES;
             let finding = wrong(
                 value.span,
@@ -675,7 +661,14 @@ pub(super) fn check_recipe(recipe: &Recipe, found: &mut Vec<Diagnostic>) {
                 Some(close) => finding.hint(format!("did you mean `{close}`?")),
                 None => finding,
             });
+        } else if *kind != Kind::Dtype {
+            check_value("recipe", known, *kind, value, &crate::lower::Nothing, found);
         }
+    }
+    if found.len() == before
+        && let Err(wrong) = crate::lower::Recipe::of(recipe)
+    {
+        found.push(*wrong);
     }
 }
 

@@ -282,6 +282,19 @@ impl GraphChecker<'_> {
             if let (Some(want), Some(have)) = (&slot.ty.dtype, &operand.ty.dtype)
                 && float_bits(want).zip(float_bits(have)).is_some_and(|(want, have)| want < have)
             {
+                // Few bits need scales, which nobody gives without a word (§7.4.4).
+                if float_bits(want).is_some_and(|bits| bits < 16) {
+                    self.diagnostics.push(
+                        Diagnostic::new(
+                            Code::E015,
+                            operand.span,
+                            format!("`{}` does not become {want} without a word", operand.text),
+                        )
+                        .label(format!("this is {have}, and `{}` is declared as {want}", slot.name))
+                        .hint("`quantize` it, or write `@scaling(per_tensor)` behind the input's declaration"),
+                    );
+                    continue;
+                }
                 self.diagnostics.push(
                     Diagnostic::new(
                         Code::W005,

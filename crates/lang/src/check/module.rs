@@ -125,25 +125,6 @@ impl GraphChecker<'_> {
                 Some(Entity::Item(item)) => self.program.recipe(item),
                 _ => None,
             };
-            let small = |value: &crate::ast::Expr| match &value.peel().kind {
-                crate::ast::ExprKind::Name(word) | crate::ast::ExprKind::Str(word) => {
-                    annotations::is_small_format(word)
-                }
-                _ => false,
-            };
-            if let Some((key, value)) = recipe.and_then(|recipe| recipe.entries.iter().find(|(_, v)| small(v))) {
-                let found = Diagnostic::new(Code::L001, arg.value.span, "this recipe is not supported yet")
-                    .label("quantised formats come later")
-                    .also(value.span, format!("`{}` asks for one", key.name));
-                self.diagnostics.push(found);
-            }
-            let scaled = |key: &str| matches!(key, "scaling_strategy" | "amax_history_len");
-            if let Some((key, _)) = recipe.and_then(|recipe| recipe.entries.iter().find(|(k, _)| scaled(&k.name))) {
-                let found = Diagnostic::new(Code::L001, arg.value.span, "this recipe is not supported yet")
-                    .label("scaled formats come later")
-                    .also(key.span, format!("`{}` asks for one", key.name));
-                self.diagnostics.push(found);
-            }
             if recipe.is_none() {
                 let name = self.program.sources.slice(arg.value.span);
                 let mut missing = Diagnostic::new(Code::E002, arg.value.span, format!("no recipe named `{name}`"))
@@ -284,19 +265,31 @@ impl GraphChecker<'_> {
             TypeKind::Tensor { dtype, .. } => dtype.as_ref().map(|name| name.name.clone()),
             _ => None,
         };
-        if let Some(format) = stored.filter(|format| super::types::is_integer(format))
+        let few = |name: &Option<String>| name.as_deref().is_some_and(|name| transform::Few::named(name).is_some());
+        let declared_few = declared.as_deref().is_some_and(crate::lower::is_few);
+        if let Some(note) = notes.iter().find(|note| note.name.name == "scaling")
+            && !(few(&stored) || stored.is_none() && declared_few)
+            && matches!(ty.kind, TypeKind::Tensor { .. } | TypeKind::Optional(_))
+        {
+            self.diagnostics.push(
+                Diagnostic::new(Code::E008, note.span, "`@scaling` of what is not quantised")
+                    .label("no format of few bits stands beside it")
+                    .hint("write `@dtype(fp8_e4m3) @scaling(...)`, or leave it out"),
+            );
+        }
+        // Those of few bits have scales.
+        if let Some(format) = stored.filter(|format| format == "int32")
             && !declared.is_some_and(|dtype| super::types::is_integer(&dtype))
-            && format != "int4"
         {
             let at = notes.iter().find(|note| matches!(note.name.name.as_str(), "dtype" | "precision"));
             self.diagnostics.push(
                 Diagnostic::new(
                     Code::L001,
                     at.map_or(ty.span, |note| note.span),
-                    format!("a weight cannot be stored as {format} yet"),
+                    format!("a weight cannot be stored as {format}"),
                 )
-                .label("fractions would be lost: it needs a scale")
-                .hint("use bf16, fp16 or fp32"),
+                .label("fractions would be lost: it has no scale")
+                .hint("use bf16, fp16, fp32, or a format of few bits"),
             );
         }
     }
@@ -450,7 +443,7 @@ impl GraphChecker<'_> {
             let name = tensor.name.as_ref().map_or("out", |name| &name.name).to_string();
             let mut declared = self.scope.io_tensor(tensor);
             let said = annotations::dtype(&tensor.annotations);
-            let explicit = said.is_some();
+            let explicit = said.is_some() || annotations::has(&tensor.annotations, "scaling");
             declared.dtype = said.or(declared.dtype);
             if let Some(Entry::Tensor(TensorType { shape: Some(have), .. })) = self.entries.get(&name).map(|d| &d.entry)
                 && let Some(want) = &mut declared.shape
@@ -505,8 +498,10 @@ impl GraphChecker<'_> {
             && narrow < wide
             && !explicit
         {
+            // Few bits need scales, which nobody gives without a word (§7.4.4).
+            let code = if narrow < 16 { Code::E015 } else { Code::W005 };
             self.diagnostics.push(
-                Diagnostic::new(Code::W005, made, format!("`{name}` is rounded from {have} to {want}"))
+                Diagnostic::new(code, made, format!("`{name}` is rounded from {have} to {want}"))
                     .label(format!("computed in {have}"))
                     .also(at, format!("declared as {want}"))
                     .hint(format!("write `@dtype({want})` behind the destination to say that this is meant")),

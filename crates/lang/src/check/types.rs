@@ -96,7 +96,10 @@ pub(super) fn float_bits(dtype: &str) -> Option<u32> {
 
 /// The dtype of a result of several operands (§7.4.4): the widest float; `None` where that is not known, or none is.
 pub(super) fn promoted<'a>(dtypes: impl Iterator<Item = Option<&'a str>>) -> Option<String> {
-    let floats: Vec<Option<&str>> = dtypes.filter(|dtype| !dtype.is_some_and(is_integer)).collect();
+    // Few bits are dequantised to what stands beside them, or to the model's dtype.
+    let few = |dtype: &str| float_bits(dtype).is_some_and(|bits| bits < 16);
+    let floats: Vec<Option<&str>> =
+        dtypes.filter(|dtype| !dtype.is_some_and(|dtype| is_integer(dtype) || few(dtype))).collect();
     let first = floats.first().copied()?;
     match floats.iter().all(|dtype| *dtype == first) {
         true => first.map(str::to_string),

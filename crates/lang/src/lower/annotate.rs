@@ -5,9 +5,9 @@ use super::assertion::Held;
 use super::frame::{Entry, Frame};
 use super::graph::Operand;
 use super::hooks::{Layer, Observation, Shown, capture};
-use super::notes::{Notes, find, text};
+use super::notes::{Notes, find};
 use super::{Fusion, Lowerer, Result, Summing, fail, misfit, unsupported};
-use crate::ast::{Annotation, Expr, Flow, Ident, StepKind};
+use crate::ast::{Annotation, Flow, StepKind};
 use crate::check::{Place, check_annotations};
 use crate::consteval::{Names, Truth, Value as Const};
 use crate::diagnostic::Code;
@@ -15,11 +15,12 @@ use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
 use ir::attr::Attr;
 use ir::ops::{Composite, Derivative, Name};
-use ir::{Build, Builder, DType, Value};
+use ir::{Build, Builder, Value};
 use std::sync::Arc;
+use transform::Few;
 
 /// Constants with their values; any other name may be a tensor.
-struct Known<'a>(&'a Frame);
+pub(super) struct Known<'a>(pub(super) &'a Frame);
 
 impl Names for Known<'_> {
     fn value(&self, name: &str) -> Option<Const> {
@@ -49,31 +50,20 @@ impl Lowerer<'_> {
         }
     }
 
-    /// The dtype that an operation computes in, and the one its result gets.
-    pub(super) fn precision(&self, notes: &[&Annotation]) -> Result<(Option<DType>, Option<DType>)> {
-        let Some(note) = find(notes, "precision") else { return Ok((None, None)) };
-        let dtype = |key: &str| match note.word(key) {
-            None => Ok(None),
-            Some(name) => super::declare::dtype_named(&name, note.span).map(Some),
-        };
-        if note.argument("accumulate").is_some() && dtype("accumulate")? != Some(DType::F32) {
-            return unsupported(note.span, "a sum in another format than fp32");
-        }
-        Ok(match note.word("policy").as_deref() {
-            Some("fp32") => (Some(DType::F32), Some(DType::F32)),
-            Some("bf16") => (Some(DType::BF16), Some(DType::BF16)),
-            Some("fp16") => (Some(DType::F16), Some(DType::F16)),
-            Some(other) => return unsupported(note.span, format!("the precision policy `{other}`")),
-            None => (dtype("compute")?, dtype("output")?),
-        })
-    }
-
-    /// `@dtype(x)` converts.
-    pub(super) fn converted(&mut self, value: Value, notes: &[&Annotation]) -> Result<Value> {
+    /// `@dtype(x)` converts; to few bits with what `@scaling` says beside it.
+    pub(super) fn converted(&mut self, value: Value, notes: &[&Annotation], frame: &Frame) -> Result<Value> {
         let Some(note) = find(notes, "dtype") else { return Ok(value) };
         let Some(name) = note.word("type") else { return Ok(value) };
-        let dtype = super::declare::dtype_named(&name, note.name.span)?;
-        (self.b.cast(value, dtype)).map_err(|e| misfit(&e, note.name.span, "@dtype"))
+        let span = note.name.span;
+        // Whole numbers without a scale are a conversion as any other.
+        let plain = name == "int8" && find(notes, "scaling").is_none();
+        if let Some(few) = Few::named(&name).filter(|_| !plain) {
+            let how = self.rounding(few, notes, &Known(frame), span)?;
+            self.emulates(span, &format!("rounded to {}, and kept in f32", how.words()));
+            return self.quantized(value, &how, span);
+        }
+        let dtype = super::declare::dtype_named(&name, span)?;
+        (self.b.cast(value, dtype)).map_err(|e| misfit(&e, span, "@dtype"))
     }
 
     /// Everything that annotations do to one result of a flow.
@@ -85,7 +75,7 @@ impl Lowerer<'_> {
         source: Option<Value>,
         frame: &Frame,
     ) -> Result<Value> {
-        let mut value = self.converted(value, notes)?;
+        let mut value = self.converted(value, notes, frame)?;
         if let Some(note) = find(notes, "adapter") {
             value = self.adapted(note, name, source, value, frame)?;
         }
@@ -364,43 +354,37 @@ impl Lowerer<'_> {
         Ok(())
     }
 
-    /// `forward_activation_dtype` is what operations compute in, `output_dtype` what they give; without it, that is the
-    /// model's own.
+    /// What a recipe means for everything in a declaration. That of the whole model leaves the product that gives its result alone.
     fn recipe(&mut self, note: &Annotation, file: usize) -> Result<()> {
-        let dtype = |key: &str| -> Result<Option<(DType, Span)>> {
-            let Some((_, value)) = self.recipe_setting(note, file, key) else { return Ok(None) };
-            match text(value) {
-                Some(word) => Ok(Some((super::declare::dtype_named(&word, value.span)?, value.span))),
-                None => fail(Code::E003, value.span, format!("`{key}` is a dtype"), "this is none"),
-            }
-        };
-        if let Some((_, at)) = dtype("accumulation_dtype")?.filter(|(dtype, _)| *dtype != DType::F32) {
-            return unsupported(at, "a sum in another format than fp32");
+        if self.options.recipe.is_some() {
+            return Ok(());
         }
-        for key in ["scaling_strategy", "amax_history_len"] {
-            if let Some((name, _)) = self.recipe_setting(note, file, key) {
-                return unsupported(name.span, format!("a recipe with `{key}`"));
-            }
-        }
-        let compute = dtype("forward_activation_dtype")?.map(|(dtype, _)| dtype);
-        if let Some((other, at)) = dtype("backward_gradient_dtype")?
-            && Some(other) != compute
-        {
-            return unsupported(at, "a recipe whose gradients have another dtype than its activations");
-        }
-        let output = dtype("output_dtype")?.map(|(dtype, _)| dtype);
-        if compute.is_some() || output.is_some() {
-            self.compute = compute.or(self.compute);
-            self.output = Some(output.unwrap_or(self.options.dtype));
-        }
+        let path = note.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
+        let Some(Entity::Item(item)) = path.and_then(|path| self.program.lookup(file, &path)) else { return Ok(()) };
+        let Some(declared) = self.program.recipe(item) else { return Ok(()) };
+        let recipe = super::Recipe::of(declared)?;
+        self.follow(&recipe, note.span, self.depth == 1);
         Ok(())
     }
 
-    /// A setting of the recipe that an annotation names.
-    pub(super) fn recipe_setting(&self, note: &Annotation, file: usize, key: &str) -> Option<&(Ident, Expr)> {
-        let path = note.args.iter().flatten().next()?.value.as_path()?;
-        let Entity::Item(item) = self.program.lookup(file, &path)? else { return None };
-        self.program.recipe(item)?.entries.iter().find(|(name, _)| name.name == key)
+    /// Everything from here on is computed as a recipe says.
+    pub(super) fn follow(&mut self, recipe: &super::Recipe, span: Span, whole: bool) {
+        if let Some(few) = recipe.few {
+            self.emulates_products(span, &few);
+            match whole {
+                true => self.whole = Some(few),
+                false => self.few = Some(few),
+            }
+            self.compute = None;
+        } else if recipe.compute.is_some() {
+            // A module of a model in few bits that is to be wide.
+            self.own_precision |= self.whole.is_some();
+            self.few = None;
+        }
+        if recipe.compute.is_some() || recipe.output.is_some() {
+            self.compute = recipe.compute.or(self.compute);
+            self.output = Some(recipe.output.and_then(super::Format::wide).unwrap_or(self.options.dtype));
+        }
     }
 
     /// Notes for whoever reads the result: traces, and which statements are to be one kernel.

@@ -353,6 +353,7 @@ impl Lowerer<'_> {
         }
         p.named = named;
         self.at(call.span);
+        let product_of = self.dequantized(&mut p)?;
         if let Some(dtype) = self.compute {
             for operand in p.slots.iter_mut().flatten().chain(p.named.values_mut()) {
                 if let Operand::Tensor(value) = operand
@@ -364,10 +365,16 @@ impl Lowerer<'_> {
             }
         }
         self.promote(&mut p)?;
+        self.rounded_sum(&mut p)?;
         if p.name == "moe_experts" {
             return self.experts(&p);
         }
-        let results = primitives::lower(self, &p)?;
+        let mut results = primitives::lower(self, &p)?;
+        if let Some(dtype) = product_of.filter(|_| self.compute.is_none() && self.few.is_none()) {
+            for value in &mut results {
+                *value = ir::Build::cast(&mut self.b, *value, dtype).map_err(|e| super::misfit(&e, p.span, p.name))?;
+            }
+        }
         if by_length {
             self.tag_mixed(&results, "a number that follows from the length of the sequence");
         }
@@ -466,7 +473,7 @@ impl Lowerer<'_> {
 }
 
 /// The float dtype that holds both.
-fn wider(a: ir::DType, b: ir::DType) -> ir::DType {
+pub(super) fn wider(a: ir::DType, b: ir::DType) -> ir::DType {
     match a.size().cmp(&b.size()) {
         _ if a == b => a,
         std::cmp::Ordering::Less => b,

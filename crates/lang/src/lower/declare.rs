@@ -1,19 +1,23 @@
 //! Declaring parameters: every tensor of `params:` becomes an input of the graph, in order, depth first.
 
+use super::annotate::Known;
+use super::few::is_few;
 use super::frame::{Entry, Frame, Instance};
-use super::notes::{Notes, find, text};
+use super::notes::{Notes, find};
 use super::paths::{Fit, filled, fit};
+use super::recipe::{Format, Recipe};
 use super::rope_table::RopeTable;
 use super::{Lowerer, MAX_MODULES, Parameter, Result, Shard, fail, misfit, too_large, unsupported};
-use crate::ast::{Annotation, Arg, Param, ParamEntry, TypeExpr, TypeKind};
+use crate::ast::{Annotation, Arg, Ident, Param, ParamEntry, TypeExpr, TypeKind};
 use crate::check::Place;
 use crate::consteval::{INDEX, Names, Value as Const};
 use crate::diagnostic::Code;
 use crate::resolve::{Entity, ModuleView};
 use crate::span::Span;
-use ir::{Build, DType, Type};
+use ir::{Build, DType, Type, Value};
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use transform::Rounding;
 
 /// What a declaration passes on to the parameters inside.
 #[derive(Clone, Debug)]
@@ -22,8 +26,9 @@ pub(super) struct Traits {
     like: Parameter,
     /// How many are stacked along a first axis.
     stacked: Option<usize>,
-    /// The format that they are stored in, where something outside says so.
-    stored: Option<DType>,
+    /// The format that they are stored in, where something outside says so, and whether it is a recipe that does.
+    stored: Option<Format>,
+    by_recipe: bool,
     /// What modules around say of parameters inside by their paths, outermost first.
     said: Rc<Vec<Said>>,
 }
@@ -31,7 +36,7 @@ pub(super) struct Traits {
 impl Default for Traits {
     fn default() -> Traits {
         let like = Parameter::new(String::new(), Type::new(DType::F32, &[]));
-        Traits { like, stacked: None, stored: None, said: Rc::default() }
+        Traits { like, stacked: None, stored: None, by_recipe: false, said: Rc::default() }
     }
 }
 
@@ -61,14 +66,10 @@ impl Said {
 
 impl Traits {
     /// With what annotations say: `@trainable` takes back an outer `@frozen`.
-    fn with(&self, notes: &[&Annotation], frame: &Frame) -> Result<Traits> {
+    fn with(&self, l: &Lowerer<'_>, notes: &[&Annotation], declared: Option<&Ident>, frame: &Frame) -> Result<Traits> {
         let mut traits = self.clone();
-        let stored = match find(notes, "dtype") {
-            Some(note) => note.word("type").map(|name| (name, note.span)),
-            None => find(notes, "precision").and_then(|note| Some((note.word("storage")?, note.span))),
-        };
-        if let Some((name, span)) = stored {
-            traits.stored = Some(dtype_named(&name, span)?);
+        if let Some(stored) = l.storage(notes, declared, &Known(frame))? {
+            (traits.stored, traits.by_recipe) = (Some(stored), false);
         }
         if let Some(note) = find(notes, "shard") {
             traits.like.shard = note.word("strategy").and_then(|name| Shard::named(&name));
@@ -129,10 +130,9 @@ impl Lowerer<'_> {
             all.extend(said);
             traits.said = Rc::new(all);
         }
-        traits.stored = match traits.stored {
-            Some(stored) => Some(stored),
-            None => self.stored_by_recipe(view)?,
-        };
+        if traits.stored.is_none() {
+            (traits.stored, traits.by_recipe) = (self.stored_by_recipe(view)?, true);
+        }
         let traits = &traits;
         for entry in &view.params {
             let Some(name) = entry.path.as_name() else { continue };
@@ -161,7 +161,7 @@ impl Lowerer<'_> {
         self.valid(&entry.annotations, Place::Parameter, frame)?;
         let notes: Vec<&Annotation> = entry.annotations.iter().collect();
         self.unheeded(&notes);
-        let mut own = traits.with(&notes, frame)?;
+        let mut own = traits.with(self, &notes, stated(&entry.ty), frame)?;
         let mut gradients: Vec<(&Annotation, &Frame)> =
             find(&notes, "gradient").map(|note| (note, frame)).into_iter().collect();
         // Whoever is further out knows more, so it has the last word.
@@ -171,7 +171,7 @@ impl Lowerer<'_> {
             }
             let notes: Vec<&Annotation> = said.entry.annotations.iter().collect();
             self.unheeded(&notes);
-            own = own.with(&notes, &said.frame)?;
+            own = own.with(self, &notes, None, &said.frame)?;
             if let Some(note) = find(&notes, "gradient") {
                 gradients = vec![(note, &said.frame)];
             }
@@ -185,11 +185,16 @@ impl Lowerer<'_> {
         Ok(declared)
     }
 
-    /// The format of weights that a recipe of the declaration asks for.
-    fn stored_by_recipe(&self, view: &ModuleView<'_>) -> Result<Option<DType>> {
+    /// The format of weights that a recipe of the declaration, or the one that is given, asks for.
+    fn stored_by_recipe(&self, view: &ModuleView<'_>) -> Result<Option<Format>> {
+        if let Some(recipe) = &self.options.recipe {
+            return Ok(recipe.stored);
+        }
         for (note, file) in view.notes.iter().filter(|(note, _)| note.name.name == "recipe") {
-            if let Some((_, value)) = self.recipe_setting(note, *file, "weight_storage_dtype") {
-                return Ok(Some(dtype_named(&text(value).unwrap_or_default(), value.span)?));
+            let path = note.args.iter().flatten().next().and_then(|arg| arg.value.as_path());
+            let Some(Entity::Item(item)) = path.and_then(|path| self.program.lookup(*file, &path)) else { continue };
+            if let Some(declared) = self.program.recipe(item) {
+                return Ok(Recipe::of(declared)?.stored);
             }
         }
         Ok(None)
@@ -207,12 +212,16 @@ impl Lowerer<'_> {
         match &ty.kind {
             TypeKind::Tensor { dtype, .. } => {
                 let dtype = match dtype {
-                    Some(name) => dtype_named(&name.name, name.span)?,
-                    None => self.options.dtype,
+                    Some(name) if !is_few(&name.name) => dtype_named(&name.name, name.span)?,
+                    _ => self.options.dtype,
                 };
                 // A format of storage: what is computed with has the dtype that it would have had.
-                let stored = traits.stored.filter(|stored| stored.is_float() == dtype.is_float()).unwrap_or(dtype);
+                let fits = |wide: &DType| wide.is_float() == dtype.is_float();
+                let stored = traits.stored.and_then(Format::wide).filter(fits).unwrap_or(dtype);
                 let mut shape = frame.shape(ty)?;
+                // A recipe is about matrices; what is said of one parameter holds for it.
+                let few = traits.stored.and_then(Format::few).filter(|_| dtype.is_float());
+                let few = few.filter(|_| !traits.by_recipe || shape.len() > 1);
                 if let Some(count) = traits.stacked {
                     shape.insert(0, count);
                 }
@@ -229,16 +238,16 @@ impl Lowerer<'_> {
                     }
                     let value = *value;
                     self.tied.push((path.to_string(), target));
-                    return (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "tied_to"));
+                    return self.read(value, dtype, few, traits.stacked.is_some(), span);
                 }
                 // Whole numbers have no gradient.
                 let trainable = traits.like.trainable && stored.is_float();
                 let like = traits.like.clone();
                 let stacked = traits.stacked.is_some();
-                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, stacked, ..like });
+                self.params.push(Parameter { path: path.to_string(), ty: ty.clone(), trainable, stacked, few, ..like });
                 let value = self.b.graph.input(ty.clone());
                 self.made.insert(path.to_string(), (value, ty));
-                (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"))
+                self.read(value, dtype, few, stacked, span)
             }
             TypeKind::Optional(_) if self.options.absent.contains(path) => Ok(Entry::Absent),
             TypeKind::Optional(inner) => self.declare_type(inner, frame, path, traits),
@@ -312,6 +321,15 @@ impl Lowerer<'_> {
         }
     }
 
+    /// A parameter as it is read.
+    fn read(&mut self, value: Value, dtype: DType, few: Option<Rounding>, stacked: bool, span: Span) -> Result<Entry> {
+        let Some(few) = few else {
+            return (self.b.cast(value, dtype)).map(Entry::Tensor).map_err(|e| misfit(&e, span, "@dtype"));
+        };
+        self.emulates(span, &format!("stored in {}, and multiplied in f32", few.words()));
+        self.read_stored(value, &few, stacked, span).map(Entry::Tensor)
+    }
+
     /// Whether all elements of an array get the same arguments, though their index is among them.
     fn alike(&self, element: &TypeExpr, frame: &Frame, count: usize) -> Result<bool> {
         let TypeKind::Named { path: name, args: Some(args) } = &element.kind else { return Ok(false) };
@@ -351,6 +369,15 @@ impl Lowerer<'_> {
     }
 }
 
+/// The dtype that a type states.
+pub(super) fn stated(ty: &TypeExpr) -> Option<&Ident> {
+    match &ty.kind {
+        TypeKind::Tensor { dtype, .. } => dtype.as_ref(),
+        TypeKind::Optional(inner) => stated(inner),
+        _ => None,
+    }
+}
+
 /// Names of the parameters between a module's parentheses.
 pub(super) fn header(view: &ModuleView<'_>) -> Vec<String> {
     let name = |param: &&Param| match param {
@@ -384,6 +411,9 @@ pub(super) fn dtype_named(name: &str, span: Span) -> Result<DType> {
         "fp16" => DType::F16,
         "int32" => DType::I32,
         "int8" => DType::I8,
-        _ => return unsupported(span, format!("dtype {name}")),
+        _ => {
+            let label = "numbers of few bits need scales: make the tensor in bf16, and `quantize` it";
+            return fail(Code::E015, span, format!("a tensor cannot be {name} here"), label);
+        }
     })
 }

@@ -1,22 +1,29 @@
 //! Graphs of one module: statements in the order of their data, operands, indices, results.
 
+use super::annotate::Known;
 use super::checkpoint::{Lists, wanted};
+use super::declare::stated;
+use super::few::{check_scaling_alone, is_few};
 use super::frame::{Entry, Frame, Instance, io_name};
 use super::notes::{Notes, find};
+use super::recipe::{Format, Recipe};
 use super::rope_table::RopeTable;
 use super::time::Kind;
 use super::{Lowerer, MAX_STATEMENTS, Result, fail, misfit, too_large, unsupported};
 use crate::ast::{
     Annotation, Call, Expr, ExprKind, Flow, IndexItem, IoTensor, Path, Pattern, Source, Statement, Step, StepKind,
-    TypeExpr, TypeKind,
 };
 use crate::check::{Place, graph_uses};
-use crate::diagnostic::Code;
+use crate::diagnostic::{Code, Diagnostic};
 use crate::resolve::ModuleView;
 use crate::span::Span;
 use ir::{Build, Value};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use transform::Few;
+
+/// The precision outside of a statement, and the roundings before it.
+type Outer = (Option<transform::FewBits>, bool, usize);
 
 /// Something given to an operation.
 #[derive(Clone, Debug)]
@@ -77,15 +84,22 @@ impl Lowerer<'_> {
         (frame.lists, frame.item) = (Lists::of(view), Some(view.item));
         self.bind_inputs(view, &mut frame, &mut inputs, at)?;
         let outer = (self.compute, self.output, self.profile.clone(), self.trace_level.clone());
+        let outer_few = (self.few, self.own_precision);
         let notes: Vec<Annotation> = view.notes.iter().map(|(note, _)| (*note).clone()).collect();
         self.valid(&notes, Place::Declaration, &frame)?;
+        if let (Some(recipe), 1) = (self.options.recipe, self.depth) {
+            self.follow(&recipe, view.decl.name.span, true);
+        }
         self.declared(view, &frame)?;
-        let outputs = if self.options.written_backward && self.options.decode.is_none() && view.backward.is_some() {
+        // A backward that was written for wide products would multiply in full.
+        let written = self.options.written_backward && self.options.decode.is_none() && self.few.is_none();
+        let outputs = if written && view.backward.is_some() {
             self.with_written_backward(view, &frame, &inputs, at)
         } else {
             self.run_body(view, &mut frame)
         };
         (self.compute, self.output, self.profile, self.trace_level) = outer;
+        (self.few, self.own_precision) = outer_few;
         self.depth -= 1;
         outputs
     }
@@ -117,7 +131,7 @@ impl Lowerer<'_> {
         for (index, slot) in view.forward.inputs.iter().enumerate() {
             let mut value = inputs.get(index).copied().flatten();
             if let Some(given) = value {
-                value = Some(self.as_declared(slot, given)?);
+                value = Some(self.as_declared(slot, given, frame)?);
                 inputs[index] = value;
             }
             if let (Some(value), Some(ty)) = (value, &slot.ty) {
@@ -151,19 +165,31 @@ impl Lowerer<'_> {
     }
 
     /// A tensor in the dtype that its declaration gives: `[B, T, bf16]`, or `@dtype(bf16)` behind it.
-    fn as_declared(&mut self, slot: &IoTensor, value: Value) -> Result<Value> {
-        fn stated(ty: &TypeExpr) -> Option<&crate::ast::Ident> {
-            match &ty.kind {
-                TypeKind::Tensor { dtype, .. } => dtype.as_ref(),
-                TypeKind::Optional(inner) => stated(inner),
-                _ => None,
-            }
-        }
+    fn as_declared(&mut self, slot: &IoTensor, value: Value, frame: &Frame) -> Result<Value> {
         let notes: Vec<&Annotation> = slot.annotations.iter().collect();
-        if find(&notes, "dtype").is_some() {
-            return self.converted(value, &notes);
+        if let Some(note) = find(&notes, "dtype") {
+            check_scaling_alone(&notes, note.word("type").is_some_and(|name| Few::named(&name).is_some()))?;
+            return self.converted(value, &notes, frame);
         }
-        let Some(name) = slot.ty.as_ref().and_then(stated) else { return Ok(value) };
+        let name = slot.ty.as_ref().and_then(stated);
+        let few = name.filter(|name| is_few(&name.name)).and_then(|name| Some((Few::named(&name.name)?, name)));
+        check_scaling_alone(&notes, few.is_some())?;
+        if let Some((few, name)) = few {
+            if self.format_of(value) == Some(few) || !self.b.graph.ty(value).dtype.is_float() {
+                return Ok(value);
+            }
+            if find(&notes, "scaling").is_none() {
+                let found =
+                    Diagnostic::new(Code::E015, name.span, format!("nothing becomes {} without a word", few.name()))
+                        .label("the tensor that is given is not quantised")
+                        .hint("write `@scaling(per_tensor)` behind it, or `quantize` before");
+                return Err(Box::new(found));
+            }
+            let how = self.rounding(few, &notes, &Known(frame), name.span)?;
+            self.emulates(name.span, &format!("rounded to {}, and kept in f32", how.words()));
+            return self.quantized(value, &how, name.span);
+        }
+        let Some(name) = name else { return Ok(value) };
         let want = super::declare::dtype_named(&name.name, name.span)?;
         let have = self.b.graph.ty(value).dtype;
         match have == want || !have.is_float() || !want.is_float() {
@@ -202,7 +228,7 @@ impl Lowerer<'_> {
             let name = io_name(slot, "out");
             match frame.entries.get(&name) {
                 Some(Entry::Tensor(value)) => {
-                    let mut value = self.as_declared(slot, *value)?;
+                    let mut value = self.as_declared(slot, *value, frame)?;
                     self.valid(&slot.annotations, Place::Result, frame)?;
                     if let Some(note) = slot.annotations.iter().find(|note| note.name.name == "gradient") {
                         value = self.gradient(note, value, frame)?;
@@ -266,9 +292,14 @@ impl Lowerer<'_> {
         };
         let notes: Vec<&Annotation> = flow.annotations.iter().collect();
         let source = operands.first().cloned();
-        let (compute, output) = self.precision(&notes)?;
+        let scales = Self::scales_products(flow, &notes);
+        let own = self.precision(&notes, &Known(frame), scales)?;
         let outer = (self.compute, self.profile.clone());
-        self.compute = compute.or(self.compute);
+        let outer_few = self.take_precision(&own, flow.span);
+        self.quantizing = match scales {
+            true => None,
+            false => self.scale(&notes, &Known(frame))?.map(|(_, scale)| scale),
+        };
         self.profile = (find(&notes, "profile").and_then(|note| note.word("name"))).or(self.profile.take());
         self.at(flow.span);
         let before = operands.clone();
@@ -282,15 +313,16 @@ impl Lowerer<'_> {
             _ => self.in_region(flow, operands, frame, |l, frame, operands| l.steps(flow, operands, frame)),
         };
         (self.compute, self.profile) = outer;
+        self.quantizing = None;
+        self.give_back(outer_few);
         let mut operands = results?;
-        let own = output.or_else(|| compute.and(self.dtype_of(source.as_ref())));
-        if let Some(dtype) = own.or(self.output) {
+        self.precise(&own, outer_few, &notes, flow.span)?;
+        let computes = own.compute.is_some() || own.few.is_some();
+        let format =
+            own.output.or_else(|| computes.then(|| self.dtype_of(source.as_ref())).flatten().map(Format::Wide));
+        if let Some(format) = format.or(self.output.map(Format::Wide)) {
             for operand in &mut operands {
-                if let Operand::Tensor(value) = operand
-                    && self.b.graph.ty(*value).dtype.is_float()
-                {
-                    *value = (self.b.cast(*value, dtype)).map_err(|e| misfit(&e, flow.span, "@precision"))?;
-                }
+                self.given_format(operand, format, own.output.is_some(), flow.span)?;
             }
         }
         self.noted(flow, &before, &operands, frame);
@@ -305,6 +337,9 @@ impl Lowerer<'_> {
                 return fail(Code::E003, item.span, "more names than results", "nothing is left for this");
             };
             self.valid(&item.annotations, if self.in_backward { Place::Backward } else { Place::Item }, frame)?;
+            let own: Vec<&Annotation> = item.annotations.iter().collect();
+            let said = find(&own, "dtype").and_then(|note| note.word("type"));
+            check_scaling_alone(&own, said.is_some_and(|name| Few::named(&name).is_some()))?;
             if let (Some(note), false) = (item.annotations.first(), matches!(operand, Operand::Tensor(_))) {
                 let message = format!("`@{}` on something that is no tensor", note.name.name);
                 return fail(Code::E008, note.span, message, "has no effect");
@@ -334,8 +369,54 @@ impl Lowerer<'_> {
         Ok(())
     }
 
+    /// Computes from here on as a statement says; gives what was before, and how many roundings there were.
+    fn take_precision(&mut self, own: &Recipe, span: Span) -> Outer {
+        let outer = (self.few, self.own_precision, self.rounded);
+        if own.compute.is_some() {
+            (self.compute, self.few, self.own_precision) = (own.compute, None, true);
+        }
+        if let Some(few) = own.few {
+            (self.compute, self.few, self.own_precision) = (None, Some(few), true);
+            self.emulates_products(span, &few);
+        }
+        outer
+    }
+
+    fn give_back(&mut self, (few, own, _): Outer) {
+        (self.few, self.own_precision) = (few, own);
+    }
+
+    /// A statement that is to compute in few bits has something that can.
+    fn precise(&self, own: &Recipe, (.., before): Outer, notes: &[&Annotation], span: Span) -> Result<()> {
+        if own.few.is_none() || self.rounded > before {
+            return Ok(());
+        }
+        let note = find(notes, "precision").or_else(|| find(notes, "scaling"));
+        let found =
+            Diagnostic::new(Code::E008, note.map_or(span, |note| note.span), "nothing here computes in few bits")
+                .label("products, sums and norms do")
+                .hint("write `@dtype(fp8_e4m3)` to round a result, or leave it out");
+        Err(Box::new(found))
+    }
+
+    /// A result in a format; one of a recipe leaves what is quantised alone.
+    fn given_format(&mut self, operand: &mut Operand, format: Format, said: bool, span: Span) -> Result<()> {
+        let Operand::Tensor(value) = operand else { return Ok(()) };
+        if !self.b.graph.ty(*value).dtype.is_float() || !said && self.format_of(*value).is_some() {
+            return Ok(());
+        }
+        match format {
+            Format::Wide(dtype) => {
+                *value = self.b.cast(*value, dtype).map_err(|e| misfit(&e, span, "@precision"))?;
+            }
+            Format::Few(how) => *value = self.quantized(*value, &how, span)?,
+        }
+        Ok(())
+    }
+
     fn dtype_of(&self, operand: Option<&Operand>) -> Option<ir::DType> {
         match operand {
+            Some(Operand::Tensor(value)) if self.format_of(*value).is_some() => Some(self.options.dtype),
             Some(Operand::Tensor(value)) => Some(self.b.graph.ty(*value).dtype).filter(|dtype| dtype.is_float()),
             _ => None,
         }
@@ -359,20 +440,28 @@ impl Lowerer<'_> {
         }
         self.valid(&step.annotations, Place::Step, frame)?;
         let notes: Vec<&Annotation> = step.annotations.iter().collect();
-        let (compute, output) = self.precision(&notes)?;
-        let output = output.or_else(|| compute.and(self.dtype_of(operands.first())));
-        let outer = self.compute;
-        self.compute = compute.or(outer);
+        let quantizes = matches!(&step.kind, StepKind::Call(call) if call.callee.path.to_string() == "quantize");
+        let few =
+            find(&notes, "dtype").and_then(|note| note.word("type")).is_some_and(|name| Few::named(&name).is_some());
+        let scales = !quantizes && !few;
+        let own = self.precision(&notes, &Known(frame), scales)?;
+        let computes = own.compute.is_some() || own.few.is_some();
+        let source = computes.then(|| self.dtype_of(operands.first())).flatten();
+        let outer = (self.compute, self.quantizing);
+        let scale = self.scale(&notes, &Known(frame))?.map(|(_, scale)| scale);
+        let outer_few = self.take_precision(&own, step.span);
+        self.quantizing = scale.filter(|_| !scales).or(outer.1);
         let results = self.plain_step(step, operands, frame);
-        self.compute = outer;
+        (self.compute, self.quantizing) = outer;
+        self.give_back(outer_few);
         let mut results = results?;
+        self.precise(&own, outer_few, &notes, step.span)?;
         for operand in &mut results {
-            let Operand::Tensor(value) = operand else { continue };
-            let float = self.b.graph.ty(*value).dtype.is_float();
-            if let (Some(dtype), true) = (output, float) {
-                *value = (self.b.cast(*value, dtype)).map_err(|e| misfit(&e, step.span, "@precision"))?;
+            if let Some(format) = own.output.or(source.map(Format::Wide)) {
+                self.given_format(operand, format, own.output.is_some(), step.span)?;
             }
-            *value = self.converted(*value, &notes)?;
+            let Operand::Tensor(value) = operand else { continue };
+            *value = self.converted(*value, &notes, frame)?;
             if let Some(note) = find(&notes, "gradient") {
                 *value = self.gradient(note, *value, frame)?;
             }

@@ -16,12 +16,14 @@ mod call;
 mod checkpoint;
 mod declare;
 mod dropout;
+mod few;
 mod frame;
 mod graph;
 mod hooks;
 mod notes;
 mod paths;
 mod primitives;
+mod recipe;
 mod rope_table;
 mod sizes;
 mod stack;
@@ -61,6 +63,8 @@ pub struct Options {
     pub training: bool,
     /// Paths of optional parameters, and names of optional inputs, that are `None`.
     pub absent: BTreeSet<String>,
+    /// A recipe in the place of the model's own; annotations of operations beat it.
+    pub recipe: Option<Recipe>,
 }
 
 impl Default for Options {
@@ -75,6 +79,7 @@ impl Default for Options {
             asserts: false,
             training: false,
             absent: BTreeSet::new(),
+            recipe: None,
         }
     }
 }
@@ -102,6 +107,8 @@ pub struct Parameter {
     pub shard: Option<Shard>,
     /// Whether it is a stack of those of several blocks, along a first axis.
     pub stacked: bool,
+    /// The few bits that it is stored in: what the graph rounds it to where it reads it.
+    pub few: Option<transform::Rounding>,
 }
 
 /// A strategy of `@shard` (§7.6.1) for a parameter.
@@ -147,6 +154,7 @@ impl Parameter {
             adapter: false,
             shard: None,
             stacked: false,
+            few: None,
         }
     }
 }
@@ -196,6 +204,8 @@ pub struct Lowered {
     pub observed: Vec<Observation>,
     /// Probes of gradients: inputs behind all others that are to be zero, and whose gradients are the tensors'.
     pub tapped: Vec<Observation>,
+    /// Histories of delayed scaling, inputs behind those, zero at first; only for training. Their gradients are their next values.
+    pub states: Vec<Type>,
     /// Whether the very last input is a key of what is random, `u32[2]`, which every run should change.
     pub keyed: bool,
     /// Points of `@hook` that the graph has.
@@ -210,6 +220,8 @@ pub struct Lowered {
     pub profiled_memory: BTreeSet<String>,
     /// Annotations that have no effect on the machine at hand, each with its place and why.
     pub ignored: Vec<String>,
+    /// Formats that no device here computes in, each with its place and how it is emulated.
+    pub emulated: Vec<String>,
     /// How ranks sum gradients, as `@comm` in backward graphs says.
     pub summing: Summing,
 }
@@ -225,8 +237,11 @@ pub struct Summing {
 
 pub(crate) use declare::takes_word;
 pub use dropout::dropout;
+pub(crate) use few::is_few;
 pub use hooks::{Hooks, Layer, Observation, Rewrite, Shown, Site};
 pub use primitives::mean_cross_entropy;
+pub use recipe::{Format, POLICIES, Recipe};
+pub(crate) use recipe::{Nothing, STRATEGIES};
 pub use sizes::{check_given, constant, input_types};
 
 /// What a model's graph says about the sequences that it takes.
@@ -379,6 +394,18 @@ struct Lowerer<'a> {
     layer: Option<Layer>,
     /// Primitives compute in this dtype.
     compute: Option<DType>,
+    /// Products compute in few bits.
+    few: Option<transform::FewBits>,
+    /// The statement at hand has a precision of its own, which no recipe changes.
+    own_precision: bool,
+    /// What the recipe of the whole model does to products.
+    whole: Option<transform::FewBits>,
+    /// Whether there are quantised tensors, and how many roundings there are.
+    quantizes: bool,
+    rounded: usize,
+    /// What `@scaling` says to the `quantize` of the statement at hand.
+    quantizing: Option<recipe::Scale>,
+    emulated: Vec<String>,
     /// Results of statements get this dtype.
     output: Option<DType>,
     /// Statements are traced at this level.
@@ -431,6 +458,13 @@ impl<'a> Lowerer<'a> {
             path: String::new(),
             layer: None,
             compute: None,
+            few: None,
+            own_precision: false,
+            whole: None,
+            quantizes: false,
+            rounded: 0,
+            quantizing: None,
+            emulated: Vec::new(),
             output: None,
             trace_level: None,
             profile: None,
@@ -499,9 +533,21 @@ impl Lowerer<'_> {
         let keyed = self.key.is_some();
         let last: Vec<Value> = taps.into_iter().chain(self.key.take()).collect();
         let at = view.decl.name.span;
+        let fault = |e: ir::Error| misfit(&e, at, &view.decl.name.name);
+        let mut graph = with_last(graph, &last).map_err(fault)?;
+        if let Some(few) = &self.whole {
+            graph = transform::few_bits(&graph, few).map_err(fault)?;
+        }
+        let (mut states, mut keyed) = (Vec::new(), keyed);
+        if self.options.training {
+            let key = keyed.then(|| graph.inputs().len() - 1);
+            let made = transform::with_state(&graph, key).map_err(fault)?;
+            (graph, states, keyed) = (made.graph, made.states, made.keyed);
+        }
         Ok(Lowered {
-            graph: with_last(graph, &last).map_err(|e| misfit(&e, at, &view.decl.name.name))?,
+            graph,
             tapped,
+            states,
             keyed,
             params: std::mem::take(&mut self.params),
             tied: std::mem::take(&mut self.tied),
@@ -516,6 +562,7 @@ impl Lowerer<'_> {
             profiled_memory: std::mem::take(&mut self.profiled_memory),
             ignored: std::mem::take(&mut self.ignored),
             summing: self.summing,
+            emulated: std::mem::take(&mut self.emulated),
         })
     }
 

@@ -32,6 +32,7 @@ const FIRST: &[(&str, &str)] = &[
     ("probe", "name"),
     ("dtype", "type"),
     ("precision", "policy"),
+    ("scaling", "strategy"),
     ("assert", "condition"),
     ("profile", "name"),
     ("trace", "level"),

@@ -170,7 +170,10 @@ impl Here {
                 1 => Default::default(),
                 _ => Division::of(&mut target, &about, comm)?.sums,
             };
-            let graph = arranged(&step::graph(&target, &ADAM, accumulate, &sums)?, target.summing.waits)?;
+            let graph = arranged(
+                &step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?,
+                target.summing.waits,
+            )?;
             let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
             let mut dry = Dry::new(&graph, donate, mesh, vocabulary)?;
             let seconds = dry.seconds()?;

@@ -260,7 +260,7 @@ pub fn cost(job: &Job, mesh: &Mesh, device: &Device, exact: bool) -> Result<Cost
         1 => Default::default(),
         _ => Division::of(&mut target, &about, comm)?.sums,
     };
-    let graph = step::graph(&target, &ADAM, accumulate, &sums)?;
+    let graph = step::graph(&target, &ADAM, accumulate, &sums, &step::moments(&target, false))?;
     let graph = arranged(&graph, target.summing.waits)?;
     let types: Vec<Type> = target.loss.input_types()[..about.len()].to_vec();
     cost.state = state(&types);

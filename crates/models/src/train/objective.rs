@@ -13,16 +13,17 @@ use crate::error::{Error, Result};
 use crate::last_row::before_head;
 use crate::model::Model;
 use ir::{Build, Builder, DType, Graph, Type, Value};
-use lang::lower::{Options, Summing};
-use transform::{FewBits, few_bits};
+use lang::lower::{Options, Recipe, Summing};
 
 /// What is special about an objective.
 #[derive(Clone, Copy, Default)]
 pub struct How<'a> {
     /// The token that divides documents which don't see each other.
     pub end: Option<i32>,
-    /// Products in few bits.
-    pub recipe: Option<&'a FewBits>,
+    /// What is computed in which precision; products in few bits.
+    pub recipe: Option<&'a Recipe>,
+    /// Moments of large tensors have 8 bits each.
+    pub eight_bits: bool,
     /// Groups of rows whose tokens are sorted to experts each by themselves, so that they can be computed apart; 0 and 1 are one.
     pub groups: usize,
     /// Chunks of layers at each rank of a pipeline; 0 and 1 are one.
@@ -74,12 +75,13 @@ pub(crate) fn objective(
     }
     let second = how.second(model, adapter.is_some())?;
     let (mut asserted, mut summing) = (Vec::new(), Summing::default());
-    let mut graphs = |training: bool| -> Result<(Graph, bool)> {
+    let mut graphs = |training: bool| -> Result<(Graph, bool, Vec<Type>)> {
         // Training looks at what is asserted in every step; validation sees nothing else.
         // States stand before a product that must not be hidden in a module with a backward of its own.
         let written_backward = !how.aim.reads_states();
         let (dtype, asserts, scan) = (model.dtype, training, how.scan);
-        let options = Options { dtype, training, asserts, scan, written_backward, ..Options::default() };
+        let recipe = how.recipe.copied();
+        let options = Options { dtype, training, asserts, scan, written_backward, recipe, ..Options::default() };
         let mut lowered = model.architecture.lower_with(rows, seq, &options)?;
         let groups = match how.groups > 1 && rows.is_multiple_of(how.groups) {
             true if adapter.is_none() && apart::sorts(&lowered) => how.groups,
@@ -91,9 +93,6 @@ pub(crate) fn objective(
         if let Some(end) = how.end {
             isolate::check(model, &lowered.graph)?;
             lowered.graph = isolate::isolated(&lowered.graph, model.params.len(), end)?;
-        }
-        if let Some(recipe) = how.recipe {
-            lowered.graph = few_bits(&lowered.graph, recipe)?;
         }
         if matches!(how.aim, Aim::Masked { .. }) {
             lowered.graph = both_sides(&lowered.graph)?;
@@ -142,16 +141,19 @@ pub(crate) fn objective(
                     "a quantised model is trained by an adapter beside it: give `--lora`, or train the wide model";
                 return Err(Error::Input(text.into()));
             }
-            return Ok((loss(&lowered.graph, &trained, lowered.keyed, (rows, seq), shown, &asked)?, lowered.keyed));
+            let further = Further { keyed: lowered.keyed, states: &lowered.states };
+            let graph = loss(&lowered.graph, &trained, further, (rows, seq), shown, &asked)?;
+            return Ok((graph, lowered.keyed, lowered.states));
         };
         let graph = adapted(&lowered.graph, lowered.keyed, adapter, training)?;
         let graph = model.read_packed(&graph, adapter.values.len())?;
-        let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1;
+        let keyed = graph.inputs().len() > adapter.values.len() + model.param_inputs() + 1 + lowered.states.len();
         let mut trained = vec![true; adapter.values.len()];
         trained.resize(adapter.values.len() + model.param_inputs(), false);
-        Ok((loss(&graph, &trained, keyed, (rows, seq), shown, &asked)?, keyed))
+        let further = Further { keyed, states: &lowered.states };
+        Ok((loss(&graph, &trained, further, (rows, seq), shown, &asked)?, keyed, lowered.states))
     };
-    let ((loss, keyed), (plain, _)) = (graphs(true)?, graphs(false)?);
+    let ((loss, keyed, states), (plain, ..)) = (graphs(true)?, graphs(false)?);
     let mut trained: Vec<Trained> = match adapter {
         // Factors, like biases, are left alone by weight decay.
         Some(adapter) => {
@@ -173,7 +175,7 @@ pub(crate) fn objective(
         heads.push(("score.weight".to_string(), loss.input_types()[trained.len()].clone()));
         trained.push(Trained::new(true));
     }
-    Ok(Objective { loss, plain, keyed, trained, heads, summing, asserts: asserted })
+    Ok(Objective { loss, plain, keyed, states, trained, heads, summing, asserts: asserted })
 }
 
 /// What is asked of a forward graph.
@@ -186,13 +188,22 @@ struct Asked {
     second: Option<Graph>,
 }
 
-/// The mean loss, from (trained as f32.., fixed.., ids, labels), and a key if the forward graph ends with one. `trained`
+/// What a forward graph takes behind its ids.
+#[derive(Clone, Copy)]
+struct Further<'a> {
+    /// Histories of delayed scaling.
+    states: &'a [Type],
+    /// A key, behind them.
+    keyed: bool,
+}
+
+/// The mean loss, from (trained as f32.., states.., fixed.., ids, labels), and a key if the forward graph ends with one. `trained`
 /// marks the parameters, which are the first inputs of the forward graph. Behind the loss comes how often each of the
 /// assertions among the outputs `shown` is broken, if there are any.
 fn loss(
     forward: &Graph,
     trained: &[bool],
-    keyed: bool,
+    further: Further<'_>,
     (rows, seq): (usize, usize),
     shown: std::ops::Range<usize>,
     asked: &Asked,
@@ -208,6 +219,7 @@ fn loss(
         Aim::Classify { classes } => Some(b.graph.input(losses::head_type(&forward.output_types()[0], classes))),
         _ => None,
     };
+    let states: Vec<Value> = further.states.iter().map(|ty| b.graph.input(ty.clone())).collect();
     for (i, _) in trained.iter().enumerate().filter(|(_, trained)| !**trained) {
         inputs[i] = Some(b.graph.input(types[i].clone()));
     }
@@ -221,8 +233,8 @@ fn loss(
     };
     let ids = b.graph.input(Type::new(DType::I32, &[rows, seq]));
     let labels = b.graph.input(Type::new(DType::I32, &[rows, seq]));
-    let key = keyed.then(|| b.graph.input(key_type()));
-    let args: Vec<Value> = inputs.into_iter().flatten().chain([ids]).chain(key).collect();
+    let key = further.keyed.then(|| b.graph.input(key_type()));
+    let args: Vec<Value> = inputs.into_iter().flatten().chain([ids]).chain(states).chain(key).collect();
     let outs = b.inline(forward, &args)?;
     let second = match (&asked.second, &asked.base) {
         (Some(graph), _) => Some(b.inline(graph, &[&theirs[..], &[ids]].concat())?[0]),

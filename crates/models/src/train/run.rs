@@ -395,13 +395,14 @@ impl<'a> Run<'a> {
             return Err(Error::Input("`--isolate` needs a tokenizer with a token that ends a text".into()));
         }
         let apart = end.filter(|_| settings.isolate);
-        let recipe = super::recipe::recipe(&settings.recipe)?;
-        if recipe.is_some() {
+        let recipe = crate::recipe::recipe(&settings.recipe)?;
+        if recipe.is_some_and(|recipe| recipe.few.is_some()) {
             watch.note(&format!(
                 "products are rounded as `{}` says; that is emulated here, and no faster",
                 settings.recipe
             ));
         }
+        let bits = settings.optimizer_bits.or(recipe.and_then(|recipe| recipe.optimizer_bits));
         let teacher = match &settings.teacher {
             Some(dir) => Some(Model::load(dir, settings.dtype)?),
             None => None,
@@ -409,6 +410,7 @@ impl<'a> Run<'a> {
         let how = How {
             end: apart,
             recipe: recipe.as_ref(),
+            eight_bits: bits == Some(8),
             chunks: settings.chunks,
             aim: settings.objective,
             second: teacher.as_ref(),

@@ -266,14 +266,17 @@ pub fn read(path: &Path) -> std::result::Result<(Saved, Vec<NamedTensor>), Fault
     let mut tensors: BTreeMap<String, (NamedTensor, usize)> = BTreeMap::new();
     for Opened { file, parts } in &files {
         for (name, info) in sorted(file) {
-            if info.dtype != Dtype::F32 {
-                return Err(damaged(format!("`{name}` is {}", info.dtype)));
-            }
+            let dtype = match info.dtype {
+                Dtype::F32 => DType::F32,
+                // Codes of moments, which one process has whole.
+                Dtype::U8 if parts.is_none() => DType::U8,
+                other => return Err(damaged(format!("`{name}` is {other}"))),
+            };
             let bytes = file.bytes(info).map_err(Fault::Unreadable)?;
             let Some(parts) = parts else {
                 let shape = info.shape.clone();
                 let count = shape.iter().product();
-                tensors.insert(name.clone(), (NamedTensor { name, shape, dtype: DType::F32, bytes }, count));
+                tensors.insert(name.clone(), (NamedTensor { name, shape, dtype, bytes }, count));
                 continue;
             };
             let (shape, places) = parts
@@ -320,15 +323,16 @@ impl Checkpoint {
         Ok(Checkpoint { path: path.to_path_buf(), saved, files })
     }
 
-    /// The part of a tensor of this shape that has these indices of each axis; of the files only that is read.
-    pub(crate) fn part(&self, name: &str, shape: &[usize], places: &[Vec<usize>]) -> Result<Vec<u8>> {
+    /// The part of a tensor of this type that has these indices of each axis; of the files only that is read.
+    pub(crate) fn part(&self, name: &str, ty: &Type, places: &[Vec<usize>]) -> Result<Vec<u8>> {
         let damaged = |what: String| Error::file(&self.path, format!("damaged: {what}"));
         let own: Vec<usize> = places.iter().map(Vec::len).collect();
-        let (mut bytes, mut filled) = (vec![0; 4 * own.iter().product::<usize>()], 0);
+        let size = Type::scalar(ty.dtype).bytes();
+        let (mut bytes, mut filled) = (vec![0; size * own.iter().product::<usize>()], 0);
         let mut seen = false;
         for Opened { file, parts } in &self.files {
             let Some(info) = file.info(name) else { continue };
-            if info.dtype != Dtype::F32 {
+            if info.dtype != crate::checkpoint::stored_as(ty.dtype) {
                 return Err(damaged(format!("`{name}` is {}", info.dtype)));
             }
             let (whole, there) = match parts {
@@ -338,14 +342,14 @@ impl Checkpoint {
                     .and_then(|part| placed(part, &info.shape))
                     .ok_or_else(|| damaged(format!("nobody knows where the parts of `{name}` belong")))?,
             };
-            if whole != shape {
+            if whole[..] != ty.shape[..] {
                 break;
             }
             seen = true;
             let mut fault = None;
             common(&there, places, |from, to, n| {
                 if fault.is_none() {
-                    fault = file.read(info, 4 * from, &mut bytes[4 * to..4 * (to + n)]).err();
+                    fault = file.read(info, size * from, &mut bytes[size * to..size * (to + n)]).err();
                     filled += n;
                 }
             });
@@ -353,10 +357,13 @@ impl Checkpoint {
                 return Err(fault);
             }
         }
-        match (seen, 4 * filled == bytes.len()) {
+        match (seen, size * filled == bytes.len()) {
             (true, true) => Ok(bytes),
             (true, false) => Err(damaged(format!("a part of `{name}` is missing"))),
-            _ => Err(Error::Input(format!("the checkpoint has no `{name}` of shape {shape:?}: it is another model's"))),
+            _ => Err(Error::Input(format!(
+                "the checkpoint has no `{name}` of shape {:?}: it is another model's",
+                ty.shape
+            ))),
         }
     }
 }
@@ -748,11 +755,18 @@ mod tests {
             ] {
                 for name in ["rows", "columns", "same"] {
                     let want = part(name, places.clone()).tensor.bytes;
-                    assert_eq!(opened.part(name, &[rows, columns], &places).expect("there"), want, "{name} {places:?}");
+                    assert_eq!(
+                        opened.part(name, &Type::new(DType::F32, &[rows, columns]), &places).expect("there"),
+                        want,
+                        "{name} {places:?}"
+                    );
                 }
             }
             for (name, shape) in [("rows", [6, 4]), ("others", [4, 6])] {
-                let e = opened.part(name, &shape, &[vec![0], vec![0]]).expect_err("not there").to_string();
+                let e = opened
+                    .part(name, &Type::new(DType::F32, &shape), &[vec![0], vec![0]])
+                    .expect_err("not there")
+                    .to_string();
                 assert!(e.contains("another model's"), "{e}");
             }
         }

@@ -95,8 +95,10 @@ pub struct Settings {
     pub lora: Option<LoraOptions>,
     /// An adapter of factors to train instead of the model.
     pub ia3: Option<Ia3Options>,
-    /// What products are rounded to: a policy (`fp8_hybrid`, `fp8_pure`, `fp4`), or a `.module` file with a recipe.
+    /// What is computed in which precision: a policy (`fp8_hybrid`, ..), or a `.module` file with a recipe.
     pub recipe: String,
+    /// Bits of each of the optimiser's moments, 8 or 32; without it what the recipe says, or 32.
+    pub optimizer_bits: Option<u32>,
 }
 
 impl Default for Settings {
@@ -143,6 +145,7 @@ impl Default for Settings {
             lora: None,
             ia3: None,
             recipe: String::new(),
+            optimizer_bits: None,
         }
     }
 }
@@ -185,7 +188,8 @@ pub const NAMES: &[(&str, bool, &str)] = &[
     ("threads", true, "threads; 0 takes all cores"),
     ("lora", false, "a low-rank adapter: rank=8,alpha=16,dropout=0,targets=q,v"),
     ("ia3", false, "an adapter of factors: targets=k,v,down,feedforward=down"),
-    ("recipe", false, "products in few bits, emulated: fp8_hybrid, fp8_pure, fp4, or a .module file with a recipe"),
+    ("recipe", false, "precision: fp32, bf16, fp16, fp8_hybrid, fp8_pure, fp4, or a .module file with a recipe"),
+    ("optimizer-bits", false, "8: moments of large tensors in 8 bits, with scales; 32 is usual"),
     ("mesh", true, "ranks that share the work: dp=2,tp=2 (dp, fsdp, tp, ep, sp, pp); see `loom launch`"),
     ("chunks", true, "chunks of layers at each rank of a pipeline (pp); more than one take turns"),
     ("device", true, "cpu, cuda, cuda:1, wgpu, wgpu:1, or auto for the best there is"),
@@ -255,8 +259,16 @@ impl Settings {
             "lora" => self.lora = (!text.is_empty()).then(|| LoraOptions::parse(text)).transpose()?,
             "ia3" => self.ia3 = (!text.is_empty()).then(|| Ia3Options::parse(text)).transpose()?,
             "recipe" => {
-                super::recipe::recipe(text)?;
+                crate::recipe::recipe(text)?;
                 self.recipe = text.into();
+            }
+            "optimizer-bits" => {
+                self.optimizer_bits = match text {
+                    "" => None,
+                    "8" => Some(8),
+                    "32" => Some(32),
+                    _ => return Err(Error::Input(format!("`optimizer-bits` is 8 or 32, got `{text}`"))),
+                }
             }
             // Whether it is there shows when it is opened.
             "device" => self.device = text.into(),
@@ -319,6 +331,7 @@ impl Settings {
             "lora" => self.lora.as_ref().map_or(String::new(), LoraOptions::to_string),
             "ia3" => self.ia3.as_ref().map_or(String::new(), Ia3Options::to_string),
             "recipe" => self.recipe.clone(),
+            "optimizer-bits" => self.optimizer_bits.map_or(String::new(), |bits| bits.to_string()),
             "device" => self.device.clone(),
             "mesh" => self.mesh.clone(),
             "chunks" => self.chunks.to_string(),
@@ -469,6 +482,8 @@ mod tests {
             ("lr", "nan", "not negative"),
             ("beta1", "1", "below 1"),
             ("dtype", "f8", "f32 or bf16"),
+            ("optimizer-bits", "4", "8 or 32"),
+            ("recipe", "fp8_hybird", "`fp8_hybrid`"),
             ("stpes", "3", "`steps`"),
             ("set", "d_model", "name=value"),
             ("lora", "rank=x", "rank=8"),

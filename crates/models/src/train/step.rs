@@ -1,10 +1,11 @@
 //! One step of training as one graph: loss, gradients, clipping, AdamW.
 //!
-//! The graph maps (trained.., first moments.., second moments.., fixed.., ids, labels, rate, corrections of both moments,
-//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., how often assertions are broken, and the length of each tensor's gradient). Moments and trained tensors are f32;
+//! The graph maps (trained.., first moments.., second moments.., scales of those in 8 bits.., histories.., fixed.., ids, labels, rate, corrections of both moments,
+//! and keys of what is random) to (loss, norm of the gradient, trained.., first moments.., second moments.., scales.., histories.., how often assertions are broken, and the length of each tensor's gradient). Moments (but for those in 8 bits) and trained tensors are f32;
 //! with another compute dtype they are cast on their way into the model, so that the masters keep small updates.
 
 use super::division::Sums;
+use super::moments::{self, Moment, Signed};
 use crate::beside::key_type;
 use ir::ops::Scan;
 use ir::{Build, Builder, Compare, DType, Graph, Result, Type, Unary, Value};
@@ -27,12 +28,14 @@ pub struct AdamW {
 /// What is trained, what is not, and how the loss follows from both.
 #[derive(Clone, Debug)]
 pub(crate) struct Objective {
-    /// (trained.., fixed.., ids, labels) to the mean loss, with `ids` and `labels` of one micro-batch; a key comes last.
+    /// (trained.., states.., fixed.., ids, labels) to the mean loss, with `ids` and `labels` of one micro-batch; a key comes last.
     pub(crate) loss: Graph,
     /// The same without anything random, for validation.
     pub(crate) plain: Graph,
     /// Whether `loss` takes a key.
     pub(crate) keyed: bool,
+    /// Histories of delayed scaling: their gradients are their next values.
+    pub(crate) states: Vec<Type>,
     /// How each of the first inputs is trained.
     pub(crate) trained: Vec<Trained>,
     /// Matrices that are trained beside the model, the last of the trained.
@@ -77,16 +80,34 @@ impl AdamW {
     }
 }
 
-/// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step.
-pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums: &Sums) -> Result<Graph> {
+/// How moments of the trained tensors are kept.
+pub(crate) fn moments(objective: &Objective, eight_bits: bool) -> Vec<Moment> {
     let types = objective.loss.input_types();
-    let n = objective.trained.len();
+    types[..objective.trained.len()].iter().map(|ty| Moment::of(ty, eight_bits)).collect()
+}
+
+/// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says
+/// how those of each tensor are kept.
+pub(crate) fn graph(
+    objective: &Objective,
+    adam: &AdamW,
+    accumulate: usize,
+    sums: &Sums,
+    moments: &[Moment],
+) -> Result<Graph> {
+    let types = objective.loss.input_types();
+    let (n, s) = (objective.trained.len(), objective.states.len());
     let last = types.len() - usize::from(objective.keyed);
-    let (fixed, ids) = (&types[n..last - 2], &types[last - 1]);
+    let (fixed, ids) = (&types[n + s..last - 2], &types[last - 1]);
     let mut b = Builder::new();
     let trained: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
-    let first: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
-    let second: Vec<Value> = types[..n].iter().map(|t| b.graph.input(t.clone())).collect();
+    let first: Vec<Value> = moments.iter().map(|m| b.graph.input(m.codes.clone())).collect();
+    let second: Vec<Value> = moments.iter().map(|m| b.graph.input(m.codes.clone())).collect();
+    let mut scales = || -> Vec<Option<Value>> {
+        moments.iter().map(|m| m.scales.as_ref().map(|ty| b.graph.input(ty.clone()))).collect()
+    };
+    let scales = [scales(), scales()];
+    let states: Vec<Value> = types[n..n + s].iter().map(|t| b.graph.input(t.clone())).collect();
     let fixed: Vec<Value> = fixed.iter().map(|t| b.graph.input(t.clone())).collect();
     let wide = if accumulate == 1 { ids.clone() } else { ids.batched(accumulate) };
     let (ids, labels) = (b.graph.input(wide.clone()), b.graph.input(wide));
@@ -98,19 +119,25 @@ pub(crate) fn graph(objective: &Objective, adam: &AdamW, accumulate: usize, sums
         batch.push(b.graph.input(if accumulate == 1 { key } else { key.batched(accumulate) }));
     }
 
-    let gradient = transform::value_and_grad(&objective.loss, &(0..n).collect::<Vec<_>>())?;
-    let inputs: Vec<Value> = trained.iter().chain(&fixed).copied().collect();
+    let gradient = transform::value_and_grad(&objective.loss, &(0..n + s).collect::<Vec<_>>())?;
     let outs = match accumulate {
-        1 => b.inline(&gradient, &[&inputs[..], &batch].concat())?,
-        _ => accumulated(&mut b, &gradient, &inputs, &batch, accumulate)?,
+        1 => b.inline(&gradient, &[&trained[..], &states, &fixed, &batch].concat())?,
+        _ => accumulated(&mut b, &gradient, [&trained, &states, &fixed], &batch, accumulate)?,
     };
     let shown = usize::from(!objective.asserts.is_empty());
     let (loss, mut gradients) = (outs[0], outs[1 + shown..=n + shown].to_vec());
+    let next = &outs[1 + shown + n..1 + shown + n + s];
 
-    let state = State { trained: &trained, first: &first, second: &second, scalars: [rate, correct1, correct2] };
-    let (norm, new, each) = update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
-    let results = [loss, norm].into_iter().chain(new);
-    let results: Vec<Value> = results.chain(outs[1..1 + shown].iter().copied()).chain(each).collect();
+    let scalars = [rate, correct1, correct2];
+    let state = State { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
+    let (norm, sound, new, each) = update(&mut b, &state, &mut gradients, &objective.trained, adam, sums)?;
+    let mut results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
+    for (old, new) in states.iter().zip(next) {
+        let shape = b.ty(*old).shape;
+        let sound = b.splat(sound, &shape)?;
+        results.push(b.select(sound, *new, *old)?);
+    }
+    let results: Vec<Value> = results.into_iter().chain(outs[1..1 + shown].iter().copied()).chain(each).collect();
     Ok(b.finish(&results))
 }
 
@@ -119,11 +146,13 @@ struct State<'a> {
     trained: &'a [Value],
     first: &'a [Value],
     second: &'a [Value],
+    /// Of both moments, where they have 8 bits.
+    scales: &'a [Vec<Option<Value>>; 2],
     scalars: [Value; 3],
 }
 
-/// Clipping and AdamW: the norm of the gradient; then trained tensors, first and second moments; and the length of each tensor's
-/// gradient, unless ranks have parts of them.
+/// Clipping and AdamW: the norm of the gradient and whether it is finite; then trained tensors, first and second moments, scales of
+/// moments; and the length of each tensor's gradient, unless ranks have parts of them.
 fn update(
     b: &mut Builder,
     state: &State<'_>,
@@ -131,8 +160,8 @@ fn update(
     trained_how: &[Trained],
     adam: &AdamW,
     sums: &Sums,
-) -> Result<(Value, Vec<Value>, Option<Value>)> {
-    let State { trained, first, second, scalars: [rate, correct1, correct2] } = *state;
+) -> Result<(Value, Value, Vec<Value>, Option<Value>)> {
+    let State { trained, first, second, scales, scalars: [rate, correct1, correct2] } = *state;
     let n = trained.len();
     sums.gradients(b, gradients)?;
     // Squares are summed over ranks once for all tensors that are divided alike.
@@ -182,11 +211,14 @@ fn update(
         true => shrink(b, norm, adam.clip)?,
         false => b.scalar(DType::F32, 1.0)?,
     };
-    let (mut new, mut moments, mut squares) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut new, mut firsts, mut squares) = (Vec::new(), Vec::new(), Vec::new());
+    let mut new_scales: [Vec<Value>; 2] = Default::default();
     for i in 0..n {
         let shape = b.ty(trained[i]).shape.to_vec();
         let along = |b: &mut Builder, v: Value| b.splat(v, &shape);
-        let (p, m, v) = (trained[i], first[i], second[i]);
+        let p = trained[i];
+        let m = moments::wide(b, first[i], scales[0][i], Signed(true), &shape)?;
+        let v = moments::wide(b, second[i], scales[1][i], Signed(false), &shape)?;
         let shrink = along(b, shrink)?;
         let g = b.mul(gradients[i], shrink)?;
         let (kept, added) = (b.scale(m, adam.beta1)?, b.scale(g, 1.0 - adam.beta1)?);
@@ -208,12 +240,29 @@ fn update(
         let rate = along(b, rate)?;
         let change = b.mul(change, rate)?;
         let p1 = b.sub(p, change)?;
-        let sound = along(b, sound)?;
-        new.push(b.select(sound, p1, p)?);
-        moments.push(b.select(sound, m1, m)?);
-        squares.push(b.select(sound, v1, v)?);
+        let own = along(b, sound)?;
+        new.push(b.select(own, p1, p)?);
+        for (k, (kept, old, value)) in
+            [(&mut firsts, first[i], m1), (&mut squares, second[i], v1)].into_iter().enumerate()
+        {
+            let (codes, scale) = match scales[k][i] {
+                None => (value, None),
+                Some(_) => moments::packed(b, value, Signed(k == 0))?,
+            };
+            let whether = |b: &mut Builder, new: Value, old: Value| -> Result<Value> {
+                let shape = b.ty(old).shape;
+                let sound = b.splat(sound, &shape)?;
+                b.select(sound, new, old)
+            };
+            kept.push(whether(b, codes, old)?);
+            if let (Some(scale), Some(old)) = (scale, scales[k][i]) {
+                new_scales[k].push(whether(b, scale, old)?);
+            }
+        }
     }
-    Ok((norm, new.into_iter().chain(moments).chain(squares).collect(), each))
+    let [first_scales, second_scales] = new_scales;
+    let all = new.into_iter().chain(firsts).chain(squares).chain(first_scales).chain(second_scales);
+    Ok((norm, sound, all.collect(), each))
 }
 
 /// An update alone, for gradients that were summed over `count` micro-batches elsewhere: from (trained.., moments.., fixed..,
@@ -242,8 +291,9 @@ pub(crate) fn update_graph(
     for g in &mut gradients {
         *g = b.scale(*g, 1.0 / count as f64)?;
     }
-    let state = State { trained: &trained, first: &first, second: &second, scalars };
-    let (norm, new, _) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
+    let scales = [vec![None; n], vec![None; n]];
+    let state = State { trained: &trained, first: &first, second: &second, scales: &scales, scalars };
+    let (norm, _, new, _) = update(&mut b, &state, &mut gradients, trained_how, adam, sums)?;
     let results: Vec<Value> = [loss, norm].into_iter().chain(new).collect();
     Ok(b.finish(&results))
 }
@@ -264,31 +314,124 @@ fn shrink(b: &mut Builder, norm: Value, limit: f64) -> Result<Value> {
     b.select(long, ratio, one)
 }
 
-/// Mean loss and gradients over micro-batches, one after another.
+/// Mean loss and gradients over micro-batches, one after another; states go from each to the next.
 fn accumulated(
     b: &mut Builder,
     gradient: &Graph,
-    inputs: &[Value],
+    [trained, states, fixed]: [&[Value]; 3],
     batch: &[Value],
     count: usize,
 ) -> Result<Vec<Value>> {
     let outs = gradient.output_types();
+    let summed = outs.len() - states.len();
     let mut body = Builder::new();
-    let given: Vec<Value> = inputs.iter().map(|v| body.graph.input(b.ty(*v))).collect();
-    let sums: Vec<Value> = outs.iter().map(|t| body.graph.input(t.clone())).collect();
+    let consts: Vec<Value> = trained.iter().chain(fixed).copied().collect();
+    let given: Vec<Value> = consts.iter().map(|v| body.graph.input(b.ty(*v))).collect();
+    let (own, rest) = given.split_at(trained.len());
+    let carried: Vec<Value> = outs.iter().map(|t| body.graph.input(t.clone())).collect();
     let one: Vec<Value> = batch.iter().map(|v| body.graph.input(b.ty(*v).unbatched())).collect();
-    let found = body.inline(gradient, &[&given[..], &one].concat())?;
-    let mut carried = Vec::new();
-    for (sum, value) in sums.iter().zip(found) {
-        carried.push(body.add(*sum, value)?);
+    let found = body.inline(gradient, &[own, &carried[summed..], rest, &one].concat())?;
+    let mut next = Vec::new();
+    for (sum, value) in carried[..summed].iter().zip(&found) {
+        next.push(body.add(*sum, *value)?);
     }
-    let body = body.finish(&carried);
-    let scan = Scan::over(inputs.len(), outs.len(), count, body);
-    let mut operands = inputs.to_vec();
-    for ty in &outs {
+    next.extend(&found[summed..]);
+    let body = body.finish(&next);
+    let scan = Scan::over(consts.len(), outs.len(), count, body);
+    let mut operands = consts;
+    for ty in &outs[..summed] {
         operands.push(b.zeros(ty)?);
     }
+    operands.extend(states);
     operands.extend(batch);
     let sums = b.emit(scan.into(), &operands)?;
-    sums.iter().map(|sum| b.scale(*sum, 1.0 / count as f64)).collect()
+    let mut results = Vec::new();
+    for (i, sum) in sums.iter().enumerate() {
+        results.push(if i < summed { b.scale(*sum, 1.0 / count as f64)? } else { *sum });
+    }
+    Ok(results)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::train::moments::table;
+    use ir::{Literal, Scalar, interp};
+    use safetensors::SafeTensors;
+
+    const GOLDEN: &[u8] = include_bytes!("../../tests/data/moments/expected.safetensors");
+
+    fn numbers(name: &str) -> Vec<f32> {
+        let all = SafeTensors::deserialize(GOLDEN).expect("golden tensors");
+        let bytes = all.tensor(name).expect(name).data().to_vec();
+        bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+    }
+
+    fn codes(name: &str) -> Vec<u8> {
+        SafeTensors::deserialize(GOLDEN).expect("golden tensors").tensor(name).expect(name).data().to_vec()
+    }
+
+    /// Six steps of AdamW with moments in 8 bits against NumPy: the table bit for bit, codes, scales and parameters.
+    #[test]
+    fn moments_in_eight_bits_are_those_of_the_published_algorithm() {
+        assert_eq!(table(Signed(true)), numbers("signed"));
+        assert_eq!(table(Signed(false)), numbers("unsigned"));
+        // A loss whose gradient is what the ids say.
+        let ty = Type::new(DType::F32, &[40, 130]);
+        let mut b = Builder::new();
+        let p = b.graph.input(ty.clone());
+        let ids = b.graph.input(ty.with_dtype(DType::I32));
+        b.graph.input(ty.with_dtype(DType::I32));
+        let g = b.cast(ids, DType::F32).and_then(|g| b.scale(g, 0.001)).expect("fits");
+        let y = b.mul(p, g).and_then(|y| b.sum_all(y)).expect("fits");
+        let loss = b.finish(&[y]);
+        let objective = Objective {
+            summing: Default::default(),
+            plain: loss.clone(),
+            loss,
+            keyed: false,
+            states: Vec::new(),
+            trained: vec![Trained::new(true)],
+            heads: Vec::new(),
+            asserts: Vec::new(),
+        };
+        let adam = AdamW { beta1: 0.9, beta2: 0.95, eps: 1e-8, decay: 0.1, clip: 0.0 };
+        let moments = [Moment::of(&ty, true)];
+        let graph = graph(&objective, &adam, 1, &Sums::default(), &moments).expect("builds");
+        ir::verify::verify(&graph).expect("sound");
+        let types = graph.input_types();
+        let zeros = |ty: &Type| Literal::from_fn(ty.clone(), |_| Scalar::from_f64(ty.dtype, 0.0));
+        let start = numbers("start");
+        let mut state: Vec<Literal> = vec![Literal::from_fn(ty, |i| Scalar::from_f64(DType::F32, f64::from(start[i])))];
+        state.extend(types[1..5].iter().map(zeros));
+        let ids: Vec<i32> =
+            codes("ids").chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+        for step in 0..6 {
+            let own = &ids[step * 5200..];
+            let batch = Literal::from_fn(types[5].clone(), |i| Scalar::from_f64(DType::I32, f64::from(own[i])));
+            let Scalars { rate, correct1, correct2 } = adam.scalars(1e-2, step);
+            let scalar =
+                |x: f32| Literal::from_fn(Type::scalar(DType::F32), |_| Scalar::from_f64(DType::F32, f64::from(x)));
+            let mut inputs = state.clone();
+            inputs.extend([batch.clone(), batch, scalar(rate), scalar(correct1), scalar(correct2)]);
+            let found = interp::run(&graph, &inputs).expect("runs");
+            state = found[2..7].to_vec();
+            let close = |found: &Literal, name: &str, bound: f32| {
+                let want = numbers(&format!("{name}{step}"));
+                for (a, b) in found.to_vec::<f32>().iter().zip(&want) {
+                    assert!((a - b).abs() <= bound * b.abs().max(1e-3), "{name} of step {step}: {a} {b}");
+                }
+            };
+            for (found, name) in [(&state[1], "first"), (&state[2], "second")] {
+                let want = codes(&format!("{name}{step}"));
+                let far = found.bytes().iter().zip(&want).filter(|(a, b)| a != b).count();
+                // The last bit of a sum may be another one; then a code beside it, rarely.
+                assert!(far <= 5, "{name} of step {step}: {far} codes of {}", want.len());
+                assert!(found.bytes().iter().zip(&want).all(|(a, b)| a.abs_diff(*b) <= 1), "{name} of step {step}");
+            }
+            close(&state[3], "first_scale", 1e-6);
+            close(&state[4], "second_scale", 1e-6);
+            close(&state[0], "p", 2e-5);
+        }
+    }
 }

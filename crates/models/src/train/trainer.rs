@@ -3,6 +3,7 @@
 use super::aim::{Aim, PAD};
 use super::batches::Batch;
 use super::division::{Division, Sums, arranged, failed, groups};
+use super::moments::Moment;
 use super::objective::{How, objective};
 use super::pipeline::{self, Pipeline};
 use super::saved::{self, Part, Saved};
@@ -68,6 +69,10 @@ pub struct Trainer {
     pipeline: Option<Pipeline>,
     adam: AdamW,
     fixed: usize,
+    /// How the moments of each trained tensor are kept.
+    moments: Vec<Moment>,
+    /// How many histories of delayed scaling there are.
+    histories: usize,
     /// Tensors and messages of what is asserted.
     asserts: Vec<(String, String)>,
     aim: Aim,
@@ -137,6 +142,18 @@ impl Trainer {
         let how = &How { groups: comm.as_ref().map_or(1, |comm| groups(comm.mesh())), ..*how };
         let mut target = objective(&model, adapter.as_ref(), how, sizes.rows, sizes.seq)?;
         let second = how.second(&model, adapter.is_some())?;
+        let alone = comm.as_ref().is_none_or(|comm| comm.mesh().ranks() == 1);
+        if !alone && !target.states.is_empty() {
+            return Err(Error::Input(
+                "delayed scaling keeps its history in one process: leave out `--mesh`, or write `scaling_strategy: dynamic`"
+                    .into(),
+            ));
+        }
+        if !alone && how.eight_bits {
+            return Err(Error::Input(
+                "moments in 8 bits are kept in one process: leave out `--mesh`, or `--optimizer-bits 8`".into(),
+            ));
+        }
         let about = || -> Vec<About> {
             let apart = adapter.iter().flat_map(|a| a.tensors()).map(|_| About { shard: None, stacked: false });
             let (own, rest): (Vec<_>, Vec<_>) =
@@ -169,18 +186,22 @@ impl Trainer {
         let n = held.len();
         let none = Sums::default();
         let sums = division.as_ref().map_or(&none, |d| &d.sums);
+        let moments = step::moments(&target, how.eight_bits);
+        let histories = target.states.len();
+        // Scales of moments and histories are state too, behind the moments.
+        let more = histories + 2 * moments.iter().filter(|m| m.scales.is_some()).count();
         let graph = match (&stages, &division) {
             (Some((divided, types)), _) => {
                 let trained: Vec<_> = held.iter().map(|&i| target.trained[i]).collect();
                 step::update_graph(types, &trained, &adam, sizes.accumulate, &sums.of(&held), divided.ends())?
             }
             (None, Some(_)) => {
-                let graph = step::graph(&target, &adam, sizes.accumulate, sums)?;
+                let graph = step::graph(&target, &adam, sizes.accumulate, sums, &moments)?;
                 arranged(&graph, target.summing.waits)?
             }
-            (None, None) => step::graph(&target, &adam, sizes.accumulate, sums)?,
+            (None, None) => step::graph(&target, &adam, sizes.accumulate, sums, &moments)?,
         };
-        let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
+        let donate = (0..3 * n + more).map(|i| (i, 2 + i)).collect();
         let program = compiler::compile(&graph, backend, &Options { donate, ..Options::default() })?;
         budget::fits("a step of training", needs(&program), "give a smaller `--batch` or `--seq`")?;
         let step = backend.load(program)?;
@@ -229,7 +250,7 @@ impl Trainer {
             names.push((name.clone(), ty.clone()));
         }
         let types = &step.program().inputs;
-        for ty in &types[n..3 * n] {
+        for ty in &types[n..3 * n + more] {
             let moment = backend.alloc(ty.bytes())?;
             moment.write(0, &vec![0; ty.bytes()])?;
             inputs.push(moment);
@@ -253,7 +274,7 @@ impl Trainer {
         if let Some(second) = second {
             inputs.extend(second.upload(backend)?);
         }
-        let fixed_count = inputs.len() - 3 * n;
+        let fixed_count = inputs.len() - 3 * n - more;
         for ty in &types[inputs.len()..] {
             inputs.push(backend.alloc(ty.bytes())?);
         }
@@ -265,7 +286,7 @@ impl Trainer {
                 None => backend.alloc(ty.bytes())?,
             });
         }
-        let swaps = (0..3 * n).map(|i| (i, 2 + i)).filter(|pair| !donated.contains(pair)).collect();
+        let swaps = (0..3 * n + more).map(|i| (i, 2 + i)).filter(|pair| !donated.contains(pair)).collect();
         let bindings = Bindings { inputs, outputs };
         let pipeline = match &stages {
             Some((divided, _)) => {
@@ -295,6 +316,8 @@ impl Trainer {
             pipeline,
             adam,
             fixed: fixed_count,
+            moments,
+            histories,
             asserts: target.asserts,
             aim: how.aim,
             heads: target.heads.len(),
@@ -324,7 +347,7 @@ impl Trainer {
 
     /// How many tensors of the state are updated in place, of how many.
     pub fn in_place(&self) -> (usize, usize) {
-        (3 * self.count() - self.swaps.len(), 3 * self.count())
+        (self.first_fixed() - self.swaps.len(), self.first_fixed())
     }
 
     /// How many trained tensors this rank has.
@@ -332,8 +355,18 @@ impl Trainer {
         self.held.iter().flatten().count()
     }
 
+    /// The first input that a step does not change.
+    fn first_fixed(&self) -> usize {
+        3 * self.count() + self.scales() + self.histories
+    }
+
+    /// How many scales of moments there are.
+    fn scales(&self) -> usize {
+        2 * self.moments.iter().filter(|moment| moment.scales.is_some()).count()
+    }
+
     fn first_batch_input(&self) -> usize {
-        3 * self.count() + self.fixed
+        self.first_fixed() + self.fixed
     }
 
     /// In a pipeline: all micro-batches, up to sums of losses and gradients.
@@ -496,7 +529,7 @@ impl Trainer {
         };
         if !self.asserts.is_empty() {
             let mut counts = vec![0; 4 * self.asserts.len()];
-            self.bindings.outputs[2 + 3 * self.count()].read(0, &mut counts)?;
+            self.bindings.outputs[2 + self.first_fixed()].read(0, &mut counts)?;
             let broken = from_bytes(&counts, DType::F32).iter().position(|count| *count != 0.0);
             if let Some(broken) = broken.and_then(|i| self.asserts.get(i)) {
                 return Err(crate::asserts::broken(broken));
@@ -561,7 +594,7 @@ impl Trainer {
                 // Parameters are shared with the step: only what is its own takes memory.
                 let program = loaded.program();
                 let mut inputs: Vec<Buffer> = self.bindings.inputs[..n].to_vec();
-                inputs.extend_from_slice(&self.bindings.inputs[3 * n..3 * n + self.fixed]);
+                inputs.extend_from_slice(&self.bindings.inputs[self.first_fixed()..self.first_batch_input()]);
                 for ty in &program.inputs[fixed..] {
                     inputs.push(backend.alloc(ty.bytes())?);
                 }
@@ -572,7 +605,7 @@ impl Trainer {
         };
         bindings.inputs[..n].clone_from_slice(trained);
         for i in 0..self.fixed {
-            bindings.inputs[n + i] = self.bindings.inputs[3 * n + i].clone();
+            bindings.inputs[n + i] = self.bindings.inputs[self.first_fixed() + i].clone();
         }
         for batch in batches {
             self.write_rows(&bindings.inputs[n + self.fixed], &batch.ids, &shape)?;
@@ -638,15 +671,50 @@ impl Trainer {
         Ok(copies)
     }
 
-    /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part.
+    /// What is kept of each trained tensor, with its type: itself and its moments, by their kinds.
+    fn kept(&self, kind: usize, i: usize) -> &Type {
+        match kind {
+            0 => &self.names[i].1,
+            // Ranks have parts of moments as they have of tensors.
+            _ if self.moments[i].scales.is_none() => &self.names[i].1,
+            _ => &self.moments[i].codes,
+        }
+    }
+
+    /// State beside trained tensors and moments: names, types and inputs of scales and histories. One process has all of it.
+    fn beside(&self) -> Vec<(String, Type, usize)> {
+        let mut all = Vec::new();
+        let mut at = 3 * self.count();
+        for kind in ["first_scale", "second_scale"] {
+            for ((name, _), moment) in self.names.iter().zip(&self.moments) {
+                let Some(ty) = &moment.scales else { continue };
+                all.push((format!("{kind}.{name}"), ty.clone(), at));
+                at += 1;
+            }
+        }
+        let types = &self.step.program().inputs;
+        for (i, input) in (at..at + self.histories).enumerate() {
+            all.push((format!("history.{i}"), types[input].clone(), input));
+        }
+        all
+    }
+
+    /// Trained tensors and moments, by name and whole, whatever the mesh; none on ranks that don't lead, which take part. Then
+    /// scales of moments in 8 bits, and histories of delayed scaling.
     pub fn state(&self) -> Result<Vec<NamedTensor>> {
         let mut tensors = Vec::with_capacity(3 * self.names.len());
+        for (name, ty, input) in self.beside() {
+            let mut bytes = vec![0; ty.bytes()];
+            self.bindings.inputs[input].read(0, &mut bytes)?;
+            tensors.push(NamedTensor { name, shape: ty.shape.to_vec(), dtype: ty.dtype, bytes });
+        }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
-            for (i, (name, ty)) in self.names.iter().enumerate() {
+            for (i, (name, _)) in self.names.iter().enumerate() {
+                let ty = self.kept(k, i);
                 let bytes = self.whole(self.input_of(k, i), i, ty)?;
                 let (name, shape) = (format!("{kind}.{name}"), ty.shape.to_vec());
                 if self.leads() {
-                    tensors.push(NamedTensor { name, shape, dtype: DType::F32, bytes });
+                    tensors.push(NamedTensor { name, shape, dtype: ty.dtype, bytes });
                 }
             }
         }
@@ -704,14 +772,19 @@ impl Trainer {
 
     /// Puts the state of a checkpoint back, of which this rank reads its part alone.
     pub(crate) fn resume(&mut self, from: &saved::Checkpoint) -> Result<()> {
+        let whole = |ty: &Type| ty.shape.iter().map(|n| (0..*n).collect()).collect::<Vec<_>>();
+        for (name, ty, input) in self.beside() {
+            self.bindings.inputs[input].write(0, &from.part(&name, &ty, &whole(&ty))?)?;
+        }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
-            for (i, (name, ty)) in self.names.iter().enumerate() {
+            for (i, (name, _)) in self.names.iter().enumerate() {
                 let Some(input) = self.input_of(k, i) else { continue };
+                let ty = self.kept(k, i);
                 let own = match &self.division {
-                    None => ty.shape.iter().map(|n| (0..*n).collect()).collect(),
+                    None => whole(ty),
                     Some(d) => places(&d.params[i], ty, d.comm.mesh(), d.comm.rank()),
                 };
-                let bytes = from.part(&format!("{kind}.{name}"), &ty.shape, &own)?;
+                let bytes = from.part(&format!("{kind}.{name}"), ty, &own)?;
                 self.bindings.inputs[input].write(0, &bytes)?;
             }
         }
@@ -720,16 +793,20 @@ impl Trainer {
 
     /// Puts a state back; it must name every tensor with its shape.
     pub fn restore(&mut self, state: &[NamedTensor]) -> Result<()> {
+        let find = |name: String, ty: &Type| {
+            let found = state.iter().find(|tensor| tensor.name == name);
+            let fits = |tensor: &&NamedTensor| tensor.shape[..] == ty.shape[..] && tensor.dtype == ty.dtype;
+            found.filter(fits).ok_or_else(|| {
+                Error::Input(format!("the checkpoint has no `{name}` of shape {:?}: it is another model's", ty.shape))
+            })
+        };
+        for (name, ty, input) in self.beside() {
+            self.bindings.inputs[input].write(0, &find(name, &ty)?.bytes)?;
+        }
         for (k, kind) in ["param", "first", "second"].iter().enumerate() {
-            for (i, (name, ty)) in self.names.iter().enumerate() {
-                let name = format!("{kind}.{name}");
-                let found = state.iter().find(|tensor| tensor.name == name);
-                let found = found.filter(|tensor| tensor.shape[..] == ty.shape[..]).ok_or_else(|| {
-                    Error::Input(format!(
-                        "the checkpoint has no `{name}` of shape {:?}: it is another model's",
-                        ty.shape
-                    ))
-                })?;
+            for (i, (name, _)) in self.names.iter().enumerate() {
+                let ty = self.kept(k, i);
+                let found = find(format!("{kind}.{name}"), ty)?;
                 let Some(input) = self.input_of(k, i) else { continue };
                 match &self.division {
                     None => self.bindings.inputs[input].write(0, &found.bytes)?,
@@ -749,7 +826,7 @@ impl Trainer {
     }
 
     fn fixed_values(&self, at: usize, ty: &Type) -> Result<Vec<f32>> {
-        let input = 3 * self.count() + at;
+        let input = self.first_fixed() + at;
         Ok(from_bytes(&self.whole(Some(input), self.names.len() + at, ty)?, ty.dtype))
     }
 
@@ -808,7 +885,8 @@ impl Trainer {
         let own = &self.bindings.inputs;
         // A second model's parameters come behind the model's own.
         let own_fixed = self.model.param_inputs() - if self.adapter.is_some() { 0 } else { n - self.heads };
-        let fixed = own[3 * n..3 * n + own_fixed].iter().cloned();
+        let first = self.first_fixed();
+        let fixed = own[first..first + own_fixed].iter().cloned();
         let params: Vec<Buffer> = match &self.adapter {
             Some(_) => own[..n - self.heads].iter().cloned().chain(fixed).collect(),
             None => {

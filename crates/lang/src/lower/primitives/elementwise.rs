@@ -47,6 +47,13 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
             return Ok(l.b.emit(c.into(), &[table, ids])?.to_vec());
         }
         "cross_entropy" => return cross_entropy(l, p),
+        "quantize" => return Ok(l.quantize(p, x)?),
+        "dequantize" => {
+            let dtype = crate::lower::declare::dtype_named(p.word("dtype").unwrap_or("bf16"), p.span)?;
+            let wide = l.b.cast(x, dtype)?;
+            // From here on it is a number as any other, whatever it was made of.
+            return Ok(vec![if wide == x { l.b.one(ir::ops::Name::new("dequantized").into(), &[x])? } else { wide }]);
+        }
         "add3" => {
             let sum = arithmetic(l, Binary::Add, x, p.tensor(1)?)?;
             return Ok(vec![arithmetic(l, Binary::Add, sum, p.tensor(2)?)?]);

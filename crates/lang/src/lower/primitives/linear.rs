@@ -55,11 +55,11 @@ fn matmul(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> Lowering<Value
                 rhs_contract: Shape::from_slice(&[rb - 1]),
                 ..Dot::matmul(ta.dtype)
             };
-            return Ok(l.b.one(dot.into(), &[flat, b])?);
+            return Ok(l.product(dot, flat, b)?);
         }
     };
     let dot = Dot { lhs_contract: lhs, rhs_contract: rhs, ..Dot::matmul(ta.dtype) };
-    Ok(l.b.one(dot.into(), &[a, b])?)
+    Ok(l.product(dot, a, b)?)
 }
 
 /// A product for each of the leading axes, which broadcast.
@@ -81,5 +81,5 @@ fn batched(l: &mut Lowerer<'_>, a: Value, b: Value, mode: &str) -> Lowering<Valu
         rhs_contract: Shape::from_slice(&[if mode.ends_with('T') { n + 1 } else { n }]),
         ..Dot::batched_matmul(ta.dtype, n)
     };
-    Ok(l.b.one(dot.into(), &[a, b])?)
+    Ok(l.product(dot, a, b)?)
 }

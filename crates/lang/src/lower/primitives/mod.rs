@@ -137,6 +137,11 @@ impl Primitive {
         matches!(self.attributes.get(name), Some(Const::Bool(Truth::Known(true))))
     }
 
+    /// A word, for who is outside of this folder.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.word(name)
+    }
+
     fn word(&self, name: &str) -> Option<&str> {
         match self.attributes.get(name)? {
             Const::Word(word) | Const::Str(word) => Some(word),
