@@ -229,6 +229,42 @@ fn marks_choose_the_collective() {
     assert_eq!(said("stage 1"), ["psum"]);
 }
 
+/// Products of groups that ranks share, one behind another with something between: the whole's numbers for any offsets, and one
+/// sum at the end.
+#[test]
+fn groups_that_ranks_share_are_summed_once() {
+    let mesh = Mesh::new(&[("ep", 2)]).unwrap();
+    let mut rng = Rng::new(run_seed());
+    for offsets in [[0, 1, 2, 4, 6], [0, 0, 6, 6, 6], [1, -1, 3, 2, 9], [4, 3, 2, 1, 0], [-5, 2, 2, 90, 1]] {
+        let mut b = Builder::new();
+        let x = b.input(DType::F64, &[6, 3]);
+        let up = b.input(DType::F64, &[4, 3, 4]);
+        let down = b.input(DType::F64, &[4, 4, 3]);
+        let at = b.constant(Literal::new(&[5], &offsets)).unwrap();
+        let wide = b.one(ir::ops::RaggedDot::rows(DType::F64).into(), &[x, up, at]).unwrap();
+        let half = b.slice_axis(wide, 1, 0, 4).unwrap();
+        let wide = b.unary(ir::Unary::Tanh, half).unwrap();
+        let y = b.one(ir::ops::RaggedDot::rows(DType::F64).into(), &[wide, down, at]).unwrap();
+        let graph = b.finish(&[y]);
+        let groups = |rank: usize| {
+            let mut layout = vec![Cut::default(); rank];
+            layout[0] = Cut::by(vec![0]);
+            Placement { layout, stored: None }
+        };
+        let whole = Placement { layout: vec![Cut::default(); 2], stored: None };
+        let ins = [whole, groups(3), groups(3)];
+        let inputs: Vec<Literal> =
+            graph.input_types().iter().map(|ty| Fill::Between(-1.0, 1.0).of(ty, &mut rng)).collect();
+        for (out, said) in [(None, vec!["psum"]), (Some(Spec::along(0, "ep")), vec!["psum_scatter"])] {
+            let (parts, names) = divided(&graph, &mesh, &ins, &[out]).unwrap();
+            assert_eq!(names, said, "{offsets:?}");
+            let want = ir::interp::run(&graph, &inputs).unwrap();
+            let got = ir::interp::run(&parts, &inputs).unwrap();
+            compare_all(&got, &want, 16.0).unwrap_or_else(|e| panic!("{offsets:?}: {e:?}"));
+        }
+    }
+}
+
 /// A gated layer: one weight for gate and up, one down, over rows of a batch.
 fn layer(width: usize, inner: usize) -> Graph {
     let mut b = Builder::new();

@@ -1,8 +1,8 @@
-//! What a step takes on this machine, before ranks are started: one rank's programs run alone with the others' part of each
-//! collective left out, and a table of how long ranks take to talk here, which is measured as it is needed.
+//! What a step takes on this machine, before ranks are started: one rank's programs run with the others' part of each collective left
+//! out, and a table of how long ranks take to talk here, which is measured as it is needed.
 //!
-//! Steps that go on beside a collective are found as the CPU finds them, and pipelines are simulated action by action, so a mesh of
-//! many ranks is foretold by one. A rank computes more slowly while others do: by how much is measured too.
+//! Steps that go on beside a collective are found as the CPU finds them, and pipelines are simulated action by action. A rank computes
+//! more slowly while others do, so its programs run on as many threads at once as there will be ranks.
 
 use super::{ADAM, Cost, DEVICES, Job, Prepared, cost, prepare};
 use crate::error::{Error, Result};
@@ -35,8 +35,6 @@ pub enum Way {
 /// What was measured of this machine; each rank has one thread.
 pub struct Here {
     way: Way,
-    /// How much longer computing takes where so many ranks do it at once.
-    crowds: BTreeMap<usize, f64>,
     /// Seconds of a collective, or of a message, by kind, ranks of the world, ranks that take part and bytes of the operand.
     talk: BTreeMap<(&'static str, usize, usize), Vec<(f64, f64)>>,
 }
@@ -94,23 +92,35 @@ fn spawn<T: Send>(way: Way, mesh: &Mesh, f: impl Fn(Arc<Comm>) -> dist::Result<T
     joined.into_iter().collect::<dist::Result<Vec<T>>>().map_err(failed)
 }
 
+/// Programs of one rank without the others.
+struct Dry<'a> {
+    mesh: &'a Mesh,
+    vocabulary: usize,
+}
+
 /// A program loaded for one rank alone, with inputs that are like those of training.
-struct Dry {
+struct Loaded {
     run: Arc<dyn compiler::Executable>,
     bindings: Bindings,
 }
 
-impl Dry {
-    fn new(graph: &Graph, donate: Vec<(usize, usize)>, mesh: &Mesh, vocabulary: usize) -> Result<Dry> {
-        let backend = Cpu::new(1).with_communicator(Arc::new(Alone(mesh.clone())));
+impl Dry<'_> {
+    fn load(&self, graph: &Graph, donate: Vec<(usize, usize)>) -> Result<Loaded> {
+        let backend = Cpu::new(1).with_communicator(Arc::new(Alone(self.mesh.clone())));
         let program = compiler::compile(graph, &backend, &Options { donate, ..Options::default() })?;
         let run = backend.load(program)?;
         let mut bindings = Bindings::for_program(run.program(), &backend)?;
         let mut random = Random::new(1, 1);
         for (ty, buffer) in run.program().inputs.iter().zip(&bindings.inputs) {
             let bytes: Vec<u8> = match ty.dtype {
-                DType::F32 => (0..ty.numel()).flat_map(|_| (0.02 * random.normal() as f32).to_le_bytes()).collect(),
-                DType::I32 => (0..ty.numel()).flat_map(|_| (random.below(vocabulary) as i32).to_le_bytes()).collect(),
+                // A rate and factors; else what second moments may be, too.
+                DType::F32 if ty.rank() == 0 => 1e-3f32.to_le_bytes().to_vec(),
+                DType::F32 => {
+                    (0..ty.numel()).flat_map(|_| (0.02 * random.normal().abs() as f32).to_le_bytes()).collect()
+                }
+                DType::I32 => {
+                    (0..ty.numel()).flat_map(|_| (random.below(self.vocabulary) as i32).to_le_bytes()).collect()
+                }
                 _ => vec![0; ty.bytes()],
             };
             buffer.write(0, &bytes)?;
@@ -118,14 +128,42 @@ impl Dry {
         for &(input, output) in &run.program().donated {
             bindings.outputs[output] = bindings.inputs[input].clone();
         }
-        Ok(Dry { run, bindings })
+        Ok(Loaded { run, bindings })
     }
 
-    /// Seconds of each step of the program, without collectives: the least of some runs.
+    /// A program, and the seconds of each of its steps where so many threads run it at once: those of the slowest.
+    fn run(&self, graph: &Graph, donate: Vec<(usize, usize)>, threads: usize) -> Result<(Program, Vec<f64>)> {
+        let mut all = (0..threads).map(|_| self.load(graph, donate.clone())).collect::<Result<Vec<_>>>()?;
+        let barrier = std::sync::Barrier::new(threads);
+        let times: Vec<Result<Vec<f64>>> = std::thread::scope(|scope| {
+            let one = |loaded| {
+                let barrier = &barrier;
+                scope.spawn(move || {
+                    barrier.wait();
+                    Loaded::seconds(loaded)
+                })
+            };
+            let all: Vec<_> = all.iter_mut().map(one).collect();
+            let ended = |t: std::thread::ScopedJoinHandle<'_, Result<Vec<f64>>>| {
+                t.join().unwrap_or_else(|_| Err(failed("a measurement panicked")))
+            };
+            all.into_iter().map(ended).collect()
+        });
+        let times = times.into_iter().collect::<Result<Vec<_>>>()?;
+        let total = |times: &Vec<f64>| times.iter().sum::<f64>();
+        let slowest = times.into_iter().max_by(|a, b| total(a).total_cmp(&total(b))).unwrap_or_default();
+        Ok((all[0].run.program().clone(), slowest))
+    }
+}
+
+impl Loaded {
+    /// Seconds of each step of the program, without collectives: those of a run that took as long as most.
     fn seconds(&mut self) -> Result<Vec<f64>> {
         let count = self.run.program().steps.len();
-        let (mut best, begun, mut runs) = (vec![f64::MAX; count], Instant::now(), 0);
-        while runs < 3 || (runs < 30 && begun.elapsed() < 4 * LONG) {
+        // The first run touches memory that was never used.
+        self.run.run(&mut self.bindings)?;
+        let (mut runs, begun): (Vec<(f64, Vec<f64>)>, _) = (Vec::new(), Instant::now());
+        while runs.len() < 5 || (runs.len() < 25 && begun.elapsed() < 8 * LONG) {
             let mut own = vec![0.0; count];
             for timing in self.run.run_timed(&mut self.bindings)? {
                 if TALK.contains(&timing.label.as_str()) {
@@ -133,10 +171,10 @@ impl Dry {
                 }
                 timing.steps.iter().for_each(|(step, time)| own[*step] += time.as_secs_f64());
             }
-            best.iter_mut().zip(own).for_each(|(best, own)| *best = best.min(own));
-            runs += 1;
+            runs.push((own.iter().sum(), own));
         }
-        Ok(best)
+        runs.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Ok(runs.swap_remove(runs.len() / 2).1)
     }
 }
 
@@ -154,7 +192,7 @@ struct Spent {
 impl Here {
     /// A machine of which nothing is measured yet.
     pub fn new(way: Way) -> Here {
-        Here { way, crowds: BTreeMap::new(), talk: BTreeMap::new() }
+        Here { way, talk: BTreeMap::new() }
     }
 
     /// What a step takes on a mesh of this machine: memory and traffic as counted, time as foretold from measurements.
@@ -164,7 +202,7 @@ impl Here {
         let (vocabulary, world) = (model.vocabulary().unwrap_or(1), mesh.ranks());
         let StepSizes { accumulate, .. } = job.sizes;
         let n = target.trained.len();
-        let crowd = self.crowd(world)?;
+        let dry = Dry { mesh, vocabulary };
         if pipeline::axis(mesh).is_none() {
             let sums = match world {
                 1 => Default::default(),
@@ -175,15 +213,16 @@ impl Here {
                 target.summing.waits,
             )?;
             let donate = (0..3 * n).map(|i| (i, 2 + i)).collect();
-            let mut dry = Dry::new(&graph, donate, mesh, vocabulary)?;
-            let seconds = dry.seconds()?;
-            let spent = self.simulate(dry.run.program(), &seconds, crowd, mesh)?;
+            let (program, seconds) = dry.run(&graph, donate, world)?;
+            let spent = self.simulate(&program, &seconds, mesh)?;
             (cost.compute, cost.talk, cost.waits) = (spent.compute, spent.total - spent.compute, 0.0);
             return Ok(cost);
         }
         let paths: Vec<String> = model.params.iter().map(|param| param.path.clone()).collect();
         let divided = Divided::of(&target, &about, &paths, comm, job.chunks.max(1))?;
         let ranks = divided.ends()[0].size;
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let together = world.min(cores);
         let schedule = Schedule::interleaved(ranks, job.chunks.max(1), accumulate).map_err(failed)?;
         let (mut forward, mut backward, mut between) = (Vec::new(), Vec::new(), 0);
         let chunks = divided.chunk_graphs()?;
@@ -193,14 +232,12 @@ impl Here {
                 true => 0.0,
                 false => {
                     between = there.output_types().iter().map(Type::bytes).sum();
-                    let mut dry = Dry::new(there, Vec::new(), mesh, vocabulary)?;
-                    let seconds = dry.seconds()?;
-                    self.simulate(dry.run.program(), &seconds, crowd, mesh)?.total
+                    let (program, seconds) = dry.run(there, Vec::new(), together)?;
+                    self.simulate(&program, &seconds, mesh)?.total
                 }
             });
-            let mut dry = Dry::new(back, Vec::new(), mesh, vocabulary)?;
-            let seconds = dry.seconds()?;
-            backward.push(self.simulate(dry.run.program(), &seconds, crowd, mesh)?.total);
+            let (program, seconds) = dry.run(back, Vec::new(), together)?;
+            backward.push(self.simulate(&program, &seconds, mesh)?.total);
         }
         let message = self.seconds("message", world, 2, between as f64)?;
         let line = Timeline::of(&schedule, &Costs { forward, backward, message }).map_err(failed)?;
@@ -212,15 +249,14 @@ impl Here {
             let sums = divided.division.sums.of(&held);
             let graph = step::update_graph(&types, &trained, &ADAM, accumulate, &sums, divided.ends())?;
             let donate = (0..3 * held.len()).map(|i| (i, 2 + i)).collect();
-            let mut dry = Dry::new(&graph, donate, mesh, vocabulary)?;
-            let seconds = dry.seconds()?;
-            let own = self.simulate(dry.run.program(), &seconds, crowd, mesh)?;
+            let (program, seconds) = dry.run(&graph, donate, world)?;
+            let own = self.simulate(&program, &seconds, mesh)?;
             update = if own.total > update.total { own } else { update };
         }
         let busiest = line.busy.iter().fold(0.0, |a: f64, b| a.max(*b));
-        // Ranks that wait leave their cores to others.
-        let all = line.busy.iter().sum::<f64>() / ranks as f64;
-        let total = if crowd > 1.5 { all.max(line.total / crowd) } else { line.total };
+        // Where there are fewer cores than ranks, those that wait leave theirs to others.
+        let mean = line.busy.iter().sum::<f64>() / ranks as f64;
+        let total = line.total.max(mean * world as f64 / together as f64);
         cost.compute = busiest.min(total) + update.compute;
         cost.talk = update.total - update.compute;
         cost.waits = (total - busiest).max(0.0);
@@ -228,7 +264,7 @@ impl Here {
     }
 
     /// A program's steps one after another, collectives beside them where they may be.
-    fn simulate(&mut self, program: &Program, seconds: &[f64], crowd: f64, mesh: &Mesh) -> Result<Spent> {
+    fn simulate(&mut self, program: &Program, seconds: &[f64], mesh: &Mesh) -> Result<Spent> {
         let needed = cpu::needed(program);
         let mut spent = Spent::default();
         let (mut now, mut free) = (0.0f64, 0.0f64);
@@ -236,7 +272,7 @@ impl Here {
         for (k, step) in program.steps.iter().enumerate() {
             open.iter().filter(|(at, _)| *at <= k).for_each(|(_, end)| now = now.max(*end));
             open.retain(|(at, _)| *at > k);
-            let own = seconds[k] * crowd;
+            let own = seconds[k];
             now += own;
             spent.compute += own;
             let talk = self.talk_of(step, mesh)?;
@@ -277,18 +313,6 @@ impl Here {
             }
             _ => 0.0,
         })
-    }
-
-    /// How much longer computing takes where so many ranks do it at once.
-    fn crowd(&mut self, ranks: usize) -> Result<f64> {
-        if let Some(known) = self.crowds.get(&ranks) {
-            return Ok(*known);
-        }
-        let alone = busy(1)?;
-        let found = (busy(ranks)? / alone).max(1.0);
-        let found = if ranks == 1 { 1.0 } else { found };
-        self.crowds.insert(ranks, found);
-        Ok(found)
     }
 
     /// Seconds of a collective of a kind, among groups of a world, for an operand of so many bytes.
@@ -338,63 +362,24 @@ fn measured(way: Way, kind: &'static str, world: usize, group: usize, bytes: usi
         };
         once()?;
         // All ranks must do as many.
-        let (mut count, mut least) = (1, f64::MAX);
-        loop {
+        let timed = |count: usize, once: &mut dyn FnMut() -> dist::Result<()>| -> dist::Result<f64> {
             comm.any(false)?;
             let begun = Instant::now();
             for _ in 0..count {
                 once()?;
             }
-            let spent = begun.elapsed();
-            least = least.min(spent.as_secs_f64() / count as f64);
-            if comm.any(spent > LONG / 4)? {
-                break;
-            }
+            Ok(begun.elapsed().as_secs_f64())
+        };
+        let mut count = 1;
+        while !comm.any(timed(count, &mut once)? > LONG.as_secs_f64() / 6.0)? {
             count *= 2;
         }
-        for _ in 0..2 {
-            comm.any(false)?;
-            let begun = Instant::now();
-            for _ in 0..count {
-                once()?;
-            }
-            least = least.min(begun.elapsed().as_secs_f64() / count as f64);
+        let mut all = Vec::new();
+        for _ in 0..5 {
+            all.push(timed(count, &mut once)? / count as f64);
         }
-        Ok(least)
+        all.sort_by(f64::total_cmp);
+        Ok(all[all.len() / 2])
     })?;
     Ok(times.iter().fold(0.0, |a: f64, b| a.max(*b)))
-}
-
-/// Seconds of a piece of work, a product and what follows it, on so many threads at once.
-fn busy(threads: usize) -> Result<f64> {
-    use ir::{Build, Builder, Unary};
-    let mut b = Builder::new();
-    let (x, w) = (b.input(DType::F32, &[128, 256]), b.input(DType::F32, &[256, 512]));
-    let y = b.one(ir::ops::Dot::matmul(DType::F32).into(), &[x, w]).map_err(failed)?;
-    let y = b.unary(Unary::Tanh, y).map_err(failed)?;
-    let z = b.mul(y, y).map_err(failed)?;
-    let graph = b.finish(&[z, y]);
-    let barrier = std::sync::Barrier::new(threads);
-    let one = || -> Result<f64> {
-        let backend = Cpu::new(1);
-        let run = backend.load(compiler::compile(&graph, &backend, &Options::default())?)?;
-        let mut bindings = Bindings::for_program(run.program(), &backend)?;
-        run.run(&mut bindings)?;
-        barrier.wait();
-        let (begun, mut count) = (Instant::now(), 0);
-        while begun.elapsed() < 2 * LONG {
-            run.run(&mut bindings)?;
-            count += 1;
-        }
-        Ok(begun.elapsed().as_secs_f64() / f64::from(count))
-    };
-    let all: Vec<Result<f64>> = std::thread::scope(|scope| {
-        let all: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
-        let ended = |t: std::thread::ScopedJoinHandle<'_, Result<f64>>| {
-            t.join().unwrap_or_else(|_| Err(failed("a measurement panicked")))
-        };
-        all.into_iter().map(ended).collect()
-    });
-    let all = all.into_iter().collect::<Result<Vec<f64>>>()?;
-    Ok(all.iter().sum::<f64>() / all.len() as f64)
 }

@@ -62,9 +62,9 @@ fn plans_foretell_the_time_of_a_step() {
         let parsed = Mesh::parse(mesh).unwrap();
         // In turns, so that what else the machine does touches both.
         let (mut ratios, mut shown) = (Vec::new(), None);
-        for _ in 0..if long { 5 } else { 1 } {
+        for _ in 0..if long { 3 } else { 1 } {
             let cost = here.cost(&job, &parsed).unwrap_or_else(|e| panic!("{mesh}: {e}"));
-            let real = measured(mesh, &|| llama(&pairs), sizes, true, if long { 15 } else { 3 });
+            let real = measured(mesh, &|| llama(&pairs), sizes, true, if long { 13 } else { 3 });
             assert!(cost.seconds() > 0.0 && real > 0.0);
             ratios.push(cost.seconds() / real);
             shown = Some((cost, real));
