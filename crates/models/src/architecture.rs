@@ -84,6 +84,9 @@ impl Architecture {
             }
         }
         known.sort();
+        if wanted.ends_with("ForSequenceClassification") {
+            return Err(fault(format!("`{wanted}` tells classes apart: `loom classify` uses it")));
+        }
         Err(fault(format!("no model for architecture `{wanted}`; known are {}", known.join(", "))))
     }
 
@@ -237,6 +240,13 @@ impl Architecture {
                 Input { name, optional: optional || slot.optional }
             })
             .collect()
+    }
+
+    /// Names of what the model gives, in order.
+    pub fn outputs(&self) -> Vec<String> {
+        let view = ModuleView::new(&self.program, self.item);
+        let slots = view.iter().flat_map(|view| &view.forward.outputs);
+        slots.map(|slot| slot.name.as_ref().map_or("out", |name| name.name.as_str()).to_string()).collect()
     }
 
     /// Types of all inputs where every size that nothing gives is `steps`, but for the batch.

@@ -40,6 +40,8 @@ pub struct Decoding<'a> {
     ids: Vec<i32>,
     /// The program that ran last comes first, and has the caches.
     steps: Vec<Step>,
+    /// The caches, while no program has them.
+    held: Option<Vec<Buffer>>,
     /// Whether several ids are scored now and then.
     guesses: bool,
     ran: Duration,
@@ -81,8 +83,9 @@ impl Model {
         backend: &'a dyn Backend,
     ) -> Decoding<'a> {
         let capacity = most.max(1).next_multiple_of(BLOCK);
-        let (ids, steps, ran) = (Vec::new(), Vec::new(), Duration::ZERO);
-        Decoding { model: self, adapter, backend, params, capacity, ids, steps, guesses: false, ran, divided: None }
+        let (ids, steps, held, ran) = (Vec::new(), Vec::new(), None, Duration::ZERO);
+        let (guesses, divided) = (false, None);
+        Decoding { model: self, adapter, backend, params, capacity, ids, steps, held, guesses, ran, divided }
     }
 
     /// What a sequence runs: the model's graph, with the adapter beside it.
@@ -127,18 +130,27 @@ impl Decoding<'_> {
     /// Puts the program for so many ids first.
     fn choose(&mut self, count: usize, all: bool) -> Result<()> {
         let fits = |step: &Step| step.count == count && (step.all == all || count == 1);
+        // The program of a prompt is not needed again; those of guesses are.
+        self.guesses |= all && count > 1;
         let step = match self.steps.iter().position(fits) {
             Some(0) => return Ok(()),
             Some(at) => self.steps.remove(at),
-            None => Step::cached(self, count, all)?,
+            None if self.guesses => Step::cached(self, count, all)?,
+            None => {
+                // One program makes room for the next, which goes on in its caches.
+                if let Some(last) = self.steps.iter().find(|step| step.holds) {
+                    self.held = Some(last.caches());
+                }
+                self.steps.clear();
+                Step::cached(self, count, all)?
+            }
         };
+        self.held = None;
         self.steps.insert(0, step);
         let (first, rest) = self.steps.split_at_mut(1);
         if let Some(last) = rest.iter_mut().find(|step| step.holds) {
             first[0].take_caches(last);
         }
-        // The program of a prompt is not needed again; those of guesses are.
-        self.guesses |= all && count > 1;
         self.steps.truncate(if self.guesses { KEPT } else { 1 });
         Ok(())
     }
@@ -195,6 +207,7 @@ impl Decoding<'_> {
             .is_some_and(|from| before > 0 && before <= from && self.ids.len() > from);
         if again {
             self.steps.clear();
+            self.held = None;
         }
         let (new, position) = match again || self.runs_whole() {
             true => (self.ids.clone(), 0),
@@ -235,7 +248,7 @@ struct Step {
 impl Step {
     /// Appends `count` ids to caches.
     fn cached(of: &Decoding<'_>, count: usize, all: bool) -> Result<Step> {
-        let Decoding { model, adapter, backend, ref params, capacity, ref divided, .. } = *of;
+        let Decoding { model, adapter, backend, ref params, capacity, ref divided, ref held, .. } = *of;
         // Nobody asks for derivatives: composites of their own would only be in the way.
         let options = Options {
             dtype: model.dtype,
@@ -255,12 +268,14 @@ impl Step {
         };
         let own = graph.input_types();
         let donate: Vec<_> = (0..caches).map(|i| (n + 2 + i, results + i)).collect();
-        let session = Session::donating(&graph, backend, params, donate)?;
+        let places = held.iter().flatten().enumerate().map(|(i, buffer)| (n + 2 + i, buffer.clone()));
+        let session = Session::holding(&graph, backend, params, donate, &places.collect::<Vec<_>>())?;
         let observed = (results + caches, lowered.observed);
         let by_position = lowered.caches.iter().all(|ty| ty.rank() == 4 && ty.shape[2] == capacity);
         let caches = Some(caches);
         let step = Step { session, count, all, params: n, caches, by_position, holds: true, observed };
-        for i in n + 2..n + 2 + lowered.caches.len() {
+        let fresh = if held.is_some() { 0 } else { lowered.caches.len() };
+        for i in n + 2..n + 2 + fresh {
             step.session.bindings.inputs[i].write(0, &vec![0; own[i].bytes()])?;
         }
         Ok(step)
@@ -298,6 +313,12 @@ impl Step {
         let values = from_bytes(&bytes, ty.dtype);
         let width = ty.shape.last().copied().unwrap_or(1).max(1);
         Ok(values.chunks_exact(width).map(<[f32]>::to_vec).collect())
+    }
+
+    /// What the sequence has been so far.
+    fn caches(&self) -> Vec<Buffer> {
+        let first = self.params + 2;
+        self.session.bindings.inputs[first..first + self.caches.unwrap_or(0)].to_vec()
     }
 
     /// Goes on where another program stopped: caches have the same types.

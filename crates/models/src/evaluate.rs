@@ -54,6 +54,9 @@ pub struct Probed {
     pub value: NamedTensor,
 }
 
+/// Results that are states, as transformers calls them.
+const STATES: [&str; 2] = ["last_hidden_state", "pooler_output"];
+
 impl Model {
     /// The graph from parameters and ids (`i32[batch, steps]`) to logits, and the parameters' values under their paths.
     pub fn graph(&self, batch: usize, steps: usize) -> Result<(Graph, Vec<NamedTensor>)> {
@@ -217,6 +220,17 @@ impl Model {
             self.architecture.name,
             needed.join(", ")
         )))
+    }
+
+    /// Whether the first result scores ids: an encoder without a head gives states.
+    pub(crate) fn scores_ids(&self) -> Result<()> {
+        match self.architecture.outputs().first().filter(|name| STATES.contains(&&name[..])) {
+            Some(name) => Err(Error::Input(format!(
+                "{} gives `{name}`, no scores of ids: use a model with a head for them",
+                self.architecture.name
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// The common length of the sequences.

@@ -123,6 +123,7 @@ impl Model {
     ) -> Result<Generation> {
         let started = Instant::now();
         let length = self.check_ids(&[prompt.to_vec()])?;
+        self.scores_ids()?;
         if let Some(most) = self.longest().filter(|most| length + max_new > *most) {
             return Err(Error::Input(format!(
                 "{length} ids and {max_new} new ones: the model takes at most {most} in all"

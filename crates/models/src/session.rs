@@ -31,12 +31,26 @@ impl Session {
         params: &[Buffer],
         donate: Vec<(usize, usize)>,
     ) -> Result<Session> {
+        Session::holding(graph, backend, params, donate, &[])
+    }
+
+    /// The same with more inputs that are there already, each with its place.
+    pub(crate) fn holding(
+        graph: &Graph,
+        backend: &dyn Backend,
+        params: &[Buffer],
+        donate: Vec<(usize, usize)>,
+        held: &[(usize, Buffer)],
+    ) -> Result<Session> {
         let options = Options { donate: donate.clone(), ..Options::default() };
         let program = compiler::compile(graph, backend, &options)?;
         budget::fits("this program", needs(&program), "give shorter or fewer sequences")?;
         let executable = backend.load(program)?;
         let program = executable.program();
-        let own = program.inputs[params.len()..].iter().map(|ty| backend.alloc(ty.bytes()));
+        let own = program.inputs.iter().enumerate().skip(params.len()).map(|(i, ty)| {
+            let held = held.iter().find(|(place, _)| *place == i);
+            held.map_or_else(|| backend.alloc(ty.bytes()), |(_, buffer)| Ok(buffer.clone()))
+        });
         let own = own.collect::<compiler::Result<Vec<_>>>()?;
         let inputs: Vec<Buffer> = params.iter().cloned().chain(own).collect();
         let mut outputs = Vec::new();

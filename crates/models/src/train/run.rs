@@ -357,6 +357,10 @@ impl<'a> Run<'a> {
             }
             None => Model::fresh(architecture(&settings, tokenizer.size())?, settings.dtype, settings.seed)?,
         };
+        model.takes_ids().map_err(|e| Error::Input(format!("{e}; training is for models of ids")))?;
+        if !matches!(settings.objective, Aim::Classify { .. } | Aim::Contrast { .. }) {
+            model.scores_ids()?;
+        }
         if let Some(known) = model.vocabulary().filter(|known| tokenizer.size() > *known) {
             return Err(Error::Input(format!(
                 "the tokenizer has {} ids, but the model knows {known}: use the model's own tokenizer",
