@@ -968,13 +968,16 @@ export function vjp(f, primals, { hasAux = false } = {}) {
  */
 export function customVjp(f) {
   let rules = null;
+  const own = ownRule();
   const custom = (...args) => {
+    // Rules are traced with each call: inside of them it is the function itself.
+    if (own.runs) return f(...args);
     if (!rules) throw new LoomError("customVjp: there is no rule yet; give one with `.defvjp(forward, backward)`");
     const [forward, backward] = rules;
     const [leaves, structure] = parts(args);
     const seen = {};
     const ahead = (tensors) => {
-      const both = forward(...build(structure, tensors.slice()));
+      const both = own(() => forward(...build(structure, tensors.slice())));
       if (!Array.isArray(both) || both.length !== 2) throw new LoomError("customVjp: forward must give [results, what backward needs]");
       const outs = [];
       seen.structure = flatten(both[0], outs);
@@ -984,9 +987,9 @@ export function customVjp(f) {
       return outs;
     };
     const back = (tensors) => {
-      const own = tensors.slice();
-      const kept = build(seen.kept, own);
-      const cotangents = backward(kept, build(seen.structure, own));
+      const all = tensors.slice();
+      const kept = build(seen.kept, all);
+      const cotangents = own(() => backward(kept, build(seen.structure, all)));
       return cotangentLeaves("customVjp", cotangents, args, leaves, structure);
     };
     const outs = lend(ahead, (a) => lend(back, (b) => special("customVjp", a, b, leaves)));
@@ -998,6 +1001,21 @@ export function customVjp(f) {
   };
   custom.fun = f;
   return custom;
+}
+
+/** Runs a rule, and says while it does. */
+function ownRule() {
+  const run = (rule) => {
+    const before = run.runs;
+    run.runs = true;
+    try {
+      return rule();
+    } finally {
+      run.runs = before;
+    }
+  };
+  run.runs = false;
+  return run;
 }
 
 /** The leaves of a rule's results: as many for each argument as that has, zeros where it gives `null`. */
@@ -1021,14 +1039,16 @@ const zerosLike = (t) => numpy.zeros(t.shape, { dtype: t.dtype });
 /** A function with a forward rule of its own. `f.defjvp(rule)`: `rule(primals, tangents)` gives `[results, their tangents]`. */
 export function customJvp(f) {
   let rule = null;
+  const own = ownRule();
   const custom = (...args) => {
+    if (own.runs) return f(...args);
     if (!rule) throw new LoomError("customJvp: there is no rule yet; give one with `.defjvp(rule)`");
     const [leaves, structure] = parts(args);
     const seen = {};
     const along = (tensors) => {
-      const own = tensors.slice();
-      const primals = build(structure, own);
-      const both = rule(primals, build(structure, own));
+      const all = tensors.slice();
+      const primals = build(structure, all);
+      const both = own(() => rule(primals, build(structure, all)));
       if (!Array.isArray(both) || both.length !== 2) throw new LoomError("customJvp: the rule must give [results, their tangents]");
       const outs = [];
       flatten(both[1], outs);
