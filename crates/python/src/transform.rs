@@ -161,7 +161,7 @@ impl Jitted {
         call.named.sort_by(|a, b| a.0.cmp(&b.0));
         // Running needs no lock of Python's; tracing takes it back.
         let out = py.detach(|| self.inner.call(call));
-        settled(out)?.write(py)
+        settled(out)?.give(py)
     }
 
     /// Lets it be a method.

@@ -63,13 +63,20 @@ impl Node {
             return Object::new(x).map(Node::Static);
         }
         if let Ok(t) = x.cast::<PyTuple>() {
-            let items = t.iter().map(|e| Node::read(&e, false)).collect::<PyResult<_>>()?;
+            let mut items = Vec::with_capacity(t.len());
+            for e in t.iter() {
+                items.push(Node::read(&e, false)?);
+            }
             let named = !t.is_exact_instance_of::<PyTuple>() && t.hasattr("_fields")?;
             let ty = named.then(|| Object::new(t.get_type().as_any())).transpose()?;
             return Ok(Node::Tuple(items, ty));
         }
         if let Ok(l) = x.cast::<PyList>() {
-            return Ok(Node::List(l.iter().map(|e| Node::read(&e, false)).collect::<PyResult<_>>()?));
+            let mut items = Vec::with_capacity(l.len());
+            for e in l.iter() {
+                items.push(Node::read(&e, false)?);
+            }
+            return Ok(Node::List(items));
         }
         if let Ok(d) = x.cast::<PyDict>() {
             let mut items = Vec::with_capacity(d.len());
@@ -105,6 +112,23 @@ impl Node {
                 d.into_any()
             }
             Node::Static(x) => x.at.bind(py).clone(),
+        })
+    }
+
+    /// The same where nobody needs the tree any more.
+    pub(crate) fn give<'py>(self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let all = |list: Vec<Node>| -> PyResult<Vec<_>> {
+            let mut made = Vec::with_capacity(list.len());
+            for n in list {
+                made.push(n.give(py)?);
+            }
+            Ok(made)
+        };
+        Ok(match self {
+            Node::Leaf(t) => crate::calls::tensor(py, t)?.into_bound(py),
+            Node::Tuple(items, None) => PyTuple::new(py, all(items)?)?.into_any(),
+            Node::List(items) => PyList::new(py, all(items)?)?.into_any(),
+            other => other.write(py)?,
         })
     }
 

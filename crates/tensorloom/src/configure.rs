@@ -59,6 +59,14 @@ impl Config {
 }
 
 /// The process's engine: by default on the CPU with all cores.
+///
+/// ```
+/// use tensorloom::{DType, engine};
+///
+/// let x = engine().full(DType::F64, &[2], 0.5);
+/// assert_eq!(x.to_vec::<f64>()?, [0.5, 0.5]);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 pub fn engine() -> &'static Engine {
     if let Some(engine) = PROCESS.read().unwrap_or_else(PoisonError::into_inner).engine {
         return engine;
@@ -75,6 +83,14 @@ pub fn engine() -> &'static Engine {
 
 /// Gives the process another engine, made as `config` says. Tensors of the one before stay with it, and don't mix with new
 /// ones; what it kept for use again is freed.
+///
+/// ```
+/// use tensorloom::{Config, configure, ones};
+///
+/// configure(&Config { threads: Some(1), ..Config::default() })?;
+/// assert_eq!(ones(8).sum().item::<f32>()?, 8.0);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn configure(config: &Config) -> Result<()> {
     // References to the old engine may be anywhere, so its tables stay; they are small.

@@ -61,11 +61,144 @@ pub use engine::trace;
 pub mod profile {
     pub use engine::{Phase, Profile, Record, Sums, Unfused, module, phase};
 }
+/// The axes of a reduction, and whether they stay.
+///
+/// ```
+/// use tensorloom::{along, ones};
+///
+/// let x = ones((2, 3));
+/// assert_eq!(x.mean_axes(along(1).keep(), false).shape(), [2, 1]);
+/// ```
+pub use engine::along;
+/// Products in a narrow type, in what `f` does.
+///
+/// ```
+/// use tensorloom::{DType, autocast, ones};
+///
+/// let y = autocast(DType::BF16, || ones((2, 3)).matmul(&ones((3, 2))));
+/// assert_eq!(y.dtype(), DType::BF16);
+/// ```
+pub use engine::autocast;
+/// Where new tensors are made now.
+///
+/// ```
+/// use tensorloom::{default_device, with_device};
+///
+/// assert_eq!(default_device(), 0);
+/// assert_eq!(with_device(1, default_device), 1);
+/// ```
+pub use engine::default_device;
+/// Recording for backward, in what `f` does.
+///
+/// ```
+/// use tensorloom::{enable_grad, no_grad, ones};
+///
+/// let w = ones(2).requires_grad_();
+/// assert!(no_grad(|| enable_grad(|| &w * 2.0)).requires_grad());
+/// ```
+pub use engine::enable_grad;
+/// Whether backward will know of what is done now.
+///
+/// ```
+/// use tensorloom::{is_grad_enabled, no_grad};
+///
+/// assert!(is_grad_enabled());
+/// assert!(!no_grad(is_grad_enabled));
+/// ```
+pub use engine::is_grad_enabled;
+/// No recording for backward, in what `f` does.
+///
+/// ```
+/// use tensorloom::{no_grad, ones};
+///
+/// let w = ones(2).requires_grad_();
+/// no_grad(|| w.sub_(0.5));
+/// assert_eq!(w.to_vec::<f32>()?, [0.5, 0.5]);
+/// assert!(!no_grad(|| &w * 2.0).requires_grad());
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+pub use engine::no_grad;
+/// How much is said about what is compiled and run.
+///
+/// ```
+/// use tensorloom::{ones, set_debug};
+///
+/// set_debug(1); // says what is compiled, on standard error
+/// assert_eq!((ones(2) * 3.0).sum().item::<f32>()?, 6.0);
+/// set_debug(0);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+pub use engine::set_debug;
+/// Finds the op that makes the first NaN.
+///
+/// ```
+/// use tensorloom::{set_debug_nans, tensor};
+///
+/// set_debug_nans(true);
+/// let y = tensor(&[-1.0], 1).log();
+/// assert!(y.to_vec::<f32>().is_err()); // names this line
+/// set_debug_nans(false);
+/// ```
+pub use engine::set_debug_nans;
+/// Where that is said.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use tensorloom::{Tensor, jit, ones, set_debug, set_debug_output};
+///
+/// let said = Arc::new(Mutex::new(Vec::new()));
+/// let lines = said.clone();
+/// set_debug_output(move |text| lines.lock().unwrap().push(text.to_string()));
+/// set_debug(2);
+/// jit(|x: Tensor| x.exp().sum()).call(ones(5)).item::<f32>()?;
+/// set_debug(0);
+/// assert!(!said.lock().unwrap().is_empty());
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+pub use engine::set_debug_output;
+/// Where all threads make new tensors.
+///
+/// ```
+/// use tensorloom::{default_device, set_default_device};
+///
+/// set_default_device(0);
+/// assert_eq!(default_device(), 0);
+/// ```
+pub use engine::set_default_device;
+/// 64-bit types as 32-bit ones, as JAX has them.
+///
+/// ```
+/// use tensorloom::{DType, arange, set_narrow};
+///
+/// set_narrow(true);
+/// assert_eq!(arange(3).dtype(), DType::I32);
+/// set_narrow(false);
+/// assert_eq!(arange(3).dtype(), DType::I64);
+/// ```
+pub use engine::set_narrow;
+/// A range with a step, to index with.
+///
+/// ```
+/// use tensorloom::{arange, step};
+///
+/// assert_eq!(arange(6).i(step(.., 2)).to_vec::<i64>()?, [0, 2, 4]);
+/// assert_eq!(arange(3).i(step(.., -1)).to_vec::<i64>()?, [2, 1, 0]);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+pub use engine::step;
+/// Where this thread makes new tensors, in what `f` does.
+///
+/// ```
+/// use tensorloom::{ones, with_device};
+///
+/// let x = with_device(0, || ones(3));
+/// assert_eq!(x.sum().item::<f32>()?, 3.0);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
+pub use engine::with_device;
 pub use engine::{
     Along, Backward, CompileOptions, Compiled, Dims, Ellipsis, Engine, EngineOptions, Error, Lent, NewAxis, Number,
-    Operand, Pick, Result, ScatterReduce, Tensor, Term, Tree, along, autocast, default_device, enable_grad,
-    is_grad_enabled, no_grad, set_debug, set_debug_nans, set_debug_output, set_default_device, set_narrow, step,
-    with_device,
+    Operand, Pick, Result, ScatterReduce, Tensor, Term, Tree,
 };
 pub use function::*;
 pub use ir::ops::{ReduceKind, RematPolicy};
@@ -105,6 +238,14 @@ pub fn tensor(data: impl Data, shape: impl Dims) -> Tensor {
 }
 
 /// A tensor from elements of a type that is named, f64 for one.
+///
+/// ```
+/// use tensorloom::{DType, tensor_of};
+///
+/// let x = tensor_of::<f64>(&[0.1, 0.2], 2);
+/// assert_eq!((x.dtype(), x.to_vec::<f64>()?), (DType::F64, vec![0.1, 0.2]));
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn tensor_of<T: Element>(data: &[T], shape: impl Dims) -> Tensor {
     let _here = write::here();
@@ -115,6 +256,13 @@ pub fn tensor_of<T: Element>(data: &[T], shape: impl Dims) -> Tensor {
 }
 
 /// f32 zeros.
+///
+/// ```
+/// use tensorloom::zeros;
+///
+/// assert_eq!(zeros((2, 3)).sum().item::<f32>()?, 0.0);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn zeros(shape: impl Dims) -> Tensor {
     let _here = write::here();
@@ -122,6 +270,13 @@ pub fn zeros(shape: impl Dims) -> Tensor {
 }
 
 /// f32 ones.
+///
+/// ```
+/// use tensorloom::ones;
+///
+/// assert_eq!(ones((2, 3)).sum().item::<f32>()?, 6.0);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn ones(shape: impl Dims) -> Tensor {
     let _here = write::here();
@@ -129,6 +284,13 @@ pub fn ones(shape: impl Dims) -> Tensor {
 }
 
 /// An f32 tensor of one number.
+///
+/// ```
+/// use tensorloom::full;
+///
+/// assert_eq!(full(3, 0.5).to_vec::<f32>()?, [0.5, 0.5, 0.5]);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn full(shape: impl Dims, x: impl Into<Number>) -> Tensor {
     let _here = write::here();
@@ -136,6 +298,15 @@ pub fn full(shape: impl Dims, x: impl Into<Number>) -> Tensor {
 }
 
 /// f32 numbers between 0 and 1, from the process's generator; see [`manual_seed`].
+///
+/// ```
+/// use tensorloom::{manual_seed, rand};
+///
+/// manual_seed(1);
+/// let x = rand((4, 4)).to_vec::<f32>()?;
+/// assert!(x.iter().all(|x| (0.0..1.0).contains(x)));
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn rand(shape: impl Dims) -> Tensor {
     let _here = write::here();
@@ -143,6 +314,14 @@ pub fn rand(shape: impl Dims) -> Tensor {
 }
 
 /// f32 numbers of the standard normal distribution, from the process's generator; see [`manual_seed`].
+///
+/// ```
+/// use tensorloom::{manual_seed, randn};
+///
+/// manual_seed(1);
+/// assert!(randn(10_000).mean().item::<f32>()?.abs() < 0.05);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn randn(shape: impl Dims) -> Tensor {
     let _here = write::here();
@@ -150,6 +329,14 @@ pub fn randn(shape: impl Dims) -> Tensor {
 }
 
 /// i64 numbers from `low` to below `high`, from the process's generator; see [`manual_seed`].
+///
+/// ```
+/// use tensorloom::{manual_seed, randint};
+///
+/// manual_seed(1);
+/// assert!(randint(-2, 3, 100).to_vec::<i64>()?.iter().all(|n| (-2..3).contains(n)));
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn randint(low: i64, high: i64, shape: impl Dims) -> Tensor {
     let _here = write::here();
@@ -157,11 +344,26 @@ pub fn randint(low: i64, high: i64, shape: impl Dims) -> Tensor {
 }
 
 /// Begins the random sequence of the process's engine anew: first values of layers, [`rand`], dropout.
+///
+/// ```
+/// use tensorloom::{manual_seed, randn};
+///
+/// manual_seed(7);
+/// let first = randn(3).to_vec::<f32>()?;
+/// manual_seed(7);
+/// assert_eq!(randn(3).to_vec::<f32>()?, first);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 pub fn manual_seed(seed: u64) {
     engine().manual_seed(seed);
 }
 
 /// `0, 1, .., n - 1` as i64.
+///
+/// ```
+/// assert_eq!(tensorloom::arange(4).to_vec::<i64>()?, [0, 1, 2, 3]);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn arange(n: usize) -> Tensor {
     let _here = write::here();
@@ -169,11 +371,28 @@ pub fn arange(n: usize) -> Tensor {
 }
 
 /// Runs everything that is pending and begins a new step.
+///
+/// ```
+/// use tensorloom::{mark_step, ones};
+///
+/// let x = ones(3) + 1.0; // recorded
+/// mark_step()?; // computed
+/// assert_eq!(x.to_vec::<f32>()?, [2.0, 2.0, 2.0]);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 pub fn mark_step() -> Result<()> {
     engine().mark_step()
 }
 
 /// Makes a compiled region of a function of tensors.
+///
+/// ```
+/// use tensorloom::{Tensor, compile, ones};
+///
+/// let step = compile(|x: Tensor| (&x * 2.0).sum());
+/// assert_eq!(step.call(ones(4))?.item::<f32>()?, 8.0);
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 pub fn compile<A: Tree, R: Tree, F: Fn(A) -> R>(f: F) -> Compiled<A, R, F> {
     engine().compile(f)
 }

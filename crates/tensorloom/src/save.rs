@@ -70,6 +70,17 @@ pub fn save(path: impl AsRef<Path>, values: &StateDict) -> Result<()> {
 }
 
 /// Reads the values of a safetensors file by name.
+///
+/// ```
+/// use tensorloom::prelude::*;
+///
+/// let path = std::env::temp_dir().join(format!("load-{}.safetensors", std::process::id()));
+/// nn::Linear::new(3, 2).save(&path)?;
+/// let values = tensorloom::load(&path)?;
+/// assert_eq!(values["weight"].ty().shape[..], [2, 3]);
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<(), tensorloom::Error>(())
+/// ```
 #[track_caller]
 pub fn load(path: impl AsRef<Path>) -> Result<StateDict> {
     let _here = write::here();
