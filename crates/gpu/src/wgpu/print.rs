@@ -66,7 +66,6 @@ pub fn print(k: &Kernel, homes: &[usize]) -> Text {
         out: String::new(),
         consts: vec![None; k.regs.len()],
         numbers: vec![false; k.regs.len()],
-        known: vec![None; k.regs.len()],
         params: Vec::new(),
     };
     p.params = parameters(k);
@@ -120,8 +119,6 @@ struct Printer<'a> {
     consts: Vec<Option<i64>>,
     /// Registers that are constants other than NaN.
     numbers: Vec<bool>,
-    /// Registers that are float constants by which a product may be taken for 0, or a sum of products for another.
-    known: Vec<Option<f64>>,
     params: Vec<usize>,
 }
 
@@ -289,7 +286,6 @@ impl Printer<'_> {
                 }
                 if let Op::Const(c) = op {
                     self.numbers[dst.0 as usize] = d.is_float() && !c.to_f64().is_nan();
-                    self.known[dst.0 as usize] = d.is_float().then(|| c.to_f64());
                 }
                 let value = self.op(d, op);
                 self.line(depth, &format!("let r{}: {} = {value};", dst.0, ty(d)));
@@ -365,7 +361,7 @@ impl Printer<'_> {
             }
             Some((m, other)) => {
                 for r in dst {
-                    self.line(depth, &format!("var r{}: {t} = {};", r.0, constant(*other)));
+                    self.line(depth, &format!("var r{}: {t} = {};", r.0, unknown(*other)));
                 }
                 self.line(depth, &format!("if (r{}) {{", m.0));
                 lines.iter().for_each(|l| self.line(depth + 1, l));
@@ -482,7 +478,7 @@ impl Printer<'_> {
 
     fn op(&self, d: DType, op: &Op) -> String {
         match op {
-            Op::Const(s) => constant(*s),
+            Op::Const(s) => unknown(*s),
             Op::Own(Own::Thread) => "i32(own_thread)".into(),
             Op::Own(Own::Block) => "i32(own_block.x)".into(),
             Op::Own(Own::Blocks) => "i32(own_blocks.x)".into(),
@@ -519,11 +515,11 @@ impl Printer<'_> {
                 let d = self.d(*a);
                 match d.class() {
                     Class::Float => {
-                        // `x · -1 + x`, or `x · 0 + y`, is NaN where x is.
+                        // `x · -1 + x` is NaN where x is.
                         let same = a == c || b == c;
-                        let factor = |r: Reg| match self.known[r.0 as usize] {
-                            Some(n) if same || n == 0.0 => format!("hidden(r{}, own_blocks.y)", r.0),
-                            _ => format!("r{}", r.0),
+                        let factor = |r: Reg| match same && self.numbers[r.0 as usize] {
+                            true => format!("hidden(r{}, own_blocks.y)", r.0),
+                            false => format!("r{}", r.0),
                         };
                         rounded(d, format!("fma({}, {}, r{})", factor(*a), factor(*b), c.0))
                     }
@@ -540,7 +536,7 @@ impl Printer<'_> {
                 cast(DType::F32, *to, &format!("within(r{}, {most})", x.0))
             }
             Bitcast(to, x) => bitcast(self.d(*x), *to, &r(x)),
-            Const(s) => constant(*s),
+            Const(s) => unknown(*s),
             Index(_) | Load { .. } => unreachable!("statements of their own"),
         }
     }
@@ -598,9 +594,6 @@ impl Printer<'_> {
                 match op {
                     Add => format!("{x} + {y}"),
                     Sub => format!("minus({x}, {y})"),
-                    // NaN times 0 is NaN.
-                    Mul if self.known[b.0 as usize] == Some(0.0) => format!("{x} * hidden({y}, own_blocks.y)"),
-                    Mul if self.known[a.0 as usize] == Some(0.0) => format!("hidden({x}, own_blocks.y) * {y}"),
                     Mul => format!("{x} * {y}"),
                     Div => format!("over({x}, {y}, own_blocks.y)"),
                     Max => format!("max_of({x}, {y})"),
@@ -698,6 +691,12 @@ fn integer(n: i64) -> String {
         n if n < 0 => format!("({n})"),
         n => format!("{n}"),
     }
+}
+
+/// A constant; a 0 that no compiler knows, since with it a product that must be NaN would be none.
+fn unknown(s: Scalar) -> String {
+    let text = constant(s);
+    if s.dtype().is_float() && s.to_f64() == 0.0 { format!("hidden({text}, own_blocks.y)") } else { text }
 }
 
 fn constant(s: Scalar) -> String {

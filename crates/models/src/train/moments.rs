@@ -57,12 +57,12 @@ pub(crate) fn table(signed: Signed) -> Vec<f32> {
     all
 }
 
-/// A point of the line from 0.1 to 1: from the nearer end, so that both ends are exact.
+/// A point of the line from 0.1 to 1: from the nearer end, so that both ends are exact, and rounded once, as PyTorch's vectors do it.
 fn bound(j: usize, parts: usize) -> f32 {
     let step = (1.0f32 - 0.1f32) / parts as f32;
     match j < (parts + 1) / 2 {
-        true => 0.1f32 + step * j as f32,
-        false => 1.0f32 - step * (parts - j) as f32,
+        true => step.mul_add(j as f32, 0.1),
+        false => (-step).mul_add((parts - j) as f32, 1.0),
     }
 }
 
