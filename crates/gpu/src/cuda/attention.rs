@@ -7,6 +7,7 @@
 //! keys, grouped heads, causal order, windows, offsets, lengths, a softcap. Masks, segments and slopes are inlined by the compiler.
 
 use super::template::{ATTENTION, ATTENTION_FEW, Arg, Call, HOPPER, Routine};
+use crate::attention::{Call as Asked, FAR};
 use ir::ops::Composite;
 use ir::{DType, Type};
 
@@ -20,30 +21,17 @@ const LEAST_ROWS: usize = 16;
 const FEW_ROWS: usize = 8;
 /// Blocks that keep the device busy with few queries.
 const BUSY: usize = 1024;
-/// No limit on how far a query sees.
-const FAR: i64 = 1 << 30;
 
-/// One attention.
+/// One attention that these kernels do.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Attention {
-    backward: bool,
-    dtype: DType,
-    batch: usize,
-    heads: usize,
-    group: usize,
-    tq: usize,
-    tk: usize,
-    d: usize,
-    dv: usize,
-    scale: f32,
-    cap: Option<f32>,
-    causal: bool,
-    window: Option<i64>,
-    /// Its place among the operands, and how many batches share an entry.
-    offset: Option<(usize, usize)>,
-    lengths: Option<(usize, usize)>,
-    /// Operands before the results that backward takes.
-    operands: usize,
+pub struct Attention(Asked);
+
+impl std::ops::Deref for Attention {
+    type Target = Asked;
+
+    fn deref(&self) -> &Asked {
+        &self.0
+    }
 }
 
 /// How a kernel is laid out: tiles that queries (and keys) and values are wide, warp groups of a block, whether the side that stays
@@ -60,52 +48,14 @@ struct Layout {
 impl Attention {
     /// What a composite is, if this does it.
     pub fn of(c: &Composite, args: &[Type]) -> Option<Attention> {
-        let backward = match c.name.as_str() {
-            "attention" => false,
-            "attention_backward" => true,
-            _ => return None,
-        };
-        if c.flag("segments") || c.flag("slopes") || c.param("mask").is_some() {
-            return None;
-        }
-        let [q, k, v, ..] = args else { return None };
-        let n = q.rank().checked_sub(3)?;
-        let mut at = 3;
-        let mut shared = |flag: bool| -> Option<Option<(usize, usize)>> {
-            if !flag {
-                return Some(None);
-            }
-            let every = q.shape[args.get(at)?.rank()..n].iter().product();
-            at += 1;
-            Some(Some((at - 1, every)))
-        };
-        let offset = shared(c.flag("q_offset"))?;
-        let lengths = shared(c.flag("lengths"))?;
-        let a = Attention {
-            backward,
-            dtype: q.dtype,
-            batch: q.shape[..n].iter().product(),
-            heads: q.shape[n],
-            group: q.shape[n].checked_div(k.shape[n])?,
-            tq: q.shape[n + 1],
-            tk: k.shape[n + 1],
-            d: q.shape[n + 2],
-            dv: v.shape[n + 2],
-            scale: c.float("scale")? as f32,
-            cap: c.float("softcap").map(|x| x as f32),
-            causal: c.flag("causal"),
-            window: c.int("window"),
-            offset,
-            lengths,
-            operands: at,
-        };
-        let widest = if backward { 128 } else { 256 };
+        let a = Attention(Asked::of(c, args)?);
+        let widest = if a.backward { 128 } else { 256 };
         let fits = |d: usize| d > 0 && d <= widest && d.is_multiple_of(8);
         // Offsets inside of a head have 32 bits; positions are far from the end of that range.
         let small = a.batch * a.heads < 1 << 24 && a.tq.max(a.tk) < 1 << 22;
         let rows = a.group * a.tq;
         let some = a.batch > 0 && a.heads > 0 && rows > 0 && a.tk > 0 && (rows >= LEAST_ROWS || a.few());
-        let types = matches!(q.dtype, DType::BF16 | DType::F16);
+        let types = matches!(a.dtype, DType::BF16 | DType::F16);
         (types && fits(a.d) && fits(a.dv) && small && some && a.scale > 0.0).then_some(a)
     }
 

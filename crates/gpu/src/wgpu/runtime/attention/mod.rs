@@ -8,6 +8,7 @@ mod text;
 
 use super::launch::{Argument, blocks};
 use super::rows::Part;
+use crate::attention::{Call, FAR};
 use crate::grid::Limits;
 use compiler::program::Place;
 use ir::ops::Composite;
@@ -17,34 +18,21 @@ pub(super) use text::Shape;
 
 /// Fewer queries for each key head than this leave most of a block empty.
 const LEAST_ROWS: usize = 16;
-/// No limit on how far a query sees.
-const FAR: i64 = 1 << 30;
 /// Blocks that keep a device busy; with fewer, smaller blocks are better.
 const BUSY: usize = 256;
 /// Rows of a workgroup that sums up what scores lose.
 const LOSSES: usize = 32;
 
-/// One attention.
+/// One attention that these kernels do.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Attention {
-    backward: bool,
-    dtype: DType,
-    batch: usize,
-    heads: usize,
-    group: usize,
-    tq: usize,
-    tk: usize,
-    d: usize,
-    dv: usize,
-    scale: f32,
-    cap: Option<f32>,
-    causal: bool,
-    window: Option<i64>,
-    /// Its place among the operands, and how many batches share an entry.
-    offset: Option<(usize, usize)>,
-    lengths: Option<(usize, usize)>,
-    /// Operands before the results that backward takes.
-    operands: usize,
+pub(super) struct Attention(Call);
+
+impl std::ops::Deref for Attention {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.0
+    }
 }
 
 impl Attention {
@@ -58,46 +46,8 @@ impl Attention {
 
     /// What a composite is, if this does it on a device with such limits.
     pub(super) fn composite(c: &Composite, args: &[Type], limits: &Limits) -> Option<Attention> {
-        let backward = match c.name.as_str() {
-            "attention" => false,
-            "attention_backward" => true,
-            _ => return None,
-        };
-        if c.flag("segments") || c.flag("slopes") || c.param("mask").is_some() {
-            return None;
-        }
-        let [q, k, v, ..] = args else { return None };
-        let n = q.rank().checked_sub(3)?;
-        let mut at = 3;
-        let mut shared = |flag: bool| -> Option<Option<(usize, usize)>> {
-            if !flag {
-                return Some(None);
-            }
-            let every = q.shape[args.get(at)?.rank()..n].iter().product();
-            at += 1;
-            Some(Some((at - 1, every)))
-        };
-        let offset = shared(c.flag("q_offset"))?;
-        let lengths = shared(c.flag("lengths"))?;
-        let a = Attention {
-            backward,
-            dtype: q.dtype,
-            batch: q.shape[..n].iter().product(),
-            heads: q.shape[n],
-            group: q.shape[n].checked_div(k.shape[n])?,
-            tq: q.shape[n + 1],
-            tk: k.shape[n + 1],
-            d: q.shape[n + 2],
-            dv: v.shape[n + 2],
-            scale: c.float("scale")? as f32,
-            cap: c.float("softcap").map(|x| x as f32),
-            causal: c.flag("causal"),
-            window: c.int("window"),
-            offset,
-            lengths,
-            operands: at,
-        };
-        let types = matches!(q.dtype, DType::F32 | DType::F16 | DType::BF16);
+        let a = Attention(Call::of(c, args)?);
+        let types = matches!(a.dtype, DType::F32 | DType::F16 | DType::BF16);
         let some = a.batch > 0 && a.heads > 0 && a.tk > 0 && a.group * a.tq >= LEAST_ROWS;
         // Sums of a block are in registers. Indices have 32 bits; positions are far from the end of that range.
         let wide = a.d > 0 && a.dv > 0 && a.d <= 128 && a.dv <= 128;
