@@ -40,7 +40,8 @@ def median_seconds(run, reps, inner):
 
 
 def suffix(case, prefix):
-    return int(case[len(prefix):]) if case.startswith(prefix) else None
+    rest = case.removeprefix(prefix)
+    return int(rest) if rest != case and rest.isdigit() else None
 
 
 class Torch:
@@ -57,9 +58,10 @@ class Torch:
         torch, wrap = self.torch, self.wrap
         F = torch.nn.functional
         randn = torch.randn
-        n, p = suffix(name, "matmul"), suffix(name, "chain2^")
+        n, p = suffix(name.removesuffix("_bf16"), "matmul"), suffix(name, "chain2^")
         if n:
-            a, b = randn(n, n), randn(n, n)
+            dtype = torch.bfloat16 if name.endswith("_bf16") else torch.float32
+            a, b = randn(n, n).to(dtype), randn(n, n).to(dtype)
             return self.no_grad(lambda: a @ b), max(1, 2048 // n)
         if p:
             f = wrap(lambda x: F.gelu(x * 1.5 + 0.5, approximate="tanh") * torch.sigmoid(x) + x)

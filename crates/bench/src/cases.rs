@@ -17,6 +17,8 @@ pub(crate) const NAMES: &[&str] = &[
     "matmul512",
     "matmul1024",
     "matmul2048",
+    "matmul1024_bf16",
+    "matmul2048_bf16",
     "chain2^14",
     "chain2^20",
     "chain2^24",
@@ -93,8 +95,12 @@ pub(crate) fn graph(case: &str) -> Option<(Graph, usize, i64)> {
         "train_124m" => (models::train_step(&models::GPT2_SIZE), 1, models::GPT2_SIZE.vocab as i64),
         "train_1b" => (models::train_step(&models::BILLION), 1, models::BILLION.vocab as i64),
         "train_qwen05b" => (models::train_step(&models::QWEN_HALF), 1, models::QWEN_HALF.vocab as i64),
+        _ if case.ends_with("_bf16") => match case.trim_end_matches("_bf16").strip_prefix("matmul")?.parse() {
+            Ok(n @ 1..=4096) => (matmul(n, DType::BF16), (2048 / n).max(1), 1),
+            _ => return None,
+        },
         _ => match (number("matmul"), number("chain2^")) {
-            (Some(n @ 1..=4096), _) => (matmul(n), (2048 / n).max(1), 1),
+            (Some(n @ 1..=4096), _) => (matmul(n, F), (2048 / n).max(1), 1),
             (_, Some(p @ 1..=26)) => (chain(1 << p), ((1 << 22) >> p).max(1), 1),
             _ => return None,
         },
@@ -268,9 +274,9 @@ fn build(f: impl FnOnce(&mut Builder) -> ir::Result<Vec<ir::Value>>) -> Graph {
     b.finish(&outs)
 }
 
-fn matmul(n: usize) -> Graph {
+fn matmul(n: usize, dtype: DType) -> Graph {
     build(|b| {
-        let (x, y) = (b.input(F, &[n, n]), b.input(F, &[n, n]));
+        let (x, y) = (b.input(dtype, &[n, n]), b.input(dtype, &[n, n]));
         Ok(vec![b.matmul(x, y)?])
     })
 }

@@ -325,8 +325,8 @@ impl Frame<'_> {
             }
         };
         let n = parallel.unwrap_or(1);
-        let threads = self.loaded.pool.threads().min(n as usize).max(1);
-        if threads == 1 {
+        let parts = self.loaded.pool.parts(n as usize);
+        if parts == 1 {
             self.set_scratch(&mut pointers, args, scratch, 0);
             // SAFETY: the compiler wrote the kernel for these buffers.
             unsafe { entry(pointers.as_ptr(), sizes.as_ptr(), 0, n) };
@@ -334,12 +334,12 @@ impl Frame<'_> {
         }
         let frame = Shared(&raw const *self);
         let shared = Shared(&raw const pointers);
-        self.loaded.pool.run(threads, &|part, worker| {
+        self.loaded.pool.run(parts, &|part, worker| {
             // SAFETY: `run` returns only when every part is done, so the borrows still hold.
             let (frame, pointers) = unsafe { (&*frame.get(), &*shared.get()) };
             let mut own = *pointers;
             frame.set_scratch(&mut own, args, scratch, worker);
-            let range = share(n as usize, threads, part);
+            let range = share(n as usize, parts, part);
             // SAFETY: the compiler wrote the kernel for these buffers; parts are disjoint ranges of its parallel loop.
             unsafe { entry(own.as_ptr(), sizes.as_ptr(), range.start as i64, range.end as i64) };
         });

@@ -208,6 +208,6 @@ pub(crate) fn thresholds() -> Vec<Threshold> {
 
 /// Shares `0..n` out in contiguous ranges, no more than there is work (or threads) for. Scratch may be indexed by worker.
 fn in_ranges(pool: &Pool, n: usize, work: usize, f: &(dyn Fn(std::ops::Range<usize>, usize) + Sync)) {
-    let parts = pool.threads().min(n).min(work / PARALLEL_WORK).max(1);
+    let parts = pool.parts(n).min(work / PARALLEL_WORK).max(1);
     pool.run(parts, &|part, worker| f(crate::pool::share(n, parts, part), worker));
 }

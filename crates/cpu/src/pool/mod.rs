@@ -4,6 +4,8 @@
 //! - Parts are shared out in contiguous ranges that follow from `parts` and `threads` alone. A worker
 //!   runs its own share, or the caller does if the worker has not begun when the caller is through
 //!   with its own: a sleeping or descheduled worker delays nobody.
+//! - From [`HELPERS`] threads on, who is through with its share takes parts of others' that nobody has begun: of many cores
+//!   one is always late.
 //! - [`Pool::run`] allocates nothing (unless a part panics) and returns only when no worker can
 //!   touch the job any more.
 //! - A busy pool is never waited for: a second caller, or a part that calls `run` itself, runs its
@@ -30,7 +32,12 @@ const SPINS: usize = 2000;
 /// Turns of yielding after that; one takes from 0.3 µs on.
 const YIELDS: usize = 2000;
 
-/// A job: called once for each part, with the part and the index of the worker whose share it is.
+/// Threads from which on they help each other. Fewer keep to their shares, and to what their caches hold.
+pub(crate) const HELPERS: usize = 4;
+/// Parts for each thread that is to be helped.
+const PIECES: usize = 4;
+
+/// A job: called once for each part, with the part and the index of the worker that runs it.
 ///
 /// The worker index is below [`Pool::threads`] and no two parts of one call run at the same time
 /// with the same index, so scratch *that belongs to the call* may be indexed by it. Scratch that
@@ -68,6 +75,10 @@ struct Flags {
     begun: AtomicU64,
 }
 
+/// How many parts of each thread's share are taken, the caller's first. Set by the holder of `busy` while no share is
+/// running, and counted up only by who holds one.
+type Taken = Box<[Line<AtomicUsize>]>;
+
 impl Flags {
     fn begin(&self, generation: u64) -> bool {
         let last = self.begun.load(Relaxed);
@@ -93,6 +104,7 @@ struct Shared {
     done: Condvar,
     lock: Mutex<()>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    taken: Taken,
     job: UnsafeCell<Option<Published>>,
 }
 
@@ -121,8 +133,10 @@ impl Pool {
 
     /// A pool whose threads treat denormal numbers in a given way. The caller's own is set while a program runs.
     pub fn with_denormals(threads: usize, denormals: Denormals) -> Pool {
+        let threads = threads.clamp(1, 1 << 15);
         let shared = Arc::new(Shared {
             denormals,
+            taken: (0..threads).map(|_| Line(AtomicUsize::new(0))).collect(),
             ticket: Line(AtomicU64::new(0)),
             running: Line(AtomicUsize::new(0)),
             busy: AtomicBool::new(false),
@@ -134,7 +148,7 @@ impl Pool {
             job: UnsafeCell::new(None),
         });
         let mut workers = Vec::new();
-        for index in 1..threads.clamp(1, 1 << 15) {
+        for index in 1..threads {
             let flags = Arc::new(Flags::default());
             let (inner, own) = (shared.clone(), flags.clone());
             let spawned =
@@ -155,6 +169,12 @@ impl Pool {
     /// The number of threads that run a job, the caller among them.
     pub fn threads(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// Into how many parts a loop of `n` turns is cut: one for each thread, or several where threads help each other.
+    pub fn parts(&self, n: usize) -> usize {
+        let threads = self.threads();
+        (if threads < HELPERS { threads } else { threads * PIECES }).min(n).max(1)
     }
 
     /// How its threads treat denormal numbers.
@@ -178,6 +198,9 @@ impl Pool {
         // SAFETY: this thread holds `busy` and the previous job's shares are all counted off.
         unsafe { *shared.job.get() = Some(Published { f, parts, team }) };
         shared.running.0.store(team - 1, Relaxed);
+        if helping(parts, team) {
+            shared.taken[..team].iter().for_each(|t| t.0.store(0, Relaxed));
+        }
         let generation = (shared.ticket.0.load(Relaxed) >> 16) + 1;
         // SeqCst pairs with the worker that says it sleeps and then looks at the ticket again: one
         // of the two sees the other.
@@ -190,10 +213,11 @@ impl Pool {
             }
         }
 
-        shared.run_range(job, share(parts, team, 0), 0);
+        let published = Published { f, parts, team };
+        shared.run_share(job, &published, 0);
         for (i, worker) in self.workers[..team - 1].iter().enumerate() {
             if worker.flags.begin(generation) {
-                shared.run_range(job, share(parts, team, i + 1), i + 1);
+                shared.run_share(job, &published, i + 1);
                 shared.running.0.fetch_sub(1, Release);
             }
         }
@@ -234,7 +258,7 @@ impl Shared {
             // waits until the share is counted off below.
             if let Some(job) = unsafe { *self.job.get() } {
                 // SAFETY: as above: the closure lives at least until then.
-                self.run_range(unsafe { &*job.f }, share(job.parts, job.team, index), index);
+                self.run_share(unsafe { &*job.f }, &job, index);
             }
             if self.running.0.fetch_sub(1, SeqCst) == 1 && self.waiting.load(SeqCst) {
                 drop(lock(&self.lock));
@@ -289,13 +313,33 @@ impl Shared {
         self.waiting.store(false, SeqCst);
     }
 
-    /// Runs a range of parts; a panic ends the range and is kept for the caller.
-    fn run_range(&self, job: Job, parts: std::ops::Range<usize>, worker: usize) {
-        let result = catch_unwind(AssertUnwindSafe(|| parts.for_each(|part| job(part, worker))));
+    /// Runs a worker's share, then parts of others' where threads help each other. A panic ends that and is kept for the
+    /// caller.
+    fn run_share(&self, job: Job, of: &Published, worker: usize) {
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            if !helping(of.parts, of.team) {
+                return share(of.parts, of.team, worker).for_each(|part| job(part, worker));
+            }
+            for whose in (worker..of.team).chain(0..worker) {
+                let parts = share(of.parts, of.team, whose);
+                let taken = &self.taken[whose].0;
+                // Looking before counting keeps lines that are used up shared among all who look.
+                while taken.load(Relaxed) < parts.len() {
+                    let next = parts.start + taken.fetch_add(1, Relaxed);
+                    if next < parts.end {
+                        job(next, worker);
+                    }
+                }
+            }
+        }));
         if let Err(payload) = result {
             lock(&self.panic).get_or_insert(payload);
         }
     }
+}
+
+fn helping(parts: usize, team: usize) -> bool {
+    team >= HELPERS && parts > team
 }
 
 /// The `index`-th of `team` contiguous ranges over `0..parts` whose lengths differ by at most one.

@@ -32,6 +32,34 @@ fn every_part_runs_once() {
 }
 
 #[test]
+fn a_late_thread_is_helped() {
+    let pool = Pool::new(4);
+    let parts = pool.parts(1000);
+    assert_eq!(parts, 16);
+    let left = AtomicUsize::new(parts - 1);
+    let who: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(usize::MAX)).collect();
+    pool.run(parts, &|part, worker| {
+        who[part].store(worker, Relaxed);
+        if part == 4 {
+            // Ends when all others have run, those of the same share too.
+            while left.load(Relaxed) > 0 {
+                thread::yield_now();
+            }
+        } else {
+            left.fetch_sub(1, Relaxed);
+        }
+    });
+    let who: Vec<usize> = who.into_iter().map(AtomicUsize::into_inner).collect();
+    assert!((5..8).all(|part| who[part] != who[4] && who[part] < 4), "{who:?}");
+}
+
+#[test]
+fn few_threads_keep_to_their_shares() {
+    let pool = Pool::new(3);
+    assert_eq!((pool.parts(1000), pool.parts(2), pool.parts(0)), (3, 2, 1));
+}
+
+#[test]
 fn many_short_jobs() {
     let pool = Pool::new(3);
     let sum = AtomicUsize::new(0);

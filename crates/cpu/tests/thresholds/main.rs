@@ -140,6 +140,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("PAGE", "a page of memory"),
     ("SPINS", "how long a worker waits"),
     ("YIELDS", "how long a worker waits"),
+    ("HELPERS", "threads, not a size; every case runs below and above"),
+    ("PIECES", "how often a thread's work is cut, from `HELPERS` on"),
     ("AXES", "the most axes; more are refused or interpreted"),
     ("BATCH_AXES", "the most batch axes"),
     ("MAX_LEVELS", "the most nested loops; more are refused"),
