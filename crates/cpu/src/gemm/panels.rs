@@ -6,6 +6,8 @@ use super::problem::Operand;
 use super::run::Run;
 use crate::thresholds::Threshold;
 
+/// Lines of B that are read at a time, where columns run along them.
+const LINES: usize = 32;
 /// Columns of B that are packed (and generated) together.
 const GROUP: usize = 256;
 
@@ -58,7 +60,13 @@ impl<T: HasKernels> Run<'_, T> {
         // Memory is packed in one go; what goes through `temp` in pieces that fit.
         let memory = matches!(self.b.operand, Operand::Memory(_));
         let whole = self.b.in_place::<T>() || (memory && self.kernels.groups.is_some());
-        let step = if whole { depth } else { (TEMP / GROUP).min(depth) };
+        // Lines along which columns run are read once through: panel by panel each would be another page.
+        let along = self.kernels.groups.is_none() && self.b.layout.col == 1;
+        let step = match (whole, along) {
+            (true, true) => LINES.min(depth),
+            (true, false) => depth,
+            (false, _) => (TEMP / GROUP).min(depth),
+        };
         // SAFETY: the caller vouches for the packed bytes, in which units are disjoint.
         unsafe {
             let block = packed.add(k0 * cols.next_multiple_of(nr) + first * depth);

@@ -40,6 +40,10 @@ const BLOCK_CYCLES: usize = 3000;
 const PACKED_A_COLUMNS: usize = 96;
 /// Bytes from one line to the next up to which lines spread over cache sets and pages.
 const SPREAD_BYTES: usize = 6144;
+/// Bytes from one line to the next at whose multiples all lines fall on one set of the first cache, wherever it has 64 sets.
+const ONE_SET_BYTES: usize = 4096;
+/// Rows of a product beyond which a B of such lines is packed: that pays once it is read often.
+const ONE_SET_ROWS: usize = 192;
 /// Bytes of a tile of whole rows.
 const WHOLE_ROWS_BYTES: usize = 1 << 19;
 
@@ -54,6 +58,7 @@ pub(super) const THRESHOLDS: &[Threshold] = &[
     Threshold::new("gemm.packed_a", PACKED_A_BYTES / 4 / MC, "depth: beyond, strips of A are lower"),
     Threshold::new("gemm.packed_a_columns", PACKED_A_COLUMNS, "columns: beyond, A is packed"),
     Threshold::new("gemm.spread", SPREAD_BYTES / 4, "elements from one row of B to the next: beyond, it is packed"),
+    Threshold::new("gemm.one_set_rows", ONE_SET_ROWS, "rows: beyond, a B whose lines fall on one cache set is packed"),
     Threshold::new(
         "gemm.whole_rows",
         WHOLE_ROWS_BYTES / 8 / MC,
@@ -236,7 +241,11 @@ fn plan<T: HasKernels>(problem: Problem, swapped: bool, threads: usize, isa: Isa
         None => true,
     };
     let pack_b = match direct(problem.b) {
-        Some(b) => b.col != 1 || (m > 2 * mr && (narrow || !(spread(b.row, size) && k * n * size <= DIRECT_B_BYTES))),
+        Some(b) => {
+            let fits = spread(b.row, size) && k * n * size <= DIRECT_B_BYTES;
+            let one_set = m > ONE_SET_ROWS && (b.row.unsigned_abs() * size).is_multiple_of(ONE_SET_BYTES);
+            b.col != 1 || (m > 2 * mr && (narrow || !fits || one_set))
+        }
         None => problem.b != Source::Packed,
     };
     let (tiled, whole_rows) = match problem.c {

@@ -140,6 +140,7 @@ const OTHERS: &[(&str, &str)] = &[
     ("PAGE", "a page of memory"),
     ("SPINS", "how long a worker waits"),
     ("YIELDS", "how long a worker waits"),
+    ("ONE_SET_BYTES", "a stride; `gemm.one_set_rows` lists the rows from which on it matters"),
     ("HELPERS", "threads, not a size; every case runs below and above"),
     ("PIECES", "how often a thread's work is cut, from `HELPERS` on"),
     ("AXES", "the most axes; more are refused or interpreted"),

@@ -175,6 +175,7 @@ pub(super) const MAKERS: &[(&str, Maker)] = &[
     ("gemm.packed_a", |q, _| vec![product(125, q, 97).plain(q)]),
     ("gemm.packed_a_columns", |q, _| each(&[product(20, 600, q), product(20, 600, q).of(DType::F64)], q)),
     ("gemm.spread", |q, _| each(&[product(40, 60, q)], q)),
+    ("gemm.one_set_rows", |q, _| each(&[product(q, 60, 1024), product(q, 530, 512).of(DType::F64)], q)),
     ("gemm.whole_rows", |q, _| each(&[product(130, 20, q).of(DType::F64)], q)),
     // Every case runs on fewer threads than that and on more.
     ("gemm.few_parts", |q, _| each(&[product(150, 90, 260), product(400, 64, 100).turned(), product(40, 600, 300)], q)),
