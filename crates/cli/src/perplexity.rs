@@ -51,10 +51,10 @@ fn held(name: &str) -> Result<Held, Usage> {
 /// Stories that nobody trains on: seeds are small numbers.
 const UNSEEN: u64 = 0x5EED_0F57_0121_E5;
 
-fn ids(args: &Perplexity, tokenizer: &Tokenizer) -> Result<Vec<i32>, Usage> {
+/// At most so many ids of a file's or folder's text; of stories unless one is given.
+pub(crate) fn ids(data: Option<&str>, most: usize, tokenizer: &Tokenizer) -> Result<Vec<i32>, Usage> {
     // A token has at least a byte.
-    let most = args.most;
-    let text = match &args.data {
+    let text = match data {
         None => write_stories(UNSEEN, most.saturating_mul(8).max(1 << 16)),
         Some(path) => {
             let mut all = String::new();
@@ -80,7 +80,7 @@ pub(crate) fn perplexity(args: &Perplexity) -> Result<Outcome, Usage> {
     let names: Vec<&str> = args.formats.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
     let formats = names.iter().map(|name| held(name)).collect::<Result<Vec<_>, _>>()?;
     let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
-    let ids = ids(args, &tokenizer)?;
+    let ids = ids(args.data.as_deref(), args.most, &tokenizer)?;
     let rows: Vec<Vec<i32>> = ids.chunks_exact(args.seq).map(<[i32]>::to_vec).collect();
     if rows.is_empty() {
         return Err(Usage(format!("{} ids of text are fewer than one sequence of {}; give more", ids.len(), args.seq)));

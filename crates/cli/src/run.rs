@@ -189,6 +189,29 @@ pub(crate) struct Quantize {
     /// The dtype of what is not quantised: f32, bf16 or f16
     #[arg(long, value_name = "DTYPE", default_value = "bf16", value_parser = dtype)]
     dtype: DType,
+    /// A file or folder of text: scales are chosen so that errors are small where the text makes inputs large
+    #[arg(long, value_name = "PATH", requires = "format")]
+    calibrate: Option<String>,
+    /// Ids of that text at most
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = command::size)]
+    calibrate_ids: usize,
+}
+
+/// Ids of a sequence that calibrates.
+const CALIBRATED: usize = 128;
+
+/// What a text shows of a model's products.
+fn calibration(model: &Model, dir: &Path, args: &Quantize) -> Result<Option<models::Calibration>, Usage> {
+    let Some(path) = &args.calibrate else { return Ok(None) };
+    let tokenizer = Tokenizer::of_dir(dir).map_err(usage)?;
+    let ids = crate::perplexity::ids(Some(path), args.calibrate_ids, &tokenizer)?;
+    let seq = model.max_sequence().map_or(CALIBRATED, |most| CALIBRATED.min(most));
+    let rows: Vec<Vec<i32>> = ids.chunks_exact(seq).map(<[i32]>::to_vec).collect();
+    if rows.is_empty() {
+        return Err(Usage(format!("{path}: {} ids are fewer than one sequence of {seq}; give more text", ids.len())));
+    }
+    let cpu = cpu::Cpu::for_machine();
+    model.calibrate(&rows, &cpu).map(Some).map_err(usage)
 }
 
 fn scheme(text: &str) -> Result<Scheme, String> {
@@ -669,7 +692,10 @@ pub(crate) fn quantize(args: &Quantize) -> Result<Outcome, Usage> {
     }
     let mut model = Model::load(dir, args.dtype).map_err(usage)?;
     let left = match &args.format {
-        Some(scheme) => model.quantize(scheme).map_err(usage)?,
+        Some(scheme) => {
+            let calibration = calibration(&model, dir, args)?;
+            model.quantize_by(scheme, calibration.as_ref()).map_err(usage)?
+        }
         None => Vec::new(),
     };
     if args.out.ends_with(".gguf") {

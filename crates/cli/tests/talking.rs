@@ -84,6 +84,30 @@ fn generation_has_many_ways() {
     refused(&["generate", dir, "--prompt", "x", "--module", "nowhere.module"], &["nowhere"]);
 }
 
+/// Every command that reads a model reads a GGUF file, and one that was quantised for a text.
+#[test]
+fn gguf_files_are_models_everywhere() {
+    let trained = Trained::new("gguf");
+    let dir = &trained.dir()[..];
+    let at = |name: &str| trained.0.join(name).to_string_lossy().into_owned();
+    let (wide, packed, stories) = (at("wide.gguf"), at("packed.gguf"), at("data/stories.txt"));
+    good(&["quantize", dir, "--dtype", "f32", "--out", &wide]);
+    let fitted = ["--calibrate", &stories, "--calibrate-ids", "600"];
+    good(&[&["quantize", dir, "--format", "q4", "--out", &packed], &fitted[..]].concat());
+    let plain = text(&good(&["generate", dir, "--prompt", "Once", "--greedy", "--max-new", "12"]).stdout);
+    let again = text(&good(&["generate", &wide, "--prompt", "Once", "--greedy", "--max-new", "12"]).stdout);
+    assert_eq!(plain, again);
+    for file in [&wide, &packed] {
+        good(&["generate", file, "--ids", "1,2,3", "--max-new", "3", "--dtype", "bf16"]);
+        good(&["eval", file, "--ids", "1,2,3", "--out", &at("y.safetensors")]);
+        good(&["perplexity", file, "--formats", "f32", "--most", "64", "--seq", "16"]);
+        good(&["quantize", file, "--out", &at("again")]);
+    }
+    refused(&["generate", &wide, "--prompt", "x", "--module", "crates/lang/std/models/llama.module"], &["GGUF"]);
+    refused(&["quantize", dir, "--out", &packed, "--calibrate", &stories], &["--format"]);
+    refused(&["quantize", dir, "--format", "q4", "--out", &packed, "--calibrate", "nowhere"], &["nowhere"]);
+}
+
 #[test]
 fn prompts_of_a_file_are_continued_in_order() {
     let trained = Trained::new("file");

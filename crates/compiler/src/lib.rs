@@ -115,6 +115,9 @@ fn compile_with(
     for pass in Pass::ORDER {
         g = std::borrow::Cow::Owned(pass.run(&g, &claims, target)?);
     }
+    if !options.donate.is_empty() {
+        g = std::borrow::Cow::Owned(passes::updates::updates(&g, &options.donate, &|op| backend.overwrites(op))?);
+    }
     target.check(&g)?;
     debug_assert!(ir::verify::verify(&g).is_ok());
 

@@ -66,6 +66,24 @@ pub(crate) fn is_product(graph: &Graph, value: Value) -> bool {
     reads.into_iter().all(fits) && !graph.outputs().contains(&value)
 }
 
+/// Whether a graph reads a value only as matrices `[experts, out, in]` of a product by groups, inside what it calls too.
+pub(crate) fn is_expert_product(graph: &Graph, value: Value) -> bool {
+    let reads = |value: Value| graph.nodes().iter().filter(move |node| node.args.contains(&value));
+    let fits = |node: &Node| match &node.op {
+        Op::Permute(permute) => {
+            let turned = node.outs[0];
+            permute.perm[..] == [0, 2, 1]
+                && !graph.outputs().contains(&turned)
+                && reads(turned).all(|n| matches!(n.op, Op::RaggedDot(_)) && n.args[1] == turned && n.args[0] != turned)
+        }
+        op => body(op).is_some_and(|body| {
+            let mut inside = node.args.iter().zip(body.inputs()).filter(|(arg, _)| **arg == value);
+            inside.all(|(_, input)| is_expert_product(body, *input))
+        }),
+    };
+    reads(value).all(fits) && reads(value).next().is_some() && !graph.outputs().contains(&value)
+}
+
 fn projects(dot: &Dot, rank: usize) -> bool {
     dot.lhs_batch.is_empty() && dot.rhs_contract[..] == [1] && dot.lhs_contract[..] == [rank - 1]
 }

@@ -29,7 +29,7 @@ impl Model {
         let mut tensors = self.wide_tensors(true)?;
         let mut list = serde_json::Map::new();
         for (i, param) in self.params.iter().enumerate() {
-            let Some(packed) = self.packed(i) else { continue };
+            let Some(packed) = self.stored_packed(i) else { continue };
             for (part, (ty, bytes)) in packed.types.iter().zip(&packed.parts).enumerate() {
                 let (name, shape) = (format!("{PACKED}{}.{part}", param.path), ty.shape.to_vec());
                 tensors.push(NamedTensor { name, shape, dtype: ty.dtype, bytes: bytes.clone() });
@@ -53,7 +53,7 @@ impl Model {
         let mut tensors: Vec<NamedTensor> = Vec::new();
         let exports = exports(&self.architecture, &self.params)?;
         for (i, (param, pieces)) in self.params.iter().zip(&self.pieces).enumerate() {
-            if without_packed && self.packed(i).is_some() {
+            if without_packed && self.stored_packed(i).is_some() {
                 continue;
             }
             // `hf_export` has the last word; what it does not mention goes back where it came from.

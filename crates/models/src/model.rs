@@ -55,15 +55,18 @@ pub struct Model {
 impl Model {
     /// Reads a directory, or a GGUF file; either everything fits, or nothing is loaded.
     pub fn load(dir: &Path, dtype: DType) -> Result<Model> {
-        if crate::gguf::is_gguf(dir) {
-            return Model::load_gguf(dir, dtype);
-        }
         Model::load_by(dir, dtype, None)
     }
 
     /// The same by a model of one's own: its `hf_config` says which fields of `config.json` are its parameters, its `hf_mapping`
     /// which tensors. What is exported carries it along.
     pub fn load_by(dir: &Path, dtype: DType, module: Option<Program>) -> Result<Model> {
+        if crate::gguf::is_gguf(dir) {
+            return match module {
+                None => Model::load_gguf(dir, dtype),
+                Some(_) => Err(Error::file(dir, "a GGUF file names its own model: `--module` is for directories")),
+            };
+        }
         Model::load_as(dir, dtype, module, None)
     }
 

@@ -141,6 +141,13 @@ impl PackedWeight {
         PackedWeight { packing: self.packing, shape: vec![count, k], types, parts }
     }
 
+    /// The same rows under another shape.
+    pub(crate) fn shaped(mut self, shape: &[usize]) -> Option<PackedWeight> {
+        self.types = self.packing.parts(shape, self.types.get(1).map_or(DType::F16, |t| t.dtype)).ok()?;
+        self.shape = shape.to_vec();
+        self.types.iter().zip(&self.parts).all(|(ty, bytes)| ty.bytes() == bytes.len()).then_some(self)
+    }
+
     /// Rows of several, one after the other; none if they are not packed alike.
     pub(crate) fn join(all: &[PackedWeight]) -> Option<PackedWeight> {
         let (first, rest) = all.split_first()?;
@@ -170,8 +177,14 @@ impl PackedWeight {
 }
 
 impl Model {
-    /// How a parameter is packed, if it is.
+    /// How a parameter is packed where graphs read it so: matrices are. Experts are packed in files alone, since a step that
+    /// needs two of them should not decode all.
     pub(crate) fn packed(&self, param: usize) -> Option<&Arc<PackedWeight>> {
+        self.stored_packed(param).filter(|packed| packed.shape.len() == 2)
+    }
+
+    /// How a parameter is packed in files, if it is.
+    pub(crate) fn stored_packed(&self, param: usize) -> Option<&Arc<PackedWeight>> {
         match self.weights.get(param) {
             Some(Weight::Packed(packed)) => Some(packed),
             _ => None,
@@ -180,14 +193,14 @@ impl Model {
 
     /// Whether any parameter is packed.
     pub fn is_quantized(&self) -> bool {
-        (0..self.params.len()).any(|i| self.packed(i).is_some())
+        (0..self.params.len()).any(|i| self.stored_packed(i).is_some())
     }
 
     /// The formats that parameters are stored in, with how many elements each has.
     pub fn storage(&self) -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for (i, param) in self.params.iter().enumerate() {
-            let name = match self.packed(i) {
+            let name = match self.stored_packed(i) {
                 Some(packed) => packed.packing.format.to_string(),
                 None => param.ty.dtype.to_string(),
             };

@@ -1,6 +1,7 @@
 //! Quantising a model: which parameters, and into what.
 
-use crate::beside::is_product;
+use crate::beside::{is_expert_product, is_product};
+use crate::calibrate::{self, Calibration};
 use crate::error::{Error, Result};
 use crate::model::Model;
 use crate::packed::PackedWeight;
@@ -44,27 +45,34 @@ impl FromStr for Scheme {
 }
 
 impl Model {
-    /// Packs every matrix that products alone read. A table that ids are looked up in as well is stored in 8 bits: it is read
+    /// Packs every matrix that products alone read, and those of experts. A table that ids are looked up in as well is stored in 8 bits: it is read
     /// row by row, and its errors go through the whole model. Says which matrices stay as they are, since their rows don't
     /// divide into groups.
     pub fn quantize(&mut self, scheme: &Scheme) -> Result<Vec<String>> {
+        self.quantize_by(scheme, None)
+    }
+
+    /// The same with scales that fit what a text showed of the matrices' inputs.
+    pub fn quantize_by(&mut self, scheme: &Scheme, calibration: Option<&Calibration>) -> Result<Vec<String>> {
         let graph = self.architecture.lower(1, 1, self.dtype, None)?.graph;
         let mut left = Vec::new();
         for i in 0..self.params.len() {
             let param = &self.params[i];
-            if param.ty.rank() != 2 || !param.ty.dtype.is_float() || param.adapter || self.packed(i).is_some() {
+            let value = graph.inputs()[i];
+            let experts = param.ty.rank() == 3 && is_expert_product(&graph, value);
+            let fits = param.ty.rank() == 2 || experts;
+            if !fits || !param.ty.dtype.is_float() || param.adapter || self.stored_packed(i).is_some() {
                 continue;
             }
-            let value = graph.inputs()[i];
             let reads = graph.nodes().iter().filter(|node| node.args.contains(&value));
             let looked_up = reads.clone().any(|n| matches!(&n.op, Op::Composite(c) if c.name == "embedding"));
             let multiplied = reads.clone().any(|n| !matches!(&n.op, Op::Composite(c) if c.name == "embedding"));
-            let scheme = match (is_product(&graph, value), looked_up && multiplied) {
+            let scheme = match (experts || is_product(&graph, value), looked_up && multiplied) {
                 (true, _) => *scheme,
                 (false, true) => Scheme { format: Format::Q8_0, group: Some(32), scale: DType::F16 },
                 (false, false) => continue,
             };
-            let k = param.ty.shape[1];
+            let k = param.ty.shape[param.ty.rank() - 1];
             let packing = Packing::new(scheme.format, Some(scheme.group.unwrap_or(k)))
                 .map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
             if !k.is_multiple_of(packing.group) {
@@ -75,8 +83,11 @@ impl Model {
             if let Some(x) = values.iter().find(|x| !x.is_finite()) {
                 return Err(Error::Input(format!("`{}` holds {x}, which has no place among few bits", param.path)));
             }
-            let packed = PackedWeight::pack(packing, &param.ty.shape, &values, scheme.scale)
-                .map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
+            let packed = match calibration.and_then(|c| c.of(i)).filter(|squares| squares.len() == k) {
+                Some(squares) => calibrate::pack(packing, &param.ty.shape, &values, scheme.scale, squares),
+                None => PackedWeight::pack(packing, &param.ty.shape, &values, scheme.scale),
+            };
+            let packed = packed.map_err(|e| Error::Input(format!("`{}`: {e}", param.path)))?;
             self.weights[i] = Weight::Packed(Arc::new(packed.apart()));
         }
         Ok(left)

@@ -16,7 +16,7 @@ impl Model {
     /// The model with the weights packed that are stored in few bits; those whose rows don't divide into its groups stay wide.
     pub fn stored(mut self) -> Result<Model> {
         for i in 0..self.params.len() {
-            let (Some(how), None) = (self.params[i].few, self.packed(i)) else { continue };
+            let (Some(how), None) = (self.params[i].few, self.stored_packed(i)) else { continue };
             let shape = self.params[i].ty.shape.to_vec();
             let Some(packing) = packing(&how, &shape) else { continue };
             let values = self.rounded(i)?;

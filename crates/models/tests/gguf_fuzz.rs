@@ -79,19 +79,34 @@ fn seconds() -> u64 {
 fn damaged_files_are_errors() {
     let seed = std::env::var("GGUF_FUZZ_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(0x5DEE_CE66u64);
     let mut dice = Dice(seed | 1);
-    let small = {
-        let model = Model::load(&data("llama"), DType::F32).expect("loads");
-        let path = std::env::temp_dir().join(format!("tensorloom-fuzz-small-{}.gguf", std::process::id()));
-        let texts = ["the cat sat on the mat", "a dog ran"];
-        let tokenizer = Tokenizer::train(texts.into_iter().cycle().take(20), 270).expect("trains");
+    // Families with names, orders and tensors of their own; experts and matrices in blocks.
+    let texts = ["the cat sat on the mat", "a dog ran"];
+    let tokenizer = Tokenizer::train(texts.into_iter().cycle().take(20), 270).expect("trains");
+    let written = |(name, format): (&str, &str)| {
+        let mut model = Model::load(&data(name), DType::F32).expect("loads");
+        if !format.is_empty() {
+            model.quantize(&format.parse().expect("a scheme")).expect("quantises");
+        }
+        let path = std::env::temp_dir().join(format!("tensorloom-fuzz-{name}-{}.gguf", std::process::id()));
         model.save_gguf(&path, Some(&tokenizer)).expect("writes");
         let bytes = std::fs::read(&path).expect("there");
         let _ = std::fs::remove_file(&path);
         bytes
     };
-    let large = std::fs::read(data("gguf/kinds.gguf")).expect("golden file");
-    let files: Vec<(Vec<u8>, usize)> = [small, large]
+    let sources = [
+        ("llama", ""),
+        ("llama3", "q8"),
+        ("mixtral", "q4"),
+        ("gpt2", ""),
+        ("gpt_neox", "q8"),
+        ("gemma", ""),
+        ("mamba", "q8"),
+    ];
+    let golden = std::fs::read(data("gguf/kinds.gguf")).expect("golden file");
+    let files: Vec<(Vec<u8>, usize)> = sources
         .into_iter()
+        .map(written)
+        .chain([golden])
         .map(|bytes| {
             let head = gguf::parse(&bytes, bytes.len() as u64).expect("good").data as usize;
             (bytes, head)

@@ -76,6 +76,103 @@ fn gguf_keeps_every_number() {
     }
 }
 
+/// Experts are packed in files, one tensor for all of a layer, and come back with every bit.
+#[test]
+fn experts_are_packed_in_files() {
+    for text in ["q8", "q4", "q5_1", "nf4"] {
+        let mut model = load(&data("mixtral"));
+        let wide = logits(&model);
+        let mut scheme: Scheme = text.parse().expect("a scheme");
+        scheme.group = Some(32);
+        // Rows of 48 don't divide into groups of 32.
+        let left = model.quantize(&scheme).expect("quantises");
+        assert!(left.iter().all(|path| path.contains("down")), "{left:?}");
+        let found = logits(&model);
+        assert_ne!(found, wide);
+        let matrices = 2 * (4 * 96 * 32) as usize;
+        let packed: usize = model.storage().iter().filter(|(name, _)| *name != "f32").map(|(_, n)| n).sum();
+        assert!(packed > matrices, "{:?}", model.storage());
+        let folder = temporary(&format!("experts-{text}"));
+        model.save_quantized(&folder).expect("writes");
+        let again = load(&folder);
+        assert_eq!((found.clone(), model.storage()), (logits(&again), again.storage()), "{text}: read back");
+        let path = folder.with_extension("gguf");
+        let written = model.save_gguf(&path, None);
+        if text == "nf4" {
+            assert!(written.expect_err("refused").to_string().contains("q8 or q4"));
+        } else {
+            written.expect("writes");
+            let bytes = std::fs::read(&path).expect("read");
+            let header = models::gguf::parse(&bytes, bytes.len() as u64).expect("a head");
+            let experts: Vec<_> = header.tensors.iter().filter(|t| t.name.contains("ffn_up_exps")).collect();
+            assert_eq!(experts.len(), 2);
+            for tensor in experts {
+                assert!(matches!(tensor.kind, models::gguf::Kind::Packed(_)), "{tensor:?}");
+                assert_eq!(tensor.shape, [4, 48, 32]);
+            }
+            let again = load(&path);
+            assert_eq!((found, model.storage()), (logits(&again), again.storage()), "{text}: as GGUF");
+        }
+        let _ = (std::fs::remove_dir_all(&folder), std::fs::remove_file(&path));
+    }
+}
+
+/// Mamba's decays are no logarithms in GGUF, so they come back nearly.
+#[test]
+fn mamba_goes_through_gguf() {
+    for format in [None, Some("q8"), Some("q4")] {
+        let mut model = load(&data("mamba"));
+        if let Some(format) = format {
+            model.quantize(&format.parse().expect("a scheme")).expect("quantises");
+        }
+        let path = temporary(&format!("mamba-{format:?}")).with_extension("gguf");
+        model.save_gguf(&path, None).expect("writes");
+        let again = load(&path);
+        assert_eq!(model.storage(), again.storage());
+        let far = worst(&logits(&again), &logits(&model));
+        assert!(far < 1e-5, "{format:?}: {far}");
+        let _ = std::fs::remove_file(&path);
+    }
+    let path = temporary("gelu").with_extension("gguf");
+    let error = load(&data("mamba_gelu")).save_gguf(&path, None).expect_err("llama.cpp has silu alone").to_string();
+    assert!(error.contains("activation"), "{error}");
+}
+
+/// Scales that fit what a text showed: results are nearer to the wide model's, on that text and on another.
+#[test]
+fn calibrated_scales_are_nearer() {
+    let rows = |seed: i32| -> Vec<Vec<i32>> {
+        (0..6).map(|r| (0..24).map(|i| (seed + r * 31 + i * i * 7 + i * r) % 60).collect()).collect()
+    };
+    let cpu = Cpu::new(2);
+    let apart = |model: &Model, rows: &[Vec<i32>], want: &[f32]| -> f64 {
+        let found = model.evaluate(rows, None, &cpu).expect("runs").logits.floats();
+        found.iter().zip(want).map(|(a, b)| f64::from(a - b).powi(2)).sum::<f64>()
+    };
+    for text in ["q4", "int4", "nf4", "q4_1"] {
+        let mut scheme: Scheme = text.parse().expect("a scheme");
+        scheme.group = Some(32);
+        let (mut plain, mut better) = (0.0, 0.0);
+        for name in ["llama", "qwen3", "phi3"] {
+            let wide = load(&data(name));
+            let calibration = wide.calibrate(&rows(3), &cpu).expect("runs");
+            assert!(calibration.len() >= 8, "{name}: {}", calibration.len());
+            let (mut a, mut b) = (wide.clone(), wide.clone());
+            a.quantize(&scheme).expect("quantises");
+            b.quantize_by(&scheme, Some(&calibration)).expect("quantises");
+            assert_eq!(a.storage(), b.storage(), "{name} {text}");
+            for seed in [3, 17] {
+                let want = wide.evaluate(&rows(seed), None, &cpu).expect("runs").logits.floats();
+                plain += apart(&a, &rows(seed), &want);
+                better += apart(&b, &rows(seed), &want);
+            }
+            assert!(a.calibrate(&rows(3), &cpu).expect_err("too late").to_string().contains("wide"));
+        }
+        assert!(better < plain, "{text}: {better} of {plain}");
+        println!("{text}: {:.3} of the squared error", better / plain);
+    }
+}
+
 /// A file by the `gguf` package with a tensor of every kind, as transformers reads it.
 #[test]
 fn every_kind_of_tensor_equals_transformers() {

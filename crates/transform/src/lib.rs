@@ -37,8 +37,8 @@ mod vmap;
 
 pub use cx::Tx;
 pub use few_bits::{
-    AS_WRITTEN, Delay, Few, FewBits, Rounding, Scaling, Stateful, few_bits, rounded, rounded_gradient, rounded_product,
-    rounding_of, with_state,
+    AS_WRITTEN, Delay, Few, FewBits, Rounding, Scaling, Stateful, few_bits, rounded, rounded_gradient, rounded_groups,
+    rounded_product, rounding_of, with_state,
 };
 pub use jvp::jvp;
 pub use partition::{Cut, Layout, Partitioned, Placement, partition, segments};

@@ -8,6 +8,7 @@ pub mod partials;
 mod permutes;
 pub mod recompute;
 pub mod simplify;
+pub(crate) mod updates;
 
 use crate::target::Target;
 use inline::Claims;

@@ -181,6 +181,9 @@ const OTHERS: &[(&str, &str)] = &[
     ("AT_ONCE", "lines of a matrix gone through at a time, whatever the sizes are"),
     ("SIDE_BY_SIDE", "lanes of a vector, whatever the sizes are"),
     ("SIDE", "the shape of a tile of the machine, whatever the sizes are"),
+    ("SUPER", "the shape of GGUF's blocks"),
+    ("BYTES", "the shape of GGUF's blocks"),
+    ("AHEAD", "how far ahead memory is asked for, whatever the sizes are"),
     ("CHUNK", "`gemv.chunk`, and the memory that code is written to"),
 ];
 

@@ -10,7 +10,7 @@ use crate::ast::{Annotation, Flow, Ident, StepKind};
 use crate::consteval::Names;
 use crate::diagnostic::{Code, Diagnostic};
 use crate::span::Span;
-use ir::ops::{Dot, Name};
+use ir::ops::{Dot, Name, RaggedDot};
 use ir::{Build, DType, Op, Type, Value};
 use transform::{AS_WRITTEN, Few, FewBits, Rounding, Scaling};
 
@@ -20,7 +20,7 @@ const QUANTIZED: &str = "quantized ";
 const STORED: &str = "stored ";
 
 /// Products, which compute with quantised operands exactly.
-const PRODUCTS: &[&str] = &["matmul", "batched_matmul", "weight_grad"];
+const PRODUCTS: &[&str] = &["matmul", "batched_matmul", "weight_grad", "grouped_gemm"];
 
 /// Sums and norms, whose operand is rounded where one statement asks for it.
 const SUMS: &[&str] = &[
@@ -287,22 +287,49 @@ impl Lowerer<'_> {
         let axis = |contract: &[usize], rank: usize| contract.first().copied().unwrap_or(rank.saturating_sub(1));
         let (left, right) =
             (axis(&dot.lhs_contract, self.b.ty(x).rank()), axis(&dot.rhs_contract, self.b.ty(w).rank()));
-        let operand = |l: &mut Self, value: Value, axis: usize, how: &Rounding| match l.format_of(value) {
-            // It is what its codes stand for already.
-            Some(format) if format == how.format => Ok(value),
-            _ => {
-                l.changed_by_few(how);
-                transform::rounded(&mut l.b, value, axis, how)
-            }
-        };
-        let x = operand(self, x, left, &few.left)?;
-        let w = operand(self, w, right, &few.right)?;
+        let x = self.rounded_operand(x, left, &few.left)?;
+        let w = self.rounded_operand(w, right, &few.right)?;
         self.rounded += 1;
         let y = transform::rounded_product(&mut self.b, &dot, x, w, &few)?;
         // What follows decides the dtype of the result; inside a module it is that of its operands.
         match self.own_precision {
             true => Ok(y),
             false => self.b.cast(y, dot.out),
+        }
+    }
+
+    /// A product of rows in groups with matrices `[groups, in, out]`, or `[groups, out, in]` that are to be turned, likewise.
+    pub(super) fn grouped(&mut self, x: Value, w: Value, offsets: Value, turned: bool) -> ir::Result<Value> {
+        let matrices = |l: &mut Self, w: Value| if turned { l.b.permute(w, &[0, 2, 1]) } else { Ok(w) };
+        let dot = RaggedDot::rows(self.b.ty(x).dtype);
+        let Some(few) = self.few else {
+            let w = matrices(self, w)?;
+            let y = self.b.one(dot.into(), &[x, w, offsets])?;
+            return match self.own_precision && self.whole.is_some() {
+                true => self.b.one(Name::new(AS_WRITTEN).into(), &[y]),
+                false => Ok(y),
+            };
+        };
+        let last = self.b.ty(x).rank().saturating_sub(1);
+        let x = self.rounded_operand(x, last, &few.left)?;
+        let w = self.rounded_operand(w, if turned { 2 } else { 1 }, &few.right)?;
+        let w = matrices(self, w)?;
+        self.rounded += 1;
+        let y = transform::rounded_groups(&mut self.b, &dot, [x, w, offsets], &few)?;
+        match self.own_precision {
+            true => Ok(y),
+            false => self.b.cast(y, dot.out),
+        }
+    }
+
+    fn rounded_operand(&mut self, value: Value, axis: usize, how: &Rounding) -> ir::Result<Value> {
+        match self.format_of(value) {
+            // It is what its codes stand for already.
+            Some(format) if format == how.format => Ok(value),
+            _ => {
+                self.changed_by_few(how);
+                transform::rounded(&mut self.b, value, axis, how)
+            }
         }
     }
 

@@ -144,10 +144,11 @@ impl Recipe {
                 }
                 Format::Few(plain) => {
                     let scaled = |plain: Rounding, role: Role| Scale::on(scale.as_ref(), plain, role, at);
+                    let both = FewBits::new(plain);
                     let mut few = FewBits {
-                        left: scaled(plain, Role::Activation)?,
-                        right: scaled(plain, Role::Weight)?,
-                        ..FewBits::new(plain)
+                        left: scaled(both.left, Role::Activation)?,
+                        right: scaled(both.right, Role::Weight)?,
+                        ..both
                     };
                     if let Some((word, at)) = backward {
                         few.backward = match named(word, at)? {

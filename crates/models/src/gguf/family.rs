@@ -16,6 +16,8 @@ pub(crate) struct Family {
     layers: &'static str,
     /// Modules of a layer: `blk.N.` and HuggingFace's. `{}` is the number of one of several that GGUF keeps in one tensor.
     layer: &'static [&'static [(&'static str, &'static str)]],
+    /// Tensors of a layer that GGUF has without an ending.
+    bare: &'static [(&'static str, &'static str)],
     /// Modules beside the layers.
     top: &'static [(&'static str, &'static str)],
     /// Hyper-parameters.
@@ -43,6 +45,8 @@ pub(super) enum Setting {
     Word(&'static str, &'static str),
     /// A field that always has this value in the family.
     Is(&'static str, bool),
+    /// A key that readers want and that says nothing.
+    Fixed(&'static str, u32),
 }
 
 /// Which dimensions of a head are turned by positions.
@@ -134,6 +138,15 @@ const FALCON_LAYER: &[(&str, &str)] = &[
     ("ffn_down", "mlp.dense_4h_to_h"),
 ];
 
+const MAMBA_LAYER: &[(&str, &str)] = &[
+    ("attn_norm", "norm"),
+    ("ssm_in", "mixer.in_proj"),
+    ("ssm_conv1d", "mixer.conv1d"),
+    ("ssm_x", "mixer.x_proj"),
+    ("ssm_dt", "mixer.dt_proj"),
+    ("ssm_out", "mixer.out_proj"),
+];
+
 const TOP: &[(&str, &str)] =
     &[("token_embd", "model.embed_tokens"), ("output_norm", "model.norm"), ("output", "lm_head")];
 const PHI2_TOP: &[(&str, &str)] =
@@ -148,6 +161,9 @@ const NEOX_TOP: &[(&str, &str)] =
     &[("token_embd", "gpt_neox.embed_in"), ("output_norm", "gpt_neox.final_layer_norm"), ("output", "embed_out")];
 const FALCON_TOP: &[(&str, &str)] =
     &[("token_embd", "transformer.word_embeddings"), ("output_norm", "transformer.ln_f"), ("output", "lm_head")];
+
+const MAMBA_TOP: &[(&str, &str)] =
+    &[("token_embd", "backbone.embeddings"), ("output_norm", "backbone.norm_f"), ("output", "lm_head")];
 
 const SIZES: &[Setting] = &[
     Size("context_length", "max_position_embeddings"),
@@ -171,6 +187,7 @@ const PLAIN: Family = Family {
     kind: "llama",
     layers: "model.layers.",
     layer: &[LAYER],
+    bare: &[],
     top: TOP,
     settings: &[SIZES, GROUPS, RMS, HEAD, SILU, BIASES, &[Seen("mlp_bias", "blk.0.ffn_gate.bias")]],
     rotation: Rotation::Whole,
@@ -389,7 +406,42 @@ const FAMILIES: &[Family] = &[
         rows: Rows::Sorted,
         ..PLAIN
     },
+    Family {
+        name: "mamba",
+        class: "MambaForCausalLM",
+        kind: "mamba",
+        layers: "backbone.layers.",
+        layer: &[MAMBA_LAYER],
+        bare: &[("ssm_a", "mixer.A_log"), ("ssm_d", "mixer.D")],
+        top: MAMBA_TOP,
+        settings: &[&[
+            Fixed("context_length", 1 << 20),
+            Fixed("feed_forward_length", 0),
+            Fixed("attention.head_count", 0),
+            Size("embedding_length", "hidden_size"),
+            Size("block_count", "num_hidden_layers"),
+            Size("ssm.conv_kernel", "conv_kernel"),
+            Size("ssm.inner_size", "intermediate_size"),
+            Size("ssm.state_size", "state_size"),
+            Size("ssm.time_step_rank", "time_step_rank"),
+            Number("attention.layer_norm_rms_epsilon", "layer_norm_epsilon"),
+            Word("hidden_act", "silu"),
+            Seen("use_conv_bias", "blk.0.ssm_conv1d.bias"),
+            Is("use_bias", false),
+        ]],
+        rotation: Rotation::None,
+        rows: Rows::Same,
+        ..PLAIN
+    },
 ];
+
+/// Numbers that GGUF has in another way.
+enum Other {
+    /// A norm's weight counts from one, in HuggingFace's files from zero.
+    FromOne,
+    /// A decay, where HuggingFace's files have the logarithm of what it is below zero.
+    Decay,
+}
 
 /// Where a tensor of HuggingFace's is in a file.
 pub(super) struct Place {
@@ -437,6 +489,10 @@ impl Family {
         if let Some(rest) = module.strip_prefix(self.layers) {
             let (number, inner) = rest.split_once('.')?;
             number.parse::<u32>().ok()?;
+            let whole = format!("{inner}.{end}");
+            if let Some((short, _)) = self.bare.iter().find(|(_, long)| *long == whole) {
+                return Some(Place { name: format!("blk.{number}.{short}"), index: None });
+            }
             let (short, index) = self.layer.concat().into_iter().find_map(|(short, long)| {
                 let index = match long.split_once("{}") {
                     Some((before, after)) => {
@@ -486,9 +542,40 @@ impl Family {
         }
     }
 
-    /// Whether a norm's weight counts from one in GGUF and from zero in HuggingFace's files.
-    pub(super) fn norms_from_one(&self, tensor: &str) -> bool {
-        self.norms_from_one && tensor.ends_with("norm.weight")
+    /// A number of HuggingFace's as GGUF has it, if another: norms' weights that count from one, decays that are no logarithms.
+    pub(super) fn written(&self, tensor: &str) -> Option<fn(f32) -> f32> {
+        match self.stored_other(tensor)? {
+            Other::FromOne => Some(|x| x + 1.0),
+            Other::Decay => Some(|x| -f64::from(x).exp() as f32),
+        }
+    }
+
+    /// The reverse.
+    pub(super) fn read(&self, tensor: &str) -> Option<fn(f32) -> f32> {
+        match self.stored_other(tensor)? {
+            Other::FromOne => Some(|x| x - 1.0),
+            Other::Decay => Some(|x| f64::from(-x).ln() as f32),
+        }
+    }
+
+    fn stored_other(&self, tensor: &str) -> Option<Other> {
+        if self.norms_from_one && tensor.ends_with("norm.weight") {
+            return Some(Other::FromOne);
+        }
+        (self.name == "mamba" && tensor.ends_with(".A_log")).then_some(Other::Decay)
+    }
+
+    /// The shape that GGUF has for a tensor: a convolution of one channel each is a matrix.
+    pub(super) fn shape(&self, tensor: &str, shape: Vec<usize>) -> Vec<usize> {
+        match shape[..] {
+            [n, 1, k] if tensor.ends_with("conv1d.weight") => vec![n, k],
+            _ => shape,
+        }
+    }
+
+    /// Whether a tensor is f32 in every file: vectors, and what readers multiply by no matrix kernel.
+    pub(super) fn is_wide(&self, tensor: &str, shape: &[usize]) -> bool {
+        shape.len() == 1 || tensor.ends_with(".A_log") || tensor.ends_with("conv1d.weight")
     }
 }
 

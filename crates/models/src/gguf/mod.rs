@@ -180,6 +180,7 @@ impl Model {
                 if piece.transposed {
                     wanted.reverse();
                 }
+                let wanted = family.shape(&piece.tensor, wanted);
                 let tensor = match index {
                     Some(index) => whole.part(index),
                     None => Some(whole.clone()),
@@ -195,13 +196,22 @@ impl Model {
                 used.insert(name);
                 found.push(family.restored(&file, &tensor, piece, &config.json)?);
             }
-            let straight = own.iter().all(|p| p.dim == 0 && p.index.is_none() && p.function == Function::Identity);
-            let alike: Option<Vec<PackedWeight>> = found
+            let straight = own.iter().all(is_rows) && matches!(param.ty.rank(), 2 | 3);
+            let alike: Option<Vec<(usize, PackedWeight)>> = own
                 .iter()
-                .map(|r| if let Read::Packed(p) = r { Some(p.clone()) } else { None })
+                .zip(&found)
+                .map(|(piece, read)| match read {
+                    Read::Packed(packed) => Some((first_row(piece, &param.ty.shape), packed.clone())),
+                    Read::Wide(_) => None,
+                })
                 .collect::<Option<_>>()
-                .filter(|_| straight && param.ty.rank() == 2);
-            weights.push(match alike.and_then(|all| PackedWeight::join(&all)) {
+                .filter(|_| straight);
+            let joined = alike.and_then(|mut all| {
+                all.sort_by_key(|(row, _)| *row);
+                let all: Vec<PackedWeight> = all.into_iter().map(|(_, packed)| packed).collect();
+                PackedWeight::join(&all)?.shaped(&param.ty.shape)
+            });
+            weights.push(match joined {
                 Some(packed) => Weight::Packed(Arc::new(packed.apart())),
                 None => {
                     let mut data = vec![0f32; param.ty.numel()];
@@ -233,8 +243,9 @@ impl Model {
         let wrong = |why: String| Error::file(path, why);
         let family = Family::named(&self.config).map_err(wrong)?;
         let (mut pairs, factors) = sizes::to_pairs(&self.config, family).map_err(wrong)?;
-        if let Some(tokenizer) = tokenizer {
-            pairs.extend(words::to_pairs(&tokenizer.to_json()?, tokenizer.end()).map_err(wrong)?);
+        match tokenizer {
+            Some(tokenizer) => pairs.extend(words::to_pairs(&tokenizer.to_json()?, tokenizer.end()).map_err(wrong)?),
+            None => pairs.push(words::none()),
         }
         let mut tensors = Vec::new();
         // Parts of tensors, until all of them are there.
@@ -243,7 +254,7 @@ impl Model {
             tensors.push((TURNS.into(), vec![factors.len()], Kind::Plain(DType::F32), to_bytes(&factors, DType::F32)));
         }
         for (i, (param, own)) in self.params.iter().zip(&self.pieces).enumerate() {
-            let packed = self.packed(i).map(|packed| packed.as_ref().clone().together());
+            let packed = self.stored_packed(i).map(|packed| packed.as_ref().clone().together());
             let values = if packed.is_none() { self.rounded(i)? } else { Vec::new() };
             for piece in own {
                 let Place { name, index } = family.place(&piece.tensor).ok_or_else(|| {
@@ -261,11 +272,11 @@ impl Model {
                     let mut part = straight.take(&param.ty.shape, &values);
                     let width = part.len() / rows.max(1);
                     part = order.iter().flat_map(|i| part[i * width..(i + 1) * width].to_vec()).collect();
-                    if family.norms_from_one(&piece.tensor) {
-                        part.iter_mut().for_each(|x| *x += 1.0);
+                    if let Some(written) = family.written(&piece.tensor) {
+                        part.iter_mut().for_each(|x| *x = written(*x));
                     }
-                    // Vectors are f32 in every file.
-                    let dtype = if shape.len() == 1 { DType::F32 } else { self.dtype };
+                    let dtype = if family.is_wide(&piece.tensor, &shape) { DType::F32 } else { self.dtype };
+                    let shape = family.shape(&piece.tensor, shape);
                     let (kind, bytes) = (Kind::Plain(dtype), to_bytes(&part, dtype));
                     match index {
                         Some(index) => drop(parts.entry(name).or_default().insert(index, (shape, kind, bytes))),
@@ -274,16 +285,19 @@ impl Model {
                     continue;
                 };
                 let format = packed.packing.format;
-                let straight = piece.dim == 0 && piece.index.is_none() && piece.function == Function::Identity;
-                if format.block_bytes().is_none() || index.is_some() || !straight {
+                if format.block_bytes().is_none() || !is_rows(piece) {
                     return Err(wrong(format!(
                         "`{}` is stored as {format}, which GGUF doesn't have: quantise to q8 or q4 for GGUF",
                         param.path
                     )));
                 }
-                let part = packed.take_rows(order.into_iter().map(|i| piece.start + i));
-                let bytes = part.parts.into_iter().next().unwrap_or_default();
-                tensors.push((name, shape, Kind::Packed(format), bytes));
+                let start = first_row(piece, &param.ty.shape);
+                let part = packed.take_rows(order.into_iter().map(|i| start + i));
+                let (kind, bytes) = (Kind::Packed(format), part.parts.into_iter().next().unwrap_or_default());
+                match index {
+                    Some(index) => drop(parts.entry(name).or_default().insert(index, (shape, kind, bytes))),
+                    None => tensors.push((name, shape, kind, bytes)),
+                }
             }
         }
         for (name, part) in parts {
@@ -319,6 +333,16 @@ impl Model {
     }
 }
 
+/// Whether a piece is whole rows of a parameter's matrix, or of one of its matrices.
+fn is_rows(piece: &Piece) -> bool {
+    piece.dim == 0 && piece.function == Function::Identity
+}
+
+/// The row of all of a parameter's matrices that a piece begins at.
+fn first_row(piece: &Piece, whole: &[usize]) -> usize {
+    piece.index.map_or(0, |index| index * whole.get(1).copied().unwrap_or(1)) + piece.start
+}
+
 /// The shape of a piece as the parameter has it.
 fn turned(piece: &Piece) -> Vec<usize> {
     let mut shape = piece.shape.clone();
@@ -345,10 +369,10 @@ impl Family {
                 }
             };
         }
-        if let (true, Read::Wide(values)) = (self.norms_from_one(&piece.tensor), &mut read) {
-            values.iter_mut().for_each(|x| *x -= 1.0);
-        }
-        Ok(read)
+        Ok(match self.read(&piece.tensor) {
+            Some(back) => Read::Wide(read.values().into_iter().map(back).collect()),
+            None => read,
+        })
     }
 }
 

@@ -53,6 +53,7 @@ pub(super) fn to_config(header: &Header, family: &Family, turned: Option<&[f32]>
             Setting::Seen(field, tensor) => (field, json!(has(tensor))),
             Setting::Word(field, word) => (field, json!(word)),
             Setting::Is(field, value) => (field, json!(value)),
+            Setting::Fixed(..) => continue,
         };
         config.insert(field.to_string(), value);
     }
@@ -64,13 +65,19 @@ pub(super) fn to_config(header: &Header, family: &Family, turned: Option<&[f32]>
     let vocabulary = table.map(|n| *n as i64).or(header.int(&key("vocab_size"))).or(tokens);
     set("vocab_size", json!(vocabulary.ok_or("it has no `token_embd.weight`")?));
     set("tie_word_embeddings", json!(!has("output.weight")));
-    let (heads, width, layers) = (need("attention.head_count")?, need("embedding_length")?, need("block_count")?);
     if let Some(end) = header.int("tokenizer.ggml.eos_token_id") {
         set("eos_token_id", json!(end));
     }
     if let Some(start) = header.int("tokenizer.ggml.bos_token_id") {
         set("bos_token_id", json!(start));
     }
+    if family.name == "mamba" {
+        if header.pairs.get(&key("ssm.dt_b_c_rms")) == Some(&Value::Bool(true)) {
+            return Err("norms of a state's parts (`mamba.ssm.dt_b_c_rms`) are not read".into());
+        }
+        return Ok(Json::Object(config));
+    }
+    let (heads, width, layers) = (need("attention.head_count")?, need("embedding_length")?, need("block_count")?);
     let head = header.int(&key("attention.key_length")).unwrap_or(width / heads);
     if let Some(period) = listed(&PERIODS, family) {
         let kind = |layer: i64| if (layer + 1) % period == 0 { "full_attention" } else { "sliding_attention" };
@@ -140,6 +147,7 @@ pub(super) fn to_pairs(config: &Json, family: &Family) -> Result<(Vec<(String, P
     let need = |field: &str| number(field).ok_or_else(|| format!("the configuration has no `{field}`"));
     let mut put = |name: &str, pair: Pair| pairs.push((format!("{short}.{name}"), pair));
     let float = |field: &str| config.get(field).and_then(Json::as_f64);
+    put("vocab_size", Pair::U32(need("vocab_size")?));
     for setting in family.settings.concat() {
         match setting {
             Setting::Size(name, field) => put(name, Pair::U32(need(field)?)),
@@ -151,8 +159,12 @@ pub(super) fn to_pairs(config: &Json, family: &Family) -> Result<(Vec<(String, P
                 _ => {}
             },
             Setting::Flag(name, field) => put(name, Pair::Flag(get(field).and_then(Json::as_bool).unwrap_or(false))),
+            Setting::Fixed(name, n) => put(name, Pair::U32(n)),
             Setting::Seen(..) | Setting::Word(..) | Setting::Is(..) => {}
         }
+    }
+    if short == "mamba" {
+        return Ok((pairs, None));
     }
     let (width, heads) = match short {
         "gpt2" => (need("n_embd")?, need("n_head")?),
@@ -177,7 +189,6 @@ pub(super) fn to_pairs(config: &Json, family: &Family) -> Result<(Vec<(String, P
     let head = number("head_dim").unwrap_or(width / heads.max(1));
     put("attention.key_length", Pair::U32(head));
     put("attention.value_length", Pair::U32(head));
-    put("vocab_size", Pair::U32(need("vocab_size")?));
     let rope = ["rope_parameters", "rope_scaling"].iter().find_map(|name| config.get(*name).filter(|r| r.is_object()));
     let rope = rope.map(|r| r.get("full_attention").unwrap_or(r));
     let inside = |name: &str| rope.and_then(|rope| rope.get(name));

@@ -6,6 +6,14 @@ use super::write::Pair;
 use serde_json::{Map, Value as Json, json};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// What files without a tokenizer say of it; without a word they are refused elsewhere.
+const NONE: &str = "none";
+
+/// The pair of a file without a tokenizer.
+pub(super) fn none() -> (String, Pair) {
+    ("tokenizer.ggml.model".into(), Pair::Text(NONE.into()))
+}
+
 /// How texts are cut before they are merged, by the names that llama.cpp has for it.
 fn cutting(pre: &str) -> Result<Json, String> {
     let split = |pattern: &str| {
@@ -34,6 +42,8 @@ fn cutting(pre: &str) -> Result<Json, String> {
 
 /// A `tokenizer.json` for a file's tokens.
 pub(super) fn to_json(header: &Header) -> Result<Json, String> {
+    let model = header.text("tokenizer.ggml.model").filter(|model| *model != NONE);
+    let model = model.ok_or("it brings no tokenizer (`tokenizer.ggml.model`); use ids")?;
     let tokens = texts(header, "tokenizer.ggml.tokens")?;
     let mut ids: BTreeMap<&str, usize> = BTreeMap::new();
     for (id, token) in tokens.iter().enumerate() {
@@ -59,8 +69,6 @@ pub(super) fn to_json(header: &Header) -> Result<Json, String> {
         })
         .collect();
     let vocab: Map<String, Json> = ids.iter().map(|(token, id)| (token.to_string(), json!(id))).collect();
-    let model =
-        header.text("tokenizer.ggml.model").ok_or("it brings no tokenizer (`tokenizer.ggml.model`); use ids")?;
     let (merges, pre, decoder, normalizer, fallback) = match model {
         "gpt2" => {
             // A list of none may be left out.

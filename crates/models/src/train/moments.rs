@@ -1,10 +1,12 @@
 //! Moments in 8 bits, as bitsandbytes keeps them: blocks of 256 numbers, each as the place of its quotient by the block's largest
 //! magnitude in a table of 256 numbers that is dense near zero ("dynamic": a power of ten and a fraction). The update itself is
-//! computed in f32 from the moments before they are rounded. Tensors of fewer than 4096 elements keep theirs in f32.
+//! computed in f32 from the moments before they are rounded. Tensors of fewer than 4096 elements keep theirs in f32, and so do tables
+//! that ids are looked up in, as trainers with bitsandbytes have it: a block holds rows of frequent and of rare ids, whose squares
+//! are too far apart for one scale.
 
 use ir::ops::ReduceKind;
 use ir::ops::gather::GatherMode;
-use ir::{Binary, Build, Builder, Compare, DType, Literal, Result, Scalar, Type, Unary, Value};
+use ir::{Binary, Build, Builder, Compare, DType, Graph, Literal, Op, Result, Scalar, Type, Unary, Value};
 
 /// Numbers that share a scale.
 pub(crate) const BLOCK: usize = 256;
@@ -30,6 +32,23 @@ impl Moment {
         let blocks = ty.numel().div_ceil(BLOCK);
         Moment { codes: Type::new(DType::U8, &[blocks, BLOCK]), scales: Some(Type::new(DType::F32, &[blocks])) }
     }
+}
+
+/// Whether ids are looked up in a value, inside what the graph calls too.
+pub(crate) fn is_table(graph: &Graph, value: Value) -> bool {
+    graph.nodes().iter().filter(|node| node.args.contains(&value)).any(|node| match &node.op {
+        Op::Composite(c) if c.name == "embedding" => node.args[0] == value,
+        Op::Cast(_) | Op::Name(_) => is_table(graph, node.outs[0]),
+        op => {
+            let body = match op {
+                Op::Composite(c) => &c.body,
+                Op::Call(call) => &call.body,
+                Op::Remat(remat) => &remat.body,
+                _ => return false,
+            };
+            node.args.iter().zip(body.inputs()).any(|(arg, input)| *arg == value && is_table(body, *input))
+        }
+    })
 }
 
 /// Whether the table has negative numbers: that of first moments has, that of squares has not.

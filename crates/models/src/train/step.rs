@@ -82,8 +82,9 @@ impl AdamW {
 
 /// How moments of the trained tensors are kept.
 pub(crate) fn moments(objective: &Objective, eight_bits: bool) -> Vec<Moment> {
-    let types = objective.loss.input_types();
-    types[..objective.trained.len()].iter().map(|ty| Moment::of(ty, eight_bits)).collect()
+    let (graph, n) = (&objective.plain, objective.trained.len());
+    let each = |&v: &Value| Moment::of(graph.ty(v), eight_bits && !moments::is_table(graph, v));
+    graph.inputs()[..n].iter().map(each).collect()
 }
 
 /// The whole step over `accumulate` micro-batches; `sums` says what ranks sum together, of which each runs the step. `moments` says

@@ -1,7 +1,7 @@
 //! Products in few bits, emulated: operands and cotangents are rounded to what a format of 8 or 4 bits can store, and multiplied
 //! in f32, where products of such numbers are exact. Done before differentiation.
 //!
-//! Of every product `x · w` with a matrix `w`, both operands are rounded (straight through, for the derivative), and so is the
+//! Of every product `x · w` with a matrix `w`, or with matrices by groups of rows, both operands are rounded (straight through, for the derivative), and so is the
 //! cotangent of the result: the products of backward then read the rounded operands and the rounded cotangent, as a machine
 //! with such formats computes them. Products without a matrix (attention), those that stand under the name [`AS_WRITTEN`], and the
 //! last one, which gives the graph's results, stay as they are.
@@ -11,7 +11,7 @@
 mod rounding;
 mod state;
 
-use ir::ops::{Call, Composite, Dot, Name, Remat, Scan};
+use ir::ops::{Call, Composite, Dot, Name, RaggedDot, RaggedMode, Remat, Scan};
 use ir::{Build, Builder, DType, Graph, Node, Op, Result, Type, Value, Values};
 pub use rounding::{Delay, Few, Rounding, Scaling, rounded, rounded_gradient};
 pub use state::{Stateful, with_state};
@@ -36,8 +36,9 @@ pub struct FewBits {
 }
 
 impl FewBits {
-    /// Both operands alike, and nothing else.
+    /// Both operands alike, and nothing else. Blocks of 4-bit floats have the better of two scales.
     pub const fn new(forward: Rounding) -> FewBits {
+        let forward = forward.fitted();
         FewBits { left: forward, right: forward, output: None, wide: None, backward: None }
     }
 
@@ -102,6 +103,18 @@ fn product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &FewBits) -> Res
 pub fn rounded_product(b: &mut Builder, dot: &Dot, x: Value, w: Value, how: &FewBits) -> Result<Value> {
     let wide = Dot { acc: DType::F32, out: DType::F32, ..dot.clone() };
     let y = b.one(wide.into(), &[x, w])?;
+    finished(b, y, how)
+}
+
+/// The same by groups of rows.
+pub fn rounded_groups(b: &mut Builder, dot: &RaggedDot, operands: [Value; 3], how: &FewBits) -> Result<Value> {
+    let wide = RaggedDot { acc: DType::F32, out: DType::F32, ..dot.clone() };
+    let y = b.one(wide.into(), &operands)?;
+    finished(b, y, how)
+}
+
+/// What becomes of a product's result and of its cotangent.
+fn finished(b: &mut Builder, y: Value, how: &FewBits) -> Result<Value> {
     // Once is enough.
     let mut y = b.one(Name::new(AS_WRITTEN).into(), &[y])?;
     if let Some(output) = &how.output {
@@ -144,6 +157,7 @@ fn has_linear(graph: &Graph) -> bool {
     let written = as_written(graph);
     graph.nodes().iter().any(|node| match &node.op {
         Op::Dot(dot) => is_linear(dot, graph.ty(node.args[1])) && !written[node.outs[0].0 as usize],
+        Op::RaggedDot(dot) => dot.mode == RaggedMode::Rows && !written[node.outs[0].0 as usize],
         op => subgraphs(op).into_iter().any(has_linear),
     })
 }
@@ -156,6 +170,13 @@ fn node_into(b: &mut Builder, node: &Node, args: &[Value], how: &FewBits, last: 
     match &node.op {
         Op::Dot(dot) if !last && is_linear(dot, &b.ty(args[1])) => {
             let y = product(b, dot, args[0], args[1], how)?;
+            Ok(Values::from_slice(&[b.cast(y, dot.out)?]))
+        }
+        Op::RaggedDot(dot) if !last && dot.mode == RaggedMode::Rows => {
+            let (left, right) = (b.ty(args[0]).rank() - 1, b.ty(args[1]).rank() - 2);
+            let x = rounded(b, args[0], left, &how.left)?;
+            let w = rounded(b, args[1], right, &how.right)?;
+            let y = rounded_groups(b, dot, [x, w, args[2]], how)?;
             Ok(Values::from_slice(&[b.cast(y, dot.out)?]))
         }
         // Its own derivative would multiply in full.

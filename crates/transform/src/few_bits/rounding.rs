@@ -99,6 +99,9 @@ pub struct Rounding {
     pub delay: Option<Delay>,
     /// Up or down by chance, as far as it is to either side, where a step has a key; to nearest otherwise.
     pub stochastic: bool,
+    /// Of NVFP4's blocks: whether the largest number of a block becomes 6 or 4, whichever has the smaller error. Between 4 and 6
+    /// the grid has nothing, so blocks with several large numbers lose by the larger scale.
+    pub fitted: bool,
 }
 
 impl Rounding {
@@ -108,12 +111,23 @@ impl Rounding {
             Few::E2M1 => Scaling::Blocks(1, 16),
             _ => Scaling::Tensor,
         };
-        Rounding { format, scaling, margin: 0.0, delay: None, stochastic: false }
+        Rounding { format, scaling, margin: 0.0, delay: None, stochastic: false, fitted: false }
     }
 
     /// With other scales.
     pub const fn scaled(self, scaling: Scaling) -> Rounding {
         Rounding { scaling, ..self }
+    }
+
+    /// With the better of two scales for each of NVFP4's blocks; other formats have one.
+    pub const fn fitted(self) -> Rounding {
+        Rounding { fitted: matches!(self.format, Few::E2M1), ..self }
+    }
+
+    /// Whether blocks have a choice of scales.
+    fn chooses(&self) -> bool {
+        let nvfp4 = matches!(self.scaling, Scaling::Blocks(_, columns) if columns % 32 != 0);
+        self.fitted && nvfp4 && self.format == Few::E2M1 && !self.stochastic && self.delay.is_none()
     }
 
     /// In words, as `explain` says it.
@@ -125,7 +139,11 @@ impl Rounding {
             (None, Scaling::Blocks(1, n)) => format!("scales of groups of {n}"),
             (None, Scaling::Blocks(n, k)) => format!("scales of blocks of {n} by {k}"),
         };
-        let chance = if self.stochastic { ", stochastic" } else { "" };
+        let chance = match (self.stochastic, self.chooses()) {
+            (true, _) => ", stochastic",
+            (_, true) => ", the better of two for each",
+            _ => "",
+        };
         format!("{} ({scales}{chance})", self.format.name())
     }
 
@@ -146,6 +164,9 @@ impl Rounding {
         if self.stochastic {
             params.push(("stochastic".into(), Attr::Bool(true)));
         }
+        if self.fitted {
+            params.push(("fitted".into(), Attr::Bool(true)));
+        }
         params
     }
 
@@ -160,7 +181,7 @@ impl Rounding {
         };
         let delay = int("history").zip(int("interval")).map(|(history, interval)| Delay { history, interval });
         let (margin, stochastic) = (c.float("margin").unwrap_or(0.0), c.flag("stochastic"));
-        Some(Rounding { format: Few::named(name)?, scaling, margin, delay, stochastic })
+        Some(Rounding { format: Few::named(name)?, scaling, margin, delay, stochastic, fitted: c.flag("fitted") })
     }
 }
 
@@ -293,10 +314,33 @@ fn round(b: &mut Builder, x: Value, how: &Rounding, given: Given) -> Result<Valu
     if ty.numel() == 0 {
         return Ok(wide);
     }
+    if how.chooses() {
+        return better(b, wide, how);
+    }
     let scale = match given.state {
         Some(state) => remembered(b, wide, how, state)?,
-        None => scales(b, wide, how)?,
+        None => scales(b, wide, how, how.format.most())?,
     };
+    on_grid(b, wide, how, scale, given)
+}
+
+/// Each block with the largest of its numbers at 6 or at 4: where the sum of squared errors is smaller.
+fn better(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Value> {
+    let mut tried = Vec::with_capacity(2);
+    for top in [6.0, 4.0] {
+        let scale = scales(b, wide, how, top)?;
+        let y = on_grid(b, wide, how, scale, Given::default())?;
+        let off = b.sub(y, wide)?;
+        let off = b.mul(off, off)?;
+        tried.push((y, in_blocks(b, ReduceKind::Sum, off, how.scaling)?));
+    }
+    let worse = b.compare(Compare::Lt, tried[1].1, tried[0].1)?;
+    b.select(worse, tried[1].0, tried[0].0)
+}
+
+/// Numbers on the format's grid under scales; those of zero count as one.
+fn on_grid(b: &mut Builder, wide: Value, how: &Rounding, scale: Value, given: Given) -> Result<Value> {
+    let ty = b.ty(wide);
     let (zero, one) = (b.full_like(scale, 0.0)?, b.full_like(scale, 1.0)?);
     let nothing = b.compare(Compare::Eq, scale, zero)?;
     let scale = b.select(nothing, one, scale)?;
@@ -311,10 +355,10 @@ fn round(b: &mut Builder, x: Value, how: &Rounding, given: Given) -> Result<Valu
     b.mul(codes, scale)
 }
 
-/// The scale of each element, by the tensor at hand.
-fn scales(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Value> {
+/// The scale of each element, by the tensor at hand: the largest becomes `top`.
+fn scales(b: &mut Builder, wide: Value, how: &Rounding, top: f64) -> Result<Value> {
     let size = b.unary(Unary::Abs, wide)?;
-    let most = largest(b, size, how.scaling)?;
+    let most = in_blocks(b, ReduceKind::Max, size, how.scaling)?;
     match (how.format, how.scaling) {
         (Few::E2M1, Scaling::Blocks(_, columns)) if columns % 32 == 0 => {
             // OCP: the exponent of the largest less that of the format's own largest, rounded down.
@@ -327,19 +371,21 @@ fn scales(b: &mut Builder, wide: Value, how: &Rounding) -> Result<Value> {
             b.one(Bitcast(DType::F32).into(), &[e])
         }
         (Few::E2M1, Scaling::Blocks(..)) => {
-            let all = largest(b, size, Scaling::Tensor)?;
-            let all = b.scale(all, (1.0 + how.margin) / (448.0 * 6.0))?;
+            let all = in_blocks(b, ReduceKind::Max, size, Scaling::Tensor)?;
+            // Where scales may be 6/4 of what they would be, there is room for that.
+            let room = if how.chooses() { 256.0 } else { 448.0 };
+            let all = b.scale(all, (1.0 + how.margin) / (room * 6.0))?;
             let (zero, one) = (b.full_like(all, 0.0)?, b.full_like(all, 1.0)?);
             let nothing = b.compare(Compare::Eq, all, zero)?;
             let all = b.select(nothing, one, all)?;
-            let sixth = b.full_like(most, 6.0)?;
-            let own = b.div(most, sixth)?;
+            let top = b.full_like(most, top)?;
+            let own = b.div(most, top)?;
             let own = b.div(own, all)?;
             let own = b.one(Quantize(DType::F8E4M3).into(), &[own])?;
             let own = b.cast(own, DType::F32)?;
             b.mul(own, all)
         }
-        (format, _) => b.scale(most, (1.0 + how.margin) / format.most()),
+        _ => b.scale(most, (1.0 + how.margin) / top),
     }
 }
 
@@ -349,7 +395,7 @@ fn remembered(b: &mut Builder, wide: Value, how: &Rounding, state: Value) -> Res
     let own = b.slice_axis(state, 0, 0, 1)?;
     let own = b.reshape(own, &[])?;
     let own = b.splat(own, &shape)?;
-    let now = scales(b, wide, &Rounding { scaling: Scaling::Tensor, ..*how })?;
+    let now = scales(b, wide, &Rounding { scaling: Scaling::Tensor, ..*how }, how.format.most())?;
     let zero = b.full_like(own, 0.0)?;
     let fresh = b.compare(Compare::Eq, own, zero)?;
     b.select(fresh, now, own)
@@ -479,8 +525,8 @@ fn uniform(b: &mut Builder, key: Value, stream: u32, shape: &[usize]) -> Result<
     b.reshape(drawn, shape)
 }
 
-/// The largest magnitude that counts for each element.
-fn largest(b: &mut Builder, size: Value, scaling: Scaling) -> Result<Value> {
+/// What all elements that share a scale are together, for each of them: the largest of magnitudes, or a sum.
+fn in_blocks(b: &mut Builder, kind: ReduceKind, size: Value, scaling: Scaling) -> Result<Value> {
     let ty = b.ty(size);
     let rank = ty.rank();
     match scaling {
@@ -504,7 +550,7 @@ fn largest(b: &mut Builder, size: Value, scaling: Scaling) -> Result<Value> {
             };
             let cut: Vec<usize> = lead.iter().copied().chain([down, rows, across, columns]).collect();
             let blocks = b.reshape(filled, &cut)?;
-            let most = b.reduce(ReduceKind::Max, blocks, &[rank - 1, rank + 1])?;
+            let most = b.reduce(kind, blocks, &[rank - 1, rank + 1])?;
             let dims: Vec<usize> = (0..rank - 2).chain([rank - 2, rank]).collect();
             let spread = b.broadcast(most, &cut, &dims)?;
             let joined: Vec<usize> = lead.iter().copied().chain([down * rows, across * columns]).collect();
@@ -516,12 +562,12 @@ fn largest(b: &mut Builder, size: Value, scaling: Scaling) -> Result<Value> {
             b.reshape(own, &ty.shape)
         }
         Scaling::Rows if rank >= 1 => {
-            let most = b.reduce(ReduceKind::Max, size, &[rank - 1])?;
+            let most = b.reduce(kind, size, &[rank - 1])?;
             b.unreduce(most, &ty.shape, &[rank - 1])
         }
         _ => {
             let axes: Vec<usize> = (0..rank).collect();
-            let most = b.reduce(ReduceKind::Max, size, &axes)?;
+            let most = b.reduce(kind, size, &axes)?;
             b.splat(most, &ty.shape)
         }
     }

@@ -3,7 +3,7 @@
 //! A result is one sequence of operations on its row, whoever computes it: bits don't depend on the number of threads.
 
 use super::scales::Scales;
-use super::{Packed, RUN, bytes, halves, nibbles, widen};
+use super::{Packed, RUN, bytes, halves, nibbles, superblocks, widen};
 use crate::gemm::Isa;
 use crate::library::{Machine, Raw, Routine};
 use crate::pool::Pool;
@@ -12,6 +12,11 @@ use ir::DType;
 use ir::composites::quantized::Format;
 use ir::composites::quantized::format::{FP4, NF4};
 use std::ops::Range;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes of codes that a thread takes at a time.
+const BLOCK: usize = 64 << 10;
 
 /// What a kernel sees of a product.
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only kernels of x86-64 read them"))]
@@ -20,6 +25,8 @@ pub(super) struct View {
     pub(super) scales: *const u8,
     /// The vectors as the kernel wants them.
     pub(super) xs: *const u8,
+    /// The vectors as they were given.
+    pub(super) given: *const u8,
     /// The vectors as they are, in f32.
     pub(super) plain: *const f32,
     pub(super) m: usize,
@@ -42,6 +49,8 @@ enum Kernel {
     Bytes,
     /// Codes as bf16 times bf16 vectors.
     Halves,
+    /// Blocks of 256 codes with scales of their own, as bf16 times bf16 vectors.
+    Super,
     /// Whole rows are decoded, a run at a time.
     Decoded,
 }
@@ -81,6 +90,10 @@ impl Few {
             (None, Format::Int8) if isa != Isa::Portable => Some((Kernel::Bytes, 32, 16)),
             _ => None,
         };
+        if halves && superblocks::has(format) {
+            let scale = Scales { dtype: scale, groups: 1, chunks: 1 };
+            return Few { whole: layout.k, kernel: Kernel::Super, layout, x, m, isa, scale, table: [0.0; 16] };
+        }
         let found = chosen.and_then(|(kernel, chunk, least)| {
             let scale = Scales::new(scale, group, chunk, least)?;
             Some((kernel, chunk, scale))
@@ -107,12 +120,15 @@ impl Routine for Few {
         // SAFETY: the caller vouches for operands, results and scratch.
         unsafe {
             let plain = scratch.cast::<f32>();
-            widen(self.x, args[0], plain, self.elements());
+            if self.kernel != Kernel::Halves || self.whole < k {
+                widen(self.x, args[0], plain, self.elements());
+            }
             let xs = scratch.add((self.elements() * 4).next_multiple_of(64));
             let view = View {
                 data: args[1],
                 scales: args.get(2).copied().unwrap_or(std::ptr::null()),
                 xs: if self.kernel == Kernel::Bytes { plain.cast() } else { xs },
+                given: args[0],
                 plain,
                 m: self.m,
                 k,
@@ -130,29 +146,42 @@ impl Routine for Few {
                     halves::arrange(&view, xs.cast(), 2, false)
                 }
                 Kernel::Halves => halves::arrange(&view, xs.cast(), 4, high_first),
+                Kernel::Super => superblocks::arrange(&view, xs.cast()),
                 Kernel::Bytes | Kernel::Decoded => {}
             }
             let rows = self.layout.at(&args[1..]);
             let shared = Raw((&raw const view).cast_mut());
-            // Rows go in shares of at least 16, so that no two threads write to one line.
+            // Rows go in blocks of at least 16, so that no two threads write to one line. Who is done takes the next: memory
+            // serves cores unevenly.
             let parts = pool.threads().min(n.div_ceil(16)).min((n * k / super::super::PARALLEL_WORK).max(1));
-            pool.run(parts, &|part, _| {
-                let share = crate::pool::share(n.div_ceil(16), parts, part);
-                let own = (share.start * 16).min(n)..(share.end * 16).min(n);
-                let view = &*shared.at(0);
-                self.rows(view, own.clone());
-                // What whole chunks leave over, and formats that have no kernel.
-                if self.whole < k {
-                    let mut run = [0f32; RUN];
-                    for row in own {
-                        for from in (self.whole..k).step_by(RUN) {
-                            let len = RUN.min(k - from);
-                            rows.decode(row, from, &mut run[..len]);
-                            for m in 0..self.m {
-                                let x = std::slice::from_raw_parts(view.plain.add(m * k + from), len);
-                                let y = view.y.add(m * n + row);
-                                let sum = dot(&run[..len], x);
-                                *y = if from == 0 { sum } else { *y + sum };
+            let each = match parts {
+                1 => n,
+                _ => (BLOCK / (self.layout.bytes[0] / n.max(1)).max(1))
+                    .next_multiple_of(16)
+                    .clamp(16, n.div_ceil(parts).next_multiple_of(16)),
+            };
+            let next = AtomicUsize::new(0);
+            let take = || {
+                let at = next.fetch_add(1, Relaxed) * each;
+                (at < n).then(|| at..(at + each).min(n))
+            };
+            pool.run(parts, &|_, _| {
+                while let Some(own) = take() {
+                    let view = &*shared.at(0);
+                    self.rows(view, own.clone());
+                    // What whole chunks leave over, and formats that have no kernel.
+                    if self.whole < k {
+                        let mut run = [0f32; RUN];
+                        for row in own {
+                            for from in (self.whole..k).step_by(RUN) {
+                                let len = RUN.min(k - from);
+                                rows.decode(row, from, &mut run[..len]);
+                                for m in 0..self.m {
+                                    let x = std::slice::from_raw_parts(view.plain.add(m * k + from), len);
+                                    let y = view.y.add(m * n + row);
+                                    let sum = dot(&run[..len], x);
+                                    *y = if from == 0 { sum } else { *y + sum };
+                                }
                             }
                         }
                     }
@@ -177,6 +206,7 @@ impl Few {
                 Kernel::Bytes => bytes::rows(self.isa, view, rows),
                 Kernel::Halves if self.layout.packing.format == Format::Int8 => halves::bytes(view, rows),
                 Kernel::Halves => halves::nibbles(view, rows),
+                Kernel::Super => superblocks::rows(self.layout.packing.format, view, rows),
                 Kernel::Decoded => {}
             }
         }

@@ -17,26 +17,28 @@ pub(super) fn available() -> bool {
     false
 }
 
-/// Arranges the vectors: for each 32 words of codes, `per` registers of 32, the j-th with elements per·word + j. Where the
+/// Arranges bf16 vectors: for each 32 words of codes, `per` registers of 32, the j-th with elements per·word + j. Where the
 /// first code of a byte lies in its high half, neighbours are exchanged.
 ///
 /// # Safety
-/// `to` has room for the vectors, and the view is good.
+/// The view is good with bf16 vectors, `to` has room for them, and the instructions are there.
 pub(super) unsafe fn arrange(view: &View, to: *mut u16, per: usize, high_first: bool) {
+    #[cfg(target_arch = "x86_64")]
     for m in 0..view.m {
         for at in (0..view.whole).step_by(32 * per) {
-            for j in 0..per {
-                let from = if high_first { j ^ 1 } else { j };
-                for word in 0..32 {
-                    // SAFETY: inside of the vectors by the caller's promise. They were bf16: nothing is lost.
-                    unsafe {
-                        let x = *view.plain.add(m * view.k + at + per * word + from);
-                        *to.add(m * view.k + at + j * 32 + word) = (x.to_bits() >> 16) as u16;
-                    }
+            let at = m * view.k + at;
+            // SAFETY: the caller's promise.
+            unsafe {
+                let from = view.given.cast::<u16>();
+                match per {
+                    4 => x86::in_fours(from.add(at), to.add(at), high_first),
+                    _ => x86::in_twos(from.add(at), to.add(at)),
                 }
             }
         }
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (view, to, per, high_first);
 }
 
 /// Computes rows of 4-bit codes.
@@ -82,7 +84,7 @@ pub(super) unsafe fn bytes(view: &View, rows: Range<usize>) {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::super::scales::x86::{lanes, spread};
+    use super::super::scales::x86::{ahead, lanes, sixteen, span, spread, spreads};
     use super::View;
     use half::bf16;
     use std::arch::x86_64::*;
@@ -94,6 +96,41 @@ mod x86 {
         let words: [u16; 32] = std::array::from_fn(|i| bf16::from_f32(numbers[i % 16]).to_bits());
         // SAFETY: 64 bytes.
         unsafe { _mm512_loadu_si512(words.as_ptr().cast()) }
+    }
+
+    /// 128 elements: each fourth, from the first, the second, ..
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) unsafe fn in_fours(from: *const u16, to: *mut u16, high_first: bool) {
+        // SAFETY: the caller vouches for 128 elements.
+        unsafe {
+            for eight in 0..4 {
+                let words = _mm512_loadu_si512(from.add(32 * eight).cast());
+                let parts = [
+                    words,
+                    _mm512_srli_epi64::<16>(words),
+                    _mm512_srli_epi64::<32>(words),
+                    _mm512_srli_epi64::<48>(words),
+                ];
+                for (j, part) in parts.into_iter().enumerate() {
+                    let j = if high_first { j ^ 1 } else { j };
+                    _mm_storeu_si128(to.add(32 * j + 8 * eight).cast(), _mm512_cvtepi64_epi16(part));
+                }
+            }
+        }
+    }
+
+    /// 64 elements: each second, from the first and from the second.
+    #[target_feature(enable = "avx512f,avx512bw")]
+    pub(super) unsafe fn in_twos(from: *const u16, to: *mut u16) {
+        // SAFETY: the caller vouches for 64 elements.
+        unsafe {
+            for half in 0..2 {
+                let words = _mm512_loadu_si512(from.add(32 * half).cast());
+                _mm256_storeu_si256(to.add(16 * half).cast(), _mm512_cvtepi32_epi16(words));
+                let odd = _mm512_srli_epi32::<16>(words);
+                _mm256_storeu_si256(to.add(32 + 16 * half).cast(), _mm512_cvtepi32_epi16(odd));
+            }
+        }
     }
 
     #[inline(always)]
@@ -117,32 +154,50 @@ mod x86 {
             let which = _mm512_loadu_si512(which.as_ptr().cast());
             let xs = view.xs.cast::<u16>().add(first * view.k);
             let groups = view.k / view.group;
+            let (span, chunks) = (span(&view.scale), view.whole / 128);
+            let spreads = spreads(&view.scale);
             for row in rows {
                 let data = view.data.add(row * (view.k / 2));
                 let mut acc = [_mm512_setzero_ps(); M];
-                for c in 0..view.whole / 128 {
-                    let codes = _mm512_loadu_si512(data.add(64 * c).cast());
-                    let x = xs.add(128 * c);
-                    let mut sum = [_mm512_setzero_ps(); M];
-                    macro_rules! step {
-                        ($j:literal) => {
-                            let code = _mm512_srli_epi16::<{ 4 * $j }>(codes);
-                            for t in 0..T {
-                                let w = _mm512_permutexvar_epi16(code, tables[t]);
-                                for m in 0..M {
-                                    sum[m] = multiply(sum[m], w, x.add(m * view.k + 32 * $j));
-                                }
+                macro_rules! step {
+                    ($j:literal, $codes:expr, $x:expr, $sum:expr) => {
+                        let code = _mm512_srli_epi16::<{ 4 * $j }>($codes);
+                        for t in 0..T {
+                            let w = _mm512_permutexvar_epi16(code, tables[t]);
+                            for m in 0..M {
+                                $sum[m] = multiply($sum[m], w, $x.add(m * view.k + 32 * $j));
                             }
-                        };
+                        }
+                    };
+                }
+                macro_rules! chunk {
+                    ($c:expr, $scale:expr) => {
+                        let codes = _mm512_loadu_si512(data.add(64 * $c).cast());
+                        ahead(data.wrapping_add(64 * $c));
+                        let x = xs.add(128 * $c);
+                        let mut sum = [_mm512_setzero_ps(); M];
+                        step!(0, codes, x, sum);
+                        step!(1, codes, x, sum);
+                        step!(2, codes, x, sum);
+                        step!(3, codes, x, sum);
+                        let scale = $scale;
+                        for m in 0..M {
+                            acc[m] = _mm512_fmadd_ps(sum[m], scale, acc[m]);
+                        }
+                    };
+                }
+                let mut c = 0;
+                while span > 0 && c + span <= chunks {
+                    let found = sixteen(&view.scale, view.scales, row * groups + view.scale.first(c));
+                    for which in &spreads[..span] {
+                        let which = _mm512_loadu_si512(which.as_ptr().cast());
+                        chunk!(c, _mm512_permutexvar_ps(which, found));
+                        c += 1;
                     }
-                    step!(0);
-                    step!(1);
-                    step!(2);
-                    step!(3);
-                    let scale = lanes(&view.scale, view.scales, row * groups + view.scale.first(c), which);
-                    for m in 0..M {
-                        acc[m] = _mm512_fmadd_ps(sum[m], scale, acc[m]);
-                    }
+                }
+                while c < chunks {
+                    chunk!(c, lanes(&view.scale, view.scales, row * groups + view.scale.first(c), which));
+                    c += 1;
                 }
                 for m in 0..M {
                     *view.y.add((first + m) * view.n + row) = _mm512_reduce_add_ps(acc[m]);
@@ -161,29 +216,47 @@ mod x86 {
             let which = _mm512_loadu_si512(which.as_ptr().cast());
             let xs = view.xs.cast::<u16>().add(first * view.k);
             let groups = view.k / view.group;
+            let (span, chunks) = (span(&view.scale), view.whole / 64);
+            let spreads = spreads(&view.scale);
             for row in rows {
                 let data = view.data.add(row * view.k);
                 let mut acc = [_mm512_setzero_ps(); M];
-                for c in 0..view.whole / 64 {
-                    let codes = _mm512_loadu_si512(data.add(64 * c).cast());
-                    let x = xs.add(64 * c);
-                    let mut sum = [_mm512_setzero_ps(); M];
-                    macro_rules! step {
-                        ($j:literal, $table:expr) => {
-                            let w = _mm512_permutexvar_epi16(_mm512_srli_epi16::<{ 4 * $j }>(codes), $table);
-                            for m in 0..M {
-                                sum[m] = multiply(sum[m], w, x.add(m * view.k + 32 * ($j / 2)));
-                            }
-                        };
+                macro_rules! step {
+                    ($j:literal, $table:expr, $codes:expr, $x:expr, $sum:expr) => {
+                        let w = _mm512_permutexvar_epi16(_mm512_srli_epi16::<{ 4 * $j }>($codes), $table);
+                        for m in 0..M {
+                            $sum[m] = multiply($sum[m], w, $x.add(m * view.k + 32 * ($j / 2)));
+                        }
+                    };
+                }
+                macro_rules! chunk {
+                    ($c:expr, $scale:expr) => {
+                        let codes = _mm512_loadu_si512(data.add(64 * $c).cast());
+                        ahead(data.wrapping_add(64 * $c));
+                        let x = xs.add(64 * $c);
+                        let mut sum = [_mm512_setzero_ps(); M];
+                        step!(0, low, codes, x, sum);
+                        step!(1, high, codes, x, sum);
+                        step!(2, low, codes, x, sum);
+                        step!(3, high, codes, x, sum);
+                        let scale = $scale;
+                        for m in 0..M {
+                            acc[m] = _mm512_fmadd_ps(sum[m], scale, acc[m]);
+                        }
+                    };
+                }
+                let mut c = 0;
+                while span > 0 && c + span <= chunks {
+                    let found = sixteen(&view.scale, view.scales, row * groups + view.scale.first(c));
+                    for which in &spreads[..span] {
+                        let which = _mm512_loadu_si512(which.as_ptr().cast());
+                        chunk!(c, _mm512_permutexvar_ps(which, found));
+                        c += 1;
                     }
-                    step!(0, low);
-                    step!(1, high);
-                    step!(2, low);
-                    step!(3, high);
-                    let scale = lanes(&view.scale, view.scales, row * groups + view.scale.first(c), which);
-                    for m in 0..M {
-                        acc[m] = _mm512_fmadd_ps(sum[m], scale, acc[m]);
-                    }
+                }
+                while c < chunks {
+                    chunk!(c, lanes(&view.scale, view.scales, row * groups + view.scale.first(c), which));
+                    c += 1;
                 }
                 for m in 0..M {
                     *view.y.add((first + m) * view.n + row) = _mm512_reduce_add_ps(acc[m]);

@@ -1,7 +1,7 @@
 //! Packed weights: products that decode them in registers, and decoding alone.
 //!
 //! A product of few rows (a step of decoding) streams the packed matrix once and is as fast as memory allows (`few.rs`, with
-//! the kernels of `nibbles.rs`, `bytes.rs` and `halves.rs`). One of many rows decodes blocks of the matrix as they are packed
+//! the kernels of `nibbles.rs`, `bytes.rs`, `halves.rs` and `superblocks.rs`). One of many rows decodes blocks of the matrix as they are packed
 //! for the blocked product, so the wide weights are never in memory as a whole.
 
 mod bytes;
@@ -9,6 +9,7 @@ mod few;
 mod halves;
 mod nibbles;
 mod scales;
+mod superblocks;
 #[cfg(test)]
 mod tests;
 

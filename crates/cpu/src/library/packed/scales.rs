@@ -41,10 +41,47 @@ pub(super) mod x86 {
     use ir::DType;
     use std::arch::x86_64::*;
 
+    /// Bytes between what is read and what is asked for.
+    const AHEAD: usize = 2048;
+
     /// Which of a chunk's scales each of 16 lanes takes.
     pub(in super::super) unsafe fn spread(scales: &Scales) -> [i32; 16] {
         let groups = scales.groups.max(1);
         std::array::from_fn(|lane| (lane * groups / 16) as i32)
+    }
+
+    /// Chunks whose scales are loaded together: as many as have 16. None where a chunk is a part of a group.
+    pub(in super::super) fn span(scales: &Scales) -> usize {
+        if scales.groups > 0 && 16 % scales.groups == 0 { 16 / scales.groups } else { 0 }
+    }
+
+    /// Which of 16 scales each lane takes, for each chunk of a span.
+    pub(in super::super) fn spreads(scales: &Scales) -> [[i32; 16]; 16] {
+        let groups = scales.groups.max(1);
+        std::array::from_fn(|chunk| std::array::from_fn(|lane| ((chunk * groups + lane * groups / 16) % 16) as i32))
+    }
+
+    /// Sixteen scales from element `at` on.
+    #[inline(always)]
+    pub(in super::super) unsafe fn sixteen(scales: &Scales, from: *const u8, at: usize) -> __m512 {
+        // SAFETY: the caller's function has the features, and the scales are there.
+        unsafe {
+            match scales.dtype {
+                DType::F32 => _mm512_loadu_ps(from.cast::<f32>().add(at)),
+                DType::F16 => _mm512_cvtph_ps(_mm256_loadu_si256(from.cast::<i16>().add(at).cast())),
+                _ => {
+                    let halves = _mm256_loadu_si256(from.cast::<i16>().add(at).cast());
+                    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(halves)))
+                }
+            }
+        }
+    }
+
+    /// Asks for codes that will be read soon. Hardware looks ahead inside of a page only.
+    #[inline(always)]
+    pub(in super::super) fn ahead(codes: *const u8) {
+        // SAFETY: a hint, which reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(codes.wrapping_add(AHEAD).cast()) }
     }
 
     /// The scale of each of 16 lanes, for the chunk whose scales begin at element `at`.

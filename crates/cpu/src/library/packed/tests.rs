@@ -157,3 +157,21 @@ fn products_agree_with_decoded_rows() {
         }
     }
 }
+
+/// Many rows, which threads take block by block, and rows of many chunks, whose scales are loaded together.
+#[test]
+fn long_and_many_rows_agree_with_decoded_ones() {
+    for &isa in Isa::available() {
+        for (format, group) in [(Format::Int8, 32), (Format::Int4, 32), (Format::Int4, 64), (Format::Nf4, 128)] {
+            let packing = Packing::new(format, Some(group)).expect("a packing");
+            for (scale, x, m, n, k) in [
+                (DType::F16, DType::BF16, 1, 601, 2048),
+                (DType::BF16, DType::BF16, 3, 70, 1152),
+                (DType::F32, DType::F32, 1, 601, 2176),
+                (DType::F32, DType::BF16, 1, 33, 4096),
+            ] {
+                check(packing, scale, x, (m, n, k), false, isa);
+            }
+        }
+    }
+}

@@ -13,12 +13,12 @@ pub(super) fn lower(l: &mut Lowerer<'_>, p: &Primitive) -> Lowering<Vec<Value>> 
         "batched_matmul" => batched(l, p.tensor(0)?, p.tensor(1)?, &mode)?,
         "grouped_gemm" => {
             let (x, w, offsets) = (p.tensor(0)?, p.tensor(1)?, p.tensor(2)?);
-            let w = match mode.as_str() {
-                "NT" => l.b.permute(w, &[0, 2, 1])?,
-                "NN" => w,
+            let turned = match mode.as_str() {
+                "NT" => true,
+                "NN" => false,
                 _ => return Err(Fault::Later(format!("grouped_gemm with transpose={mode}"))),
             };
-            l.b.ragged_dot(x, w, offsets)?
+            l.grouped(x, w, offsets, turned)?
         }
         _ => {
             // One sum over the rows of each group: d_weights[g] = d_outputᵀ · input.
