@@ -47,6 +47,24 @@ thread_local! {
     static SEEN: RefCell<FxHashMap<usize, (Arc<str>, Object)>> = RefCell::default();
 }
 
+/// The items of a dict whose keys were all seen before, and stand in order.
+fn known<'py>(d: &Bound<'py, PyDict>) -> Option<Vec<(Object, Bound<'py, PyAny>)>> {
+    SEEN.with(|seen| {
+        let seen = seen.borrow();
+        let mut items = Vec::with_capacity(d.len());
+        let mut last: &str = "";
+        for (k, v) in d.iter() {
+            let (name, object) = seen.get(&(k.as_ptr() as usize))?;
+            if **name < *last {
+                return None;
+            }
+            last = name;
+            items.push((object.clone(), v));
+        }
+        Some(items)
+    })
+}
+
 /// A key of a dict, with the text that it is sorted by.
 fn key(k: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, Object)> {
     if !k.is_exact_instance_of::<PyString>() {
@@ -134,6 +152,10 @@ impl Node {
             return Ok(Node::List(items));
         }
         if let Ok(d) = x.cast::<PyDict>() {
+            if let Some(items) = known(d) {
+                let items = items.into_iter().map(|(k, v)| Ok((k, Node::read(&v, false)?)));
+                return items.collect::<PyResult<_>>().map(Node::Dict);
+            }
             let mut items = Vec::with_capacity(d.len());
             for (k, v) in d.iter() {
                 let (name, k) = key(&k)?;

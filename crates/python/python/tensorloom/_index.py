@@ -23,7 +23,9 @@ def _expand(x, index):
         if isinstance(i, Tensor) and i.dtype.kind == "b":
             if i.ndim == 0:
                 raise IndexError("a single bool stands alone as an index")
-            if tuple(i.shape) != tuple(x.shape[used:used + i.ndim]):
+            under = x.shape[used:used + i.ndim]
+            # As in NumPy, an axis of a mask may be empty; then nothing is taken.
+            if len(under) != i.ndim or any(m not in (n, 0) for m, n in zip(i.shape, under)):
                 raise IndexError(f"a mask of shape {i.shape} on axes of shape {x.shape[used:used + i.ndim]}")
             places = tnp.nonzero(i)
             out.extend(places)
@@ -132,6 +134,11 @@ def get(x, index, beyond=None):
     return out
 
 
+def _as(value, dtype):
+    """A value in a type; a number of Python's keeps its digits."""
+    return asarray(value, dtype) if isinstance(value, (int, float)) else asarray(value).astype(dtype)
+
+
 def set(x, index, value):  # noqa: A001
     """x[index] = value."""
     value = asarray(value) if not isinstance(value, (int, float)) else value
@@ -139,13 +146,13 @@ def set(x, index, value):  # noqa: A001
     if mask is not None and asarray(mask).dtype.kind == "b" and (isinstance(value, (int, float)) or value.ndim == 0):
         mask = asarray(mask)
         mask = mask.reshape((*mask.shape, *[1] * (x.ndim - mask.ndim)))
-        x[...] = tnp.where(tnp.broadcast_to(mask, x.shape), asarray(value).astype(x.dtype), x)
+        x[...] = tnp.where(tnp.broadcast_to(mask, x.shape), _as(value, x.dtype), x)
         return
     # The places of what is written, by indexing the places of everything.
     places = get(tnp.arange(0, x.size, 1, dtype="int64").reshape(x.shape), index) if x.size else None
     if places is None or not places.size:
         return
-    value = tnp.broadcast_to(asarray(value).astype(x.dtype), places.shape).reshape(-1)
+    value = tnp.broadcast_to(_as(value, x.dtype), places.shape).reshape(-1)
     x[...] = tnp.put(x.reshape(-1), places.reshape(-1), value).reshape(x.shape)
 
 
@@ -187,11 +194,11 @@ class _Place:
         x, mask = self._x, self._mask()
         scalar = isinstance(values, (int, float)) or getattr(values, "ndim", 1) == 0
         if mask is not None and scalar:
-            return tnp.where(mask, whole(x, asarray(values).astype(x.dtype)), x)
+            return tnp.where(mask, whole(x, _as(values, x.dtype)), x)
         places = self._flat()
         if not places.size:
             return x.__copy__()
-        values = tnp.broadcast_to(asarray(values).astype(x.dtype), places.shape).reshape(-1)
+        values = tnp.broadcast_to(_as(values, x.dtype), places.shape).reshape(-1)
         flat = tnp.concatenate([x.reshape(-1), tnp.zeros((1,), x.dtype)])
         out = getattr(lax, name)(flat, [places.reshape(-1)], values)
         return out[:-1].reshape(x.shape)
@@ -206,7 +213,7 @@ class _Place:
 
     def subtract(self, values, **_):
         """With values subtracted."""
-        return self.add(-asarray(values).astype(self._x.dtype))
+        return self.add(-_as(values, self._x.dtype))
 
     def multiply(self, values, **_):
         """Multiplied by values."""
@@ -217,7 +224,7 @@ class _Place:
     def divide(self, values, **_):
         """Divided by values."""
         kind = self._x.dtype if self._x.dtype.kind == "f" else tnp.float32
-        return At(self._x.astype(kind))[self._index].multiply(1.0 / asarray(values).astype(kind))
+        return At(self._x.astype(kind))[self._index].multiply(1.0 / _as(values, kind))
 
     def min(self, values, **_):  # noqa: A003
         """The lesser of an element and a value."""
