@@ -16,8 +16,9 @@ import tensorloom as tl
 import tensorloom.vsla  # noqa: F401
 from tensorloom import _functions, _methods
 from tensorloom import _tensorloom as core
+from tensorloom._complex import ComplexDType
 
-MODULES = "__init__ array_api fft lax linalg models nn numpy random safetensors special tree vsla".split()
+MODULES = "__init__ array_api fft initializers lax linalg models nn numpy optim random safetensors special tree tree_util vsla".split()
 
 # Rust's types as Python's.
 ARGUMENTS = {
@@ -50,7 +51,7 @@ NAMES = {
     "rtol": "float", "atol": "float", "reps": "int | Sequence[int]", "repetitions": "int | Sequence[int]", "shift": "int | Sequence[int]",
     "source": "int | Sequence[int]", "destination": "int | Sequence[int]", "pad_width": "Any", "min": "ArrayLike | None", "max": "ArrayLike | None",
     "axes": "int | Sequence[int] | Sequence[Sequence[int]]", "init": "Any", "xs": "Any", "length": "int | None", "reverse": "bool", "body": "Callable[..., Any]",
-    "body_fun": "Callable[..., Any]", "cond_fun": "Callable[..., Any]", "init_val": "Any", "lower": "int", "upper": "int", "pred": "ArrayLike",
+    "body_fun": "Callable[..., Any]", "cond_fun": "Callable[..., Any]", "init_val": "Any", "lower": "Any", "upper": "Any", "pred": "ArrayLike",
     "true_fun": "Callable[..., Any]", "false_fun": "Callable[..., Any]", "offset": "int", "upper_": "bool", "full_matrices": "bool", "ord": "Any",
     "index": "ArrayLike", "module": "str", "sizes": "dict[str, Any] | None", "seed": "int", "model": "str | None", "tokenizer": "str | PathLike[str] | None",
     "prompt": "str | ArrayLike", "max_new": "int | None", "temperature": "float", "top_k": "int", "top_p": "float", "min_p": "float", "typical_p": "float",
@@ -58,15 +59,39 @@ NAMES = {
     "params": "dict[str, Any]", "text": "str", "batch": "int", "steps": "int", "out": "str | PathLike[str]", "resume": "bool",
     "callback": "Callable[[dict[str, Any]], Any] | None", "settings": "Any", "ignore": "int", "stream": "Any", "max_version": "tuple[int, int] | None",
     "dl_device": "tuple[int, int] | None", "api_version": "str | None", "rest": "Any", "elems": "Any", "ct": "Any", "fill_value": "ArrayLike", "start": "float",
-    "stop": "float | None", "step": "float", "initial_value": "Any", "unroll": "int",
+    "stop": "float | None", "step": "float", "initial_value": "Any", "unroll": "int | None",
+    "transforms": "GradientTransformation", "learning_rate": "Any", "momentum": "float | None", "nesterov": "bool", "b1": "float", "b2": "float", "eps": "float", "eps_root": "float",
+    "weight_decay": "float", "decay": "float", "centered": "bool", "threshold": "float", "rho": "float", "initial_accumulator_value": "float", "step_size": "float",
+    "step_size_fn": "Any", "max_delta": "float", "max_norm": "float", "debias": "bool", "updates": "Any", "treedef": "Any", "leaves": "Sequence[Any]", "is_leaf": "Callable[[Any], bool] | None",
+    "outer": "Any", "inner": "Any", "flatten_func": "Callable[[Any], Any]", "unflatten_func": "Callable[[Any, Any], Any]", "data_fields": "Sequence[str] | None",
+    "meta_fields": "Sequence[str] | None", "init_value": "float", "end_value": "float | None", "power": "float", "transition_steps": "int", "transition_begin": "int", "decay_rate": "float",
+    "staircase": "bool", "decay_steps": "int", "alpha": "Any", "exponent": "float", "schedules": "Sequence[Callable[[Any], Any]]", "boundaries": "Sequence[int]", "peak_value": "float",
+    "warmup_steps": "int", "boundaries_and_scales": "dict[int, float] | None", "value": "float", "batch_size": "int | None", "fn": "Callable[..., Any]", "axis_name": "str | None",
+    "donate_argnums": "int | Sequence[int]", "donate_argnames": "str | Sequence[str]", "policy": "None", "prevent_cse": "bool", "indices_or_sections": "int | Sequence[int]",
+    "replace": "bool", "independent": "bool", "compute_uv": "bool", "symmetrize_input": "bool", "is_causal": "bool", "approximate": "bool", "num_classes": "int", "negative_slope": "float",
+    "window_strides": "Sequence[int]", "padding": "Any", "dimension_numbers": "Any", "feature_group_count": "int", "batch_group_count": "int", "lhs_dilation": "Sequence[int] | None",
+    "rhs_dilation": "Sequence[int] | None", "computation": "Callable[..., Any]", "window_dimensions": "Sequence[int]", "dimension": "int", "dimensions": "Sequence[int] | None",
+    "new_sizes": "Sequence[int]", "permutation": "Sequence[int]", "ddof": "int", "is_stable": "bool", "num_keys": "int", "index_dtype": "DTypeLike", "new_dtype": "DTypeLike",
+    "broadcast_dimensions": "Sequence[int]", "start_indices": "Sequence[Any]", "limit_indices": "Sequence[int]", "strides": "Sequence[int] | None", "slice_sizes": "Sequence[int]",
+    "padding_config": "Sequence[Any]", "excluded": "Sequence[int]", "condlist": "Sequence[ArrayLike]", "funclist": "Sequence[Any]", "choices": "Sequence[ArrayLike]", "minlength": "int",
 }
 # Results of those, by module and name or by name.
 GIVES = {
     "jit": "Callable[..., Any]", "grad": "Callable[..., Any]", "value_and_grad": "Callable[..., Any]", "vmap": "Callable[..., Any]",
     "jacfwd": "Callable[..., Any]", "jacrev": "Callable[..., Any]", "hessian": "Callable[..., Any]", "checkpoint": "Callable[..., Any]",
     "remat": "Callable[..., Any]", "jvp": "tuple[Any, Any]", "vjp": "tuple[Any, Callable[..., Any]]", "linearize": "tuple[Any, Callable[..., Any]]",
-    "make_graph": "str", "dtype": "DType", "block_until_ready": "Any", "tree.leaves": "list[Tensor]", "tree.map": "Any", "tree.reduce": "Any",
-    "tree.all": "bool", "scan": "tuple[Any, Any]", "fori_loop": "Any", "while_loop": "Any", "cond": "Any", "switch": "Any",
+    "make_graph": "str", "dtype": "DType", "block_until_ready": "Any", "tree.leaves": "list[Any]", "tree.map": "Any", "tree.reduce": "Any", "tree.unflatten": "Any",
+    "tree.flatten": "tuple[list[Any], TreeDef]", "tree.structure": "TreeDef", "tree.transpose": "Any", "tree.leaves_with_path": "list[Any]", "tree.map_with_path": "Any",
+    "tree.flatten_with_path": "tuple[list[Any], TreeDef]", "tree.register_node": "None", "tree.register_node_class": "Any", "tree.register_dataclass": "Any",
+    **{f"tree_util.{n}": "Any" for n in ("tree_flatten tree_flatten_with_path tree_leaves tree_map tree_map_with_path tree_reduce register_dataclass "
+       "register_pytree_node register_pytree_node_class tree_structure tree_transpose tree_unflatten").split()}, "tree_util.tree_all": "bool",
+    "eval_shape": "Any", "device_get": "Any", "device_put": "Any", "jacobian": "Callable[..., Any]", "make_jaxpr": "Callable[..., str]", "devices": "list[str]", "device_count": "int", "default_backend": "str",
+    **{f"initializers.{n}": "Callable[..., Tensor]" for n in ("constant normal uniform truncated_normal variance_scaling glorot_uniform glorot_normal xavier_uniform xavier_normal "
+       "he_uniform he_normal kaiming_uniform kaiming_normal lecun_uniform lecun_normal").split()}, "optim.apply_updates": "Any", "optim.global_norm": "Tensor",
+    **{f"optim.{n}": "Callable[[Any], Tensor]" for n in ("constant_schedule polynomial_schedule linear_schedule exponential_decay cosine_decay_schedule join_schedules "
+       "warmup_cosine_decay_schedule warmup_constant_schedule piecewise_constant_schedule").split()},
+    "numpy.can_cast": "bool", "issubdtype": "bool", "iscomplexobj": "bool", "isrealobj": "bool", "vectorize": "Callable[..., Any]", "ix_": "tuple[Tensor, ...]",
+    "atleast_1d": "Any", "atleast_2d": "Any", "atleast_3d": "Any", "numpy.split": "list[Tensor]", "lax.split": "list[Tensor]", "lax.sort": "Any", "top_k": "tuple[Tensor, Tensor]", "scan": "tuple[Any, Any]", "fori_loop": "Any", "while_loop": "Any", "cond": "Any", "switch": "Any",
     "associative_scan": "Any", "lax.map": "Any", "lax.stop_gradient": "Any", "save_file": "None", "safetensors.save": "bytes",
     "safetensors.load": "dict[str, Tensor]", "load_file": "dict[str, Tensor]", "safetensors.metadata": "dict[str, str]", "models.load": "Model",
     "models.fresh": "Model", "models.train": "dict[str, Any]", "models.settings": "dict[str, str]", "can_cast": "bool", "isdtype": "bool",
@@ -90,6 +115,22 @@ DTypeLike = Any
 """A `DType`, its name, or a type of NumPy."""
 ComplexLike = Any
 """A tensor, or a pair of real and imaginary part."""
+
+class _At:
+    def __getitem__(self, index: Any, /) -> _Place: ...
+
+class _Place:
+    def get(self, mode: str | None = None, fill_value: float | None = None, **options: Any) -> Tensor: ...
+    def apply(self, f: Callable[..., Any], **options: Any) -> Tensor: ...
+    def set(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def add(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def subtract(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def multiply(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def mul(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def divide(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def power(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def min(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def max(self, values: ArrayLike, **options: Any) -> Tensor: ...
 '''
 # Attributes and methods of classes, where they are no functions of the table.
 ATTRIBUTES = {
@@ -106,6 +147,7 @@ METHODS = {
     "value_and_grad": "tuple[Tensor, dict[str, Tensor]]", "generate": "Generation", "encode": "list[int]", "decode": "str", "save": "None", "graph": "str",
     "close": "None", "__call__": "Any", "__buffer__": "memoryview",
 }
+OPTIMIZER = {"init": "Any", "update": "tuple[Any, Any]"}
 # Operators that take something else than one operand.
 SLOTS = dict.fromkeys(
     "__len__ __iter__ __bool__ __float__ __int__ __index__ __hash__ __repr__ __next__ __neg__ __pos__ __abs__ __invert__".split(), ""
@@ -179,6 +221,8 @@ def function(module, name, f, rows, method=False):
     doc = inspect.cleandoc(f.__doc__ or "").replace("\\", "\\\\").replace("\n", "\n    ")
     doc = doc if not doc.endswith('"') else doc + " "
     pad = "    " if method else ""
+    if module == "optim" and gives == "Tensor" and name != "global_norm":
+        gives = "GradientTransformation"
     return f'{pad}def {name}({written(parameters, types)}) -> {gives}:\n{pad}    """{doc}"""\n'
 
 
@@ -190,7 +234,7 @@ def shown(f, name):
 
 def klass(c, rows):
     """A class as a stub has it."""
-    base = next((b.__name__ for b in c.__mro__[1:] if b is not object), "")
+    base = next((b.__name__ for b in c.__mro__[1:] if b is not object and not b.__name__.startswith("_")), "")
     lines = [f"class {c.__name__}{f'({base})' if base else ''}:", f'    """{(inspect.getdoc(c) or c.__name__)}"""\n'.replace("\n", "\n    ").rstrip(" ")]
     if issubclass(c, BaseException):
         return "\n".join(lines)
@@ -210,6 +254,7 @@ def klass(c, rows):
             if name.startswith("__") and not getattr(member, "__doc__", None):
                 doc = NOTED.get(name, name)
             gives = METHODS.get(name, "Tensor" if c is tl.Tensor else "Any")
+            gives = OPTIMIZER.get(name, gives) if c is tl.optim.GradientTransformation else gives
             lines.append(f'    def {name}({written(shown(member, name), {})}) -> {gives}:\n        """{doc}"""\n')
         elif member is not None:
             lines.append(f"    {name}: Any\n")
@@ -224,6 +269,7 @@ def klass(c, rows):
                 lines.append(f'    def {name}(self, *dims: Any, **options: Any) -> Tensor:\n        """{inspect.cleandoc(f.__doc__)}"""\n')
             else:
                 lines.append(function("numpy", name, f, rows, method=True))
+        lines.append('    @property\n    def at(self) -> _At:\n        """Indexed, it gives arrays with some elements changed: `x.at[0].set(1.0)`."""\n')
         for name, doc in [("astype", "The elements in another type."), ("copy", "A copy."), ("flatten", "All elements in a row."), ("ravel", "All elements in a row.")]:
             if f"    def {name}(self" not in "\n".join(lines):
                 extra = ", dtype: DTypeLike, copy: bool = True" if name == "astype" else ""
@@ -234,7 +280,7 @@ def klass(c, rows):
 def takes_tensor(f):
     """Whether the first argument of a function may be the tensor of a method."""
     p = signature(f)
-    return bool(p) and p[0].name not in ("shape", "n", "start", "spec", "xs", "condition", "dtype", "args") and p[0].kind is not inspect.Parameter.VAR_POSITIONAL
+    return bool(p) and p[0].name not in ("shape", "n", "start", "spec", "xs", "condition", "dtype", "args", "f", "arrays", "from_", "which") and p[0].kind is not inspect.Parameter.VAR_POSITIONAL
 
 
 def public(m):
@@ -262,6 +308,8 @@ def stub(where):
         x = vars(m)[name]
         if inspect.ismodule(x):
             constants.append(f"from . import {name} as {name}")
+        elif isinstance(x, type) and x.__module__ == "numpy" or isinstance(x, ComplexDType):
+            constants.append(f"{name}: Any")
         elif isinstance(x, type):
             if x in (tl.Tensor, tl.DType) and home != "__init__":
                 if name not in ("Tensor", "DType"):
@@ -270,10 +318,10 @@ def stub(where):
                 constants.append(f"{name} = {x.__name__}")
             else:
                 body.append(klass(x, rows))
-        elif callable(x):
-            body.append(function(where, name, x, rows))
         elif isinstance(x, tl.DType):
             constants.append(f"{name}: DType")
+        elif callable(x):
+            body.append(function(where, name, x, rows))
         else:
             constants.append(f"{name}: {type(x).__name__ if x is not None else 'None'}")
     doc = (m.__doc__ or where).strip().splitlines()[0]

@@ -1,7 +1,8 @@
 //! Arguments of functions, read from Python objects.
 
 use crate::dtype::dtype;
-use crate::tensor::{PyTensor, tensor_from};
+use crate::make::tensor_from;
+use crate::tensor::PyTensor;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyTuple};

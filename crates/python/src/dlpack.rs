@@ -217,7 +217,7 @@ pub(crate) fn import(x: &Bound<'_, PyAny>, copy: Option<bool>) -> PyResult<Tenso
     let capsule = match capsule(x, copy) {
         // Older NumPy gives no capsules of bools, nor of what is read-only; it shows their memory all the same.
         Err(e) if e.is_instance_of::<PyBufferError>(py) && x.hasattr("__array_interface__")? => {
-            return crate::tensor::shown(x, copy == Some(false))?.0.tensor(copy);
+            return crate::make::shown(x, copy == Some(false))?.0.tensor(copy);
         }
         other => other?,
     };

@@ -61,6 +61,14 @@ impl PyDType {
         name(self.0).to_string()
     }
 
+    /// A tensor of this type, as NumPy's types make one: `float32(1)`.
+    #[pyo3(signature = (x=None))]
+    fn __call__<'py>(slf: Bound<'py, Self>, x: Option<Bound<'py, PyAny>>) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let x = x.map_or_else(|| Ok(0i32.into_pyobject(py)?.into_any()), Ok::<_, PyErr>)?;
+        py.import("tensorloom")?.call_method1("asarray", (x, slf))
+    }
+
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> bool {
         dtype(other).is_ok_and(|d| d == self.0)
     }

@@ -6,15 +6,19 @@
 
 mod args;
 mod calls;
+mod custom;
 mod dlpack;
 mod dtype;
+mod make;
 mod memory;
 mod models;
+mod optim;
 mod safetensors;
 mod tensor;
 mod train;
 mod transform;
 mod tree;
+mod window;
 
 use pyo3::prelude::*;
 
@@ -56,6 +60,9 @@ fn _tensorloom(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dtype::register(m)?;
     tensor::register(m)?;
     transform::register(m)?;
+    custom::register(m)?;
+    optim::register(m)?;
+    window::register(m)?;
     dlpack::register(m)?;
     safetensors::register(m)?;
     models::register(m)?;

@@ -2,8 +2,9 @@
 
 use crate::calls;
 use crate::dtype::{PyDType, dtype, name};
+use crate::make::tensor_from;
 use crate::memory::Elements;
-use crate::tensor::{PyTensor, tensor_from};
+use crate::tensor::PyTensor;
 use compiler::Backend;
 use models::{Adapter, Architecture, Model, NamedTensor, Sampling, TextStream, Tokenizer, Writing};
 use pyo3::exceptions::{PyFileNotFoundError, PyTypeError, PyValueError};

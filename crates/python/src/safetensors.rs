@@ -2,8 +2,8 @@
 
 use crate::calls;
 use crate::dtype::name;
+use crate::make::tensor_from;
 use crate::memory::Elements;
-use crate::tensor::tensor_from;
 use compiler::DeviceBuffer;
 use cpu::HostBuffer;
 use pyo3::exceptions::{PyTypeError, PyValueError};

@@ -1,8 +1,9 @@
 //! Transforms of Python functions. A function is called with tensors of a trace; what it raises is kept, and raised when the
 //! transform is back.
 
+use crate::make::tensor_from;
 use crate::raised;
-use crate::tensor::{PyTensor, tensor_from};
+use crate::tensor::PyTensor;
 use crate::tree::Node;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,14 +18,14 @@ thread_local! {
     static PENDING: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 
-fn keep(e: PyErr) {
+pub(crate) fn keep(e: PyErr) {
     PENDING.with(|p| {
         p.borrow_mut().get_or_insert(e);
     });
 }
 
 /// Raises what was kept.
-fn settled<T>(x: T) -> PyResult<T> {
+pub(crate) fn settled<T>(x: T) -> PyResult<T> {
     match PENDING.with(|p| p.borrow_mut().take()) {
         Some(e) => Err(e),
         None => Ok(x),
@@ -33,10 +34,10 @@ fn settled<T>(x: T) -> PyResult<T> {
 
 /// A function of Python's, from positional arguments to a tree.
 #[derive(Clone)]
-struct PyFn(Arc<Py<PyAny>>);
+pub(crate) struct PyFn(Arc<Py<PyAny>>);
 
 impl PyFn {
-    fn new(f: &Bound<'_, PyAny>) -> PyResult<PyFn> {
+    pub(crate) fn new(f: &Bound<'_, PyAny>) -> PyResult<PyFn> {
         if !f.is_callable() {
             return Err(PyTypeError::new_err(format!("{f} is no function")));
         }
@@ -44,7 +45,7 @@ impl PyFn {
     }
 
     /// Calls it; an exception is kept, and nothing given.
-    fn call(&self, args: &[Node], named: &[(String, Node)]) -> Node {
+    pub(crate) fn call(&self, args: &[Node], named: &[(String, Node)]) -> Node {
         Python::attach(|py| {
             let run = || -> PyResult<Node> {
                 let args: Vec<_> = args.iter().map(|n| n.write(py)).collect::<PyResult<_>>()?;
@@ -63,7 +64,7 @@ impl PyFn {
     }
 
     /// One result that is a tensor; anything else is an exception.
-    fn scalar(&self, args: &[Node], named: &[(String, Node)], what: &str) -> Tensor {
+    pub(crate) fn scalar(&self, args: &[Node], named: &[(String, Node)], what: &str) -> Tensor {
         let out = self.call(args, named);
         match out.leaf() {
             Some(t) => t.clone(),

@@ -1,10 +1,13 @@
 //! Trees of Python: tuples, lists and dicts of tensors, and whatever else stands in them, which is static.
 
-use crate::tensor::{PyTensor, tensor_from};
+use crate::make::tensor_from;
+use crate::tensor::PyTensor;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
 use std::hash::Hasher;
 use std::sync::Arc;
 use tensorloom::{Tensor, Tree};
@@ -13,7 +16,7 @@ use tensorloom::{Tensor, Tree};
 #[derive(Clone)]
 pub(crate) enum Node {
     Leaf(Tensor),
-    /// With the type to make it again, if it is a named tuple.
+    /// With the type to make it again, if it is a named tuple, or what makes an object of a registered class.
     Tuple(Vec<Node>, Option<Object>),
     List(Vec<Node>),
     /// Keys in the order of their names.
@@ -35,6 +38,54 @@ impl Object {
     }
 }
 
+/// Keys that are remembered.
+const KEYS: usize = 8192;
+
+thread_local! {
+    /// Keys of dicts that were read, by address: calls come with the same ones again and again. They are kept, so an address stays
+    /// one key's, and none is let go where Python's lock is not held, which would have to wait for it.
+    static SEEN: RefCell<FxHashMap<usize, (Arc<str>, Object)>> = RefCell::default();
+}
+
+/// The items of a dict whose keys were all seen before, and stand in order.
+fn known<'py>(d: &Bound<'py, PyDict>) -> Option<Vec<(Object, Bound<'py, PyAny>)>> {
+    SEEN.with(|seen| {
+        let seen = seen.borrow();
+        let mut items = Vec::with_capacity(d.len());
+        let mut last: &str = "";
+        for (k, v) in d.iter() {
+            let (name, object) = seen.get(&(k.as_ptr() as usize))?;
+            if **name < *last {
+                return None;
+            }
+            last = name;
+            items.push((object.clone(), v));
+        }
+        Some(items)
+    })
+}
+
+/// A key of a dict, with the text that it is sorted by.
+fn key(k: &Bound<'_, PyAny>) -> PyResult<(Arc<str>, Object)> {
+    if !k.is_exact_instance_of::<PyString>() {
+        return Ok((k.str()?.to_str()?.into(), Object::new(k)?));
+    }
+    let at = k.as_ptr() as usize;
+    if let Some(found) = SEEN.with(|seen| seen.borrow().get(&at).cloned()) {
+        return Ok(found);
+    }
+    let made: (Arc<str>, Object) = (k.cast::<PyString>()?.to_str()?.into(), Object::new(k)?);
+    let old = SEEN.with(|seen| {
+        let mut seen = seen.borrow_mut();
+        let old = (seen.len() >= KEYS).then(|| std::mem::take(&mut *seen));
+        seen.insert(at, made.clone());
+        old
+    });
+    // Outside of the borrow: what is dropped may run Python's code.
+    drop(old);
+    Ok(made)
+}
+
 fn number(x: &Bound<'_, PyAny>) -> PyResult<u64> {
     static NUMBER: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     // Most are keys of dicts, whose hashes Python keeps; they have 64 bits that nobody chooses.
@@ -45,6 +96,25 @@ fn number(x: &Bound<'_, PyAny>) -> PyResult<u64> {
         return Ok(0);
     }
     NUMBER.import(x.py(), "tensorloom._static", "number")?.call1((x,))?.extract()
+}
+
+/// The parts of an object of a registered class, and what makes one of them again (`tree.py`).
+fn registered<'py>(x: &Bound<'py, PyAny>) -> PyResult<Option<(Bound<'py, PyAny>, Object)>> {
+    static CLASSES: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let py = x.py();
+    let classes = CLASSES.import(py, "tensorloom.tree", "_classes")?.cast::<PyDict>()?;
+    if classes.is_empty() || !classes.contains(x.get_type())? {
+        return Ok(None);
+    }
+    let (items, maker, number) =
+        py.import("tensorloom.tree")?.call_method1("_parts", (x,))?.extract::<(Bound<'_, PyAny>, Py<PyAny>, u64)>()?;
+    Ok(Some((items, Object { at: Arc::new(maker), number })))
+}
+
+/// `None`, of which one is enough.
+fn nothing(x: &Bound<'_, PyAny>) -> Object {
+    static NONE: PyOnceLock<Object> = PyOnceLock::new();
+    NONE.get_or_init(x.py(), || Object { at: Arc::new(x.clone().unbind()), number: 0 }).clone()
 }
 
 impl Node {
@@ -61,6 +131,9 @@ impl Node {
                 return Err(error);
             }
             return Object::new(x).map(Node::Static);
+        }
+        if x.is_none() {
+            return Ok(Node::Static(nothing(x)));
         }
         if let Ok(t) = x.cast::<PyTuple>() {
             let mut items = Vec::with_capacity(t.len());
@@ -79,19 +152,28 @@ impl Node {
             return Ok(Node::List(items));
         }
         if let Ok(d) = x.cast::<PyDict>() {
+            if let Some(items) = known(d) {
+                let items = items.into_iter().map(|(k, v)| Ok((k, Node::read(&v, false)?)));
+                return items.collect::<PyResult<_>>().map(Node::Dict);
+            }
             let mut items = Vec::with_capacity(d.len());
             for (k, v) in d.iter() {
-                let name = k.str()?;
-                name.to_str()?;
+                let (name, k) = key(&k)?;
                 items.push((name, k, v));
             }
-            items.sort_by(|(a, ..), (b, ..)| a.to_str().ok().cmp(&b.to_str().ok()));
-            let items = items.into_iter().map(|(_, k, v)| Ok((Object::new(&k)?, Node::read(&v, false)?)));
+            if !items.is_sorted_by(|(a, ..), (b, ..)| a <= b) {
+                items.sort_by(|(a, ..), (b, ..)| a.cmp(b));
+            }
+            let items = items.into_iter().map(|(_, k, v)| Ok((k, Node::read(&v, false)?)));
             return items.collect::<PyResult<_>>().map(Node::Dict);
         }
         let number = x.is_instance_of::<PyFloat>() || x.is_instance_of::<PyInt>();
         if number || (!x.is_instance_of::<PyString>() && x.hasattr("__array_interface__")?) {
             return tensor_from(x).map(Node::Leaf);
+        }
+        if let Some((items, maker)) = registered(x)? {
+            let Node::Tuple(items, _) = Node::read(&items, false)? else { return Object::new(x).map(Node::Static) };
+            return Ok(Node::Tuple(items, Some(maker)));
         }
         Object::new(x).map(Node::Static)
     }
@@ -128,6 +210,13 @@ impl Node {
             Node::Leaf(t) => crate::calls::tensor(py, t)?.into_bound(py),
             Node::Tuple(items, None) => PyTuple::new(py, all(items)?)?.into_any(),
             Node::List(items) => PyList::new(py, all(items)?)?.into_any(),
+            Node::Dict(items) => {
+                let d = PyDict::new(py);
+                for (k, v) in items {
+                    d.set_item(k.at.bind(py), v.give(py)?)?;
+                }
+                d.into_any()
+            }
             other => other.write(py)?,
         })
     }

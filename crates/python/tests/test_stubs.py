@@ -1,9 +1,11 @@
 """Type stubs and docstrings: every public name has both, and the stubs are those that the package gives today."""
 
 import ast
+import contextlib
 import importlib
 import importlib.util
 import inspect
+import io
 import unittest
 from pathlib import Path
 
@@ -62,6 +64,25 @@ class Stubs(unittest.TestCase):
             # `__buffer__` has a name from Python 3.12 on.
             if name != "__buffer__":
                 self.assertTrue(hasattr(t, name), name)
+
+
+    def test_a_typed_program_passes(self):
+        import importlib.util as find
+        import os
+        import subprocess
+        import sys
+
+        import typed
+
+        with contextlib.redirect_stdout(io.StringIO()):
+            typed.main()
+        if find.find_spec("mypy") is None:
+            self.skipTest("mypy is not installed")
+        folder = Path(tl.__file__).parents[1]
+        run = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--cache-dir", os.devnull, str(Path(typed.__file__))],
+            env={**os.environ, "MYPYPATH": str(folder)}, capture_output=True, text=True)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
 
 
 if __name__ == "__main__":

@@ -14,22 +14,52 @@ import functools as _functools
 import inspect as _inspect
 
 from . import _tensorloom as _core
+from ._custom import custom_jvp, custom_vjp
 from ._tensorloom import (
     DType, Tensor, TensorError, TracerError, __version__, asarray, bfloat16, bool_, dtype, float16, float32, float64,
     float8_e4m3fn, float8_e5m2, from_dlpack, int8, int16, int32, int64, linearize, make_graph, uint8, uint16, uint32, uint64,
-    vjp,
 )
-from . import fft, lax, linalg, models, nn, numpy, random, safetensors, special, tree  # noqa: E402
+from ._tensorloom import vjp as _vjp
+from . import fft, lax, linalg, models, nn, numpy, optim, random, safetensors, special, tree, tree_util  # noqa: E402
 from . import array_api  # noqa: E402
 
 Array = Tensor
 
 
-def jit(f=None, *, static_argnums=(), static_argnames=()):
+class ShapeDtypeStruct:
+    """The shape and type of an array that isn't there."""
+
+    def __init__(self, shape, dtype):
+        self.shape, self.dtype = tuple(shape), _core.dtype(dtype)
+
+    ndim = property(lambda x: len(x.shape), doc="Number of axes.")
+
+    def __repr__(self):
+        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype})"
+
+    def __eq__(self, other):
+        return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (other.shape, other.dtype)
+
+    def __hash__(self):
+        return hash((self.shape, self.dtype))
+
+
+def eval_shape(f, *args, **kwargs):
+    """What a function gives, without computing it: a tree of `ShapeDtypeStruct`. Arguments may be such too."""
+    def array(x):
+        return numpy.zeros(x.shape, x.dtype) if isinstance(x, ShapeDtypeStruct) else x
+
+    args = tree.map(array, args)
+    out, types = _core._eval_shape(_functools.partial(f, **kwargs) if kwargs else f, args)
+    return tree.map(lambda place: ShapeDtypeStruct(*types[int(place)]), out)
+
+
+def jit(f=None, *, static_argnums=(), static_argnames=(), donate_argnums=(), donate_argnames=()):
     """Compiles a function: traced once for each signature, run as one program.
 
     Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable. An argument that has both
-    a place and a name is static either way, however it is given.
+    a place and a name is static either way, however it is given. Donated arguments are taken for JAX's sake: memory that nobody refers to
+    is used again in any case, and what somebody refers to stays.
     """
     if f is None:
         return _functools.partial(jit, static_argnums=static_argnums, static_argnames=static_argnames)
@@ -99,8 +129,8 @@ def grad(f, argnums=0, has_aux=False):
     return run
 
 
-def vmap(f, in_axes=0, out_axes=0, axis_size=None):
-    """Calls a function for every entry of an axis of its arguments, all at once."""
+def vmap(f, in_axes=0, out_axes=0, axis_name=None, axis_size=None):
+    """Calls a function for every entry of an axis of its arguments, all at once. There are no collectives over `axis_name`."""
 
     @_functools.wraps(f, updated=())
     def run(*args, **kwargs):
@@ -110,21 +140,96 @@ def vmap(f, in_axes=0, out_axes=0, axis_size=None):
     return run
 
 
-def jvp(f, primals, tangents):
-    """The value of a function and its derivative along the tangents."""
+def jvp(f, primals, tangents, has_aux=False):
+    """The value of a function and its derivative along the tangents; with `has_aux`, what else it gives behind them."""
+    if has_aux:
+        (y, aux), (dy, _) = _core._jvp(f, tuple(primals), tuple(tangents))
+        return y, dy, aux
     return _core._jvp(f, tuple(primals), tuple(tangents))
+
+
+def vjp(f, *primals, has_aux=False):
+    """The value of a function and the function from its cotangents to those of the arguments; with `has_aux`, what else it gives."""
+    if not has_aux:
+        return _vjp(f, *primals)
+    (y, aux), back = _vjp(f, *primals)
+    zeros = tree.map(numpy.zeros_like, aux)
+    return y, lambda ct: back((ct, zeros)), aux
 
 
 def _jacobian(f, argnums, reverse):
     many = not isinstance(argnums, int)
 
     @_functools.wraps(f, updated=())
-    def run(*args):
-        if many:
-            return tuple(_core._jacobian(f, reverse, i, args) for i in argnums)
-        return _core._jacobian(f, reverse, argnums % len(args), args)
+    def run(*args, **kwargs):
+        g = _functools.partial(f, **kwargs) if kwargs else f
+        each = _reverse_of_tree if reverse else _forward_of_tree
+        plain = lambda i: _is_array(args[i])  # noqa: E731
+        one = lambda i: _core._jacobian(g, reverse, i, args) if plain(i) else each(g, i, args)  # noqa: E731
+        if not many:
+            return one(argnums % len(args))
+        rows = [one(i % len(args)) for i in argnums]
+        # One tree of results, whose leaves are tuples.
+        return tree.map(lambda *parts: tuple(parts), *rows, is_leaf=None if all(plain(i) for i in argnums) else _is_leaf_of(g, args))
 
     return run
+
+
+def _is_array(x):
+    return not isinstance(x, (dict, list, tuple, type(None))) and type(x) not in tree._classes
+
+
+def _is_leaf_of(f, args):
+    """Where the leaves of a function's result stand in a tree of Jacobians: at the depth of the result itself."""
+    shape = tree.structure(eval_shape(f, *args))
+    return None if shape.num_leaves == 0 else _Depth(shape)
+
+
+class _Depth:
+    """Walks beside a structure and stops where it has leaves."""
+
+    def __init__(self, shape):
+        self.left = [shape]
+
+    def __call__(self, _):
+        here = self.left.pop(0)
+        if here.kind is tree._LEAF:
+            return True
+        self.left[:0] = here.children
+        return False
+
+
+def _basis(x):
+    return numpy.eye(x.size, dtype=x.dtype).reshape((x.size, *x.shape))
+
+
+def _reverse_of_tree(f, i, args):
+    """Rows of the Jacobian with respect to a tree: a tree of results whose leaves are trees of arguments."""
+    y, back = vjp(lambda p: f(*args[:i], p, *args[i + 1:]), args[i])
+    leaves, shape = tree.flatten(y)
+    rows = []
+    for k, leaf in enumerate(leaves):
+        others = [numpy.zeros_like(x) for x in leaves]
+        pull = lambda e, k=k, others=others: back(shape.unflatten([*others[:k], e, *others[k + 1:]]))[0]  # noqa: E731
+        rows.append(tree.map(lambda t, s=leaf.shape: t.reshape((*s, *t.shape[1:])), vmap(pull)(_basis(leaf))))
+    return shape.unflatten(rows)
+
+
+def _forward_of_tree(f, i, args):
+    """The same, by columns."""
+    leaves, shape = tree.flatten(tree.map(numpy.asarray, args[i]))
+    columns = []
+    for k, leaf in enumerate(leaves):
+        others = [numpy.zeros_like(x) for x in leaves]
+
+        def push(e, k=k, others=others):
+            tangent = shape.unflatten([*others[:k], e, *others[k + 1:]])
+            return jvp(lambda p: f(*args[:i], p, *args[i + 1:]), (shape.unflatten(leaves),), (tangent,))[1]
+
+        made = vmap(push)(_basis(leaf))
+        columns.append(tree.map(lambda t, s=leaf.shape: numpy.moveaxis(t, 0, -1).reshape((*t.shape[1:], *s)), made))
+    flat = [tree.leaves(c) for c in columns]
+    return tree.structure(columns[0]).unflatten([shape.unflatten(list(row)) for row in zip(*flat)])
 
 
 def jacfwd(f, argnums=0):
@@ -142,8 +247,15 @@ def hessian(f, argnums=0):
     return jacfwd(jacrev(f, argnums), argnums)
 
 
-def checkpoint(f):
+jacobian = jacrev
+
+
+def checkpoint(f, *, prevent_cse=True, policy=None, static_argnums=()):
     """Keeps only the arguments of a function for backward, where the rest is computed again."""
+    if policy is not None:
+        raise NotImplementedError("checkpoint keeps the arguments alone; put it around smaller parts to keep more")
+    if f is None:
+        return checkpoint
 
     @_functools.wraps(f, updated=())
     def run(*args, **kwargs):
@@ -157,8 +269,42 @@ remat = checkpoint
 
 def block_until_ready(x):
     """Computes everything in a tree and gives it back."""
-    tree.map(lambda t: t.block_until_ready(), x)
+    for leaf in tree.leaves(x):
+        if hasattr(leaf, "block_until_ready"):
+            leaf.block_until_ready()
     return x
+
+
+def make_jaxpr(f):
+    """A function of the same arguments that gives the program of `f` as text."""
+    return lambda *args: make_graph(f, *args)
+
+
+def devices(backend=None):
+    """Where tensors may be."""
+    return ["cpu"]
+
+
+def device_count(backend=None):
+    """How many devices there are for tensors."""
+    return 1
+
+
+def default_backend():
+    """Where tensors are."""
+    return "cpu"
+
+
+def device_get(x):
+    """A tree with NumPy's arrays in place of tensors."""
+    return tree.map(lambda t: t.numpy() if hasattr(t, "numpy") else t, x)
+
+
+def device_put(x, device=None):
+    """A tree with tensors in place of NumPy's arrays; the one device is the processor."""
+    if device not in (None, "cpu"):
+        raise ValueError(f"device {device!r}; arrays are on \"cpu\"")
+    return tree.map(asarray, x)
 
 
 def _unpickle(data, what):

@@ -13,6 +13,22 @@ DTypeLike = Any
 ComplexLike = Any
 """A tensor, or a pair of real and imaginary part."""
 
+class _At:
+    def __getitem__(self, index: Any, /) -> _Place: ...
+
+class _Place:
+    def get(self, mode: str | None = None, fill_value: float | None = None, **options: Any) -> Tensor: ...
+    def apply(self, f: Callable[..., Any], **options: Any) -> Tensor: ...
+    def set(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def add(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def subtract(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def multiply(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def mul(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def divide(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def power(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def min(self, values: ArrayLike, **options: Any) -> Tensor: ...
+    def max(self, values: ArrayLike, **options: Any) -> Tensor: ...
+
 Array = Tensor
 __version__: str
 bfloat16: DType
@@ -24,15 +40,18 @@ float8_e4m3fn: DType
 float8_e5m2: DType
 from . import array_api as array_api
 from . import fft as fft
+from . import initializers as initializers
 from . import lax as lax
 from . import linalg as linalg
 from . import models as models
 from . import nn as nn
 from . import numpy as numpy
+from . import optim as optim
 from . import random as random
 from . import safetensors as safetensors
 from . import special as special
 from . import tree as tree
+from . import tree_util as tree_util
 from . import vsla as vsla
 int16: DType
 int32: DType
@@ -45,6 +64,8 @@ uint8: DType
 
 class DType:
     """An element type. Equal to its name, and to NumPy's type of that name."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
 
     def __eq__(self, other: Any, /) -> Any: ...
 
@@ -73,6 +94,20 @@ class DType:
     @property
     def name(self) -> str:
         """Its name."""
+
+class ShapeDtypeStruct:
+    """The shape and type of an array that isn't there."""
+
+    def __eq__(self, other: ArrayLike) -> Any:
+        """__eq__"""
+
+    def __hash__(self) -> int:
+        """__hash__"""
+
+    def __repr__(self) -> str:
+        """__repr__"""
+
+    ndim: Any
 
 class Tensor:
     """A tensor: an array whose computation is recorded, and done when it is read."""
@@ -257,14 +292,23 @@ class Tensor:
     def add(self, y: ArrayLike) -> Tensor:
         """`x + y`."""
 
-    def all(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """Whether all elements are true, or not zero."""
+    def all(self, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+        """Whether all are true."""
 
     def allclose(self, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> bool:
         """Whether all elements are close."""
 
-    def any(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """Whether any element is true, or not zero."""
+    def amax(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """The largest."""
+
+    def amin(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """The least."""
+
+    def angle(self) -> Tensor:
+        """0, or π where a number is negative."""
+
+    def any(self, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+        """Whether any is true."""
 
     def append(self, y: ArrayLike, axis: Axes = None) -> Tensor:
         """Joins along an axis, or all elements in order."""
@@ -296,8 +340,11 @@ class Tensor:
     def argmin(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The index of the first smallest element along an axis, or among all in order, as i64."""
 
-    def argsort(self, axis: Axes = -1) -> Tensor:
-        """The indices that sort, as i64; equal elements keep their order."""
+    def argpartition(self, kth: ArrayLike, axis: Axes = -1) -> Tensor:
+        """The order of `partition`."""
+
+    def argsort(self, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+        """The order that sorts; equal elements keep theirs."""
 
     def argwhere(self, size: int | None = None) -> Tensor:
         """Indices of elements other than zero, a row for each."""
@@ -335,8 +382,8 @@ class Tensor:
     def average(self, axis: Axes = None, weights: ArrayLike | None = None, keepdims: bool = False) -> Tensor:
         """The mean with weights of the same shape, or of the size of the one axis."""
 
-    def bincount(self, n: int) -> Tensor:
-        """How often each of `0..n` occurs."""
+    def bincount(self, weights: ArrayLike = None, minlength: int = 0, *, length: int | None = None) -> Tensor:
+        """How often every number occurs, or the sums of their weights; inside of a trace it needs a `length`."""
 
     def bitwise_and(self, y: ArrayLike) -> Tensor:
         """Bitwise and."""
@@ -380,8 +427,14 @@ class Tensor:
     def compress(self, x: ArrayLike, axis: Axes = None) -> Tensor:
         """The slices along an axis, or the elements in order, whose flag is set."""
 
+    def conj(self) -> Tensor:
+        """The same: arrays here are real."""
+
     def convolve(self, b: ArrayLike, mode: str = 'full') -> Tensor:
         """The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly."""
+
+    def copy(self) -> Tensor:
+        """A copy."""
 
     def copysign(self, y: ArrayLike) -> Tensor:
         """The size of `x` with the sign of `y`."""
@@ -479,10 +532,13 @@ class Tensor:
     def expm1(self) -> Tensor:
         """`eˣ − 1`, exact near 0."""
 
+    def fabs(self) -> Tensor:
+        """Absolute values."""
+
     def fill_diagonal(self, value: ArrayLike) -> Tensor:
         """`x` with a value along its main diagonal."""
 
-    def flatnonzero(self, size: int | None = None) -> Tensor:
+    def flatnonzero(self, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
         """Flat indices of elements other than zero."""
 
     def flip(self, axis: Axes = None) -> Tensor:
@@ -551,6 +607,9 @@ class Tensor:
     def hypot(self, y: ArrayLike) -> Tensor:
         """`√(x² + y²)` without overflow."""
 
+    def imag(self) -> Tensor:
+        """Zeros: arrays here are real."""
+
     def inner(self, b: ArrayLike) -> Tensor:
         """The sum of products over the last axes."""
 
@@ -560,11 +619,17 @@ class Tensor:
     def interp(self, xp: ArrayLike, fp: ArrayLike) -> Tensor:
         """Linear interpolation of the points `(xp, fp)`, with `xp` increasing; constant outside."""
 
+    def intersect1d(self, b: ArrayLike) -> Tensor:
+        """What both arrays have."""
+
     def invert(self) -> Tensor:
         """Bitwise or logical not."""
 
     def isclose(self, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> Tensor:
         """Which elements are close: `|x − y| ≤ atol + rtol·|y|`."""
+
+    def iscomplexobj(self) -> bool:
+        """Whether an array is complex: none here is."""
 
     def isfinite(self) -> Tensor:
         """Whether neither infinite nor NaN."""
@@ -584,8 +649,14 @@ class Tensor:
     def isposinf(self) -> Tensor:
         """Whether infinite and positive."""
 
+    def isrealobj(self) -> bool:
+        """Whether an array is real."""
+
     def isscalar(self) -> bool:
         """Whether it is a number."""
+
+    def issubdtype(self, b: ArrayLike) -> bool:
+        """Whether a type is of a kind of NumPy's, such as `np.floating`."""
 
     def kron(self, b: ArrayLike) -> Tensor:
         """The Kronecker product of two tensors of the same rank."""
@@ -647,23 +718,26 @@ class Tensor:
     def matvec(self, x: ArrayLike) -> Tensor:
         """Matrices times vectors, after broadcasting."""
 
-    def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The largest element."""
+    def max(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """The largest."""
 
     def maximum(self, y: ArrayLike) -> Tensor:
         """The larger; NaN if either is."""
 
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The mean."""
+    def mean(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+        """Means."""
 
     def median(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The middle element in order, or the mean of the middle two, along an axis."""
 
-    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The smallest element."""
+    def min(self, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """The least."""
 
     def minimum(self, y: ArrayLike) -> Tensor:
         """The smaller; NaN if either is."""
+
+    def mod(self, y: ArrayLike) -> Tensor:
+        """What is left of a division, with the sign of the divisor."""
 
     def modf(self) -> tuple[Tensor, Tensor]:
         """Fraction and integer part, both with the sign of `x`."""
@@ -701,14 +775,14 @@ class Tensor:
     def nanmin(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The smallest number; NaN if there is none."""
 
-    def nanpercentile(self, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """[`super::percentile`] without NaN."""
+    def nanpercentile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """What so many percent of the elements lie below; for several, a new axis in front."""
 
     def nanprod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The product without NaN."""
 
-    def nanquantile(self, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """[`super::quantile`] without NaN."""
+    def nanquantile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
     def nanstd(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
         """The standard deviation without NaN."""
@@ -725,8 +799,8 @@ class Tensor:
     def nextafter(self, y: ArrayLike) -> Tensor:
         """The next float after `x` towards `y`."""
 
-    def nonzero(self, size: int | None = None) -> tuple[Tensor, ...]:
-        """Indices of elements other than zero, an array for each axis."""
+    def nonzero(self, *, size: int | None = None, fill_value: ArrayLike = None) -> tuple[Tensor, ...]:
+        """Indices of elements other than zero, an array for each axis; of a fixed `size`, filled up with `fill_value`."""
 
     def not_equal(self, y: ArrayLike) -> Tensor:
         """`x != y`."""
@@ -740,11 +814,17 @@ class Tensor:
     def pad(self, pad_width: Any, mode: float | str = 'constant', constant_values: ArrayLike = 0) -> Tensor:
         """Adds elements before and after each axis."""
 
-    def percentile(self, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """[`quantile`] by percent."""
+    def partition(self, kth: ArrayLike, axis: Axes = -1) -> Tensor:
+        """An order in which the kth element stands where sorting puts it: the sorted one."""
+
+    def percentile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """What so many percent of the elements lie below; for several, a new axis in front."""
 
     def permute_dims(self, *dims: Any, **options: Any) -> Tensor:
         """Axes in another order."""
+
+    def piecewise(self, condlist: Sequence[ArrayLike], funclist: Sequence[Any]) -> Tensor:
+        """A function by cases: the last condition that holds decides; one function more than conditions is for the rest."""
 
     def place(self, mask: ArrayLike, values: ArrayLike) -> Tensor:
         """`x` with values, repeated as needed, at the places where a mask holds."""
@@ -785,8 +865,8 @@ class Tensor:
     def power(self, y: ArrayLike) -> Tensor:
         """`xʸ`."""
 
-    def prod(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The product."""
+    def prod(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """Products."""
 
     def promote_types(self, b: DTypeLike = 'float32') -> DType | None:
         """The dtype of results of two dtypes."""
@@ -800,8 +880,8 @@ class Tensor:
     def put_along_axis(self, indices: ArrayLike, values: ArrayLike, axis: int) -> Tensor:
         """`x` with one value for each index along an axis; the other axes go along."""
 
-    def quantile(self, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The element below which a fraction `q` lies, by linear interpolation."""
+    def quantile(self, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
     def rad2deg(self) -> Tensor:
         """Radians to degrees."""
@@ -817,6 +897,9 @@ class Tensor:
 
     def ravel_multi_index(self, shape: int | Sequence[int]) -> Tensor:
         """The flat index into a shape of indices along each axis, which are moved inside."""
+
+    def real(self) -> Tensor:
+        """The same: arrays here are real."""
 
     def reciprocal(self) -> Tensor:
         """`1/x`."""
@@ -842,6 +925,9 @@ class Tensor:
     def roll(self, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
         """Entries moved around."""
 
+    def rollaxis(self, axis: Axes, start: float = 0) -> Tensor:
+        """An axis moved before another."""
+
     def rot90(self, k: int = 1, a: int = 0, b: int = 1) -> Tensor:
         """Turns by `k` right angles in the plane of two axes."""
 
@@ -851,8 +937,14 @@ class Tensor:
     def searchsorted(self, values: ArrayLike, side: str = 'left', sorter: ArrayLike = None) -> Tensor:
         """Where values would stand in a sorted array."""
 
-    def select(self, choices: Sequence[ArrayLike], default: ArrayLike) -> Tensor:
+    def select(self, choices: Sequence[ArrayLike], default: ArrayLike = 0) -> Tensor:
         """The first choice whose condition holds, else the default."""
+
+    def setdiff1d(self, b: ArrayLike) -> Tensor:
+        """What the first array has and the second has not."""
+
+    def setxor1d(self, b: ArrayLike) -> Tensor:
+        """What one of two arrays has."""
 
     def sign(self) -> Tensor:
         """−1, 0 or 1."""
@@ -869,14 +961,14 @@ class Tensor:
     def sinh(self) -> Tensor:
         """Hyperbolic sine."""
 
-    def sort(self, axis: Axes = -1) -> Tensor:
-        """Sorted along an axis, NaN last; `None` sorts all elements in order."""
+    def sort(self, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+        """Elements in order."""
 
     def spacing(self) -> Tensor:
         """The distance to the next float away from zero."""
 
-    def split(self, parts: int, axis: int = 0) -> list[Tensor]:
-        """Equal parts along an axis."""
+    def split(self, indices_or_sections: int | Sequence[int], axis: Axes = 0) -> list[Tensor]:
+        """Parts of equal size, or parts that end before these places."""
 
     def split_at(self, ends: int | Sequence[int], axis: int = 0) -> list[Tensor]:
         """Parts that end before these indices."""
@@ -890,8 +982,8 @@ class Tensor:
     def squeeze(self, axis: Axes = None) -> Tensor:
         """Without axes of size 1."""
 
-    def std(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        """The square root of [`var`]."""
+    def std(self, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
+        """Standard deviations."""
 
     def stop_gradient(self) -> Tensor:
         """The same values; gradients don't pass."""
@@ -899,8 +991,8 @@ class Tensor:
     def subtract(self, y: ArrayLike) -> Tensor:
         """`x − y`."""
 
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The sum."""
+    def sum(self, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+        """Sums."""
 
     def swapaxes(self, a: int, b: int) -> Tensor:
         """Exchanges two axes."""
@@ -937,6 +1029,9 @@ class Tensor:
 
     def tril_indices_from(self, k: int = 0) -> tuple[Tensor, Tensor]:
         """The indices on and below the k-th diagonal of a matrix."""
+
+    def trim_zeros(self, trim: ArrayLike = 'fb') -> Tensor:
+        """Without zeros at the ends."""
 
     def triu(self, k: int = 0) -> Tensor:
         """The part of matrices on and above a diagonal."""
@@ -977,8 +1072,8 @@ class Tensor:
     def vander(self, n: int | None = None, increasing: bool = False) -> Tensor:
         """Powers of a vector as columns, highest first unless `increasing`."""
 
-    def var(self, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-        """The mean square distance from the mean, over `n − ddof`."""
+    def var(self, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
+        """Variances."""
 
     def vdot(self, b: ArrayLike) -> Tensor:
         """The inner product of all elements."""
@@ -995,8 +1090,9 @@ class Tensor:
     def zeros_like(self, dtype: DTypeLike | None = None, shape: int | Sequence[int] | None = None) -> Tensor:
         """Zeros of a shape and type."""
 
-    def copy(self) -> Tensor:
-        """A copy."""
+    @property
+    def at(self) -> _At:
+        """Indexed, it gives arrays with some elements changed: `x.at[0].set(1.0)`."""
 
     def flatten(self) -> Tensor:
         """All elements in a row."""
@@ -1014,11 +1110,50 @@ def asarray(x: ArrayLike, dtype: DTypeLike | None = None, *, copy: bool | None =
 def block_until_ready(x: ArrayLike) -> Any:
     """Computes everything in a tree and gives it back."""
 
-def checkpoint(f: Callable[..., Any]) -> Callable[..., Any]:
+def checkpoint(f: Callable[..., Any], *, prevent_cse: bool = True, policy: None = None, static_argnums: int | Sequence[int] = ()) -> Callable[..., Any]:
     """Keeps only the arguments of a function for backward, where the rest is computed again."""
+
+class custom_jvp:
+    """A function with a forward rule of its own, which `defjvp` or `defjvps` gives."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """__call__"""
+
+    def defjvp(self, rule: ArrayLike, symbolic_zeros: ArrayLike = False) -> Any:
+        """`rule(primals, tangents)` gives the result and its tangent."""
+
+    def defjvps(self, *rules: Any) -> Any:
+        """A rule for each argument: `rule(tangent, result, *args)`, or None for zero."""
+
+class custom_vjp:
+    """A function with a reverse rule of its own, which `defvjp` gives."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """__call__"""
+
+    def defvjp(self, fwd: ArrayLike, bwd: ArrayLike, symbolic_zeros: ArrayLike = False, optimize_remat: ArrayLike = False) -> Any:
+        """`fwd(*args)` gives the result and what `bwd(residuals, cotangent)` needs to give a cotangent for each argument."""
+
+def default_backend() -> str:
+    """Where tensors are."""
+
+def device_count(backend: ArrayLike = None) -> int:
+    """How many devices there are for tensors."""
+
+def device_get(x: ArrayLike) -> Any:
+    """A tree with NumPy's arrays in place of tensors."""
+
+def device_put(x: ArrayLike, device: str | None = None) -> Any:
+    """A tree with tensors in place of NumPy's arrays; the one device is the processor."""
+
+def devices(backend: ArrayLike = None) -> list[str]:
+    """Where tensors may be."""
 
 def dtype(x: ArrayLike) -> DType:
     """The type that an object names."""
+
+def eval_shape(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function gives, without computing it: a tree of `ShapeDtypeStruct`. Arguments may be such too."""
 
 def from_dlpack(x: ArrayLike, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor from any object that speaks DLPack, of the same memory if that is possible; `copy` asks for a copy or forbids it.
@@ -1033,17 +1168,21 @@ def hessian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable
 def jacfwd(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The Jacobian of a function, column by column."""
 
+def jacobian(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
+    """The Jacobian of a function, row by row."""
+
 def jacrev(f: Callable[..., Any], argnums: int | Sequence[int] = 0) -> Callable[..., Any]:
     """The Jacobian of a function, row by row."""
 
-def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = ()) -> Callable[..., Any]:
+def jit(f: Callable[..., Any] | None = None, *, static_argnums: int | Sequence[int] = (), static_argnames: str | Sequence[str] = (), donate_argnums: int | Sequence[int] = (), donate_argnames: str | Sequence[str] = ()) -> Callable[..., Any]:
     """Compiles a function: traced once for each signature, run as one program.
 
     Arguments named by `static_argnums` and `static_argnames` are part of the program; they must be hashable. An argument that has both
-    a place and a name is static either way, however it is given."""
+    a place and a name is static either way, however it is given. Donated arguments are taken for JAX's sake: memory that nobody refers to
+    is used again in any case, and what somebody refers to stays."""
 
-def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
-    """The value of a function and its derivative along the tangents."""
+def jvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> tuple[Any, Any]:
+    """The value of a function and its derivative along the tangents; with `has_aux`, what else it gives behind them."""
 
 def linearize(f: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any]]:
     """Value and the linear function of tangents at these arguments."""
@@ -1051,14 +1190,17 @@ def linearize(f: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any
 def make_graph(f: Callable[..., Any], *args: Any) -> str:
     """The program of a function as text."""
 
-def remat(f: Callable[..., Any]) -> Callable[..., Any]:
+def make_jaxpr(f: Callable[..., Any]) -> Callable[..., str]:
+    """A function of the same arguments that gives the program of `f` as text."""
+
+def remat(f: Callable[..., Any], *, prevent_cse: bool = True, policy: None = None, static_argnums: int | Sequence[int] = ()) -> Callable[..., Any]:
     """Keeps only the arguments of a function for backward, where the rest is computed again."""
 
 def value_and_grad(f: Callable[..., Any], argnums: int | Sequence[int] = 0, has_aux: bool = False) -> Callable[..., Any]:
     """The value of a function and its gradient with respect to the arguments that `argnums` names."""
 
-def vjp(f: Callable[..., Any], *args: Any) -> tuple[Any, Callable[..., Any]]:
-    """Value and the function from cotangents to gradients."""
+def vjp(f: Callable[..., Any], *primals: Sequence[Any], has_aux: bool = False) -> tuple[Any, Callable[..., Any]]:
+    """The value of a function and the function from its cotangents to those of the arguments; with `has_aux`, what else it gives."""
 
-def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_size: int | None = None) -> Callable[..., Any]:
-    """Calls a function for every entry of an axis of its arguments, all at once."""
+def vmap(f: Callable[..., Any], in_axes: Any = 0, out_axes: Any = 0, axis_name: str | None = None, axis_size: int | None = None) -> Callable[..., Any]:
+    """Calls a function for every entry of an axis of its arguments, all at once. There are no collectives over `axis_name`."""

@@ -1,5 +1,7 @@
 """Indexing by arrays of integers and bools, as NumPy does it."""
 
+import math as _math
+
 import numpy as _np
 
 from . import numpy as tnp
@@ -21,7 +23,9 @@ def _expand(x, index):
         if isinstance(i, Tensor) and i.dtype.kind == "b":
             if i.ndim == 0:
                 raise IndexError("a single bool stands alone as an index")
-            if tuple(i.shape) != tuple(x.shape[used:used + i.ndim]):
+            under = x.shape[used:used + i.ndim]
+            # As in NumPy, an axis of a mask may be empty; then nothing is taken.
+            if len(under) != i.ndim or any(m not in (n, 0) for m, n in zip(i.shape, under)):
                 raise IndexError(f"a mask of shape {i.shape} on axes of shape {x.shape[used:used + i.ndim]}")
             places = tnp.nonzero(i)
             out.extend(places)
@@ -78,24 +82,30 @@ def _plan(x, index):
     return tuple(basic), axes, together
 
 
-def _places(view, axes):
-    """One array of flat places on the indexed axes, moved to the front, with the shape of the indices."""
+def _places(view, axes, beyond=None):
+    """One array of flat places on the indexed axes, moved to the front, with the shape of the indices. Indices beyond an axis are an
+    error where their values are known, else its last entry; with `beyond`, that place stands for all of them."""
     arrays = tnp.broadcast_arrays([a for a in axes if a is not None])
     sizes = [view.shape[k] for k, a in enumerate(axes) if a is not None]
-    flat = None
+    flat = inside = None
     for a, n in zip(arrays, sizes):
         a = a.astype("int64")
-        if a.size and not a._traced:
+        if a.size and not a._traced and beyond is None:
             low, high = int(a.min()), int(a.max())
             if low < -n or high >= n:
                 raise IndexError(f"index {low if low < -n else high} of an axis of size {n}")
         a = tnp.where(a < 0, a + n, a)
+        if beyond is not None:
+            fits = tnp.logical_and(a >= 0, a < n)
+            inside = fits if inside is None else tnp.logical_and(inside, fits)
+        if a._traced:
+            a = tnp.clip(a, 0, n - 1)
         flat = a if flat is None else flat * n + a
-    return flat, sizes
+    return flat if beyond is None else tnp.where(inside, flat, beyond(sizes)), sizes
 
 
-def get(x, index):
-    """x[index]."""
+def get(x, index, beyond=None):
+    """x[index]. Where `beyond` is a number, it is taken for indices outside."""
     alone = index[0] if isinstance(index, tuple) and len(index) == 1 else index
     if isinstance(alone, (bool, _np.bool_)) or (getattr(alone, "ndim", None) == 0 and asarray(alone).dtype.kind == "b"):
         # One bool takes everything, or nothing, along a new axis.
@@ -104,15 +114,15 @@ def get(x, index):
     view = x[basic]
     if all(a is None for a in axes):
         return view
-    flat, sizes = _places(view, axes)
+    total = lambda sizes: _math.prod(sizes)  # noqa: E731
+    flat, sizes = _places(view, axes, None if beyond is None else total)
     chosen = [k for k, a in enumerate(axes) if a is not None]
     others = [k for k, a in enumerate(axes) if a is None]
     moved = tnp.permute_dims(view, chosen + others) if view.ndim > 1 else view
     rest = [view.shape[k] for k in others]
-    total = 1
-    for n in sizes:
-        total *= n
-    rows = moved.reshape((total, *rest))
+    rows = moved.reshape((total(sizes), *rest))
+    if beyond is not None:
+        rows = tnp.concatenate([rows, tnp.full((1, *rest), beyond, x.dtype)], 0)
     out = tnp.take(rows, flat.reshape(-1), 0).reshape((*flat.shape, *rest))
     if together:
         # The axes of the index stand where the first array stood.
@@ -124,6 +134,11 @@ def get(x, index):
     return out
 
 
+def _as(value, dtype):
+    """A value in a type; a number of Python's keeps its digits."""
+    return asarray(value, dtype) if isinstance(value, (int, float)) else asarray(value).astype(dtype)
+
+
 def set(x, index, value):  # noqa: A001
     """x[index] = value."""
     value = asarray(value) if not isinstance(value, (int, float)) else value
@@ -131,11 +146,106 @@ def set(x, index, value):  # noqa: A001
     if mask is not None and asarray(mask).dtype.kind == "b" and (isinstance(value, (int, float)) or value.ndim == 0):
         mask = asarray(mask)
         mask = mask.reshape((*mask.shape, *[1] * (x.ndim - mask.ndim)))
-        x[...] = tnp.where(tnp.broadcast_to(mask, x.shape), asarray(value).astype(x.dtype), x)
+        x[...] = tnp.where(tnp.broadcast_to(mask, x.shape), _as(value, x.dtype), x)
         return
     # The places of what is written, by indexing the places of everything.
     places = get(tnp.arange(0, x.size, 1, dtype="int64").reshape(x.shape), index) if x.size else None
     if places is None or not places.size:
         return
-    value = tnp.broadcast_to(asarray(value).astype(x.dtype), places.shape).reshape(-1)
+    value = tnp.broadcast_to(_as(value, x.dtype), places.shape).reshape(-1)
     x[...] = tnp.put(x.reshape(-1), places.reshape(-1), value).reshape(x.shape)
+
+
+class At:
+    """`x.at`: indexed, it gives arrays with some elements changed; `x` stays what it is."""
+
+    def __init__(self, x):
+        self._x = x
+
+    def __getitem__(self, index):
+        return _Place(self._x, index)
+
+
+class _Place:
+    """Places of an array. Updates of places outside are dropped, as in JAX."""
+
+    def __init__(self, x, index):
+        self._x, self._index = x, index
+
+    def _flat(self):
+        """The places as numbers; that behind the last stands for those outside."""
+        x = self._x
+        every = tnp.arange(0, x.size, 1, dtype="int64").reshape(x.shape)
+        index = self._index if isinstance(self._index, tuple) else (self._index,)
+        if any(isinstance(i, Tensor) and i.dtype.kind != "b" or isinstance(i, (list, _np.ndarray)) for i in index):
+            return get(every, self._index, beyond=x.size)
+        return every[self._index]
+
+    def _mask(self):
+        m = self._index
+        if isinstance(m, (Tensor, _np.ndarray)) and asarray(m).dtype.kind == "b" and asarray(m).ndim:
+            m = asarray(m)
+            return tnp.broadcast_to(m.reshape((*m.shape, *[1] * (self._x.ndim - m.ndim))), self._x.shape)
+        return None
+
+    def _update(self, name, values, whole):
+        from . import lax
+
+        x, mask = self._x, self._mask()
+        scalar = isinstance(values, (int, float)) or getattr(values, "ndim", 1) == 0
+        if mask is not None and scalar:
+            return tnp.where(mask, whole(x, _as(values, x.dtype)), x)
+        places = self._flat()
+        if not places.size:
+            return x.__copy__()
+        values = tnp.broadcast_to(_as(values, x.dtype), places.shape).reshape(-1)
+        flat = tnp.concatenate([x.reshape(-1), tnp.zeros((1,), x.dtype)])
+        out = getattr(lax, name)(flat, [places.reshape(-1)], values)
+        return out[:-1].reshape(x.shape)
+
+    def set(self, values, **_):
+        """Elements replaced."""
+        return self._update("index_set", values, lambda a, b: tnp.broadcast_to(b, a.shape))
+
+    def add(self, values, **_):
+        """With values added; places that come twice get both."""
+        return self._update("index_add", values, lambda a, b: a + b)
+
+    def subtract(self, values, **_):
+        """With values subtracted."""
+        return self.add(-_as(values, self._x.dtype))
+
+    def multiply(self, values, **_):
+        """Multiplied by values."""
+        return self._update("index_mul", values, lambda a, b: a * b)
+
+    mul = multiply
+
+    def divide(self, values, **_):
+        """Divided by values."""
+        kind = self._x.dtype if self._x.dtype.kind == "f" else tnp.float32
+        return At(self._x.astype(kind))[self._index].multiply(1.0 / _as(values, kind))
+
+    def min(self, values, **_):  # noqa: A003
+        """The lesser of an element and a value."""
+        return self._update("index_min", values, tnp.minimum)
+
+    def max(self, values, **_):  # noqa: A003
+        """The greater of an element and a value."""
+        return self._update("index_max", values, tnp.maximum)
+
+    def power(self, values, **_):
+        """To the power of values."""
+        return self.set(self._x[self._index] ** values)
+
+    def apply(self, f, **_):
+        """A function of the elements."""
+        return self.set(f(self._x[self._index]))
+
+    def get(self, mode=None, fill_value=None, **_):
+        """The elements. With `mode="fill"`, places outside are `fill_value`, NaN if there is none."""
+        if mode not in ("fill", "drop") and fill_value is None:
+            return self._x[self._index]
+        if fill_value is None:
+            fill_value = float("nan") if self._x.dtype.kind == "f" else 0
+        return get(self._x, self._index, beyond=fill_value)

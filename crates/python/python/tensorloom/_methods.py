@@ -22,6 +22,10 @@ _OWN = {
 def method(x, name):
     from . import numpy as tnp
 
+    if name == "at":
+        from ._index import At
+
+        return At(x)
     own = _OWN.get(name)
     if own is not None:
         return functools.partial(own, x)

@@ -1,9 +1,11 @@
-"""The namespace of the array API standard, version 2024.12: real and integer types; there are no complex ones.
+"""The namespace of the array API standard, version 2024.12.
 
-Functions are those of `tensorloom.numpy` with the standard's names, keywords and conventions.
+Functions are those of `tensorloom.numpy` with the standard's names, keywords and conventions. Complex arrays are pairs of real tensors
+(`ComplexTensor`), known here alone.
 """
 
 import builtins as _b
+import functools as _functools
 import math as _math
 from collections import namedtuple as _namedtuple
 
@@ -14,7 +16,10 @@ from . import _tensorloom as _core
 from ._tensorloom import (
     Tensor, bool_ as bool, float32, float64, from_dlpack as _from_dlpack, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
 )
-from . import linalg as _linalg
+from . import _complex as _c
+from . import _complex_linalg as _cl
+from ._array_fft import fft
+from ._complex import ComplexTensor, complex64, complex128
 
 __array_api_version__ = "2024.12"
 e, inf, nan, newaxis, pi = _math.e, _math.inf, _math.nan, None, _math.pi
@@ -22,7 +27,14 @@ e, inf, nan, newaxis, pi = _math.e, _math.inf, _math.nan, None, _math.pi
 _INTS = (int8, int16, int32, int64)
 _UINTS = (uint8, uint16, uint32, uint64)
 _FLOATS = (float32, float64)
-_ALL = {d.name: d for d in (bool, *_INTS, *_UINTS, *_FLOATS)}
+_COMPLEX = (complex64, complex128)
+_ALL = {d.name: d for d in (bool, *_INTS, *_UINTS, *_FLOATS, *_COMPLEX)}
+_ARRAYS = (Tensor, ComplexTensor)
+
+
+def _kind(x):
+    """The type of an array, or the type that something names."""
+    return x.dtype if isinstance(x, _ARRAYS) else _c.of_name(x) or _core.dtype(x)
 
 
 def _device(device):
@@ -35,6 +47,8 @@ def _device(device):
 def asarray(obj, /, *, dtype=None, device=None, copy=None):
     """An array from an object."""
     _device(device)
+    if _c.listed(obj) or dtype is not None and _c.of_name(dtype):
+        return _c.asarray(obj, dtype=dtype, copy=copy)
     return _core.asarray(obj, dtype, copy=copy)
 
 
@@ -63,6 +77,10 @@ def eye(n_rows, n_cols=None, /, *, k=0, dtype=None, device=None):
 def from_dlpack(x, /, *, device=None, copy=None):
     """An array from one of another library."""
     _device(device)
+    if isinstance(x, ComplexTensor):
+        return x.__copy__() if copy else x
+    if getattr(getattr(x, "dtype", None), "kind", None) == "c":
+        return _c.asarray(x, copy=copy)
     return _from_dlpack(x, copy=copy)
 
 
@@ -145,9 +163,8 @@ def broadcast_to(x, /, shape):
 
 def can_cast(from_, to, /):
     """Whether one type goes into another by promotion."""
-    from_ = from_.dtype if isinstance(from_, Tensor) else _core.dtype(from_)
     try:
-        return result_type(from_, to) == to
+        return result_type(_kind(from_), to) == _kind(to)
     except TypeError:
         return False
 
@@ -158,7 +175,8 @@ _iinfo = _namedtuple("iinfo", "bits max min dtype")
 
 def finfo(type, /):  # noqa: A002
     """Facts of a float type."""
-    d = type.dtype if isinstance(type, Tensor) else _core.dtype(type)
+    d = _kind(type)
+    d = d.part if d in _COMPLEX else d
     if d not in _FLOATS:
         raise TypeError(f"{d} is no float type")
     f = _np.finfo(d.name)
@@ -167,7 +185,7 @@ def finfo(type, /):  # noqa: A002
 
 def iinfo(type, /):  # noqa: A002
     """Facts of an integer type."""
-    d = type.dtype if isinstance(type, Tensor) else _core.dtype(type)
+    d = _kind(type)
     if d not in _INTS + _UINTS:
         raise TypeError(f"{d} is no integer type")
     i = _np.iinfo(d.name)
@@ -180,7 +198,7 @@ def isdtype(dtype, kind):
         return _b.any(isdtype(dtype, k) for k in kind)
     kinds = {
         "bool": (bool,), "signed integer": _INTS, "unsigned integer": _UINTS, "integral": _INTS + _UINTS,
-        "real floating": _FLOATS, "complex floating": (), "numeric": _INTS + _UINTS + _FLOATS,
+        "real floating": _FLOATS, "complex floating": _COMPLEX, "numeric": _INTS + _UINTS + _FLOATS + _COMPLEX,
     }
     if isinstance(kind, str):
         if kind not in kinds:
@@ -191,10 +209,11 @@ def isdtype(dtype, kind):
 
 def result_type(*arrays_and_dtypes):
     """The type of an operation of arrays and types."""
-    kinds = [x.dtype for x in arrays_and_dtypes if isinstance(x, Tensor)]
-    kinds += [_core.dtype(x) for x in arrays_and_dtypes if not isinstance(x, (Tensor, int, float, complex))]
+    kinds = [_kind(x) for x in arrays_and_dtypes if not isinstance(x, (int, float, complex))]
     if not kinds:
         raise TypeError("there is no array and no type among these")
+    if _b.any(_c.is_complex(x) for x in (*kinds, *arrays_and_dtypes)):
+        return _c.common(*kinds)
     groups = {"b": 0, "i": 1, "u": 1, "f": 2}
     if len({groups[k.kind] for k in kinds}) > 1:
         raise TypeError("types of different kinds don't promote: " + ", ".join(k.name for k in kinds))
@@ -220,7 +239,7 @@ class _Info:
 
     def default_dtypes(self, *, device=None):
         _device(device)
-        return {"real floating": float32, "complex floating": None, "integral": int32, "indexing": int64}
+        return {"real floating": float32, "complex floating": complex64, "integral": int32, "indexing": int64}
 
     def dtypes(self, *, device=None, kind=None):
         _device(device)
@@ -327,17 +346,17 @@ def clip(x, /, min=None, max=None):  # noqa: A002
 
 
 def conj(x, /):
-    """The same, since no array is complex."""
+    """With the imaginary part negated."""
     return x.__copy__()
 
 
 def real(x, /):
-    """The same, since no array is complex."""
+    """The real part."""
     return x.__copy__()
 
 
 def imag(x, /):
-    """Zeros, since no array is complex."""
+    """The imaginary part."""
     return zeros_like(x)
 
 
@@ -636,159 +655,109 @@ def vecdot(x1, x2, /, *, axis=-1):
     return astype(y[..., 0, 0], x1.dtype, copy=False)
 
 
-class linalg:  # noqa: N801
-    """The extension for linear algebra."""
-
-    _eigh = _namedtuple("eigh_result", "eigenvalues eigenvectors")
-    _qr = _namedtuple("qr_result", "Q R")
-    _slogdet = _namedtuple("slogdet_result", "sign logabsdet")
-    _svd = _namedtuple("svd_result", "U S Vh")
-
-    matmul = staticmethod(matmul)
-    matrix_transpose = staticmethod(matrix_transpose)
-    tensordot = staticmethod(tensordot)
-    vecdot = staticmethod(vecdot)
-
-    @staticmethod
-    def cholesky(x, /, *, upper=False):
-        """Cholesky's factor."""
-        y = _linalg.cholesky(x)
-        return _n.matrix_transpose(y) if upper else y
-
-    @staticmethod
-    def cross(x1, x2, /, *, axis=-1):
-        """Products of vectors in space."""
-        x1, x2 = _pair(x1, x2)
-        x1, x2 = _n.broadcast_arrays([x1, x2])
-        x1, x2 = _n.moveaxis(x1, axis, -1), _n.moveaxis(x2, axis, -1)
-        return _n.moveaxis(_n.cross(x1, x2), -1, axis)
-
-    @staticmethod
-    def det(x, /):
-        """Determinants."""
-        return _linalg.det(x)
-
-    @staticmethod
-    def diagonal(x, /, *, offset=0):
-        """The diagonals of matrices."""
-        return _n.diagonal(x, offset, -2, -1)
-
-    @staticmethod
-    def eigh(x, /):
-        """Eigenvalues and vectors of symmetric matrices."""
-        return linalg._eigh(*_linalg.eigh(x))
-
-    @staticmethod
-    def eigvalsh(x, /):
-        """Eigenvalues of symmetric matrices."""
-        return _linalg.eigvalsh(x)
-
-    @staticmethod
-    def inv(x, /):
-        """Inverse matrices."""
-        return _linalg.inv(x)
-
-    @staticmethod
-    def matrix_norm(x, /, *, keepdims=False, ord="fro"):  # noqa: A002
-        """Norms of matrices."""
-        y = _linalg.matrix_norm(x, ord)
-        return y[..., None, None] if keepdims else y
-
-    @staticmethod
-    def matrix_power(x, n, /):
-        """Powers of matrices."""
-        return _linalg.matrix_power(x, n)
-
-    @staticmethod
-    def matrix_rank(x, /, *, rtol=None):
-        """Ranks of matrices."""
-        s = _linalg.svdvals(x)
-        tol = (_b.max(x.shape[-2:]) * finfo(x.dtype).eps) if rtol is None else rtol
-        tol = tol[..., None] if isinstance(tol, Tensor) and tol.ndim else tol
-        return _n.count_nonzero(s > _n.max(s, -1, keepdims=True) * tol, -1)
-
-    @staticmethod
-    def outer(x1, x2, /):
-        """All products of two vectors."""
-        x1, x2 = _pair(x1, x2)
-        return _n.outer(x1, x2)
-
-    @staticmethod
-    def pinv(x, /, *, rtol=None):
-        """Pseudo-inverses."""
-        u, s, vh = linalg.svd(x, full_matrices=False)
-        tol = (_b.max(x.shape[-2:]) * finfo(x.dtype).eps) if rtol is None else rtol
-        tol = tol[..., None] if isinstance(tol, Tensor) and tol.ndim else tol
-        keep = s > _n.max(s, -1, keepdims=True) * tol
-        s = _n.where(keep, 1 / _n.where(keep, s, 1.0), 0.0)
-        return _n.matmul(_n.matrix_transpose(vh) * s[..., None, :], _n.matrix_transpose(u))
-
-    @staticmethod
-    def qr(x, /, *, mode="reduced"):
-        """Orthogonal and triangular factors."""
-        if mode not in ("reduced", "complete"):
-            raise ValueError(f"mode {mode!r}; use \"reduced\" or \"complete\"")
-        return linalg._qr(*_linalg.qr(x, mode == "complete"))
-
-    @staticmethod
-    def slogdet(x, /):
-        """Signs and logarithms of determinants."""
-        return linalg._slogdet(*_linalg.slogdet(x))
-
-    @staticmethod
-    def solve(x1, x2, /):
-        """Solutions of linear equations."""
-        x1, x2 = _pair(x1, x2)
-        if x2.ndim == 1:
-            return _linalg.solve(x1, _n.broadcast_to(x2[:, None], (*x1.shape[:-2], x2.shape[0], 1)))[..., 0]
-        lead = _np.broadcast_shapes(tuple(x1.shape[:-2]), tuple(x2.shape[:-2]))
-        x1 = _n.broadcast_to(x1, (*lead, *x1.shape[-2:]))
-        return _linalg.solve(x1, _n.broadcast_to(x2, (*lead, *x2.shape[-2:])))
-
-    @staticmethod
-    def svd(x, /, *, full_matrices=True):
-        """Singular values and vectors."""
-        u, s, vh = _linalg.svd(x)
-        if full_matrices:
-            u = linalg._completed(u)
-            vh = _n.matrix_transpose(linalg._completed(_n.matrix_transpose(vh)))
-        return linalg._svd(u, s, vh)
-
-    @staticmethod
-    def _completed(u):
-        """Orthogonal columns with those that are missing to a square matrix."""
-        m, k = u.shape[-2:]
-        if m == k:
-            return u
-        q, _ = _linalg.qr(u, True)
-        return _n.concatenate([u, q[..., k:]], -1)
-
-    @staticmethod
-    def svdvals(x, /):
-        """Singular values."""
-        return _linalg.svdvals(x)
-
-    @staticmethod
-    def trace(x, /, *, offset=0, dtype=None):
-        """Sums of diagonals."""
-        return sum(_n.diagonal(x, offset, -2, -1), axis=-1, dtype=dtype)
-
-    @staticmethod
-    def vector_norm(x, /, *, axis=None, keepdims=False, ord=2):  # noqa: A002
-        """Norms of vectors."""
-        axes = _axes(x, axis)
-        a = _n.abs(x)
-        if ord == inf:
-            return max(a, axis=axes, keepdims=keepdims)
-        if ord == -inf:
-            return min(a, axis=axes, keepdims=keepdims)
-        if ord == 0:
-            return astype(count_nonzero(x, axis=axes, keepdims=keepdims), x.dtype)
-        if ord == 1:
-            return sum(a, axis=axes, keepdims=keepdims)
-        if ord == 2:
-            return _n.sqrt(sum(x * x, axis=axes, keepdims=keepdims))
-        return sum(a ** float(ord), axis=axes, keepdims=keepdims) ** (1.0 / ord)
+from ._array_linalg import linalg  # noqa: E402
 
 
-del _name
+# Complex arrays
+
+def _complex_like(x, value, dtype):
+    return full(x.shape, value, dtype=x.dtype if dtype is None else dtype)
+
+
+def _complex_sum(f):
+    """A sum of complex numbers, or of real ones as complex."""
+    def run(x, /, *, dtype=None, **more):
+        x = _c.lift(x, x.dtype if dtype is None else _c.of_name(dtype))
+        return _c.linear(f)(x, **more)
+
+    return run
+
+
+def _complex_running_product(x, /, *, axis=None, dtype=None, include_initial=False):
+    axis = _one_axis(x, axis)
+    x = _c.lift(x, x.dtype if dtype is None else _c.of_name(dtype))
+    y = _c.running_product(x, axis)
+    if not include_initial:
+        return y
+    shape = list(x.shape)
+    shape[axis] = 1
+    return concat([_c.full(shape, 1, dtype=x.dtype), y], axis=axis)
+
+
+def _complex_where(condition, x1, x2, /):
+    a, b = _c.pair(x1, x2)
+    return _c.of(_n.where(condition, a.real, b.real), _n.where(condition, a.imag, b.imag))
+
+
+def _complex_arrays(*arrays):
+    shape = _np.broadcast_shapes(*(tuple(x.shape) for x in arrays))
+    return [broadcast_to(x, shape) for x in arrays]
+
+
+def _complex_vecdot(x1, x2, /, *, axis=-1):
+    a, b = _c.pair(x1, x2)
+    return _c.bilinear(_real_functions["vecdot"])(_c.conj(a), b, axis=axis)
+
+
+def _complex_vector_norm(x, /, **more):
+    return linalg.vector_norm(_c.abs_(x), **more)
+
+
+def _on_truth(name):
+    return lambda x, /, **more: _real_functions[name](_c.truth(x), **more)
+
+
+_real_functions = dict(globals())
+_for_complex = {
+    **{n: f for n, f in _c.UNARY.items()}, **_c.BINARY,
+    **{n: _c.linear(globals()[n]) for n in (
+        "broadcast_to tril triu take take_along_axis concat expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack tile "
+        "unstack diff mean matrix_transpose").split()},
+    **{n: _on_truth(n) for n in "all any nonzero count_nonzero".split()},
+    "astype": _c.astype, "full": _c.full, "linspace": _c.linspace, "where": _complex_where, "broadcast_arrays": _complex_arrays,
+    "zeros": lambda shape, *, dtype=None, device=None: _c.full(shape, 0, dtype=dtype),
+    "empty": lambda shape, *, dtype=None, device=None: _c.full(shape, 0, dtype=dtype),
+    "ones": lambda shape, *, dtype=None, device=None: _c.full(shape, 1, dtype=dtype),
+    "full_like": lambda x, value, *, dtype=None, device=None: _complex_like(x, value, dtype),
+    "zeros_like": lambda x, *, dtype=None, device=None: _complex_like(x, 0, dtype),
+    "empty_like": lambda x, *, dtype=None, device=None: _complex_like(x, 0, dtype),
+    "ones_like": lambda x, *, dtype=None, device=None: _complex_like(x, 1, dtype),
+    "eye": lambda n, m=None, *, k=0, dtype=None, device=None: _c.lift(_real_functions["eye"](n, m, k=k, dtype=dtype.part), dtype),
+    "meshgrid": lambda *xs, indexing="xy": _c.linear(_real_functions["meshgrid"])(*(_c.lift(x) for x in xs), indexing=indexing),
+    "sum": _complex_sum(sum), "cumulative_sum": _complex_sum(cumulative_sum), "prod": _c.product,
+    "cumulative_prod": _complex_running_product,
+    "unique_all": lambda x: _UniqueAll(*_c.unique(x)), "unique_values": lambda x: _c.unique(x)[0],
+    "unique_counts": lambda x: _UniqueCounts(*_c.unique(x)[::3]), "unique_inverse": lambda x: _UniqueInverse(*_c.unique(x)[:3:2]),
+    "tensordot": _c.bilinear(tensordot), "vecdot": _complex_vecdot,
+}
+_linalg_for_complex = {
+    "cholesky": _cl.cholesky, "cross": _c.bilinear(linalg.cross), "det": _cl.det, "diagonal": _c.linear(linalg.diagonal),
+    "eigh": lambda x: linalg._eigh(*_cl.eigh(x)), "eigvalsh": _cl.eigvalsh, "inv": _cl.inv, "matrix_norm": _cl.matrix_norm,
+    "matrix_power": _cl.matrix_power, "matrix_rank": _cl.matrix_rank, "outer": _c.bilinear(linalg.outer), "pinv": _cl.pinv,
+    "qr": lambda x, *, mode="reduced": linalg._qr(*_cl.qr(x, mode == "complete")), "slogdet": lambda x: linalg._slogdet(*_cl.slogdet(x)),
+    "solve": _cl.solve, "svd": lambda x, *, full_matrices=True: linalg._svd(*_cl.svd(x, full_matrices)), "svdvals": _cl.svdvals,
+    "trace": _complex_sum(linalg.trace), "vector_norm": _complex_vector_norm,
+    "matmul": _c.matmul, "matrix_transpose": _for_complex["matrix_transpose"], "tensordot": _for_complex["tensordot"], "vecdot": _complex_vecdot,
+}
+
+
+def _either(f, g):
+    """A function of real arrays, or of complex ones where there are any."""
+    @_functools.wraps(f)
+    def run(*args, **named):
+        for x in args:
+            if _c.is_complex(x) or isinstance(x, (list, tuple)) and _b.any(isinstance(y, ComplexTensor) for y in x):
+                return g(*args, **named)
+        for x in named.values():
+            if _c.is_complex(x):
+                return g(*args, **named)
+        return f(*args, **named)
+
+    return run
+
+
+for _name, _own in _for_complex.items():
+    globals()[_name] = _either(globals()[_name], _own)
+for _name, _own in _linalg_for_complex.items():
+    setattr(linalg, _name, staticmethod(_either(getattr(linalg, _name), _own)))
+del _name, _own

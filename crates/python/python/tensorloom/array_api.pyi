@@ -1,4 +1,4 @@
-"""The namespace of the array API standard, version 2024.12: real and integer types; there are no complex ones."""
+"""The namespace of the array API standard, version 2024.12."""
 
 # Written by stubs.py; don't change it by hand.
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +10,8 @@ from . import ArrayLike, Axes, ComplexLike, DType, DTypeLike, Tensor
 
 __array_api_version__: str
 bool: DType
+complex128: Any
+complex64: Any
 e: float
 float32: DType
 float64: DType
@@ -25,6 +27,169 @@ uint16: DType
 uint32: DType
 uint64: DType
 uint8: DType
+
+class ComplexTensor:
+    """A complex array: the tensors `real` and `imag`, of one shape and type."""
+
+    T: Any
+
+    def __abs__(self) -> Any:
+        """__abs__"""
+
+    def __add__(self, other: ArrayLike) -> Any:
+        """__add__"""
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: _bool | None = None) -> Any:
+        """An array of NumPy's."""
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The array API's namespace."""
+
+    def __bool__(self) -> _bool:
+        """__bool__"""
+
+    def __complex__(self) -> complex:
+        """The one element."""
+
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None, dl_device: tuple[int, int] | None = None, copy: _bool | None = None) -> Any:
+        """A capsule of the same memory."""
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """The processor."""
+
+    def __eq__(self, other: ArrayLike) -> Any:
+        """__eq__"""
+
+    def __float__(self) -> float:
+        """__float__"""
+
+    def __ge__(self, other: ArrayLike) -> Any:
+        """__ge__"""
+
+    def __getitem__(self, index: ArrayLike) -> Any:
+        """__getitem__"""
+
+    def __gt__(self, other: ArrayLike) -> Any:
+        """__gt__"""
+
+    def __hash__(self) -> int:
+        """__hash__"""
+
+    def __index__(self) -> int:
+        """__index__"""
+
+    def __int__(self) -> int:
+        """__int__"""
+
+    def __iter__(self) -> Iterator[Any]:
+        """__iter__"""
+
+    def __le__(self, other: ArrayLike) -> Any:
+        """__le__"""
+
+    def __len__(self) -> int:
+        """__len__"""
+
+    def __lt__(self, other: ArrayLike) -> Any:
+        """__lt__"""
+
+    def __matmul__(self, other: ArrayLike) -> Any:
+        """__matmul__"""
+
+    def __mul__(self, other: ArrayLike) -> Any:
+        """__mul__"""
+
+    def __ne__(self, other: ArrayLike) -> Any:
+        """__ne__"""
+
+    def __neg__(self) -> Any:
+        """__neg__"""
+
+    def __pos__(self) -> Any:
+        """__pos__"""
+
+    def __pow__(self, other: ArrayLike) -> Any:
+        """__pow__"""
+
+    def __radd__(self, other: ArrayLike) -> Any:
+        """__radd__"""
+
+    def __repr__(self) -> str:
+        """__repr__"""
+
+    def __rmatmul__(self, other: ArrayLike) -> Any:
+        """__rmatmul__"""
+
+    def __rmul__(self, other: ArrayLike) -> Any:
+        """__rmul__"""
+
+    def __rpow__(self, other: ArrayLike) -> Any:
+        """__rpow__"""
+
+    def __rsub__(self, other: ArrayLike) -> Any:
+        """__rsub__"""
+
+    def __rtruediv__(self, other: ArrayLike) -> Any:
+        """__rtruediv__"""
+
+    def __setitem__(self, index: ArrayLike, value: float) -> None:
+        """__setitem__"""
+
+    __slots__: Any
+
+    def __sub__(self, other: ArrayLike) -> Any:
+        """__sub__"""
+
+    def __truediv__(self, other: ArrayLike) -> Any:
+        """__truediv__"""
+
+    def astype(self, dtype: DTypeLike | None, copy: _bool | None = True) -> Any:
+        """The elements in another type."""
+
+    def block_until_ready(self) -> Tensor:
+        """Computes it now."""
+
+    def conj(self) -> Any:
+        """With the imaginary part negated."""
+
+    device: Any
+
+    dtype: Any
+
+    @property
+    def imag(self) -> Any:
+        """imag"""
+
+    def item(self) -> Any:
+        """The one element as a number of Python's."""
+
+    itemsize: Any
+
+    mT: Any
+
+    nbytes: Any
+
+    ndim: Any
+
+    def numpy(self) -> Any:
+        """A copy as an array of NumPy's."""
+
+    @property
+    def real(self) -> Any:
+        """real"""
+
+    def reshape(self, *shape: int | Sequence[int]) -> Any:
+        """The elements in another shape."""
+
+    shape: Any
+
+    size: Any
+
+    def to_device(self, device: str | None, /, *, stream: Any = None) -> Tensor:
+        """The array on a device."""
+
+    def tolist(self) -> Any:
+        """Nested lists of numbers."""
 
 def __array_namespace_info__() -> Any:
     """What this namespace can do."""
@@ -117,7 +282,7 @@ def concat(arrays: ArrayLike, /, *, axis: Axes = 0) -> Tensor:
     """Arrays one after the other."""
 
 def conj(x: ArrayLike, /) -> Tensor:
-    """The same, since no array is complex."""
+    """With the imaginary part negated."""
 
 def copysign(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """The size of `x` with the sign of `y`."""
@@ -164,6 +329,51 @@ def expm1(x: ArrayLike, /) -> Tensor:
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: DTypeLike | None = None, device: str | None = None) -> Tensor:
     """Ones on a diagonal."""
 
+class fft:
+    """The extension for Fourier transforms."""
+
+    def fft(self, x: ArrayLike, /, *, n: int | None = None, axis: Axes = -1, norm: ArrayLike = 'backward') -> Any:
+        """The transform along an axis."""
+
+    def fftfreq(self, n: int, /, *, d: ArrayLike = 1.0, dtype: DTypeLike | None = None, device: str | None = None) -> Any:
+        """The frequencies of `fft`."""
+
+    def fftn(self, x: ArrayLike, /, *, s: ArrayLike = None, axes: int | Sequence[int] | Sequence[Sequence[int]] | None = None, norm: ArrayLike = 'backward') -> Any:
+        """The transform along several axes."""
+
+    def fftshift(self, x: ArrayLike, /, *, axes: int | Sequence[int] | Sequence[Sequence[int]] | None = None) -> Any:
+        """Frequency 0 in the middle."""
+
+    def hfft(self, x: ArrayLike, /, *, n: int | None = None, axis: Axes = -1, norm: ArrayLike = 'backward') -> Any:
+        """The real spectrum of a signal that is its own mirror image."""
+
+    def ifft(self, x: ArrayLike, /, *, n: int | None = None, axis: Axes = -1, norm: ArrayLike = 'backward') -> Any:
+        """The inverse transform along an axis."""
+
+    def ifftn(self, x: ArrayLike, /, *, s: ArrayLike = None, axes: int | Sequence[int] | Sequence[Sequence[int]] | None = None, norm: ArrayLike = 'backward') -> Any:
+        """The inverse transform along several axes."""
+
+    def ifftshift(self, x: ArrayLike, /, *, axes: int | Sequence[int] | Sequence[Sequence[int]] | None = None) -> Any:
+        """The inverse of `fftshift`."""
+
+    def ihfft(self, x: ArrayLike, /, *, n: int | None = None, axis: Axes = -1, norm: ArrayLike = 'backward') -> Any:
+        """The inverse of `hfft`."""
+
+    def irfft(self, x: ArrayLike, /, *, n: int | None = None, axis: Axes = -1, norm: ArrayLike = 'backward') -> Any:
+        """The real numbers of half a spectrum."""
+
+    def irfftn(self, x: ArrayLike, /, *, s: ArrayLike = None, axes: int | Sequence[int] | Sequence[Sequence[int]] | None = None, norm: ArrayLike = 'backward') -> Any:
+        """The real numbers of half a spectrum along several axes."""
+
+    def rfft(self, x: ArrayLike, /, *, n: int | None = None, axis: Axes = -1, norm: ArrayLike = 'backward') -> Any:
+        """The transform of real numbers."""
+
+    def rfftfreq(self, n: int, /, *, d: ArrayLike = 1.0, dtype: DTypeLike | None = None, device: str | None = None) -> Any:
+        """The frequencies of `rfft`."""
+
+    def rfftn(self, x: ArrayLike, /, *, s: ArrayLike = None, axes: int | Sequence[int] | Sequence[Sequence[int]] | None = None, norm: ArrayLike = 'backward') -> Any:
+        """The transform of real numbers along several axes."""
+
 def finfo(type: DTypeLike | Tensor, /) -> Any:
     """Facts of a float type."""
 
@@ -198,7 +408,7 @@ def iinfo(type: DTypeLike | Tensor, /) -> Any:
     """Facts of an integer type."""
 
 def imag(x: ArrayLike, /) -> Tensor:
-    """Zeros, since no array is complex."""
+    """The imaginary part."""
 
 def isdtype(dtype: DTypeLike | None, kind: Any) -> _bool:
     """Whether a type is of a kind."""
@@ -221,7 +431,7 @@ def less_equal(x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
 class linalg:
     """The extension for linear algebra."""
 
-    def cholesky(self, x: ArrayLike, /, *, upper: int = False) -> Any:
+    def cholesky(self, x: ArrayLike, /, *, upper: Any = False) -> Any:
         """Cholesky's factor."""
 
     def cross(self, x1: ArrayLike, x2: ArrayLike, /, *, axis: Axes = -1) -> Any:
@@ -381,7 +591,7 @@ def prod(x: ArrayLike, /, *, axis: Axes = None, dtype: DTypeLike | None = None, 
     """Products."""
 
 def real(x: ArrayLike, /) -> Tensor:
-    """The same, since no array is complex."""
+    """The real part."""
 
 def reciprocal(x: ArrayLike, /) -> Tensor:
     """`1/x`."""

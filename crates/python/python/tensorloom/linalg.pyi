@@ -1,4 +1,4 @@
-"""Functions of `linalg`, by the names of JAX and SciPy."""
+"""Linear algebra, by the names of NumPy and JAX."""
 
 # Written by stubs.py; don't change it by hand.
 from collections.abc import Callable, Iterator, Sequence
@@ -9,8 +9,8 @@ from . import ArrayLike, Axes, ComplexLike, DType, DTypeLike, Tensor
 
 
 
-def cholesky(a: ArrayLike) -> Tensor:
-    """The lower factor `L` of positive definite matrices `L·Lᵀ`; NaN where a matrix is not positive definite."""
+def cholesky(a: ArrayLike, *, upper: Any = False) -> Tensor:
+    """Cholesky's factor."""
 
 def cond(x: ArrayLike, ord: float | str | None = None) -> Tensor:
     """The condition number for a norm; the default is the ratio of the extreme singular values."""
@@ -21,11 +21,11 @@ def cross(a: ArrayLike, b: ArrayLike) -> Tensor:
 def det(a: ArrayLike) -> Tensor:
     """The determinant of square matrices."""
 
-def diagonal(x: ArrayLike, k: int, a: int, b: int) -> Tensor:
-    """The k-th diagonal of the planes of two axes; it becomes the last axis."""
+def diagonal(x: ArrayLike, offset: int = 0) -> Tensor:
+    """The diagonals of matrices."""
 
-def eigh(a: ArrayLike) -> tuple[Tensor, Tensor]:
-    """Eigenvalues of symmetric matrices in ascending order, and eigenvectors as columns."""
+def eigh(a: ArrayLike, UPLO: ArrayLike = None, symmetrize_input: bool = True) -> Any:
+    """Eigenvalues and vectors of symmetric matrices, of which both halves are given."""
 
 def eigvalsh(a: ArrayLike) -> Tensor:
     """Eigenvalues of symmetric matrices in ascending order."""
@@ -57,8 +57,8 @@ def matrix_transpose(x: ArrayLike) -> Tensor:
 def multi_dot(xs: Sequence[ArrayLike]) -> Tensor:
     """The product of several matrices in the order that costs least; the first and the last may be vectors."""
 
-def norm(x: ArrayLike, ord: float | str | None = None, axis: Axes = None) -> Tensor:
-    """The norm of vectors (one axis) or matrices (two axes); of all elements for `()`."""
+def norm(x: ArrayLike, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Norms of vectors and matrices."""
 
 def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
     """All products of elements of two vectors."""
@@ -66,8 +66,8 @@ def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
 def pinv(a: ArrayLike, rcond: float | None = None) -> Tensor:
     """The pseudo-inverse; singular values up to `rcond` times the largest count as 0."""
 
-def qr(a: ArrayLike, full: bool = False) -> tuple[Tensor, Tensor]:
-    """`Q` with orthonormal columns and upper triangular `R`, so that `A = Q·R`; square `Q` if `full`."""
+def qr(a: ArrayLike, mode: str = 'reduced') -> Any:
+    """Orthogonal and triangular factors; with `mode="r"` the second alone."""
 
 def slogdet(a: ArrayLike) -> tuple[Tensor, Tensor]:
     """The sign of the determinant and the logarithm of its size."""
@@ -75,26 +75,29 @@ def slogdet(a: ArrayLike) -> tuple[Tensor, Tensor]:
 def solve(a: ArrayLike, b: ArrayLike) -> Tensor:
     """Solves `A·X = B`; a `B` of one axis is one vector."""
 
-def svd(a: ArrayLike) -> tuple[Tensor, Tensor, Tensor]:
-    """`U`, the singular values in descending order, and `Vᵀ`, with as many vectors as values: `A = U·diag(s)·Vᵀ`."""
+def svd(a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """Singular vectors and values: `u, s, vh`; or the values alone."""
 
 def svdvals(a: ArrayLike) -> Tensor:
     """The singular values in descending order."""
 
-def tensorinv(a: ArrayLike, ind: int) -> Tensor:
-    """The inverse of a tensor whose first `ind` axes together are as large as the others."""
+def tensordot(a: ArrayLike, b: ArrayLike, axes: int | Sequence[int] | Sequence[Sequence[int]] = 2) -> Tensor:
+    """Contracts axes of two arrays."""
+
+def tensorinv(a: ArrayLike, ind: ArrayLike = 2) -> Tensor:
+    """The inverse of `tensordot` with an array."""
 
 def tensorsolve(a: ArrayLike, b: ArrayLike) -> Tensor:
     """The `x` with `tensordot(a, x, x's axes) = b`."""
 
-def trace(x: ArrayLike, k: int = 0) -> Tensor:
-    """The sum along the k-th diagonal."""
+def trace(x: ArrayLike, offset: int = 0) -> Tensor:
+    """Sums of the diagonals of matrices."""
 
 def triangular_solve(a: ArrayLike, b: ArrayLike, left: bool = False, lower: bool = False, transpose: bool = False) -> Tensor:
     """Solves `op(A)·X = B` for triangular `A`, or `X·op(A) = B` unless `left`; `op` transposes if asked."""
 
-def vecdot(a: ArrayLike, b: ArrayLike, axis: int) -> Tensor:
-    """Inner products along an axis, after broadcasting."""
+def vecdot(a: ArrayLike, b: ArrayLike, axis: Axes = -1) -> Tensor:
+    """Products of vectors."""
 
 def vector_norm(x: ArrayLike, ord: float | str | None = None, axis: Axes = None) -> Tensor:
     """The p-norm along axes, as of one vector."""

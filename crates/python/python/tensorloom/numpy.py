@@ -90,24 +90,10 @@ def result_type(*xs):
     return out
 
 
-def nonzero(x, size=None):
-    """Indices of elements other than zero, an array for each axis."""
-    x = asarray(x)
-    if x.ndim == 0:
-        raise ValueError("nonzero needs an axis")
-    return tuple(_table["nonzero"](x, _count(x) if size is None else size))
-
-
 def argwhere(x, size=None):
     """Indices of elements other than zero, a row for each."""
     x = asarray(x)
     return _table["argwhere"](x, _count(x) if size is None else size)
-
-
-def flatnonzero(x, size=None):
-    """Flat indices of elements other than zero."""
-    x = asarray(x)
-    return _table["flatnonzero"](x, _count(x) if size is None else size)
 
 
 def where(condition, x=None, y=None):
@@ -364,3 +350,7 @@ def isscalar(x):
 def allclose(x, y, rtol=1e-5, atol=1e-8):
     """Whether all elements are close."""
     return _builtins.bool(_table["isclose"](asarray(x), asarray(y), rtol, atol).all())
+
+
+from ._more import *  # noqa: E402, F403
+from . import fft, linalg  # noqa: E402, F401

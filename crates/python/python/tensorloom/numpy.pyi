@@ -14,19 +14,27 @@ euler_gamma: float
 float16: DType
 float32: DType
 float64: DType
+floating: Any
+from . import fft as fft
+from . import linalg as linalg
+inexact: Any
 inf: float
 int16: DType
 int32: DType
 int64: DType
 int8: DType
+integer: Any
 nan: float
 ndarray = Tensor
 newaxis: None
+number: Any
 pi: float
+signedinteger: Any
 uint16: DType
 uint32: DType
 uint64: DType
 uint8: DType
+unsignedinteger: Any
 
 def abs(x: ArrayLike) -> Tensor:
     """`|x|`."""
@@ -43,17 +51,29 @@ def acosh(x: ArrayLike) -> Tensor:
 def add(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x + y`."""
 
-def all(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether all elements are true, or not zero."""
+def all(x: ArrayLike, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+    """Whether all are true."""
 
 def allclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> bool:
     """Whether all elements are close."""
 
-def any(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether any element is true, or not zero."""
+def amax(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """The largest."""
+
+def amin(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """The least."""
+
+def angle(x: ArrayLike) -> Tensor:
+    """0, or π where a number is negative."""
+
+def any(x: ArrayLike, axis: Axes = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+    """Whether any is true."""
 
 def append(x: ArrayLike, y: ArrayLike, axis: Axes = None) -> Tensor:
     """Joins along an axis, or all elements in order."""
+
+def apply_along_axis(f: Callable[..., Any], axis: Axes, x: ArrayLike, *args: Any, **kwargs: Any) -> Tensor:
+    """A function of the lines along an axis."""
 
 def arange(start: float, stop: float | None = None, step: float = 1, dtype: DTypeLike | None = None) -> Tensor:
     """Numbers from start to stop, which is left out."""
@@ -85,8 +105,11 @@ def argmax(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def argmin(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The index of the first smallest element along an axis, or among all in order, as i64."""
 
-def argsort(x: ArrayLike, axis: Axes = -1) -> Tensor:
-    """The indices that sort, as i64; equal elements keep their order."""
+def argpartition(x: ArrayLike, kth: ArrayLike, axis: Axes = -1) -> Tensor:
+    """The order of `partition`."""
+
+def argsort(x: ArrayLike, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+    """The order that sorts; equal elements keep theirs."""
 
 def argwhere(x: ArrayLike, size: int | None = None) -> Tensor:
     """Indices of elements other than zero, a row for each."""
@@ -129,14 +152,23 @@ def atan2(x: ArrayLike, y: ArrayLike) -> Tensor:
 def atanh(x: ArrayLike) -> Tensor:
     """Inverse hyperbolic tangent."""
 
+def atleast_1d(*xs: Any) -> Any:
+    """Arrays with one axis or more."""
+
+def atleast_2d(*xs: Any) -> Any:
+    """Arrays with two axes or more, new ones in front."""
+
+def atleast_3d(*xs: Any) -> Any:
+    """Arrays with three axes or more."""
+
 def average(x: ArrayLike, axis: Axes = None, weights: ArrayLike | None = None, keepdims: bool = False) -> Tensor:
     """The mean with weights of the same shape, or of the size of the one axis."""
 
 def bartlett(n: int) -> Tensor:
     """Bartlett's triangular window."""
 
-def bincount(x: ArrayLike, n: int) -> Tensor:
-    """How often each of `0..n` occurs."""
+def bincount(x: ArrayLike, weights: ArrayLike = None, minlength: int = 0, *, length: int | None = None) -> Tensor:
+    """How often every number occurs, or the sums of their weights; inside of a trace it needs a `length`."""
 
 def bitwise_and(x: ArrayLike, y: ArrayLike) -> Tensor:
     """Bitwise and."""
@@ -165,6 +197,9 @@ def bitwise_xor(x: ArrayLike, y: ArrayLike) -> Tensor:
 def blackman(n: int) -> Tensor:
     """Blackman's window."""
 
+def block(arrays: ArrayLike) -> Tensor:
+    """Arrays of nested lists put together, the innermost along the last axis."""
+
 def broadcast_arrays(xs: Any, *more: Any) -> list[Tensor]:
     """Arrays in their common shape."""
 
@@ -174,11 +209,17 @@ def broadcast_shapes(shapes: Sequence[Sequence[int]]) -> list[int] | None:
 def broadcast_to(x: ArrayLike, shape: int | Sequence[int]) -> Tensor:
     """Repeats axes of size 1, and new ones in front, to a shape."""
 
+def can_cast(from_: DTypeLike | Tensor, to: DTypeLike) -> bool:
+    """Whether one type goes into another without loss, as NumPy decides."""
+
 def cbrt(x: ArrayLike) -> Tensor:
     """Cube root, of negative numbers too."""
 
 def ceil(x: ArrayLike) -> Tensor:
     """Smallest integer not below."""
+
+def choose(which: ArrayLike, choices: Sequence[ArrayLike], mode: str = 'raise') -> Tensor:
+    """The choice of an index, element by element."""
 
 def clip(x: ArrayLike, min: ArrayLike | None = None, max: ArrayLike | None = None) -> Tensor:
     """Numbers moved into a range."""
@@ -189,11 +230,20 @@ def column_stack(xs: Sequence[ArrayLike]) -> Tensor:
 def compress(flags: Sequence[bool], x: ArrayLike, axis: Axes = None) -> Tensor:
     """The slices along an axis, or the elements in order, whose flag is set."""
 
+def concat(arrays: ArrayLike, axis: Axes = 0) -> Tensor:
+    """Arrays one after the other along an axis."""
+
 def concatenate(xs: Any, axis: Axes = 0) -> Tensor:
     """Arrays one after the other along an axis; along all of them if it is None."""
 
+def conj(x: ArrayLike) -> Tensor:
+    """The same: arrays here are real."""
+
 def convolve(a: ArrayLike, b: ArrayLike, mode: str = 'full') -> Tensor:
     """The convolution of two vectors: `full`, `same` as the longer, or `valid` where they overlap wholly."""
+
+def copy(x: ArrayLike) -> Tensor:
+    """A copy."""
 
 def copysign(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The size of `x` with the sign of `y`."""
@@ -309,10 +359,13 @@ def extract(condition: ArrayLike, x: ArrayLike, size: int) -> Tensor:
 def eye(n: int, m: int | None = None, k: int = 0, dtype: DTypeLike | None = 'float32') -> Tensor:
     """Ones on a diagonal."""
 
+def fabs(x: ArrayLike) -> Tensor:
+    """Absolute values."""
+
 def fill_diagonal(x: ArrayLike, value: ArrayLike) -> Tensor:
     """`x` with a value along its main diagonal."""
 
-def flatnonzero(x: ArrayLike, size: int | None = None) -> Tensor:
+def flatnonzero(x: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> Tensor:
     """Flat indices of elements other than zero."""
 
 def flip(x: ArrayLike, axis: Axes = None) -> Tensor:
@@ -348,6 +401,9 @@ def frexp(x: ArrayLike) -> tuple[Tensor, Tensor]:
 def from_dlpack(x: ArrayLike, /, *, device: str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor from any object that speaks DLPack, of the same memory if that is possible; `copy` asks for a copy or forbids it.
     Nobody may change memory that is shared as long as the tensor, or what was computed from it, is in use."""
+
+def fromfunction(f: Callable[..., Any], shape: int | Sequence[int], *, dtype: DTypeLike | None = 'float32') -> Tensor:
+    """A function of the indices of every element."""
 
 def full(shape: int | Sequence[int], fill_value: ArrayLike, dtype: DTypeLike | None = None) -> Tensor:
     """An array of one number."""
@@ -406,6 +462,9 @@ def identity(n: int, dtype: DTypeLike = 'float32') -> Tensor:
 def iinfo(dtype: DTypeLike = 'float32') -> tuple[int, int] | None:
     """The least and the largest number of an integer dtype; none for others."""
 
+def imag(x: ArrayLike) -> Tensor:
+    """Zeros: arrays here are real."""
+
 def indices(shape: int | Sequence[int], dtype: DTypeLike = 'float32') -> Tensor:
     """The index along each axis, stacked."""
 
@@ -418,11 +477,20 @@ def insert(x: ArrayLike, at: int, values: ArrayLike, axis: Axes = None) -> Tenso
 def interp(x: ArrayLike, xp: ArrayLike, fp: ArrayLike) -> Tensor:
     """Linear interpolation of the points `(xp, fp)`, with `xp` increasing; constant outside."""
 
+def intersect1d(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """What both arrays have."""
+
 def invert(x: ArrayLike) -> Tensor:
     """Bitwise or logical not."""
 
 def isclose(x: ArrayLike, y: ArrayLike, rtol: float = 1e-05, atol: float = 1e-08) -> Tensor:
     """Which elements are close: `|x − y| ≤ atol + rtol·|y|`."""
+
+def iscomplexobj(x: ArrayLike) -> bool:
+    """Whether an array is complex: none here is."""
+
+def isdtype(dtype: DTypeLike | None, kind: Any) -> bool:
+    """Whether a type is of a kind of the array API's, such as "real floating"."""
 
 def isfinite(x: ArrayLike) -> Tensor:
     """Whether neither infinite nor NaN."""
@@ -442,8 +510,17 @@ def isneginf(x: ArrayLike) -> Tensor:
 def isposinf(x: ArrayLike) -> Tensor:
     """Whether infinite and positive."""
 
+def isrealobj(x: ArrayLike) -> bool:
+    """Whether an array is real."""
+
 def isscalar(x: ArrayLike) -> bool:
     """Whether it is a number."""
+
+def issubdtype(a: ArrayLike, b: ArrayLike) -> bool:
+    """Whether a type is of a kind of NumPy's, such as `np.floating`."""
+
+def ix_(*args: Any) -> tuple[Tensor, ...]:
+    """Indices of a grid."""
 
 def kaiser(n: int, beta: float) -> Tensor:
     """Kaiser's window with a shape parameter."""
@@ -514,14 +591,14 @@ def matrix_transpose(x: ArrayLike) -> Tensor:
 def matvec(a: ArrayLike, x: ArrayLike) -> Tensor:
     """Matrices times vectors, after broadcasting."""
 
-def max(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The largest element."""
+def max(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """The largest."""
 
 def maximum(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The larger; NaN if either is."""
 
-def mean(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean."""
+def mean(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, *, where: ArrayLike = None) -> Tensor:
+    """Means."""
 
 def median(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The middle element in order, or the mean of the middle two, along an axis."""
@@ -529,11 +606,14 @@ def median(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
 def meshgrid(*xs: Any, indexing: str = 'xy') -> list[Tensor]:
     """Coordinates of a grid."""
 
-def min(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The smallest element."""
+def min(x: ArrayLike, axis: Axes = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """The least."""
 
 def minimum(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The smaller; NaN if either is."""
+
+def mod(x: ArrayLike, y: ArrayLike) -> Tensor:
+    """What is left of a division, with the sign of the divisor."""
 
 def modf(x: ArrayLike) -> tuple[Tensor, Tensor]:
     """Fraction and integer part, both with the sign of `x`."""
@@ -571,14 +651,14 @@ def nanmedian(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor
 def nanmin(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The smallest number; NaN if there is none."""
 
-def nanpercentile(x: ArrayLike, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """[`super::percentile`] without NaN."""
+def nanpercentile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """What so many percent of the elements lie below; for several, a new axis in front."""
 
 def nanprod(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
     """The product without NaN."""
 
-def nanquantile(x: ArrayLike, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """[`super::quantile`] without NaN."""
+def nanquantile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
 def nanstd(x: ArrayLike, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
     """The standard deviation without NaN."""
@@ -598,8 +678,8 @@ def negative(x: ArrayLike) -> Tensor:
 def nextafter(x: ArrayLike, y: ArrayLike) -> Tensor:
     """The next float after `x` towards `y`."""
 
-def nonzero(x: ArrayLike, size: int | None = None) -> tuple[Tensor, ...]:
-    """Indices of elements other than zero, an array for each axis."""
+def nonzero(x: ArrayLike, *, size: int | None = None, fill_value: ArrayLike = None) -> tuple[Tensor, ...]:
+    """Indices of elements other than zero, an array for each axis; of a fixed `size`, filled up with `fill_value`."""
 
 def not_equal(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x != y`."""
@@ -616,11 +696,17 @@ def outer(a: ArrayLike, b: ArrayLike) -> Tensor:
 def pad(x: ArrayLike, pad_width: Any, mode: float | str = 'constant', constant_values: ArrayLike = 0) -> Tensor:
     """Adds elements before and after each axis."""
 
-def percentile(x: ArrayLike, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """[`quantile`] by percent."""
+def partition(x: ArrayLike, kth: ArrayLike, axis: Axes = -1) -> Tensor:
+    """An order in which the kth element stands where sorting puts it: the sorted one."""
+
+def percentile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """What so many percent of the elements lie below; for several, a new axis in front."""
 
 def permute_dims(x: ArrayLike, axis: Axes = None) -> Tensor:
     """Axes in another order."""
+
+def piecewise(x: ArrayLike, condlist: Sequence[ArrayLike], funclist: Sequence[Any]) -> Tensor:
+    """A function by cases: the last condition that holds decides; one function more than conditions is for the rest."""
 
 def place(x: ArrayLike, mask: ArrayLike, values: ArrayLike) -> Tensor:
     """`x` with values, repeated as needed, at the places where a mask holds."""
@@ -661,8 +747,8 @@ def pow(x: ArrayLike, y: ArrayLike) -> Tensor:
 def power(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`xʸ`."""
 
-def prod(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The product."""
+def prod(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """Products."""
 
 def promote_types(a: DTypeLike = 'float32', b: DTypeLike = 'float32') -> DType | None:
     """The dtype of results of two dtypes."""
@@ -676,8 +762,8 @@ def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike) -> Tensor:
 def put_along_axis(x: ArrayLike, indices: ArrayLike, values: ArrayLike, axis: int) -> Tensor:
     """`x` with one value for each index along an axis; the other axes go along."""
 
-def quantile(x: ArrayLike, q: float, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The element below which a fraction `q` lies, by linear interpolation."""
+def quantile(x: ArrayLike, q: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """What so many parts of 1 of the elements lie below; for several, a new axis in front."""
 
 def rad2deg(x: ArrayLike) -> Tensor:
     """Radians to degrees."""
@@ -699,6 +785,9 @@ def ravel(x: ArrayLike) -> Tensor:
 
 def ravel_multi_index(index: Sequence[ArrayLike], shape: int | Sequence[int]) -> Tensor:
     """The flat index into a shape of indices along each axis, which are moved inside."""
+
+def real(x: ArrayLike) -> Tensor:
+    """The same: arrays here are real."""
 
 def reciprocal(x: ArrayLike) -> Tensor:
     """`1/x`."""
@@ -727,6 +816,9 @@ def rint(x: ArrayLike) -> Tensor:
 def roll(x: ArrayLike, shift: int | Sequence[int], axis: Axes = None) -> Tensor:
     """Entries moved around."""
 
+def rollaxis(x: ArrayLike, axis: Axes, start: float = 0) -> Tensor:
+    """An axis moved before another."""
+
 def rot90(x: ArrayLike, k: int = 1, a: int = 0, b: int = 1) -> Tensor:
     """Turns by `k` right angles in the plane of two axes."""
 
@@ -736,8 +828,14 @@ def round(x: ArrayLike, decimals: int = 0) -> Tensor:
 def searchsorted(sorted_: ArrayLike, values: ArrayLike, side: str = 'left', sorter: ArrayLike = None) -> Tensor:
     """Where values would stand in a sorted array."""
 
-def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], default: ArrayLike) -> Tensor:
+def select(conditions: Sequence[ArrayLike], choices: Sequence[ArrayLike], default: ArrayLike = 0) -> Tensor:
     """The first choice whose condition holds, else the default."""
+
+def setdiff1d(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """What the first array has and the second has not."""
+
+def setxor1d(a: ArrayLike, b: ArrayLike) -> Tensor:
+    """What one of two arrays has."""
 
 def shape(x: ArrayLike) -> tuple[int, ...]:
     """Sizes."""
@@ -760,14 +858,14 @@ def sinh(x: ArrayLike) -> Tensor:
 def size(x: ArrayLike) -> int:
     """The number of elements."""
 
-def sort(x: ArrayLike, axis: Axes = -1) -> Tensor:
-    """Sorted along an axis, NaN last; `None` sorts all elements in order."""
+def sort(x: ArrayLike, axis: Axes = -1, *, descending: bool = False, stable: bool = True) -> Tensor:
+    """Elements in order."""
 
 def spacing(x: ArrayLike) -> Tensor:
     """The distance to the next float away from zero."""
 
-def split(x: ArrayLike, parts: int, axis: int = 0) -> list[Tensor]:
-    """Equal parts along an axis."""
+def split(x: ArrayLike, indices_or_sections: int | Sequence[int], axis: Axes = 0) -> list[Tensor]:
+    """Parts of equal size, or parts that end before these places."""
 
 def split_at(x: ArrayLike, ends: int | Sequence[int], axis: int = 0) -> list[Tensor]:
     """Parts that end before these indices."""
@@ -784,8 +882,8 @@ def squeeze(x: ArrayLike, axis: Axes = None) -> Tensor:
 def stack(xs: Any, axis: Axes = 0) -> Tensor:
     """Arrays along a new axis."""
 
-def std(x: ArrayLike, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """The square root of [`var`]."""
+def std(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
+    """Standard deviations."""
 
 def stop_gradient(x: ArrayLike) -> Tensor:
     """The same values; gradients don't pass."""
@@ -793,8 +891,8 @@ def stop_gradient(x: ArrayLike) -> Tensor:
 def subtract(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x − y`."""
 
-def sum(x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum."""
+def sum(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, keepdims: bool = False, initial: Any = None, where: ArrayLike = None) -> Tensor:
+    """Sums."""
 
 def swapaxes(x: ArrayLike, a: int, b: int) -> Tensor:
     """Exchanges two axes."""
@@ -838,6 +936,9 @@ def tril_indices(n: int, k: int, m: int) -> tuple[Tensor, Tensor]:
 def tril_indices_from(x: ArrayLike, k: int = 0) -> tuple[Tensor, Tensor]:
     """The indices on and below the k-th diagonal of a matrix."""
 
+def trim_zeros(x: ArrayLike, trim: ArrayLike = 'fb') -> Tensor:
+    """Without zeros at the ends."""
+
 def triu(x: ArrayLike, k: int = 0) -> Tensor:
     """The part of matrices on and above a diagonal."""
 
@@ -880,8 +981,8 @@ def unwrap(x: ArrayLike, axis: int = -1) -> Tensor:
 def vander(x: ArrayLike, n: int | None = None, increasing: bool = False) -> Tensor:
     """Powers of a vector as columns, highest first unless `increasing`."""
 
-def var(x: ArrayLike, axis: Axes = None, ddof: int = 0, keepdims: bool = False) -> Tensor:
-    """The mean square distance from the mean, over `n − ddof`."""
+def var(x: ArrayLike, axis: Axes = None, dtype: DTypeLike | None = None, ddof: int = 0, keepdims: bool = False, *, where: ArrayLike = None, correction: float | None = None) -> Tensor:
+    """Variances."""
 
 def vdot(a: ArrayLike, b: ArrayLike) -> Tensor:
     """The inner product of all elements."""
@@ -891,6 +992,9 @@ def vecdot(a: ArrayLike, b: ArrayLike, axis: int = -1) -> Tensor:
 
 def vecmat(x: ArrayLike, a: ArrayLike) -> Tensor:
     """Vectors times matrices, after broadcasting."""
+
+def vectorize(f: Callable[..., Any], *, excluded: Sequence[int] = ()) -> Callable[..., Any]:
+    """A function of numbers as one of arrays, which are broadcast."""
 
 def vsplit(x: ArrayLike, parts: int) -> list[Tensor]:
     """Equal parts along the first axis."""

@@ -1,5 +1,210 @@
-"""Random numbers by key, as in JAX: the same key gives the same numbers."""
+"""Random numbers from keys, with the names, arguments and bits of JAX."""
 
 from ._functions import fill as _fill
+from ._tensorloom import asarray as _asarray
 
-_fill("random", globals())
+_table = {}
+_fill("random", _table)
+globals().update({n: f for n, f in _table.items() if not n.startswith("_")})
+
+
+def _shape(shape, *arrays):
+    """A shape; that of the parameters where none is given."""
+    if shape is not None:
+        return (shape,) if isinstance(shape, int) else tuple(shape)
+    import numpy as np
+
+    return np.broadcast_shapes(*(tuple(getattr(a, "shape", ())) for a in arrays))
+
+
+def key(seed):
+    """The key of a seed."""
+    return _table["key"](int(seed) % 2**64)
+
+
+PRNGKey = key
+
+
+def key_data(key):
+    """The numbers of a key: the key itself."""
+    return key
+
+
+def wrap_key_data(data):
+    """The key of two numbers."""
+    return _asarray(data, "uint32")
+
+
+def clone(key):
+    """The same key."""
+    return key.__copy__()
+
+
+def split(key, num=2):
+    """New keys from one."""
+    if isinstance(num, int):
+        return _table["split"](key, num)
+    n = 1
+    for s in num:
+        n *= s
+    return _table["split"](key, n).reshape((*num, 2))
+
+
+def fold_in(key, data):
+    """A key from a key and a number."""
+    from . import numpy as tnp
+
+    if isinstance(data, int):
+        return _table["fold_in"](key, data % 2**32)
+    # A number of a trace: what JAX computes of it, the hash of the number's own key.
+    from . import _random
+
+    return _random.fold_in(key, tnp.asarray(data))
+
+
+def bits(key, shape=(), dtype="uint32"):
+    """Random bits."""
+    return _table["bits"](key, _shape(shape), dtype)
+
+
+def uniform(key, shape=(), dtype="float32", minval=0.0, maxval=1.0):
+    """Numbers between two others."""
+    return _table["uniform"](key, _shape(shape), dtype, minval, maxval)
+
+
+def normal(key, shape=(), dtype="float32"):
+    """Normal numbers."""
+    return _table["normal"](key, _shape(shape), dtype)
+
+
+def randint(key, shape, minval, maxval, dtype="int32"):
+    """Integers from `minval` on and below `maxval`."""
+    return _table["randint"](key, _shape(shape), dtype, int(minval), int(maxval))
+
+
+def bernoulli(key, p=0.5, shape=None):
+    """True with a probability."""
+    return _table["bernoulli"](key, _shape(shape, p), p)
+
+
+def categorical(key, logits, axis=-1, shape=None, replace=True):
+    """Indices along an axis, each with the probability of its logit."""
+    logits = _asarray(logits)
+    axis %= logits.ndim
+    batch = tuple(n for i, n in enumerate(logits.shape) if i != axis)
+    shape = batch if shape is None else _shape(shape)
+    if shape[len(shape) - len(batch):] != batch:
+        raise ValueError(f"shape {shape} doesn't end with that of the logits without their axis, {batch}")
+    if not replace:
+        from . import lax
+        from . import numpy as tnp
+
+        prefix = shape[:len(shape) - len(batch)]
+        count = 1
+        for n in prefix:
+            count *= n
+        scores = tnp.moveaxis(gumbel(key, logits.shape, logits.dtype) + logits, axis, -1)
+        return tnp.moveaxis(lax.top_k(scores, count)[1], -1, 0).reshape((*prefix, *batch))
+    return _table["categorical"](key, logits, axis, shape[:len(shape) - len(batch)])
+
+
+def truncated_normal(key, lower, upper, shape=None, dtype="float32"):
+    """Normal numbers between two others."""
+    return _table["truncated_normal"](key, _shape(shape, lower, upper), dtype, float(lower), float(upper))
+
+
+def permutation(key, x, axis=0, independent=False):
+    """The numbers below `x`, or the entries of an array, in random order."""
+    if isinstance(x, int):
+        return _table["permutation"](key, x)
+    if independent:
+        raise NotImplementedError("permutation takes entries of an axis together; use vmap for rows of their own")
+    return _table["shuffle"](key, x, axis)
+
+
+def choice(key, a, shape=(), replace=True, p=None, axis=0):
+    """Entries of an array, or numbers below `a`."""
+    from . import numpy as tnp
+
+    if isinstance(a, int):
+        a = tnp.arange(a)
+    a = _asarray(a)
+    if a.ndim == 1 and axis in (0, -1):
+        return _table["choice"](key, a, _shape(shape), replace, p)
+    return tnp.take(a, _table["choice"](key, tnp.arange(a.shape[axis]), _shape(shape), replace, p), axis)
+
+
+def exponential(key, shape=(), dtype="float32"):
+    """Exponential numbers."""
+    return _table["exponential"](key, _shape(shape), dtype)
+
+
+def gumbel(key, shape=(), dtype="float32"):
+    """Numbers of Gumbel's distribution."""
+    return _table["gumbel"](key, _shape(shape), dtype)
+
+
+def laplace(key, shape=(), dtype="float32"):
+    """Numbers of Laplace's distribution."""
+    return _table["laplace"](key, _shape(shape), dtype)
+
+
+def logistic(key, shape=(), dtype="float32"):
+    """Logistic numbers."""
+    return _table["logistic"](key, _shape(shape), dtype)
+
+
+def cauchy(key, shape=(), dtype="float32"):
+    """Numbers of Cauchy's distribution."""
+    return _table["cauchy"](key, _shape(shape), dtype)
+
+
+def maxwell(key, shape=(), dtype="float32"):
+    """Numbers of Maxwell's distribution."""
+    return _table["maxwell"](key, _shape(shape), dtype)
+
+
+def rademacher(key, shape=(), dtype="int32"):
+    """-1 or 1."""
+    return _table["rademacher"](key, _shape(shape), dtype)
+
+
+def _one(name, what, own="float32"):
+    f = _table[name]
+
+    def run(key, a, shape=None, dtype=own):
+        return f(key, _shape(shape, a), dtype, a)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"Numbers of the {what} distribution with this parameter."
+    return run
+
+
+def _two(name, what, own="float32"):
+    f = _table[name]
+
+    def run(key, a, b, shape=None, dtype=own):
+        return f(key, _shape(shape, a, b), dtype, a, b)
+
+    run.__name__ = run.__qualname__ = name
+    run.__doc__ = f"Numbers of the {what} distribution with these parameters."
+    return run
+
+
+gamma, loggamma = _one("gamma", "gamma"), _one("loggamma", "gamma (their logarithms)")
+chisquare, pareto, t = _one("chisquare", "chi-square"), _one("pareto", "Pareto"), _one("t", "Student")
+poisson, geometric = _one("poisson", "Poisson", "int32"), _one("geometric", "geometric", "int32")
+beta, weibull_min = _two("beta", "beta"), _two("weibull_min", "Weibull")
+binomial = _two("binomial", "binomial", "float32")
+
+
+def dirichlet(key, alpha, shape=None, dtype="float32"):
+    """Numbers of Dirichlet's distribution."""
+    alpha = _asarray(alpha)
+    return _table["dirichlet"](key, alpha, tuple(alpha.shape[:-1]) if shape is None else _shape(shape), dtype)
+
+
+def multivariate_normal(key, mean, cov, shape=None, dtype="float32"):
+    """Normal vectors of a mean and a covariance."""
+    mean = _asarray(mean)
+    return _table["multivariate_normal"](key, mean, cov, tuple(mean.shape[:-1]) if shape is None else _shape(shape), dtype)

@@ -60,7 +60,7 @@ def kl_div(x: ArrayLike, y: ArrayLike) -> Tensor:
 def log_ndtr(x: ArrayLike) -> Tensor:
     """`log ndtr(x)`, exact far below 0 too."""
 
-def log_softmax(x: ArrayLike, axis: int) -> Tensor:
+def log_softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """Logarithm of softmax along an axis."""
 
 def logit(p: ArrayLike) -> Tensor:
@@ -84,7 +84,7 @@ def psi(x: ArrayLike) -> Tensor:
 def rel_entr(x: ArrayLike, y: ArrayLike) -> Tensor:
     """`x·log(x/y)`, the terms of relative entropy; ∞ outside of positive numbers."""
 
-def softmax(x: ArrayLike, axis: int) -> Tensor:
+def softmax(x: ArrayLike, axis: int = -1) -> Tensor:
     """Softmax along an axis."""
 
 def xlog1py(x: ArrayLike, y: ArrayLike) -> Tensor:

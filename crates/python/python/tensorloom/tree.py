@@ -1,23 +1,235 @@
-"""Trees of tuples, lists and dicts."""
+"""Trees of tuples, lists, dicts, named tuples and registered classes, by the names of JAX; `None` is a tree without leaves."""
 
-from ._tensorloom import tree_leaves as leaves
-from ._tensorloom import tree_map as map  # noqa: A004
+import builtins as _builtins
+import functools as _functools
+
+# What was registered: a class, and the two functions that take an object apart and make it again.
+_classes = {}
 
 
-def reduce(f, tree, initial=None):
-    """Folds the tensors of a tree."""
-    items = leaves(tree)
+class _Maker:
+    """Makes an object of a registered class from its parts."""
+
+    def __init__(self, kind, aux):
+        self.kind, self.aux = kind, aux
+
+    def __call__(self, *children):
+        return _classes[self.kind][1](self.aux, children)
+
+
+def _parts(x):
+    """For the compiled side: the parts of an object, what makes it again, and a number for its class and its static part."""
+    from ._static import number
+
+    children, aux = _classes[type(x)][0](x)
+    return tuple(children), _Maker(type(x), aux), number((type(x), aux))
+
+
+class TreeDef:
+    """The structure of a tree."""
+
+    def __init__(self, kind, aux, children):
+        self.kind, self.aux, self.children = kind, aux, children
+        self.num_leaves = 1 if kind is _LEAF else _builtins.sum(c.num_leaves for c in children)
+
+    def unflatten(self, leaves):
+        """The tree of this structure with these leaves."""
+        leaves = list(leaves)
+        if len(leaves) != self.num_leaves:
+            raise ValueError(f"{len(leaves)} leaves for a tree of {self.num_leaves}")
+        return self._made(iter(leaves))
+
+    def _made(self, leaves):
+        if self.kind is _LEAF:
+            return next(leaves)
+        items = [c._made(leaves) for c in self.children]
+        if self.kind is type(None):
+            return None
+        if self.kind is dict:
+            return dict(zip(self.aux, items))
+        if self.kind in (tuple, list):
+            return self.kind(items)
+        if self.kind in _classes:
+            return _classes[self.kind][1](self.aux, tuple(items))
+        return self.kind(*items)
+
+    def __eq__(self, other):
+        if not isinstance(other, TreeDef):
+            return NotImplemented
+        return self.kind is other.kind and self.aux == other.aux and self.children == other.children
+
+    def __hash__(self):
+        return hash((self.kind, tuple(self.children)))
+
+    def __repr__(self):
+        return f"TreeDef({self._text()})"
+
+    def _text(self):
+        inside = [c._text() for c in self.children]
+        if self.kind is _LEAF:
+            return "*"
+        if self.kind is type(None):
+            return "None"
+        if self.kind is dict:
+            return "{" + ", ".join(f"{k!r}: {t}" for k, t in zip(self.aux, inside)) + "}"
+        if self.kind is list:
+            return "[" + ", ".join(inside) + "]"
+        if self.kind is tuple:
+            return "(" + ", ".join(inside) + ("," if len(inside) == 1 else "") + ")"
+        return f"{self.kind.__name__}({', '.join(inside)})"
+
+
+class _LEAF:
+    pass
+
+
+_STAR = TreeDef(_LEAF, None, [])
+
+
+def _open(x):
+    """The kind of a node, its static part and its children; none if it is a leaf."""
+    kind = type(x)
+    if x is None:
+        return kind, None, ()
+    if kind in _classes:
+        children, aux = _classes[kind][0](x)
+        return kind, aux, tuple(children)
+    if isinstance(x, dict):
+        try:
+            keys = sorted(x)
+        except TypeError:
+            keys = sorted(x, key=str)
+        return dict, tuple(keys), tuple(x[k] for k in keys)
+    if kind is tuple or kind is list:
+        return kind, None, tuple(x)
+    if isinstance(x, tuple) and hasattr(x, "_fields"):
+        return kind, None, tuple(x)
+    if isinstance(x, (tuple, list)):
+        return (tuple if isinstance(x, tuple) else list), None, tuple(x)
+    return None
+
+
+def _flatten(x, is_leaf, into):
+    node = None if is_leaf is not None and is_leaf(x) else _open(x)
+    if node is None:
+        into.append(x)
+        return _STAR
+    kind, aux, children = node
+    return TreeDef(kind, aux, [_flatten(c, is_leaf, into) for c in children])
+
+
+def flatten(tree, is_leaf=None):
+    """The leaves of a tree, and its structure."""
+    leaves = []
+    return leaves, _flatten(tree, is_leaf, leaves)
+
+
+def unflatten(treedef, leaves):
+    """The tree of a structure with these leaves."""
+    return treedef.unflatten(leaves)
+
+
+def leaves(tree, is_leaf=None):
+    """The leaves of a tree, in order."""
+    return flatten(tree, is_leaf)[0]
+
+
+def structure(tree, is_leaf=None):
+    """The structure of a tree."""
+    return flatten(tree, is_leaf)[1]
+
+
+def _below(treedef, x, what):
+    """What stands in a tree where another has its leaves: trees may go on below those."""
+    if treedef.kind is _LEAF:
+        return [x]
+    node = _open(x)
+    if node is None or node[0] is not treedef.kind or node[1] != treedef.aux or len(node[2]) != len(treedef.children):
+        raise ValueError(f"{what}: a tree is {treedef._text()} where another is {structure(x)._text()}")
+    return [y for d, c in zip(treedef.children, node[2]) for y in _below(d, c, what)]
+
+
+def map(f, tree, *rest, is_leaf=None):  # noqa: A001
+    """A tree of the same structure with `f` of what stands at each place of the trees."""
+    first, treedef = flatten(tree, is_leaf)
+    others = [_below(treedef, t, "tree.map") for t in rest]
+    return treedef.unflatten([f(*xs) for xs in zip(first, *others)])
+
+
+def reduce(f, tree, initial=None, is_leaf=None):
+    """Folds the leaves of a tree."""
+    items = leaves(tree, is_leaf)
     if initial is None:
         if not items:
-            raise TypeError("a tree without tensors and no initial value")
+            raise TypeError("a tree without leaves and no initial value")
         initial, items = items[0], items[1:]
-    for x in items:
-        initial = f(initial, x)
-    return initial
+    return _functools.reduce(f, items, initial)
 
 
-def all(tree):  # noqa: A001
-    """Whether every tensor of a tree is true."""
-    import builtins
+def all(tree, is_leaf=None):  # noqa: A001
+    """Whether every leaf of a tree is true."""
+    return _builtins.all(bool(x) for x in leaves(tree, is_leaf))
 
-    return builtins.all(bool(x) for x in leaves(tree))
+
+def transpose(outer, inner, tree):
+    """A tree of trees turned inside out: a tree of structure `inner` whose leaves are trees of structure `outer`."""
+    rows = [_below(inner, t, "tree.transpose") for t in _below(outer, tree, "tree.transpose")]
+    return inner.unflatten([outer.unflatten(column) for column in zip(*rows)])
+
+
+def _paths(x, is_leaf, path, into):
+    node = None if is_leaf is not None and is_leaf(x) else _open(x)
+    if node is None:
+        into.append((path, x))
+        return
+    kind, aux, children = node
+    names = aux if kind is dict else getattr(kind, "_fields", range(len(children)))
+    for n, c in zip(names, children):
+        _paths(c, is_leaf, (*path, n), into)
+
+
+def leaves_with_path(tree, is_leaf=None):
+    """The leaves of a tree, each with the keys that lead to it."""
+    into = []
+    _paths(tree, is_leaf, (), into)
+    return into
+
+
+def flatten_with_path(tree, is_leaf=None):
+    """The leaves of a tree with the keys that lead to them, and its structure."""
+    return leaves_with_path(tree, is_leaf), structure(tree, is_leaf)
+
+
+def map_with_path(f, tree, *rest, is_leaf=None):
+    """As `map`, with the keys that lead to a place as the first argument."""
+    found, treedef = flatten_with_path(tree, is_leaf)
+    others = [_below(treedef, t, "tree.map_with_path") for t in rest]
+    return treedef.unflatten([f(p, x, *xs) for (p, x), *xs in zip(found, *others)])
+
+
+def register_node(kind, flatten_func, unflatten_func):
+    """Makes objects of a class trees: `flatten_func(x)` gives children and a static part, `unflatten_func(static, children)` an object."""
+    if kind in _classes:
+        raise ValueError(f"{kind.__name__} is registered already")
+    _classes[kind] = (flatten_func, unflatten_func)
+
+
+def register_node_class(kind):
+    """The same for a class with the methods `tree_flatten` and `tree_unflatten`; a decorator."""
+    register_node(kind, lambda x: x.tree_flatten(), kind.tree_unflatten)
+    return kind
+
+
+def register_dataclass(kind, data_fields=None, meta_fields=None):
+    """The same for a dataclass, whose fields are children unless `meta_fields` names them."""
+    import dataclasses
+
+    names = [f.name for f in dataclasses.fields(kind) if f.init]
+    meta = [f.name for f in dataclasses.fields(kind) if f.init and f.metadata.get("static")] if meta_fields is None else list(meta_fields)
+    data = [n for n in names if n not in meta] if data_fields is None else list(data_fields)
+
+    def made(aux, children):
+        return kind(**dict(zip(data, children)), **dict(zip(meta, aux)))
+
+    register_node(kind, lambda x: (tuple(getattr(x, n) for n in data), tuple(getattr(x, n) for n in meta)), made)
+    return kind

@@ -14,6 +14,22 @@ DTypeLike = Any
 ComplexLike = Any
 """A tensor, or a pair of real and imaginary part."""
 
+class _At:
+    def __getitem__(self, index: Any, /) -> _Place: ...
+
+class _Place:
+    def get(self, mode: str | None = None, fill_value: float | None = None, **options: Any) -> ndarray: ...
+    def apply(self, f: Callable[..., Any], **options: Any) -> ndarray: ...
+    def set(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def add(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def subtract(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def multiply(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def mul(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def divide(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def power(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def min(self, values: ArrayLike, **options: Any) -> ndarray: ...
+    def max(self, values: ArrayLike, **options: Any) -> ndarray: ...
+
 
 
 class Graph:
@@ -171,7 +187,7 @@ def exp(x: ArrayLike) -> ndarray:
 def gather(x: ArrayLike, indices: ArrayLike) -> ndarray:
     """Entries of the first axis."""
 
-def gelu(x: ArrayLike, approximate: ArrayLike = False) -> ndarray:
+def gelu(x: ArrayLike, approximate: bool = False) -> ndarray:
     """The Gaussian error linear unit; by tanh if approximate."""
 
 def hadamard(a: ArrayLike, b: ArrayLike, model: str | None = 'A') -> ndarray:
@@ -180,7 +196,7 @@ def hadamard(a: ArrayLike, b: ArrayLike, model: str | None = 'A') -> ndarray:
 def kron(a: ArrayLike, b: ArrayLike) -> ndarray:
     """Kronecker product (model B)."""
 
-def layernorm(x: ArrayLike, gamma: ArrayLike, beta: ArrayLike, eps: ArrayLike = 1e-05) -> ndarray:
+def layernorm(x: ArrayLike, gamma: ArrayLike, beta: ArrayLike, eps: float = 1e-05) -> ndarray:
     """Normalises rows, then scales and shifts them."""
 
 def load(path: str | PathLike[str]) -> ndarray:
@@ -198,7 +214,7 @@ def matmul(a: ArrayLike, b: ArrayLike) -> ndarray:
 def mean(x: ArrayLike, axis: Axes = -1) -> ndarray:
     """Means along an axis."""
 
-def mul_scalar(x: ArrayLike, value: ArrayLike) -> ndarray:
+def mul_scalar(x: ArrayLike, value: float) -> ndarray:
     """x * value."""
 
 def relu(x: ArrayLike) -> ndarray:
@@ -210,7 +226,7 @@ def repeat(x: ArrayLike, count: ArrayLike) -> ndarray:
 def reshape(x: ArrayLike, shape: int | Sequence[int]) -> ndarray:
     """The elements in another shape."""
 
-def rmsnorm(x: ArrayLike, gamma: ArrayLike, eps: ArrayLike = 1e-06) -> ndarray:
+def rmsnorm(x: ArrayLike, gamma: ArrayLike, eps: float = 1e-06) -> ndarray:
     """Divides rows by their root mean square, then scales them."""
 
 def save(path: str | PathLike[str], arrays: ArrayLike) -> ndarray:

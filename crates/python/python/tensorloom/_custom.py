@@ -1,0 +1,107 @@
+"""Functions with derivatives of their own."""
+
+import functools
+
+from . import _tensorloom as _core
+
+# A rule may call its own function, and is traced when the function is called: so far down, and plainly below.
+_DEEP = 3
+
+
+def _bound(f, args, kwargs):
+    """All arguments in order."""
+    if not kwargs:
+        return args
+    import inspect
+
+    bound = inspect.signature(f).bind(*args, **kwargs)
+    bound.apply_defaults()
+    if bound.kwargs:
+        raise TypeError(f"{f.__name__} has arguments by name alone: {', '.join(bound.kwargs)}")
+    return bound.args
+
+
+class _Custom:
+    def __init__(self, fun, nondiff_argnums=()):
+        functools.update_wrapper(self, fun)
+        self.fun, self.nondiff_argnums, self._depth = fun, tuple(nondiff_argnums), 0
+
+    def __get__(self, obj, owner=None):
+        return self if obj is None else functools.partial(self, obj)
+
+    def _split(self, args):
+        fixed = sorted(n % len(args) for n in self.nondiff_argnums)
+        return [args[i] for i in fixed], tuple(a for i, a in enumerate(args) if i not in fixed), fixed
+
+    @staticmethod
+    def _joined(fixed, places, rest):
+        out = list(rest)
+        for place, x in zip(places, fixed):
+            out.insert(place, x)
+        return out
+
+    def _deeper(self, f):
+        @functools.wraps(f)
+        def run(*args):
+            self._depth += 1
+            try:
+                return f(*args)
+            finally:
+                self._depth -= 1
+
+        return run
+
+
+class custom_vjp(_Custom):  # noqa: N801
+    """A function with a reverse rule of its own, which `defvjp` gives."""
+
+    fwd = bwd = None
+
+    def defvjp(self, fwd, bwd, symbolic_zeros=False, optimize_remat=False):
+        """`fwd(*args)` gives the result and what `bwd(residuals, cotangent)` needs to give a cotangent for each argument."""
+        self.fwd, self.bwd = fwd, bwd
+        return fwd, bwd
+
+    def __call__(self, *args, **kwargs):
+        if self.fwd is None:
+            raise AttributeError(f"{self.__name__} has no rule yet; give it one with {self.__name__}.defvjp(fwd, bwd)")
+        args = _bound(self.fun, args, kwargs)
+        if self._depth >= _DEEP:
+            return self.fun(*args)
+        fixed, rest, places = self._split(args)
+        # Forward calls what was given; its value is that of the function.
+        fwd = self._deeper(lambda *xs: tuple(self.fwd(*self._joined(fixed, places, xs))))
+        bwd = self._deeper(lambda res, ct: tuple(self.bwd(*fixed, res, ct)))
+        return _core._custom_vjp(fwd, bwd, rest)
+
+
+class custom_jvp(_Custom):  # noqa: N801
+    """A function with a forward rule of its own, which `defjvp` or `defjvps` gives."""
+
+    rule = None
+
+    def defjvp(self, rule, symbolic_zeros=False):
+        """`rule(primals, tangents)` gives the result and its tangent."""
+        self.rule = rule
+        return rule
+
+    def defjvps(self, *rules):
+        """A rule for each argument: `rule(tangent, result, *args)`, or None for zero."""
+
+        def rule(primals, tangents):
+            y = self(*primals)
+            parts = [r(t, y, *primals) for r, t in zip(rules, tangents) if r is not None]
+            return y, functools.reduce(lambda a, b: a + b, parts) if parts else y * 0
+
+        self.rule = rule
+
+    def __call__(self, *args, **kwargs):
+        if self.rule is None:
+            raise AttributeError(f"{self.__name__} has no rule yet; give it one with {self.__name__}.defjvp(rule)")
+        args = _bound(self.fun, args, kwargs)
+        if self._depth >= _DEEP:
+            return self.fun(*args)
+        fixed, rest, places = self._split(args)
+        run = lambda *xs: self.fun(*self._joined(fixed, places, xs))  # noqa: E731
+        rule = self._deeper(lambda xs, dxs: tuple(self.rule(*fixed, xs, dxs)))
+        return _core._custom_jvp(run, rule, rest)
